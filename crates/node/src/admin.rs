@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tenure_raft::{Input as RaftInput, MemberId, ProposalId, Why};
+use tenure_raft::{Input as RaftInput, MemberId, ProposalId, RejectReason};
 
 use crate::failure::Failure;
 use crate::io::{AdminId, AdminRequest, LinkId, Output};
@@ -147,7 +147,7 @@ impl Node {
             Origin::Client { admin, request, deadline_us } => match result {
                 Err(failure)
                     if failure.is_for_want_of_a_leader()
-                        && failure != Failure::Rejected(Why::Replaced)
+                        && failure != Failure::Rejected(RejectReason::Replaced)
                         && self.now_us < deadline_us =>
                 {
                     let proposal = self.in_flight.number();
@@ -171,7 +171,8 @@ impl Node {
             return self.answer_peer_admin(from, number, Err(failure));
         }
         if !self.replica.leads() {
-            let why = Why::NotLeader { leader: self.lead.by.filter(|by| *by != self.id()) };
+            let why =
+                RejectReason::NotLeader { leader: self.lead.by.filter(|by| *by != self.id()) };
             return self.answer_peer_admin(from, number, Err(Failure::Rejected(why)));
         }
         if let Some(failure) = self.too_early(&request) {

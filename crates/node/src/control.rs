@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use tenure_raft::{MemberId, Why};
+use tenure_raft::{MemberId, RejectReason};
 use tenure_store::{Point, SnapshotId};
 
 use crate::directory::{self, Card, LEVEL_MIN, Names};
@@ -125,7 +125,7 @@ impl Control {
             }
             Control::Elsewhere(address) => vec![line("elsewhere", address)],
             // Older members know only the refusal and compare its words.
-            Control::Retired => vec![line("refused", Why::Retired), line("retired", 1)],
+            Control::Retired => vec![line("refused", RejectReason::Retired), line("retired", 1)],
             Control::Refused(why) => vec![line("refused", why.replace(['\n', '\r'], " "))],
         };
         lines.join("\n").into_bytes()
@@ -301,7 +301,7 @@ mod tests {
     fn an_older_member_reads_a_retirement_as_the_refusal_that_it_knows() {
         let text = String::from_utf8(Control::Retired.encode()).unwrap();
         let first = text.lines().next().unwrap();
-        assert_eq!(first, format!("refused {}", Why::Retired));
+        assert_eq!(first, format!("refused {}", RejectReason::Retired));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! There are three kinds of "no" end to end. A [`Refusal`](tenure_types::Refusal) is an outcome: the machine
 //! decided. A [`Failure`] comes from the member that was asked. A [`Stop`](tenure_raft::Stop) ends the member.
 
-use tenure_raft::{MemberId, Why};
+use tenure_raft::{MemberId, RejectReason};
 
 /// Why there is no outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -19,7 +19,7 @@ pub enum Failure {
     },
     /// The leader did not accept the request.
     #[error("{0}")]
-    Rejected(Why),
+    Rejected(RejectReason),
     /// The caller's deadline passed before the command was proposed.
     #[error("the deadline passed before anything was done")]
     Expired,
@@ -75,7 +75,11 @@ impl Failure {
             self,
             Failure::NoLeader
                 | Failure::NotLeader { .. }
-                | Failure::Rejected(Why::NotLeader { .. } | Why::Transferring | Why::Replaced)
+                | Failure::Rejected(
+                    RejectReason::NotLeader { .. }
+                        | RejectReason::Transferring
+                        | RejectReason::Replaced
+                )
         )
     }
 }

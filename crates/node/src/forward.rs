@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use tenure_core::codec::decode_request;
 use tenure_core::outcome::Outcome;
-use tenure_raft::{Fate, Input as RaftInput, MemberId, ProposalId, Why};
+use tenure_raft::{Fate, Input as RaftInput, MemberId, ProposalId, RejectReason};
 
 use crate::admission::{Permit, weight};
 use crate::failure::Failure;
@@ -159,7 +159,7 @@ impl Node {
                 observer.applied(now_us, attempt.asked_at_us(), &outcomes);
                 attempt.collect(outcomes.into_iter().map(Ok))
             }
-            Fate::NotDone { commands, why: Why::Expired } => {
+            Fate::NotDone { commands, why: RejectReason::Expired } => {
                 attempt.collect((0..commands).map(|_| Err(Failure::Expired)))
             }
             Fate::NotDone { commands, why } => {
@@ -255,7 +255,8 @@ impl Node {
     ) {
         let Forwarded { number, patience_us, within_us, requests } = forwarded;
         if !self.replica.leads() {
-            let why = Why::NotLeader { leader: self.lead.by.filter(|by| *by != self.id()) };
+            let why =
+                RejectReason::NotLeader { leader: self.lead.by.filter(|by| *by != self.id()) };
             let failed = vec![Err(Failure::Rejected(why)); requests.len()];
             return self.answer_peer(from, number, failed);
         }

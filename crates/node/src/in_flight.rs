@@ -249,10 +249,10 @@ mod tests {
     use tenure_core::codec::encode_request;
     use tenure_core::outcome::Answer;
     use tenure_core::request::{Expect, LeaseRef, Put, Request};
-    use tenure_raft::Why;
+    use tenure_raft::RejectReason;
     use tenure_types::{LeaseId, Revision};
 
-    const NOT_APPLIED: Failure = Failure::Rejected(Why::Replaced);
+    const NOT_APPLIED: Failure = Failure::Rejected(RejectReason::Replaced);
 
     fn flight(commands: Vec<Command<'_>>, bound: usize) -> Flight {
         let encode = |command| {
@@ -299,7 +299,7 @@ mod tests {
     fn doubt_stays_when_the_repetition_is_not_applied() {
         let mut flight = flight(vec![renew()], 1_000);
         assert!(flight.note(vec![Err(Failure::Unknown)], 0));
-        assert!(!flight.note(vec![Err(Failure::Rejected(Why::Busy))], 0));
+        assert!(!flight.note(vec![Err(Failure::Rejected(RejectReason::Busy))], 0));
         assert_eq!(flight.finish(Failure::NoLeader).1, vec![Err(Failure::Unknown)]);
     }
 

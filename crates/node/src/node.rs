@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tenure_core::Machine;
 use tenure_raft::{
     Change, Input as RaftInput, MemberId, Membership, Message, Output as RaftOutput, ProposalId,
-    Replica, Stop, Why,
+    RejectReason, Replica, Stop,
 };
 use tenure_types::Revision;
 
@@ -555,7 +555,7 @@ impl Node {
             Change::AddLearner(_) | Change::Remove(_) => None,
         };
         let behind = changes.iter().filter_map(behind).max()?;
-        Some(Failure::Rejected(Why::NotCaughtUp { behind }))
+        Some(Failure::Rejected(RejectReason::NotCaughtUp { behind }))
     }
 }
 

@@ -5,7 +5,7 @@
 
 use bytes::{Buf, BufMut, Bytes};
 use tenure_core::codec::{decode_outcome, encode_outcome};
-use tenure_raft::{Change, Kind, MemberId, Message, Why};
+use tenure_raft::{Change, Kind, MemberId, Message, RejectReason};
 
 use crate::directory::Names;
 use crate::failure::Failure;
@@ -298,31 +298,37 @@ pub(crate) fn failure_for(level: u16, failure: Failure) -> Failure {
     }
     match failure {
         Failure::Unknown | Failure::Rejected(_) | Failure::TooLarge { .. } => failure,
-        Failure::Expired | Failure::Overloaded | Failure::Forbidden => Failure::Rejected(Why::Busy),
-        Failure::Stopping | Failure::NoLeader => Failure::Rejected(Why::NotLeader { leader: None }),
-        Failure::NotLeader { leader } => Failure::Rejected(Why::NotLeader { leader: Some(leader) }),
+        Failure::Expired | Failure::Overloaded | Failure::Forbidden => {
+            Failure::Rejected(RejectReason::Busy)
+        }
+        Failure::Stopping | Failure::NoLeader => {
+            Failure::Rejected(RejectReason::NotLeader { leader: None })
+        }
+        Failure::NotLeader { leader } => {
+            Failure::Rejected(RejectReason::NotLeader { leader: Some(leader) })
+        }
     }
 }
 
-fn put_why(out: &mut Vec<u8>, why: Why) {
+fn put_why(out: &mut Vec<u8>, why: RejectReason) {
     match why {
-        Why::NotLeader { leader } => {
+        RejectReason::NotLeader { leader } => {
             out.put_u8(0);
             out.put_u64_le(leader.map_or(0, MemberId::get));
         }
-        Why::Transferring => out.put_u8(1),
-        Why::Busy => out.put_u8(2),
-        Why::Replaced => out.put_u8(3),
-        Why::ChangeUnderWay => out.put_u8(4),
-        Why::Impossible => out.put_u8(5),
-        Why::Retired => out.put_u8(6),
-        Why::DiskFull => out.put_u8(9),
-        Why::Expired => out.put_u8(10),
-        Why::NotCaughtUp { behind } => {
+        RejectReason::Transferring => out.put_u8(1),
+        RejectReason::Busy => out.put_u8(2),
+        RejectReason::Replaced => out.put_u8(3),
+        RejectReason::ChangeUnderWay => out.put_u8(4),
+        RejectReason::Impossible => out.put_u8(5),
+        RejectReason::Retired => out.put_u8(6),
+        RejectReason::DiskFull => out.put_u8(9),
+        RejectReason::Expired => out.put_u8(10),
+        RejectReason::NotCaughtUp { behind } => {
             out.put_u8(7);
             out.put_u64_le(behind);
         }
-        Why::LevelNotKnown { level, member, known } => {
+        RejectReason::LevelNotKnown { level, member, known } => {
             out.put_u8(8);
             out.put_u16_le(level);
             out.put_u64_le(member.get());
@@ -331,19 +337,19 @@ fn put_why(out: &mut Vec<u8>, why: Why) {
     }
 }
 
-fn get_why(bytes: &mut Bytes) -> Option<Why> {
+fn get_why(bytes: &mut Bytes) -> Option<RejectReason> {
     Some(match bytes.try_get_u8().ok()? {
-        0 => Why::NotLeader { leader: MemberId::new(bytes.try_get_u64_le().ok()?) },
-        1 => Why::Transferring,
-        2 => Why::Busy,
-        3 => Why::Replaced,
-        4 => Why::ChangeUnderWay,
-        5 => Why::Impossible,
-        6 => Why::Retired,
-        9 => Why::DiskFull,
-        10 => Why::Expired,
-        7 => Why::NotCaughtUp { behind: bytes.try_get_u64_le().ok()? },
-        8 => Why::LevelNotKnown {
+        0 => RejectReason::NotLeader { leader: MemberId::new(bytes.try_get_u64_le().ok()?) },
+        1 => RejectReason::Transferring,
+        2 => RejectReason::Busy,
+        3 => RejectReason::Replaced,
+        4 => RejectReason::ChangeUnderWay,
+        5 => RejectReason::Impossible,
+        6 => RejectReason::Retired,
+        9 => RejectReason::DiskFull,
+        10 => RejectReason::Expired,
+        7 => RejectReason::NotCaughtUp { behind: bytes.try_get_u64_le().ok()? },
+        8 => RejectReason::LevelNotKnown {
             level: bytes.try_get_u16_le().ok()?,
             member: MemberId::new(bytes.try_get_u64_le().ok()?)?,
             known: Some(bytes.try_get_u16_le().ok()?).filter(|known| *known != u16::MAX),
@@ -380,19 +386,19 @@ mod tests {
         let id = |number| MemberId::new(number).unwrap();
         let outcome = |result| Ok(Outcome { revision: Revision(3), result });
         let whys = [
-            Why::Transferring,
-            Why::Busy,
-            Why::Replaced,
-            Why::ChangeUnderWay,
-            Why::Impossible,
-            Why::Retired,
-            Why::DiskFull,
-            Why::Expired,
-            Why::NotLeader { leader: Some(id(9)) },
-            Why::NotLeader { leader: None },
-            Why::NotCaughtUp { behind: 7 },
-            Why::LevelNotKnown { level: 2, member: id(9), known: Some(1) },
-            Why::LevelNotKnown { level: 2, member: id(9), known: None },
+            RejectReason::Transferring,
+            RejectReason::Busy,
+            RejectReason::Replaced,
+            RejectReason::ChangeUnderWay,
+            RejectReason::Impossible,
+            RejectReason::Retired,
+            RejectReason::DiskFull,
+            RejectReason::Expired,
+            RejectReason::NotLeader { leader: Some(id(9)) },
+            RejectReason::NotLeader { leader: None },
+            RejectReason::NotCaughtUp { behind: 7 },
+            RejectReason::LevelNotKnown { level: 2, member: id(9), known: Some(1) },
+            RejectReason::LevelNotKnown { level: 2, member: id(9), known: None },
         ];
         let mut outcomes =
             vec![outcome(Ok(Answer::Released)), outcome(Err(Refusal::LeaseNotFound))];
@@ -416,7 +422,9 @@ mod tests {
             let requests = requests.clone();
             reads_back(&PeerMessage::Commands { number: 7, patience_us: 50, within_us, requests });
         }
-        for result in [Ok(()), Err(Failure::Unknown), Err(Failure::Rejected(Why::Impossible))] {
+        for result in
+            [Ok(()), Err(Failure::Unknown), Err(Failure::Rejected(RejectReason::Impossible))]
+        {
             reads_back(&PeerMessage::AdminAnswer { number: 6, result });
         }
         let names = Names::parse("a h:1 h:2 70").unwrap();

@@ -17,7 +17,7 @@
 use bytes::Bytes;
 use tenure_core::outcome::Outcome;
 use tenure_core::request::{Command, Expect};
-use tenure_raft::{Change, MemberId, Why};
+use tenure_raft::{Change, MemberId, RejectReason};
 use tenure_types::Refusal;
 
 use crate::cluster::Cluster;
@@ -336,7 +336,7 @@ impl Reconfigure {
         match (result, &self.request) {
             // A leader that has just begun says so too. Asked once more without time for the answer, the leader could
             // not tell that nothing was done.
-            (Err(Failure::Rejected(Why::ChangeUnderWay)), _)
+            (Err(Failure::Rejected(RejectReason::ChangeUnderWay)), _)
                 if self.left_us(moment) > ANSWERED_US =>
             {
                 let until_us = moment.now_us.saturating_add(PAUSE_US);
@@ -464,7 +464,7 @@ fn check_new(card: &Card, cluster: &Cluster) -> Result<(), NotReconfigured> {
         return Err(NotReconfigured::Exists { member: name.clone() });
     }
     if members.retired.contains(&card.id) {
-        return Err(NotReconfigured::Failed(Failure::Rejected(Why::Retired)));
+        return Err(NotReconfigured::Failed(Failure::Rejected(RejectReason::Retired)));
     }
     Ok(())
 }

@@ -175,7 +175,7 @@ pub enum Output {
         /// The proposal id.
         proposal: ProposalId,
         /// The result.
-        result: Result<(), Why>,
+        result: Result<(), RejectReason>,
     },
     /// The machine's notices, for the sessions of their leases.
     Notices(Vec<Notice>),
@@ -249,7 +249,7 @@ pub enum Fate {
         /// How many commands.
         commands: usize,
         /// The reason.
-        why: Why,
+        why: RejectReason,
     },
     /// They may have been applied; this member cannot know.
     Unknown {
@@ -260,7 +260,7 @@ pub enum Fate {
 
 /// Why a request was rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Why {
+pub enum RejectReason {
     /// Another member leads, or none does.
     #[error("not the leader")]
     NotLeader {

@@ -40,7 +40,7 @@ mod start;
 pub use codec::Malformed;
 pub use config::*;
 pub use io::{
-    AdminRequest, Fate, Input, Lost, Output, Persist, ProposalId, Saved, Space, Stop, Why,
+    AdminRequest, Fate, Input, Lost, Output, Persist, ProposalId, RejectReason, Saved, Space, Stop,
 };
 pub use member::{Change, MemberId, Membership};
 pub use message::{Kind, Message, SnapshotHead, Step};

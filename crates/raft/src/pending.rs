@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tenure_core::outcome::Outcome;
 use tenure_store::Point;
 
-use crate::io::{Fate, Output, ProposalId, Why};
+use crate::io::{Fate, Output, ProposalId, RejectReason};
 
 /// Proposals of this member, by the entry that contains them.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ pub(crate) struct Run {
     pub(crate) proposal: ProposalId,
     pub(crate) commands: usize,
     /// Set if the commands are not in the entry: their answer only waits for the answers before it.
-    pub(crate) refused: Option<Why>,
+    pub(crate) refused: Option<RejectReason>,
 }
 
 impl Run {
@@ -44,7 +44,13 @@ impl Pending {
 
     /// Reports that commands were not applied, after the answers owed under the same proposal id for the commands
     /// before them. Those can only be in the entry sealed last.
-    pub(crate) fn refuse(&mut self, last: Point, run: Run, why: Why, out: &mut Vec<Output>) {
+    pub(crate) fn refuse(
+        &mut self,
+        last: Point,
+        run: Run,
+        why: RejectReason,
+        out: &mut Vec<Output>,
+    ) {
         let run = Run { refused: run.refused.or(Some(why)), ..run };
         let before = self.entries.get_mut(&(last.index, last.term));
         match before.filter(|runs| runs.last().is_some_and(|last| last.proposal == run.proposal)) {
@@ -75,7 +81,7 @@ impl Pending {
                     })
                 }));
             } else {
-                let why = Why::Replaced;
+                let why = RejectReason::Replaced;
                 let replaced = |run: Run| run.otherwise(|commands| Fate::NotDone { commands, why });
                 out.extend(runs.into_iter().map(replaced));
             }

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use tenure_core::codec::encode_request;
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, NewLease, Request, RequestId};
-use tenure_raft::{AdminRequest, Change, Why};
+use tenure_raft::{AdminRequest, Change, RejectReason};
 use tenure_server::{End, Entrance, Failure, Running, Settings, StartError, Stop, start};
 
 /// What an old version knows, and what this version knows.
@@ -44,7 +44,7 @@ fn found(dir: &Path, levels: &[u16]) -> (Listed, Vec<Running>) {
 }
 
 /// Raises the level through the leader; tries again if there was none.
-fn raise(running: &[&Running], level: u16) -> Result<(), Why> {
+fn raise(running: &[&Running], level: u16) -> Result<(), RejectReason> {
     let mut bytes = Vec::new();
     let command = Command::RaiseLevel { level };
     encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
@@ -57,7 +57,7 @@ fn raise(running: &[&Running], level: u16) -> Result<(), Why> {
                 assert_eq!(outcome.result, Ok(Answer::LevelRaised));
                 Some(Ok(()))
             }
-            Err(Failure::Rejected(why @ Why::LevelNotKnown { .. })) => Some(Err(why)),
+            Err(Failure::Rejected(why @ RejectReason::LevelNotKnown { .. })) => Some(Err(why)),
             Err(_) => None,
         }
     })
@@ -153,7 +153,7 @@ fn the_level_is_raised_once_all_know_it_and_then_an_old_version_does_not_come_ba
     // The level is not raised before the member has reported what it knows, nor while it knows less, nor beyond what
     // any member knows.
     wait("the leader has heard of it", || match raise(&all, NEW) {
-        Err(Why::LevelNotKnown { member, known: Some(OLD), .. }) => {
+        Err(RejectReason::LevelNotKnown { member, known: Some(OLD), .. }) => {
             assert_eq!(member, old);
             Some(())
         }

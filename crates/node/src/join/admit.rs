@@ -19,7 +19,7 @@
 use std::collections::BTreeMap;
 
 use tenure_core::request::{Command, Expect};
-use tenure_raft::{Change, Fate, Input as RaftInput, MemberId, ProposalId, Stop, Why};
+use tenure_raft::{Change, Fate, Input as RaftInput, MemberId, ProposalId, RejectReason, Stop};
 
 use super::undiallable;
 use crate::control::{Control, Join};
@@ -275,7 +275,7 @@ impl Node {
     }
 
     /// Takes the replica's result for the change of members.
-    pub(crate) fn join_changed(&mut self, proposal: ProposalId, result: Result<(), Why>) {
+    pub(crate) fn join_changed(&mut self, proposal: ProposalId, result: Result<(), RejectReason>) {
         let Some(current) = self.take_join(proposal) else { return };
         let id = current.card.id;
         match result {
@@ -284,7 +284,7 @@ impl Node {
                 self.joined(current);
             }
             Err(_) if self.replica.members().contains(id) => self.joined(current),
-            Err(Why::Retired) => self.answer_join(current.join, Control::Retired),
+            Err(RejectReason::Retired) => self.answer_join(current.join, Control::Retired),
             Err(why) => {
                 if current.fresh {
                     self.remove_card(id);
@@ -309,9 +309,9 @@ impl Node {
         self.again = true;
     }
 
-    fn join_failed(&mut self, join: JoinId, why: Why) {
+    fn join_failed(&mut self, join: JoinId, why: RejectReason) {
         let answer = match why {
-            Why::NotLeader { .. } | Why::Replaced => {
+            RejectReason::NotLeader { .. } | RejectReason::Replaced => {
                 self.elsewhere(&directory::read(self.replica.machine()))
             }
             why => Control::Refused(why.to_string()),

@@ -13,7 +13,7 @@ use crate::directory::{Names, Preference};
 use crate::principal::Principal;
 
 const DEADLINE_US: u64 = 10_000_000;
-const UNDER_WAY: Failure = Failure::Rejected(Why::ChangeUnderWay);
+const UNDER_WAY: Failure = Failure::Rejected(RejectReason::ChangeUnderWay);
 
 fn id(number: u64) -> MemberId {
     MemberId::new(number).unwrap()
@@ -197,7 +197,7 @@ fn an_id_or_name_that_a_member_has_and_a_retired_id_are_not_added() {
     let mut before = cluster(&[1, 2, 3]);
     before.members.retired.insert(id(4));
     let retired = Run::new(Reconfiguration::Add(card(4))).viewed(before);
-    assert_eq!(retired.fails(), NotReconfigured::Failed(Failure::Rejected(Why::Retired)));
+    assert_eq!(retired.fails(), NotReconfigured::Failed(Failure::Rejected(RejectReason::Retired)));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use tenure_store::Point;
 
 use super::Replica;
 use crate::engine;
-use crate::io::{AdminRequest, Output, ProposalId, Why};
+use crate::io::{AdminRequest, Output, ProposalId, RejectReason};
 use crate::member::{Change, MemberId, encode_changes};
 
 impl Replica {
@@ -22,20 +22,20 @@ impl Replica {
         self.refused.push(Output::Changed { proposal, result });
     }
 
-    fn transfer(&mut self, to: MemberId) -> Result<(), Why> {
+    fn transfer(&mut self, to: MemberId) -> Result<(), RejectReason> {
         if !self.leads() {
-            return Err(Why::NotLeader { leader: self.leader() });
+            return Err(RejectReason::NotLeader { leader: self.leader() });
         }
         if to == self.config.id || !self.members.voters.contains(&to) {
-            return Err(Why::Impossible);
+            return Err(RejectReason::Impossible);
         }
         self.node.transfer_leader(to.get());
         Ok(())
     }
 
-    fn propose_changes(&mut self, changes: &[Change]) -> Result<Point, Why> {
+    fn propose_changes(&mut self, changes: &[Change]) -> Result<Point, RejectReason> {
         if !self.leads() {
-            return Err(Why::NotLeader { leader: self.leader() });
+            return Err(RejectReason::NotLeader { leader: self.leader() });
         }
         let hasty = mutant!("members_changed_before_own_term") && !self.clock.started(self.term());
         if hasty {
@@ -49,25 +49,27 @@ impl Replica {
             || self.members.is_joint()
             || self.node.raft.has_pending_conf()
         {
-            return Err(Why::ChangeUnderWay);
+            return Err(RejectReason::ChangeUnderWay);
         }
         self.check_changes(changes)?;
         self.propose_members(changes)
     }
 
-    fn check_changes(&self, changes: &[Change]) -> Result<(), Why> {
+    fn check_changes(&self, changes: &[Change]) -> Result<(), RejectReason> {
         let mut voters = self.members.voters.clone();
         for change in changes {
             match *change {
                 Change::AddLearner(id)
                     if self.members.retired.contains(&id) && !mutant!("removed_id_added_again") =>
                 {
-                    return Err(Why::Retired);
+                    return Err(RejectReason::Retired);
                 }
-                Change::AddLearner(id) if self.members.contains(id) => return Err(Why::Impossible),
+                Change::AddLearner(id) if self.members.contains(id) => {
+                    return Err(RejectReason::Impossible);
+                }
                 Change::AddLearner(_) => {}
                 Change::Promote(id) if !self.members.learners.contains(&id) => {
-                    return Err(Why::Impossible);
+                    return Err(RejectReason::Impossible);
                 }
                 Change::Promote(id) => {
                     voters.insert(id);
@@ -75,7 +77,7 @@ impl Replica {
                 // A leader must transfer leadership before it is removed, so that it is never in doubt which member
                 // leads.
                 Change::Remove(id) if id == self.config.id || !self.members.contains(id) => {
-                    return Err(Why::Impossible);
+                    return Err(RejectReason::Impossible);
                 }
                 Change::Remove(id) => {
                     voters.remove(&id);
@@ -86,14 +88,14 @@ impl Replica {
         ids.sort();
         ids.dedup();
         let sensible = ids.len() == changes.len() && !changes.is_empty() && !voters.is_empty();
-        if sensible { Ok(()) } else { Err(Why::Impossible) }
+        if sensible { Ok(()) } else { Err(RejectReason::Impossible) }
     }
 
     /// Proposes a change in our own encoding. The engine's encoding is attached for as long as the engine reads it.
-    fn propose_members(&mut self, changes: &[Change]) -> Result<Point, Why> {
+    fn propose_members(&mut self, changes: &[Change]) -> Result<Point, RejectReason> {
         let context = encode_changes(changes);
         if self.node.propose_conf_change(context, engine::changes_to(changes)).is_err() {
-            return Err(Why::Transferring);
+            return Err(RejectReason::Transferring);
         }
         let index = self.node.raft.raft_log.last_index();
         Ok(Point { index, term: self.node.raft.term })

@@ -6,7 +6,7 @@ use tenure_types::Term;
 
 use super::{Replica, to_all};
 use crate::engine::{self, MEMBERS};
-use crate::io::{Output, Stop, Why};
+use crate::io::{Output, RejectReason, Stop};
 use crate::member::{MemberId, decode_changes};
 use crate::message::Message;
 
@@ -90,12 +90,12 @@ impl Replica {
                 self.members_changed();
                 Ok(())
             }
-            Err(_) => Err(Why::Impossible),
+            Err(_) => Err(RejectReason::Impossible),
         };
         if let Some((proposal, expected)) = self.changing
             && expected.index <= at.index
         {
-            let result = if expected == at { result } else { Err(Why::Replaced) };
+            let result = if expected == at { result } else { Err(RejectReason::Replaced) };
             self.refused.push(Output::Changed { proposal, result });
             self.changing = None;
         }
@@ -117,7 +117,8 @@ impl Replica {
         if let Some((proposal, expected)) = self.changing
             && expected.index <= at.index
         {
-            let why = if expected == at { Why::ChangeUnderWay } else { Why::Replaced };
+            let why =
+                if expected == at { RejectReason::ChangeUnderWay } else { RejectReason::Replaced };
             self.refused.push(Output::Changed { proposal, result: Err(why) });
             self.changing = None;
         }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tenure_core::codec::raised_level;
 
 use super::Replica;
-use crate::io::Why;
+use crate::io::RejectReason;
 use crate::member::MemberId;
 
 /// The most ids whose level is remembered: members, and those about to join. Any process that can reach the member port
@@ -25,7 +25,7 @@ impl Replica {
 
     /// Why these commands must not be proposed: one of them raises the level above what some member is known to know. A
     /// member that joins meanwhile and knows less stops when it learns of it.
-    pub(super) fn level_objection(&self, requests: &[Bytes]) -> Option<Why> {
+    pub(super) fn level_objection(&self, requests: &[Bytes]) -> Option<RejectReason> {
         let level = requests.iter().filter_map(|request| raised_level(request)).max()?;
         let known = |id: MemberId| {
             let me = id == self.config.id;
@@ -33,6 +33,6 @@ impl Replica {
         };
         let mut members = self.members.all().into_iter().map(|id| (id, known(id)));
         let (member, known) = members.find(|(_, known)| known.is_none_or(|known| known < level))?;
-        Some(Why::LevelNotKnown { level, member, known })
+        Some(RejectReason::LevelNotKnown { level, member, known })
     }
 }

@@ -6,7 +6,7 @@ use tenure_store::Point;
 
 use super::Replica;
 use crate::config::{ENTRY_BYTES_MAX, ENTRY_COMMANDS_MAX, UNSYNCED_BYTES_MAX, WAITING_MAX};
-use crate::io::{Fate, Output, ProposalId, Why};
+use crate::io::{Fate, Output, ProposalId, RejectReason};
 use crate::pending::Run;
 
 /// Commands that wait to be proposed.
@@ -83,8 +83,8 @@ impl Replica {
             return;
         }
         if !self.leads() || self.is_disk_behind() {
-            let led_elsewhere = Why::NotLeader { leader: self.leader() };
-            let why = if self.leads() { Why::Busy } else { led_elsewhere };
+            let led_elsewhere = RejectReason::NotLeader { leader: self.leader() };
+            let why = if self.leads() { RejectReason::Busy } else { led_elsewhere };
             for Submitted { proposal, requests, .. } in self.queue.take() {
                 let fate = Fate::NotDone { commands: requests.len(), why };
                 out.push(Output::Answer { proposal, fate });
@@ -94,7 +94,7 @@ impl Replica {
         let may_grow = self.may_grow() || mutant!("growth_on_a_full_disk");
         let mut joined = Joined::default();
         for Submitted { proposal, requests, deadline_us } in self.queue.take() {
-            let expired = (self.now_us >= deadline_us).then_some(Why::Expired);
+            let expired = (self.now_us >= deadline_us).then_some(RejectReason::Expired);
             if let Some(why) = expired.or_else(|| self.level_objection(&requests)) {
                 let fate = Fate::NotDone { commands: requests.len(), why };
                 out.push(Output::Answer { proposal, fate });
@@ -102,7 +102,7 @@ impl Replica {
             }
             for request in requests {
                 if !may_grow && grows(&request) {
-                    joined.refuse(proposal, Why::DiskFull);
+                    joined.refuse(proposal, RejectReason::DiskFull);
                     continue;
                 }
                 if joined.is_full(request.len()) {
@@ -134,7 +134,7 @@ impl Replica {
         let Joined { requests, runs, .. } = std::mem::take(joined);
         if requests.is_empty() {
             for run in runs {
-                self.pending.refuse(self.sealed, run, Why::DiskFull, out);
+                self.pending.refuse(self.sealed, run, RejectReason::DiskFull, out);
             }
             return;
         }
@@ -158,14 +158,14 @@ impl Replica {
 
     /// Seals an entry with the present count. The count is read after the last command was added, because a command
     /// must never be dated before it was sent.
-    fn seal(&mut self, requests: &[Bytes]) -> Result<Point, Why> {
+    fn seal(&mut self, requests: &[Bytes]) -> Result<Point, RejectReason> {
         let term = self.term();
         self.clock.lead(term);
         let count_ms = self.clock.count_ms(self.now_us, self.quorum_at_us());
         let payload = seal_entry(term, count_ms, requests.iter().map(|request| &request[..]));
         if self.node.propose(Vec::new(), payload).is_err() {
             let transferring = self.node.raft.lead_transferee.is_some();
-            return Err(if transferring { Why::Transferring } else { Why::Busy });
+            return Err(if transferring { RejectReason::Transferring } else { RejectReason::Busy });
         }
         self.clock.stamp();
         let index = self.node.raft.raft_log.last_index();
@@ -212,11 +212,11 @@ impl Joined {
     }
 
     /// Keeps the position of a command that is not proposed, so that answers stay in order.
-    fn refuse(&mut self, proposal: ProposalId, why: Why) {
+    fn refuse(&mut self, proposal: ProposalId, why: RejectReason) {
         self.count(proposal, Some(why));
     }
 
-    fn count(&mut self, proposal: ProposalId, refused: Option<Why>) {
+    fn count(&mut self, proposal: ProposalId, refused: Option<RejectReason>) {
         match self.runs.last_mut() {
             Some(run) if run.proposal == proposal && run.refused == refused => run.commands += 1,
             _ => self.runs.push(Run { proposal, commands: 1, refused }),

@@ -169,7 +169,7 @@ impl Replica {
         self.node.mut_store().reset(point, self.members.clone());
         self.pending.skipped(point.index, out);
         if let Some((proposal, _)) = self.changing.take() {
-            let result = Err(crate::io::Why::Replaced);
+            let result = Err(crate::io::RejectReason::Replaced);
             out.push(Output::Changed { proposal, result });
         }
         out.push(Output::Applied { point, revision: self.machine.revision() });

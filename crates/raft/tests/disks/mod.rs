@@ -10,7 +10,7 @@ use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, NewLease, Request, RequestId};
 use tenure_raft::{
     Boot, Config, Fate, Input, Kind, MemberId, Membership, Message, Output, Persist, ProposalId,
-    Replica, Status, Step, Stop, Why,
+    RejectReason, Replica, Status, Step, Stop,
 };
 use tenure_store::{Entry, HardState, Point};
 use tenure_types::{Epoch, LeaseId};
@@ -46,7 +46,7 @@ struct Member {
     stuck: bool,
     stopped: Option<Stop>,
     answers: Vec<(ProposalId, Fate)>,
-    changed: Vec<Result<(), Why>>,
+    changed: Vec<Result<(), RejectReason>>,
     sent: Vec<Step>,
 }
 
@@ -274,7 +274,11 @@ impl Cluster {
     }
 
     /// Proposes a membership change and returns the answer that arrives within a second.
-    pub(crate) fn change(&mut self, leader: usize, change: tenure_raft::Change) -> Result<(), Why> {
+    pub(crate) fn change(
+        &mut self,
+        leader: usize,
+        change: tenure_raft::Change,
+    ) -> Result<(), RejectReason> {
         let request = tenure_raft::AdminRequest::Change(vec![change]);
         self.input(leader, Input::Admin { proposal: ProposalId(0), request });
         let before = self.members[leader].changed.len();
@@ -287,7 +291,7 @@ impl Cluster {
         &mut self,
         leader: usize,
         change: tenure_raft::Change,
-    ) -> Result<(), Why> {
+    ) -> Result<(), RejectReason> {
         let request = tenure_raft::AdminRequest::Change(vec![change]);
         self.input(leader, Input::Admin { proposal: ProposalId(0), request });
         let before = self.members[leader].changed.len();

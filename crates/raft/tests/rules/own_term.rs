@@ -3,7 +3,7 @@
 //! Without that rule the check goes on, and sees two majorities commit different entries.
 
 use crate::disks::{Cluster, id};
-use tenure_raft::{Change, Why};
+use tenure_raft::{Change, RejectReason};
 
 #[cfg_attr(not(mutants), test)]
 pub(crate) fn a_new_leader_changes_no_members_before_it_has_committed_an_entry_of_its_own() {
@@ -27,7 +27,7 @@ pub(crate) fn a_new_leader_changes_no_members_before_it_has_committed_an_entry_o
         cluster.step();
     }
     let asked = cluster.start_change(2, Change::Promote(id(4)));
-    if asked == Err(Why::ChangeUnderWay) {
+    if asked == Err(RejectReason::ChangeUnderWay) {
         return;
     }
     // What follows happens only without the rule.

@@ -1,16 +1,16 @@
 //! Checks that the id of a removed member is never used again, and shows what would happen if it were.
 
 use crate::disks::{Cluster, id};
-use tenure_raft::{Change, Why};
+use tenure_raft::{Change, RejectReason};
 
 #[cfg_attr(not(mutants), test)]
 pub(crate) fn the_id_of_a_removed_member_is_refused_by_every_later_leader() {
     let mut cluster = Cluster::new(4);
     let leader = cluster.elect(0);
     assert_eq!(cluster.change(leader, Change::Remove(id(3))), Ok(()));
-    assert_eq!(cluster.change(leader, Change::AddLearner(id(3))), Err(Why::Retired));
+    assert_eq!(cluster.change(leader, Change::AddLearner(id(3))), Err(RejectReason::Retired));
     let next = cluster.elect(1);
-    assert_eq!(cluster.change(next, Change::AddLearner(id(3))), Err(Why::Retired));
+    assert_eq!(cluster.change(next, Change::AddLearner(id(3))), Err(RejectReason::Retired));
 }
 
 /// The engine takes an answer that the removed member sent in the same term for one of the new member, whose disk is

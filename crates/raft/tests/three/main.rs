@@ -9,7 +9,7 @@ use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, LeaseRef, NewLease, Request, RequestId};
 use tenure_raft::{
     AdminRequest, Boot, Change, Config, Fate, Input, Kind, MemberId, Membership, Message, Output,
-    ProposalId, Replica, Saved, SnapshotHead, Space, Step, Stop, Why,
+    ProposalId, RejectReason, Replica, Saved, SnapshotHead, Space, Step, Stop,
 };
 use tenure_store::{Entry, HardState, Point};
 use tenure_types::{Epoch, LeaseId};
@@ -143,7 +143,7 @@ impl Cluster {
     }
 
     /// The fate of a submission, in order: whether each outcome is a success, or why there is none.
-    fn fates(&self, at: usize, proposal: u64) -> Vec<Result<bool, Why>> {
+    fn fates(&self, at: usize, proposal: u64) -> Vec<Result<bool, RejectReason>> {
         let of_it = self.members[at].answers.iter().filter(|(found, _)| found.0 == proposal);
         let fates = of_it.flat_map(|(_, fate)| match fate {
             Fate::Applied(all) => all.iter().map(|one| Ok(one.result.is_ok())).collect(),
@@ -343,7 +343,7 @@ fn a_follower_refuses_commands_and_names_the_leader() {
     let follower = (leader + 1) % 3;
     cluster.grant(follower, 1, 2_000);
     cluster.run(1);
-    let why = tenure_raft::Why::NotLeader { leader: Some(id(leader)) };
+    let why = tenure_raft::RejectReason::NotLeader { leader: Some(id(leader)) };
     let fate = Fate::NotDone { commands: 1, why };
     assert_eq!(cluster.members[follower].answers, [(ProposalId(1), fate)]);
 }
@@ -436,7 +436,7 @@ fn a_leader_short_of_space_refuses_what_grows_and_answers_in_order() {
     cluster.grant(leader, 1, 60_000);
     cluster.run(1);
     cluster.set_space(leader, Space::Short);
-    let full = Err(Why::DiskFull);
+    let full = Err(RejectReason::DiskFull);
     cluster.submit(leader, 2, vec![grant(2, 60_000), renew(1), grant(3, 60_000), renew(1)]);
     cluster.submit(leader, 3, vec![grant(4, 60_000)]);
     cluster.run(1);
@@ -463,7 +463,7 @@ fn one_full_follower_is_no_reason_and_a_quorum_of_them_is() {
     cluster.run(1);
     cluster.submit(leader, 2, vec![grant(2, 60_000), renew(1)]);
     cluster.run(1);
-    assert_eq!(cluster.fates(leader, 2), [Err(Why::DiskFull), Ok(true)]);
+    assert_eq!(cluster.fates(leader, 2), [Err(RejectReason::DiskFull), Ok(true)]);
     cluster.set_space((leader + 1) % 3, Space::Enough);
     cluster.run(4);
     cluster.grant(leader, 3, 60_000);

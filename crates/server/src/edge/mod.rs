@@ -24,7 +24,7 @@ use tenure_core::codec::encode_request;
 use tenure_core::outcome::Outcome;
 use tenure_core::request::{Command, Request, RequestId};
 use tenure_node::{AdminRequest, Lead, Permit};
-use tenure_raft::Why;
+use tenure_raft::RejectReason;
 use tenure_wire::v1;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -219,24 +219,26 @@ impl Edge {
         }
     }
 
-    fn rejected(&self, why: Why) -> Failure {
+    fn rejected(&self, why: RejectReason) -> Failure {
         match why {
-            Why::NotLeader { .. } | Why::Transferring | Why::Replaced => match self.lead().by {
+            RejectReason::NotLeader { .. }
+            | RejectReason::Transferring
+            | RejectReason::Replaced => match self.lead().by {
                 Some(leader) if leader != self.member().id() => {
                     Failure::NotLeader { leader: Some(self.hint(leader)) }
                 }
                 _ => Failure::NoLeader,
             },
-            Why::Busy => Failure::Overloaded { retry_after_ms: RETRY_AFTER_MS },
-            Why::DiskFull => Failure::DiskFull,
-            Why::Expired => Failure::Deadline,
-            Why::ChangeUnderWay => Failure::MembershipChanging,
-            Why::Impossible => Failure::QuorumAtRisk,
-            Why::NotCaughtUp { behind } => Failure::NotCaughtUp { behind },
-            Why::LevelNotKnown { level, member, .. } => {
+            RejectReason::Busy => Failure::Overloaded { retry_after_ms: RETRY_AFTER_MS },
+            RejectReason::DiskFull => Failure::DiskFull,
+            RejectReason::Expired => Failure::Deadline,
+            RejectReason::ChangeUnderWay => Failure::MembershipChanging,
+            RejectReason::Impossible => Failure::QuorumAtRisk,
+            RejectReason::NotCaughtUp { behind } => Failure::NotCaughtUp { behind },
+            RejectReason::LevelNotKnown { level, member, .. } => {
                 Failure::LevelNotKnown { level, member: member.to_string() }
             }
-            Why::Retired => Failure::InvalidField {
+            RejectReason::Retired => Failure::InvalidField {
                 field: "member_id",
                 problem: "was removed, and no id comes back".to_owned(),
             },

@@ -237,7 +237,7 @@ impl World {
     }
 
     fn failed(&mut self, ask: u64, batch: u64, failure: Failure) -> Check {
-        let full = failure == Failure::Rejected(tenure_raft::Why::DiskFull);
+        let full = failure == Failure::Rejected(tenure_raft::RejectReason::DiskFull);
         self.tally.count_by("refused_full", u64::from(full));
         self.tally.count_by("expired", u64::from(failure == Failure::Expired));
         match failure.effect() {
