@@ -286,7 +286,7 @@ impl Node {
     fn take(&mut self, input: Input, observer: &mut impl Observer) {
         match input {
             Input::Submit(batch) => self.submit(batch, observer),
-            Input::Peer { from, message } => self.hear(from, message, observer),
+            Input::Peer { from, message } => self.receive(from, message, observer),
             Input::Read { read, principal, fresh, deadline_us } => {
                 self.read(read, &principal, fresh, deadline_us);
             }
@@ -313,7 +313,7 @@ impl Node {
     }
 
     /// Takes what another member says beside the replicated log. Only members may command.
-    fn hear(&mut self, from: MemberId, message: PeerMessage, observer: &mut impl Observer) {
+    fn receive(&mut self, from: MemberId, message: PeerMessage, observer: &mut impl Observer) {
         let members = self.replica.members();
         let mut known = members.contains(from) || mutant!("stranger_may_command");
         if mutant!("removed_member_may_command") {
@@ -345,7 +345,7 @@ impl Node {
             PeerMessage::AdminAnswer { number, result } => {
                 self.peer_admin_answered(from, number, result);
             }
-            PeerMessage::Transfer(message) => self.hear_transfer(from, message),
+            PeerMessage::Transfer(message) => self.on_transfer(from, message),
             PeerMessage::Announce { names } => self.take_announcement(from, &names),
             PeerMessage::Raft(_) => unreachable!("the replica took it"),
         }

@@ -39,7 +39,7 @@ struct Counting {
 
 /// The inputs of the clock at the end of a turn.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rest {
+pub(crate) struct Checkpoint {
     pub(crate) now_us: u64,
     pub(crate) quorum_at_us: u64,
     /// The machine's next deadline, by its own clock.
@@ -95,7 +95,7 @@ impl LeaseClock {
     }
 
     /// Ends a turn. Returns whether an empty entry must be sealed now.
-    pub(crate) fn rest(&mut self, rest: Rest) -> bool {
+    pub(crate) fn checkpoint(&mut self, rest: Checkpoint) -> bool {
         self.charge(rest.now_us, rest.quorum_at_us);
         let Some(led) = &mut self.led else { return false };
         let Some(counting) = &mut led.counting else { return false };
@@ -175,8 +175,8 @@ mod tests {
         }
     }
 
-    fn rest(now_us: u64, due_ms: Option<u64>) -> Rest {
-        Rest { now_us, quorum_at_us: now_us, due_ms, in_flight: false }
+    fn rest(now_us: u64, due_ms: Option<u64>) -> Checkpoint {
+        Checkpoint { now_us, quorum_at_us: now_us, due_ms, in_flight: false }
     }
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
         let mut clock = LeaseClock::default();
         clock.lead(Term(3));
         assert_eq!(clock.seal(5 * S, 5 * S), 0);
-        assert!(!clock.rest(rest(9 * S, Some(0))));
+        assert!(!clock.checkpoint(rest(9 * S, Some(0))));
         clock.start(Term(3), 0, 9 * S);
         assert_eq!(clock.seal(9 * S + 80 * MS, 9 * S + 80 * MS), 80);
     }
@@ -192,9 +192,9 @@ mod tests {
     #[test]
     fn sleep_that_was_asked_for_counts_and_lateness_does_not() {
         let mut clock = counting();
-        assert!(!clock.rest(rest(S + 10 * MS, None)));
+        assert!(!clock.checkpoint(rest(S + 10 * MS, None)));
         assert_eq!(clock.seal(S + 60 * MS, S + 60 * MS), 60);
-        assert!(!clock.rest(rest(S + 60 * MS, None)));
+        assert!(!clock.checkpoint(rest(S + 60 * MS, None)));
         let late = S + 60 * MS + 3 * S;
         assert_eq!(clock.seal(late, late), 60 + 50 + 50);
     }
@@ -206,7 +206,7 @@ mod tests {
         let mut now_us = S;
         for _ in 0..20 {
             now_us += 50 * MS;
-            clock.rest(Rest { now_us, quorum_at_us, due_ms: None, in_flight: false });
+            clock.checkpoint(Checkpoint { now_us, quorum_at_us, due_ms: None, in_flight: false });
         }
         assert_eq!(clock.seal(now_us, quorum_at_us), FRESH_US / MS);
     }
@@ -217,7 +217,7 @@ mod tests {
         let late = S + CREDIT_US + 10 * S;
         let counted = clock.seal(late, late);
         assert_eq!(counted, 10_000, "all the credit was used, which on-time sleep does not change");
-        assert!(!clock.rest(rest(late, None)));
+        assert!(!clock.checkpoint(rest(late, None)));
         let credit_us = 10 * S / CREDIT_PER_COUNTED;
         let again = late + 5 * S;
         assert_eq!(clock.seal(again, again) - counted, (5 * S - credit_us) / MS);
@@ -235,13 +235,13 @@ mod tests {
     #[test]
     fn an_idle_leader_wakes_at_the_deadline_and_seals_once() {
         let mut clock = counting();
-        assert!(!clock.rest(rest(S, Some(520))));
+        assert!(!clock.checkpoint(rest(S, Some(520))));
         assert_eq!(clock.wake_by_us(), Some(S + 20 * MS));
-        let due = Rest { in_flight: false, ..rest(S + 20 * MS, Some(520)) };
-        assert!(clock.rest(due));
+        let due = Checkpoint { in_flight: false, ..rest(S + 20 * MS, Some(520)) };
+        assert!(clock.checkpoint(due));
         assert_eq!(clock.seal(due.now_us, due.now_us), 20);
-        assert!(!clock.rest(Rest { in_flight: true, ..due }), "one is on its way");
-        assert!(clock.rest(due), "it was applied and more is due");
+        assert!(!clock.checkpoint(Checkpoint { in_flight: true, ..due }), "one is on its way");
+        assert!(clock.checkpoint(due), "it was applied and more is due");
     }
 
     #[test]
@@ -250,14 +250,14 @@ mod tests {
         let mut sealed = 0;
         for turn in 1..=100 {
             let now_us = S + turn * 50 * MS;
-            if clock.rest(rest(now_us, Some(1_000_000))) {
+            if clock.checkpoint(rest(now_us, Some(1_000_000))) {
                 clock.seal(now_us, now_us);
                 sealed += 1;
             }
         }
         assert_eq!(sealed, 5);
         for turn in 101..=200 {
-            assert!(!clock.rest(rest(S + turn * 50 * MS, None)), "nothing is pending");
+            assert!(!clock.checkpoint(rest(S + turn * 50 * MS, None)), "nothing is pending");
         }
     }
 
@@ -299,7 +299,7 @@ mod tests {
             let mut sleep_until = |clock: &mut LeaseClock, until_us: u64, now_us: &mut u64| {
                 while *now_us < until_us {
                     *now_us = until_us.min(*now_us + 1 + below(TICK_US));
-                    clock.rest(rest(*now_us, None));
+                    clock.checkpoint(rest(*now_us, None));
                 }
             };
             sleep_until(&mut clock, granted_us, &mut now_us);

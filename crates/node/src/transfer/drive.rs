@@ -80,7 +80,7 @@ impl Node {
     }
 
     /// Takes a message of a transfer from another member.
-    pub(crate) fn hear_transfer(&mut self, from: MemberId, message: Transfer) {
+    pub(crate) fn on_transfer(&mut self, from: MemberId, message: Transfer) {
         let mut actions = Vec::new();
         match message {
             Transfer::Offer { .. } | Transfer::Chunk { .. } => {

@@ -45,7 +45,7 @@ impl Replica {
     }
 
     /// Whether messages of this sender are processed. Counts those that are dropped.
-    pub(super) fn hears(&mut self, from: MemberId) -> bool {
+    pub(super) fn counts(&mut self, from: MemberId) -> bool {
         let (known, members) = (&mut self.known, &self.members);
         if members.retired.contains(&from) {
             known.dropped.retired += 1;
@@ -73,7 +73,7 @@ impl Replica {
     }
 
     /// Records the members that a known member names. They count as known until they are retired.
-    pub(super) fn hear_members(&mut self, ids: BTreeSet<MemberId>) {
+    pub(super) fn on_members(&mut self, ids: BTreeSet<MemberId>) {
         for id in ids {
             if self.known.vouched.len() < VOUCHED_MAX && !self.members.contains(id) {
                 self.known.vouched.insert(id);

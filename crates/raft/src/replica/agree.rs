@@ -12,13 +12,13 @@ use crate::message::{Message, Step};
 const ENTRY_OVERHEAD: usize = 48;
 
 impl Replica {
-    pub(super) fn hear(&mut self, from: MemberId, message: Message) {
-        if !self.hears(from) {
+    pub(super) fn receive(&mut self, from: MemberId, message: Message) {
+        if !self.counts(from) {
             return;
         }
         match message {
             Message::Step(step) => self.step(from, step),
-            Message::Hash { index, hash } => self.hear_hash(from, index, hash),
+            Message::Hash { index, hash } => self.on_hash(from, index, hash),
             Message::Hello => {
                 self.answer_hello(from);
                 // It may not know the members that joined while it was away.
@@ -27,16 +27,16 @@ impl Replica {
             }
             Message::Remember(observed) => {
                 if self.admits_observed(&observed) {
-                    self.hear_remember(from, &observed);
+                    self.on_remember(from, &observed);
                 }
             }
-            Message::Short => self.hear_short(from),
+            Message::Short => self.on_short(from),
             Message::Observed(all) => {
                 if all.iter().all(|(_, observed)| self.admits_observed(observed)) {
-                    self.hear_observed(from, all);
+                    self.on_observed(from, all);
                 }
             }
-            Message::Members(ids) => self.hear_members(ids),
+            Message::Members(ids) => self.on_members(ids),
         }
     }
 
@@ -59,7 +59,7 @@ impl Replica {
     }
 
     /// Processes the engine's `Ready` values until there are none left.
-    pub(super) fn pump(&mut self, out: &mut Vec<Output>) {
+    pub(super) fn process_ready(&mut self, out: &mut Vec<Output>) {
         while !self.stopped && self.node.has_ready() {
             let mut ready = self.node.ready();
             let mut answers: Vec<_> =

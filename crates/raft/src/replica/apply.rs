@@ -56,7 +56,7 @@ impl Replica {
         if at.index.is_multiple_of(self.config.hash_every) {
             let hash = self.state_hash();
             to_all(&self.members, self.config.id, &Message::Hash { index: at.index, hash }, out);
-            self.hear_hash(self.config.id, at.index, hash);
+            self.on_hash(self.config.id, at.index, hash);
         }
     }
 
@@ -67,7 +67,7 @@ impl Replica {
         self.machine.rolling_hash() ^ clock << 64 ^ revision
     }
 
-    pub(super) fn hear_hash(&mut self, from: MemberId, index: u64, hash: u128) {
+    pub(super) fn on_hash(&mut self, from: MemberId, index: u64, hash: u128) {
         if !self.members.contains(from) || !index.is_multiple_of(self.config.hash_every) {
             return;
         }

@@ -16,7 +16,7 @@ const KNOWS_MAX: usize = 1_024;
 
 impl Replica {
     /// Records the level that another member knows.
-    pub(super) fn hear_level(&mut self, member: MemberId, level: u16) {
+    pub(super) fn on_level(&mut self, member: MemberId, level: u16) {
         if self.knows.len() >= KNOWS_MAX {
             self.knows.retain(|id, _| self.members.contains(*id));
         }

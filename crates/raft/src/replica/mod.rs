@@ -290,7 +290,7 @@ impl Replica {
             return;
         }
         match input {
-            Input::Message { from, message } => self.hear(from, message),
+            Input::Message { from, message } => self.receive(from, message),
             Input::Submit { proposal, requests, patience_us, deadline_us } => {
                 self.queue.add(proposal, requests, patience_us, deadline_us);
             }
@@ -311,7 +311,7 @@ impl Replica {
                 };
                 self.node.report_snapshot(to.get(), status);
             }
-            Input::Knows { member, level } => self.hear_level(member, level),
+            Input::Knows { member, level } => self.on_level(member, level),
             Input::Linked { member } => self.linked(member),
             Input::Known { ids } => self.known.given = ids,
             Input::Unreachable { member } => self.node.report_unreachable(member.get()),

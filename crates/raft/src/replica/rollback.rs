@@ -103,13 +103,13 @@ impl Replica {
         self.first.push(Output::Send { to: from, message });
     }
 
-    pub(super) fn hear_remember(&mut self, from: MemberId, observed: &Observed) {
+    pub(super) fn on_remember(&mut self, from: MemberId, observed: &Observed) {
         self.promises.answered.insert(from);
         self.compare(from, observed);
     }
 
     /// Merges the observations that a leader passes on.
-    pub(super) fn hear_observed(&mut self, from: MemberId, all: Vec<(MemberId, Observed)>) {
+    pub(super) fn on_observed(&mut self, from: MemberId, all: Vec<(MemberId, Observed)>) {
         for (member, observed) in all {
             if member == self.config.id {
                 self.compare(from, &observed);

@@ -132,7 +132,7 @@ impl Replica {
         machine: Box<Machine>,
         members: Membership,
     ) {
-        if !self.hears(from) || !self.admits_snapshot(from, &step, &members) {
+        if !self.counts(from) || !self.admits_snapshot(from, &step, &members) {
             return;
         }
         let Some(head) = &step.snapshot else { return };

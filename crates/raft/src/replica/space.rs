@@ -31,7 +31,7 @@ impl Replica {
         self.shortage.here
     }
 
-    pub(super) fn hear_short(&mut self, from: MemberId) {
+    pub(super) fn on_short(&mut self, from: MemberId) {
         if self.members.contains(from) {
             let until_us = self.now_us.saturating_add(SHORT_KEPT_US);
             self.shortage.others.insert(from, until_us);
@@ -51,7 +51,7 @@ impl Replica {
         !self.shortage.here && enough(&self.members.voters) && enough(&self.members.outgoing)
     }
 
-    pub(super) fn say_short(&mut self, out: &mut Vec<Output>) {
+    pub(super) fn announce_short(&mut self, out: &mut Vec<Output>) {
         let leader = self.leader().filter(|leader| *leader != self.config.id);
         let Some(to) = leader.filter(|_| self.shortage.here) else { return };
         let again_us = match self.shortage.said {

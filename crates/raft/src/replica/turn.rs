@@ -1,7 +1,7 @@
 //! Runs one turn of the replica: ticks, proposals, the engine's `Ready` values and the clock.
 
 use super::Replica;
-use crate::clock::Rest;
+use crate::clock::Checkpoint;
 use crate::config::TICK_US;
 use crate::io::Output;
 
@@ -22,13 +22,13 @@ impl Replica {
             out.append(&mut self.first);
             self.tick(out);
             self.follow_term(out);
-            self.say_short(out);
+            self.announce_short(out);
             self.propose_waiting(out);
-            self.pump(out);
-            self.rest(out);
+            self.process_ready(out);
+            self.checkpoint(out);
             self.leave_joint();
             self.ask_reads(out);
-            self.pump(out);
+            self.process_ready(out);
             // A state that made the member stop is neither shown nor kept.
             if !self.stopped {
                 self.reads.applied(self.applied.index, out);
@@ -72,7 +72,7 @@ impl Replica {
         }
         if self.members.sole_voter() == Some(self.config.id) {
             // A sole voter wins at once, and needs its log durable before that.
-            self.pump(out);
+            self.process_ready(out);
             if self.held.unsynced() > 0 && !self.leads() {
                 return;
             }
@@ -144,19 +144,19 @@ impl Replica {
     }
 
     /// Lets the clock end the turn, and seals an entry if the clock requires one.
-    fn rest(&mut self, out: &mut Vec<Output>) {
+    fn checkpoint(&mut self, out: &mut Vec<Output>) {
         if !self.leads() || self.stopped {
             return;
         }
         self.clock.lead(self.term());
-        let rest = Rest {
+        let rest = Checkpoint {
             now_us: self.now_us,
             quorum_at_us: self.quorum_at_us(),
             due_ms: self.machine.next_due_ms(),
             in_flight: self.sealed.term == self.node.raft.term
                 && self.sealed.index > self.applied.index,
         };
-        if self.clock.rest(rest) {
+        if self.clock.checkpoint(rest) {
             self.propose_now(out);
         }
     }
