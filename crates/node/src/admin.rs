@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tenure_raft::{Input as RaftInput, MemberId, ProposalId, RejectReason};
+use tenure_raft::{MemberId, ProposalId, RejectReason, ReplicaInput as RaftInput};
 
 use crate::failure::Failure;
 use crate::io::{AdminId, AdminRequest, LinkId, Output};

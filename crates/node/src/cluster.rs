@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tenure_raft::{MemberId, Membership, Status};
+use tenure_raft::{MemberId, Membership, ReplicaStatus};
 
 use crate::directory::{self, Names};
 use crate::node::Node;
@@ -13,7 +13,7 @@ pub struct Cluster {
     /// The voters, learners and retired ids.
     pub members: Membership,
     /// The state of the replicated log.
-    pub status: Status,
+    pub status: ReplicaStatus,
     /// The names and addresses of members.
     pub book: BTreeMap<MemberId, Names>,
     /// The members to which this one has a connection, itself among them.

@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use tenure_core::codec::decode_request;
 use tenure_core::outcome::Outcome;
-use tenure_raft::{Fate, Input as RaftInput, MemberId, ProposalId, RejectReason};
+use tenure_raft::{MemberId, ProposalFate, ProposalId, RejectReason, ReplicaInput as RaftInput};
 
 use crate::admission::{Permit, weight};
 use crate::failure::Failure;
@@ -149,23 +149,23 @@ impl Node {
     pub(crate) fn answered(
         &mut self,
         proposal: ProposalId,
-        fate: Fate,
+        fate: ProposalFate,
         observer: &mut impl Observer,
     ) {
         let now_us = self.now_us;
         let Some(attempt) = self.in_flight.get_mut(proposal) else { return };
         let whole = match fate {
-            Fate::Applied(outcomes) => {
+            ProposalFate::Applied(outcomes) => {
                 observer.applied(now_us, attempt.asked_at_us(), &outcomes);
                 attempt.collect(outcomes.into_iter().map(Ok))
             }
-            Fate::NotDone { commands, why: RejectReason::Expired } => {
+            ProposalFate::NotDone { commands, why: RejectReason::Expired } => {
                 attempt.collect((0..commands).map(|_| Err(Failure::Expired)))
             }
-            Fate::NotDone { commands, why } => {
+            ProposalFate::NotDone { commands, why } => {
                 attempt.collect((0..commands).map(|_| Err(Failure::Rejected(why))))
             }
-            Fate::Unknown { commands } => {
+            ProposalFate::Unknown { commands } => {
                 attempt.collect((0..commands).map(|_| Err(Failure::Unknown)))
             }
         };

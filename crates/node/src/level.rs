@@ -5,7 +5,7 @@
 //! said what it knows. Any other cluster is raised by command: a raised level keeps older versions out for ever.
 
 use tenure_core::request::Command;
-use tenure_raft::{Input as RaftInput, ProposalId};
+use tenure_raft::{ProposalId, ReplicaInput as RaftInput};
 
 use crate::directory;
 use crate::node::Node;

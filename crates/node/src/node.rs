@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tenure_core::Machine;
 use tenure_raft::{
-    Change, Input as RaftInput, MemberId, Membership, Message, Output as RaftOutput, ProposalId,
-    RejectReason, Replica, Stop,
+    MemberId, Membership, MembershipChange, Message, ProposalId, RejectReason, Replica,
+    ReplicaInput as RaftInput, ReplicaOutput as RaftOutput, Stop,
 };
 use tenure_types::Revision;
 
@@ -545,14 +545,14 @@ impl Node {
     pub(crate) fn too_early(&self, request: &AdminRequest) -> Option<Failure> {
         let AdminRequest::Change(changes) = request else { return None };
         let status = self.replica.status();
-        let behind = |change: &Change| match change {
-            Change::Promote(id) => {
+        let behind = |change: &MembershipChange| match change {
+            MembershipChange::Promote(id) => {
                 let matched = *status.matched.get(id)?;
                 let behind = status.committed.saturating_sub(matched);
                 // A learner that has nothing yet may not be there at all, however short the log is.
                 (matched == 0 || behind > BEHIND_MAX).then_some(behind)
             }
-            Change::AddLearner(_) | Change::Remove(_) => None,
+            MembershipChange::AddLearner(_) | MembershipChange::Remove(_) => None,
         };
         let behind = changes.iter().filter_map(behind).max()?;
         Some(Failure::Rejected(RejectReason::NotCaughtUp { behind }))

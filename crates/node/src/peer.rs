@@ -5,7 +5,7 @@
 
 use bytes::{Buf, BufMut, Bytes};
 use tenure_core::codec::{decode_outcome, encode_outcome};
-use tenure_raft::{Change, Kind, MemberId, Message, RejectReason};
+use tenure_raft::{Kind, MemberId, MembershipChange, Message, RejectReason};
 
 use crate::directory::Names;
 use crate::failure::Failure;
@@ -203,11 +203,11 @@ fn encode_admin(number: u64, request: &AdminRequest) -> Vec<u8> {
     out
 }
 
-fn change_parts(change: &Change) -> (u8, MemberId) {
+fn change_parts(change: &MembershipChange) -> (u8, MemberId) {
     match change {
-        Change::AddLearner(id) => (1, *id),
-        Change::Promote(id) => (2, *id),
-        Change::Remove(id) => (3, *id),
+        MembershipChange::AddLearner(id) => (1, *id),
+        MembershipChange::Promote(id) => (2, *id),
+        MembershipChange::Remove(id) => (3, *id),
     }
 }
 
@@ -223,9 +223,9 @@ fn decode_admin(mut bytes: Bytes) -> Option<PeerMessage> {
                 let request = AdminRequest::Transfer(member);
                 return bytes.is_empty().then_some(PeerMessage::Admin { number, request });
             }
-            1 => Change::AddLearner(member),
-            2 => Change::Promote(member),
-            3 => Change::Remove(member),
+            1 => MembershipChange::AddLearner(member),
+            2 => MembershipChange::Promote(member),
+            3 => MembershipChange::Remove(member),
             _ => return None,
         });
     }
@@ -444,8 +444,11 @@ mod tests {
     #[test]
     fn changes_of_members_read_back() {
         let id = |number| MemberId::new(number).unwrap();
-        let changes =
-            vec![Change::AddLearner(id(1)), Change::Promote(id(2)), Change::Remove(id(3))];
+        let changes = vec![
+            MembershipChange::AddLearner(id(1)),
+            MembershipChange::Promote(id(2)),
+            MembershipChange::Remove(id(3)),
+        ];
         let message = PeerMessage::Admin { number: 5, request: AdminRequest::Change(changes) };
         assert_eq!(PeerMessage::decode(&Bytes::from(message.encode())), Some(message));
     }

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use tenure_raft::{MemberId, Membership, Status};
+use tenure_raft::{MemberId, Membership, ReplicaStatus};
 
 use crate::directory::{Names, Preference};
 
@@ -45,7 +45,7 @@ impl Chooser {
         &mut self,
         now_us: u64,
         me: MemberId,
-        status: &Status,
+        status: &ReplicaStatus,
         members: &Membership,
         book: &BTreeMap<MemberId, Names>,
     ) -> Option<MemberId> {
@@ -79,7 +79,7 @@ impl Chooser {
 
 /// The member to which a leader that leaves hands over: one that keeps up, the most preferred, the nearest.
 pub fn successor(
-    status: &Status,
+    status: &ReplicaStatus,
     book: &BTreeMap<MemberId, Names>,
     near: impl Fn(MemberId) -> bool,
 ) -> Option<MemberId> {
@@ -89,7 +89,7 @@ pub fn successor(
     best.map(|(id, _)| *id)
 }
 
-fn keeps_up(status: &Status, id: MemberId) -> bool {
+fn keeps_up(status: &ReplicaStatus, id: MemberId) -> bool {
     let heard = status.silent_us.get(&id).is_some_and(|silent_us| *silent_us <= SILENT_US);
     let matched = status.matched.get(&id).copied().unwrap_or(0);
     heard && matched.saturating_add(BEHIND_MAX) >= status.last.index
@@ -113,7 +113,7 @@ mod tests {
     /// Member 1 leads 2 and 3, which have kept up, and all prefer 3, then 2, then 1.
     struct Stage {
         chooser: Chooser,
-        status: Status,
+        status: ReplicaStatus,
         members: Membership,
         book: BTreeMap<MemberId, Names>,
         now_us: u64,
@@ -123,7 +123,7 @@ mod tests {
         fn new() -> Self {
             let point = Point { index: 1_000, term: 5 };
             let others = [(id(2), 1_000), (id(3), 1_000)];
-            let status = Status {
+            let status = ReplicaStatus {
                 term: Term(5),
                 leader: Some(id(1)),
                 leading: true,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tenure_raft::{Input as RaftInput, ProposalId};
+use tenure_raft::{ProposalId, ReplicaInput as RaftInput};
 
 use crate::failure::Failure;
 use crate::io::{Fresh, Output, ReadId};

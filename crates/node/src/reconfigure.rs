@@ -17,7 +17,7 @@
 use bytes::Bytes;
 use tenure_core::outcome::Outcome;
 use tenure_core::request::{Command, Expect};
-use tenure_raft::{Change, MemberId, RejectReason};
+use tenure_raft::{MemberId, MembershipChange, RejectReason};
 use tenure_types::Refusal;
 
 use crate::cluster::Cluster;
@@ -135,9 +135,9 @@ enum At {
     Viewing,
     WritingCard,
     HandingOver(HandOver, Stage),
-    Changing(Change),
+    Changing(MembershipChange),
     Paused {
-        change: Change,
+        change: MembershipChange,
         until_us: u64,
     },
     /// The removal failed so. Is the member removed nevertheless?
@@ -239,7 +239,7 @@ impl Reconfigure {
             ReconfigureInput::Removed => match self.at {
                 At::Over => None,
                 // A member that removes itself may end before it hears that it is done.
-                At::Changing(Change::Remove(_)) | At::Checking(_) => self.removed(),
+                At::Changing(MembershipChange::Remove(_)) | At::Checking(_) => self.removed(),
                 _ => self.fail(NotReconfigured::Failed(Failure::Stopping)),
             },
         }
@@ -291,7 +291,7 @@ impl Reconfigure {
             {
                 self.fail(NotReconfigured::NotFound { member: *member })
             }
-            Reconfiguration::Promote(id) => self.change(Change::Promote(*id)),
+            Reconfiguration::Promote(id) => self.change(MembershipChange::Promote(*id)),
             Reconfiguration::Remove(id) => {
                 let id = *id;
                 if members.voters.len() == 1 && members.voters.contains(&id) {
@@ -307,7 +307,7 @@ impl Reconfigure {
     fn written(&mut self, outcome: Result<Outcome, Failure>) -> Output {
         match (&self.at, &self.request) {
             (At::WritingCard, Reconfiguration::Add(card)) => match outcome.map(|it| it.result) {
-                Ok(Ok(_)) => self.change(Change::AddLearner(card.id)),
+                Ok(Ok(_)) => self.change(MembershipChange::AddLearner(card.id)),
                 Ok(Err(refusal)) => self.fail(NotReconfigured::Refused(refusal)),
                 Err(failure) => self.fail(NotReconfigured::Failed(failure)),
             },
@@ -320,7 +320,7 @@ impl Reconfigure {
         }
     }
 
-    fn change(&mut self, change: Change) -> Output {
+    fn change(&mut self, change: MembershipChange) -> Output {
         self.at = At::Changing(change);
         Some(ReconfigureOutput::Admin(AdminRequest::Change(vec![change])))
     }
@@ -357,7 +357,7 @@ impl Reconfigure {
         if moment.lead == Some(id) {
             return self.hand_over(None, moment);
         }
-        self.change(Change::Remove(id))
+        self.change(MembershipChange::Remove(id))
     }
 
     fn removed(&mut self) -> Output {
@@ -422,7 +422,7 @@ impl Reconfigure {
 
     fn handed_over(&mut self, by: MemberId) -> Output {
         match self.request {
-            Reconfiguration::Remove(id) => self.change(Change::Remove(id)),
+            Reconfiguration::Remove(id) => self.change(MembershipChange::Remove(id)),
             _ => self.done(Reconfigured::Leads(by)),
         }
     }

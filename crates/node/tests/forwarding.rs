@@ -59,7 +59,7 @@ fn boot(number: usize, entries: Vec<Entry>, hard_state: HardState, notes: Vec<u8
         cut: None,
         given: BTreeSet::new(),
     };
-    let config = tenure_raft::Config::new(id(number));
+    let config = tenure_raft::ReplicaConfig::new(id(number));
     let replica = Replica::new(config, boot, number as u64 * 7919 + 77).unwrap();
     let (command_bytes_max, admission) = (1 << 20, Default::default());
     let chunk_bytes = tenure_node::transfer::CHUNK_BYTES;

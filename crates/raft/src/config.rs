@@ -74,7 +74,7 @@ pub(crate) const APPLY_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// Settings that differ between members and clusters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Config {
+pub struct ReplicaConfig {
     /// The id of this member.
     pub id: MemberId,
     /// The approximate bytes of entries written to the log as one batch: well below the size of a log segment.
@@ -92,7 +92,7 @@ pub struct Config {
     pub level_known: u16,
 }
 
-impl Config {
+impl ReplicaConfig {
     /// The default settings.
     pub fn new(id: MemberId) -> Self {
         Self {

@@ -10,8 +10,8 @@ use raft::eraftpb::{
 };
 use tenure_store::{Entry, HardState, Point};
 
-use crate::member::{Change, MemberId, Membership};
-use crate::message::{Kind, SnapshotHead, Step};
+use crate::member::{MemberId, Membership, MembershipChange};
+use crate::message::{SnapshotHead, Step, StepKind};
 
 /// An entry whose payload is for the machine; empty if the leader appended it for itself.
 pub(crate) const NORMAL: u8 = 0;
@@ -79,7 +79,7 @@ pub(crate) fn members_from(state: &ConfState, before: &Membership) -> Membership
     members
 }
 
-pub(crate) fn changes_to(changes: &[Change]) -> ConfChangeV2 {
+pub(crate) fn changes_to(changes: &[MembershipChange]) -> ConfChangeV2 {
     let mut to = ConfChangeV2::default();
     to.set_transition(ConfChangeTransition::Auto);
     to.changes = changes
@@ -88,9 +88,9 @@ pub(crate) fn changes_to(changes: &[Change]) -> ConfChangeV2 {
             let mut single =
                 ConfChangeSingle { node_id: change.member().get(), ..ConfChangeSingle::default() };
             single.set_change_type(match change {
-                Change::AddLearner(_) => ConfChangeType::AddLearnerNode,
-                Change::Promote(_) => ConfChangeType::AddNode,
-                Change::Remove(_) => ConfChangeType::RemoveNode,
+                MembershipChange::AddLearner(_) => ConfChangeType::AddLearnerNode,
+                MembershipChange::Promote(_) => ConfChangeType::AddNode,
+                MembershipChange::Remove(_) => ConfChangeType::RemoveNode,
             });
             single
         })
@@ -101,18 +101,18 @@ pub(crate) fn changes_to(changes: &[Change]) -> ConfChangeV2 {
 /// Converts a message of the engine and returns its receiver; `None` for kinds that are never sent between members.
 pub(crate) fn step_from(mut message: EngineMessage) -> Option<(MemberId, Step)> {
     let kind = match message.msg_type {
-        MessageType::MsgAppend => Kind::Append,
-        MessageType::MsgAppendResponse => Kind::AppendAnswer,
-        MessageType::MsgRequestVote => Kind::Vote,
-        MessageType::MsgRequestVoteResponse => Kind::VoteAnswer,
-        MessageType::MsgSnapshot => Kind::Snapshot,
-        MessageType::MsgHeartbeat => Kind::Heartbeat,
-        MessageType::MsgHeartbeatResponse => Kind::HeartbeatAnswer,
-        MessageType::MsgTimeoutNow => Kind::TimeoutNow,
-        MessageType::MsgReadIndex => Kind::ReadIndex,
-        MessageType::MsgReadIndexResp => Kind::ReadIndexAnswer,
-        MessageType::MsgRequestPreVote => Kind::PreVote,
-        MessageType::MsgRequestPreVoteResponse => Kind::PreVoteAnswer,
+        MessageType::MsgAppend => StepKind::Append,
+        MessageType::MsgAppendResponse => StepKind::AppendAnswer,
+        MessageType::MsgRequestVote => StepKind::Vote,
+        MessageType::MsgRequestVoteResponse => StepKind::VoteAnswer,
+        MessageType::MsgSnapshot => StepKind::Snapshot,
+        MessageType::MsgHeartbeat => StepKind::Heartbeat,
+        MessageType::MsgHeartbeatResponse => StepKind::HeartbeatAnswer,
+        MessageType::MsgTimeoutNow => StepKind::TimeoutNow,
+        MessageType::MsgReadIndex => StepKind::ReadIndex,
+        MessageType::MsgReadIndexResp => StepKind::ReadIndexAnswer,
+        MessageType::MsgRequestPreVote => StepKind::PreVote,
+        MessageType::MsgRequestPreVoteResponse => StepKind::PreVoteAnswer,
         MessageType::MsgPropose
         | MessageType::MsgTransferLeader
         | MessageType::MsgHup
@@ -122,14 +122,14 @@ pub(crate) fn step_from(mut message: EngineMessage) -> Option<(MemberId, Step)> 
         | MessageType::MsgCheckQuorum => return None,
     };
     let to = MemberId::new(message.to)?;
-    let snapshot = (kind == Kind::Snapshot).then(|| {
+    let snapshot = (kind == StepKind::Snapshot).then(|| {
         let meta = message.get_snapshot().get_metadata();
         let members = members_from(meta.get_conf_state(), &Membership::default());
         Box::new(SnapshotHead { point: Point { index: meta.index, term: meta.term }, members })
     });
     let mut context = message.take_context();
     let mut entries = message.take_entries().into_vec();
-    if matches!(kind, Kind::ReadIndex | Kind::ReadIndexAnswer) {
+    if matches!(kind, StepKind::ReadIndex | StepKind::ReadIndexAnswer) {
         // The engine keeps the context of a read in an entry.
         context = entries.pop().map(|entry| entry.data).unwrap_or_default();
         entries.clear();
@@ -165,20 +165,20 @@ pub(crate) fn step_to(from: MemberId, to: MemberId, step: Step) -> EngineMessage
         ..EngineMessage::default()
     };
     message.set_msg_type(match step.kind {
-        Kind::Append => MessageType::MsgAppend,
-        Kind::AppendAnswer => MessageType::MsgAppendResponse,
-        Kind::Vote => MessageType::MsgRequestVote,
-        Kind::VoteAnswer => MessageType::MsgRequestVoteResponse,
-        Kind::Snapshot => MessageType::MsgSnapshot,
-        Kind::Heartbeat => MessageType::MsgHeartbeat,
-        Kind::HeartbeatAnswer => MessageType::MsgHeartbeatResponse,
-        Kind::TimeoutNow => MessageType::MsgTimeoutNow,
-        Kind::ReadIndex => MessageType::MsgReadIndex,
-        Kind::ReadIndexAnswer => MessageType::MsgReadIndexResp,
-        Kind::PreVote => MessageType::MsgRequestPreVote,
-        Kind::PreVoteAnswer => MessageType::MsgRequestPreVoteResponse,
+        StepKind::Append => MessageType::MsgAppend,
+        StepKind::AppendAnswer => MessageType::MsgAppendResponse,
+        StepKind::Vote => MessageType::MsgRequestVote,
+        StepKind::VoteAnswer => MessageType::MsgRequestVoteResponse,
+        StepKind::Snapshot => MessageType::MsgSnapshot,
+        StepKind::Heartbeat => MessageType::MsgHeartbeat,
+        StepKind::HeartbeatAnswer => MessageType::MsgHeartbeatResponse,
+        StepKind::TimeoutNow => MessageType::MsgTimeoutNow,
+        StepKind::ReadIndex => MessageType::MsgReadIndex,
+        StepKind::ReadIndexAnswer => MessageType::MsgReadIndexResp,
+        StepKind::PreVote => MessageType::MsgRequestPreVote,
+        StepKind::PreVoteAnswer => MessageType::MsgRequestPreVoteResponse,
     });
-    if matches!(step.kind, Kind::ReadIndex | Kind::ReadIndexAnswer) {
+    if matches!(step.kind, StepKind::ReadIndex | StepKind::ReadIndexAnswer) {
         let entry = EngineEntry { data: step.context, ..EngineEntry::default() };
         message.set_entries(vec![entry].into());
     } else {

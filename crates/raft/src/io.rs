@@ -8,7 +8,7 @@ use tenure_core::{Frozen, Machine};
 use tenure_store::{Batch, Entry, HardState, Point};
 use tenure_types::{Revision, Term};
 
-use crate::member::{Change, MemberId, Membership};
+use crate::member::{MemberId, Membership, MembershipChange};
 use crate::message::{Message, Step};
 
 /// The proposal id by which the caller recognises a submission, read or change. Only the caller gives it a meaning.
@@ -16,7 +16,7 @@ use crate::message::{Message, Step};
 pub struct ProposalId(pub u64);
 
 /// An event outside the replica.
-pub enum Input {
+pub enum ReplicaInput {
     /// A message from another member. The link it came over authenticates the sender.
     Message {
         /// The sender.
@@ -129,13 +129,13 @@ pub enum Space {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AdminRequest {
     /// Change the members. Several changes at once go through a joint configuration.
-    Change(Vec<Change>),
+    Change(Vec<MembershipChange>),
     /// Transfer leadership to this member.
     Transfer(MemberId),
 }
 
 /// An action for the caller to take. The caller must process outputs in order.
-pub enum Output {
+pub enum ReplicaOutput {
     /// Send a message. It may be lost, delayed or duplicated.
     Send {
         /// The receiver.
@@ -158,7 +158,7 @@ pub enum Output {
         /// The proposal id.
         proposal: ProposalId,
         /// The fate.
-        fate: Fate,
+        fate: ProposalFate,
     },
     /// The machine may be queried now: it has applied everything that was acknowledged before the read came.
     ReadReady {
@@ -241,7 +241,7 @@ impl Persist {
 
 /// The fate of commands, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Fate {
+pub enum ProposalFate {
     /// They were applied.
     Applied(Vec<Outcome>),
     /// They were not applied and never will be.
@@ -325,7 +325,7 @@ pub enum Stop {
         /// The member that remembers the promise.
         by: MemberId,
         /// The promise that this disk does not have.
-        lost: Lost,
+        lost: DiskLoss,
     },
     /// It was removed from the cluster.
     #[error("removed from the cluster")]
@@ -349,7 +349,7 @@ pub enum Stop {
 /// What a disk has lost that its member had promised to keep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Lost {
+pub enum DiskLoss {
     /// The member took part in a newer term than its disk knows.
     #[error("term {seen}, the disk knows term {durable}")]
     Term {

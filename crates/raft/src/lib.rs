@@ -40,15 +40,16 @@ mod start;
 pub use codec::Malformed;
 pub use config::*;
 pub use io::{
-    AdminRequest, Fate, Input, Lost, Output, Persist, ProposalId, RejectReason, Saved, Space, Stop,
+    AdminRequest, DiskLoss, Persist, ProposalFate, ProposalId, RejectReason, ReplicaInput,
+    ReplicaOutput, Saved, Space, Stop,
 };
-pub use member::{Change, MemberId, Membership};
-pub use message::{Kind, Message, SnapshotHead, Step};
+pub use member::{MemberId, Membership, MembershipChange};
+pub use message::{Message, SnapshotHead, Step, StepKind};
 pub use observed::Observed;
 #[cfg(mutants)]
 pub mod mutants {
     //! Planted bugs, to show that the checks would find them.
     pub use crate::plant::{ALL, SHOWN_BY_TESTS, select, select_by_name};
 }
-pub use replica::{Boot, BootError, Dropped, Replica, Status};
+pub use replica::{Boot, BootError, DroppedMessages, Replica, ReplicaStatus};
 pub use start::{FIRST, LoadError, found, load, read, replay};

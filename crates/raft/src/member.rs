@@ -53,7 +53,7 @@ pub struct Membership {
 
 /// One change to the members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Change {
+pub enum MembershipChange {
     /// Adds a member as a learner.
     AddLearner(MemberId),
     /// Gives a learner that has caught up a vote.
@@ -62,11 +62,13 @@ pub enum Change {
     Remove(MemberId),
 }
 
-impl Change {
+impl MembershipChange {
     /// The member that the change is about.
     pub fn member(self) -> MemberId {
         match self {
-            Change::AddLearner(id) | Change::Promote(id) | Change::Remove(id) => id,
+            MembershipChange::AddLearner(id)
+            | MembershipChange::Promote(id)
+            | MembershipChange::Remove(id) => id,
         }
     }
 }
@@ -154,13 +156,13 @@ impl Membership {
 }
 
 /// Encodes the payload of an entry that changes the members.
-pub(crate) fn encode_changes(changes: &[Change]) -> Vec<u8> {
+pub(crate) fn encode_changes(changes: &[MembershipChange]) -> Vec<u8> {
     let mut out = Vec::new();
     for change in changes {
         let kind = match change {
-            Change::AddLearner(_) => 1,
-            Change::Promote(_) => 2,
-            Change::Remove(_) => 3,
+            MembershipChange::AddLearner(_) => 1,
+            MembershipChange::Promote(_) => 2,
+            MembershipChange::Remove(_) => 3,
         };
         out.put_u8(kind);
         out.put(change.member().get());
@@ -169,16 +171,16 @@ pub(crate) fn encode_changes(changes: &[Change]) -> Vec<u8> {
 }
 
 /// Decodes the payload of an entry that changes the members. An empty list completes a change that has begun.
-pub(crate) fn decode_changes(bytes: &[u8]) -> Result<Vec<Change>, Malformed> {
+pub(crate) fn decode_changes(bytes: &[u8]) -> Result<Vec<MembershipChange>, Malformed> {
     let mut reader = Reader::new(bytes);
     let mut changes = Vec::new();
     while !reader.is_empty() {
         let kind = reader.u8()?;
         let id = MemberId::new(reader.number()?).ok_or(Malformed)?;
         changes.push(match kind {
-            1 => Change::AddLearner(id),
-            2 => Change::Promote(id),
-            3 => Change::Remove(id),
+            1 => MembershipChange::AddLearner(id),
+            2 => MembershipChange::Promote(id),
+            3 => MembershipChange::Remove(id),
             _ => return Err(Malformed),
         });
     }

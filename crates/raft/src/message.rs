@@ -42,7 +42,7 @@ pub enum Message {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Step {
     /// The kind of the message.
-    pub kind: Kind,
+    pub kind: StepKind,
     /// The sender's term.
     pub term: u64,
     /// Term of the entry at `index`.
@@ -63,7 +63,7 @@ pub struct Step {
     pub durable: Point,
     /// Entries after `index`.
     pub entries: Vec<Entry>,
-    /// With [`Kind::Snapshot`]: the snapshot that is sent along with this message.
+    /// With [`StepKind::Snapshot`]: the snapshot that is sent along with this message.
     pub snapshot: Option<Box<SnapshotHead>>,
 }
 
@@ -80,9 +80,9 @@ macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $number:literal),+ $(,)?) => {
         /// The kinds of steps.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum Kind { $($(#[$doc])* $name = $number),+ }
+        pub enum StepKind { $($(#[$doc])* $name = $number),+ }
 
-        impl Kind {
+        impl StepKind {
             /// Returns the kind with this number.
             pub fn from_number(number: u8) -> Option<Self> {
                 match number {
@@ -183,7 +183,7 @@ impl Message {
             }
             37 => Message::Members(Membership::read_ids(&mut reader)?),
             kind => {
-                let kind = Kind::from_number(kind).ok_or(Malformed)?;
+                let kind = StepKind::from_number(kind).ok_or(Malformed)?;
                 Message::Step(Step::get(kind, &mut reader, buffer)?)
             }
         };
@@ -225,7 +225,7 @@ impl Step {
         }
     }
 
-    fn get(kind: Kind, reader: &mut Reader<'_>, buffer: &Bytes) -> Result<Self, Malformed> {
+    fn get(kind: StepKind, reader: &mut Reader<'_>, buffer: &Bytes) -> Result<Self, Malformed> {
         let mut numbers = [0; 6];
         for number in &mut numbers {
             *number = reader.number()?;
@@ -240,7 +240,7 @@ impl Step {
         } else {
             None
         };
-        if snapshot.is_some() != (kind == Kind::Snapshot) {
+        if snapshot.is_some() != (kind == StepKind::Snapshot) {
             return Err(Malformed);
         }
         let mut entries = Vec::new();
@@ -256,7 +256,7 @@ impl Step {
             let payload = share(buffer, reader.bytes()?);
             entries.push(Entry { index, term, kind, payload });
         }
-        if !entries.is_empty() && kind != Kind::Append {
+        if !entries.is_empty() && kind != StepKind::Append {
             return Err(Malformed);
         }
         Ok(Self {
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
     use crate::member::MemberId;
 
-    fn step(kind: Kind) -> Step {
+    fn step(kind: StepKind) -> Step {
         Step {
             kind,
             term: 7,
@@ -309,7 +309,7 @@ mod tests {
 
     fn examples() -> Vec<Message> {
         let entry = |index, term| Entry { index, term, kind: 0, payload: "payload".into() };
-        let append = Step { entries: vec![entry(301, 5), entry(302, 7)], ..step(Kind::Append) };
+        let append = Step { entries: vec![entry(301, 5), entry(302, 7)], ..step(StepKind::Append) };
         let members = Membership {
             learners: MemberId::new(9).into_iter().collect(),
             ..Membership::of_voters((1..4).filter_map(MemberId::new))
@@ -324,8 +324,8 @@ mod tests {
         };
         vec![
             Message::Step(append),
-            Message::Step(step(Kind::PreVoteAnswer)),
-            Message::Step(Step { snapshot: Some(head), ..step(Kind::Snapshot) }),
+            Message::Step(step(StepKind::PreVoteAnswer)),
+            Message::Step(Step { snapshot: Some(head), ..step(StepKind::Snapshot) }),
             Message::Hash { index: 1000, hash: u128::MAX / 3 },
             Message::Hello,
             Message::Remember(observed),

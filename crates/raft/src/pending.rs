@@ -5,38 +5,38 @@ use std::collections::BTreeMap;
 use tenure_core::outcome::Outcome;
 use tenure_store::Point;
 
-use crate::io::{Fate, Output, ProposalId, RejectReason};
+use crate::io::{ProposalFate, ProposalId, RejectReason, ReplicaOutput};
 
 /// Proposals of this member, by the entry that contains them.
 #[derive(Debug, Default)]
-pub(crate) struct Pending {
+pub(crate) struct PendingProposals {
     /// By index, then term: after leadership was lost and regained, both may be present.
-    entries: BTreeMap<(u64, u64), Vec<Run>>,
+    entries: BTreeMap<(u64, u64), Vec<CommandRun>>,
 }
 
 /// A number of consecutive commands with the same proposal id.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Run {
+pub(crate) struct CommandRun {
     pub(crate) proposal: ProposalId,
     pub(crate) commands: usize,
     /// Set if the commands are not in the entry: their answer only waits for the answers before it.
     pub(crate) refused: Option<RejectReason>,
 }
 
-impl Run {
+impl CommandRun {
     /// The answer if this member cannot report an outcome of the entry.
-    fn otherwise(self, fate: impl FnOnce(usize) -> Fate) -> Output {
+    fn otherwise(self, fate: impl FnOnce(usize) -> ProposalFate) -> ReplicaOutput {
         let Self { proposal, commands, refused } = self;
         let fate = match refused {
-            Some(why) => Fate::NotDone { commands, why },
+            Some(why) => ProposalFate::NotDone { commands, why },
             None => fate(commands),
         };
-        Output::Answer { proposal, fate }
+        ReplicaOutput::Answer { proposal, fate }
     }
 }
 
-impl Pending {
-    pub(crate) fn add(&mut self, at: Point, runs: Vec<Run>) {
+impl PendingProposals {
+    pub(crate) fn add(&mut self, at: Point, runs: Vec<CommandRun>) {
         if !runs.is_empty() {
             self.entries.insert((at.index, at.term), runs);
         }
@@ -47,15 +47,15 @@ impl Pending {
     pub(crate) fn refuse(
         &mut self,
         last: Point,
-        run: Run,
+        run: CommandRun,
         why: RejectReason,
-        out: &mut Vec<Output>,
+        out: &mut Vec<ReplicaOutput>,
     ) {
-        let run = Run { refused: run.refused.or(Some(why)), ..run };
+        let run = CommandRun { refused: run.refused.or(Some(why)), ..run };
         let before = self.entries.get_mut(&(last.index, last.term));
         match before.filter(|runs| runs.last().is_some_and(|last| last.proposal == run.proposal)) {
             Some(runs) => runs.push(run),
-            None => out.push(run.otherwise(|commands| Fate::NotDone { commands, why })),
+            None => out.push(run.otherwise(|commands| ProposalFate::NotDone { commands, why })),
         }
     }
 
@@ -65,7 +65,7 @@ impl Pending {
         &mut self,
         at: Point,
         outcomes: &mut Vec<Outcome>,
-        out: &mut Vec<Output>,
+        out: &mut Vec<ReplicaOutput>,
     ) {
         while let Some(first) = self.entries.first_entry() {
             let (index, term) = *first.key();
@@ -77,12 +77,14 @@ impl Pending {
                 let mut outcomes = outcomes.drain(..);
                 out.extend(runs.into_iter().map(|run| {
                     run.otherwise(|commands| {
-                        Fate::Applied(outcomes.by_ref().take(commands).collect())
+                        ProposalFate::Applied(outcomes.by_ref().take(commands).collect())
                     })
                 }));
             } else {
                 let why = RejectReason::Replaced;
-                let replaced = |run: Run| run.otherwise(|commands| Fate::NotDone { commands, why });
+                let replaced = |run: CommandRun| {
+                    run.otherwise(|commands| ProposalFate::NotDone { commands, why })
+                };
                 out.extend(runs.into_iter().map(replaced));
             }
         }
@@ -90,11 +92,12 @@ impl Pending {
 
     /// Reports the proposals up to this index as unknown: a snapshot skipped their entries, so this member will never
     /// learn their outcome.
-    pub(crate) fn skipped(&mut self, to_index: u64, out: &mut Vec<Output>) {
+    pub(crate) fn skipped(&mut self, to_index: u64, out: &mut Vec<ReplicaOutput>) {
         while let Some(first) = self.entries.first_entry()
             && first.key().0 <= to_index
         {
-            let unknown = |run: Run| run.otherwise(|commands| Fate::Unknown { commands });
+            let unknown =
+                |run: CommandRun| run.otherwise(|commands| ProposalFate::Unknown { commands });
             out.extend(first.remove().into_iter().map(unknown));
         }
     }

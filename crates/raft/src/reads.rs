@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use crate::config::{READ_RETRY_US, READ_TRIES_MAX, READS_IN_FLIGHT_MAX, READS_WAITING_MAX};
-use crate::io::{Output, ProposalId};
+use crate::io::{ProposalId, ReplicaOutput};
 use crate::member::MemberId;
 
 /// The length of a context: member, start and number.
@@ -14,27 +14,27 @@ pub(crate) const CONTEXT_BYTES: usize = 24;
 
 /// Reads in progress.
 #[derive(Debug)]
-pub(crate) struct Reads {
+pub(crate) struct PendingReads {
     member: MemberId,
     boot: u64,
     counter: u64,
     /// Reads that no context covers yet.
     fresh: Vec<ProposalId>,
-    asked: VecDeque<Asked>,
+    asked: VecDeque<PendingRead>,
     /// Confirmed reads that wait until the machine has applied the index.
     confirmed: Vec<(u64, Vec<ProposalId>)>,
     waiting: usize,
 }
 
 #[derive(Debug)]
-struct Asked {
+struct PendingRead {
     counter: u64,
     at_us: u64,
     tries: u32,
     proposals: Vec<ProposalId>,
 }
 
-impl Reads {
+impl PendingReads {
     pub(crate) fn new(member: MemberId, boot: u64) -> Self {
         Self {
             member,
@@ -59,7 +59,7 @@ impl Reads {
 
     /// The contexts that the engine must confirm now. One context serves every read that came before it was sent. A
     /// context that was not answered in time is replaced by a new one.
-    pub(crate) fn ask(&mut self, now_us: u64, out: &mut Vec<Output>) -> Vec<Vec<u8>> {
+    pub(crate) fn ask(&mut self, now_us: u64, out: &mut Vec<ReplicaOutput>) -> Vec<Vec<u8>> {
         let mut contexts = Vec::new();
         for at in 0..self.asked.len() {
             if self.asked[at].at_us.saturating_add(READ_RETRY_US) > now_us {
@@ -74,7 +74,7 @@ impl Reads {
                 contexts.push(self.context(counter));
             }
         }
-        let given_up: Vec<Asked> = {
+        let given_up: Vec<PendingRead> = {
             let (over, on): (Vec<_>, Vec<_>) =
                 self.asked.drain(..).partition(|asked| asked.tries >= READ_TRIES_MAX);
             self.asked.extend(on);
@@ -84,7 +84,7 @@ impl Reads {
         if !self.fresh.is_empty() && self.asked.len() < READS_IN_FLIGHT_MAX {
             let counter = self.next_counter();
             let proposals = std::mem::take(&mut self.fresh);
-            self.asked.push_back(Asked { counter, at_us: now_us, tries: 0, proposals });
+            self.asked.push_back(PendingRead { counter, at_us: now_us, tries: 0, proposals });
             contexts.push(self.context(counter));
         }
         contexts
@@ -100,7 +100,7 @@ impl Reads {
     }
 
     /// Completes the reads up to the index that the machine has applied.
-    pub(crate) fn applied(&mut self, index: u64, out: &mut Vec<Output>) {
+    pub(crate) fn applied(&mut self, index: u64, out: &mut Vec<ReplicaOutput>) {
         let mut at = 0;
         while at < self.confirmed.len() {
             if self.confirmed[at].0 > index {
@@ -109,13 +109,13 @@ impl Reads {
             }
             let (_, proposals) = self.confirmed.remove(at);
             self.waiting -= proposals.len();
-            out.extend(proposals.into_iter().map(|proposal| Output::ReadReady { proposal }));
+            out.extend(proposals.into_iter().map(|proposal| ReplicaOutput::ReadReady { proposal }));
         }
     }
 
     /// Fails all requested reads: the term has changed, and their contexts are void.
-    pub(crate) fn fail_all(&mut self, out: &mut Vec<Output>) {
-        let asked: Vec<Asked> = self.asked.drain(..).collect();
+    pub(crate) fn fail_all(&mut self, out: &mut Vec<ReplicaOutput>) {
+        let asked: Vec<PendingRead> = self.asked.drain(..).collect();
         asked.into_iter().for_each(|asked| self.fail(asked.proposals, out));
     }
 
@@ -133,9 +133,9 @@ impl Reads {
         self.asked.iter().map(|asked| asked.at_us.saturating_add(READ_RETRY_US)).min()
     }
 
-    fn fail(&mut self, proposals: Vec<ProposalId>, out: &mut Vec<Output>) {
+    fn fail(&mut self, proposals: Vec<ProposalId>, out: &mut Vec<ReplicaOutput>) {
         self.waiting -= proposals.len();
-        out.extend(proposals.into_iter().map(|proposal| Output::ReadFailed { proposal }));
+        out.extend(proposals.into_iter().map(|proposal| ReplicaOutput::ReadFailed { proposal }));
     }
 
     fn next_counter(&mut self) -> u64 {

@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use disks::{Cluster, id};
-use tenure_raft::{INDEX_MAX, Input, Kind, MemberId, Message, Observed, Step, Stop, TERM_JUMP_MAX};
+use tenure_raft::{
+    INDEX_MAX, MemberId, Message, Observed, ReplicaInput, Step, StepKind, Stop, TERM_JUMP_MAX,
+};
 use tenure_store::{Entry, Point};
 
 fn led() -> (Cluster, usize, usize) {
@@ -26,7 +28,13 @@ fn a_heartbeat_of_the_last_term_does_not_brick_the_cluster() {
     let term = cluster.term(follower);
     let before = cluster.status(follower).dropped.invalid;
     for forged in [u64::MAX, u64::MAX / 2, term + TERM_JUMP_MAX + 1] {
-        for kind in [Kind::Heartbeat, Kind::Append, Kind::Vote, Kind::PreVote, Kind::VoteAnswer] {
+        for kind in [
+            StepKind::Heartbeat,
+            StepKind::Append,
+            StepKind::Vote,
+            StepKind::PreVote,
+            StepKind::VoteAnswer,
+        ] {
             let step = Step { kind, term: forged, commit: 0, ..cluster.heartbeat() };
             cluster.hand(follower, leader, Message::Step(step.clone()));
             cluster.hand(leader, follower, Message::Step(step));
@@ -48,7 +56,7 @@ fn strangers_are_not_heard_until_a_member_or_the_operator_vouches_for_them() {
     let entry = Entry { index: 0, term: cluster.term(leader), kind: 0, payload: "forged".into() };
     let beat = cluster.heartbeat();
     let append = Step {
-        kind: Kind::Append,
+        kind: StepKind::Append,
         index: before.index,
         log_term: before.term,
         commit: before.index + 1,
@@ -78,7 +86,7 @@ fn strangers_are_not_heard_until_a_member_or_the_operator_vouches_for_them() {
     cluster.run_ms(20);
     assert_eq!(cluster.status(follower).dropped.strangers, 8);
     let other = MemberId::new(98).unwrap();
-    cluster.input(follower, Input::Known { ids: BTreeSet::from([other]) });
+    cluster.input(follower, ReplicaInput::Known { ids: BTreeSet::from([other]) });
     cluster.hand_from(follower, other, Message::Hello);
     cluster.run_ms(20);
     assert_eq!(cluster.status(follower).dropped.strangers, 8);
@@ -92,7 +100,7 @@ fn a_removed_member_is_never_heard_again_whoever_vouches_for_it() {
     cluster.run_ms(1_000);
     assert!(cluster.replica(follower).members().retired.contains(&id(gone)));
     cluster.hand(follower, leader, Message::Members([id(gone)].into()));
-    cluster.input(follower, Input::Known { ids: BTreeSet::from([id(gone)]) });
+    cluster.input(follower, ReplicaInput::Known { ids: BTreeSet::from([id(gone)]) });
     let beat = cluster.heartbeat();
     let before = cluster.status(follower).dropped.retired;
     let step = Step { term: beat.term + 1, commit: 0, commit_term: 0, ..beat };
@@ -111,7 +119,7 @@ fn a_term_has_one_leader() {
     let before = cluster.status(follower).dropped.invalid;
     let entry = Entry { index: last.index + 1, term, kind: 0, payload: "forged".into() };
     let step = Step {
-        kind: Kind::Append,
+        kind: StepKind::Append,
         index: last.index,
         log_term: last.term,
         commit: last.index + 1,
@@ -132,7 +140,7 @@ fn nothing_is_appended_to_an_empty_log() {
     let before = cluster.status(follower).dropped.invalid;
     let entry = Entry { index: 1, term: 1, kind: 0, payload: "forged".into() };
     let beat = cluster.heartbeat();
-    let step = Step { kind: Kind::Append, commit: 1, entries: vec![entry], ..beat };
+    let step = Step { kind: StepKind::Append, commit: 1, entries: vec![entry], ..beat };
     cluster.hand(follower, leader, Message::Step(step));
     cluster.run_ms(50);
     assert_eq!(cluster.status(follower).dropped.invalid, before + 1);
@@ -144,7 +152,8 @@ fn no_value_of_any_field_ends_a_member() {
     let (mut cluster, leader, follower) = led();
     let beat = cluster.heartbeat();
     let values = [0, 1, 2, beat.term, beat.term + 1, 7, 900, INDEX_MAX, INDEX_MAX + 1, u64::MAX];
-    let kinds = (1..=12).filter_map(Kind::from_number).filter(|kind| *kind != Kind::Snapshot);
+    let kinds =
+        (1..=12).filter_map(StepKind::from_number).filter(|kind| *kind != StepKind::Snapshot);
     for kind in kinds {
         for value in values {
             for field in 0..10 {
@@ -166,7 +175,7 @@ fn no_value_of_any_field_ends_a_member() {
                         step.entries = vec![Entry { index, term: value, kind, payload }];
                     }
                 }
-                if kind != Kind::Append {
+                if kind != StepKind::Append {
                     step.entries.clear();
                 }
                 for to in [leader, follower] {

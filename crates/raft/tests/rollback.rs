@@ -3,10 +3,10 @@
 mod disks;
 
 use disks::{Cluster, id};
-use tenure_raft::{Kind, Lost, Message, Observed, Stop};
+use tenure_raft::{DiskLoss, Message, Observed, StepKind, Stop};
 use tenure_store::Point;
 
-fn forgot(cluster: &Cluster, at: usize) -> Option<Lost> {
+fn forgot(cluster: &Cluster, at: usize) -> Option<DiskLoss> {
     match cluster.stopped(at) {
         Some(Stop::Forgot { lost, .. }) => Some(*lost),
         Some(other) => panic!("member {at} stopped otherwise: {other}"),
@@ -101,7 +101,7 @@ fn a_forgotten_term_and_vote_are_noticed() {
     cluster.start(b);
     cluster.run_ms(500);
     let lost = forgot(&cluster, b);
-    assert!(matches!(lost, Some(Lost::Term { seen, .. }) if seen >= term), "{lost:?}");
+    assert!(matches!(lost, Some(DiskLoss::Term { seen, .. }) if seen >= term), "{lost:?}");
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_vote_for_another_in_the_same_term_is_noticed() {
     let observed = Observed { term, vote: Some(id(2)), ..Observed::default() };
     cluster.hand(1, 2, Message::Remember(observed));
     cluster.run_ms(50);
-    assert_eq!(forgot(&cluster, 1), Some(Lost::Vote { term, vote: id(2) }));
+    assert_eq!(forgot(&cluster, 1), Some(DiskLoss::Vote { term, vote: id(2) }));
 }
 
 #[test]
@@ -126,16 +126,16 @@ fn a_heartbeat_that_commits_what_a_member_lacks_proves_it() {
         step.commit_term = if other_term { step.term - 1 } else { step.term };
         cluster.hand(1, leader, Message::Step(step));
         cluster.run_ms(50);
-        assert!(matches!(forgot(&cluster, 1), Some(Lost::Entry { .. })));
+        assert!(matches!(forgot(&cluster, 1), Some(DiskLoss::Entry { .. })));
     }
     let mut cluster = Cluster::new(3);
     let leader = cluster.elect(0);
     let mut step = cluster.heartbeat();
-    assert_eq!(step.kind, Kind::Heartbeat);
+    assert_eq!(step.kind, StepKind::Heartbeat);
     (step.term, step.commit, step.commit_term) = (step.term + 1, 2, step.term);
     cluster.hand(1, leader, Message::Step(step));
     cluster.run_ms(50);
-    assert!(matches!(forgot(&cluster, 1), Some(Lost::Term { .. })));
+    assert!(matches!(forgot(&cluster, 1), Some(DiskLoss::Term { .. })));
 }
 
 /// A leader that was cut off has written many entries that were never committed. It rejoins, acknowledges, and is

@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use tenure_core::request::{Command, LeaseRef, RequestId};
 use tenure_node::{CallId, Input, LinkId, Node, Output, PeerMessage, Permit, Principal, ReplyTo};
-use tenure_raft::{Boot, Config, FIRST, MemberId, Membership, Persist, Replica, Saved, TICK_US};
+use tenure_raft::{
+    Boot, FIRST, MemberId, Membership, Persist, Replica, ReplicaConfig, Saved, TICK_US,
+};
 use tenure_store::{Entry, HardState};
 use tenure_types::{Epoch, LeaseId, Revision};
 use tokio::io::{DuplexStream, duplex};
@@ -252,7 +254,7 @@ impl World {
         };
         // The log keeps every entry, so no member ever needs a snapshot.
         let (snapshot_entries, snapshot_bytes) = (u64::MAX, u64::MAX);
-        let config = Config { snapshot_entries, snapshot_bytes, ..Config::new(id) };
+        let config = ReplicaConfig { snapshot_entries, snapshot_bytes, ..ReplicaConfig::new(id) };
         let level = config.level_known;
         let replica = Replica::new(config, boot, id.get()).expect("it wrote its log itself");
         let lineage = Lineage {

@@ -14,7 +14,7 @@ use tenure_node::{
     AdminRequest, Admission, Batch, CallId, Control, Failure, Fresh, Input, Join, Lead, Lineage,
     Node, Outcomes, PeerName, Permit, Principal, ReplyTo,
 };
-use tenure_raft::{MemberId, Membership, Replica, Status, Stop};
+use tenure_raft::{MemberId, Membership, Replica, ReplicaStatus, Stop};
 use tenure_store::{Point, Prepared, SyncReport};
 use tenure_types::Revision;
 use tokio::sync::watch;
@@ -167,7 +167,7 @@ pub struct MemberStatus {
     /// Who.
     pub id: MemberId,
     /// Of the agreement.
-    pub agreement: Status,
+    pub agreement: ReplicaStatus,
     /// Who belongs to the cluster.
     pub members: Membership,
     /// Which life of which cluster.

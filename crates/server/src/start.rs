@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tenure_core::Machine;
 use tenure_node::{Founded, Identity, Me, Node};
-use tenure_raft::{Config, Replica};
+use tenure_raft::{Replica, ReplicaConfig};
 use tenure_store::Disk;
 use tokio::runtime::Runtime;
 
@@ -230,13 +230,13 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         }
         (None, None) => {}
     }
-    let config = Config {
+    let config = ReplicaConfig {
         // A batch fits in a segment with room to spare, also beside one larger command.
         batch_bytes: settings.segment_bytes as usize / 4,
         snapshot_entries: settings.snapshot_entries,
         level_known,
         reluctant: settings.preference.get() == 0,
-        ..Config::new(card.id)
+        ..ReplicaConfig::new(card.id)
     };
     let replica = Replica::new(config, opened.boot, os::random())?;
     // A segment has room for one command of half its size beside a batch.

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use tenure_core::codec::encode_request;
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, NewLease, Request, RequestId};
-use tenure_raft::{AdminRequest, Change, RejectReason};
+use tenure_raft::{AdminRequest, MembershipChange, RejectReason};
 use tenure_server::{End, Entrance, Failure, Running, Settings, StartError, Stop, start};
 
 /// What an old version knows, and what this version knows.
@@ -205,7 +205,7 @@ fn an_old_version_starts_from_no_newer_snapshot_and_is_not_let_in() {
     let alone = [&running[0]];
     assert!(raise(&alone, NEW).is_err());
     learner.stop();
-    let remove = AdminRequest::Change(vec![Change::Remove(learner.member.id())]);
+    let remove = AdminRequest::Change(vec![MembershipChange::Remove(learner.member.id())]);
     running[0].member.admin(remove, DEADLINE).unwrap();
     raise(&alone, NEW).unwrap();
 

@@ -19,7 +19,10 @@
 use std::collections::BTreeMap;
 
 use tenure_core::request::{Command, Expect};
-use tenure_raft::{Change, Fate, Input as RaftInput, MemberId, ProposalId, RejectReason, Stop};
+use tenure_raft::{
+    MemberId, MembershipChange, ProposalFate, ProposalId, RejectReason, ReplicaInput as RaftInput,
+    Stop,
+};
 
 use super::undiallable;
 use crate::control::{Control, Join};
@@ -240,7 +243,7 @@ impl Node {
             return self.joined(current);
         }
         let proposal = self.wait_for_join(current);
-        let request = AdminRequest::Change(vec![Change::AddLearner(id)]);
+        let request = AdminRequest::Change(vec![MembershipChange::AddLearner(id)]);
         self.replica.handle(RaftInput::Admin { proposal, request });
     }
 
@@ -260,16 +263,18 @@ impl Node {
     }
 
     /// Takes the replica's result for the card.
-    pub(crate) fn join_written(&mut self, proposal: ProposalId, fate: Fate) {
+    pub(crate) fn join_written(&mut self, proposal: ProposalId, fate: ProposalFate) {
         let Some(current) = self.take_join(proposal) else { return };
         let why = match fate {
-            Fate::Applied(outcomes) => match outcomes.into_iter().next().map(|it| it.result) {
-                Some(Ok(_)) => return self.add_learner(current),
-                Some(Err(refusal)) => refusal.to_string(),
-                None => "the card has no outcome".into(),
-            },
-            Fate::NotDone { why, .. } => return self.join_failed(current.join, why),
-            Fate::Unknown { .. } => "it is not known whether the card was written".into(),
+            ProposalFate::Applied(outcomes) => {
+                match outcomes.into_iter().next().map(|it| it.result) {
+                    Some(Ok(_)) => return self.add_learner(current),
+                    Some(Err(refusal)) => refusal.to_string(),
+                    None => "the card has no outcome".into(),
+                }
+            }
+            ProposalFate::NotDone { why, .. } => return self.join_failed(current.join, why),
+            ProposalFate::Unknown { .. } => "it is not known whether the card was written".into(),
         };
         self.answer_join(current.join, Control::Refused(why));
     }

@@ -7,7 +7,7 @@
 //! The entry that removes a member may never reach it: the leader stops sending once the others have agreed. So a
 //! member that hears of no leader for a while asks the others, one after the other, whether its id is retired.
 
-use tenure_raft::{Input as RaftInput, MemberId};
+use tenure_raft::{MemberId, ReplicaInput as RaftInput};
 
 use crate::control::{Control, Join};
 use crate::directory::{self, Card, Names};

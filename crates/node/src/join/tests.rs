@@ -114,7 +114,8 @@ impl Cluster {
     }
 
     fn start(&mut self, card: Card, boot: Boot) {
-        let replica = Replica::new(tenure_raft::Config::new(card.id), boot, card.id.get()).unwrap();
+        let replica =
+            Replica::new(tenure_raft::ReplicaConfig::new(card.id), boot, card.id.get()).unwrap();
         let level_known = tenure_core::LEVEL_MAX;
         let member = card.id;
         let identity = Identity { card, lineage: lineage(), level_known, given: vec![] };
@@ -285,7 +286,7 @@ impl Cluster {
         directory::read(self.nodes[&self.leader()].machine()).remove(&id(number))
     }
 
-    fn change(&mut self, change: Change) {
+    fn change(&mut self, change: MembershipChange) {
         self.asked += 1;
         let leader = self.leader();
         let admin = crate::io::AdminId(self.asked);
@@ -417,7 +418,7 @@ fn a_removed_id_is_refused_for_ever_by_every_member() {
     let mut cluster = Cluster::of(3);
     let (leader, gone) = (cluster.leader(), cluster.other());
     cluster.cut.push(gone);
-    cluster.change(Change::Remove(gone));
+    cluster.change(MembershipChange::Remove(gone));
     let third = *cluster.nodes.keys().find(|it| **it != leader && **it != gone).unwrap();
     let asks = request(card(gone.get()));
     assert_eq!(cluster.join(leader, asks.clone(), PeerName::Plain), Control::Retired);

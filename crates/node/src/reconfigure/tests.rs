@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tenure_core::codec::decode_request;
 use tenure_core::outcome::{Answer, KeyWritten};
-use tenure_raft::{Membership, Status};
+use tenure_raft::{Membership, ReplicaStatus};
 use tenure_store::Point;
 use tenure_types::{Revision, Term};
 
@@ -28,7 +28,7 @@ fn card(number: u64) -> Card {
 
 /// A cluster of these voters, seen by member 1.
 fn cluster(voters: &[u64]) -> Box<Cluster> {
-    let status = Status {
+    let status = ReplicaStatus {
         term: Term(2),
         leader: None,
         leading: false,
@@ -127,7 +127,7 @@ impl Run {
         self
     }
 
-    fn changes(self, change: Change) -> Self {
+    fn changes(self, change: MembershipChange) -> Self {
         self.admin(&AdminRequest::Change(vec![change]))
     }
 
@@ -174,7 +174,7 @@ fn voters(result: Result<Reconfigured, NotReconfigured>) -> Vec<u64> {
 #[test]
 fn a_member_is_added_after_its_card_is_written() {
     let run = Run::in_three(Reconfiguration::Add(card(4))).writes(4);
-    let run = run.written().changes(Change::AddLearner(id(4)));
+    let run = run.written().changes(MembershipChange::AddLearner(id(4)));
     assert!(matches!(run.changed(Ok(())).done(), Ok(Reconfigured::Changed)));
 }
 
@@ -231,7 +231,7 @@ fn a_learner_is_promoted_and_a_voter_stays_one() {
     let mut before = cluster(&[1, 2, 3]);
     before.members.learners.insert(id(4));
     let run = Run::new(Reconfiguration::Promote(id(4))).viewed(before);
-    let run = run.changes(Change::Promote(id(4)));
+    let run = run.changes(MembershipChange::Promote(id(4)));
     assert!(matches!(run.changed(Ok(())).done(), Ok(Reconfigured::Changed)));
     let voter = Run::in_three(Reconfiguration::Promote(id(2)));
     assert!(matches!(voter.done(), Ok(Reconfigured::Changed)));
@@ -242,7 +242,7 @@ fn a_learner_is_promoted_and_a_voter_stays_one() {
 
 #[test]
 fn a_change_waits_while_another_one_is_under_way() {
-    let remove = Change::Remove(id(2));
+    let remove = MembershipChange::Remove(id(2));
     let run = Run::in_three(Reconfiguration::Remove(id(2))).changes(remove);
     let run = run.changed(Err(UNDER_WAY)).idle(PAUSE_US).at(PAUSE_US - 1).idle(PAUSE_US);
     let run = run.at(PAUSE_US).changes(remove).changed(Ok(()));
@@ -260,7 +260,8 @@ fn a_change_that_finds_another_one_under_way_at_the_deadline_fails() {
 
 #[test]
 fn a_removed_member_loses_its_card_and_the_cluster_is_shown_as_it_is_then() {
-    let run = Run::in_three(Reconfiguration::Remove(id(3))).changes(Change::Remove(id(3)));
+    let run =
+        Run::in_three(Reconfiguration::Remove(id(3))).changes(MembershipChange::Remove(id(3)));
     let run = run.changed(Ok(())).writes(3).written();
     assert_eq!(voters(run.viewed(cluster(&[1, 2, 4])).done()), [1, 2, 4]);
     // Without a view of now, what is known is shown.
@@ -283,7 +284,7 @@ fn a_stranger_and_the_last_voter_are_not_removed() {
 fn a_leader_hands_over_before_it_is_removed() {
     let run = Run::in_three(Reconfiguration::Remove(id(1))).viewed(cluster(&[1, 2, 3]));
     let run = run.transfers(3).changed(Ok(())).idle(HANDED_OVER_US);
-    let run = run.led_by(3).changes(Change::Remove(id(1)));
+    let run = run.led_by(3).changes(MembershipChange::Remove(id(1)));
     // It removes itself, so it can neither delete its card nor look again.
     assert_eq!(voters(run.changed(Ok(())).done()), [2, 3]);
 }
@@ -314,7 +315,8 @@ fn a_removal_that_failed_is_looked_at_again() {
 #[test]
 fn a_member_that_ends_because_it_was_removed_is_removed() {
     let run = Run::in_three(Reconfiguration::Remove(id(1))).viewed(cluster(&[1, 2, 3]));
-    let removing = run.transfers(3).changed(Ok(())).led_by(2).changes(Change::Remove(id(1)));
+    let removing =
+        run.transfers(3).changed(Ok(())).led_by(2).changes(MembershipChange::Remove(id(1)));
     let removed = removing.handle(ReconfigureInput::Removed);
     assert_eq!(voters(removed.done()), [2, 3]);
     let checking = Run::in_three(Reconfiguration::Remove(id(1))).viewed(cluster(&[1, 2, 3]));

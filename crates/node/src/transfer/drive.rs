@@ -1,7 +1,7 @@
 //! Connects the two ends of transfers with the replica, the links and the disk of a member.
 
 use bytes::Bytes;
-use tenure_raft::{Input as RaftInput, MemberId, Step};
+use tenure_raft::{MemberId, ReplicaInput as RaftInput, Step};
 use tenure_store::{Point, SnapshotId};
 
 use super::{Action, Ending, Incoming, Outgoing, Reason, Transfer, Unreadable, View};

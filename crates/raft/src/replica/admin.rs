@@ -4,8 +4,8 @@ use tenure_store::Point;
 
 use super::Replica;
 use crate::engine;
-use crate::io::{AdminRequest, Output, ProposalId, RejectReason};
-use crate::member::{Change, MemberId, encode_changes};
+use crate::io::{AdminRequest, ProposalId, RejectReason, ReplicaOutput};
+use crate::member::{MemberId, MembershipChange, encode_changes};
 
 impl Replica {
     pub(super) fn admin(&mut self, proposal: ProposalId, request: AdminRequest) {
@@ -19,7 +19,7 @@ impl Replica {
             },
             AdminRequest::Transfer(to) => self.transfer(to),
         };
-        self.refused.push(Output::Changed { proposal, result });
+        self.refused.push(ReplicaOutput::Changed { proposal, result });
     }
 
     fn transfer(&mut self, to: MemberId) -> Result<(), RejectReason> {
@@ -33,7 +33,7 @@ impl Replica {
         Ok(())
     }
 
-    fn propose_changes(&mut self, changes: &[Change]) -> Result<Point, RejectReason> {
+    fn propose_changes(&mut self, changes: &[MembershipChange]) -> Result<Point, RejectReason> {
         if !self.leads() {
             return Err(RejectReason::NotLeader { leader: self.leader() });
         }
@@ -55,31 +55,33 @@ impl Replica {
         self.propose_members(changes)
     }
 
-    fn check_changes(&self, changes: &[Change]) -> Result<(), RejectReason> {
+    fn check_changes(&self, changes: &[MembershipChange]) -> Result<(), RejectReason> {
         let mut voters = self.members.voters.clone();
         for change in changes {
             match *change {
-                Change::AddLearner(id)
+                MembershipChange::AddLearner(id)
                     if self.members.retired.contains(&id) && !mutant!("removed_id_added_again") =>
                 {
                     return Err(RejectReason::Retired);
                 }
-                Change::AddLearner(id) if self.members.contains(id) => {
+                MembershipChange::AddLearner(id) if self.members.contains(id) => {
                     return Err(RejectReason::Impossible);
                 }
-                Change::AddLearner(_) => {}
-                Change::Promote(id) if !self.members.learners.contains(&id) => {
+                MembershipChange::AddLearner(_) => {}
+                MembershipChange::Promote(id) if !self.members.learners.contains(&id) => {
                     return Err(RejectReason::Impossible);
                 }
-                Change::Promote(id) => {
+                MembershipChange::Promote(id) => {
                     voters.insert(id);
                 }
                 // A leader must transfer leadership before it is removed, so that it is never in doubt which member
                 // leads.
-                Change::Remove(id) if id == self.config.id || !self.members.contains(id) => {
+                MembershipChange::Remove(id)
+                    if id == self.config.id || !self.members.contains(id) =>
+                {
                     return Err(RejectReason::Impossible);
                 }
-                Change::Remove(id) => {
+                MembershipChange::Remove(id) => {
                     voters.remove(&id);
                 }
             }
@@ -92,7 +94,7 @@ impl Replica {
     }
 
     /// Proposes a change in our own encoding. The engine's encoding is attached for as long as the engine reads it.
-    fn propose_members(&mut self, changes: &[Change]) -> Result<Point, RejectReason> {
+    fn propose_members(&mut self, changes: &[MembershipChange]) -> Result<Point, RejectReason> {
         let context = encode_changes(changes);
         if self.node.propose_conf_change(context, engine::changes_to(changes)).is_err() {
             return Err(RejectReason::Transferring);

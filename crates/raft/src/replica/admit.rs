@@ -10,12 +10,12 @@ use super::{Replica, is_answer};
 use crate::config::{CONTEXT_BYTES_MAX, INDEX_MAX, TERM_JUMP_MAX, TERM_MAX, VOUCHED_MAX};
 use crate::engine::{MEMBERS, NORMAL};
 use crate::member::{MemberId, Membership, decode_changes};
-use crate::message::{Kind, Step};
+use crate::message::{Step, StepKind};
 use crate::observed::Observed;
 
 /// How many messages were dropped without processing, by cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Dropped {
+pub struct DroppedMessages {
     /// The sender is not a member, and no member vouches for it.
     pub strangers: u64,
     /// The sender was removed from the cluster.
@@ -28,12 +28,12 @@ pub struct Dropped {
 
 /// The ids that count as known besides the members.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownIds {
     /// Ids that the caller vouches for.
     pub(super) given: BTreeSet<MemberId>,
     /// Ids that a known member vouches for.
     pub(super) vouched: BTreeSet<MemberId>,
-    pub(super) dropped: Dropped,
+    pub(super) dropped: DroppedMessages,
 }
 
 impl Replica {
@@ -117,7 +117,7 @@ impl Replica {
     ) -> bool {
         let raft = &self.node.raft;
         let is_leader = MemberId::new(raft.leader_id).is_none_or(|id| id == from);
-        let suits = step.kind == Kind::Snapshot && (step.term != raft.term || is_leader);
+        let suits = step.kind == StepKind::Snapshot && (step.term != raft.term || is_leader);
         let same = step.snapshot.as_ref().is_some_and(|head| {
             let bare = Membership { retired: BTreeSet::new(), ..members.clone() };
             head.members == bare
@@ -135,13 +135,13 @@ impl Replica {
     fn is_sound(&self, from: MemberId, step: &Step) -> bool {
         // A follower's read request is the only step without a term: the engine treats a message without a term as its
         // own.
-        let has_term = (step.term > 0) != (step.kind == Kind::ReadIndex);
+        let has_term = (step.term > 0) != (step.kind == StepKind::ReadIndex);
         let last = step.index.checked_add(step.entries.len() as u64);
         has_term
             && self.admits_term(step.term)
             && step.log_term <= step.term
             // Every log begins after a snapshot, so entries always follow an existing entry.
-            && (step.kind != Kind::Append || step.index > 0 && step.log_term > 0)
+            && (step.kind != StepKind::Append || step.index > 0 && step.log_term > 0)
             && step.commit_term <= step.term
             && step.durable.term <= step.term
             && last.is_some_and(|last| last <= INDEX_MAX)
@@ -169,11 +169,12 @@ impl Replica {
         let context = &step.context[..];
         let reads = |member: MemberId| context.starts_with(&member.get().to_le_bytes());
         match step.kind {
-            Kind::ReadIndex => context.len() == crate::reads::CONTEXT_BYTES && reads(from),
-            Kind::ReadIndexAnswer => reads(self.config.id),
-            Kind::Heartbeat | Kind::HeartbeatAnswer | Kind::Vote | Kind::PreVote => {
-                context.len() <= CONTEXT_BYTES_MAX
-            }
+            StepKind::ReadIndex => context.len() == crate::reads::CONTEXT_BYTES && reads(from),
+            StepKind::ReadIndexAnswer => reads(self.config.id),
+            StepKind::Heartbeat
+            | StepKind::HeartbeatAnswer
+            | StepKind::Vote
+            | StepKind::PreVote => context.len() <= CONTEXT_BYTES_MAX,
             _ => context.is_empty(),
         }
     }
@@ -186,28 +187,30 @@ impl Replica {
         let same_term = step.term == raft.term;
         match step.kind {
             // A file comes with it. The two arrive together, as `Input::SnapshotReceived`.
-            Kind::Snapshot => false,
+            StepKind::Snapshot => false,
             // A term has one leader.
-            Kind::Append | Kind::Heartbeat => !same_term || leader.is_none_or(|id| id == from),
-            Kind::TimeoutNow => {
+            StepKind::Append | StepKind::Heartbeat => {
+                !same_term || leader.is_none_or(|id| id == from)
+            }
+            StepKind::TimeoutNow => {
                 // The engine cannot campaign until the snapshot is durable.
                 same_term && leader == Some(from) && self.held.installing.is_none()
             }
-            Kind::ReadIndexAnswer => leader == Some(from),
-            Kind::AppendAnswer => {
+            StepKind::ReadIndexAnswer => leader == Some(from),
+            StepKind::AppendAnswer => {
                 let ends = step.index <= last && (!step.reject || step.reject_hint <= step.index);
                 !same_term || self.leads() && ends
             }
-            Kind::HeartbeatAnswer => !same_term || self.leads(),
-            Kind::Vote
-            | Kind::VoteAnswer
-            | Kind::ReadIndex
-            | Kind::PreVote
-            | Kind::PreVoteAnswer => true,
+            StepKind::HeartbeatAnswer => !same_term || self.leads(),
+            StepKind::Vote
+            | StepKind::VoteAnswer
+            | StepKind::ReadIndex
+            | StepKind::PreVote
+            | StepKind::PreVoteAnswer => true,
         }
     }
 }
 
-fn is_vote_answer(kind: Kind) -> bool {
-    matches!(kind, Kind::VoteAnswer | Kind::PreVoteAnswer)
+fn is_vote_answer(kind: StepKind) -> bool {
+    matches!(kind, StepKind::VoteAnswer | StepKind::PreVoteAnswer)
 }

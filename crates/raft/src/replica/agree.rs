@@ -4,7 +4,7 @@ use tenure_store::{HardState, Point};
 
 use super::{Replica, is_answer};
 use crate::engine;
-use crate::io::{Output, Persist, Stop};
+use crate::io::{Persist, ReplicaOutput, Stop};
 use crate::member::MemberId;
 use crate::message::{Message, Step};
 
@@ -23,7 +23,7 @@ impl Replica {
                 self.answer_hello(from);
                 // It may not know the members that joined while it was away.
                 let message = Message::Members(self.members.all());
-                self.first.push(Output::Send { to: from, message });
+                self.first.push(ReplicaOutput::Send { to: from, message });
             }
             Message::Remember(observed) => {
                 if self.admits_observed(&observed) {
@@ -59,7 +59,7 @@ impl Replica {
     }
 
     /// Processes the engine's `Ready` values until there are none left.
-    pub(super) fn process_ready(&mut self, out: &mut Vec<Output>) {
+    pub(super) fn process_ready(&mut self, out: &mut Vec<ReplicaOutput>) {
         while !self.stopped && self.node.has_ready() {
             let mut ready = self.node.ready();
             let mut answers: Vec<_> =
@@ -117,7 +117,7 @@ impl Replica {
     }
 
     /// Writes the contents of a `Ready`, in several batches if one would be too large for the log.
-    fn write(&mut self, whole: Persist, out: &mut Vec<Output>) {
+    fn write(&mut self, whole: Persist, out: &mut Vec<ReplicaOutput>) {
         let Persist { number: ready, mut snapshot, entries, hard_state, mut notes } = whole;
         let mut rest = entries;
         loop {
@@ -141,7 +141,13 @@ impl Replica {
             let entries = std::mem::replace(&mut rest, later);
             let snapshot = snapshot.take();
             let notes = notes.take();
-            out.push(Output::Persist(Persist { number, snapshot, entries, hard_state, notes }));
+            out.push(ReplicaOutput::Persist(Persist {
+                number,
+                snapshot,
+                entries,
+                hard_state,
+                notes,
+            }));
             if is_last {
                 return;
             }
@@ -165,11 +171,16 @@ impl Replica {
     }
 
     /// Writes what waits for the next write now: the commit index and new observations of other members.
-    pub(super) fn write_owed(&mut self, out: &mut Vec<Output>) {
+    pub(super) fn write_owed(&mut self, out: &mut Vec<ReplicaOutput>) {
         let (hard_state, notes) = (self.owed.take(), self.notes());
         if hard_state.is_some() || notes.is_some() {
             let number = self.held.next_number(None);
-            out.push(Output::Persist(Persist { number, hard_state, notes, ..Persist::default() }));
+            out.push(ReplicaOutput::Persist(Persist {
+                number,
+                hard_state,
+                notes,
+                ..Persist::default()
+            }));
         }
         self.promises.written_at_us = self.now_us;
     }
@@ -178,7 +189,7 @@ impl Replica {
     pub(super) fn stop(&mut self, reason: Stop) {
         if !self.stopped {
             self.stopped = true;
-            self.refused.push(Output::Stop(reason));
+            self.refused.push(ReplicaOutput::Stop(reason));
         }
     }
 }

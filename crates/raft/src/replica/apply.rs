@@ -6,12 +6,12 @@ use tenure_types::Term;
 
 use super::{Replica, to_all};
 use crate::engine::{self, MEMBERS};
-use crate::io::{Output, RejectReason, Stop};
+use crate::io::{RejectReason, ReplicaOutput, Stop};
 use crate::member::{MemberId, decode_changes};
 use crate::message::Message;
 
 impl Replica {
-    pub(super) fn apply(&mut self, committed: Vec<EngineEntry>, out: &mut Vec<Output>) {
+    pub(super) fn apply(&mut self, committed: Vec<EngineEntry>, out: &mut Vec<ReplicaOutput>) {
         if committed.is_empty() {
             return;
         }
@@ -22,10 +22,10 @@ impl Replica {
             }
         }
         let revision = self.machine.revision();
-        out.push(Output::Applied { point: self.applied, revision });
+        out.push(ReplicaOutput::Applied { point: self.applied, revision });
     }
 
-    fn apply_one(&mut self, entry: EngineEntry, out: &mut Vec<Output>) {
+    fn apply_one(&mut self, entry: EngineEntry, out: &mut Vec<ReplicaOutput>) {
         let entry = engine::entry_from(entry);
         let at = Point { index: entry.index, term: entry.term };
         assert_eq!(at.index, self.applied.index + 1, "entries are applied in order, each once");
@@ -46,7 +46,7 @@ impl Replica {
         }
         self.pending.applied(at, &mut effects.outcomes, out);
         if !effects.notices.is_empty() {
-            out.push(Output::Notices(std::mem::take(&mut effects.notices)));
+            out.push(ReplicaOutput::Notices(std::mem::take(&mut effects.notices)));
         }
         self.effects = effects;
         if self.leads() && self.node.raft.term == at.term {
@@ -96,7 +96,7 @@ impl Replica {
             && expected.index <= at.index
         {
             let result = if expected == at { result } else { Err(RejectReason::Replaced) };
-            self.refused.push(Output::Changed { proposal, result });
+            self.refused.push(ReplicaOutput::Changed { proposal, result });
             self.changing = None;
         }
         if self.members.retired.contains(&self.config.id) {
@@ -119,7 +119,7 @@ impl Replica {
         {
             let why =
                 if expected == at { RejectReason::ChangeUnderWay } else { RejectReason::Replaced };
-            self.refused.push(Output::Changed { proposal, result: Err(why) });
+            self.refused.push(ReplicaOutput::Changed { proposal, result: Err(why) });
             self.changing = None;
         }
     }

@@ -22,21 +22,21 @@ use tenure_types::{Revision, Term};
 
 use crate::clock::LeaseClock;
 use crate::config::{
-    APPLY_BYTES_MAX, Config, ELECTION_TICKS_MAX, ELECTION_TICKS_MIN, HEARTBEAT_TICKS,
-    MESSAGE_BYTES_MAX, MESSAGES_IN_FLIGHT_MAX, UNCOMMITTED_BYTES_MAX,
+    APPLY_BYTES_MAX, ELECTION_TICKS_MAX, ELECTION_TICKS_MIN, HEARTBEAT_TICKS, MESSAGE_BYTES_MAX,
+    MESSAGES_IN_FLIGHT_MAX, ReplicaConfig, UNCOMMITTED_BYTES_MAX,
 };
 use crate::hashes::Hashes;
-use crate::io::{Input, Output, ProposalId, Saved};
+use crate::io::{ProposalId, ReplicaInput, ReplicaOutput, Saved};
 use crate::member::{MemberId, Membership};
-use crate::message::{Kind, Message};
+use crate::message::{Message, StepKind};
 use crate::observed::Observations;
-use crate::pending::Pending;
-use crate::reads::Reads;
+use crate::pending::PendingProposals;
+use crate::reads::PendingReads;
 use crate::recent::Recent;
-pub use admit::Dropped;
-use admit::Known;
-use persist::Held;
-use propose::Queue;
+pub use admit::DroppedMessages;
+use admit::KnownIds;
+use persist::DeferredMessages;
+use propose::ProposalQueue;
 use rollback::Promises;
 use snapshot::{Arrived, Schedule};
 use space::Shortage;
@@ -94,28 +94,28 @@ pub enum BootError {
 
 /// One member's part in the replicated log.
 pub struct Replica {
-    config: Config,
+    config: ReplicaConfig,
     node: RawNode<Recent>,
     machine: Machine,
     applied: Point,
     members: Membership,
     clock: LeaseClock,
-    queue: Queue,
-    pending: Pending,
+    queue: ProposalQueue,
+    pending: PendingProposals,
     /// A membership change in progress: its proposal id, and its position in the log.
     changing: Option<(ProposalId, Point)>,
-    refused: Vec<Output>,
-    reads: Reads,
+    refused: Vec<ReplicaOutput>,
+    reads: PendingReads,
     hashes: Hashes,
     /// The newest level that each other member has declared to know.
     knows: BTreeMap<MemberId, u16>,
-    held: Held,
+    held: DeferredMessages,
     shortage: Shortage,
     rng: Rng,
-    election: Election,
+    election: ElectionTimer,
     contact: Contact,
     promises: Promises,
-    known: Known,
+    known: KnownIds,
     cut: Option<Cut>,
     schedule: Schedule,
     saving: Option<Point>,
@@ -137,12 +137,12 @@ pub struct Replica {
     stopped: bool,
     /// Outputs that leave ahead of everything else in the next turn. A member that has forgotten a promise must learn
     /// so before it is sent the missing entries again.
-    first: Vec<Output>,
+    first: Vec<ReplicaOutput>,
 }
 
 /// The election timeout, and the state for which it was drawn.
 #[derive(Debug)]
-struct Election {
+struct ElectionTimer {
     timeout: usize,
     drawn_for: (u64, StateRole, u64),
 }
@@ -163,7 +163,7 @@ struct Rng(u64);
 
 /// The observable status of a replica. Term and index are for display, never for decisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
+pub struct ReplicaStatus {
     /// The term.
     pub term: Term,
     /// The leader, if one is known.
@@ -193,15 +193,15 @@ pub struct Status {
     /// What was cut from the end of its log when it started.
     pub cut: Option<Cut>,
     /// How many messages were dropped without processing.
-    pub dropped: Dropped,
+    pub dropped: DroppedMessages,
 }
 
 impl Replica {
     /// Restores a member as it was when it stopped. `entropy` must be fresh and unpredictable at each start.
-    pub fn new(config: Config, boot: Boot, entropy: u64) -> Result<Self, BootError> {
+    pub fn new(config: ReplicaConfig, boot: Boot, entropy: u64) -> Result<Self, BootError> {
         let Boot { mut machine, mut applied, members, base, entries, mut hard_state, .. } = boot;
         let observed = Observations::decode(&boot.notes).map_err(|_| BootError::Notes)?;
-        let known = Known { given: boot.given, ..Known::default() };
+        let known = KnownIds { given: boot.given, ..KnownIds::default() };
         machine.know_level(config.level_known);
         let last = entries.last().map_or(base.index, |entry| entry.index);
         if base > applied || last < applied.index {
@@ -236,23 +236,23 @@ impl Replica {
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let node = RawNode::new(&engine_config, recent, &logger)
             .map_err(|error| BootError::Engine { reason: error.to_string() })?;
-        let reads = Reads::new(config.id, rng.next());
+        let reads = PendingReads::new(config.id, rng.next());
         let mut replica = Self {
             node,
             machine,
             applied,
             members,
             clock: LeaseClock::default(),
-            queue: Queue::default(),
-            pending: Pending::default(),
+            queue: ProposalQueue::default(),
+            pending: PendingProposals::default(),
             changing: None,
             refused: Vec::new(),
             reads,
             hashes: Hashes::default(),
             knows: BTreeMap::new(),
-            held: Held::default(),
+            held: DeferredMessages::default(),
             rng,
-            election: Election {
+            election: ElectionTimer {
                 timeout: ELECTION_TICKS_MIN,
                 drawn_for: (0, StateRole::Leader, 0),
             },
@@ -285,38 +285,38 @@ impl Replica {
     }
 
     /// Takes an input. Its outputs come from the next [`Replica::turn`].
-    pub fn handle(&mut self, input: Input) {
+    pub fn handle(&mut self, input: ReplicaInput) {
         if self.stopped {
             return;
         }
         match input {
-            Input::Message { from, message } => self.receive(from, message),
-            Input::Submit { proposal, requests, patience_us, deadline_us } => {
+            ReplicaInput::Message { from, message } => self.receive(from, message),
+            ReplicaInput::Submit { proposal, requests, patience_us, deadline_us } => {
                 self.queue.add(proposal, requests, patience_us, deadline_us);
             }
-            Input::Read { proposal } => {
+            ReplicaInput::Read { proposal } => {
                 if !self.reads.add(proposal) {
-                    self.refused.push(Output::ReadFailed { proposal });
+                    self.refused.push(ReplicaOutput::ReadFailed { proposal });
                 }
             }
-            Input::Persisted { number } => self.persisted(number),
-            Input::SnapshotSaved { point, saved } => self.snapshot_saved(point, saved),
-            Input::SnapshotReceived { from, step, machine, members } => {
+            ReplicaInput::Persisted { number } => self.persisted(number),
+            ReplicaInput::SnapshotSaved { point, saved } => self.snapshot_saved(point, saved),
+            ReplicaInput::SnapshotReceived { from, step, machine, members } => {
                 self.snapshot_received(from, step, machine, members);
             }
-            Input::SnapshotSent { to, saved } => {
+            ReplicaInput::SnapshotSent { to, saved } => {
                 let status = match saved {
                     Saved::Yes => raft::SnapshotStatus::Finish,
                     Saved::No => raft::SnapshotStatus::Failure,
                 };
                 self.node.report_snapshot(to.get(), status);
             }
-            Input::Knows { member, level } => self.on_level(member, level),
-            Input::Linked { member } => self.linked(member),
-            Input::Known { ids } => self.known.given = ids,
-            Input::Unreachable { member } => self.node.report_unreachable(member.get()),
-            Input::Space(space) => self.set_space(space),
-            Input::Admin { proposal, request } => self.admin(proposal, request),
+            ReplicaInput::Knows { member, level } => self.on_level(member, level),
+            ReplicaInput::Linked { member } => self.linked(member),
+            ReplicaInput::Known { ids } => self.known.given = ids,
+            ReplicaInput::Unreachable { member } => self.node.report_unreachable(member.get()),
+            ReplicaInput::Space(space) => self.set_space(space),
+            ReplicaInput::Admin { proposal, request } => self.admin(proposal, request),
         }
         self.settle_election();
     }
@@ -348,7 +348,7 @@ impl Replica {
     }
 
     /// The present status.
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> ReplicaStatus {
         let raft = &self.node.raft;
         let leading = self.leads();
         let (mut matched, mut silent_us) = (BTreeMap::new(), BTreeMap::new());
@@ -358,7 +358,7 @@ impl Replica {
             let others = raft.prs().iter().filter(|(id, _)| **id != raft.id);
             matched.extend(others.filter_map(|(id, p)| Some((MemberId::new(*id)?, p.matched))));
         }
-        Status {
+        ReplicaStatus {
             term: self.term(),
             leader: MemberId::new(raft.leader_id),
             leading,
@@ -388,8 +388,8 @@ impl Replica {
     /// Handles a new link. Each end may know promises or members that the other does not.
     fn linked(&mut self, to: MemberId) {
         let message = Message::Members(self.members.all());
-        self.first.push(Output::Send { to, message: Message::Hello });
-        self.first.push(Output::Send { to, message });
+        self.first.push(ReplicaOutput::Send { to, message: Message::Hello });
+        self.first.push(ReplicaOutput::Send { to, message });
     }
 
     fn term(&self) -> Term {
@@ -426,12 +426,12 @@ impl Rng {
 }
 
 /// Whether a step is an answer to a leader, which proves that its sender receives the leader's messages.
-fn is_answer(kind: Kind) -> bool {
-    matches!(kind, Kind::AppendAnswer | Kind::HeartbeatAnswer)
+fn is_answer(kind: StepKind) -> bool {
+    matches!(kind, StepKind::AppendAnswer | StepKind::HeartbeatAnswer)
 }
 
 /// Sends a message to every other member.
-fn to_all(members: &Membership, me: MemberId, message: &Message, out: &mut Vec<Output>) {
+fn to_all(members: &Membership, me: MemberId, message: &Message, out: &mut Vec<ReplicaOutput>) {
     let others = members.all().into_iter().filter(|id| *id != me);
-    out.extend(others.map(|to| Output::Send { to, message: message.clone() }));
+    out.extend(others.map(|to| ReplicaOutput::Send { to, message: message.clone() }));
 }

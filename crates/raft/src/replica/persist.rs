@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 
 use super::Replica;
-use crate::io::Output;
+use crate::io::ReplicaOutput;
 use crate::member::MemberId;
-use crate::message::{Kind, Message, Step};
+use crate::message::{Message, Step, StepKind};
 
 /// Messages that wait for the disk, in the order in which they must leave.
 #[derive(Debug, Default)]
-pub(super) struct Held {
-    waiting: VecDeque<Waiting>,
+pub(super) struct DeferredMessages {
+    waiting: VecDeque<Deferred>,
     /// The number of the newest write.
     written: u64,
     /// For each `Ready` of the engine, the write that makes it durable: numbers of the write and of the `Ready`.
@@ -27,12 +27,12 @@ pub(super) struct Held {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct Deferred {
     number: u64,
     steps: Vec<(MemberId, Step)>,
 }
 
-impl Held {
+impl DeferredMessages {
     /// The number of the next write. `ready` is the `Ready` of the engine that this write makes durable.
     pub(super) fn next_number(&mut self, ready: Option<u64>) -> u64 {
         self.written += 1;
@@ -87,7 +87,7 @@ impl Held {
             self.free.extend(steps);
             return self.unsynced.is_empty();
         }
-        self.waiting.push_back(Waiting { number, steps });
+        self.waiting.push_back(Deferred { number, steps });
         false
     }
 
@@ -137,17 +137,17 @@ impl Replica {
         }
     }
 
-    pub(super) fn send_free(&mut self, out: &mut Vec<Output>) {
+    pub(super) fn send_free(&mut self, out: &mut Vec<ReplicaOutput>) {
         for (to, step) in std::mem::take(&mut self.held.free) {
             self.send(to, step, out);
         }
     }
 
-    pub(super) fn send(&mut self, to: MemberId, mut step: Step, out: &mut Vec<Output>) {
+    pub(super) fn send(&mut self, to: MemberId, mut step: Step, out: &mut Vec<ReplicaOutput>) {
         self.complete(&mut step);
         out.push(match step.kind {
-            Kind::Snapshot => Output::SendSnapshot { to, step },
-            _ => Output::Send { to, message: Message::Step(step) },
+            StepKind::Snapshot => ReplicaOutput::SendSnapshot { to, step },
+            _ => ReplicaOutput::Send { to, message: Message::Step(step) },
         });
     }
 

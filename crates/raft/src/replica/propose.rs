@@ -6,12 +6,12 @@ use tenure_store::Point;
 
 use super::Replica;
 use crate::config::{ENTRY_BYTES_MAX, ENTRY_COMMANDS_MAX, UNSYNCED_BYTES_MAX, WAITING_MAX};
-use crate::io::{Fate, Output, ProposalId, RejectReason};
-use crate::pending::Run;
+use crate::io::{ProposalFate, ProposalId, RejectReason, ReplicaOutput};
+use crate::pending::CommandRun;
 
 /// Commands that wait to be proposed.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct ProposalQueue {
     submitted: Vec<Submitted>,
     commands: usize,
     /// The shortest patience among the commands that came since the last turn.
@@ -29,7 +29,7 @@ struct Submitted {
     deadline_us: u64,
 }
 
-impl Queue {
+impl ProposalQueue {
     pub(super) fn add(
         &mut self,
         proposal: ProposalId,
@@ -77,7 +77,7 @@ impl Queue {
 
 impl Replica {
     /// Batches waiting commands into entries and proposes them.
-    pub(super) fn propose_waiting(&mut self, out: &mut Vec<Output>) {
+    pub(super) fn propose_waiting(&mut self, out: &mut Vec<ReplicaOutput>) {
         let is_due = self.queue.is_due(self.now_us);
         if self.leads() && (!is_due || self.is_disk_behind() && !self.queue.is_too_long()) {
             return;
@@ -86,8 +86,8 @@ impl Replica {
             let led_elsewhere = RejectReason::NotLeader { leader: self.leader() };
             let why = if self.leads() { RejectReason::Busy } else { led_elsewhere };
             for Submitted { proposal, requests, .. } in self.queue.take() {
-                let fate = Fate::NotDone { commands: requests.len(), why };
-                out.push(Output::Answer { proposal, fate });
+                let fate = ProposalFate::NotDone { commands: requests.len(), why };
+                out.push(ReplicaOutput::Answer { proposal, fate });
             }
             return;
         }
@@ -96,8 +96,8 @@ impl Replica {
         for Submitted { proposal, requests, deadline_us } in self.queue.take() {
             let expired = (self.now_us >= deadline_us).then_some(RejectReason::Expired);
             if let Some(why) = expired.or_else(|| self.level_objection(&requests)) {
-                let fate = Fate::NotDone { commands: requests.len(), why };
-                out.push(Output::Answer { proposal, fate });
+                let fate = ProposalFate::NotDone { commands: requests.len(), why };
+                out.push(ReplicaOutput::Answer { proposal, fate });
                 continue;
             }
             for request in requests {
@@ -120,7 +120,7 @@ impl Replica {
     }
 
     /// Proposes an entry to advance the clock, with the waiting commands if possible, or else without any.
-    pub(super) fn propose_now(&mut self, out: &mut Vec<Output>) {
+    pub(super) fn propose_now(&mut self, out: &mut Vec<ReplicaOutput>) {
         // An entry without commands is small, and leases must end however slow the disk is.
         if self.queue.is_empty() || self.is_disk_behind() {
             let _ = self.seal(&[]);
@@ -130,7 +130,7 @@ impl Replica {
         }
     }
 
-    fn propose_joined(&mut self, joined: &mut Joined, out: &mut Vec<Output>) {
+    fn propose_joined(&mut self, joined: &mut Joined, out: &mut Vec<ReplicaOutput>) {
         let Joined { requests, runs, .. } = std::mem::take(joined);
         if requests.is_empty() {
             for run in runs {
@@ -175,7 +175,12 @@ impl Replica {
 
     /// Planted bug: answers before the entry is committed.
     #[cfg(mutants)]
-    fn answer_early(&mut self, requests: &[Bytes], runs: &[Run], out: &mut Vec<Output>) {
+    fn answer_early(
+        &mut self,
+        requests: &[Bytes],
+        runs: &[CommandRun],
+        out: &mut Vec<ReplicaOutput>,
+    ) {
         let mut copy = tenure_core::SnapshotReader::default();
         copy.push(&self.machine.encode()).expect("the machine writes what it reads");
         let mut copy = copy.finish().expect("the machine writes what it reads");
@@ -185,8 +190,8 @@ impl Replica {
         copy.apply(term, Some(&payload), &mut effects);
         let mut outcomes = effects.outcomes.into_iter();
         for run in runs.iter().filter(|run| run.refused.is_none()) {
-            let fate = Fate::Applied(outcomes.by_ref().take(run.commands).collect());
-            out.push(Output::Answer { proposal: run.proposal, fate });
+            let fate = ProposalFate::Applied(outcomes.by_ref().take(run.commands).collect());
+            out.push(ReplicaOutput::Answer { proposal: run.proposal, fate });
         }
     }
 }
@@ -195,7 +200,7 @@ impl Replica {
 #[derive(Default)]
 struct Joined {
     requests: Vec<Bytes>,
-    runs: Vec<Run>,
+    runs: Vec<CommandRun>,
     bytes: usize,
 }
 
@@ -219,7 +224,7 @@ impl Joined {
     fn count(&mut self, proposal: ProposalId, refused: Option<RejectReason>) {
         match self.runs.last_mut() {
             Some(run) if run.proposal == proposal && run.refused == refused => run.commands += 1,
-            _ => self.runs.push(Run { proposal, commands: 1, refused }),
+            _ => self.runs.push(CommandRun { proposal, commands: 1, refused }),
         }
     }
 }

@@ -11,9 +11,9 @@ use tenure_store::Point;
 
 use super::Replica;
 use crate::config::{ASK_AGAIN_US, ASK_US, CHECKPOINT_US, GREET_US, GREETINGS, TICK_US};
-use crate::io::{Lost, Output, Stop};
+use crate::io::{DiskLoss, ReplicaOutput, Stop};
 use crate::member::MemberId;
-use crate::message::{Kind, Message, Step};
+use crate::message::{Message, Step, StepKind};
 use crate::observed::{Observations, Observed};
 
 /// The state of a member's promises: its own, which it asks the others about, and those of the others.
@@ -67,7 +67,7 @@ impl Replica {
 
     /// Asks the others what this member has promised: frequently until all voters have answered, and a few times
     /// afterwards, because links need time and messages get lost.
-    pub(super) fn ask_others(&mut self, out: &mut Vec<Output>) {
+    pub(super) fn ask_others(&mut self, out: &mut Vec<ReplicaOutput>) {
         let (me, now_us) = (self.config.id, self.now_us);
         let until_us = *self.promises.ask_until_us.get_or_insert(now_us.saturating_add(ASK_US));
         self.promises.ready |= now_us >= until_us;
@@ -85,7 +85,7 @@ impl Replica {
         let answered = &self.promises.answered;
         let others = self.members.all().into_iter().filter(|id| *id != me);
         let silent = others.filter(|id| self.promises.ready || !answered.contains(id));
-        out.extend(silent.map(|to| Output::Send { to, message: Message::Hello }));
+        out.extend(silent.map(|to| ReplicaOutput::Send { to, message: Message::Hello }));
     }
 
     /// Takes part as soon as all other voters have answered. A member that is the sole voter, or that knows no members
@@ -100,7 +100,7 @@ impl Replica {
     /// member need not wait longer.
     pub(super) fn answer_hello(&mut self, from: MemberId) {
         let message = Message::Remember(self.promises.observed.of(from));
-        self.first.push(Output::Send { to: from, message });
+        self.first.push(ReplicaOutput::Send { to: from, message });
     }
 
     pub(super) fn on_remember(&mut self, from: MemberId, observed: &Observed) {
@@ -127,7 +127,7 @@ impl Replica {
         }
     }
 
-    fn lost(&self, seen: &Observed) -> Option<Lost> {
+    fn lost(&self, seen: &Observed) -> Option<DiskLoss> {
         let (term, vote) = (self.node.raft.term, MemberId::new(self.node.raft.vote));
         if mutant!("promise_compared_by_index") {
             let index = seen.held.index.max(seen.committed.index);
@@ -136,12 +136,12 @@ impl Replica {
         }
         let forgotten = mutant!("vote_forgotten");
         if term < seen.term && !forgotten {
-            return Some(Lost::Term { seen: seen.term, durable: term });
+            return Some(DiskLoss::Term { seen: seen.term, durable: term });
         }
         let given = seen.vote.filter(|given| term == seen.term && vote != Some(*given));
         let given = given.filter(|_| !forgotten);
         if let Some(vote) = given {
-            return Some(Lost::Vote { term, vote });
+            return Some(DiskLoss::Vote { term, vote });
         }
         // In a newer term the entry may be missing, because the leader of that term may have replaced it.
         if term == seen.held_in && !self.has(seen.held) {
@@ -150,8 +150,8 @@ impl Replica {
         (!self.has(seen.committed)).then(|| self.lost_entry(seen.committed))
     }
 
-    fn lost_entry(&self, held: Point) -> Lost {
-        Lost::Entry { held, last: self.node.raft.raft_log.last_index() }
+    fn lost_entry(&self, held: Point) -> DiskLoss {
+        DiskLoss::Entry { held, last: self.node.raft.raft_log.last_index() }
     }
 
     /// Whether the log has this entry, or a snapshot covers it.
@@ -171,14 +171,14 @@ impl Replica {
     /// Checks a heartbeat, which names what this member has acknowledged to that leader in that term. If this member's
     /// term or log does not contain it, the disk was rolled back. Returns `true` in that case.
     pub(super) fn heartbeat_proves_loss(&mut self, from: MemberId, step: &Step) -> bool {
-        if step.kind != Kind::Heartbeat || step.term < self.node.raft.term || step.commit == 0 {
+        if step.kind != StepKind::Heartbeat || step.term < self.node.raft.term || step.commit == 0 {
             return false;
         }
         let by_index = mutant!("promise_compared_by_index");
         let term = if by_index { 0 } else { step.commit_term };
         let acknowledged = Point { index: step.commit, term };
         let lost = if step.term > self.node.raft.term && !by_index {
-            Lost::Term { seen: step.term, durable: self.node.raft.term }
+            DiskLoss::Term { seen: step.term, durable: self.node.raft.term }
         } else if !self.has(acknowledged) {
             self.lost_entry(acknowledged)
         } else {
@@ -201,9 +201,9 @@ impl Replica {
             Some(Point { index, term }).filter(|point| point.term > 0)
         };
         match step.kind {
-            Kind::Append | Kind::Heartbeat | Kind::Snapshot if mutant!("leader_not_remembered") => {
-            }
-            Kind::Append | Kind::Heartbeat | Kind::Snapshot => {
+            StepKind::Append | StepKind::Heartbeat | StepKind::Snapshot
+                if mutant!("leader_not_remembered") => {}
+            StepKind::Append | StepKind::Heartbeat | StepKind::Snapshot => {
                 // A leader has every committed entry, unless its term is over.
                 let committed =
                     committed(step.durable.index).filter(|_| term >= self.node.raft.term);
@@ -213,11 +213,11 @@ impl Replica {
                     committed.into_iter().for_each(|point| observed.note_committed(point));
                 });
             }
-            Kind::Vote => self.promises.observed.note(from, |seen| seen.note_vote(term, from)),
-            Kind::VoteAnswer if !step.reject && term == self.node.raft.term => {
+            StepKind::Vote => self.promises.observed.note(from, |seen| seen.note_vote(term, from)),
+            StepKind::VoteAnswer if !step.reject && term == self.node.raft.term => {
                 self.promises.observed.note(from, |seen| seen.note_vote(term, me));
             }
-            Kind::AppendAnswer if term == self.node.raft.term && self.leads() => {
+            StepKind::AppendAnswer if term == self.node.raft.term && self.leads() => {
                 if step.reject {
                     self.remind(from, step);
                     return;
@@ -233,7 +233,7 @@ impl Replica {
                     committed.into_iter().for_each(|point| observed.note_committed(point));
                 });
             }
-            Kind::AppendAnswer | Kind::HeartbeatAnswer | Kind::VoteAnswer => {
+            StepKind::AppendAnswer | StepKind::HeartbeatAnswer | StepKind::VoteAnswer => {
                 self.promises.observed.note(from, |observed| observed.note_term(term));
             }
             _ => {}
@@ -253,17 +253,17 @@ impl Replica {
     pub(super) fn complete(&self, step: &mut Step) {
         let log = &self.node.raft.raft_log;
         let point = |index| Point { index, term: log.term(index).unwrap_or(0) };
-        if matches!(step.kind, Kind::Append | Kind::Heartbeat | Kind::Snapshot) {
+        if matches!(step.kind, StepKind::Append | StepKind::Heartbeat | StepKind::Snapshot) {
             step.durable = Some(point(log.persisted)).filter(|at| at.term > 0).unwrap_or_default();
         }
-        if step.kind == Kind::Heartbeat {
+        if step.kind == StepKind::Heartbeat {
             step.commit_term = point(step.commit).term;
         }
     }
 
     /// On a leader, tells all others what it knows of each of them and of itself: changes at every tick, everything
     /// once in a while.
-    pub(super) fn pass_on(&mut self, out: &mut Vec<Output>) {
+    pub(super) fn pass_on(&mut self, out: &mut Vec<ReplicaOutput>) {
         // A leader's report about itself is a promise too, so its term must be durable.
         if !self.leads() || self.held.is_voting() || self.now_us < self.promises.pass_at_us {
             return;
@@ -304,7 +304,7 @@ impl Replica {
     }
 
     /// Writes what waits for the next write, if there was none for the length of a checkpoint.
-    pub(super) fn write_at_checkpoint(&mut self, out: &mut Vec<Output>) {
+    pub(super) fn write_at_checkpoint(&mut self, out: &mut Vec<ReplicaOutput>) {
         let due_us = self.promises.written_at_us.saturating_add(CHECKPOINT_US);
         let waits = self.owed.is_some() || self.promises.observed.are_unwritten();
         if waits && self.now_us >= due_us {

@@ -4,9 +4,9 @@ use tenure_core::Machine;
 use tenure_store::Point;
 
 use super::Replica;
-use crate::config::{Config, SNAPSHOT_PAUSE_US};
+use crate::config::{ReplicaConfig, SNAPSHOT_PAUSE_US};
 use crate::engine;
-use crate::io::{Output, Saved};
+use crate::io::{ReplicaOutput, Saved};
 use crate::member::{MemberId, Membership};
 use crate::message::Step;
 
@@ -46,7 +46,7 @@ impl Replica {
             let drawn = u128::from(whole / 2) * u128::from(self.schedule.jitter);
             u64::try_from(drawn / u128::from(JITTER_PARTS)).unwrap_or(u64::MAX)
         };
-        let Config { snapshot_bytes, snapshot_entries, .. } = self.config;
+        let ReplicaConfig { snapshot_bytes, snapshot_entries, .. } = self.config;
         let stats = self.machine.stats();
         let state = stats.history_bytes + stats.record_bytes + self.machine.state_bytes();
         let bytes = snapshot_bytes - half(snapshot_bytes);
@@ -56,7 +56,7 @@ impl Replica {
 
     /// Requests a snapshot once enough has been applied since the last one, or a member needs one, or this member's
     /// disk is short of the space that the entries take.
-    pub(super) fn want_snapshot(&mut self, out: &mut Vec<Output>) {
+    pub(super) fn want_snapshot(&mut self, out: &mut Vec<ReplicaOutput>) {
         let since = self.applied.index - self.node.store().snapshot_point().index;
         if since == 0 || self.saving.is_some() || self.held.installing.is_some() {
             return;
@@ -83,7 +83,7 @@ impl Replica {
         self.saving = Some(point);
         self.saving_members = self.members.clone();
         self.applied_bytes = 0;
-        out.push(Output::SaveSnapshot { point, meta, frozen });
+        out.push(ReplicaOutput::SaveSnapshot { point, meta, frozen });
     }
 
     /// Handles a newest snapshot that is damaged or gone on this member's disk. The member no longer sends it, and
@@ -93,11 +93,11 @@ impl Replica {
     }
 
     /// Lets the log drop the entries that a snapshot covers.
-    pub(super) fn compact(&mut self, out: &mut Vec<Output>) {
+    pub(super) fn compact(&mut self, out: &mut Vec<ReplicaOutput>) {
         if let Some(to) = self.compact_to.take() {
             // The log drops only entries that it knows to be committed.
             self.write_owed(out);
-            out.push(Output::CompactLog { to });
+            out.push(ReplicaOutput::CompactLog { to });
         }
     }
 
@@ -156,7 +156,7 @@ impl Replica {
     }
 
     /// Replaces the state and the log by the snapshot that the engine has accepted.
-    pub(super) fn install(&mut self, point: Point, out: &mut Vec<Output>) {
+    pub(super) fn install(&mut self, point: Point, out: &mut Vec<ReplicaOutput>) {
         let arrived = self.arrived.take().expect("the engine takes only what was handed to it");
         assert_eq!(arrived.point, point, "the engine takes the snapshot that it was handed");
         assert!(point.index >= self.applied.index, "a snapshot never takes the state back");
@@ -170,8 +170,8 @@ impl Replica {
         self.pending.skipped(point.index, out);
         if let Some((proposal, _)) = self.changing.take() {
             let result = Err(crate::io::RejectReason::Replaced);
-            out.push(Output::Changed { proposal, result });
+            out.push(ReplicaOutput::Changed { proposal, result });
         }
-        out.push(Output::Applied { point, revision: self.machine.revision() });
+        out.push(ReplicaOutput::Applied { point, revision: self.machine.revision() });
     }
 }

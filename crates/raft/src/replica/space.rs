@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Replica;
 use crate::config::{SHORT_KEPT_US, SHORT_US};
-use crate::io::{Output, Space};
+use crate::io::{ReplicaOutput, Space};
 use crate::member::MemberId;
 use crate::message::Message;
 
@@ -51,7 +51,7 @@ impl Replica {
         !self.shortage.here && enough(&self.members.voters) && enough(&self.members.outgoing)
     }
 
-    pub(super) fn announce_short(&mut self, out: &mut Vec<Output>) {
+    pub(super) fn announce_short(&mut self, out: &mut Vec<ReplicaOutput>) {
         let leader = self.leader().filter(|leader| *leader != self.config.id);
         let Some(to) = leader.filter(|_| self.shortage.here) else { return };
         let again_us = match self.shortage.said {
@@ -60,7 +60,7 @@ impl Replica {
         };
         if self.now_us >= again_us {
             self.shortage.said = Some((to, self.now_us));
-            out.push(Output::Send { to, message: Message::Short });
+            out.push(ReplicaOutput::Send { to, message: Message::Short });
         }
     }
 }

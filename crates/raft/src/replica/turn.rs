@@ -3,14 +3,14 @@
 use super::Replica;
 use crate::clock::Checkpoint;
 use crate::config::TICK_US;
-use crate::io::Output;
+use crate::io::ReplicaOutput;
 
 impl Replica {
     /// Ends a turn: does everything that the inputs taken so far require. `now_us` is the member's monotonic clock,
     /// read after the last input was taken.
     ///
     /// Returns the latest time of the next turn, by the same clock.
-    pub fn turn(&mut self, now_us: u64, out: &mut Vec<Output>) -> u64 {
+    pub fn turn(&mut self, now_us: u64, out: &mut Vec<ReplicaOutput>) -> u64 {
         let before_us = self.now_us;
         self.now_us = self.now_us.max(now_us);
         if mutant!("clock_read_before_input") && before_us > 0 {
@@ -59,7 +59,7 @@ impl Replica {
 
     /// Ticks once at most: an event loop that was late has missed the other ticks, and its election timeout is extended
     /// by them.
-    fn tick(&mut self, out: &mut Vec<Output>) {
+    fn tick(&mut self, out: &mut Vec<ReplicaOutput>) {
         let due_us = *self.next_tick_us.get_or_insert(self.now_us.saturating_add(TICK_US));
         if self.now_us < due_us {
             return;
@@ -95,14 +95,14 @@ impl Replica {
     }
 
     /// Handles a change of term or leader.
-    fn follow_term(&mut self, out: &mut Vec<Output>) {
+    fn follow_term(&mut self, out: &mut Vec<ReplicaOutput>) {
         let led = (self.node.raft.term, self.node.raft.leader_id);
         if led != self.led {
             if led.0 != self.led.0 {
                 self.reads.fail_all(out);
             }
             self.led = led;
-            out.push(Output::Led { term: self.term(), by: self.leader() });
+            out.push(ReplicaOutput::Led { term: self.term(), by: self.leader() });
         }
         let heard = std::mem::take(&mut self.contact.now);
         if !self.leads() {
@@ -144,7 +144,7 @@ impl Replica {
     }
 
     /// Lets the clock end the turn, and seals an entry if the clock requires one.
-    fn checkpoint(&mut self, out: &mut Vec<Output>) {
+    fn checkpoint(&mut self, out: &mut Vec<ReplicaOutput>) {
         if !self.leads() || self.stopped {
             return;
         }
@@ -161,7 +161,7 @@ impl Replica {
         }
     }
 
-    fn ask_reads(&mut self, out: &mut Vec<Output>) {
+    fn ask_reads(&mut self, out: &mut Vec<ReplicaOutput>) {
         #[cfg(mutants)]
         if mutant!("read_before_own_term") && self.leads() {
             self.reads.confirm_unasked(self.applied.index);

@@ -9,8 +9,8 @@ use tenure_core::Machine;
 use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, NewLease, Request, RequestId};
 use tenure_raft::{
-    Boot, Config, Fate, Input, Kind, MemberId, Membership, Message, Output, Persist, ProposalId,
-    RejectReason, Replica, Status, Step, Stop,
+    Boot, MemberId, Membership, Message, Persist, ProposalFate, ProposalId, RejectReason, Replica,
+    ReplicaConfig, ReplicaInput, ReplicaOutput, ReplicaStatus, Step, StepKind, Stop,
 };
 use tenure_store::{Entry, HardState, Point};
 use tenure_types::{Epoch, LeaseId};
@@ -40,12 +40,12 @@ impl Disk {
 
 struct Member {
     replica: Option<Replica>,
-    inputs: Vec<Input>,
+    inputs: Vec<ReplicaInput>,
     durable: Disk,
     written: Vec<Persist>,
     stuck: bool,
     stopped: Option<Stop>,
-    answers: Vec<(ProposalId, Fate)>,
+    answers: Vec<(ProposalId, ProposalFate)>,
     changed: Vec<Result<(), RejectReason>>,
     sent: Vec<Step>,
 }
@@ -116,7 +116,7 @@ impl Cluster {
             cut: None,
             given: BTreeSet::new(),
         };
-        let config = Config { snapshot_entries: u64::MAX, ..Config::new(id(number)) };
+        let config = ReplicaConfig { snapshot_entries: u64::MAX, ..ReplicaConfig::new(id(number)) };
         let replica = Replica::new(config, boot, self.starts * 7919 + 77).unwrap();
         let member = &mut self.members[number];
         member.replica = Some(replica);
@@ -190,14 +190,14 @@ impl Cluster {
             for persist in std::mem::take(&mut member.written) {
                 let number = persist.number;
                 member.durable.write(persist);
-                replica.handle(Input::Persisted { number });
+                replica.handle(ReplicaInput::Persisted { number });
             }
         }
         let mut outputs = Vec::new();
         replica.turn(self.now_us, &mut outputs);
         for output in outputs {
             match output {
-                Output::Send { to, message } => {
+                ReplicaOutput::Send { to, message } => {
                     let bytes = Bytes::from(message.encode());
                     let message = Message::decode(&bytes).unwrap();
                     if let Message::Step(step) = &message {
@@ -205,11 +205,11 @@ impl Cluster {
                     }
                     sent.push((number, at(to), message));
                 }
-                Output::Persist(persist) => member.written.push(persist),
-                Output::Answer { proposal, fate } => member.answers.push((proposal, fate)),
-                Output::Changed { result, .. } => member.changed.push(result),
-                Output::Stop(stop) => member.stopped = Some(stop),
-                Output::SendSnapshot { .. } | Output::SaveSnapshot { .. } => {
+                ReplicaOutput::Persist(persist) => member.written.push(persist),
+                ReplicaOutput::Answer { proposal, fate } => member.answers.push((proposal, fate)),
+                ReplicaOutput::Changed { result, .. } => member.changed.push(result),
+                ReplicaOutput::Stop(stop) => member.stopped = Some(stop),
+                ReplicaOutput::SendSnapshot { .. } | ReplicaOutput::SaveSnapshot { .. } => {
                     panic!("logs are short here")
                 }
                 _ => {}
@@ -226,10 +226,10 @@ impl Cluster {
     }
 
     pub(crate) fn hand_from(&mut self, to: usize, from: MemberId, message: Message) {
-        self.members[to].inputs.push(Input::Message { from, message });
+        self.members[to].inputs.push(ReplicaInput::Message { from, message });
     }
 
-    pub(crate) fn input(&mut self, to: usize, input: Input) {
+    pub(crate) fn input(&mut self, to: usize, input: ReplicaInput) {
         self.members[to].inputs.push(input);
     }
 
@@ -250,7 +250,7 @@ impl Cluster {
                 Some(leader) if leader == number => return leader,
                 Some(leader) => {
                     let request = tenure_raft::AdminRequest::Transfer(id(number));
-                    self.input(leader, Input::Admin { proposal: ProposalId(0), request });
+                    self.input(leader, ReplicaInput::Admin { proposal: ProposalId(0), request });
                 }
                 None => {}
             }
@@ -270,17 +270,17 @@ impl Cluster {
 
     pub(crate) fn transfer(&mut self, leader: usize, to: usize) {
         let request = tenure_raft::AdminRequest::Transfer(id(to));
-        self.input(leader, Input::Admin { proposal: ProposalId(0), request });
+        self.input(leader, ReplicaInput::Admin { proposal: ProposalId(0), request });
     }
 
     /// Proposes a membership change and returns the answer that arrives within a second.
     pub(crate) fn change(
         &mut self,
         leader: usize,
-        change: tenure_raft::Change,
+        change: tenure_raft::MembershipChange,
     ) -> Result<(), RejectReason> {
         let request = tenure_raft::AdminRequest::Change(vec![change]);
-        self.input(leader, Input::Admin { proposal: ProposalId(0), request });
+        self.input(leader, ReplicaInput::Admin { proposal: ProposalId(0), request });
         let before = self.members[leader].changed.len();
         self.run_ms(1_000);
         self.members[leader].changed.get(before).cloned().expect("an admin request is answered")
@@ -290,25 +290,27 @@ impl Cluster {
     pub(crate) fn start_change(
         &mut self,
         leader: usize,
-        change: tenure_raft::Change,
+        change: tenure_raft::MembershipChange,
     ) -> Result<(), RejectReason> {
         let request = tenure_raft::AdminRequest::Change(vec![change]);
-        self.input(leader, Input::Admin { proposal: ProposalId(0), request });
+        self.input(leader, ReplicaInput::Admin { proposal: ProposalId(0), request });
         let before = self.members[leader].changed.len();
         self.step();
         self.members[leader].changed.get(before).cloned().unwrap_or(Ok(()))
     }
 
     /// The newest step of this kind that a member has sent and that is not a rejection.
-    pub(crate) fn newest_sent(&self, number: usize, kind: Kind) -> Step {
+    pub(crate) fn newest_sent(&self, number: usize, kind: StepKind) -> Step {
         let mut sent = self.members[number].sent.iter();
         sent.rfind(|step| step.kind == kind && !step.reject).cloned().expect("it sent one")
     }
 
     pub(crate) fn remove(&mut self, leader: usize, number: usize) {
         let request =
-            tenure_raft::AdminRequest::Change(vec![tenure_raft::Change::Remove(id(number))]);
-        self.input(leader, Input::Admin { proposal: ProposalId(0), request });
+            tenure_raft::AdminRequest::Change(vec![tenure_raft::MembershipChange::Remove(id(
+                number,
+            ))]);
+        self.input(leader, ReplicaInput::Admin { proposal: ProposalId(0), request });
     }
 
     /// Submits commands, one entry each.
@@ -323,7 +325,7 @@ impl Cluster {
             let (proposal, requests) = (ProposalId(self.proposals), vec![Bytes::from(bytes)]);
             self.input(
                 number,
-                Input::Submit { proposal, requests, patience_us: 0, deadline_us: u64::MAX },
+                ReplicaInput::Submit { proposal, requests, patience_us: 0, deadline_us: u64::MAX },
             );
             self.step();
         }
@@ -336,8 +338,9 @@ impl Cluster {
         for _ in 0..200 {
             self.step();
             let mut answers = self.members[number].answers.iter();
-            if answers.any(|(proposal, fate)| *proposal == last && matches!(fate, Fate::Applied(_)))
-            {
+            if answers.any(|(proposal, fate)| {
+                *proposal == last && matches!(fate, ProposalFate::Applied(_))
+            }) {
                 return;
             }
         }
@@ -348,7 +351,7 @@ impl Cluster {
         self.members[number].replica.as_ref().expect("it is up")
     }
 
-    pub(crate) fn status(&self, number: usize) -> Status {
+    pub(crate) fn status(&self, number: usize) -> ReplicaStatus {
         self.replica(number).status()
     }
 
@@ -361,7 +364,7 @@ impl Cluster {
     }
 
     /// The kinds of the steps that a member has sent since its start.
-    pub(crate) fn answers_of(&self, number: usize) -> Vec<Kind> {
+    pub(crate) fn answers_of(&self, number: usize) -> Vec<StepKind> {
         self.members[number].sent.iter().map(|step| step.kind).collect()
     }
 
@@ -374,7 +377,7 @@ impl Cluster {
     pub(crate) fn heartbeat(&mut self) -> Step {
         self.run_ms(100);
         let leader = self.leader().expect("somebody leads");
-        let beats = |step: &&Step| step.kind == Kind::Heartbeat && step.commit > 0;
+        let beats = |step: &&Step| step.kind == StepKind::Heartbeat && step.commit > 0;
         self.members[leader].sent.iter().rfind(beats).cloned().expect("it beats")
     }
 }

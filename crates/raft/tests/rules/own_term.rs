@@ -3,7 +3,7 @@
 //! Without that rule the check goes on, and sees two majorities commit different entries.
 
 use crate::disks::{Cluster, id};
-use tenure_raft::{Change, RejectReason};
+use tenure_raft::{MembershipChange, RejectReason};
 
 #[cfg_attr(not(mutants), test)]
 pub(crate) fn a_new_leader_changes_no_members_before_it_has_committed_an_entry_of_its_own() {
@@ -14,7 +14,7 @@ pub(crate) fn a_new_leader_changes_no_members_before_it_has_committed_an_entry_o
     for (one, other) in [(0, 1), (0, 2), (1, 2)] {
         cluster.cut(one, other);
     }
-    assert_eq!(cluster.start_change(2, Change::Promote(id(3))), Ok(()));
+    assert_eq!(cluster.start_change(2, MembershipChange::Promote(id(3))), Ok(()));
     while cluster.status(2).leading {
         cluster.step();
     }
@@ -26,7 +26,7 @@ pub(crate) fn a_new_leader_changes_no_members_before_it_has_committed_an_entry_o
         assert!(!cluster.status(0).leading, "0 lacks an entry");
         cluster.step();
     }
-    let asked = cluster.start_change(2, Change::Promote(id(4)));
+    let asked = cluster.start_change(2, MembershipChange::Promote(id(4)));
     if asked == Err(RejectReason::ChangeUnderWay) {
         return;
     }

@@ -1,16 +1,22 @@
 //! Checks that the id of a removed member is never used again, and shows what would happen if it were.
 
 use crate::disks::{Cluster, id};
-use tenure_raft::{Change, RejectReason};
+use tenure_raft::{MembershipChange, RejectReason};
 
 #[cfg_attr(not(mutants), test)]
 pub(crate) fn the_id_of_a_removed_member_is_refused_by_every_later_leader() {
     let mut cluster = Cluster::new(4);
     let leader = cluster.elect(0);
-    assert_eq!(cluster.change(leader, Change::Remove(id(3))), Ok(()));
-    assert_eq!(cluster.change(leader, Change::AddLearner(id(3))), Err(RejectReason::Retired));
+    assert_eq!(cluster.change(leader, MembershipChange::Remove(id(3))), Ok(()));
+    assert_eq!(
+        cluster.change(leader, MembershipChange::AddLearner(id(3))),
+        Err(RejectReason::Retired)
+    );
     let next = cluster.elect(1);
-    assert_eq!(cluster.change(next, Change::AddLearner(id(3))), Err(RejectReason::Retired));
+    assert_eq!(
+        cluster.change(next, MembershipChange::AddLearner(id(3))),
+        Err(RejectReason::Retired)
+    );
 }
 
 /// The engine takes an answer that the removed member sent in the same term for one of the new member, whose disk is
@@ -20,7 +26,7 @@ pub(crate) fn the_id_of_a_removed_member_is_refused_by_every_later_leader() {
 #[cfg(mutants)]
 pub(crate) fn without_that_rule_the_new_member_stops_instead_of_being_sent_entries_for_ever() {
     use crate::disks::Disk;
-    use tenure_raft::{Kind, Message, Stop};
+    use tenure_raft::{Message, StepKind, Stop};
     use tenure_store::HardState;
 
     for late_answer in [true, false] {
@@ -28,7 +34,7 @@ pub(crate) fn without_that_rule_the_new_member_stops_instead_of_being_sent_entri
         let leader = cluster.elect(0);
         cluster.write(leader, 5);
         cluster.run_ms(100);
-        let late = cluster.newest_sent(3, Kind::AppendAnswer);
+        let late = cluster.newest_sent(3, StepKind::AppendAnswer);
         let term = cluster.term(leader);
         assert_eq!(late.term, term);
         cluster.kill(3);

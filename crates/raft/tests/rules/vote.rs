@@ -1,12 +1,12 @@
 //! Checks that a member whose disk went back does not vote a second time in a term.
 
 use crate::disks::{Cluster, id};
-use tenure_raft::{Kind, Message};
+use tenure_raft::{Message, StepKind};
 
 /// Whether a member has voted for another one in a term after this one.
 fn voted_after(cluster: &Cluster, number: usize, term: u64) -> bool {
     let mut steps = cluster.steps_of(number).iter();
-    steps.any(|step| step.kind == Kind::VoteAnswer && !step.reject && step.term > term)
+    steps.any(|step| step.kind == StepKind::VoteAnswer && !step.reject && step.term > term)
 }
 
 /// The vote is all that the disk forgets: the voter hears nothing of the leader that it voted for, so no entry is
@@ -38,7 +38,7 @@ pub(crate) fn a_member_whose_disk_forgot_its_vote_gives_no_other_in_that_term() 
     cluster.run_ms(1_200);
     assert!(cluster.status(leader).leading, "with the third member");
     let term = cluster.term(leader);
-    let ballot = cluster.newest_sent(leader, Kind::Vote);
+    let ballot = cluster.newest_sent(leader, StepKind::Vote);
     assert_eq!(ballot.term, term);
     // The leader has told the third member how the voter voted, and is gone.
     cluster.kill(leader);

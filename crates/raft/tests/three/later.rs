@@ -20,12 +20,13 @@ fn a_member_that_forgot_stops_before_the_leader_repeats_what_it_forgot() {
     // Kill the member and start it from a rolled-back disk. Its greetings and the heartbeats to it are lost, so the
     // first that it receives are entries that do not follow what it has.
     cluster.members[victim] = Member::start(victim, entries, hard_state, image);
-    cluster.members[leader].inputs.push(Input::Unreachable { member: id(victim) });
+    cluster.members[leader].inputs.push(ReplicaInput::Unreachable { member: id(victim) });
     cluster.grant(leader, 5, 60_000);
     for _ in 0..200 {
         cluster.step_losing(|to, input| {
-            let Input::Message { from, message } = input else { return false };
-            let heartbeat = matches!(message, Message::Step(step) if step.kind == Kind::Heartbeat);
+            let ReplicaInput::Message { from, message } = input else { return false };
+            let heartbeat =
+                matches!(message, Message::Step(step) if step.kind == StepKind::Heartbeat);
             let greeting = *message == Message::Hello;
             to == id(victim) && heartbeat || *from == id(victim) && greeting
         });
@@ -39,12 +40,12 @@ fn a_member_that_forgot_stops_before_the_leader_repeats_what_it_forgot() {
 fn a_member_greets_whoever_it_is_linked_to() {
     let mut cluster = Cluster::new(3);
     cluster.run(1);
-    cluster.members[0].inputs.push(Input::Linked { member: id(1) });
+    cluster.members[0].inputs.push(ReplicaInput::Linked { member: id(1) });
     let mut sent = Vec::new();
     let now_us = cluster.now_us;
     cluster.members[0].turn(now_us, |to, input| sent.push((to, input)));
-    let greets = |(to, input): &(MemberId, Input)| {
-        *to == id(1) && matches!(input, Input::Message { message: Message::Hello, .. })
+    let greets = |(to, input): &(MemberId, ReplicaInput)| {
+        *to == id(1) && matches!(input, ReplicaInput::Message { message: Message::Hello, .. })
     };
     assert!(sent.first().is_some_and(greets), "before anything else");
 }
@@ -106,7 +107,7 @@ fn a_stale_snapshot_behind_a_newer_one_is_left_alone() {
         let point = Point { index, term };
         let head = Box::new(SnapshotHead { point, members: members.clone() });
         let step = Step {
-            kind: Kind::Snapshot,
+            kind: StepKind::Snapshot,
             term,
             log_term: 0,
             index: 0,
@@ -120,7 +121,7 @@ fn a_stale_snapshot_behind_a_newer_one_is_left_alone() {
             snapshot: Some(head),
         };
         let machine = Box::new(Machine::new(Epoch::default()));
-        Input::SnapshotReceived { from: id(from), step, machine, members: members.clone() }
+        ReplicaInput::SnapshotReceived { from: id(from), step, machine, members: members.clone() }
     };
     // The second has an older term and arrives in the same turn.
     let inputs = [received(leader, 90, 7), received((leader + 1) % 3, 40, 6)];

@@ -8,8 +8,9 @@ use tenure_core::codec::encode_request;
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, LeaseRef, NewLease, Request, RequestId};
 use tenure_raft::{
-    AdminRequest, Boot, Change, Config, Fate, Input, Kind, MemberId, Membership, Message, Output,
-    ProposalId, RejectReason, Replica, Saved, SnapshotHead, Space, Step, Stop,
+    AdminRequest, Boot, MemberId, Membership, MembershipChange, Message, ProposalFate, ProposalId,
+    RejectReason, Replica, ReplicaConfig, ReplicaInput, ReplicaOutput, Saved, SnapshotHead, Space,
+    Step, StepKind, Stop,
 };
 use tenure_store::{Entry, HardState, Point};
 use tenure_types::{Epoch, LeaseId};
@@ -18,7 +19,7 @@ const STEP_US: u64 = 10_000;
 
 struct Member {
     replica: Replica,
-    inputs: Vec<Input>,
+    inputs: Vec<ReplicaInput>,
     up: bool,
     /// Whether its disk writes everything but makes nothing durable.
     stuck: bool,
@@ -29,7 +30,7 @@ struct Member {
     newest: u64,
     hard_state: HardState,
     image: Option<(Point, Vec<u8>, Vec<u8>)>,
-    answers: Vec<(ProposalId, Fate)>,
+    answers: Vec<(ProposalId, ProposalFate)>,
     reads: Vec<ProposalId>,
     changed: Vec<ProposalId>,
     stopped: Option<Stop>,
@@ -44,8 +45,8 @@ fn id(number: usize) -> MemberId {
     MemberId::new(number as u64 + 1).unwrap()
 }
 
-fn config(number: usize) -> Config {
-    Config { snapshot_entries: 50, hash_every: 10, ..Config::new(id(number)) }
+fn config(number: usize) -> ReplicaConfig {
+    ReplicaConfig { snapshot_entries: 50, hash_every: 10, ..ReplicaConfig::new(id(number)) }
 }
 
 impl Cluster {
@@ -80,7 +81,7 @@ impl Cluster {
                 cut: None,
                 given: Default::default(),
             };
-            let config = Config { reluctant: true, ..config(number) };
+            let config = ReplicaConfig { reluctant: true, ..config(number) };
             member.replica = Replica::new(config, boot, number as u64 + 77).unwrap();
         }
         cluster
@@ -91,7 +92,7 @@ impl Cluster {
     }
 
     /// Runs a step in which the messages selected by receiver and content are lost.
-    fn step_losing(&mut self, lost: impl Fn(MemberId, &Input) -> bool) {
+    fn step_losing(&mut self, lost: impl Fn(MemberId, &ReplicaInput) -> bool) {
         self.now_us += STEP_US;
         let mut sent = Vec::new();
         for member in &mut self.members {
@@ -133,7 +134,7 @@ impl Cluster {
             Bytes::from(bytes)
         });
         let requests = requests.collect();
-        let input = Input::Submit {
+        let input = ReplicaInput::Submit {
             proposal: ProposalId(proposal),
             requests,
             patience_us: 0,
@@ -146,20 +147,20 @@ impl Cluster {
     fn fates(&self, at: usize, proposal: u64) -> Vec<Result<bool, RejectReason>> {
         let of_it = self.members[at].answers.iter().filter(|(found, _)| found.0 == proposal);
         let fates = of_it.flat_map(|(_, fate)| match fate {
-            Fate::Applied(all) => all.iter().map(|one| Ok(one.result.is_ok())).collect(),
-            Fate::NotDone { commands, why } => vec![Err(*why); *commands],
-            Fate::Unknown { .. } => panic!("nobody missed anything"),
+            ProposalFate::Applied(all) => all.iter().map(|one| Ok(one.result.is_ok())).collect(),
+            ProposalFate::NotDone { commands, why } => vec![Err(*why); *commands],
+            ProposalFate::Unknown { .. } => panic!("nobody missed anything"),
         });
         fates.collect()
     }
 
     fn set_space(&mut self, at: usize, space: Space) {
-        self.members[at].inputs.push(Input::Space(space));
+        self.members[at].inputs.push(ReplicaInput::Space(space));
     }
 
     fn granted(&self, at: usize, proposal: u64) -> bool {
         self.members[at].answers.iter().any(|(found, fate)| {
-            let Fate::Applied(outcomes) = fate else { return false };
+            let ProposalFate::Applied(outcomes) = fate else { return false };
             found.0 == proposal && matches!(outcomes[0].result, Ok(Answer::LeaseGranted(_)))
         })
     }
@@ -207,32 +208,32 @@ impl Member {
         }
     }
 
-    fn turn(&mut self, now_us: u64, mut send: impl FnMut(MemberId, Input)) {
+    fn turn(&mut self, now_us: u64, mut send: impl FnMut(MemberId, ReplicaInput)) {
         let from = self.me();
         for input in std::mem::take(&mut self.inputs) {
             self.replica.handle(input);
         }
         if !self.stuck && self.newest > 0 {
-            self.replica.handle(Input::Persisted { number: self.newest });
+            self.replica.handle(ReplicaInput::Persisted { number: self.newest });
         }
         let mut outputs = Vec::new();
         self.replica.turn(now_us, &mut outputs);
         for output in outputs {
             match output {
-                Output::Send { to, message } => {
+                ReplicaOutput::Send { to, message } => {
                     let bytes = Bytes::from(message.encode());
                     let message = Message::decode(&bytes).unwrap();
-                    send(to, Input::Message { from, message });
+                    send(to, ReplicaInput::Message { from, message });
                 }
-                Output::SendSnapshot { to, step } => {
+                ReplicaOutput::SendSnapshot { to, step } => {
                     let (point, meta, state) = self.image.clone().unwrap();
                     assert_eq!(step.snapshot.as_ref().unwrap().point, point);
                     let members = Membership::decode(&meta).unwrap();
                     let machine = Box::new(read(&state));
-                    send(to, Input::SnapshotReceived { from, step, machine, members });
-                    self.inputs.push(Input::SnapshotSent { to, saved: Saved::Yes });
+                    send(to, ReplicaInput::SnapshotReceived { from, step, machine, members });
+                    self.inputs.push(ReplicaInput::SnapshotSent { to, saved: Saved::Yes });
                 }
-                Output::Persist(persist) => {
+                ReplicaOutput::Persist(persist) => {
                     if persist.snapshot.is_some() {
                         self.entries.clear();
                     }
@@ -243,31 +244,31 @@ impl Member {
                     self.hard_state = persist.hard_state.unwrap_or(self.hard_state);
                     self.newest = persist.number;
                 }
-                Output::SaveSnapshot { point, .. } if self.saves_fail => {
-                    self.inputs.push(Input::SnapshotSaved { point, saved: Saved::No });
+                ReplicaOutput::SaveSnapshot { point, .. } if self.saves_fail => {
+                    self.inputs.push(ReplicaInput::SnapshotSaved { point, saved: Saved::No });
                 }
-                Output::SaveSnapshot { point, meta, frozen } => {
+                ReplicaOutput::SaveSnapshot { point, meta, frozen } => {
                     let mut state = Vec::new();
                     frozen.write(&mut |part| state.extend_from_slice(part));
                     self.image = Some((point, meta, state));
-                    self.inputs.push(Input::SnapshotSaved { point, saved: Saved::Yes });
+                    self.inputs.push(ReplicaInput::SnapshotSaved { point, saved: Saved::Yes });
                 }
-                Output::Answer { proposal, fate } => self.answers.push((proposal, fate)),
-                Output::ReadReady { proposal } => self.reads.push(proposal),
-                Output::Changed { proposal, result } => {
+                ReplicaOutput::Answer { proposal, fate } => self.answers.push((proposal, fate)),
+                ReplicaOutput::ReadReady { proposal } => self.reads.push(proposal),
+                ReplicaOutput::Changed { proposal, result } => {
                     result.unwrap();
                     self.changed.push(proposal);
                 }
-                Output::Stop(Stop::Removed) => self.up = false,
-                Output::Stop(reason) => {
+                ReplicaOutput::Stop(Stop::Removed) => self.up = false,
+                ReplicaOutput::Stop(reason) => {
                     self.up = false;
                     self.stopped = Some(reason);
                 }
-                Output::CompactLog { .. }
-                | Output::ReadFailed { .. }
-                | Output::Notices(_)
-                | Output::Applied { .. }
-                | Output::Led { .. } => {}
+                ReplicaOutput::CompactLog { .. }
+                | ReplicaOutput::ReadFailed { .. }
+                | ReplicaOutput::Notices(_)
+                | ReplicaOutput::Applied { .. }
+                | ReplicaOutput::Led { .. } => {}
             }
         }
     }
@@ -300,7 +301,7 @@ fn three_members_elect_commit_read_and_fail_over() {
     assert!(cluster.granted(first, 1));
 
     let follower = (first + 1) % 3;
-    cluster.members[follower].inputs.push(Input::Read { proposal: ProposalId(7) });
+    cluster.members[follower].inputs.push(ReplicaInput::Read { proposal: ProposalId(7) });
     cluster.run(1);
     assert_eq!(cluster.members[follower].reads, [ProposalId(7)]);
     let lease = LeaseRef::Id(LeaseId::new(1).unwrap());
@@ -344,7 +345,7 @@ fn a_follower_refuses_commands_and_names_the_leader() {
     cluster.grant(follower, 1, 2_000);
     cluster.run(1);
     let why = tenure_raft::RejectReason::NotLeader { leader: Some(id(leader)) };
-    let fate = Fate::NotDone { commands: 1, why };
+    let fate = ProposalFate::NotDone { commands: 1, why };
     assert_eq!(cluster.members[follower].answers, [(ProposalId(1), fate)]);
 }
 
@@ -364,16 +365,16 @@ fn a_new_member_learns_from_a_snapshot_votes_and_another_leaves() {
         let request = AdminRequest::Change(vec![change]);
         cluster.members[leader]
             .inputs
-            .push(Input::Admin { proposal: ProposalId(proposal), request });
+            .push(ReplicaInput::Admin { proposal: ProposalId(proposal), request });
         cluster.run(2);
         assert_eq!(cluster.members[leader].changed.last(), Some(&ProposalId(proposal)));
     };
-    ask(&mut cluster, 1001, Change::AddLearner(id(3)));
-    ask(&mut cluster, 1002, Change::Promote(id(3)));
+    ask(&mut cluster, 1001, MembershipChange::AddLearner(id(3)));
+    ask(&mut cluster, 1002, MembershipChange::Promote(id(3)));
     let hash = |cluster: &Cluster, at: usize| cluster.members[at].replica.machine().rolling_hash();
     assert_eq!(hash(&cluster, 3), hash(&cluster, leader));
     let other = (leader + 1) % 3;
-    ask(&mut cluster, 1003, Change::Remove(id(other)));
+    ask(&mut cluster, 1003, MembershipChange::Remove(id(other)));
     assert_eq!(cluster.members[3].replica.members().voters.len(), 3);
     assert!(cluster.members[3].replica.members().retired.contains(&id(other)));
 }
@@ -395,7 +396,7 @@ fn one_member_alone_leads_itself() {
     let mut cluster = Cluster::new(1);
     cluster.run(2);
     cluster.grant(0, 1, 2_000);
-    cluster.members[0].inputs.push(Input::Read { proposal: ProposalId(7) });
+    cluster.members[0].inputs.push(ReplicaInput::Read { proposal: ProposalId(7) });
     cluster.run(1);
     assert!(cluster.granted(0, 1));
     assert_eq!(cluster.members[0].reads, [ProposalId(7)]);
@@ -409,7 +410,7 @@ fn a_patient_command_waits_for_company_and_no_longer() {
     let patient = |cluster: &mut Cluster, proposal| {
         cluster.grant(leader, proposal, 60_000);
         let last = cluster.members[leader].inputs.last_mut();
-        let Some(Input::Submit { patience_us, .. }) = last else { panic!("a submission") };
+        let Some(ReplicaInput::Submit { patience_us, .. }) = last else { panic!("a submission") };
         *patience_us = 50_000;
     };
     let last = |cluster: &Cluster| cluster.members[leader].replica.status().last.index;

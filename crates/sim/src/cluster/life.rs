@@ -2,7 +2,7 @@
 
 use tenure_core::Machine;
 use tenure_node::Input;
-use tenure_raft::{Config, Persist, Saved};
+use tenure_raft::{Persist, ReplicaConfig, Saved};
 use tenure_store::sim::Restart;
 
 use super::event::Event;
@@ -19,12 +19,12 @@ impl World {
         {
             return Ok(());
         }
-        let config = Config {
+        let config = ReplicaConfig {
             snapshot_entries: self.snapshot_entries,
             hash_every: 20,
             batch_bytes: 8 * 1024,
             level_known: self.nodes[node].level.min(tenure_core::LEVEL_MAX),
-            ..Config::new(self.nodes[node].id)
+            ..ReplicaConfig::new(self.nodes[node].id)
         };
         let entropy = self.rng.u64(..);
         // A member that has joined was told of the others. If an operator has added it by hand, it is given their names.

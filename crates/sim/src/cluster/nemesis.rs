@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 use tenure_node::{AdminId, Input, Principal};
-use tenure_raft::{AdminRequest, Change, MemberId};
+use tenure_raft::{AdminRequest, MemberId, MembershipChange};
 use tenure_store::sim::{Fault, Restart};
 
 use super::event::Event;
@@ -341,7 +341,7 @@ impl World {
         let node = self.new_node();
         let id = self.nodes[node].id;
         self.queue.push(self.now_us, Event::Start { node });
-        if self.wish(AdminRequest::Change(vec![Change::AddLearner(id)])) {
+        if self.wish(AdminRequest::Change(vec![MembershipChange::AddLearner(id)])) {
             self.tally.count("add");
         }
     }
@@ -350,7 +350,7 @@ impl World {
         let Some(id) = self.members.learners.first().copied() else { return };
         let is_sound = |node: usize| self.nodes[node].is_up() && !self.nodes[node].damaged;
         if self.at(id).is_some_and(is_sound)
-            && self.wish(AdminRequest::Change(vec![Change::Promote(id)]))
+            && self.wish(AdminRequest::Change(vec![MembershipChange::Promote(id)]))
         {
             self.tally.count("promote");
         }
@@ -371,7 +371,7 @@ impl World {
         if self.members.voters.contains(&id) && !is_dead && healthy <= 3 {
             return;
         }
-        if self.wish(AdminRequest::Change(vec![Change::Remove(id)])) {
+        if self.wish(AdminRequest::Change(vec![MembershipChange::Remove(id)])) {
             self.tally.count("remove");
         }
     }
@@ -382,7 +382,10 @@ impl World {
         let Some(old) = self.needless() else { return };
         let alive = self.at(new).is_some_and(|node| self.nodes[node].is_up());
         if alive && old != new {
-            self.wish(AdminRequest::Change(vec![Change::Promote(new), Change::Remove(old)]));
+            self.wish(AdminRequest::Change(vec![
+                MembershipChange::Promote(new),
+                MembershipChange::Remove(old),
+            ]));
         }
     }
 

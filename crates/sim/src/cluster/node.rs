@@ -10,7 +10,7 @@ use tenure_node::directory::{Card, Names, Preference};
 use tenure_node::{
     Admission, Config as NodeConfig, Entering, Identity, Input, Lineage, Node, Output, Permit,
 };
-use tenure_raft::{Config, MemberId, Membership, Replica};
+use tenure_raft::{MemberId, Membership, Replica, ReplicaConfig};
 use tenure_store::sim::{Restart, SimDisk};
 use tenure_store::{Cut, Log, Options, Point, Reserve, SnapshotId, SnapshotReceiver, Snapshots};
 use tenure_types::Epoch;
@@ -152,7 +152,7 @@ impl Member {
     /// Starts the process.
     pub(super) fn start(
         &mut self,
-        config: Config,
+        config: ReplicaConfig,
         given: BTreeSet<MemberId>,
         lineage: Lineage,
         sizes: Sizes,

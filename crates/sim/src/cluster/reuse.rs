@@ -1,6 +1,6 @@
 //! Asks for a member under the id of a removed one, which no leader may allow.
 
-use tenure_raft::{AdminRequest, Change};
+use tenure_raft::{AdminRequest, MembershipChange};
 
 use super::event::Event;
 use super::node::Member;
@@ -19,7 +19,7 @@ impl World {
         // A member that has not applied the removal takes it for the one whose promises it remembers.
         self.nodes[node].may_forget = true;
         self.queue.push(self.now_us, Event::Start { node });
-        if self.wish(AdminRequest::Change(vec![Change::AddLearner(id)])) {
+        if self.wish(AdminRequest::Change(vec![MembershipChange::AddLearner(id)])) {
             self.tally.count("reuse");
         }
     }

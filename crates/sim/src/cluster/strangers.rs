@@ -6,7 +6,7 @@ use tenure_core::outcome::{Answer, Outcome};
 use tenure_core::request::{Command, Expect, Put, Request, RequestId};
 use tenure_node::directory::{Card, Names};
 use tenure_node::{Input, Join, JoinId, PeerMessage, PeerName, Principal, directory};
-use tenure_raft::{AdminRequest, Change, MemberId};
+use tenure_raft::{AdminRequest, MemberId, MembershipChange};
 use tenure_types::Revision;
 
 use super::oracle::ensure;
@@ -69,7 +69,7 @@ impl World {
                 ("forged_commands", message)
             }
             2 | 3 => {
-                let changes = vec![Change::AddLearner(stranger())];
+                let changes = vec![MembershipChange::AddLearner(stranger())];
                 let request = AdminRequest::Change(changes);
                 ("forged_admin", PeerMessage::Admin { number, request })
             }

@@ -19,7 +19,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use tenure_raft::{MemberId, Status};
+use tenure_raft::{MemberId, ReplicaStatus};
 use tenure_types::Revision;
 use tenure_wire::Failure;
 use tokio::sync::Mutex;
@@ -181,7 +181,7 @@ pub(super) async fn show(State(http): State<Http>) -> Answered {
 
 /// The values read from the event loop.
 struct Looked {
-    status: Status,
+    status: ReplicaStatus,
     members: BTreeSet<MemberId>,
     leases: u64,
     state_bytes: u64,
@@ -287,7 +287,7 @@ mod tests {
         let shown = Shown::new(Registry::default());
         let at = |index| Point { index, term: 1 };
         let lag = |applied: u64| {
-            let status = Status {
+            let status = ReplicaStatus {
                 term: Term(1),
                 leader: None,
                 leading: false,
