@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tenure_server::restore::{Origin, RestoreError, Restored, Stopped, Wanted, restore};
-use tenure_server::{Names, Preference};
+use tenure_server::{MemberNames, Preference};
 use tenure_types::{Epoch, Token};
 
 use crate::exit::Exit;
@@ -109,7 +109,7 @@ impl Restore {
             above: self.above,
             ledger: self.ledger.clone(),
             stopped: self.stopped(),
-            names: self.name.clone().map(|name| Names {
+            names: self.name.clone().map(|name| MemberNames {
                 name,
                 members,
                 clients,

@@ -21,7 +21,7 @@ use tenure_core::outcome::{Acquired, Answer, Notice, Outcome, Queued};
 use tenure_core::request::{Abandon, AskId, Command, LeaseRef, Request, RequestId};
 use tenure_types::{Handle, PlaceNumber, Refusal, Revision};
 
-use crate::failure::Failure;
+use crate::failure::NodeFailure;
 use crate::forward::LAST_WORD_US;
 use crate::principal::Principal;
 
@@ -54,7 +54,7 @@ pub enum PlaceFate {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AcquireInput {
     /// The ask has its answer.
-    Answered(Result<Outcome, Failure>),
+    Answered(Result<Outcome, NodeFailure>),
     /// The session got a notice of a lease.
     Notice(Notice),
     /// The session was closed: notices may have been lost, and no answer follows.
@@ -66,14 +66,14 @@ pub enum AcquireInput {
     /// The caller was gone before it took the reply.
     NotTold,
     /// The command that takes the ask back has its answer.
-    Abandoned(Result<Outcome, Failure>),
+    Abandoned(Result<Outcome, NodeFailure>),
 }
 
 /// Something that has to happen.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AcquireOutput {
     /// Give the caller this reply, the only one. Report with [`AcquireInput::Told`] or [`AcquireInput::NotTold`].
-    Reply(Result<Outcome, Failure>),
+    Reply(Result<Outcome, NodeFailure>),
     /// Submit this command. Report with [`AcquireInput::Abandoned`], unless the acquire is over.
     Abandon {
         /// The command, in the form of the log.
@@ -155,7 +155,7 @@ impl PendingAcquire {
             AcquireInput::Notice(notice) => self.notice(notice),
             AcquireInput::Closed => match self.at {
                 At::Asked { .. } | At::Queued { .. } | At::Abandoning { .. } => {
-                    self.reply(Err(Failure::Unknown))
+                    self.reply(Err(NodeFailure::Unknown))
                 }
                 At::Replied { .. } | At::Over => None,
             },
@@ -190,13 +190,17 @@ impl PendingAcquire {
             return None;
         }
         match &self.at {
-            At::Asked { .. } | At::Abandoning { .. } => self.reply(Err(Failure::Unknown)),
+            At::Asked { .. } | At::Abandoning { .. } => self.reply(Err(NodeFailure::Unknown)),
             At::Queued { .. } => self.waited(now_us),
             At::Replied { .. } | At::Over => None,
         }
     }
 
-    fn answered(&mut self, now_us: u64, answer: Result<Outcome, Failure>) -> Option<AcquireOutput> {
+    fn answered(
+        &mut self,
+        now_us: u64,
+        answer: Result<Outcome, NodeFailure>,
+    ) -> Option<AcquireOutput> {
         let At::Asked { .. } = self.at else { return None };
         let Ok(Outcome { result: Ok(Answer::Queued(queued)), revision }) = answer else {
             if self.caller == Caller::Gone {
@@ -250,7 +254,7 @@ impl PendingAcquire {
         }
     }
 
-    fn reply(&mut self, reply: Result<Outcome, Failure>) -> Option<AcquireOutput> {
+    fn reply(&mut self, reply: Result<Outcome, NodeFailure>) -> Option<AcquireOutput> {
         if self.caller == Caller::Gone {
             self.at = At::Over;
             return None;
@@ -292,7 +296,7 @@ impl PendingAcquire {
 }
 
 /// The grant that a reply tells of.
-fn grant_of(reply: &Result<Outcome, Failure>) -> Option<(Handle, PlaceNumber)> {
+fn grant_of(reply: &Result<Outcome, NodeFailure>) -> Option<(Handle, PlaceNumber)> {
     match reply {
         Ok(Outcome { result: Ok(Answer::Acquired(acquired)), .. }) => {
             Some((acquired.lease.handle, acquired.place))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tenure_raft::{MemberId, ProposalId, RejectReason, ReplicaInput as RaftInput};
 
-use crate::failure::Failure;
+use crate::failure::NodeFailure;
 use crate::io::{AdminId, AdminRequest, LinkId, Output};
 use crate::node::Node;
 use crate::peer::{self, PeerMessage};
@@ -16,22 +16,22 @@ const PAUSE_US: u64 = 20_000;
 /// Admin requests that wait for their result.
 #[derive(Default)]
 pub(crate) struct Admins {
-    waiting: BTreeMap<ProposalId, Waiting>,
+    waiting: BTreeMap<ProposalId, PendingAdmin>,
 }
 
-struct Waiting {
-    origin: Origin,
-    at: At,
+struct PendingAdmin {
+    origin: AdminOrigin,
+    at: AdminStage,
     due_us: u64,
 }
 
-enum Origin {
+enum AdminOrigin {
     Client { admin: AdminId, request: AdminRequest, deadline_us: u64 },
     Peer { from: MemberId, number: u64 },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum At {
+enum AdminStage {
     Waiting,
     Proposed,
     Forwarded { to: MemberId, link: LinkId },
@@ -48,7 +48,7 @@ impl Node {
     ) {
         let expired = self.now_us >= deadline_us;
         let refused = authorise(principal.name(), Action::Admin).err();
-        if let Some(failure) = refused.or(expired.then_some(Failure::Expired)) {
+        if let Some(failure) = refused.or(expired.then_some(NodeFailure::Expired)) {
             let result = Err(failure);
             return self.staged.push(Output::AdminDone { admin, result });
         }
@@ -65,29 +65,31 @@ impl Node {
                 }
                 self.replica.handle(RaftInput::Admin { proposal, request: request.clone() });
                 self.again = true;
-                (At::Proposed, deadline_us)
+                (AdminStage::Proposed, deadline_us)
             }
             Some(leader) => match self.links.get(&leader).copied() {
                 Some(linked) => {
                     let message =
                         PeerMessage::Admin { number: proposal.0, request: request.clone() };
                     self.staged.push(Output::Send { to: leader, message });
-                    (At::Forwarded { to: leader, link: linked.link }, deadline_us)
+                    (AdminStage::Forwarded { to: leader, link: linked.link }, deadline_us)
                 }
-                None => (At::Waiting, self.now_us.saturating_add(PAUSE_US).min(deadline_us)),
+                None => {
+                    (AdminStage::Waiting, self.now_us.saturating_add(PAUSE_US).min(deadline_us))
+                }
             },
             None if self.is_abandoned() => {
-                let result = Err(Failure::NoLeader);
+                let result = Err(NodeFailure::NoLeader);
                 return self.staged.push(Output::AdminDone { admin, result });
             }
-            None => (At::Waiting, self.give_up_us(deadline_us)),
+            None => (AdminStage::Waiting, self.give_up_us(deadline_us)),
         };
-        let origin = Origin::Client { admin, request, deadline_us };
+        let origin = AdminOrigin::Client { admin, request, deadline_us };
         self.timers.set(due_us, proposal.0);
-        self.admins.waiting.insert(proposal, Waiting { origin, at, due_us });
+        self.admins.waiting.insert(proposal, PendingAdmin { origin, at, due_us });
     }
 
-    fn take_admin(&mut self, proposal: ProposalId) -> Option<Waiting> {
+    fn take_admin(&mut self, proposal: ProposalId) -> Option<PendingAdmin> {
         let waiting = self.admins.waiting.remove(&proposal)?;
         self.timers.cancel(waiting.due_us, proposal.0);
         Some(waiting)
@@ -96,24 +98,25 @@ impl Node {
     /// Handles the timer of a request: tries it again or gives it up.
     pub(crate) fn admin_due(&mut self, proposal: ProposalId) {
         let Some(waiting) = self.take_admin(proposal) else { return };
-        let Origin::Client { admin, request, deadline_us } = waiting.origin else { return };
+        let AdminOrigin::Client { admin, request, deadline_us } = waiting.origin else { return };
         let result = match waiting.at {
-            At::Waiting if self.now_us < deadline_us => {
+            AdminStage::Waiting if self.now_us < deadline_us => {
                 return self.bring(admin, request, deadline_us);
             }
-            At::Waiting => Err(self.no_leader()),
-            At::Proposed | At::Forwarded { .. } => Err(Failure::Unknown),
+            AdminStage::Waiting => Err(self.no_leader()),
+            AdminStage::Proposed | AdminStage::Forwarded { .. } => Err(NodeFailure::Unknown),
         };
         self.staged.push(Output::AdminDone { admin, result });
     }
 
     /// Sends every waiting request on, now that a leader is known.
     pub(crate) fn retry_admins(&mut self) {
-        let waits = self.admins.waiting.iter().filter(|(_, it)| it.at == At::Waiting);
+        let waits = self.admins.waiting.iter().filter(|(_, it)| it.at == AdminStage::Waiting);
         let proposals: Vec<ProposalId> = waits.map(|(proposal, _)| *proposal).collect();
         for proposal in proposals {
-            if let Some(Waiting {
-                origin: Origin::Client { admin, request, deadline_us }, ..
+            if let Some(PendingAdmin {
+                origin: AdminOrigin::Client { admin, request, deadline_us },
+                ..
             }) = self.take_admin(proposal)
             {
                 self.bring(admin, request, deadline_us);
@@ -122,7 +125,7 @@ impl Node {
     }
 
     /// Takes the result of a request from the replica.
-    pub(crate) fn admin_answered(&mut self, proposal: ProposalId, result: Result<(), Failure>) {
+    pub(crate) fn admin_answered(&mut self, proposal: ProposalId, result: Result<(), NodeFailure>) {
         if let Some(waiting) = self.take_admin(proposal) {
             self.settle_admin(waiting.origin, result);
         }
@@ -133,34 +136,35 @@ impl Node {
         &mut self,
         from: MemberId,
         number: u64,
-        result: Result<(), Failure>,
+        result: Result<(), NodeFailure>,
     ) {
         let proposal = ProposalId(number);
-        let is_asked = |it: &Waiting| matches!(it.at, At::Forwarded { to, .. } if to == from);
+        let is_asked =
+            |it: &PendingAdmin| matches!(it.at, AdminStage::Forwarded { to, .. } if to == from);
         if self.admins.waiting.get(&proposal).is_some_and(is_asked) {
             self.admin_answered(proposal, result);
         }
     }
 
-    fn settle_admin(&mut self, origin: Origin, result: Result<(), Failure>) {
+    fn settle_admin(&mut self, origin: AdminOrigin, result: Result<(), NodeFailure>) {
         match origin {
-            Origin::Client { admin, request, deadline_us } => match result {
+            AdminOrigin::Client { admin, request, deadline_us } => match result {
                 Err(failure)
                     if failure.is_for_want_of_a_leader()
-                        && failure != Failure::Rejected(RejectReason::Replaced)
+                        && failure != NodeFailure::Rejected(RejectReason::Replaced)
                         && self.now_us < deadline_us =>
                 {
                     let proposal = self.in_flight.number();
                     let due_us = self.now_us.saturating_add(PAUSE_US).min(deadline_us);
-                    let origin = Origin::Client { admin, request, deadline_us };
+                    let origin = AdminOrigin::Client { admin, request, deadline_us };
                     self.timers.set(due_us, proposal.0);
                     self.admins
                         .waiting
-                        .insert(proposal, Waiting { origin, at: At::Waiting, due_us });
+                        .insert(proposal, PendingAdmin { origin, at: AdminStage::Waiting, due_us });
                 }
                 result => self.staged.push(Output::AdminDone { admin, result }),
             },
-            Origin::Peer { from, number } => self.answer_peer_admin(from, number, result),
+            AdminOrigin::Peer { from, number } => self.answer_peer_admin(from, number, result),
         }
     }
 
@@ -173,21 +177,21 @@ impl Node {
         if !self.replica.leads() {
             let why =
                 RejectReason::NotLeader { leader: self.lead.by.filter(|by| *by != self.id()) };
-            return self.answer_peer_admin(from, number, Err(Failure::Rejected(why)));
+            return self.answer_peer_admin(from, number, Err(NodeFailure::Rejected(why)));
         }
         if let Some(failure) = self.too_early(&request) {
             return self.answer_peer_admin(from, number, Err(failure));
         }
         let proposal = self.in_flight.number();
-        let origin = Origin::Peer { from, number };
+        let origin = AdminOrigin::Peer { from, number };
         // The replica answers every request, so this one has no deadline of its own.
         self.admins
             .waiting
-            .insert(proposal, Waiting { origin, at: At::Proposed, due_us: u64::MAX });
+            .insert(proposal, PendingAdmin { origin, at: AdminStage::Proposed, due_us: u64::MAX });
         self.replica.handle(RaftInput::Admin { proposal, request: request });
     }
 
-    fn answer_peer_admin(&mut self, to: MemberId, number: u64, result: Result<(), Failure>) {
+    fn answer_peer_admin(&mut self, to: MemberId, number: u64, result: Result<(), NodeFailure>) {
         let level = self.links.get(&to).map_or(1, |linked| linked.level);
         let result = result.map_err(|failure| peer::failure_for(level, failure));
         let message = PeerMessage::AdminAnswer { number, result };
@@ -197,17 +201,18 @@ impl Node {
     /// Drops the requests that another member forwarded over an earlier connection: their answers can no longer reach
     /// it.
     pub(crate) fn forget_forwarded_admins(&mut self, by: MemberId) {
-        let theirs = |it: &Waiting| matches!(it.origin, Origin::Peer { from, .. } if from == by);
+        let theirs =
+            |it: &PendingAdmin| matches!(it.origin, AdminOrigin::Peer { from, .. } if from == by);
         self.admins.waiting.retain(|_, waiting| !theirs(waiting));
     }
 
     /// Answers the requests forwarded over a lost connection as unknown: they may have happened.
     pub(crate) fn admins_lost(&mut self, member: MemberId, link: LinkId) {
-        let lost = At::Forwarded { to: member, link };
+        let lost = AdminStage::Forwarded { to: member, link };
         let there = self.admins.waiting.iter().filter(|(_, it)| it.at == lost);
         let proposals: Vec<ProposalId> = there.map(|(proposal, _)| *proposal).collect();
         for proposal in proposals {
-            self.admin_answered(proposal, Err(Failure::Unknown));
+            self.admin_answered(proposal, Err(NodeFailure::Unknown));
         }
     }
 
@@ -215,9 +220,9 @@ impl Node {
     pub(crate) fn end_admins(&mut self) {
         for (proposal, waiting) in std::mem::take(&mut self.admins.waiting) {
             self.timers.cancel(waiting.due_us, proposal.0);
-            if let Origin::Client { admin, .. } = waiting.origin {
-                let waits = waiting.at == At::Waiting;
-                let result = Err(if waits { Failure::Stopping } else { Failure::Unknown });
+            if let AdminOrigin::Client { admin, .. } = waiting.origin {
+                let waits = waiting.at == AdminStage::Waiting;
+                let result = Err(if waits { NodeFailure::Stopping } else { NodeFailure::Unknown });
                 self.staged.push(Output::AdminDone { admin, result });
             }
         }

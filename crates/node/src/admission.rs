@@ -27,11 +27,11 @@ pub enum Weight {
 /// The budget of one member. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Admission {
-    used: Arc<Used>,
+    used: Arc<BudgetUsed>,
 }
 
 #[derive(Debug, Default)]
-struct Used {
+struct BudgetUsed {
     commands: AtomicU64,
     bytes: AtomicU64,
 }
@@ -39,7 +39,7 @@ struct Used {
 /// A part of the budget, given back when this is dropped.
 #[derive(Debug, Default)]
 pub struct Permit {
-    used: Option<Arc<Used>>,
+    used: Option<Arc<BudgetUsed>>,
     commands: u64,
     bytes: u64,
 }

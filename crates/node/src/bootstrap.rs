@@ -18,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::control::{Control, Me};
-use crate::directory::{Address, Card, cluster_id};
+use crate::directory::{Address, MemberRecord, cluster_id};
 use crate::join::undiallable;
 
 /// The pause between two rounds of questions.
@@ -28,7 +28,7 @@ const SAY_EVERY_US: u64 = 10_000_000;
 
 /// A member to be asked [`Control::Who`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ask {
+pub struct WhoRequest {
     /// Where it listens.
     pub address: Address,
     /// The name that its certificate must have; none if that is not known.
@@ -41,22 +41,22 @@ pub struct Founded {
     /// The id of the cluster.
     pub cluster: String,
     /// The founders' cards, in the order of their ids: the content of the first state.
-    pub founders: Vec<Card>,
+    pub founders: Vec<MemberRecord>,
     /// The level of the first state: the newest one that all founders know.
     pub level: u16,
 }
 
 impl Founded {
     /// The cluster that a member founds by itself, if it knows the rules up to this level.
-    pub fn alone(card: Card, level: u16) -> Self {
-        let founders = vec![card];
+    pub fn alone(record: MemberRecord, level: u16) -> Self {
+        let founders = vec![record];
         Self { cluster: cluster_id(&founders), founders, level }
     }
 }
 
 /// Why a member cannot take part in founding a cluster.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Refused {
+pub enum BootstrapError {
     /// The list does not contain the member.
     #[error("the list of founders does not name this member, `{name}`")]
     NotListed {
@@ -102,44 +102,48 @@ pub enum Refused {
 /// A member that founds a cluster with others.
 #[derive(Debug)]
 pub struct Bootstrap {
-    me: Card,
+    me: MemberRecord,
     /// Up to which level this member knows the machine's rules.
     level: u16,
     /// The other founders' names, by address.
     others: BTreeMap<Address, String>,
     /// The answers of the present round, by address.
-    answers: BTreeMap<Address, Answer>,
+    answers: BTreeMap<Address, WhoAnswer>,
     asking: bool,
     next_round_us: u64,
     missing: Vec<String>,
     next_words_us: u64,
-    ended: Option<Result<Founded, Refused>>,
+    ended: Option<Result<Founded, BootstrapError>>,
 }
 
 /// The answer of another founder.
 #[derive(Debug)]
-enum Answer {
-    Founder(Card, u16),
+enum WhoAnswer {
+    Founder(MemberRecord, u16),
     Missing(String),
 }
 
 impl Bootstrap {
     /// A member with this card and an empty directory that knows the rules up to this level. The list names every
     /// founder, this one too.
-    pub fn new(listed: &[(String, Address)], me: Card, level: u16) -> Result<Self, Refused> {
+    pub fn new(
+        listed: &[(String, Address)],
+        me: MemberRecord,
+        level: u16,
+    ) -> Result<Self, BootstrapError> {
         let name = &me.names.name;
         if !listed.iter().any(|(listed, _)| listed == name) {
-            return Err(Refused::NotListed { name: name.clone() });
+            return Err(BootstrapError::NotListed { name: name.clone() });
         }
         let mut seen = BTreeSet::new();
         for (name, address) in listed {
             if let Some(why) = undiallable(address) {
                 let (name, address) = (name.clone(), address.clone());
-                return Err(Refused::Address { name, address, why });
+                return Err(BootstrapError::Address { name, address, why });
             }
             for word in [name, address] {
                 if !seen.insert(word) {
-                    return Err(Refused::Twice { word: word.clone() });
+                    return Err(BootstrapError::Twice { word: word.clone() });
                 }
             }
         }
@@ -160,7 +164,7 @@ impl Bootstrap {
 
     /// The members to ask now. The caller must follow each with one [`Bootstrap::handle`], even if the member could not
     /// be reached.
-    pub fn turn(&mut self, now_us: u64) -> Vec<Ask> {
+    pub fn turn(&mut self, now_us: u64) -> Vec<WhoRequest> {
         if self.ended.is_none() && self.asking && self.answers.len() == self.others.len() {
             self.end_round(now_us);
         }
@@ -172,7 +176,7 @@ impl Bootstrap {
         if self.others.is_empty() {
             self.end_round(now_us);
         }
-        let ask = |(address, name): (&Address, &String)| Ask {
+        let ask = |(address, name): (&Address, &String)| WhoRequest {
             address: address.clone(),
             name: Some(name.clone()),
         };
@@ -195,15 +199,15 @@ impl Bootstrap {
                 Ok(answer) => answer,
                 Err(ended) => return self.ended = Some(ended),
             },
-            Ok(Control::Refused(why)) => Answer::Missing(format!("{name} at {address}: {why}")),
-            Ok(_) => Answer::Missing(format!("{name} at {address} speaks another protocol")),
-            Err(error) => Answer::Missing(format!("{name} at {address}: {error}")),
+            Ok(Control::Refused(why)) => WhoAnswer::Missing(format!("{name} at {address}: {why}")),
+            Ok(_) => WhoAnswer::Missing(format!("{name} at {address} speaks another protocol")),
+            Err(error) => WhoAnswer::Missing(format!("{name} at {address}: {error}")),
         };
         self.answers.insert(address.to_owned(), answer);
     }
 
     /// The result, once the bootstrap has ended.
-    pub fn ended(&self) -> Option<&Result<Founded, Refused>> {
+    pub fn ended(&self) -> Option<&Result<Founded, BootstrapError>> {
         self.ended.as_ref()
     }
 
@@ -221,28 +225,28 @@ impl Bootstrap {
         them: Me,
         name: &str,
         address: &str,
-    ) -> Result<Answer, Result<Founded, Refused>> {
-        let Me { card, cluster, founders, level } = them;
+    ) -> Result<WhoAnswer, Result<Founded, BootstrapError>> {
+        let Me { record, cluster, founders, level } = them;
         if let Some(cluster) = cluster {
             let peer = address.to_owned();
             // The cluster was founded. If this member is among the founders, its answer was counted.
-            return Err(if !founders.iter().any(|card| card.id == self.me.id) {
-                Err(Refused::OtherCluster { peer, cluster })
+            return Err(if !founders.iter().any(|record| record.id == self.me.id) {
+                Err(BootstrapError::OtherCluster { peer, cluster })
             } else if level > self.level {
-                Err(Refused::Outgrown { peer, level, known: self.level })
+                Err(BootstrapError::Outgrown { peer, level, known: self.level })
             } else {
                 Ok(Founded { cluster, founders, level })
             });
         }
-        if card.names.name != name {
-            let found = card.names.name;
-            return Ok(Answer::Missing(format!("{address} is `{found}`, not `{name}`")));
+        if record.names.name != name {
+            let found = record.names.name;
+            return Ok(WhoAnswer::Missing(format!("{address} is `{found}`, not `{name}`")));
         }
-        if card.id == self.me.id {
+        if record.id == self.me.id {
             let text = format!("{name} at {address} has this member's id: its data is a copy");
-            return Ok(Answer::Missing(text));
+            return Ok(WhoAnswer::Missing(text));
         }
-        Ok(Answer::Founder(card, level))
+        Ok(WhoAnswer::Founder(record, level))
     }
 
     /// Ends a round: every other founder has answered, or will not in this round.
@@ -250,21 +254,22 @@ impl Bootstrap {
         self.asking = false;
         self.next_round_us = now_us.saturating_add(PAUSE_US);
         self.missing.clear();
-        let mut cards = BTreeMap::from([(self.me.id, self.me.clone())]);
+        let mut records = BTreeMap::from([(self.me.id, self.me.clone())]);
         let mut common = self.level;
         for answer in std::mem::take(&mut self.answers).into_values() {
             match answer {
-                Answer::Missing(text) => self.missing.push(text),
-                Answer::Founder(card, level) => {
+                WhoAnswer::Missing(text) => self.missing.push(text),
+                WhoAnswer::Founder(record, level) => {
                     common = common.min(level);
-                    let text = format!("{} and another founder have the same id", card.names.name);
-                    if cards.insert(card.id, card).is_some() {
+                    let text =
+                        format!("{} and another founder have the same id", record.names.name);
+                    if records.insert(record.id, record).is_some() {
                         self.missing.push(text);
                     }
                 }
             }
         }
-        let Some((first, decides)) = cards.first_key_value() else { return };
+        let Some((first, decides)) = records.first_key_value() else { return };
         if !self.missing.is_empty() {
             return;
         }
@@ -272,7 +277,7 @@ impl Bootstrap {
             let name = &decides.names.name;
             return self.missing.push(format!("{name} has not founded the cluster yet"));
         }
-        let founders: Vec<Card> = cards.into_values().collect();
+        let founders: Vec<MemberRecord> = records.into_values().collect();
         let cluster = cluster_id(&founders);
         self.ended = Some(Ok(Founded { cluster, founders, level: common }));
     }
@@ -291,34 +296,35 @@ mod tests {
     use tenure_types::Epoch;
 
     use super::*;
-    use crate::directory::{Names, Preference, first_state};
+    use crate::directory::{MemberNames, Preference, first_state};
 
-    fn card(number: u64, address: &str) -> Card {
+    fn record(number: u64, address: &str) -> MemberRecord {
         let name = format!("m{number}");
         let preference = Preference::default();
-        let names = Names { name, members: address.into(), clients: "h:9".into(), preference };
-        Card { id: MemberId::new(number).unwrap(), names }
+        let names =
+            MemberNames { name, members: address.into(), clients: "h:9".into(), preference };
+        MemberRecord { id: MemberId::new(number).unwrap(), names }
     }
 
     fn listed(numbers: &[u64]) -> Vec<(String, Address)> {
         numbers.iter().map(|number| (format!("m{number}"), format!("h:{number}"))).collect()
     }
 
-    fn new(card: Card) -> Bootstrap {
-        Bootstrap::new(&listed(&[1, 2, 3]), card, 2).unwrap()
+    fn new(record: MemberRecord) -> Bootstrap {
+        Bootstrap::new(&listed(&[1, 2, 3]), record, 2).unwrap()
     }
 
-    fn iam(card: Card) -> Result<Control, String> {
-        knows(card, 2)
+    fn iam(record: MemberRecord) -> Result<Control, String> {
+        knows(record, 2)
     }
 
-    fn knows(card: Card, level: u16) -> Result<Control, String> {
-        Ok(Control::IAm(Me::new(card.id, card.names, level)))
+    fn knows(record: MemberRecord, level: u16) -> Result<Control, String> {
+        Ok(Control::IAm(Me::new(record.id, record.names, level)))
     }
 
-    fn founded(card: Card, founded: &Founded) -> Result<Control, String> {
+    fn founded(record: MemberRecord, founded: &Founded) -> Result<Control, String> {
         let Founded { cluster, founders, level } = founded.clone();
-        Ok(Control::IAm(Me { card, cluster: Some(cluster), founders, level }))
+        Ok(Control::IAm(Me { record, cluster: Some(cluster), founders, level }))
     }
 
     fn of(bootstrap: &Bootstrap) -> Founded {
@@ -327,46 +333,46 @@ mod tests {
 
     #[test]
     fn the_smallest_id_decides_once_all_have_answered_in_one_round() {
-        let mut first = new(card(1, "h:1"));
+        let mut first = new(record(1, "h:1"));
         assert_eq!(first.turn(0).len(), 2);
-        first.handle("h:2", iam(card(2, "h:2")));
+        first.handle("h:2", iam(record(2, "h:2")));
         first.handle("h:3", Err("refused".into()));
         assert!(first.turn(1).is_empty());
         assert_eq!(first.missing(1).as_deref(), Some("m3 at h:3: refused"));
         assert_eq!(first.missing(2), None);
         assert_eq!(first.wake_us(), PAUSE_US + 1);
         assert_eq!(first.turn(PAUSE_US + 1).len(), 2);
-        first.handle("h:3", iam(card(3, "h:3")));
+        first.handle("h:3", iam(record(3, "h:3")));
         assert!(first.turn(PAUSE_US + 2).is_empty());
         assert!(first.ended().is_none(), "the answer of an earlier round does not count");
-        first.handle("h:2", iam(card(2, "h:2")));
+        first.handle("h:2", iam(record(2, "h:2")));
         first.turn(PAUSE_US + 3);
-        let cards = [card(1, "h:1"), card(2, "h:2"), card(3, "h:3")];
-        let (cluster, founders) = (cluster_id(&cards), cards.into());
+        let records = [record(1, "h:1"), record(2, "h:2"), record(3, "h:3")];
+        let (cluster, founders) = (cluster_id(&records), records.into());
         assert_eq!(of(&first), Founded { cluster, founders, level: 2 });
     }
 
     #[test]
     fn an_address_that_changes_while_founding_does_not_split_the_founders() {
         // Member 3 moves from h:3 to h:33 after member 1 asked it and before member 2 asks it.
-        let mut first = new(card(1, "h:1"));
+        let mut first = new(record(1, "h:1"));
         first.turn(0);
-        first.handle("h:2", iam(card(2, "h:2")));
-        first.handle("h:3", iam(card(3, "h:3")));
+        first.handle("h:2", iam(record(2, "h:2")));
+        first.handle("h:3", iam(record(3, "h:3")));
         first.turn(1);
         let told = of(&first);
-        let mut second = new(card(2, "h:2"));
+        let mut second = new(record(2, "h:2"));
         second.turn(0);
-        second.handle("h:1", iam(card(1, "h:1")));
-        second.handle("h:3", iam(card(3, "h:33")));
+        second.handle("h:1", iam(record(1, "h:1")));
+        second.handle("h:3", iam(record(3, "h:33")));
         second.turn(1);
         assert!(second.ended().is_none(), "only the smallest id decides");
         assert_eq!(second.missing(1).unwrap(), "m1 has not founded the cluster yet");
         second.turn(PAUSE_US + 1);
-        second.handle("h:1", founded(card(1, "h:1"), &told));
-        let mut third = new(card(3, "h:33"));
+        second.handle("h:1", founded(record(1, "h:1"), &told));
+        let mut third = new(record(3, "h:33"));
         third.turn(0);
-        third.handle("h:2", founded(card(2, "h:2"), &of(&second)));
+        third.handle("h:2", founded(record(2, "h:2"), &of(&second)));
         for other in [&second, &third] {
             assert_eq!(of(other), told);
             let states =
@@ -377,70 +383,70 @@ mod tests {
 
     #[test]
     fn the_first_level_is_the_newest_that_all_founders_know() {
-        let mut first = new(card(1, "h:1"));
+        let mut first = new(record(1, "h:1"));
         first.turn(0);
-        first.handle("h:2", knows(card(2, "h:2"), 3));
+        first.handle("h:2", knows(record(2, "h:2"), 3));
         // An older version does not say what it knows.
         let silent = Control::decode(b"i-am 3 m3 h:3 h:9").unwrap();
         first.handle("h:3", Ok(silent));
         first.turn(1);
         assert_eq!(of(&first).level, 1);
-        let mut second = new(card(2, "h:2"));
+        let mut second = new(record(2, "h:2"));
         second.turn(0);
-        second.handle("h:1", founded(card(1, "h:1"), &of(&first)));
+        second.handle("h:1", founded(record(1, "h:1"), &of(&first)));
         assert_eq!(of(&second), of(&first));
     }
 
     #[test]
     fn a_founder_that_went_back_to_an_older_version_does_not_adopt_what_it_does_not_know() {
-        let mut first = new(card(1, "h:1"));
+        let mut first = new(record(1, "h:1"));
         first.turn(0);
-        first.handle("h:2", iam(card(2, "h:2")));
-        first.handle("h:3", iam(card(3, "h:3")));
+        first.handle("h:2", iam(record(2, "h:2")));
+        first.handle("h:3", iam(record(3, "h:3")));
         first.turn(1);
-        let mut older = Bootstrap::new(&listed(&[1, 2, 3]), card(2, "h:2"), 1).unwrap();
+        let mut older = Bootstrap::new(&listed(&[1, 2, 3]), record(2, "h:2"), 1).unwrap();
         older.turn(0);
-        older.handle("h:1", founded(card(1, "h:1"), &of(&first)));
-        let expected = Refused::Outgrown { peer: "h:1".into(), level: 2, known: 1 };
+        older.handle("h:1", founded(record(1, "h:1"), &of(&first)));
+        let expected = BootstrapError::Outgrown { peer: "h:1".into(), level: 2, known: 1 };
         assert_eq!(older.ended(), Some(&Err(expected)));
     }
 
     #[test]
     fn the_cluster_id_is_that_of_the_ids() {
-        let (a, b) = ([card(1, "h:1"), card(2, "h:2")], [card(2, "h:7"), card(1, "h:8")]);
+        let (a, b) = ([record(1, "h:1"), record(2, "h:2")], [record(2, "h:7"), record(1, "h:8")]);
         assert_eq!(cluster_id(&a), cluster_id(&b));
         assert_ne!(cluster_id(&a), cluster_id(&a[..1]));
     }
 
     #[test]
     fn a_cluster_that_was_founded_without_this_member_is_refused() {
-        let mut third = new(card(3, "h:3"));
+        let mut third = new(record(3, "h:3"));
         third.turn(0);
-        let founders = vec![card(1, "h:1"), card(2, "h:2")];
+        let founders = vec![record(1, "h:1"), record(2, "h:2")];
         let others = Founded { cluster: "c".into(), founders, level: 2 };
-        third.handle("h:1", founded(card(1, "h:1"), &others));
-        let expected = Refused::OtherCluster { peer: "h:1".into(), cluster: "c".into() };
+        third.handle("h:1", founded(record(1, "h:1"), &others));
+        let expected = BootstrapError::OtherCluster { peer: "h:1".into(), cluster: "c".into() };
         assert_eq!(third.ended(), Some(&Err(expected)));
         assert!(third.turn(u64::MAX).is_empty());
     }
 
     #[test]
     fn the_id_that_founders_tell_counts_and_not_one_computed_here() {
-        let mut second = new(card(2, "h:2"));
+        let mut second = new(record(2, "h:2"));
         second.turn(0);
-        let founders = vec![card(1, "h:1"), card(2, "h:2")];
+        let founders = vec![record(1, "h:1"), record(2, "h:2")];
         let told = Founded { cluster: "old".into(), founders, level: 1 };
-        second.handle("h:1", founded(card(1, "h:1"), &told));
+        second.handle("h:1", founded(record(1, "h:1"), &told));
         assert_eq!(of(&second), told);
     }
 
     #[test]
     fn another_member_at_a_listed_address_and_a_copied_id_are_missing() {
-        let mut first = new(card(1, "h:1"));
+        let mut first = new(record(1, "h:1"));
         first.turn(0);
-        first.handle("h:2", iam(card(3, "h:3")));
-        let mut copy = card(3, "h:3");
-        copy.id = card(1, "h:1").id;
+        first.handle("h:2", iam(record(3, "h:3")));
+        let mut copy = record(3, "h:3");
+        copy.id = record(1, "h:1").id;
         first.handle("h:3", iam(copy));
         first.turn(1);
         let missing = first.missing(1).unwrap();
@@ -451,27 +457,28 @@ mod tests {
 
     #[test]
     fn a_list_that_cannot_be_right_is_refused() {
-        let refused = |list: Vec<(String, Address)>| Bootstrap::new(&list, card(1, "h:1"), 2).err();
-        assert!(matches!(refused(listed(&[2, 3])), Some(Refused::NotListed { .. })));
-        assert!(matches!(refused(listed(&[1, 2, 2])), Some(Refused::Twice { .. })));
+        let refused =
+            |list: Vec<(String, Address)>| Bootstrap::new(&list, record(1, "h:1"), 2).err();
+        assert!(matches!(refused(listed(&[2, 3])), Some(BootstrapError::NotListed { .. })));
+        assert!(matches!(refused(listed(&[1, 2, 2])), Some(BootstrapError::Twice { .. })));
         let mut bad = listed(&[1, 2]);
         bad[1].1 = "h:0".into();
-        assert!(matches!(refused(bad), Some(Refused::Address { .. })));
+        assert!(matches!(refused(bad), Some(BootstrapError::Address { .. })));
     }
 
     #[test]
     fn a_founder_alone_needs_no_answer() {
-        let mut alone = Bootstrap::new(&listed(&[1]), card(1, "h:1"), 2).unwrap();
+        let mut alone = Bootstrap::new(&listed(&[1]), record(1, "h:1"), 2).unwrap();
         assert!(alone.turn(0).is_empty());
-        assert_eq!(of(&alone), Founded::alone(card(1, "h:1"), 2));
+        assert_eq!(of(&alone), Founded::alone(record(1, "h:1"), 2));
     }
 
     #[test]
     fn a_member_with_data_notices_a_foreign_cluster() {
         let them = Founded { cluster: "b".into(), founders: vec![], level: 2 };
-        let answer = founded(card(1, "h:1"), &them).unwrap();
+        let answer = founded(record(1, "h:1"), &them).unwrap();
         assert_eq!(other_cluster("a", &answer).as_deref(), Some("b"));
         assert_eq!(other_cluster("b", &answer), None);
-        assert_eq!(other_cluster("a", &iam(card(1, "h:1")).unwrap()), None);
+        assert_eq!(other_cluster("a", &iam(record(1, "h:1")).unwrap()), None);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tenure_raft::{MemberId, Membership, ReplicaStatus};
 
-use crate::directory::{self, Names};
+use crate::directory::{self, MemberNames};
 use crate::node::Node;
 
 /// The cluster as one member sees it.
@@ -15,7 +15,7 @@ pub struct Cluster {
     /// The state of the replicated log.
     pub status: ReplicaStatus,
     /// The names and addresses of members.
-    pub book: BTreeMap<MemberId, Names>,
+    pub directory: BTreeMap<MemberId, MemberNames>,
     /// The members to which this one has a connection, itself among them.
     pub linked: BTreeSet<MemberId>,
 }
@@ -27,7 +27,7 @@ impl Cluster {
         Self {
             members: replica.members().clone(),
             status: replica.status(),
-            book: directory::read(replica.machine()),
+            directory: directory::read(replica.machine()),
             linked: node.linked().chain([replica.id()]).collect(),
         }
     }

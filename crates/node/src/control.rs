@@ -11,7 +11,7 @@ use std::fmt::Display;
 use tenure_raft::{MemberId, RejectReason};
 use tenure_store::{Point, SnapshotId};
 
-use crate::directory::{self, Card, LEVEL_MIN, Names};
+use crate::directory::{self, LEVEL_MIN, MemberNames, MemberRecord};
 use crate::lineage::Lineage;
 
 /// The longest message, in bytes. It has room for the longest cards of as many members as a cluster can have.
@@ -21,11 +21,11 @@ pub const CONTROL_BYTES_MAX: usize = 256 * 1024;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Me {
     /// The member's line in the directory.
-    pub card: Card,
+    pub record: MemberRecord,
     /// The cluster that it belongs to; none before it has bootstrapped or joined one.
     pub cluster: Option<String>,
     /// The cards of the members that founded that cluster.
-    pub founders: Vec<Card>,
+    pub founders: Vec<MemberRecord>,
     /// The level of that cluster's first state. Before there is a cluster: up to which level the member knows the
     /// machine's rules. Versions that do not say so know the oldest one.
     pub level: u16,
@@ -56,7 +56,7 @@ pub enum Control {
         /// The level of the rules that the cluster applies.
         level: u16,
         /// The directory.
-        book: Vec<Card>,
+        directory: Vec<MemberRecord>,
     },
     /// Another member leads: ask at this address.
     Elsewhere(String),
@@ -83,7 +83,7 @@ pub struct Hello {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Join {
     /// The sender's card.
-    pub card: Card,
+    pub record: MemberRecord,
     /// The newest level of the machine's rules that the sender knows.
     pub level: u16,
     /// The cluster that the sender belongs to, if any.
@@ -96,9 +96,9 @@ impl Control {
         let lines = match self {
             Control::Who => vec![line("who", 1)],
             Control::IAm(me) => {
-                let mut lines = vec![line("i-am", &me.card), line("level", me.level)];
+                let mut lines = vec![line("i-am", &me.record), line("level", me.level)];
                 lines.extend(me.cluster.as_ref().map(|cluster| line("cluster", cluster)));
-                lines.extend(me.founders.iter().map(|card| line("card", card)));
+                lines.extend(me.founders.iter().map(|record| line("card", record)));
                 lines
             }
             Control::Hello(hello) => [vec![line("hello", 1)], hello.lines()].concat(),
@@ -113,14 +113,14 @@ impl Control {
             Control::Have(bytes) => vec![line("have", bytes)],
             Control::Done => vec![line("done", 1)],
             Control::Join(join) => {
-                let mut lines = vec![line("join", &join.card), line("level", join.level)];
+                let mut lines = vec![line("join", &join.record), line("level", join.level)];
                 lines.extend(join.lineage.iter().flat_map(Lineage::lines));
                 lines
             }
-            Control::Joined { lineage, level, book } => {
+            Control::Joined { lineage, level, directory } => {
                 let mut lines = vec![line("joined", 1), line("level", level)];
                 lines.extend(lineage.lines());
-                lines.extend(book.iter().map(|card| line("card", card)));
+                lines.extend(directory.iter().map(|record| line("card", record)));
                 lines
             }
             Control::Elsewhere(address) => vec![line("elsewhere", address)],
@@ -138,11 +138,11 @@ impl Control {
         }
         let text = str::from_utf8(bytes).ok()?;
         let (what, value) = text.lines().next()?.split_once(' ')?;
-        let mut cards = Vec::new();
+        let mut records = Vec::new();
         let mut fields = BTreeMap::new();
         for line in text.lines().skip(1) {
             match line.split_once(' ')? {
-                ("card", card) => cards.push(Card::parse(card)?),
+                ("card", record) => records.push(MemberRecord::parse(record)?),
                 (name, value) => drop(fields.insert(name, value)),
             }
         }
@@ -155,7 +155,12 @@ impl Control {
                     Some(level) => level.parse().ok().filter(|level| *level >= LEVEL_MIN)?,
                     None => LEVEL_MIN,
                 };
-                Control::IAm(Me { card: Card::parse(value)?, cluster, founders: cards, level })
+                Control::IAm(Me {
+                    record: MemberRecord::parse(value)?,
+                    cluster,
+                    founders: records,
+                    level,
+                })
             }
             "hello" => Control::Hello(Hello::from(&fields)?),
             "snapshot" => {
@@ -172,12 +177,12 @@ impl Control {
                     true => Some(Lineage::parse(|name| fields.get(name).copied())?),
                     false => None,
                 };
-                Control::Join(Join { card: Card::parse(value)?, level, lineage })
+                Control::Join(Join { record: MemberRecord::parse(value)?, level, lineage })
             }
             "joined" => {
                 let lineage = Lineage::parse(|name| fields.get(name).copied())?;
                 let level = u16::try_from(number("level")?).ok()?;
-                Control::Joined { lineage, level, book: cards }
+                Control::Joined { lineage, level, directory: records }
             }
             "elsewhere" => Control::Elsewhere(value.to_owned()),
             "refused" if fields.contains_key("retired") => Control::Retired,
@@ -217,8 +222,8 @@ impl Hello {
 
 impl Me {
     /// A member that belongs to no cluster yet and knows the rules up to this level.
-    pub fn new(id: MemberId, names: Names, level: u16) -> Self {
-        Self { card: Card { id, names }, cluster: None, founders: Vec::new(), level }
+    pub fn new(id: MemberId, names: MemberNames, level: u16) -> Self {
+        Self { record: MemberRecord { id, names }, cluster: None, founders: Vec::new(), level }
     }
 }
 
@@ -236,30 +241,35 @@ mod tests {
 
     fn examples() -> Vec<Control> {
         let id = |number| MemberId::new(number).unwrap();
-        let names = Names {
+        let names = MemberNames {
             name: "a".into(),
             members: "h:1".into(),
             clients: "h:2".into(),
             preference: Preference::default(),
         };
-        let card = Card { id: id(0xfe), names };
+        let record = MemberRecord { id: id(0xfe), names };
         let (epoch, incarnation) = (Epoch::new(3).unwrap(), Incarnation(9));
         let lineage = Lineage { cluster: "c".into(), epoch, incarnation };
         let hello = Hello { lineage: lineage.clone(), from: id(1), to: id(2), level: 4 };
-        let join = Join { card: card.clone(), level: 4, lineage: None };
+        let join = Join { record: record.clone(), level: 4, lineage: None };
         let point = Point { index: 9, term: 2 };
-        let founders = vec![card.clone()];
+        let founders = vec![record.clone()];
         vec![
             Control::Who,
-            Control::IAm(Me { card: card.clone(), cluster: None, founders: vec![], level: 2 }),
-            Control::IAm(Me { card: card.clone(), cluster: Some("c".into()), founders, level: 1 }),
+            Control::IAm(Me { record: record.clone(), cluster: None, founders: vec![], level: 2 }),
+            Control::IAm(Me {
+                record: record.clone(),
+                cluster: Some("c".into()),
+                founders,
+                level: 1,
+            }),
             Control::Hello(hello.clone()),
             Control::Snapshot(hello, SnapshotId { point, bytes: 77, checksum: 5 }),
             Control::Have(12),
             Control::Done,
             Control::Join(join.clone()),
             Control::Join(Join { lineage: Some(lineage.clone()), ..join }),
-            Control::Joined { lineage, level: 2, book: vec![card] },
+            Control::Joined { lineage, level: 2, directory: vec![record] },
             Control::Elsewhere("h:3".into()),
             Control::Retired,
             Control::Refused("no room for you".into()),

@@ -37,7 +37,7 @@ pub type Address = String;
 
 /// The name, the addresses and the preference of a member.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Names {
+pub struct MemberNames {
     /// The name that people use.
     pub name: String,
     /// The address for other members.
@@ -73,14 +73,14 @@ impl Default for Preference {
 
 /// A member's line in the directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Card {
+pub struct MemberRecord {
     /// The member's id.
     pub id: MemberId,
     /// The member's name, addresses and preference.
-    pub names: Names,
+    pub names: MemberNames,
 }
 
-impl Names {
+impl MemberNames {
     /// Reads the value of a member's key.
     pub fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
@@ -96,7 +96,7 @@ impl Names {
     }
 }
 
-impl fmt::Display for Names {
+impl fmt::Display for MemberNames {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "{} {} {}", self.name, self.members, self.clients)?;
         if self.preference == Preference::default() {
@@ -106,15 +106,15 @@ impl fmt::Display for Names {
     }
 }
 
-impl Card {
+impl MemberRecord {
     /// Reads a line.
     pub fn parse(line: &str) -> Option<Self> {
         let (id, names) = line.split_once(' ')?;
-        Some(Self { id: parse_id(id)?, names: Names::parse(names)? })
+        Some(Self { id: parse_id(id)?, names: MemberNames::parse(names)? })
     }
 }
 
-impl fmt::Display for Card {
+impl fmt::Display for MemberRecord {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "{} {}", self.id, self.names)
     }
@@ -137,19 +137,19 @@ pub fn key(id: MemberId) -> String {
 }
 
 /// All members in the directory.
-pub fn read(machine: &Machine) -> BTreeMap<MemberId, Names> {
+pub fn read(machine: &Machine) -> BTreeMap<MemberId, MemberNames> {
     let keys = machine.keys(PREFIX, None, MEMBERS_MAX);
-    let card = |key: tenure_core::view::KeyView| {
+    let record = |key: tenure_core::view::KeyView| {
         let id = parse_id(key.key.strip_prefix(PREFIX)?)?;
-        Some((id, Names::parse(str::from_utf8(&key.value).ok()?)?))
+        Some((id, MemberNames::parse(str::from_utf8(&key.value).ok()?)?))
     };
-    keys.into_iter().filter_map(card).collect()
+    keys.into_iter().filter_map(record).collect()
 }
 
 /// The members that founded the cluster.
-pub fn founders(machine: &Machine) -> Vec<Card> {
+pub fn founders(machine: &Machine) -> Vec<MemberRecord> {
     let Some(key) = machine.key(FOUNDERS) else { return Vec::new() };
-    parse_cards(str::from_utf8(&key.value).unwrap_or_default())
+    parse_records(str::from_utf8(&key.value).unwrap_or_default())
 }
 
 /// The level of the first state of the cluster.
@@ -161,13 +161,13 @@ pub fn first_level(machine: &Machine) -> u16 {
 }
 
 /// Cards, one per line; lines that are none are left out.
-pub fn parse_cards(text: &str) -> Vec<Card> {
-    text.lines().filter_map(Card::parse).take(MEMBERS_MAX).collect()
+pub fn parse_records(text: &str) -> Vec<MemberRecord> {
+    text.lines().filter_map(MemberRecord::parse).take(MEMBERS_MAX).collect()
 }
 
 /// Writes cards, one per line.
-pub fn cards_text(cards: &[Card]) -> String {
-    cards.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+pub fn records_text(records: &[MemberRecord]) -> String {
+    records.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 /// The id of the cluster that these members found: the hash of their ids, in ascending order. Clusters that exist
@@ -175,21 +175,21 @@ pub fn cards_text(cards: &[Card]) -> String {
 ///
 /// Addresses are left out, because founders may believe different ones. See [`Bootstrap`](crate::Bootstrap) for why
 /// founders with the same cluster id begin with the same state nevertheless.
-pub fn cluster_id(founders: &[Card]) -> String {
-    let ids: BTreeSet<MemberId> = founders.iter().map(|card| card.id).collect();
+pub fn cluster_id(founders: &[MemberRecord]) -> String {
+    let ids: BTreeSet<MemberId> = founders.iter().map(|record| record.id).collect();
     let bytes: Vec<u8> = ids.iter().flat_map(|id| id.get().to_le_bytes()).collect();
     format!("{:032x}", xxh3_128(&bytes))
 }
 
 /// The first state of the cluster that these members found: the same bytes on each of them, whatever version each is
 /// of. Its level is the newest one that all of them know. This build must know it.
-pub fn first_state(founders: &[Card], level: u16, epoch: Epoch) -> Machine {
-    let mut text = cards_text(founders);
+pub fn first_state(founders: &[MemberRecord], level: u16, epoch: Epoch) -> Machine {
+    let mut text = records_text(founders);
     if level > LEVEL_MIN {
         text = format!("{text}\n{LEVEL}{level}");
     }
     let mut puts = vec![(FOUNDERS.to_owned(), text)];
-    puts.extend(founders.iter().map(|card| (key(card.id), card.names.to_string())));
+    puts.extend(founders.iter().map(|record| (key(record.id), record.names.to_string())));
     // Older versions name no principal here, and the hash of the state covers these bytes.
     let request = |(key, value): &(String, String)| encode_for("", put_command(key, value));
     let mut requests: Vec<Vec<u8>> = puts.iter().map(request).collect();
@@ -229,22 +229,22 @@ fn encode_for(principal: &str, command: Command<'_>) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn card(number: u64) -> Card {
+    fn record(number: u64) -> MemberRecord {
         let name = format!("m{number}");
         let preference = Preference::default();
-        let names = Names { name, members: "h:1".into(), clients: "h:2".into(), preference };
-        Card { id: MemberId::new(number).unwrap(), names }
+        let names = MemberNames { name, members: "h:1".into(), clients: "h:2".into(), preference };
+        MemberRecord { id: MemberId::new(number).unwrap(), names }
     }
 
     #[test]
     fn the_first_state_holds_the_book_and_is_the_same_everywhere() {
-        let founders = [card(1), card(0xabc)];
+        let founders = [record(1), record(0xabc)];
         let level = tenure_core::LEVEL_MAX;
         let machine = first_state(&founders, level, Epoch::default());
         assert_eq!(super::founders(&machine), founders);
         assert_eq!((machine.level(), first_level(&machine)), (level, level));
-        let book = read(&machine);
-        assert_eq!(book.get(&founders[1].id), Some(&founders[1].names));
+        let directory = read(&machine);
+        assert_eq!(directory.get(&founders[1].id), Some(&founders[1].names));
         assert_eq!(machine.encode(), first_state(&founders, level, Epoch::default()).encode());
         let oldest = first_state(&founders, LEVEL_MIN, Epoch::default());
         assert_eq!((oldest.level(), first_level(&oldest)), (LEVEL_MIN, LEVEL_MIN));
@@ -254,14 +254,14 @@ mod tests {
 
     #[test]
     fn a_card_reads_back_and_nonsense_does_not() {
-        assert_eq!(Card::parse(&card(77).to_string()), Some(card(77)));
-        let mut keen = card(77);
+        assert_eq!(MemberRecord::parse(&record(77).to_string()), Some(record(77)));
+        let mut keen = record(77);
         keen.names.preference = Preference::new(100).unwrap();
-        assert_eq!(Card::parse(&keen.to_string()), Some(keen));
+        assert_eq!(MemberRecord::parse(&keen.to_string()), Some(keen));
         for bad in
             ["", "0 a b c", "1 a b", "1 a b c d", "1 a b c 101", "1 a b c 7 8", "x a b c", "1 a  c"]
         {
-            assert_eq!(Card::parse(bad), None, "{bad:?}");
+            assert_eq!(MemberRecord::parse(bad), None, "{bad:?}");
         }
     }
 }

@@ -7,7 +7,7 @@ use tenure_raft::{MemberId, RejectReason};
 
 /// Why there is no outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Failure {
+pub enum NodeFailure {
     /// No member leads, or no quorum confirmed the leader, while the caller waited.
     #[error("no leader was found in time")]
     NoLeader,
@@ -52,19 +52,19 @@ pub enum Effect {
     Unknown,
 }
 
-impl Failure {
+impl NodeFailure {
     /// The conclusion that the caller may draw.
     pub fn effect(self) -> Effect {
         match self {
-            Failure::Unknown => Effect::Unknown,
-            Failure::NoLeader
-            | Failure::NotLeader { .. }
-            | Failure::Rejected(_)
-            | Failure::Expired
-            | Failure::Overloaded
-            | Failure::TooLarge { .. }
-            | Failure::Forbidden
-            | Failure::Stopping => Effect::None,
+            NodeFailure::Unknown => Effect::Unknown,
+            NodeFailure::NoLeader
+            | NodeFailure::NotLeader { .. }
+            | NodeFailure::Rejected(_)
+            | NodeFailure::Expired
+            | NodeFailure::Overloaded
+            | NodeFailure::TooLarge { .. }
+            | NodeFailure::Forbidden
+            | NodeFailure::Stopping => Effect::None,
         }
     }
 
@@ -73,9 +73,9 @@ impl Failure {
     pub(crate) fn is_for_want_of_a_leader(self) -> bool {
         matches!(
             self,
-            Failure::NoLeader
-                | Failure::NotLeader { .. }
-                | Failure::Rejected(
+            NodeFailure::NoLeader
+                | NodeFailure::NotLeader { .. }
+                | NodeFailure::Rejected(
                     RejectReason::NotLeader { .. }
                         | RejectReason::Transferring
                         | RejectReason::Replaced

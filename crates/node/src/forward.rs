@@ -10,9 +10,9 @@ use tenure_core::outcome::Outcome;
 use tenure_raft::{MemberId, ProposalFate, ProposalId, RejectReason, ReplicaInput as RaftInput};
 
 use crate::admission::{Permit, weight};
-use crate::failure::Failure;
-use crate::in_flight::{At, Attempt, Flight, Origin};
-use crate::io::{Batch, LinkId, Observer, Outcomes, Output};
+use crate::failure::NodeFailure;
+use crate::in_flight::{AttemptStage, Flight, Origin, ProposalAttempt};
+use crate::io::{CommandBatch, LinkId, NodeObserver, Outcomes, Output};
 use crate::missed::missed;
 use crate::node::Node;
 use crate::peer::{self, PeerMessage};
@@ -36,14 +36,14 @@ pub(crate) struct Forwarded {
 
 impl Node {
     /// Starts a client's batch.
-    pub(crate) fn submit(&mut self, batch: Batch, observer: &mut impl Observer) {
+    pub(crate) fn submit(&mut self, batch: CommandBatch, observer: &mut impl NodeObserver) {
         let expired = self.now_us >= batch.deadline_us;
         let flight = Flight::new(batch, self.config.command_bytes_max);
         if expired {
-            return self.finish(flight, Failure::Expired);
+            return self.finish(flight, NodeFailure::Expired);
         }
         if flight.is_over() {
-            return self.finish(flight, Failure::Unknown);
+            return self.finish(flight, NodeFailure::Unknown);
         }
         if self.replica.leads() {
             observer.took(flight.commands());
@@ -56,7 +56,7 @@ impl Node {
         match self.lead.by {
             Some(id) if id == self.id() => self.propose(flight),
             Some(leader) => self.forward(flight, leader),
-            None if self.is_abandoned() => self.finish(flight, Failure::NoLeader),
+            None if self.is_abandoned() => self.finish(flight, NodeFailure::NoLeader),
             None => {
                 let due_us = self.give_up_us(flight.deadline_us());
                 self.wait(flight, due_us);
@@ -71,7 +71,12 @@ impl Node {
         let (requests, patience_us) = (flight.requests(), flight.patience_us().min(left_us));
         let deadline_us = flight.deadline_us();
         let due_us = deadline_us.saturating_add(LAST_WORD_US);
-        let attempt = Attempt::new(Origin::Client(flight), At::Proposed, due_us, requests.len());
+        let attempt = ProposalAttempt::new(
+            Origin::Client(flight),
+            AttemptStage::Proposed,
+            due_us,
+            requests.len(),
+        );
         self.add(proposal, attempt);
         self.replica.handle(RaftInput::Submit { proposal, requests, patience_us, deadline_us });
         self.again = true;
@@ -86,8 +91,8 @@ impl Node {
         let within_us = flight.deadline_us().saturating_sub(self.now_us);
         let within_us = (linked.level >= peer::WITHIN_LEVEL).then_some(within_us);
         let due_us = flight.deadline_us().saturating_add(LAST_WORD_US);
-        let at = At::Forwarded { to: leader, link: linked.link };
-        self.add(number, Attempt::new(Origin::Client(flight), at, due_us, requests.len()));
+        let at = AttemptStage::Forwarded { to: leader, link: linked.link };
+        self.add(number, ProposalAttempt::new(Origin::Client(flight), at, due_us, requests.len()));
         let message = PeerMessage::Commands { number: number.0, patience_us, within_us, requests };
         self.staged.push(Output::Send { to: leader, message });
     }
@@ -100,15 +105,18 @@ impl Node {
 
     fn wait(&mut self, flight: Flight, due_us: u64) {
         let (proposal, commands) = (self.in_flight.number(), flight.commands());
-        self.add(proposal, Attempt::new(Origin::Client(flight), At::Waiting, due_us, commands));
+        self.add(
+            proposal,
+            ProposalAttempt::new(Origin::Client(flight), AttemptStage::Waiting, due_us, commands),
+        );
     }
 
-    fn add(&mut self, proposal: ProposalId, attempt: Attempt) {
+    fn add(&mut self, proposal: ProposalId, attempt: ProposalAttempt) {
         self.timers.set(attempt.due_us, proposal.0);
         self.in_flight.insert(proposal, attempt);
     }
 
-    fn remove(&mut self, proposal: ProposalId) -> Option<Attempt> {
+    fn remove(&mut self, proposal: ProposalId) -> Option<ProposalAttempt> {
         let attempt = self.in_flight.remove(proposal)?;
         self.timers.cancel(attempt.due_us, proposal.0);
         Some(attempt)
@@ -118,27 +126,27 @@ impl Node {
     pub(crate) fn attempt_due(&mut self, proposal: ProposalId) {
         let Some(attempt) = self.remove(proposal) else { return };
         let at = attempt.at;
-        let (origin, outcomes) = attempt.end(Failure::Unknown);
+        let (origin, outcomes) = attempt.end(NodeFailure::Unknown);
         let Origin::Client(mut flight) = origin else { return };
         match at {
-            At::Waiting if self.now_us >= flight.deadline_us() => {
+            AttemptStage::Waiting if self.now_us >= flight.deadline_us() => {
                 let failure = self.no_leader();
                 flight.note(vec![Err(failure); flight.commands()], self.now_us);
                 self.finish(flight, failure);
             }
-            At::Waiting => self.dispatch(flight),
-            At::Proposed | At::Forwarded { .. } => {
+            AttemptStage::Waiting => self.dispatch(flight),
+            AttemptStage::Proposed | AttemptStage::Forwarded { .. } => {
                 flight.note(outcomes, self.now_us);
-                self.finish(flight, Failure::Unknown);
+                self.finish(flight, NodeFailure::Unknown);
             }
         }
     }
 
     /// Sends every waiting attempt on, now that a leader is known.
     pub(crate) fn retry_all(&mut self) {
-        for proposal in self.in_flight.those(|at| at == At::Waiting) {
+        for proposal in self.in_flight.those(|at| at == AttemptStage::Waiting) {
             let Some(attempt) = self.remove(proposal) else { continue };
-            if let (Origin::Client(flight), _) = attempt.end(Failure::Unknown) {
+            if let (Origin::Client(flight), _) = attempt.end(NodeFailure::Unknown) {
                 self.dispatch(flight);
             }
         }
@@ -150,7 +158,7 @@ impl Node {
         &mut self,
         proposal: ProposalId,
         fate: ProposalFate,
-        observer: &mut impl Observer,
+        observer: &mut impl NodeObserver,
     ) {
         let now_us = self.now_us;
         let Some(attempt) = self.in_flight.get_mut(proposal) else { return };
@@ -160,17 +168,17 @@ impl Node {
                 attempt.collect(outcomes.into_iter().map(Ok))
             }
             ProposalFate::NotDone { commands, why: RejectReason::Expired } => {
-                attempt.collect((0..commands).map(|_| Err(Failure::Expired)))
+                attempt.collect((0..commands).map(|_| Err(NodeFailure::Expired)))
             }
             ProposalFate::NotDone { commands, why } => {
-                attempt.collect((0..commands).map(|_| Err(Failure::Rejected(why))))
+                attempt.collect((0..commands).map(|_| Err(NodeFailure::Rejected(why))))
             }
             ProposalFate::Unknown { commands } => {
-                attempt.collect((0..commands).map(|_| Err(Failure::Unknown)))
+                attempt.collect((0..commands).map(|_| Err(NodeFailure::Unknown)))
             }
         };
         if whole && let Some(attempt) = self.remove(proposal) {
-            let (origin, outcomes) = attempt.end(Failure::Unknown);
+            let (origin, outcomes) = attempt.end(NodeFailure::Unknown);
             self.settle(origin, outcomes);
         }
     }
@@ -182,13 +190,13 @@ impl Node {
         }
         let proposal = ProposalId(number);
         let Some(attempt) = self.in_flight.get(proposal) else { return };
-        let At::Forwarded { to, .. } = attempt.at else { return };
+        let AttemptStage::Forwarded { to, .. } = attempt.at else { return };
         let Origin::Client(flight) = &attempt.origin else { return };
         if to != from || flight.commands() != outcomes.len() {
             return;
         }
         let Some(attempt) = self.remove(proposal) else { return };
-        let (origin, _) = attempt.end(Failure::Unknown);
+        let (origin, _) = attempt.end(NodeFailure::Unknown);
         let missed = missed(self.replica.machine(), &outcomes);
         self.settle(origin, outcomes);
         if !missed.is_empty() {
@@ -201,10 +209,10 @@ impl Node {
         if mutant!("lost_link_ignored") {
             return;
         }
-        let lost = At::Forwarded { to: member, link };
+        let lost = AttemptStage::Forwarded { to: member, link };
         for proposal in self.in_flight.those(|at| at == lost) {
             if let Some(attempt) = self.remove(proposal) {
-                let (origin, outcomes) = attempt.end(Failure::Unknown);
+                let (origin, outcomes) = attempt.end(NodeFailure::Unknown);
                 self.settle(origin, outcomes);
             }
         }
@@ -229,7 +237,7 @@ impl Node {
                 if flight.note(outcomes, self.now_us) {
                     self.pause(flight);
                 } else {
-                    self.finish(flight, Failure::Unknown);
+                    self.finish(flight, NodeFailure::Unknown);
                 }
             }
             Origin::Peer { from, number, permit, .. } => {
@@ -240,7 +248,7 @@ impl Node {
     }
 
     /// Tells the caller what became of a batch. Commands that have no outcome get this failure.
-    fn finish(&mut self, flight: Flight, rest: Failure) {
+    fn finish(&mut self, flight: Flight, rest: NodeFailure) {
         let (to, outcomes) = flight.finish(rest);
         self.staged.push(Output::Answer { to, outcomes });
     }
@@ -251,23 +259,23 @@ impl Node {
         &mut self,
         from: MemberId,
         forwarded: Forwarded,
-        observer: &mut impl Observer,
+        observer: &mut impl NodeObserver,
     ) {
         let Forwarded { number, patience_us, within_us, requests } = forwarded;
         if !self.replica.leads() {
             let why =
                 RejectReason::NotLeader { leader: self.lead.by.filter(|by| *by != self.id()) };
-            let failed = vec![Err(Failure::Rejected(why)); requests.len()];
+            let failed = vec![Err(NodeFailure::Rejected(why)); requests.len()];
             return self.answer_peer(from, number, failed);
         }
         if within_us == Some(0) && !mutant!("forwarded_deadline_ignored") {
-            return self.answer_peer(from, number, vec![Err(Failure::Expired); requests.len()]);
+            return self.answer_peer(from, number, vec![Err(NodeFailure::Expired); requests.len()]);
         }
         let bound = self.config.command_bytes_max;
         let mut permit = Permit::default();
         for request in &requests {
             let admitted = if request.len() > bound {
-                Err(Failure::TooLarge { bound: bound as u64 })
+                Err(NodeFailure::TooLarge { bound: bound as u64 })
             } else {
                 self.admit_forwarded(request)
             };
@@ -284,7 +292,7 @@ impl Node {
         let origin = Origin::Peer { from, number, asked_at_us: self.now_us, permit };
         let within_us = within_us.unwrap_or(FORWARDED_US).min(FORWARDED_US * 60);
         let due_us = self.now_us.saturating_add(within_us).saturating_add(LAST_WORD_US);
-        self.add(proposal, Attempt::new(origin, At::Proposed, due_us, commands));
+        self.add(proposal, ProposalAttempt::new(origin, AttemptStage::Proposed, due_us, commands));
         let patience_us = patience_us.min(within_us);
         let mut deadline_us = self.now_us.saturating_add(within_us);
         if mutant!("forwarded_deadline_ignored") {
@@ -293,7 +301,7 @@ impl Node {
         self.replica.handle(RaftInput::Submit { proposal, requests, patience_us, deadline_us });
     }
 
-    fn admit_forwarded(&self, request: &[u8]) -> Result<Permit, Failure> {
+    fn admit_forwarded(&self, request: &[u8]) -> Result<Permit, NodeFailure> {
         // What cannot be read changes nothing when it is applied, and is answered then.
         let decoded = decode_request(request).ok();
         let mut kind = crate::admission::Weight::Asks;
@@ -302,12 +310,12 @@ impl Node {
             kind = weight(&request.command);
         }
         let bytes = request.len() as u64;
-        self.config.admission.admit(kind, bytes).ok_or(Failure::Overloaded)
+        self.config.admission.admit(kind, bytes).ok_or(NodeFailure::Overloaded)
     }
 
     fn answer_peer(&mut self, to: MemberId, number: u64, outcomes: Outcomes) {
         let level = self.links.get(&to).map_or(1, |linked| linked.level);
-        let told = |outcome: Result<Outcome, Failure>| {
+        let told = |outcome: Result<Outcome, NodeFailure>| {
             outcome.map_err(|failure| peer::failure_for(level, failure))
         };
         let outcomes = outcomes.into_iter().map(told).collect();
@@ -320,15 +328,15 @@ impl Node {
         for proposal in self.in_flight.those(|_| true) {
             let Some(attempt) = self.remove(proposal) else { continue };
             let at = attempt.at;
-            let (Origin::Client(mut flight), outcomes) = attempt.end(Failure::Unknown) else {
+            let (Origin::Client(mut flight), outcomes) = attempt.end(NodeFailure::Unknown) else {
                 continue;
             };
-            if at == At::Waiting {
-                flight.note(vec![Err(Failure::Stopping); flight.commands()], u64::MAX);
+            if at == AttemptStage::Waiting {
+                flight.note(vec![Err(NodeFailure::Stopping); flight.commands()], u64::MAX);
             } else {
                 flight.note(outcomes, u64::MAX);
             }
-            self.finish(flight, Failure::Stopping);
+            self.finish(flight, NodeFailure::Stopping);
         }
     }
 }

@@ -13,21 +13,21 @@ use tenure_core::request::{Command, RequestId};
 use tenure_raft::{MemberId, ProposalId};
 
 use crate::admission::Permit;
-use crate::failure::{Effect, Failure};
-use crate::io::{Batch, LinkId, Outcomes, ReplyTo};
+use crate::failure::{Effect, NodeFailure};
+use crate::io::{CommandBatch, LinkId, Outcomes, ReplyTo};
 
 /// A client's batch and its results so far.
 pub(crate) struct Flight {
-    batch: Batch,
+    batch: CommandBatch,
     /// What became of each command, as far as it is known; empty before the first attempt ended.
-    outcomes: Vec<Option<Result<Outcome, Failure>>>,
+    outcomes: Vec<Option<Result<Outcome, NodeFailure>>>,
     /// The commands of the present attempt, by position; nothing means all of them.
     part: Option<Vec<usize>>,
 }
 
 /// Where an attempt is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum At {
+pub(crate) enum AttemptStage {
     /// It waits for a leader, or for the next try.
     Waiting,
     /// This member's replica has it.
@@ -45,9 +45,9 @@ pub(crate) enum Origin {
 }
 
 /// One attempt to have commands applied.
-pub(crate) struct Attempt {
+pub(crate) struct ProposalAttempt {
     pub(crate) origin: Origin,
-    pub(crate) at: At,
+    pub(crate) at: AttemptStage,
     /// The time at which the attempt is handled again, by the member's clock.
     pub(crate) due_us: u64,
     /// The number of commands not answered yet.
@@ -60,7 +60,7 @@ pub(crate) struct Attempt {
 #[derive(Default)]
 pub(crate) struct InFlight {
     newest: u64,
-    attempts: BTreeMap<ProposalId, Attempt>,
+    attempts: BTreeMap<ProposalId, ProposalAttempt>,
 }
 
 impl InFlight {
@@ -70,31 +70,31 @@ impl InFlight {
         ProposalId(self.newest)
     }
 
-    pub(crate) fn insert(&mut self, proposal: ProposalId, attempt: Attempt) {
+    pub(crate) fn insert(&mut self, proposal: ProposalId, attempt: ProposalAttempt) {
         self.attempts.insert(proposal, attempt);
     }
 
-    pub(crate) fn get(&self, proposal: ProposalId) -> Option<&Attempt> {
+    pub(crate) fn get(&self, proposal: ProposalId) -> Option<&ProposalAttempt> {
         self.attempts.get(&proposal)
     }
 
-    pub(crate) fn get_mut(&mut self, proposal: ProposalId) -> Option<&mut Attempt> {
+    pub(crate) fn get_mut(&mut self, proposal: ProposalId) -> Option<&mut ProposalAttempt> {
         self.attempts.get_mut(&proposal)
     }
 
-    pub(crate) fn remove(&mut self, proposal: ProposalId) -> Option<Attempt> {
+    pub(crate) fn remove(&mut self, proposal: ProposalId) -> Option<ProposalAttempt> {
         self.attempts.remove(&proposal)
     }
 
     /// The attempts that are where the caller says, in the order in which they were made.
-    pub(crate) fn those(&self, is_there: impl Fn(At) -> bool) -> Vec<ProposalId> {
+    pub(crate) fn those(&self, is_there: impl Fn(AttemptStage) -> bool) -> Vec<ProposalId> {
         let there = self.attempts.iter().filter(|(_, attempt)| is_there(attempt.at));
         there.map(|(proposal, _)| *proposal).collect()
     }
 
     /// The attempts that carry commands of this member.
     pub(crate) fn forwarded_by(&self, member: MemberId) -> Vec<ProposalId> {
-        let theirs = |attempt: &Attempt| matches!(attempt.origin, Origin::Peer { from, .. } if from == member);
+        let theirs = |attempt: &ProposalAttempt| matches!(attempt.origin, Origin::Peer { from, .. } if from == member);
         let there = self.attempts.iter().filter(|(_, attempt)| theirs(attempt));
         there.map(|(proposal, _)| *proposal).collect()
     }
@@ -105,7 +105,7 @@ impl InFlight {
 
     /// The number of commands covered by the permits of all attempts.
     pub(crate) fn held_commands(&self) -> u64 {
-        let held = |attempt: &Attempt| match &attempt.origin {
+        let held = |attempt: &ProposalAttempt| match &attempt.origin {
             Origin::Client(flight) => flight.batch.permit.commands(),
             Origin::Peer { permit, .. } => permit.commands(),
         };
@@ -113,8 +113,8 @@ impl InFlight {
     }
 }
 
-impl Attempt {
-    pub(crate) fn new(origin: Origin, at: At, due_us: u64, commands: usize) -> Self {
+impl ProposalAttempt {
+    pub(crate) fn new(origin: Origin, at: AttemptStage, due_us: u64, commands: usize) -> Self {
         Self { origin, at, due_us, left: commands, collected: Vec::new() }
     }
 
@@ -129,7 +129,7 @@ impl Attempt {
     /// Takes a part of the answer; tells whether it is complete.
     pub(crate) fn collect(
         &mut self,
-        outcomes: impl Iterator<Item = Result<Outcome, Failure>>,
+        outcomes: impl Iterator<Item = Result<Outcome, NodeFailure>>,
     ) -> bool {
         let before = self.collected.len();
         self.collected.extend(outcomes);
@@ -138,7 +138,7 @@ impl Attempt {
     }
 
     /// Ends the attempt: returns its origin and the result of its commands. Those without an answer get this failure.
-    pub(crate) fn end(mut self, rest: Failure) -> (Origin, Outcomes) {
+    pub(crate) fn end(mut self, rest: NodeFailure) -> (Origin, Outcomes) {
         self.collected.extend((0..self.left).map(|_| Err(rest)));
         (self.origin, self.collected)
     }
@@ -147,12 +147,12 @@ impl Attempt {
 impl Flight {
     /// A batch of which nothing was tried. Commands of more than `bound` bytes are left out: every log would refuse
     /// them, and stop its member.
-    pub(crate) fn new(batch: Batch, bound: usize) -> Self {
+    pub(crate) fn new(batch: CommandBatch, bound: usize) -> Self {
         let fits = |request: &Bytes| request.len() <= bound;
         if batch.requests.iter().all(fits) {
             return Self { batch, outcomes: Vec::new(), part: None };
         }
-        let too_large = Failure::TooLarge { bound: bound as u64 };
+        let too_large = NodeFailure::TooLarge { bound: bound as u64 };
         let outcome = |request| if fits(request) { None } else { Some(Err(too_large)) };
         let outcomes = batch.requests.iter().map(outcome).collect();
         let left = batch.requests.iter().enumerate().filter(|(_, request)| fits(request));
@@ -190,7 +190,7 @@ impl Flight {
     pub(crate) fn note(&mut self, outcomes: Outcomes, now_us: u64) -> bool {
         let late = now_us >= self.batch.deadline_us;
         let requests = &self.batch.requests;
-        let again = |at: usize, outcome: &Result<_, Failure>| {
+        let again = |at: usize, outcome: &Result<_, NodeFailure>| {
             !late && matches!(outcome, Err(failure) if may_repeat(*failure, &requests[at]))
         };
         let Some(part) = self.part.take() else {
@@ -207,9 +207,9 @@ impl Flight {
                 left.push(at);
             }
             let doubt =
-                self.outcomes[at] == Some(Err(Failure::Unknown)) && !mutant!("doubt_forgotten");
+                self.outcomes[at] == Some(Err(NodeFailure::Unknown)) && !mutant!("doubt_forgotten");
             self.outcomes[at] =
-                Some(if doubt && outcome.is_err() { Err(Failure::Unknown) } else { outcome });
+                Some(if doubt && outcome.is_err() { Err(NodeFailure::Unknown) } else { outcome });
         }
         self.part = Some(left);
         !self.is_over()
@@ -217,9 +217,9 @@ impl Flight {
 
     /// Ends the batch: returns its reply address and its outcomes. A command without an answer gets this failure.
     /// Returns the permit to the budget.
-    pub(crate) fn finish(self, rest: Failure) -> (ReplyTo, Outcomes) {
-        let Batch { requests, reply, permit, .. } = self.batch;
-        if mutant!("admission_leaked") && rest != Failure::Unknown {
+    pub(crate) fn finish(self, rest: NodeFailure) -> (ReplyTo, Outcomes) {
+        let CommandBatch { requests, reply, permit, .. } = self.batch;
+        if mutant!("admission_leaked") && rest != NodeFailure::Unknown {
             std::mem::forget(permit);
         }
         let mut outcomes = self.outcomes;
@@ -229,7 +229,7 @@ impl Flight {
 }
 
 /// Whether a command without an outcome may be sent again.
-fn may_repeat(failure: Failure, request: &[u8]) -> bool {
+fn may_repeat(failure: NodeFailure, request: &[u8]) -> bool {
     match failure.effect() {
         Effect::None => failure.is_for_want_of_a_leader(),
         Effect::Unknown => {
@@ -252,7 +252,7 @@ mod tests {
     use tenure_raft::RejectReason;
     use tenure_types::{LeaseId, Revision};
 
-    const NOT_APPLIED: Failure = Failure::Rejected(RejectReason::Replaced);
+    const NOT_APPLIED: NodeFailure = NodeFailure::Rejected(RejectReason::Replaced);
 
     fn flight(commands: Vec<Command<'_>>, bound: usize) -> Flight {
         let encode = |command| {
@@ -260,7 +260,7 @@ mod tests {
             encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
             bytes.into()
         };
-        let batch = Batch {
+        let batch = CommandBatch {
             requests: commands.into_iter().map(encode).collect(),
             patience_us: 0,
             asked_at_us: 0,
@@ -279,14 +279,14 @@ mod tests {
         Command::Delete { key: "k", expect: Expect::Any, guard: None }
     }
 
-    fn renewed() -> Result<Outcome, Failure> {
+    fn renewed() -> Result<Outcome, NodeFailure> {
         Ok(Outcome { revision: Revision(7), result: Ok(Answer::Renewed(vec![None])) })
     }
 
     #[test]
     fn only_what_had_no_effect_or_may_happen_twice_is_tried_again() {
         let mut flight = flight(vec![renew(), delete(), delete()], 1_000);
-        let unknown = Err(Failure::Unknown);
+        let unknown = Err(NodeFailure::Unknown);
         assert!(flight.note(vec![unknown.clone(), unknown, Err(NOT_APPLIED)], 0));
         assert_eq!(
             flight.part,
@@ -298,17 +298,17 @@ mod tests {
     #[test]
     fn doubt_stays_when_the_repetition_is_not_applied() {
         let mut flight = flight(vec![renew()], 1_000);
-        assert!(flight.note(vec![Err(Failure::Unknown)], 0));
-        assert!(!flight.note(vec![Err(Failure::Rejected(RejectReason::Busy))], 0));
-        assert_eq!(flight.finish(Failure::NoLeader).1, vec![Err(Failure::Unknown)]);
+        assert!(flight.note(vec![Err(NodeFailure::Unknown)], 0));
+        assert!(!flight.note(vec![Err(NodeFailure::Rejected(RejectReason::Busy))], 0));
+        assert_eq!(flight.finish(NodeFailure::NoLeader).1, vec![Err(NodeFailure::Unknown)]);
     }
 
     #[test]
     fn an_answer_ends_doubt() {
         let mut flight = flight(vec![renew()], 1_000);
-        assert!(flight.note(vec![Err(Failure::Unknown)], 0));
+        assert!(flight.note(vec![Err(NodeFailure::Unknown)], 0));
         assert!(!flight.note(vec![renewed()], 0));
-        assert_eq!(flight.finish(Failure::Unknown).1, vec![renewed()]);
+        assert_eq!(flight.finish(NodeFailure::Unknown).1, vec![renewed()]);
     }
 
     #[test]
@@ -319,8 +319,8 @@ mod tests {
         assert!(!both.is_over());
         assert_eq!(both.requests().len(), 1);
         assert!(!both.note(vec![renewed()], 0));
-        let too_large = Err(Failure::TooLarge { bound: 100 });
-        assert_eq!(both.finish(Failure::Unknown).1, vec![too_large, renewed()]);
+        let too_large = Err(NodeFailure::TooLarge { bound: 100 });
+        assert_eq!(both.finish(NodeFailure::Unknown).1, vec![too_large, renewed()]);
         assert!(flight(vec![renew()], 1).is_over());
     }
 

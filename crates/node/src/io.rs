@@ -11,12 +11,12 @@ use tenure_types::{Revision, Term};
 
 use crate::admission::Permit;
 use crate::control::{Control, Join};
-use crate::directory::{Address, Card, Names};
-use crate::failure::Failure;
+use crate::directory::{Address, MemberNames, MemberRecord};
+use crate::failure::NodeFailure;
 use crate::join::admit::PeerName;
 use crate::peer::PeerMessage;
 use crate::principal::Principal;
-use crate::transfer::{Ending, Reason, Unreadable};
+use crate::transfer::{SnapshotUnreadable, TransferEnd, TransferRefusal};
 
 pub use tenure_raft::AdminRequest;
 
@@ -45,7 +45,7 @@ pub struct JoinId(pub u64);
 pub struct LinkId(pub u64);
 
 /// What became of each command of a batch, in order.
-pub type Outcomes = Vec<Result<Outcome, Failure>>;
+pub type Outcomes = Vec<Result<Outcome, NodeFailure>>;
 
 /// The receiver of a batch's results.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,7 +62,7 @@ pub enum ReplyTo {
 }
 
 /// Commands that were authorised and admitted, to be applied in this order.
-pub struct Batch {
+pub struct CommandBatch {
     /// The commands, in the form of the log.
     pub requests: Vec<Bytes>,
     /// How long they may wait for others before they are proposed: 0 for all but renewals.
@@ -119,7 +119,7 @@ pub enum Input {
         member: MemberId,
     },
     /// Commands of a client. Answered by one [`Output::Answer`].
-    Submit(Batch),
+    Submit(CommandBatch),
     /// A client wants to read. Answered by [`Output::ReadReady`] or [`Output::ReadFailed`].
     Read {
         /// The read.
@@ -211,7 +211,7 @@ pub enum Input {
         /// The first byte.
         offset: u64,
         /// The bytes, or why there are none.
-        bytes: Result<Bytes, Unreadable>,
+        bytes: Result<Bytes, SnapshotUnreadable>,
     },
     /// The disk has all bytes of an incoming snapshot before `have`. Due for every [`Output::OpenTransfer`] and
     /// [`Output::WriteChunk`], unless they failed.
@@ -226,7 +226,7 @@ pub enum Input {
         /// The transfer.
         number: u64,
         /// The reason.
-        reason: Reason,
+        reason: TransferRefusal,
     },
     /// The space left on this member's disk.
     Space(Space),
@@ -275,14 +275,14 @@ pub enum Output {
         /// The read.
         read: ReadId,
         /// The reason.
-        failure: Failure,
+        failure: NodeFailure,
     },
     /// The result of an admin request.
     AdminDone {
         /// The request.
         admin: AdminId,
         /// Its result. A transfer is done when it has begun.
-        result: Result<(), Failure>,
+        result: Result<(), NodeFailure>,
     },
     /// The machine has applied everything up to here.
     Applied {
@@ -364,7 +364,7 @@ pub enum Output {
         /// The snapshot's last entry.
         point: Point,
         /// How it ended.
-        ending: Ending,
+        ending: TransferEnd,
     },
     /// Ask the member that this card names, at the address in it, who it is. Report with [`Input::CalledBack`], in
     /// any case.
@@ -372,7 +372,7 @@ pub enum Output {
         /// The request to join.
         join: JoinId,
         /// The card of the member. Its certificate must have the name in it.
-        card: Card,
+        record: MemberRecord,
     },
     /// The answer to a request to join.
     JoinAnswer {
@@ -396,7 +396,7 @@ pub enum Output {
     /// The members or their addresses have changed: keep links to these.
     Directory {
         /// The names and addresses of all members.
-        directory: BTreeMap<MemberId, Names>,
+        directory: BTreeMap<MemberId, MemberNames>,
         /// The members that belong to the cluster.
         members: Membership,
         /// Others that a member vouches for: this one may have been away when they were added.
@@ -418,14 +418,14 @@ pub struct Lead {
 }
 
 /// Receives what the node does, for metrics. It decides nothing.
-pub trait Observer {
+pub trait NodeObserver {
     /// A leader has taken commands.
     fn took(&mut self, commands: usize);
     /// Commands were applied that reached this member at `asked_at_us`.
     fn applied(&mut self, now_us: u64, asked_at_us: u64, outcomes: &[Outcome]);
 }
 
-impl Observer for () {
+impl NodeObserver for () {
     fn took(&mut self, _: usize) {}
     fn applied(&mut self, _: u64, _: u64, _: &[Outcome]) {}
 }

@@ -10,9 +10,9 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use tenure_raft::Stop;
 
-use crate::bootstrap::Ask;
+use crate::bootstrap::WhoRequest;
 use crate::control::{Control, Join};
-use crate::directory::{Address, Card};
+use crate::directory::{Address, MemberRecord};
 use crate::lineage::Lineage;
 
 /// The most members asked on the way from a seed to the leader.
@@ -26,29 +26,29 @@ const HOST_BYTES_MAX: usize = 253;
 
 /// The member's identity in its dealings with other members.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Identity {
+pub struct MemberIdentity {
     /// Its id, name and addresses, as they are since this start.
-    pub card: Card,
+    pub record: MemberRecord,
     /// Its cluster.
     pub lineage: Lineage,
     /// The newest level of the machine's rules that it knows.
     pub level_known: u16,
     /// Cards that it was given when it joined. They count while its own state has no directory.
-    pub given: Vec<Card>,
+    pub given: Vec<MemberRecord>,
 }
 
 /// A cluster that has added this member.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entered {
+pub struct Joined {
     /// The cluster.
     pub lineage: Lineage,
     /// Its directory, so that the member can dial the others before it has the state.
-    pub book: Vec<Card>,
+    pub directory: Vec<MemberRecord>,
 }
 
 /// Why a member could not join.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum NotEntered {
+pub enum JoinError {
     /// No member added it in time.
     #[error("no member of the cluster added this member: {tried}")]
     Unreachable {
@@ -62,17 +62,17 @@ pub enum NotEntered {
 
 /// A member that asks to be added, first one seed, then the member that it names as leader, then the next seed.
 #[derive(Debug)]
-pub struct Entering {
+pub struct Joining {
     seeds: Vec<Address>,
     join: Join,
-    at: At,
+    at: JoinStage,
     tried: Vec<String>,
     until_us: Option<u64>,
-    ended: Option<Result<Entered, NotEntered>>,
+    ended: Option<Result<Joined, JoinError>>,
 }
 
 #[derive(Debug)]
-enum At {
+enum JoinStage {
     /// This seed is the next to be asked.
     Seed(usize),
     /// The member at this address was asked, as the so manieth after a seed.
@@ -83,10 +83,10 @@ enum At {
     Paused { until_us: u64 },
 }
 
-impl Entering {
+impl Joining {
     /// A member that has no data. `join` must name no lineage.
     pub fn new(seeds: Vec<Address>, join: Join) -> Self {
-        Self { seeds, join, at: At::Seed(0), tried: Vec::new(), until_us: None, ended: None }
+        Self { seeds, join, at: JoinStage::Seed(0), tried: Vec::new(), until_us: None, ended: None }
     }
 
     /// What the member asks others for.
@@ -96,60 +96,60 @@ impl Entering {
 
     /// The member to be asked now, with [`Entering::request`]. It must be followed by one [`Entering::handle`],
     /// also if it could not be reached.
-    pub fn turn(&mut self, now_us: u64) -> Option<Ask> {
+    pub fn turn(&mut self, now_us: u64) -> Option<WhoRequest> {
         if self.ended.is_some() {
             return None;
         }
         let until_us = *self.until_us.get_or_insert(now_us.saturating_add(ENTER_US));
-        if let At::Seed(seed) = self.at
+        if let JoinStage::Seed(seed) = self.at
             && seed >= self.seeds.len()
         {
             if now_us >= until_us {
                 let tried = self.tried.join("; ");
-                self.ended = Some(Err(NotEntered::Unreachable { tried }));
+                self.ended = Some(Err(JoinError::Unreachable { tried }));
                 return None;
             }
-            self.at = At::Paused { until_us: now_us.saturating_add(PAUSE_US) };
+            self.at = JoinStage::Paused { until_us: now_us.saturating_add(PAUSE_US) };
         }
-        if matches!(self.at, At::Paused { until_us } if now_us >= until_us) {
+        if matches!(self.at, JoinStage::Paused { until_us } if now_us >= until_us) {
             self.tried.clear();
-            self.at = At::Seed(0);
+            self.at = JoinStage::Seed(0);
         }
         let (seed, address, hops) = match &self.at {
-            At::Seed(seed) => (*seed, self.seeds.get(*seed)?.clone(), 1),
-            At::Next { seed, address, hops } => (*seed, address.clone(), *hops),
-            At::Asked { .. } | At::Paused { .. } => return None,
+            JoinStage::Seed(seed) => (*seed, self.seeds.get(*seed)?.clone(), 1),
+            JoinStage::Next { seed, address, hops } => (*seed, address.clone(), *hops),
+            JoinStage::Asked { .. } | JoinStage::Paused { .. } => return None,
         };
-        self.at = At::Asked { seed, address: address.clone(), hops };
-        Some(Ask { address, name: None })
+        self.at = JoinStage::Asked { seed, address: address.clone(), hops };
+        Some(WhoRequest { address, name: None })
     }
 
     /// When the next turn is due if no answer comes first.
     pub fn wake_us(&self) -> u64 {
         match self.at {
-            At::Paused { until_us } => until_us,
-            At::Asked { .. } => u64::MAX,
-            At::Seed(_) | At::Next { .. } => 0,
+            JoinStage::Paused { until_us } => until_us,
+            JoinStage::Asked { .. } => u64::MAX,
+            JoinStage::Seed(_) | JoinStage::Next { .. } => 0,
         }
     }
 
     /// Takes the answer of the member that was asked, or why there is none.
     pub fn handle(&mut self, answer: Result<Control, String>) {
-        let At::Asked { seed, address, hops } = &self.at else { return };
+        let JoinStage::Asked { seed, address, hops } = &self.at else { return };
         let (seed, hops) = (*seed, *hops);
         let why = match answer {
-            Ok(Control::Joined { lineage, level, book }) if level <= self.join.level => {
-                return self.ended = Some(Ok(Entered { lineage, book }));
+            Ok(Control::Joined { lineage, level, directory }) if level <= self.join.level => {
+                return self.ended = Some(Ok(Joined { lineage, directory }));
             }
             Ok(Control::Joined { level, .. }) => {
                 Stop::Outgrown { level, known: self.join.level }.to_string()
             }
-            Ok(Control::Retired) => return self.ended = Some(Err(NotEntered::Retired)),
+            Ok(Control::Retired) => return self.ended = Some(Err(JoinError::Retired)),
             Ok(Control::Elsewhere(_)) if hops >= HOPS_MAX => {
                 format!("no leader after {HOPS_MAX} members")
             }
             Ok(Control::Elsewhere(next)) => match undiallable(&next) {
-                None => return self.at = At::Next { seed, address: next, hops: hops + 1 },
+                None => return self.at = JoinStage::Next { seed, address: next, hops: hops + 1 },
                 Some(why) => format!("it names a leader at `{next}`: {why}"),
             },
             Ok(Control::Refused(why)) => why,
@@ -157,11 +157,11 @@ impl Entering {
             Err(error) => error,
         };
         self.tried.push(format!("{address}: {why}"));
-        self.at = At::Seed(seed + 1);
+        self.at = JoinStage::Seed(seed + 1);
     }
 
     /// The result, once the attempt to join has ended.
-    pub fn ended(&self) -> Option<&Result<Entered, NotEntered>> {
+    pub fn ended(&self) -> Option<&Result<Joined, JoinError>> {
         self.ended.as_ref()
     }
 }
@@ -196,28 +196,28 @@ mod tests {
     use tenure_types::Epoch;
 
     use super::*;
-    use crate::directory::{Names, Preference};
+    use crate::directory::{MemberNames, Preference};
     use crate::lineage::Incarnation;
 
-    fn entering(seeds: &[&str]) -> Entering {
-        let names = Names {
+    fn entering(seeds: &[&str]) -> Joining {
+        let names = MemberNames {
             name: "d".into(),
             members: "h:4".into(),
             clients: "h:9".into(),
             preference: Preference::default(),
         };
-        let card = Card { id: MemberId::new(4).unwrap(), names };
+        let record = MemberRecord { id: MemberId::new(4).unwrap(), names };
         let seeds = seeds.iter().map(|seed| (*seed).to_owned()).collect();
-        Entering::new(seeds, Join { card, level: 1, lineage: None })
+        Joining::new(seeds, Join { record, level: 1, lineage: None })
     }
 
     fn joined(level: u16) -> Result<Control, String> {
         let (epoch, incarnation) = (Epoch::default(), Incarnation(0));
         let lineage = Lineage { cluster: "c".into(), epoch, incarnation };
-        Ok(Control::Joined { lineage, level, book: vec![] })
+        Ok(Control::Joined { lineage, level, directory: vec![] })
     }
 
-    fn address(ask: Option<Ask>) -> String {
+    fn address(ask: Option<WhoRequest>) -> String {
         ask.unwrap().address
     }
 
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(now_us, ENTER_US);
         assert_eq!(asked, 2 * (ENTER_US / PAUSE_US + 1));
         let tried = "h:1: no route; h:2: no route".to_owned();
-        assert_eq!(entering.ended(), Some(&Err(NotEntered::Unreachable { tried })));
+        assert_eq!(entering.ended(), Some(&Err(JoinError::Unreachable { tried })));
     }
 
     #[test]
@@ -269,7 +269,7 @@ mod tests {
         let mut retired = entering(&["h:1"]);
         retired.turn(0);
         retired.handle(Ok(Control::Retired));
-        assert_eq!(retired.ended(), Some(&Err(NotEntered::Retired)));
+        assert_eq!(retired.ended(), Some(&Err(JoinError::Retired)));
         let mut outgrown = entering(&["h:1"]);
         outgrown.turn(0);
         outgrown.handle(joined(2));

@@ -55,22 +55,22 @@ pub mod transfer;
 pub use acquire::{AcquireInput, AcquireOutput, AcquireTerms, PendingAcquire, PlaceFate};
 pub use admission::{Admission, Permit, Weight, weight};
 pub use backlog::{BACKLOG_MAX, Backlog, Taken};
-pub use bootstrap::{Ask, Bootstrap, Founded, Refused, other_cluster};
+pub use bootstrap::{Bootstrap, BootstrapError, Founded, WhoRequest, other_cluster};
 pub use cluster::Cluster;
 pub use control::{CONTROL_BYTES_MAX, Control, Hello, Join, Me};
-pub use failure::{Effect, Failure};
+pub use failure::{Effect, NodeFailure};
 pub use io::*;
 pub use join::admit::PeerName;
-pub use join::{Entered, Entering, Identity, NotEntered, undiallable};
+pub use join::{JoinError, Joined, Joining, MemberIdentity, undiallable};
 pub use lineage::{Incarnation, Lineage};
-pub use node::{Config, Node, PATIENCE_US};
+pub use node::{Node, NodeConfig, PATIENCE_US};
 pub use peer::PeerMessage;
 pub use principal::{Action, Principal, authorise};
 pub use reconfigure::{
     Moment, NotReconfigured, Reconfiguration, Reconfigure, ReconfigureInput, ReconfigureOutput,
     Reconfigured,
 };
-pub use router::{Mail, Router};
+pub use router::{Router, SessionMessage};
 
 #[cfg(mutants)]
 pub mod mutants {

@@ -12,15 +12,15 @@ use tenure_types::Revision;
 use crate::admin::Admins;
 use crate::admission::Admission;
 use crate::directory;
-use crate::failure::Failure;
+use crate::failure::NodeFailure;
 use crate::in_flight::InFlight;
-use crate::io::{AdminRequest, Input, Lead, LinkId, Observer, Output};
-use crate::join::Identity;
+use crate::io::{AdminRequest, Input, Lead, LinkId, NodeObserver, Output};
+use crate::join::MemberIdentity;
 use crate::join::admit::Joins;
-use crate::join::standing::Standing;
+use crate::join::standing::StandingCheck;
 use crate::peer::PeerMessage;
 use crate::preference::{self, Chooser};
-use crate::reads::Reads;
+use crate::reads::WaitingReads;
 use crate::timers::Timers;
 use crate::transfer::drive::Transfers;
 
@@ -38,44 +38,44 @@ const HAND_OVER_US: u64 = 2_000_000;
 pub(crate) const NO_CALLER: ProposalId = ProposalId(0);
 
 /// The settings of a node.
-pub struct Config {
+pub struct NodeConfig {
     /// The largest command that the log takes, in bytes.
     pub command_bytes_max: usize,
     /// The budget for requests in flight.
     pub admission: Admission,
     /// Who the member is among others; none for one that stays alone. Such a one adds no members.
-    pub identity: Option<Identity>,
+    pub identity: Option<MemberIdentity>,
     /// The part of a snapshot in one message: [`CHUNK_BYTES`](crate::transfer::CHUNK_BYTES), or less where snapshots are small.
     pub chunk_bytes: u64,
 }
 
 /// One member above the log.
 pub struct Node {
-    pub(crate) config: Config,
+    pub(crate) config: NodeConfig,
     pub(crate) replica: Replica,
     pub(crate) now_us: u64,
     pub(crate) lead: Lead,
     /// The time since which no leader is known.
     pub(crate) leaderless_us: Option<u64>,
-    pub(crate) links: BTreeMap<MemberId, Linked>,
+    pub(crate) links: BTreeMap<MemberId, PeerLink>,
     /// Inputs that need the time of their turn.
     waiting: Vec<Input>,
     pub(crate) in_flight: InFlight,
-    pub(crate) reads: Reads,
+    pub(crate) reads: WaitingReads,
     pub(crate) admins: Admins,
     pub(crate) joins: Joins,
-    pub(crate) standing: Standing,
+    pub(crate) standing: StandingCheck,
     pub(crate) transfers: Transfers,
     pub(crate) timers: Timers,
     pub(crate) staged: Vec<Output>,
     raft_outputs: Vec<RaftOutput>,
     /// Something was handed to the replica after its turn.
     pub(crate) again: bool,
-    directory: Known,
+    directory: ToldMembers,
     chooser: Chooser,
     /// When this member last proposed to raise the level.
     pub(crate) raised_at_us: Option<u64>,
-    leaving: Option<Leaving>,
+    leaving: Option<MemberStop>,
     /// The index of a snapshot that the replica was handed and may install.
     arriving: Option<u64>,
     ignored: u64,
@@ -83,7 +83,7 @@ pub struct Node {
 
 /// A connection to another member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Linked {
+pub(crate) struct PeerLink {
     pub(crate) link: LinkId,
     /// The newest level of the machine's rules that the other member knows.
     pub(crate) level: u16,
@@ -91,7 +91,7 @@ pub(crate) struct Linked {
 
 /// The members and addresses that were last told.
 #[derive(Default)]
-struct Known {
+struct ToldMembers {
     told: bool,
     members: Membership,
     vouched: BTreeSet<MemberId>,
@@ -100,14 +100,14 @@ struct Known {
 }
 
 /// A member that is about to end.
-struct Leaving {
+struct MemberStop {
     until_us: u64,
     told: bool,
 }
 
 impl Node {
     /// A node around a replica that has not turned yet.
-    pub fn new(replica: Replica, config: Config) -> Self {
+    pub fn new(replica: Replica, config: NodeConfig) -> Self {
         let transfers = Transfers::new(config.chunk_bytes);
         Self {
             config,
@@ -118,16 +118,16 @@ impl Node {
             links: BTreeMap::new(),
             waiting: Vec::new(),
             in_flight: InFlight::default(),
-            reads: Reads::default(),
+            reads: WaitingReads::default(),
             admins: Admins::default(),
             joins: Joins::default(),
-            standing: Standing::default(),
+            standing: StandingCheck::default(),
             transfers,
             timers: Timers::default(),
             staged: Vec::new(),
             raft_outputs: Vec::new(),
             again: false,
-            directory: Known::default(),
+            directory: ToldMembers::default(),
             chooser: Chooser::default(),
             raised_at_us: None,
             leaving: None,
@@ -205,7 +205,7 @@ impl Node {
             | Input::TransferFailed { .. }
             | Input::Leave) => return self.waiting.push(input),
             Input::Linked { member, link, level } => {
-                self.links.insert(member, Linked { link, level });
+                self.links.insert(member, PeerLink { link, level });
                 self.forget_forwarded(member);
                 self.forget_forwarded_admins(member);
                 self.replica.handle(RaftInput::Knows { member, level });
@@ -236,7 +236,7 @@ impl Node {
         &mut self,
         now_us: u64,
         out: &mut Vec<Output>,
-        observer: &mut impl Observer,
+        observer: &mut impl NodeObserver,
     ) -> u64 {
         self.now_us = self.now_us.max(now_us);
         self.leaderless_us = match self.lead.by {
@@ -283,7 +283,7 @@ impl Node {
         out.append(&mut self.staged);
     }
 
-    fn take(&mut self, input: Input, observer: &mut impl Observer) {
+    fn take(&mut self, input: Input, observer: &mut impl NodeObserver) {
         match input {
             Input::Submit(batch) => self.submit(batch, observer),
             Input::Peer { from, message } => self.receive(from, message, observer),
@@ -313,7 +313,7 @@ impl Node {
     }
 
     /// Takes what another member says beside the replicated log. Only members may command.
-    fn receive(&mut self, from: MemberId, message: PeerMessage, observer: &mut impl Observer) {
+    fn receive(&mut self, from: MemberId, message: PeerMessage, observer: &mut impl NodeObserver) {
         let members = self.replica.members();
         let mut known = members.contains(from) || mutant!("stranger_may_command");
         if mutant!("removed_member_may_command") {
@@ -352,7 +352,12 @@ impl Node {
     }
 
     /// Handles an output of the replica as far as it concerns this member, and passes on the rest.
-    fn pass_on(&mut self, output: RaftOutput, out: &mut Vec<Output>, observer: &mut impl Observer) {
+    fn pass_on(
+        &mut self,
+        output: RaftOutput,
+        out: &mut Vec<Output>,
+        observer: &mut impl NodeObserver,
+    ) {
         let output = match output {
             RaftOutput::Send { to, message } => {
                 Output::Send { to, message: PeerMessage::Raft(message) }
@@ -383,7 +388,7 @@ impl Node {
                 return out.append(&mut self.staged);
             }
             RaftOutput::Changed { proposal, result } => {
-                self.admin_answered(proposal, result.map_err(Failure::Rejected));
+                self.admin_answered(proposal, result.map_err(NodeFailure::Rejected));
                 return out.append(&mut self.staged);
             }
             RaftOutput::Notices(notices) => Output::Notices(notices),
@@ -428,10 +433,10 @@ impl Node {
     }
 
     /// Why a request that waited found no leader, as this member sees it now.
-    pub(crate) fn no_leader(&self) -> Failure {
+    pub(crate) fn no_leader(&self) -> NodeFailure {
         match self.lead.by {
-            Some(leader) if leader != self.id() => Failure::NotLeader { leader },
-            _ => Failure::NoLeader,
+            Some(leader) if leader != self.id() => NodeFailure::NotLeader { leader },
+            _ => NodeFailure::NoLeader,
         }
     }
 
@@ -485,7 +490,7 @@ impl Node {
         let members = members.clone();
         let vouched = self.replica.vouched();
         let directory = directory::read(machine);
-        self.directory = Known {
+        self.directory = ToldMembers {
             told: true,
             members: members.clone(),
             vouched: vouched.clone(),
@@ -528,7 +533,7 @@ impl Node {
             self.transfer(to);
             until_us = self.now_us.saturating_add(HAND_OVER_US);
         }
-        self.leaving = Some(Leaving { until_us, told: false });
+        self.leaving = Some(MemberStop { until_us, told: false });
     }
 
     fn may_end(&mut self, out: &mut Vec<Output>) {
@@ -542,7 +547,7 @@ impl Node {
     }
 
     /// Why a change of members is refused before it is proposed.
-    pub(crate) fn too_early(&self, request: &AdminRequest) -> Option<Failure> {
+    pub(crate) fn too_early(&self, request: &AdminRequest) -> Option<NodeFailure> {
         let AdminRequest::Change(changes) = request else { return None };
         let status = self.replica.status();
         let behind = |change: &MembershipChange| match change {
@@ -555,7 +560,7 @@ impl Node {
             MembershipChange::AddLearner(_) | MembershipChange::Remove(_) => None,
         };
         let behind = changes.iter().filter_map(behind).max()?;
-        Some(Failure::Rejected(RejectReason::NotCaughtUp { behind }))
+        Some(NodeFailure::Rejected(RejectReason::NotCaughtUp { behind }))
     }
 }
 

@@ -7,10 +7,10 @@ use bytes::{Buf, BufMut, Bytes};
 use tenure_core::codec::{decode_outcome, encode_outcome};
 use tenure_raft::{Kind, MemberId, MembershipChange, Message, RejectReason};
 
-use crate::directory::Names;
-use crate::failure::Failure;
+use crate::directory::MemberNames;
+use crate::failure::NodeFailure;
 use crate::io::{AdminRequest, Outcomes};
-use crate::transfer::Transfer;
+use crate::transfer::TransferMessage;
 
 /// Commands, without the time that is left for them.
 const COMMANDS: u8 = 0xc0;
@@ -60,14 +60,14 @@ pub enum PeerMessage {
         /// The receiver's number for it.
         number: u64,
         /// Its result.
-        result: Result<(), Failure>,
+        result: Result<(), NodeFailure>,
     },
     /// A part of the transfer of a snapshot.
-    Transfer(Transfer),
+    Transfer(TransferMessage),
     /// The sender's card, which the receiver, as leader, shall write to the directory.
     Announce {
         /// The sender's names.
-        names: Names,
+        names: MemberNames,
     },
 }
 
@@ -96,9 +96,9 @@ impl PeerMessage {
             Some(&ANSWERS) => decode_answers(bytes.slice(1..)),
             Some(&ADMIN) => decode_admin(bytes.slice(1..)),
             Some(&ADMIN_ANSWER) => decode_admin_answer(bytes.slice(1..)),
-            Some(0xc5..=0xc9) => Transfer::decode(bytes.clone()).map(PeerMessage::Transfer),
+            Some(0xc5..=0xc9) => TransferMessage::decode(bytes.clone()).map(PeerMessage::Transfer),
             Some(&ANNOUNCE) => {
-                let names = Names::parse(str::from_utf8(&bytes[1..]).ok()?)?;
+                let names = MemberNames::parse(str::from_utf8(&bytes[1..]).ok()?)?;
                 Some(PeerMessage::Announce { names })
             }
             _ => Message::decode(bytes).ok().map(PeerMessage::Raft),
@@ -107,7 +107,7 @@ impl PeerMessage {
 
     /// Whether it is a part of a snapshot. Such a message is large and not urgent: it must not delay others.
     pub fn is_bulk(&self) -> bool {
-        matches!(self, PeerMessage::Transfer(Transfer::Chunk { .. }))
+        matches!(self, PeerMessage::Transfer(TransferMessage::Chunk { .. }))
     }
 
     /// Whether it carries entries of the log, which are sent again if they are lost.
@@ -233,7 +233,7 @@ fn decode_admin(mut bytes: Bytes) -> Option<PeerMessage> {
     (kind == 1).then_some(PeerMessage::Admin { number, request })
 }
 
-fn encode_admin_answer(number: u64, result: &Result<(), Failure>) -> Vec<u8> {
+fn encode_admin_answer(number: u64, result: &Result<(), NodeFailure>) -> Vec<u8> {
     let mut out = vec![ADMIN_ANSWER];
     out.put_u64_le(number);
     match result {
@@ -252,60 +252,60 @@ fn decode_admin_answer(mut bytes: Bytes) -> Option<PeerMessage> {
     bytes.is_empty().then_some(PeerMessage::AdminAnswer { number, result })
 }
 
-fn put_failure(out: &mut Vec<u8>, failure: Failure) {
+fn put_failure(out: &mut Vec<u8>, failure: NodeFailure) {
     match failure {
-        Failure::Unknown => out.put_u8(1),
-        Failure::Rejected(why) => {
+        NodeFailure::Unknown => out.put_u8(1),
+        NodeFailure::Rejected(why) => {
             out.put_u8(2);
             put_why(out, why);
         }
-        Failure::TooLarge { bound } => {
+        NodeFailure::TooLarge { bound } => {
             out.put_u8(3);
             out.put_u64_le(bound);
         }
-        Failure::Expired => out.put_u8(4),
-        Failure::Overloaded => out.put_u8(5),
-        Failure::Forbidden => out.put_u8(6),
-        Failure::Stopping => out.put_u8(7),
-        Failure::NoLeader => out.put_u8(8),
-        Failure::NotLeader { leader } => {
+        NodeFailure::Expired => out.put_u8(4),
+        NodeFailure::Overloaded => out.put_u8(5),
+        NodeFailure::Forbidden => out.put_u8(6),
+        NodeFailure::Stopping => out.put_u8(7),
+        NodeFailure::NoLeader => out.put_u8(8),
+        NodeFailure::NotLeader { leader } => {
             out.put_u8(9);
             out.put_u64_le(leader.get());
         }
     }
 }
 
-fn get_failure(kind: u8, bytes: &mut Bytes) -> Option<Failure> {
+fn get_failure(kind: u8, bytes: &mut Bytes) -> Option<NodeFailure> {
     Some(match kind {
-        1 => Failure::Unknown,
-        2 => Failure::Rejected(get_why(bytes)?),
-        3 => Failure::TooLarge { bound: bytes.try_get_u64_le().ok()? },
-        4 => Failure::Expired,
-        5 => Failure::Overloaded,
-        6 => Failure::Forbidden,
-        7 => Failure::Stopping,
-        8 => Failure::NoLeader,
-        9 => Failure::NotLeader { leader: MemberId::new(bytes.try_get_u64_le().ok()?)? },
+        1 => NodeFailure::Unknown,
+        2 => NodeFailure::Rejected(get_why(bytes)?),
+        3 => NodeFailure::TooLarge { bound: bytes.try_get_u64_le().ok()? },
+        4 => NodeFailure::Expired,
+        5 => NodeFailure::Overloaded,
+        6 => NodeFailure::Forbidden,
+        7 => NodeFailure::Stopping,
+        8 => NodeFailure::NoLeader,
+        9 => NodeFailure::NotLeader { leader: MemberId::new(bytes.try_get_u64_le().ok()?)? },
         _ => return None,
     })
 }
 
 /// The failure as a member that knows the rules up to this level can decode it. No translation claims an effect that
 /// the original does not.
-pub(crate) fn failure_for(level: u16, failure: Failure) -> Failure {
+pub(crate) fn failure_for(level: u16, failure: NodeFailure) -> NodeFailure {
     if level >= WITHIN_LEVEL {
         return failure;
     }
     match failure {
-        Failure::Unknown | Failure::Rejected(_) | Failure::TooLarge { .. } => failure,
-        Failure::Expired | Failure::Overloaded | Failure::Forbidden => {
-            Failure::Rejected(RejectReason::Busy)
+        NodeFailure::Unknown | NodeFailure::Rejected(_) | NodeFailure::TooLarge { .. } => failure,
+        NodeFailure::Expired | NodeFailure::Overloaded | NodeFailure::Forbidden => {
+            NodeFailure::Rejected(RejectReason::Busy)
         }
-        Failure::Stopping | Failure::NoLeader => {
-            Failure::Rejected(RejectReason::NotLeader { leader: None })
+        NodeFailure::Stopping | NodeFailure::NoLeader => {
+            NodeFailure::Rejected(RejectReason::NotLeader { leader: None })
         }
-        Failure::NotLeader { leader } => {
-            Failure::Rejected(RejectReason::NotLeader { leader: Some(leader) })
+        NodeFailure::NotLeader { leader } => {
+            NodeFailure::Rejected(RejectReason::NotLeader { leader: Some(leader) })
         }
     }
 }
@@ -402,17 +402,17 @@ mod tests {
         ];
         let mut outcomes =
             vec![outcome(Ok(Answer::Released)), outcome(Err(Refusal::LeaseNotFound))];
-        outcomes.extend(whys.map(|why| Err(Failure::Rejected(why))));
+        outcomes.extend(whys.map(|why| Err(NodeFailure::Rejected(why))));
         outcomes.extend(
             [
-                Failure::Unknown,
-                Failure::TooLarge { bound: 5 },
-                Failure::Expired,
-                Failure::Overloaded,
-                Failure::Forbidden,
-                Failure::Stopping,
-                Failure::NoLeader,
-                Failure::NotLeader { leader: id(4) },
+                NodeFailure::Unknown,
+                NodeFailure::TooLarge { bound: 5 },
+                NodeFailure::Expired,
+                NodeFailure::Overloaded,
+                NodeFailure::Forbidden,
+                NodeFailure::Stopping,
+                NodeFailure::NoLeader,
+                NodeFailure::NotLeader { leader: id(4) },
             ]
             .map(Err),
         );
@@ -422,20 +422,22 @@ mod tests {
             let requests = requests.clone();
             reads_back(&PeerMessage::Commands { number: 7, patience_us: 50, within_us, requests });
         }
-        for result in
-            [Ok(()), Err(Failure::Unknown), Err(Failure::Rejected(RejectReason::Impossible))]
-        {
+        for result in [
+            Ok(()),
+            Err(NodeFailure::Unknown),
+            Err(NodeFailure::Rejected(RejectReason::Impossible)),
+        ] {
             reads_back(&PeerMessage::AdminAnswer { number: 6, result });
         }
-        let names = Names::parse("a h:1 h:2 70").unwrap();
+        let names = MemberNames::parse("a h:1 h:2 70").unwrap();
         let announce = PeerMessage::Announce { names };
         assert_eq!(PeerMessage::decode(&Bytes::from(announce.encode())), Some(announce));
         let point = tenure_store::Point { index: 9, term: 2 };
         let snapshot = tenure_store::SnapshotId { point, bytes: 7, checksum: 5 };
-        let chunk = Transfer::chunk(snapshot, 3, Bytes::from_static(b"part"));
+        let chunk = TransferMessage::chunk(snapshot, 3, Bytes::from_static(b"part"));
         assert!(PeerMessage::Transfer(chunk.clone()).is_bulk());
         reads_back(&PeerMessage::Transfer(chunk));
-        reads_back(&PeerMessage::Transfer(Transfer::Done { id: snapshot }));
+        reads_back(&PeerMessage::Transfer(TransferMessage::Done { id: snapshot }));
         let request = AdminRequest::Transfer(id(4));
         reads_back(&PeerMessage::Admin { number: 5, request });
         reads_back(&PeerMessage::Raft(Message::Hello));
@@ -455,10 +457,14 @@ mod tests {
 
     #[test]
     fn an_older_member_is_told_nothing_that_it_cannot_read() {
-        for failure in [Failure::Expired, Failure::Forbidden, Failure::Stopping, Failure::NoLeader]
-        {
+        for failure in [
+            NodeFailure::Expired,
+            NodeFailure::Forbidden,
+            NodeFailure::Stopping,
+            NodeFailure::NoLeader,
+        ] {
             let told = failure_for(1, failure);
-            assert!(matches!(told, Failure::Rejected(_)), "{failure:?}");
+            assert!(matches!(told, NodeFailure::Rejected(_)), "{failure:?}");
             assert_eq!(told.effect(), failure.effect());
         }
     }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use tenure_raft::{MemberId, Membership, ReplicaStatus};
 
-use crate::directory::{Names, Preference};
+use crate::directory::{MemberNames, Preference};
 
 /// The interval at which a leader considers a hand-over.
 const LOOK_US: u64 = 250_000;
@@ -47,7 +47,7 @@ impl Chooser {
         me: MemberId,
         status: &ReplicaStatus,
         members: &Membership,
-        book: &BTreeMap<MemberId, Names>,
+        directory: &BTreeMap<MemberId, MemberNames>,
     ) -> Option<MemberId> {
         self.looked_at_us = Some(now_us);
         if !status.serving || !status.settled {
@@ -68,8 +68,8 @@ impl Chooser {
             return None;
         }
         let ready = self.steady.iter().filter(|(_, since_us)| long(**since_us, STEADY_US));
-        let best = ready.map(|(id, _)| (preference(book, *id), *id)).max()?;
-        if best.0 <= preference(book, me) {
+        let best = ready.map(|(id, _)| (preference(directory, *id), *id)).max()?;
+        if best.0 <= preference(directory, me) {
             return None;
         }
         self.tried_at_us = Some(now_us);
@@ -80,12 +80,13 @@ impl Chooser {
 /// The member to which a leader that leaves hands over: one that keeps up, the most preferred, the nearest.
 pub fn successor(
     status: &ReplicaStatus,
-    book: &BTreeMap<MemberId, Names>,
+    directory: &BTreeMap<MemberId, MemberNames>,
     near: impl Fn(MemberId) -> bool,
 ) -> Option<MemberId> {
     let known = status.matched.iter().filter(|(id, _)| near(**id));
-    let best = known
-        .max_by_key(|(id, matched)| (keeps_up(status, **id), preference(book, **id), **matched));
+    let best = known.max_by_key(|(id, matched)| {
+        (keeps_up(status, **id), preference(directory, **id), **matched)
+    });
     best.map(|(id, _)| *id)
 }
 
@@ -95,8 +96,8 @@ fn keeps_up(status: &ReplicaStatus, id: MemberId) -> bool {
     heard && matched.saturating_add(BEHIND_MAX) >= status.last.index
 }
 
-fn preference(book: &BTreeMap<MemberId, Names>, id: MemberId) -> Preference {
-    book.get(&id).map(|names| names.preference).unwrap_or_default()
+fn preference(directory: &BTreeMap<MemberId, MemberNames>, id: MemberId) -> Preference {
+    directory.get(&id).map(|names| names.preference).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -115,7 +116,7 @@ mod tests {
         chooser: Chooser,
         status: ReplicaStatus,
         members: Membership,
-        book: BTreeMap<MemberId, Names>,
+        directory: BTreeMap<MemberId, MemberNames>,
         now_us: u64,
     }
 
@@ -140,19 +141,19 @@ mod tests {
                 matched: others.into(),
                 silent_us: [(id(2), 50_000), (id(3), 50_000)].into(),
             };
-            let names = |preference| Names {
+            let names = |preference| MemberNames {
                 name: "a".into(),
                 members: "h:1".into(),
                 clients: "h:2".into(),
                 preference: Preference::new(preference).unwrap(),
             };
-            let book = [(id(1), names(50)), (id(2), names(60)), (id(3), names(100))].into();
+            let directory = [(id(1), names(50)), (id(2), names(60)), (id(3), names(100))].into();
             let members = Membership::of_voters([id(1), id(2), id(3)]);
-            Self { chooser: Chooser::default(), status, members, book, now_us: 1 }
+            Self { chooser: Chooser::default(), status, members, directory, now_us: 1 }
         }
 
         fn prefer(&mut self, number: u64, preference: u8) {
-            let names = self.book.get_mut(&id(number)).unwrap();
+            let names = self.directory.get_mut(&id(number)).unwrap();
             names.preference = Preference::new(preference).unwrap();
         }
 
@@ -162,8 +163,8 @@ mod tests {
             let mut chosen = Vec::new();
             while self.now_us < begun_us + ms * 1_000 {
                 assert!(self.chooser.is_due(self.now_us));
-                let Self { chooser, status, members, book, now_us } = self;
-                let to = chooser.look(*now_us, id(1), status, members, book);
+                let Self { chooser, status, members, directory, now_us } = self;
+                let to = chooser.look(*now_us, id(1), status, members, directory);
                 chosen.extend(to.map(|to| (to.get(), (*now_us - begun_us) / 1_000)));
                 self.now_us += LOOK_US;
             }
@@ -183,7 +184,7 @@ mod tests {
         let mut stage = Stage::new();
         stage.prefer(1, 100);
         assert_eq!(stage.run(30_000), []);
-        stage.book.clear();
+        stage.directory.clear();
         assert_eq!(stage.run(30_000), [], "nobody in the book is as everybody");
     }
 
@@ -241,10 +242,10 @@ mod tests {
     #[test]
     fn who_leaves_hands_over_to_the_preferred_of_those_who_keep_up() {
         let mut stage = Stage::new();
-        let to = |stage: &Stage| successor(&stage.status, &stage.book, |_| true);
+        let to = |stage: &Stage| successor(&stage.status, &stage.directory, |_| true);
         assert_eq!(to(&stage), Some(id(3)));
         stage.status.matched.insert(id(3), 0);
         assert_eq!(to(&stage), Some(id(2)));
-        assert_eq!(successor(&stage.status, &stage.book, |id| id.get() == 3), Some(id(3)));
+        assert_eq!(successor(&stage.status, &stage.directory, |id| id.get() == 3), Some(id(3)));
     }
 }

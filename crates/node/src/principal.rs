@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tenure_core::request::Command;
 
 use crate::directory;
-use crate::failure::Failure;
+use crate::failure::NodeFailure;
 
 /// The caller, as the API or the link that took the request knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,14 +54,14 @@ impl<'a> From<&'a Command<'a>> for Action<'a> {
 
 /// Decides whether the principal of this name may do something. Callers without credentials may do everything
 /// but write the cluster's own keys.
-pub fn authorise<'a>(principal: &str, action: impl Into<Action<'a>>) -> Result<(), Failure> {
+pub fn authorise<'a>(principal: &str, action: impl Into<Action<'a>>) -> Result<(), NodeFailure> {
     let key = match action.into() {
         Action::Command(Command::Put(put)) => put.key,
         Action::Command(Command::Delete { key, .. }) => key,
         Action::Command(_) | Action::Read | Action::Watch | Action::Admin => return Ok(()),
     };
     if key.starts_with(directory::RESERVED) && principal != MEMBER {
-        return Err(Failure::Forbidden);
+        return Err(NodeFailure::Forbidden);
     }
     Ok(())
 }
@@ -77,7 +77,7 @@ mod tests {
         let (anyone, member) = (Principal::anyone(), Principal::member());
         let delete = |key| Command::Delete { key, expect: Expect::Any, guard: None };
         let (own, other) = (delete(directory::FOUNDERS), delete("config/a"));
-        assert_eq!(authorise(anyone.name(), &own), Err(Failure::Forbidden));
+        assert_eq!(authorise(anyone.name(), &own), Err(NodeFailure::Forbidden));
         assert_eq!(authorise(member.name(), &own), Ok(()));
         assert_eq!(authorise(anyone.name(), &other), Ok(()));
     }

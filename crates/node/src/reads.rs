@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tenure_raft::{ProposalId, ReplicaInput as RaftInput};
 
-use crate::failure::Failure;
+use crate::failure::NodeFailure;
 use crate::io::{Fresh, Output, ReadId};
 use crate::node::Node;
 use crate::principal::{Action, Principal, authorise};
@@ -14,7 +14,7 @@ const PAUSE_US: u64 = 20_000;
 
 /// Reads that wait.
 #[derive(Default)]
-pub(crate) struct Reads {
+pub(crate) struct WaitingReads {
     waiting: BTreeMap<ProposalId, Read>,
 }
 
@@ -28,7 +28,7 @@ struct Read {
     asked: bool,
 }
 
-impl Reads {
+impl WaitingReads {
     pub(crate) fn is_known(&self, proposal: ProposalId) -> bool {
         self.waiting.contains_key(&proposal)
     }
@@ -45,13 +45,15 @@ impl Node {
     ) {
         let expired = self.now_us >= deadline_us;
         let refused = authorise(principal.name(), Action::Read).err();
-        if let Some(failure) = refused.or(expired.then_some(Failure::Expired)) {
+        if let Some(failure) = refused.or(expired.then_some(NodeFailure::Expired)) {
             return self.staged.push(Output::ReadFailed { read, failure });
         }
         match fresh {
             Fresh::Stale => return self.staged.push(Output::ReadReady { read }),
             Fresh::Now if self.is_abandoned() => {
-                return self.staged.push(Output::ReadFailed { read, failure: Failure::NoLeader });
+                return self
+                    .staged
+                    .push(Output::ReadFailed { read, failure: NodeFailure::NoLeader });
             }
             Fresh::Now | Fresh::AtLeast(_) => {}
         }
@@ -108,7 +110,7 @@ impl Node {
             Fresh::Now if late || self.is_abandoned() => self.no_leader(),
             Fresh::Now => return self.ask(read),
             // The state needs no other member; only this one was too slow.
-            Fresh::Stale | Fresh::AtLeast(_) => Failure::Expired,
+            Fresh::Stale | Fresh::AtLeast(_) => NodeFailure::Expired,
         };
         self.staged.push(Output::ReadFailed { read: read.read, failure });
     }
@@ -131,7 +133,7 @@ impl Node {
     pub(crate) fn end_reads(&mut self) {
         for (proposal, read) in std::mem::take(&mut self.reads.waiting) {
             self.timers.cancel(read.due_us, proposal.0);
-            let failure = Failure::Stopping;
+            let failure = NodeFailure::Stopping;
             self.staged.push(Output::ReadFailed { read: read.read, failure });
         }
     }

@@ -21,8 +21,8 @@ use tenure_raft::{MemberId, MembershipChange, RejectReason};
 use tenure_types::Refusal;
 
 use crate::cluster::Cluster;
-use crate::directory::{self, Card};
-use crate::failure::Failure;
+use crate::directory::{self, MemberRecord};
+use crate::failure::NodeFailure;
 use crate::io::{AdminRequest, Fresh};
 
 /// Between two attempts while another change of members is under way.
@@ -36,7 +36,7 @@ const HANDED_OVER_US: u64 = 2_000_000;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reconfiguration {
     /// Add a member that learns.
-    Add(Card),
+    Add(MemberRecord),
     /// Give a member that has caught up a vote. One that has a vote keeps it.
     Promote(MemberId),
     /// Remove a member for ever. One that leads hands over first.
@@ -79,7 +79,7 @@ pub enum NotReconfigured {
     /// The machine refused the card.
     Refused(Refusal),
     /// Something failed. Whether it had an effect is said there.
-    Failed(Failure),
+    Failed(NodeFailure),
 }
 
 /// The moment of an input.
@@ -95,11 +95,11 @@ pub struct Moment {
 #[derive(Clone, Debug)]
 pub enum ReconfigureInput {
     /// The result of [`ReconfigureOutput::View`].
-    Viewed(Result<Box<Cluster>, Failure>),
+    Viewed(Result<Box<Cluster>, NodeFailure>),
     /// The result of [`ReconfigureOutput::Write`].
-    Written(Result<Outcome, Failure>),
+    Written(Result<Outcome, NodeFailure>),
     /// The result of [`ReconfigureOutput::Admin`].
-    Changed(Result<(), Failure>),
+    Changed(Result<(), NodeFailure>),
     /// Another member leads, or none.
     Led,
     /// This member has ended because it was removed. Takes the place of any other input.
@@ -141,7 +141,7 @@ enum At {
         until_us: u64,
     },
     /// The removal failed so. Is the member removed nevertheless?
-    Checking(Failure),
+    Checking(NodeFailure),
     DeletingCard,
     Confirming,
     Over,
@@ -183,8 +183,8 @@ impl Reconfigure {
     /// Makes the first step.
     pub fn begin(&mut self, moment: Moment) -> Output {
         match &self.request {
-            Reconfiguration::Add(card) => {
-                if let Some(field) = not_a_word(card) {
+            Reconfiguration::Add(record) => {
+                if let Some(field) = not_a_word(record) {
                     return self.fail(NotReconfigured::Word { field });
                 }
             }
@@ -213,7 +213,7 @@ impl Reconfigure {
         match self.at {
             At::Paused { change, .. } => self.change(change),
             At::HandingOver(..) if moment.now_us >= self.deadline_us => {
-                self.fail(NotReconfigured::Failed(Failure::Unknown))
+                self.fail(NotReconfigured::Failed(NodeFailure::Unknown))
             }
             // The request may have been lost on its way.
             At::HandingOver(hand_over, _) => {
@@ -240,12 +240,12 @@ impl Reconfigure {
                 At::Over => None,
                 // A member that removes itself may end before it hears that it is done.
                 At::Changing(MembershipChange::Remove(_)) | At::Checking(_) => self.removed(),
-                _ => self.fail(NotReconfigured::Failed(Failure::Stopping)),
+                _ => self.fail(NotReconfigured::Failed(NodeFailure::Stopping)),
             },
         }
     }
 
-    fn viewed(&mut self, moment: Moment, cluster: Result<Box<Cluster>, Failure>) -> Output {
+    fn viewed(&mut self, moment: Moment, cluster: Result<Box<Cluster>, NodeFailure>) -> Output {
         match (self.at.clone(), cluster) {
             (At::Viewing, Ok(cluster)) => self.decide(moment, cluster),
             (At::HandingOver(hand_over, Stage::Viewing), Ok(cluster)) => {
@@ -275,10 +275,10 @@ impl Reconfigure {
     fn decide(&mut self, moment: Moment, cluster: Box<Cluster>) -> Output {
         let members = &cluster.members;
         match &self.request {
-            Reconfiguration::Add(card) => match check_new(card, &cluster) {
+            Reconfiguration::Add(record) => match check_new(record, &cluster) {
                 Err(why) => self.fail(why),
                 Ok(()) => {
-                    let put = directory::put(&directory::key(card.id), &card.names.to_string());
+                    let put = directory::put(&directory::key(record.id), &record.names.to_string());
                     self.at = At::WritingCard;
                     Some(ReconfigureOutput::Write(put.into()))
                 }
@@ -304,10 +304,10 @@ impl Reconfigure {
         }
     }
 
-    fn written(&mut self, outcome: Result<Outcome, Failure>) -> Output {
+    fn written(&mut self, outcome: Result<Outcome, NodeFailure>) -> Output {
         match (&self.at, &self.request) {
-            (At::WritingCard, Reconfiguration::Add(card)) => match outcome.map(|it| it.result) {
-                Ok(Ok(_)) => self.change(MembershipChange::AddLearner(card.id)),
+            (At::WritingCard, Reconfiguration::Add(record)) => match outcome.map(|it| it.result) {
+                Ok(Ok(_)) => self.change(MembershipChange::AddLearner(record.id)),
                 Ok(Err(refusal)) => self.fail(NotReconfigured::Refused(refusal)),
                 Err(failure) => self.fail(NotReconfigured::Failed(failure)),
             },
@@ -325,7 +325,7 @@ impl Reconfigure {
         Some(ReconfigureOutput::Admin(AdminRequest::Change(vec![change])))
     }
 
-    fn changed(&mut self, moment: Moment, result: Result<(), Failure>) -> Output {
+    fn changed(&mut self, moment: Moment, result: Result<(), NodeFailure>) -> Output {
         let change = match self.at {
             At::Changing(change) => change,
             At::HandingOver(hand_over, Stage::Asked) => {
@@ -336,7 +336,7 @@ impl Reconfigure {
         match (result, &self.request) {
             // A leader that has just begun says so too. Asked once more without time for the answer, the leader could
             // not tell that nothing was done.
-            (Err(Failure::Rejected(RejectReason::ChangeUnderWay)), _)
+            (Err(NodeFailure::Rejected(RejectReason::ChangeUnderWay)), _)
                 if self.left_us(moment) > ANSWERED_US =>
             {
                 let until_us = moment.now_us.saturating_add(PAUSE_US);
@@ -407,7 +407,7 @@ impl Reconfigure {
         &mut self,
         moment: Moment,
         hand_over: HandOver,
-        result: Result<(), Failure>,
+        result: Result<(), NodeFailure>,
     ) -> Output {
         if let Some(by) = hand_over.done(moment.lead) {
             return self.handed_over(by);
@@ -443,8 +443,8 @@ impl Reconfigure {
 }
 
 /// The field of a new member's card that cannot stand in the directory.
-fn not_a_word(card: &Card) -> Option<&'static str> {
-    let names = &card.names;
+fn not_a_word(record: &MemberRecord) -> Option<&'static str> {
+    let names = &record.names;
     let fields = [
         ("name", &names.name),
         ("member_address", &names.members),
@@ -454,17 +454,17 @@ fn not_a_word(card: &Card) -> Option<&'static str> {
 }
 
 /// Why a member cannot be added.
-fn check_new(card: &Card, cluster: &Cluster) -> Result<(), NotReconfigured> {
+fn check_new(record: &MemberRecord, cluster: &Cluster) -> Result<(), NotReconfigured> {
     let members = &cluster.members;
-    if members.contains(card.id) {
-        return Err(NotReconfigured::Exists { member: card.id.to_string() });
+    if members.contains(record.id) {
+        return Err(NotReconfigured::Exists { member: record.id.to_string() });
     }
-    let name = &card.names.name;
-    if cluster.book.iter().any(|(id, names)| members.contains(*id) && names.name == *name) {
+    let name = &record.names.name;
+    if cluster.directory.iter().any(|(id, names)| members.contains(*id) && names.name == *name) {
         return Err(NotReconfigured::Exists { member: name.clone() });
     }
-    if members.retired.contains(&card.id) {
-        return Err(NotReconfigured::Failed(Failure::Rejected(RejectReason::Retired)));
+    if members.retired.contains(&record.id) {
+        return Err(NotReconfigured::Failed(NodeFailure::Rejected(RejectReason::Retired)));
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tenure_core::outcome::{Acquired, Answer, Notice, Outcome, Queued};
 use tenure_types::Handle;
 
-use crate::failure::Failure;
+use crate::failure::NodeFailure;
 use crate::io::{Outcomes, SessionId};
 
 /// The most bytes of a reason sent with a loss; the history has all of it. One revision can end thousands of leases.
@@ -18,7 +18,7 @@ const SWEEP_MIN: usize = 1_024;
 
 /// A message to a session.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Mail {
+pub enum SessionMessage {
     /// What became of the commands of one batch, in order.
     Answers {
         /// The session's number for the batch.
@@ -83,7 +83,7 @@ impl Router {
         session: SessionId,
         batch: u64,
         outcomes: Outcomes,
-        deliver: &mut impl FnMut(SessionId, Mail),
+        deliver: &mut impl FnMut(SessionId, SessionMessage),
     ) {
         for outcome in &outcomes {
             if let Some(lease) = lease_of(outcome) {
@@ -97,12 +97,16 @@ impl Router {
             to = *older;
         }
         if self.sessions.contains_key(&to) {
-            deliver(to, Mail::Answers { batch, outcomes });
+            deliver(to, SessionMessage::Answers { batch, outcomes });
         }
     }
 
     /// Routes a notice to every session that wants to hear of its lease.
-    pub fn notify(&mut self, mut notice: Notice, deliver: &mut impl FnMut(SessionId, Mail)) {
+    pub fn notify(
+        &mut self,
+        mut notice: Notice,
+        deliver: &mut impl FnMut(SessionId, SessionMessage),
+    ) {
         shorten(&mut notice);
         let (lease, last) = match &notice {
             Notice::Granted { lease, .. }
@@ -112,8 +116,10 @@ impl Router {
         };
         let Some(listening) = self.leases.get(&lease) else { return };
         match &listening[..] {
-            [one] => deliver(*one, Mail::Notice(notice)),
-            several => several.iter().for_each(|to| deliver(*to, Mail::Notice(notice.clone()))),
+            [one] => deliver(*one, SessionMessage::Notice(notice)),
+            several => {
+                several.iter().for_each(|to| deliver(*to, SessionMessage::Notice(notice.clone())))
+            }
         }
         if last {
             self.forget(lease);
@@ -166,7 +172,7 @@ fn shorten(notice: &mut Notice) {
     }
 }
 
-fn lease_of(outcome: &Result<Outcome, Failure>) -> Option<Handle> {
+fn lease_of(outcome: &Result<Outcome, NodeFailure>) -> Option<Handle> {
     match outcome.as_ref().ok()?.result.as_ref().ok()? {
         Answer::LeaseGranted(lease)
         | Answer::Acquired(Acquired { lease, .. })

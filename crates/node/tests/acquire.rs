@@ -16,8 +16,8 @@ use tenure_core::request::{
 };
 use tenure_core::{LEVEL_MAX, Machine};
 use tenure_node::{
-    AcquireInput, AcquireOutput, AcquireTerms, Failure, Mail, PendingAcquire, PlaceFate, Principal,
-    Router, SessionId,
+    AcquireInput, AcquireOutput, AcquireTerms, NodeFailure, PendingAcquire, PlaceFate, Principal,
+    Router, SessionId, SessionMessage,
 };
 use tenure_types::{Epoch, LeaseId, Mode, Term, Token};
 
@@ -198,7 +198,7 @@ impl World {
 
     fn submit(&mut self, session: SessionId, batch: u64, command: Bytes) {
         if self.is_lost() {
-            return self.answer((session, batch), Err(Failure::Unknown));
+            return self.answer((session, batch), Err(NodeFailure::Unknown));
         }
         self.after(20 * MS, Event::Apply(session, batch, command));
     }
@@ -216,7 +216,7 @@ impl World {
             self.taken_back += 1;
         }
         if let Some(to) = to {
-            let outcome = if self.is_lost() { Err(Failure::Unknown) } else { Ok(outcome) };
+            let outcome = if self.is_lost() { Err(NodeFailure::Unknown) } else { Ok(outcome) };
             self.answer(to, outcome);
         }
         let mut mail = Vec::new();
@@ -226,23 +226,27 @@ impl World {
         mail.into_iter().for_each(|(session, it)| self.send(session, it));
     }
 
-    fn answer(&mut self, (session, batch): (SessionId, u64), outcome: Result<Outcome, Failure>) {
+    fn answer(
+        &mut self,
+        (session, batch): (SessionId, u64),
+        outcome: Result<Outcome, NodeFailure>,
+    ) {
         let mut mail = Vec::new();
         let mut deliver = |session, it| mail.push((session, it));
         self.router.answer(session, batch, vec![outcome], &mut deliver);
         mail.into_iter().for_each(|(session, it)| self.send(session, it));
     }
 
-    fn send(&mut self, session: SessionId, mail: Mail) {
+    fn send(&mut self, session: SessionId, mail: SessionMessage) {
         let late_us = self.rng.below(20 * MS);
         let Some(call) = self.calls.get_mut(&session) else { return };
         call.arrives_us = (self.now_us + late_us).max(call.arrives_us);
         let input = match mail {
-            Mail::Answers { batch, mut outcomes } => match batch {
+            SessionMessage::Answers { batch, mut outcomes } => match batch {
                 ASK => AcquireInput::Answered(outcomes.remove(0)),
                 _ => AcquireInput::Abandoned(outcomes.remove(0)),
             },
-            Mail::Notice(notice) => AcquireInput::Notice(notice),
+            SessionMessage::Notice(notice) => AcquireInput::Notice(notice),
         };
         let at_us = call.arrives_us;
         self.at(at_us, Event::Arrive(session, input));
@@ -292,7 +296,7 @@ impl World {
     }
 
     /// A caller has its reply. It gives a grant back after a while, before the end.
-    fn take(&mut self, want: Want, reply: Result<Outcome, Failure>) {
+    fn take(&mut self, want: Want, reply: Result<Outcome, NodeFailure>) {
         let acquired = match reply.map(|outcome| outcome.result) {
             Ok(Ok(Answer::Acquired(acquired))) => acquired,
             Ok(Ok(answer)) => panic!("{answer:?}"),

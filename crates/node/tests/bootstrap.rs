@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use tenure_node::directory::{Card, Names, Preference, first_state};
-use tenure_node::{Ask, Bootstrap, Control, Founded, Me, Refused};
+use tenure_node::directory::{MemberNames, MemberRecord, Preference, first_state};
+use tenure_node::{Bootstrap, BootstrapError, Control, Founded, Me, WhoRequest};
 use tenure_raft::MemberId;
 use tenure_types::Epoch;
 
@@ -34,14 +34,14 @@ impl Rng {
 }
 
 struct Founder {
-    card: Card,
+    record: MemberRecord,
     bootstrap: Option<Bootstrap>,
     /// The decision on its disk.
     founded: Option<Founded>,
-    refused: Option<Refused>,
+    refused: Option<BootstrapError>,
     /// It has decided, and its disk has not written it yet.
     writing: bool,
-    asks: Vec<(u64, Ask)>,
+    asks: Vec<(u64, WhoRequest)>,
 }
 
 struct World {
@@ -54,14 +54,14 @@ struct World {
     lost: bool,
 }
 
-fn member_card(rng: &mut Rng, number: usize) -> Card {
-    let names = Names {
+fn member_record(rng: &mut Rng, number: usize) -> MemberRecord {
+    let names = MemberNames {
         name: format!("m{number}"),
         members: format!("h:{}", number + 1),
         clients: format!("c:{}", 1 + rng.below(60_000)),
         preference: Preference::default(),
     };
-    Card { id: MemberId::new(1 + rng.below(1 << 40)).unwrap(), names }
+    MemberRecord { id: MemberId::new(1 + rng.below(1 << 40)).unwrap(), names }
 }
 
 /// Up to which level a founder knows the rules: the fourth is of an older version.
@@ -76,7 +76,7 @@ impl World {
         let listed: Vec<_> =
             (0..count).map(|n| (format!("m{n}"), format!("h:{}", n + 1))).collect();
         let founders = (0..count).map(|number| Founder {
-            card: member_card(&mut rng, number),
+            record: member_record(&mut rng, number),
             bootstrap: None,
             founded: None,
             refused: None,
@@ -116,13 +116,13 @@ impl World {
             return;
         }
         if founder.bootstrap.is_none() {
-            let bootstrap = Bootstrap::new(&self.listed, founder.card.clone(), level_of(at));
+            let bootstrap = Bootstrap::new(&self.listed, founder.record.clone(), level_of(at));
             founder.bootstrap = Some(bootstrap.unwrap());
         }
         let bootstrap = founder.bootstrap.as_mut().unwrap();
         let asks = bootstrap.turn(self.now_us);
         founder.asks.extend(asks.into_iter().map(|ask| (self.now_us + slow, ask)));
-        let due: Vec<Ask> = founder
+        let due: Vec<WhoRequest> = founder
             .asks
             .extract_if(.., |(at_us, _)| *at_us <= self.now_us)
             .map(|it| it.1)
@@ -140,8 +140,8 @@ impl World {
     }
 
     fn who(&self, at: usize) -> Control {
-        let Founder { card, founded, .. } = &self.founders[at];
-        let me = Me::new(card.id, card.names.clone(), level_of(at));
+        let Founder { record, founded, .. } = &self.founders[at];
+        let me = Me::new(record.id, record.names.clone(), level_of(at));
         Control::IAm(match founded.clone() {
             Some(Founded { cluster, founders, level }) => {
                 Me { cluster: Some(cluster), founders, level, ..me }
@@ -163,7 +163,7 @@ impl World {
                 let state = state.encode();
                 let first = self.states.entry(founded.cluster.clone()).or_insert(state.clone());
                 assert!(*first == state, "one cluster id, one first state");
-                assert!(founded.founders.iter().any(|card| card.id == founder.card.id));
+                assert!(founded.founders.iter().any(|record| record.id == founder.record.id));
                 founder.founded = Some(founded);
             }
             Some(Err(refused)) => {
@@ -177,16 +177,16 @@ impl World {
     fn restart(&mut self, at: usize) {
         let clients = format!("c:{}", 1 + self.rng.below(60_000));
         let wiped = self.rng.chance(5);
-        let card = member_card(&mut self.rng, at);
+        let record = member_record(&mut self.rng, at);
         let founder = &mut self.founders[at];
         founder.bootstrap = None;
         founder.writing = false;
         founder.asks.clear();
         if wiped {
             self.lost = true;
-            (founder.card, founder.founded, founder.refused) = (card, None, None);
+            (founder.record, founder.founded, founder.refused) = (record, None, None);
         } else {
-            founder.card.names.clients = clients;
+            founder.record.names.clients = clients;
         }
     }
 }

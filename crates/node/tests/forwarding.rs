@@ -11,8 +11,8 @@ use tenure_core::codec::encode_request;
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, LeaseRef, NewLease, Request, RequestId};
 use tenure_node::{
-    Batch, CallId, Config, Failure, Input, LinkId, Node, Outcomes, Output, PeerMessage, ReplyTo,
-    Weight,
+    CallId, CommandBatch, Input, LinkId, Node, NodeConfig, NodeFailure, Outcomes, Output,
+    PeerMessage, ReplyTo, Weight,
 };
 use tenure_raft::{Boot, Kind, MemberId, Membership, Message, Persist, Replica};
 use tenure_store::{Entry, HardState, Point};
@@ -63,7 +63,7 @@ fn boot(number: usize, entries: Vec<Entry>, hard_state: HardState, notes: Vec<u8
     let replica = Replica::new(config, boot, number as u64 * 7919 + 77).unwrap();
     let (command_bytes_max, admission) = (1 << 20, Default::default());
     let chunk_bytes = tenure_node::transfer::CHUNK_BYTES;
-    Node::new(replica, Config { command_bytes_max, admission, identity: None, chunk_bytes })
+    Node::new(replica, NodeConfig { command_bytes_max, admission, identity: None, chunk_bytes })
 }
 
 fn grant_lease(lease: u64) -> Bytes {
@@ -146,7 +146,7 @@ impl World {
         let request = grant_lease(lease);
         let member = &mut self.members[number];
         let permit = member.node.admission().admit(Weight::Asks, request.len() as u64).unwrap();
-        let batch = Batch {
+        let batch = CommandBatch {
             requests: vec![request],
             patience_us: 0,
             asked_at_us: self.now_us,
@@ -250,7 +250,7 @@ pub(crate) fn an_answer_that_is_lost_unnoticed_costs_the_budget_until_the_deadli
     world.submit(follower, 1, 7);
     let due_us = world.now_us + DEADLINE_US;
     world.run_until("the caller has an answer", |world| world.answer(follower, 1).is_some());
-    assert_eq!(world.answer(follower, 1), Some(&vec![Err(Failure::Unknown)]));
+    assert_eq!(world.answer(follower, 1), Some(&vec![Err(NodeFailure::Unknown)]));
     assert!((due_us..due_us + SECOND_US / 2).contains(&world.now_us));
     assert_eq!(world.members[follower].node.admission().commands(), 0);
     assert_eq!(world.members[follower].node.in_flight(), 0);

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use tenure_node::transfer::{
-    Action, Ending, Incoming, Outgoing, Reason, Transfer, Unreadable, View,
+    IncomingTransfer, OutgoingTransfers, ReplicaView, SnapshotUnreadable, TransferAction,
+    TransferEnd, TransferMessage, TransferRefusal,
 };
 use tenure_raft::{Kind, MemberId, Membership, SnapshotHead, Step};
 use tenure_store::{Point, SnapshotId};
@@ -45,8 +46,8 @@ const SENDER: u64 = 1;
 const RECEIVER: u64 = 2;
 
 enum Event {
-    Deliver { link: u64, to: u64, message: Transfer },
-    Disk { boot: u64, action: Action },
+    Deliver { link: u64, to: u64, message: TransferMessage },
+    Disk { boot: u64, action: TransferAction },
     Start,
     Link,
     Break,
@@ -66,12 +67,12 @@ struct World {
     faults: u64,
     source: Bytes,
     id: SnapshotId,
-    outgoing: Outgoing,
+    outgoing: OutgoingTransfers,
     term: u64,
     sender_boot: u64,
     /// Transfers that were begun and not reported.
     open: u32,
-    incoming: Incoming,
+    incoming: IncomingTransfer,
     receiver_boot: u64,
     receiver_busy_us: u64,
     part: Option<(SnapshotId, Vec<u8>)>,
@@ -112,11 +113,11 @@ impl World {
             faults,
             source: buffer.clone(),
             id: SnapshotId { point, bytes: 1, checksum: 0 },
-            outgoing: Outgoing::default(),
+            outgoing: OutgoingTransfers::default(),
             term: 2,
             sender_boot: 1,
             open: 0,
-            incoming: Incoming::default(),
+            incoming: IncomingTransfer::default(),
             receiver_boot: 1,
             receiver_busy_us: 0,
             part: None,
@@ -183,10 +184,10 @@ impl World {
                 }
                 Event::Deliver { message, .. } => {
                     by = RECEIVER;
-                    if let Transfer::Offer { step, .. } = &message {
+                    if let TransferMessage::Offer { step, .. } = &message {
                         self.seen_term = self.seen_term.max(step.term);
                     }
-                    let view = View { term: self.seen_term, applied: self.applied };
+                    let view = ReplicaView { term: self.seen_term, applied: self.applied };
                     let from = member(SENDER);
                     self.incoming.handle(from, message, view, self.now_us, &mut actions);
                 }
@@ -209,7 +210,7 @@ impl World {
                     self.cut();
                     self.sender_boot += 1;
                     self.term += 1;
-                    self.outgoing = Outgoing::default();
+                    self.outgoing = OutgoingTransfers::default();
                     self.open = 0;
                     if self.rng.chance(30) {
                         self.new_snapshot(buffer);
@@ -219,7 +220,7 @@ impl World {
                 Event::CrashReceiver => {
                     self.cut();
                     self.receiver_boot += 1;
-                    self.incoming = Incoming::default();
+                    self.incoming = IncomingTransfer::default();
                     self.receiver_busy_us = self.now_us;
                     self.opened = None;
                     if let Some((_, bytes)) = &mut self.part {
@@ -278,15 +279,17 @@ impl World {
         self.after(delay_us, Event::Link);
     }
 
-    fn act(&mut self, by: u64, action: Action, buffer: &Bytes) {
+    fn act(&mut self, by: u64, action: TransferAction, buffer: &Bytes) {
         match action {
-            Action::Send { message, .. } => self.send(3 - by, message),
-            Action::Report { ending, .. } => self.report(ending, buffer),
-            Action::Find { .. } | Action::Read { .. } => {
+            TransferAction::Send { message, .. } => self.send(3 - by, message),
+            TransferAction::Report { ending, .. } => self.report(ending, buffer),
+            TransferAction::Find { .. } | TransferAction::Read { .. } => {
                 let delay_us = 1 + self.rng.below(20_000);
                 self.after(delay_us, Event::Disk { boot: self.sender_boot, action });
             }
-            Action::Open { .. } | Action::Write { .. } | Action::Finish { .. } => {
+            TransferAction::Open { .. }
+            | TransferAction::Write { .. }
+            | TransferAction::Finish { .. } => {
                 // There is one disk, which works in order.
                 let begin_us = self.receiver_busy_us.max(self.now_us);
                 self.receiver_busy_us = begin_us + 1 + self.rng.below(20_000);
@@ -296,12 +299,12 @@ impl World {
         }
     }
 
-    fn send(&mut self, to: u64, mut message: Transfer) {
+    fn send(&mut self, to: u64, mut message: TransferMessage) {
         if self.fault() {
             return;
         }
         if self.fault()
-            && let Transfer::Chunk { bytes, .. } = &mut message
+            && let TransferMessage::Chunk { bytes, .. } = &mut message
         {
             let mut damaged = bytes.to_vec();
             damaged[0] ^= 1;
@@ -315,7 +318,7 @@ impl World {
         }
     }
 
-    fn report(&mut self, ending: Ending, buffer: &Bytes) {
+    fn report(&mut self, ending: TransferEnd, buffer: &Bytes) {
         assert_eq!(self.open, 1, "one report for each transfer");
         self.open = 0;
         if ending.is_damage() {
@@ -325,57 +328,78 @@ impl World {
         self.after(500_000, Event::Start);
     }
 
-    fn disk(&mut self, boot: u64, action: Action, actions: &mut Vec<Action>) -> u64 {
+    fn disk(
+        &mut self,
+        boot: u64,
+        action: TransferAction,
+        actions: &mut Vec<TransferAction>,
+    ) -> u64 {
         let to = member(RECEIVER);
-        let receives =
-            matches!(action, Action::Open { .. } | Action::Write { .. } | Action::Finish { .. });
+        let receives = matches!(
+            action,
+            TransferAction::Open { .. }
+                | TransferAction::Write { .. }
+                | TransferAction::Finish { .. }
+        );
         if boot != (if receives { self.receiver_boot } else { self.sender_boot }) {
             return SENDER;
         }
         let rare = self.rng.chance(2) && self.fault();
         match action {
-            Action::Find { point, .. } => {
+            TransferAction::Find { point, .. } => {
                 let id = (point == self.id.point && !rare).then_some(self.id);
                 self.outgoing.found(to, point, id, self.now_us, actions);
             }
-            Action::Read { id, offset, len, .. } => {
+            TransferAction::Read { id, offset, len, .. } => {
                 let bytes = if id != self.id || rare {
-                    Err(if self.rng.chance(50) { Unreadable::Damaged } else { Unreadable::Failed })
+                    Err(if self.rng.chance(50) {
+                        SnapshotUnreadable::Damaged
+                    } else {
+                        SnapshotUnreadable::Failed
+                    })
                 } else {
                     Ok(self.source.slice(size(offset)..size(offset + len)))
                 };
                 self.outgoing.read(to, id, offset, bytes, actions);
             }
-            Action::Write { number, .. } | Action::Finish { number, .. }
+            TransferAction::Write { number, .. } | TransferAction::Finish { number, .. }
                 if self.opened != Some(number) => {}
-            Action::Open { number, id } if self.complete == Some(id) => {
+            TransferAction::Open { number, id } if self.complete == Some(id) => {
                 self.opened = Some(number);
                 self.incoming.written(number, id.bytes, actions);
             }
-            Action::Open { number, id } => {
+            TransferAction::Open { number, id } => {
                 self.opened = Some(number);
                 self.part.take_if(|(part, _)| *part != id);
                 let (_, bytes) = self.part.get_or_insert_with(|| (id, Vec::new()));
                 self.incoming.written(number, bytes.len() as u64, actions);
             }
-            Action::Write { number, .. } if rare => {
+            TransferAction::Write { number, .. } if rare => {
                 self.opened = None;
-                self.incoming.failed(number, Reason::Disk, actions);
+                self.incoming.failed(number, TransferRefusal::Disk, actions);
             }
-            Action::Write { number, id, offset, bytes } => {
+            TransferAction::Write { number, id, offset, bytes } => {
                 let (part, there) = self.part.as_mut().expect("it was opened");
                 assert_eq!(*part, id, "bytes are of the snapshot that was opened");
                 assert_eq!(there.len() as u64, offset, "bytes follow those that are there");
                 there.extend_from_slice(&bytes);
                 self.incoming.written(number, there.len() as u64, actions);
             }
-            Action::Finish { number, id, .. } => self.finish(number, id, rare, actions),
-            Action::Send { .. } | Action::Report { .. } => unreachable!("not of a disk"),
+            TransferAction::Finish { number, id, .. } => self.finish(number, id, rare, actions),
+            TransferAction::Send { .. } | TransferAction::Report { .. } => {
+                unreachable!("not of a disk")
+            }
         }
         if receives { RECEIVER } else { SENDER }
     }
 
-    fn finish(&mut self, number: u64, id: SnapshotId, rare: bool, actions: &mut Vec<Action>) {
+    fn finish(
+        &mut self,
+        number: u64,
+        id: SnapshotId,
+        rare: bool,
+        actions: &mut Vec<TransferAction>,
+    ) {
         if self.complete != Some(id) {
             let (part, bytes) = self.part.take().expect("it was opened");
             assert_eq!(part, id);
@@ -385,7 +409,7 @@ impl World {
             }
             if rare {
                 self.opened = None;
-                return self.incoming.failed(number, Reason::Damaged, actions);
+                return self.incoming.failed(number, TransferRefusal::Damaged, actions);
             }
             self.complete = Some(id);
         }

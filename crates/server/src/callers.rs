@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use tenure_core::outcome::{Answer, Outcome};
-use tenure_node::{AdminId, Failure, Input, JoinId, Node, Observer, Output, ReadId, ReplyTo};
+use tenure_node::{
+    AdminId, Input, JoinId, Node, NodeFailure, NodeObserver, Output, ReadId, ReplyTo,
+};
 
 use crate::edge::Delivery;
 use crate::figures::Meters;
@@ -91,10 +93,10 @@ impl Callers {
 /// Answers an event that will not be taken any more.
 pub(crate) fn refuse(event: Event, member: &Member) {
     match event {
-        Event::Read { question, .. } => question(Err(Failure::Stopping)),
-        Event::Admin { done, .. } => done(Err(Failure::Stopping)),
+        Event::Read { question, .. } => question(Err(NodeFailure::Stopping)),
+        Event::Admin { done, .. } => done(Err(NodeFailure::Stopping)),
         Event::Input(Input::Submit(batch)) => {
-            let outcomes = vec![Err(Failure::Stopping); batch.requests.len()];
+            let outcomes = vec![Err(NodeFailure::Stopping); batch.requests.len()];
             match batch.reply {
                 ReplyTo::Call(call) => member.calls().answer(call, outcomes),
                 ReplyTo::Session { session, batch } => {
@@ -113,7 +115,7 @@ pub(crate) struct Counted<'a> {
     pub(crate) freed: &'a mut Vec<Freed>,
 }
 
-impl Observer for Counted<'_> {
+impl NodeObserver for Counted<'_> {
     fn took(&mut self, commands: usize) {
         self.meters.took(commands);
     }

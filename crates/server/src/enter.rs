@@ -5,9 +5,9 @@
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use tenure_node::directory::{Address, Card};
+use tenure_node::directory::{Address, MemberRecord};
 use tenure_node::{
-    Bootstrap, Control, Entered, Entering, Founded, Join, NotEntered, Refused, other_cluster,
+    Bootstrap, BootstrapError, Control, Founded, Join, JoinError, Joined, Joining, other_cluster,
 };
 use tenure_store::IdentityError;
 
@@ -25,7 +25,7 @@ const LOOK_US: u64 = 100_000;
 /// Founds a cluster with the listed members.
 pub(crate) fn found(
     listed: &[(String, Address)],
-    me: &Card,
+    me: &MemberRecord,
     level_known: u16,
     wire: &Wire,
     stopped: &dyn Fn() -> bool,
@@ -57,13 +57,13 @@ pub(crate) fn found(
 /// Joins the cluster that one of the seeds belongs to.
 pub(crate) fn join(
     seeds: &[Address],
-    card: &Card,
+    record: &MemberRecord,
     level_known: u16,
     wire: &Wire,
     stopped: &dyn Fn() -> bool,
-) -> Result<Entered, StartError> {
-    let join = Join { card: card.clone(), level: level_known, lineage: None };
-    let mut entering = Entering::new(seeds.to_vec(), join);
+) -> Result<Joined, StartError> {
+    let join = Join { record: record.clone(), level: level_known, lineage: None };
+    let mut entering = Joining::new(seeds.to_vec(), join);
     loop {
         if let Some(ask) = entering.turn(os::now_us()) {
             let answer = wire.ask(&ask.address, ask.name.as_deref(), &entering.request());
@@ -119,23 +119,25 @@ pub(crate) fn check_cluster(
     Ok(())
 }
 
-impl From<Refused> for StartError {
-    fn from(refused: Refused) -> Self {
+impl From<BootstrapError> for StartError {
+    fn from(refused: BootstrapError) -> Self {
         match refused {
-            Refused::NotListed { name } => StartError::NotListed { name },
-            Refused::OtherCluster { peer, cluster } => StartError::Founded { peer, cluster },
-            Refused::Twice { .. } | Refused::Address { .. } | Refused::Outgrown { .. } => {
+            BootstrapError::NotListed { name } => StartError::NotListed { name },
+            BootstrapError::OtherCluster { peer, cluster } => StartError::Founded { peer, cluster },
+            BootstrapError::Twice { .. }
+            | BootstrapError::Address { .. }
+            | BootstrapError::Outgrown { .. } => {
                 StartError::Founders { problem: refused.to_string() }
             }
         }
     }
 }
 
-impl From<NotEntered> for StartError {
-    fn from(not: NotEntered) -> Self {
+impl From<JoinError> for StartError {
+    fn from(not: JoinError) -> Self {
         match not {
-            NotEntered::Unreachable { tried } => StartError::Unreachable { tried },
-            NotEntered::Retired => StartError::Retired,
+            JoinError::Unreachable { tried } => StartError::Unreachable { tried },
+            JoinError::Retired => StartError::Retired,
         }
     }
 }

@@ -13,7 +13,7 @@ use tenure_types::Epoch;
 use crate::error::StartError;
 use crate::os;
 use crate::pen::Pen;
-use tenure_node::directory::{self, Card};
+use tenure_node::directory::{self, MemberRecord};
 use tenure_node::{Founded, Incarnation, Lineage};
 
 /// The file with the members that this member was given when it joined.
@@ -42,7 +42,7 @@ pub(crate) struct Opened {
     pub(crate) snapshots: Snapshots,
     pub(crate) boot: Boot,
     /// The members that this member was given when it joined.
-    pub(crate) given: Vec<Card>,
+    pub(crate) given: Vec<MemberRecord>,
 }
 
 impl Home {
@@ -95,7 +95,7 @@ impl Home {
         self.identity.check_cluster(cluster)?;
         let (mut log, _) = self.open_log(Presence::MayBeNew)?;
         let snapshots = Snapshots::open(self.disk.clone())?;
-        let members = Membership::of_voters(founders.iter().map(|card| card.id));
+        let members = Membership::of_voters(founders.iter().map(|record| record.id));
         let machine = directory::first_state(founders, *level, self.machine_epoch());
         tenure_raft::found(&mut log, &snapshots, &machine, &members)?;
         self.belong_to(cluster.clone())
@@ -103,20 +103,24 @@ impl Home {
 
     /// Records that this directory belongs to a cluster that will send its state. Until the state arrives, also after a
     /// restart, the member knows the others only from what it was given when it joined.
-    pub(crate) fn join(&mut self, lineage: Lineage, given: &[Card]) -> Result<(), StartError> {
+    pub(crate) fn join(
+        &mut self,
+        lineage: Lineage,
+        given: &[MemberRecord],
+    ) -> Result<(), StartError> {
         // Create the log before the identity says that it must exist.
         drop(self.open_log(Presence::MayBeNew)?);
         let path = self.dir.path().join(GIVEN);
-        fs::write(&path, directory::cards_text(given))
+        fs::write(&path, directory::records_text(given))
             .and_then(|()| fs::File::open(&path)?.sync_all())
             .map_err(|source| StartError::System { doing: "keep the list of members", source })?;
         self.enter_life(lineage)
     }
 
     /// The members that this member was given when it joined.
-    pub(crate) fn given(&self) -> Vec<Card> {
+    pub(crate) fn given(&self) -> Vec<MemberRecord> {
         let text = fs::read_to_string(self.dir.path().join(GIVEN)).unwrap_or_default();
-        directory::parse_cards(&text)
+        directory::parse_records(&text)
     }
 
     /// Writes the first state of a restored cluster, with one member, into an empty directory. The identity is written
@@ -169,7 +173,7 @@ impl Home {
         let mut boot = tenure_raft::load(&mut log, &snapshots, joining)?;
         boot.cut = recovered.cut;
         if boot.members.all().is_empty() {
-            boot.given = given.iter().map(|card| card.id).collect();
+            boot.given = given.iter().map(|record| record.id).collect();
         }
         boot.machine.reseed_names(os::random());
         let reserve = Reserve::open(self.disk.clone(), self.sizes.reserve_bytes)
@@ -219,20 +223,20 @@ mod tests {
     use tenure_raft::FIRST;
 
     use super::*;
-    use tenure_node::directory::Names;
+    use tenure_node::directory::MemberNames;
 
     const SIZES: Sizes = Sizes { segment_bytes: 64 * 1024, reserve_bytes: 4096 };
 
-    fn founded(founders: &[Card]) -> Founded {
+    fn founded(founders: &[MemberRecord]) -> Founded {
         let (cluster, founders) = (directory::cluster_id(founders), founders.to_vec());
         Founded { cluster, founders, level: LEVEL_MAX }
     }
 
-    fn card(id: MemberId) -> Card {
+    fn record(id: MemberId) -> MemberRecord {
         let preference = tenure_node::directory::Preference::default();
         let names =
-            Names { name: "a".into(), members: "-".into(), clients: "-".into(), preference };
-        Card { id, names }
+            MemberNames { name: "a".into(), members: "-".into(), clients: "-".into(), preference };
+        MemberRecord { id, names }
     }
 
     #[test]
@@ -242,12 +246,12 @@ mod tests {
         let mut home = Home::open(&path, SIZES).unwrap();
         let id = home.id();
         assert_eq!(home.cluster(), None);
-        let founders = [card(id)];
+        let founders = [record(id)];
         home.found(&founded(&founders)).unwrap();
         drop(home);
         let mut home = Home::open(&path, SIZES).unwrap();
         assert_eq!((home.id(), home.cluster()), (id, Some(&*directory::cluster_id(&founders))));
-        let other = [card(MemberId::new(7).unwrap())];
+        let other = [record(MemberId::new(7).unwrap())];
         assert!(matches!(home.found(&founded(&other)), Err(StartError::Identity(_))));
         let opened = home.load(LEVEL_MAX).unwrap();
         assert_eq!(opened.boot.applied, FIRST);
@@ -260,13 +264,13 @@ mod tests {
         let path = above.path().join("data");
         let mut home = Home::open(&path, SIZES).unwrap();
         let id = home.id();
-        home.found(&founded(&[card(id), card(MemberId::new(7).unwrap())])).unwrap();
+        home.found(&founded(&[record(id), record(MemberId::new(7).unwrap())])).unwrap();
         // The state after a crash before the directory named its cluster.
         home.identity.cluster = None;
         home.identity.write(&*home.disk).unwrap();
         drop(home);
         let mut home = Home::open(&path, SIZES).unwrap();
-        let founders = [card(id), card(MemberId::new(8).unwrap())];
+        let founders = [record(id), record(MemberId::new(8).unwrap())];
         home.found(&founded(&founders)).unwrap();
         let opened = home.load(LEVEL_MAX).unwrap();
         assert_eq!(opened.boot.applied, FIRST);
@@ -278,7 +282,7 @@ mod tests {
         let above = tempfile::tempdir().unwrap();
         let path = above.path().join("data");
         let mut home = Home::open(&path, SIZES).unwrap();
-        let founders = [card(home.id())];
+        let founders = [record(home.id())];
         home.found(&founded(&founders)).unwrap();
         drop(home);
         std::fs::rename(path.join("identity.toml"), path.join("aside")).unwrap();

@@ -32,7 +32,7 @@ use crate::member::{End, Event, Member};
 use crate::os::Clock;
 use crate::peer::{Net, Wire};
 use crate::ticket::Keys;
-use tenure_node::directory::{self, Card, Names, Preference};
+use tenure_node::directory::{self, MemberNames, MemberRecord, Preference};
 use tenure_node::{Incarnation, Lineage};
 
 /// The start of virtual time.
@@ -81,7 +81,7 @@ struct World {
 
 /// A member, running or stopped.
 struct Seat {
-    card: Card,
+    record: MemberRecord,
     /// The member's log: its disk.
     log: Vec<Entry>,
     hard_state: HardState,
@@ -112,21 +112,21 @@ impl Inside {
     ///
     /// When called outside of a Tokio runtime.
     pub fn start(addresses: &[String]) -> Self {
-        let card = |(at, address): (u64, &String)| Card {
+        let record = |(at, address): (u64, &String)| MemberRecord {
             id: MemberId::new(at).expect("counted from 1"),
-            names: Names {
+            names: MemberNames {
                 name: format!("member-{at}"),
                 members: "-".to_owned(),
                 clients: address.clone(),
                 preference: Preference::default(),
             },
         };
-        let cards: Vec<Card> = (1..).zip(addresses).map(card).collect();
-        let seat = |card: Card| {
+        let records: Vec<MemberRecord> = (1..).zip(addresses).map(record).collect();
+        let seat = |record: MemberRecord| {
             let hard_state = HardState { term: FIRST.term, vote: None, commit: FIRST.index };
-            Seat { card, log: Vec::new(), hard_state, up: None }
+            Seat { record, log: Vec::new(), hard_state, up: None }
         };
-        let seats = cards.into_iter().map(seat).collect();
+        let seats = records.into_iter().map(seat).collect();
         let (bell, mail) = (Arc::<Notify>::default(), VecDeque::new());
         let ahead_us = AtomicU64::new(0);
         let clock = Arc::new(RuntimeClock { began: Instant::now(), ahead_us });
@@ -149,7 +149,7 @@ impl Inside {
         move |address| {
             let world = world.upgrade()?;
             let mut world = world.lock().unwrap_or_else(PoisonError::into_inner);
-            let seat = world.seats.iter_mut().find(|seat| seat.card.names.clients == address)?;
+            let seat = world.seats.iter_mut().find(|seat| seat.record.names.clients == address)?;
             let up = seat.up.as_mut()?;
             let (here, there) = duplex(PIPE_BYTES);
             // Drop the connections that have ended.
@@ -233,18 +233,19 @@ impl World {
     }
 
     fn at(&mut self, id: MemberId) -> Option<&mut Up> {
-        self.seats.iter_mut().find(|seat| seat.card.id == id)?.up.as_mut()
+        self.seats.iter_mut().find(|seat| seat.record.id == id)?.up.as_mut()
     }
 
     fn boot(&mut self, at: usize) {
-        let cards: Vec<Card> = self.seats.iter().map(|seat| seat.card.clone()).collect();
+        let records: Vec<MemberRecord> =
+            self.seats.iter().map(|seat| seat.record.clone()).collect();
         let now_us = self.now_us();
         let seat = &mut self.seats[at];
-        let id = seat.card.id;
+        let id = seat.record.id;
         let boot = Boot {
-            machine: directory::first_state(&cards, tenure_core::LEVEL_MAX, Epoch::default()),
+            machine: directory::first_state(&records, tenure_core::LEVEL_MAX, Epoch::default()),
             applied: FIRST,
-            members: Membership::of_voters(cards.iter().map(|card| card.id)),
+            members: Membership::of_voters(records.iter().map(|record| record.id)),
             base: FIRST,
             entries: seat.log.clone(),
             hard_state: seat.hard_state,
@@ -258,14 +259,14 @@ impl World {
         let level = config.level_known;
         let replica = Replica::new(config, boot, id.get()).expect("it wrote its log itself");
         let lineage = Lineage {
-            cluster: directory::cluster_id(&cards),
+            cluster: directory::cluster_id(&records),
             epoch: Epoch::default(),
             incarnation: Incarnation::default(),
         };
         let (clock, bell) = (self.clock.clone(), Some(self.bell.clone()));
         let (member, events) = Member::new(id, lineage.clone(), clock, bell);
         let admission = member.admission().clone();
-        let node_config = tenure_node::Config {
+        let node_config = tenure_node::NodeConfig {
             command_bytes_max: COMMAND_BYTES_MAX,
             admission,
             identity: None,
@@ -276,7 +277,7 @@ impl World {
         let cluster = lineage.cluster;
         let edge = Edge::new(member.clone(), net.clone(), cluster, true, keys, Handle::current());
         let listens = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let doors = Doors::open(&edge, Hosts::new(listens, &seat.card.names.clients, []));
+        let doors = Doors::open(&edge, Hosts::new(listens, &seat.record.names.clients, []));
         seat.up = Some(Up {
             told: replica.machine().revision(),
             node: Node::new(replica, node_config),
@@ -300,8 +301,8 @@ impl World {
         if let Some(up) = self.at(id) {
             up.link = link;
         }
-        let up = self.seats.iter().filter(|seat| seat.card.id != id && seat.up.is_some());
-        let others: Vec<MemberId> = up.map(|seat| seat.card.id).collect();
+        let up = self.seats.iter().filter(|seat| seat.record.id != id && seat.up.is_some());
+        let others: Vec<MemberId> = up.map(|seat| seat.record.id).collect();
         for other in others {
             for (here, member) in [(id, other), (other, id)] {
                 let Some(up) = self.at(here) else { continue };
@@ -313,7 +314,7 @@ impl World {
 
     fn kill(&mut self, at: usize) {
         let Some(seat) = self.seats.get_mut(at) else { return };
-        let (id, up) = (seat.card.id, seat.up.take());
+        let (id, up) = (seat.record.id, seat.up.take());
         let Some(mut up) = up else { return };
         for seat in &mut self.seats {
             if let Some(other) = &mut seat.up {
@@ -397,7 +398,7 @@ impl World {
         let command = Command::Renew(others);
         let request = edge::encode(&Principal::member(), RequestId::None, command);
         let (asked_at_us, deadline_us) = (self.clock.now_us(), u64::MAX);
-        up.node.handle(Input::Submit(tenure_node::Batch {
+        up.node.handle(Input::Submit(tenure_node::CommandBatch {
             requests: vec![request],
             patience_us: 0,
             asked_at_us,

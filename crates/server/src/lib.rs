@@ -49,6 +49,6 @@ pub use fetch::request_backup;
 pub use figures::Figures;
 pub use member::{End, Gone, Member, MemberStatus};
 pub use start::{Entrance, Running, Settings, start};
-pub use tenure_node::directory::{Address, Card, Names, Preference};
-pub use tenure_node::{AdminRequest, Failure, Incarnation, Lead, Lineage};
+pub use tenure_node::directory::{Address, MemberNames, MemberRecord, Preference};
+pub use tenure_node::{AdminRequest, Incarnation, Lead, Lineage, NodeFailure};
 pub use tenure_raft::Stop;

@@ -11,8 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tenure_core::{Frozen, Machine};
 use tenure_node::{
-    AdminRequest, Admission, Batch, CallId, Control, Failure, Fresh, Input, Join, Lead, Lineage,
-    Node, Outcomes, PeerName, Permit, Principal, ReplyTo,
+    AdminRequest, Admission, CallId, CommandBatch, Control, Fresh, Input, Join, Lead, Lineage,
+    Node, NodeFailure, Outcomes, PeerName, Permit, Principal, ReplyTo,
 };
 use tenure_raft::{MemberId, Membership, Replica, ReplicaStatus, Stop};
 use tenure_store::{Point, Prepared, SyncReport};
@@ -54,10 +54,10 @@ pub(crate) enum NotTaken {
 
 impl NotTaken {
     /// The event, and why it was not taken.
-    pub(crate) fn back(self) -> (Event, Failure) {
+    pub(crate) fn back(self) -> (Event, NodeFailure) {
         match self {
-            Self::Full(event) => (*event, Failure::Overloaded),
-            Self::Ended(event) => (*event, Failure::Stopping),
+            Self::Full(event) => (*event, NodeFailure::Overloaded),
+            Self::Ended(event) => (*event, NodeFailure::Stopping),
         }
     }
 }
@@ -66,7 +66,7 @@ impl NotTaken {
 pub(crate) type FrozenState = (Point, u16, Revision, Frozen);
 
 /// Asked once the machine may be, or told why it may not.
-pub(crate) type Question = Box<dyn FnOnce(Result<&Machine, Failure>) + Send>;
+pub(crate) type Question = Box<dyn FnOnce(Result<&Machine, NodeFailure>) + Send>;
 
 /// Told what became of each command, in order.
 pub(crate) type Done = Box<dyn FnOnce(Outcomes) + Send>;
@@ -75,7 +75,7 @@ pub(crate) type Done = Box<dyn FnOnce(Outcomes) + Send>;
 pub(crate) type JoinDone = Box<dyn FnOnce(Control) + Send>;
 
 /// Told what became of an admin request.
-pub(crate) type AdminDone = Box<dyn FnOnce(Result<(), Failure>) + Send>;
+pub(crate) type AdminDone = Box<dyn FnOnce(Result<(), NodeFailure>) + Send>;
 
 /// A handle to one running member.
 #[derive(Clone)]
@@ -256,7 +256,7 @@ impl Member {
         });
         match receiver.recv_timeout(timeout + LAST_WORD) {
             Ok(outcomes) => outcomes,
-            Err(_) => vec![Err(Failure::Unknown); commands],
+            Err(_) => vec![Err(NodeFailure::Unknown); commands],
         }
     }
 
@@ -286,7 +286,7 @@ impl Member {
     ) -> Event {
         let reply = ReplyTo::Call(self.calls.add(done));
         let asked_at_us = self.now_us();
-        let batch = Batch { requests, patience_us, asked_at_us, deadline_us, reply, permit };
+        let batch = CommandBatch { requests, patience_us, asked_at_us, deadline_us, reply, permit };
         Event::Input(Input::Submit(batch))
     }
 
@@ -318,14 +318,14 @@ impl Member {
     }
 
     /// Wants something of the leader: other members, or another leader.
-    pub fn admin(&self, request: AdminRequest, timeout: Duration) -> Result<(), Failure> {
+    pub fn admin(&self, request: AdminRequest, timeout: Duration) -> Result<(), NodeFailure> {
         let (sender, receiver) = channel();
         let (principal, deadline_us) = (Principal::member(), self.deadline_us(timeout));
         let done: AdminDone = Box::new(move |result| {
             let _ = sender.send(result);
         });
         self.tell(Event::Admin { request, principal, deadline_us, done });
-        receiver.recv_timeout(timeout + LAST_WORD).unwrap_or(Err(Failure::Unknown))
+        receiver.recv_timeout(timeout + LAST_WORD).unwrap_or(Err(NodeFailure::Unknown))
     }
 
     /// Who leads, and every change of it.

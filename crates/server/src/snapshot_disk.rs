@@ -6,7 +6,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use tenure_core::BadSnapshot;
-use tenure_node::transfer::{Reason, Unreadable};
+use tenure_node::transfer::{SnapshotUnreadable, TransferRefusal};
 use tenure_node::{Input, Output};
 use tenure_raft::{LoadError, Stop};
 use tenure_store::{SnapshotError, SnapshotId, SnapshotReceiver as Incoming, Snapshots};
@@ -72,8 +72,8 @@ impl Reader {
                         tracing::warn!(%to, index = id.point.index, cause = %chain(&error),
                             "cannot read the snapshot to send");
                         match error {
-                            SnapshotError::Corrupt { .. } => Unreadable::Damaged,
-                            _ => Unreadable::Failed,
+                            SnapshotError::Corrupt { .. } => SnapshotUnreadable::Damaged,
+                            _ => SnapshotUnreadable::Failed,
                         }
                     });
                     self.tell(Input::ChunkRead { to, id, offset, bytes });
@@ -151,7 +151,7 @@ impl Writer {
         &self,
         incoming: Incoming,
         id: SnapshotId,
-    ) -> Result<(tenure_core::Machine, tenure_raft::Membership), Reason> {
+    ) -> Result<(tenure_core::Machine, tenure_raft::Membership), TransferRefusal> {
         let complete = self.snapshots.complete().unwrap_or_default().contains(&id);
         let id = if complete { Ok(id) } else { incoming.finish() };
         let id = id.map_err(|error| self.reason(error))?;
@@ -160,12 +160,12 @@ impl Writer {
             LoadError::State { source: BadSnapshot::Level { level, known }, .. } => {
                 let stop = Stop::Outgrown { level, known };
                 self.member.tell(Event::Die(End::Cluster(stop)));
-                Reason::Outgrown
+                TransferRefusal::Outgrown
             }
             error => {
                 tracing::warn!(index = id.point.index, cause = %chain(&error),
                     "cannot read the received snapshot");
-                Reason::Damaged
+                TransferRefusal::Damaged
             }
         })?;
         machine.reseed_names(os::random());
@@ -173,15 +173,15 @@ impl Writer {
         Ok((machine, members))
     }
 
-    fn reason(&self, error: SnapshotError) -> Reason {
+    fn reason(&self, error: SnapshotError) -> TransferRefusal {
         tracing::warn!(cause = %chain(&error), "cannot receive a snapshot");
         match error {
             SnapshotError::Fatal(fatal) => {
                 self.member.tell(Event::Die(End::Disk(chain(&fatal))));
-                Reason::Disk
+                TransferRefusal::Disk
             }
-            SnapshotError::Corrupt { .. } => Reason::Damaged,
-            _ => Reason::Disk,
+            SnapshotError::Corrupt { .. } => TransferRefusal::Damaged,
+            _ => TransferRefusal::Disk,
         }
     }
 

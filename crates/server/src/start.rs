@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tenure_core::Machine;
-use tenure_node::{Founded, Identity, Me, Node};
+use tenure_node::{Founded, Me, MemberIdentity, Node};
 use tenure_raft::{Replica, ReplicaConfig};
 use tenure_store::Disk;
 use tokio::runtime::Runtime;
@@ -28,7 +28,7 @@ use crate::ticket::Keys;
 use crate::tls::Tls;
 use crate::turn::Loop;
 use crate::watch::Hub;
-use tenure_node::directory::{self, Address, Card, Names, Preference};
+use tenure_node::directory::{self, Address, MemberNames, MemberRecord, Preference};
 
 /// How long a member may take to stop: it hands leadership over and makes its last sync.
 const LEAVE: Duration = Duration::from_secs(10);
@@ -146,19 +146,23 @@ impl Settings {
         }
     }
 
-    fn names(&self, clients: SocketAddr, members: Option<SocketAddr>) -> Result<Names, StartError> {
+    fn names(
+        &self,
+        clients: SocketAddr,
+        members: Option<SocketAddr>,
+    ) -> Result<MemberNames, StartError> {
         let listed = match &self.entrance {
             Entrance::Bootstrap(listed) => listed.iter().find(|(name, _)| *name == self.name),
             _ => None,
         };
         let members = members.map_or(NOWHERE.to_owned(), |address| address.to_string());
-        let names = Names {
+        let names = MemberNames {
             name: self.name.clone(),
             members: listed.map_or(members, |(_, address)| address.clone()),
             clients: clients.to_string(),
             preference: self.preference,
         };
-        let names = Names {
+        let names = MemberNames {
             members: self.advertise_members.clone().unwrap_or(names.members),
             clients: self.advertise_clients.clone().unwrap_or(names.clients),
             ..names
@@ -188,10 +192,10 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         settings.members.as_ref().map(|at| listen(at, "--members", settings.insecure || covered));
     let member_port = member_port.transpose()?;
     let members = member_port.as_ref().map(|(_, address)| *address);
-    let card = Card { id: home.id(), names: settings.names(clients, members)? };
+    let record = MemberRecord { id: home.id(), names: settings.names(clients, members)? };
     let names = settings.hosts.iter().map(String::as_str);
-    let hosts = Hosts::new(clients, &card.names.clients, names);
-    let me = Me::new(card.id, card.names.clone(), settings.level_known);
+    let hosts = Hosts::new(clients, &record.names.clients, names);
+    let me = Me::new(record.id, record.names.clone(), settings.level_known);
     let mut member_port = member_port.map(|(port, _)| port);
     let mut door = None;
     if home.cluster().is_none()
@@ -206,7 +210,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
             let join = "not needed";
             tracing::info!(%cluster, join, "this member belongs to its cluster already");
         }
-    } else if let Err(error) = enter(&mut home, &settings, &card, &wire) {
+    } else if let Err(error) = enter(&mut home, &settings, &record, &wire) {
         door.inspect(|door: &Arc<Door>| door.close());
         return Err(error);
     }
@@ -217,10 +221,10 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     let opened = home.load(level_known)?;
     let founders = directory::founders(&opened.boot.machine);
     let voters = &opened.boot.members.voters;
-    if settings.entrance == Entrance::Alone && voters.iter().any(|id| *id != card.id) {
+    if settings.entrance == Entrance::Alone && voters.iter().any(|id| *id != record.id) {
         return Err(StartError::NotAlone { cluster, members: voters.len() });
     }
-    check_name(&settings, &opened.boot.machine, &card)?;
+    check_name(&settings, &opened.boot.machine, &record)?;
     let level = directory::first_level(&opened.boot.machine);
     let me = Me { cluster: Some(cluster.clone()), founders, level, ..me };
     match (&door, member_port) {
@@ -236,27 +240,27 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         snapshot_entries: settings.snapshot_entries,
         level_known,
         reluctant: settings.preference.get() == 0,
-        ..ReplicaConfig::new(card.id)
+        ..ReplicaConfig::new(record.id)
     };
     let replica = Replica::new(config, opened.boot, os::random())?;
     // A segment has room for one command of half its size beside a batch.
     let command_bytes_max = COMMAND_BYTES_MAX.min(settings.segment_bytes as usize / 2);
-    let (member, events) = Member::new(card.id, lineage, Arc::new(os::Monotonic), None);
+    let (member, events) = Member::new(record.id, lineage, Arc::new(os::Monotonic), None);
     let admission = member.admission().clone();
     let net = Net::new(level_known, member.clone(), wire.clone());
-    let identity = door.is_some().then(|| Identity {
-        card: card.clone(),
+    let identity = door.is_some().then(|| MemberIdentity {
+        record: record.clone(),
         lineage: member.lineage().clone(),
         level_known,
         given: opened.given.clone(),
     });
-    let given = opened.given.into_iter().map(|card| (card.id, card.names)).collect();
+    let given = opened.given.into_iter().map(|record| (record.id, record.names)).collect();
     net.learn(&given, replica.members(), replica.vouched());
     if let Some(door) = &door {
         door.admit(net.clone(), opened.snapshots.clone());
     }
     let runtime = edge_runtime(settings.workers).map_err(system("start a thread"))?;
-    let node_config = tenure_node::Config {
+    let node_config = tenure_node::NodeConfig {
         command_bytes_max,
         admission,
         identity,
@@ -326,13 +330,17 @@ fn edge_runtime(workers: usize) -> std::io::Result<Runtime> {
 
 /// Checks that the directory belongs to the member with the given name, and records that name. A file beside the data
 /// holds the name of the last start, because the state that is read here may not contain a new name yet.
-fn check_name(settings: &Settings, machine: &Machine, card: &Card) -> Result<(), StartError> {
-    let given = &card.names.name;
+fn check_name(
+    settings: &Settings,
+    machine: &Machine,
+    record: &MemberRecord,
+) -> Result<(), StartError> {
+    let given = &record.names.name;
     let file = settings.data.join(CALLED);
     let called = match fs::read_to_string(&file) {
         Ok(text) => Some(text.trim_end().to_owned()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            directory::read(machine).remove(&card.id).map(|known| known.name)
+            directory::read(machine).remove(&record.id).map(|known| known.name)
         }
         Err(source) => return Err(system("read what the member is called")(source)),
     };
@@ -345,16 +353,21 @@ fn check_name(settings: &Settings, machine: &Machine, card: &Card) -> Result<(),
 }
 
 /// Brings an empty directory into a cluster.
-fn enter(home: &mut Home, settings: &Settings, card: &Card, wire: &Wire) -> Result<(), StartError> {
+fn enter(
+    home: &mut Home,
+    settings: &Settings,
+    record: &MemberRecord,
+    wire: &Wire,
+) -> Result<(), StartError> {
     let stopped = || settings.stop.load(Ordering::Acquire);
     match &settings.entrance {
-        Entrance::Alone => home.found(&Founded::alone(card.clone(), settings.level_known)),
+        Entrance::Alone => home.found(&Founded::alone(record.clone(), settings.level_known)),
         Entrance::Bootstrap(listed) => {
-            home.found(&enter::found(listed, card, settings.level_known, wire, &stopped)?)
+            home.found(&enter::found(listed, record, settings.level_known, wire, &stopped)?)
         }
         Entrance::Join(seeds) => {
-            let entered = enter::join(seeds, card, settings.level_known, wire, &stopped)?;
-            home.join(entered.lineage, &entered.book)
+            let entered = enter::join(seeds, record, settings.level_known, wire, &stopped)?;
+            home.join(entered.lineage, &entered.directory)
         }
         Entrance::None => Err(StartError::NoEntrance),
     }

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::Duration;
 
 use tenure_core::outcome::Notice;
-use tenure_node::transfer::Ending;
+use tenure_node::transfer::TransferEnd;
 use tenure_node::{Input, Node, Output, PeerMessage};
 use tenure_raft::{MemberId, Saved, Stop};
 use tenure_store::{DataDir, Fatal, SnapshotError, Snapshots, WriteError};
@@ -62,7 +62,7 @@ struct Driver {
     leaving: Vec<Sender<()>>,
     may_end: bool,
     /// Why the directory does not take this member's card, as it was last logged.
-    card_objection: Option<String>,
+    record_objection: Option<String>,
     count: Count,
 }
 
@@ -89,7 +89,7 @@ impl Loop {
             written_at_us: 0,
             leaving: Vec::new(),
             may_end: false,
-            card_objection: None,
+            record_objection: None,
         };
         driver.run();
         drop(guard);
@@ -287,7 +287,7 @@ impl Driver {
                 Output::TransferEnded { to, point, ending } => {
                     let index = point.index;
                     match ending {
-                        Ending::Arrived => tracing::info!(%to, index, "snapshot sent"),
+                        TransferEnd::Arrived => tracing::info!(%to, index, "snapshot sent"),
                         other => {
                             tracing::warn!(%to, index, cause = %other, "cannot send a snapshot");
                         }
@@ -296,8 +296,8 @@ impl Driver {
                 Output::AskStanding { address, name, question } => {
                     self.on.net.ask_standing(address, name, question);
                 }
-                Output::CallBack { join, card } => {
-                    if !self.on.net.call_back(join, card) {
+                Output::CallBack { join, record } => {
+                    if !self.on.net.call_back(join, record) {
                         let answer = Err("no thread for the call".to_owned());
                         self.on.node.handle(Input::CalledBack { join, answer });
                     }
@@ -417,15 +417,15 @@ impl Driver {
 
     /// Logs why the leader does not write this member's card to the directory, once for each reason.
     fn log_card_objection(&mut self) {
-        let objection = self.on.node.card_objection();
-        if objection == self.card_objection {
+        let objection = self.on.node.record_objection();
+        if objection == self.record_objection {
             return;
         }
         match &objection {
             Some(why) => tracing::warn!(why, "the directory does not take this member's card"),
             None => tracing::info!("the directory takes this member's card"),
         }
-        self.card_objection = objection;
+        self.record_objection = objection;
     }
 
     fn last_words(&mut self) -> End {

@@ -116,7 +116,7 @@ pub fn control(bytes: &[u8]) {
 /// Parses a line that members store: member directory entries, signing keys, and the epochs of restores.
 pub fn line(text: &str) {
     black_box((
-        directory::Card::parse(text),
+        directory::MemberRecord::parse(text),
         ticket::is_record(text),
         restore::is_ledger_line(text),
     ));

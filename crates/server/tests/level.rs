@@ -15,7 +15,7 @@ use tenure_core::codec::encode_request;
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, NewLease, Request, RequestId};
 use tenure_raft::{AdminRequest, MembershipChange, RejectReason};
-use tenure_server::{End, Entrance, Failure, Running, Settings, StartError, Stop, start};
+use tenure_server::{End, Entrance, NodeFailure, Running, Settings, StartError, Stop, start};
 
 /// What an old version knows, and what this version knows.
 const OLD: u16 = 1;
@@ -57,7 +57,7 @@ fn raise(running: &[&Running], level: u16) -> Result<(), RejectReason> {
                 assert_eq!(outcome.result, Ok(Answer::LevelRaised));
                 Some(Ok(()))
             }
-            Err(Failure::Rejected(why @ RejectReason::LevelNotKnown { .. })) => Some(Err(why)),
+            Err(NodeFailure::Rejected(why @ RejectReason::LevelNotKnown { .. })) => Some(Err(why)),
             Err(_) => None,
         }
     })
@@ -214,8 +214,8 @@ fn an_old_version_starts_from_no_newer_snapshot_and_is_not_let_in() {
     let refused = start(settings_old).err().unwrap();
     assert!(matches!(refused, StartError::Interrupted), "it would try again: {refused}");
     // It was not admitted, and this is the reason.
-    let card = format!("9 x {} h:2", answers_as(9));
-    let why = join(&running[0], &format!("join {card}\nlevel {OLD}"));
+    let record = format!("9 x {} h:2", answers_as(9));
+    let why = join(&running[0], &format!("join {record}\nlevel {OLD}"));
     assert!(why.starts_with(&format!("refused the cluster is at level {NEW}, ")), "{why}");
     settings_old = newcomer(2, NEW);
     let joined = start(settings_old).unwrap();

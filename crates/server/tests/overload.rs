@@ -15,7 +15,7 @@ use disk::SyncedBy;
 use figures::figure;
 use tenure_core::codec::encode_request;
 use tenure_core::request::{self, Expect, RequestId};
-use tenure_server::{Entrance, Failure, Settings, os, start};
+use tenure_server::{Entrance, NodeFailure, Settings, os, start};
 use tenure_store::File;
 use tenure_wire::status::error_from;
 use tenure_wire::v1;
@@ -173,7 +173,7 @@ async fn a_command_that_no_log_would_take_is_refused_and_the_member_goes_on() {
     };
     let commands = vec![command(&[7; 200 * 1024]), command(b"v")];
     let fates = running.member.submit(commands, Duration::ZERO, DEADLINE);
-    assert_eq!(fates[0], Err(Failure::TooLarge { bound: 128 * 1024 }));
+    assert_eq!(fates[0], Err(NodeFailure::TooLarge { bound: 128 * 1024 }));
     assert!(fates[1].as_ref().is_ok_and(|outcome| outcome.result.is_ok()), "{fates:?}");
     running.stop();
 }

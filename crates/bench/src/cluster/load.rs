@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use tenure_core::outcome::{Answer, Outcome};
 use tenure_core::request::{Command, Wait};
-use tenure_server::{Failure, Member, os};
+use tenure_server::{Member, NodeFailure, os};
 use tenure_types::{Handle, Limit, Token};
 
 use crate::core::load::{acquire, encoded, new_lease, release};
@@ -36,7 +36,7 @@ struct Client {
 }
 
 /// The index of a client, and its answer.
-type Answered = (usize, Vec<Result<Outcome, Failure>>);
+type Answered = (usize, Vec<Result<Outcome, NodeFailure>>);
 
 /// The results of one measurement.
 pub(crate) struct Measured {

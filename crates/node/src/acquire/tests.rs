@@ -20,20 +20,20 @@ fn lease() -> LeaseGrant {
     LeaseGrant { id: LeaseId::new(9).unwrap(), created: Revision(1), handle: LEASE, ttl_ms: 10_000 }
 }
 
-fn outcome(result: Result<Answer, Refusal>) -> Result<Outcome, Failure> {
+fn outcome(result: Result<Answer, Refusal>) -> Result<Outcome, NodeFailure> {
     Ok(Outcome { revision: Revision(5), result })
 }
 
-fn acquired() -> Result<Outcome, Failure> {
+fn acquired() -> Result<Outcome, NodeFailure> {
     let grants = Grants::Many(Vec::new());
     outcome(Ok(Answer::Acquired(Acquired { lease: lease(), place: PLACE, grants })))
 }
 
-fn queued() -> Result<Outcome, Failure> {
+fn queued() -> Result<Outcome, NodeFailure> {
     outcome(Ok(Answer::Queued(Queued { lease: lease(), place: PLACE, ahead: 2 })))
 }
 
-fn refused(refusal: Refusal) -> Result<Outcome, Failure> {
+fn refused(refusal: Refusal) -> Result<Outcome, NodeFailure> {
     outcome(Err(refusal))
 }
 
@@ -50,7 +50,7 @@ fn waiting(place: PlaceFate) -> PendingAcquire {
     pending
 }
 
-fn replies(output: Option<AcquireOutput>, expected: &Result<Outcome, Failure>) {
+fn replies(output: Option<AcquireOutput>, expected: &Result<Outcome, NodeFailure>) {
     assert_eq!(output, Some(AcquireOutput::Reply(expected.clone())));
 }
 
@@ -91,7 +91,9 @@ fn a_grant_that_no_caller_was_told_of_is_taken_back_unless_it_is_to_be_kept() {
 
 #[test]
 fn a_refusal_or_failure_is_told_and_leaves_nothing_to_take_back() {
-    for answer in [refused(Refusal::LeaseNotFound), Err(Failure::NoLeader), Err(Failure::Unknown)] {
+    for answer in
+        [refused(Refusal::LeaseNotFound), Err(NodeFailure::NoLeader), Err(NodeFailure::Unknown)]
+    {
         let mut pending = pending(PlaceFate::GivenUp);
         replies(pending.handle(1, AcquireInput::Answered(answer.clone())), &answer);
         assert_eq!(pending.handle(2, AcquireInput::NotTold), None);
@@ -105,7 +107,7 @@ fn without_an_answer_the_outcome_is_unknown_a_moment_after_the_deadline() {
     let until_us = DEADLINE_US + ANSWER_US;
     assert_eq!(pending.wake_us(), until_us);
     assert_eq!(pending.turn(until_us - 1), None);
-    replies(pending.turn(until_us), &Err(Failure::Unknown));
+    replies(pending.turn(until_us), &Err(NodeFailure::Unknown));
     assert_eq!(pending.handle(until_us, AcquireInput::Answered(acquired())), None, "too late");
 }
 
@@ -123,7 +125,7 @@ fn a_caller_that_goes_before_the_answer_is_not_replied_to() {
     abandons(gone(PlaceFate::GivenUp, queued()), 2);
     assert_eq!(gone(PlaceFate::Kept, acquired()), None);
     assert_eq!(gone(PlaceFate::Kept, queued()), None);
-    assert_eq!(gone(PlaceFate::GivenUp, Err(Failure::Unknown)), None);
+    assert_eq!(gone(PlaceFate::GivenUp, Err(NodeFailure::Unknown)), None);
     assert_eq!(gone(PlaceFate::GivenUp, refused(Refusal::LeaseNotFound)), None);
 }
 
@@ -192,7 +194,7 @@ fn when_the_wait_is_over_the_place_is_taken_back_before_the_caller_is_told() {
     let abandoned = outcome(Ok(Answer::Abandoned { released: true }));
     replies(after(abandoned), &refused(Refusal::WaitTimeout));
     replies(after(refused(Refusal::LeaseNotFound)), &refused(Refusal::LeaseNotFound));
-    replies(after(Err(Failure::NoLeader)), &Err(Failure::NoLeader));
+    replies(after(Err(NodeFailure::NoLeader)), &Err(NodeFailure::NoLeader));
 }
 
 #[test]
@@ -201,7 +203,7 @@ fn an_ask_that_may_or_may_not_be_taken_back_is_unknown() {
     pending.turn(WAIT_US);
     let until_us = WAIT_US + ABANDON_US + ANSWER_US;
     assert_eq!(pending.wake_us(), until_us);
-    replies(pending.turn(until_us), &Err(Failure::Unknown));
+    replies(pending.turn(until_us), &Err(NodeFailure::Unknown));
 }
 
 #[test]
@@ -215,12 +217,12 @@ fn a_caller_that_goes_while_its_ask_is_taken_back_ends_the_acquire() {
 #[test]
 fn a_closed_session_makes_the_outcome_unknown() {
     let mut asked = pending(PlaceFate::GivenUp);
-    replies(asked.handle(1, AcquireInput::Closed), &Err(Failure::Unknown));
+    replies(asked.handle(1, AcquireInput::Closed), &Err(NodeFailure::Unknown));
     assert_eq!(asked.handle(2, AcquireInput::Closed), None, "there is one reply");
-    replies(waiting(PlaceFate::Kept).handle(1, AcquireInput::Closed), &Err(Failure::Unknown));
+    replies(waiting(PlaceFate::Kept).handle(1, AcquireInput::Closed), &Err(NodeFailure::Unknown));
     let mut abandoning = waiting(PlaceFate::GivenUp);
     abandoning.turn(WAIT_US);
-    replies(abandoning.handle(WAIT_US, AcquireInput::Closed), &Err(Failure::Unknown));
+    replies(abandoning.handle(WAIT_US, AcquireInput::Closed), &Err(NodeFailure::Unknown));
 }
 
 #[test]

@@ -26,7 +26,7 @@ use tenure_raft::{
 
 use super::undiallable;
 use crate::control::{Control, Join};
-use crate::directory::{self, Card, Names};
+use crate::directory::{self, MemberNames, MemberRecord};
 use crate::io::{AdminRequest, JoinId, Output};
 use crate::node::{NO_CALLER, Node};
 
@@ -68,14 +68,14 @@ pub(crate) struct Joins {
     /// New members that are being called back.
     calling: BTreeMap<JoinId, (Join, PeerName)>,
     /// The one on which the cluster is agreeing.
-    current: Option<Current>,
+    current: Option<CurrentMembers>,
     /// The newest member added here, and when.
     newest: Option<(MemberId, u64)>,
 }
 
-struct Current {
+struct CurrentMembers {
     join: JoinId,
-    card: Card,
+    record: MemberRecord,
     proposal: ProposalId,
     due_us: u64,
     /// Whether the directory had no entry for the id before.
@@ -95,24 +95,24 @@ impl Node {
         if let Err(answer) = self.check_join(&request, &peer, &known) {
             return self.answer_join(join, *answer);
         }
-        if self.replica.members().contains(request.card.id) {
-            return self.agree_on(join, request.card, &known);
+        if self.replica.members().contains(request.record.id) {
+            return self.agree_on(join, request.record, &known);
         }
         if self.joins.calling.len() >= CALLS_MAX {
             let why = format!("{CALLS_MAX} other members are being called back: try again");
             return self.answer_join(join, Control::Refused(why));
         }
-        self.staged.push(Output::CallBack { join, card: request.card.clone() });
+        self.staged.push(Output::CallBack { join, record: request.record.clone() });
         self.joins.calling.insert(join, (request, peer));
     }
 
     /// A new member was called back at its address.
     pub(crate) fn called_back(&mut self, join: JoinId, answer: Result<Control, String>) {
         let Some((request, peer)) = self.joins.calling.remove(&join) else { return };
-        let Card { id, names } = &request.card;
+        let MemberRecord { id, names } = &request.record;
         let address = &names.members;
         let why = match answer {
-            Ok(Control::IAm(me)) if me.card.id == *id => None,
+            Ok(Control::IAm(me)) if me.record.id == *id => None,
             Ok(_) => Some(format!("another member than {id} answers at {address}")),
             Err(error) => Some(format!("member {id} does not answer at {address}: {error}")),
         };
@@ -123,23 +123,28 @@ impl Node {
         let known = directory::read(self.replica.machine());
         match self.check_join(&request, &peer, &known) {
             Err(answer) => self.answer_join(join, *answer),
-            Ok(()) => self.agree_on(join, request.card, &known),
+            Ok(()) => self.agree_on(join, request.record, &known),
         }
     }
 
     /// Has the cluster agree on a card and, if it is of a new member, on that member.
-    fn agree_on(&mut self, join: JoinId, card: Card, known: &BTreeMap<MemberId, Names>) {
-        let before = known.get(&card.id);
-        let (fresh, same) = (before.is_none(), before == Some(&card.names));
-        let current = Current { join, card, proposal: NO_CALLER, due_us: 0, fresh };
-        if same { self.add_learner(current) } else { self.write_card(current) }
+    fn agree_on(
+        &mut self,
+        join: JoinId,
+        record: MemberRecord,
+        known: &BTreeMap<MemberId, MemberNames>,
+    ) {
+        let before = known.get(&record.id);
+        let (fresh, same) = (before.is_none(), before == Some(&record.names));
+        let current = CurrentMembers { join, record, proposal: NO_CALLER, due_us: 0, fresh };
+        if same { self.add_learner(current) } else { self.write_record(current) }
     }
 
     fn check_join(
         &self,
         request: &Join,
         peer: &PeerName,
-        known: &BTreeMap<MemberId, Names>,
+        known: &BTreeMap<MemberId, MemberNames>,
     ) -> Result<(), Box<Control>> {
         let refused = |why: String| Err(Box::new(Control::Refused(why)));
         let Some(identity) = &self.config.identity else {
@@ -149,7 +154,7 @@ impl Node {
         if let Some(why) = theirs.and_then(|theirs| identity.lineage.objection(theirs)) {
             return refused(why);
         }
-        let Card { id, names } = &request.card;
+        let MemberRecord { id, names } = &request.record;
         if matches!(peer, PeerName::Certified(_)) && !peer.proves(&names.name) {
             return refused(format!("the certificate is not for `{}`", names.name));
         }
@@ -169,7 +174,7 @@ impl Node {
         if request.level < level {
             return refused(Stop::Outgrown { level, known: request.level }.to_string());
         }
-        self.check_card(*id, names, known).or_else(refused)?;
+        self.check_record(*id, names, known).or_else(refused)?;
         if members.contains(*id) {
             let before = known.get(id);
             let learns = members.learners.contains(id) && !members.voters.contains(id);
@@ -197,17 +202,17 @@ impl Node {
     }
 
     /// Why a card cannot stand in the directory.
-    pub(super) fn check_card(
+    pub(super) fn check_record(
         &self,
         id: MemberId,
-        names: &Names,
-        known: &BTreeMap<MemberId, Names>,
+        names: &MemberNames,
+        known: &BTreeMap<MemberId, MemberNames>,
     ) -> Result<(), String> {
         if let Some(why) = undiallable(&names.members) {
             return Err(format!("other members cannot dial `{}`: {why}", names.members));
         }
         let members = self.replica.members();
-        let clashes = |(other, theirs): &(&MemberId, &Names)| {
+        let clashes = |(other, theirs): &(&MemberId, &MemberNames)| {
             **other != id && members.contains(**other) && theirs.name == names.name
         };
         match known.iter().find(clashes) {
@@ -217,7 +222,7 @@ impl Node {
     }
 
     /// Where the leader is, as far as this member knows.
-    fn elsewhere(&self, known: &BTreeMap<MemberId, Names>) -> Control {
+    fn elsewhere(&self, known: &BTreeMap<MemberId, MemberNames>) -> Control {
         let leader = self.lead.by.filter(|by| *by != self.id()).and_then(|by| known.get(&by));
         match leader {
             Some(names) => Control::Elsewhere(names.members.clone()),
@@ -225,8 +230,9 @@ impl Node {
         }
     }
 
-    fn write_card(&mut self, current: Current) {
-        let put = directory::put(&directory::key(current.card.id), &current.card.names.to_string());
+    fn write_record(&mut self, current: CurrentMembers) {
+        let put =
+            directory::put(&directory::key(current.record.id), &current.record.names.to_string());
         let proposal = self.wait_for_join(current);
         let requests = vec![put.into()];
         self.replica.handle(RaftInput::Submit {
@@ -237,8 +243,8 @@ impl Node {
         });
     }
 
-    fn add_learner(&mut self, current: Current) {
-        let id = current.card.id;
+    fn add_learner(&mut self, current: CurrentMembers) {
+        let id = current.record.id;
         if self.replica.members().contains(id) {
             return self.joined(current);
         }
@@ -247,16 +253,16 @@ impl Node {
         self.replica.handle(RaftInput::Admin { proposal, request });
     }
 
-    fn wait_for_join(&mut self, current: Current) -> ProposalId {
+    fn wait_for_join(&mut self, current: CurrentMembers) -> ProposalId {
         let proposal = self.in_flight.number();
         let due_us = self.now_us.saturating_add(AGREE_US);
         self.timers.set(due_us, proposal.0);
-        self.joins.current = Some(Current { proposal, due_us, ..current });
+        self.joins.current = Some(CurrentMembers { proposal, due_us, ..current });
         self.again = true;
         proposal
     }
 
-    fn take_join(&mut self, proposal: ProposalId) -> Option<Current> {
+    fn take_join(&mut self, proposal: ProposalId) -> Option<CurrentMembers> {
         let current = self.joins.current.take_if(|current| current.proposal == proposal)?;
         self.timers.cancel(current.due_us, proposal.0);
         Some(current)
@@ -282,7 +288,7 @@ impl Node {
     /// Takes the replica's result for the change of members.
     pub(crate) fn join_changed(&mut self, proposal: ProposalId, result: Result<(), RejectReason>) {
         let Some(current) = self.take_join(proposal) else { return };
-        let id = current.card.id;
+        let id = current.record.id;
         match result {
             Ok(()) => {
                 self.joins.newest = Some((id, self.now_us));
@@ -324,16 +330,16 @@ impl Node {
         self.answer_join(join, answer);
     }
 
-    fn joined(&mut self, current: Current) {
+    fn joined(&mut self, current: CurrentMembers) {
         let Some(identity) = &self.config.identity else { return };
         let (machine, members) = (self.replica.machine(), self.replica.members());
         let mut known = directory::read(machine);
         known.retain(|id, _| members.contains(*id));
         // The leader's own card may not be in the directory yet, and the joiner must know it to accept its messages.
-        known.insert(identity.card.id, identity.card.names.clone());
-        let book = known.into_iter().map(|(id, names)| Card { id, names });
+        known.insert(identity.record.id, identity.record.names.clone());
+        let directory = known.into_iter().map(|(id, names)| MemberRecord { id, names });
         let (lineage, level) = (identity.lineage.clone(), machine.level());
-        let answer = Control::Joined { lineage, level, book: book.collect() };
+        let answer = Control::Joined { lineage, level, directory: directory.collect() };
         self.answer_join(current.join, answer);
     }
 
@@ -364,7 +370,12 @@ impl Node {
 }
 
 /// Whether a join may change the card of an existing member.
-fn may_change(id: MemberId, before: Option<&Names>, peer: &PeerName, absent_learner: bool) -> bool {
+fn may_change(
+    id: MemberId,
+    before: Option<&MemberNames>,
+    peer: &PeerName,
+    absent_learner: bool,
+) -> bool {
     if mutant!("join_takes_over_a_member") {
         return true;
     }

@@ -6,23 +6,23 @@ use super::*;
 fn a_new_member_is_called_back_after_the_cheap_checks_only() {
     let mut cluster = Cluster::of(3);
     let leader = cluster.leader();
-    let mut namesake = card(4);
+    let mut namesake = record(4);
     namesake.names.name = "m2".into();
-    let older = Join { level: 0, ..request(card(5)) };
+    let older = Join { level: 0, ..request(record(5)) };
     let stranger = PeerName::Certified(vec!["other".into()]);
     assert!(is_refused(&cluster.join_plain(namesake), "is called `m2` already"));
     assert!(is_refused(&cluster.join_plain(moved(4, "h:0")), "cannot dial"));
     assert!(is_refused(&cluster.join(leader, older, PeerName::Plain), "at level"));
-    assert!(is_refused(&cluster.join(leader, request(card(4)), stranger), "certificate"));
+    assert!(is_refused(&cluster.join(leader, request(record(4)), stranger), "certificate"));
     let other = cluster.other();
-    let answer = cluster.join(other, request(card(4)), PeerName::Plain);
+    let answer = cluster.join(other, request(record(4)), PeerName::Plain);
     assert!(matches!(answer, Control::Elsewhere(_)), "{answer:?}");
     assert_eq!(cluster.called, []);
     // A member that exists has been called back before.
-    let answer = cluster.join(leader, request(card(2)), certified("m2"));
+    let answer = cluster.join(leader, request(record(2)), certified("m2"));
     assert!(matches!(answer, Control::Joined { .. }), "{answer:?}");
     assert_eq!(cluster.called, []);
-    assert!(matches!(cluster.join_plain(card(4)), Control::Joined { .. }));
+    assert!(matches!(cluster.join_plain(record(4)), Control::Joined { .. }));
     assert_eq!(cluster.called, [id(4)]);
 }
 
@@ -30,12 +30,12 @@ fn a_new_member_is_called_back_after_the_cheap_checks_only() {
 fn a_member_that_is_not_where_it_says_is_not_added() {
     let mut cluster = Cluster::of(3);
     cluster.call_back = |_| Some(Err("no route".into()));
-    let answer = cluster.join_plain(card(4));
+    let answer = cluster.join_plain(record(4));
     assert!(is_refused(&answer, "does not answer at h:4: no route"), "{answer:?}");
-    cluster.call_back = |_| is_there(card(7));
-    assert!(is_refused(&cluster.join_plain(card(4)), "another member than"));
+    cluster.call_back = |_| is_there(record(7));
+    assert!(is_refused(&cluster.join_plain(record(4)), "another member than"));
     cluster.call_back = |_| Some(Ok(Control::Retired));
-    assert!(is_refused(&cluster.join_plain(card(4)), "another member than"));
+    assert!(is_refused(&cluster.join_plain(record(4)), "another member than"));
     assert_eq!(cluster.names(4), None);
     assert!(!cluster.nodes[&cluster.leader()].replica().members().contains(id(4)));
 }
@@ -44,19 +44,19 @@ fn a_member_that_is_not_where_it_says_is_not_added() {
 fn calls_that_are_not_answered_do_not_keep_others_out_and_are_bounded() {
     let mut cluster = Cluster::of(3);
     let leader = cluster.leader();
-    cluster.call_back = |card| (card.id == id(99)).then(|| is_there(card)).flatten();
+    cluster.call_back = |record| (record.id == id(99)).then(|| is_there(record)).flatten();
     for number in 4..4 + CALLS_MAX as u64 - 1 {
         let join = JoinId(1_000 + number);
-        let (request, peer_name) = (request(card(number)), PeerName::Plain);
+        let (request, peer_name) = (request(record(number)), PeerName::Plain);
         cluster.hand(leader, Input::Join { join, request, peer_name });
     }
     cluster.run(100);
-    assert!(matches!(cluster.join_plain(card(99)), Control::Joined { .. }), "one call is free");
+    assert!(matches!(cluster.join_plain(record(99)), Control::Joined { .. }), "one call is free");
     cluster.run(10_000);
     let (join, peer_name) = (JoinId(2_000), PeerName::Plain);
-    cluster.hand(leader, Input::Join { join, request: request(card(98)), peer_name });
+    cluster.hand(leader, Input::Join { join, request: request(record(98)), peer_name });
     cluster.run(100);
-    assert!(is_refused(&cluster.join_plain(card(97)), "are being called back"));
+    assert!(is_refused(&cluster.join_plain(record(97)), "are being called back"));
     // The member ends: every joiner that waits is told.
     let mut outputs = Vec::new();
     cluster.nodes.get_mut(&leader).unwrap().end(&mut outputs);
@@ -70,15 +70,15 @@ fn a_join_is_checked_again_after_the_call() {
     let leader = cluster.leader();
     cluster.call_back = |_| None;
     let (join, peer_name) = (JoinId(1_000), PeerName::Plain);
-    cluster.hand(leader, Input::Join { join, request: request(card(4)), peer_name });
+    cluster.hand(leader, Input::Join { join, request: request(record(4)), peer_name });
     cluster.run(100);
     assert_eq!(cluster.called, [id(4)]);
     // Meanwhile another member takes the name.
     cluster.call_back = is_there;
-    let mut namesake = card(5);
+    let mut namesake = record(5);
     namesake.names.name = "m4".into();
     assert!(matches!(cluster.join_plain(namesake), Control::Joined { .. }));
-    let answer = is_there(card(4)).unwrap();
+    let answer = is_there(record(4)).unwrap();
     cluster.hand(leader, Input::CalledBack { join, answer });
     cluster.run(100);
     assert!(is_refused(&cluster.answers[&1_000], "is called `m4` already"));

@@ -10,7 +10,7 @@
 use tenure_raft::{MemberId, ReplicaInput as RaftInput};
 
 use crate::control::{Control, Join};
-use crate::directory::{self, Card, Names};
+use crate::directory::{self, MemberNames, MemberRecord};
 use crate::io::Output;
 use crate::node::{NO_CALLER, Node};
 use crate::peer::{PeerMessage, WITHIN_LEVEL};
@@ -24,14 +24,14 @@ const ASK_US: u64 = 1_000_000;
 
 /// The times of the next checks, and the member that was asked last.
 #[derive(Default)]
-pub(crate) struct Standing {
+pub(crate) struct StandingCheck {
     announce_us: u64,
     ask_us: u64,
     asked: Option<MemberId>,
     removed: bool,
 }
 
-impl Standing {
+impl StandingCheck {
     /// Takes another member's answer to the question whether this one was removed.
     pub(crate) fn answered(&mut self, answer: &Control) {
         self.removed |= *answer == Control::Retired;
@@ -64,7 +64,7 @@ impl Node {
 
     fn announce(&mut self) {
         let Some(identity) = &self.config.identity else { return };
-        let Card { id, names } = identity.card.clone();
+        let MemberRecord { id, names } = identity.record.clone();
         let key = self.replica.machine().key(&directory::key(id));
         let known = key.is_some_and(|key| key.value[..] == *names.to_string().as_bytes());
         if known || !self.replica.members().contains(id) {
@@ -86,16 +86,16 @@ impl Node {
     }
 
     /// Why the leader does not write this member's card to the directory, to be logged; none if it does or has.
-    pub fn card_objection(&self) -> Option<String> {
-        let Card { id, names } = &self.config.identity.as_ref()?.card;
-        self.check_card(*id, names, &directory::read(self.replica.machine())).err()
+    pub fn record_objection(&self) -> Option<String> {
+        let MemberRecord { id, names } = &self.config.identity.as_ref()?.record;
+        self.check_record(*id, names, &directory::read(self.replica.machine())).err()
     }
 
     /// Writes the card that a member has announced over its link. Ignores a card that is not valid in the directory.
-    pub(crate) fn take_announcement(&mut self, from: MemberId, names: &Names) {
+    pub(crate) fn take_announcement(&mut self, from: MemberId, names: &MemberNames) {
         let known = directory::read(self.replica.machine());
         let may = self.replica.status().serving && known.get(&from) != Some(names);
-        if !may || self.check_card(from, names, &known).is_err() {
+        if !may || self.check_record(from, names, &known).is_err() {
             return;
         }
         let requests = vec![directory::put(&directory::key(from), &names.to_string()).into()];
@@ -110,17 +110,17 @@ impl Node {
 
     fn ask_standing(&mut self) {
         let Some(identity) = &self.config.identity else { return };
-        let me = identity.card.id;
+        let me = identity.record.id;
         let mut others = directory::read(self.replica.machine());
         if others.is_empty() {
-            others.extend(identity.given.iter().map(|card| (card.id, card.names.clone())));
+            others.extend(identity.given.iter().map(|record| (record.id, record.names.clone())));
         }
         others.remove(&me);
         let after = |asked: MemberId| others.range(asked..).find(|(id, _)| **id != asked);
         let next = self.standing.asked.and_then(after).or_else(|| others.first_key_value());
         let Some((id, names)) = next else { return };
-        let (card, level) = (identity.card.clone(), identity.level_known);
-        let join = Join { card, level, lineage: Some(identity.lineage.clone()) };
+        let (record, level) = (identity.record.clone(), identity.level_known);
+        let join = Join { record, level, lineage: Some(identity.lineage.clone()) };
         let (address, name) = (names.members.clone(), names.name.clone());
         self.standing.asked = Some(*id);
         self.staged.push(Output::AskStanding { address, name, question: Control::Join(join) });

@@ -12,12 +12,12 @@ use super::*;
 use crate::admission::Admission;
 use crate::control::Me;
 use crate::io::{Input, LinkId};
-use crate::join::Identity;
+use crate::join::MemberIdentity;
 use crate::lineage::{Incarnation, Lineage};
-use crate::node::Config;
+use crate::node::NodeConfig;
 use crate::peer::PeerMessage;
 use crate::principal::Principal;
-use crate::transfer::Unreadable;
+use crate::transfer::SnapshotUnreadable;
 
 #[path = "call_back_tests.rs"]
 mod call_back;
@@ -36,25 +36,25 @@ struct Cluster {
     parts: BTreeMap<MemberId, Vec<u8>>,
     cut: Vec<MemberId>,
     damaged: u32,
-    endings: Vec<crate::transfer::Ending>,
+    endings: Vec<crate::transfer::TransferEnd>,
     level: u16,
     /// Members that were called back, and what each of them answers; none if it does not.
     called: Vec<MemberId>,
-    call_back: fn(Card) -> Option<Result<Control, String>>,
+    call_back: fn(MemberRecord) -> Option<Result<Control, String>>,
 }
 
 /// The answer of the member that the card names.
-fn is_there(card: Card) -> Option<Result<Control, String>> {
-    Some(Ok(Control::IAm(Me::new(card.id, card.names, 2))))
+fn is_there(record: MemberRecord) -> Option<Result<Control, String>> {
+    Some(Ok(Control::IAm(Me::new(record.id, record.names, 2))))
 }
 
 fn id(number: u64) -> MemberId {
     MemberId::new(number).unwrap()
 }
 
-fn card(number: u64) -> Card {
+fn record(number: u64) -> MemberRecord {
     let text = format!("m{number} h:{number} c:{number}");
-    Card { id: id(number), names: Names::parse(&text).unwrap() }
+    MemberRecord { id: id(number), names: MemberNames::parse(&text).unwrap() }
 }
 
 fn lineage() -> Lineage {
@@ -62,8 +62,8 @@ fn lineage() -> Lineage {
     Lineage { cluster: "c".into(), epoch, incarnation }
 }
 
-fn request(card: Card) -> Join {
-    Join { card, level: 2, lineage: None }
+fn request(record: MemberRecord) -> Join {
+    Join { record, level: 2, lineage: None }
 }
 
 fn certified(name: &str) -> PeerName {
@@ -72,8 +72,8 @@ fn certified(name: &str) -> PeerName {
 
 impl Cluster {
     fn of(voters: u64) -> Self {
-        let founders: Vec<Card> = (1..=voters).map(card).collect();
-        let members = Membership::of_voters(founders.iter().map(|card| card.id));
+        let founders: Vec<MemberRecord> = (1..=voters).map(record).collect();
+        let members = Membership::of_voters(founders.iter().map(|record| record.id));
         let first = directory::first_state(&founders, 1, Epoch::default()).encode();
         let mut cluster = Self {
             now_us: 0,
@@ -113,13 +113,14 @@ impl Cluster {
         cluster
     }
 
-    fn start(&mut self, card: Card, boot: Boot) {
+    fn start(&mut self, record: MemberRecord, boot: Boot) {
         let replica =
-            Replica::new(tenure_raft::ReplicaConfig::new(card.id), boot, card.id.get()).unwrap();
+            Replica::new(tenure_raft::ReplicaConfig::new(record.id), boot, record.id.get())
+                .unwrap();
         let level_known = tenure_core::LEVEL_MAX;
-        let member = card.id;
-        let identity = Identity { card, lineage: lineage(), level_known, given: vec![] };
-        let config = Config {
+        let member = record.id;
+        let identity = MemberIdentity { record, lineage: lineage(), level_known, given: vec![] };
+        let config = NodeConfig {
             command_bytes_max: 1 << 20,
             admission: Admission::default(),
             identity: Some(identity),
@@ -133,7 +134,7 @@ impl Cluster {
     }
 
     /// A member that has joined and has no state.
-    fn start_empty(&mut self, card: Card) {
+    fn start_empty(&mut self, record: MemberRecord) {
         let boot = Boot {
             machine: Machine::new(Epoch::default()),
             applied: Point::default(),
@@ -145,7 +146,7 @@ impl Cluster {
             cut: None,
             given: self.nodes.keys().copied().collect(),
         };
-        self.start(card, boot);
+        self.start(record, boot);
     }
 
     fn link(&mut self, a: MemberId, b: MemberId) {
@@ -197,9 +198,9 @@ impl Cluster {
             Output::Persist(persist) => {
                 self.hand(at, Input::Persisted { number: persist.number });
             }
-            Output::CallBack { join, card } => {
-                self.called.push(card.id);
-                if let Some(answer) = (self.call_back)(card) {
+            Output::CallBack { join, record } => {
+                self.called.push(record.id);
+                if let Some(answer) = (self.call_back)(record) {
                     self.hand(at, Input::CalledBack { join, answer });
                 }
             }
@@ -232,7 +233,7 @@ impl Cluster {
                 let at_byte = |offset: u64| usize::try_from(offset).unwrap();
                 let bytes = match self.damaged {
                     0 => Ok(bytes.slice(at_byte(offset)..at_byte(offset + len))),
-                    _ => Err(Unreadable::Damaged),
+                    _ => Err(SnapshotUnreadable::Damaged),
                 };
                 self.damaged = self.damaged.saturating_sub(1);
                 self.hand(at, Input::ChunkRead { to, id, offset, bytes });
@@ -277,12 +278,12 @@ impl Cluster {
         panic!("no answer");
     }
 
-    fn join_plain(&mut self, card: Card) -> Control {
+    fn join_plain(&mut self, record: MemberRecord) -> Control {
         let leader = self.leader();
-        self.join(leader, request(card), PeerName::Plain)
+        self.join(leader, request(record), PeerName::Plain)
     }
 
-    fn names(&self, number: u64) -> Option<Names> {
+    fn names(&self, number: u64) -> Option<MemberNames> {
         directory::read(self.nodes[&self.leader()].machine()).remove(&id(number))
     }
 
@@ -302,36 +303,36 @@ fn is_refused(answer: &Control, words: &str) -> bool {
     matches!(answer, Control::Refused(why) if why.contains(words))
 }
 
-fn moved(number: u64, address: &str) -> Card {
-    let mut card = card(number);
-    card.names.members = address.into();
-    card
+fn moved(number: u64, address: &str) -> MemberRecord {
+    let mut record = record(number);
+    record.names.members = address.into();
+    record
 }
 
 #[test]
 fn a_member_joins_and_gets_the_state_in_chunks() {
     let mut cluster = Cluster::of(3);
-    let answer = cluster.join_plain(card(4));
-    let Control::Joined { lineage: told, book, .. } = answer else { panic!("{answer:?}") };
-    assert_eq!((told, book.len()), (lineage(), 4));
-    cluster.start_empty(card(4));
+    let answer = cluster.join_plain(record(4));
+    let Control::Joined { lineage: told, directory, .. } = answer else { panic!("{answer:?}") };
+    assert_eq!((told, directory.len()), (lineage(), 4));
+    cluster.start_empty(record(4));
     cluster.run(2_000);
     let node = &cluster.nodes[&id(4)];
     assert!(node.replica().members().learners.contains(&id(4)));
     let leader = &cluster.nodes[&cluster.leader()];
     assert_eq!(node.replica().status().applied, leader.replica().status().applied);
-    assert_eq!(cluster.endings, [crate::transfer::Ending::Arrived]);
+    assert_eq!(cluster.endings, [crate::transfer::TransferEnd::Arrived]);
 }
 
 #[test]
 fn a_damaged_snapshot_is_replaced_and_then_arrives() {
     let mut cluster = Cluster::of(1);
     cluster.damaged = 1;
-    assert!(matches!(cluster.join_plain(card(2)), Control::Joined { .. }));
-    cluster.start_empty(card(2));
+    assert!(matches!(cluster.join_plain(record(2)), Control::Joined { .. }));
+    cluster.start_empty(record(2));
     cluster.run(5_000);
-    assert_eq!(cluster.endings.first(), Some(&crate::transfer::Ending::Damaged));
-    assert_eq!(cluster.endings.last(), Some(&crate::transfer::Ending::Arrived));
+    assert_eq!(cluster.endings.first(), Some(&crate::transfer::TransferEnd::Damaged));
+    assert_eq!(cluster.endings.last(), Some(&crate::transfer::TransferEnd::Arrived));
     assert!(cluster.disks[&id(1)].len() >= 2, "a second snapshot was written");
     assert!(cluster.nodes[&id(2)].replica().members().contains(id(2)));
 }
@@ -365,18 +366,18 @@ fn a_member_changes_its_address_with_its_certificate() {
 fn a_restarted_member_announces_its_new_address_over_its_link() {
     let mut cluster = Cluster::of(3);
     let mover = cluster.other();
-    let card = moved(mover.get(), "new:9");
+    let record = moved(mover.get(), "new:9");
     let node = cluster.nodes.get_mut(&mover).unwrap();
-    node.config.identity.as_mut().unwrap().card = card.clone();
+    node.config.identity.as_mut().unwrap().record = record.clone();
     cluster.run(1_500);
-    assert_eq!(cluster.names(mover.get()), Some(card.names));
+    assert_eq!(cluster.names(mover.get()), Some(record.names));
     // The leader announces its own, too.
     let leader = cluster.leader();
-    let card = moved(leader.get(), "new:8");
+    let record = moved(leader.get(), "new:8");
     let node = cluster.nodes.get_mut(&leader).unwrap();
-    node.config.identity.as_mut().unwrap().card = card.clone();
+    node.config.identity.as_mut().unwrap().record = record.clone();
     cluster.run(1_500);
-    assert_eq!(cluster.names(leader.get()), Some(card.names));
+    assert_eq!(cluster.names(leader.get()), Some(record.names));
 }
 
 #[test]
@@ -384,10 +385,10 @@ fn an_announcement_counts_only_for_its_sender_and_never_takes_a_name() {
     let mut cluster = Cluster::of(3);
     let (leader, other) = (cluster.leader(), cluster.other());
     let before = cluster.names(other.get());
-    let names = card(leader.get()).names;
+    let names = record(leader.get()).names;
     let message = PeerMessage::Announce { names: names.clone() };
     cluster.hand(leader, Input::Peer { from: other, message });
-    let message = PeerMessage::Announce { names: Names { name: "z".into(), ..names } };
+    let message = PeerMessage::Announce { names: MemberNames { name: "z".into(), ..names } };
     cluster.hand(leader, Input::Peer { from: id(99), message });
     cluster.run(1_000);
     assert_eq!(cluster.names(other.get()), before);
@@ -397,7 +398,7 @@ fn an_announcement_counts_only_for_its_sender_and_never_takes_a_name() {
 #[test]
 fn a_name_that_another_member_has_is_refused() {
     let mut cluster = Cluster::of(3);
-    let mut twin = card(4);
+    let mut twin = record(4);
     twin.names.name = "m2".into();
     let answer = cluster.join_plain(twin);
     assert!(is_refused(&answer, "is called `m2` already"), "{answer:?}");
@@ -420,7 +421,7 @@ fn a_removed_id_is_refused_for_ever_by_every_member() {
     cluster.cut.push(gone);
     cluster.change(MembershipChange::Remove(gone));
     let third = *cluster.nodes.keys().find(|it| **it != leader && **it != gone).unwrap();
-    let asks = request(card(gone.get()));
+    let asks = request(record(gone.get()));
     assert_eq!(cluster.join(leader, asks.clone(), PeerName::Plain), Control::Retired);
     assert_eq!(cluster.join(third, asks, certified("m2")).encode(), {
         // A member that does not lead knows it as well, if the certificate is for the name that is asked for.
@@ -450,13 +451,13 @@ fn a_removed_id_is_refused_for_ever_by_every_member() {
 fn a_follower_names_the_leader_and_an_older_member_is_refused() {
     let mut cluster = Cluster::of(3);
     let (leader, other) = (cluster.leader(), cluster.other());
-    let answer = cluster.join(other, request(card(4)), PeerName::Plain);
-    assert_eq!(answer, Control::Elsewhere(card(leader.get()).names.members));
-    let old = Join { level: 0, ..request(card(4)) };
+    let answer = cluster.join(other, request(record(4)), PeerName::Plain);
+    assert_eq!(answer, Control::Elsewhere(record(leader.get()).names.members));
+    let old = Join { level: 0, ..request(record(4)) };
     let answer = cluster.join(leader, old, PeerName::Plain);
     assert!(is_refused(&answer, "knows up to 0"), "{answer:?}");
     let foreign = Lineage { cluster: "d".into(), ..lineage() };
-    let foreign = Join { lineage: Some(foreign), ..request(card(4)) };
+    let foreign = Join { lineage: Some(foreign), ..request(record(4)) };
     let answer = cluster.join(leader, foreign, PeerName::Plain);
     assert!(is_refused(&answer, "of another cluster than d"), "{answer:?}");
 }
@@ -468,7 +469,7 @@ fn strangers_cannot_fill_the_cluster_at_once() {
     for number in 100..200 {
         cluster.asked += 1;
         let join = JoinId(cluster.asked);
-        let (request, peer_name) = (request(card(number)), PeerName::Plain);
+        let (request, peer_name) = (request(record(number)), PeerName::Plain);
         cluster.hand(leader, Input::Join { join, request, peer_name });
     }
     cluster.run(1_000);
@@ -479,17 +480,17 @@ fn strangers_cannot_fill_the_cluster_at_once() {
         2,
         "no cards are left over"
     );
-    assert!(is_refused(&cluster.join_plain(card(300)), "added just now"));
+    assert!(is_refused(&cluster.join_plain(record(300)), "added just now"));
     cluster.run(GAP_US / 1_000);
-    assert!(matches!(cluster.join_plain(card(300)), Control::Joined { .. }));
+    assert!(matches!(cluster.join_plain(record(300)), Control::Joined { .. }));
 }
 
 #[test]
 fn a_learner_that_was_never_there_may_come_back_elsewhere() {
     let mut cluster = Cluster::of(3);
-    assert!(matches!(cluster.join_plain(card(4)), Control::Joined { .. }));
+    assert!(matches!(cluster.join_plain(record(4)), Control::Joined { .. }));
     assert!(
-        matches!(cluster.join_plain(card(4)), Control::Joined { .. }),
+        matches!(cluster.join_plain(record(4)), Control::Joined { .. }),
         "asking again is harmless"
     );
     assert!(matches!(cluster.join_plain(moved(4, "new:4")), Control::Joined { .. }));
@@ -505,7 +506,7 @@ fn without_a_quorum_a_join_is_answered_in_time() {
     let leader = cluster.leader();
     let others: Vec<_> = cluster.nodes.keys().copied().filter(|it| *it != leader).collect();
     cluster.cut.extend(others);
-    let answer = cluster.join(leader, request(card(4)), PeerName::Plain);
+    let answer = cluster.join(leader, request(record(4)), PeerName::Plain);
     assert!(matches!(answer, Control::Refused(_)), "{answer:?}");
 }
 
@@ -513,8 +514,8 @@ fn without_a_quorum_a_join_is_answered_in_time() {
 fn an_older_receiver_is_sent_its_snapshot_in_the_older_way() {
     let mut cluster = Cluster::of(1);
     cluster.level = 1;
-    assert!(matches!(cluster.join_plain(card(2)), Control::Joined { .. }));
-    cluster.start_empty(card(2));
+    assert!(matches!(cluster.join_plain(record(2)), Control::Joined { .. }));
+    cluster.start_empty(record(2));
     cluster.run(2_000);
     assert!(cluster.endings.is_empty());
     assert!(!cluster.nodes[&id(2)].replica().members().contains(id(2)));

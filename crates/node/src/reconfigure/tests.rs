@@ -9,21 +9,21 @@ use tenure_store::Point;
 use tenure_types::{Revision, Term};
 
 use super::*;
-use crate::directory::{Names, Preference};
+use crate::directory::{MemberNames, Preference};
 use crate::principal::Principal;
 
 const DEADLINE_US: u64 = 10_000_000;
-const UNDER_WAY: Failure = Failure::Rejected(RejectReason::ChangeUnderWay);
+const UNDER_WAY: NodeFailure = NodeFailure::Rejected(RejectReason::ChangeUnderWay);
 
 fn id(number: u64) -> MemberId {
     MemberId::new(number).unwrap()
 }
 
-fn card(number: u64) -> Card {
+fn record(number: u64) -> MemberRecord {
     let preference = Preference::default();
     let name = format!("m{number}");
-    let names = Names { name, members: "h:1".into(), clients: "h:2".into(), preference };
-    Card { id: id(number), names }
+    let names = MemberNames { name, members: "h:1".into(), clients: "h:2".into(), preference };
+    MemberRecord { id: id(number), names }
 }
 
 /// A cluster of these voters, seen by member 1.
@@ -48,7 +48,7 @@ fn cluster(voters: &[u64]) -> Box<Cluster> {
     Box::new(Cluster {
         members: Membership::of_voters(voters.iter().copied().map(id)),
         status,
-        book: voters.iter().map(|number| (id(*number), card(*number).names)).collect(),
+        directory: voters.iter().map(|number| (id(*number), record(*number).names)).collect(),
         linked: BTreeSet::from([id(1)]),
     })
 }
@@ -90,7 +90,7 @@ impl Run {
         self.handle(ReconfigureInput::Written(Ok(outcome)))
     }
 
-    fn changed(self, result: Result<(), Failure>) -> Self {
+    fn changed(self, result: Result<(), NodeFailure>) -> Self {
         self.handle(ReconfigureInput::Changed(result))
     }
 
@@ -173,14 +173,14 @@ fn voters(result: Result<Reconfigured, NotReconfigured>) -> Vec<u64> {
 
 #[test]
 fn a_member_is_added_after_its_card_is_written() {
-    let run = Run::in_three(Reconfiguration::Add(card(4))).writes(4);
+    let run = Run::in_three(Reconfiguration::Add(record(4))).writes(4);
     let run = run.written().changes(MembershipChange::AddLearner(id(4)));
     assert!(matches!(run.changed(Ok(())).done(), Ok(Reconfigured::Changed)));
 }
 
 #[test]
 fn a_card_that_cannot_stand_in_the_directory_is_refused_before_anything_is_read() {
-    let mut bad = card(4);
+    let mut bad = record(4);
     bad.names.clients = "two words".into();
     let field = "client_address";
     assert_eq!(Run::new(Reconfiguration::Add(bad)).fails(), NotReconfigured::Word { field });
@@ -189,23 +189,26 @@ fn a_card_that_cannot_stand_in_the_directory_is_refused_before_anything_is_read(
 #[test]
 fn an_id_or_name_that_a_member_has_and_a_retired_id_are_not_added() {
     let exists = |member: String| NotReconfigured::Exists { member };
-    let run = Run::in_three(Reconfiguration::Add(card(2)));
+    let run = Run::in_three(Reconfiguration::Add(record(2)));
     assert_eq!(run.fails(), exists(id(2).to_string()));
-    let mut namesake = card(4);
+    let mut namesake = record(4);
     namesake.names.name = "m3".into();
     assert_eq!(Run::in_three(Reconfiguration::Add(namesake)).fails(), exists("m3".into()));
     let mut before = cluster(&[1, 2, 3]);
     before.members.retired.insert(id(4));
-    let retired = Run::new(Reconfiguration::Add(card(4))).viewed(before);
-    assert_eq!(retired.fails(), NotReconfigured::Failed(Failure::Rejected(RejectReason::Retired)));
+    let retired = Run::new(Reconfiguration::Add(record(4))).viewed(before);
+    assert_eq!(
+        retired.fails(),
+        NotReconfigured::Failed(NodeFailure::Rejected(RejectReason::Retired))
+    );
 }
 
 #[test]
 fn a_card_that_is_refused_or_not_written_adds_no_member() {
-    let run = Run::in_three(Reconfiguration::Add(card(4)));
-    let failed = run.handle(ReconfigureInput::Written(Err(Failure::Unknown)));
-    assert_eq!(failed.fails(), NotReconfigured::Failed(Failure::Unknown));
-    let run = Run::in_three(Reconfiguration::Add(card(4)));
+    let run = Run::in_three(Reconfiguration::Add(record(4)));
+    let failed = run.handle(ReconfigureInput::Written(Err(NodeFailure::Unknown)));
+    assert_eq!(failed.fails(), NotReconfigured::Failed(NodeFailure::Unknown));
+    let run = Run::in_three(Reconfiguration::Add(record(4)));
     let result = Err(Refusal::LeaseNotFound);
     let refused = Outcome { revision: Revision(1), result };
     let refused = run.handle(ReconfigureInput::Written(Ok(refused)));
@@ -215,14 +218,14 @@ fn a_card_that_is_refused_or_not_written_adds_no_member() {
 #[test]
 fn without_a_view_of_now_nothing_is_changed() {
     for request in [
-        Reconfiguration::Add(card(4)),
+        Reconfiguration::Add(record(4)),
         Reconfiguration::Promote(id(2)),
         Reconfiguration::Remove(id(2)),
         Reconfiguration::Transfer(None),
     ] {
         let run = Run::new(request).views(Fresh::Now);
-        let run = run.handle(ReconfigureInput::Viewed(Err(Failure::NoLeader)));
-        assert_eq!(run.fails(), NotReconfigured::Failed(Failure::NoLeader));
+        let run = run.handle(ReconfigureInput::Viewed(Err(NodeFailure::NoLeader)));
+        assert_eq!(run.fails(), NotReconfigured::Failed(NodeFailure::NoLeader));
     }
 }
 
@@ -266,8 +269,8 @@ fn a_removed_member_loses_its_card_and_the_cluster_is_shown_as_it_is_then() {
     assert_eq!(voters(run.viewed(cluster(&[1, 2, 4])).done()), [1, 2, 4]);
     // Without a view of now, what is known is shown.
     let run = Run::in_three(Reconfiguration::Remove(id(3))).changed(Ok(()));
-    let run = run.handle(ReconfigureInput::Written(Err(Failure::NoLeader))).views(Fresh::Now);
-    let run = run.handle(ReconfigureInput::Viewed(Err(Failure::NoLeader)));
+    let run = run.handle(ReconfigureInput::Written(Err(NodeFailure::NoLeader))).views(Fresh::Now);
+    let run = run.handle(ReconfigureInput::Viewed(Err(NodeFailure::NoLeader)));
     assert_eq!(voters(run.done()), [1, 2]);
 }
 
@@ -293,14 +296,14 @@ fn a_leader_hands_over_before_it_is_removed() {
 fn a_removal_that_failed_is_looked_at_again() {
     let failed = || {
         let run = Run::in_three(Reconfiguration::Remove(id(3)));
-        run.changed(Err(Failure::Unknown)).views(Fresh::Stale)
+        run.changed(Err(NodeFailure::Unknown)).views(Fresh::Stale)
     };
     let view = |cluster| ReconfigureInput::Viewed(Ok(cluster));
     failed().handle(view(cluster(&[1, 2]))).writes(3);
     let still = failed().handle(view(cluster(&[1, 2, 3])));
-    assert_eq!(still.fails(), NotReconfigured::Failed(Failure::Unknown));
-    let unseen = failed().handle(ReconfigureInput::Viewed(Err(Failure::Expired)));
-    assert_eq!(unseen.fails(), NotReconfigured::Failed(Failure::Unknown));
+    assert_eq!(still.fails(), NotReconfigured::Failed(NodeFailure::Unknown));
+    let unseen = failed().handle(ReconfigureInput::Viewed(Err(NodeFailure::Expired)));
+    assert_eq!(unseen.fails(), NotReconfigured::Failed(NodeFailure::Unknown));
     // It was elected meanwhile, so it hands over first.
     let mut elected = failed();
     elected.moment.lead = Some(id(3));
@@ -309,7 +312,7 @@ fn a_removal_that_failed_is_looked_at_again() {
     let mut late = failed();
     late.moment = Moment { now_us: DEADLINE_US - ANSWERED_US + 1, lead: Some(id(3)) };
     let late = late.handle(view(cluster(&[1, 2, 3])));
-    assert_eq!(late.fails(), NotReconfigured::Failed(Failure::Unknown));
+    assert_eq!(late.fails(), NotReconfigured::Failed(NodeFailure::Unknown));
 }
 
 #[test]
@@ -320,11 +323,11 @@ fn a_member_that_ends_because_it_was_removed_is_removed() {
     let removed = removing.handle(ReconfigureInput::Removed);
     assert_eq!(voters(removed.done()), [2, 3]);
     let checking = Run::in_three(Reconfiguration::Remove(id(1))).viewed(cluster(&[1, 2, 3]));
-    let checking = checking.changed(Ok(())).led_by(2).changed(Err(Failure::Unknown));
+    let checking = checking.changed(Ok(())).led_by(2).changed(Err(NodeFailure::Unknown));
     let removed = checking.views(Fresh::Stale).handle(ReconfigureInput::Removed);
     assert_eq!(voters(removed.done()), [2, 3]);
     let other = Run::new(Reconfiguration::Transfer(None)).handle(ReconfigureInput::Removed);
-    assert_eq!(other.fails(), NotReconfigured::Failed(Failure::Stopping));
+    assert_eq!(other.fails(), NotReconfigured::Failed(NodeFailure::Stopping));
 }
 
 #[test]
@@ -361,14 +364,14 @@ fn a_transfer_that_was_lost_is_tried_again_until_the_deadline() {
         run = run.viewed(cluster(&[1, 2, 3]));
     }
     let run = run.transfers(2).changed(Ok(())).idle(DEADLINE_US).at(DEADLINE_US);
-    assert_eq!(run.fails(), NotReconfigured::Failed(Failure::Unknown));
+    assert_eq!(run.fails(), NotReconfigured::Failed(NodeFailure::Unknown));
 }
 
 #[test]
 fn a_transfer_that_fails_is_done_nevertheless_if_the_member_leads() {
-    let failed = Err(Failure::Unknown);
+    let failed = Err(NodeFailure::Unknown);
     let run = Run::in_three(Reconfiguration::Transfer(Some(id(2)))).changed(failed);
-    assert_eq!(run.fails(), NotReconfigured::Failed(Failure::Unknown));
+    assert_eq!(run.fails(), NotReconfigured::Failed(NodeFailure::Unknown));
     let mut run = Run::in_three(Reconfiguration::Transfer(Some(id(2))));
     run.moment.lead = Some(id(2));
     assert!(matches!(run.changed(failed).done(), Ok(Reconfigured::Leads(by)) if by == id(2)));

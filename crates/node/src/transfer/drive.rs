@@ -4,21 +4,27 @@ use bytes::Bytes;
 use tenure_raft::{MemberId, ReplicaInput as RaftInput, Step};
 use tenure_store::{Point, SnapshotId};
 
-use super::{Action, Ending, Incoming, Outgoing, Reason, Transfer, Unreadable, View};
+use super::{
+    IncomingTransfer, OutgoingTransfers, ReplicaView, SnapshotUnreadable, TransferAction,
+    TransferEnd, TransferMessage, TransferRefusal,
+};
 use crate::io::Output;
 use crate::node::Node;
 use crate::peer::{PeerMessage, WITHIN_LEVEL};
 
 /// Both ends of a member's transfers.
 pub(crate) struct Transfers {
-    pub(crate) outgoing: Outgoing,
-    incoming: Incoming,
+    pub(crate) outgoing: OutgoingTransfers,
+    incoming: IncomingTransfer,
 }
 
 impl Transfers {
     /// Transfers that send this many bytes in one message.
     pub(crate) fn new(chunk_bytes: u64) -> Self {
-        Self { outgoing: Outgoing::new(chunk_bytes), incoming: Incoming::default() }
+        Self {
+            outgoing: OutgoingTransfers::new(chunk_bytes),
+            incoming: IncomingTransfer::default(),
+        }
     }
 }
 
@@ -33,7 +39,7 @@ impl Node {
             Some(_) => self.transfers.outgoing.start(to, step, self.now_us, &mut actions),
             None => {
                 let point = step.snapshot.as_ref().map_or(Point::default(), |head| head.point);
-                actions.push(Action::Report { to, point, ending: Ending::NoLink });
+                actions.push(TransferAction::Report { to, point, ending: TransferEnd::NoLink });
             }
         }
         self.act(actions);
@@ -50,7 +56,7 @@ impl Node {
         to: MemberId,
         id: SnapshotId,
         offset: u64,
-        bytes: Result<Bytes, Unreadable>,
+        bytes: Result<Bytes, SnapshotUnreadable>,
     ) {
         let mut actions = Vec::new();
         self.transfers.outgoing.read(to, id, offset, bytes, &mut actions);
@@ -63,7 +69,7 @@ impl Node {
         self.act(actions);
     }
 
-    pub(crate) fn transfer_failed(&mut self, number: u64, reason: Reason) {
+    pub(crate) fn transfer_failed(&mut self, number: u64, reason: TransferRefusal) {
         let mut actions = Vec::new();
         self.transfers.incoming.failed(number, reason, &mut actions);
         self.act(actions);
@@ -80,16 +86,18 @@ impl Node {
     }
 
     /// Takes a message of a transfer from another member.
-    pub(crate) fn on_transfer(&mut self, from: MemberId, message: Transfer) {
+    pub(crate) fn on_transfer(&mut self, from: MemberId, message: TransferMessage) {
         let mut actions = Vec::new();
         match message {
-            Transfer::Offer { .. } | Transfer::Chunk { .. } => {
+            TransferMessage::Offer { .. } | TransferMessage::Chunk { .. } => {
                 let status = self.replica.status();
-                let view = View { term: status.term.0, applied: status.applied.index };
+                let view = ReplicaView { term: status.term.0, applied: status.applied.index };
                 let Transfers { incoming, .. } = &mut self.transfers;
                 incoming.handle(from, message, view, self.now_us, &mut actions);
             }
-            Transfer::Have { .. } | Transfer::Done { .. } | Transfer::Refused { .. } => {
+            TransferMessage::Have { .. }
+            | TransferMessage::Done { .. }
+            | TransferMessage::Refused { .. } => {
                 self.transfers.outgoing.handle(from, &message, self.now_us, &mut actions);
             }
         }
@@ -119,22 +127,24 @@ impl Node {
         self.act(actions);
     }
 
-    fn act(&mut self, actions: Vec<Action>) {
+    fn act(&mut self, actions: Vec<TransferAction>) {
         for action in actions {
             let output = match action {
-                Action::Send { to, message } => {
+                TransferAction::Send { to, message } => {
                     Output::Send { to, message: PeerMessage::Transfer(message) }
                 }
-                Action::Find { to, point } => Output::FindSnapshot { to, point },
-                Action::Read { to, id, offset, len } => Output::ReadChunk { to, id, offset, len },
-                Action::Open { number, id } => Output::OpenTransfer { number, id },
-                Action::Write { number, id, offset, bytes } => {
+                TransferAction::Find { to, point } => Output::FindSnapshot { to, point },
+                TransferAction::Read { to, id, offset, len } => {
+                    Output::ReadChunk { to, id, offset, len }
+                }
+                TransferAction::Open { number, id } => Output::OpenTransfer { number, id },
+                TransferAction::Write { number, id, offset, bytes } => {
                     Output::WriteChunk { number, id, offset, bytes }
                 }
-                Action::Finish { number, from, id, step } => {
+                TransferAction::Finish { number, from, id, step } => {
                     Output::FinishTransfer { number, from, id, step: *step }
                 }
-                Action::Report { to, point, ending } => {
+                TransferAction::Report { to, point, ending } => {
                     let saved = ending.saved();
                     self.replica.handle(RaftInput::SnapshotSent { to, saved });
                     if ending.is_damage() {

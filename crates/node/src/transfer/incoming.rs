@@ -4,15 +4,15 @@ use bytes::Bytes;
 use tenure_raft::{Kind, MemberId, Step};
 use tenure_store::SnapshotId;
 
-use super::message::{Reason, Transfer};
-use super::{Action, WINDOW_BYTES};
+use super::message::{TransferMessage, TransferRefusal};
+use super::{TransferAction, WINDOW_BYTES};
 
 /// How long the replica may take to install a snapshot before an offer of the same one counts as new.
 const INSTALL_US: u64 = 1_000_000;
 
 /// The state of the replica, as the receiver needs it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct View {
+pub struct ReplicaView {
     /// The replica's term.
     pub term: u64,
     /// The last entry that it has applied.
@@ -21,7 +21,7 @@ pub struct View {
 
 /// The transfer that this member receives.
 #[derive(Debug, Default)]
-pub struct Incoming {
+pub struct IncomingTransfer {
     numbers: u64,
     receiving: Option<Receiving>,
     /// The last snapshot that was handed to the replica, and when.
@@ -35,7 +35,7 @@ struct Receiving {
     id: SnapshotId,
     step: Box<Step>,
     attempt: u64,
-    phase: Phase,
+    phase: ReceivePhase,
     /// The offset before which everything was handed to the disk.
     taken: u64,
     /// The offset before which everything is written.
@@ -43,7 +43,7 @@ struct Receiving {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
+enum ReceivePhase {
     Opening,
     Taking,
     Finishing,
@@ -57,22 +57,22 @@ struct Offer {
     step: Box<Step>,
 }
 
-impl Incoming {
+impl IncomingTransfer {
     /// Takes a message of a sender.
     pub fn handle(
         &mut self,
         from: MemberId,
-        message: Transfer,
-        view: View,
+        message: TransferMessage,
+        view: ReplicaView,
         now_us: u64,
-        out: &mut Vec<Action>,
+        out: &mut Vec<TransferAction>,
     ) {
         match message {
-            Transfer::Offer { attempt, id, step } => {
+            TransferMessage::Offer { attempt, id, step } => {
                 self.offered(Offer { from, attempt, id, step }, view, now_us, out);
             }
-            Transfer::Chunk { id, offset, bytes, checksum }
-                if Transfer::is_whole(&bytes, checksum) =>
+            TransferMessage::Chunk { id, offset, bytes, checksum }
+                if TransferMessage::is_whole(&bytes, checksum) =>
             {
                 self.chunk(from, id, offset, bytes, out);
             }
@@ -80,21 +80,28 @@ impl Incoming {
         }
     }
 
-    fn offered(&mut self, offer: Offer, view: View, now_us: u64, out: &mut Vec<Action>) {
+    fn offered(
+        &mut self,
+        offer: Offer,
+        view: ReplicaView,
+        now_us: u64,
+        out: &mut Vec<TransferAction>,
+    ) {
         let Offer { from, attempt, id, ref step } = offer;
         let refuse = |reason| {
-            let message = Transfer::Refused { attempt, id, reason };
-            Action::Send { to: from, message }
+            let message = TransferMessage::Refused { attempt, id, reason };
+            TransferAction::Send { to: from, message }
         };
         let announced = step.snapshot.as_ref().map(|head| head.point);
         if step.kind != Kind::Snapshot || announced != Some(id.point) || id.bytes == 0 {
-            return out.push(refuse(Reason::Malformed));
+            return out.push(refuse(TransferRefusal::Malformed));
         }
         if step.term < view.term {
-            return out.push(refuse(Reason::Stale));
+            return out.push(refuse(TransferRefusal::Stale));
         }
         if id.point.index <= view.applied {
-            return out.push(Action::Send { to: from, message: Transfer::Done { id } });
+            return out
+                .push(TransferAction::Send { to: from, message: TransferMessage::Done { id } });
         }
         let Some(current) = &mut self.receiving else {
             let installing = |(finished, at_us): (SnapshotId, u64)| {
@@ -106,7 +113,7 @@ impl Incoming {
             return;
         };
         if step.term < current.step.term {
-            return out.push(refuse(Reason::Stale));
+            return out.push(refuse(TransferRefusal::Stale));
         }
         let newer_leader = step.term > current.step.term;
         if !newer_leader && from == current.from && attempt < current.attempt {
@@ -115,30 +122,30 @@ impl Incoming {
         if id == current.id {
             current.from = from;
             current.attempt = attempt;
-            if current.phase != Phase::Finishing {
+            if current.phase != ReceivePhase::Finishing {
                 current.step = offer.step;
             }
             return current.tell(out);
         }
-        if current.phase == Phase::Finishing || !newer_leader && from != current.from {
-            return out.push(refuse(Reason::Busy));
+        if current.phase == ReceivePhase::Finishing || !newer_leader && from != current.from {
+            return out.push(refuse(TransferRefusal::Busy));
         }
         if current.from != from {
-            let (attempt, id, reason) = (current.attempt, current.id, Reason::Stale);
-            let message = Transfer::Refused { attempt, id, reason };
-            out.push(Action::Send { to: current.from, message });
+            let (attempt, id, reason) = (current.attempt, current.id, TransferRefusal::Stale);
+            let message = TransferMessage::Refused { attempt, id, reason };
+            out.push(TransferAction::Send { to: current.from, message });
         }
         self.begin(offer, out);
     }
 
-    fn begin(&mut self, offer: Offer, out: &mut Vec<Action>) {
+    fn begin(&mut self, offer: Offer, out: &mut Vec<TransferAction>) {
         let Offer { from, attempt, id, step } = offer;
         self.numbers += 1;
         let number = self.numbers;
-        let phase = Phase::Opening;
+        let phase = ReceivePhase::Opening;
         let receiving = Receiving { number, from, id, step, attempt, phase, taken: 0, written: 0 };
         self.receiving = Some(receiving);
-        out.push(Action::Open { number, id });
+        out.push(TransferAction::Open { number, id });
     }
 
     /// Takes a chunk if it is the next one: any other is a duplicate, or will be sent again.
@@ -148,10 +155,10 @@ impl Incoming {
         id: SnapshotId,
         offset: u64,
         bytes: Bytes,
-        out: &mut Vec<Action>,
+        out: &mut Vec<TransferAction>,
     ) {
         let Some(current) = &mut self.receiving else { return };
-        if current.phase != Phase::Taking || current.id != id || current.from != from {
+        if current.phase != ReceivePhase::Taking || current.id != id || current.from != from {
             return;
         }
         let Some(after) = current.taken.checked_add(bytes.len() as u64) else { return };
@@ -163,66 +170,71 @@ impl Incoming {
         }
         let (number, offset) = (current.number, current.taken);
         current.taken = after;
-        out.push(Action::Write { number, id, offset, bytes });
+        out.push(TransferAction::Write { number, id, offset, bytes });
     }
 
     /// Takes the disk's report, after the file was opened and after every write: everything before `have` is written.
-    pub fn written(&mut self, number: u64, have: u64, out: &mut Vec<Action>) {
+    pub fn written(&mut self, number: u64, have: u64, out: &mut Vec<TransferAction>) {
         let Some(current) = self.receiving.as_mut().filter(|it| it.number == number) else {
             return;
         };
         match current.phase {
-            Phase::Opening if have <= current.id.bytes => {
-                current.phase = Phase::Taking;
+            ReceivePhase::Opening if have <= current.id.bytes => {
+                current.phase = ReceivePhase::Taking;
                 current.taken = have;
             }
-            Phase::Taking if have <= current.taken && have >= current.written => {}
-            Phase::Opening | Phase::Taking => return self.failed(number, Reason::Disk, out),
-            Phase::Finishing => return,
+            ReceivePhase::Taking if have <= current.taken && have >= current.written => {}
+            ReceivePhase::Opening | ReceivePhase::Taking => {
+                return self.failed(number, TransferRefusal::Disk, out);
+            }
+            ReceivePhase::Finishing => return,
         }
         current.written = have;
         current.tell(out);
         if have == current.id.bytes {
-            current.phase = Phase::Finishing;
+            current.phase = ReceivePhase::Finishing;
             let Receiving { from, id, ref step, .. } = *current;
-            out.push(Action::Finish { number, from, id, step: step.clone() });
+            out.push(TransferAction::Finish { number, from, id, step: step.clone() });
         }
     }
 
     /// Ends the transfer: the disk cannot take it, or the whole snapshot cannot be used.
-    pub fn failed(&mut self, number: u64, reason: Reason, out: &mut Vec<Action>) {
+    pub fn failed(&mut self, number: u64, reason: TransferRefusal, out: &mut Vec<TransferAction>) {
         if let Some(current) = self.receiving.take_if(|it| it.number == number) {
             let Receiving { from, attempt, id, .. } = current;
-            let message = Transfer::Refused { attempt, id, reason };
-            out.push(Action::Send { to: from, message });
+            let message = TransferMessage::Refused { attempt, id, reason };
+            out.push(TransferAction::Send { to: from, message });
         }
     }
 
     /// Completes the transfer: the whole was verified and handed to the replica.
-    pub fn received(&mut self, id: SnapshotId, now_us: u64, out: &mut Vec<Action>) {
-        let finishing = |it: &mut Receiving| it.id == id && it.phase == Phase::Finishing;
+    pub fn received(&mut self, id: SnapshotId, now_us: u64, out: &mut Vec<TransferAction>) {
+        let finishing = |it: &mut Receiving| it.id == id && it.phase == ReceivePhase::Finishing;
         if let Some(current) = self.receiving.take_if(finishing) {
             self.finished = Some((id, now_us));
-            out.push(Action::Send { to: current.from, message: Transfer::Done { id } });
+            out.push(TransferAction::Send {
+                to: current.from,
+                message: TransferMessage::Done { id },
+            });
         }
     }
 
     /// The snapshot that is being verified.
     pub fn finishing(&self) -> Option<SnapshotId> {
-        self.receiving.as_ref().filter(|it| it.phase == Phase::Finishing).map(|it| it.id)
+        self.receiving.as_ref().filter(|it| it.phase == ReceivePhase::Finishing).map(|it| it.id)
     }
 }
 
 impl Receiving {
     /// Sends the offset before which everything is written to the sender.
-    fn tell(&self, out: &mut Vec<Action>) {
+    fn tell(&self, out: &mut Vec<TransferAction>) {
         let offset = match self.phase {
             // It is sent once the file is open.
-            Phase::Opening => return,
-            Phase::Taking => self.written,
-            Phase::Finishing => self.id.bytes,
+            ReceivePhase::Opening => return,
+            ReceivePhase::Taking => self.written,
+            ReceivePhase::Finishing => self.id.bytes,
         };
-        let message = Transfer::Have { attempt: self.attempt, id: self.id, offset };
-        out.push(Action::Send { to: self.from, message });
+        let message = TransferMessage::Have { attempt: self.attempt, id: self.id, offset };
+        out.push(TransferAction::Send { to: self.from, message });
     }
 }

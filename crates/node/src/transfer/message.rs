@@ -13,7 +13,7 @@ pub(crate) const REFUSED: u8 = 0xc9;
 
 /// A message between the two ends of a transfer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Transfer {
+pub enum TransferMessage {
     /// The sender has this snapshot for the receiver. The sender repeats the offer as a new attempt whenever it needs
     /// the receiver's offset.
     Offer {
@@ -56,13 +56,13 @@ pub enum Transfer {
         /// The snapshot.
         id: SnapshotId,
         /// The reason.
-        reason: Reason,
+        reason: TransferRefusal,
     },
 }
 
 /// Why a receiver refuses a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Reason {
+pub enum TransferRefusal {
     /// The sender no longer leads.
     #[error("a newer leader is known")]
     Stale,
@@ -83,11 +83,11 @@ pub enum Reason {
     Outgrown,
 }
 
-impl Transfer {
+impl TransferMessage {
     /// A part of a snapshot, with its checksum.
     pub fn chunk(id: SnapshotId, offset: u64, bytes: Bytes) -> Self {
         let checksum = xxh3_64(&bytes);
-        Transfer::Chunk { id, offset, bytes, checksum }
+        TransferMessage::Chunk { id, offset, bytes, checksum }
     }
 
     /// Whether the bytes match the checksum.
@@ -98,25 +98,25 @@ impl Transfer {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
         match self {
-            Transfer::Offer { attempt, id, step } => {
+            TransferMessage::Offer { attempt, id, step } => {
                 put(&mut out, OFFER, *id);
                 out.put_u64_le(*attempt);
                 out.extend_from_slice(&Message::Step((**step).clone()).encode());
             }
-            Transfer::Have { attempt, id, offset } => {
+            TransferMessage::Have { attempt, id, offset } => {
                 put(&mut out, HAVE, *id);
                 out.put_u64_le(*attempt);
                 out.put_u64_le(*offset);
             }
-            Transfer::Chunk { id, offset, bytes, checksum } => {
+            TransferMessage::Chunk { id, offset, bytes, checksum } => {
                 out.reserve(bytes.len());
                 put(&mut out, CHUNK, *id);
                 out.put_u64_le(*offset);
                 out.put_u64_le(*checksum);
                 out.extend_from_slice(bytes);
             }
-            Transfer::Done { id } => put(&mut out, DONE, *id),
-            Transfer::Refused { attempt, id, reason } => {
+            TransferMessage::Done { id } => put(&mut out, DONE, *id),
+            TransferMessage::Refused { attempt, id, reason } => {
                 put(&mut out, REFUSED, *id);
                 out.put_u64_le(*attempt);
                 out.put_u8(number_of(*reason));
@@ -132,7 +132,7 @@ impl Transfer {
             OFFER => {
                 let attempt = bytes.try_get_u64_le().ok()?;
                 let Ok(Message::Step(step)) = Message::decode(&bytes) else { return None };
-                return Some(Transfer::Offer { attempt, id, step: Box::new(step) });
+                return Some(TransferMessage::Offer { attempt, id, step: Box::new(step) });
             }
             CHUNK => {
                 let offset = bytes.try_get_u64_le().ok()?;
@@ -140,16 +140,20 @@ impl Transfer {
                 // The length is not encoded, so the checksum must prevent a part of a chunk from passing for a shorter
                 // one.
                 let whole = Self::is_whole(&bytes, checksum);
-                return whole.then_some(Transfer::Chunk { id, offset, bytes, checksum });
+                return whole.then_some(TransferMessage::Chunk { id, offset, bytes, checksum });
             }
             HAVE => {
                 let attempt = bytes.try_get_u64_le().ok()?;
-                Transfer::Have { attempt, id, offset: bytes.try_get_u64_le().ok()? }
+                TransferMessage::Have { attempt, id, offset: bytes.try_get_u64_le().ok()? }
             }
-            DONE => Transfer::Done { id },
+            DONE => TransferMessage::Done { id },
             REFUSED => {
                 let attempt = bytes.try_get_u64_le().ok()?;
-                Transfer::Refused { attempt, id, reason: reason_of(bytes.try_get_u8().ok()?)? }
+                TransferMessage::Refused {
+                    attempt,
+                    id,
+                    reason: reason_of(bytes.try_get_u8().ok()?)?,
+                }
             }
             _ => return None,
         };
@@ -173,25 +177,25 @@ fn get(bytes: &mut Bytes) -> Option<SnapshotId> {
     Some(SnapshotId { point: Point { index, term }, bytes: length, checksum })
 }
 
-fn number_of(reason: Reason) -> u8 {
+fn number_of(reason: TransferRefusal) -> u8 {
     match reason {
-        Reason::Stale => 1,
-        Reason::Busy => 2,
-        Reason::Malformed => 3,
-        Reason::Disk => 4,
-        Reason::Damaged => 5,
-        Reason::Outgrown => 6,
+        TransferRefusal::Stale => 1,
+        TransferRefusal::Busy => 2,
+        TransferRefusal::Malformed => 3,
+        TransferRefusal::Disk => 4,
+        TransferRefusal::Damaged => 5,
+        TransferRefusal::Outgrown => 6,
     }
 }
 
-fn reason_of(number: u8) -> Option<Reason> {
+fn reason_of(number: u8) -> Option<TransferRefusal> {
     Some(match number {
-        1 => Reason::Stale,
-        2 => Reason::Busy,
-        3 => Reason::Malformed,
-        4 => Reason::Disk,
-        5 => Reason::Damaged,
-        6 => Reason::Outgrown,
+        1 => TransferRefusal::Stale,
+        2 => TransferRefusal::Busy,
+        3 => TransferRefusal::Malformed,
+        4 => TransferRefusal::Disk,
+        5 => TransferRefusal::Damaged,
+        6 => TransferRefusal::Outgrown,
         _ => return None,
     })
 }
@@ -222,19 +226,19 @@ mod tests {
             snapshot: Some(Box::new(head)),
         };
         let mut messages = vec![
-            Transfer::Offer { attempt: 4, id, step: Box::new(step) },
-            Transfer::Have { attempt: 4, id, offset: 12 },
-            Transfer::chunk(id, 12, Bytes::from_static(b"some bytes")),
-            Transfer::Done { id },
+            TransferMessage::Offer { attempt: 4, id, step: Box::new(step) },
+            TransferMessage::Have { attempt: 4, id, offset: 12 },
+            TransferMessage::chunk(id, 12, Bytes::from_static(b"some bytes")),
+            TransferMessage::Done { id },
         ];
         let reasons = (1..=u8::MAX).map_while(reason_of);
-        messages.extend(reasons.map(|reason| Transfer::Refused { attempt: 4, id, reason }));
+        messages.extend(reasons.map(|reason| TransferMessage::Refused { attempt: 4, id, reason }));
         assert_eq!(messages.len(), 10);
         for message in messages {
             let bytes = Bytes::from(message.encode());
-            assert_eq!(Transfer::decode(bytes.clone()), Some(message));
+            assert_eq!(TransferMessage::decode(bytes.clone()), Some(message));
             for cut in 0..bytes.len() {
-                assert_eq!(Transfer::decode(bytes.slice(..cut)), None, "cut at {cut}");
+                assert_eq!(TransferMessage::decode(bytes.slice(..cut)), None, "cut at {cut}");
             }
         }
     }

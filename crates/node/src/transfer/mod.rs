@@ -28,9 +28,9 @@ use bytes::Bytes;
 use tenure_raft::{MemberId, Saved, Step};
 use tenure_store::{Point, SnapshotId};
 
-pub use incoming::{Incoming, View};
-pub use message::{Reason, Transfer};
-pub use outgoing::Outgoing;
+pub use incoming::{IncomingTransfer, ReplicaView};
+pub use message::{TransferMessage, TransferRefusal};
+pub use outgoing::OutgoingTransfers;
 
 /// The part of a snapshot in one message. Small, so that it does not keep a link busy for long.
 pub const CHUNK_BYTES: u64 = 256 * 1024;
@@ -41,13 +41,13 @@ pub const WINDOW_BYTES: u64 = WINDOW_CHUNKS * CHUNK_BYTES;
 
 /// What has to happen outside of the two machines.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Action {
+pub enum TransferAction {
     /// Send a message. It may be lost, delayed or doubled.
     Send {
         /// The receiver.
         to: MemberId,
         /// The message.
-        message: Transfer,
+        message: TransferMessage,
     },
     /// Look for the complete snapshot at this point. Report with [`Outgoing::found`].
     Find {
@@ -74,7 +74,7 @@ pub enum Action {
         /// The snapshot's last entry.
         point: Point,
         /// How it ended.
-        ending: Ending,
+        ending: TransferEnd,
     },
     /// Open what there is of a snapshot, or begin with nothing. Report with [`Incoming::written`].
     Open {
@@ -109,13 +109,13 @@ pub enum Action {
 
 /// How a transfer ended at its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Ending {
+pub enum TransferEnd {
     /// The receiver has the snapshot.
     #[error("it arrived")]
     Arrived,
     /// The receiver refused it.
     #[error("the receiver refused it: {0}")]
-    Refused(Reason),
+    Refused(TransferRefusal),
     /// This member's disk does not have it whole.
     #[error("the snapshot is damaged or gone")]
     Damaged,
@@ -136,24 +136,24 @@ pub enum Ending {
     NotLeading,
 }
 
-impl Ending {
+impl TransferEnd {
     /// The result for the replica.
     pub fn saved(self) -> Saved {
         match self {
-            Ending::Arrived => Saved::Yes,
+            TransferEnd::Arrived => Saved::Yes,
             _ => Saved::No,
         }
     }
 
     /// Whether a new snapshot must replace the one on this member's disk.
     pub fn is_damage(self) -> bool {
-        matches!(self, Ending::Damaged | Ending::Refused(Reason::Damaged))
+        matches!(self, TransferEnd::Damaged | TransferEnd::Refused(TransferRefusal::Damaged))
     }
 }
 
 /// Why a part of a snapshot could not be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unreadable {
+pub enum SnapshotUnreadable {
     /// The bytes on the disk differ from what was written, or the file is gone.
     Damaged,
     /// The disk failed this time; a later read may succeed.

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use tenure_raft::{MemberId, Step};
 use tenure_store::{Point, SnapshotId};
 
-use super::message::Transfer;
-use super::{Action, CHUNK_BYTES, Ending, Unreadable, WINDOW_CHUNKS};
+use super::message::TransferMessage;
+use super::{CHUNK_BYTES, SnapshotUnreadable, TransferAction, TransferEnd, WINDOW_CHUNKS};
 
 /// How long nothing moves before the sender asks again where the receiver is. It doubles with every fruitless
 /// question, so that a link slower than expected is not filled with repetitions.
@@ -20,7 +20,7 @@ const STALL_US: u64 = 120_000_000;
 
 /// The transfers that this member sends.
 #[derive(Debug)]
-pub struct Outgoing {
+pub struct OutgoingTransfers {
     chunk_bytes: u64,
     attempts: u64,
     sends: BTreeMap<MemberId, Sending>,
@@ -30,7 +30,7 @@ pub struct Outgoing {
 struct Sending {
     step: Box<Step>,
     point: Point,
-    phase: Phase,
+    phase: SendPhase,
     linked: bool,
     attempt: u64,
     /// The offset before which the receiver has everything.
@@ -45,7 +45,7 @@ struct Sending {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
+enum SendPhase {
     /// The disk is looking for the snapshot.
     Finding,
     /// The receiver was asked where it is.
@@ -54,22 +54,22 @@ enum Phase {
     Sending(SnapshotId),
 }
 
-impl Phase {
+impl SendPhase {
     fn id(self) -> Option<SnapshotId> {
         match self {
-            Phase::Finding => None,
-            Phase::Offered(id) | Phase::Sending(id) => Some(id),
+            SendPhase::Finding => None,
+            SendPhase::Offered(id) | SendPhase::Sending(id) => Some(id),
         }
     }
 }
 
-impl Default for Outgoing {
+impl Default for OutgoingTransfers {
     fn default() -> Self {
         Self::new(CHUNK_BYTES)
     }
 }
 
-impl Outgoing {
+impl OutgoingTransfers {
     /// Sends this many bytes in one message, [`CHUNK_BYTES`] at most, as receivers bound what is on its way.
     pub fn new(chunk_bytes: u64) -> Self {
         let chunk_bytes = chunk_bytes.clamp(1, CHUNK_BYTES);
@@ -77,7 +77,7 @@ impl Outgoing {
     }
 
     /// Begins to send the snapshot that the step announces. There must be a link to the receiver.
-    pub fn start(&mut self, to: MemberId, step: Step, now_us: u64, out: &mut Vec<Action>) {
+    pub fn start(&mut self, to: MemberId, step: Step, now_us: u64, out: &mut Vec<TransferAction>) {
         let Some(point) = step.snapshot.as_ref().map(|head| head.point) else { return };
         if let Some(sending) = self.sends.get_mut(&to)
             && sending.point == point
@@ -88,7 +88,7 @@ impl Outgoing {
         let sending = Sending {
             step: Box::new(step),
             point,
-            phase: Phase::Finding,
+            phase: SendPhase::Finding,
             linked: true,
             attempt: 0,
             acked: 0,
@@ -100,7 +100,7 @@ impl Outgoing {
             pause_us: RESYNC_MIN_US,
         };
         self.sends.insert(to, sending);
-        out.push(Action::Find { to, point });
+        out.push(TransferAction::Find { to, point });
     }
 
     /// Takes the disk's answer to [`Action::Find`].
@@ -110,18 +110,18 @@ impl Outgoing {
         point: Point,
         id: Option<SnapshotId>,
         now_us: u64,
-        out: &mut Vec<Action>,
+        out: &mut Vec<TransferAction>,
     ) {
         let Some(sending) = self.sends.get_mut(&to) else { return };
-        if sending.phase != Phase::Finding || sending.point != point {
+        if sending.phase != SendPhase::Finding || sending.point != point {
             return;
         }
         match id.filter(|id| id.point == point && id.bytes > 0) {
             Some(id) => {
-                sending.phase = Phase::Offered(id);
+                sending.phase = SendPhase::Offered(id);
                 self.offer(to, now_us, out);
             }
-            None => self.end(to, Ending::Damaged, out),
+            None => self.end(to, TransferEnd::Damaged, out),
         }
     }
 
@@ -131,21 +131,21 @@ impl Outgoing {
         to: MemberId,
         id: SnapshotId,
         offset: u64,
-        bytes: Result<Bytes, Unreadable>,
-        out: &mut Vec<Action>,
+        bytes: Result<Bytes, SnapshotUnreadable>,
+        out: &mut Vec<TransferAction>,
     ) {
         let Some(sending) = self.sends.get_mut(&to) else { return };
-        if sending.phase != Phase::Sending(id) || !sending.reading.remove(&offset) {
+        if sending.phase != SendPhase::Sending(id) || !sending.reading.remove(&offset) {
             return;
         }
         let expected = self.chunk_bytes.min(id.bytes.saturating_sub(offset));
         match bytes {
             Ok(bytes) if bytes.len() as u64 == expected => {
-                let message = Transfer::chunk(id, offset, bytes);
-                out.push(Action::Send { to, message });
+                let message = TransferMessage::chunk(id, offset, bytes);
+                out.push(TransferAction::Send { to, message });
             }
-            Ok(_) | Err(Unreadable::Damaged) => self.end(to, Ending::Damaged, out),
-            Err(Unreadable::Failed) => self.end(to, Ending::Unreadable, out),
+            Ok(_) | Err(SnapshotUnreadable::Damaged) => self.end(to, TransferEnd::Damaged, out),
+            Err(SnapshotUnreadable::Failed) => self.end(to, TransferEnd::Unreadable, out),
         }
     }
 
@@ -153,20 +153,20 @@ impl Outgoing {
     pub fn handle(
         &mut self,
         from: MemberId,
-        message: &Transfer,
+        message: &TransferMessage,
         now_us: u64,
-        out: &mut Vec<Action>,
+        out: &mut Vec<TransferAction>,
     ) {
         let Some(sending) = self.sends.get_mut(&from) else { return };
         let Some(ours) = sending.phase.id() else { return };
         match *message {
-            Transfer::Done { id } if id == ours => self.end(from, Ending::Arrived, out),
-            Transfer::Refused { attempt, id, reason }
+            TransferMessage::Done { id } if id == ours => self.end(from, TransferEnd::Arrived, out),
+            TransferMessage::Refused { attempt, id, reason }
                 if id == ours && attempt == sending.attempt =>
             {
-                self.end(from, Ending::Refused(reason), out);
+                self.end(from, TransferEnd::Refused(reason), out);
             }
-            Transfer::Have { attempt, id, offset }
+            TransferMessage::Have { attempt, id, offset }
                 if id == ours && attempt == sending.attempt && offset <= id.bytes =>
             {
                 sending.has(id, offset, now_us);
@@ -177,7 +177,7 @@ impl Outgoing {
     }
 
     /// Resumes a transfer over a new link to this member.
-    pub fn linked(&mut self, member: MemberId, now_us: u64, out: &mut Vec<Action>) {
+    pub fn linked(&mut self, member: MemberId, now_us: u64, out: &mut Vec<TransferAction>) {
         if let Some(sending) = self.sends.get_mut(&member) {
             sending.linked = true;
             sending.pause_us = RESYNC_MIN_US;
@@ -193,24 +193,24 @@ impl Outgoing {
     }
 
     /// Ends the transfers of other terms than `term`, or all: this member does not lead in their terms.
-    pub fn end_others(&mut self, term: Option<u64>, out: &mut Vec<Action>) {
+    pub fn end_others(&mut self, term: Option<u64>, out: &mut Vec<TransferAction>) {
         let ended = |sending: &Sending| term != Some(sending.step.term);
         let others = self.sends.iter().filter(|(_, sending)| ended(sending));
         let others: Vec<MemberId> = others.map(|(to, _)| *to).collect();
         for to in others {
-            self.end(to, Ending::NotLeading, out);
+            self.end(to, TransferEnd::NotLeading, out);
         }
     }
 
     /// Executes what is due.
-    pub fn turn(&mut self, now_us: u64, out: &mut Vec<Action>) {
+    pub fn turn(&mut self, now_us: u64, out: &mut Vec<TransferAction>) {
         let members: Vec<MemberId> = self.sends.keys().copied().collect();
         for to in members {
             let Some(sending) = self.sends.get_mut(&to) else { continue };
             if now_us >= sending.heard_us.saturating_add(SILENCE_US) {
-                self.end(to, Ending::Silent, out);
+                self.end(to, TransferEnd::Silent, out);
             } else if now_us >= sending.moved_us.saturating_add(STALL_US) {
-                self.end(to, Ending::Stalled, out);
+                self.end(to, TransferEnd::Stalled, out);
             } else if sending.is_stuck(now_us) {
                 sending.pause_us = sending.pause_us.saturating_mul(2).min(RESYNC_MAX_US);
                 self.offer(to, now_us, out);
@@ -239,21 +239,24 @@ impl Outgoing {
     }
 
     /// Asks the receiver where it is. What is being read for the attempt before is not sent.
-    fn offer(&mut self, to: MemberId, now_us: u64, out: &mut Vec<Action>) {
+    fn offer(&mut self, to: MemberId, now_us: u64, out: &mut Vec<TransferAction>) {
         let Some(sending) = self.sends.get_mut(&to) else { return };
         let Some(id) = sending.phase.id().filter(|_| sending.linked) else { return };
         self.attempts += 1;
         sending.attempt = self.attempts;
-        sending.phase = Phase::Offered(id);
+        sending.phase = SendPhase::Offered(id);
         sending.reading.clear();
         sending.resync_us = now_us.saturating_add(sending.pause_us);
         let (attempt, step) = (sending.attempt, sending.step.clone());
-        out.push(Action::Send { to, message: Transfer::Offer { attempt, id, step } });
+        out.push(TransferAction::Send {
+            to,
+            message: TransferMessage::Offer { attempt, id, step },
+        });
     }
 
-    fn end(&mut self, to: MemberId, ending: Ending, out: &mut Vec<Action>) {
+    fn end(&mut self, to: MemberId, ending: TransferEnd, out: &mut Vec<TransferAction>) {
         if let Some(sending) = self.sends.remove(&to) {
-            out.push(Action::Report { to, point: sending.point, ending });
+            out.push(TransferAction::Report { to, point: sending.point, ending });
         }
     }
 }
@@ -263,39 +266,45 @@ impl Sending {
     fn has(&mut self, id: SnapshotId, offset: u64, now_us: u64) {
         self.heard_us = now_us;
         match self.phase {
-            Phase::Finding => return,
+            SendPhase::Finding => return,
             // The first answer of an attempt counts as it is: a receiver that was started again may have less.
-            Phase::Offered(_) => {
-                self.phase = Phase::Sending(id);
+            SendPhase::Offered(_) => {
+                self.phase = SendPhase::Sending(id);
                 if offset != self.acked {
                     self.moved_us = now_us;
                 }
                 self.acked = offset;
                 self.next = offset;
             }
-            Phase::Sending(_) if offset > self.acked => {
+            SendPhase::Sending(_) if offset > self.acked => {
                 self.moved_us = now_us;
                 self.acked = offset;
                 self.next = self.next.max(offset);
             }
-            Phase::Sending(_) => return,
+            SendPhase::Sending(_) => return,
         }
         self.resync_us = now_us.saturating_add(self.pause_us);
     }
 
     /// Reads as much as may be on its way.
-    fn fill(&mut self, to: MemberId, id: SnapshotId, chunk_bytes: u64, out: &mut Vec<Action>) {
+    fn fill(
+        &mut self,
+        to: MemberId,
+        id: SnapshotId,
+        chunk_bytes: u64,
+        out: &mut Vec<TransferAction>,
+    ) {
         while self.next < id.bytes && self.next - self.acked < WINDOW_CHUNKS * chunk_bytes {
             let (offset, len) = (self.next, chunk_bytes.min(id.bytes - self.next));
             self.reading.insert(offset);
             self.next += len;
-            out.push(Action::Read { to, id, offset, len });
+            out.push(TransferAction::Read { to, id, offset, len });
         }
     }
 
     /// While the disk reads, the transfer is not stuck, however long that takes.
     fn may_resync(&self) -> bool {
-        self.linked && self.phase != Phase::Finding && self.reading.is_empty()
+        self.linked && self.phase != SendPhase::Finding && self.reading.is_empty()
     }
 
     fn is_stuck(&self, now_us: u64) -> bool {

@@ -33,7 +33,7 @@ impl Edge {
     }
 
     /// The name and the addresses of a member.
-    pub(crate) async fn names(&self, id: MemberId) -> Option<directory::Names> {
+    pub(crate) async fn names(&self, id: MemberId) -> Option<directory::MemberNames> {
         let ask = move |machine: &tenure_core::Machine| directory::read(machine).remove(&id);
         self.read(&Principal::member(), Fresh::Stale, WITHIN, ask).await.ok()?.1
     }

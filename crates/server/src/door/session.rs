@@ -402,7 +402,7 @@ impl Talk {
     fn answered(
         &mut self,
         pending: &Pending,
-        outcome: Result<Outcome, tenure_node::Failure>,
+        outcome: Result<Outcome, tenure_node::NodeFailure>,
         out: &mut v1::SessionResponse,
     ) {
         if let Ok(Outcome { result: Ok(result), .. }) = &outcome {

@@ -109,7 +109,7 @@ impl Asking {
     }
 
     /// Gives the caller its reply; tells whether it took it.
-    async fn reply(&mut self, reply: Result<Outcome, tenure_node::Failure>) -> bool {
+    async fn reply(&mut self, reply: Result<Outcome, tenure_node::NodeFailure>) -> bool {
         let waited = Duration::from_micros(self.edge.now_us().saturating_sub(self.begun_us));
         let outcome = reply.map_err(|failure| self.edge.failure(failure, waited));
         let Some(caller) = self.caller.take() else { return false };
@@ -128,6 +128,6 @@ fn input(mail: Mail) -> AcquireInput {
     }
 }
 
-fn first(outcomes: Outcomes) -> Result<Outcome, tenure_node::Failure> {
-    outcomes.into_iter().next().unwrap_or(Err(tenure_node::Failure::Unknown))
+fn first(outcomes: Outcomes) -> Result<Outcome, tenure_node::NodeFailure> {
+    outcomes.into_iter().next().unwrap_or(Err(tenure_node::NodeFailure::Unknown))
 }

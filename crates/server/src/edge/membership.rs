@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tenure_node::directory::Card;
+use tenure_node::directory::MemberRecord;
 use tenure_node::{
     Action, Cluster, Moment, NotReconfigured, Permit, Reconfiguration, Reconfigure,
     ReconfigureInput, ReconfigureOutput, Reconfigured,
@@ -20,10 +20,10 @@ impl Edge {
     pub(crate) async fn add(
         &self,
         who: &Principal,
-        card: Card,
+        record: MemberRecord,
         within: Duration,
     ) -> Result<(), v1::Error> {
-        self.reconfigure(who, Reconfiguration::Add(card), within).await.map(drop)
+        self.reconfigure(who, Reconfiguration::Add(record), within).await.map(drop)
     }
 
     /// Gives a member that has caught up a vote. One that has a vote keeps it.

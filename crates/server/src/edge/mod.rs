@@ -183,14 +183,14 @@ impl Edge {
         permit: Permit,
         patience_us: u64,
         within: Duration,
-    ) -> Result<Outcome, tenure_node::Failure> {
+    ) -> Result<Outcome, tenure_node::NodeFailure> {
         let (done, outcome) = oneshot::channel();
         let done = Box::new(move |outcomes: tenure_node::Outcomes| {
             let _ = done.send(outcomes.into_iter().next());
         });
         let (member, deadline_us) = (self.member(), self.deadline_us(within));
         member.try_submit(member.call(vec![request], patience_us, deadline_us, permit, done));
-        let unknown = tenure_node::Failure::Unknown;
+        let unknown = tenure_node::NodeFailure::Unknown;
         match tokio::time::timeout(within + LAST_WORD, outcome).await {
             Ok(Ok(Some(outcome))) => outcome,
             // The answer may come yet; the caller's time is over.
@@ -199,8 +199,8 @@ impl Edge {
     }
 
     /// A failure in the words of the public contract, for a caller that was willing to wait so long.
-    pub(crate) fn failure(&self, failure: tenure_node::Failure, waited: Duration) -> Failure {
-        use tenure_node::Failure as Node;
+    pub(crate) fn failure(&self, failure: tenure_node::NodeFailure, waited: Duration) -> Failure {
+        use tenure_node::NodeFailure as Node;
         if failure.effect() == tenure_node::Effect::None
             && let Some(end) = self.member().ended()
         {
@@ -260,7 +260,7 @@ impl Edge {
         who: &Principal,
         request: AdminRequest,
         within: Duration,
-    ) -> Result<(), tenure_node::Failure> {
+    ) -> Result<(), tenure_node::NodeFailure> {
         let (done, result) = oneshot::channel();
         let done = Box::new(move |answer| {
             let _ = done.send(answer);
@@ -272,7 +272,7 @@ impl Edge {
         }
         match tokio::time::timeout(within + LAST_WORD, result).await {
             Ok(Ok(result)) => result,
-            Ok(Err(_)) | Err(_) => Err(tenure_node::Failure::Unknown),
+            Ok(Err(_)) | Err(_) => Err(tenure_node::NodeFailure::Unknown),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tenure_core::outcome::Notice;
 use tenure_core::request::LeaseRef;
-use tenure_node::{Backlog, Mail as Routed, Outcomes, Router, SessionId, Taken};
+use tenure_node::{Backlog, Outcomes, Router, SessionId, SessionMessage as Routed, Taken};
 use tenure_types::Handle;
 use tokio::sync::Notify;
 

@@ -12,7 +12,7 @@ use super::{Edge, Failure, LAST_WORD, WITHIN};
 use crate::member::Event;
 use crate::watch::{Options, OwnedFilter, Start, Watch};
 
-type NodeFailure = tenure_node::Failure;
+type NodeFailure = tenure_node::NodeFailure;
 
 impl Edge {
     /// Asks the machine something. The answer comes with the revision it is from.

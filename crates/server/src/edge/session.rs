@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tenure_node::{Batch, Input, Permit, ReplyTo, SessionId};
+use tenure_node::{CommandBatch, Input, Permit, ReplyTo, SessionId};
 use tenure_types::Handle;
 
 use super::Edge;
@@ -39,7 +39,7 @@ impl Session {
         let member = self.edge.member();
         let reply = ReplyTo::Session { session: self.session, batch };
         let asked_at_us = member.now_us();
-        let batch = Batch { requests, patience_us, asked_at_us, deadline_us, reply, permit };
+        let batch = CommandBatch { requests, patience_us, asked_at_us, deadline_us, reply, permit };
         member.try_submit(Event::Input(Input::Submit(batch)));
     }
 

@@ -173,7 +173,7 @@ impl Door {
                 None => inside.net.receive_snapshot(&hello, id, &inside.snapshots, &mut stream),
             },
             Control::Join(join) => {
-                let answer = match stream.objection(&join.card.names.name) {
+                let answer = match stream.objection(&join.record.names.name) {
                     Some(why) => Control::Refused(why),
                     None => inside.net.join(join.clone(), stream.peer_name()),
                 };
@@ -183,8 +183,8 @@ impl Door {
                 if let Control::Refused(why) = &answer
                     && let Some(pass) = self.limiter.pass(message, from, why)
                 {
-                    let (card, suppressed) = (&join.card, pass.suppressed);
-                    tracing::warn!(%card, why, suppressed, "{message}");
+                    let (record, suppressed) = (&join.record, pass.suppressed);
+                    tracing::warn!(%record, why, suppressed, "{message}");
                 }
                 control::write(&mut stream, &answer)
             }

@@ -20,7 +20,7 @@ use crate::log::Limiter;
 use crate::member::{Event, Member};
 use crate::os;
 use crate::pen::spawn;
-use tenure_node::directory::{Address, Card, Names};
+use tenure_node::directory::{Address, MemberNames, MemberRecord};
 
 /// Pauses between two attempts to reach a member, before jitter.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -41,7 +41,7 @@ pub(crate) struct Net {
     pub(super) member: Member,
     links: Mutex<BTreeMap<MemberId, Arc<Link>>>,
     /// What the book says of each member: its name is what its certificate must have.
-    names: Mutex<BTreeMap<MemberId, Names>>,
+    names: Mutex<BTreeMap<MemberId, MemberNames>>,
     /// Whose messages count.
     known: Mutex<Known>,
     pub(super) wire: Wire,
@@ -95,18 +95,18 @@ impl Net {
     /// Learns who the members are and where they live.
     pub(crate) fn learn(
         self: &Arc<Self>,
-        book: &BTreeMap<MemberId, Names>,
+        directory: &BTreeMap<MemberId, MemberNames>,
         members: &Membership,
         vouched: BTreeSet<MemberId>,
     ) {
-        self.learn_names(book);
+        self.learn_names(directory);
         *self.known() = Known { members: members.clone(), vouched };
         let all = members.all();
         let me = self.member.id();
-        for id in all.iter().chain(book.keys()).filter(|id| **id != me) {
+        for id in all.iter().chain(directory.keys()).filter(|id| **id != me) {
             // Before its first snapshot a member knows the others only from the book it was given.
             let wanted = all.contains(id) || all.is_empty();
-            let address = book.get(id).map(|names| names.members.clone());
+            let address = directory.get(id).map(|names| names.members.clone());
             if wanted {
                 self.link(*id).learn(address, true);
             }
@@ -143,7 +143,7 @@ impl Net {
     /// must name a member.
     pub(super) fn unnamed(&self, stream: &Stream) -> Option<String> {
         let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        let refused = |names: &Names| stream.objection(&names.name).is_some();
+        let refused = |names: &MemberNames| stream.objection(&names.name).is_some();
         (!names.is_empty() && names.values().all(refused)).then(|| {
             "this member belongs to a cluster in which no member has the name of your certificate".to_owned()
         })
@@ -162,10 +162,10 @@ impl Net {
 
     /// Asks a member that wants to be added who it is, on behalf of the node, on a thread of its own. Tells whether
     /// there is one.
-    pub(crate) fn call_back(self: &Arc<Self>, join: JoinId, card: Card) -> bool {
+    pub(crate) fn call_back(self: &Arc<Self>, join: JoinId, record: MemberRecord) -> bool {
         let net = self.clone();
         spawn("tenure-call-back", move || {
-            let Names { name, members, .. } = &card.names;
+            let MemberNames { name, members, .. } = &record.names;
             let answer = net.wire.ask(members, Some(name), &Control::Who);
             let answer = answer.map_err(|error| error.to_string());
             net.member.tell(Event::Input(Input::CalledBack { join, answer }));
@@ -308,14 +308,14 @@ impl Net {
         v1::LeaderHint { member_id: id.get(), name, address }
     }
 
-    fn named(&self, id: MemberId) -> Option<Names> {
+    fn named(&self, id: MemberId) -> Option<MemberNames> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 
     /// Learns how members are called and where their clients find them.
-    pub(crate) fn learn_names(&self, book: &BTreeMap<MemberId, Names>) {
+    pub(crate) fn learn_names(&self, directory: &BTreeMap<MemberId, MemberNames>) {
         // Whoever was added by hand is called by its id until it tells its name.
-        let told = book.iter().filter(|(id, names)| names.name != id.to_string());
+        let told = directory.iter().filter(|(id, names)| names.name != id.to_string());
         let told = told.map(|(id, names)| (*id, names.clone()));
         self.names.lock().unwrap_or_else(PoisonError::into_inner).extend(told);
     }

@@ -24,7 +24,7 @@ pub use error::RestoreError;
 use ledger::Ledger;
 pub(crate) use ledger::is_ledger_line;
 pub use tenure_core::Stopped;
-use tenure_node::directory::{self, Names};
+use tenure_node::directory::{self, MemberNames};
 use tenure_node::{Incarnation, Lineage};
 
 /// The directory for the copy of a survivor's log and snapshots, below the new data directory.
@@ -60,7 +60,7 @@ pub struct Wanted {
     /// How long all clients from before the restore are known to have stopped.
     pub stopped: Stopped,
     /// The member's name and addresses, if they are known already.
-    pub names: Option<Names>,
+    pub names: Option<MemberNames>,
     /// Size of log segments.
     pub segment_bytes: u32,
 }
@@ -133,7 +133,7 @@ pub fn restore(wanted: &Wanted) -> Result<Restored, RestoreError> {
     if !machine.restore(epoch, wanted.stopped) {
         return Err(RestoreError::EpochTooLow { epoch, least: before.epoch.get() + 1 });
     }
-    rewrite_book(&mut machine, member, wanted.names.as_ref());
+    rewrite_directory(&mut machine, member, wanted.names.as_ref());
     let sizes = Sizes { segment_bytes: wanted.segment_bytes, reserve_bytes: 0 };
     Home::lay_down(dir, sizes, member, lineage.clone(), &machine)?;
     Ok(Restored {
@@ -185,7 +185,7 @@ fn choose_epoch(wanted: &Wanted, before: Epoch, ledger: &Ledger) -> Result<Epoch
     Ok(epoch)
 }
 
-fn check_names(names: Option<&Names>) -> Result<(), RestoreError> {
+fn check_names(names: Option<&MemberNames>) -> Result<(), RestoreError> {
     let words = names.into_iter().flat_map(|names| [&names.name, &names.members, &names.clients]);
     match words.into_iter().find(|word| !directory::is_word(word)) {
         Some(word) => Err(crate::StartError::Word { word: word.clone() }.into()),
@@ -206,7 +206,7 @@ fn check_empty(data: &Path) -> Result<(), RestoreError> {
 }
 
 /// Removes the former members from the member directory and adds the new one.
-fn rewrite_book(machine: &mut Machine, member: MemberId, names: Option<&Names>) {
+fn rewrite_directory(machine: &mut Machine, member: MemberId, names: Option<&MemberNames>) {
     let keys = directory::read(machine).into_keys().map(directory::key);
     let mut requests: Vec<Vec<u8>> = keys.map(|key| delete(&key)).collect();
     // If the command is refused for lack of room, the member repeats it when it starts.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{Compacted, Machine, Most, Records};
-use tenure_node::{Failure, Fresh, Principal};
+use tenure_node::{Fresh, NodeFailure, Principal};
 use tenure_types::Revision;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Semaphore, oneshot};
@@ -95,7 +95,7 @@ impl Wanted {
 async fn ask_now(member: &Member, to: Vec<oneshot::Sender<Revision>>) -> Result<(), Ended> {
     // One read serves all watches, each of which was authorised when it began. A read that fails drops the senders,
     // and each watch asks again.
-    let question = Box::new(move |machine: Result<&Machine, Failure>| {
+    let question = Box::new(move |machine: Result<&Machine, NodeFailure>| {
         if let Ok(machine) = machine {
             let revision = machine.revision();
             for to in to {

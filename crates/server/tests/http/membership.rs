@@ -23,14 +23,14 @@ fn members_come_lead_and_go() {
     wait("the others know", || roles().contains(&led).then_some(()));
 
     // A member without a vote does not lead.
-    let card = |id: &str, name: &str| {
+    let record = |id: &str, name: &str| {
         let address = "127.0.0.1:1";
         json!({"member_id": id, "name": name, "member_address": address, "client_address": address})
     };
-    at.post("/v1/cluster/members", &card("0", "d")).refused(400, "INVALID_FIELD");
-    at.post("/v1/cluster/members", &card("77", "m0")).refused(409, "MEMBER_EXISTS");
-    at.post("/v1/cluster/members", &card("77", "d e")).refused(400, "INVALID_FIELD");
-    at.post("/v1/cluster/members", &card("77", "d")).ok();
+    at.post("/v1/cluster/members", &record("0", "d")).refused(400, "INVALID_FIELD");
+    at.post("/v1/cluster/members", &record("77", "m0")).refused(409, "MEMBER_EXISTS");
+    at.post("/v1/cluster/members", &record("77", "d e")).refused(400, "INVALID_FIELD");
+    at.post("/v1/cluster/members", &record("77", "d")).ok();
     wait("it learns", || roles().contains(&(json!("d"), json!("learner"))).then_some(()));
     at.post(&path("d"), &json!({"action": "lead"})).refused(404, "MEMBER_NOT_FOUND");
     at.delete(&path("77")).ok();

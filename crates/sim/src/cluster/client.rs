@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use fastrand::Rng;
 use tenure_core::outcome::{Answer, Grants, Notice, Outcome};
-use tenure_node::{Failure, Mail, SessionId};
+use tenure_node::{NodeFailure, SessionId, SessionMessage};
 use tenure_types::{Handle, LeaseId, PlaceNumber, Revision, Token};
 
 use super::MS;
@@ -208,7 +208,7 @@ impl Session {
 
 impl World {
     /// Delivers mail to its client.
-    pub(super) fn client_hears(&mut self, stream: Stream, mail: Mail) -> Check {
+    pub(super) fn client_hears(&mut self, stream: Stream, mail: SessionMessage) -> Check {
         let asleep_us = self.clients[stream.client].asleep_until_us;
         let now_us = self.now_us;
         let one = &mut self.clients[stream.client];
@@ -220,8 +220,10 @@ impl World {
         session.mail -= 1;
         self.say(|| format!("client {} hears {mail:?}", stream.client));
         match mail {
-            Mail::Answers { batch, outcomes } => self.hear_answers(stream, batch, outcomes),
-            Mail::Notice(notice) => self.hear_notice(stream, notice),
+            SessionMessage::Answers { batch, outcomes } => {
+                self.hear_answers(stream, batch, outcomes)
+            }
+            SessionMessage::Notice(notice) => self.hear_notice(stream, notice),
         }
     }
 
@@ -229,7 +231,7 @@ impl World {
         &mut self,
         stream: Stream,
         batch: u64,
-        outcomes: Vec<Result<Outcome, Failure>>,
+        outcomes: Vec<Result<Outcome, NodeFailure>>,
     ) -> Check {
         let one = &mut self.clients[stream.client];
         let attempt = one.attempts.remove(&batch).filter(|it| it.session == stream.id);

@@ -10,8 +10,8 @@ use tenure_core::codec::decode_request;
 use tenure_core::outcome::{Acquired, Answer, Notice, Queued};
 use tenure_core::request::{Hold, LeaseRef};
 use tenure_node::{
-    Backlog, Batch, Effect, Failure, Input, Mail, Outcomes, Permit, Principal, ReadId, ReplyTo,
-    Router, SessionId, Taken, authorise, weight,
+    Backlog, CommandBatch, Effect, Input, NodeFailure, Outcomes, Permit, Principal, ReadId,
+    ReplyTo, Router, SessionId, SessionMessage, Taken, authorise, weight,
 };
 use tenure_types::{Handle, Revision};
 
@@ -161,7 +161,7 @@ impl World {
             let allowed = authorise(request.principal, &request.command).and_then(|()| {
                 let bytes = op.request.len() as u64;
                 let one = process.admission.admit(weight(&request.command), bytes);
-                one.ok_or(Failure::Overloaded)
+                one.ok_or(NodeFailure::Overloaded)
             });
             match allowed {
                 Ok(one) => permit.join(one),
@@ -173,11 +173,11 @@ impl World {
         }
         if let Some(failure) = refused {
             drop(permit);
-            self.tally.count_by("overloaded", u64::from(failure == Failure::Overloaded));
+            self.tally.count_by("overloaded", u64::from(failure == NodeFailure::Overloaded));
             for op in &ops {
                 self.oracle.asked.undone(op.ask, batch)?;
             }
-            let mail = Mail::Answers { batch, outcomes: vec![Err(failure); ops.len()] };
+            let mail = SessionMessage::Answers { batch, outcomes: vec![Err(failure); ops.len()] };
             self.post(stream, mail);
             return Ok(());
         }
@@ -186,7 +186,7 @@ impl World {
         let process = self.nodes[stream.node].process.as_mut().expect("it is up");
         let pending = Pending { stream: Some(stream), asks, deadline_us };
         process.desk.batches.insert(batch, pending);
-        let batch = Batch {
+        let batch = CommandBatch {
             requests: ops.into_iter().map(|op| op.request).collect(),
             patience_us,
             asked_at_us: local_us,
@@ -236,10 +236,10 @@ impl World {
         Ok(())
     }
 
-    fn failed(&mut self, ask: u64, batch: u64, failure: Failure) -> Check {
-        let full = failure == Failure::Rejected(tenure_raft::RejectReason::DiskFull);
+    fn failed(&mut self, ask: u64, batch: u64, failure: NodeFailure) -> Check {
+        let full = failure == NodeFailure::Rejected(tenure_raft::RejectReason::DiskFull);
         self.tally.count_by("refused_full", u64::from(full));
-        self.tally.count_by("expired", u64::from(failure == Failure::Expired));
+        self.tally.count_by("expired", u64::from(failure == NodeFailure::Expired));
         match failure.effect() {
             Effect::None => {
                 self.tally.count("not_done");
@@ -309,7 +309,7 @@ impl World {
         let process = self.nodes[node].process.as_mut().expect("it routes");
         let machine = process.node.machine();
         let desk = &mut process.desk;
-        let mut told: Vec<(SessionId, Mail)> = Vec::new();
+        let mut told: Vec<(SessionId, SessionMessage)> = Vec::new();
         let mut deliver = |session, mail| told.push((session, mail));
         let mut expected: Vec<SessionId> = Vec::new();
         let mut invariant = "N5";
@@ -389,7 +389,7 @@ impl World {
     }
 
     /// Sends mail to a client.
-    fn post(&mut self, stream: Stream, mail: Mail) {
+    fn post(&mut self, stream: Stream, mail: SessionMessage) {
         let delay_us = self.network.delay_us(&mut self.rng);
         let Some(session) = self.clients[stream.client].session_mut(stream.id) else { return };
         if session.deaf {
@@ -466,7 +466,7 @@ impl World {
     }
 }
 
-fn lease_of(outcome: &Result<tenure_core::outcome::Outcome, Failure>) -> Option<Handle> {
+fn lease_of(outcome: &Result<tenure_core::outcome::Outcome, NodeFailure>) -> Option<Handle> {
     match outcome.as_ref().ok()?.result.as_ref().ok()? {
         Answer::LeaseGranted(lease)
         | Answer::Acquired(Acquired { lease, .. })

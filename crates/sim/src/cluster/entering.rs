@@ -1,7 +1,7 @@
 //! Brings new members in as a member does that was told where others live: it asks to be added until the leader has (N10).
 
-use tenure_node::directory::Names;
-use tenure_node::{Control, Entered, Entering, Input, Join, JoinId, Me, NotEntered, PeerName};
+use tenure_node::directory::MemberNames;
+use tenure_node::{Control, Input, Join, JoinError, JoinId, Joined, Joining, Me, PeerName};
 
 use super::event::Event;
 use super::oracle::ensure;
@@ -30,8 +30,8 @@ impl World {
         self.rng.shuffle(&mut seeds);
         seeds.truncate(self.rng.usize(1..=3));
         let target = &mut self.nodes[node];
-        let join = Join { card: target.card(), level: target.level_known(), lineage: None };
-        target.entering = Some(Entering::new(seeds, join));
+        let join = Join { record: target.record(), level: target.level_known(), lineage: None };
+        target.entering = Some(Joining::new(seeds, join));
         self.queue.push(self.now_us, Event::Enter { node });
     }
 
@@ -113,7 +113,7 @@ impl World {
     }
 
     /// The leader calls a member back at the address that it gives.
-    pub(super) fn call_back(&mut self, node: usize, join: JoinId, names: &Names) {
+    pub(super) fn call_back(&mut self, node: usize, join: JoinId, names: &MemberNames) {
         let joiner = self.joins.get(&join.0).copied().filter(|at| self.nodes[*at].names == *names);
         let cut = |at: &usize| self.network.is_cut(node, *at) || self.network.is_cut(*at, node);
         let answer = match joiner.filter(|at| !cut(at)) {
@@ -128,22 +128,22 @@ impl World {
         self.give(node, boot, Input::CalledBack { join, answer });
     }
 
-    fn entered(&mut self, node: usize, ended: Result<Entered, NotEntered>) -> Check {
+    fn entered(&mut self, node: usize, ended: Result<Joined, JoinError>) -> Check {
         self.nodes[node].entering = None;
         match ended {
-            Ok(Entered { lineage, book }) => {
+            Ok(Joined { lineage, directory }) => {
                 ensure(lineage == self.lineage, "N10", || {
                     format!("{node} has joined {lineage:?}, another cluster")
                 })?;
                 self.tally.count("joined");
-                self.nodes[node].given = book;
+                self.nodes[node].given = directory;
                 self.queue.push(self.now_us, Event::Start { node });
             }
-            Err(NotEntered::Unreachable { .. }) => {
+            Err(JoinError::Unreachable { .. }) => {
                 self.tally.count("join_given_up");
                 self.ask_to_enter(node);
             }
-            Err(NotEntered::Retired) => {
+            Err(JoinError::Retired) => {
                 // It was added and removed again before it heard of it.
                 self.nodes[node].dead = true;
             }

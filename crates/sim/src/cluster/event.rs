@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use tenure_node::{Control, LinkId, Mail};
+use tenure_node::{Control, LinkId, SessionMessage};
 use tenure_raft::{MemberId, Saved};
 
 use super::disks::Lie;
@@ -38,7 +38,7 @@ pub(super) enum Event {
     /// A message of a client arrives.
     Said { stream: Stream, said: Said },
     /// A message to a client arrives.
-    Mail { stream: Stream, mail: Mail },
+    Mail { stream: Stream, mail: SessionMessage },
     /// A client learns the result of its read.
     Read { client: usize, read: u64 },
     /// A client learns that its session is gone.

@@ -4,7 +4,7 @@
 //! crash forgets what a founder has heard; the cluster that it has founded is on its disk.
 
 use fastrand::Rng;
-use tenure_node::directory::Card;
+use tenure_node::directory::MemberRecord;
 use tenure_node::{Bootstrap, Control, Founded, Me};
 
 use super::event::Queue;
@@ -21,11 +21,11 @@ pub(super) struct Founding {
     /// When each founder knew it.
     pub(super) at_us: Vec<u64>,
     /// What each founder is called by then. The first state may have it as it was before.
-    pub(super) cards: Vec<Card>,
+    pub(super) records: Vec<MemberRecord>,
 }
 
 struct Founder {
-    card: Card,
+    record: MemberRecord,
     level: u16,
     up: bool,
     boot: u64,
@@ -63,15 +63,15 @@ struct Scene<'a> {
 pub(super) fn found(
     rng: &mut Rng,
     tally: &mut Tally,
-    founders: Vec<(Card, u16)>,
+    founders: Vec<(MemberRecord, u16)>,
 ) -> Result<Founding, Violation> {
     let listed = founders
         .iter()
-        .map(|(card, _)| (card.names.name.clone(), card.names.members.clone()))
+        .map(|(record, _)| (record.names.name.clone(), record.names.members.clone()))
         .collect();
-    let founder = |(card, level)| {
+    let founder = |(record, level)| {
         let (up, boot, bootstrap, founded) = (false, 0, None, None);
-        Founder { card, level, up, boot, bootstrap, founded }
+        Founder { record, level, up, boot, bootstrap, founded }
     };
     let founders: Vec<Founder> = founders.into_iter().map(founder).collect();
     let mut scene = Scene { rng, queue: Queue::default(), founders, listed, now_us: 0 };
@@ -93,7 +93,7 @@ pub(super) fn found(
             break;
         }
     }
-    let cards = scene.founders.iter().map(|it| it.card.clone()).collect();
+    let records = scene.founders.iter().map(|it| it.record.clone()).collect();
     let mut founded = scene.founders.into_iter().filter_map(|it| it.founded);
     let (first_us, first) = founded.next().expect("every founder has founded it");
     let mut at_us = vec![first_us];
@@ -101,7 +101,7 @@ pub(super) fn found(
         ensure(first == other, "N10", || format!("founders disagree: {first:?}, {other:?}"))?;
         at_us.push(when_us);
     }
-    Ok(Founding { founded: first, at_us, cards })
+    Ok(Founding { founded: first, at_us, records })
 }
 
 impl Scene<'_> {
@@ -113,10 +113,10 @@ impl Scene<'_> {
                 if founder.boot > 1 && self.rng.bool() {
                     // Its clients find it elsewhere since it was down.
                     tally.count("founder_moved");
-                    founder.card.names.clients = format!("h{}:9", founder.card.id);
+                    founder.record.names.clients = format!("h{}:9", founder.record.id);
                 }
                 if founder.founded.is_none() {
-                    let made = Bootstrap::new(&self.listed, founder.card.clone(), founder.level);
+                    let made = Bootstrap::new(&self.listed, founder.record.clone(), founder.level);
                     let made =
                         made.map_err(|refused| Violation::new("N10", refused.to_string()))?;
                     founder.bootstrap = Some(made);
@@ -169,8 +169,8 @@ impl Scene<'_> {
     }
 
     fn asked(&mut self, from: usize, boot: u64, to: usize) -> Result<(), Violation> {
-        let Founder { card, level, up, founded, .. } = &self.founders[to];
-        let mut me = Me::new(card.id, card.names.clone(), *level);
+        let Founder { record, level, up, founded, .. } = &self.founders[to];
+        let mut me = Me::new(record.id, record.names.clone(), *level);
         if let Some((_, Founded { cluster, founders, level })) = founded {
             me = Me {
                 cluster: Some(cluster.clone()),

@@ -31,7 +31,7 @@ impl World {
         let told = &self.nodes[node].given;
         let given = match &told[..] {
             [] => self.members.all(),
-            told => told.iter().map(|card| card.id).collect(),
+            told => told.iter().map(|record| record.id).collect(),
         };
         let lineage = self.lineage.clone();
         if let Err(error) = self.nodes[node].start(config, given, lineage, self.sizes, entropy) {

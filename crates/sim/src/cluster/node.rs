@@ -6,9 +6,9 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use bytes::Bytes;
 use tenure_core::{Frozen, Machine};
-use tenure_node::directory::{Card, Names, Preference};
+use tenure_node::directory::{MemberNames, MemberRecord, Preference};
 use tenure_node::{
-    Admission, Config as NodeConfig, Entering, Identity, Input, Lineage, Node, Output, Permit,
+    Admission, Input, Joining, Lineage, MemberIdentity, Node, NodeConfig, Output, Permit,
 };
 use tenure_raft::{MemberId, Membership, Replica, ReplicaConfig};
 use tenure_store::sim::{Restart, SimDisk};
@@ -62,11 +62,11 @@ pub(super) struct Member {
     /// The time by which it must stop, if it was started from an old disk.
     pub(super) must_stop: Option<u64>,
     /// What it is called since its last start, and where it lives.
-    pub(super) names: Names,
+    pub(super) names: MemberNames,
     /// The cards that it was given when it joined.
-    pub(super) given: Vec<Card>,
+    pub(super) given: Vec<MemberRecord>,
     /// It asks to be added, and has not been.
-    pub(super) entering: Option<Entering>,
+    pub(super) entering: Option<Joining>,
     /// The request to join that it waits for.
     pub(super) asked: Option<u64>,
 }
@@ -193,13 +193,13 @@ impl Member {
     }
 
     /// Who it is among others.
-    fn identity(&self, lineage: Lineage) -> Identity {
-        let (card, level_known) = (self.card(), self.level_known());
-        Identity { card, lineage, level_known, given: self.given.clone() }
+    fn identity(&self, lineage: Lineage) -> MemberIdentity {
+        let (record, level_known) = (self.record(), self.level_known());
+        MemberIdentity { record, lineage, level_known, given: self.given.clone() }
     }
 
-    pub(super) fn card(&self) -> Card {
-        Card { id: self.id, names: self.names.clone() }
+    pub(super) fn record(&self) -> MemberRecord {
+        MemberRecord { id: self.id, names: self.names.clone() }
     }
 
     /// Up to which level it knows the rules.
@@ -237,8 +237,8 @@ impl Member {
 }
 
 /// The name and the addresses of a member.
-pub(super) fn names(id: MemberId) -> Names {
-    Names {
+pub(super) fn names(id: MemberId) -> MemberNames {
+    MemberNames {
         name: format!("m{id}"),
         members: format!("h{id}:1"),
         clients: format!("h{id}:2"),

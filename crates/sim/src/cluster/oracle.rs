@@ -11,7 +11,7 @@ use tenure_core::codec::{decode_request, encode_request, open_entry, seal_entry}
 use tenure_core::event::{Batch, Cause};
 use tenure_core::outcome::{Effects, Outcome};
 use tenure_core::request::{Command, Request, RequestId};
-use tenure_node::directory::{self, Card};
+use tenure_node::directory::{self, MemberRecord};
 use tenure_raft::FIRST;
 use tenure_store::{Entry, Point};
 use tenure_types::{Epoch, LeaseId, Limit, Revision, Term};
@@ -360,7 +360,7 @@ impl Oracle {
 }
 
 /// The state that a cluster begins with. History is short, so that it is given up in every run.
-pub(super) fn first_state(founders: &[Card], level: u16) -> Machine {
+pub(super) fn first_state(founders: &[MemberRecord], level: u16) -> Machine {
     let command = Command::SetLimits(vec![(Limit::HistoryRevisions, HISTORY)]);
     let mut request = Vec::new();
     encode_request(&Request { principal: "", id: RequestId::None, command }, &mut request);

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tenure_core::codec::{decode_request, open_entry};
-use tenure_node::{Failure, Input, Output, ReadId};
+use tenure_node::{Input, NodeFailure, Output, ReadId};
 use tenure_raft::{Persist, Space, Stop};
 use tenure_store::Entry;
 use tenure_store::sim::Restart;
@@ -86,7 +86,8 @@ impl World {
                 self.say(|| format!("admin request {admin:?} at {node}: {result:?}"));
                 let process = self.nodes[node].process.as_mut().expect("it has just turned");
                 let waited = process.desk.admins.remove(&admin.0).is_some();
-                self.tally.count_by("admin_unknown", u64::from(result == Err(Failure::Unknown)));
+                self.tally
+                    .count_by("admin_unknown", u64::from(result == Err(NodeFailure::Unknown)));
                 ensure(waited, "N1", || format!("{node} answered {admin:?}, which did not wait"))
             }
             Output::SaveSnapshot { point, meta, frozen } => {
@@ -114,8 +115,8 @@ impl World {
             | Output::OpenTransfer { .. }
             | Output::WriteChunk { .. }
             | Output::FinishTransfer { .. }) => self.transfer_part(node, output),
-            Output::CallBack { join, card } => {
-                self.call_back(node, join, &card.names);
+            Output::CallBack { join, record } => {
+                self.call_back(node, join, &record.names);
                 Ok(())
             }
             Output::JoinAnswer { join, answer } => {
@@ -264,7 +265,7 @@ impl World {
         Ok(())
     }
 
-    fn read_failed(&mut self, node: usize, read: ReadId, failure: Failure) -> Check {
+    fn read_failed(&mut self, node: usize, read: ReadId, failure: NodeFailure) -> Check {
         let process = self.nodes[node].process.as_mut().expect("it has just turned");
         let Some(found) = process.desk.reads.remove(&read.0) else {
             return Err(Violation::new(

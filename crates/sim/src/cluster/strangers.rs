@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tenure_core::codec::encode_request;
 use tenure_core::outcome::{Answer, Outcome};
 use tenure_core::request::{Command, Expect, Put, Request, RequestId};
-use tenure_node::directory::{Card, Names};
+use tenure_node::directory::{MemberNames, MemberRecord};
 use tenure_node::{Input, Join, JoinId, PeerMessage, PeerName, Principal, directory};
 use tenure_raft::{AdminRequest, MemberId, MembershipChange};
 use tenure_types::Revision;
@@ -27,8 +27,8 @@ pub(super) fn takes_over(request: &Request<'_>) -> bool {
 /// Whether a stranger sent this request.
 pub(super) fn is_forged(request: &Request<'_>) -> bool {
     let theirs = directory::key(stranger());
-    let is_card = matches!(&request.command, Command::Put(put) if put.key == theirs);
-    request.principal == NAME || is_card
+    let is_record = matches!(&request.command, Command::Put(put) if put.key == theirs);
+    request.principal == NAME || is_record
 }
 
 fn stranger() -> MemberId {
@@ -93,11 +93,11 @@ impl World {
         let boot = self.nodes[node].boot;
         let voters: Vec<MemberId> = self.members.voters.iter().copied().collect();
         let id = voters[self.rng.usize(0..voters.len())];
-        let names = Names { name: NAME.into(), ..super::node::names(stranger()) };
+        let names = MemberNames { name: NAME.into(), ..super::node::names(stranger()) };
         self.numbers += 1;
-        let card = Card { id, names };
+        let record = MemberRecord { id, names };
         let level = tenure_core::LEVEL_MAX;
-        let request = Join { card, level, lineage: Some(self.lineage.clone()) };
+        let request = Join { record, level, lineage: Some(self.lineage.clone()) };
         let peer_name = match self.rng.u8(0..3) {
             0 => PeerName::Plain,
             _ => PeerName::Certified(vec![NAME.into()]),

@@ -1,6 +1,6 @@
 //! Reads and writes snapshots in chunks, as the server's threads beside the event loop do: N8.
 
-use tenure_node::transfer::{Reason, Unreadable};
+use tenure_node::transfer::{SnapshotUnreadable, TransferRefusal};
 use tenure_node::{Input, Output};
 use tenure_store::{SnapshotError, SnapshotReceiver};
 
@@ -24,8 +24,8 @@ impl World {
                 let len = usize::try_from(len).unwrap_or(usize::MAX);
                 let bytes = process.snapshots.raw(id).and_then(|raw| raw.read_at(offset, len));
                 let bytes = bytes.map_err(|error| match error {
-                    SnapshotError::Corrupt { .. } => Unreadable::Damaged,
-                    _ => Unreadable::Failed,
+                    SnapshotError::Corrupt { .. } => SnapshotUnreadable::Damaged,
+                    _ => SnapshotUnreadable::Failed,
                 });
                 if let Ok(bytes) = &bytes {
                     self.tally.count("snapshot_chunk");
@@ -76,7 +76,7 @@ impl World {
                         if self.outgrown(node, &error) {
                             return Ok(());
                         }
-                        Input::TransferFailed { number, reason: Reason::Damaged }
+                        Input::TransferFailed { number, reason: TransferRefusal::Damaged }
                     }
                 }
             }
@@ -97,9 +97,9 @@ fn finish(
     Ok(tenure_raft::read(&process.snapshots, id, process.level)?)
 }
 
-fn reason(error: &SnapshotError) -> Reason {
+fn reason(error: &SnapshotError) -> TransferRefusal {
     match error {
-        SnapshotError::Corrupt { .. } => Reason::Damaged,
-        _ => Reason::Disk,
+        SnapshotError::Corrupt { .. } => TransferRefusal::Damaged,
+        _ => TransferRefusal::Disk,
     }
 }

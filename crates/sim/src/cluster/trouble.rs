@@ -3,7 +3,7 @@
 use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, Request, RequestId};
 use tenure_node::directory::Preference;
-use tenure_node::{Batch, CallId, Input, Permit, ReplyTo, Weight};
+use tenure_node::{CallId, CommandBatch, Input, Permit, ReplyTo, Weight};
 use tenure_raft::MemberId;
 use tenure_store::sim::{Fault, Outage, Restart};
 
@@ -204,7 +204,7 @@ impl World {
         let Some(permit) = admitted else { return number };
         let pending = Pending { stream: None, asks: vec![ask], deadline_us };
         process.desk.batches.insert(number, pending);
-        let batch = Batch {
+        let batch = CommandBatch {
             requests: vec![request.into()],
             patience_us: 0,
             asked_at_us,

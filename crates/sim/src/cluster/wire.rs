@@ -1,8 +1,8 @@
 //! Carries the messages of members over their connections.
 
 use bytes::Bytes;
-use tenure_node::transfer::Transfer;
-use tenure_node::{Failure, Input, PeerMessage};
+use tenure_node::transfer::TransferMessage;
+use tenure_node::{Input, NodeFailure, PeerMessage};
 use tenure_raft::{Kind, MemberId, Message, Saved, Step};
 
 use super::MS;
@@ -175,8 +175,11 @@ impl World {
 
 /// Whether a member of an older build reads this.
 fn is_old(message: &PeerMessage, bytes: &Bytes) -> bool {
-    let old = |failure: &Failure| {
-        matches!(failure, Failure::Unknown | Failure::Rejected(_) | Failure::TooLarge { .. })
+    let old = |failure: &NodeFailure| {
+        matches!(
+            failure,
+            NodeFailure::Unknown | NodeFailure::Rejected(_) | NodeFailure::TooLarge { .. }
+        )
     };
     match message {
         PeerMessage::Raft(_) | PeerMessage::Admin { .. } => true,
@@ -187,7 +190,7 @@ fn is_old(message: &PeerMessage, bytes: &Bytes) -> bool {
         PeerMessage::AdminAnswer { result, .. } => result.as_ref().err().is_none_or(old),
         // The older member began the transfer itself.
         PeerMessage::Transfer(part) => {
-            !matches!(part, Transfer::Offer { .. } | Transfer::Chunk { .. })
+            !matches!(part, TransferMessage::Offer { .. } | TransferMessage::Chunk { .. })
         }
         PeerMessage::Announce { .. } => false,
     }

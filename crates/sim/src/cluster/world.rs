@@ -177,7 +177,7 @@ impl World {
 
     /// Founds the cluster; tells when its last founder has.
     fn found(&mut self) -> Result<u64, Violation> {
-        let founders = self.nodes.iter().map(|node| (node.card(), node.level_known())).collect();
+        let founders = self.nodes.iter().map(|node| (node.record(), node.level_known())).collect();
         let founding = founding::found(&mut self.rng, &mut self.tally, founders)?;
         let Founded { cluster, founders, level } = founding.founded;
         self.lineage.cluster = cluster;
@@ -187,7 +187,7 @@ impl World {
             let founded = self.nodes[node].found(&self.members, &first);
             founded.expect("an empty disk without faults takes a log");
             self.queue.push(*at_us, Event::Start { node });
-            self.nodes[node].names = founding.cards[node].names.clone();
+            self.nodes[node].names = founding.records[node].names.clone();
         }
         self.oracle = Oracle::new(first);
         Ok(founding.at_us.into_iter().max().unwrap_or(0))

@@ -10,7 +10,7 @@ use tonic::{Request, Response, Status};
 use super::call::{Call, told};
 use crate::door::decode;
 use crate::edge::{Cluster, Edge, Principal};
-use tenure_node::directory::{Card, Names, Preference};
+use tenure_node::directory::{MemberNames, MemberRecord, Preference};
 
 /// The most times a request may be forwarded; one with more has gone in circles.
 const HOPS_MAX: u32 = 5;
@@ -64,9 +64,9 @@ impl v1::cluster_service_server::ClusterService for Clusters {
         let name = if it.name.is_empty() { id.to_string() } else { it.name };
         let clients = if it.client_address.is_empty() { NOWHERE.into() } else { it.client_address };
         let preference = Preference::default();
-        let names = Names { name, members: it.member_address, clients, preference };
-        let card = Card { id, names };
-        self.edge.add(&call.who, card, call.within()).await?;
+        let names = MemberNames { name, members: it.member_address, clients, preference };
+        let record = MemberRecord { id, names };
+        self.edge.add(&call.who, record, call.within()).await?;
         Ok(Response::new(v1::AddMemberResponse {
             header: self.header().await.map_err(told)?,
             members: self.members_now(&call).await.map_err(told)?,
@@ -137,7 +137,7 @@ fn member(id: u64) -> Result<MemberId, Status> {
 
 pub(in crate::door) fn members(cluster: &Cluster) -> Vec<v1::Member> {
     let member = |id: MemberId| {
-        let names = cluster.book.get(&id);
+        let names = cluster.directory.get(&id);
         let names = names.map(|names| (&*names.name, &*names.members, &*names.clients));
         let (name, member_address, client_address) = names.unwrap_or_default();
         v1::Member {

@@ -13,7 +13,7 @@ use super::limits::Nothing;
 use super::{Http, Refused};
 use crate::door::{decode, grpc};
 use crate::edge::Cluster;
-use tenure_node::directory::{Card, Names, Preference};
+use tenure_node::directory::{MemberNames, MemberRecord, Preference};
 
 const AT: &str = "/v1/cluster/members/";
 
@@ -47,13 +47,13 @@ pub(super) async fn add(State(http): State<Http>, call: Call) -> Answered {
     let body: AddMember = call.json().await?;
     let id = MemberId::new(body.member_id.0);
     let id = id.ok_or_else(|| decode::invalid("member_id", "is no member id"))?;
-    let names = Names {
+    let names = MemberNames {
         name: body.name,
         members: body.member_address,
         clients: body.client_address,
         preference: Preference::default(),
     };
-    http.edge.add(&http.who(), Card { id, names }, within).await?;
+    http.edge.add(&http.who(), MemberRecord { id, names }, within).await?;
     listed(&http).await
 }
 
@@ -106,7 +106,7 @@ impl Http {
     async fn member(&self, member: String) -> Result<MemberId, Refused> {
         let cluster = self.edge.view(&self.who()).await?;
         let mut all = cluster.members.all().into_iter();
-        let by_name = |id: &MemberId| cluster.book.get(id).is_some_and(|it| it.name == member);
+        let by_name = |id: &MemberId| cluster.directory.get(id).is_some_and(|it| it.name == member);
         let by_id = || member.parse().ok().and_then(MemberId::new);
         let found = all.find(by_name).or_else(by_id);
         Ok(found.ok_or(Failure::MemberNotFound { member })?)

@@ -95,9 +95,9 @@ pub(super) async fn show(State(http): State<Http>, call: Call) -> Answered {
         (crate::edge::Cluster::of(node), own)
     });
     let (mut cluster, (revision, hash, clock_ms, (level, level_known), state_bytes)) = look.await?;
-    let names = cluster.book.remove(&member.id());
+    let names = cluster.directory.remove(&member.id());
     let leader = cluster.status.leader.map(|id| {
-        let names = cluster.book.get(&id).or(names.as_ref().filter(|_| id == member.id()));
+        let names = cluster.directory.get(&id).or(names.as_ref().filter(|_| id == member.id()));
         let (name, address) =
             names.map(|names| (names.name.clone(), names.clients.clone())).unwrap_or_default();
         Leader { member_id: Decimal(id.get()), name, address }
