@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use tenure_server::restore::{Origin, RestoreError, Restored, Stopped, Wanted, restore};
+use tenure_server::restore::{Origin, RestoreError, Restored, StoppedFor, Wanted, restore};
 use tenure_server::{MemberNames, Preference};
 use tenure_types::{Epoch, Token};
 
@@ -121,13 +121,13 @@ impl Restore {
 }
 
 impl Restore {
-    fn stopped(&self) -> Stopped {
+    fn stopped(&self) -> StoppedFor {
         if self.waive_quiet {
-            return Stopped::ForGood;
+            return StoppedFor::ForGood;
         }
         let time = self.stopped_for.unwrap_or_default();
         // Round down to whole milliseconds: these have certainly passed.
-        Stopped::ForMs(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+        StoppedFor::ForMs(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
     }
 }
 

@@ -8,9 +8,9 @@ use alloc::string::String;
 use tenure_types::{Revision, Token};
 
 use crate::machine::Machine;
-use crate::state::due::Kind;
-use crate::state::record::{Grant, GrantMode, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE, Phase};
-use crate::state::slab::Slot;
+use crate::state::due::DueKind;
+use crate::state::record::{Grant, GrantMode, GrantPhase, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE};
+use crate::state::slab::SlabIndex;
 
 /// A broken invariant.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -82,7 +82,7 @@ impl Machine {
         ensure(self.locks.len() == self.names.len(), "S9", "the index has other locks")
     }
 
-    fn check_queue(&self, slot: Slot) -> Result<(), Violation> {
+    fn check_queue(&self, slot: SlabIndex) -> Result<(), Violation> {
         let lock = self.locks.at(slot);
         let mut before = None;
         for (_, wait) in lock.queue.iter::<IN_QUEUE, _>(&self.waits) {
@@ -112,7 +112,7 @@ impl Machine {
         Ok(())
     }
 
-    fn could_be_granted(&self, place: Slot) -> bool {
+    fn could_be_granted(&self, place: SlabIndex) -> bool {
         let record = self.places.at(place);
         let locks = self.waits_of(place).count() as u64;
         !self.is_quiet()
@@ -133,8 +133,8 @@ impl Machine {
             ensure(grant.since_ms <= self.clock_ms, "T1", "a grant is from the future")?;
             if let GrantState::Over(over) = &grant.state {
                 let kind = match over.phase {
-                    Phase::Cooling => Kind::Cooling,
-                    Phase::Delayed => Kind::LockDelay,
+                    GrantPhase::Cooling => DueKind::Cooling,
+                    GrantPhase::Delayed => DueKind::LockDelay,
                 };
                 let due = self.due.contains(over.until_ms, kind, grant.token.get(), Some(slot));
                 ensure(due, "T2", "a grant that keeps others out never ends")?;
@@ -145,9 +145,9 @@ impl Machine {
         ensure(in_locks == self.grants.len(), "S9", "a grant belongs to no lock")
     }
 
-    fn check_max_hold(&self, slot: Slot, grant: &Grant) -> Result<(), Violation> {
+    fn check_max_hold(&self, slot: SlabIndex, grant: &Grant) -> Result<(), Violation> {
         let Some(due_ms) = self.max_hold_deadline(grant) else { return Ok(()) };
-        let due = self.due.contains(due_ms, Kind::MaxHold, grant.token.get(), Some(slot));
+        let due = self.due.contains(due_ms, DueKind::MaxHold, grant.token.get(), Some(slot));
         ensure(due, "T2", "a grant is held beyond its longest hold")
     }
 
@@ -162,7 +162,7 @@ impl Machine {
             waits += names().count();
             if let Some(until_ms) = place.until_ms {
                 let number = place.number.0;
-                let due = self.due.contains(until_ms.get(), Kind::WaitLimit, number, Some(slot));
+                let due = self.due.contains(until_ms.get(), DueKind::WaitLimit, number, Some(slot));
                 ensure(due, "Q2", "a wait with a limit never ends")?;
             }
         }
@@ -174,7 +174,8 @@ impl Machine {
     fn check_leases(&self) -> Result<(), Violation> {
         let (mut grants, mut places, mut keys) = (0, 0, 0);
         for (slot, lease) in self.leases.iter() {
-            let due = self.due.contains(lease.deadline_ms, Kind::Lease, lease.id.get(), Some(slot));
+            let due =
+                self.due.contains(lease.deadline_ms, DueKind::Lease, lease.id.get(), Some(slot));
             ensure(due, "T1", "a lease never ends")?;
             let longest_ms = self.deadline(u64::from(lease.ttl_ms));
             ensure(lease.deadline_ms <= longest_ms, "T1", "a lease outlives its ttl")?;

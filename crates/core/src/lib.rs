@@ -32,7 +32,7 @@ pub mod mutants {
     pub use crate::plant::{ALL, select};
 }
 pub use question::{
-    Chain, ChainStep, Compacted, Events, Explained, Filter, Freed, Most, Record, Recorded, Records,
-    Stats,
+    Chain, ChainStep, Compacted, Events, Explained, Filter, Freed, Most, Recorded, RevisionRecord,
+    RevisionRecords, Stats,
 };
-pub use restore::Stopped;
+pub use restore::StoppedFor;

@@ -12,10 +12,10 @@ use crate::codec::{EventRef, open_entry, put_outcome};
 use crate::outcome::{Effects, Notice, Outcome};
 use crate::state::due::{CLOCK_MAX, DueSet};
 use crate::state::history::History;
-use crate::state::list::List;
-use crate::state::names::Names;
-use crate::state::record::{Grant, Key, KeyRequest, Lease, Lock, Place, SeqRequest, Wait};
-use crate::state::slab::{Slab, Slot};
+use crate::state::list::LinkedList;
+use crate::state::names::LockNames;
+use crate::state::record::{Grant, Key, KeyRequest, Lease, Lock, Place, SeqRequest, WaitRecord};
+use crate::state::slab::{Slab, SlabIndex};
 
 /// The newest level that this build can apply. A cluster is raised to it by command, once every member knows it.
 pub const LEVEL_MAX: u16 = 2;
@@ -58,20 +58,20 @@ pub struct Machine {
     pub(crate) locks: Slab<Lock>,
     pub(crate) grants: Slab<Grant>,
     pub(crate) places: Slab<Place>,
-    pub(crate) waits: Slab<Wait>,
+    pub(crate) waits: Slab<WaitRecord>,
     pub(crate) keys: Slab<Key>,
     pub(crate) seq_requests: Slab<SeqRequest>,
     pub(crate) key_requests: Slab<KeyRequest>,
     /// Idempotency keys, oldest first.
-    pub(crate) key_request_order: List,
+    pub(crate) key_request_order: LinkedList,
     pub(crate) key_request_bytes: u64,
     pub(crate) history: History,
 
     // Derived from the records: not part of a snapshot, rebuilt when one is read.
-    pub(crate) leases_by_id: BTreeMap<LeaseId, Slot>,
-    pub(crate) names: Names,
-    pub(crate) keys_by_name: BTreeMap<Name, Slot>,
-    pub(crate) key_requests_by_key: BTreeMap<(Box<str>, Name), Slot>,
+    pub(crate) leases_by_id: BTreeMap<LeaseId, SlabIndex>,
+    pub(crate) names: LockNames,
+    pub(crate) keys_by_name: BTreeMap<Name, SlabIndex>,
+    pub(crate) key_requests_by_key: BTreeMap<(Box<str>, Name), SlabIndex>,
     pub(crate) due: DueSet,
 
     // Scratch state of the command being executed; empty between commands.
@@ -90,11 +90,11 @@ pub(crate) struct Work {
     /// Whether the command has begun a revision.
     pub(crate) emitting: bool,
     /// Locks whose queues may advance, in the order of their names.
-    pub(crate) touched: BTreeSet<(Name, Slot)>,
+    pub(crate) touched: BTreeSet<(Name, SlabIndex)>,
     /// Locks that may be left without grant and queue.
-    pub(crate) idle: Vec<Slot>,
+    pub(crate) idle: Vec<SlabIndex>,
     /// Election locks that lost their leader.
-    pub(crate) vacant: Vec<Slot>,
+    pub(crate) vacant: Vec<SlabIndex>,
     pub(crate) notices: Vec<Notice>,
     /// Scratch space for encoding outcomes before hashing.
     pub(crate) buffer: Vec<u8>,
@@ -127,11 +127,11 @@ impl Machine {
             keys: Slab::default(),
             seq_requests: Slab::default(),
             key_requests: Slab::default(),
-            key_request_order: List::default(),
+            key_request_order: LinkedList::default(),
             key_request_bytes: 0,
             history: History::new(revision.next()),
             leases_by_id: BTreeMap::new(),
-            names: Names::default(),
+            names: LockNames::default(),
             keys_by_name: BTreeMap::new(),
             key_requests_by_key: BTreeMap::new(),
             due: DueSet::default(),

@@ -220,7 +220,7 @@ pub enum Notice {
         cause: Cause,
         /// Who took the lock away and why, if a caller did. The reason for revoking a lease is only in the notice of
         /// its end.
-        word: Option<Box<Word>>,
+        word: Option<Box<TakenBy>>,
     },
     /// A place is gone because its wait limit passed.
     WaitEnded {
@@ -240,13 +240,13 @@ pub enum Notice {
         /// The cause of the end.
         cause: Cause,
         /// Who revoked the lease and why, if a caller did.
-        word: Option<Box<Word>>,
+        word: Option<Box<TakenBy>>,
     },
 }
 
 /// Who took something away, and the stated reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Word {
+pub struct TakenBy {
     /// The name that the caller gave.
     pub by: Option<Name>,
     /// The reason that the caller gave.

@@ -63,9 +63,9 @@ pub(crate) fn chosen(names: &[&str]) -> bool {
 #[cfg(mutants)]
 impl crate::Machine {
     /// Planted bug: iterates in an order that differs between processes.
-    pub(crate) fn shuffle<T: Copy>(&self, grants: &mut [(T, crate::state::slab::Slot)]) {
+    pub(crate) fn shuffle<T: Copy>(&self, grants: &mut [(T, crate::state::slab::SlabIndex)]) {
         let salt = core::ptr::from_ref(self).addr() as u64;
-        let hash = |slot: crate::state::slab::Slot| {
+        let hash = |slot: crate::state::slab::SlabIndex| {
             xxhash_rust::xxh3::xxh3_64_with_seed(&slot.number().to_le_bytes(), salt)
         };
         grants.sort_by_key(|(_, slot)| hash(*slot));
@@ -78,8 +78,8 @@ impl crate::Machine {
             let lease = self.leases.at(slot);
             let (id, old) = (lease.id.get(), lease.deadline_ms);
             let new = self.deadline(u64::from(lease.ttl_ms));
-            self.due.remove(old, crate::state::due::Kind::Lease, id);
-            self.due.insert(new, crate::state::due::Kind::Lease, id, Some(slot));
+            self.due.remove(old, crate::state::due::DueKind::Lease, id);
+            self.due.insert(new, crate::state::due::DueKind::Lease, id, Some(slot));
             self.leases.at_mut(slot).deadline_ms = new;
         }
     }

@@ -112,7 +112,7 @@ pub enum Command<'a> {
         /// The precondition on the key.
         expect: Expect<'a>,
         /// The lock that must be held, if any.
-        guard: Option<Guard<'a>>,
+        guard: Option<WriteGuard<'a>>,
     },
     /// Set limits, all or none.
     SetLimits(Vec<(Limit, u64)>),
@@ -335,7 +335,7 @@ pub struct Put<'a> {
     /// The precondition on the key.
     pub expect: Expect<'a>,
     /// The lock that must be held, if any.
-    pub guard: Option<Guard<'a>>,
+    pub guard: Option<WriteGuard<'a>>,
 }
 
 /// The precondition on a key for a write to happen.
@@ -353,7 +353,7 @@ pub enum Expect<'a> {
 
 /// A lock that must be held under this token for a write to happen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Guard<'a> {
+pub struct WriteGuard<'a> {
     /// The lock.
     pub lock: &'a str,
     /// The token.

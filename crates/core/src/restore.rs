@@ -4,14 +4,14 @@ use alloc::vec::Vec;
 use tenure_types::{Epoch, Limit, Term};
 
 use crate::machine::Machine;
-use crate::state::due::{CLOCK_MAX, DueSet, Kind};
+use crate::state::due::{CLOCK_MAX, DueKind, DueSet};
 use crate::state::history::History;
-use crate::state::record::{GrantState, Phase};
-use crate::state::slab::{Slab, Slot};
+use crate::state::record::{GrantPhase, GrantState};
+use crate::state::slab::{Slab, SlabIndex};
 
 /// How long the clients of the old incarnation are known to have stopped, as stated by the operator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stopped {
+pub enum StoppedFor {
     /// For this many milliseconds. Zero if nothing is known.
     ForMs(u64),
     /// They will never act on the locks that they held. The new incarnation grants locks at once.
@@ -25,13 +25,13 @@ impl Machine {
     /// Holders of the old incarnation may still be at work. Their tokens are below every new one and their leases are
     /// gone. The machine grants nothing until the longest lease that they can have would have ended and the longest
     /// lock-delay after it has passed.
-    pub fn restore(&mut self, epoch: Epoch, stopped: Stopped) -> bool {
+    pub fn restore(&mut self, epoch: Epoch, stopped: StoppedFor) -> bool {
         if epoch <= self.epoch {
             return false;
         }
         let quiet_until_ms = match stopped {
-            Stopped::ForGood => None,
-            Stopped::ForMs(ms) => {
+            StoppedFor::ForGood => None,
+            StoppedFor::ForMs(ms) => {
                 // The next leader counts from zero, so its rounding can only make this period longer.
                 let left_ms = self.unsure_ms().saturating_sub(ms);
                 Some(self.clock_ms.saturating_add(left_ms).min(CLOCK_MAX))
@@ -48,7 +48,7 @@ impl Machine {
         self.base_ms = self.clock_ms;
         self.quiet_until_ms = quiet_until_ms.filter(|&until_ms| until_ms > self.clock_ms);
         if let Some(until_ms) = self.quiet_until_ms {
-            self.due.insert(until_ms, Kind::Quiet, 0, None);
+            self.due.insert(until_ms, DueKind::Quiet, 0, None);
         }
         true
     }
@@ -62,7 +62,7 @@ impl Machine {
         let ttl_ms = self.leases.iter().map(|(_, lease)| u64::from(lease.ttl_ms)).max();
         let delay_ms = self.grants.iter().map(|(_, grant)| grant.terms.lock_delay_ms()).max();
         let over_ms = self.grants.iter().filter_map(|(_, grant)| match &grant.state {
-            GrantState::Over(over) if over.phase == Phase::Cooling => {
+            GrantState::Over(over) if over.phase == GrantPhase::Cooling => {
                 let delay_ms = self.promised_ms(grant.terms.lock_delay_ms());
                 Some(over.until_ms.saturating_add(delay_ms))
             }
@@ -84,7 +84,7 @@ impl Machine {
 
     /// Removes leases, places, grants, leased keys and numbered requests, without handing locks over.
     fn end_everything_leased(&mut self) {
-        let leased: Vec<Slot> =
+        let leased: Vec<SlabIndex> =
             self.keys.iter().filter(|(_, key)| key.lease.is_some()).map(|(slot, _)| slot).collect();
         for slot in leased {
             let key = self.keys.remove(slot);

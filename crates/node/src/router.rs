@@ -184,13 +184,13 @@ fn lease_of(outcome: &Result<Outcome, NodeFailure>) -> Option<Handle> {
 #[cfg(test)]
 mod tests {
     use tenure_core::event::Cause;
-    use tenure_core::outcome::Word;
+    use tenure_core::outcome::TakenBy;
     use tenure_types::Revision;
 
     use super::*;
 
     fn ended(lease: Handle, reason: &str) -> Notice {
-        let word = Some(Box::new(Word { by: None, reason: Some(reason.into()) }));
+        let word = Some(Box::new(TakenBy { by: None, reason: Some(reason.into()) }));
         Notice::LeaseEnded { lease, revision: Revision(1), cause: Cause::Revoked, word }
     }
 

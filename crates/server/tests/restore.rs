@@ -13,7 +13,7 @@ use tenure_core::request::{
 };
 use tenure_core::{Compacted, Filter};
 use tenure_server::backup::{BackupError, TakeError, Verified, take};
-use tenure_server::restore::{Origin, Restored, Stopped, Wanted, restore};
+use tenure_server::restore::{Origin, Restored, StoppedFor, Wanted, restore};
 use tenure_server::{Entrance, Member, Running, Settings, start};
 use tenure_types::{LeaseId, Mode, Refusal, Token};
 
@@ -87,7 +87,7 @@ fn wanted(from: Origin, data: PathBuf) -> Wanted {
         epoch: None,
         above: None,
         ledger: None,
-        stopped: Stopped::ForMs(0),
+        stopped: StoppedFor::ForMs(0),
         names: None,
         segment_bytes: SEGMENT_BYTES,
     }
@@ -114,7 +114,7 @@ fn nothing_is_granted_in_the_quiet_period_and_old_cursors_are_compacted() {
     let whole = restore(&wanted(Origin::Backup(file.clone()), dir.path().join("whole"))).unwrap();
     assert_eq!(whole.quiet_ms, Some(UNKNOWN_MS));
     // All clients were stopped for nearly that long.
-    let stopped = Stopped::ForMs(UNKNOWN_MS - TTL_MS);
+    let stopped = StoppedFor::ForMs(UNKNOWN_MS - TTL_MS);
     let less = Wanted { stopped, ..wanted(Origin::Backup(file.clone()), data.clone()) };
     let restored = restore(&less).unwrap();
     let quiet_ms = restored.quiet_ms.unwrap();
@@ -168,7 +168,7 @@ fn a_waived_quiet_period_grants_at_once_and_each_restore_is_a_life_of_its_own() 
     for life in 1..=3 {
         let data = dir.path().join(format!("life {life}"));
         let wanted = wanted(Origin::Backup(file.clone()), data.clone());
-        let restored = restore(&Wanted { stopped: Stopped::ForGood, ..wanted }).unwrap();
+        let restored = restore(&Wanted { stopped: StoppedFor::ForGood, ..wanted }).unwrap();
         assert_eq!((restored.lineage.epoch.get(), restored.quiet_ms), (life, None));
         let running = run(&data);
         lease(&running.member, 1);

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use tenure_core::event::Batch;
 use tenure_core::outcome::Effects;
 use tenure_core::request::Request;
-use tenure_core::{Filter, Machine, Stopped, codec};
+use tenure_core::{Filter, Machine, StoppedFor, codec};
 use tenure_types::{Epoch, Revision, Term};
 
 use crate::compare;
@@ -331,7 +331,7 @@ impl Runner {
         Ok(())
     }
 
-    fn restore(&mut self, epoch: u16, stopped: Stopped) -> Check {
+    fn restore(&mut self, epoch: u16, stopped: StoppedFor) -> Check {
         let Some(epoch) = Epoch::new(epoch) else { return Ok(()) };
         let done = self.machine.restore(epoch, stopped);
         let hash = self.machine.full_hash();

@@ -13,7 +13,7 @@ const VERSION: u8 = 1;
 
 /// The payload of an entry, with its requests still encoded.
 #[derive(Clone, Debug)]
-pub struct Entry<'a> {
+pub struct EntryPayload<'a> {
     /// The term of the leader that sealed the entry.
     pub term: Term,
     /// How many milliseconds that leader had counted.
@@ -36,7 +36,7 @@ pub fn seal_entry<'a>(
 }
 
 /// Opens a payload. This checks all its lengths, so that either all of its requests are readable or none.
-pub fn open_entry(bytes: &[u8]) -> Result<Entry<'_>, Malformed> {
+pub fn open_entry(bytes: &[u8]) -> Result<EntryPayload<'_>, Malformed> {
     let mut reader = Reader::new(bytes);
     if reader.u8()? != VERSION {
         return Err(Malformed);
@@ -47,10 +47,10 @@ pub fn open_entry(bytes: &[u8]) -> Result<Entry<'_>, Malformed> {
     while !lengths.is_empty() {
         lengths.bytes()?;
     }
-    Ok(Entry { term, count_ms, requests: reader })
+    Ok(EntryPayload { term, count_ms, requests: reader })
 }
 
-impl<'a> Iterator for Entry<'a> {
+impl<'a> Iterator for EntryPayload<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {

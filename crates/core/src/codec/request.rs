@@ -8,8 +8,8 @@ use tenure_types::{Handle, LeaseId, Limit, PlaceNumber};
 
 use super::{Malformed, Reader, Writer};
 use crate::request::{
-    Abandon, Acquire, Ask, AskId, AskLease, Asks, Command, Expect, Guard, Hold, LeaseRef, NewLease,
-    Purpose, Put, Request, RequestId, Revoker, Urgency, Wait,
+    Abandon, Acquire, Ask, AskId, AskLease, Asks, Command, Expect, Hold, LeaseRef, NewLease,
+    Purpose, Put, Request, RequestId, Revoker, Urgency, Wait, WriteGuard,
 };
 
 /// The number of the command that raises the level.
@@ -426,7 +426,7 @@ fn get_expect<'a>(reader: &mut Reader<'a>) -> Result<Expect<'a>, Malformed> {
     }
 }
 
-fn put_guard(out: &mut Vec<u8>, guard: Option<&Guard<'_>>) {
+fn put_guard(out: &mut Vec<u8>, guard: Option<&WriteGuard<'_>>) {
     match guard {
         None => out.put_u8(0),
         Some(guard) => {
@@ -437,11 +437,11 @@ fn put_guard(out: &mut Vec<u8>, guard: Option<&Guard<'_>>) {
     }
 }
 
-fn get_guard<'a>(reader: &mut Reader<'a>) -> Result<Option<Guard<'a>>, Malformed> {
+fn get_guard<'a>(reader: &mut Reader<'a>) -> Result<Option<WriteGuard<'a>>, Malformed> {
     if !reader.flag()? {
         return Ok(None);
     }
-    Ok(Some(Guard { lock: reader.text()?, token: reader.token()? }))
+    Ok(Some(WriteGuard { lock: reader.text()?, token: reader.token()? }))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::machine::Machine;
 use crate::outcome::{Answer, Outcome};
 use crate::request::{Abandon, AskId, LeaseRef};
 use crate::state::record::{AskRecord, IN_LEASE, Remembered};
-use crate::state::slab::Slot;
+use crate::state::slab::SlabIndex;
 
 impl Machine {
     pub(super) fn abandon(&mut self, principal: &str, abandon: &Abandon<'_>) -> Answer {
@@ -54,7 +54,7 @@ impl Machine {
 
     /// Subtracts one from the count of a place or of its grants. Returns whether it was the last one and they are given
     /// up.
-    fn abandon_place(&mut self, lease: Slot, number: PlaceNumber) -> bool {
+    fn abandon_place(&mut self, lease: SlabIndex, number: PlaceNumber) -> bool {
         if let Some(place) = self.find_place(lease, number) {
             return match self.places.at(place).asks.less() {
                 Some(asks) => {
@@ -82,7 +82,7 @@ impl Machine {
     }
 
     /// Adds one to the count of a place or of its grants.
-    pub(super) fn count_ask(&mut self, lease: Slot, number: PlaceNumber) {
+    pub(super) fn count_ask(&mut self, lease: SlabIndex, number: PlaceNumber) {
         if mutant!("grant_given_back_although_a_retry_was_told") {
             return;
         }
@@ -118,9 +118,9 @@ impl Machine {
     }
 
     /// The grants of a place that are held, in the order of their locks' names.
-    fn held_of(&self, lease: Slot, number: PlaceNumber) -> Vec<(Name, Slot)> {
+    fn held_of(&self, lease: SlabIndex, number: PlaceNumber) -> Vec<(Name, SlabIndex)> {
         let grants = self.leases.at(lease).grants;
-        let mut found: Vec<(Name, Slot)> = grants
+        let mut found: Vec<(Name, SlabIndex)> = grants
             .iter::<IN_LEASE, _>(&self.grants)
             .filter(|(_, grant)| grant.place == number)
             .map(|(slot, grant)| (self.locks.at(grant.lock).name.clone(), slot))

@@ -11,13 +11,13 @@ use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::{Acquired, Answer, Grants};
 use crate::request::{Acquire, Ask, AskLease, NewLease, Wait};
-use crate::state::due::Kind;
-use crate::state::record::{Asks, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE, Terms};
-use crate::state::slab::Slot;
+use crate::state::due::DueKind;
+use crate::state::record::{AskCount, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE, Terms};
+use crate::state::slab::SlabIndex;
 
 /// The lease that acquires, before anything is changed for it.
 enum Who<'a> {
-    Known(Slot),
+    Known(SlabIndex),
     New(NewLease<'a>),
 }
 
@@ -26,7 +26,7 @@ enum Who<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Located<'a> {
     pub(super) ask: Ask<'a>,
-    pub(super) lock: Option<Slot>,
+    pub(super) lock: Option<SlabIndex>,
 }
 
 /// The locks of an acquire request, in the order of their names.
@@ -45,9 +45,9 @@ impl<'a> Sorted<'a> {
 }
 
 /// What the lease already holds or waits for among the requested locks.
-enum Standing {
+enum HeldPart {
     Nothing,
-    Waits(Slot),
+    Waits(SlabIndex),
     Holds(PlaceNumber, Grants),
 }
 
@@ -71,13 +71,13 @@ impl Machine {
         }
         if let Who::Known(slot) = who {
             match self.standing(slot, asks)? {
-                Standing::Nothing => {}
-                Standing::Waits(place) => {
+                HeldPart::Nothing => {}
+                HeldPart::Waits(place) => {
                     self.replace_limit(place, acquire.wait);
                     self.count_ask(slot, self.places.at(place).number);
                     return Ok(self.queued_answer(place));
                 }
-                Standing::Holds(place, grants) => {
+                HeldPart::Holds(place, grants) => {
                     self.count_ask(slot, place);
                     return Ok(self.acquired_answer(slot, place, grants));
                 }
@@ -180,7 +180,7 @@ impl Machine {
             // The places granted in the pass above may have taken the last tokens.
             self.check_tokens(asks)?;
             let lease = self.lease_for(who);
-            let asker = Asker { lease, terms: &terms, asks: Asks::first(self.level) };
+            let asker = Asker { lease, terms: &terms, asks: AskCount::first(self.level) };
             return Ok(self.grant_at_once(asker, asks));
         }
         let until_ms = match acquire.wait {
@@ -193,7 +193,7 @@ impl Machine {
             self.check_limit(Limit::WaitersPerLock, u64::from(queue) + 1)?;
         }
         let lease = self.lease_for(who);
-        let asker = Asker { lease, terms: &terms, asks: Asks::first(self.level) };
+        let asker = Asker { lease, terms: &terms, asks: AskCount::first(self.level) };
         let place = self.add_place(asker, asks, until_ms, acquire.independent);
         if let Err(deadlock) = self.check_deadlock(place) {
             self.unlink_place(place);
@@ -212,7 +212,7 @@ impl Machine {
         self.locks.at(lock).queue.len > 0 && !overtakes || !self.admits(lock, mode)
     }
 
-    fn lease_for(&mut self, who: Who<'_>) -> Slot {
+    fn lease_for(&mut self, who: Who<'_>) -> SlabIndex {
         match who {
             Who::Known(slot) => slot,
             Who::New(new) => self.create_lease(&new),
@@ -254,14 +254,14 @@ impl Machine {
     /// Returns what the lease already has of these locks. If it has exactly these locks and modes, the result is that
     /// grant or place. If it has some of them, or has them in other modes, the request is refused, because later
     /// commands could not tell the two requests apart.
-    fn standing(&self, lease: Slot, asks: &[Located<'_>]) -> Result<Standing, Refusal> {
+    fn standing(&self, lease: SlabIndex, asks: &[Located<'_>]) -> Result<HeldPart, Refusal> {
         for Located { ask, lock } in asks {
             let Some(lock) = *lock else { continue };
             let overlap = || Refusal::Overlap { lock: name(ask.lock) };
             if let Some(grant) = self.grant_of(lease, lock) {
                 let place = self.grants.at(grant).place;
                 let grants = self.same_grants(lease, place, asks).ok_or_else(overlap)?;
-                return Ok(Standing::Holds(place, grants));
+                return Ok(HeldPart::Holds(place, grants));
             }
             if let Some(place) = self.place_of(lease, lock) {
                 if mutant!("reask_takes_second_place") {
@@ -271,14 +271,19 @@ impl Machine {
                     .waits_of(place)
                     .map(|(_, wait)| (self.locks.at(wait.lock).name.as_bytes(), wait.mode));
                 let asked = asks.iter().map(|other| (other.ask.lock.as_bytes(), other.ask.mode));
-                return if waits.eq(asked) { Ok(Standing::Waits(place)) } else { Err(overlap()) };
+                return if waits.eq(asked) { Ok(HeldPart::Waits(place)) } else { Err(overlap()) };
             }
         }
-        Ok(Standing::Nothing)
+        Ok(HeldPart::Nothing)
     }
 
     /// Returns the grants of a place, if they cover exactly these locks and modes.
-    fn same_grants(&self, lease: Slot, place: PlaceNumber, asks: &[Located<'_>]) -> Option<Grants> {
+    fn same_grants(
+        &self,
+        lease: SlabIndex,
+        place: PlaceNumber,
+        asks: &[Located<'_>],
+    ) -> Option<Grants> {
         let mut found = self.find_grants(lease, place);
         if found.len() != asks.len() {
             return None;
@@ -291,13 +296,17 @@ impl Machine {
     }
 
     /// The grants of a place that are in force, in the order of their names; `None` if there are none.
-    pub(super) fn grants_of_place(&self, lease: Slot, place: PlaceNumber) -> Option<Grants> {
+    pub(super) fn grants_of_place(&self, lease: SlabIndex, place: PlaceNumber) -> Option<Grants> {
         let mut found = self.find_grants(lease, place);
         found.sort_unstable_by(|a, b| a.0.lock.cmp(&b.0.lock));
         (!found.is_empty()).then(|| found.into_iter().map(|(grant, _)| grant).collect())
     }
 
-    fn find_grants(&self, lease: Slot, place: PlaceNumber) -> Vec<(crate::outcome::Grant, Mode)> {
+    fn find_grants(
+        &self,
+        lease: SlabIndex,
+        place: PlaceNumber,
+    ) -> Vec<(crate::outcome::Grant, Mode)> {
         let grants = self.leases.at(lease).grants;
         grants
             .iter::<IN_LEASE, _>(&self.grants)
@@ -312,7 +321,7 @@ impl Machine {
     }
 
     /// The grant by which a lease holds a lock. Searches the shorter of the two lists.
-    pub(super) fn grant_of(&self, lease: Slot, lock: Slot) -> Option<Slot> {
+    pub(super) fn grant_of(&self, lease: SlabIndex, lock: SlabIndex) -> Option<SlabIndex> {
         let of_lock = self.locks.at(lock).grants;
         let of_lease = self.leases.at(lease).grants;
         if of_lock.len <= of_lease.len {
@@ -330,7 +339,7 @@ impl Machine {
     }
 
     /// The place in which a lease waits for a lock. Searches the shorter of the two lists.
-    pub(super) fn place_of(&self, lease: Slot, lock: Slot) -> Option<Slot> {
+    pub(super) fn place_of(&self, lease: SlabIndex, lock: SlabIndex) -> Option<SlabIndex> {
         let of_lock = self.locks.at(lock).queue;
         let of_lease = self.leases.at(lease);
         if of_lock.len <= of_lease.waits {
@@ -347,7 +356,7 @@ impl Machine {
         }
     }
 
-    fn replace_limit(&mut self, place: Slot, wait: Wait) {
+    fn replace_limit(&mut self, place: SlabIndex, wait: Wait) {
         let until_ms = match wait {
             Wait::No | Wait::Limit { ms: 0 } => return,
             Wait::Unlimited => None,
@@ -355,17 +364,17 @@ impl Machine {
         };
         let number = self.places.at(place).number.0;
         if let Some(old) = self.places.at(place).until_ms {
-            self.due.remove(old.get(), Kind::WaitLimit, number);
+            self.due.remove(old.get(), DueKind::WaitLimit, number);
         }
         if let Some(new) = until_ms {
-            self.due.insert(new.get(), Kind::WaitLimit, number, Some(place));
+            self.due.insert(new.get(), DueKind::WaitLimit, number, Some(place));
         }
         self.places.at_mut(place).until_ms = until_ms;
     }
 
     pub(super) fn acquired_answer(
         &self,
-        lease: Slot,
+        lease: SlabIndex,
         place: PlaceNumber,
         grants: Grants,
     ) -> Answer {

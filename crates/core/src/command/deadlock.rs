@@ -10,7 +10,7 @@ use tenure_types::{Mode, PlaceNumber, Refusal, RingLink, Token};
 
 use crate::machine::Machine;
 use crate::state::record::{GrantMode, GrantState, IN_LEASE, IN_LOCK};
-use crate::state::slab::Slot;
+use crate::state::slab::SlabIndex;
 
 /// The most places or holders that one search visits. Beyond it the request may wait: a missed deadlock ends when
 /// leases expire, while a false one would be a wrong refusal.
@@ -21,7 +21,7 @@ const RING_MAX: usize = 32;
 
 impl Machine {
     /// Refuses a place, just added, that can never be granted.
-    pub(super) fn check_deadlock(&mut self, place: Slot) -> Result<(), Refusal> {
+    pub(super) fn check_deadlock(&mut self, place: SlabIndex) -> Result<(), Refusal> {
         let record = self.places.at(place);
         let awaited = self.is_awaited(record.lease);
         if record.independent || !awaited || mutant!("deadlock_missed") {
@@ -41,7 +41,7 @@ impl Machine {
 
     /// Whether another lease waits for a lock that this lease holds, or behind one of its places. Otherwise this lease
     /// cannot close a cycle.
-    fn is_awaited(&self, lease: Slot) -> bool {
+    fn is_awaited(&self, lease: SlabIndex) -> bool {
         let lease = self.leases.at(lease);
         let mut grants = lease.grants.iter::<IN_LEASE, _>(&self.grants);
         let mut places = lease.places.iter::<IN_LEASE, _>(&self.places);
@@ -51,7 +51,7 @@ impl Machine {
     }
 
     /// Every place that could keep this one waiting; `None` if there are too many places or holders to search.
-    fn reach(&self, place: Slot) -> Option<BTreeMap<PlaceNumber, Slot>> {
+    fn reach(&self, place: SlabIndex) -> Option<BTreeMap<PlaceNumber, SlabIndex>> {
         let mut places = BTreeMap::new();
         let mut leases = BTreeSet::new();
         let mut locks = BTreeSet::new();
@@ -88,8 +88,8 @@ impl Machine {
     }
 
     /// The nearest place ahead of a wait whose lease is live.
-    fn live_before(&self, wait: Slot) -> Option<Slot> {
-        let before = |slot: &Slot| self.waits.at(*slot).in_queue.before;
+    fn live_before(&self, wait: SlabIndex) -> Option<SlabIndex> {
+        let before = |slot: &SlabIndex| self.waits.at(*slot).in_queue.before;
         core::iter::successors(before(&wait), before)
             .map(|slot| self.waits.at(slot).place)
             .find(|&place| self.is_live(self.places.at(place).lease))
@@ -99,22 +99,22 @@ impl Machine {
 /// A copy of the reachable part of the state, on which grants and releases are simulated.
 struct Supposed<'a> {
     machine: &'a Machine,
-    locks: BTreeMap<Slot, SupposedLock>,
+    locks: BTreeMap<SlabIndex, SupposedLock>,
     /// How many reachable places each lease waits in.
-    waiting: BTreeMap<Slot, usize>,
+    waiting: BTreeMap<SlabIndex, usize>,
     /// The locks that each lease holds.
-    holding: BTreeMap<Slot, BTreeSet<Slot>>,
+    holding: BTreeMap<SlabIndex, BTreeSet<SlabIndex>>,
 }
 
 #[derive(Default)]
 struct SupposedLock {
     /// Holders in order of arrival: grants in force by token, then simulated ones by place number.
-    holders: BTreeMap<Came, (Slot, GrantMode)>,
+    holders: BTreeMap<Came, (SlabIndex, GrantMode)>,
     /// The arrival of each holder.
-    came: BTreeMap<Slot, Came>,
+    came: BTreeMap<SlabIndex, Came>,
     /// How many holders are exclusive.
     exclusive: usize,
-    queue: VecDeque<Slot>,
+    queue: VecDeque<SlabIndex>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -124,13 +124,13 @@ enum Came {
 }
 
 impl SupposedLock {
-    fn add(&mut self, came: Came, lease: Slot, mode: GrantMode) {
+    fn add(&mut self, came: Came, lease: SlabIndex, mode: GrantMode) {
         self.holders.insert(came, (lease, mode));
         self.came.insert(lease, came);
         self.exclusive += usize::from(mode == GrantMode::Exclusive);
     }
 
-    fn remove(&mut self, lease: Slot) {
+    fn remove(&mut self, lease: SlabIndex) {
         let held = self.came.remove(&lease).and_then(|came| self.holders.remove(&came));
         if let Some((_, mode)) = held {
             self.exclusive -= usize::from(mode == GrantMode::Exclusive);
@@ -152,10 +152,10 @@ impl SupposedLock {
 }
 
 impl<'a> Supposed<'a> {
-    fn new(machine: &'a Machine, reached: &BTreeMap<PlaceNumber, Slot>) -> Self {
-        let mut locks: BTreeMap<Slot, SupposedLock> = BTreeMap::new();
+    fn new(machine: &'a Machine, reached: &BTreeMap<PlaceNumber, SlabIndex>) -> Self {
+        let mut locks: BTreeMap<SlabIndex, SupposedLock> = BTreeMap::new();
         let mut waiting = BTreeMap::new();
-        let mut holding: BTreeMap<Slot, BTreeSet<Slot>> = BTreeMap::new();
+        let mut holding: BTreeMap<SlabIndex, BTreeSet<SlabIndex>> = BTreeMap::new();
         for &place in reached.values() {
             let record = machine.places.at(place);
             if !record.independent {
@@ -180,8 +180,8 @@ impl<'a> Supposed<'a> {
     }
 
     fn reduce(&mut self) {
-        let mut open: Vec<Slot> = self.locks.keys().copied().collect();
-        let holders: Vec<Slot> = self.holding.keys().copied().collect();
+        let mut open: Vec<SlabIndex> = self.locks.keys().copied().collect();
+        let holders: Vec<SlabIndex> = self.holding.keys().copied().collect();
         for lease in holders {
             self.give_back_if_free(lease, &mut open);
         }
@@ -193,7 +193,7 @@ impl<'a> Supposed<'a> {
         }
     }
 
-    fn give_back_if_free(&mut self, lease: Slot, open: &mut Vec<Slot>) {
+    fn give_back_if_free(&mut self, lease: SlabIndex, open: &mut Vec<SlabIndex>) {
         if self.waiting.get(&lease).is_some_and(|&waiting| waiting > 0) {
             return;
         }
@@ -205,14 +205,14 @@ impl<'a> Supposed<'a> {
         }
     }
 
-    fn is_grantable(&self, place: Slot) -> bool {
+    fn is_grantable(&self, place: SlabIndex) -> bool {
         self.machine.waits_of(place).all(|(_, wait)| {
             let lock = &self.locks[&wait.lock];
             lock.queue.front() == Some(&place) && lock.admits(wait.mode)
         })
     }
 
-    fn grant(&mut self, place: Slot, open: &mut Vec<Slot>) {
+    fn grant(&mut self, place: SlabIndex, open: &mut Vec<SlabIndex>) {
         let machine = self.machine;
         let record = machine.places.at(place);
         for (_, wait) in machine.waits_of(place) {
@@ -235,13 +235,13 @@ impl<'a> Supposed<'a> {
         self.give_back_if_free(record.lease, open);
     }
 
-    fn is_stuck(&self, place: Slot) -> bool {
+    fn is_stuck(&self, place: SlabIndex) -> bool {
         let lock = self.machine.waits.at(self.machine.places.at(place).first).lock;
         self.locks.get(&lock).is_some_and(|supposed| supposed.queue.contains(&place))
     }
 
     /// The path of waits from a deadlocked place until a lease repeats.
-    fn ring(&self, place: Slot) -> Vec<RingLink> {
+    fn ring(&self, place: SlabIndex) -> Vec<RingLink> {
         let mut ring = Vec::new();
         let mut seen = BTreeSet::new();
         let mut next = Some(place);
@@ -263,7 +263,7 @@ impl<'a> Supposed<'a> {
     }
 
     /// The lock that blocks a deadlocked place, and the deadlocked place that blocks that lock.
-    fn step(&self, place: Slot) -> Option<(Slot, Option<Slot>)> {
+    fn step(&self, place: SlabIndex) -> Option<(SlabIndex, Option<SlabIndex>)> {
         for (_, wait) in self.machine.waits_of(place) {
             let lock = &self.locks[&wait.lock];
             if !lock.admits(wait.mode) {
@@ -278,7 +278,7 @@ impl<'a> Supposed<'a> {
         None
     }
 
-    fn stuck_place_of(&self, lease: Slot) -> Option<Slot> {
+    fn stuck_place_of(&self, lease: SlabIndex) -> Option<SlabIndex> {
         let places = self.machine.leases.at(lease).places;
         let mut places = places.iter::<IN_LEASE, _>(&self.machine.places);
         places

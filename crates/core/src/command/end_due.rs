@@ -3,15 +3,15 @@
 use alloc::vec::Vec;
 use tenure_types::Limit;
 
-use super::Said;
+use super::TakeAwayDetails;
 use super::lease::LeaseEnd;
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::Notice;
 use crate::request::Urgency;
-use crate::state::due::{Due, Kind};
-use crate::state::record::Phase;
-use crate::state::slab::Slot;
+use crate::state::due::{Due, DueKind};
+use crate::state::record::GrantPhase;
+use crate::state::slab::SlabIndex;
 
 impl Machine {
     /// Ends what is due, up to a bounded number of objects, in one revision.
@@ -28,8 +28,8 @@ impl Machine {
         }
         for due in &taken {
             match (due.kind, due.slot) {
-                (Kind::WaitLimit, Some(place)) => self.end_wait(place),
-                (Kind::Lease, Some(lease)) => self.end_places(lease, Cause::Expired),
+                (DueKind::WaitLimit, Some(place)) => self.end_wait(place),
+                (DueKind::Lease, Some(lease)) => self.end_places(lease, Cause::Expired),
                 _ => {}
             }
         }
@@ -40,19 +40,28 @@ impl Machine {
     fn end_taken(&mut self, taken: &[Due]) {
         for due in taken {
             match (due.kind, due.slot) {
-                (Kind::Lease, Some(lease)) if self.leases.get(lease).is_some() => {
+                (DueKind::Lease, Some(lease)) if self.leases.get(lease).is_some() => {
                     self.end_lease(lease, LeaseEnd::Expired);
                 }
-                (Kind::MaxHold, Some(grant)) if self.is_in_phase(grant, None) => {
-                    self.take_away(grant, Cause::MaxHold, Said::default(), Urgency::Cooling);
+                (DueKind::MaxHold, Some(grant)) if self.is_in_phase(grant, None) => {
+                    self.take_away(
+                        grant,
+                        Cause::MaxHold,
+                        TakeAwayDetails::default(),
+                        Urgency::Cooling,
+                    );
                 }
-                (Kind::Cooling, Some(grant)) if self.is_in_phase(grant, Some(Phase::Cooling)) => {
+                (DueKind::Cooling, Some(grant))
+                    if self.is_in_phase(grant, Some(GrantPhase::Cooling)) =>
+                {
                     self.cooled(grant);
                 }
-                (Kind::LockDelay, Some(grant)) if self.is_in_phase(grant, Some(Phase::Delayed)) => {
+                (DueKind::LockDelay, Some(grant))
+                    if self.is_in_phase(grant, Some(GrantPhase::Delayed)) =>
+                {
                     self.delay_over(grant);
                 }
-                (Kind::Quiet, _) => self.end_quiet(),
+                (DueKind::Quiet, _) => self.end_quiet(),
                 _ => {}
             }
         }
@@ -62,9 +71,12 @@ impl Machine {
     #[cfg(mutants)]
     fn expire_holders(&mut self, taken: &[Due]) {
         use crate::state::record::IN_LEASE;
-        for lease in taken.iter().filter(|due| due.kind == Kind::Lease).filter_map(|due| due.slot) {
+        for lease in
+            taken.iter().filter(|due| due.kind == DueKind::Lease).filter_map(|due| due.slot)
+        {
             let grants = self.leases.at(lease).grants;
-            let grants: Vec<Slot> = grants.iter::<IN_LEASE, _>(&self.grants).map(|g| g.0).collect();
+            let grants: Vec<SlabIndex> =
+                grants.iter::<IN_LEASE, _>(&self.grants).map(|g| g.0).collect();
             grants.into_iter().for_each(|grant| self.expire_grant(grant));
         }
         self.grant_pass();
@@ -72,11 +84,11 @@ impl Machine {
 
     /// Planted bug: lets a wait limit pass without effect.
     #[cfg(mutants)]
-    fn forget_limit(&mut self, slot: Slot) {
+    fn forget_limit(&mut self, slot: SlabIndex) {
         let place = self.places.at_mut(slot);
         let number = place.number.0;
         if let Some(until_ms) = place.until_ms.take() {
-            self.due.remove(until_ms.get(), Kind::WaitLimit, number);
+            self.due.remove(until_ms.get(), DueKind::WaitLimit, number);
         }
     }
 
@@ -90,7 +102,7 @@ impl Machine {
                 break;
             }
             objects += match (due.kind, due.slot) {
-                (Kind::Lease, Some(lease)) => self.objects_of(lease),
+                (DueKind::Lease, Some(lease)) => self.objects_of(lease),
                 _ => 1,
             };
             taken.push(due);
@@ -99,14 +111,14 @@ impl Machine {
     }
 
     /// How many objects end with a lease.
-    fn objects_of(&self, lease: Slot) -> u64 {
+    fn objects_of(&self, lease: SlabIndex) -> u64 {
         let lease = self.leases.at(lease);
         [lease.grants.len, lease.places.len, lease.keys.len]
             .into_iter()
             .fold(1, |sum, len| sum + u64::from(len))
     }
 
-    fn end_wait(&mut self, slot: Slot) {
+    fn end_wait(&mut self, slot: SlabIndex) {
         // The place may be gone already, because its lease was taken earlier in this pass.
         let Some(place) = self.places.get(slot) else { return };
         let (lease, number) = (self.handle(place.lease), place.number);
@@ -121,14 +133,14 @@ impl Machine {
 
     fn end_quiet(&mut self) {
         let Some(until_ms) = self.quiet_until_ms.take() else { return };
-        self.due.remove(until_ms, Kind::Quiet, 0);
-        let locks: Vec<Slot> = self.locks.iter().map(|(slot, _)| slot).collect();
+        self.due.remove(until_ms, DueKind::Quiet, 0);
+        let locks: Vec<SlabIndex> = self.locks.iter().map(|(slot, _)| slot).collect();
         for lock in locks {
             self.touch(lock);
         }
     }
 
-    fn is_in_phase(&self, grant: Slot, phase: Option<Phase>) -> bool {
+    fn is_in_phase(&self, grant: SlabIndex, phase: Option<GrantPhase>) -> bool {
         self.grants.get(grant).is_some_and(|grant| grant.phase() == phase)
     }
 }

@@ -9,11 +9,11 @@ use crate::codec::command_bytes;
 use crate::machine::Machine;
 use crate::outcome::{Answer, Outcome};
 use crate::request::{Command, LeaseRef, Request, RequestId};
-use crate::state::list::Link;
+use crate::state::list::ListLink;
 use crate::state::record::{
-    AskRecord, Asks, IN_LEASE, IN_ORDER, KeyRequest, Remembered, SeqRequest,
+    AskCount, AskRecord, IN_LEASE, IN_ORDER, KeyRequest, Remembered, SeqRequest,
 };
-use crate::state::slab::Slot;
+use crate::state::slab::SlabIndex;
 
 /// How many requests of one lease may be unanswered. The machine drops no record to make room, so this bounds the
 /// records of one lease.
@@ -51,7 +51,7 @@ impl Machine {
 
     fn execute_numbered(
         &mut self,
-        lease: Slot,
+        lease: SlabIndex,
         seq: u64,
         done: u64,
         request: &Request<'_>,
@@ -92,7 +92,7 @@ impl Machine {
             let answer = self.remember(&result);
             // Search only now: the command may have removed the neighbouring records.
             let (before, _) = self.find_numbered(lease, seq);
-            let in_lease = Link::default();
+            let in_lease = ListLink::default();
             let slot = self.seq_requests.insert(SeqRequest { lease, seq, hash, answer, in_lease });
             let list = &mut self.leases.at_mut(lease).requests;
             list.insert_after::<IN_LEASE, _>(&mut self.seq_requests, before, slot);
@@ -141,7 +141,7 @@ impl Machine {
             hash,
             since_ms: self.clock_ms,
             answer: self.remember(&result),
-            in_order: Link::default(),
+            in_order: ListLink::default(),
         });
         self.key_request_order.push::<IN_ORDER, _>(&mut self.key_requests, slot);
         self.key_requests_by_key.insert(index, slot);
@@ -150,7 +150,7 @@ impl Machine {
     }
 
     /// Removes the records of a lease's requests up to `done`.
-    pub(super) fn forget_requests(&mut self, lease: Slot, done: u64) {
+    pub(super) fn forget_requests(&mut self, lease: SlabIndex, done: u64) {
         while let Some(first) = self.leases.at(lease).requests.first
             && self.seq_requests.at(first).seq <= done
         {
@@ -159,7 +159,7 @@ impl Machine {
     }
 
     /// Removes the record of one request of a lease.
-    pub(super) fn forget_numbered(&mut self, lease: Slot, request: Slot) {
+    pub(super) fn forget_numbered(&mut self, lease: SlabIndex, request: SlabIndex) {
         let list = &mut self.leases.at_mut(lease).requests;
         list.remove::<IN_LEASE, _>(&mut self.seq_requests, request);
         self.state_bytes -= self.seq_requests.remove(request).weight();
@@ -176,7 +176,7 @@ impl Machine {
     }
 
     /// Removes the record of one idempotency key.
-    pub(super) fn forget_key(&mut self, request: Slot) {
+    pub(super) fn forget_key(&mut self, request: SlabIndex) {
         self.key_request_order.remove::<IN_ORDER, _>(&mut self.key_requests, request);
         let gone = self.key_requests.remove(request);
         self.key_request_bytes -= gone.weight();
@@ -185,7 +185,11 @@ impl Machine {
 
     /// Returns the record of a number, and the record that it follows or would follow. Numbers mostly increase, so the
     /// search starts at the end.
-    pub(super) fn find_numbered(&self, lease: Slot, seq: u64) -> (Option<Slot>, Option<Slot>) {
+    pub(super) fn find_numbered(
+        &self,
+        lease: SlabIndex,
+        seq: u64,
+    ) -> (Option<SlabIndex>, Option<SlabIndex>) {
         let mut at = self.leases.at(lease).requests.last;
         while let Some(slot) = at {
             let record = self.seq_requests.at(slot);
@@ -202,7 +206,7 @@ impl Machine {
 
     fn remember(&self, result: &Result<Answer, Refusal>) -> Remembered {
         let ask = |lease: &crate::outcome::LeaseGrant, place| {
-            let (lease, created, asks) = (lease.id, lease.created, Asks::first(self.level));
+            let (lease, created, asks) = (lease.id, lease.created, AskCount::first(self.level));
             Remembered::Ask(AskRecord { lease, created, place, asks })
         };
         match result {

@@ -3,15 +3,15 @@
 use tenure_types::{Limit, Mode, Refusal};
 
 use super::queue::GRANT_BYTES;
-use super::{Said, name};
+use super::{TakeAwayDetails, name};
 use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::Answer;
 use crate::request::{Hold, LeaseRef};
-use crate::state::due::Kind;
+use crate::state::due::DueKind;
 use crate::state::record::{Grant, GrantMode, GrantState, IN_LEASE, IN_LOCK};
-use crate::state::slab::Slot;
+use crate::state::slab::SlabIndex;
 
 impl Machine {
     pub(super) fn release(&mut self, hold: &Hold<'_>) -> Result<Answer, Refusal> {
@@ -48,8 +48,8 @@ impl Machine {
         let token = self.next_token();
         assert!(old < token || cfg!(mutants), "S2: tokens only grow");
         if let Some(due_ms) = due_ms {
-            self.due.remove(due_ms, Kind::MaxHold, old.get());
-            self.due.insert(due_ms, Kind::MaxHold, token.get(), Some(slot));
+            self.due.remove(due_ms, DueKind::MaxHold, old.get());
+            self.due.insert(due_ms, DueKind::MaxHold, token.get(), Some(slot));
         }
         let revision = self.begin_revision();
         let grant = self.grants.at_mut(slot);
@@ -57,7 +57,7 @@ impl Machine {
         grant.mode = GrantMode::Shared;
         let lock = grant.lock;
         self.locks.at_mut(lock).change(revision);
-        self.emit_grant(slot, Cause::Downgraded, None, Said::default());
+        self.emit_grant(slot, Cause::Downgraded, None, TakeAwayDetails::default());
         self.touch(lock);
         Ok(Answer::Downgraded { token })
     }
@@ -94,7 +94,7 @@ impl Machine {
     }
 
     /// Returns the grant that a live lease holds under exactly this token.
-    pub(crate) fn held(&self, hold: &Hold<'_>) -> Result<Slot, Refusal> {
+    pub(crate) fn held(&self, hold: &Hold<'_>) -> Result<SlabIndex, Refusal> {
         self.check_known_name(hold.lock)?;
         let lease = self.live_lease(hold.lease)?;
         self.lock_slot(hold.lock)
@@ -106,20 +106,20 @@ impl Machine {
     }
 
     /// Ends a grant at the request of its holder.
-    pub(super) fn give_back(&mut self, grant: Slot, cause: Cause) {
-        self.emit_grant(grant, cause, None, Said::default());
+    pub(super) fn give_back(&mut self, grant: SlabIndex, cause: Cause) {
+        self.emit_grant(grant, cause, None, TakeAwayDetails::default());
         self.detach(grant);
         self.remove_grant(grant);
     }
 
     /// Removes a grant from the list of its lease.
-    pub(super) fn detach(&mut self, slot: Slot) {
+    pub(super) fn detach(&mut self, slot: SlabIndex) {
         let grant = self.grants.at(slot);
         let GrantState::Held(lease) = grant.state else {
             unreachable!("only a held grant is detached")
         };
         if let Some(due_ms) = self.max_hold_deadline(grant) {
-            self.due.remove(due_ms, Kind::MaxHold, grant.token.get());
+            self.due.remove(due_ms, DueKind::MaxHold, grant.token.get());
         }
         if grant.is_election() {
             self.now.vacant.push(grant.lock);
@@ -128,7 +128,7 @@ impl Machine {
     }
 
     /// Removes a grant that is in no lease's list any more, and marks its lock as touched.
-    pub(super) fn remove_grant(&mut self, slot: Slot) {
+    pub(super) fn remove_grant(&mut self, slot: SlabIndex) {
         let lock = self.grants.at(slot).lock;
         self.locks.at_mut(lock).grants.remove::<IN_LOCK, _>(&mut self.grants, slot);
         let grant = self.grants.remove(slot);
@@ -139,10 +139,10 @@ impl Machine {
     /// Emits an event about a grant, which counts as a change of its lock.
     pub(super) fn emit_grant(
         &mut self,
-        slot: Slot,
+        slot: SlabIndex,
         cause: Cause,
         left_ms: Option<u64>,
-        said: Said<'_>,
+        said: TakeAwayDetails<'_>,
     ) {
         let revision = self.begin_revision();
         let grant = self.grants.at(slot);
@@ -174,7 +174,7 @@ impl Machine {
     }
 
     /// The lease that holds a grant.
-    pub(crate) fn lease_of(&self, grant: Slot) -> Option<Slot> {
+    pub(crate) fn lease_of(&self, grant: SlabIndex) -> Option<SlabIndex> {
         match self.grants.at(grant).state {
             GrantState::Held(lease) => Some(lease),
             GrantState::Over(_) => None,

@@ -8,10 +8,10 @@ use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::{Answer, KeyWritten};
-use crate::request::{Expect, Guard, Put};
-use crate::state::list::Link;
+use crate::request::{Expect, Put, WriteGuard};
+use crate::state::list::ListLink;
 use crate::state::record::{IN_LEASE, Key};
-use crate::state::slab::Slot;
+use crate::state::slab::SlabIndex;
 
 /// What a key weighs, without its name and value.
 pub(crate) const KEY_BYTES: u64 = 96;
@@ -59,7 +59,7 @@ impl Machine {
         &mut self,
         key: &str,
         expect: Expect<'_>,
-        guard: Option<&Guard<'_>>,
+        guard: Option<&WriteGuard<'_>>,
     ) -> Result<Answer, Refusal> {
         self.check_known_name(key)?;
         self.check_guard(guard)?;
@@ -72,7 +72,7 @@ impl Machine {
     }
 
     /// Deletes a key and emits the event.
-    pub(super) fn delete_key(&mut self, slot: Slot) {
+    pub(super) fn delete_key(&mut self, slot: SlabIndex) {
         let bound_to = self.keys.at(slot).lease;
         self.bind_key(slot, None);
         let key = self.keys.remove(slot);
@@ -91,7 +91,7 @@ impl Machine {
         );
     }
 
-    fn create_key(&mut self, key: &str, value: &[u8], revision: Revision) -> Slot {
+    fn create_key(&mut self, key: &str, value: &[u8], revision: Revision) -> SlabIndex {
         let record = Key {
             name: name(key),
             value: Box::from(value),
@@ -99,7 +99,7 @@ impl Machine {
             modified: revision,
             version: 1,
             lease: None,
-            in_lease: Link::default(),
+            in_lease: ListLink::default(),
         };
         self.state_bytes += record.weight();
         let index = record.name.clone();
@@ -108,7 +108,7 @@ impl Machine {
         slot
     }
 
-    fn rewrite_key(&mut self, slot: Slot, value: &[u8], revision: Revision) -> Slot {
+    fn rewrite_key(&mut self, slot: SlabIndex, value: &[u8], revision: Revision) -> SlabIndex {
         let key = self.keys.at_mut(slot);
         self.state_bytes += value.len() as u64;
         self.state_bytes -= key.value.len() as u64;
@@ -119,7 +119,7 @@ impl Machine {
     }
 
     /// Binds a key to this lease, so that it ends with this one and no other.
-    fn bind_key(&mut self, slot: Slot, lease: Option<Slot>) {
+    fn bind_key(&mut self, slot: SlabIndex, lease: Option<SlabIndex>) {
         let old = self.keys.at(slot).lease;
         if old == lease {
             return;
@@ -133,7 +133,7 @@ impl Machine {
         self.keys.at_mut(slot).lease = lease;
     }
 
-    fn check_guard(&self, guard: Option<&Guard<'_>>) -> Result<(), Refusal> {
+    fn check_guard(&self, guard: Option<&WriteGuard<'_>>) -> Result<(), Refusal> {
         let Some(guard) = guard else { return Ok(()) };
         self.check_known_name(guard.lock)?;
         if self.is_guarded(guard.lock, guard.token) {
@@ -142,7 +142,7 @@ impl Machine {
         Err(Refusal::GuardFailed { lock: name(guard.lock) })
     }
 
-    fn check_expected(&self, found: Option<Slot>, expect: Expect<'_>) -> Result<(), Refusal> {
+    fn check_expected(&self, found: Option<SlabIndex>, expect: Expect<'_>) -> Result<(), Refusal> {
         let found = found.map(|slot| self.keys.at(slot));
         let as_expected = match expect {
             Expect::Any => true,

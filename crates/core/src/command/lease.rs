@@ -4,16 +4,16 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use tenure_types::{Handle, Limit, RENEW_MAX, Refusal, Revision, Token};
 
-use super::{Said, name};
+use super::{TakeAwayDetails, name};
 use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::{Answer, LeaseGrant, Notice, Renewal};
 use crate::request::{LeaseRef, NewLease, Revoker, Urgency};
-use crate::state::due::Kind;
-use crate::state::list::List;
+use crate::state::due::DueKind;
+use crate::state::list::LinkedList;
 use crate::state::record::{IN_LEASE, Lease};
-use crate::state::slab::Slot;
+use crate::state::slab::SlabIndex;
 
 /// What a lease weighs, without client name and metadata.
 pub(crate) const LEASE_BYTES: u64 = 128;
@@ -26,7 +26,7 @@ pub(super) enum LeaseEnd<'a> {
     /// It was not renewed in time.
     Expired,
     /// Another caller revoked it.
-    TakenAway { said: Said<'a>, urgency: Urgency },
+    TakenAway { said: TakeAwayDetails<'a>, urgency: Urgency },
 }
 
 impl LeaseEnd<'_> {
@@ -48,7 +48,7 @@ impl Machine {
     }
 
     /// Checks whether a lease may be granted; returns `Some` if an equal lease with this number is live already.
-    pub(super) fn check_new_lease(&self, new: &NewLease<'_>) -> Result<Option<Slot>, Refusal> {
+    pub(super) fn check_new_lease(&self, new: &NewLease<'_>) -> Result<Option<SlabIndex>, Refusal> {
         self.check_name(new.client)?;
         self.check_limit(Limit::MetadataBytes, new.metadata.len() as u64)?;
         let ttl_min = self.limits.get(Limit::TtlMinMs);
@@ -74,7 +74,7 @@ impl Machine {
         Ok(None)
     }
 
-    pub(super) fn create_lease(&mut self, new: &NewLease<'_>) -> Slot {
+    pub(super) fn create_lease(&mut self, new: &NewLease<'_>) -> SlabIndex {
         let created = self.begin_revision();
         self.leases_granted += 1;
         let deadline_ms = self.deadline(new.ttl_ms);
@@ -88,15 +88,15 @@ impl Machine {
             client: name(new.client),
             metadata,
             changed: Revision(0),
-            grants: List::default(),
-            places: List::default(),
+            grants: LinkedList::default(),
+            places: LinkedList::default(),
             waits: 0,
-            keys: List::default(),
+            keys: LinkedList::default(),
             done: 0,
-            requests: List::default(),
+            requests: LinkedList::default(),
         });
         self.leases_by_id.insert(new.id, slot);
-        self.due.insert(deadline_ms, Kind::Lease, new.id.get(), Some(slot));
+        self.due.insert(deadline_ms, DueKind::Lease, new.id.get(), Some(slot));
         self.state_bytes += LEASE_BYTES + (new.client.len() + new.metadata.len()) as u64;
         self.emit(&EventRef {
             lease: Some(new.id),
@@ -106,7 +106,7 @@ impl Machine {
         slot
     }
 
-    pub(super) fn lease_grant(&self, slot: Slot) -> LeaseGrant {
+    pub(super) fn lease_grant(&self, slot: SlabIndex) -> LeaseGrant {
         let lease = self.leases.at(slot);
         LeaseGrant {
             id: lease.id,
@@ -116,7 +116,7 @@ impl Machine {
         }
     }
 
-    pub(crate) fn handle(&self, slot: Slot) -> Handle {
+    pub(crate) fn handle(&self, slot: SlabIndex) -> Handle {
         Handle { slot: slot.number(), generation: self.leases.at(slot).generation }
     }
 
@@ -141,8 +141,8 @@ impl Machine {
         let new = self.deadline(ttl_ms);
         assert!(old <= new, "T1: a renewal never shortens a lease");
         if old != new {
-            self.due.remove(old, Kind::Lease, id);
-            self.due.insert(new, Kind::Lease, id, Some(slot));
+            self.due.remove(old, DueKind::Lease, id);
+            self.due.insert(new, DueKind::Lease, id, Some(slot));
             self.leases.at_mut(slot).deadline_ms = new;
         }
         Some(Renewal { ttl_ms, changed })
@@ -153,7 +153,7 @@ impl Machine {
         let end = match by {
             Revoker::Holder => LeaseEnd::Asked,
             Revoker::Other { name, reason, urgency } => {
-                let said = Said { by: name, reason };
+                let said = TakeAwayDetails { by: name, reason };
                 self.check_said(said)?;
                 LeaseEnd::TakenAway { said, urgency }
             }
@@ -165,16 +165,16 @@ impl Machine {
 
     /// Removes every place of a lease. This must happen before its locks are released, or the lease would be granted
     /// the locks that it gives up.
-    pub(super) fn end_places(&mut self, lease: Slot, cause: Cause) {
+    pub(super) fn end_places(&mut self, lease: SlabIndex, cause: Cause) {
         while let Some(place) = self.leases.at(lease).places.first {
             self.remove_place(place, cause);
         }
     }
 
     /// Ends a lease that has no places any more: its grants, its keys, then the lease itself.
-    pub(super) fn end_lease(&mut self, slot: Slot, end: LeaseEnd<'_>) {
+    pub(super) fn end_lease(&mut self, slot: SlabIndex, end: LeaseEnd<'_>) {
         let lease = self.leases.at(slot);
-        let mut grants: Vec<(Token, Slot)> = lease
+        let mut grants: Vec<(Token, SlabIndex)> = lease
             .grants
             .iter::<IN_LEASE, _>(&self.grants)
             .map(|(slot, grant)| (grant.token, slot))
@@ -191,7 +191,7 @@ impl Machine {
                 LeaseEnd::TakenAway { said, urgency } => {
                     // The reason goes only into the event of the lease: it may be long, and the lease may have many
                     // locks.
-                    let said = Said { reason: "", ..said };
+                    let said = TakeAwayDetails { reason: "", ..said };
                     self.take_away(grant, Cause::Revoked, said, urgency);
                 }
             }
@@ -210,15 +210,15 @@ impl Machine {
         self.remove_lease(slot, end);
     }
 
-    fn remove_lease(&mut self, slot: Slot, end: LeaseEnd<'_>) {
+    fn remove_lease(&mut self, slot: SlabIndex, end: LeaseEnd<'_>) {
         let handle = self.handle(slot);
         let lease = self.leases.remove(slot);
         self.leases_by_id.remove(&lease.id);
-        self.due.remove(lease.deadline_ms, Kind::Lease, lease.id.get());
+        self.due.remove(lease.deadline_ms, DueKind::Lease, lease.id.get());
         self.state_bytes -= lease.weight();
         let said = match end {
             LeaseEnd::TakenAway { said, .. } => said,
-            LeaseEnd::Asked | LeaseEnd::Expired => Said::default(),
+            LeaseEnd::Asked | LeaseEnd::Expired => TakeAwayDetails::default(),
         };
         self.emit(&EventRef {
             lease: Some(lease.id),

@@ -18,10 +18,10 @@ use crate::codec::decode_request;
 use crate::machine::Machine;
 use crate::outcome::{Answer, Outcome};
 use crate::request::{Command, LEVEL_ABANDON, LeaseRef, Request};
-use crate::state::slab::Slot;
+use crate::state::slab::SlabIndex;
 
 pub(crate) use exactly_once::SEQ_WINDOW;
-use take_away::Said;
+use take_away::TakeAwayDetails;
 
 /// What records weigh, without names and metadata.
 pub(crate) mod weight {
@@ -62,7 +62,7 @@ impl Machine {
             Command::Downgrade(hold) => self.downgrade(hold),
             Command::Update { hold, metadata } => self.update(hold, metadata),
             Command::Force { lock, token, by, reason, urgency } => {
-                self.force(lock, *token, Said { by, reason }, *urgency)
+                self.force(lock, *token, TakeAwayDetails { by, reason }, *urgency)
             }
             Command::Stopped { lease, created, lock, token } => {
                 self.stopped(*lease, *created, lock, *token)
@@ -79,10 +79,10 @@ impl Machine {
     }
 
     /// Returns the live lease that a command names.
-    pub(crate) fn live_lease(&self, lease: LeaseRef) -> Result<Slot, Refusal> {
+    pub(crate) fn live_lease(&self, lease: LeaseRef) -> Result<SlabIndex, Refusal> {
         let slot = match lease {
             LeaseRef::Id(id) => self.leases_by_id.get(&id).copied(),
-            LeaseRef::Handle(handle) => Slot::from_number(handle.slot).filter(|&slot| {
+            LeaseRef::Handle(handle) => SlabIndex::from_number(handle.slot).filter(|&slot| {
                 self.leases.get(slot).is_some_and(|lease| {
                     lease.generation == handle.generation || mutant!("handle_ignores_generation")
                 })
@@ -92,12 +92,12 @@ impl Machine {
     }
 
     /// Whether a lease has not reached its deadline.
-    pub(crate) fn is_live(&self, lease: Slot) -> bool {
+    pub(crate) fn is_live(&self, lease: SlabIndex) -> bool {
         self.leases.at(lease).deadline_ms > self.clock_ms
     }
 
     /// The lock of this name, if it exists.
-    pub(crate) fn lock_slot(&self, lock: &str) -> Option<Slot> {
+    pub(crate) fn lock_slot(&self, lock: &str) -> Option<SlabIndex> {
         self.names.find(&self.locks, lock.as_bytes())
     }
 

@@ -10,12 +10,13 @@ use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::{self, Answer, Notice};
 use crate::request::Purpose;
-use crate::state::due::Kind;
-use crate::state::list::{Link, List};
+use crate::state::due::DueKind;
+use crate::state::list::{LinkedList, ListLink};
 use crate::state::record::{
-    Asks, Grant, GrantMode, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE, Lock, Place, Terms, Wait,
+    AskCount, Grant, GrantMode, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE, Lock, Place, Terms,
+    WaitRecord,
 };
-use crate::state::slab::Slot;
+use crate::state::slab::SlabIndex;
 
 /// What the records weigh, without their names and metadata.
 pub(crate) const LOCK_BYTES: u64 = 96;
@@ -26,14 +27,14 @@ pub(crate) const WAIT_BYTES: u64 = 32;
 /// The lease, terms and request count of a new place or grant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asker<'a> {
-    pub(super) lease: Slot,
+    pub(super) lease: SlabIndex,
     pub(super) terms: &'a Terms,
-    pub(super) asks: Asks,
+    pub(super) asks: AskCount,
 }
 
 impl Machine {
     /// Returns the lock of this name, creating it if it does not exist.
-    pub(super) fn lock_for(&mut self, located: &Located<'_>) -> Slot {
+    pub(super) fn lock_for(&mut self, located: &Located<'_>) -> SlabIndex {
         if let Some(lock) = located.lock {
             return lock;
         }
@@ -47,15 +48,15 @@ impl Machine {
             modified: created,
             version: 0,
             slots,
-            grants: List::default(),
-            queue: List::default(),
+            grants: LinkedList::default(),
+            queue: LinkedList::default(),
         });
         self.names.insert(&self.locks, slot);
         slot
     }
 
     /// Marks a lock as touched: its queue may advance, or the lock may be idle.
-    pub(super) fn touch(&mut self, lock: Slot) {
+    pub(super) fn touch(&mut self, lock: SlabIndex) {
         let record = self.locks.at(lock);
         if record.queue.len == 0 {
             self.now.idle.push(lock);
@@ -84,7 +85,7 @@ impl Machine {
     }
 
     /// Whether a place can be granted all its locks now.
-    fn is_grantable(&self, place: Slot) -> bool {
+    fn is_grantable(&self, place: SlabIndex) -> bool {
         if self.is_quiet() {
             return false;
         }
@@ -100,7 +101,7 @@ impl Machine {
     }
 
     /// Whether the holders of a lock leave room for one more grant in this mode.
-    pub(crate) fn admits(&self, lock: Slot, mode: Mode) -> bool {
+    pub(crate) fn admits(&self, lock: SlabIndex, mode: Mode) -> bool {
         let lock = self.locks.at(lock);
         match mode {
             Mode::Exclusive => lock.grants.len == 0 || mutant!("second_exclusive_holder"),
@@ -120,7 +121,10 @@ impl Machine {
     }
 
     /// The waits of a place, in the order of their locks' names.
-    pub(crate) fn waits_of(&self, place: Slot) -> impl Iterator<Item = (Slot, &Wait)> {
+    pub(crate) fn waits_of(
+        &self,
+        place: SlabIndex,
+    ) -> impl Iterator<Item = (SlabIndex, &WaitRecord)> {
         let mut next = Some(self.places.at(place).first);
         core::iter::from_fn(move || {
             let slot = next?;
@@ -137,19 +141,19 @@ impl Machine {
         asks: &[Located<'_>],
         until_ms: Option<NonZeroU64>,
         independent: bool,
-    ) -> Slot {
+    ) -> SlabIndex {
         self.newest_place.0 += 1;
         let created = self.coming_revision();
         let mut first = None;
         for located in asks.iter().rev() {
             let lock = self.lock_for(located);
-            first = Some(self.waits.insert(Wait {
+            first = Some(self.waits.insert(WaitRecord {
                 // A placeholder: the place is inserted last, when its first wait is known.
                 place: lock,
                 lock,
                 mode: located.ask.mode,
                 next: first,
-                in_queue: Link::default(),
+                in_queue: ListLink::default(),
             }));
         }
         let place = self.places.insert(Place {
@@ -162,7 +166,7 @@ impl Machine {
             terms: asker.terms.clone(),
             independent,
             asks: asker.asks,
-            in_lease: Link::default(),
+            in_lease: ListLink::default(),
         });
         let mut next = first;
         while let Some(slot) = next {
@@ -177,20 +181,20 @@ impl Machine {
         lease.waits += u32::try_from(asks.len()).expect("an ask is within its limit");
         lease.places.push::<IN_LEASE, _>(&mut self.places, place);
         if let Some(until_ms) = until_ms {
-            self.due.insert(until_ms.get(), Kind::WaitLimit, self.newest_place.0, Some(place));
+            self.due.insert(until_ms.get(), DueKind::WaitLimit, self.newest_place.0, Some(place));
         }
         self.state_bytes += PLACE_BYTES + asker.terms.metadata().len() as u64;
         place
     }
 
     /// Removes a place and emits one event for each of its locks.
-    pub(super) fn remove_place(&mut self, place: Slot, cause: Cause) {
+    pub(super) fn remove_place(&mut self, place: SlabIndex, cause: Cause) {
         self.emit_place(place, cause);
         self.unlink_place(place);
     }
 
     /// Emits one event for each lock of a place.
-    pub(super) fn emit_place(&mut self, place: Slot, cause: Cause) {
+    pub(super) fn emit_place(&mut self, place: SlabIndex, cause: Cause) {
         let revision = self.begin_revision();
         let record = self.places.at(place);
         let lease = self.leases.at(record.lease);
@@ -215,7 +219,7 @@ impl Machine {
     }
 
     /// Removes a place from its queues and its lease without an event. Marks its locks as touched.
-    pub(super) fn unlink_place(&mut self, place: Slot) -> Place {
+    pub(super) fn unlink_place(&mut self, place: SlabIndex) -> Place {
         let mut next = Some(self.places.at(place).first);
         let mut locks = 0;
         while let Some(slot) = next {
@@ -231,15 +235,15 @@ impl Machine {
         lease.places.remove::<IN_LEASE, _>(&mut self.places, place);
         let record = self.places.remove(place);
         if let Some(until_ms) = record.until_ms {
-            self.due.remove(until_ms.get(), Kind::WaitLimit, record.number.0);
+            self.due.remove(until_ms.get(), DueKind::WaitLimit, record.number.0);
         }
         self.state_bytes -= PLACE_BYTES + record.terms.metadata().len() as u64;
         record
     }
 
     /// Grants all locks of a waiting place and adds a notice for its lease.
-    fn grant_place(&mut self, place: Slot) {
-        let waits: Vec<(Slot, Mode)> =
+    fn grant_place(&mut self, place: SlabIndex) {
+        let waits: Vec<(SlabIndex, Mode)> =
             self.waits_of(place).map(|(_, wait)| (wait.lock, wait.mode)).collect();
         let record = self.unlink_place(place);
         let grants = waits
@@ -260,7 +264,7 @@ impl Machine {
     /// Grants one lock.
     pub(super) fn grant_lock(
         &mut self,
-        lock: Slot,
+        lock: SlabIndex,
         mode: Mode,
         asker: Asker<'_>,
         place: PlaceNumber,
@@ -276,8 +280,8 @@ impl Machine {
             terms: asker.terms.clone(),
             mode: mode_now,
             asks: asker.asks,
-            in_lock: Link::default(),
-            in_lease: Link::default(),
+            in_lock: ListLink::default(),
+            in_lease: ListLink::default(),
         });
         let revision = self.begin_revision();
         let record = self.locks.at_mut(lock);
@@ -288,7 +292,7 @@ impl Machine {
         if let Some(max_hold_ms) = asker.terms.max_hold_ms() {
             // Due one ttl early, so that the holder has stopped when the longest hold is over.
             let due_ms = max_hold_due(self.clock_ms, max_hold_ms, u64::from(lease.ttl_ms));
-            self.due.insert(due_ms, Kind::MaxHold, token.get(), Some(grant));
+            self.due.insert(due_ms, DueKind::MaxHold, token.get(), Some(grant));
         }
         let metadata = asker.terms.metadata();
         self.state_bytes += GRANT_BYTES + metadata.len() as u64;
@@ -312,7 +316,7 @@ impl Machine {
     }
 
     /// Where to insert a new grant among a lock's grants: for a semaphore, the lowest free slot.
-    fn seat(&self, lock: Slot, mode: Mode) -> (GrantMode, Option<Slot>) {
+    fn seat(&self, lock: SlabIndex, mode: Mode) -> (GrantMode, Option<SlabIndex>) {
         let grants = self.locks.at(lock).grants;
         match mode {
             Mode::Exclusive => (GrantMode::Exclusive, grants.last),
@@ -337,7 +341,7 @@ impl Machine {
         if self.now.vacant.is_empty() {
             return;
         }
-        let mut locks: Vec<(Name, Slot)> = core::mem::take(&mut self.now.vacant)
+        let mut locks: Vec<(Name, SlabIndex)> = core::mem::take(&mut self.now.vacant)
             .into_iter()
             .map(|lock| (self.locks.at(lock).name.clone(), lock))
             .collect();
@@ -366,7 +370,7 @@ impl Machine {
     }
 
     /// Returns the waiting place of a lease with this number.
-    pub(super) fn find_place(&self, lease: Slot, number: PlaceNumber) -> Option<Slot> {
+    pub(super) fn find_place(&self, lease: SlabIndex, number: PlaceNumber) -> Option<SlabIndex> {
         let places = self.leases.at(lease).places;
         places
             .iter::<IN_LEASE, _>(&self.places)
@@ -374,7 +378,7 @@ impl Machine {
             .map(|(slot, _)| slot)
     }
 
-    pub(super) fn queued_answer(&self, place: Slot) -> Answer {
+    pub(super) fn queued_answer(&self, place: SlabIndex) -> Answer {
         let record = self.places.at(place);
         let ahead = self.waits_of(place).map(|(slot, _)| self.count_ahead(slot)).max();
         Answer::Queued(outcome::Queued {
@@ -386,12 +390,12 @@ impl Machine {
 
     /// Counts the places ahead of a wait in its queue. For the last wait, which is the usual case of a new one, the
     /// queue's length gives the answer without counting.
-    pub(crate) fn count_ahead(&self, wait: Slot) -> u64 {
+    pub(crate) fn count_ahead(&self, wait: SlabIndex) -> u64 {
         let record = self.waits.at(wait);
         if record.in_queue.after.is_none() {
             return u64::from(self.locks.at(record.lock).queue.len) - 1;
         }
-        let before = |slot: &Slot| self.waits.at(*slot).in_queue.before;
+        let before = |slot: &SlabIndex| self.waits.at(*slot).in_queue.before;
         core::iter::successors(before(&wait), before).count() as u64
     }
 }

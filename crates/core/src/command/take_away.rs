@@ -6,15 +6,15 @@ use tenure_types::{Holder, HolderState, LeaseId, Limit, Refusal, Revision, Token
 use super::name;
 use crate::event::Cause;
 use crate::machine::Machine;
-use crate::outcome::{Answer, Notice, Word};
+use crate::outcome::{Answer, Notice, TakenBy};
 use crate::request::Urgency;
-use crate::state::due::Kind;
-use crate::state::record::{Grant, GrantState, IN_LOCK, Over, Phase};
-use crate::state::slab::Slot;
+use crate::state::due::DueKind;
+use crate::state::record::{EndedGrant, Grant, GrantPhase, GrantState, IN_LOCK};
+use crate::state::slab::SlabIndex;
 
 /// The caller's name and reason for taking something away; empty if not given.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Said<'a> {
+pub(super) struct TakeAwayDetails<'a> {
     pub(super) by: &'a str,
     pub(super) reason: &'a str,
 }
@@ -24,19 +24,19 @@ impl Machine {
         &mut self,
         lock: &str,
         token: Token,
-        said: Said<'_>,
+        said: TakeAwayDetails<'_>,
         urgency: Urgency,
     ) -> Result<Answer, Refusal> {
         self.check_known_name(lock)?;
         self.check_said(said)?;
-        let outdated = |machine: &Self, slot: Option<Slot>| Refusal::TokenOutdated {
+        let outdated = |machine: &Self, slot: Option<SlabIndex>| Refusal::TokenOutdated {
             lock: name(lock),
             holder: slot.and_then(|slot| machine.first_holder(slot)).map(Box::new),
         };
         let Some(slot) = self.lock_slot(lock) else { return Err(outdated(self, None)) };
         let found = self
             .grant_with_token(slot, token)
-            .filter(|&grant| self.grants.at(grant).phase() != Some(Phase::Delayed));
+            .filter(|&grant| self.grants.at(grant).phase() != Some(GrantPhase::Delayed));
         let Some(grant) = found else { return Err(outdated(self, Some(slot))) };
         let left_ms = match (self.grants.at(grant).phase(), urgency) {
             (None, _) => self.take_away(grant, Cause::Forced, said, urgency),
@@ -56,7 +56,7 @@ impl Machine {
         self.check_known_name(lock)?;
         let cools = |grant: &Grant| match &grant.state {
             GrantState::Over(over) => {
-                over.phase == Phase::Cooling && (over.lease, over.created) == (lease, created)
+                over.phase == GrantPhase::Cooling && (over.lease, over.created) == (lease, created)
             }
             GrantState::Held(_) => false,
         };
@@ -65,7 +65,7 @@ impl Machine {
                 let grants = self.locks.at(slot).grants;
                 let mut grants = grants.iter::<IN_LOCK, _>(&self.grants);
                 return grants
-                    .find(|(_, grant)| grant.phase() == Some(Phase::Cooling))
+                    .find(|(_, grant)| grant.phase() == Some(GrantPhase::Cooling))
                     .map(|g| g.0);
             }
             self.grant_with_token(slot, token).filter(|&grant| cools(self.grants.at(grant)))
@@ -76,7 +76,7 @@ impl Machine {
     }
 
     /// Refuses a name or reason that is invalid or too long.
-    pub(super) fn check_said(&self, said: Said<'_>) -> Result<(), Refusal> {
+    pub(super) fn check_said(&self, said: TakeAwayDetails<'_>) -> Result<(), Refusal> {
         if !said.by.is_empty() {
             self.check_known_name(said.by)?;
         }
@@ -86,9 +86,9 @@ impl Machine {
     /// Takes a grant away from its holder. Returns for how much longer the lock stays unavailable.
     pub(super) fn take_away(
         &mut self,
-        slot: Slot,
+        slot: SlabIndex,
         cause: Cause,
-        said: Said<'_>,
+        said: TakeAwayDetails<'_>,
         urgency: Urgency,
     ) -> Option<u64> {
         let lease = self.lease_of(slot).expect("only a held grant is taken away");
@@ -98,31 +98,31 @@ impl Machine {
             && cooling_until_ms > self.clock_ms
             && !mutant!("force_frees_at_once");
         let keep_out =
-            if cools { Some((Phase::Cooling, cooling_until_ms)) } else { self.delay_of(slot) };
+            if cools { Some((GrantPhase::Cooling, cooling_until_ms)) } else { self.delay_of(slot) };
         self.lose(slot, cause, said, keep_out)
     }
 
     /// Ends a grant because its lease was not renewed.
-    pub(super) fn expire_grant(&mut self, slot: Slot) {
+    pub(super) fn expire_grant(&mut self, slot: SlabIndex) {
         let keep_out = self.delay_of(slot);
-        self.lose(slot, Cause::Expired, Said::default(), keep_out);
+        self.lose(slot, Cause::Expired, TakeAwayDetails::default(), keep_out);
     }
 
     /// Ends the cooling of a grant. Returns for how much longer its lock-delay keeps other leases out.
-    pub(super) fn cooled(&mut self, slot: Slot) -> Option<u64> {
+    pub(super) fn cooled(&mut self, slot: SlabIndex) -> Option<u64> {
         let delay = self.delay_of(slot);
         let left_ms = delay.map(|(_, until_ms)| until_ms - self.clock_ms);
-        self.emit_grant(slot, Cause::Cooled, left_ms, Said::default());
+        self.emit_grant(slot, Cause::Cooled, left_ms, TakeAwayDetails::default());
         let grant = self.grants.at_mut(slot);
         let (token, GrantState::Over(over)) = (grant.token, &mut grant.state) else {
             unreachable!("a cooling grant is over")
         };
-        self.due.remove(over.until_ms, Kind::Cooling, token.get());
+        self.due.remove(over.until_ms, DueKind::Cooling, token.get());
         match delay {
             Some((phase, until_ms)) => {
                 over.phase = phase;
                 over.until_ms = until_ms;
-                self.due.insert(until_ms, Kind::LockDelay, token.get(), Some(slot));
+                self.due.insert(until_ms, DueKind::LockDelay, token.get(), Some(slot));
             }
             None => self.remove_grant(slot),
         }
@@ -130,29 +130,29 @@ impl Machine {
     }
 
     /// Ends the lock-delay of a grant.
-    pub(super) fn delay_over(&mut self, slot: Slot) {
-        self.emit_grant(slot, Cause::DelayOver, None, Said::default());
+    pub(super) fn delay_over(&mut self, slot: SlabIndex) {
+        self.emit_grant(slot, Cause::DelayOver, None, TakeAwayDetails::default());
         let grant = self.grants.at(slot);
         let GrantState::Over(over) = &grant.state else { unreachable!("a delayed grant is over") };
-        self.due.remove(over.until_ms, Kind::LockDelay, grant.token.get());
+        self.due.remove(over.until_ms, DueKind::LockDelay, grant.token.get());
         self.remove_grant(slot);
     }
 
     /// The lock-delay that begins now, if the grant has one.
-    fn delay_of(&self, slot: Slot) -> Option<(Phase, u64)> {
+    fn delay_of(&self, slot: SlabIndex) -> Option<(GrantPhase, u64)> {
         let delay_ms = self.grants.at(slot).terms.lock_delay_ms();
         let until_ms = self.deadline(delay_ms);
         // At the end of the clock's range no time is left to wait.
         let waits = until_ms > self.clock_ms && !mutant!("lock_delay_forgotten");
-        waits.then_some((Phase::Delayed, until_ms))
+        waits.then_some((GrantPhase::Delayed, until_ms))
     }
 
     fn lose(
         &mut self,
-        slot: Slot,
+        slot: SlabIndex,
         cause: Cause,
-        said: Said<'_>,
-        keep_out: Option<(Phase, u64)>,
+        said: TakeAwayDetails<'_>,
+        keep_out: Option<(GrantPhase, u64)>,
     ) -> Option<u64> {
         let left_ms = keep_out.map(|(_, until_ms)| until_ms - self.clock_ms);
         self.emit_grant(slot, cause, left_ms, said);
@@ -174,7 +174,7 @@ impl Machine {
         match keep_out {
             Some((phase, until_ms)) => {
                 let lease = self.leases.at(lease);
-                grant.state = GrantState::Over(Box::new(Over {
+                grant.state = GrantState::Over(Box::new(EndedGrant {
                     phase,
                     until_ms,
                     lease: lease.id,
@@ -182,8 +182,8 @@ impl Machine {
                     client: lease.client.clone(),
                 }));
                 let kind = match phase {
-                    Phase::Cooling => Kind::Cooling,
-                    Phase::Delayed => Kind::LockDelay,
+                    GrantPhase::Cooling => DueKind::Cooling,
+                    GrantPhase::Delayed => DueKind::LockDelay,
                 };
                 self.due.insert(until_ms, kind, token.get(), Some(slot));
             }
@@ -192,13 +192,13 @@ impl Machine {
         left_ms
     }
 
-    fn grant_with_token(&self, lock: Slot, token: Token) -> Option<Slot> {
+    fn grant_with_token(&self, lock: SlabIndex, token: Token) -> Option<SlabIndex> {
         let grants = self.locks.at(lock).grants;
         let mut grants = grants.iter::<IN_LOCK, _>(&self.grants);
         grants.find(|(_, grant)| grant.token == token).map(|(slot, _)| slot)
     }
 
-    fn left_ms(&self, slot: Slot) -> u64 {
+    fn left_ms(&self, slot: SlabIndex) -> u64 {
         match &self.grants.at(slot).state {
             GrantState::Over(over) => over.until_ms.saturating_sub(self.clock_ms),
             GrantState::Held(_) => 0,
@@ -206,7 +206,7 @@ impl Machine {
     }
 
     /// The first holder of a lock, as a refusal shows it.
-    pub(super) fn first_holder(&self, lock: Slot) -> Option<Holder> {
+    pub(super) fn first_holder(&self, lock: SlabIndex) -> Option<Holder> {
         let first = self.locks.at(lock).grants.first?;
         let grant = self.grants.at(first);
         let (lease, client) = match &grant.state {
@@ -220,22 +220,22 @@ impl Machine {
         Some(Holder { lease, client, token: grant.token, held_ms, state: self.holder_state(first) })
     }
 
-    pub(crate) fn holder_state(&self, grant: Slot) -> HolderState {
+    pub(crate) fn holder_state(&self, grant: SlabIndex) -> HolderState {
         let left_ms = self.left_ms(grant);
         match self.grants.at(grant).phase() {
             None => HolderState::Held,
-            Some(Phase::Cooling) => HolderState::Cooling { left_ms },
-            Some(Phase::Delayed) => HolderState::Delayed { left_ms },
+            Some(GrantPhase::Cooling) => HolderState::Cooling { left_ms },
+            Some(GrantPhase::Delayed) => HolderState::Delayed { left_ms },
         }
     }
 }
 
-impl<'a> Said<'a> {
+impl<'a> TakeAwayDetails<'a> {
     /// The notice for the former holder; `None` if neither name nor reason was given.
-    pub(super) fn word(self) -> Option<Box<Word>> {
+    pub(super) fn word(self) -> Option<Box<TakenBy>> {
         let said = !self.by.is_empty() || !self.reason.is_empty();
         said.then(|| {
-            Box::new(Word {
+            Box::new(TakenBy {
                 by: (!self.by.is_empty()).then(|| name(self.by)),
                 reason: self.reason().map(Box::from),
             })
@@ -255,7 +255,7 @@ impl<'a> Said<'a> {
 
 impl Grant {
     /// The phase after the hold; `None` while the grant is held.
-    pub(crate) fn phase(&self) -> Option<Phase> {
+    pub(crate) fn phase(&self) -> Option<GrantPhase> {
         match &self.state {
             GrantState::Held(_) => None,
             GrantState::Over(over) => Some(over.phase),

@@ -7,7 +7,7 @@ use tenure_types::{LeaseId, Name};
 use crate::machine::Machine;
 use crate::request::LeaseRef;
 use crate::state::record::{GrantState, IN_LEASE, IN_LOCK, IN_QUEUE};
-use crate::state::slab::Slot;
+use crate::state::slab::SlabIndex;
 use crate::view::{LockView, WaiterView};
 
 /// The most steps of a chain of waits in an answer; a longer chain is marked as continuing.
@@ -92,7 +92,7 @@ impl Machine {
     }
 
     /// Follows the first holder of each lock to the lock that it waits for.
-    fn chain(&self, lock: Slot) -> Chain {
+    fn chain(&self, lock: SlabIndex) -> Chain {
         let mut chain = Chain::default();
         let mut seen = BTreeSet::new();
         let mut next = Some(lock);
@@ -121,10 +121,10 @@ impl Machine {
     }
 
     /// The lock that keeps a lease's oldest place waiting.
-    fn awaited_lock(&self, lease: Slot) -> Option<Slot> {
+    fn awaited_lock(&self, lease: SlabIndex) -> Option<SlabIndex> {
         let places = self.leases.at(lease).places;
         let (place, _) = places.iter::<IN_LEASE, _>(&self.places).next()?;
-        let blocks = |wait: &crate::state::record::Wait, slot: Slot| {
+        let blocks = |wait: &crate::state::record::WaitRecord, slot: SlabIndex| {
             self.locks.at(wait.lock).queue.first != Some(slot) || !self.admits(wait.lock, wait.mode)
         };
         let mut waits = self.waits_of(place);
@@ -133,7 +133,7 @@ impl Machine {
 
     /// When the head of the queue could have the lock: when its last holder is gone or, for a semaphore, when a slot is
     /// free.
-    fn freed(&self, lock: Slot) -> Freed {
+    fn freed(&self, lock: SlabIndex) -> Freed {
         let record = self.locks.at(lock);
         let mut ends = self.ends_of_grants(lock);
         let quiet_ms = self.quiet_ms();
@@ -151,14 +151,14 @@ impl Machine {
     }
 
     /// In how many milliseconds each grant of a lock is gone, and whether that holds whatever the holder does.
-    fn ends_of_grants(&self, lock: Slot) -> Vec<(u64, bool)> {
+    fn ends_of_grants(&self, lock: SlabIndex) -> Vec<(u64, bool)> {
         let mut ends = Vec::new();
         for (_, grant) in self.locks.at(lock).grants.iter::<IN_LOCK, _>(&self.grants) {
             let delay_ms = self.promised_ms(grant.terms.lock_delay_ms());
             let mut certain = true;
             let until_ms = match &grant.state {
                 GrantState::Over(over) => {
-                    let cools = over.phase == crate::state::record::Phase::Cooling;
+                    let cools = over.phase == crate::state::record::GrantPhase::Cooling;
                     over.until_ms.saturating_add(if cools { delay_ms } else { 0 })
                 }
                 GrantState::Held(lease) => {

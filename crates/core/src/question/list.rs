@@ -11,7 +11,7 @@ use crate::machine::Machine;
 use crate::outcome::Answer;
 use crate::request::{Hold, LeaseRef};
 use crate::state::record::{GrantState, IN_LEASE, IN_LOCK, IN_QUEUE};
-use crate::state::slab::Slot;
+use crate::state::slab::SlabIndex;
 use crate::view::{HolderView, KeyView, LeaseView, LockView, WaiterView};
 
 impl Machine {
@@ -111,7 +111,7 @@ impl Machine {
             .collect()
     }
 
-    fn lock_view(&self, slot: Slot) -> LockView {
+    fn lock_view(&self, slot: SlabIndex) -> LockView {
         let lock = self.locks.at(slot);
         let holders = lock.grants.iter::<IN_LOCK, _>(&self.grants);
         LockView {
@@ -125,7 +125,7 @@ impl Machine {
         }
     }
 
-    fn holder_view(&self, slot: Slot) -> HolderView {
+    fn holder_view(&self, slot: SlabIndex) -> HolderView {
         let grant = self.grants.at(slot);
         let (lease, lease_created, client) = match &grant.state {
             GrantState::Held(lease) => {
@@ -153,7 +153,7 @@ impl Machine {
 
     pub(super) fn waiter_view(
         &self,
-        slot: Slot,
+        slot: SlabIndex,
         ahead: u64,
         behind: Option<PlaceNumber>,
     ) -> WaiterView {
@@ -177,7 +177,7 @@ impl Machine {
         }
     }
 
-    fn lease_view(&self, slot: Slot) -> LeaseView {
+    fn lease_view(&self, slot: SlabIndex) -> LeaseView {
         let lease = self.leases.at(slot);
         let mut holds: Vec<_> = lease
             .grants
@@ -207,7 +207,7 @@ impl Machine {
         }
     }
 
-    fn key_view(&self, slot: Slot) -> KeyView {
+    fn key_view(&self, slot: SlabIndex) -> KeyView {
         let key = self.keys.at(slot);
         KeyView {
             key: key.name.clone(),

@@ -8,7 +8,7 @@ mod stats;
 
 pub use events::{Compacted, Events, Filter};
 pub use explain::{Chain, ChainStep, Explained, Freed};
-pub use records::{Most, Record, Recorded, Records};
+pub use records::{Most, Recorded, RevisionRecord, RevisionRecords};
 pub use stats::Stats;
 
 use tenure_types::{Epoch, Limits, Revision, Term};

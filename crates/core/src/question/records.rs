@@ -23,7 +23,7 @@ pub struct Most {
 
 /// Consecutive revisions of the history, in encoded form.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Records {
+pub struct RevisionRecords {
     bytes: Vec<u8>,
     from: Revision,
     next: Revision,
@@ -32,7 +32,7 @@ pub struct Records {
 
 /// All events of one revision, not yet decoded.
 #[derive(Clone, Copy, Debug)]
-pub struct Record<'a> {
+pub struct RevisionRecord<'a> {
     /// The revision.
     pub revision: Revision,
     events: &'a [u8],
@@ -50,7 +50,7 @@ impl Machine {
     ///
     /// For a revision that has not been reached, the result is empty and names that revision as the one to continue
     /// from.
-    pub fn records(&self, from: Revision, most: Most) -> Result<Records, Compacted> {
+    pub fn records(&self, from: Revision, most: Most) -> Result<RevisionRecords, Compacted> {
         let floor = self.history.floor();
         if from < floor {
             return Err(Compacted { floor });
@@ -64,11 +64,11 @@ impl Machine {
             history::put_record(&mut bytes, revision, events);
             next = revision.next();
         }
-        Ok(Records { bytes, from, next, newest: self.revision })
+        Ok(RevisionRecords { bytes, from, next, newest: self.revision })
     }
 }
 
-impl Records {
+impl RevisionRecords {
     /// The revision that the caller requested.
     pub fn from(&self) -> Revision {
         self.from
@@ -95,12 +95,13 @@ impl Records {
     }
 
     /// The records, in order.
-    pub fn iter(&self) -> impl Iterator<Item = Record<'_>> {
-        history::read_records(&self.bytes).map(|(revision, events)| Record { revision, events })
+    pub fn iter(&self) -> impl Iterator<Item = RevisionRecord<'_>> {
+        history::read_records(&self.bytes)
+            .map(|(revision, events)| RevisionRecord { revision, events })
     }
 }
 
-impl<'a> Record<'a> {
+impl<'a> RevisionRecord<'a> {
     /// Its events, in order.
     pub fn events(self) -> impl Iterator<Item = Recorded<'a>> {
         let mut left = self.events;

@@ -2,14 +2,14 @@
 
 use alloc::collections::BTreeMap;
 
-use super::slab::Slot;
+use super::slab::SlabIndex;
 
 /// The clock and every deadline stay at or below this, so that a deadline and a kind fit into one number.
 pub(crate) const CLOCK_MAX: u64 = (1 << 60) - 1;
 
 /// The kind of a deadline. Kinds due at the same instant end in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum DueKind {
     WaitLimit = 0,
     Lease = 1,
     MaxHold = 2,
@@ -21,22 +21,28 @@ pub(crate) enum Kind {
 /// Everything with a deadline, ordered by (deadline, kind, id). The set is derived: it is not part of a snapshot, and
 /// is rebuilt when one is read.
 #[derive(Clone, Default)]
-pub(crate) struct DueSet(BTreeMap<(u64, u64), Option<Slot>>);
+pub(crate) struct DueSet(BTreeMap<(u64, u64), Option<SlabIndex>>);
 
 /// One item that is due: its kind and, except for the quiet period, the slot of its record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Due {
-    pub(crate) kind: Kind,
-    pub(crate) slot: Option<Slot>,
+    pub(crate) kind: DueKind,
+    pub(crate) slot: Option<SlabIndex>,
 }
 
 impl DueSet {
-    pub(crate) fn insert(&mut self, deadline_ms: u64, kind: Kind, id: u64, slot: Option<Slot>) {
+    pub(crate) fn insert(
+        &mut self,
+        deadline_ms: u64,
+        kind: DueKind,
+        id: u64,
+        slot: Option<SlabIndex>,
+    ) {
         let replaced = self.0.insert(key(deadline_ms, kind, id), slot);
         assert!(replaced.is_none(), "a thing is due once");
     }
 
-    pub(crate) fn remove(&mut self, deadline_ms: u64, kind: Kind, id: u64) {
+    pub(crate) fn remove(&mut self, deadline_ms: u64, kind: DueKind, id: u64) {
         let removed = self.0.remove(&key(deadline_ms, kind, id));
         assert!(removed.is_some(), "a thing with a deadline is due");
     }
@@ -59,26 +65,26 @@ impl DueSet {
     pub(crate) fn contains(
         &self,
         deadline_ms: u64,
-        kind: Kind,
+        kind: DueKind,
         id: u64,
-        slot: Option<Slot>,
+        slot: Option<SlabIndex>,
     ) -> bool {
         self.0.get(&key(deadline_ms, kind, id)) == Some(&slot)
     }
 }
 
-fn key(deadline_ms: u64, kind: Kind, id: u64) -> (u64, u64) {
+fn key(deadline_ms: u64, kind: DueKind, id: u64) -> (u64, u64) {
     assert!(deadline_ms <= CLOCK_MAX, "a deadline is within the clock's range");
     (deadline_ms << 3 | kind as u64, id)
 }
 
-fn kind_of(when: u64) -> Kind {
+fn kind_of(when: u64) -> DueKind {
     match when & 7 {
-        0 => Kind::WaitLimit,
-        1 => Kind::Lease,
-        2 => Kind::MaxHold,
-        3 => Kind::Cooling,
-        4 => Kind::LockDelay,
-        _ => Kind::Quiet,
+        0 => DueKind::WaitLimit,
+        1 => DueKind::Lease,
+        2 => DueKind::MaxHold,
+        3 => DueKind::Cooling,
+        4 => DueKind::LockDelay,
+        _ => DueKind::Quiet,
     }
 }

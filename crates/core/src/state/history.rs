@@ -17,7 +17,7 @@ const SEGMENT_BYTES: usize = 64 * 1024;
 const HEAD: usize = 8 + 8;
 
 #[derive(Clone, Default)]
-struct Segment {
+struct HistorySegment {
     first: Revision,
     last: Revision,
     bytes: Vec<u8>,
@@ -28,8 +28,8 @@ struct Segment {
 pub(crate) struct History {
     /// The oldest revision that can be read.
     floor: Revision,
-    closed: VecDeque<Arc<Segment>>,
-    open: Segment,
+    closed: VecDeque<Arc<HistorySegment>>,
+    open: HistorySegment,
     /// Where the oldest kept record starts in the first segment.
     skip: usize,
     /// Bytes of all kept records.
@@ -43,7 +43,7 @@ impl History {
         Self {
             floor,
             closed: VecDeque::new(),
-            open: Segment::default(),
+            open: HistorySegment::default(),
             skip: 0,
             bytes: 0,
             writing: None,
@@ -120,7 +120,7 @@ impl History {
         segments
             .enumerate()
             .filter(move |(_, segment)| segment.last >= from)
-            .flat_map(|(number, segment)| Records {
+            .flat_map(|(number, segment)| HistoryRecords {
                 bytes: &segment.bytes[if number == 0 { self.skip } else { 0 }..],
             })
             .filter(move |&(revision, _)| revision >= from)
@@ -143,7 +143,7 @@ impl History {
 
     fn oldest(&self) -> Option<(Revision, usize)> {
         let first = self.closed.front().map_or(&self.open, |segment| segment);
-        let (revision, events) = Records { bytes: &first.bytes[self.skip..] }.next()?;
+        let (revision, events) = HistoryRecords { bytes: &first.bytes[self.skip..] }.next()?;
         Some((revision, HEAD + events.len()))
     }
 }
@@ -157,14 +157,14 @@ pub(crate) fn put_record(out: &mut Vec<u8>, revision: Revision, events: &[u8]) {
 
 /// Iterates over concatenated records.
 pub(crate) fn read_records(bytes: &[u8]) -> impl Iterator<Item = (Revision, &[u8])> {
-    Records { bytes }
+    HistoryRecords { bytes }
 }
 
-struct Records<'a> {
+struct HistoryRecords<'a> {
     bytes: &'a [u8],
 }
 
-impl<'a> Iterator for Records<'a> {
+impl<'a> Iterator for HistoryRecords<'a> {
     type Item = (Revision, &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -1,34 +1,34 @@
 //! Links records of a slab into intrusive lists.
 
-use super::slab::{Slab, Slot};
+use super::slab::{Slab, SlabIndex};
 
 /// The neighbours of a record in one list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Link {
-    pub(crate) before: Option<Slot>,
-    pub(crate) after: Option<Slot>,
+pub(crate) struct ListLink {
+    pub(crate) before: Option<SlabIndex>,
+    pub(crate) after: Option<SlabIndex>,
 }
 
 /// The ends and the length of a list. Removing any record takes constant time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct List {
-    pub(crate) first: Option<Slot>,
-    pub(crate) last: Option<Slot>,
+pub(crate) struct LinkedList {
+    pub(crate) first: Option<SlabIndex>,
+    pub(crate) last: Option<SlabIndex>,
     pub(crate) len: u32,
 }
 
 /// A record that can be linked into list number `L`.
 pub(crate) trait Linked<const L: usize> {
-    fn link(&self) -> &Link;
-    fn link_mut(&mut self) -> &mut Link;
+    fn link(&self) -> &ListLink;
+    fn link_mut(&mut self) -> &mut ListLink;
 }
 
-impl List {
+impl LinkedList {
     /// Appends a record.
     pub(crate) fn push<const L: usize, T: Linked<L> + Clone>(
         &mut self,
         slab: &mut Slab<T>,
-        slot: Slot,
+        slot: SlabIndex,
     ) {
         self.insert_after::<L, T>(slab, self.last, slot);
     }
@@ -37,14 +37,14 @@ impl List {
     pub(crate) fn insert_after<const L: usize, T: Linked<L> + Clone>(
         &mut self,
         slab: &mut Slab<T>,
-        before: Option<Slot>,
-        slot: Slot,
+        before: Option<SlabIndex>,
+        slot: SlabIndex,
     ) {
         let after = match before {
             Some(before) => slab.at(before).link().after,
             None => self.first,
         };
-        *slab.at_mut(slot).link_mut() = Link { before, after };
+        *slab.at_mut(slot).link_mut() = ListLink { before, after };
         match before {
             Some(before) => slab.at_mut(before).link_mut().after = Some(slot),
             None => self.first = Some(slot),
@@ -60,9 +60,9 @@ impl List {
     pub(crate) fn remove<const L: usize, T: Linked<L> + Clone>(
         &mut self,
         slab: &mut Slab<T>,
-        slot: Slot,
+        slot: SlabIndex,
     ) {
-        let Link { before, after } = *slab.at(slot).link();
+        let ListLink { before, after } = *slab.at(slot).link();
         match before {
             Some(before) => slab.at_mut(before).link_mut().after = after,
             None => self.first = after,
@@ -78,7 +78,7 @@ impl List {
     pub(crate) fn iter<'a, const L: usize, T: Linked<L>>(
         &self,
         slab: &'a Slab<T>,
-    ) -> impl Iterator<Item = (Slot, &'a T)> + use<'a, L, T> {
+    ) -> impl Iterator<Item = (SlabIndex, &'a T)> + use<'a, L, T> {
         let mut next = self.first;
         core::iter::from_fn(move || {
             let slot = next?;

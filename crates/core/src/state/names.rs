@@ -15,15 +15,15 @@ use tenure_types::Name;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::record::Lock;
-use super::slab::{Slab, Slot};
+use super::slab::{Slab, SlabIndex};
 
 /// The names of all locks.
 #[derive(Default)]
-pub(crate) struct Names {
-    table: HashTable<Slot>,
+pub(crate) struct LockNames {
+    table: HashTable<SlabIndex>,
     /// Prevents clients from choosing names that collide in the table.
     seed: u64,
-    order: RefCell<Order>,
+    order: RefCell<NameOrder>,
 }
 
 /// The most names that may be unsorted. A lock that is created and removed while there are few others stays among them
@@ -35,31 +35,31 @@ const FRESH_MAX: usize = 1_024;
 const SETTLED_PER_NAME: usize = 2;
 
 #[derive(Default)]
-struct Order {
+struct NameOrder {
     /// The sorted locks: every lock whose slot is not fresh, and no other.
-    sorted: BTreeMap<Name, Slot>,
+    sorted: BTreeMap<Name, SlabIndex>,
     /// Slots that got a new name since they were last sorted, each of them once. The lock in a slot may be gone by now,
     /// or be another one. The oldest slots are sorted first, because most short-lived locks are gone by then.
-    fresh: VecDeque<Slot>,
+    fresh: VecDeque<SlabIndex>,
     is_fresh: Vec<bool>,
     /// How many names were inserted into or removed from the order.
     #[cfg(test)]
     steps: usize,
 }
 
-impl Names {
+impl LockNames {
     pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
 
     /// The slot of the lock with this name.
     #[inline]
-    pub(crate) fn find(&self, locks: &Slab<Lock>, name: &[u8]) -> Option<Slot> {
+    pub(crate) fn find(&self, locks: &Slab<Lock>, name: &[u8]) -> Option<SlabIndex> {
         self.table.find(self.hash(name), |slot| locks.at(*slot).name.as_bytes() == name).copied()
     }
 
     /// Adds the lock in a slot. Its name must not be present yet.
-    pub(crate) fn insert(&mut self, locks: &Slab<Lock>, slot: Slot) {
+    pub(crate) fn insert(&mut self, locks: &Slab<Lock>, slot: SlabIndex) {
         self.insert_unordered(locks, slot);
         let order = self.order.get_mut();
         order.note(slot);
@@ -70,14 +70,15 @@ impl Names {
 
     /// Sorts all locks at once, after a whole state was read.
     pub(crate) fn settle_all(&mut self, locks: &Slab<Lock>) {
-        let mut names: Vec<(Name, Slot)> =
+        let mut names: Vec<(Name, SlabIndex)> =
             locks.iter().map(|(slot, lock)| (lock.name.clone(), slot)).collect();
         names.sort_unstable();
-        *self.order.get_mut() = Order { sorted: names.into_iter().collect(), ..Order::default() };
+        *self.order.get_mut() =
+            NameOrder { sorted: names.into_iter().collect(), ..NameOrder::default() };
     }
 
     /// Adds the lock in a slot without sorting it; [`Names::settle_all`] must follow.
-    pub(crate) fn insert_unordered(&mut self, locks: &Slab<Lock>, slot: Slot) {
+    pub(crate) fn insert_unordered(&mut self, locks: &Slab<Lock>, slot: SlabIndex) {
         let hash = self.hash(locks.at(slot).name.as_bytes());
         let seed = self.seed;
         self.table.insert_unique(hash, slot, |slot| {
@@ -86,7 +87,7 @@ impl Names {
     }
 
     /// Removes the lock that was in a slot.
-    pub(crate) fn remove(&mut self, name: &Name, slot: Slot) {
+    pub(crate) fn remove(&mut self, name: &Name, slot: SlabIndex) {
         let hash = self.hash(name.as_bytes());
         let entry = self.table.find_entry(hash, |other| *other == slot);
         entry.expect("a lock that exists is in the table").remove();
@@ -105,7 +106,7 @@ impl Names {
         start: Bound<&[u8]>,
         prefix: &[u8],
         max: usize,
-    ) -> Vec<Slot> {
+    ) -> Vec<SlabIndex> {
         // Sorts at most as many names as may be unsorted.
         self.settle(locks, usize::MAX);
         let order = self.order.borrow();
@@ -141,8 +142,8 @@ impl Names {
     }
 }
 
-impl Order {
-    fn note(&mut self, slot: Slot) {
+impl NameOrder {
+    fn note(&mut self, slot: SlabIndex) {
         let index = slot.index();
         if self.is_fresh.len() <= index {
             self.is_fresh.resize(index + 1, false);
@@ -166,7 +167,7 @@ impl Order {
     }
 
     /// Removes the lock in a slot. If its name is not sorted yet, it will not be sorted later.
-    fn remove(&mut self, name: &Name, slot: Slot) {
+    fn remove(&mut self, name: &Name, slot: SlabIndex) {
         if !self.is_fresh.get(slot.index()).copied().unwrap_or(false) {
             self.sorted.remove(name);
             self.count();
@@ -189,7 +190,7 @@ mod tests {
     use tenure_types::Revision;
 
     use super::*;
-    use crate::state::list::List;
+    use crate::state::list::LinkedList;
 
     fn lock(name: &str) -> Lock {
         Lock {
@@ -198,28 +199,28 @@ mod tests {
             modified: Revision(1),
             version: 0,
             slots: None,
-            grants: List::default(),
-            queue: List::default(),
+            grants: LinkedList::default(),
+            queue: LinkedList::default(),
         }
     }
 
     /// A set of locks, and the most steps that one call took.
     #[derive(Default)]
-    struct Counted {
+    struct CountedLocks {
         locks: Slab<Lock>,
-        names: Names,
+        names: LockNames,
         worst: usize,
     }
 
-    impl Counted {
-        fn insert(&mut self, name: &str) -> Slot {
+    impl CountedLocks {
+        fn insert(&mut self, name: &str) -> SlabIndex {
             let slot = self.locks.insert(lock(name));
             self.names.insert(&self.locks, slot);
             self.look();
             slot
         }
 
-        fn remove(&mut self, slot: Slot) {
+        fn remove(&mut self, slot: SlabIndex) {
             let gone = self.locks.remove(slot);
             self.names.remove(&gone.name, slot);
             self.look();
@@ -241,10 +242,10 @@ mod tests {
     #[test]
     fn with_very_many_names_no_call_takes_many_steps() {
         const MANY: usize = 200_000;
-        let mut counted = Counted::default();
+        let mut counted = CountedLocks::default();
         // In scattered order, so that every name is inserted at another position.
         let name = |at: usize| format!("lock/{:06}", at * 7_919 % MANY);
-        let slots: Vec<Slot> = (0..MANY).map(|at| counted.insert(&name(at))).collect();
+        let slots: Vec<SlabIndex> = (0..MANY).map(|at| counted.insert(&name(at))).collect();
         assert_eq!(counted.list("", 3), ["lock/000000", "lock/000001", "lock/000002"]);
         assert_eq!(counted.list("lock/199998", 3), ["lock/199999"]);
         // Remove nearly all. A list must not step over the removed ones.
@@ -261,8 +262,8 @@ mod tests {
 
     #[test]
     fn a_list_is_what_sorting_gives_whatever_came_and_went() {
-        let mut counted = Counted::default();
-        let mut there: Vec<(String, Slot)> = Vec::new();
+        let mut counted = CountedLocks::default();
+        let mut there: Vec<(String, SlabIndex)> = Vec::new();
         let mut random: usize = 7;
         for step in 0..20_000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

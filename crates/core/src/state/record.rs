@@ -5,8 +5,8 @@ use alloc::sync::Arc;
 use core::num::NonZeroU64;
 use tenure_types::{LeaseId, Mode, Name, PlaceNumber, Revision, Token};
 
-use super::list::{Link, Linked, List};
-use super::slab::Slot;
+use super::list::{Linked, LinkedList, ListLink};
+use super::slab::SlabIndex;
 use crate::outcome::Outcome;
 use crate::request::{LEVEL_ABANDON, Purpose};
 
@@ -25,17 +25,17 @@ pub(crate) struct Lease {
     /// The revision of the newest loss of a lock that the holder did not ask for.
     pub(crate) changed: Revision,
     /// Grants that the lease holds.
-    pub(crate) grants: List,
+    pub(crate) grants: LinkedList,
     /// Places in queues, in the order of their numbers.
-    pub(crate) places: List,
+    pub(crate) places: LinkedList,
     /// How many locks these places wait for.
     pub(crate) waits: u32,
     /// Keys that end with the lease.
-    pub(crate) keys: List,
+    pub(crate) keys: LinkedList,
     /// The number up to which the client has an answer to every request or will never repeat it.
     pub(crate) done: u64,
     /// Remembered requests, in the order of their numbers.
-    pub(crate) requests: List,
+    pub(crate) requests: LinkedList,
 }
 
 /// A named right to act. It exists while it has a grant or a queue.
@@ -48,9 +48,9 @@ pub(crate) struct Lock {
     /// How many slots a semaphore has.
     pub(crate) slots: Option<core::num::NonZeroU32>,
     /// Grants in force, in the order of slots or, without slots, of tokens.
-    pub(crate) grants: List,
+    pub(crate) grants: LinkedList,
     /// Waits, in the order of place numbers.
-    pub(crate) queue: List,
+    pub(crate) queue: LinkedList,
 }
 
 /// The terms that the grants of one acquire request share. Most requests use the defaults, which take no memory.
@@ -111,7 +111,7 @@ impl Terms {
 /// One lock granted to one lease, kept until it no longer keeps other leases out.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
-    pub(crate) lock: Slot,
+    pub(crate) lock: SlabIndex,
     pub(crate) token: Token,
     /// The place that was granted; the grants of one acquire request share it.
     pub(crate) place: PlaceNumber,
@@ -120,30 +120,30 @@ pub(crate) struct Grant {
     pub(crate) state: GrantState,
     pub(crate) terms: Terms,
     pub(crate) mode: GrantMode,
-    pub(crate) asks: Asks,
-    pub(crate) in_lock: Link,
-    pub(crate) in_lease: Link,
+    pub(crate) asks: AskCount,
+    pub(crate) in_lock: ListLink,
+    pub(crate) in_lease: ListLink,
 }
 
 /// How many acquire requests rely on a place, its grants or a remembered request; abandoned requests are subtracted. A
 /// request from a level that did not count yet stays uncounted for ever, and so does one whose count overflows: its
 /// holder releases it, or it ends with its lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Asks(pub(crate) u32);
+pub(crate) struct AskCount(pub(crate) u32);
 
-impl Asks {
-    const UNCOUNTED: Asks = Asks(0);
+impl AskCount {
+    const UNCOUNTED: AskCount = AskCount(0);
 
     /// The count after the first request, at this level.
     pub(crate) fn first(level: u16) -> Self {
-        if level >= LEVEL_ABANDON { Asks(1) } else { Self::UNCOUNTED }
+        if level >= LEVEL_ABANDON { AskCount(1) } else { Self::UNCOUNTED }
     }
 
     /// The count after one more request.
     pub(crate) fn more(self) -> Self {
         match self {
             Self::UNCOUNTED => Self::UNCOUNTED,
-            Asks(asks) => Asks(asks.wrapping_add(1)),
+            AskCount(asks) => AskCount(asks.wrapping_add(1)),
         }
     }
 
@@ -151,8 +151,8 @@ impl Asks {
     pub(crate) fn less(self) -> Option<Self> {
         match self {
             Self::UNCOUNTED => Some(Self::UNCOUNTED),
-            Asks(1) => None,
-            Asks(asks) => Some(Asks(asks - 1)),
+            AskCount(1) => None,
+            AskCount(asks) => Some(AskCount(asks - 1)),
         }
     }
 }
@@ -168,15 +168,15 @@ pub(crate) enum GrantMode {
 #[derive(Clone, Debug)]
 pub(crate) enum GrantState {
     /// Held by this lease.
-    Held(Slot),
+    Held(SlabIndex),
     /// Taken away or expired; it keeps other leases out for a while.
-    Over(Box<Over>),
+    Over(Box<EndedGrant>),
 }
 
 /// What remains of a holder whose grant still keeps other leases out.
 #[derive(Clone, Debug)]
-pub(crate) struct Over {
-    pub(crate) phase: Phase,
+pub(crate) struct EndedGrant {
+    pub(crate) phase: GrantPhase,
     pub(crate) until_ms: u64,
     pub(crate) lease: LeaseId,
     pub(crate) created: Revision,
@@ -184,7 +184,7 @@ pub(crate) struct Over {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Phase {
+pub(crate) enum GrantPhase {
     Cooling,
     Delayed,
 }
@@ -193,9 +193,9 @@ pub(crate) enum Phase {
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) number: PlaceNumber,
-    pub(crate) lease: Slot,
+    pub(crate) lease: SlabIndex,
     /// The first wait; the others are linked behind it in the order of their locks' names.
-    pub(crate) first: Slot,
+    pub(crate) first: SlabIndex,
     /// The revision at which the request joined the queue.
     pub(crate) created: Revision,
     /// The clock when the request joined the queue.
@@ -204,19 +204,19 @@ pub(crate) struct Place {
     pub(crate) until_ms: Option<NonZeroU64>,
     pub(crate) terms: Terms,
     pub(crate) independent: bool,
-    pub(crate) asks: Asks,
-    pub(crate) in_lease: Link,
+    pub(crate) asks: AskCount,
+    pub(crate) in_lease: ListLink,
 }
 
 /// A place in the queue of one lock.
 #[derive(Clone, Debug)]
-pub(crate) struct Wait {
-    pub(crate) place: Slot,
-    pub(crate) lock: Slot,
+pub(crate) struct WaitRecord {
+    pub(crate) place: SlabIndex,
+    pub(crate) lock: SlabIndex,
     pub(crate) mode: Mode,
     /// The next lock of the same place.
-    pub(crate) next: Option<Slot>,
-    pub(crate) in_queue: Link,
+    pub(crate) next: Option<SlabIndex>,
+    pub(crate) in_queue: ListLink,
 }
 
 /// A small fenced value.
@@ -227,18 +227,18 @@ pub(crate) struct Key {
     pub(crate) created: Revision,
     pub(crate) modified: Revision,
     pub(crate) version: u64,
-    pub(crate) lease: Option<Slot>,
-    pub(crate) in_lease: Link,
+    pub(crate) lease: Option<SlabIndex>,
+    pub(crate) in_lease: ListLink,
 }
 
 /// A remembered request that the client of a lease numbered.
 #[derive(Clone, Debug)]
 pub(crate) struct SeqRequest {
-    pub(crate) lease: Slot,
+    pub(crate) lease: SlabIndex,
     pub(crate) seq: u64,
     pub(crate) hash: u64,
     pub(crate) answer: Remembered,
-    pub(crate) in_lease: Link,
+    pub(crate) in_lease: ListLink,
 }
 
 /// A remembered request that came with an idempotency key.
@@ -251,7 +251,7 @@ pub(crate) struct KeyRequest {
     /// The clock when the request was applied.
     pub(crate) since_ms: u64,
     pub(crate) answer: Remembered,
-    pub(crate) in_order: Link,
+    pub(crate) in_order: ListLink,
 }
 
 /// The answer to a repeated request.
@@ -271,7 +271,7 @@ pub(crate) struct AskRecord {
     pub(crate) created: Revision,
     pub(crate) place: PlaceNumber,
     /// How many acquire requests came with this request id.
-    pub(crate) asks: Asks,
+    pub(crate) asks: AskCount,
 }
 
 impl Remembered {
@@ -287,10 +287,10 @@ impl Remembered {
 macro_rules! linked {
     ($($record:ident $list:literal $field:ident,)+) => {$(
         impl Linked<$list> for $record {
-            fn link(&self) -> &Link {
+            fn link(&self) -> &ListLink {
                 &self.$field
             }
-            fn link_mut(&mut self) -> &mut Link {
+            fn link_mut(&mut self) -> &mut ListLink {
                 &mut self.$field
             }
         }
@@ -312,7 +312,7 @@ linked! {
     Place 1 in_lease,
     Key 1 in_lease,
     SeqRequest 1 in_lease,
-    Wait 2 in_queue,
+    WaitRecord 2 in_queue,
     KeyRequest 3 in_order,
 }
 
@@ -322,11 +322,11 @@ mod tests {
 
     #[test]
     fn asks_that_cannot_be_counted_any_more_are_never_taken_for_the_last() {
-        assert_eq!(Asks::first(1), Asks::UNCOUNTED);
-        assert_eq!(Asks::first(1).more().less(), Some(Asks::UNCOUNTED));
-        assert_eq!(Asks::first(2).less(), None);
-        assert_eq!(Asks::first(2).more().less(), Some(Asks(1)));
-        assert_eq!(Asks(u32::MAX).more(), Asks::UNCOUNTED);
+        assert_eq!(AskCount::first(1), AskCount::UNCOUNTED);
+        assert_eq!(AskCount::first(1).more().less(), Some(AskCount::UNCOUNTED));
+        assert_eq!(AskCount::first(2).less(), None);
+        assert_eq!(AskCount::first(2).more().less(), Some(AskCount(1)));
+        assert_eq!(AskCount(u32::MAX).more(), AskCount::UNCOUNTED);
     }
 
     #[test]
@@ -334,7 +334,7 @@ mod tests {
         // A held lock is a lock, a grant and an index entry of some 60 bytes. A waiter is a place and a wait. A lease
         // is its record and two index entries of some 60 bytes together.
         assert!(size_of::<Lock>() + size_of::<Grant>() <= 190);
-        assert!(size_of::<Place>() + size_of::<Wait>() <= 150);
+        assert!(size_of::<Place>() + size_of::<WaitRecord>() <= 150);
         assert!(size_of::<Lease>() <= 190);
     }
 }

@@ -12,9 +12,9 @@ const CHUNK: usize = 256;
 
 /// The position of a record in its slab.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Slot(NonZeroU32);
+pub(crate) struct SlabIndex(NonZeroU32);
 
-impl Slot {
+impl SlabIndex {
     /// Returns the slot with this number, counted from 0.
     pub(crate) fn from_index(index: usize) -> Option<Self> {
         let index = u32::try_from(index).ok()?.checked_add(1)?;
@@ -38,12 +38,12 @@ impl Slot {
 }
 
 #[derive(Clone)]
-enum Entry<T> {
-    Vacant { next: Option<Slot> },
+enum SlabEntry<T> {
+    Vacant { next: Option<SlabIndex> },
     Full(T),
 }
 
-type Block<T> = Box<[Entry<T>]>;
+type Block<T> = Box<[SlabEntry<T>]>;
 
 /// A chunk is shared only while a frozen copy exists, so that a write costs no atomic operation at any other time.
 enum Chunk<T> {
@@ -52,7 +52,7 @@ enum Chunk<T> {
 }
 
 impl<T> Chunk<T> {
-    fn entries(&self) -> &[Entry<T>] {
+    fn entries(&self) -> &[SlabEntry<T>] {
         match self {
             Chunk::Own(block) => block,
             Chunk::Shared(block) => block,
@@ -61,7 +61,7 @@ impl<T> Chunk<T> {
 }
 
 impl<T: Clone> Chunk<T> {
-    fn entries_mut(&mut self) -> &mut [Entry<T>] {
+    fn entries_mut(&mut self) -> &mut [SlabEntry<T>] {
         if let Chunk::Shared(block) = self {
             let empty = Arc::new(Block::from([]));
             let block = core::mem::replace(block, empty);
@@ -84,7 +84,7 @@ pub(crate) struct Slab<T> {
     /// The number of records.
     len: usize,
     /// The vacant slot to use next; the other vacant slots are linked behind it.
-    free: Option<Slot>,
+    free: Option<SlabIndex>,
 }
 
 impl<T> Default for Slab<T> {
@@ -100,38 +100,38 @@ impl<T> Slab<T> {
     }
 
     /// The record in a slot that is known to be full.
-    pub(crate) fn at(&self, slot: Slot) -> &T {
+    pub(crate) fn at(&self, slot: SlabIndex) -> &T {
         self.get(slot).expect("a linked slot is full")
     }
 
     /// The record in a slot, if it is full.
-    pub(crate) fn get(&self, slot: Slot) -> Option<&T> {
+    pub(crate) fn get(&self, slot: SlabIndex) -> Option<&T> {
         let index = slot.index();
         match self.chunks.get(index / CHUNK)?.entries().get(index % CHUNK)? {
-            Entry::Full(record) => Some(record),
-            Entry::Vacant { .. } => None,
+            SlabEntry::Full(record) => Some(record),
+            SlabEntry::Vacant { .. } => None,
         }
     }
 
     /// All records with their slots, in the order of slots.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &T)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SlabIndex, &T)> {
         self.chunks.iter().flat_map(Chunk::entries).enumerate().filter_map(|(index, entry)| {
             match entry {
-                Entry::Full(record) => Some((Slot::from_index(index)?, record)),
-                Entry::Vacant { .. } => None,
+                SlabEntry::Full(record) => Some((SlabIndex::from_index(index)?, record)),
+                SlabEntry::Vacant { .. } => None,
             }
         })
     }
 
     /// The vacant slots below [`Slab::used`], in the order in which they will be used.
-    pub(crate) fn vacant(&self) -> impl Iterator<Item = Slot> {
+    pub(crate) fn vacant(&self) -> impl Iterator<Item = SlabIndex> {
         let mut next = self.free;
         core::iter::from_fn(move || {
             let slot = next?;
             let index = slot.index();
             next = match &self.chunks[index / CHUNK].entries()[index % CHUNK] {
-                Entry::Vacant { next } => *next,
-                Entry::Full(_) => unreachable!("the free list links vacant slots"),
+                SlabEntry::Vacant { next } => *next,
+                SlabEntry::Full(_) => unreachable!("the free list links vacant slots"),
             };
             Some(slot)
         })
@@ -144,40 +144,40 @@ impl<T> Slab<T> {
 
     /// Bytes that the records take, including the vacant slots among them.
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.chunks.len() * (CHUNK * size_of::<Entry<T>>() + size_of::<Chunk<T>>())
+        self.chunks.len() * (CHUNK * size_of::<SlabEntry<T>>() + size_of::<Chunk<T>>())
     }
 }
 
 impl<T: Clone> Slab<T> {
     /// The record in a slot that is known to be full, mutably.
-    pub(crate) fn at_mut(&mut self, slot: Slot) -> &mut T {
+    pub(crate) fn at_mut(&mut self, slot: SlabIndex) -> &mut T {
         match self.entry_mut(slot) {
-            Entry::Full(record) => record,
-            Entry::Vacant { .. } => unreachable!("a linked slot is full"),
+            SlabEntry::Full(record) => record,
+            SlabEntry::Vacant { .. } => unreachable!("a linked slot is full"),
         }
     }
 
     /// Inserts a record and returns its slot.
-    pub(crate) fn insert(&mut self, record: T) -> Slot {
+    pub(crate) fn insert(&mut self, record: T) -> SlabIndex {
         let slot = self.free.unwrap_or_else(|| self.grow());
         let entry = self.entry_mut(slot);
-        let Entry::Vacant { next } = *entry else { unreachable!("the free slot is vacant") };
-        *entry = Entry::Full(record);
+        let SlabEntry::Vacant { next } = *entry else { unreachable!("the free slot is vacant") };
+        *entry = SlabEntry::Full(record);
         self.free = next;
         self.len += 1;
         slot
     }
 
     /// Removes the record from a slot that is known to be full.
-    pub(crate) fn remove(&mut self, slot: Slot) -> T {
-        let vacant = Entry::Vacant { next: self.free };
+    pub(crate) fn remove(&mut self, slot: SlabIndex) -> T {
+        let vacant = SlabEntry::Vacant { next: self.free };
         match core::mem::replace(self.entry_mut(slot), vacant) {
-            Entry::Full(record) => {
+            SlabEntry::Full(record) => {
                 self.free = Some(slot);
                 self.len -= 1;
                 record
             }
-            Entry::Vacant { .. } => unreachable!("a linked slot is full"),
+            SlabEntry::Vacant { .. } => unreachable!("a linked slot is full"),
         }
     }
 
@@ -203,7 +203,7 @@ impl<T: Clone> Slab<T> {
     }
 
     /// Inserts a record at a given slot, when a snapshot is read. Returns `false` if the slot is taken or out of order.
-    pub(crate) fn place(&mut self, slot: Slot, record: T) -> bool {
+    pub(crate) fn place(&mut self, slot: SlabIndex, record: T) -> bool {
         // Slots come in ascending order, so every slot between the previous one and this one is vacant.
         if slot.index() < self.used {
             return false;
@@ -212,13 +212,13 @@ impl<T: Clone> Slab<T> {
             self.grow_one();
         }
         let new = self.grow_one();
-        *self.entry_mut(new) = Entry::Full(record);
+        *self.entry_mut(new) = SlabEntry::Full(record);
         self.len += 1;
         true
     }
 
     /// Links the vacant slots of a snapshot in order. Returns `false` unless these are exactly all of them.
-    pub(crate) fn order_vacant(&mut self, used: usize, order: &[Slot]) -> bool {
+    pub(crate) fn order_vacant(&mut self, used: usize, order: &[SlabIndex]) -> bool {
         if used < self.used || used - self.len != order.len() {
             return false;
         }
@@ -230,7 +230,7 @@ impl<T: Clone> Slab<T> {
             if slot.index() >= used || self.get(slot).is_some() {
                 return false;
             }
-            *self.entry_mut(slot) = Entry::Vacant { next };
+            *self.entry_mut(slot) = SlabEntry::Vacant { next };
             next = Some(slot);
         }
         self.free = next;
@@ -238,23 +238,24 @@ impl<T: Clone> Slab<T> {
         self.vacant().take(order.len() + 1).count() == order.len()
     }
 
-    fn entry_mut(&mut self, slot: Slot) -> &mut Entry<T> {
+    fn entry_mut(&mut self, slot: SlabIndex) -> &mut SlabEntry<T> {
         let index = slot.index();
         &mut self.chunks[index / CHUNK].entries_mut()[index % CHUNK]
     }
 
-    fn grow(&mut self) -> Slot {
+    fn grow(&mut self) -> SlabIndex {
         let slot = self.grow_one();
         self.free = Some(slot);
         slot
     }
 
-    fn grow_one(&mut self) -> Slot {
+    fn grow_one(&mut self) -> SlabIndex {
         if self.used.is_multiple_of(CHUNK) {
-            let block = (0..CHUNK).map(|_| Entry::Vacant { next: None }).collect();
+            let block = (0..CHUNK).map(|_| SlabEntry::Vacant { next: None }).collect();
             self.chunks.push(Chunk::Own(block));
         }
-        let slot = Slot::from_index(self.used).expect("fewer than 2^32 records, by the limits");
+        let slot =
+            SlabIndex::from_index(self.used).expect("fewer than 2^32 records, by the limits");
         self.used += 1;
         slot
     }
@@ -267,7 +268,7 @@ mod tests {
     #[test]
     fn the_slot_freed_last_is_used_next() {
         let mut slab = Slab::default();
-        let slots: Vec<Slot> = (0..5).map(|n| slab.insert(n)).collect();
+        let slots: Vec<SlabIndex> = (0..5).map(|n| slab.insert(n)).collect();
         slab.remove(slots[1]);
         slab.remove(slots[3]);
         assert_eq!(slab.insert(7), slots[3]);
@@ -278,7 +279,7 @@ mod tests {
     #[test]
     fn a_frozen_copy_keeps_what_is_changed_afterwards() {
         let mut slab = Slab::default();
-        let slots: Vec<Slot> = (0..1_000).map(|n| slab.insert(n)).collect();
+        let slots: Vec<SlabIndex> = (0..1_000).map(|n| slab.insert(n)).collect();
         let frozen = slab.freeze();
         *slab.at_mut(slots[500]) = 0;
         slab.remove(slots[2]);
@@ -292,8 +293,8 @@ mod tests {
     #[test]
     fn vacant_slots_named_twice_or_not_at_all_are_noticed() {
         let mut slab = Slab::default();
-        assert!(slab.place(Slot::from_index(3).unwrap(), 'x'));
-        let slot = |index| Slot::from_index(index).unwrap();
+        assert!(slab.place(SlabIndex::from_index(3).unwrap(), 'x'));
+        let slot = |index| SlabIndex::from_index(index).unwrap();
         assert!(!slab.order_vacant(5, &[slot(0), slot(1), slot(2)]));
         assert!(!slab.order_vacant(4, &[slot(0), slot(1), slot(1)]));
         assert!(!slab.order_vacant(4, &[slot(0), slot(1), slot(3)]));

@@ -2,8 +2,8 @@
 
 use tenure_core::codec::encode_request;
 use tenure_core::request::{
-    Abandon, Acquire, Ask, AskId, AskLease, Asks, Command, Expect, Guard, Hold, LeaseRef, NewLease,
-    Purpose, Put, Request, RequestId, Revoker, Urgency, Wait,
+    Abandon, Acquire, Ask, AskId, AskLease, Asks, Command, Expect, Hold, LeaseRef, NewLease,
+    Purpose, Put, Request, RequestId, Revoker, Urgency, Wait, WriteGuard,
 };
 use tenure_types::{LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 
@@ -235,7 +235,7 @@ fn expect(words: &Words) -> Expect<'_> {
 }
 
 /// Parses the guard: `guard=deploy:1`.
-fn guard(words: &Words) -> Option<Guard<'_>> {
+fn guard(words: &Words) -> Option<WriteGuard<'_>> {
     let (lock, number_) = words.option("guard")?.rsplit_once(':').expect("`guard=lock:token`");
-    Some(Guard { lock, token: token(number(number_)) })
+    Some(WriteGuard { lock, token: token(number(number_)) })
 }

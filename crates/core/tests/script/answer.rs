@@ -1,6 +1,6 @@
 //! Writes the machine's answers and notices in the words of a script.
 
-use tenure_core::outcome::{Answer, Effects, Grants, Notice, Outcome, Renewal, Word};
+use tenure_core::outcome::{Answer, Effects, Grants, Notice, Outcome, Renewal, TakenBy};
 use tenure_types::{Handle, Holder, HolderState, Refusal};
 
 use super::words::show_span;
@@ -103,7 +103,7 @@ fn notice(notice: &Notice, name_of: &impl Fn(Handle) -> String) -> String {
 }
 
 /// Who took something away and why; empty if no name was given.
-fn said(word: &Word) -> String {
+fn said(word: &TakenBy) -> String {
     let Some(by) = &word.by else { return String::new() };
     word.reason.as_ref().map_or(format!(" by {by}"), |reason| format!(" by {by} for {reason}"))
 }

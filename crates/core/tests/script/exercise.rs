@@ -4,8 +4,8 @@ use tenure_core::Machine;
 use tenure_core::codec::{encode_request, seal_entry};
 use tenure_core::outcome::Effects;
 use tenure_core::request::{
-    Abandon, Acquire, Ask, AskId, AskLease, Asks, Command, Expect, Guard, Hold, LeaseRef, Purpose,
-    Put, Request, RequestId, Revoker, Urgency, Wait,
+    Abandon, Acquire, Ask, AskId, AskLease, Asks, Command, Expect, Hold, LeaseRef, Purpose, Put,
+    Request, RequestId, Revoker, Urgency, Wait, WriteGuard,
 };
 use tenure_types::{LeaseId, Limit, Mode, Name, PlaceNumber, Revision, Term, Token};
 
@@ -45,7 +45,7 @@ pub(crate) fn exercise(machine: &mut Machine) {
         run(machine, Command::Put(key(None)));
         let guard = locks
             .iter()
-            .find_map(|(lock, holders)| Some(Guard { lock, token: holders.first()?.0 }));
+            .find_map(|(lock, holders)| Some(WriteGuard { lock, token: holders.first()?.0 }));
         run(machine, Command::Put(key(guard)));
         run(machine, Command::Delete { key: "exercise", expect: Expect::Any, guard: None });
     }

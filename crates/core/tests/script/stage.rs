@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tenure_core::codec::seal_entry;
 use tenure_core::outcome::{Answer, Effects, Grants, LeaseGrant, Notice};
 use tenure_core::request::LeaseRef;
-use tenure_core::{Frozen, Machine, SnapshotReader, Stopped};
+use tenure_core::{Frozen, Machine, SnapshotReader, StoppedFor};
 use tenure_types::{Epoch, Handle, LeaseId, Term};
 
 use super::words::Words;
@@ -62,8 +62,8 @@ impl Stage {
                 let epoch = words.number("epoch").and_then(|epoch| u16::try_from(epoch).ok());
                 let epoch = epoch.and_then(Epoch::new).expect("an epoch");
                 let stopped = match words.span("stopped") {
-                    _ if words.flag("waive") => Stopped::ForGood,
-                    known => Stopped::ForMs(known.unwrap_or(0)),
+                    _ if words.flag("waive") => StoppedFor::ForGood,
+                    known => StoppedFor::ForMs(known.unwrap_or(0)),
                 };
                 let done = self.machine.restore(epoch, stopped);
                 if self.twin.restore(epoch, stopped) != done {

@@ -4,8 +4,8 @@
 
 use tenure_core::codec::{decode_request, encode_request, open_entry, seal_entry};
 use tenure_core::request::{
-    Abandon, Acquire, Ask, AskId, AskLease, Asks, Command, Expect, Guard, Hold, LeaseRef, NewLease,
-    Purpose, Put, Request, RequestId, Revoker, Urgency, Wait,
+    Abandon, Acquire, Ask, AskId, AskLease, Asks, Command, Expect, Hold, LeaseRef, NewLease,
+    Purpose, Put, Request, RequestId, Revoker, Urgency, Wait, WriteGuard,
 };
 use tenure_core::{Filter, Machine};
 use tenure_types::{Handle, LeaseId, Limit, Mode, Name, PlaceNumber, Revision, Term, Token};
@@ -142,7 +142,7 @@ fn every_command() -> Vec<Request<'static>> {
     let handle = LeaseRef::Handle(Handle { slot: 3, generation: 70_000 });
     let hold = Hold { lease, lock: "deploy", token: token(5) };
     let new = NewLease { id: id(1 << 40), ttl_ms: 10_000, client: "host/1", metadata: b"m" };
-    let guard = Some(Guard { lock: "deploy", token: token(1 << 48 | 5) });
+    let guard = Some(WriteGuard { lock: "deploy", token: token(1 << 48 | 5) });
     let one = Acquire {
         lease: AskLease::Existing(handle),
         locks: Asks::One(Ask { lock: "deploy", mode: Mode::Exclusive }),

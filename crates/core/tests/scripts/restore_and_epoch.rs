@@ -3,7 +3,7 @@
 use tenure_core::codec::{encode_request, seal_entry};
 use tenure_core::outcome::{Answer, Effects};
 use tenure_core::request::{Command, LeaseRef, NewLease, Request, RequestId};
-use tenure_core::{Machine, Stopped};
+use tenure_core::{Machine, StoppedFor};
 use tenure_types::{Epoch, Handle, LeaseId, Term};
 
 use crate::script::check;
@@ -282,7 +282,7 @@ fn a_handle_given_after_the_backup_means_no_lease_of_the_restored_cluster() {
     let mut machine = Machine::new(Epoch::default());
     let mut restored = Machine::decode(&machine.encode()).unwrap();
     let lost = lease(&mut machine, 1);
-    assert!(restored.restore(Epoch::new(1).unwrap(), Stopped::ForGood));
+    assert!(restored.restore(Epoch::new(1).unwrap(), StoppedFor::ForGood));
     let new = lease(&mut restored, 2);
     assert_eq!(lost.slot, new.slot, "the test needs the same slot");
     let renewed = answer(&mut restored, Command::Renew(vec![LeaseRef::Handle(lost)]));

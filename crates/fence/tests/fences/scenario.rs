@@ -131,7 +131,7 @@ fn restored(dir: &Path, backup: PathBuf) -> PathBuf {
         epoch: None,
         above: None,
         ledger: Some(dir.join("ledger")),
-        stopped: tenure_server::restore::Stopped::ForGood,
+        stopped: tenure_server::restore::StoppedFor::ForGood,
         names: None,
         segment_bytes: SEGMENT_BYTES,
     };

@@ -4,8 +4,8 @@
 //! machine knows (limits, leases, holders) is left to the machine to refuse.
 
 use tenure_core::request::{
-    Acquire, Ask, AskLease, Asks, Command, Expect, Guard, Hold, LeaseRef, NewLease, Purpose, Put,
-    RequestId, Revoker, Urgency, Wait,
+    Acquire, Ask, AskLease, Asks, Command, Expect, Hold, LeaseRef, NewLease, Purpose, Put,
+    RequestId, Revoker, Urgency, Wait, WriteGuard,
 };
 use tenure_types::{LeaseId, Mode, Token};
 use tenure_wire::{Failure, convert, v1};
@@ -161,8 +161,8 @@ pub(crate) fn expect(expect: Option<&v1::Expect>) -> Result<Expect<'_>, Failure>
     }
 }
 
-pub(crate) fn guard(guard: Option<&v1::Guard>) -> Result<Option<Guard<'_>>, Failure> {
-    guard.map(|guard| Ok(Guard { lock: &guard.lock, token: token(guard.token)? })).transpose()
+pub(crate) fn guard(guard: Option<&v1::Guard>) -> Result<Option<WriteGuard<'_>>, Failure> {
+    guard.map(|guard| Ok(WriteGuard { lock: &guard.lock, token: token(guard.token)? })).transpose()
 }
 
 pub(crate) fn put(put: &v1::PutRequest) -> Result<Put<'_>, Failure> {

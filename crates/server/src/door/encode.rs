@@ -1,7 +1,7 @@
 //! Encodes the machine's outcomes, views and events for clients.
 
 use tenure_core::event::{Cause, Event, Subject};
-use tenure_core::outcome::{Answer, Grant, Grants, LeaseGrant, Outcome, Renewal, Word};
+use tenure_core::outcome::{Answer, Grant, Grants, LeaseGrant, Outcome, Renewal, TakenBy};
 use tenure_core::request::Purpose;
 use tenure_core::view::{HolderView, KeyView, LeaseView, LockView, WaiterView};
 use tenure_core::{Explained, Freed};
@@ -298,7 +298,7 @@ pub(crate) fn event(revision: Revision, event: &Event) -> v1::Event {
 }
 
 /// The actor that took something away, and its reason; each is empty if it was not given.
-pub(crate) fn word(word: Option<Box<Word>>) -> (String, String) {
+pub(crate) fn word(word: Option<Box<TakenBy>>) -> (String, String) {
     word.map_or_else(Default::default, |word| {
         let by = word.by.map(|by| by.as_str().to_owned());
         (by.unwrap_or_default(), word.reason.map(String::from).unwrap_or_default())

@@ -14,7 +14,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
 use tenure_core::event::Cause;
-use tenure_core::{Record, Recorded, Records};
+use tenure_core::{Recorded, RevisionRecord, RevisionRecords};
 use tenure_types::{LeaseId, Mode, PlaceNumber, Revision};
 use tokio::sync::Notify;
 use xxhash_rust::xxh3::xxh3_64;
@@ -44,7 +44,7 @@ pub(crate) struct Freed {
 /// The records of one turn.
 struct Part {
     at_us: u64,
-    records: Arc<Records>,
+    records: Arc<RevisionRecords>,
     freed: Vec<Freed>,
 }
 
@@ -87,7 +87,7 @@ impl Tally {
     }
 
     /// Leaves the records of a turn; `None` if there were more than a turn copies.
-    pub(crate) fn leave(&self, at_us: u64, records: Option<Arc<Records>>, freed: &[Freed]) {
+    pub(crate) fn leave(&self, at_us: u64, records: Option<Arc<RevisionRecords>>, freed: &[Freed]) {
         let mut left = self.left();
         let first = left.parts.is_empty();
         match records {
@@ -238,7 +238,7 @@ impl Counts {
         }
     }
 
-    fn add_record(&mut self, record: Record<'_>, at_us: u64, asked_at_us: Option<u64>) {
+    fn add_record(&mut self, record: RevisionRecord<'_>, at_us: u64, asked_at_us: Option<u64>) {
         // A place in the queues of several locks is granted in all of them at once.
         let mut over: Vec<PlaceNumber> = Vec::new();
         let mut ends = false;

@@ -23,7 +23,7 @@ use crate::home::{Home, Sizes};
 pub use error::RestoreError;
 use ledger::Ledger;
 pub(crate) use ledger::is_ledger_line;
-pub use tenure_core::Stopped;
+pub use tenure_core::StoppedFor;
 use tenure_node::directory::{self, MemberNames};
 use tenure_node::{Incarnation, Lineage};
 
@@ -58,7 +58,7 @@ pub struct Wanted {
     /// The ledger, if it is not beside the source.
     pub ledger: Option<PathBuf>,
     /// How long all clients from before the restore are known to have stopped.
-    pub stopped: Stopped,
+    pub stopped: StoppedFor,
     /// The member's name and addresses, if they are known already.
     pub names: Option<MemberNames>,
     /// Size of log segments.

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tenure_core::{Machine, Most, Records};
+use tenure_core::{Machine, Most, RevisionRecords};
 use tenure_types::Revision;
 use tokio::sync::Notify;
 
@@ -29,7 +29,7 @@ pub(crate) struct Feed {
 #[derive(Default)]
 pub(super) struct Left {
     /// Consecutive parts of the history, each directly after the one before or after a gap.
-    pub(super) parts: Vec<Arc<Records>>,
+    pub(super) parts: Vec<Arc<RevisionRecords>>,
     /// The revision after the newest one that was dropped.
     pub(super) given_up: Option<Revision>,
     /// Whether the event loop has ended.
@@ -46,7 +46,7 @@ impl Feed {
         &self,
         told: &mut Revision,
         machine: &Machine,
-        counted: Option<impl FnOnce(Option<Arc<Records>>)>,
+        counted: Option<impl FnOnce(Option<Arc<RevisionRecords>>)>,
     ) {
         let from = told.next();
         if machine.revision() < from {
@@ -59,7 +59,8 @@ impl Feed {
         if !watched && counted.is_none() {
             return;
         }
-        let copied = machine.records(from, TURN).ok().filter(Records::is_complete).map(Arc::new);
+        let copied =
+            machine.records(from, TURN).ok().filter(RevisionRecords::is_complete).map(Arc::new);
         if let Some(counted) = counted {
             counted(copied.clone());
         }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use tenure_core::Record;
+use tenure_core::RevisionRecord;
 
 use super::shared::{Gathered, OwnedFilter, Shared};
 use super::slot::Slot;
@@ -103,7 +103,7 @@ impl Index {
     }
 
     /// The events of a record, by the group that they concern.
-    pub(super) fn split(&self, record: Record<'_>) -> Vec<(usize, Arc<Shared>)> {
+    pub(super) fn split(&self, record: RevisionRecord<'_>) -> Vec<(usize, Arc<Shared>)> {
         let mut seen: BTreeMap<usize, Gathered> = BTreeMap::new();
         for recorded in record.events() {
             for (previous, names) in [false, true].into_iter().zip(&self.names) {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::{Compacted, Machine, Most, Records};
+use tenure_core::{Compacted, Machine, Most, RevisionRecords};
 use tenure_node::{Fresh, NodeFailure, Principal};
 use tenure_types::Revision;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -37,7 +37,7 @@ pub(super) enum Ask {
 }
 
 /// A part of the history, shared by all watches that asked for it.
-pub(super) type Part = Result<Arc<Records>, Compacted>;
+pub(super) type Part = Result<Arc<RevisionRecords>, Compacted>;
 
 /// The member has ended.
 struct Ended;

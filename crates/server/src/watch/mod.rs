@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure_core::Records;
+use tenure_core::RevisionRecords;
 use tenure_types::Revision;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -102,7 +102,7 @@ struct Stage {
     /// Everything before this revision is in the buffers of all live watches.
     served: Revision,
     /// The parts that were served last, in order, for watches that join a little late.
-    recent: VecDeque<Arc<Records>>,
+    recent: VecDeque<Arc<RevisionRecords>>,
     recent_bytes: usize,
     closed: bool,
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::{Compacted, Records};
+use tenure_core::{Compacted, RevisionRecords};
 use tenure_types::Revision;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -227,7 +227,7 @@ impl Watch {
     }
 
     /// Keeps the matching events of the revisions from `from` to before `to`.
-    fn keep(&mut self, records: &Records, from: Revision, to: Revision) {
+    fn keep(&mut self, records: &RevisionRecords, from: Revision, to: Revision) {
         let wanted = from..to;
         let records = records.iter().filter(|record| wanted.contains(&record.revision));
         let (filter, previous) = (self.filter.filter(), self.options.previous);

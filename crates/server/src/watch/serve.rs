@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tenure_core::{Record, Records};
+use tenure_core::{RevisionRecord, RevisionRecords};
 use tenure_types::Revision;
 use tokio::task::yield_now;
 
@@ -36,7 +36,7 @@ pub(super) async fn serve(inner: Arc<Inner>) {
     }
 }
 
-async fn serve_part(inner: &Inner, part: &Arc<Records>) {
+async fn serve_part(inner: &Inner, part: &Arc<RevisionRecords>) {
     inner.stage().keep(part);
     let mut left = SERVED_AT_ONCE;
     for record in part.iter() {
@@ -75,13 +75,13 @@ async fn pause(left: &mut usize, done: usize) {
 
 impl Stage {
     /// Moves past this revision: from here on no watch joins at it, and the live ones are served.
-    fn begin(&mut self, record: Record<'_>) -> Vec<(usize, Arc<Shared>)> {
+    fn begin(&mut self, record: RevisionRecord<'_>) -> Vec<(usize, Arc<Shared>)> {
         self.next = record.revision.next();
         self.index.split(record)
     }
 
     /// Adds a part to those from which late watches join.
-    fn keep(&mut self, part: &Arc<Records>) {
+    fn keep(&mut self, part: &Arc<RevisionRecords>) {
         self.skip_to(part.from());
         self.recent.push_back(part.clone());
         self.recent_bytes += part.bytes();
@@ -104,7 +104,7 @@ impl Stage {
 
     /// Lets a watch that has seen everything before `next` join the stream, if the hub has the parts in between;
     /// returns those.
-    pub(super) fn join(&self, slot: &Slot, next: Revision) -> Option<Vec<Arc<Records>>> {
+    pub(super) fn join(&self, slot: &Slot, next: Revision) -> Option<Vec<Arc<RevisionRecords>>> {
         if next >= self.next {
             slot.set(At::Live { since: next });
             return Some(Vec::new());

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tenure_core::event::Event;
-use tenure_core::{Filter, Record, Recorded};
+use tenure_core::{Filter, Recorded, RevisionRecord};
 use tenure_types::Revision;
 
 /// The events that a watch receives.
@@ -95,7 +95,7 @@ impl Gathered {
 
 /// The events of a record that a filter admits.
 pub(super) fn admitted(
-    record: Record<'_>,
+    record: RevisionRecord<'_>,
     filter: Filter<'_>,
     previous: bool,
 ) -> Option<Arc<Shared>> {

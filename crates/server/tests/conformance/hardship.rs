@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
-use tenure_server::restore::{Origin, Stopped, Wanted, restore};
+use tenure_server::restore::{Origin, StoppedFor, Wanted, restore};
 use tenure_server::{Entrance, Running, Settings, backup, start};
 use tenure_store::{Disk, File};
 use tenure_types::Epoch;
@@ -170,7 +170,7 @@ async fn quiet(seen: &mut Seen) {
     std::fs::write(&file, bytes).unwrap();
     before.stop();
     // Tokens of epoch 32 and later are too large for JSON numbers.
-    let quiet = [("quiet", 40, Stopped::ForMs(0)), ("waived", 41, Stopped::ForGood)];
+    let quiet = [("quiet", 40, StoppedFor::ForMs(0)), ("waived", 41, StoppedFor::ForGood)];
     for (name, epoch, stopped) in quiet {
         let data = dir.path().join(name);
         let wanted = Wanted {
@@ -186,7 +186,7 @@ async fn quiet(seen: &mut Seen) {
         };
         restore(&wanted).unwrap();
         let running = run(Settings { entrance: Entrance::None, ..settings(&data) });
-        if stopped == Stopped::ForGood {
+        if stopped == StoppedFor::ForGood {
             token_too_large(seen, &running).await;
         } else {
             for (number, door) in DOORS.iter().enumerate() {

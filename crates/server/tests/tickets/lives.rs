@@ -60,7 +60,7 @@ fn a_restore_makes_every_ticket_of_before_worthless() {
             above: None,
             // Each with a ledger of its own, as if neither restore knew of the other.
             ledger: Some(dir.path().join(format!("{name}.ledger"))),
-            stopped: tenure_server::restore::Stopped::ForGood,
+            stopped: tenure_server::restore::StoppedFor::ForGood,
             names: None,
             segment_bytes: SEGMENT_BYTES,
         });

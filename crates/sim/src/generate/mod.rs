@@ -10,7 +10,7 @@ pub mod step;
 mod swarm;
 
 use fastrand::Rng;
-use tenure_core::Stopped;
+use tenure_core::StoppedFor;
 use tenure_core::outcome::Effects;
 use tenure_types::Limit;
 
@@ -133,11 +133,11 @@ impl Generator {
         // The whole quiet period is longer than most sequences, so mostly its end is near.
         let limits = [Limit::TtlMaxMs, Limit::LockDelayMs].map(|limit| view.limits.get(limit));
         let stopped = match self.rng.u32(..4) {
-            0 => Stopped::ForGood,
-            1 => Stopped::ForMs(0),
+            0 => StoppedFor::ForGood,
+            1 => StoppedFor::ForMs(0),
             _ => {
                 let whole: u64 = limits.into_iter().sum();
-                Stopped::ForMs(whole.saturating_sub(self.rng.u64(..8_000)))
+                StoppedFor::ForMs(whole.saturating_sub(self.rng.u64(..8_000)))
             }
         };
         Step::Restore { epoch, stopped }

@@ -3,11 +3,11 @@
 //! Requests borrow from the bytes that they were decoded from. The types here own their data, so that a failing
 //! sequence can be run again with some of its steps left out.
 
-use tenure_core::Stopped;
+use tenure_core::StoppedFor;
 use tenure_core::codec;
 use tenure_core::request::{
-    Abandon, Acquire, Ask, AskId, AskLease, Asks, Command, Expect, Guard, Hold, LeaseRef, NewLease,
-    Purpose, Put, Request, RequestId, Revoker, Urgency, Wait,
+    Abandon, Acquire, Ask, AskId, AskLease, Asks, Command, Expect, Hold, LeaseRef, NewLease,
+    Purpose, Put, Request, RequestId, Revoker, Urgency, Wait, WriteGuard,
 };
 use tenure_types::{LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 
@@ -44,7 +44,7 @@ pub enum Step {
         /// The new epoch.
         epoch: u16,
         /// How long the earlier clients are known to have stopped.
-        stopped: Stopped,
+        stopped: StoppedFor,
     },
 }
 
@@ -324,8 +324,8 @@ fn lend_lease(lease: &OwnedLease) -> NewLease<'_> {
     }
 }
 
-fn lend_guard(guard: Option<&OwnedGuard>) -> Option<Guard<'_>> {
-    guard.map(|(lock, token)| Guard { lock, token: *token })
+fn lend_guard(guard: Option<&OwnedGuard>) -> Option<WriteGuard<'_>> {
+    guard.map(|(lock, token)| WriteGuard { lock, token: *token })
 }
 
 fn lend_acquire(acquire: &OwnedAcquire) -> Acquire<'_> {

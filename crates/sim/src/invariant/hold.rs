@@ -1,7 +1,7 @@
 //! Checks that a command about a grant succeeds only with the token of that grant (S4).
 
 use tenure_core::outcome::Outcome;
-use tenure_core::request::{Command, Guard, Hold, Request, RequestId};
+use tenure_core::request::{Command, Hold, Request, RequestId, WriteGuard};
 use tenure_types::{LeaseId, Token};
 
 use super::ledger::{KnownGrant, Standing};
@@ -50,7 +50,7 @@ fn held(ledger: &Ledger, handles: &Handles, hold: &Hold<'_>) -> Check {
     require(good, "given back or changed", hold.lock, hold.token, grant)
 }
 
-fn guarded(ledger: &Ledger, guard: Option<&Guard<'_>>) -> Check {
+fn guarded(ledger: &Ledger, guard: Option<&WriteGuard<'_>>) -> Check {
     let Some(guard) = guard else { return Ok(()) };
     let grant = find(ledger, guard.lock, guard.token);
     let live = |lease: LeaseId| ledger.live(lease);

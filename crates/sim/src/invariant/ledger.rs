@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use tenure_core::Stopped;
+use tenure_core::StoppedFor;
 use tenure_core::event::{Cause, Event, Subject};
 use tenure_core::outcome::{Answer, Outcome};
 use tenure_core::request::{AskLease, Command, Request, RequestId, Revoker, Urgency};
@@ -216,7 +216,7 @@ impl Ledger {
     }
 
     /// Ends everything, as a restore does.
-    pub fn restored(&mut self, seen: &Seen<'_>, stopped: Stopped) {
+    pub fn restored(&mut self, seen: &Seen<'_>, stopped: StoppedFor) {
         self.restored_least(seen, stopped);
         let longest = self.leases.values().map(|lease| lease.ttl).max().unwrap_or(0);
         // A grant that keeps others out still does so after a restore, and so does the quiet period of an earlier
@@ -235,7 +235,7 @@ impl Ledger {
         let clock = seen.after.clock;
         let most = longest.max(self.quiet_until.saturating_sub(clock));
         self.quiet_until = match stopped {
-            Stopped::ForMs(ms) if ms < most => clock.saturating_add(most - ms),
+            StoppedFor::ForMs(ms) if ms < most => clock.saturating_add(most - ms),
             _ => 0,
         };
         let ended = std::mem::take(&mut self.leases);
@@ -246,15 +246,15 @@ impl Ledger {
     }
 
     /// Computes the lower bound: a lease that the ledger does not know may be as long as the limits allowed.
-    fn restored_least(&mut self, seen: &Seen<'_>, stopped: Stopped) {
+    fn restored_least(&mut self, seen: &Seen<'_>, stopped: StoppedFor) {
         let clock = seen.after.clock;
         let limits = &seen.before.limits;
         let promised = |limit| promised(seen.before.level, limits.get(limit));
         let unknown = promised(Limit::TtlMaxMs) + promised(Limit::LockDelayMs);
         let earlier = self.quiet_least.saturating_sub(clock);
         self.quiet_least = match stopped {
-            Stopped::ForGood => 0,
-            Stopped::ForMs(ms) => deadline(clock, unknown.max(earlier).saturating_sub(ms)),
+            StoppedFor::ForGood => 0,
+            StoppedFor::ForMs(ms) => deadline(clock, unknown.max(earlier).saturating_sub(ms)),
         };
     }
 

@@ -16,7 +16,7 @@ mod queue;
 mod time;
 mod token;
 
-use tenure_core::{Machine, Stopped};
+use tenure_core::{Machine, StoppedFor};
 
 pub use handle::Handles;
 pub use ledger::Ledger;
@@ -70,7 +70,7 @@ impl Checks {
     }
 
     /// Checks the result of a restore. It has no events.
-    pub fn restored(&mut self, machine: &Machine, seen: &Seen<'_>, stopped: Stopped) -> Check {
+    pub fn restored(&mut self, machine: &Machine, seen: &Seen<'_>, stopped: StoppedFor) -> Check {
         self.steps += 1;
         self.ledger.restored(seen, stopped);
         if !seen.after.leases.is_empty() || !seen.after.locks.is_empty() {

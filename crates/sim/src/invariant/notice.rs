@@ -1,7 +1,7 @@
 //! Checks that each notice reaches the lease that it is about.
 
 use tenure_core::event::{Cause, Event, Subject};
-use tenure_core::outcome::{Notice, Word};
+use tenure_core::outcome::{Notice, TakenBy};
 use tenure_types::{Handle, LeaseId, Revision};
 
 use super::{Check, Handles, Violation};
@@ -43,7 +43,7 @@ pub(super) fn check(seen: &Seen<'_>, handles: &Handles) -> Check {
 }
 
 /// Whether an event has the same name and reason.
-fn says(event: &Event, word: Option<&Word>) -> bool {
+fn says(event: &Event, word: Option<&TakenBy>) -> bool {
     let by = word.and_then(|word| word.by.as_ref());
     let reason = word.and_then(|word| word.reason.as_ref());
     event.by.as_ref() == by && event.reason.as_ref() == reason

@@ -1,7 +1,7 @@
 //! Builds events with the fields that the rules prescribe.
 
 use tenure_core::event::{Cause, Event, Subject};
-use tenure_core::outcome::Word;
+use tenure_core::outcome::TakenBy;
 use tenure_types::{Mode, Name};
 
 use super::{Grant, Lease, Place};
@@ -58,13 +58,13 @@ pub(super) fn lease_event(cause: Cause, lease: &Lease) -> Event {
 }
 
 /// The name and reason given for taking something away, for the notice to the lease; `None` if neither was given.
-pub(super) fn word((by, reason): (&str, &str)) -> Option<Box<Word>> {
+pub(super) fn word((by, reason): (&str, &str)) -> Option<Box<TakenBy>> {
     let by = (!by.is_empty()).then(|| Name::new(by).expect("the name was looked at"));
     let reason = (!reason.is_empty()).then(|| reason.into());
-    (by.is_some() || reason.is_some()).then(|| Box::new(Word { by, reason }))
+    (by.is_some() || reason.is_some()).then(|| Box::new(TakenBy { by, reason }))
 }
 
 /// The same in the form of an event.
-pub(super) fn said(word: Option<&Word>) -> (Option<Name>, Option<Box<str>>) {
+pub(super) fn said(word: Option<&TakenBy>) -> (Option<Name>, Option<Box<str>>) {
     word.map_or((None, None), |word| (word.by.clone(), word.reason.clone()))
 }

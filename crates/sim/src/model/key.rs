@@ -2,7 +2,7 @@
 
 use tenure_core::event::{Cause, Event, Previous, Subject};
 use tenure_core::outcome::{Answer, KeyWritten};
-use tenure_core::request::{Expect, Guard, Put};
+use tenure_core::request::{Expect, Put, WriteGuard};
 use tenure_types::{LeaseId, Limit, Name, Refusal};
 
 use super::event::blank;
@@ -46,7 +46,7 @@ impl Model {
         &mut self,
         key: &str,
         expect: Expect<'_>,
-        guard: Option<Guard<'_>>,
+        guard: Option<WriteGuard<'_>>,
     ) -> Verdict {
         let name = self.known_name(key)?;
         self.check_guard(guard)?;
@@ -59,7 +59,7 @@ impl Model {
         Ok(Answer::Deleted { existed: true })
     }
 
-    fn check_guard(&self, guard: Option<Guard<'_>>) -> Result<(), Refusal> {
+    fn check_guard(&self, guard: Option<WriteGuard<'_>>) -> Result<(), Refusal> {
         let Some(guard) = guard else { return Ok(()) };
         let lock = self.known_name(guard.lock)?;
         let grant = self.grant(&lock, guard.token);

@@ -21,7 +21,7 @@ mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tenure_core::Stopped;
+use tenure_core::StoppedFor;
 use tenure_core::event::{Batch, Cause, Event, Subject};
 use tenure_core::outcome::{Answer, Effects, Notice};
 use tenure_core::request::{Command, Purpose, Request};
@@ -259,13 +259,13 @@ impl Model {
     }
 
     /// Restores the state under a new epoch. Returns `false`, without a change, unless the epoch is newer.
-    pub fn restore(&mut self, epoch: Epoch, stopped: Stopped) -> bool {
+    pub fn restore(&mut self, epoch: Epoch, stopped: StoppedFor) -> bool {
         if epoch <= self.epoch {
             return false;
         }
         let longest_ms = match stopped {
-            Stopped::ForGood => 0,
-            Stopped::ForMs(ms) => self.longest_unsure_ms().saturating_sub(ms),
+            StoppedFor::ForGood => 0,
+            StoppedFor::ForMs(ms) => self.longest_unsure_ms().saturating_sub(ms),
         };
         let until_ms = later(self.clock_ms, longest_ms);
         self.quiet_until_ms = (until_ms > self.clock_ms).then_some(until_ms);

@@ -1,6 +1,6 @@
 //! Tests that the model itself follows the rules.
 
-use tenure_core::Stopped;
+use tenure_core::StoppedFor;
 use tenure_core::event::Cause;
 use tenure_core::outcome::{Acquired, Answer, Effects, Notice, Queued};
 use tenure_core::request::{
@@ -350,8 +350,8 @@ fn after_a_restore_nothing_is_granted_until_unknown_leases_would_have_ended() {
     cluster.lease(0, 1, 10_000);
     cluster.held(5_000, 1, &[("a", X)]);
     let epoch = Epoch::new(1).unwrap();
-    assert!(!cluster.model.restore(Epoch::default(), Stopped::ForMs(0)));
-    assert!(cluster.model.restore(epoch, Stopped::ForMs(3_650_000)));
+    assert!(!cluster.model.restore(Epoch::default(), StoppedFor::ForMs(0)));
+    assert!(cluster.model.restore(epoch, StoppedFor::ForMs(3_650_000)));
     assert!(cluster.model.locks().is_empty());
     assert!(cluster.model.leases().is_empty());
     assert_eq!(cluster.model.floor(), cluster.model.revision().next());

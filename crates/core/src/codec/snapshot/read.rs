@@ -5,12 +5,12 @@ use alloc::vec::Vec;
 use tenure_types::Epoch;
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::record::{Record, get_hash, get_head, get_slot};
+use super::record::{SnapshotRecord, get_hash, get_head, get_slot};
 use super::{MAGIC, Section};
 use crate::codec::{Malformed, Reader};
 use crate::machine::Machine;
 use crate::state::history::History;
-use crate::state::slab::{Slab, Slot};
+use crate::state::slab::{Slab, SlabIndex};
 
 /// The number of slabs, each with its own list of vacant slots.
 const SLABS: usize = 8;
@@ -61,14 +61,14 @@ pub struct SnapshotReader {
     failed: bool,
     vacant: [Vacant; SLABS],
     vacant_at: usize,
-    key_request_order: Vec<Slot>,
+    key_request_order: Vec<SlabIndex>,
 }
 
 #[derive(Default)]
 struct Vacant {
     used: usize,
     len: usize,
-    order: Vec<Slot>,
+    order: Vec<SlabIndex>,
 }
 
 impl Default for SnapshotReader {
@@ -302,7 +302,7 @@ fn next_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(usize::try_from(u64::from_le_bytes(*len)).ok()?)
 }
 
-fn records<T: Record + Clone>(
+fn records<T: SnapshotRecord + Clone>(
     reader: &mut Reader<'_>,
     level: u16,
     slab: &mut Slab<T>,

@@ -5,14 +5,14 @@ use tenure_types::{Name, PlaceNumber, Token};
 
 use super::read::BadSnapshot;
 use crate::machine::Machine;
-use crate::state::due::Kind;
-use crate::state::record::{GrantState, IN_LEASE, IN_LOCK, IN_ORDER, IN_QUEUE, Phase};
-use crate::state::slab::Slot;
+use crate::state::due::DueKind;
+use crate::state::record::{GrantPhase, GrantState, IN_LEASE, IN_LOCK, IN_ORDER, IN_QUEUE};
+use crate::state::slab::SlabIndex;
 
 impl Machine {
     /// Links the records and rebuilds everything derived. Rejects a snapshot in which a record refers to one that does
     /// not exist, or occurs twice where it may occur once.
-    pub(super) fn rebuild(&mut self, key_request_order: &[Slot]) -> Result<(), BadSnapshot> {
+    pub(super) fn rebuild(&mut self, key_request_order: &[SlabIndex]) -> Result<(), BadSnapshot> {
         self.index_leases()?;
         self.index_locks()?;
         self.link_grants()?;
@@ -20,7 +20,7 @@ impl Machine {
         self.link_keys()?;
         self.link_requests(key_request_order)?;
         if let Some(until_ms) = self.quiet_until_ms {
-            self.due.insert(until_ms, Kind::Quiet, 0, None);
+            self.due.insert(until_ms, DueKind::Quiet, 0, None);
         }
         self.state_bytes = self.weigh();
         Ok(())
@@ -45,7 +45,7 @@ impl Machine {
             if self.leases_by_id.insert(lease.id, slot).is_some() {
                 return Err(BadSnapshot::Inconsistent);
             }
-            self.due.insert(lease.deadline_ms, Kind::Lease, lease.id.get(), Some(slot));
+            self.due.insert(lease.deadline_ms, DueKind::Lease, lease.id.get(), Some(slot));
         }
         Ok(())
     }
@@ -63,7 +63,7 @@ impl Machine {
 
     fn link_grants(&mut self) -> Result<(), BadSnapshot> {
         // Holders are ordered by slot or, without slots, by token.
-        let mut order: Vec<(Option<u32>, Token, Slot)> = self
+        let mut order: Vec<(Option<u32>, Token, SlabIndex)> = self
             .grants
             .iter()
             .map(|(slot, grant)| (grant.mode.slot(), grant.token, slot))
@@ -88,13 +88,13 @@ impl Machine {
                     }
                     self.leases.at_mut(lease).grants.push::<IN_LEASE, _>(&mut self.grants, slot);
                     if let Some(due_ms) = self.max_hold_deadline(self.grants.at(slot)) {
-                        self.due.insert(due_ms, Kind::MaxHold, token.get(), Some(slot));
+                        self.due.insert(due_ms, DueKind::MaxHold, token.get(), Some(slot));
                     }
                 }
                 GrantState::Over(over) => {
                     let kind = match over.phase {
-                        Phase::Cooling => Kind::Cooling,
-                        Phase::Delayed => Kind::LockDelay,
+                        GrantPhase::Cooling => DueKind::Cooling,
+                        GrantPhase::Delayed => DueKind::LockDelay,
                     };
                     self.due.insert(over.until_ms, kind, token.get(), Some(slot));
                 }
@@ -104,7 +104,7 @@ impl Machine {
     }
 
     fn link_places(&mut self) -> Result<(), BadSnapshot> {
-        let mut waits: Vec<(PlaceNumber, Name, Slot)> = Vec::new();
+        let mut waits: Vec<(PlaceNumber, Name, SlabIndex)> = Vec::new();
         for (slot, wait) in self.waits.iter() {
             let (Some(place), Some(lock)) =
                 (self.places.get(wait.place), self.locks.get(wait.lock))
@@ -114,7 +114,7 @@ impl Machine {
             waits.push((place.number, lock.name.clone(), slot));
         }
         waits.sort_unstable();
-        let mut places: Vec<(PlaceNumber, Slot)> =
+        let mut places: Vec<(PlaceNumber, SlabIndex)> =
             self.places.iter().map(|(slot, place)| (place.number, slot)).collect();
         places.sort_unstable();
         if places.windows(2).any(|pair| pair[0].0 == pair[1].0) {
@@ -145,14 +145,14 @@ impl Machine {
             lease.waits += u32::try_from(count).map_err(|_| BadSnapshot::Inconsistent)?;
             lease.places.push::<IN_LEASE, _>(&mut self.places, place);
             if let Some(until_ms) = until_ms {
-                self.due.insert(until_ms.get(), Kind::WaitLimit, number.0, Some(place));
+                self.due.insert(until_ms.get(), DueKind::WaitLimit, number.0, Some(place));
             }
         }
         Ok(())
     }
 
     fn link_keys(&mut self) -> Result<(), BadSnapshot> {
-        let keys: Vec<(Name, Slot, Option<Slot>)> =
+        let keys: Vec<(Name, SlabIndex, Option<SlabIndex>)> =
             self.keys.iter().map(|(slot, key)| (key.name.clone(), slot, key.lease)).collect();
         for (name, slot, lease) in keys {
             if self.keys_by_name.insert(name, slot).is_some() {
@@ -167,8 +167,8 @@ impl Machine {
         Ok(())
     }
 
-    fn link_requests(&mut self, order: &[Slot]) -> Result<(), BadSnapshot> {
-        let mut numbered: Vec<(Slot, u64, Slot)> = self
+    fn link_requests(&mut self, order: &[SlabIndex]) -> Result<(), BadSnapshot> {
+        let mut numbered: Vec<(SlabIndex, u64, SlabIndex)> = self
             .seq_requests
             .iter()
             .map(|(slot, request)| (request.lease, request.seq, slot))

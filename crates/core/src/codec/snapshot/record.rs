@@ -10,24 +10,24 @@ use crate::codec::{Malformed, Reader, Writer, get_outcome, put_outcome};
 use crate::machine::Machine;
 use crate::request::{LEVEL_ABANDON, Purpose};
 use crate::state::due::CLOCK_MAX;
-use crate::state::list::{Link, List};
+use crate::state::list::{LinkedList, ListLink};
 use crate::state::record::{
-    AskRecord, Asks, Grant, GrantMode, GrantState, Key, KeyRequest, Lease, Lock, Over, Phase,
-    Place, Remembered, SeqRequest, Terms, Wait,
+    AskCount, AskRecord, EndedGrant, Grant, GrantMode, GrantPhase, GrantState, Key, KeyRequest,
+    Lease, Lock, Place, Remembered, SeqRequest, Terms, WaitRecord,
 };
-use crate::state::slab::Slot;
+use crate::state::slab::SlabIndex;
 
 /// A record that can be encoded and decoded. Links are derived: decoding leaves them empty. The level of the state
 /// decides which parts a record has, so that members of different versions write the same bytes as long as they apply
 /// at the same level.
-pub(super) trait Record: Sized {
+pub(super) trait SnapshotRecord: Sized {
     fn put(&self, out: &mut Vec<u8>, level: u16);
     fn get(reader: &mut Reader<'_>, level: u16) -> Result<Self, Malformed>;
 }
 
 /// The parts of the state that are numbers rather than records.
 #[derive(Clone, Debug)]
-pub(super) struct Head {
+pub(super) struct SnapshotHead {
     pub(super) clock_ms: u64,
     pub(super) clock_term: Term,
     pub(super) base_ms: u64,
@@ -43,7 +43,7 @@ pub(super) struct Head {
     pub(super) floor: Revision,
 }
 
-impl Head {
+impl SnapshotHead {
     pub(super) fn of(machine: &Machine) -> Self {
         Self {
             clock_ms: if mutant!("clock_not_in_snapshot") { 0 } else { machine.clock_ms },
@@ -63,7 +63,7 @@ impl Head {
     }
 }
 
-pub(super) fn put_head(out: &mut Vec<u8>, head: &Head, limits: &Limits) {
+pub(super) fn put_head(out: &mut Vec<u8>, head: &SnapshotHead, limits: &Limits) {
     out.put(head.clock_ms);
     out.put(head.clock_term.0);
     out.put(head.base_ms);
@@ -81,8 +81,8 @@ pub(super) fn put_head(out: &mut Vec<u8>, head: &Head, limits: &Limits) {
     Limit::all().for_each(|limit| out.put(limits.get(limit)));
 }
 
-pub(super) fn get_head(reader: &mut Reader<'_>) -> Result<(Head, Limits), Malformed> {
-    let head = Head {
+pub(super) fn get_head(reader: &mut Reader<'_>) -> Result<(SnapshotHead, Limits), Malformed> {
+    let head = SnapshotHead {
         clock_ms: get_time(reader)?,
         clock_term: Term(reader.number()?),
         base_ms: get_time(reader)?,
@@ -117,11 +117,11 @@ pub(super) fn get_hash(reader: &mut Reader<'_>) -> Result<u128, Malformed> {
     Ok(u128::from_le_bytes(bytes))
 }
 
-pub(super) fn get_slot(reader: &mut Reader<'_>) -> Result<Slot, Malformed> {
-    Slot::from_number(reader.u32()?).ok_or(Malformed)
+pub(super) fn get_slot(reader: &mut Reader<'_>) -> Result<SlabIndex, Malformed> {
+    SlabIndex::from_number(reader.u32()?).ok_or(Malformed)
 }
 
-fn put_slot(out: &mut Vec<u8>, slot: Slot) {
+fn put_slot(out: &mut Vec<u8>, slot: SlabIndex) {
     out.put(u64::from(slot.number()));
 }
 
@@ -152,7 +152,7 @@ fn get_optional_time(reader: &mut Reader<'_>) -> Result<Option<u64>, Malformed> 
     if time.is_some_and(|time| time > CLOCK_MAX) { Err(Malformed) } else { Ok(time) }
 }
 
-impl Record for Lease {
+impl SnapshotRecord for Lease {
     fn put(&self, out: &mut Vec<u8>, _level: u16) {
         out.put(self.id.get());
         out.put(self.created.0);
@@ -178,17 +178,17 @@ impl Record for Lease {
                 bytes => Some(Box::new(Box::from(bytes))),
             },
             changed: reader.revision()?,
-            grants: List::default(),
-            places: List::default(),
+            grants: LinkedList::default(),
+            places: LinkedList::default(),
             waits: 0,
-            keys: List::default(),
+            keys: LinkedList::default(),
             done: reader.number()?,
-            requests: List::default(),
+            requests: LinkedList::default(),
         })
     }
 }
 
-impl Record for Lock {
+impl SnapshotRecord for Lock {
     fn put(&self, out: &mut Vec<u8>, _level: u16) {
         out.put_name(&self.name);
         out.put(self.created.0);
@@ -204,13 +204,13 @@ impl Record for Lock {
             modified: reader.revision()?,
             version: get_count(reader)?,
             slots: NonZeroU32::new(reader.u32()?),
-            grants: List::default(),
-            queue: List::default(),
+            grants: LinkedList::default(),
+            queue: LinkedList::default(),
         })
     }
 }
 
-impl Record for Grant {
+impl SnapshotRecord for Grant {
     fn put(&self, out: &mut Vec<u8>, level: u16) {
         put_slot(out, self.lock);
         out.put(self.token.get());
@@ -222,7 +222,7 @@ impl Record for Grant {
                 put_slot(out, *lease);
             }
             GrantState::Over(over) => {
-                out.put_u8(if over.phase == Phase::Cooling { 1 } else { 2 });
+                out.put_u8(if over.phase == GrantPhase::Cooling { 1 } else { 2 });
                 out.put(over.until_ms);
                 out.put(over.lease.get());
                 out.put(over.created.0);
@@ -249,8 +249,8 @@ impl Record for Grant {
             since_ms: get_time(reader)?,
             state: match reader.u8()? {
                 0 => GrantState::Held(get_slot(reader)?),
-                phase @ (1 | 2) => GrantState::Over(Box::new(Over {
-                    phase: if phase == 1 { Phase::Cooling } else { Phase::Delayed },
+                phase @ (1 | 2) => GrantState::Over(Box::new(EndedGrant {
+                    phase: if phase == 1 { GrantPhase::Cooling } else { GrantPhase::Delayed },
                     until_ms: get_time(reader)?,
                     lease: get_lease_id(reader)?,
                     created: reader.revision()?,
@@ -266,13 +266,13 @@ impl Record for Grant {
                 _ => return Err(Malformed),
             },
             asks: get_asks(reader, level)?,
-            in_lock: Link::default(),
-            in_lease: Link::default(),
+            in_lock: ListLink::default(),
+            in_lease: ListLink::default(),
         })
     }
 }
 
-impl Record for Place {
+impl SnapshotRecord for Place {
     fn put(&self, out: &mut Vec<u8>, level: u16) {
         out.put(self.number.0);
         put_slot(out, self.lease);
@@ -301,12 +301,12 @@ impl Record for Place {
             terms: get_terms(reader)?,
             independent: reader.flag()?,
             asks: get_asks(reader, level)?,
-            in_lease: Link::default(),
+            in_lease: ListLink::default(),
         })
     }
 }
 
-impl Record for Wait {
+impl SnapshotRecord for WaitRecord {
     fn put(&self, out: &mut Vec<u8>, _level: u16) {
         put_slot(out, self.place);
         put_slot(out, self.lock);
@@ -314,17 +314,17 @@ impl Record for Wait {
     }
 
     fn get(reader: &mut Reader<'_>, _level: u16) -> Result<Self, Malformed> {
-        Ok(Wait {
+        Ok(WaitRecord {
             place: get_slot(reader)?,
             lock: get_slot(reader)?,
             mode: reader.mode()?,
             next: None,
-            in_queue: Link::default(),
+            in_queue: ListLink::default(),
         })
     }
 }
 
-impl Record for Key {
+impl SnapshotRecord for Key {
     fn put(&self, out: &mut Vec<u8>, _level: u16) {
         out.put_name(&self.name);
         out.put_bytes(&self.value);
@@ -345,15 +345,15 @@ impl Record for Key {
                 None => None,
                 Some(number) => {
                     let number = u32::try_from(number).map_err(|_| Malformed)?;
-                    Some(Slot::from_number(number).ok_or(Malformed)?)
+                    Some(SlabIndex::from_number(number).ok_or(Malformed)?)
                 }
             },
-            in_lease: Link::default(),
+            in_lease: ListLink::default(),
         })
     }
 }
 
-impl Record for SeqRequest {
+impl SnapshotRecord for SeqRequest {
     fn put(&self, out: &mut Vec<u8>, level: u16) {
         put_slot(out, self.lease);
         out.put(self.seq);
@@ -367,12 +367,12 @@ impl Record for SeqRequest {
             seq: reader.number()?,
             hash: get_u64(reader)?,
             answer: get_remembered(reader, level)?,
-            in_lease: Link::default(),
+            in_lease: ListLink::default(),
         })
     }
 }
 
-impl Record for KeyRequest {
+impl SnapshotRecord for KeyRequest {
     fn put(&self, out: &mut Vec<u8>, level: u16) {
         out.put_bytes(self.principal.as_bytes());
         out.put_name(&self.key);
@@ -388,7 +388,7 @@ impl Record for KeyRequest {
             hash: get_u64(reader)?,
             since_ms: get_time(reader)?,
             answer: get_remembered(reader, level)?,
-            in_order: Link::default(),
+            in_order: ListLink::default(),
         })
     }
 }
@@ -423,14 +423,14 @@ fn get_terms(reader: &mut Reader<'_>) -> Result<Terms, Malformed> {
 }
 
 /// Writes the request count, which exists from a level on.
-fn put_asks(out: &mut Vec<u8>, asks: Asks, level: u16) {
+fn put_asks(out: &mut Vec<u8>, asks: AskCount, level: u16) {
     if level >= LEVEL_ABANDON {
         out.put(u64::from(asks.0));
     }
 }
 
-fn get_asks(reader: &mut Reader<'_>, level: u16) -> Result<Asks, Malformed> {
-    if level >= LEVEL_ABANDON { Ok(Asks(reader.u32()?)) } else { Ok(Asks::first(level)) }
+fn get_asks(reader: &mut Reader<'_>, level: u16) -> Result<AskCount, Malformed> {
+    if level >= LEVEL_ABANDON { Ok(AskCount(reader.u32()?)) } else { Ok(AskCount::first(level)) }
 }
 
 fn put_remembered(out: &mut Vec<u8>, answer: &Remembered, level: u16) {

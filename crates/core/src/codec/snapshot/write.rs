@@ -4,46 +4,46 @@ use alloc::vec::Vec;
 use tenure_types::{Limits, Revision};
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::record::{Head, Record, put_head};
+use super::record::{SnapshotHead, SnapshotRecord, put_head};
 use super::{FRAME_BYTES, MAGIC, Section};
 use crate::codec::Writer;
 use crate::machine::Machine;
 use crate::state::history::History;
-use crate::state::list::List;
+use crate::state::list::LinkedList;
 use crate::state::record::{
-    Grant, IN_ORDER, Key, KeyRequest, Lease, Lock, Place, SeqRequest, Wait,
+    Grant, IN_ORDER, Key, KeyRequest, Lease, Lock, Place, SeqRequest, WaitRecord,
 };
-use crate::state::slab::{Slab, Slot};
+use crate::state::slab::{Slab, SlabIndex};
 
 /// The whole state at one revision, to be encoded while the machine goes on.
 pub struct Frozen {
-    head: Head,
+    head: SnapshotHead,
     limits: Limits,
     leases: Slab<Lease>,
     locks: Slab<Lock>,
     grants: Slab<Grant>,
     places: Slab<Place>,
-    waits: Slab<Wait>,
+    waits: Slab<WaitRecord>,
     keys: Slab<Key>,
     seq_requests: Slab<SeqRequest>,
     key_requests: Slab<KeyRequest>,
-    key_request_order: List,
+    key_request_order: LinkedList,
     history: History,
 }
 
 /// The source of a snapshot: a frozen state, or the machine itself.
-struct Source<'a> {
-    head: Head,
+struct SnapshotSource<'a> {
+    head: SnapshotHead,
     limits: &'a Limits,
     leases: &'a Slab<Lease>,
     locks: &'a Slab<Lock>,
     grants: &'a Slab<Grant>,
     places: &'a Slab<Place>,
-    waits: &'a Slab<Wait>,
+    waits: &'a Slab<WaitRecord>,
     keys: &'a Slab<Key>,
     seq_requests: &'a Slab<SeqRequest>,
     key_requests: &'a Slab<KeyRequest>,
-    key_request_order: List,
+    key_request_order: LinkedList,
     history: &'a History,
 }
 
@@ -51,7 +51,7 @@ impl Machine {
     /// Copies the whole state as it is now, at the cost of one step per 256 records.
     pub fn freeze(&mut self) -> Frozen {
         Frozen {
-            head: Head::of(self),
+            head: SnapshotHead::of(self),
             limits: self.limits.clone(),
             leases: self.leases.freeze(),
             locks: self.locks.freeze(),
@@ -78,9 +78,9 @@ impl Machine {
         self.source().write(&mut |_| {})
     }
 
-    fn source(&self) -> Source<'_> {
-        Source {
-            head: Head::of(self),
+    fn source(&self) -> SnapshotSource<'_> {
+        SnapshotSource {
+            head: SnapshotHead::of(self),
             limits: &self.limits,
             leases: &self.leases,
             locks: &self.locks,
@@ -106,7 +106,7 @@ impl Frozen {
     ///
     /// The caller may pause between pieces for any length of time.
     pub fn write(&self, sink: &mut dyn FnMut(&[u8])) -> u128 {
-        let source = Source {
+        let source = SnapshotSource {
             head: self.head.clone(),
             limits: &self.limits,
             leases: &self.leases,
@@ -124,7 +124,7 @@ impl Frozen {
     }
 }
 
-impl Source<'_> {
+impl SnapshotSource<'_> {
     fn write(&self, sink: &mut dyn FnMut(&[u8])) -> u128 {
         let level = self.head.level;
         let mut frames = Frames { sink, level, hasher: Xxh3Default::new(), frame: Vec::new() };
@@ -163,7 +163,7 @@ impl Source<'_> {
             frames.vacant(self.waits);
         } else {
             frames.vacant(&Slab::<Place>::default());
-            frames.vacant(&Slab::<Wait>::default());
+            frames.vacant(&Slab::<WaitRecord>::default());
         }
         frames.vacant(self.keys);
         if !mutant!("requests_not_in_snapshot") {
@@ -235,7 +235,7 @@ impl Frames<'_> {
         }
     }
 
-    fn records<T: Record>(&mut self, section: Section, slab: &Slab<T>) {
+    fn records<T: SnapshotRecord>(&mut self, section: Section, slab: &Slab<T>) {
         let level = self.level;
         self.many(section, slab.iter(), |out, (slot, record)| {
             out.put(u64::from(slot.number()));
@@ -243,7 +243,7 @@ impl Frames<'_> {
         });
     }
 
-    fn slots(&mut self, section: Section, slots: impl Iterator<Item = Slot>) {
+    fn slots(&mut self, section: Section, slots: impl Iterator<Item = SlabIndex>) {
         self.many(section, slots, |out, slot| out.put(u64::from(slot.number())));
     }
 

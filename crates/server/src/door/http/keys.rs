@@ -7,7 +7,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, IF_MATCH, IF_N
 use http::{HeaderMap, HeaderValue};
 use serde::Deserialize;
 use tenure_core::outcome::Answer;
-use tenure_core::request::{Command, Expect, Guard, Put};
+use tenure_core::request::{Command, Expect, Put, WriteGuard};
 use tenure_types::Revision;
 use tenure_wire::json::Decimal;
 use tenure_wire::json::key::{KeyDeleted, KeyPut, KeyShown, Keys};
@@ -164,10 +164,10 @@ pub(super) async fn delete(State(http): State<Http>, call: Call) -> Answered {
     json(&KeyDeleted { key, existed, header: Some(header) })
 }
 
-fn guard(lock: Option<&str>, number: Option<Decimal>) -> Result<Option<Guard<'_>>, Refused> {
+fn guard(lock: Option<&str>, number: Option<Decimal>) -> Result<Option<WriteGuard<'_>>, Refused> {
     match (lock, number) {
         (None, None) => Ok(None),
-        (Some(lock), Some(number)) => Ok(Some(Guard { lock, token: token(number)? })),
+        (Some(lock), Some(number)) => Ok(Some(WriteGuard { lock, token: token(number)? })),
         (Some(_), None) => Err(decode::invalid("token", "is missing beside `lock`").into()),
         (None, Some(_)) => Err(decode::invalid("lock", "is missing beside `token`").into()),
     }
