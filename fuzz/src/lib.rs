@@ -22,7 +22,7 @@ use tenure_fence::ticket::{Forged, KeySet, Resource, TICKET_BYTES_MAX, Tickets};
 use tenure_raft::Message;
 use tenure_server::{backup, untrusted};
 use tenure_store::sim::SimDisk;
-use tenure_store::{Disk, Identity, Log, Options, SEGMENT_BYTES_MIN, Snapshots};
+use tenure_store::{DirectoryIdentity, Disk, Log, LogOptions, SEGMENT_BYTES_MIN, Snapshots};
 use tenure_types::{Epoch, Term};
 use tenure_wire::refusal::refusal_from;
 use tenure_wire::{Message as _, v1};
@@ -174,7 +174,7 @@ pub fn segment(bytes: &[u8]) {
         let mut whole = bytes.to_vec();
         whole.resize(bytes.len().max(SEGMENT_BYTES_MIN as usize), 0);
         disk.plant("log/0000000000000001.seg", &whole);
-        let options = Options { segment_bytes: SEGMENT_BYTES_MIN, ..Options::default() };
+        let options = LogOptions { segment_bytes: SEGMENT_BYTES_MIN, ..LogOptions::default() };
         let Ok((log, found)) = Log::open(Arc::new(disk), options) else { return };
         let entries = log.entries(found.base.index + 1, found.last.index + 1, u64::MAX);
         assert_eq!(
@@ -191,9 +191,9 @@ pub fn file(bytes: &[u8]) {
         disk.plant("identity.toml", bytes);
         disk.plant("snapshots/0000000000000001-0000000000000001.snap", bytes);
         let disk: Arc<dyn Disk> = Arc::new(disk);
-        if let Ok(Some(identity)) = Identity::read(&*disk) {
+        if let Ok(Some(identity)) = DirectoryIdentity::read(&*disk) {
             identity.write(&*disk).expect("it can be written back");
-            let again = Identity::read(&*disk).expect("it can be read back");
+            let again = DirectoryIdentity::read(&*disk).expect("it can be read back");
             assert_eq!(again, Some(identity), "it is written as it is read");
         }
         let Ok(snapshots) = Snapshots::open(disk) else { return };

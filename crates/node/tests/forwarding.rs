@@ -15,7 +15,7 @@ use tenure_node::{
     PeerMessage, ReplyTo, Weight,
 };
 use tenure_raft::{Boot, Kind, MemberId, Membership, Message, Persist, Replica};
-use tenure_store::{Entry, HardState, Point};
+use tenure_store::{HardState, LogEntry, Point};
 use tenure_types::{Epoch, LeaseId};
 
 const STEP_US: u64 = 5_000;
@@ -27,7 +27,7 @@ const FIRST: Point = Point { index: 1, term: 1 };
 struct Member {
     node: Node,
     inputs: Vec<Input>,
-    entries: Vec<Entry>,
+    entries: Vec<LogEntry>,
     hard_state: HardState,
     notes: Vec<u8>,
     answers: Vec<(ReplyTo, Outcomes)>,
@@ -47,7 +47,7 @@ fn id(number: usize) -> MemberId {
     MemberId::new(number as u64 + 1).unwrap()
 }
 
-fn boot(number: usize, entries: Vec<Entry>, hard_state: HardState, notes: Vec<u8>) -> Node {
+fn boot(number: usize, entries: Vec<LogEntry>, hard_state: HardState, notes: Vec<u8>) -> Node {
     let boot = Boot {
         machine: Machine::new(Epoch::default()),
         applied: FIRST,

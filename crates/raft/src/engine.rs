@@ -8,7 +8,7 @@ use raft::eraftpb::{
     Entry as EngineEntry, EntryType, HardState as EngineHardState, Message as EngineMessage,
     MessageType, Snapshot,
 };
-use tenure_store::{Entry, HardState, Point};
+use tenure_store::{HardState, LogEntry, Point};
 
 use crate::member::{MemberId, Membership, MembershipChange};
 use crate::message::{SnapshotHead, Step, StepKind};
@@ -18,13 +18,13 @@ pub(crate) const NORMAL: u8 = 0;
 /// An entry whose payload changes the members.
 pub(crate) const MEMBERS: u8 = 1;
 
-pub(crate) fn entry_from(entry: EngineEntry) -> Entry {
+pub(crate) fn entry_from(entry: EngineEntry) -> LogEntry {
     let members = entry.entry_type != EntryType::EntryNormal;
     let (kind, payload) = if members { (MEMBERS, entry.context) } else { (NORMAL, entry.data) };
-    Entry { index: entry.index, term: entry.term, kind, payload }
+    LogEntry { index: entry.index, term: entry.term, kind, payload }
 }
 
-pub(crate) fn entry_to(entry: &Entry) -> EngineEntry {
+pub(crate) fn entry_to(entry: &LogEntry) -> EngineEntry {
     let mut to = EngineEntry { index: entry.index, term: entry.term, ..EngineEntry::default() };
     if entry.kind == MEMBERS {
         to.set_entry_type(EntryType::EntryConfChangeV2);

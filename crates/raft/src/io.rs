@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use tenure_core::outcome::{Notice, Outcome};
 use tenure_core::{Frozen, Machine};
-use tenure_store::{Batch, Entry, HardState, Point};
+use tenure_store::{HardState, LogBatch, LogEntry, Point};
 use tenure_types::{Revision, Term};
 
 use crate::member::{MemberId, Membership, MembershipChange};
@@ -220,7 +220,7 @@ pub struct Persist {
     /// Empty the log and continue after this point.
     pub snapshot: Option<Point>,
     /// Entries to append.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<LogEntry>,
     /// The hard state after them.
     pub hard_state: Option<HardState>,
     /// What this member has observed of the other members' promises.
@@ -229,8 +229,8 @@ pub struct Persist {
 
 impl Persist {
     /// The batch to write.
-    pub fn batch(&self) -> Batch<'_> {
-        Batch {
+    pub fn batch(&self) -> LogBatch<'_> {
+        LogBatch {
             snapshot: self.snapshot,
             entries: &self.entries,
             hard_state: self.hard_state,

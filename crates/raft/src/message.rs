@@ -4,7 +4,7 @@
 //! kinds, so a member never accepts one from another member.
 
 use bytes::Bytes;
-use tenure_store::{Entry, Point};
+use tenure_store::{LogEntry, Point};
 
 use crate::codec::{Malformed, Reader, Writer, share};
 use crate::member::{MemberId, Membership};
@@ -62,7 +62,7 @@ pub struct Step {
     /// From a leader: the newest entry that is durable on its own disk.
     pub durable: Point,
     /// Entries after `index`.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<LogEntry>,
     /// With [`StepKind::Snapshot`]: the snapshot that is sent along with this message.
     pub snapshot: Option<Box<SnapshotHead>>,
 }
@@ -254,7 +254,7 @@ impl Step {
             before = term;
             let kind = reader.u8()?;
             let payload = share(buffer, reader.bytes()?);
-            entries.push(Entry { index, term, kind, payload });
+            entries.push(LogEntry { index, term, kind, payload });
         }
         if !entries.is_empty() && kind != StepKind::Append {
             return Err(Malformed);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     fn examples() -> Vec<Message> {
-        let entry = |index, term| Entry { index, term, kind: 0, payload: "payload".into() };
+        let entry = |index, term| LogEntry { index, term, kind: 0, payload: "payload".into() };
         let append = Step { entries: vec![entry(301, 5), entry(302, 7)], ..step(StepKind::Append) };
         let members = Membership {
             learners: MemberId::new(9).into_iter().collect(),

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use raft::eraftpb::{Entry as EngineEntry, Snapshot};
 use raft::{Error, GetEntriesContext, RaftState, Result, Storage, StorageError};
-use tenure_store::{Entry, HardState, Point};
+use tenure_store::{HardState, LogEntry, Point};
 
 use crate::engine;
 use crate::member::{MemberId, Membership};
@@ -16,7 +16,7 @@ use crate::member::{MemberId, Membership};
 /// The recent entries, and the snapshot that covers the rest.
 pub(crate) struct Recent {
     base: Point,
-    entries: VecDeque<Entry>,
+    entries: VecDeque<LogEntry>,
     /// The hard state at the start; the engine reads it once.
     hard_state: HardState,
     members: Membership,
@@ -28,7 +28,7 @@ pub(crate) struct Recent {
 impl Recent {
     pub(crate) fn new(
         base: Point,
-        entries: Vec<Entry>,
+        entries: Vec<LogEntry>,
         hard_state: HardState,
         members: Membership,
         snapshot: Option<(Point, Membership)>,
@@ -53,7 +53,7 @@ impl Recent {
             .map_or(self.base, |entry| Point { index: entry.index, term: entry.term })
     }
 
-    pub(crate) fn entry(&self, index: u64) -> Option<&Entry> {
+    pub(crate) fn entry(&self, index: u64) -> Option<&LogEntry> {
         let at = index.checked_sub(self.base.index + 1)?;
         self.entries.get(usize::try_from(at).ok()?)
     }
@@ -68,7 +68,7 @@ impl Recent {
     }
 
     /// Appends entries. The first may replace an entry, and then it replaces all after it.
-    pub(crate) fn append(&mut self, entries: &[Entry]) {
+    pub(crate) fn append(&mut self, entries: &[LogEntry]) {
         let Some(first) = entries.first() else { return };
         assert!(first.index > self.base.index, "what is compacted is never replaced");
         assert!(first.index <= self.last().index + 1, "the log has no holes");
@@ -114,7 +114,7 @@ impl Recent {
     }
 }
 
-fn weight(entry: &Entry) -> u64 {
+fn weight(entry: &LogEntry) -> u64 {
     entry.payload.len() as u64 + 40
 }
 

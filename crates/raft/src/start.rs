@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use tenure_core::outcome::Effects;
 use tenure_core::{BadSnapshot, Machine, SnapshotReader};
 use tenure_store::{
-    Batch, HardState, Log, Point, ReadError, SnapshotError, SnapshotId, Snapshots, WriteError,
+    HardState, Log, LogBatch, Point, ReadError, SnapshotError, SnapshotId, Snapshots, WriteError,
 };
 use tenure_types::Term;
 
@@ -128,7 +128,7 @@ fn begin_after(log: &mut Log, point: Point) -> Result<(), LoadError> {
     let HardState { term, vote, .. } = log.hard_state();
     let vote = vote.filter(|_| term >= point.term);
     let hard_state = Some(HardState { term: term.max(point.term), vote, commit: point.index });
-    log.write(&Batch { snapshot: Some(point), hard_state, ..Batch::default() })?;
+    log.write(&LogBatch { snapshot: Some(point), hard_state, ..LogBatch::default() })?;
     log.sync().map_err(WriteError::from)?;
     Ok(())
 }

@@ -9,7 +9,7 @@ use disks::{Cluster, id};
 use tenure_raft::{
     INDEX_MAX, MemberId, Message, Observed, ReplicaInput, Step, StepKind, Stop, TERM_JUMP_MAX,
 };
-use tenure_store::{Entry, Point};
+use tenure_store::{LogEntry, Point};
 
 fn led() -> (Cluster, usize, usize) {
     let mut cluster = Cluster::new(3);
@@ -53,14 +53,15 @@ fn a_heartbeat_of_the_last_term_does_not_brick_the_cluster() {
 fn strangers_are_not_heard_until_a_member_or_the_operator_vouches_for_them() {
     let (mut cluster, leader, follower) = led();
     let before = cluster.status(follower).last;
-    let entry = Entry { index: 0, term: cluster.term(leader), kind: 0, payload: "forged".into() };
+    let entry =
+        LogEntry { index: 0, term: cluster.term(leader), kind: 0, payload: "forged".into() };
     let beat = cluster.heartbeat();
     let append = Step {
         kind: StepKind::Append,
         index: before.index,
         log_term: before.term,
         commit: before.index + 1,
-        entries: vec![Entry { index: before.index + 1, ..entry }],
+        entries: vec![LogEntry { index: before.index + 1, ..entry }],
         ..beat.clone()
     };
     let observed = Observed { term: beat.term, vote: Some(stranger()), ..Observed::default() };
@@ -117,7 +118,7 @@ fn a_term_has_one_leader() {
     let last = cluster.status(follower).last;
     let term = cluster.term(leader);
     let before = cluster.status(follower).dropped.invalid;
-    let entry = Entry { index: last.index + 1, term, kind: 0, payload: "forged".into() };
+    let entry = LogEntry { index: last.index + 1, term, kind: 0, payload: "forged".into() };
     let step = Step {
         kind: StepKind::Append,
         index: last.index,
@@ -138,7 +139,7 @@ fn a_term_has_one_leader() {
 fn nothing_is_appended_to_an_empty_log() {
     let (mut cluster, leader, follower) = led();
     let before = cluster.status(follower).dropped.invalid;
-    let entry = Entry { index: 1, term: 1, kind: 0, payload: "forged".into() };
+    let entry = LogEntry { index: 1, term: 1, kind: 0, payload: "forged".into() };
     let beat = cluster.heartbeat();
     let step = Step { kind: StepKind::Append, commit: 1, entries: vec![entry], ..beat };
     cluster.hand(follower, leader, Message::Step(step));
@@ -172,7 +173,7 @@ fn no_value_of_any_field_ends_a_member() {
                         let payload = Bytes::from_static(&[9, 9, 9]);
                         let index = step.index + 1;
                         let kind = (value % 3) as u8;
-                        step.entries = vec![Entry { index, term: value, kind, payload }];
+                        step.entries = vec![LogEntry { index, term: value, kind, payload }];
                     }
                 }
                 if kind != StepKind::Append {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use tenure_raft::{Boot, MemberId, Membership};
 use tenure_store::{
-    Cause, DataDir, Disk, Identity, Log, Options, Presence, Recovered, Reserve, Snapshots,
+    CutCause, DataDir, DirectoryIdentity, Disk, Log, LogOptions, Presence, Recovered, Reserve,
+    Snapshots,
 };
 use tenure_types::Epoch;
 
@@ -31,7 +32,7 @@ pub(crate) struct Home {
     // Held for its lock.
     dir: DataDir,
     disk: Arc<dyn Disk>,
-    identity: Identity,
+    identity: DirectoryIdentity,
     sizes: Sizes,
 }
 
@@ -54,12 +55,16 @@ impl Home {
             tracing::warn!(problem = %warning, "other users can access the data directory");
         }
         let disk = dir.disk();
-        let mut identity = match Identity::read(&*disk)? {
+        let mut identity = match DirectoryIdentity::read(&*disk)? {
             Some(identity) => identity,
             None if has_data(&*disk) => return Err(StartError::Orphan),
-            None => {
-                Identity { cluster: None, member: draw_id(), starts: 0, epoch: 0, incarnation: 0 }
-            }
+            None => DirectoryIdentity {
+                cluster: None,
+                member: draw_id(),
+                starts: 0,
+                epoch: 0,
+                incarnation: 0,
+            },
         };
         identity.starts += 1;
         identity.write(&*disk)?;
@@ -132,8 +137,13 @@ impl Home {
         lineage: Lineage,
         machine: &tenure_core::Machine,
     ) -> Result<(), StartError> {
-        let identity =
-            Identity { cluster: None, member: member.get(), starts: 0, epoch: 0, incarnation: 0 };
+        let identity = DirectoryIdentity {
+            cluster: None,
+            member: member.get(),
+            starts: 0,
+            epoch: 0,
+            incarnation: 0,
+        };
         let disk = dir.disk();
         let mut home = Self { dir, disk, identity, sizes };
         let (mut log, _) = home.open_log(Presence::MayBeNew)?;
@@ -158,7 +168,7 @@ impl Home {
     pub(crate) fn load(self, level_known: u16) -> Result<Opened, StartError> {
         let (mut log, recovered) = self.open_log(Presence::MustExist)?;
         match recovered.cut {
-            Some(cut) if cut.cause == Cause::Torn => {
+            Some(cut) if cut.cause == CutCause::Torn => {
                 tracing::info!(%cut, "cut an unfinished write from the log");
             }
             Some(cut) => {
@@ -184,7 +194,8 @@ impl Home {
 
     fn open_log(&self, presence: Presence) -> Result<(Log, Recovered), StartError> {
         let segment_bytes = self.sizes.segment_bytes;
-        let options = Options { segment_bytes, salt: os::random(), presence, ..Options::default() };
+        let options =
+            LogOptions { segment_bytes, salt: os::random(), presence, ..LogOptions::default() };
         Ok(Log::open(self.disk.clone(), options)?)
     }
 

@@ -17,7 +17,7 @@ use tenure_node::{CallId, Input, LinkId, Node, Output, PeerMessage, Permit, Prin
 use tenure_raft::{
     Boot, FIRST, MemberId, Membership, Persist, Replica, ReplicaConfig, Saved, TICK_US,
 };
-use tenure_store::{Entry, HardState};
+use tenure_store::{HardState, LogEntry};
 use tenure_types::{Epoch, LeaseId, Revision};
 use tokio::io::{DuplexStream, duplex};
 use tokio::runtime::Handle;
@@ -83,7 +83,7 @@ struct World {
 struct Seat {
     record: MemberRecord,
     /// The member's log: its disk.
-    log: Vec<Entry>,
+    log: Vec<LogEntry>,
     hard_state: HardState,
     up: Option<Up>,
 }
@@ -483,7 +483,7 @@ impl Up {
 }
 
 /// Appends to a log that never fails.
-fn write(log: &mut Vec<Entry>, hard_state: &mut HardState, persist: Persist) {
+fn write(log: &mut Vec<LogEntry>, hard_state: &mut HardState, persist: Persist) {
     if let Some(first) = persist.entries.first() {
         log.retain(|entry| entry.index < first.index);
         log.extend(persist.entries);

@@ -15,7 +15,7 @@ use tenure_node::{
     Node, NodeFailure, Outcomes, PeerName, Permit, Principal, ReplyTo,
 };
 use tenure_raft::{MemberId, Membership, Replica, ReplicaStatus, Stop};
-use tenure_store::{Point, Prepared, SyncReport};
+use tenure_store::{Point, PreparedSegment, SyncReport};
 use tenure_types::Revision;
 use tokio::sync::watch;
 
@@ -38,7 +38,7 @@ pub(crate) enum Event {
     Join { request: Join, peer_name: PeerName, done: JoinDone },
     Look(Box<dyn FnOnce(&Node) + Send>),
     Freeze { done: Sender<FrozenState> },
-    Prepared(Prepared),
+    Prepared(PreparedSegment),
     Synced(SyncReport),
     Leave { done: Sender<()> },
     Die(End),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tenure_raft::{Persist, Space};
 use tenure_store::{
-    Fatal, Free, Gauge, Log, Preparation, Prepared, Reserve, Snapshots, SyncReport, Synced,
+    Fatal, Free, Gauge, Log, Preparation, PreparedSegment, Reserve, Snapshots, SyncReport, Synced,
     WriteError,
 };
 
@@ -258,7 +258,7 @@ impl Pen {
         spawn("tenure-segment", move || prepare(preparation, &reserve, &inbox));
     }
 
-    pub(crate) fn adopt(&mut self, prepared: Prepared) -> Result<(), WriteError> {
+    pub(crate) fn adopt(&mut self, prepared: PreparedSegment) -> Result<(), WriteError> {
         self.preparing = false;
         self.log.adopt(prepared)
     }

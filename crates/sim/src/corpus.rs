@@ -13,7 +13,7 @@ use tenure_core::Machine;
 use tenure_core::codec::seal_entry;
 use tenure_core::outcome::Effects;
 use tenure_raft::{Kind, MemberId, Membership, Message, Observed, SnapshotHead, Step as RaftStep};
-use tenure_store::{Entry, Point};
+use tenure_store::{LogEntry, Point};
 use tenure_types::{Epoch, Term};
 
 use crate::generate::{Generator, Item, Step};
@@ -129,7 +129,8 @@ fn messages() -> Vec<Vec<u8>> {
         entries: Vec::new(),
         snapshot: None,
     };
-    let entry = |index| Entry { index, term: 3, kind: 0, payload: Bytes::from_static(b"payload") };
+    let entry =
+        |index| LogEntry { index, term: 3, kind: 0, payload: Bytes::from_static(b"payload") };
     let steps = kinds.flat_map(|kind| {
         let full = RaftStep {
             reject: true,

@@ -19,7 +19,7 @@ const CLUSTER_BYTES_MAX: usize = 128;
 
 /// The cluster and member that a data directory belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
+pub struct DirectoryIdentity {
     /// The cluster, once the member belongs to one: letters, digits, `-` and `_`.
     pub cluster: Option<String>,
     /// The member's id, drawn at its first start and never used by another member.
@@ -72,7 +72,7 @@ pub enum IdentityError {
     ClusterId(String),
 }
 
-impl Identity {
+impl DirectoryIdentity {
     /// Reads the identity; `None` if the directory is new.
     pub fn read(disk: &dyn Disk) -> Result<Option<Self>, IdentityError> {
         let io = |source| IdentityError::Io { doing: "read", source };
@@ -128,7 +128,7 @@ fn is_cluster_id(text: &str) -> bool {
     !text.is_empty() && text.len() <= CLUSTER_BYTES_MAX && text.bytes().all(allowed)
 }
 
-fn parse(text: &str) -> Result<Identity, IdentityError> {
+fn parse(text: &str) -> Result<DirectoryIdentity, IdentityError> {
     let (mut format, mut cluster, mut member) = (None, None, None);
     let (mut starts, mut epoch, mut incarnation) = (None, None, None);
     let mut lines = 0;
@@ -172,7 +172,7 @@ fn parse(text: &str) -> Result<Identity, IdentityError> {
     }
     let missing = |problem| IdentityError::Malformed { line: lines + 1, problem };
     format.ok_or(missing("`format` is missing"))?;
-    Ok(Identity {
+    Ok(DirectoryIdentity {
         cluster,
         member: member.ok_or(missing("`member` is missing"))?,
         starts: starts.ok_or(missing("`starts` is missing"))?,
@@ -186,20 +186,20 @@ mod tests {
     use super::*;
     use crate::sim::{Restart, SimDisk};
 
-    fn identity(starts: u64) -> Identity {
+    fn identity(starts: u64) -> DirectoryIdentity {
         let cluster = Some("c-1".into());
-        Identity { cluster, member: 0xab, starts, epoch: 2, incarnation: u64::MAX - 3 }
+        DirectoryIdentity { cluster, member: 0xab, starts, epoch: 2, incarnation: u64::MAX - 3 }
     }
 
     #[test]
     fn an_identity_reads_back_as_it_was_written() {
         let disk = SimDisk::new(1);
-        assert_eq!(Identity::read(&disk).unwrap(), None);
-        for identity in [identity(1), Identity { cluster: None, ..identity(2) }] {
+        assert_eq!(DirectoryIdentity::read(&disk).unwrap(), None);
+        for identity in [identity(1), DirectoryIdentity { cluster: None, ..identity(2) }] {
             identity.write(&disk).unwrap();
-            assert_eq!(Identity::read(&disk).unwrap(), Some(identity));
+            assert_eq!(DirectoryIdentity::read(&disk).unwrap(), Some(identity));
         }
-        let bad = Identity { cluster: Some("a\"b".into()), ..identity(3) };
+        let bad = DirectoryIdentity { cluster: Some("a\"b".into()), ..identity(3) };
         assert!(matches!(bad.write(&disk), Err(IdentityError::ClusterId(_))));
     }
 
@@ -214,7 +214,7 @@ mod tests {
                 disk.power_off_after(Some(point));
                 let written = identity(2).write(&disk);
                 disk.restart(Restart::PowerLostSome);
-                let found = Identity::read(&disk).unwrap().unwrap();
+                let found = DirectoryIdentity::read(&disk).unwrap().unwrap();
                 if written.is_ok() {
                     assert_eq!(found, identity(2));
                     break;

@@ -49,11 +49,11 @@ pub use data_dir::{DataDir, DataDirError, Warning};
 pub use disk::{Disk, File};
 pub use error::{Damage, Fatal, OpenError, ReadError, Rejection, WriteError};
 pub use gauge::{Free, Gauge};
-pub use identity::{Identity, IdentityError};
+pub use identity::{DirectoryIdentity, IdentityError};
 pub use log::{
-    Batch, Cause, Cut, Entry, HardState, Log, NOTES_BYTES_MAX, Options, Point, Position,
-    Preparation, Prepared, Presence, Recovered, Room, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
-    SyncJob, SyncReport, Synced, Written,
+    Cut, CutCause, HardState, Log, LogBatch, LogEntry, LogOptions, NOTES_BYTES_MAX, Point,
+    Position, Preparation, PreparedSegment, Presence, Recovered, Room, SEGMENT_BYTES_MAX,
+    SEGMENT_BYTES_MIN, SyncJob, SyncReport, Synced, WrittenBatch,
 };
 #[cfg(mutants)]
 pub mod mutants {
@@ -63,6 +63,6 @@ pub mod mutants {
 pub use real::RealDisk;
 pub use reserve::{RESERVE_BYTES_DEFAULT, Reserve};
 pub use snapshot::{
-    Appended, META_BYTES_MAX, RawSnapshot, SnapshotError, SnapshotId, SnapshotReader,
+    META_BYTES_MAX, RawSnapshot, ReceivedBytes, SnapshotError, SnapshotFileReader, SnapshotId,
     SnapshotReceiver, SnapshotWriter, Snapshots,
 };

@@ -12,8 +12,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use support::{Run, State, check_snapshots, open, random_batch, run, run_from, write};
 use tenure_store::{
-    Batch, Cause, Disk, Snapshots,
-    sim::{Fault, FaultRates, Restart, Rng, SimDisk},
+    CutCause, Disk, LogBatch, Snapshots,
+    sim::{DiskFault, FaultRates, Restart, Rng, SimDisk},
 };
 
 const SEEDS: u64 = 60;
@@ -29,7 +29,7 @@ struct Tally {
     recoveries_cut_short: u64,
     tails_cut: u64,
     unsynced_kept: u64,
-    faults: BTreeMap<Fault, u64>,
+    faults: BTreeMap<DiskFault, u64>,
 }
 
 impl Tally {
@@ -47,7 +47,7 @@ fn recover(disk: &SimDisk, run: &Run, tally: &mut Tally) -> State {
     tally.recoveries += 1;
     if let Some(cut) = recovered.cut {
         tally.tails_cut += 1;
-        assert_eq!(cut.cause, Cause::Torn, "a crash tears and does not damage: {cut:?}");
+        assert_eq!(cut.cause, CutCause::Torn, "a crash tears and does not damage: {cut:?}");
         assert!(cut.first_index <= recovered.last.index + 1);
     }
     let at = run.states[run.durable..].iter().position(|state| *state == found);
@@ -71,8 +71,12 @@ fn check_after(disk: &SimDisk, found: State, rng: &mut Rng) {
     for _ in 0..3 {
         let now = run.states.last().unwrap().clone();
         let (entries, hard_state) = random_batch(rng, &now);
-        write(&mut log, &mut run, &Batch { entries: &entries, hard_state, ..Batch::default() })
-            .unwrap();
+        write(
+            &mut log,
+            &mut run,
+            &LogBatch { entries: &entries, hard_state, ..LogBatch::default() },
+        )
+        .unwrap();
     }
     log.sync().unwrap();
     disk.restart(Restart::PowerLostAll);
@@ -133,8 +137,12 @@ fn a_crash_at_any_point_loses_nothing_promised_and_invents_nothing() {
     );
     assert!(crash_points > 0 && recoveries_cut_short > 0 && tails_cut > 0);
     assert!(tally.unsynced_kept > 0, "some crash kept what was not synced");
-    for fault in [Fault::PowerLoss, Fault::LostWrite, Fault::TornWrite, Fault::LostDirectoryChange]
-    {
+    for fault in [
+        DiskFault::PowerLoss,
+        DiskFault::LostWrite,
+        DiskFault::TornWrite,
+        DiskFault::LostDirectoryChange,
+    ] {
         assert!(tally.faults.get(&fault).is_some_and(|count| *count > 0), "{fault:?} happened");
     }
 }
@@ -184,5 +192,5 @@ fn after_a_failed_sync_the_next_run_trusts_only_what_it_has_made_durable_itself(
         tally.add_faults(&disk);
     }
     println!("{stopped} runs stopped by a failed sync; faults {:?}", tally.faults);
-    assert!(stopped > 100 && tally.faults[&Fault::SyncError] >= stopped);
+    assert!(stopped > 100 && tally.faults[&DiskFault::SyncError] >= stopped);
 }

@@ -10,8 +10,8 @@ use support::{
     marked_log, open,
 };
 use tenure_store::{
-    Batch, Cause, Fatal, HardState, OpenError, ReadError, WriteError,
-    sim::{Fault, Outage, Restart, Rng, SimDisk, Unreadable},
+    CutCause, Fatal, HardState, LogBatch, OpenError, ReadError, WriteError,
+    sim::{DiskFault, Outage, Restart, Rng, SimDisk, UnreadableRange},
 };
 
 #[test]
@@ -46,7 +46,7 @@ fn a_damaged_newest_vote_is_cut_and_its_term_is_said() {
     log.sync().unwrap();
     let before = State::of(&log);
     let hard_state = Some(HardState { term: 9, vote: Some(4), commit: 1 });
-    log.write(&Batch { hard_state, ..Batch::default() }).unwrap();
+    log.write(&LogBatch { hard_state, ..LogBatch::default() }).unwrap();
     log.sync().unwrap();
     let (name, range) = disk.newest_batch("log").unwrap();
     let mut said = 0;
@@ -57,7 +57,7 @@ fn a_damaged_newest_vote_is_cut_and_its_term_is_said() {
         assert_eq!(State::of(&log), before);
         let cut = recovered.cut.expect("the cut is said");
         assert_eq!((cut.first_index, cut.last_index), (3, None), "no entry was in it");
-        assert_eq!(cut.cause, Cause::Damaged);
+        assert_eq!(cut.cause, CutCause::Damaged);
         said += u64::from(cut.term == Some(9));
     }
     // The term is in the header, which has a checksum of its own.
@@ -68,14 +68,14 @@ fn a_damaged_newest_vote_is_cut_and_its_term_is_said() {
 fn a_read_error_is_an_error_and_the_next_read_may_succeed() {
     let (disk, state, marked) = marked_log(5, 40);
     let name = format!("log/{:016x}.seg", marked.segment);
-    disk.make_unreadable(&name, 600..700, Unreadable::Once);
+    disk.make_unreadable(&name, 600..700, UnreadableRange::Once);
     let Err(OpenError::Io { doing, name: said, .. }) = open(&disk) else { panic!("it was read") };
     assert_eq!((doing, &said), ("read", &name));
     let (log, recovered) = open(&disk).unwrap();
     assert_eq!((State::of(&log), recovered.cut), (state.clone(), None), "nothing was cut for it");
 
     for name in disk.files() {
-        disk.make_unreadable(&name, 0..4096, Unreadable::Always);
+        disk.make_unreadable(&name, 0..4096, UnreadableRange::Always);
     }
     let (from, to) = (state.base.index + 1, state.last().index + 1);
     for _ in 0..2 {
@@ -132,7 +132,7 @@ fn a_misdirected_write_never_becomes_data() {
         let bad = rng.below(6);
         for batch in 0..6 {
             if batch == bad {
-                disk.plan(Fault::MisdirectedWrite);
+                disk.plan(DiskFault::MisdirectedWrite);
             }
             append(&mut log, 1 + rng.below(3), 100 + rng.below(500) as usize);
             log.sync().unwrap();
@@ -142,7 +142,7 @@ fn a_misdirected_write_never_becomes_data() {
                 Err(error) => panic!("{error:?}"),
             }
         }
-        if count(&disk, Fault::MisdirectedWrite) == 0 {
+        if count(&disk, DiskFault::MisdirectedWrite) == 0 {
             continue;
         }
         disk.restart(Restart::PowerLostAll);
@@ -201,7 +201,7 @@ fn a_sync_that_lies_loses_its_batches_and_nothing_earlier() {
         disk.set_lying_syncs(true);
         append(&mut log, 2, 100 + seed as usize);
         log.sync().unwrap();
-        assert_eq!(count(&disk, Fault::LyingSync), 1);
+        assert_eq!(count(&disk, DiskFault::LyingSync), 1);
         let claimed = State::of(&log);
         let all = disk.fork(seed);
         all.restart(Restart::PowerLostAll);
@@ -213,7 +213,7 @@ fn a_sync_that_lies_loses_its_batches_and_nothing_earlier() {
         let found = State::of(&log);
         assert!(found == honest || found == claimed, "seed {seed}: {found:?}");
         if let Some(cut) = recovered.cut {
-            assert_eq!(cut.cause, Cause::Torn);
+            assert_eq!(cut.cause, CutCause::Torn);
             lost += 1;
         }
     }
@@ -252,7 +252,7 @@ fn a_sync_that_overlaps_with_a_roll_over_and_a_compaction_does_not_undo_them() {
     log.sync().unwrap();
     let commit = log.last().index;
     let hard_state = Some(HardState { term: 1, vote: None, commit });
-    log.write(&Batch { hard_state, ..Batch::default() }).unwrap();
+    log.write(&LogBatch { hard_state, ..LogBatch::default() }).unwrap();
     log.compact_to(commit - 1).unwrap();
     assert_eq!(log.segments(), 1, "the file of the sync that is under way is removed");
     let durable = log.durable();

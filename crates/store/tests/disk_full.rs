@@ -7,23 +7,23 @@ use std::sync::Arc;
 use bytes::Bytes;
 use support::{Run, SEGMENT_BYTES, State, open, random_batch};
 use tenure_store::{
-    Batch, Entry, Fatal, Log, ReadError, Reserve, SnapshotError, Snapshots, WriteError,
-    sim::{Fault, FaultRates, Restart, Rng, SimDisk},
+    Fatal, Log, LogBatch, LogEntry, ReadError, Reserve, SnapshotError, Snapshots, WriteError,
+    sim::{DiskFault, FaultRates, Restart, Rng, SimDisk},
 };
 
-fn entry(index: u64, bytes: usize) -> Entry {
-    Entry { index, term: 1, kind: 0, payload: Bytes::from(vec![7; bytes]) }
+fn entry(index: u64, bytes: usize) -> LogEntry {
+    LogEntry { index, term: 1, kind: 0, payload: Bytes::from(vec![7; bytes]) }
 }
 
 fn append(log: &mut Log, bytes: usize) -> Result<(), WriteError> {
     let entries = [entry(log.last().index + 1, bytes)];
-    log.write(&Batch { entries: &entries, ..Batch::default() }).map(drop)
+    log.write(&LogBatch { entries: &entries, ..LogBatch::default() }).map(drop)
 }
 
 fn commit_all(log: &mut Log) {
     let commit = log.last().index;
     let hard_state = Some(tenure_store::HardState { term: 1, vote: None, commit });
-    log.write(&Batch { hard_state, ..Batch::default() }).unwrap();
+    log.write(&LogBatch { hard_state, ..LogBatch::default() }).unwrap();
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_batch_refused_for_lack_of_space_never_appears_and_the_next_one_does() {
         let mut run = Run { states: vec![State::default()], durable: 0, finished: true };
         for _ in 0..40 {
             let (entries, hard_state) = random_batch(&mut rng, run.states.last().unwrap());
-            let batch = Batch { entries: &entries, hard_state, ..Batch::default() };
+            let batch = LogBatch { entries: &entries, hard_state, ..LogBatch::default() };
             match support::write(&mut log, &mut run, &batch) {
                 Ok(()) => {}
                 Err(WriteError::NoSpace) => {
@@ -115,13 +115,13 @@ fn after_a_failed_sync_or_write_the_log_refuses_every_call() {
     let disk = SimDisk::new(1);
     let (mut log, _) = open(&disk).unwrap();
     append(&mut log, 100).unwrap();
-    disk.plan(Fault::SyncError);
+    disk.plan(DiskFault::SyncError);
     let error = log.sync().unwrap_err();
     assert_eq!(error.to_string(), "disk failed to sync the log; the process must stop");
     assert_stopped(&mut log);
 
     let (mut log, _) = open(&disk).unwrap();
-    disk.plan(Fault::WriteError);
+    disk.plan(DiskFault::WriteError);
     assert!(matches!(append(&mut log, 100), Err(WriteError::Fatal(Fatal::Disk { .. }))));
     assert_stopped(&mut log);
 }
@@ -132,7 +132,7 @@ fn a_sync_that_fails_elsewhere_stops_the_log_before_it_is_told() {
     let (mut log, _) = open(&disk).unwrap();
     append(&mut log, 100).unwrap();
     let job = log.begin_sync().unwrap().expect("there is something to sync");
-    disk.plan(Fault::SyncError);
+    disk.plan(DiskFault::SyncError);
     let report = job.run();
     assert_stopped(&mut log);
     assert!(matches!(log.finish_sync(report), Err(Fatal::Disk { .. })));
@@ -146,9 +146,9 @@ fn a_slow_sync_is_reported_with_how_long_it_took() {
     append(&mut log, 1).unwrap();
     let usual = log.sync().unwrap().took;
     append(&mut log, 1).unwrap();
-    disk.plan(Fault::SlowSync);
+    disk.plan(DiskFault::SlowSync);
     assert!(log.sync().unwrap().took > usual * 100);
-    assert_eq!(disk.counts()[&Fault::SlowSync], 1);
+    assert_eq!(disk.counts()[&DiskFault::SlowSync], 1);
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod support;
 use std::{fs, path::PathBuf, sync::Arc};
 
 use support::{State, open, options};
-use tenure_store::{Batch, Entry, HardState, Log, Point, Snapshots, sim::SimDisk};
+use tenure_store::{HardState, Log, LogBatch, LogEntry, Point, Snapshots, sim::SimDisk};
 
 const SEGMENT: &str = "log/0000000000000001.seg";
 const SNAPSHOT: &str = "snapshots/0000000000000006-0000000000000003.snap";
@@ -24,7 +24,7 @@ fn golden(name: &str, written_now: &[u8]) -> Vec<u8> {
 /// Writes one record of every kind that a single segment can hold.
 fn write_log(disk: &SimDisk) -> State {
     let (mut log, _) = Log::open(Arc::new(disk.clone()), options()).unwrap();
-    let entry = |index, term, kind, payload: &'static str| Entry {
+    let entry = |index, term, kind, payload: &'static str| LogEntry {
         index,
         term,
         kind,
@@ -32,15 +32,15 @@ fn write_log(disk: &SimDisk) -> State {
     };
     let entries = [entry(1, 1, 0, "one"), entry(2, 1, 1, ""), entry(3, 1, 0, "three is replaced")];
     let hard_state = Some(HardState { term: 1, vote: Some(2), commit: 1 });
-    log.write(&Batch { entries: &entries, hard_state, ..Batch::default() }).unwrap();
+    log.write(&LogBatch { entries: &entries, hard_state, ..LogBatch::default() }).unwrap();
     log.sync().unwrap();
     let entries = [entry(3, 2, 0, "another three"), entry(4, 2, 255, "four")];
     let hard_state = Some(HardState { term: 2, vote: None, commit: 3 });
-    log.write(&Batch { entries: &entries, hard_state, ..Batch::default() }).unwrap();
+    log.write(&LogBatch { entries: &entries, hard_state, ..LogBatch::default() }).unwrap();
     log.compact_to(2).unwrap();
     let snapshot = Some(Point { index: 6, term: 3 });
     let entries = [entry(7, 3, 0, "seven")];
-    log.write(&Batch { snapshot, entries: &entries, ..Batch::default() }).unwrap();
+    log.write(&LogBatch { snapshot, entries: &entries, ..LogBatch::default() }).unwrap();
     log.mark().unwrap();
     State::of(&log)
 }

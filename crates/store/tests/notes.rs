@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use support::{open, options};
 use tenure_store::sim::{Restart, SimDisk};
-use tenure_store::{Batch, Entry, Log, NOTES_BYTES_MAX, Options, Rejection, WriteError};
+use tenure_store::{Log, LogBatch, LogEntry, LogOptions, NOTES_BYTES_MAX, Rejection, WriteError};
 
 fn write(log: &mut Log, index: u64, notes: Option<&[u8]>) {
-    let entries = [Entry { index, term: 1, kind: 0, payload: vec![7; 300].into() }];
+    let entries = [LogEntry { index, term: 1, kind: 0, payload: vec![7; 300].into() }];
     let hard_state = Some(tenure_store::HardState { term: 1, vote: None, commit: index });
-    log.write(&Batch { entries: &entries, hard_state, notes, ..Batch::default() }).unwrap();
+    log.write(&LogBatch { entries: &entries, hard_state, notes, ..LogBatch::default() }).unwrap();
     log.sync().unwrap();
 }
 
@@ -39,7 +39,7 @@ fn notes_that_were_not_synced_may_be_lost_and_the_ones_before_are_kept() {
     let disk = SimDisk::new(1);
     let (mut log, _) = Log::open(Arc::new(disk.clone()), options()).unwrap();
     write(&mut log, 1, Some(b"old"));
-    log.write(&Batch { notes: Some(b"new"), ..Batch::default() }).unwrap();
+    log.write(&LogBatch { notes: Some(b"new"), ..LogBatch::default() }).unwrap();
     drop(log);
     disk.restart(Restart::PowerLostAll);
     let (log, _) = open(&disk).unwrap();
@@ -49,10 +49,10 @@ fn notes_that_were_not_synced_may_be_lost_and_the_ones_before_are_kept() {
 #[test]
 fn notes_beyond_the_bound_are_refused_and_large_ones_leave_room_for_batches() {
     let disk = SimDisk::new(1);
-    let options = Options { segment_bytes: 16 * 1024, ..options() };
+    let options = LogOptions { segment_bytes: 16 * 1024, ..options() };
     let (mut log, _) = Log::open(Arc::new(disk.clone()), options).unwrap();
     let large = vec![7; NOTES_BYTES_MAX + 1];
-    let refused = log.write(&Batch { notes: Some(&large), ..Batch::default() });
+    let refused = log.write(&LogBatch { notes: Some(&large), ..LogBatch::default() });
     assert!(matches!(refused, Err(WriteError::Rejected(Rejection::TooLarge { .. }))));
     for index in 1..50 {
         write(&mut log, index, Some(&large[1..]));

@@ -8,7 +8,7 @@ mod support;
 use std::collections::BTreeMap;
 
 use support::program::{CLASSES, Class, Tally, run_program};
-use tenure_store::sim::Fault;
+use tenure_store::sim::DiskFault;
 
 /// The number of programs of each class.
 const PROGRAMS: u64 = 1500;
@@ -23,23 +23,26 @@ fn no_program_reads_what_was_not_written_or_loses_without_a_word() {
         println!("{class:?}: {:?}", all[&class]);
     }
     for (class, faults) in [
-        (Class::None, &[Fault::PowerLoss, Fault::TornWrite, Fault::OverlappingSync][..]),
+        (
+            Class::None,
+            &[DiskFault::PowerLoss, DiskFault::TornWrite, DiskFault::OverlappingSync][..],
+        ),
         (
             Class::Failing,
             &[
-                Fault::WriteError,
-                Fault::SyncError,
-                Fault::NoSpace,
-                Fault::ReadError,
-                Fault::ReadOnly,
-                Fault::DeviceError,
+                DiskFault::WriteError,
+                DiskFault::SyncError,
+                DiskFault::NoSpace,
+                DiskFault::ReadError,
+                DiskFault::ReadOnly,
+                DiskFault::DeviceError,
             ],
         ),
-        (Class::Rot, &[Fault::DamageWhileRunning]),
-        (Class::NewestBatch, &[Fault::DamagedNewestBatch]),
-        (Class::Stale, &[Fault::StaleSector]),
-        (Class::Misdirected, &[Fault::MisdirectedWrite]),
-        (Class::Lying, &[Fault::LyingSync]),
+        (Class::Rot, &[DiskFault::DamageWhileRunning]),
+        (Class::NewestBatch, &[DiskFault::DamagedNewestBatch]),
+        (Class::Stale, &[DiskFault::StaleSector]),
+        (Class::Misdirected, &[DiskFault::MisdirectedWrite]),
+        (Class::Lying, &[DiskFault::LyingSync]),
     ] {
         let tally = &all[&class];
         assert!(tally.recoveries > PROGRAMS, "{class:?} recovered");

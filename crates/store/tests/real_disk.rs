@@ -6,7 +6,8 @@ use std::{sync::Arc, thread};
 
 use support::{State, options, run_on};
 use tenure_store::{
-    Batch, DataDir, Disk, Entry, Identity, Log, OpenError, Presence, Reserve, Snapshots,
+    DataDir, DirectoryIdentity, Disk, Log, LogBatch, LogEntry, OpenError, Presence, Reserve,
+    Snapshots,
 };
 
 #[test]
@@ -31,8 +32,8 @@ fn syncs_and_preparations_run_on_other_threads_while_the_log_is_written() {
     let (mut log, _) = Log::open(disk.clone(), options()).unwrap();
     let mut late = log.preparation();
     for index in 1..=200 {
-        let entries = [Entry { index, term: 1, kind: 0, payload: vec![1; 90].into() }];
-        let written = log.write(&Batch { entries: &entries, ..Batch::default() }).unwrap();
+        let entries = [LogEntry { index, term: 1, kind: 0, payload: vec![1; 90].into() }];
+        let written = log.write(&LogBatch { entries: &entries, ..LogBatch::default() }).unwrap();
         if let Some(job) = log.begin_sync().unwrap() {
             let report = thread::spawn(move || job.run()).join().unwrap();
             let synced = log.finish_sync(report).unwrap();
@@ -66,13 +67,13 @@ fn a_whole_data_directory_is_used_closed_and_used_again() {
         let (data, warnings) = DataDir::open_or_create(&path).unwrap();
         assert_eq!(warnings, []);
         let disk = data.disk();
-        let known = Identity::read(&*disk).unwrap();
+        let known = DirectoryIdentity::read(&*disk).unwrap();
         assert_eq!(known.is_some(), start > 1);
         // The identity is written once the log exists. From then on the log must exist.
         let presence = if known.is_some() { Presence::MustExist } else { Presence::MayBeNew };
-        let opened = Log::open(disk.clone(), tenure_store::Options { presence, ..options() });
+        let opened = Log::open(disk.clone(), tenure_store::LogOptions { presence, ..options() });
         let (mut log, recovered) = opened.unwrap();
-        let identity = Identity {
+        let identity = DirectoryIdentity {
             cluster: Some("c".into()),
             member: 5,
             starts: start,
@@ -83,12 +84,12 @@ fn a_whole_data_directory_is_used_closed_and_used_again() {
         assert!(Reserve::open(disk.clone(), 8192).unwrap().restore().unwrap());
         assert_eq!(recovered.last.index, start - 1);
         let payload = "once for each start".into();
-        let entries = [Entry { index: start, term: 1, kind: 0, payload }];
-        log.write(&Batch { entries: &entries, ..Batch::default() }).unwrap();
+        let entries = [LogEntry { index: start, term: 1, kind: 0, payload }];
+        log.write(&LogBatch { entries: &entries, ..LogBatch::default() }).unwrap();
         log.mark().unwrap();
     }
     std::fs::remove_dir_all(path.join("log")).unwrap();
     let (data, _) = DataDir::open_or_create(&path).unwrap();
-    let must_exist = tenure_store::Options { presence: Presence::MustExist, ..options() };
+    let must_exist = tenure_store::LogOptions { presence: Presence::MustExist, ..options() };
     assert!(matches!(Log::open(data.disk(), must_exist), Err(OpenError::Absent)));
 }

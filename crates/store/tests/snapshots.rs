@@ -9,7 +9,7 @@ use std::sync::Arc;
 use support::{check_snapshots, checks, write_snapshot};
 use tenure_store::{
     Point, RawSnapshot, SnapshotError, SnapshotId, SnapshotReceiver, Snapshots,
-    sim::{Restart, Rng, SimDisk, Unreadable},
+    sim::{Restart, Rng, SimDisk, UnreadableRange},
 };
 
 fn point(index: u64) -> Point {
@@ -240,7 +240,7 @@ fn a_snapshot_that_cannot_be_read_for_a_moment_is_not_set_aside() {
     let (file, id) = checks::large_snapshot(&disk, 70);
     let name = disk.files().pop().unwrap();
     let raw = snapshots(&disk).raw(id).unwrap();
-    disk.make_unreadable(&name, 1_500_000..1_500_001, Unreadable::Once);
+    disk.make_unreadable(&name, 1_500_000..1_500_001, UnreadableRange::Once);
     assert!(matches!(raw.read_at(1_400_000, 200_000), Err(SnapshotError::Io { .. })));
     assert_eq!(raw.read_at(1_400_000, 200_000).unwrap(), file[1_400_000..1_600_000]);
     assert_eq!(snapshots(&disk).latest().unwrap(), Some(id));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tenure_core::codec::seal_entry;
 use tenure_raft::{Kind, Message, Step};
-use tenure_store::Entry;
+use tenure_store::LogEntry;
 use tenure_types::Term;
 
 use crate::stage::{Stage, in_plaintext_and_under_tls};
@@ -98,7 +98,7 @@ fn an_entry_that_a_removed_member_appends_is_not_applied(stage: Stage) {
             index: last,
             commit: last + 1,
             commit_term: term,
-            entries: vec![Entry { index: last + 1, term, kind: 0, payload }],
+            entries: vec![LogEntry { index: last + 1, term, kind: 0, payload }],
             ..step(Kind::Append, term)
         };
         link.say(&Message::Step(append));

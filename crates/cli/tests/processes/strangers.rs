@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use tenure_core::codec::seal_entry;
 use tenure_raft::{Kind, MemberId, Membership, Message, SnapshotHead, Step};
-use tenure_store::{Entry, Point};
+use tenure_store::{LogEntry, Point};
 use tenure_types::Term;
 
 use crate::stage::{Stage, UNKNOWN_ID, in_plaintext_and_under_tls};
@@ -106,7 +106,7 @@ fn an_entry_that_a_stranger_appends_is_not_applied(mut stage: Stage) {
         let (term, last) = (stage.number(at, "term"), stage.number(at, "last"));
         let request = put("forged", "value");
         let payload = Bytes::from(seal_entry(Term(term), 0, [&request[..]]));
-        let entries = vec![Entry { index: last + 1, term, kind: 0, payload }];
+        let entries = vec![LogEntry { index: last + 1, term, kind: 0, payload }];
         let append = Step {
             log_term: term,
             index: last,

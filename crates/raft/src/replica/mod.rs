@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use raft::{Config as EngineConfig, RawNode, ReadOnlyOption, StateRole};
 use tenure_core::outcome::Effects;
 use tenure_core::{Frozen, Machine};
-use tenure_store::{Cut, Entry, HardState, Point};
+use tenure_store::{Cut, HardState, LogEntry, Point};
 use tenure_types::{Revision, Term};
 
 use crate::clock::LeaseClock;
@@ -53,7 +53,7 @@ pub struct Boot {
     /// The point the log starts after; not above `applied`.
     pub base: Point,
     /// The entries of the log, all of them.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<LogEntry>,
     /// The hard state of the log.
     pub hard_state: HardState,
     /// The notes of the log: what this member has observed of the other members' promises.
@@ -343,7 +343,7 @@ impl Replica {
     }
 
     /// Returns an entry of the log that is still in memory.
-    pub fn entry(&self, index: u64) -> Option<&Entry> {
+    pub fn entry(&self, index: u64) -> Option<&LogEntry> {
         self.node.store().entry(index)
     }
 

@@ -12,7 +12,7 @@ use tenure_raft::{
     Boot, MemberId, Membership, Message, Persist, ProposalFate, ProposalId, RejectReason, Replica,
     ReplicaConfig, ReplicaInput, ReplicaOutput, ReplicaStatus, Step, StepKind, Stop,
 };
-use tenure_store::{Entry, HardState, Point};
+use tenure_store::{HardState, LogEntry, Point};
 use tenure_types::{Epoch, LeaseId};
 
 const STEP_US: u64 = 5_000;
@@ -21,7 +21,7 @@ const FIRST: Point = Point { index: 1, term: 1 };
 /// The durable content of a disk.
 #[derive(Clone, Default)]
 pub(crate) struct Disk {
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<LogEntry>,
     pub(crate) hard_state: HardState,
     pub(crate) notes: Vec<u8>,
 }

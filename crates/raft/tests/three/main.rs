@@ -12,7 +12,7 @@ use tenure_raft::{
     RejectReason, Replica, ReplicaConfig, ReplicaInput, ReplicaOutput, Saved, SnapshotHead, Space,
     Step, StepKind, Stop,
 };
-use tenure_store::{Entry, HardState, Point};
+use tenure_store::{HardState, LogEntry, Point};
 use tenure_types::{Epoch, LeaseId};
 
 const STEP_US: u64 = 10_000;
@@ -26,7 +26,7 @@ struct Member {
     /// Whether saving snapshots fails.
     saves_fail: bool,
     /// The durable entries.
-    entries: Vec<Entry>,
+    entries: Vec<LogEntry>,
     newest: u64,
     hard_state: HardState,
     image: Option<(Point, Vec<u8>, Vec<u8>)>,
@@ -169,7 +169,7 @@ impl Cluster {
 impl Member {
     fn start(
         number: usize,
-        entries: Vec<Entry>,
+        entries: Vec<LogEntry>,
         hard_state: HardState,
         image: Option<(Point, Vec<u8>, Vec<u8>)>,
     ) -> Self {
@@ -510,7 +510,7 @@ fn a_disk_that_went_back_is_noticed_without_the_leader_that_was_acknowledged() {
     cluster.run(2);
     let leader = cluster.leader();
     let (victim, witness) = ((leader + 1) % 3, (leader + 2) % 3);
-    let old: Vec<Entry> = cluster.members[victim].entries.clone();
+    let old: Vec<LogEntry> = cluster.members[victim].entries.clone();
     let (hard_state, image) =
         (cluster.members[victim].hard_state, cluster.members[victim].image.clone());
     // Members report their hashes at every tenth entry.

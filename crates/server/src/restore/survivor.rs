@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use tenure_core::Machine;
 use tenure_raft::Stop;
-use tenure_store::{DataDir, Disk, Identity, Log, Options, Presence, RealDisk, Snapshots};
+use tenure_store::{
+    DataDir, DirectoryIdentity, Disk, Log, LogOptions, Presence, RealDisk, Snapshots,
+};
 
 use super::{RestoreError, Source};
 use crate::error::StartError;
@@ -23,10 +25,11 @@ pub(super) fn read(path: &Path, scratch: &Path, known: u16) -> Result<Source, Re
     let copy = Copy::of(path, scratch)?;
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(&copy.path));
     let nothing = || RestoreError::Nothing { path: path.to_owned() };
-    let identity = Identity::read(&*disk).map_err(StartError::from)?.ok_or_else(nothing)?;
+    let identity =
+        DirectoryIdentity::read(&*disk).map_err(StartError::from)?.ok_or_else(nothing)?;
     let cluster = identity.cluster.ok_or_else(nothing)?;
     let options =
-        Options { presence: Presence::MustExist, salt: os::random(), ..Options::default() };
+        LogOptions { presence: Presence::MustExist, salt: os::random(), ..LogOptions::default() };
     let (mut log, _) = Log::open(disk.clone(), options).map_err(StartError::from)?;
     let snapshots = Snapshots::open(disk).map_err(StartError::from)?;
     let mut empty = Machine::new(Default::default());

@@ -5,7 +5,7 @@
 //! `rollback.rs` that can be asked of a member only if others remember and can be reached, so the network calms down
 //! first. `control.rs` shows what follows if the disks of a majority lie.
 
-use tenure_store::sim::{Fault, Restart};
+use tenure_store::sim::{DiskFault, Restart};
 
 use super::event::Event;
 use super::rollback::NOTICE_US;
@@ -36,8 +36,8 @@ impl World {
         self.say(|| format!("the disk of {node} lies: {lie:?}"));
         let target = &mut self.nodes[node];
         match lie {
-            Lie::Misdirected => target.disk.plan(Fault::MisdirectedWrite),
-            Lie::Stale => target.disk.plan(Fault::StaleSector),
+            Lie::Misdirected => target.disk.plan(DiskFault::MisdirectedWrite),
+            Lie::Stale => target.disk.plan(DiskFault::StaleSector),
             Lie::Sync => target.disk.set_lying_syncs(true),
         }
         (target.damaged, target.may_forget) = (true, true);

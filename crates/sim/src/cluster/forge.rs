@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tenure_core::codec::seal_entry;
 use tenure_node::{Input, PeerMessage};
 use tenure_raft::{Kind, MemberId, Message, Step};
-use tenure_store::{Entry, Point};
+use tenure_store::{LogEntry, Point};
 use tenure_types::Term;
 
 use super::world::World;
@@ -28,7 +28,7 @@ impl World {
         let beat = step(Kind::Heartbeat, u64::MAX - 1);
         let next = Term(term + 1);
         let payload = Bytes::from(seal_entry(next, 0, std::iter::empty::<&[u8]>()));
-        let entry = Entry { index: last.index + 1, term: next.0, kind: 0, payload };
+        let entry = LogEntry { index: last.index + 1, term: next.0, kind: 0, payload };
         let append = Step {
             index: last.index,
             log_term: last.term,

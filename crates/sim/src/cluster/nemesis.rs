@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use tenure_node::{AdminId, Input, Principal};
 use tenure_raft::{AdminRequest, MemberId, MembershipChange};
-use tenure_store::sim::{Fault, Restart};
+use tenure_store::sim::{DiskFault, Restart};
 
 use super::event::Event;
 use super::trouble::{self, Trouble};
@@ -170,7 +170,7 @@ impl World {
                 self.pause(node, for_us, "long_pause");
             }
             Kind::DiskError => {
-                let fault = [Fault::WriteError, Fault::SyncError][self.rng.usize(0..2)];
+                let fault = [DiskFault::WriteError, DiskFault::SyncError][self.rng.usize(0..2)];
                 self.nodes[node].disk.plan(fault);
             }
             Kind::DiskFull => match self.rng.u8(0..4) {

@@ -12,7 +12,7 @@ use tenure_node::{
 };
 use tenure_raft::{MemberId, Membership, Replica, ReplicaConfig};
 use tenure_store::sim::{Restart, SimDisk};
-use tenure_store::{Cut, Log, Options, Point, Reserve, SnapshotId, SnapshotReceiver, Snapshots};
+use tenure_store::{Cut, Log, LogOptions, Point, Reserve, SnapshotId, SnapshotReceiver, Snapshots};
 use tenure_types::Epoch;
 
 use super::desk::Desk;
@@ -221,7 +221,7 @@ impl Member {
     }
 
     fn open(&self, salt: u64) -> Result<(Log, Snapshots, Option<Cut>)> {
-        let options = Options { segment_bytes: SEGMENT_BYTES, salt, ..Options::default() };
+        let options = LogOptions { segment_bytes: SEGMENT_BYTES, salt, ..LogOptions::default() };
         let (log, recovered) = Log::open(Arc::new(self.disk.clone()), options)?;
         if self.damaged && recovered.cut.is_some() {
             let (last, proven) = (recovered.last.index, self.proven);

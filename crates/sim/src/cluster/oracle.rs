@@ -13,7 +13,7 @@ use tenure_core::outcome::{Effects, Outcome};
 use tenure_core::request::{Command, Request, RequestId};
 use tenure_node::directory::{self, MemberRecord};
 use tenure_raft::FIRST;
-use tenure_store::{Entry, Point};
+use tenure_store::{LogEntry, Point};
 use tenure_types::{Epoch, LeaseId, Limit, Revision, Term};
 
 use super::asked::Asked;
@@ -169,14 +169,14 @@ impl Oracle {
     }
 
     /// Records that a leader has sealed an entry.
-    pub(super) fn seals(&mut self, entry: &Entry, at_us: u64, stalled: Stalled) {
+    pub(super) fn seals(&mut self, entry: &LogEntry, at_us: u64, stalled: Stalled) {
         // A member that is alone may lead the same term twice, if its disk never knew of the first
         // time. What it sealed then was never heard of.
         self.sealed.insert((entry.index, entry.term), Sealed { at_us, stalled });
     }
 
     /// Records that a leader has sent entries.
-    pub(super) fn sends(&mut self, node: usize, entries: &[Entry]) -> Check {
+    pub(super) fn sends(&mut self, node: usize, entries: &[LogEntry]) -> Check {
         for entry in entries {
             let at = (entry.index, entry.term);
             let first = self.sent.entry(at).or_insert_with(|| entry.payload.clone());
@@ -188,7 +188,7 @@ impl Oracle {
     }
 
     /// Records that a member has applied an entry.
-    pub(super) fn applies(&mut self, node: usize, entry: &Entry) -> Check {
+    pub(super) fn applies(&mut self, node: usize, entry: &LogEntry) -> Check {
         if entry.index <= self.last() {
             let at = entry.index.checked_sub(FIRST.index + 1);
             let agreed = at.and_then(|at| self.agreed.get(usize::try_from(at).ok()?));
@@ -220,7 +220,7 @@ impl Oracle {
     }
 
     /// T1: nothing but a command gives a lease more time; a change of leaders does not.
-    fn check_nothing_given(&self, entry: &Entry, before: &[(LeaseId, u64)]) -> Check {
+    fn check_nothing_given(&self, entry: &LogEntry, before: &[(LeaseId, u64)]) -> Check {
         for lease in self.machine.leases(None, usize::MAX) {
             let ends_ms = self.machine.clock_ms() + lease.left_ms;
             let given = before.iter().any(|(id, ended_ms)| *id == lease.id && *ended_ms < ends_ms);
@@ -236,7 +236,7 @@ impl Oracle {
         leases.iter().map(|lease| (lease.id, self.machine.clock_ms() + lease.left_ms)).collect()
     }
 
-    fn agree(&mut self, entry: &Entry) -> Check {
+    fn agree(&mut self, entry: &LogEntry) -> Check {
         let before = self.machine.clock_ms();
         // The log's own entries begin a term, and hold no command.
         let ends_ms = if entry.payload.is_empty() { self.ends_ms() } else { Vec::new() };
@@ -255,7 +255,7 @@ impl Oracle {
 
     fn check_agreed(
         &mut self,
-        entry: &Entry,
+        entry: &LogEntry,
         command: bool,
         clock_before_ms: u64,
         effects: &Effects,
@@ -272,7 +272,7 @@ impl Oracle {
 
     /// S5: the clock grows by no more than real time. L2: a leader stamps in time. T3: a stall is
     /// forgiven.
-    fn check_time(&mut self, entry: &Entry, clock_before_ms: u64) -> Check {
+    fn check_time(&mut self, entry: &LogEntry, clock_before_ms: u64) -> Check {
         let index = entry.index;
         let Ok(opened) = open_entry(&entry.payload) else { return Ok(()) };
         let Some(sealed) = self.sealed.get(&(index, entry.term)).copied() else {
@@ -315,7 +315,7 @@ impl Oracle {
 
     /// S7 and S13: the result of each command fits what clients asked for. N6: the cluster never agrees on anything
     /// that a stranger sent.
-    fn note_outcomes(&mut self, entry: &Entry, effects: &Effects) -> Check {
+    fn note_outcomes(&mut self, entry: &LogEntry, effects: &Effects) -> Check {
         let Ok(opened) = open_entry(&entry.payload) else { return Ok(()) };
         for (request, outcome) in opened.zip(&effects.outcomes) {
             let Ok(request) = decode_request(request) else { continue };

@@ -7,7 +7,7 @@
 
 use tenure_raft::MemberId;
 use tenure_store::sim::{Restart, SimDisk};
-use tenure_store::{Log, Options, Presence};
+use tenure_store::{Log, LogOptions, Presence};
 
 use super::event::Event;
 use super::oracle::ensure;
@@ -174,7 +174,7 @@ impl World {
         let looked_at = disk.fork(self.rng.u64(..));
         let segment_bytes = super::node::SEGMENT_BYTES;
         let presence = Presence::MustExist;
-        let options = Options { segment_bytes, presence, ..Options::default() };
+        let options = LogOptions { segment_bytes, presence, ..LogOptions::default() };
         let (log, _) = Log::open(std::sync::Arc::new(looked_at), options).ok()?;
         Some(OldDisk { disk, term: log.hard_state().term, last: log.last_index() })
     }

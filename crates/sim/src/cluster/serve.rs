@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tenure_core::codec::{decode_request, open_entry};
 use tenure_node::{Input, NodeFailure, Output, ReadId};
 use tenure_raft::{Persist, Space, Stop};
-use tenure_store::Entry;
+use tenure_store::LogEntry;
 use tenure_store::sim::Restart;
 
 use super::MS;
@@ -282,13 +282,13 @@ impl World {
 }
 
 /// Whether an entry has a command that makes the state grow.
-fn grows(entry: &Entry) -> bool {
+fn grows(entry: &LogEntry) -> bool {
     let Ok(mut opened) = open_entry(&entry.payload) else { return false };
     opened.any(|request| decode_request(request).is_ok_and(|request| request.command.grows()))
 }
 
 /// The asks whose commands an entry has.
-fn asks(entry: &Entry) -> Vec<u64> {
+fn asks(entry: &LogEntry) -> Vec<u64> {
     let Ok(opened) = open_entry(&entry.payload) else { return Vec::new() };
     opened.filter_map(|request| decode_request(request).ok()?.principal.parse().ok()).collect()
 }

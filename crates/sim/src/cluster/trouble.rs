@@ -5,7 +5,7 @@ use tenure_core::request::{Command, Request, RequestId};
 use tenure_node::directory::Preference;
 use tenure_node::{CallId, CommandBatch, Input, Permit, ReplyTo, Weight};
 use tenure_raft::MemberId;
-use tenure_store::sim::{Fault, Outage, Restart};
+use tenure_store::sim::{DiskFault, Outage, Restart};
 
 use super::desk::Pending;
 use super::world::World;
@@ -118,7 +118,7 @@ impl World {
             }
             Trouble::RaiseLevel => self.raise_level(node),
             // Further disk faults that need only a plan can be added here.
-            Trouble::ReadError => self.nodes[node].disk.plan(Fault::ReadError),
+            Trouble::ReadError => self.nodes[node].disk.plan(DiskFault::ReadError),
             Trouble::Outage => {
                 let outage = [Outage::ReadOnly, Outage::Device][self.rng.usize(0..2)];
                 let ended = self.rng.bool();

@@ -7,7 +7,7 @@ use fastrand::Rng;
 use tenure_node::{BACKLOG_MAX, Founded, Incarnation, Input, Lineage};
 use tenure_raft::{MemberId, Membership};
 use tenure_store::SnapshotId;
-use tenure_store::sim::Fault;
+use tenure_store::sim::DiskFault;
 use tenure_types::Epoch;
 
 use super::client::Client;
@@ -210,18 +210,18 @@ impl World {
         for node in &self.nodes {
             for (fault, times) in node.disk.counts() {
                 let kind = match fault {
-                    Fault::LostWrite => "lost_write",
-                    Fault::TornWrite => "torn_write",
-                    Fault::WriteError => "write_error",
-                    Fault::SyncError => "sync_error",
-                    Fault::NoSpace => "no_space",
-                    Fault::ReadError => "read_error",
-                    Fault::ReadOnly => "read_only",
-                    Fault::DeviceError => "device_error",
-                    Fault::DamageWhileRunning => "damage_while_running",
-                    Fault::MisdirectedWrite => "misdirected_write",
-                    Fault::StaleSector => "stale_sector",
-                    Fault::LyingSync => "lying_sync",
+                    DiskFault::LostWrite => "lost_write",
+                    DiskFault::TornWrite => "torn_write",
+                    DiskFault::WriteError => "write_error",
+                    DiskFault::SyncError => "sync_error",
+                    DiskFault::NoSpace => "no_space",
+                    DiskFault::ReadError => "read_error",
+                    DiskFault::ReadOnly => "read_only",
+                    DiskFault::DeviceError => "device_error",
+                    DiskFault::DamageWhileRunning => "damage_while_running",
+                    DiskFault::MisdirectedWrite => "misdirected_write",
+                    DiskFault::StaleSector => "stale_sector",
+                    DiskFault::LyingSync => "lying_sync",
                     _ => continue,
                 };
                 self.tally.count_by(kind, times);

@@ -9,7 +9,7 @@ use std::fmt;
 
 use super::{
     SECTOR_BYTES,
-    record::{ALIGN, HEADER_BYTES, Header, Named},
+    record::{ALIGN, HEADER_BYTES, RecordHeader, RecordKind},
     segment::Segment,
 };
 
@@ -25,7 +25,7 @@ pub struct Cut {
     /// Its length, up to the last byte that was not zero.
     pub bytes: u64,
     /// What the bytes look like.
-    pub cause: Cause,
+    pub cause: CutCause,
     /// The first index that may have been cut: the smaller of the smallest index in a readable header and the index
     /// after the last entry kept.
     pub first_index: u64,
@@ -38,7 +38,7 @@ pub struct Cut {
 /// What the bytes of a cut look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Cause {
+pub enum CutCause {
     /// A part of the first unreadable batch is zeros, as after a write that a power loss cut short. A disk that lost a
     /// sector which it had reported as durable leaves the same.
     Torn,
@@ -50,8 +50,8 @@ impl fmt::Display for Cut {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { segment, offset, bytes, first_index, .. } = self;
         let cause = match self.cause {
-            Cause::Torn => "torn",
-            Cause::Damaged => "damaged",
+            CutCause::Torn => "torn",
+            CutCause::Damaged => "damaged",
         };
         write!(to, "{bytes} {cause} bytes at segment {segment}, offset {offset}: ")?;
         match self.last_index {
@@ -66,20 +66,20 @@ impl Cut {
     pub(super) fn find(segment: &Segment, image: &[u8], end: u32, last_kept: u64) -> Option<Self> {
         let rest = &image[end as usize..];
         let bytes = rest.iter().rposition(|byte| *byte != 0)? as u64 + 1;
-        let named: Vec<Named> = (end..segment.bytes)
+        let named: Vec<RecordKind> = (end..segment.bytes)
             .step_by(ALIGN as usize)
             .take_while(|offset| u64::from(offset - end) < bytes)
-            .filter_map(|offset| Header::read(image, offset, segment.seed)?.named())
+            .filter_map(|offset| RecordHeader::read(image, offset, segment.seed)?.named())
             .collect();
         let entries = || {
             named.iter().filter_map(|named| match named {
-                Named::Entry(point) => Some(point.index),
-                Named::Term(_) => None,
+                RecordKind::Entry(point) => Some(point.index),
+                RecordKind::Term(_) => None,
             })
         };
         let terms = named.iter().map(|named| match named {
-            Named::Entry(point) => point.term,
-            Named::Term(term) => *term,
+            RecordKind::Entry(point) => point.term,
+            RecordKind::Term(term) => *term,
         });
         let next = last_kept.saturating_add(1);
         Some(Self {
@@ -95,10 +95,10 @@ impl Cut {
 }
 
 /// Tells damage from a torn write by the first record that cannot be read.
-fn cause(segment: &Segment, image: &[u8], mut offset: u32) -> Cause {
+fn cause(segment: &Segment, image: &[u8], mut offset: u32) -> CutCause {
     // The batch may begin with records that are whole.
     let (mut from, mut to) = (offset, offset);
-    while let Some(header) = Header::read(image, offset, segment.seed) {
+    while let Some(header) = RecordHeader::read(image, offset, segment.seed) {
         (from, to) = (offset, header.end(offset).unwrap_or(segment.bytes));
         if header.record(image, offset).is_none() {
             break;
@@ -110,7 +110,11 @@ fn cause(segment: &Segment, image: &[u8], mut offset: u32) -> Cause {
     if from == to {
         to = from.saturating_add(HEADER_BYTES);
     }
-    if has_empty_part(image, from, to.min(segment.bytes)) { Cause::Torn } else { Cause::Damaged }
+    if has_empty_part(image, from, to.min(segment.bytes)) {
+        CutCause::Torn
+    } else {
+        CutCause::Damaged
+    }
 }
 
 /// Whether, in some sector, the part of this range is all zeros.

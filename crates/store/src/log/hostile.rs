@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    record::{Encoder, Record},
+    record::{Encoder, LogRecord},
     segment::{self, DIR, FIRST_RECORD, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN},
     *,
 };
@@ -18,8 +18,8 @@ use crate::{
 
 const SALT: u64 = 7;
 
-fn options() -> Options {
-    Options { segment_bytes: SEGMENT_BYTES_MIN, cache_bytes: 500, ..Options::default() }
+fn options() -> LogOptions {
+    LogOptions { segment_bytes: SEGMENT_BYTES_MIN, cache_bytes: 500, ..LogOptions::default() }
 }
 
 /// Creates a disk with segments that have good headers and these bytes after them.
@@ -46,8 +46,8 @@ fn survive(disk: &SimDisk) -> bool {
     let _ = log.compact_to(log.hard_state().commit);
     let index = last.index + 1;
     let payload = Bytes::from_static(b"more");
-    let more = [Entry { index, term: u64::MAX, kind: 0, payload }];
-    let _ = log.write(&Batch { entries: &more, ..Batch::default() });
+    let more = [LogEntry { index, term: u64::MAX, kind: 0, payload }];
+    let _ = log.write(&LogBatch { entries: &more, ..LogBatch::default() });
     let _ = log.mark();
     let written = (log.base(), log.last(), log.hard_state());
     let (log, again) = Log::open(Arc::new(disk.clone()), options()).unwrap();
@@ -85,22 +85,22 @@ fn records(rng: &mut Rng, number: u64, previous: &mut u32) -> Vec<u8> {
         let record = match rng.below(12) {
             _ if at == 0 && tame => {
                 let (base, last) = (Point::default(), Point::default());
-                Record::Start { base, last, hard_state: HardState::default() }
+                LogRecord::Start { base, last, hard_state: HardState::default() }
             }
-            0 => Record::Start { base: point, last: point, hard_state },
-            1 => Record::HardState(hard_state),
-            2 => Record::HardState(HardState { term: index, vote: None, commit: index - 1 }),
-            3 => Record::Snapshot(point),
-            4 => Record::Compact(point),
-            5 => Record::Durable { filler: u32::try_from(rng.below(90)).unwrap() },
-            6 => Record::Seal { next: if tame { number + 1 } else { point.index } },
+            0 => LogRecord::Start { base: point, last: point, hard_state },
+            1 => LogRecord::HardState(hard_state),
+            2 => LogRecord::HardState(HardState { term: index, vote: None, commit: index - 1 }),
+            3 => LogRecord::Snapshot(point),
+            4 => LogRecord::Compact(point),
+            5 => LogRecord::Durable { filler: u32::try_from(rng.below(90)).unwrap() },
+            6 => LogRecord::Seal { next: if tame { number + 1 } else { point.index } },
             7 => {
                 let Point { index, term } = point;
-                Record::Entry { index, term, kind: 0, payload: &payload }
+                LogRecord::Entry { index, term, kind: 0, payload: &payload }
             }
             _ => {
                 index += 1;
-                Record::Entry { index: index - 1, term, kind: 1, payload: &payload }
+                LogRecord::Entry { index: index - 1, term, kind: 1, payload: &payload }
             }
         };
         encoder.durable = if tame { FIRST_RECORD } else { u32::try_from(rng.below(5000)).unwrap() };
@@ -170,13 +170,13 @@ fn a_payload_that_looks_like_a_record_is_never_taken_for_one() {
         let start = FIRST_RECORD + START_BYTES + HEADER_BYTES;
         let (previous, durable) = (0, SEGMENT_BYTES_MIN);
         let mut encoder = Encoder { buffer: &mut payload, seed: guess, start, previous, durable };
-        encoder.push(&Record::Durable { filler: 0 }, true);
+        encoder.push(&LogRecord::Durable { filler: 0 }, true);
     }
     let disk = SimDisk::new(1);
-    let options = Options { salt: 0x1234_5678_9abc_def0, ..options() };
+    let options = LogOptions { salt: 0x1234_5678_9abc_def0, ..options() };
     let (mut log, _) = Log::open(Arc::new(disk.clone()), options).unwrap();
-    let entries = [Entry { index: 1, term: 1, kind: 0, payload: payload.into() }];
-    log.write(&Batch { entries: &entries, ..Batch::default() }).unwrap();
+    let entries = [LogEntry { index: 1, term: 1, kind: 0, payload: payload.into() }];
+    log.write(&LogBatch { entries: &entries, ..LogBatch::default() }).unwrap();
     // Damage the head of the batch and leave its body, which is full of such bytes.
     disk.flip_bit(&segment::name(1), u64::from(FIRST_RECORD), 0);
     let (log, recovered) = Log::open(Arc::new(disk), options).unwrap();
@@ -193,10 +193,10 @@ fn a_record_that_does_not_follow_the_one_before_it_is_not_read() {
         let mut encoder = Encoder { buffer: &mut buffer, seed, start, previous, durable };
         let (base, last) = (Point::default(), Point::default());
         let hard_state = HardState::default();
-        encoder.push(&Record::Start { base, last, hard_state }, true);
-        encoder.push(&Record::Entry { index: 1, term: 1, kind: 0, payload: first }, true);
+        encoder.push(&LogRecord::Start { base, last, hard_state }, true);
+        encoder.push(&LogRecord::Entry { index: 1, term: 1, kind: 0, payload: first }, true);
         let second = encoder.offset() - FIRST_RECORD;
-        encoder.push(&Record::Entry { index: 2, term: 1, kind: 0, payload: b"two" }, true);
+        encoder.push(&LogRecord::Entry { index: 2, term: 1, kind: 0, payload: b"two" }, true);
         (buffer, second as usize)
     };
     let (old, second) = image(b"old one");

@@ -30,23 +30,23 @@ use std::{
     time::Duration,
 };
 
-pub use cut::{Cause, Cut};
-pub use prepare::{Preparation, Prepared};
+pub use cut::{Cut, CutCause};
+pub use prepare::{Preparation, PreparedSegment};
 pub use recover::Recovered;
 pub use segment::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 pub use types::{
-    Batch, Entry, HardState, NOTES_BYTES_MAX, Options, Point, Position, Presence, Room, Synced,
-    Written,
+    HardState, LogBatch, LogEntry, LogOptions, NOTES_BYTES_MAX, Point, Position, Presence, Room,
+    Synced, WrittenBatch,
 };
 
 use crate::{
     Fatal, OpenError, Rejection, WriteError,
     disk::{Disk, File, is_full, write_zeros},
 };
-use record::{Encoder, HEADER_BYTES, Record, START_BYTES, entry_bytes};
+use record::{Encoder, HEADER_BYTES, LogRecord, START_BYTES, entry_bytes};
 use segment::{DIR, FIRST_RECORD, Segment};
 use types::capacity;
-use view::{Slot, View};
+use view::{EntrySlot, LogView};
 
 /// The unit that a disk writes whole.
 const SECTOR_BYTES: u32 = 512;
@@ -55,8 +55,8 @@ const SECTOR_BYTES: u32 = 512;
 #[derive(Debug)]
 pub struct Log {
     disk: Arc<dyn Disk>,
-    options: Options,
-    view: View,
+    options: LogOptions,
+    view: LogView,
     /// The segments, oldest first; the log writes to the last.
     segments: VecDeque<Segment>,
     tail: Tail,
@@ -95,12 +95,12 @@ pub struct SyncReport {
 
 impl Log {
     /// Opens the log and recovers its content. Everything that this returns is durable.
-    pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Self, Recovered), OpenError> {
+    pub fn open(disk: Arc<dyn Disk>, options: LogOptions) -> Result<(Self, Recovered), OpenError> {
         recover::open(disk, options)
     }
 
     /// Writes a batch. It can be read at once, and is durable after the next [`Log::sync`].
-    pub fn write(&mut self, batch: &Batch<'_>) -> Result<Written, WriteError> {
+    pub fn write(&mut self, batch: &LogBatch<'_>) -> Result<WrittenBatch, WriteError> {
         self.check_running()?;
         self.view.check(batch).map_err(WriteError::Rejected)?;
         let notes = batch.notes.unwrap_or(&self.view.notes).len().max(self.view.notes.len());
@@ -114,7 +114,7 @@ impl Log {
             }
         };
         if bytes == 0 {
-            return Ok(Written { end: self.written(), bytes, rolled: false });
+            return Ok(WrittenBatch { end: self.written(), bytes, rolled: false });
         }
         let rolled = self.make_room(bytes)?;
         let mut places = Vec::with_capacity(batch.entries.len());
@@ -124,26 +124,26 @@ impl Log {
             + usize::from(batch.notes.is_some());
         let written = self.append(|encoder| {
             let mut left = parts;
-            let mut push = |record: &Record<'_>| {
+            let mut push = |record: &LogRecord<'_>| {
                 left -= 1;
                 encoder.push(record, left == 0)
             };
             if let Some(point) = batch.snapshot {
-                push(&Record::Snapshot(point));
+                push(&LogRecord::Snapshot(point));
             }
             if let Some(notes) = batch.notes {
-                push(&Record::Notes(notes));
+                push(&LogRecord::Notes(notes));
             }
-            for Entry { index, term, kind, payload } in batch.entries {
+            for LogEntry { index, term, kind, payload } in batch.entries {
                 let (index, term, kind) = (*index, *term, *kind);
-                places.push(push(&Record::Entry { index, term, kind, payload }));
+                places.push(push(&LogRecord::Entry { index, term, kind, payload }));
             }
             if let Some(state) = batch.hard_state {
-                push(&Record::HardState(state));
+                push(&LogRecord::HardState(state));
             }
         })?;
         self.take_effect(batch, &places);
-        Ok(Written { end: self.written(), bytes: written, rolled })
+        Ok(WrittenBatch { end: self.written(), bytes: written, rolled })
     }
 
     /// Makes everything written so far durable. On an error the process must stop at once.
@@ -206,9 +206,9 @@ impl Log {
                     if gap < HEADER_BYTES {
                         gap += SECTOR_BYTES;
                     }
-                    encoder.push(&Record::Durable { filler: gap - HEADER_BYTES }, true);
+                    encoder.push(&LogRecord::Durable { filler: gap - HEADER_BYTES }, true);
                 }
-                encoder.push(&Record::Durable { filler: 0 }, true);
+                encoder.push(&LogRecord::Durable { filler: 0 }, true);
             })?;
         }
         Ok(needed)
@@ -228,7 +228,7 @@ impl Log {
         let point = Point { index, term };
         self.make_room(HEADER_BYTES)?;
         self.append(|encoder| {
-            encoder.push(&Record::Compact(point), true);
+            encoder.push(&LogRecord::Compact(point), true);
         })?;
         self.view.compact(point).expect("the point was checked before it was written");
         // The new start of the log must be durable before the segments below it are removed.
@@ -335,7 +335,7 @@ impl Log {
         self.prepare_next()?;
         let number = self.active().number + 1;
         self.append(|encoder| {
-            encoder.push(&Record::Seal { next: number }, true);
+            encoder.push(&LogRecord::Seal { next: number }, true);
         })?;
         self.sync()?;
         let next = self.next.take().expect("the next segment was just prepared");
@@ -359,10 +359,10 @@ impl Log {
         if !self.tail.started {
             let (base, last) = (self.view.base, self.view.last());
             let hard_state = self.view.hard_state;
-            encoder.push(&Record::Start { base, last, hard_state }, true);
+            encoder.push(&LogRecord::Start { base, last, hard_state }, true);
             if !self.view.notes.is_empty() {
                 // Repeat the notes: the segment that holds them may be dropped before new notes are written.
-                encoder.push(&Record::Notes(&self.view.notes), true);
+                encoder.push(&LogRecord::Notes(&self.view.notes), true);
             }
         }
         push(&mut encoder);
@@ -389,7 +389,7 @@ impl Log {
         Ok(bytes)
     }
 
-    fn take_effect(&mut self, batch: &Batch<'_>, places: &[record::Placed]) {
+    fn take_effect(&mut self, batch: &LogBatch<'_>, places: &[record::Placed]) {
         let checked = "the batch was checked before it was written";
         if let Some(point) = batch.snapshot {
             self.view.reset(point).expect(checked);
@@ -398,7 +398,7 @@ impl Log {
         for (entry, placed) in batch.entries.iter().zip(places) {
             let payload = Some(entry.payload.clone());
             let slot =
-                Slot { term: entry.term, kind: entry.kind, segment, placed: *placed, payload };
+                EntrySlot { term: entry.term, kind: entry.kind, segment, placed: *placed, payload };
             self.view.append(entry.index, slot).expect(checked);
         }
         if let Some(state) = batch.hard_state {

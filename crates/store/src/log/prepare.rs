@@ -27,17 +27,17 @@ pub struct Preparation {
 
 /// A created segment, ready for [`Log::adopt`].
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedSegment {
     temporary: String,
     segment: Segment,
 }
 
 impl Preparation {
     /// Creates the segment and syncs it. An error does no harm: the log creates its own when it needs one.
-    pub fn run(self) -> io::Result<Prepared> {
+    pub fn run(self) -> io::Result<PreparedSegment> {
         let Self { disk, temporary, number, salt, bytes } = self;
         let segment = segment::create(&*disk, &temporary, number, salt, bytes)?;
-        Ok(Prepared { temporary, segment })
+        Ok(PreparedSegment { temporary, segment })
     }
 }
 
@@ -60,9 +60,9 @@ impl Log {
     }
 
     /// Takes a prepared segment as the next one, or removes it if the log no longer needs it.
-    pub fn adopt(&mut self, prepared: Prepared) -> Result<(), WriteError> {
+    pub fn adopt(&mut self, prepared: PreparedSegment) -> Result<(), WriteError> {
         self.check_running()?;
-        let Prepared { temporary, segment } = prepared;
+        let PreparedSegment { temporary, segment } = prepared;
         if self.next.is_some() || segment.number != self.active().number + 1 {
             return self
                 .disk

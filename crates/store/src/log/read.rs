@@ -3,9 +3,9 @@
 use bytes::Bytes;
 
 use super::{
-    Entry, Log,
-    record::{self, Header, Record},
-    view::Slot,
+    Log, LogEntry,
+    record::{self, LogRecord, RecordHeader},
+    view::EntrySlot,
 };
 use crate::ReadError;
 
@@ -18,7 +18,7 @@ impl Log {
 
     /// Returns entries from `from` up to but without `to`: the first one whatever its size, further ones as long as all
     /// payloads together stay within `max_bytes`.
-    pub fn entries(&self, from: u64, to: u64, max_bytes: u64) -> Result<Vec<Entry>, ReadError> {
+    pub fn entries(&self, from: u64, to: u64, max_bytes: u64) -> Result<Vec<LogEntry>, ReadError> {
         self.check_running()?;
         if from <= self.view.base.index {
             return Err(ReadError::Compacted { base: self.view.base.index });
@@ -38,7 +38,7 @@ impl Log {
                 Some(payload) => payload.clone(),
                 None => self.payload(index, slot)?,
             };
-            entries.push(Entry { index, term: slot.term, kind: slot.kind, payload });
+            entries.push(LogEntry { index, term: slot.term, kind: slot.kind, payload });
         }
         Ok(entries)
     }
@@ -52,7 +52,7 @@ impl Log {
     }
 
     /// Reads a payload from disk and verifies that it belongs to the entry at this index.
-    fn payload(&self, index: u64, slot: &Slot) -> Result<Bytes, ReadError> {
+    fn payload(&self, index: u64, slot: &EntrySlot) -> Result<Bytes, ReadError> {
         let number = slot.segment;
         let offset = slot.placed.offset;
         let corrupt = || ReadError::Corrupt { segment: number, offset: u64::from(offset), index };
@@ -66,9 +66,9 @@ impl Log {
         let mut bytes = vec![0; length as usize];
         let read = segment.file.read_at(u64::from(offset), &mut bytes);
         read.map_err(|source| ReadError::Io { segment: number, source })?;
-        let header = Header::read_at(&bytes, offset, segment.seed).ok_or_else(corrupt)?;
+        let header = RecordHeader::read_at(&bytes, offset, segment.seed).ok_or_else(corrupt)?;
         match header.record(&bytes, 0) {
-            Some((Record::Entry { index: found, term, kind, .. }, _))
+            Some((LogRecord::Entry { index: found, term, kind, .. }, _))
                 if (found, term, kind) == (index, slot.term, slot.kind) => {}
             _ => return Err(corrupt()),
         }

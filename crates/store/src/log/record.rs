@@ -35,7 +35,7 @@ const ENDS_BATCH: u8 = 1;
 
 /// The content of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Record<'a> {
+pub(crate) enum LogRecord<'a> {
     /// Opens a segment with everything that must outlive the segments before it.
     Start { base: Point, last: Point, hard_state: HardState },
     /// One entry of the replicated log.
@@ -56,7 +56,7 @@ pub(crate) enum Record<'a> {
 
 /// The fields of a header whose checksum has been verified.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Header {
+pub(crate) struct RecordHeader {
     pub(crate) checksum: u32,
     pub(crate) previous: u32,
     pub(crate) durable: u32,
@@ -71,7 +71,7 @@ pub(crate) struct Header {
 
 /// What a header names of a record whose body may be unreadable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Named {
+pub(crate) enum RecordKind {
     /// An entry.
     Entry(Point),
     /// The term of a hard state.
@@ -115,7 +115,7 @@ pub(crate) fn padded(length: u32) -> Option<u32> {
     length.checked_next_multiple_of(ALIGN)
 }
 
-impl Record<'_> {
+impl LogRecord<'_> {
     /// The length on disk of the record that carries a hard state.
     pub(crate) const HARD_STATE_BYTES: u32 = HEADER_BYTES + 16;
 
@@ -150,33 +150,33 @@ impl Encoder<'_> {
         self.start + u32::try_from(self.buffer.len()).expect("a batch fits in a segment")
     }
 
-    pub(crate) fn push(&mut self, record: &Record<'_>, ends_batch: bool) -> Placed {
+    pub(crate) fn push(&mut self, record: &LogRecord<'_>, ends_batch: bool) -> Placed {
         let offset = self.offset();
         let at = self.buffer.len();
         let point = record.point();
         self.buffer.extend_from_slice(&[0; 8]);
         self.buffer.extend_from_slice(&self.previous.to_le_bytes());
         self.buffer.extend_from_slice(&self.durable.to_le_bytes());
-        let entry_kind = if let Record::Entry { kind, .. } = record { *kind } else { 0 };
+        let entry_kind = if let LogRecord::Entry { kind, .. } = record { *kind } else { 0 };
         let flags = if ends_batch { ENDS_BATCH } else { 0 };
         self.buffer.extend_from_slice(&[record.kind(), flags, entry_kind, 0]);
         self.buffer.extend_from_slice(&[0; 4]);
         self.buffer.extend_from_slice(&point.index.to_le_bytes());
         self.buffer.extend_from_slice(&point.term.to_le_bytes());
         match record {
-            Record::Start { base, hard_state, .. } => {
+            LogRecord::Start { base, hard_state, .. } => {
                 for word in [base.index, base.term, hard_state.term, hard_state.commit] {
                     self.buffer.extend_from_slice(&word.to_le_bytes());
                 }
                 put_vote(self.buffer, hard_state.vote);
             }
-            Record::Entry { payload, .. } => self.buffer.extend_from_slice(payload),
-            Record::Notes(notes) => self.buffer.extend_from_slice(notes),
-            Record::HardState(state) => put_vote(self.buffer, state.vote),
-            Record::Durable { filler } => {
+            LogRecord::Entry { payload, .. } => self.buffer.extend_from_slice(payload),
+            LogRecord::Notes(notes) => self.buffer.extend_from_slice(notes),
+            LogRecord::HardState(state) => put_vote(self.buffer, state.vote),
+            LogRecord::Durable { filler } => {
                 self.buffer.resize(self.buffer.len() + *filler as usize, 0);
             }
-            Record::Snapshot(_) | Record::Compact(_) | Record::Seal { .. } => {}
+            LogRecord::Snapshot(_) | LogRecord::Compact(_) | LogRecord::Seal { .. } => {}
         }
         let length = u32::try_from(self.buffer.len() - at).expect("a record fits in a segment");
         self.buffer.resize(self.buffer.len().next_multiple_of(ALIGN as usize), 0);
@@ -189,7 +189,7 @@ impl Encoder<'_> {
     }
 }
 
-impl Header {
+impl RecordHeader {
     /// Reads the header at this offset of a segment, if a header of this segment lies there.
     pub(crate) fn read(segment: &[u8], offset: u32, seed: u32) -> Option<Self> {
         Self::read_at(segment.get(offset as usize..)?, offset, seed)
@@ -219,11 +219,11 @@ impl Header {
     }
 
     /// What the header of an entry or a hard state names, whether or not its body is whole.
-    pub(crate) fn named(&self) -> Option<Named> {
+    pub(crate) fn named(&self) -> Option<RecordKind> {
         let point = Point { index: self.index, term: self.term };
         match self.kind {
-            2 => Some(Named::Entry(point)),
-            3 => Some(Named::Term(self.term)),
+            2 => Some(RecordKind::Entry(point)),
+            3 => Some(RecordKind::Term(self.term)),
             _ => None,
         }
     }
@@ -234,7 +234,11 @@ impl Header {
     }
 
     /// Decodes the record if its body is whole, and returns it with the offset of the next record.
-    pub(crate) fn record<'a>(&self, segment: &'a [u8], offset: u32) -> Option<(Record<'a>, u32)> {
+    pub(crate) fn record<'a>(
+        &self,
+        segment: &'a [u8],
+        offset: u32,
+    ) -> Option<(LogRecord<'a>, u32)> {
         let end = self.end(offset)?;
         let body_at = offset.checked_add(HEADER_BYTES)?;
         let body = segment.get(body_at as usize..end as usize)?;
@@ -248,33 +252,33 @@ impl Header {
         Some((self.parse(body)?, end))
     }
 
-    fn parse<'a>(&self, body: &'a [u8]) -> Option<Record<'a>> {
+    fn parse<'a>(&self, body: &'a [u8]) -> Option<LogRecord<'a>> {
         let point = Point { index: self.index, term: self.term };
         let record = match (self.kind, body.len()) {
             (1, 48) => {
                 let vote = vote(body, 32)?;
                 let hard_state = HardState { term: long(body, 16), commit: long(body, 24), vote };
                 let base = Point { index: long(body, 0), term: long(body, 8) };
-                Record::Start { base, last: point, hard_state }
+                LogRecord::Start { base, last: point, hard_state }
             }
-            (2, _) => Record::Entry {
+            (2, _) => LogRecord::Entry {
                 index: self.index,
                 term: self.term,
                 kind: self.entry_kind,
                 payload: body,
             },
-            (3, 16) => Record::HardState(HardState {
+            (3, 16) => LogRecord::HardState(HardState {
                 term: self.term,
                 commit: self.index,
                 vote: vote(body, 0)?,
             }),
-            (4, 0) => Record::Snapshot(point),
-            (5, 0) => Record::Compact(point),
+            (4, 0) => LogRecord::Snapshot(point),
+            (5, 0) => LogRecord::Compact(point),
             (6, _) if body.iter().all(|byte| *byte == 0) => {
-                Record::Durable { filler: self.length - HEADER_BYTES }
+                LogRecord::Durable { filler: self.length - HEADER_BYTES }
             }
-            (7, 0) => Record::Seal { next: self.index },
-            (8, 0..=NOTES_BYTES_MAX) => Record::Notes(body),
+            (7, 0) => LogRecord::Seal { next: self.index },
+            (8, 0..=NOTES_BYTES_MAX) => LogRecord::Notes(body),
             _ => return None,
         };
         Some(record)
@@ -316,20 +320,20 @@ fn long(bytes: &[u8], at: usize) -> u64 {
 mod tests {
     use super::*;
 
-    const RECORDS: [Record<'static>; 9] = [
-        Record::Start {
+    const RECORDS: [LogRecord<'static>; 9] = [
+        LogRecord::Start {
             base: Point { index: 3, term: 1 },
             last: Point { index: 9, term: 2 },
             hard_state: HardState { term: 2, vote: Some(0), commit: 8 },
         },
-        Record::Entry { index: 10, term: 2, kind: 7, payload: b"odd" },
-        Record::Entry { index: 11, term: 2, kind: 0, payload: b"" },
-        Record::HardState(HardState { term: 3, vote: None, commit: 9 }),
-        Record::Snapshot(Point { index: 40, term: 3 }),
-        Record::Compact(Point { index: 41, term: 3 }),
-        Record::Durable { filler: 24 },
-        Record::Seal { next: 2 },
-        Record::Notes(b"remember"),
+        LogRecord::Entry { index: 10, term: 2, kind: 7, payload: b"odd" },
+        LogRecord::Entry { index: 11, term: 2, kind: 0, payload: b"" },
+        LogRecord::HardState(HardState { term: 3, vote: None, commit: 9 }),
+        LogRecord::Snapshot(Point { index: 40, term: 3 }),
+        LogRecord::Compact(Point { index: 41, term: 3 }),
+        LogRecord::Durable { filler: 24 },
+        LogRecord::Seal { next: 2 },
+        LogRecord::Notes(b"remember"),
     ];
 
     fn encoded(seed: u32) -> (Vec<u8>, Vec<Placed>) {
@@ -345,7 +349,7 @@ mod tests {
         let (bytes, placed) = encoded(5);
         let mut previous = 0;
         for (record, placed) in RECORDS.iter().zip(placed) {
-            let header = Header::read(&bytes, placed.offset, 5).unwrap();
+            let header = RecordHeader::read(&bytes, placed.offset, 5).unwrap();
             assert_eq!((header.previous, header.durable), (previous, 512));
             assert!(header.ends_batch);
             let (found, end) = header.record(&bytes, placed.offset).unwrap();
@@ -363,7 +367,7 @@ mod tests {
             for bit in placed.offset as usize * 8..end as usize * 8 {
                 let mut spoiled = bytes.clone();
                 spoiled[bit / 8] ^= 1 << (bit % 8);
-                let found = Header::read(&spoiled, placed.offset, 5)
+                let found = RecordHeader::read(&spoiled, placed.offset, 5)
                     .and_then(|header| header.record(&spoiled, placed.offset));
                 assert_eq!(found, None, "record {at}, bit {bit}");
             }
@@ -373,10 +377,10 @@ mod tests {
     #[test]
     fn a_record_is_one_only_in_its_own_segment_and_place() {
         let (bytes, placed) = encoded(seed(1, 1));
-        assert!(Header::read(&bytes, 0, seed(1, 1)).is_some());
-        assert!(Header::read(&bytes, 0, seed(1, 2)).is_none());
-        assert!(Header::read(&bytes, 0, seed(2, 1)).is_none());
+        assert!(RecordHeader::read(&bytes, 0, seed(1, 1)).is_some());
+        assert!(RecordHeader::read(&bytes, 0, seed(1, 2)).is_none());
+        assert!(RecordHeader::read(&bytes, 0, seed(2, 1)).is_none());
         let second = placed[1].offset;
-        assert!(Header::read(&bytes[second as usize..], 0, seed(1, 1)).is_none());
+        assert!(RecordHeader::read(&bytes[second as usize..], 0, seed(1, 1)).is_none());
     }
 }

@@ -23,12 +23,12 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    Log, Options, Presence, Tail,
+    Log, LogOptions, Presence, Tail,
     cut::Cut,
     prepare::mix,
-    record::{ALIGN, Header, Placed, Record},
+    record::{ALIGN, LogRecord, Placed, RecordHeader},
     segment::{self, BadSegment, DIR, FIRST_RECORD, Segment, TEMPORARY_SUFFIX},
-    view::{Slot, View},
+    view::{EntrySlot, LogView},
 };
 use crate::{
     Damage, HardState, OpenError, Point,
@@ -53,8 +53,8 @@ pub struct Recovered {
 }
 
 /// The stream as far as it has been read.
-struct Stream {
-    view: View,
+struct RecordStream {
+    view: LogView,
     /// The checksum of the last record; `None` before the first segment, whose predecessor is gone.
     previous: Option<u32>,
     records: u64,
@@ -71,7 +71,7 @@ struct End {
 }
 
 /// The segments by their role.
-struct Found {
+struct FoundSegments {
     /// The full segments, oldest first, and the content of the newest of them.
     sealed: VecDeque<Segment>,
     last_sealed: Option<(Vec<u8>, End)>,
@@ -83,7 +83,10 @@ struct Found {
     next: Option<(Segment, Vec<u8>)>,
 }
 
-pub(super) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Log, Recovered), OpenError> {
+pub(super) fn open(
+    disk: Arc<dyn Disk>,
+    options: LogOptions,
+) -> Result<(Log, Recovered), OpenError> {
     options.check()?;
     prepare_dir(&*disk)?;
     let mut numbers = segment_numbers(&*disk)?;
@@ -94,7 +97,8 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Log, Recove
         create_first(&*disk, &options).map_err(failed("create the first segment in", DIR))?;
         numbers.push(1);
     }
-    let mut stream = Stream { view: View::new(options.cache_bytes), previous: None, records: 0 };
+    let mut stream =
+        RecordStream { view: LogView::new(options.cache_bytes), previous: None, records: 0 };
     let found = stream.read_all(&*disk, &numbers)?;
     if !stream.view.is_complete() {
         return Err(stream.corrupt(numbers[0], FIRST_RECORD, Damage::Gap));
@@ -102,7 +106,7 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<(Log, Recove
     found.settle()?;
     let cut = Cut::find(&found.active, &found.image, found.end.offset, stream.view.last_index());
     let cut = if mutant!("cut_batch_not_said") { None } else { cut };
-    let Found { sealed: mut segments, active, end, next, .. } = found;
+    let FoundSegments { sealed: mut segments, active, end, next, .. } = found;
     let next = settle_next(&*disk, next, options.segment_bytes)?;
     disk.sync_dir(DIR).map_err(failed("sync", DIR))?;
     segments.push_back(active);
@@ -168,14 +172,14 @@ fn segment_numbers(disk: &dyn Disk) -> Result<Vec<u64>, OpenError> {
     Ok(numbers)
 }
 
-fn create_first(disk: &dyn Disk, options: &Options) -> io::Result<()> {
+fn create_first(disk: &dyn Disk, options: &LogOptions) -> io::Result<()> {
     let temporary = format!("{DIR}/first{TEMPORARY_SUFFIX}");
     segment::create(disk, &temporary, 1, mix(options.salt, 1), options.segment_bytes)?;
     disk.rename(&temporary, &segment::name(1))?;
     disk.sync_dir(DIR)
 }
 
-impl Stream {
+impl RecordStream {
     fn corrupt(&self, segment: u64, offset: u32, damage: Damage) -> OpenError {
         let index = self.view.last_index().saturating_add(1);
         OpenError::Corrupt { segment, offset: u64::from(offset), index, damage }
@@ -195,7 +199,7 @@ impl Stream {
     }
 
     /// Reads the stream through all segments and decides whether its end may be trusted.
-    fn read_all(&mut self, disk: &dyn Disk, numbers: &[u64]) -> Result<Found, OpenError> {
+    fn read_all(&mut self, disk: &dyn Disk, numbers: &[u64]) -> Result<FoundSegments, OpenError> {
         let mut sealed = VecDeque::with_capacity(numbers.len());
         let mut last_sealed = None;
         let mut tail: Option<(Segment, Vec<u8>, End)> = None;
@@ -233,7 +237,7 @@ impl Stream {
             // Segments are dropped only when a later one has durably taken over their content.
             return Err(self.corrupt(active.number, FIRST_RECORD, Damage::Record));
         }
-        Ok(Found { sealed, last_sealed, active, image, end, next })
+        Ok(FoundSegments { sealed, last_sealed, active, image, end, next })
     }
 
     /// Reads one segment up to the end of its last whole batch.
@@ -247,10 +251,10 @@ impl Stream {
         };
         let mut offset = FIRST_RECORD;
         let mut previous = self.previous;
-        let mut batch: Vec<(u32, Record<'_>)> = Vec::new();
+        let mut batch: Vec<(u32, LogRecord<'_>)> = Vec::new();
         let mut marked = FIRST_RECORD;
         while !end.sealed {
-            let Some(header) = Header::read(image, offset, segment.seed) else { break };
+            let Some(header) = RecordHeader::read(image, offset, segment.seed) else { break };
             // Only the first segment left may begin with a record whose predecessor is unknown.
             if previous.is_some_and(|previous| previous != header.previous) {
                 break;
@@ -285,17 +289,17 @@ impl Stream {
         segment: &Segment,
         offset: u32,
         batch_end: u32,
-        record: &Record<'_>,
+        record: &LogRecord<'_>,
         end: &mut End,
     ) -> Result<(), Impossible> {
-        let is_start = matches!(record, Record::Start { .. });
+        let is_start = matches!(record, LogRecord::Start { .. });
         // A segment begins with exactly one start record.
         if is_start == end.started {
             return Err(Impossible);
         }
         let view = &mut self.view;
         match *record {
-            Record::Start { base, last, hard_state } => {
+            LogRecord::Start { base, last, hard_state } => {
                 end.started = true;
                 if self.previous.is_none() {
                     view.begin(base, last, hard_state)?;
@@ -305,25 +309,28 @@ impl Stream {
                     return Err(Impossible);
                 }
             }
-            Record::Entry { index, term, kind, payload } => {
+            LogRecord::Entry { index, term, kind, payload } => {
                 // The payload lies between the record's offset and the end of its batch, so this does not truncate.
                 let length = u32::try_from(payload.len()).map_err(|_| Impossible)?;
                 let length = length.checked_add(super::HEADER_BYTES).ok_or(Impossible)?;
                 let placed = Placed { offset, length };
                 let payload = Some(Bytes::copy_from_slice(payload));
-                view.append(index, Slot { term, kind, segment: segment.number, placed, payload })?;
+                view.append(
+                    index,
+                    EntrySlot { term, kind, segment: segment.number, placed, payload },
+                )?;
             }
-            Record::HardState(state) => view.set_hard_state(state)?,
-            Record::Snapshot(point) => view.reset(point)?,
-            Record::Compact(point) => {
+            LogRecord::HardState(state) => view.set_hard_state(state)?,
+            LogRecord::Snapshot(point) => view.reset(point)?,
+            LogRecord::Compact(point) => {
                 if view.term(point.index).is_some_and(|term| term != point.term) {
                     return Err(Impossible);
                 }
                 view.compact(point)?;
             }
-            Record::Durable { .. } => {}
-            Record::Notes(notes) => view.notes = notes.to_vec(),
-            Record::Seal { next } => {
+            LogRecord::Durable { .. } => {}
+            LogRecord::Notes(notes) => view.notes = notes.to_vec(),
+            LogRecord::Seal { next } => {
                 if next != segment.number + 1 || batch_end > segment.bytes {
                     return Err(Impossible);
                 }
@@ -334,7 +341,7 @@ impl Stream {
     }
 }
 
-impl Found {
+impl FoundSegments {
     /// Makes what was read durable on the disk.
     fn settle(&self) -> Result<(), OpenError> {
         if let (false, Some((image, end)), Some(segment)) =
@@ -360,7 +367,9 @@ impl From<crate::Rejection> for Impossible {
 fn search(image: &[u8], segment: &Segment, from: u32, above: u32) -> Option<u32> {
     let mut offset = from.next_multiple_of(ALIGN);
     while offset < segment.bytes {
-        if Header::read(image, offset, segment.seed).is_some_and(|header| header.durable > above) {
+        if RecordHeader::read(image, offset, segment.seed)
+            .is_some_and(|header| header.durable > above)
+        {
             return Some(offset);
         }
         offset += ALIGN;

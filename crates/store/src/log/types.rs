@@ -5,14 +5,14 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{
-    record::{HEADER_BYTES, Record, START_BYTES, entry_bytes, notes_bytes},
+    record::{HEADER_BYTES, LogRecord, START_BYTES, entry_bytes, notes_bytes},
     segment::{FIRST_RECORD, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN},
 };
 use crate::OpenError;
 
 /// One entry of the replicated log. The store does not interpret `kind` and `payload`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct LogEntry {
     /// The place in the log, counted from 1.
     pub index: u64,
     /// The term of the leader that proposed it.
@@ -54,11 +54,11 @@ pub struct Position {
 
 /// Changes that take effect together or not at all, in this order.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Batch<'a> {
+pub struct LogBatch<'a> {
     /// Empties the log, which then continues after this point. The snapshot must be durable already.
     pub snapshot: Option<Point>,
     /// Entries with successive indexes; the first may replace one that is not committed.
-    pub entries: &'a [Entry],
+    pub entries: &'a [LogEntry],
     /// The hard state after the entries.
     pub hard_state: Option<HardState>,
     /// Replaces the notes written before: at most [`NOTES_BYTES_MAX`] bytes, which the store does not interpret.
@@ -71,7 +71,7 @@ pub const NOTES_BYTES_MAX: usize = 2 * 1024;
 
 /// A batch that is in the log and durable once [`Log::durable`](crate::Log::durable) has reached its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Written {
+pub struct WrittenBatch {
     /// The position at which the batch ends.
     pub end: Position,
     /// The number of bytes written.
@@ -112,7 +112,7 @@ pub enum Presence {
 
 /// Settings of a log.
 #[derive(Debug, Clone, Copy)]
-pub struct Options {
+pub struct LogOptions {
     /// The size of new segments.
     pub segment_bytes: u32,
     /// The number of bytes of recent payloads to keep in memory.
@@ -124,7 +124,7 @@ pub struct Options {
     pub presence: Presence,
 }
 
-impl Default for Options {
+impl Default for LogOptions {
     fn default() -> Self {
         Self {
             segment_bytes: 64 * 1024 * 1024,
@@ -135,7 +135,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl LogOptions {
     /// The most bytes a batch may need on disk: the capacity of an empty segment, less its copy of the notes if there
     /// are any. An entry needs its payload, 40 bytes, and up to 7 bytes of padding.
     pub fn batch_bytes_max(&self) -> u64 {
@@ -156,7 +156,7 @@ pub(super) fn capacity(segment_bytes: u32) -> u32 {
     segment_bytes - FIRST_RECORD - START_BYTES - HEADER_BYTES
 }
 
-impl Batch<'_> {
+impl LogBatch<'_> {
     /// The bytes that this batch needs on disk; `None` if the number overflows.
     pub fn bytes(&self) -> Option<u32> {
         let mut bytes = if self.snapshot.is_some() { HEADER_BYTES } else { 0 };
@@ -164,6 +164,6 @@ impl Batch<'_> {
             bytes = bytes.checked_add(entry_bytes(entry.payload.len())?)?;
         }
         bytes = bytes.checked_add(self.notes.map_or(Some(0), notes_bytes)?)?;
-        bytes.checked_add(if self.hard_state.is_some() { Record::HARD_STATE_BYTES } else { 0 })
+        bytes.checked_add(if self.hard_state.is_some() { LogRecord::HARD_STATE_BYTES } else { 0 })
     }
 }

@@ -9,11 +9,11 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use super::record::Placed;
-use crate::{Batch, HardState, Point, Rejection};
+use crate::{HardState, LogBatch, Point, Rejection};
 
 /// The place of one entry, and its payload if it is recent.
 #[derive(Debug, Clone)]
-pub(crate) struct Slot {
+pub(crate) struct EntrySlot {
     pub(crate) term: u64,
     pub(crate) kind: u8,
     pub(crate) segment: u64,
@@ -23,21 +23,21 @@ pub(crate) struct Slot {
 
 /// The state that the stream of records adds up to.
 #[derive(Debug)]
-pub(crate) struct View {
+pub(crate) struct LogView {
     pub(crate) hard_state: HardState,
     pub(crate) base: Point,
     pub(crate) notes: Vec<u8>,
     /// The index of the first slot. After recovery it is always the one after `base`. During recovery it may be later:
     /// the entries between were in segments that are gone.
     first: u64,
-    slots: VecDeque<Slot>,
+    slots: VecDeque<EntrySlot>,
     /// Slots before this index have dropped their payload.
     cached_from: u64,
     cached_bytes: usize,
     cache_bytes_max: usize,
 }
 
-impl View {
+impl LogView {
     pub(crate) fn new(cache_bytes_max: usize) -> Self {
         Self {
             hard_state: HardState::default(),
@@ -84,7 +84,7 @@ impl View {
         self.first == self.base.index + 1
     }
 
-    pub(crate) fn slot(&self, index: u64) -> Option<&Slot> {
+    pub(crate) fn slot(&self, index: u64) -> Option<&EntrySlot> {
         let at = index.checked_sub(self.first)?;
         self.slots.get(usize::try_from(at).ok()?)
     }
@@ -97,7 +97,7 @@ impl View {
     }
 
     /// Checks whether a batch may be written, without changing anything.
-    pub(crate) fn check(&self, batch: &Batch<'_>) -> Result<(), Rejection> {
+    pub(crate) fn check(&self, batch: &LogBatch<'_>) -> Result<(), Rejection> {
         let mut last = self.last_index();
         let mut commit = self.hard_state.commit;
         if let Some(point) = batch.snapshot {
@@ -127,7 +127,7 @@ impl View {
     }
 
     /// Adds an entry, after dropping those at its index and later.
-    pub(crate) fn append(&mut self, index: u64, slot: Slot) -> Result<(), Rejection> {
+    pub(crate) fn append(&mut self, index: u64, slot: EntrySlot) -> Result<(), Rejection> {
         check_entry(index.min(self.last_index() + 1), index, self.hard_state.commit)?;
         check_term(index, self.term(index - 1), slot.term)?;
         self.truncate(index);
@@ -264,14 +264,14 @@ fn check_term(index: u64, before: Option<u64>, term: u64) -> Result<(), Rejectio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Entry;
+    use crate::LogEntry;
 
-    fn entry(index: u64, term: u64) -> Entry {
-        Entry { index, term, kind: 0, payload: Bytes::from(vec![1; 10]) }
+    fn entry(index: u64, term: u64) -> LogEntry {
+        LogEntry { index, term, kind: 0, payload: Bytes::from(vec![1; 10]) }
     }
 
-    fn view(entries: u64, commit: u64) -> View {
-        let mut view = View::new(35);
+    fn view(entries: u64, commit: u64) -> LogView {
+        let mut view = LogView::new(35);
         for index in 1..=entries {
             append(&mut view, entry(index, 2)).unwrap();
         }
@@ -279,18 +279,19 @@ mod tests {
         view
     }
 
-    fn append(view: &mut View, entry: Entry) -> Result<(), Rejection> {
+    fn append(view: &mut LogView, entry: LogEntry) -> Result<(), Rejection> {
         let placed = Placed { offset: 0, length: 0 };
         let payload = Some(entry.payload);
-        let slot = Slot { term: entry.term, kind: 0, segment: entry.index / 4, placed, payload };
+        let slot =
+            EntrySlot { term: entry.term, kind: 0, segment: entry.index / 4, placed, payload };
         view.append(entry.index, slot)
     }
 
     #[test]
     fn what_a_correct_member_never_writes_is_refused() {
         let view = view(5, 3);
-        let refuse = |entries: &[Entry], hard_state, snapshot| {
-            view.check(&Batch { entries, hard_state, snapshot, notes: None }).unwrap_err()
+        let refuse = |entries: &[LogEntry], hard_state, snapshot| {
+            view.check(&LogBatch { entries, hard_state, snapshot, notes: None }).unwrap_err()
         };
         let state = |term, vote, commit| Some(HardState { term, vote, commit });
         assert!(matches!(refuse(&[entry(7, 2)], None, None), Rejection::Gap { expected: 6, .. }));
@@ -308,7 +309,8 @@ mod tests {
         let shorter = [entry(4, 3)];
         let state = state(3, Some(9), 4);
         assert!(
-            view.check(&Batch { entries: &shorter, hard_state: state, ..Batch::default() }).is_ok()
+            view.check(&LogBatch { entries: &shorter, hard_state: state, ..LogBatch::default() })
+                .is_ok()
         );
     }
 
@@ -323,7 +325,7 @@ mod tests {
     #[test]
     fn payloads_in_memory_stay_within_their_bound() {
         let mut view = view(20, 10);
-        let cached = |view: &View| {
+        let cached = |view: &LogView| {
             (1..=view.last_index())
                 .filter(|index| view.slot(*index).is_some_and(|slot| slot.payload.is_some()))
                 .collect::<Vec<_>>()

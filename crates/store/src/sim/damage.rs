@@ -5,8 +5,8 @@ use std::ops::Range;
 use super::{
     SimDisk,
     content::Content,
-    fault::{Fault, Outage, Unreadable},
-    machine::{Inner, Node},
+    fault::{DiskFault, Outage, UnreadableRange},
+    machine::{SimDiskState, SimFileNode},
 };
 
 impl SimDisk {
@@ -14,13 +14,13 @@ impl SimDisk {
     pub fn plant(&self, name: &str, bytes: &[u8]) {
         let mut inner = self.lock();
         if let Some((dir, _)) = name.rsplit_once('/') {
-            inner.names.insert(dir.into(), Node::Dir);
-            inner.durable_names.insert(dir.into(), Node::Dir);
+            inner.names.insert(dir.into(), SimFileNode::Dir);
+            inner.durable_names.insert(dir.into(), SimFileNode::Dir);
         }
         let inode = inner.new_inode();
         inner.files.insert(inode, Content::durable(bytes));
-        inner.names.insert(name.into(), Node::File(inode));
-        inner.durable_names.insert(name.into(), Node::File(inode));
+        inner.names.insert(name.into(), SimFileNode::File(inode));
+        inner.durable_names.insert(name.into(), SimFileNode::File(inode));
     }
 
     /// Removes a file for good, without any process noticing.
@@ -33,11 +33,11 @@ impl SimDisk {
     /// Flips one bit for good. Returns whether that byte exists.
     pub fn flip_bit(&self, name: &str, offset: u64, bit: u8) -> bool {
         let mut inner = self.lock();
-        let Some(Node::File(inode)) = inner.names.get(name).copied() else { return false };
+        let Some(SimFileNode::File(inode)) = inner.names.get(name).copied() else { return false };
         let flipped =
             inner.files.get_mut(&inode).is_some_and(|content| content.flip(offset, bit % 8));
         if flipped {
-            inner.count(Fault::BitFlip, 1);
+            inner.count(DiskFault::BitFlip, 1);
         }
         flipped
     }
@@ -56,7 +56,7 @@ impl SimDisk {
     pub fn damage_while_running(&self, name: &str) -> Option<u64> {
         let mut inner = self.lock();
         let inode = inner.inode(name)?;
-        inner.damage(inode, None, Fault::DamageWhileRunning)
+        inner.damage(inode, None, DiskFault::DamageWhileRunning)
     }
 
     /// Flips a random bit in the newest durable write to a directory, and returns its file and offset. For a log that
@@ -65,7 +65,7 @@ impl SimDisk {
         let (name, range) = self.newest_batch(dir)?;
         let mut inner = self.lock();
         let inode = inner.inode(&name)?;
-        let offset = inner.damage(inode, Some(range), Fault::DamagedNewestBatch)?;
+        let offset = inner.damage(inode, Some(range), DiskFault::DamagedNewestBatch)?;
         Some((name, offset))
     }
 
@@ -73,7 +73,7 @@ impl SimDisk {
     pub fn newest_batch(&self, dir: &str) -> Option<(String, Range<u64>)> {
         let inner = self.lock();
         let newest = inner.names.iter().filter_map(|(name, node)| {
-            let Node::File(inode) = node else { return None };
+            let SimFileNode::File(inode) = node else { return None };
             let (stamp, range) = inner.files.get(inode)?.newest_durable_write()?;
             (super::parent(name) == dir).then_some((stamp, name, range))
         });
@@ -86,7 +86,7 @@ impl SimDisk {
         let mut inner = self.lock();
         let Some(inode) = inner.inode(name) else { return false };
         let stale = inner.files.get_mut(&inode).is_some_and(|content| content.make_stale(offset));
-        inner.count(Fault::StaleSector, u64::from(stale));
+        inner.count(DiskFault::StaleSector, u64::from(stale));
         stale
     }
 
@@ -99,7 +99,7 @@ impl SimDisk {
     }
 
     /// Makes reads that touch these bytes of a file fail. Returns whether the file exists.
-    pub fn make_unreadable(&self, name: &str, range: Range<u64>, how: Unreadable) -> bool {
+    pub fn make_unreadable(&self, name: &str, range: Range<u64>, how: UnreadableRange) -> bool {
         let mut inner = self.lock();
         let Some(inode) = inner.inode(name) else { return false };
         inner.unreadable.push((inode, range, how));
@@ -126,16 +126,16 @@ impl SimDisk {
     pub fn tell_the_truth(&self) {
         let mut inner = self.lock();
         inner.lying = false;
-        let unseen = [Fault::MisdirectedWrite, Fault::StaleSector, Fault::LyingSync];
+        let unseen = [DiskFault::MisdirectedWrite, DiskFault::StaleSector, DiskFault::LyingSync];
         inner.planned.retain(|fault| !unseen.contains(fault));
     }
 }
 
-impl Inner {
+impl SimDiskState {
     fn inode(&self, name: &str) -> Option<u64> {
         match self.names.get(name)? {
-            Node::File(inode) => Some(*inode),
-            Node::Dir => None,
+            SimFileNode::File(inode) => Some(*inode),
+            SimFileNode::Dir => None,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 /// One way in which a disk fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fault {
+pub enum DiskFault {
     /// The power failed during an operation.
     PowerLoss,
     /// A sector that was written and not synced was lost in a power loss.
@@ -52,7 +52,7 @@ pub enum Outage {
 
 /// The time for which a range of a file cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unreadable {
+pub enum UnreadableRange {
     /// The next read of the range fails, later ones succeed.
     Once,
     /// Every read of the range fails.
@@ -87,26 +87,26 @@ pub struct FaultRates {
 pub struct Rng(u64);
 
 impl FaultRates {
-    pub(super) fn of(&self, fault: Fault) -> f64 {
+    pub(super) fn of(&self, fault: DiskFault) -> f64 {
         match fault {
-            Fault::WriteError => self.write_error,
-            Fault::SyncError => self.sync_error,
-            Fault::NoSpace => self.no_space,
-            Fault::SlowSync => self.slow_sync,
-            Fault::ReadError => self.read_error,
-            Fault::MisdirectedWrite => self.misdirected_write,
-            Fault::StaleSector => self.stale_sector,
-            Fault::DamageWhileRunning => self.damage_while_running,
-            Fault::LyingSync => self.lying_sync,
-            Fault::PowerLoss
-            | Fault::LostWrite
-            | Fault::TornWrite
-            | Fault::LostDirectoryChange
-            | Fault::BitFlip
-            | Fault::DamagedNewestBatch
-            | Fault::OverlappingSync
-            | Fault::ReadOnly
-            | Fault::DeviceError => 0.0,
+            DiskFault::WriteError => self.write_error,
+            DiskFault::SyncError => self.sync_error,
+            DiskFault::NoSpace => self.no_space,
+            DiskFault::SlowSync => self.slow_sync,
+            DiskFault::ReadError => self.read_error,
+            DiskFault::MisdirectedWrite => self.misdirected_write,
+            DiskFault::StaleSector => self.stale_sector,
+            DiskFault::DamageWhileRunning => self.damage_while_running,
+            DiskFault::LyingSync => self.lying_sync,
+            DiskFault::PowerLoss
+            | DiskFault::LostWrite
+            | DiskFault::TornWrite
+            | DiskFault::LostDirectoryChange
+            | DiskFault::BitFlip
+            | DiskFault::DamagedNewestBatch
+            | DiskFault::OverlappingSync
+            | DiskFault::ReadOnly
+            | DiskFault::DeviceError => 0.0,
         }
     }
 }

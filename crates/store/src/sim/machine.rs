@@ -10,7 +10,7 @@ use std::{
 use super::{
     Restart,
     content::{Content, SECTOR},
-    fault::{Fault, FaultRates, Outage, Rng, Unreadable},
+    fault::{DiskFault, FaultRates, Outage, Rng, UnreadableRange},
 };
 
 /// The durations of an ordinary sync and of a slow one.
@@ -18,31 +18,31 @@ const SYNC_TOOK: Duration = Duration::from_micros(150);
 const SLOW_SYNC_TOOK: Duration = Duration::from_millis(800);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Node {
+pub(super) enum SimFileNode {
     Dir,
     File(u64),
 }
 
 /// A change to a directory that has not been synced.
 #[derive(Debug, Clone)]
-pub(super) enum Change {
-    Set(String, Node),
-    Rename(String, String, Node),
+pub(super) enum DirectoryChange {
+    Set(String, SimFileNode),
+    Rename(String, String, SimFileNode),
     Remove(String),
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Inner {
+pub(super) struct SimDiskState {
     pub(super) rng: Rng,
     pub(super) rates: FaultRates,
-    pub(super) planned: Vec<Fault>,
-    pub(super) counts: BTreeMap<Fault, u64>,
+    pub(super) planned: Vec<DiskFault>,
+    pub(super) counts: BTreeMap<DiskFault, u64>,
     pub(super) capacity: Option<u64>,
     /// The names that a process sees.
-    pub(super) names: BTreeMap<String, Node>,
+    pub(super) names: BTreeMap<String, SimFileNode>,
     /// The names that would remain after losing everything unsynced.
-    pub(super) durable_names: BTreeMap<String, Node>,
-    pub(super) changes: Vec<Change>,
+    pub(super) durable_names: BTreeMap<String, SimFileNode>,
+    pub(super) changes: Vec<DirectoryChange>,
     pub(super) files: BTreeMap<u64, Content>,
     pub(super) next_inode: u64,
     pub(super) boot: u64,
@@ -55,7 +55,7 @@ pub(super) struct Inner {
     /// Whether syncs report success and do nothing.
     pub(super) lying: bool,
     /// Ranges of files, by inode, that cannot be read.
-    pub(super) unreadable: Vec<(u64, Range<u64>, Unreadable)>,
+    pub(super) unreadable: Vec<(u64, Range<u64>, UnreadableRange)>,
     /// The stamp at which the next sync began: it covers only writes up to it.
     pub(super) sync_began: Option<u64>,
 }
@@ -68,7 +68,7 @@ pub(super) fn parent(name: &str) -> &str {
     name.rsplit_once('/').map_or("", |(dir, _)| dir)
 }
 
-impl Inner {
+impl SimDiskState {
     pub(super) fn new(seed: u64) -> Self {
         Self {
             rng: Rng::new(seed),
@@ -93,7 +93,7 @@ impl Inner {
         }
     }
 
-    pub(super) fn count(&mut self, fault: Fault, times: u64) {
+    pub(super) fn count(&mut self, fault: DiskFault, times: u64) {
         if times > 0 {
             *self.counts.entry(fault).or_default() += times;
         }
@@ -110,14 +110,14 @@ impl Inner {
     }
 
     /// Whether this fault happens now, as planned or by chance. Counts it.
-    pub(super) fn suffers(&mut self, fault: Fault) -> bool {
+    pub(super) fn suffers(&mut self, fault: DiskFault) -> bool {
         let suffers = self.draws(fault);
         self.count(fault, u64::from(suffers));
         suffers
     }
 
     /// Whether this fault is tried now. The caller counts it if it has an effect.
-    fn draws(&mut self, fault: Fault) -> bool {
+    fn draws(&mut self, fault: DiskFault) -> bool {
         if let Some(at) = self.planned.iter().position(|planned| *planned == fault) {
             self.planned.remove(at);
             return true;
@@ -129,10 +129,10 @@ impl Inner {
     pub(super) fn check_outage(&mut self, changes: bool) -> io::Result<()> {
         let (fault, error) = match self.outage {
             Some(Outage::ReadOnly) if changes => (
-                Fault::ReadOnly,
+                DiskFault::ReadOnly,
                 io::Error::from_raw_os_error(rustix::io::Errno::ROFS.raw_os_error()),
             ),
-            Some(Outage::Device) => (Fault::DeviceError, io_error()),
+            Some(Outage::Device) => (DiskFault::DeviceError, io_error()),
             _ => return Ok(()),
         };
         self.count(fault, 1);
@@ -150,7 +150,7 @@ impl Inner {
         self.operations += 1;
         if cut {
             self.is_off = true;
-            self.count(Fault::PowerLoss, 1);
+            self.count(DiskFault::PowerLoss, 1);
         }
         Ok(cut)
     }
@@ -160,9 +160,9 @@ impl Inner {
     }
 
     pub(super) fn used(&self) -> u64 {
-        let size = |node: &Node| match node {
-            Node::File(inode) => self.files.get(inode).map_or(0, Content::size),
-            Node::Dir => 0,
+        let size = |node: &SimFileNode| match node {
+            SimFileNode::File(inode) => self.files.get(inode).map_or(0, Content::size),
+            SimFileNode::Dir => 0,
         };
         self.names.values().map(size).sum()
     }
@@ -171,7 +171,7 @@ impl Inner {
         self.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(self.used()))
     }
 
-    pub(super) fn change(&mut self, change: Change, boot: u64) -> io::Result<()> {
+    pub(super) fn change(&mut self, change: DirectoryChange, boot: u64) -> io::Result<()> {
         let cut = self.begin(boot)?;
         change.apply(&mut self.names);
         self.changes.push(change);
@@ -187,7 +187,7 @@ impl Inner {
     ) -> io::Result<()> {
         let cut = self.begin(boot)?;
         let stamp = self.next_stamp();
-        if self.suffers(Fault::WriteError) {
+        if self.suffers(DiskFault::WriteError) {
             let some = self.rng.below(bytes.len() as u64 + 1);
             let some = usize::try_from(some).unwrap_or(0);
             self.content(inode)?.write(offset, &bytes[..some], stamp);
@@ -198,16 +198,16 @@ impl Inner {
         let mut fits = bytes.len() as u64 - growth.saturating_sub(self.free());
         let mut full = growth > self.free();
         if full {
-            self.count(Fault::NoSpace, 1);
-        } else if self.suffers(Fault::NoSpace) {
+            self.count(DiskFault::NoSpace, 1);
+        } else if self.suffers(DiskFault::NoSpace) {
             // A copy-on-write file system can run out of space inside a file that is fully allocated.
             full = true;
             fits = bytes.len() as u64 / 2;
         }
         let fits = usize::try_from(fits).unwrap_or(0);
-        let misdirected = !cut && !full && self.draws(Fault::MisdirectedWrite);
+        let misdirected = !cut && !full && self.draws(DiskFault::MisdirectedWrite);
         if misdirected && self.misdirect(inode, offset, bytes) {
-            self.count(Fault::MisdirectedWrite, 1);
+            self.count(DiskFault::MisdirectedWrite, 1);
             self.content(inode)?.grow(offset + bytes.len() as u64, stamp);
             return Ok(());
         }
@@ -224,23 +224,23 @@ impl Inner {
         if self.begin(boot)? {
             return Err(no_power());
         }
-        if self.suffers(Fault::SyncError) {
+        if self.suffers(DiskFault::SyncError) {
             self.content(inode)?.forget_pending();
             return Err(io_error());
         }
-        if self.lying || self.draws(Fault::LyingSync) {
+        if self.lying || self.draws(DiskFault::LyingSync) {
             let lied = self.content(inode)?.is_pending();
-            self.count(Fault::LyingSync, u64::from(lied));
+            self.count(DiskFault::LyingSync, u64::from(lied));
             return Ok(SYNC_TOOK);
         }
-        if self.draws(Fault::StaleSector) {
+        if self.draws(DiskFault::StaleSector) {
             let mut rng = Rng::new(self.rng.next());
             let stale = self.content(inode)?.forget_one(&mut rng);
-            self.count(Fault::StaleSector, u64::from(stale));
+            self.count(DiskFault::StaleSector, u64::from(stale));
         }
         let left = self.content(inode)?.sync(through);
-        self.count(Fault::OverlappingSync, u64::from(left));
-        Ok(if self.suffers(Fault::SlowSync) { SLOW_SYNC_TOOK } else { SYNC_TOOK })
+        self.count(DiskFault::OverlappingSync, u64::from(left));
+        Ok(if self.suffers(DiskFault::SlowSync) { SLOW_SYNC_TOOK } else { SYNC_TOOK })
     }
 
     pub(super) fn read(
@@ -256,17 +256,17 @@ impl Inner {
         self.check_outage(false)?;
         self.rot();
         let end = offset.saturating_add(buffer.len() as u64);
-        let meets = |(of, range, _): &(u64, Range<u64>, Unreadable)| {
+        let meets = |(of, range, _): &(u64, Range<u64>, UnreadableRange)| {
             *of == inode && range.start < end && offset < range.end
         };
         if let Some(at) = self.unreadable.iter().position(meets) {
-            if self.unreadable[at].2 == Unreadable::Once {
+            if self.unreadable[at].2 == UnreadableRange::Once {
                 self.unreadable.remove(at);
             }
-            self.count(Fault::ReadError, 1);
+            self.count(DiskFault::ReadError, 1);
             return Err(io_error());
         }
-        if self.suffers(Fault::ReadError) {
+        if self.suffers(DiskFault::ReadError) {
             return Err(io_error());
         }
         self.content(inode)?.read(offset, buffer)
@@ -293,13 +293,13 @@ impl Inner {
 
     /// Flips a bit of an existing file, if that fault happens now.
     fn rot(&mut self) {
-        if !self.draws(Fault::DamageWhileRunning) {
+        if !self.draws(DiskFault::DamageWhileRunning) {
             return;
         }
         let inodes: Vec<u64> = self.inodes().collect();
         let at = usize::try_from(self.rng.below(inodes.len() as u64)).unwrap_or(0);
         let Some(inode) = inodes.get(at).copied() else { return };
-        self.damage(inode, None, Fault::DamageWhileRunning);
+        self.damage(inode, None, DiskFault::DamageWhileRunning);
     }
 
     /// Flips a random bit of a file, inside a range if one is given, and returns the offset of its byte.
@@ -307,7 +307,7 @@ impl Inner {
         &mut self,
         inode: u64,
         range: Option<Range<u64>>,
-        fault: Fault,
+        fault: DiskFault,
     ) -> Option<u64> {
         let size = self.files.get(&inode).map_or(0, Content::size);
         let range = range.unwrap_or(0..size);
@@ -320,8 +320,8 @@ impl Inner {
 
     fn inodes(&self) -> impl Iterator<Item = u64> + '_ {
         self.names.values().filter_map(|node| match node {
-            Node::File(inode) => Some(*inode),
-            Node::Dir => None,
+            SimFileNode::File(inode) => Some(*inode),
+            SimFileNode::Dir => None,
         })
     }
 
@@ -338,13 +338,13 @@ impl Inner {
             if !all_lost && self.rng.below(2) == 0 {
                 change.apply(&mut self.durable_names);
             } else {
-                self.count(Fault::LostDirectoryChange, 1);
+                self.count(DiskFault::LostDirectoryChange, 1);
             }
         }
         let dirs: BTreeSet<String> = self
             .durable_names
             .iter()
-            .filter(|(_, node)| **node == Node::Dir)
+            .filter(|(_, node)| **node == SimFileNode::Dir)
             .map(|(name, _)| name.clone())
             .collect();
         self.durable_names.retain(|name, _| parent(name).is_empty() || dirs.contains(parent(name)));
@@ -356,8 +356,8 @@ impl Inner {
             lost += loss.sectors_lost;
             torn += u64::from(loss.sectors_lost > 0 && loss.sectors_kept > 0);
         }
-        self.count(Fault::LostWrite, lost);
-        self.count(Fault::TornWrite, torn);
+        self.count(DiskFault::LostWrite, lost);
+        self.count(DiskFault::TornWrite, torn);
         let named: BTreeSet<u64> = self.inodes().collect();
         self.files.retain(|inode, _| named.contains(inode));
     }
@@ -367,8 +367,8 @@ pub(super) fn no_space() -> io::Error {
     io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error())
 }
 
-impl Change {
-    pub(super) fn apply(&self, names: &mut BTreeMap<String, Node>) {
+impl DirectoryChange {
+    pub(super) fn apply(&self, names: &mut BTreeMap<String, SimFileNode>) {
         match self {
             Self::Set(name, node) => {
                 names.insert(name.clone(), *node);

@@ -23,11 +23,11 @@ use std::{
 };
 
 use content::Content;
-pub use fault::{Fault, FaultRates, Outage, Rng, Unreadable};
+pub use fault::{DiskFault, FaultRates, Outage, Rng, UnreadableRange};
 pub use started::StartedSync;
 
 use crate::disk::{Disk, File};
-use machine::{Change, Inner, Node, io_error, no_power, no_space, parent};
+use machine::{DirectoryChange, SimDiskState, SimFileNode, io_error, no_power, no_space, parent};
 
 /// The unit that a disk writes whole or not at all.
 pub const SECTOR_BYTES: usize = 512;
@@ -46,12 +46,12 @@ pub enum Restart {
 /// A simulated disk. Clones share it; [`SimDisk::fork`] copies it.
 #[derive(Debug, Clone)]
 pub struct SimDisk {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<SimDiskState>>,
 }
 
 #[derive(Debug)]
 struct SimFile {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<SimDiskState>>,
     inode: u64,
     boot: u64,
 }
@@ -59,7 +59,7 @@ struct SimFile {
 impl SimDisk {
     /// An empty disk without limits or faults.
     pub fn new(seed: u64) -> Self {
-        Self { inner: Arc::new(Mutex::new(Inner::new(seed))) }
+        Self { inner: Arc::new(Mutex::new(SimDiskState::new(seed))) }
     }
 
     /// A separate disk in the same condition, which draws its chances from another seed and counts its faults from
@@ -87,7 +87,7 @@ impl SimDisk {
     }
 
     /// Makes the next operation that can suffer this fault suffer it.
-    pub fn plan(&self, fault: Fault) {
+    pub fn plan(&self, fault: DiskFault) {
         self.lock().planned.push(fault);
     }
 
@@ -113,25 +113,27 @@ impl SimDisk {
     }
 
     /// How often each fault has happened.
-    pub fn counts(&self) -> BTreeMap<Fault, u64> {
+    pub fn counts(&self) -> BTreeMap<DiskFault, u64> {
         self.lock().counts.clone()
     }
 
     /// The names of all files, in order.
     pub fn files(&self) -> Vec<String> {
         let inner = self.lock();
-        let file = |(name, node): (&String, &Node)| (*node != Node::Dir).then(|| name.clone());
+        let file = |(name, node): (&String, &SimFileNode)| {
+            (*node != SimFileNode::Dir).then(|| name.clone())
+        };
         inner.names.iter().filter_map(file).collect()
     }
 
     /// The content of a file as a process sees it.
     pub fn contents(&self, name: &str) -> Option<Vec<u8>> {
         let inner = self.lock();
-        let Node::File(inode) = *inner.names.get(name)? else { return None };
+        let SimFileNode::File(inode) = *inner.names.get(name)? else { return None };
         inner.files.get(&inode).map(Content::bytes)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, SimDiskState> {
         lock(&self.inner)
     }
 
@@ -141,7 +143,7 @@ impl SimDisk {
 }
 
 /// A panic in a test that holds the lock must not be hidden by a second panic.
-fn lock(inner: &Mutex<Inner>) -> MutexGuard<'_, Inner> {
+fn lock(inner: &Mutex<SimDiskState>) -> MutexGuard<'_, SimDiskState> {
     inner.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -152,7 +154,7 @@ impl Disk for SimDisk {
             return Ok(());
         }
         let boot = inner.boot;
-        inner.change(Change::Set(dir.into(), Node::Dir), boot)
+        inner.change(DirectoryChange::Set(dir.into(), SimFileNode::Dir), boot)
     }
 
     fn list(&self, dir: &str) -> io::Result<Vec<String>> {
@@ -161,11 +163,11 @@ impl Disk for SimDisk {
             return Err(no_power());
         }
         inner.check_outage(false)?;
-        if !dir.is_empty() && inner.names.get(dir) != Some(&Node::Dir) {
+        if !dir.is_empty() && inner.names.get(dir) != Some(&SimFileNode::Dir) {
             return Err(ErrorKind::NotFound.into());
         }
-        let inside = |(name, node): (&String, &Node)| {
-            (parent(name) == dir && *node != Node::Dir)
+        let inside = |(name, node): (&String, &SimFileNode)| {
+            (parent(name) == dir && *node != SimFileNode::Dir)
                 .then(|| name.rsplit_once('/').map_or(name.clone(), |(_, last)| last.into()))
         };
         Ok(inner.names.iter().filter_map(inside).collect())
@@ -177,7 +179,7 @@ impl Disk for SimDisk {
             return Err(no_power());
         }
         inner.check_outage(false)?;
-        let Some(Node::File(inode)) = inner.names.get(name).copied() else {
+        let Some(SimFileNode::File(inode)) = inner.names.get(name).copied() else {
             return Err(ErrorKind::NotFound.into());
         };
         Ok(self.file(inode, inner.boot))
@@ -193,7 +195,7 @@ impl Disk for SimDisk {
         }
         let (inode, boot) = (inner.new_inode(), inner.boot);
         inner.files.insert(inode, Content::default());
-        inner.change(Change::Set(name.into(), Node::File(inode)), boot)?;
+        inner.change(DirectoryChange::Set(name.into(), SimFileNode::File(inode)), boot)?;
         Ok(self.file(inode, boot))
     }
 
@@ -203,7 +205,7 @@ impl Disk for SimDisk {
         let Some(node) = inner.names.get(from).copied() else {
             return Err(if inner.is_off { no_power() } else { ErrorKind::NotFound.into() });
         };
-        inner.change(Change::Rename(from.into(), to.into(), node), boot)
+        inner.change(DirectoryChange::Rename(from.into(), to.into(), node), boot)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -212,7 +214,7 @@ impl Disk for SimDisk {
         if !inner.names.contains_key(name) {
             return Err(if inner.is_off { no_power() } else { ErrorKind::NotFound.into() });
         }
-        inner.change(Change::Remove(name.into()), boot)
+        inner.change(DirectoryChange::Remove(name.into()), boot)
     }
 
     fn sync_dir(&self, dir: &str) -> io::Result<()> {
@@ -223,7 +225,7 @@ impl Disk for SimDisk {
         }
         if inner.lying {
             let lied = inner.changes.iter().any(|change| change.is_in(dir));
-            inner.count(Fault::LyingSync, u64::from(lied));
+            inner.count(DiskFault::LyingSync, u64::from(lied));
             return Ok(());
         }
         let (mut synced, mut rest) = (Vec::new(), Vec::new());
@@ -259,12 +261,12 @@ impl File for SimFile {
     fn fill_with_zeros(&self, size: u64) -> io::Result<()> {
         let mut inner = lock(&self.inner);
         let cut = inner.begin(self.boot)?;
-        if inner.suffers(Fault::WriteError) {
+        if inner.suffers(DiskFault::WriteError) {
             return Err(io_error());
         }
         let growth = size.saturating_sub(inner.content(self.inode)?.size());
         if growth > inner.free() {
-            inner.count(Fault::NoSpace, 1);
+            inner.count(DiskFault::NoSpace, 1);
             return Err(no_space());
         }
         let stamp = inner.next_stamp();

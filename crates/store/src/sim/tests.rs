@@ -14,7 +14,7 @@ fn a_synced_file_without_a_synced_name_is_lost() {
     written(&disk).sync().unwrap();
     disk.restart(Restart::PowerLostAll);
     assert!(disk.files().is_empty());
-    assert_eq!(disk.counts()[&Fault::LostDirectoryChange], 1);
+    assert_eq!(disk.counts()[&DiskFault::LostDirectoryChange], 1);
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn a_failed_sync_leaves_pages_that_look_fine_until_the_power_fails() {
     let disk = SimDisk::new(3);
     let file = written(&disk);
     disk.sync_dir("").unwrap();
-    disk.plan(Fault::SyncError);
+    disk.plan(DiskFault::SyncError);
     assert!(file.sync().is_err());
     assert!(file.sync().is_ok(), "the second sync lies");
     assert_eq!(disk.contents("a").unwrap(), [1; 2048]);
@@ -87,7 +87,7 @@ fn durable(seed: u64) -> (SimDisk, Arc<dyn File>) {
     (disk, file)
 }
 
-fn count(disk: &SimDisk, fault: Fault) -> u64 {
+fn count(disk: &SimDisk, fault: DiskFault) -> u64 {
     disk.counts().get(&fault).copied().unwrap_or(0)
 }
 
@@ -95,15 +95,15 @@ fn count(disk: &SimDisk, fault: Fault) -> u64 {
 fn an_unreadable_range_fails_once_or_always_and_only_there() {
     let (disk, file) = durable(1);
     let mut sector = [0; SECTOR_BYTES];
-    disk.make_unreadable("a", 600..601, Unreadable::Once);
+    disk.make_unreadable("a", 600..601, UnreadableRange::Once);
     file.read_at(0, &mut sector).unwrap();
     assert!(file.read_at(512, &mut sector).is_err());
     file.read_at(512, &mut sector).unwrap();
-    disk.make_unreadable("a", 600..601, Unreadable::Always);
+    disk.make_unreadable("a", 600..601, UnreadableRange::Always);
     assert!((0..3).all(|_| file.read_at(512, &mut sector).is_err()));
-    assert_eq!(count(&disk, Fault::ReadError), 4);
+    assert_eq!(count(&disk, DiskFault::ReadError), 4);
     disk.make_readable();
-    disk.plan(Fault::ReadError);
+    disk.plan(DiskFault::ReadError);
     assert!(file.read_at(0, &mut sector).is_err());
     file.read_at(0, &mut sector).unwrap();
 }
@@ -114,7 +114,7 @@ fn a_misdirected_write_leaves_its_place_as_it_was_and_spoils_another() {
     for seed in 0..40 {
         let (disk, file) = durable(seed);
         disk.plant("b", &[7; 2048]);
-        disk.plan(Fault::MisdirectedWrite);
+        disk.plan(DiskFault::MisdirectedWrite);
         file.write_at(512, &[9; SECTOR_BYTES]).unwrap();
         file.sync().unwrap();
         disk.restart(Restart::PowerLostAll);
@@ -124,7 +124,7 @@ fn a_misdirected_write_leaves_its_place_as_it_was_and_spoils_another() {
         let there = disk.contents("a").unwrap()[512] == 9;
         assert_eq!(
             there,
-            count(&disk, Fault::MisdirectedWrite) == 0,
+            count(&disk, DiskFault::MisdirectedWrite) == 0,
             "counted if it had an effect"
         );
         misdirected += u64::from(!there);
@@ -140,29 +140,29 @@ fn a_stale_sector_holds_what_it_held_before_its_last_durable_write() {
     assert!(!disk.make_stale("a", 600), "there is nothing older");
     let bytes = disk.contents("a").unwrap();
     assert_eq!((bytes[0], bytes[512], bytes[1024]), (0x20, 0x11, 0x22));
-    assert_eq!(count(&disk, Fault::StaleSector), 1);
+    assert_eq!(count(&disk, DiskFault::StaleSector), 1);
 
-    disk.plan(Fault::StaleSector);
+    disk.plan(DiskFault::StaleSector);
     file.write_at(0, &[9; SECTOR_BYTES]).unwrap();
     file.sync().unwrap();
     assert_eq!(disk.contents("a").unwrap()[0], 9, "memory still shows it");
     disk.restart(Restart::PowerLostAll);
     assert_eq!(disk.contents("a").unwrap()[0], 0x20);
-    assert_eq!(count(&disk, Fault::StaleSector), 2);
+    assert_eq!(count(&disk, DiskFault::StaleSector), 2);
 }
 
 #[test]
 fn damage_while_running_is_durable_and_counted() {
     let (disk, file) = durable(1);
     let good = disk.contents("a").unwrap();
-    disk.plan(Fault::DamageWhileRunning);
+    disk.plan(DiskFault::DamageWhileRunning);
     let mut sector = [0; SECTOR_BYTES];
     file.read_at(0, &mut sector).unwrap();
     assert!(disk.damage_while_running("a").is_some());
     disk.restart(Restart::PowerLostAll);
     let pairs = good.iter().zip(disk.contents("a").unwrap());
     let flipped: u32 = pairs.map(|(good, found)| (good ^ found).count_ones()).sum();
-    assert_eq!((flipped, count(&disk, Fault::DamageWhileRunning)), (2, 2));
+    assert_eq!((flipped, count(&disk, DiskFault::DamageWhileRunning)), (2, 2));
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn the_newest_batch_is_the_last_write_that_was_synced() {
     let (name, offset) = disk.damage_newest_batch("").unwrap();
     assert!(name == "a" && (100..150).contains(&offset));
     assert_eq!(disk.newest_batch("log"), None);
-    assert_eq!(count(&disk, Fault::DamagedNewestBatch), 1);
+    assert_eq!(count(&disk, DiskFault::DamagedNewestBatch), 1);
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_lying_sync_makes_nothing_durable_until_it_is_told_to_stop() {
     let honest = disk.fork(1);
     disk.restart(Restart::PowerLostAll);
     assert_eq!((disk.contents("a").unwrap()[0], disk.files().len()), (0x20, 1));
-    assert_eq!(count(&disk, Fault::LyingSync), 2);
+    assert_eq!(count(&disk, DiskFault::LyingSync), 2);
 
     honest.set_lying_syncs(false);
     honest.open("a").unwrap().sync().unwrap();
@@ -208,7 +208,7 @@ fn an_outage_fails_changes_or_everything_until_it_ends() {
     disk.set_outage(Some(Outage::Device));
     assert!(file.read_at(0, &mut sector).is_err() && file.sync().is_err());
     assert!(disk.list("").is_err() && disk.open("a").is_err());
-    assert_eq!((count(&disk, Fault::ReadOnly), count(&disk, Fault::DeviceError)), (4, 4));
+    assert_eq!((count(&disk, DiskFault::ReadOnly), count(&disk, DiskFault::DeviceError)), (4, 4));
     disk.set_outage(None);
     file.sync().unwrap();
 }

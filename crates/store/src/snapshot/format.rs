@@ -32,7 +32,7 @@ const CHECKSUM_BYTES: usize = 4;
 
 /// The verified fields of a snapshot's header.
 #[derive(Debug, Clone)]
-pub(super) struct Header {
+pub(super) struct SnapshotHeader {
     pub(super) point: Point,
     pub(super) meta: Bytes,
     pub(super) checksum: u32,
@@ -72,7 +72,7 @@ pub(super) fn header(point: Point, meta: &[u8]) -> Result<(Vec<u8>, u32), Snapsh
     Ok((bytes, checksum))
 }
 
-pub(super) fn read_header(file: &dyn File) -> Result<Header, Bad> {
+pub(super) fn read_header(file: &dyn File) -> Result<SnapshotHeader, Bad> {
     let mut fixed = [0; FIXED_BYTES];
     read(file, 0, &mut fixed)?;
     if fixed[..8] != *MAGIC {
@@ -93,7 +93,7 @@ pub(super) fn read_header(file: &dyn File) -> Result<Header, Bad> {
         return Err(Bad::Corrupt(0));
     }
     rest.truncate(length);
-    Ok(Header {
+    Ok(SnapshotHeader {
         point: Point { index: long(&fixed, 16), term: long(&fixed, 24) },
         meta: rest.into(),
         checksum,
@@ -112,7 +112,7 @@ pub(super) fn chunk_header(snapshot: u32, chunk: u64, data: &[u8]) -> [u8; CHUNK
 /// Reads the data of the chunk at an offset; `None` if the footer lies there.
 pub(super) fn read_chunk(
     file: &dyn File,
-    header: &Header,
+    header: &SnapshotHeader,
     offset: u64,
     chunk: u64,
 ) -> Result<Option<Bytes>, Bad> {
@@ -134,7 +134,7 @@ pub(super) fn chunk_length(file: &dyn File, offset: u64) -> Result<Option<usize>
 /// Reads the chunk at an offset with its header; `None` if the footer lies there.
 pub(super) fn read_whole_chunk(
     file: &dyn File,
-    header: &Header,
+    header: &SnapshotHeader,
     offset: u64,
     chunk: u64,
 ) -> Result<Option<Bytes>, Bad> {
@@ -162,7 +162,10 @@ pub(super) fn footer(snapshot: u32, footer: Footer) -> [u8; FOOTER_BYTES] {
 }
 
 /// Reads the end of a file: the footer, and the id of the snapshot that it completes.
-pub(super) fn read_footer(file: &dyn File, header: &Header) -> Result<(Footer, SnapshotId), Bad> {
+pub(super) fn read_footer(
+    file: &dyn File,
+    header: &SnapshotHeader,
+) -> Result<(Footer, SnapshotId), Bad> {
     let size = file.size().map_err(Bad::Io)?;
     let at = size.checked_sub(FOOTER_BYTES as u64).filter(|at| *at >= header.bytes);
     let at = at.ok_or(Bad::Corrupt(size))?;

@@ -15,8 +15,8 @@ use std::{io, sync::Arc};
 
 pub use format::META_BYTES_MAX;
 pub use raw::RawSnapshot;
-pub use read::SnapshotReader;
-pub use receive::{Appended, SnapshotReceiver};
+pub use read::SnapshotFileReader;
+pub use receive::{ReceivedBytes, SnapshotReceiver};
 pub use write::SnapshotWriter;
 
 use crate::{
@@ -190,10 +190,10 @@ impl Snapshots {
     }
 
     /// Opens a snapshot to read its data.
-    pub fn read(&self, id: SnapshotId) -> Result<SnapshotReader, SnapshotError> {
+    pub fn read(&self, id: SnapshotId) -> Result<SnapshotFileReader, SnapshotError> {
         let name = path(&name(id.point));
         let file = self.disk.open(&name).map_err(failed("open", &name))?;
-        SnapshotReader::begin(file, name, id)
+        SnapshotFileReader::begin(file, name, id)
     }
 
     /// Opens a snapshot to send the bytes of its file.
@@ -204,7 +204,7 @@ impl Snapshots {
     /// Reads the whole snapshot and verifies it. Sets a damaged snapshot aside, durably: [`Snapshots::complete`] no
     /// longer lists it, and the member must write another one.
     pub fn verify(&self, id: SnapshotId) -> Result<(), SnapshotError> {
-        let verified = self.read(id).and_then(SnapshotReader::verify);
+        let verified = self.read(id).and_then(SnapshotFileReader::verify);
         // Another snapshot at the same point is a different one, and may be good.
         let is_this = || !self.check(&name(id.point), id.point).is_ok_and(|found| found != id);
         if matches!(verified, Err(SnapshotError::Corrupt { .. })) && is_this() {

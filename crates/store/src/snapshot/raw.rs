@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::{
     SnapshotError, SnapshotId, Snapshots, bad_at,
-    format::{self, FOOTER_BYTES, Footer, Header},
+    format::{self, FOOTER_BYTES, Footer, SnapshotHeader},
 };
 use crate::disk::File;
 
@@ -20,15 +20,15 @@ pub struct RawSnapshot {
     name: String,
     file: Arc<dyn File>,
     id: SnapshotId,
-    header: Header,
+    header: SnapshotHeader,
     footer: Footer,
     /// The chunk read last. Transfers go forward, so the next chunk to read is this one or a later one.
-    last: Mutex<Place>,
+    last: Mutex<ChunkPlace>,
 }
 
 /// One chunk of the file.
 #[derive(Debug)]
-struct Place {
+struct ChunkPlace {
     offset: u64,
     number: u64,
     /// The verified chunk with its header; empty before the first read.
@@ -41,10 +41,10 @@ impl RawSnapshot {
         name: String,
         file: Arc<dyn File>,
         id: SnapshotId,
-        header: Header,
+        header: SnapshotHeader,
         footer: Footer,
     ) -> Self {
-        let last = Mutex::new(Place { offset: header.bytes, number: 0, bytes: Bytes::new() });
+        let last = Mutex::new(ChunkPlace { offset: header.bytes, number: 0, bytes: Bytes::new() });
         Self { snapshots, name, file, id, header, footer, last }
     }
 
@@ -90,14 +90,14 @@ impl RawSnapshot {
         }
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if at < last.offset {
-            *last = Place { offset: self.header.bytes, number: 0, bytes: Bytes::new() };
+            *last = ChunkPlace { offset: self.header.bytes, number: 0, bytes: Bytes::new() };
         }
         self.go_to(at, footer_at, &mut last)?;
         Ok((last.offset, last.bytes.clone()))
     }
 
     /// Moves to the chunk that contains an offset, and reads it if it has not been read.
-    fn go_to(&self, at: u64, footer_at: u64, place: &mut Place) -> Result<(), SnapshotError> {
+    fn go_to(&self, at: u64, footer_at: u64, place: &mut ChunkPlace) -> Result<(), SnapshotError> {
         let bad = |bad| bad_at(&self.name, bad);
         loop {
             let corrupt =
@@ -114,7 +114,7 @@ impl RawSnapshot {
             if at < after {
                 break;
             }
-            *place = Place { offset: after, number: place.number + 1, bytes: Bytes::new() };
+            *place = ChunkPlace { offset: after, number: place.number + 1, bytes: Bytes::new() };
         }
         if place.bytes.is_empty() {
             let read =

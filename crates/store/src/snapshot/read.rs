@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     RawSnapshot, SnapshotError, SnapshotId, Snapshots, bad_at,
-    format::{self, CHUNK_HEADER_BYTES, FOOTER_BYTES, Footer, Header},
+    format::{self, CHUNK_HEADER_BYTES, FOOTER_BYTES, Footer, SnapshotHeader},
 };
 use crate::{Point, disk::File};
 
@@ -15,17 +15,17 @@ use crate::{Point, disk::File};
 /// The whole is verified only once [`SnapshotReader::next_chunk`] has returned `None`. The caller must build the state
 /// aside and use it only then.
 #[derive(Debug)]
-pub struct SnapshotReader {
+pub struct SnapshotFileReader {
     name: String,
     file: Arc<dyn File>,
     id: SnapshotId,
-    header: Header,
+    header: SnapshotHeader,
     footer: Footer,
     offset: u64,
     seen: Footer,
 }
 
-impl SnapshotReader {
+impl SnapshotFileReader {
     pub(super) fn begin(
         file: Arc<dyn File>,
         name: String,

@@ -8,7 +8,7 @@
 use std::{io, sync::Arc};
 
 use super::{
-    PART_SUFFIX, SnapshotError, SnapshotId, SnapshotReader, Snapshots, bad_at, failed,
+    PART_SUFFIX, SnapshotError, SnapshotFileReader, SnapshotId, Snapshots, bad_at, failed,
     format::{self, Bad},
     name, path,
 };
@@ -28,7 +28,7 @@ pub struct SnapshotReceiver {
 
 /// The effect of received bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Appended {
+pub enum ReceivedBytes {
     /// The bytes continued those received before.
     Added,
     /// The same bytes had been received before. Nothing changed.
@@ -92,7 +92,7 @@ impl SnapshotReceiver {
     /// They must begin at [`SnapshotReceiver::have`], or lie before it and equal those already received: then nothing
     /// changes. After [`SnapshotError::Offset`] the sender continues at `have`. After [`SnapshotError::Conflict`] one
     /// of the two copies is damaged, so the caller must discard the receiver.
-    pub fn append(&mut self, offset: u64, bytes: &[u8]) -> Result<Appended, SnapshotError> {
+    pub fn append(&mut self, offset: u64, bytes: &[u8]) -> Result<ReceivedBytes, SnapshotError> {
         let offset = if mutant!("chunk_accepted_twice") { self.have } else { offset };
         let end = offset.saturating_add(bytes.len() as u64);
         if end <= self.have {
@@ -106,7 +106,7 @@ impl SnapshotReceiver {
         }
         self.file.write_at(offset, bytes).map_err(failed("write", &self.name))?;
         self.have = end;
-        Ok(Appended::Added)
+        Ok(ReceivedBytes::Added)
     }
 
     /// Verifies the whole and makes it complete and durable. If it is not what the id promises, removes it: the next
@@ -118,8 +118,8 @@ impl SnapshotReceiver {
         if self.complete {
             return Ok(self.id);
         }
-        let verified = SnapshotReader::begin(self.file.clone(), self.name.clone(), self.id)
-            .and_then(SnapshotReader::verify);
+        let verified = SnapshotFileReader::begin(self.file.clone(), self.name.clone(), self.id)
+            .and_then(SnapshotFileReader::verify);
         if let Err(SnapshotError::Corrupt { .. } | SnapshotError::Format { .. }) = verified {
             self.snapshots.remove(&part_name(self.id))?;
         }
@@ -134,11 +134,11 @@ impl SnapshotReceiver {
     }
 
     /// Checks that bytes received again equal those already in the file.
-    fn compare(&self, offset: u64, bytes: &[u8]) -> Result<Appended, SnapshotError> {
+    fn compare(&self, offset: u64, bytes: &[u8]) -> Result<ReceivedBytes, SnapshotError> {
         let mut there = vec![0; bytes.len()];
         self.file.read_at(offset, &mut there).map_err(failed("read", &self.name))?;
         if there == bytes {
-            Ok(Appended::Duplicate)
+            Ok(ReceivedBytes::Duplicate)
         } else {
             Err(SnapshotError::Conflict { offset })
         }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tenure_store::{
-    Appended, Batch, Cause, Disk, Entry, Log, Point, SnapshotError, SnapshotId, Snapshots, Written,
-    sim::{Fault, Restart, Rng, SimDisk},
+    CutCause, Disk, Log, LogBatch, LogEntry, Point, ReceivedBytes, SnapshotError, SnapshotId,
+    Snapshots, WrittenBatch,
+    sim::{DiskFault, Restart, Rng, SimDisk},
 };
 
 use super::{State, open, run, write_snapshot};
@@ -14,22 +15,22 @@ pub(crate) fn snapshots(disk: &SimDisk) -> Snapshots {
     Snapshots::open(Arc::new(disk.clone())).unwrap()
 }
 
-pub(crate) fn count(disk: &SimDisk, fault: Fault) -> u64 {
+pub(crate) fn count(disk: &SimDisk, fault: DiskFault) -> u64 {
     disk.counts().get(&fault).copied().unwrap_or(0)
 }
 
 /// Appends entries without a zero byte in their payloads.
-pub(crate) fn append(log: &mut Log, entries: u64, bytes: usize) -> Written {
+pub(crate) fn append(log: &mut Log, entries: u64, bytes: usize) -> WrittenBatch {
     let last = log.last();
-    let entries: Vec<Entry> = (last.index + 1..=last.index + entries)
-        .map(|index| Entry {
+    let entries: Vec<LogEntry> = (last.index + 1..=last.index + entries)
+        .map(|index| LogEntry {
             index,
             term: last.term.max(1),
             kind: 0,
             payload: vec![7; bytes].into(),
         })
         .collect();
-    log.write(&Batch { entries: &entries, ..Batch::default() }).unwrap()
+    log.write(&LogBatch { entries: &entries, ..LogBatch::default() }).unwrap()
 }
 
 /// Checks that recovery cuts a damaged newest batch, which was synced and acknowledged, and reports which entries it
@@ -48,7 +49,7 @@ pub(crate) fn a_damaged_newest_batch_is_cut_and_said() {
         log.sync().unwrap();
         let last = log.last().index;
         let (name, offset) = disk.damage_newest_batch("log").expect("there is a newest batch");
-        assert_eq!(count(&disk, Fault::DamagedNewestBatch), 1);
+        assert_eq!(count(&disk, DiskFault::DamagedNewestBatch), 1);
         disk.restart([Restart::ProcessKilled, Restart::PowerLostAll][rng.below(2) as usize]);
 
         let (log, recovered) = open(&disk).unwrap();
@@ -56,7 +57,7 @@ pub(crate) fn a_damaged_newest_batch_is_cut_and_said() {
         let cut = recovered.cut.unwrap_or_else(|| panic!("seed {seed}: the cut is not said"));
         assert!(name.ends_with(&format!("{:016x}.seg", cut.segment)), "seed {seed}: {cut:?}");
         assert!((cut.offset..cut.offset + cut.bytes).contains(&offset), "seed {seed}: {cut:?}");
-        assert_eq!(cut.cause, Cause::Damaged, "seed {seed}: {cut:?}");
+        assert_eq!(cut.cause, CutCause::Damaged, "seed {seed}: {cut:?}");
         assert_eq!(cut.first_index, before.last().index + 1, "seed {seed}: {cut:?}");
         assert!(cut.last_index.is_none_or(|found| found <= last), "seed {seed}: {cut:?}");
         if cut.last_index == Some(last) {
@@ -86,7 +87,7 @@ pub(crate) fn a_sync_covers_only_what_was_written_before_it_began() {
         append(&mut log, 1 + rng.below(2), 50);
         let synced = log.finish_sync(started.end()).unwrap();
         assert_eq!((synced.through, log.durable()), (covered.end, covered.end), "seed {seed}");
-        assert_eq!(count(&disk, Fault::OverlappingSync), 1);
+        assert_eq!(count(&disk, DiskFault::OverlappingSync), 1);
         disk.restart(Restart::PowerLostAll);
         let (log, recovered) = open(&disk).unwrap();
         assert_eq!(State::of(&log), expected, "seed {seed}");
@@ -168,8 +169,8 @@ pub(crate) fn repeated_and_misplaced_chunks_change_nothing() {
             let chunk = &file[at as usize..end as usize];
             let appended = receiver.append(at, chunk);
             match appended {
-                Ok(Appended::Added) => assert_eq!((at, receiver.have()), (have, end)),
-                Ok(Appended::Duplicate) => assert!(end <= have && receiver.have() == have),
+                Ok(ReceivedBytes::Added) => assert_eq!((at, receiver.have()), (have, end)),
+                Ok(ReceivedBytes::Duplicate) => assert!(end <= have && receiver.have() == have),
                 Err(SnapshotError::Offset { expected, found }) => {
                     assert!(expected == have && found == at && at != have && end > have);
                     assert_eq!(receiver.have(), have);
@@ -188,7 +189,7 @@ pub(crate) fn repeated_and_misplaced_chunks_change_nothing() {
         disk.restart(Restart::ProcessKilled);
         let mut again = snapshots(&disk).receive(id).unwrap();
         assert_eq!(again.have(), id.bytes);
-        assert_eq!(again.append(0, &file[..100]).unwrap(), Appended::Duplicate);
+        assert_eq!(again.append(0, &file[..100]).unwrap(), ReceivedBytes::Duplicate);
         assert_eq!(again.finish().unwrap(), id);
     }
 }
@@ -221,7 +222,7 @@ pub(crate) fn a_transfer_that_crashes_goes_on_from_what_verifies() {
             });
             let finished = receiver.and_then(|receiver| {
                 if rng.below(3) == 0 {
-                    disk.plan(Fault::SyncError);
+                    disk.plan(DiskFault::SyncError);
                 }
                 receiver.finish()
             });
@@ -253,7 +254,7 @@ pub(crate) fn a_part_that_never_reached_the_disk_is_written_again() {
     let mut receiver = snapshots(&disk).receive(id).unwrap();
     receiver.append(0, &file[..2_000_000]).unwrap();
     let part = disk.files().pop().unwrap();
-    disk.plan(Fault::SyncError);
+    disk.plan(DiskFault::SyncError);
     assert!(disk.open(&part).unwrap().sync().is_err());
     disk.restart(Restart::ProcessKilled);
 

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use bytes::Bytes;
 use tenure_store::{
-    Batch, Disk, Entry, HardState, Log, OpenError, Options, Point, Position, Recovered,
+    Disk, HardState, Log, LogBatch, LogEntry, LogOptions, OpenError, Point, Position, Recovered,
     SnapshotError, Snapshots, WriteError, sim::Rng, sim::SimDisk,
 };
 
@@ -20,12 +20,12 @@ pub(crate) const SEGMENT_BYTES: u32 = 4096;
 /// Small enough that most entries are read back from disk.
 const CACHE_BYTES: usize = 700;
 
-pub(crate) fn options() -> Options {
-    Options {
+pub(crate) fn options() -> LogOptions {
+    LogOptions {
         segment_bytes: SEGMENT_BYTES,
         cache_bytes: CACHE_BYTES,
         salt: 0x5eed,
-        ..Options::default()
+        ..LogOptions::default()
     }
 }
 
@@ -39,8 +39,8 @@ pub(crate) fn marked_log(seed: u64, steps: usize) -> (SimDisk, State, Position) 
     assert!(run(&disk, seed, steps).finished);
     let (mut log, _) = open(&disk).unwrap();
     let append = |log: &mut Log, payload: Bytes| {
-        let entries = [Entry { index: log.last().index + 1, term: 99, kind: 1, payload }];
-        log.write(&Batch { entries: &entries, ..Batch::default() }).unwrap();
+        let entries = [LogEntry { index: log.last().index + 1, term: 99, kind: 1, payload }];
+        log.write(&LogBatch { entries: &entries, ..LogBatch::default() }).unwrap();
         log.sync().unwrap();
     };
     while log.segments() < 4 {
@@ -76,7 +76,7 @@ impl State {
         let (base, last) = (log.base(), log.last());
         let found = log.entries(base.index + 1, last.index + 1, u64::MAX).expect("entries read");
         assert_eq!(log.term(last.index).unwrap(), last.term);
-        let entries = found.into_iter().map(|Entry { index, term, kind, payload }| {
+        let entries = found.into_iter().map(|LogEntry { index, term, kind, payload }| {
             assert_eq!(log.term(index).unwrap(), term);
             (index, (term, kind, payload))
         });
@@ -92,13 +92,13 @@ impl State {
         self.entries.get(&index).map_or(self.base.term, |(term, ..)| *term)
     }
 
-    fn apply(&mut self, batch: &Batch<'_>) {
+    fn apply(&mut self, batch: &LogBatch<'_>) {
         if let Some(point) = batch.snapshot {
             self.entries.clear();
             self.base = point;
             self.hard_state.commit = point.index;
         }
-        for Entry { index, term, kind, payload } in batch.entries {
+        for LogEntry { index, term, kind, payload } in batch.entries {
             self.entries.split_off(index);
             self.entries.insert(*index, (*term, *kind, payload.clone()));
         }
@@ -167,7 +167,11 @@ fn attempt(disk: &Arc<dyn Disk>, seed: u64, steps: usize, run: &mut Run) -> Resu
         match rng.below(20) {
             0..=9 => {
                 let (entries, hard_state) = random_batch(&mut rng, &now);
-                write(&mut log, run, &Batch { entries: &entries, hard_state, ..Batch::default() })?;
+                write(
+                    &mut log,
+                    run,
+                    &LogBatch { entries: &entries, hard_state, ..LogBatch::default() },
+                )?;
             }
             10..=14 => {
                 log.sync()?;
@@ -203,7 +207,8 @@ fn attempt(disk: &Arc<dyn Disk>, seed: u64, steps: usize, run: &mut Run) -> Resu
                             .flatten(),
                         commit: point.index,
                     });
-                    let batch = Batch { snapshot: Some(point), hard_state, ..Batch::default() };
+                    let batch =
+                        LogBatch { snapshot: Some(point), hard_state, ..LogBatch::default() };
                     write(&mut log, run, &batch)?;
                     compact(&mut log, run, point.index)?;
                 }
@@ -217,7 +222,7 @@ fn attempt(disk: &Arc<dyn Disk>, seed: u64, steps: usize, run: &mut Run) -> Resu
     Ok(())
 }
 
-pub(crate) fn write(log: &mut Log, run: &mut Run, batch: &Batch<'_>) -> Result<(), WriteError> {
+pub(crate) fn write(log: &mut Log, run: &mut Run, batch: &LogBatch<'_>) -> Result<(), WriteError> {
     let mut state = run.states.last().expect("a run has a state").clone();
     state.apply(batch);
     run.states.push(state);
@@ -234,7 +239,7 @@ fn compact(log: &mut Log, run: &mut Run, index: u64) -> Result<(), WriteError> {
 }
 
 /// Random entries that continue or replace the end of the log, and sometimes a hard state.
-pub(crate) fn random_batch(rng: &mut Rng, now: &State) -> (Vec<Entry>, Option<HardState>) {
+pub(crate) fn random_batch(rng: &mut Rng, now: &State) -> (Vec<LogEntry>, Option<HardState>) {
     let last = now.last();
     let mut first = last.index + 1;
     let mut term = now.hard_state.term.max(last.term).max(1);
@@ -248,7 +253,7 @@ pub(crate) fn random_batch(rng: &mut Rng, now: &State) -> (Vec<Entry>, Option<Ha
             let length = if rng.below(5) == 0 { rng.below(1000) } else { rng.below(80) };
             let byte = rng.below(256) as u8;
             let payload = Bytes::from(vec![byte; length as usize]);
-            Entry { index, term, kind: rng.below(3) as u8, payload }
+            LogEntry { index, term, kind: rng.below(3) as u8, payload }
         })
         .collect();
     let end = if entries.is_empty() { last.index } else { first + count - 1 };

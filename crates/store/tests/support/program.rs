@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use tenure_store::{
-    Batch, Entry, Log, OpenError, Point, ReadError, Snapshots, WriteError,
-    sim::{Fault, Outage, Restart, Rng, SimDisk, StartedSync, Unreadable},
+    Log, LogBatch, LogEntry, OpenError, Point, ReadError, Snapshots, WriteError,
+    sim::{DiskFault, Outage, Restart, Rng, SimDisk, StartedSync, UnreadableRange},
 };
 
 use super::{Run, State, open, random_batch, write, write_snapshot};
@@ -51,7 +51,7 @@ pub(crate) struct Tally {
     /// How often something durable was gone without a trace: the disk returned to an older state.
     pub(crate) went_back: u64,
     pub(crate) reads_refused: u64,
-    pub(crate) faults: BTreeMap<Fault, u64>,
+    pub(crate) faults: BTreeMap<DiskFault, u64>,
 }
 
 struct Program<'t> {
@@ -181,12 +181,12 @@ impl Program<'_> {
             let next = entries.last().map_or(now.last().index, |last| last.index) + 1;
             let term = entries.last().map_or(now.last().term, |last| last.term);
             let term = term.max(now.hard_state.term).max(1);
-            entries.push(Entry { index: next, term, kind: 2, payload: vec![5; 1200].into() });
+            entries.push(LogEntry { index: next, term, kind: 2, payload: vec![5; 1200].into() });
         }
         match write(
             log,
             &mut self.run,
-            &Batch { entries: &entries, hard_state, ..Batch::default() },
+            &LogBatch { entries: &entries, hard_state, ..LogBatch::default() },
         ) {
             Ok(()) => {
                 // A batch that writes nothing proves nothing.
@@ -257,14 +257,14 @@ impl Program<'_> {
         match self.class {
             Class::None => {}
             Class::Failing => match self.rng.below(8) {
-                0 => self.disk.plan(Fault::WriteError),
-                1 => self.disk.plan(Fault::SyncError),
-                2 => self.disk.plan(Fault::NoSpace),
-                3 => self.disk.plan(Fault::ReadError),
+                0 => self.disk.plan(DiskFault::WriteError),
+                1 => self.disk.plan(DiskFault::SyncError),
+                2 => self.disk.plan(DiskFault::NoSpace),
+                3 => self.disk.plan(DiskFault::ReadError),
                 4 => self.disk.set_outage(Some(Outage::ReadOnly)),
                 5 => self.disk.set_outage(Some(Outage::Device)),
                 at => {
-                    let how = if at == 6 { Unreadable::Once } else { Unreadable::Always };
+                    let how = if at == 6 { UnreadableRange::Once } else { UnreadableRange::Always };
                     let start = self.rng.below(4096);
                     if let Some(name) = self.segment() {
                         self.disk.make_unreadable(&name, start..start + 200, how);
@@ -273,11 +273,11 @@ impl Program<'_> {
             },
             Class::Misdirected => {
                 self.tainted = true;
-                self.disk.plan(Fault::MisdirectedWrite);
+                self.disk.plan(DiskFault::MisdirectedWrite);
             }
             Class::Stale if self.rng.below(2) == 0 => {
                 self.tainted = true;
-                self.disk.plan(Fault::StaleSector);
+                self.disk.plan(DiskFault::StaleSector);
             }
             Class::Lying => {
                 let lying = self.rng.below(2) == 0;
