@@ -13,7 +13,7 @@ use crate::election::failed;
 use crate::error::{Error, strange};
 use crate::guard::Guard;
 use crate::life::{Cause, Lost};
-use crate::shared::{Identity, Shared, cause};
+use crate::shared::{ClientShared, RequestIdentity, cause};
 
 pub use tenure_wire::v1::{ExplainResponse as Explanation, LockView, StatusResponse as Status};
 
@@ -45,7 +45,7 @@ impl Client {
     /// ```
     pub async fn explain(&self, lock: impl Into<String>) -> Result<Explanation, Error> {
         let ask = v1::ExplainRequest { lock: lock.into(), ..Default::default() };
-        match self.shared.call(Command::Explain(ask), Identity::Harmless).await? {
+        match self.shared.call(Command::Explain(ask), RequestIdentity::Harmless).await? {
             (Answer::Explained(explained), _) => Ok(explained),
             _ => Err(strange()),
         }
@@ -60,7 +60,7 @@ impl Client {
     /// ```
     pub async fn show(&self, lock: impl Into<String>) -> Result<Option<LockView>, Error> {
         let ask = v1::GetLockRequest { lock: lock.into(), stale: false };
-        match self.shared.call(Command::GetLock(ask), Identity::Harmless).await? {
+        match self.shared.call(Command::GetLock(ask), RequestIdentity::Harmless).await? {
             (Answer::Lock(shown), _) => Ok(shown.lock),
             _ => Err(strange()),
         }
@@ -105,7 +105,7 @@ impl Client {
             now: urgency == Urgency::Now,
             by: self.name().to_owned(),
         });
-        match self.shared.call(command, Identity::key()).await? {
+        match self.shared.call(command, RequestIdentity::key()).await? {
             (Answer::Forced(_), _) => Ok(()),
             _ => Err(strange()),
         }
@@ -132,7 +132,7 @@ impl Client {
             by: self.name().to_owned(),
             ..Default::default()
         });
-        match self.shared.call(command, Identity::key()).await? {
+        match self.shared.call(command, RequestIdentity::key()).await? {
             (Answer::Revoked(_), _) => Ok(()),
             _ => Err(strange()),
         }
@@ -207,7 +207,7 @@ impl Guard {
     }
 }
 
-impl Shared {
+impl ClientShared {
     async fn why_taken(&self, lock: &str, token: Token) -> Result<Option<Lost>, Error> {
         let mut from = 0;
         for _ in 0..PAGES_MAX {
@@ -239,11 +239,11 @@ impl Shared {
         let line = self.line(until).await.ok_or(Error::Unavailable)?;
         let answer = tokio::time::timeout_at(until, ask(line.channel.clone())).await;
         let answer = answer.map_err(|_| Error::Unavailable)?;
-        Ok(answer.map_err(|status| told(&status))?.into_inner())
+        Ok(answer.map_err(|status| to_error(&status))?.into_inner())
     }
 }
 
 /// Converts the status of a failed query. A query changes nothing, so the result is never "unknown".
-fn told(status: &tonic::Status) -> Error {
+fn to_error(status: &tonic::Status) -> Error {
     failed(status).unwrap_or(Error::Unavailable)
 }

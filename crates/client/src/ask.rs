@@ -13,13 +13,13 @@ use tracing::Instrument;
 use crate::error::Error;
 use crate::fence::{self, Fence};
 use crate::guard::Guard;
-use crate::lease::Held;
-use crate::shared::Shared;
+use crate::lease::HeldLease;
+use crate::shared::ClientShared;
 use crate::wait;
 
 /// How long a request is willing to queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wait {
+pub(crate) enum WaitLimit {
     No,
     For(Duration),
     Unlimited,
@@ -27,10 +27,10 @@ pub(crate) enum Wait {
 
 /// All options of a lock request except its lease.
 #[derive(Clone)]
-pub(crate) struct Ask {
+pub(crate) struct AskOptions {
     pub(crate) locks: Vec<String>,
     pub(crate) mode: Mode,
-    pub(crate) wait: Wait,
+    pub(crate) wait: WaitLimit,
     pub(crate) lock_delay: Duration,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) metadata: Bytes,
@@ -43,9 +43,9 @@ pub(crate) struct Ask {
 }
 
 /// The lease that a request acquires under: an existing one, or a new one of its own.
-enum Under {
-    Existing(Arc<Held>),
-    Own(Arc<Shared>),
+enum LeaseChoice {
+    Existing(Arc<HeldLease>),
+    Own(Arc<ClientShared>),
 }
 
 /// A request for a lock. Awaiting it waits in the queue and returns the guard.
@@ -58,18 +58,18 @@ enum Under {
 /// ```
 #[must_use = "nothing is asked for until this is awaited"]
 pub struct LockAsk {
-    under: Under,
+    under: LeaseChoice,
     /// Boxed, because the builder methods move it often.
-    pub(crate) ask: Box<Ask>,
+    pub(crate) ask: Box<AskOptions>,
     pub(crate) fence: Option<Arc<dyn Fence>>,
 }
 
-impl Ask {
+impl AskOptions {
     pub(crate) fn new(locks: Vec<String>) -> Self {
         Self {
             locks,
             mode: Mode::Exclusive,
-            wait: Wait::Unlimited,
+            wait: WaitLimit::Unlimited,
             lock_delay: Duration::ZERO,
             max_hold: None,
             metadata: Bytes::new(),
@@ -107,20 +107,24 @@ impl Ask {
     /// The wait of the first wire request, in milliseconds; `None` is unlimited.
     pub(crate) fn wait_ms(&self) -> Option<u64> {
         match self.wait {
-            Wait::No => Some(0),
-            Wait::For(time) => Some(millis(time)),
-            Wait::Unlimited => None,
+            WaitLimit::No => Some(0),
+            WaitLimit::For(time) => Some(millis(time)),
+            WaitLimit::Unlimited => None,
         }
     }
 }
 
 impl LockAsk {
-    pub(crate) fn on(held: Arc<Held>, locks: Vec<String>) -> Self {
-        Self { under: Under::Existing(held), ask: Box::new(Ask::new(locks)), fence: None }
+    pub(crate) fn on(held: Arc<HeldLease>, locks: Vec<String>) -> Self {
+        Self {
+            under: LeaseChoice::Existing(held),
+            ask: Box::new(AskOptions::new(locks)),
+            fence: None,
+        }
     }
 
-    pub(crate) fn own(shared: Arc<Shared>, locks: Vec<String>) -> Self {
-        Self { under: Under::Own(shared), ask: Box::new(Ask::new(locks)), fence: None }
+    pub(crate) fn own(shared: Arc<ClientShared>, locks: Vec<String>) -> Self {
+        Self { under: LeaseChoice::Own(shared), ask: Box::new(AskOptions::new(locks)), fence: None }
     }
 
     /// Acquires in shared mode: together with other shared holders, never together with an exclusive one.
@@ -156,7 +160,7 @@ impl LockAsk {
     /// # Ok(()) }
     /// ```
     pub fn wait(mut self, time: Duration) -> Self {
-        self.ask.wait = if time.is_zero() { Wait::No } else { Wait::For(time) };
+        self.ask.wait = if time.is_zero() { WaitLimit::No } else { WaitLimit::For(time) };
         self
     }
 
@@ -173,7 +177,7 @@ impl LockAsk {
     /// # Ok(()) }
     /// ```
     pub fn no_wait(mut self) -> Self {
-        self.ask.wait = Wait::No;
+        self.ask.wait = WaitLimit::No;
         self
     }
 
@@ -276,10 +280,10 @@ impl LockAsk {
 
     async fn acquire(self) -> Result<Guard, Error> {
         let acquired = match self.under {
-            Under::Existing(held) => wait::under(held, self.ask).await,
+            LeaseChoice::Existing(held) => wait::under(held, self.ask).await,
             // Boxed, because it is the larger of the two futures, and the caller's future does not have to contain
             // both.
-            Under::Own(shared) => Box::pin(wait::own(shared, *self.ask)).await,
+            LeaseChoice::Own(shared) => Box::pin(wait::own(shared, *self.ask)).await,
         };
         match &acquired {
             Ok(guard) => tracing::debug!(token = %guard.token(), "acquired"),

@@ -14,7 +14,7 @@ use v1::request::Command;
 
 use crate::clock;
 use crate::life::Moment;
-use crate::post::{Post, Said};
+use crate::post::{Response, ResponseSlot};
 
 /// The maximum number of requests in one message.
 const TOGETHER_MAX: usize = 64;
@@ -33,15 +33,15 @@ const PLACES_MAX: usize = 1 << PLACE_BITS;
 
 /// All pending requests of one session.
 #[derive(Default)]
-pub(crate) struct Asks {
-    inner: Mutex<Inner>,
+pub(crate) struct PendingRequests {
+    inner: Mutex<PendingState>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct PendingState {
     /// Whether the session no longer accepts requests.
     closed: bool,
-    places: Vec<Place>,
+    places: Vec<PendingEntry>,
     free: Vec<usize>,
     /// The requests to be sent, and their payload bytes.
     outgoing: Vec<v1::Request>,
@@ -52,27 +52,27 @@ struct Inner {
     told: usize,
 }
 
-struct Place {
+struct PendingEntry {
     /// The id of the request that has the slot, or had it last.
     id: u64,
     taken: bool,
-    post: Arc<Post>,
+    post: Arc<ResponseSlot>,
 }
 
 /// A request that was sent or queued, and its responses. Dropping it cancels the subscription.
-pub(crate) struct Asked {
+pub(crate) struct RequestHandle {
     id: u64,
-    asks: Arc<Asks>,
-    post: Arc<Post>,
+    asks: Arc<PendingRequests>,
+    post: Arc<ResponseSlot>,
 }
 
-impl Asks {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+impl PendingRequests {
+    fn lock(&self) -> MutexGuard<'_, PendingState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Queues a request for sending and assigns its id. Returns `None` if the session is closed or the queue is full.
-    pub(crate) fn ask(self: &Arc<Self>, mut request: v1::Request) -> Option<Asked> {
+    pub(crate) fn ask(self: &Arc<Self>, mut request: v1::Request) -> Option<RequestHandle> {
         let now = clock::boot();
         let (id, post, sender) = {
             let mut inner = self.lock();
@@ -88,7 +88,7 @@ impl Asks {
         if let Some(sender) = sender {
             sender.wake();
         }
-        Some(Asked { id, asks: self.clone(), post })
+        Some(RequestHandle { id, asks: self.clone(), post })
     }
 
     /// Delivers a message to all requests it concerns. The caller lends `wakers` so that the buffer is reused.
@@ -96,13 +96,13 @@ impl Asks {
         {
             let mut inner = self.lock();
             for answer in message.answers.drain(..) {
-                wakers.extend(inner.tell(answer.id, Said::Answer(Box::new(answer))));
+                wakers.extend(inner.tell(answer.id, Response::Answer(Box::new(answer))));
             }
             for granted in message.grants.drain(..) {
-                wakers.extend(inner.tell(granted.id, Said::Granted(granted)));
+                wakers.extend(inner.tell(granted.id, Response::Granted(granted)));
             }
             for ended in message.waits_ended.drain(..) {
-                wakers.extend(inner.tell(ended.id, Said::WaitEnded));
+                wakers.extend(inner.tell(ended.id, Response::WaitEnded));
             }
             inner.told += wakers.len();
         }
@@ -119,7 +119,8 @@ impl Asks {
     /// Whether any request has waited `time` for its answer.
     pub(crate) fn owe_for(&self, time: Duration) -> bool {
         let now = clock::boot();
-        let owed = |post: &Arc<Post>| post.owed_since().is_some_and(|at| now.since(at) >= time);
+        let owed =
+            |post: &Arc<ResponseSlot>| post.owed_since().is_some_and(|at| now.since(at) >= time);
         self.lock().posts().any(owed)
     }
 
@@ -128,15 +129,15 @@ impl Asks {
         let mut wakers: Vec<Waker> = {
             let mut inner = self.lock();
             inner.closed = true;
-            let told: Vec<Waker> = inner.posts().filter_map(|it| it.put(Said::Gone)).collect();
+            let told: Vec<Waker> = inner.posts().filter_map(|it| it.put(Response::Gone)).collect();
             told.into_iter().chain(inner.sender.take()).collect()
         };
         wakers.drain(..).for_each(Waker::wake);
     }
 }
 
-impl Inner {
-    fn posts(&self) -> impl Iterator<Item = &Arc<Post>> {
+impl PendingState {
+    fn posts(&self) -> impl Iterator<Item = &Arc<ResponseSlot>> {
         self.places.iter().filter(|it| it.taken).map(|it| &it.post)
     }
 
@@ -146,12 +147,12 @@ impl Inner {
     }
 
     /// Reserves a response slot for a new request.
-    fn place(&mut self, asked: Moment) -> Option<(u64, Arc<Post>)> {
+    fn place(&mut self, asked: Moment) -> Option<(u64, Arc<ResponseSlot>)> {
         let at = match self.free.pop() {
             Some(at) => at,
             None if self.places.len() < PLACES_MAX => {
                 let id = self.places.len() as u64;
-                self.places.push(Place { id, taken: false, post: Arc::default() });
+                self.places.push(PendingEntry { id, taken: false, post: Arc::default() });
                 self.places.len() - 1
             }
             None => return None,
@@ -164,13 +165,13 @@ impl Inner {
         Some((place.id, place.post.clone()))
     }
 
-    fn find(&mut self, id: u64) -> Option<(usize, &mut Place)> {
+    fn find(&mut self, id: u64) -> Option<(usize, &mut PendingEntry)> {
         let at = usize::try_from(id % PLACES_MAX as u64).ok()?;
         let place = self.places.get_mut(at)?;
         (place.taken && place.id == id).then_some((at, place))
     }
 
-    fn tell(&mut self, id: u64, said: Said) -> Option<Waker> {
+    fn tell(&mut self, id: u64, said: Response) -> Option<Waker> {
         self.find(id).and_then(|(_, place)| place.post.put(said))
     }
 
@@ -202,19 +203,19 @@ impl Inner {
     }
 }
 
-impl Asked {
+impl RequestHandle {
     /// Returns the next response.
-    pub(crate) async fn next(&mut self) -> Said {
+    pub(crate) async fn next(&mut self) -> Response {
         self.post.next().await
     }
 
     /// Returns the next response, or `None` once it is late.
-    pub(crate) async fn soon(&mut self) -> Option<Said> {
+    pub(crate) async fn soon(&mut self) -> Option<Response> {
         self.post.soon().await
     }
 
     /// Puts back the response that was returned last.
-    pub(crate) fn put_back(&mut self, said: Said) {
+    pub(crate) fn put_back(&mut self, said: Response) {
         self.post.put_back(said);
     }
 
@@ -224,7 +225,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for RequestHandle {
     fn drop(&mut self) {
         self.post.end();
         self.asks.lock().leave(self.id);
@@ -232,20 +233,20 @@ impl Drop for Asked {
 }
 
 /// The sending half of a session: the hello, then requests. Requests that wait at the same time share a message.
-pub(crate) struct Outgoing {
+pub(crate) struct OutgoingMessages {
     hello: Option<v1::Hello>,
-    asks: Arc<Asks>,
+    asks: Arc<PendingRequests>,
     /// How many requests waited when this task last yielded to the others.
     seen: usize,
 }
 
-impl Outgoing {
-    pub(crate) fn new(hello: v1::Hello, asks: Arc<Asks>) -> Self {
+impl OutgoingMessages {
+    pub(crate) fn new(hello: v1::Hello, asks: Arc<PendingRequests>) -> Self {
         Self { hello: Some(hello), asks, seen: 0 }
     }
 }
 
-impl Stream for Outgoing {
+impl Stream for OutgoingMessages {
     type Item = v1::SessionRequest;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -279,7 +280,7 @@ impl Stream for Outgoing {
     }
 }
 
-impl Drop for Outgoing {
+impl Drop for OutgoingMessages {
     fn drop(&mut self) {
         // Nothing is sent any more. Responses that already arrived are still delivered.
         self.asks.lock().closed = true;
@@ -317,20 +318,20 @@ mod tests {
     }
 
     /// Creates a session's pending requests, and its sending half after the hello.
-    fn session() -> (Arc<Asks>, Outgoing) {
-        let asks = Arc::<Asks>::default();
-        let mut outgoing = Outgoing::new(v1::Hello::default(), asks.clone());
+    fn session() -> (Arc<PendingRequests>, OutgoingMessages) {
+        let asks = Arc::<PendingRequests>::default();
+        let mut outgoing = OutgoingMessages::new(v1::Hello::default(), asks.clone());
         assert!(matches!(poll(&mut outgoing), Poll::Ready(Some(said)) if said.hello.is_some()));
         (asks, outgoing)
     }
 
-    fn poll(outgoing: &mut Outgoing) -> Poll<Option<v1::SessionRequest>> {
+    fn poll(outgoing: &mut OutgoingMessages) -> Poll<Option<v1::SessionRequest>> {
         let mut context = Context::from_waker(Waker::noop());
         Pin::new(outgoing).poll_next(&mut context)
     }
 
     /// Returns the sizes of the messages that leave until nothing is left to send.
-    fn sent(outgoing: &mut Outgoing) -> Vec<usize> {
+    fn sent(outgoing: &mut OutgoingMessages) -> Vec<usize> {
         let mut sizes = Vec::new();
         loop {
             match poll(outgoing) {
@@ -345,7 +346,7 @@ mod tests {
     #[tokio::test]
     async fn whoever_was_told_together_asks_again_in_one_message_that_does_not_wait_for_others() {
         let (asks, mut outgoing) = session();
-        let mut asked: Vec<Asked> = (0..3).map(|_| asks.ask(request()).unwrap()).collect();
+        let mut asked: Vec<RequestHandle> = (0..3).map(|_| asks.ask(request()).unwrap()).collect();
         assert_eq!(sent(&mut outgoing), [3]);
         let waiting = asked.iter_mut().map(|it| Box::pin(it.next()));
         let mut waiting: Vec<_> = waiting.collect();
@@ -370,9 +371,9 @@ mod tests {
         let mut new = asks.ask(request()).unwrap();
         assert_eq!(asks.lock().places.len(), 1, "the place is used again");
         asks.tell(&mut answers([id, new.id]), &mut Vec::new());
-        assert!(matches!(new.next().await, Said::Answer(answer) if answer.id == new.id));
+        assert!(matches!(new.next().await, Response::Answer(answer) if answer.id == new.id));
         asks.close();
-        assert!(matches!(new.next().await, Said::Gone), "the other answer was not for it");
+        assert!(matches!(new.next().await, Response::Gone), "the other answer was not for it");
         assert!(asks.ask(request()).is_none(), "nothing can be asked any more");
     }
 

@@ -12,9 +12,9 @@ use tracing::Instrument;
 use crate::ask::LockAsk;
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::lease::{Held, Lease, pace};
-use crate::shared::{Settings, Shared};
-use crate::tls::{self, Files};
+use crate::lease::{HeldLease, Lease, pace};
+use crate::shared::{ClientSettings, ClientShared};
+use crate::tls::{self, TlsFiles};
 
 /// The address to connect to if none is configured.
 const LOOPBACK: &str = "127.0.0.1:7450";
@@ -46,7 +46,7 @@ const TTL: Duration = Duration::from_secs(15);
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<ClientShared>,
 }
 
 /// The settings of a client before it connects.
@@ -66,7 +66,7 @@ pub struct Client {
 #[derive(Clone, Debug)]
 #[must_use = "nothing is connected until `connect` is awaited"]
 pub struct Builder {
-    settings: Settings,
+    settings: ClientSettings,
 }
 
 /// An address, and the outcome of the last attempt to connect to it.
@@ -93,14 +93,14 @@ impl Client {
     /// ```
     pub fn builder() -> Builder {
         Builder {
-            settings: Settings {
+            settings: ClientSettings {
                 addresses: Vec::new(),
                 name: own_name(),
                 timeout: TIMEOUT,
                 ttl: TTL,
                 window: None,
                 grace: Duration::ZERO,
-                tls: Files::default(),
+                tls: TlsFiles::default(),
             },
         }
     }
@@ -161,10 +161,11 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn lease(&self, ttl: Duration) -> Result<Lease, Error> {
-        let ask = crate::ask::Ask { ttl: Some(ttl), ..crate::ask::Ask::new(Vec::new()) };
+        let ask =
+            crate::ask::AskOptions { ttl: Some(ttl), ..crate::ask::AskOptions::new(Vec::new()) };
         let pace = pace(&self.shared, &ask)?;
         let span = tracing::debug_span!("lease", ttl = ?ttl);
-        Ok(Lease { held: Held::grant(&self.shared, pace).instrument(span).await? })
+        Ok(Lease { held: HeldLease::grant(&self.shared, pace).instrument(span).await? })
     }
 
     /// Waits for a lock, runs the work, and releases the lock. If the lock is lost, the client drops the work at its
@@ -367,7 +368,7 @@ impl Builder {
             }
         }
         let timeout = self.settings.timeout;
-        let shared = Shared::start(self.settings, runtime)?;
+        let shared = ClientShared::start(self.settings, runtime)?;
         match shared.line(Instant::now() + timeout).await {
             Some(_) => Ok(Client { shared }),
             None => Err(Error::Unreachable { waited: timeout, tried: tried(&shared) }),
@@ -375,7 +376,7 @@ impl Builder {
     }
 }
 
-fn tried(shared: &Shared) -> Vec<Tried> {
+fn tried(shared: &ClientShared) -> Vec<Tried> {
     let tried = shared.lines.borrow().tried.clone();
     let one = |(address, outcome): &(String, String)| Tried {
         address: address.clone(),

@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use crate::life::{Moment, Reading};
+use crate::life::{ClockReading, Moment};
 use crate::surroundings;
 
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]
@@ -11,13 +11,13 @@ compile_error!(
 );
 
 /// Reads both clocks. Nothing is cached, because a check is only as good as its reading.
-pub(crate) fn read() -> Reading {
+pub(crate) fn read() -> ClockReading {
     if let Some(reading) = surroundings::read() {
         return reading;
     }
     // The clock that stops in suspend is read first. In this order the measured difference is never too small.
     let awake = awake();
-    Reading { boot: never_stops(), awake }
+    ClockReading { boot: never_stops(), awake }
 }
 
 /// Reads only the clock that decides about leases.

@@ -13,7 +13,7 @@ use tonic::transport::Channel;
 use crate::client::Client;
 use crate::clock;
 use crate::error::{Error, Meaning, RequestId};
-use crate::shared::Identity;
+use crate::shared::RequestIdentity;
 
 /// The pause between attempts grows from the first value to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
@@ -28,7 +28,8 @@ impl Client {
         command: v1::request::Command,
         id: Option<&RequestId>,
     ) -> Result<(v1::answer::Result, Revision), Error> {
-        let identity = id.map_or(Identity::Harmless, |id| Identity::Key(id.to_string()));
+        let identity =
+            id.map_or(RequestIdentity::Harmless, |id| RequestIdentity::Key(id.to_string()));
         let (answer, revision) = self.shared.call(command, identity).await?;
         Ok((answer, convert::revision_from(revision).unwrap_or(Revision(0))))
     }

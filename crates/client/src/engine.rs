@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::clock;
 use crate::guard::Cancellation;
-use crate::life::{Asking, Cause, Farewell, Life, Moment, Pace, Standing};
+use crate::life::{Cause, EndMessage, LeaseState, Moment, Pace, PendingGrant, Standing};
 use crate::signal::Signal;
 use crate::watchdog;
 
@@ -35,7 +35,7 @@ pub fn now() -> Moment {
 
 /// A lock request that is about to be sent. Its lease time counts from here.
 pub struct Ask {
-    asking: Asking,
+    asking: PendingGrant,
     /// Identifies this grant in the lease state. The store's own token is kept by the guard.
     token: Token,
 }
@@ -43,7 +43,7 @@ pub struct Ask {
 /// A granted lock, and how long it can be relied on.
 pub struct Hold {
     token: Token,
-    life: Mutex<Life>,
+    life: Mutex<LeaseState>,
     lost: Arc<Signal>,
     standing: watch::Sender<Standing>,
     /// Whether the work has stopped. Losses after that are not reported.
@@ -53,7 +53,7 @@ pub struct Hold {
 impl Ask {
     /// Reads the clock. The caller must send the request after this call.
     pub fn sent(pace: Pace) -> Self {
-        let mut asking = Asking::new(pace);
+        let mut asking = PendingGrant::new(pace);
         asking.sent(clock::read());
         Self { asking, token: Token::from_u64(1).expect("1 is a token") }
     }
@@ -76,12 +76,12 @@ impl Ask {
 }
 
 impl Hold {
-    fn lock(&self) -> MutexGuard<'_, Life> {
+    fn lock(&self) -> MutexGuard<'_, LeaseState> {
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the lease state, and notifies everything that relies on it if the change loses the lease.
-    fn with<T>(&self, act: impl FnOnce(&mut Life) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut LeaseState) -> T) -> T {
         let (done, standing) = {
             let mut life = self.lock();
             let done = act(&mut life);
@@ -172,7 +172,7 @@ impl Hold {
             life.farewells()
         });
         self.over.store(true, Ordering::Release);
-        farewells.iter().any(|(_, _, farewell)| *farewell == Farewell::Release)
+        farewells.iter().any(|(_, _, farewell)| *farewell == EndMessage::Release)
     }
 
     fn lost_at(&self) -> Option<Moment> {
@@ -183,14 +183,15 @@ impl Hold {
 
 /// The thread that tells work to stop when the runtime is too busy to notice.
 pub struct Watchdog {
-    dog: watchdog::Watchdog,
+    dog: watchdog::WatchdogTimer,
     holds: Arc<Mutex<Vec<Weak<Hold>>>>,
 }
 
 impl Watchdog {
     /// Starts the thread. The thread ends when this value is dropped.
     pub fn start() -> io::Result<Self> {
-        let (dog, holds) = (watchdog::Watchdog::new()?, Arc::<Mutex<Vec<Weak<Hold>>>>::default());
+        let (dog, holds) =
+            (watchdog::WatchdogTimer::new()?, Arc::<Mutex<Vec<Weak<Hold>>>>::default());
         let watched = Arc::downgrade(&holds);
         dog.start(move || {
             let holds: Vec<Arc<Hold>> = {

@@ -16,12 +16,12 @@ use v1::request::Command;
 
 use crate::clock;
 use crate::error::{Error, strange};
-use crate::lease::Held;
-use crate::life::{Lost, Moment, Reading, Standing};
-use crate::post::Said;
-use crate::shared::OnLine;
+use crate::lease::HeldLease;
+use crate::life::{ClockReading, Lost, Moment, Standing};
+use crate::post::Response;
+use crate::shared::SentRequest;
 use crate::signal::Signal;
-use crate::turns::Turns;
+use crate::turns::LocalTurns;
 
 /// One lock of a guard.
 ///
@@ -59,17 +59,17 @@ pub struct Lock {
 #[must_use = "dropping a guard gives the lock back"]
 pub struct Guard {
     /// Shared by guards that were derived by [`reenter`](Guard::reenter).
-    inner: Option<Arc<Inner>>,
+    inner: Option<Arc<GuardState>>,
     locks: Vec<Lock>,
     lost: Arc<Signal>,
     at: Revision,
 }
 
-struct Inner {
-    held: Arc<Held>,
+struct GuardState {
+    held: Arc<HeldLease>,
     /// Whether the lease exists for this guard alone.
     own: bool,
-    turns: Turns,
+    turns: LocalTurns,
 }
 
 /// Tells work that polls for cancellation when to stop. Cheap to clone and to send to threads.
@@ -88,10 +88,10 @@ pub struct Cancellation {
 impl Guard {
     /// Creates a guard of what was granted, if the lease can be relied on at this moment.
     pub(crate) fn new(
-        held: Arc<Held>,
+        held: Arc<HeldLease>,
         own: bool,
         (locks, at): (Vec<Lock>, Revision),
-        turns: Turns,
+        turns: LocalTurns,
     ) -> Result<Self, Error> {
         // Subscribe before the grant is recorded, so that no loss is missed.
         let lost = Arc::new(Signal::default());
@@ -100,19 +100,19 @@ impl Guard {
         let granted = held.with_at(now, |life| {
             locks.iter().try_for_each(|lock| life.granted(&lock.name, lock.token, at, now))
         });
-        let inner = Some(Arc::new(Inner { held, own, turns }));
+        let inner = Some(Arc::new(GuardState { held, own, turns }));
         let guard = Self { inner, locks, lost, at };
         // Dropping the guard releases every lock; no work has begun.
         granted.map_err(Error::Lost)?;
         Ok(guard)
     }
 
-    fn inner(&self) -> &Inner {
+    fn inner(&self) -> &GuardState {
         self.inner.as_ref().expect("a guard is whole until it is released")
     }
 
     /// The lease of the guard.
-    pub(crate) fn held(&self) -> &Arc<Held> {
+    pub(crate) fn held(&self) -> &Arc<HeldLease> {
         &self.inner().held
     }
 
@@ -191,7 +191,7 @@ impl Guard {
         self.checked_at(clock::read())
     }
 
-    fn checked_at(&self, now: Reading) -> Result<(), Lost> {
+    fn checked_at(&self, now: ClockReading) -> Result<(), Lost> {
         let each =
             |lock: &Lock| self.inner().held.with_at(now, |life| life.check_grant(lock.token, now));
         self.locks.iter().try_for_each(each)
@@ -387,7 +387,7 @@ impl Guard {
             Some(last) => {
                 let (tokens, runtime) = (self.tokens(), last.held.shared.runtime.clone());
                 let span = tracing::debug_span!("release", ?tokens);
-                let rest: Rest =
+                let rest: UnfinishedLocks =
                     Box::pin(async move { last.finish(&tokens).await }.instrument(span));
                 Finishing { rest: Some(rest), runtime }.await
             }
@@ -429,11 +429,11 @@ impl Drop for Guard {
     }
 }
 
-type Rest = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+type UnfinishedLocks = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 
 /// The final requests of a guard. If the caller stops waiting, they continue in the background.
 struct Finishing {
-    rest: Option<Rest>,
+    rest: Option<UnfinishedLocks>,
     runtime: runtime::Handle,
 }
 
@@ -460,12 +460,12 @@ impl Drop for Finishing {
 
 /// The release of one lock. If the caller stops waiting, it continues in the background.
 struct Releasing {
-    held: Arc<Held>,
+    held: Arc<HeldLease>,
     token: Token,
     /// The lock's name, until the release is done.
     lock: Option<String>,
-    turns: Turns,
-    asked: Option<OnLine>,
+    turns: LocalTurns,
+    asked: Option<SentRequest>,
 }
 
 impl Releasing {
@@ -475,7 +475,7 @@ impl Releasing {
         self.asked = self.held.shared.ask_now(self.held.release_request(lock.clone(), self.token));
         let Some((_, on)) = &mut self.asked else { return false };
         let Some(said) = on.soon().await else { return false };
-        if let Said::Answer(answer) = &said
+        if let Response::Answer(answer) = &said
             && let Some(Answer::Released(_)) = &answer.result
         {
             self.held.shared.earn();
@@ -488,7 +488,7 @@ impl Releasing {
     }
 
     /// The slow path: continues the release until it is answered.
-    fn rest(&mut self) -> Option<Rest> {
+    fn rest(&mut self) -> Option<UnfinishedLocks> {
         let lock = self.lock.take()?;
         let (held, token, asked) = (self.held.clone(), self.token, self.asked.take());
         let turns = std::mem::take(&mut self.turns);
@@ -509,14 +509,14 @@ impl Drop for Releasing {
     }
 }
 
-impl Inner {
+impl GuardState {
     /// Releases a single lock, whose work has stopped and whose lease continues.
-    async fn release(self, token: Token, now: Reading) -> Result<(), Error> {
+    async fn release(self, token: Token, now: ClockReading) -> Result<(), Error> {
         let lock = self.held.with_at(now, |life| life.given_back(token, now));
         if lock.is_none() {
             // The lock was lost just now, so `finish` has more to tell the cluster.
             let runtime = self.held.shared.runtime.clone();
-            let rest: Rest = Box::pin(async move { self.finish(&[token]).await });
+            let rest: UnfinishedLocks = Box::pin(async move { self.finish(&[token]).await });
             return Finishing { rest: Some(rest), runtime }.await;
         }
         let Self { held, own: _, turns } = self;

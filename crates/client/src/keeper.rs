@@ -11,8 +11,8 @@ use tenure_wire::v1::cluster_service_client::ClusterServiceClient;
 use tokio::sync::watch;
 
 use crate::clock::jittered;
-use crate::line::Line;
-use crate::shared::Shared;
+use crate::line::Session;
+use crate::shared::ClientShared;
 
 /// The maximum time to connect and receive the welcome.
 const DIAL: Duration = Duration::from_secs(2);
@@ -26,33 +26,33 @@ const KNOWN_MAX: usize = 64;
 
 /// The current sessions.
 #[derive(Clone, Default)]
-pub(crate) struct Lines {
+pub(crate) struct Sessions {
     /// The session with the leader, or with a member that forwards to it.
-    pub(crate) first: Option<Arc<Line>>,
+    pub(crate) first: Option<Arc<Session>>,
     /// The session with another member.
-    pub(crate) second: Option<Arc<Line>>,
+    pub(crate) second: Option<Arc<Session>>,
     /// The outcome of the last attempt at each address.
     pub(crate) tried: Arc<Vec<(String, String)>>,
 }
 
-pub(crate) struct Keeper {
-    shared: Weak<Shared>,
+pub(crate) struct ConnectionManager {
+    shared: Weak<ClientShared>,
     known: Vec<String>,
     tried: Vec<(String, String)>,
-    lines: Lines,
-    publish: watch::Sender<Lines>,
+    lines: Sessions,
+    publish: watch::Sender<Sessions>,
     turn: usize,
     pause: Duration,
 }
 
-impl Keeper {
+impl ConnectionManager {
     pub(crate) fn new(
-        shared: Weak<Shared>,
+        shared: Weak<ClientShared>,
         known: Vec<String>,
-        publish: watch::Sender<Lines>,
+        publish: watch::Sender<Sessions>,
     ) -> Self {
         let turn = usize::try_from(crate::clock::random() % 64).unwrap_or(0);
-        let (tried, lines) = (Vec::new(), Lines::default());
+        let (tried, lines) = (Vec::new(), Sessions::default());
         Self { shared, known, tried, lines, publish, turn, pause: PAUSE_MIN }
     }
 
@@ -86,7 +86,7 @@ impl Keeper {
 
     /// Drops sessions that are over. The standby session then takes the place of the first.
     fn tidy(&mut self) {
-        let alive = |line: &Arc<Line>| !line.is_over();
+        let alive = |line: &Arc<Session>| !line.is_over();
         self.lines.first = self.lines.first.take().filter(alive);
         self.lines.second = self.lines.second.take().filter(alive);
         if self.lines.first.is_none() {
@@ -151,9 +151,9 @@ impl Keeper {
         true
     }
 
-    async fn dial(&mut self, address: &str) -> Option<Arc<Line>> {
+    async fn dial(&mut self, address: &str) -> Option<Arc<Session>> {
         let hello = self.shared.upgrade()?.hello();
-        let opened = Line::open(address, hello, DIAL, &self.shared).await;
+        let opened = Session::open(address, hello, DIAL, &self.shared).await;
         let (line, word) = match opened {
             Ok(line) => (Some(line), "connected".to_owned()),
             Err(why) => (None, why),
@@ -184,7 +184,7 @@ impl Keeper {
 
     /// Waits until a session ends, the leader moves, or the pause is over.
     async fn wait(&self, pause: Option<Duration>) {
-        let ended = |line: Option<Arc<Line>>| async move {
+        let ended = |line: Option<Arc<Session>>| async move {
             match line {
                 Some(line) => {
                     let mut over = line.over();
@@ -195,7 +195,7 @@ impl Keeper {
                 None => std::future::pending().await,
             }
         };
-        let moved = |line: Option<Arc<Line>>| async move {
+        let moved = |line: Option<Arc<Session>>| async move {
             match line {
                 Some(line) => {
                     let (mut leader, own) = (line.leader(), line.member);

@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::error::{Error, RequestId, strange};
 use crate::guard::Guard;
 use crate::lease::Lease;
-use crate::shared::Identity;
+use crate::shared::RequestIdentity;
 
 /// A key and its value.
 ///
@@ -50,7 +50,7 @@ pub struct Key {
     expect: Option<How>,
     guard: Option<v1::Guard>,
     lease: Option<v1::LeaseName>,
-    identity: Identity,
+    identity: RequestIdentity,
 }
 
 impl Client {
@@ -63,7 +63,14 @@ impl Client {
     /// ```
     pub fn key(&self, key: impl Into<String>) -> Key {
         let (client, key) = (self.clone(), key.into());
-        Key { client, key, expect: None, guard: None, lease: None, identity: Identity::key() }
+        Key {
+            client,
+            key,
+            expect: None,
+            guard: None,
+            lease: None,
+            identity: RequestIdentity::key(),
+        }
     }
 }
 
@@ -142,7 +149,7 @@ impl Key {
     /// # Ok(()) }
     /// ```
     pub fn again(mut self, request: RequestId) -> Self {
-        self.identity = Identity::Key(request.to_string());
+        self.identity = RequestIdentity::Key(request.to_string());
         self
     }
 
@@ -155,7 +162,7 @@ impl Key {
     /// ```
     pub async fn get(self) -> Result<Option<KeyValue>, Error> {
         let ask = Command::GetKey(v1::GetKeyRequest { key: self.key, stale: false });
-        let (answer, _) = self.client.shared.call(ask, Identity::Harmless).await?;
+        let (answer, _) = self.client.shared.call(ask, RequestIdentity::Harmless).await?;
         let Answer::Key(it) = answer else { return Err(strange()) };
         let revision = |number| convert::revision_from(number).unwrap_or(Revision(0));
         Ok(it.kv.map(|kv| KeyValue {

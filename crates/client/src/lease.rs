@@ -11,11 +11,13 @@ use tokio::sync::{Semaphore, watch};
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
-use crate::ask::{Ask, LockAsk};
+use crate::ask::{AskOptions, LockAsk};
 use crate::clock;
 use crate::error::{Error, strange};
-use crate::life::{Asking, Cause, Farewell, Life, Moment, Pace, Reading, Standing};
-use crate::shared::{Doubt, Identity, OnLine, Shared};
+use crate::life::{
+    Cause, ClockReading, EndMessage, LeaseState, Moment, Pace, PendingGrant, Standing,
+};
+use crate::shared::{ClientShared, Doubt, RequestIdentity, SentRequest};
 use crate::signal::Signal;
 
 /// The maximum number of unanswered requests of one lease: somewhat less than the cluster allows.
@@ -39,16 +41,16 @@ const IDLE_TURNS: usize = 64;
 /// ```
 #[derive(Clone)]
 pub struct Lease {
-    pub(crate) held: Arc<Held>,
+    pub(crate) held: Arc<HeldLease>,
 }
 
 /// The lease itself. Dropping the last reference revokes it.
-pub(crate) struct Held {
-    pub(crate) shared: Arc<Shared>,
+pub(crate) struct HeldLease {
+    pub(crate) shared: Arc<ClientShared>,
     pub(crate) id: LeaseId,
     pub(crate) created: Revision,
     pub(crate) handle: Handle,
-    life: Mutex<Lived>,
+    life: Mutex<LeaseStatus>,
     standing: watch::Sender<Standing>,
     /// The instant from which the lease counts as lost if nothing newer is acknowledged.
     until: watch::Sender<Moment>,
@@ -63,8 +65,8 @@ pub(crate) struct Held {
 }
 
 /// The lease state, and what was last published of it.
-struct Lived {
-    life: Life,
+struct LeaseStatus {
+    life: LeaseState,
     standing: Standing,
     until: Moment,
 }
@@ -79,7 +81,7 @@ struct Seqs {
 
 /// A request's number. The request counts as unanswered until this is dropped.
 pub(crate) struct Seq {
-    held: Arc<Held>,
+    held: Arc<HeldLease>,
     number: u64,
 }
 
@@ -183,9 +185,13 @@ impl fmt::Debug for Lease {
     }
 }
 
-impl Held {
+impl HeldLease {
     /// Creates the lease from the cluster's answer and the lease state that began with the request.
-    pub(crate) fn new(shared: Arc<Shared>, granted: &v1::Lease, life: Life) -> Option<Arc<Self>> {
+    pub(crate) fn new(
+        shared: Arc<ClientShared>,
+        granted: &v1::Lease,
+        life: LeaseState,
+    ) -> Option<Arc<Self>> {
         let held = Arc::new(Self {
             shared: shared.clone(),
             id: convert::lease_from(granted.lease)?,
@@ -193,7 +199,11 @@ impl Held {
             handle: convert::handle_from(granted.lease_slot, granted.lease_generation)?,
             standing: watch::Sender::new(Standing::Valid),
             until: watch::Sender::new(life.lost_at()),
-            life: Mutex::new(Lived { standing: Standing::Valid, until: life.lost_at(), life }),
+            life: Mutex::new(LeaseStatus {
+                standing: Standing::Valid,
+                until: life.lost_at(),
+                life,
+            }),
             signals: Mutex::default(),
             seqs: Mutex::default(),
             room: Semaphore::new(WINDOW),
@@ -205,15 +215,15 @@ impl Held {
     }
 
     /// Requests a lease from the cluster.
-    pub(crate) async fn grant(shared: &Arc<Shared>, pace: Pace) -> Result<Arc<Self>, Error> {
-        let mut asking = Asking::new(pace);
+    pub(crate) async fn grant(shared: &Arc<ClientShared>, pace: Pace) -> Result<Arc<Self>, Error> {
+        let mut asking = PendingGrant::new(pace);
         let new = new_lease(shared, &pace);
         let id = new.lease;
         // Granting by id is harmless to repeat; the lease time counts from the first send.
         asking.sent(clock::read());
         let within = shared.settings.timeout.min(pace.window());
         let command = Command::GrantLease(new);
-        let answer = shared.call_within(command, Identity::Harmless, within).await;
+        let answer = shared.call_within(command, RequestIdentity::Harmless, within).await;
         let granted = match answer {
             Ok((Answer::LeaseGranted(granted), _)) => granted,
             Ok(_) => return Err(strange()),
@@ -244,12 +254,16 @@ impl Held {
     }
 
     /// Changes the lease state, and notifies everything that relies on what the change loses.
-    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Life) -> T) -> T {
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut LeaseState) -> T) -> T {
         self.with_at(clock::read(), act)
     }
 
     /// Does the same for a caller that has just read the clock.
-    pub(crate) fn with_at<T>(&self, now: Reading, act: impl FnOnce(&mut Life) -> T) -> T {
+    pub(crate) fn with_at<T>(
+        &self,
+        now: ClockReading,
+        act: impl FnOnce(&mut LeaseState) -> T,
+    ) -> T {
         let (changed, done, losses);
         {
             let mut lived = self.life.lock().unwrap_or_else(PoisonError::into_inner);
@@ -367,12 +381,12 @@ impl Held {
         let mut outcome = Ok(());
         for (token, lock, farewell) in farewells {
             // A lost lease is revoked as a whole.
-            if lost.is_err() && farewell == Farewell::Release {
+            if lost.is_err() && farewell == EndMessage::Release {
                 continue;
             }
             let said = match farewell {
-                Farewell::Release => self.release(lock, token).await,
-                Farewell::Confirm => Box::pin(self.confirm(lock, token)).await,
+                EndMessage::Release => self.release(lock, token).await,
+                EndMessage::Confirm => Box::pin(self.confirm(lock, token)).await,
             };
             outcome = outcome.and(said);
         }
@@ -406,7 +420,7 @@ impl Held {
         &self,
         lock: String,
         token: Token,
-        asked: Option<OnLine>,
+        asked: Option<SentRequest>,
     ) -> Result<(), Error> {
         match self.shared.call_twice(self.release_request(lock, token), asked).await {
             (Ok(Answer::Released(_)), _) => Ok(()),
@@ -424,7 +438,7 @@ impl Held {
             lease_created: convert::revision(self.created),
             token: token.get(),
         });
-        match self.shared.call(command, Identity::Harmless).await {
+        match self.shared.call(command, RequestIdentity::Harmless).await {
             // Not cooling: the lock has already gone to the next holder, so there is nothing to confirm.
             Ok(_) | Err(Error::Refused(Refusal::NotCooling { .. })) => Ok(()),
             Err(error) => Err(error),
@@ -447,7 +461,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldLease {
     fn drop(&mut self) {
         self.shared.forget(self.handle);
         let idle = self.life.get_mut().unwrap_or_else(PoisonError::into_inner).life.is_idle();
@@ -463,10 +477,10 @@ impl Drop for Held {
 }
 
 impl Seq {
-    pub(crate) fn identity(&self) -> Identity {
+    pub(crate) fn identity(&self) -> RequestIdentity {
         let seqs = self.held.seqs.lock().unwrap_or_else(PoisonError::into_inner);
         let done = seqs.open.front().map_or(seqs.newest, |oldest| oldest - 1);
-        Identity::Seq { seq: self.number, done }
+        RequestIdentity::Seq { seq: self.number, done }
     }
 }
 
@@ -483,7 +497,7 @@ impl Drop for Seq {
 }
 
 /// Builds a request for a new lease, under an id chosen here so that the request can be repeated.
-pub(crate) fn new_lease(shared: &Shared, pace: &Pace) -> v1::NewLease {
+pub(crate) fn new_lease(shared: &ClientShared, pace: &Pace) -> v1::NewLease {
     let id = i64::try_from(clock::random() >> 1).unwrap_or(1).max(1);
     v1::NewLease {
         ttl_ms: u64::try_from(pace.ttl().as_millis()).unwrap_or(u64::MAX),
@@ -494,30 +508,30 @@ pub(crate) fn new_lease(shared: &Shared, pace: &Pace) -> v1::NewLease {
 }
 
 /// Revokes a lease in the background that may have been granted and that no caller uses.
-pub(crate) fn give_back(shared: &Arc<Shared>, id: i64) {
+pub(crate) fn give_back(shared: &Arc<ClientShared>, id: i64) {
     let task = shared.clone();
     shared.runtime.spawn(async move {
         let it = v1::RevokeRequest { lease: id, ..Default::default() };
         // If the revoke fails, the lease expires.
-        let _ = task.call(Command::Revoke(it), Identity::Harmless).await;
+        let _ = task.call(Command::Revoke(it), RequestIdentity::Harmless).await;
     });
 }
 
-async fn revoke(shared: &Arc<Shared>, id: i64, handle: Handle) -> Result<(), Error> {
+async fn revoke(shared: &Arc<ClientShared>, id: i64, handle: Handle) -> Result<(), Error> {
     let it = v1::RevokeRequest {
         lease_slot: handle.slot,
         lease_generation: handle.generation,
         lease: id,
         ..Default::default()
     };
-    match shared.call(Command::Revoke(it), Identity::Harmless).await {
+    match shared.call(Command::Revoke(it), RequestIdentity::Harmless).await {
         Ok(_) | Err(Error::Refused(Refusal::LeaseNotFound)) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
 /// Computes the timing of a new lease from the client's settings and the request's options.
-pub(crate) fn pace(shared: &Shared, ask: &Ask) -> Result<Pace, Error> {
+pub(crate) fn pace(shared: &ClientShared, ask: &AskOptions) -> Result<Pace, Error> {
     let pace = Pace::new(ask.ttl.unwrap_or(shared.settings.ttl))?;
     let pace = match ask.window.or(shared.settings.window) {
         Some(window) => pace.with_window(window)?,

@@ -15,10 +15,10 @@ use tokio::time::MissedTickBehavior;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::asks::{Asked, Asks, Outgoing};
+use crate::asks::{OutgoingMessages, PendingRequests, RequestHandle};
 use crate::clock;
 use crate::life::Moment;
-use crate::shared::{ClusterLife, Shared};
+use crate::shared::{ClientShared, ClusterIncarnation};
 use crate::surroundings;
 
 /// The idle time after which the client sends a keep-alive ping.
@@ -42,26 +42,26 @@ const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// The member that leads, and its address.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Leader {
+pub(crate) struct LeaderAddress {
     /// The leader's id; 0 if no leader is known.
     pub(crate) member: u64,
     pub(crate) address: String,
 }
 
 /// One session with one member.
-pub(crate) struct Line {
+pub(crate) struct Session {
     pub(crate) address: String,
     /// The id of the member at the other end. Several addresses may lead to one member.
     pub(crate) member: u64,
     pub(crate) channel: Channel,
-    heard: Arc<Heard>,
+    heard: Arc<SessionShared>,
 }
 
 /// What the reading half shares with the tasks that send requests.
-struct Heard {
-    asks: Arc<Asks>,
+struct SessionShared {
+    asks: Arc<PendingRequests>,
     /// Where the leader is, according to the member.
-    leader: watch::Sender<Leader>,
+    leader: watch::Sender<LeaderAddress>,
     /// When the member last sent anything, in microseconds of our clock.
     newest_us: AtomicU64,
     over: watch::Sender<bool>,
@@ -71,18 +71,18 @@ struct Heard {
 
 /// Held by the reading task. However that task ends, also with its runtime or in a panic, dropping this closes the
 /// session and notifies every pending request.
-struct Ending(Arc<Heard>);
+struct SessionEnd(Arc<SessionShared>);
 
-impl Drop for Ending {
+impl Drop for SessionEnd {
     fn drop(&mut self) {
         self.0.close();
     }
 }
 
 /// Closes the sending half of a session that is not established, so that it does not wait for requests forever.
-struct Opening(Option<Arc<Asks>>);
+struct SessionOpening(Option<Arc<PendingRequests>>);
 
-impl Drop for Opening {
+impl Drop for SessionOpening {
     fn drop(&mut self) {
         if let Some(asks) = &self.0 {
             asks.close();
@@ -90,26 +90,26 @@ impl Drop for Opening {
     }
 }
 
-impl From<v1::LeaderHint> for Leader {
+impl From<v1::LeaderHint> for LeaderAddress {
     fn from(hint: v1::LeaderHint) -> Self {
         Self { member: hint.member_id, address: hint.address }
     }
 }
 
-impl Leader {
+impl LeaderAddress {
     /// Whether the leader has an address and is another member than this one.
     pub(crate) fn is_elsewhere(&self, member: u64) -> bool {
         self.member != 0 && self.member != member && !self.address.is_empty()
     }
 }
 
-impl Line {
+impl Session {
     /// Opens a session with the member at an address.
     pub(crate) async fn open(
         address: &str,
         hello: v1::Hello,
         within: Duration,
-        shared: &Weak<Shared>,
+        shared: &Weak<ClientShared>,
     ) -> Result<Arc<Self>, String> {
         let opening = Self::open_unbounded(address, hello, shared);
         match tokio::time::timeout(within, opening).await {
@@ -121,7 +121,7 @@ impl Line {
     async fn open_unbounded(
         address: &str,
         hello: v1::Hello,
-        shared: &Weak<Shared>,
+        shared: &Weak<ClientShared>,
     ) -> Result<Arc<Self>, String> {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
             .map_err(|_| "is no address".to_owned())?
@@ -140,11 +140,11 @@ impl Line {
             Some(connector) => endpoint.connect_with_connector(connector).await,
         };
         let channel = connected.map_err(|error| deepest(&error))?;
-        let asks = Arc::<Asks>::default();
-        let mut opening = Opening(Some(asks.clone()));
+        let asks = Arc::<PendingRequests>::default();
+        let mut opening = SessionOpening(Some(asks.clone()));
         let mut client =
             SessionServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX);
-        let opened = client.open(Outgoing::new(hello, asks.clone())).await;
+        let opened = client.open(OutgoingMessages::new(hello, asks.clone())).await;
         let mut from = opened.map_err(|status| status.message().to_owned())?.into_inner();
         let first = from.message().await.map_err(|status| status.message().to_owned())?;
         let welcome = match first {
@@ -152,27 +152,27 @@ impl Line {
             Some(v1::SessionResponse { welcome: Some(welcome), .. }) => welcome,
             _ => return Err("does not speak our language".to_owned()),
         };
-        let leader = welcome.leader.map(Leader::from).unwrap_or_default();
+        let leader = welcome.leader.map(LeaderAddress::from).unwrap_or_default();
         let header = welcome.header.unwrap_or_default();
         let member = header.member_id;
         let (epoch, incarnation) = (welcome.epoch, welcome.incarnation);
-        let met = ClusterLife { cluster: header.cluster_id, epoch, incarnation };
+        let met = ClusterIncarnation { cluster: header.cluster_id, epoch, incarnation };
         shared.upgrade().ok_or("the client is gone")?.recognise(met)?;
-        let heard = Arc::new(Heard {
+        let heard = Arc::new(SessionShared {
             asks,
             leader: watch::Sender::new(leader),
             newest_us: AtomicU64::new(clock::boot().micros()),
             over: watch::Sender::new(false),
             is_over: AtomicBool::new(false),
         });
-        tokio::spawn(read(from, Ending(heard.clone()), shared.clone()));
+        tokio::spawn(read(from, SessionEnd(heard.clone()), shared.clone()));
         let address = address.to_owned();
         opening.0 = None;
         Ok(Arc::new(Self { address, member, channel, heard }))
     }
 
     /// Queues a request for sending and assigns its id.
-    pub(crate) fn ask(&self, request: v1::Request) -> Option<Asked> {
+    pub(crate) fn ask(&self, request: v1::Request) -> Option<RequestHandle> {
         self.heard.asks.ask(request)
     }
 
@@ -184,12 +184,12 @@ impl Line {
     }
 
     /// Subscribes to where the leader is, according to the member.
-    pub(crate) fn leader(&self) -> watch::Receiver<Leader> {
+    pub(crate) fn leader(&self) -> watch::Receiver<LeaderAddress> {
         self.heard.leader.subscribe()
     }
 
     /// Returns where the leader is, if it is known and is not the member at the other end.
-    pub(crate) fn elsewhere(&self) -> Option<Leader> {
+    pub(crate) fn elsewhere(&self) -> Option<LeaderAddress> {
         let leader = self.heard.leader.borrow().clone();
         leader.is_elsewhere(self.member).then_some(leader)
     }
@@ -204,13 +204,13 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for Session {
     fn drop(&mut self) {
         self.heard.close();
     }
 }
 
-impl Heard {
+impl SessionShared {
     /// Whether the member has sent nothing at all for `TRY`.
     fn is_silent(&self) -> bool {
         let newest = Moment::from_micros(self.newest_us.load(Ordering::Relaxed));
@@ -229,7 +229,11 @@ impl Heard {
     }
 }
 
-async fn read(mut from: Streaming<v1::SessionResponse>, ending: Ending, shared: Weak<Shared>) {
+async fn read(
+    mut from: Streaming<v1::SessionResponse>,
+    ending: SessionEnd,
+    shared: Weak<ClientShared>,
+) {
     let heard = &ending.0;
     let mut over = heard.over.subscribe();
     let mut looks = tokio::time::interval(LOOK);

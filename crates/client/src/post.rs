@@ -12,7 +12,7 @@ use crate::life::Moment;
 
 /// A message about a request.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum Response {
     Answer(Box<v1::Answer>),
     Granted(v1::Granted),
     WaitEnded,
@@ -22,16 +22,16 @@ pub(crate) enum Said {
 
 /// Keeps the messages about one request, in order. Each request has one slot, and slots are reused.
 #[derive(Default)]
-pub(crate) struct Post {
-    inner: Mutex<Inner>,
+pub(crate) struct ResponseSlot {
+    inner: Mutex<SlotState>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct SlotState {
     asked_us: u64,
     /// The first message is kept apart, because most requests receive only one.
-    first: Option<Said>,
-    more: VecDeque<Said>,
+    first: Option<Response>,
+    more: VecDeque<Response>,
     waker: Option<Waker>,
     answered: bool,
     gone: bool,
@@ -39,30 +39,30 @@ struct Inner {
     late: bool,
 }
 
-impl Post {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+impl ResponseSlot {
+    fn lock(&self) -> MutexGuard<'_, SlotState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Resets the slot for a request that is sent now.
     pub(crate) fn begin(&self, asked: Moment) {
-        *self.lock() = Inner { asked_us: asked.micros(), ..Inner::default() };
+        *self.lock() = SlotState { asked_us: asked.micros(), ..SlotState::default() };
     }
 
     /// Cancels the subscription: drops buffered messages and marks the request answered.
     pub(crate) fn end(&self) {
-        let over = Inner { answered: true, ..Inner::default() };
+        let over = SlotState { answered: true, ..SlotState::default() };
         let old = std::mem::replace(&mut *self.lock(), over);
         drop(old);
     }
 
     /// Stores a message, and returns the waker of the waiting task, if there is one.
     #[must_use]
-    pub(crate) fn put(&self, said: Said) -> Option<Waker> {
+    pub(crate) fn put(&self, said: Response) -> Option<Waker> {
         let mut inner = self.lock();
-        inner.answered |= matches!(said, Said::Answer(_));
+        inner.answered |= matches!(said, Response::Answer(_));
         match said {
-            Said::Gone => inner.gone = true,
+            Response::Gone => inner.gone = true,
             said if inner.first.is_none() => inner.first = Some(said),
             said => inner.more.push_back(said),
         }
@@ -70,7 +70,7 @@ impl Post {
     }
 
     /// Puts back the message that was taken last, so that it is next again.
-    pub(crate) fn put_back(&self, said: Said) {
+    pub(crate) fn put_back(&self, said: Response) {
         let mut inner = self.lock();
         if let Some(second) = inner.first.replace(said) {
             inner.more.push_front(second);
@@ -79,12 +79,12 @@ impl Post {
 
     /// Returns the next message. Once the session is over and every message before that was taken, always returns
     /// `Gone`.
-    pub(crate) async fn next(&self) -> Said {
+    pub(crate) async fn next(&self) -> Response {
         poll_fn(|context| self.lock().poll(context)).await
     }
 
     /// Does the same, but returns `None` once the answer is late. Needs no timer of its own.
-    pub(crate) async fn soon(&self) -> Option<Said> {
+    pub(crate) async fn soon(&self) -> Option<Response> {
         poll_fn(|context| {
             let mut inner = self.lock();
             match inner.poll(context) {
@@ -118,18 +118,18 @@ impl Post {
     }
 }
 
-impl Inner {
+impl SlotState {
     fn asked(&self) -> Moment {
         Moment::from_micros(self.asked_us)
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Said> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Response> {
         if let Some(said) = self.first.take() {
             self.first = self.more.pop_front();
             return Poll::Ready(said);
         }
         if self.gone {
-            return Poll::Ready(Said::Gone);
+            return Poll::Ready(Response::Gone);
         }
         match &mut self.waker {
             Some(known) => known.clone_from(context.waker()),
@@ -148,7 +148,7 @@ mod tests {
     const AT: Moment = Moment::from_micros(7_000_000);
     const LATE: Duration = Duration::from_secs(1);
 
-    fn put(post: &Post, said: Said) {
+    fn put(post: &ResponseSlot, said: Response) {
         if let Some(waker) = post.put(said) {
             waker.wake();
         }
@@ -156,7 +156,7 @@ mod tests {
 
     #[tokio::test]
     async fn everything_is_told_in_order_and_then_that_it_is_over() {
-        let post = Arc::new(Post::default());
+        let post = Arc::new(ResponseSlot::default());
         post.begin(AT);
         let reader = tokio::spawn({
             let post = post.clone();
@@ -164,26 +164,29 @@ mod tests {
         });
         tokio::task::yield_now().await;
         assert_eq!(post.owed_since(), Some(AT));
-        put(&post, Said::Answer(Box::default()));
+        put(&post, Response::Answer(Box::default()));
         assert_eq!(post.owed_since(), None);
-        put(&post, Said::Granted(v1::Granted::default()));
-        put(&post, Said::WaitEnded);
+        put(&post, Response::Granted(v1::Granted::default()));
+        put(&post, Response::WaitEnded);
         let told = reader.await.unwrap();
-        assert!(matches!(told, (Said::Answer(_), Said::Granted(_), Said::WaitEnded)), "{told:?}");
-        put(&post, Said::Gone);
-        assert!(matches!(post.next().await, Said::Gone));
-        assert!(matches!(post.next().await, Said::Gone), "also who asks again is told");
-        post.begin(AT);
-        put(&post, Said::WaitEnded);
         assert!(
-            matches!(post.next().await, Said::WaitEnded),
+            matches!(told, (Response::Answer(_), Response::Granted(_), Response::WaitEnded)),
+            "{told:?}"
+        );
+        put(&post, Response::Gone);
+        assert!(matches!(post.next().await, Response::Gone));
+        assert!(matches!(post.next().await, Response::Gone), "also who asks again is told");
+        post.begin(AT);
+        put(&post, Response::WaitEnded);
+        assert!(
+            matches!(post.next().await, Response::WaitEnded),
             "nothing of the last request is left"
         );
     }
 
     #[tokio::test]
     async fn whoever_expects_an_answer_soon_is_told_that_it_is_late_and_still_hears_it() {
-        let post = Arc::new(Post::default());
+        let post = Arc::new(ResponseSlot::default());
         post.begin(AT);
         let reader = tokio::spawn({
             let post = post.clone();
@@ -194,19 +197,22 @@ mod tests {
         post.late_after(LATE, AT + LATE).expect("somebody waits").wake();
         assert!(reader.await.unwrap().is_none());
         assert!(post.soon().await.is_none(), "once late, nothing is expected soon any more");
-        put(&post, Said::Answer(Box::default()));
-        assert!(matches!(post.soon().await, Some(Said::Answer(_))));
+        put(&post, Response::Answer(Box::default()));
+        assert!(matches!(post.soon().await, Some(Response::Answer(_))));
     }
 
     #[tokio::test]
     async fn what_is_put_back_is_heard_first() {
-        let post = Post::default();
-        put(&post, Said::Answer(Box::default()));
-        put(&post, Said::Granted(v1::Granted::default()));
-        put(&post, Said::WaitEnded);
+        let post = ResponseSlot::default();
+        put(&post, Response::Answer(Box::default()));
+        put(&post, Response::Granted(v1::Granted::default()));
+        put(&post, Response::WaitEnded);
         let first = post.next().await;
         post.put_back(first);
         let told = (post.next().await, post.next().await, post.next().await);
-        assert!(matches!(told, (Said::Answer(_), Said::Granted(_), Said::WaitEnded)), "{told:?}");
+        assert!(
+            matches!(told, (Response::Answer(_), Response::Granted(_), Response::WaitEnded)),
+            "{told:?}"
+        );
     }
 }

@@ -14,20 +14,20 @@ use v1::answer::Result as Answer;
 use v1::request::Command;
 
 use crate::clock;
-use crate::lease::Held;
-use crate::life::{Cause, Heard};
-use crate::line::Line;
-use crate::post::Said;
-use crate::shared::{Identity, Shared, ms};
+use crate::lease::HeldLease;
+use crate::life::{AckEffect, Cause};
+use crate::line::Session;
+use crate::post::Response;
+use crate::shared::{ClientShared, RequestIdentity, ms};
 
 /// The maximum time between two checks, even with nothing to do.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// A lease in a renewal, and the number of the attempt.
-type Part = (Arc<Held>, u64);
+type RenewalPart = (Arc<HeldLease>, u64);
 
 /// Runs until the client is gone.
-pub(crate) async fn run(shared: Weak<Shared>) {
+pub(crate) async fn run(shared: Weak<ClientShared>) {
     let mut turn = 0_usize;
     loop {
         let Some(strong) = shared.upgrade() else { return };
@@ -50,7 +50,7 @@ pub(crate) async fn run(shared: Weak<Shared>) {
 }
 
 /// Sends the renewals that are due, and returns how long nothing else will be.
-fn beat(shared: &Arc<Shared>, turn: &mut usize) -> Duration {
+fn beat(shared: &Arc<ClientShared>, turn: &mut usize) -> Duration {
     let leases = shared.held();
     let mut due = false;
     for lease in &leases {
@@ -76,14 +76,14 @@ fn beat(shared: &Arc<Shared>, turn: &mut usize) -> Duration {
     next.min().map_or(IDLE, |next| next.since(now)).max(Duration::from_millis(1))
 }
 
-fn send(shared: &Arc<Shared>, leases: &[Arc<Held>], turn: &mut usize) {
+fn send(shared: &Arc<ClientShared>, leases: &[Arc<HeldLease>], turn: &mut usize) {
     let lines = shared.lines.borrow().clone();
     let again = leases.iter().any(|lease| lease.with(|life| life.is_retrying()));
     *turn = if again { *turn + 1 } else { 0 };
-    let alive = |line: &Arc<Line>| !line.is_over();
+    let alive = |line: &Arc<Session>| !line.is_over();
     let both: Vec<_> = [lines.first, lines.second].into_iter().flatten().filter(alive).collect();
     let line = both.get(*turn % both.len().max(1)).cloned();
-    let mut parts: Vec<Part> = Vec::new();
+    let mut parts: Vec<RenewalPart> = Vec::new();
     for lease in leases {
         // Read the clock before anything is sent: the renewed lease counts from here.
         let now = clock::read();
@@ -101,14 +101,14 @@ fn send(shared: &Arc<Shared>, leases: &[Arc<Held>], turn: &mut usize) {
     }
 }
 
-fn failed(parts: &[Part]) {
+fn failed(parts: &[RenewalPart]) {
     for (lease, number) in parts {
         lease.with(|life| life.not_renewed(*number));
     }
 }
 
 /// Sends one renewal to one member.
-async fn one(shared: Arc<Shared>, line: Arc<Line>, parts: Vec<Part>) {
+async fn one(shared: Arc<ClientShared>, line: Arc<Session>, parts: Vec<RenewalPart>) {
     let windows = parts.iter().map(|(lease, _)| lease.with(|life| life.pace().window()));
     let patience = windows.min().unwrap_or_default();
     let command = Command::Renew(v1::RenewRequest {
@@ -116,16 +116,16 @@ async fn one(shared: Arc<Shared>, line: Arc<Line>, parts: Vec<Part>) {
         slots: parts.iter().map(|(lease, _)| lease.handle.slot).collect(),
         leases: Vec::new(),
     });
-    let mut request = Identity::Harmless.request(command);
+    let mut request = RequestIdentity::Harmless.request(command);
     request.deadline_ms = ms(patience);
     // Later attempts run independently. This one can still prove something until its window is over.
     let answer = match line.ask(request) {
         Some(mut asked) => tokio::time::timeout(patience, asked.next()).await,
-        None => Ok(Said::Gone),
+        None => Ok(Response::Gone),
     };
     let timed_out = answer.is_err();
     let renewed = match answer {
-        Ok(Said::Answer(answer)) => answer.result,
+        Ok(Response::Answer(answer)) => answer.result,
         _ => None,
     };
     let Some(Answer::Renewed(renewed)) = renewed else {
@@ -141,7 +141,7 @@ async fn one(shared: Arc<Shared>, line: Arc<Line>, parts: Vec<Part>) {
         let changed = changed.unwrap_or(Revision(0));
         let now = clock::read();
         let heard = lease.with(|life| life.renewed(*number, ttl, changed, now));
-        if heard == Heard::ReadHoldings {
+        if heard == AckEffect::ReadHoldings {
             shared.runtime.spawn(read_holdings(shared.clone(), lease.clone()));
         }
     }
@@ -149,14 +149,14 @@ async fn one(shared: Arc<Shared>, line: Arc<Line>, parts: Vec<Part>) {
 }
 
 /// Reads what a lease holds, because it lost something that the client may not have been told of.
-async fn read_holdings(shared: Arc<Shared>, lease: Arc<Held>) {
+async fn read_holdings(shared: Arc<ClientShared>, lease: Arc<HeldLease>) {
     let ask = v1::GetLeaseRequest {
         lease_slot: lease.handle.slot,
         lease_generation: lease.handle.generation,
         ..Default::default()
     };
     let window = lease.with(|life| life.pace().window());
-    let asked = shared.call_within(Command::GetLease(ask), Identity::Harmless, window).await;
+    let asked = shared.call_within(Command::GetLease(ask), RequestIdentity::Harmless, window).await;
     let now = clock::read();
     match asked {
         Ok((Answer::Lease(v1::GetLeaseResponse { lease: Some(view), .. }), revision)) => {

@@ -13,18 +13,18 @@ use tokio::time::Instant;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
-use crate::asks::Asked;
+use crate::asks::RequestHandle;
 use crate::clock;
 use crate::error::{Error, Meaning, RequestId};
-use crate::keeper::{Keeper, Lines};
-use crate::lease::Held;
+use crate::keeper::{ConnectionManager, Sessions};
+use crate::lease::HeldLease;
 use crate::life::{Cause, Lost, Moment};
-use crate::line::{Line, PATIENT};
-use crate::post::Said;
+use crate::line::{PATIENT, Session};
+use crate::post::Response;
 use crate::renew;
 use crate::surroundings;
-use crate::tls::{Files, Trust};
-use crate::watchdog::Watchdog;
+use crate::tls::{TlsFiles, TlsTrust};
+use crate::watchdog::WatchdogTimer;
 
 /// How long a member may look for a leader before it reports that it knows none.
 const MEMBER: Duration = Duration::from_secs(9);
@@ -38,7 +38,7 @@ const RETRY_COST: i64 = 10;
 
 /// The settings of a client.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct ClientSettings {
     pub(crate) addresses: Vec<String>,
     pub(crate) name: String,
     /// How long to keep trying to reach a member, and how long a request may take.
@@ -46,30 +46,30 @@ pub(crate) struct Settings {
     pub(crate) ttl: Duration,
     pub(crate) window: Option<Duration>,
     pub(crate) grace: Duration,
-    pub(crate) tls: Files,
+    pub(crate) tls: TlsFiles,
 }
 
 /// Identifies one life of one cluster. Another one knows nothing of our leases, even if its numbers look the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ClusterLife {
+pub(crate) struct ClusterIncarnation {
     pub(crate) cluster: u64,
     pub(crate) epoch: u32,
     pub(crate) incarnation: u64,
 }
 
-pub(crate) struct Shared {
-    pub(crate) settings: Settings,
+pub(crate) struct ClientShared {
+    pub(crate) settings: ClientSettings,
     pub(crate) runtime: runtime::Handle,
-    pub(crate) trust: Option<Trust>,
-    pub(crate) lines: watch::Receiver<Lines>,
-    leases: Mutex<BTreeMap<Handle, Weak<Held>>>,
+    pub(crate) trust: Option<TlsTrust>,
+    pub(crate) lines: watch::Receiver<Sessions>,
+    leases: Mutex<BTreeMap<Handle, Weak<HeldLease>>>,
     pub(crate) renew: Notify,
     /// When leases are checked for renewal next, in microseconds of our clock; `u64::MAX` while that is not known.
     pub(crate) next_beat_us: AtomicU64,
-    pub(crate) watchdog: Watchdog,
+    pub(crate) watchdog: WatchdogTimer,
     budget: AtomicI64,
     /// The cluster that the client belongs to, from the first welcome on.
-    life: Mutex<Option<ClusterLife>>,
+    life: Mutex<Option<ClusterIncarnation>>,
     /// For tests: renewals are not sent.
     pub(crate) mute: AtomicBool,
     /// For tests: nothing runs.
@@ -78,7 +78,7 @@ pub(crate) struct Shared {
 
 /// How the cluster recognises a request that is sent again.
 #[derive(Clone, Debug)]
-pub(crate) enum Identity {
+pub(crate) enum RequestIdentity {
     /// Needs no recognition: doing it twice is doing it once.
     Harmless,
     /// By a key that the cluster remembers.
@@ -88,7 +88,7 @@ pub(crate) enum Identity {
 }
 
 /// A request that was sent, with a reference to its session: a session without references is closed.
-pub(crate) type OnLine = (Arc<Line>, Asked);
+pub(crate) type SentRequest = (Arc<Session>, RequestHandle);
 
 /// Whether an unanswered request may have taken effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,7 +97,7 @@ pub(crate) enum Doubt {
     Yes,
 }
 
-impl Identity {
+impl RequestIdentity {
     /// Creates a new random key.
     pub(crate) fn key() -> Self {
         Self::Key(format!("{:016x}{:016x}", clock::random(), clock::random()))
@@ -122,12 +122,15 @@ impl Identity {
     }
 }
 
-impl Shared {
-    pub(crate) fn start(settings: Settings, runtime: runtime::Handle) -> Result<Arc<Self>, Error> {
+impl ClientShared {
+    pub(crate) fn start(
+        settings: ClientSettings,
+        runtime: runtime::Handle,
+    ) -> Result<Arc<Self>, Error> {
         let setup = |error: std::io::Error| Error::Setup(error.to_string());
-        let watchdog = Watchdog::new().map_err(setup)?;
-        let trust = Trust::load(&settings.tls).map_err(Error::Setup)?;
-        let publish = watch::Sender::new(Lines::default());
+        let watchdog = WatchdogTimer::new().map_err(setup)?;
+        let trust = TlsTrust::load(&settings.tls).map_err(Error::Setup)?;
+        let publish = watch::Sender::new(Sessions::default());
         let shared = Arc::new(Self {
             settings,
             runtime,
@@ -147,7 +150,7 @@ impl Shared {
         let look = move || Some(looked_after.upgrade()?.look_after());
         shared.watchdog.start(look).map_err(setup)?;
         let known = shared.settings.addresses.clone();
-        shared.runtime.spawn(Keeper::new(weak.clone(), known, publish).run());
+        shared.runtime.spawn(ConnectionManager::new(weak.clone(), known, publish).run());
         shared.runtime.spawn(renew::run(weak));
         Ok(shared)
     }
@@ -167,7 +170,7 @@ impl Shared {
     }
 
     /// Checks that a member belongs to our cluster. A cluster that was restored since has ended all of our leases.
-    pub(crate) fn recognise(&self, met: ClusterLife) -> Result<(), String> {
+    pub(crate) fn recognise(&self, met: ClusterIncarnation) -> Result<(), String> {
         let known = {
             let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
             match *life {
@@ -195,13 +198,13 @@ impl Shared {
     }
 
     /// Returns the current session, if there is one.
-    pub(crate) fn line_now(&self) -> Option<Arc<Line>> {
+    pub(crate) fn line_now(&self) -> Option<Arc<Session>> {
         self.lines.borrow().first.clone().filter(|line| !line.is_over())
     }
 
     /// Returns a session, as soon as there is one.
-    pub(crate) async fn line(&self, until: Instant) -> Option<Arc<Line>> {
-        let there = |lines: &Lines| lines.first.as_ref().is_some_and(|line| !line.is_over());
+    pub(crate) async fn line(&self, until: Instant) -> Option<Arc<Session>> {
+        let there = |lines: &Sessions| lines.first.as_ref().is_some_and(|line| !line.is_over());
         if let Some(line) = self.line_now() {
             return Some(line);
         }
@@ -214,7 +217,7 @@ impl Shared {
     pub(crate) async fn call(
         &self,
         command: Command,
-        identity: Identity,
+        identity: RequestIdentity,
     ) -> Result<(Answer, i64), Error> {
         self.call_within(command, identity, self.settings.timeout).await
     }
@@ -222,7 +225,7 @@ impl Shared {
     pub(crate) async fn call_within(
         &self,
         command: Command,
-        identity: Identity,
+        identity: RequestIdentity,
         within: Duration,
     ) -> Result<(Answer, i64), Error> {
         self.call_doubting(command, identity, within, None, &mut Doubt::No).await
@@ -233,22 +236,22 @@ impl Shared {
     pub(crate) async fn call_twice(
         &self,
         command: Command,
-        asked: Option<OnLine>,
+        asked: Option<SentRequest>,
     ) -> (Result<Answer, Error>, Doubt) {
         let (mut doubt, within) = (Doubt::No, self.settings.timeout);
         let answer =
-            self.call_doubting(command, Identity::Harmless, within, asked, &mut doubt).await;
+            self.call_doubting(command, RequestIdentity::Harmless, within, asked, &mut doubt).await;
         (answer.map(|(answer, _)| answer), doubt)
     }
 
     /// Sends a harmless request on the current session, if there is enough time to wait for the answer without a timer.
     /// If it is not answered, [`call_twice`](Self::call_twice) continues with it.
-    pub(crate) fn ask_now(&self, command: Command) -> Option<OnLine> {
+    pub(crate) fn ask_now(&self, command: Command) -> Option<SentRequest> {
         let within = self.settings.timeout;
         if within < PATIENT {
             return None;
         }
-        let mut request = Identity::Harmless.request(command);
+        let mut request = RequestIdentity::Harmless.request(command);
         request.deadline_ms = ms(within.min(MEMBER));
         let line = self.line_now()?;
         let asked = line.ask(request)?;
@@ -258,9 +261,9 @@ impl Shared {
     async fn call_doubting(
         &self,
         command: Command,
-        identity: Identity,
+        identity: RequestIdentity,
         within: Duration,
-        mut asked: Option<OnLine>,
+        mut asked: Option<SentRequest>,
         doubt: &mut Doubt,
     ) -> Result<(Answer, i64), Error> {
         let began = Instant::now();
@@ -301,7 +304,7 @@ impl Shared {
             };
             let mut after = Duration::ZERO;
             match tokio::time::timeout_at(until, on.next()).await {
-                Ok(Said::Answer(answer)) => match answer.result {
+                Ok(Response::Answer(answer)) => match answer.result {
                     Some(Answer::Error(error)) => match Meaning::of(error) {
                         Meaning::No(error) => {
                             self.earn();
@@ -316,7 +319,7 @@ impl Shared {
                     }
                     None => return Err(crate::error::strange()),
                 },
-                Ok(Said::Gone) => *doubt = Doubt::Yes,
+                Ok(Response::Gone) => *doubt = Doubt::Yes,
                 Ok(_) => return Err(crate::error::strange()),
                 Err(_) => *doubt = Doubt::Yes,
             }
@@ -345,18 +348,18 @@ impl Shared {
         left >= RETRY_COST
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Handle, Weak<Held>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Handle, Weak<HeldLease>>> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the leases that are held.
-    pub(crate) fn held(&self) -> Vec<Arc<Held>> {
+    pub(crate) fn held(&self) -> Vec<Arc<HeldLease>> {
         // Upgrade outside of the lock: dropping the last reference takes the lock to remove the entry.
-        let leases: Vec<Weak<Held>> = self.lock().values().cloned().collect();
+        let leases: Vec<Weak<HeldLease>> = self.lock().values().cloned().collect();
         leases.iter().filter_map(Weak::upgrade).collect()
     }
 
-    pub(crate) fn register(&self, lease: &Arc<Held>) {
+    pub(crate) fn register(&self, lease: &Arc<HeldLease>) {
         self.lock().insert(lease.handle, Arc::downgrade(lease));
         let (due, lost_at) = lease.with(|life| (life.due(), life.lost_at()));
         // Wake the watchdog and the renewal task only if they would look too late; with thousands of leases that is
@@ -371,7 +374,7 @@ impl Shared {
         self.lock().remove(&handle);
     }
 
-    fn find(&self, slot: u32, generation: u64) -> Option<Arc<Held>> {
+    fn find(&self, slot: u32, generation: u64) -> Option<Arc<HeldLease>> {
         let handle = convert::handle_from(slot, generation)?;
         let found = self.lock().get(&handle).cloned();
         found?.upgrade()

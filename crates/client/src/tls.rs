@@ -19,7 +19,7 @@ use tonic::transport::Uri;
 
 /// The paths of the certificate files.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Files {
+pub(crate) struct TlsFiles {
     /// The authority that signs the members' certificates. Without it, sessions are in plain text.
     pub(crate) ca: Option<PathBuf>,
     /// The client's own certificate and its private key.
@@ -27,15 +27,15 @@ pub(crate) struct Files {
 }
 
 /// The TLS configuration that was last read from the files.
-pub(crate) struct Trust {
+pub(crate) struct TlsTrust {
     ca: PathBuf,
     identity: Option<(PathBuf, PathBuf)>,
     config: Mutex<Arc<ClientConfig>>,
 }
 
-impl Trust {
+impl TlsTrust {
     /// Reads the files. Returns `None` if sessions are in plain text.
-    pub(crate) fn load(files: &Files) -> Result<Option<Self>, String> {
+    pub(crate) fn load(files: &TlsFiles) -> Result<Option<Self>, String> {
         let Some(ca) = files.ca.clone() else {
             return match files.identity {
                 None => Ok(None),
@@ -151,10 +151,10 @@ mod tests {
 
     #[test]
     fn files_that_cannot_be_used_are_named() {
-        let missing = Files { ca: Some("/nowhere/ca.pem".into()), ..Files::default() };
-        assert!(Trust::load(&missing).err().unwrap().contains("/nowhere/ca.pem"));
-        let half = Files { identity: Some(("a".into(), "b".into())), ..Files::default() };
-        assert!(Trust::load(&half).is_err());
-        assert!(Trust::load(&Files::default()).unwrap().is_none());
+        let missing = TlsFiles { ca: Some("/nowhere/ca.pem".into()), ..TlsFiles::default() };
+        assert!(TlsTrust::load(&missing).err().unwrap().contains("/nowhere/ca.pem"));
+        let half = TlsFiles { identity: Some(("a".into(), "b".into())), ..TlsFiles::default() };
+        assert!(TlsTrust::load(&half).is_err());
+        assert!(TlsTrust::load(&TlsFiles::default()).unwrap().is_none());
     }
 }

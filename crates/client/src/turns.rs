@@ -6,19 +6,19 @@ use tenure_types::{Held as HeldBy, Name, Refusal};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use crate::ask::{Ask, Wait};
+use crate::ask::{AskOptions, WaitLimit};
 use crate::error::Error;
-use crate::lease::Held;
+use crate::lease::HeldLease;
 use crate::wait::{FAR, gone, lost};
 
 /// The local permits of one request. Usually there is one.
 #[derive(Default)]
-pub(crate) struct Turns {
+pub(crate) struct LocalTurns {
     first: Option<OwnedSemaphorePermit>,
     more: Vec<OwnedSemaphorePermit>,
 }
 
-impl Turns {
+impl LocalTurns {
     pub(crate) fn add(&mut self, turn: OwnedSemaphorePermit) {
         match &self.first {
             None => self.first = Some(turn),
@@ -28,26 +28,26 @@ impl Turns {
 }
 
 /// Returns the permit for a single lock, if no other request of this process holds or awaits it.
-pub(crate) fn now(held: &Arc<Held>, locks: &[String]) -> Option<Turns> {
+pub(crate) fn now(held: &Arc<HeldLease>, locks: &[String]) -> Option<LocalTurns> {
     let [only] = locks else { return None };
     let first = held.turn(only).try_acquire_owned().ok()?;
-    Some(Turns { first: Some(first), more: Vec::new() })
+    Some(LocalTurns { first: Some(first), more: Vec::new() })
 }
 
 /// Waits until no other request of this process holds or awaits any of the locks under this lease.
 pub(crate) async fn wait(
-    held: &Arc<Held>,
-    ask: &Ask,
+    held: &Arc<HeldLease>,
+    ask: &AskOptions,
     until: Option<Instant>,
-) -> Result<Turns, Error> {
-    let mut turns = Turns::default();
+) -> Result<LocalTurns, Error> {
+    let mut turns = LocalTurns::default();
     for name in in_order(&ask.locks) {
         let turn = held.turn(name);
         if let Ok(free) = turn.clone().try_acquire_owned() {
             turns.add(free);
             continue;
         }
-        if ask.wait == Wait::No {
+        if ask.wait == WaitLimit::No {
             let lock = Name::new(name).map_err(|_| Error::Refused(Refusal::InvalidName))?;
             let here = HeldBy { lock, holder: None, ahead: 0 };
             return Err(Error::Refused(Refusal::Held(Box::new(here))));

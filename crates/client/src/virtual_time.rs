@@ -18,7 +18,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::life::{Moment, Reading};
+use crate::life::{ClockReading, Moment};
 
 /// The start of virtual time. It is not zero, so that instants before the start exist.
 const BEGIN_US: u64 = 1_000_000_000;
@@ -110,10 +110,10 @@ impl Drop for Entered {
 }
 
 /// Reads the clock of this thread's runtime, if virtual time is in force. Virtual time has no suspend.
-pub(crate) fn read() -> Option<Reading> {
+pub(crate) fn read() -> Option<ClockReading> {
     let passed = Instant::now().saturating_duration_since(BEGAN.get()?);
     let now = Moment::from_micros(BEGIN_US) + passed;
-    Some(Reading { boot: now, awake: now })
+    Some(ClockReading { boot: now, awake: now })
 }
 
 /// What wakes the watchdog where it is a task.

@@ -14,16 +14,16 @@ use tokio::time::Instant;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
-use crate::ask::{Ask, Wait, millis};
+use crate::ask::{AskOptions, WaitLimit, millis};
 use crate::clock;
 use crate::error::{Error, Meaning, strange};
 use crate::guard::{Guard, Lock};
-use crate::lease::{Held, Seq, give_back, new_lease, pace};
-use crate::life::{Asking, Cause, Standing};
+use crate::lease::{HeldLease, Seq, give_back, new_lease, pace};
+use crate::life::{Cause, PendingGrant, Standing};
 use crate::line::PATIENT;
-use crate::post::Said;
-use crate::shared::{Identity, OnLine, Shared};
-use crate::turns::{self, Turns};
+use crate::post::Response;
+use crate::shared::{ClientShared, RequestIdentity, SentRequest};
+use crate::turns::{self, LocalTurns};
 
 /// The pause after a session ended or a member could not serve.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -35,16 +35,16 @@ const SLACK: Duration = Duration::from_secs(1);
 pub(crate) const FAR: Duration = Duration::from_secs(86_400 * 365);
 
 /// What was granted, and a revision at which it was held.
-type Granted = (Vec<Lock>, Revision);
+type GrantedAt = (Vec<Lock>, Revision);
 
 /// Acquires under an existing lease.
-pub(crate) async fn under(held: Arc<Held>, ask: Box<Ask>) -> Result<Guard, Error> {
+pub(crate) async fn under(held: Arc<HeldLease>, ask: Box<AskOptions>) -> Result<Guard, Error> {
     let until = deadline(ask.wait);
     let turns = match turns::now(&held, &ask.locks) {
         Some(turns) => turns,
         None => Box::pin(turns::wait(&held, &ask, until)).await?,
     };
-    let mut leaving = Leaving { held, ask: Some(ask), turns, sent: None };
+    let mut leaving = PlaceCleanup { held, ask: Some(ask), turns, sent: None };
     // Most requests are answered at once: the fast path needs no timer and no subscription to the lease.
     let mut asked = leaving.ask_now(until);
     if let Some((_, on)) = &mut asked
@@ -68,12 +68,13 @@ pub(crate) async fn under(held: Arc<Held>, ask: Box<Ask>) -> Result<Guard, Error
 }
 
 /// Acquires with a new lease, which the same command grants.
-pub(crate) async fn own(shared: Arc<Shared>, ask: Ask) -> Result<Guard, Error> {
+pub(crate) async fn own(shared: Arc<ClientShared>, ask: AskOptions) -> Result<Guard, Error> {
     let until = deadline(ask.wait);
     let began = Instant::now();
     let reach = began + shared.settings.timeout;
     // The request was sent, perhaps more than once; whatever it may still bring is released.
-    let unknown = || Error::Unknown { request: Identity::Harmless.id(), waited: began.elapsed() };
+    let unknown =
+        || Error::Unknown { request: RequestIdentity::Harmless.id(), waited: began.elapsed() };
     for turn in 0_u32.. {
         match own_once(&shared, &ask, until, reach).await {
             // This attempt was not sent, but an earlier one was.
@@ -91,8 +92,8 @@ pub(crate) async fn own(shared: Arc<Shared>, ask: Ask) -> Result<Guard, Error> {
 }
 
 async fn own_once(
-    shared: &Arc<Shared>,
-    ask: &Ask,
+    shared: &Arc<ClientShared>,
+    ask: &AskOptions,
     until: Option<Instant>,
     reach: Instant,
 ) -> Option<Result<Guard, Error>> {
@@ -100,11 +101,11 @@ async fn own_once(
         Ok(pace) => pace,
         Err(error) => return Some(Err(error)),
     };
-    let (began, mut asking) = (Instant::now(), Asking::new(pace));
+    let (began, mut asking) = (Instant::now(), PendingGrant::new(pace));
     // An answer after this leaves too little of the window to be of use.
     let worthless = began + pace.window() * 3 / 4;
     let new = new_lease(shared, &pace);
-    let mut orphan = Orphan { shared: shared.clone(), id: new.lease, sent: false };
+    let mut orphan = OrphanLease { shared: shared.clone(), id: new.lease, sent: false };
     let mut request = ask.request(ask.wait_ms());
     request.new_lease = Some(Box::new(new));
     loop {
@@ -119,7 +120,7 @@ async fn own_once(
         // Read the clock before the send; a repetition under the same lease also counts from here.
         asking.sent(clock::read());
         let command = Command::Acquire(request.clone());
-        let Some(mut asked) = line.ask(Identity::Harmless.request(command)) else {
+        let Some(mut asked) = line.ask(RequestIdentity::Harmless.request(command)) else {
             tokio::time::sleep(PAUSE).await;
             continue;
         };
@@ -128,47 +129,49 @@ async fn own_once(
             line.suspect();
             return None;
         };
-        let (lease, granted) = match heard(said, ask) {
-            Heard::Granted(Some(lease), granted) => (lease, Some(granted)),
-            Heard::Queued(Some(lease), ahead) => {
+        let (lease, granted) = match update_of(said, ask) {
+            AskUpdate::Granted(Some(lease), granted) => (lease, Some(granted)),
+            AskUpdate::Queued(Some(lease), ahead) => {
                 tell(ask, ahead);
                 (lease, None)
             }
-            Heard::No(error) => {
+            AskUpdate::No(error) => {
                 orphan.sent = false;
                 return Some(Err(error));
             }
-            Heard::Again(after) => {
+            AskUpdate::Again(after) => {
                 tokio::time::sleep(clock::jittered(PAUSE).max(after)).await;
                 continue;
             }
-            Heard::Granted(None, _) | Heard::Queued(None, _) | Heard::Over => {
+            AskUpdate::Granted(None, _) | AskUpdate::Queued(None, _) | AskUpdate::Over => {
                 return Some(Err(strange()));
             }
         };
         let Ok(life) = asking.granted(clock::read()) else { return None };
-        let held = Held::new(shared.clone(), &lease, life);
+        let held = HeldLease::new(shared.clone(), &lease, life);
         orphan.sent = false;
         let Some(held) = held else { return Some(Err(strange())) };
         let granted = match granted {
             Some(granted) => Ok(granted),
             None => {
-                let stand = Stand { held: &held, ask, numbers: None, until };
+                let stand = StandingAsk { held: &held, ask, numbers: None, until };
                 stand.run(Some((line, asked))).await
             }
         };
-        return Some(granted.and_then(|granted| Guard::new(held, true, granted, Turns::default())));
+        return Some(
+            granted.and_then(|granted| Guard::new(held, true, granted, LocalTurns::default())),
+        );
     }
 }
 
 /// A lease that may have been granted although its caller no longer waits. Dropping it revokes the lease.
-struct Orphan {
-    shared: Arc<Shared>,
+struct OrphanLease {
+    shared: Arc<ClientShared>,
     id: i64,
     sent: bool,
 }
 
-impl Drop for Orphan {
+impl Drop for OrphanLease {
     fn drop(&mut self) {
         if self.sent {
             give_back(&self.shared, self.id);
@@ -177,24 +180,24 @@ impl Drop for Orphan {
 }
 
 /// A request that leaves the queue in the background if its caller no longer waits.
-struct Leaving {
-    held: Arc<Held>,
-    ask: Option<Box<Ask>>,
-    turns: Turns,
-    sent: Option<Numbered>,
+struct PlaceCleanup {
+    held: Arc<HeldLease>,
+    ask: Option<Box<AskOptions>>,
+    turns: LocalTurns,
+    sent: Option<NumberedRequest>,
 }
 
-impl Leaving {
-    fn ask(&self) -> &Ask {
+impl PlaceCleanup {
+    fn ask(&self) -> &AskOptions {
         self.ask.as_ref().expect("it is there until it is over")
     }
 
     /// Sends the request on the current session, if there is enough time to wait for the answer without a timer.
-    fn ask_now(&mut self, until: Option<Instant>) -> Option<OnLine> {
+    fn ask_now(&mut self, until: Option<Instant>) -> Option<SentRequest> {
         let ask = self.ask.as_ref()?;
         let time = match ask.wait {
-            Wait::No => self.held.shared.settings.timeout,
-            Wait::For(_) | Wait::Unlimited => {
+            WaitLimit::No => self.held.shared.settings.timeout,
+            WaitLimit::For(_) | WaitLimit::Unlimited => {
                 let left = |until: Instant| until.saturating_duration_since(Instant::now());
                 until.map_or(FAR, |until| left(until) + SLACK)
             }
@@ -206,14 +209,14 @@ impl Leaving {
         let seq = self.held.seq_now()?;
         let wait_ms = left_ms(ask, until);
         let identity = seq.identity();
-        self.sent = Some(Numbered { seq, wait_ms });
+        self.sent = Some(NumberedRequest { seq, wait_ms });
         let on = line.ask(request(&self.held, ask, identity, wait_ms))?;
         Some((line, on))
     }
 
     /// Returns what was granted, if the message is a grant.
-    fn granted(&self, said: Said) -> Result<Granted, Said> {
-        if let Said::Answer(answer) = &said
+    fn granted(&self, said: Response) -> Result<GrantedAt, Response> {
+        if let Response::Answer(answer) = &said
             && let Some(Answer::Acquired(it)) = &answer.result
             && let Some(locks) = locks(self.ask(), it.token, it.slot, &it.locks)
         {
@@ -225,14 +228,14 @@ impl Leaving {
     async fn stand(
         &mut self,
         until: Option<Instant>,
-        asked: Option<OnLine>,
-    ) -> Result<Granted, Error> {
+        asked: Option<SentRequest>,
+    ) -> Result<GrantedAt, Error> {
         let ask = self.ask.as_ref().expect("it is there until it is over");
         let numbers = Some(&mut self.sent);
-        Stand { held: &self.held, ask, numbers, until }.run(asked).await
+        StandingAsk { held: &self.held, ask, numbers, until }.run(asked).await
     }
 
-    fn guard(mut self, granted: Granted) -> Result<Guard, Error> {
+    fn guard(mut self, granted: GrantedAt) -> Result<Guard, Error> {
         self.ask = None;
         let turns = std::mem::take(&mut self.turns);
         Guard::new(self.held.clone(), false, granted, turns)
@@ -240,12 +243,12 @@ impl Leaving {
 }
 
 /// The number of a request that may have been sent, and the wait that it asked for.
-struct Numbered {
+struct NumberedRequest {
     seq: Seq,
     wait_ms: Option<u64>,
 }
 
-impl Drop for Leaving {
+impl Drop for PlaceCleanup {
     fn drop(&mut self) {
         // Drop the number first: what is sent from here on tells the cluster that the request was abandoned, if it
         // still arrives.
@@ -262,7 +265,7 @@ impl Drop for Leaving {
 }
 
 /// Leaves the queue, and releases what was granted meanwhile.
-async fn leave(held: &Arc<Held>, ask: &Ask) -> Result<(), Error> {
+async fn leave(held: &Arc<HeldLease>, ask: &AskOptions) -> Result<(), Error> {
     let Some(lock) = ask.locks.first() else { return Ok(()) };
     let command = Command::Leave(v1::LeaveRequest {
         lock: lock.clone(),
@@ -285,26 +288,28 @@ async fn leave(held: &Arc<Held>, ask: &Ask) -> Result<(), Error> {
 }
 
 /// A request that stands in the cluster.
-struct Stand<'a> {
-    held: &'a Arc<Held>,
-    ask: &'a Ask,
+struct StandingAsk<'a> {
+    held: &'a Arc<HeldLease>,
+    ask: &'a AskOptions,
     /// Keeps the number of the request that was sent. Without this, requests are not numbered: a lease that is given up
     /// together with its request needs no numbers.
-    numbers: Option<&'a mut Option<Numbered>>,
+    numbers: Option<&'a mut Option<NumberedRequest>>,
     until: Option<Instant>,
 }
 
-impl Stand<'_> {
+impl StandingAsk<'_> {
     /// Runs until the request is granted, refused or given up. `asked` is a session on which it was already sent or
     /// queued.
-    async fn run(mut self, mut asked: Option<OnLine>) -> Result<Granted, Error> {
+    async fn run(mut self, mut asked: Option<SentRequest>) -> Result<GrantedAt, Error> {
         let (held, ask) = (self.held, self.ask);
         let mut standing = held.standing();
         // A request that does not queue has to be answered within the usual request timeout.
         let ago = asked.as_ref().map_or(Duration::ZERO, |(_, on)| on.ago());
         let limit = match ask.wait {
-            Wait::No => Some(Instant::now() + held.shared.settings.timeout.saturating_sub(ago)),
-            Wait::For(_) | Wait::Unlimited => self.until.map(|until| until + SLACK),
+            WaitLimit::No => {
+                Some(Instant::now() + held.shared.settings.timeout.saturating_sub(ago))
+            }
+            WaitLimit::For(_) | WaitLimit::Unlimited => self.until.map(|until| until + SLACK),
         };
         let (mut sent, mut pause) = (asked.is_some(), PAUSE);
         loop {
@@ -320,7 +325,7 @@ impl Stand<'_> {
                     }
                 };
                 let said = on.next().await;
-                Some((heard(said, ask), line, on))
+                Some((update_of(said, ask), line, on))
             };
             let (heard, line, on) = tokio::select! {
                 () = lost(&mut standing) => return Err(gone(held)),
@@ -334,8 +339,8 @@ impl Stand<'_> {
                 },
             };
             match heard {
-                Heard::Granted(_, granted) => return Ok(granted),
-                Heard::Queued(_, ahead) => {
+                AskUpdate::Granted(_, granted) => return Ok(granted),
+                AskUpdate::Queued(_, ahead) => {
                     tell(ask, ahead);
                     // The request is answered. Drop its number: keeping it for the whole wait would block all later
                     // ones. A repetition under another number keeps the place in the queue.
@@ -345,12 +350,12 @@ impl Stand<'_> {
                     pause = PAUSE;
                     asked = Some((line, on));
                 }
-                Heard::No(error) => return Err(error),
-                Heard::Over if ask.wait == Wait::Unlimited => {
+                AskUpdate::No(error) => return Err(error),
+                AskUpdate::Over if ask.wait == WaitLimit::Unlimited => {
                     return Err(Error::Lost(Cause::Gone.into()));
                 }
-                Heard::Over => return Err(Error::Refused(Refusal::WaitTimeout)),
-                Heard::Again(after) => {
+                AskUpdate::Over => return Err(Error::Refused(Refusal::WaitTimeout)),
+                AskUpdate::Again(after) => {
                     tokio::time::sleep(clock::jittered(pause).max(after)).await;
                     pause = (pause * 2).min(PAUSE_MAX);
                 }
@@ -361,11 +366,11 @@ impl Stand<'_> {
     async fn request(&mut self) -> v1::Request {
         let left_ms = left_ms(self.ask, self.until);
         let (identity, wait_ms) = match &mut self.numbers {
-            None => (Identity::Harmless, left_ms),
+            None => (RequestIdentity::Harmless, left_ms),
             Some(sent) => {
                 if sent.is_none() {
                     let seq = self.held.seq().await;
-                    **sent = Some(Numbered { seq, wait_ms: left_ms });
+                    **sent = Some(NumberedRequest { seq, wait_ms: left_ms });
                 }
                 // A repetition under the same number must be identical.
                 let sent = sent.as_ref().expect("it was put in above");
@@ -386,7 +391,7 @@ impl Stand<'_> {
         }
         match Box::pin(leave(self.held, self.ask)).await {
             // Nothing is held or queued. For a request that did not want to wait, this is as if it had not been sent.
-            Ok(()) if self.ask.wait == Wait::No => Error::Unavailable,
+            Ok(()) if self.ask.wait == WaitLimit::No => Error::Unavailable,
             Ok(()) => Error::Refused(Refusal::WaitTimeout),
             Err(error) => error,
         }
@@ -394,8 +399,8 @@ impl Stand<'_> {
 }
 
 /// The outcome of a message about a request.
-enum Heard {
-    Granted(Option<v1::Lease>, Granted),
+enum AskUpdate {
+    Granted(Option<v1::Lease>, GrantedAt),
     Queued(Option<v1::Lease>, u64),
     /// The wait is over without a grant.
     Over,
@@ -404,28 +409,28 @@ enum Heard {
     Again(Duration),
 }
 
-fn heard(said: Said, ask: &Ask) -> Heard {
+fn update_of(said: Response, ask: &AskOptions) -> AskUpdate {
     match said {
-        Said::Answer(answer) => match answer.result {
+        Response::Answer(answer) => match answer.result {
             Some(Answer::Acquired(it)) => match locks(ask, it.token, it.slot, &it.locks) {
-                Some(locks) => Heard::Granted(it.lease, (locks, at(answer.revision))),
-                None => Heard::No(strange()),
+                Some(locks) => AskUpdate::Granted(it.lease, (locks, at(answer.revision))),
+                None => AskUpdate::No(strange()),
             },
-            Some(Answer::Queued(it)) => Heard::Queued(it.lease, it.ahead),
-            Some(Answer::Ended(_)) => Heard::Over,
+            Some(Answer::Queued(it)) => AskUpdate::Queued(it.lease, it.ahead),
+            Some(Answer::Ended(_)) => AskUpdate::Over,
             Some(Answer::Error(error)) => match Meaning::of(error) {
-                Meaning::No(error) => Heard::No(error),
-                Meaning::Again { after } => Heard::Again(after),
-                Meaning::Doubt => Heard::Again(Duration::ZERO),
+                Meaning::No(error) => AskUpdate::No(error),
+                Meaning::Again { after } => AskUpdate::Again(after),
+                Meaning::Doubt => AskUpdate::Again(Duration::ZERO),
             },
-            _ => Heard::No(strange()),
+            _ => AskUpdate::No(strange()),
         },
-        Said::Granted(it) => match locks(ask, it.token, it.slot, &it.locks) {
-            Some(locks) => Heard::Granted(None, (locks, at(it.revision))),
-            None => Heard::No(strange()),
+        Response::Granted(it) => match locks(ask, it.token, it.slot, &it.locks) {
+            Some(locks) => AskUpdate::Granted(None, (locks, at(it.revision))),
+            None => AskUpdate::No(strange()),
         },
-        Said::WaitEnded => Heard::Over,
-        Said::Gone => Heard::Again(Duration::ZERO),
+        Response::WaitEnded => AskUpdate::Over,
+        Response::Gone => AskUpdate::Again(Duration::ZERO),
     }
 }
 
@@ -434,7 +439,12 @@ fn at(revision: i64) -> Revision {
 }
 
 /// Reads the locks of a grant: a single one stands alone, several are in a list.
-fn locks(ask: &Ask, token: u64, slot: Option<u32>, several: &[v1::LockGrant]) -> Option<Vec<Lock>> {
+fn locks(
+    ask: &AskOptions,
+    token: u64,
+    slot: Option<u32>,
+    several: &[v1::LockGrant],
+) -> Option<Vec<Lock>> {
     if several.is_empty() {
         let name = ask.locks.first()?.clone();
         return Some(vec![Lock { name, token: Token::from_u64(token)?, slot }]);
@@ -445,7 +455,7 @@ fn locks(ask: &Ask, token: u64, slot: Option<u32>, several: &[v1::LockGrant]) ->
     several.iter().map(lock).collect()
 }
 
-fn tell(ask: &Ask, ahead: u64) {
+fn tell(ask: &AskOptions, ahead: u64) {
     tracing::debug!(ahead, "queued");
     if let Some(tell) = &ask.on_queued {
         tell(ahead);
@@ -453,22 +463,27 @@ fn tell(ask: &Ask, ahead: u64) {
 }
 
 /// The wait to request from the cluster: what is left until the deadline.
-fn left_ms(ask: &Ask, until: Option<Instant>) -> Option<u64> {
+fn left_ms(ask: &AskOptions, until: Option<Instant>) -> Option<u64> {
     let left = until.map(|until| until.saturating_duration_since(Instant::now()));
     left.map_or(ask.wait_ms(), |left| Some(millis(left).max(1)))
 }
 
-fn request(held: &Held, ask: &Ask, identity: Identity, wait_ms: Option<u64>) -> v1::Request {
+fn request(
+    held: &HeldLease,
+    ask: &AskOptions,
+    identity: RequestIdentity,
+    wait_ms: Option<u64>,
+) -> v1::Request {
     let mut request = ask.request(wait_ms);
     request.lease_slot = held.handle.slot;
     request.lease_generation = held.handle.generation;
     identity.request(Command::Acquire(request))
 }
 
-fn deadline(wait: Wait) -> Option<Instant> {
+fn deadline(wait: WaitLimit) -> Option<Instant> {
     match wait {
-        Wait::For(time) => Some(Instant::now() + time.min(FAR)),
-        Wait::No | Wait::Unlimited => None,
+        WaitLimit::For(time) => Some(Instant::now() + time.min(FAR)),
+        WaitLimit::No | WaitLimit::Unlimited => None,
     }
 }
 
@@ -490,7 +505,7 @@ pub(crate) async fn lost(standing: &mut watch::Receiver<Standing>) {
 }
 
 /// Returns why a lost lease was lost.
-pub(crate) fn gone(held: &Held) -> Error {
+pub(crate) fn gone(held: &HeldLease) -> Error {
     let now = clock::read();
     Error::Lost(held.with(|life| life.check(now)).err().unwrap_or_else(|| Cause::Gone.into()))
 }

@@ -55,10 +55,10 @@ pub struct Watch {
     ask: WatchAsk,
     /// The next revision that has not been returned.
     next: Option<Revision>,
-    stream: Option<Stream>,
+    stream: Option<WatchStream>,
 }
 
-struct Stream {
+struct WatchStream {
     from: Streaming<v1::WatchResponse>,
     /// Kept open, because closing it would end the watch.
     _to: mpsc::UnboundedSender<v1::WatchRequest>,
@@ -242,7 +242,7 @@ impl Watch {
             let before = first.header.as_ref().and_then(|it| convert::revision_from(it.revision));
             self.next = before.map(Revision::next);
         }
-        self.stream = Some(Stream { from, _to: to });
+        self.stream = Some(WatchStream { from, _to: to });
         self.take(first).map_err(Some)?;
         Ok(())
     }

@@ -15,7 +15,7 @@ use crate::surroundings;
 const NOW: Moment = Moment::from_micros(1);
 
 /// The handle of the thread's timer. Setting the timer is how other tasks wake the thread.
-pub(crate) struct Watchdog {
+pub(crate) struct WatchdogTimer {
     timer: Arc<Timer>,
 }
 
@@ -29,7 +29,7 @@ struct Timer {
     bell: surroundings::Bell,
 }
 
-impl Watchdog {
+impl WatchdogTimer {
     pub(crate) fn new() -> io::Result<Self> {
         let timer = Timer {
             alarm: Alarm::new()?,
@@ -89,7 +89,7 @@ impl Watchdog {
     }
 }
 
-impl Drop for Watchdog {
+impl Drop for WatchdogTimer {
     fn drop(&mut self) {
         self.wake();
     }
@@ -114,11 +114,11 @@ mod tests {
 
     use crate::clock;
     use crate::guard::{Guard, Lock};
-    use crate::lease::Held;
-    use crate::life::{Asking, Pace};
+    use crate::lease::HeldLease;
+    use crate::life::{Pace, PendingGrant};
     use crate::plant;
-    use crate::shared::{Settings, Shared};
-    use crate::turns::Turns;
+    use crate::shared::{ClientSettings, ClientShared};
+    use crate::turns::LocalTurns;
 
     const TTL: Duration = Duration::from_millis(400);
 
@@ -126,7 +126,7 @@ mod tests {
     fn told_while_blocked() -> bool {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let settings = Settings {
+            let settings = ClientSettings {
                 addresses: vec!["127.0.0.1:1".to_owned()],
                 name: "test".to_owned(),
                 timeout: TTL,
@@ -135,8 +135,8 @@ mod tests {
                 grace: Duration::ZERO,
                 tls: Default::default(),
             };
-            let shared = Shared::start(settings, runtime.handle().clone()).unwrap();
-            let mut asking = Asking::new(Pace::new(TTL).unwrap());
+            let shared = ClientShared::start(settings, runtime.handle().clone()).unwrap();
+            let mut asking = PendingGrant::new(Pace::new(TTL).unwrap());
             asking.sent(clock::read());
             let life = asking.granted(clock::read()).unwrap();
             let granted = v1::Lease {
@@ -146,11 +146,11 @@ mod tests {
                 lease_generation: 1,
                 ..Default::default()
             };
-            let held = Held::new(shared, &granted, life).unwrap();
+            let held = HeldLease::new(shared, &granted, life).unwrap();
             let token = Token::from_u64(1).unwrap();
             let lock = Lock { name: "deploy".to_owned(), token, slot: None };
             let guard =
-                Guard::new(held, false, (vec![lock], Revision(1)), Turns::default()).unwrap();
+                Guard::new(held, false, (vec![lock], Revision(1)), LocalTurns::default()).unwrap();
             let stop = guard.cancellation();
             // Let every task of the runtime start.
             for _ in 0..100 {

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use tenure_types::{Revision, Token};
 
-use super::{Cause, Lost, Moment, Pace, Reading, Standing};
+use super::{Cause, ClockReading, Lost, Moment, Pace, Standing};
 
 /// A smaller difference between the clocks is not a suspend but the time between their two readings.
 const SLEEP_MIN: Duration = Duration::from_millis(50);
 
 /// A lease that was requested and is not granted yet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asking {
+pub(crate) struct PendingGrant {
     pace: Pace,
     first: Option<Moment>,
 }
@@ -26,37 +26,37 @@ pub(crate) struct TooLate {
 
 /// The state of a granted lease.
 #[derive(Debug)]
-pub(crate) struct Life {
+pub(crate) struct LeaseState {
     pace: Pace,
     /// When the newest acknowledged request was sent for the first time.
     since: Moment,
     lost: Option<Lost>,
-    tries: Vec<Try>,
+    tries: Vec<RenewalAttempt>,
     newest: u64,
     next_try: Moment,
     /// The revision up to which the client knows of all involuntary losses.
     known: Revision,
     /// An acknowledgement that counts only after the holdings were read.
-    proof: Option<Proof>,
-    grants: BTreeMap<Token, Grant>,
+    proof: Option<RenewalProof>,
+    grants: BTreeMap<Token, LeaseGrant>,
     wake: Wake,
 }
 
 /// A renewal that was sent.
 #[derive(Clone, Copy, Debug)]
-struct Try {
+struct RenewalAttempt {
     number: u64,
     sent: Moment,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Proof {
+struct RenewalProof {
     sent: Moment,
     changed: Revision,
 }
 
 #[derive(Debug)]
-struct Grant {
+struct LeaseGrant {
     lock: String,
     /// A revision at which the lock was surely held.
     at: Revision,
@@ -81,7 +81,7 @@ struct Wake {
 
 /// What the caller has to do after an acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Heard {
+pub(crate) enum AckEffect {
     /// Nothing to do.
     Nothing,
     /// Read what the lease holds, and pass it to [`Life::holdings`].
@@ -90,20 +90,20 @@ pub(crate) enum Heard {
 
 /// What the client tells the cluster once the work under a lock has stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Farewell {
+pub(crate) enum EndMessage {
     /// Release the lock.
     Release,
     /// Confirm that the work under a lock that was taken away has stopped, so that the next grant need not wait longer.
     Confirm,
 }
 
-impl Asking {
+impl PendingGrant {
     pub(crate) fn new(pace: Pace) -> Self {
         Self { pace, first: None }
     }
 
     /// Records that the request is about to be sent, for the first time or again under the same id.
-    pub(crate) fn sent(&mut self, now: Reading) {
+    pub(crate) fn sent(&mut self, now: ClockReading) {
         // The answer to a repetition may be the recorded one, so only the first send counts.
         if self.first.is_none() || mutant!("count_from_resend") {
             self.first = Some(now.now());
@@ -111,7 +111,7 @@ impl Asking {
     }
 
     /// Records the grant.
-    pub(crate) fn granted(&self, now: Reading) -> Result<Life, TooLate> {
+    pub(crate) fn granted(&self, now: ClockReading) -> Result<LeaseState, TooLate> {
         let (at, pace) = (now.now(), self.pace);
         let since = self.first.unwrap_or(at);
         let since = if mutant!("count_from_reply") { at } else { since };
@@ -119,7 +119,7 @@ impl Asking {
             return Err(TooLate { after: at.since(since) });
         }
         let since = if mutant!("late_grant_is_held") { at } else { since };
-        Ok(Life {
+        Ok(LeaseState {
             pace,
             since,
             lost: None,
@@ -140,7 +140,7 @@ impl Asking {
     }
 }
 
-impl Life {
+impl LeaseState {
     pub(crate) fn pace(&self) -> &Pace {
         &self.pace
     }
@@ -158,7 +158,7 @@ impl Life {
     }
 
     /// Checks the clock, and returns whether to send a renewal now.
-    pub(crate) fn poll(&mut self, now: Reading) -> bool {
+    pub(crate) fn poll(&mut self, now: ClockReading) -> bool {
         let at = now.now();
         let late = at.since(self.wake.due);
         if late > self.pace.retry() {
@@ -183,7 +183,7 @@ impl Life {
 
     /// Whether a renewal is due, or will be within a quarter of the renewal interval. Leases that are renewed together
     /// stay together.
-    pub(crate) fn is_soon(&self, now: Reading) -> bool {
+    pub(crate) fn is_soon(&self, now: ClockReading) -> bool {
         self.lost.is_none() && now.now() + self.pace.renew_after() / 4 >= self.next_try
     }
 
@@ -193,12 +193,12 @@ impl Life {
     }
 
     /// Records that a renewal is about to be sent, and returns its number, which comes back with the answer.
-    pub(crate) fn renewing(&mut self, now: Reading) -> u64 {
+    pub(crate) fn renewing(&mut self, now: ClockReading) -> u64 {
         let (sent, window) = (now.now(), self.pace.window());
         // A renewal that was sent a window ago proves nothing any more.
         self.tries.retain(|it| it.sent + window > sent);
         self.newest += 1;
-        self.tries.push(Try { number: self.newest, sent });
+        self.tries.push(RenewalAttempt { number: self.newest, sent });
         self.next_try = sent + self.pace.retry();
         self.newest
     }
@@ -209,12 +209,12 @@ impl Life {
         number: u64,
         ttl: Duration,
         changed: Revision,
-        now: Reading,
-    ) -> Heard {
+        now: ClockReading,
+    ) -> AckEffect {
         let at = now.now();
         self.expire(at);
         let Some(found) = self.tries.iter().position(|it| it.number == number) else {
-            return Heard::Nothing;
+            return AckEffect::Nothing;
         };
         let sent = self.tries.swap_remove(found).sent;
         let sent = if mutant!("count_from_reply") { at } else { sent };
@@ -223,25 +223,25 @@ impl Life {
             if mutant!("late_answer_revives") {
                 self.revive(sent);
             }
-            return Heard::Nothing;
+            return AckEffect::Nothing;
         }
         if ttl.is_zero() {
             // The lease could not have expired by our own clock yet (T1): it was ended, and the client was not told.
             self.lose(Cause::Gone.into());
-            return Heard::Nothing;
+            return AckEffect::Nothing;
         }
         if changed > self.known && !mutant!("ignore_changed") {
             let sent = self.proof.map_or(sent, |proof| proof.sent.max(sent));
-            self.proof = Some(Proof { sent, changed });
+            self.proof = Some(RenewalProof { sent, changed });
             if mutant!("holdings_after_moving") {
                 self.acknowledged(sent);
                 self.proof = None;
                 self.known = changed;
             }
-            return Heard::ReadHoldings;
+            return AckEffect::ReadHoldings;
         }
         self.acknowledged(sent);
-        Heard::Nothing
+        AckEffect::Nothing
     }
 
     /// Records that a renewal failed or was not answered in time.
@@ -256,7 +256,7 @@ impl Life {
         revision: Revision,
         changed: Revision,
         holds: &[Token],
-        now: Reading,
+        now: ClockReading,
     ) {
         self.expire(now.now());
         for (token, grant) in &mut self.grants {
@@ -277,7 +277,7 @@ impl Life {
     }
 
     /// Records that the lease has ended or is unknown.
-    pub(crate) fn ended(&mut self, lost: impl Into<Lost>, now: Reading) {
+    pub(crate) fn ended(&mut self, lost: impl Into<Lost>, now: ClockReading) {
         // If renewals stopped for local reasons, the local clock knows the cause better than the cluster.
         self.expire(now.now());
         self.lose(lost.into());
@@ -289,18 +289,18 @@ impl Life {
         lock: &str,
         token: Token,
         at: Revision,
-        now: Reading,
+        now: ClockReading,
     ) -> Result<(), Lost> {
         self.check(now)?;
         let lock = lock.to_owned();
-        self.grants.insert(token, Grant { lock, at, lost: None, stopped: false, told: false });
+        self.grants.insert(token, LeaseGrant { lock, at, lost: None, stopped: false, told: false });
         Ok(())
     }
 
     /// Moves a held lock to another token.
     pub(crate) fn regranted(&mut self, old: Token, new: Token, at: Revision) {
         if let Some(grant) = self.grants.remove(&old) {
-            self.grants.insert(new, Grant { at, ..grant });
+            self.grants.insert(new, LeaseGrant { at, ..grant });
         }
     }
 
@@ -314,7 +314,7 @@ impl Life {
     }
 
     /// Checks that the lease can be relied on at this moment.
-    pub(crate) fn check(&mut self, now: Reading) -> Result<(), Lost> {
+    pub(crate) fn check(&mut self, now: ClockReading) -> Result<(), Lost> {
         if !mutant!("check_without_clock") {
             self.expire(now.now());
         }
@@ -322,7 +322,7 @@ impl Life {
     }
 
     /// Checks that a lock can be relied on at this moment.
-    pub(crate) fn check_grant(&mut self, token: Token, now: Reading) -> Result<(), Lost> {
+    pub(crate) fn check_grant(&mut self, token: Token, now: ClockReading) -> Result<(), Lost> {
         self.check(now)?;
         match self.grants.get(&token) {
             None => Err(Cause::Released.into()),
@@ -331,7 +331,7 @@ impl Life {
     }
 
     /// Returns the standing at this moment.
-    pub(crate) fn standing(&mut self, now: Reading) -> Standing {
+    pub(crate) fn standing(&mut self, now: ClockReading) -> Standing {
         match self.check(now) {
             Err(lost) => Standing::Lost(lost.cause()),
             Ok(()) if now.now() >= self.since + self.pace.doubtful_after() => Standing::Doubtful,
@@ -341,7 +341,7 @@ impl Life {
 
     /// Returns the lost locks with their causes.
     pub(crate) fn losses(&self) -> impl Iterator<Item = (Token, Lost)> {
-        let lost = |it: &Grant| it.lost.as_ref().or(self.lost.as_ref()).cloned();
+        let lost = |it: &LeaseGrant| it.lost.as_ref().or(self.lost.as_ref()).cloned();
         self.grants.iter().filter_map(move |(token, it)| Some((*token, lost(it)?)))
     }
 
@@ -355,7 +355,7 @@ impl Life {
     /// Removes a lock whose work has stopped while it could be relied on, and returns its name for the release. Returns
     /// `None` if the lock was lost; then [`stopped`](Self::stopped) and [`farewells`](Self::farewells) determine what
     /// to tell the cluster.
-    pub(crate) fn given_back(&mut self, token: Token, now: Reading) -> Option<String> {
+    pub(crate) fn given_back(&mut self, token: Token, now: ClockReading) -> Option<String> {
         self.check_grant(token, now).ok()?;
         if mutant!("held_when_given_back") {
             return self.grants.get(&token).map(|grant| grant.lock.clone());
@@ -364,7 +364,7 @@ impl Life {
     }
 
     /// Returns what to tell the cluster now, each item once. A lock is never released before its work has stopped.
-    pub(crate) fn farewells(&mut self) -> Vec<(Token, String, Farewell)> {
+    pub(crate) fn farewells(&mut self) -> Vec<(Token, String, EndMessage)> {
         let lease = self.lost.is_some();
         let early = mutant!("release_before_stop");
         let mut farewells = Vec::new();
@@ -374,7 +374,8 @@ impl Life {
                 continue;
             }
             grant.told = true;
-            let farewell = if grant.lost.is_some() { Farewell::Confirm } else { Farewell::Release };
+            let farewell =
+                if grant.lost.is_some() { EndMessage::Confirm } else { EndMessage::Release };
             farewells.push((*token, grant.lock.clone(), farewell));
         }
         if mutant!("held_after_farewell") {

@@ -20,11 +20,11 @@ use super::Cause;
 pub struct Lost {
     cause: Cause,
     /// Shared, because every subscriber to the loss gets a copy.
-    word: Option<Arc<Word>>,
+    word: Option<Arc<LossDetail>>,
 }
 
 #[derive(PartialEq, Eq, Debug)]
-struct Word {
+struct LossDetail {
     by: String,
     reason: String,
 }
@@ -33,7 +33,8 @@ impl Lost {
     /// Creates a loss with the name and reason from the cluster; an empty string stands for an absent one.
     pub(crate) fn on_word(cause: Cause, by: &str, reason: &str) -> Self {
         let said = !by.is_empty() || !reason.is_empty();
-        let word = said.then(|| Arc::new(Word { by: by.to_owned(), reason: reason.to_owned() }));
+        let word =
+            said.then(|| Arc::new(LossDetail { by: by.to_owned(), reason: reason.to_owned() }));
         Self { cause, word }
     }
 

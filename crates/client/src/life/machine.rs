@@ -3,7 +3,7 @@
 use tenure_types::Revision;
 
 #[derive(Clone, Debug)]
-pub(super) enum Said {
+pub(super) enum RequestSent {
     Grant,
     Renew(u64),
     Holdings,
@@ -13,7 +13,7 @@ pub(super) enum Said {
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Told {
+pub(super) enum ReplySent {
     Granted,
     Renewed { number: u64, lives: bool, changed: Revision },
     Held { revision: Revision, changed: Revision, held: bool },
@@ -22,7 +22,7 @@ pub(super) enum Told {
 
 /// The cluster, as far as this lease is concerned. Times are of its own clock.
 #[derive(Default)]
-pub(super) struct Machine {
+pub(super) struct ClusterScript {
     granted: bool,
     deadline: Option<u64>,
     held: bool,
@@ -33,7 +33,7 @@ pub(super) struct Machine {
     pub(super) passed_on: Option<u64>,
 }
 
-impl Machine {
+impl ClusterScript {
     /// Ends what is due, and grants the lock to the other client.
     pub(super) fn pass_on(&mut self, clock: u64, ppm: i64) {
         let due = |deadline: Option<u64>| deadline.filter(|it| *it <= clock);
@@ -51,42 +51,47 @@ impl Machine {
     }
 
     /// Answers a request at a moment of real time. A lease that is granted or renewed then has this deadline.
-    pub(super) fn serve(&mut self, said: Said, deadline: u64, now: u64) -> Option<Told> {
+    pub(super) fn serve(
+        &mut self,
+        said: RequestSent,
+        deadline: u64,
+        now: u64,
+    ) -> Option<ReplySent> {
         match said {
-            Said::Grant => {
+            RequestSent::Grant => {
                 if !self.granted {
                     self.granted = true;
                     self.held = true;
                     self.revision += 1;
                     self.deadline = Some(deadline);
                 }
-                (self.deadline.is_some() && self.held).then_some(Told::Granted)
+                (self.deadline.is_some() && self.held).then_some(ReplySent::Granted)
             }
-            Said::Renew(number) => {
+            RequestSent::Renew(number) => {
                 let lives = self.deadline.is_some();
                 if lives {
                     self.deadline = Some(deadline);
                 }
-                Some(Told::Renewed { number, lives, changed: Revision(self.changed) })
+                Some(ReplySent::Renewed { number, lives, changed: Revision(self.changed) })
             }
-            Said::Holdings => {
+            RequestSent::Holdings => {
                 let (revision, changed) = (Revision(self.revision), Revision(self.changed));
-                Some(Told::Held { revision, changed, held: self.held })
+                Some(ReplySent::Held { revision, changed, held: self.held })
             }
-            Said::Release => {
+            RequestSent::Release => {
                 if self.held {
                     self.held = false;
                     self.passed_on.get_or_insert(now);
                 }
                 None
             }
-            Said::Confirm => {
+            RequestSent::Confirm => {
                 if self.cooling.take().is_some() {
                     self.passed_on.get_or_insert(now);
                 }
                 None
             }
-            Said::Revoke => {
+            RequestSent::Revoke => {
                 if self.deadline.take().is_some() && self.held {
                     self.held = false;
                     self.passed_on.get_or_insert(now);
@@ -97,7 +102,7 @@ impl Machine {
     }
 
     /// Takes the lock away, as an operator does.
-    pub(super) fn force(&mut self) -> Option<Told> {
+    pub(super) fn force(&mut self) -> Option<ReplySent> {
         if !self.held {
             return None;
         }
@@ -105,7 +110,7 @@ impl Machine {
         self.revision += 1;
         self.changed = self.revision;
         self.cooling = self.deadline;
-        Some(Told::Taken)
+        Some(ReplySent::Taken)
     }
 }
 

@@ -19,10 +19,10 @@ mod rules;
 #[cfg(test)]
 mod schedules;
 
-pub(crate) use lease::{Asking, Farewell, Heard, Life};
+pub(crate) use lease::{AckEffect, EndMessage, LeaseState, PendingGrant};
 pub use lost::Lost;
+pub(crate) use moment::ClockReading;
 pub use moment::Moment;
-pub(crate) use moment::Reading;
 pub use pace::{Pace, PaceError};
 
 use std::fmt;

@@ -57,14 +57,14 @@ impl Add<Duration> for Moment {
 
 /// Both clocks of the machine, read together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Reading {
+pub(crate) struct ClockReading {
     /// The clock that counts while the machine is suspended. This one decides.
     pub(crate) boot: Moment,
     /// The clock that stops in suspend. Its distance to the other shows how long the machine was suspended.
     pub(crate) awake: Moment,
 }
 
-impl Reading {
+impl ClockReading {
     /// The instant that decides.
     pub(crate) fn now(self) -> Moment {
         if mutant!("clock_stops_in_suspend") { self.awake } else { self.boot }

@@ -4,20 +4,23 @@ use std::time::Duration;
 
 use tenure_types::{Revision, Token};
 
-use super::{Asking, Cause, Farewell, Heard, Life, Lost, Moment, Pace, Reading, Standing};
+use super::{
+    AckEffect, Cause, ClockReading, EndMessage, LeaseState, Lost, Moment, Pace, PendingGrant,
+    Standing,
+};
 
 const TTL: Duration = Duration::from_secs(24);
 const NONE: Revision = Revision(0);
 
 /// A reading this many seconds after the start, without any suspend.
-fn at(seconds: f64) -> Reading {
+fn at(seconds: f64) -> ClockReading {
     slept(seconds, 0.0)
 }
 
-fn slept(seconds: f64, slept: f64) -> Reading {
+fn slept(seconds: f64, slept: f64) -> ClockReading {
     let moment =
         |seconds: f64| Moment::from_micros(1_000_000_000) + Duration::from_secs_f64(seconds);
-    Reading { boot: moment(seconds), awake: moment(seconds - slept) }
+    ClockReading { boot: moment(seconds), awake: moment(seconds - slept) }
 }
 
 fn token(number: u64) -> Token {
@@ -25,8 +28,8 @@ fn token(number: u64) -> Token {
 }
 
 /// A lease that was requested at 0, was granted at 1, and holds a lock.
-fn granted() -> Life {
-    let mut asking = Asking::new(Pace::new(TTL).unwrap());
+fn granted() -> LeaseState {
+    let mut asking = PendingGrant::new(Pace::new(TTL).unwrap());
     asking.sent(at(0.0));
     let mut life = asking.granted(at(1.0)).unwrap();
     life.granted("lock", token(1), Revision(1), at(1.0)).unwrap();
@@ -73,7 +76,7 @@ fn each_try_counts_from_its_own_sending_and_a_late_answer_revives_nothing() {
 
 #[test]
 fn a_request_sent_again_counts_from_the_first_time_and_may_come_too_late() {
-    let mut asking = Asking::new(Pace::new(TTL).unwrap());
+    let mut asking = PendingGrant::new(Pace::new(TTL).unwrap());
     asking.sent(at(0.0));
     asking.sent(at(10.0));
     assert_eq!(asking.granted(at(11.0)).unwrap().lost_at(), at(12.0).boot);
@@ -85,7 +88,7 @@ fn an_acknowledgement_that_tells_of_a_loss_counts_after_the_holdings_were_read()
     let mut life = granted();
     life.granted("other", token(2), Revision(2), at(2.0)).unwrap();
     let number = life.renewing(at(8.0));
-    assert_eq!(life.renewed(number, TTL, Revision(7), at(8.1)), Heard::ReadHoldings);
+    assert_eq!(life.renewed(number, TTL, Revision(7), at(8.1)), AckEffect::ReadHoldings);
     assert_eq!(life.lost_at(), at(12.0).boot, "not yet");
     // Granted after the reading, so rightly not in it.
     life.granted("third", token(9), Revision(9), at(8.2)).unwrap();
@@ -103,9 +106,9 @@ fn nothing_is_said_before_the_work_has_stopped() {
     life.taken(token(1), Cause::Forced);
     assert!(life.farewells().is_empty() && !life.is_idle());
     life.stopped(token(1));
-    assert_eq!(life.farewells(), [(token(1), "lock".to_owned(), Farewell::Confirm)]);
+    assert_eq!(life.farewells(), [(token(1), "lock".to_owned(), EndMessage::Confirm)]);
     life.stopped(token(2));
-    assert_eq!(life.farewells(), [(token(2), "other".to_owned(), Farewell::Release)]);
+    assert_eq!(life.farewells(), [(token(2), "other".to_owned(), EndMessage::Release)]);
     assert!(life.farewells().is_empty() && life.is_idle());
 }
 

@@ -10,8 +10,11 @@ use std::time::Duration;
 
 use tenure_types::{Revision, Token};
 
-use super::machine::{Machine, Said, Told, unscale};
-use super::{Asking, Cause, Farewell, Heard, Life, Moment, Pace, PaceError, Reading, Standing};
+use super::machine::{ClusterScript, ReplySent, RequestSent, unscale};
+use super::{
+    AckEffect, Cause, ClockReading, EndMessage, LeaseState, Moment, Pace, PaceError, PendingGrant,
+    Standing,
+};
 use crate::plant;
 
 const SCHEDULES: u64 = 10_000;
@@ -21,7 +24,7 @@ const RATE_PPM: i64 = 10_000;
 
 /// What can happen, at a moment of real time.
 #[derive(Clone, Debug)]
-enum Event {
+enum ScheduleEvent {
     /// The client's runtime polls the lease.
     Poll,
     /// The work checks the guard, and acts shortly after.
@@ -34,8 +37,8 @@ enum Event {
     Stopped,
     /// The client sends the first request, perhaps again.
     Ask,
-    ToServer(Said),
-    ToClient(Told),
+    ToServer(RequestSent),
+    ToClient(ReplySent),
     /// An operator takes the lock away.
     Force,
     /// The client's machine is suspended, its process is stopped, or only its runtime is blocked.
@@ -45,7 +48,7 @@ enum Event {
 }
 
 #[derive(Default, Debug)]
-struct Tally {
+struct ScheduleCounts {
     acts: u64,
     losses: BTreeMap<&'static str, u64>,
     late_answers: u64,
@@ -56,10 +59,10 @@ struct Tally {
     farewells: u64,
 }
 
-struct World {
+struct ScheduleWorld {
     rng: fastrand::Rng,
     now: u64,
-    queue: BTreeMap<(u64, u64), Event>,
+    queue: BTreeMap<(u64, u64), ScheduleEvent>,
     serial: u64,
     client_ppm: i64,
     machine_ppm: i64,
@@ -70,8 +73,8 @@ struct World {
     calm: bool,
     pace: Pace,
     stop_us: u64,
-    asking: Asking,
-    life: Option<Life>,
+    asking: PendingGrant,
+    life: Option<LeaseState>,
     stopping: bool,
     /// When the guard's cancellation fired. The work stops within its grace from there.
     cancelled: Option<Moment>,
@@ -79,8 +82,8 @@ struct World {
     /// When the work ends if nothing happens before, and whether it did.
     done_at: Option<u64>,
     done: bool,
-    machine: Machine,
-    tally: Tally,
+    machine: ClusterScript,
+    tally: ScheduleCounts,
 }
 
 fn token() -> Token {
@@ -108,7 +111,7 @@ fn pace(rng: &mut fastrand::Rng, stop_us: u64) -> Pace {
     }
 }
 
-impl World {
+impl ScheduleWorld {
     fn new(seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
         let stop_us = if rng.bool() { rng.u64(1..TTL_US / 4) } else { 1 };
@@ -134,36 +137,40 @@ impl World {
             calm,
             pace,
             stop_us,
-            asking: Asking::new(pace),
+            asking: PendingGrant::new(pace),
             life: None,
             stopping: false,
             cancelled: None,
             over: false,
             done_at: None,
             done: false,
-            machine: Machine::default(),
-            tally: Tally::default(),
+            machine: ClusterScript::default(),
+            tally: ScheduleCounts::default(),
         };
-        world.at(0, Event::Ask);
+        world.at(0, ScheduleEvent::Ask);
         if world.rng.u8(..3) == 0 {
             world.done_at = Some(world.rng.u64(..TTL_US * 3));
         }
         if !calm {
             for _ in 0..world.rng.u8(..4) {
                 let (at, long) = (world.rng.u64(..TTL_US * 3), world.rng.u64(..TTL_US * 2));
-                let fault = [Event::Sleep(long), Event::Stop(long), Event::Block(long)];
+                let fault = [
+                    ScheduleEvent::Sleep(long),
+                    ScheduleEvent::Stop(long),
+                    ScheduleEvent::Block(long),
+                ];
                 let which = world.rng.usize(..3);
                 world.at(at, fault[which].clone());
             }
             if world.rng.u8(..3) == 0 {
                 let at = world.rng.u64(..TTL_US * 3);
-                world.at(at, Event::Force);
+                world.at(at, ScheduleEvent::Force);
             }
         }
         world
     }
 
-    fn at(&mut self, at: u64, event: Event) {
+    fn at(&mut self, at: u64, event: ScheduleEvent) {
         self.serial += 1;
         self.queue.insert((at.max(self.now), self.serial), event);
     }
@@ -176,11 +183,11 @@ impl World {
         scale(self.now, self.machine_ppm)
     }
 
-    fn reading(&self) -> Reading {
+    fn reading(&self) -> ClockReading {
         let boot = self.boot();
         // The clocks began long before, so that a suspend never takes one below zero.
         let start = 1_000_000_000;
-        Reading {
+        ClockReading {
             boot: Moment::from_micros(start + boot),
             awake: Moment::from_micros(start + boot - self.slept),
         }
@@ -205,16 +212,16 @@ impl World {
         }
     }
 
-    fn say(&mut self, said: Said) {
+    fn send(&mut self, said: RequestSent) {
         if let Some(delay) = self.delay() {
-            self.at(self.now + delay, Event::ToServer(said));
+            self.at(self.now + delay, ScheduleEvent::ToServer(said));
         }
     }
 
-    fn tell(&mut self, told: Told) {
+    fn tell(&mut self, told: ReplySent) {
         if let Some(delay) = self.delay() {
-            self.at(self.now + delay, Event::ToClient(told));
-        } else if matches!(told, Told::Taken) {
+            self.at(self.now + delay, ScheduleEvent::ToClient(told));
+        } else if matches!(told, ReplySent::Taken) {
             self.tally.taken_unheard += 1;
         }
     }
@@ -226,10 +233,12 @@ impl World {
                 break;
             }
             let from = match &event {
-                Event::Poll | Event::ToClient(_) | Event::Ask => {
+                ScheduleEvent::Poll | ScheduleEvent::ToClient(_) | ScheduleEvent::Ask => {
                     self.polls_from.max(self.runs_from)
                 }
-                Event::Work | Event::Act { .. } | Event::Stopped => self.runs_from,
+                ScheduleEvent::Work | ScheduleEvent::Act { .. } | ScheduleEvent::Stopped => {
+                    self.runs_from
+                }
                 _ => 0,
             };
             if at < from {
@@ -262,27 +271,27 @@ impl World {
         self.life.as_mut().map(|life| life.standing(reading))
     }
 
-    fn step(&mut self, event: Event) -> Result<(), String> {
+    fn step(&mut self, event: ScheduleEvent) -> Result<(), String> {
         match event {
-            Event::Ask => self.ask(),
-            Event::Poll => self.poll(),
-            Event::Work => self.work(),
-            Event::Act { until } => return self.act(until),
-            Event::Stopped => self.stopped(),
-            Event::ToServer(said) => self.serve(said),
-            Event::ToClient(told) => self.hear(told),
-            Event::Force => {
+            ScheduleEvent::Ask => self.ask(),
+            ScheduleEvent::Poll => self.poll(),
+            ScheduleEvent::Work => self.work(),
+            ScheduleEvent::Act { until } => return self.act(until),
+            ScheduleEvent::Stopped => self.stopped(),
+            ScheduleEvent::ToServer(said) => self.serve(said),
+            ScheduleEvent::ToClient(told) => self.receive(told),
+            ScheduleEvent::Force => {
                 if let Some(told) = self.machine.force() {
                     self.tell(told);
                 }
             }
-            Event::Sleep(long) => {
+            ScheduleEvent::Sleep(long) => {
                 self.slept += scale(long, self.client_ppm);
                 self.runs_from = self.runs_from.max(self.now) + long;
                 // Until the machine resumes, no clock is read; the sum is right afterwards.
             }
-            Event::Stop(long) => self.runs_from = self.runs_from.max(self.now) + long,
-            Event::Block(long) => self.polls_from = self.polls_from.max(self.now) + long,
+            ScheduleEvent::Stop(long) => self.runs_from = self.runs_from.max(self.now) + long,
+            ScheduleEvent::Block(long) => self.polls_from = self.polls_from.max(self.now) + long,
         }
         Ok(())
     }
@@ -293,8 +302,8 @@ impl World {
         }
         let reading = self.reading();
         self.asking.sent(reading);
-        self.say(Said::Grant);
-        self.at(self.now + TTL_US / 20, Event::Ask);
+        self.send(RequestSent::Grant);
+        self.at(self.now + TTL_US / 20, ScheduleEvent::Ask);
     }
 
     fn poll(&mut self) {
@@ -302,14 +311,14 @@ impl World {
         let Some(life) = &mut self.life else { return };
         if life.poll(reading) {
             let number = life.renewing(reading);
-            self.say(Said::Renew(number));
+            self.send(RequestSent::Renew(number));
         }
         self.farewells();
         let Some(life) = &mut self.life else { return };
         if life.check(reading).is_ok() || mutant!("late_answer_revives") {
             let due = life.due();
             let at = self.real(due).max(self.now + 1_000);
-            self.at(at, Event::Poll);
+            self.at(at, ScheduleEvent::Poll);
         }
     }
 
@@ -329,7 +338,7 @@ impl World {
                 self.stopping = false;
                 self.cancelled = None;
                 next += lag;
-                self.at(self.now + lag, Event::Act { until });
+                self.at(self.now + lag, ScheduleEvent::Act { until });
             }
             Err(cause) if !self.stopping && !self.done => {
                 *self.tally.losses.entry(cause.word()).or_default() += 1;
@@ -338,13 +347,13 @@ impl World {
                 let most = cancelled + Duration::from_micros(self.stop_us);
                 let left = self.real(most).saturating_sub(self.now + 2);
                 let lag = self.rng.u64(..=left);
-                self.at(self.now + lag, Event::Act { until: most });
-                self.at(self.now + lag, Event::Stopped);
+                self.at(self.now + lag, ScheduleEvent::Act { until: most });
+                self.at(self.now + lag, ScheduleEvent::Stopped);
             }
             Err(_) => {}
         }
         next += self.rng.u64(1..TTL_US / 40);
-        self.at(next, Event::Work);
+        self.at(next, ScheduleEvent::Work);
     }
 
     fn act(&mut self, until: Moment) -> Result<(), String> {
@@ -376,7 +385,7 @@ impl World {
         let Some(life) = &mut self.life else { return };
         if short && life.given_back(token(), reading).is_some() {
             self.tally.given_back += 1;
-            self.say(Said::Release);
+            self.send(RequestSent::Release);
             return;
         }
         self.tally.farewells += u64::from(life.check_grant(token(), reading).is_ok());
@@ -384,66 +393,66 @@ impl World {
         self.farewells();
         let Some(life) = &mut self.life else { return };
         if life.check(reading).is_err() && life.is_idle() {
-            self.say(Said::Revoke);
+            self.send(RequestSent::Revoke);
         }
     }
 
     fn farewells(&mut self) {
         let Some(life) = &mut self.life else { return };
         for (_, _, farewell) in life.farewells() {
-            self.say(match farewell {
-                Farewell::Release => Said::Release,
-                Farewell::Confirm => Said::Confirm,
+            self.send(match farewell {
+                EndMessage::Release => RequestSent::Release,
+                EndMessage::Confirm => RequestSent::Confirm,
             });
         }
     }
 
-    fn serve(&mut self, said: Said) {
+    fn serve(&mut self, said: RequestSent) {
         let deadline = self.machine_clock() + TTL_US;
         if let Some(told) = self.machine.serve(said, deadline, self.now) {
             self.tell(told);
         }
     }
 
-    fn hear(&mut self, told: Told) {
+    fn receive(&mut self, told: ReplySent) {
         let reading = self.reading();
         match told {
-            Told::Granted if self.life.is_none() && !self.over => {
+            ReplySent::Granted if self.life.is_none() && !self.over => {
                 match self.asking.granted(reading) {
                     Ok(mut life) => {
                         if life.granted("lock", token(), Revision(1), reading).is_ok() {
                             self.life = Some(life);
-                            self.at(self.now, Event::Work);
-                            self.at(self.now, Event::Poll);
+                            self.at(self.now, ScheduleEvent::Work);
+                            self.at(self.now, ScheduleEvent::Poll);
                         }
                     }
                     Err(_) => {
                         self.tally.late_grants += 1;
                         self.over = true;
-                        self.say(Said::Revoke);
+                        self.send(RequestSent::Revoke);
                     }
                 }
             }
-            Told::Renewed { number, lives, changed } => {
+            ReplySent::Renewed { number, lives, changed } => {
                 let Some(life) = &mut self.life else { return };
                 self.tally.late_answers += u64::from(life.check(reading).is_err());
                 let ttl = if lives { self.pace.ttl() } else { Duration::ZERO };
-                if life.renewed(number, ttl, changed, reading) == Heard::ReadHoldings {
-                    self.say(Said::Holdings);
+                if life.renewed(number, ttl, changed, reading) == AckEffect::ReadHoldings {
+                    self.send(RequestSent::Holdings);
                 }
             }
-            Told::Held { revision, changed, held } => {
+            ReplySent::Held { revision, changed, held } => {
                 let holds = if held { vec![token()] } else { Vec::new() };
                 if let Some(life) = &mut self.life {
                     life.holdings(revision, changed, &holds, reading);
                 }
             }
-            Told::Taken => {
+            ReplySent::Taken => {
                 if let Some(life) = &mut self.life {
                     life.taken(token(), Cause::Forced);
                 }
             }
-            Told::Granted => {}
+            ReplySent::Granted => {}
         }
     }
 }
@@ -454,9 +463,9 @@ fn scale(time: u64, ppm: i64) -> u64 {
 }
 
 /// Returns the first violation among the schedules, with its seed.
-fn find(tally: &mut Tally) -> Option<(u64, String)> {
+fn find(tally: &mut ScheduleCounts) -> Option<(u64, String)> {
     for seed in 0..SCHEDULES {
-        let mut world = World::new(seed);
+        let mut world = ScheduleWorld::new(seed);
         let found = world.run().err();
         tally.acts += world.tally.acts;
         tally.late_answers += world.tally.late_answers;
@@ -476,7 +485,7 @@ fn find(tally: &mut Tally) -> Option<(u64, String)> {
 
 #[test]
 fn the_work_stops_before_another_can_start_whatever_happens() {
-    let mut tally = Tally::default();
+    let mut tally = ScheduleCounts::default();
     if let Some((seed, violation)) = find(&mut tally) {
         panic!("seed {seed}: {violation}");
     }
@@ -495,7 +504,7 @@ fn every_planted_bug_is_caught() {
     let mut missed = Vec::new();
     for name in plant::ALL {
         plant::select(Some(name));
-        match find(&mut Tally::default()) {
+        match find(&mut ScheduleCounts::default()) {
             Some((seed, violation)) if violation.starts_with("T4") => {
                 println!("caught {name} after {} schedules: {violation}", seed + 1);
             }
