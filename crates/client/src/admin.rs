@@ -12,7 +12,7 @@ use crate::client::Client;
 use crate::election::failed;
 use crate::error::{Error, strange};
 use crate::guard::Guard;
-use crate::life::{Cause, Lost};
+use crate::lease_state::{Cause, Lost};
 use crate::shared::{ClientShared, RequestIdentity, cause};
 
 pub use tenure_wire::v1::{ExplainResponse as Explanation, LockView, StatusResponse as Status};

@@ -18,7 +18,7 @@ mod timer {
     };
 
     use crate::clock;
-    use crate::life::Moment;
+    use crate::lease_state::Moment;
 
     /// The polling interval if the timer cannot be read.
     const WITHOUT_TIMER: Duration = Duration::from_millis(50);
@@ -65,7 +65,7 @@ mod steps {
     use std::time::Duration;
 
     use crate::clock;
-    use crate::life::Moment;
+    use crate::lease_state::Moment;
 
     const STEP: Duration = Duration::from_millis(50);
 
@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
     use crate::clock;
-    use crate::life::Moment;
+    use crate::lease_state::Moment;
 
     #[test]
     fn both_kinds_ring_at_their_moment_and_at_once_when_it_is_over() {

@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use crate::life::{ClockReading, Moment};
+use crate::lease_state::{ClockReading, Moment};
 use crate::surroundings;
 
 #[cfg(not(any(target_os = "linux", target_os = "macos")))]

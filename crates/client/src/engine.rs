@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::clock;
 use crate::guard::Cancellation;
-use crate::life::{Cause, EndMessage, LeaseState, Moment, Pace, PendingGrant, Standing};
+use crate::lease_state::{Cause, EndMessage, LeaseState, Moment, Pace, PendingGrant, Standing};
 use crate::signal::Signal;
 use crate::watchdog;
 

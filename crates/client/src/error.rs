@@ -7,7 +7,7 @@ use tenure_types::{Refusal, Revision};
 use tenure_wire::{refusal::refusal_from, v1};
 
 use crate::client::Tried;
-use crate::life::{Lost, PaceError};
+use crate::lease_state::{Lost, PaceError};
 
 /// Why an operation did not succeed, and what the caller may conclude.
 ///

@@ -17,11 +17,11 @@ use v1::request::Command;
 use crate::clock;
 use crate::error::{Error, strange};
 use crate::lease::HeldLease;
-use crate::life::{ClockReading, Lost, Moment, Standing};
-use crate::post::Response;
+use crate::lease_state::{ClockReading, Lost, Moment, Standing};
+use crate::local_queue::LocalTurns;
+use crate::response_slot::Response;
 use crate::shared::SentRequest;
 use crate::signal::Signal;
-use crate::turns::LocalTurns;
 
 /// One lock of a guard.
 ///

@@ -14,7 +14,7 @@ use v1::request::Command;
 use crate::ask::{AskOptions, LockAsk};
 use crate::clock;
 use crate::error::{Error, strange};
-use crate::life::{
+use crate::lease_state::{
     Cause, ClockReading, EndMessage, LeaseState, Moment, Pace, PendingGrant, Standing,
 };
 use crate::shared::{ClientShared, Doubt, RequestIdentity, SentRequest};

@@ -15,9 +15,9 @@ use v1::request::Command;
 
 use crate::clock;
 use crate::lease::HeldLease;
-use crate::life::{AckEffect, Cause};
-use crate::line::Session;
-use crate::post::Response;
+use crate::lease_state::{AckEffect, Cause};
+use crate::response_slot::Response;
+use crate::session::Session;
 use crate::shared::{ClientShared, RequestIdentity, ms};
 
 /// The maximum time between two checks, even with nothing to do.

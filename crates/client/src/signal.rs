@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use tokio::sync::Notify;
 
-use crate::life::Lost;
+use crate::lease_state::Lost;
 
 /// A signal that fires once.
 #[derive(Default)]
@@ -45,7 +45,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::life::Cause;
+    use crate::lease_state::Cause;
 
     #[tokio::test]
     async fn all_who_wait_and_all_who_come_later_hear_the_first_cause() {

@@ -18,7 +18,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::life::{ClockReading, Moment};
+use crate::lease_state::{ClockReading, Moment};
 
 /// The start of virtual time. It is not zero, so that instants before the start exist.
 const BEGIN_US: u64 = 1_000_000_000;

@@ -19,11 +19,11 @@ use crate::clock;
 use crate::error::{Error, Meaning, strange};
 use crate::guard::{Guard, Lock};
 use crate::lease::{HeldLease, Seq, give_back, new_lease, pace};
-use crate::life::{Cause, PendingGrant, Standing};
-use crate::line::PATIENT;
-use crate::post::Response;
+use crate::lease_state::{Cause, PendingGrant, Standing};
+use crate::local_queue::{self, LocalTurns};
+use crate::response_slot::Response;
+use crate::session::PATIENT;
 use crate::shared::{ClientShared, RequestIdentity, SentRequest};
-use crate::turns::{self, LocalTurns};
 
 /// The pause after a session ended or a member could not serve.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -40,9 +40,9 @@ type GrantedAt = (Vec<Lock>, Revision);
 /// Acquires under an existing lease.
 pub(crate) async fn under(held: Arc<HeldLease>, ask: Box<AskOptions>) -> Result<Guard, Error> {
     let until = deadline(ask.wait);
-    let turns = match turns::now(&held, &ask.locks) {
+    let turns = match local_queue::now(&held, &ask.locks) {
         Some(turns) => turns,
-        None => Box::pin(turns::wait(&held, &ask, until)).await?,
+        None => Box::pin(local_queue::wait(&held, &ask, until)).await?,
     };
     let mut leaving = PlaceCleanup { held, ask: Some(ask), turns, sent: None };
     // Most requests are answered at once: the fast path needs no timer and no subscription to the lease.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::alarm::Alarm;
-use crate::life::Moment;
+use crate::lease_state::Moment;
 use crate::surroundings;
 
 /// An instant in the past.
@@ -115,10 +115,10 @@ mod tests {
     use crate::clock;
     use crate::guard::{Guard, Lock};
     use crate::lease::HeldLease;
-    use crate::life::{Pace, PendingGrant};
+    use crate::lease_state::{Pace, PendingGrant};
+    use crate::local_queue::LocalTurns;
     use crate::plant;
     use crate::shared::{ClientSettings, ClientShared};
-    use crate::turns::LocalTurns;
 
     const TTL: Duration = Duration::from_millis(400);
 

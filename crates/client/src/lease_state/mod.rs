@@ -13,17 +13,17 @@ mod lost;
 #[cfg(test)]
 mod machine;
 mod moment;
-mod pace;
 #[cfg(test)]
 mod rules;
 #[cfg(test)]
 mod schedules;
+mod timing;
 
 pub(crate) use lease::{AckEffect, EndMessage, LeaseState, PendingGrant};
 pub use lost::Lost;
 pub(crate) use moment::ClockReading;
 pub use moment::Moment;
-pub use pace::{Pace, PaceError};
+pub use timing::{Pace, PaceError};
 
 use std::fmt;
 use std::time::Duration;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tenure_wire::v1;
 
-use crate::life::Moment;
+use crate::lease_state::Moment;
 
 /// A message about a request.
 #[derive(Debug)]

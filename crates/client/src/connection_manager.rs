@@ -11,7 +11,7 @@ use tenure_wire::v1::cluster_service_client::ClusterServiceClient;
 use tokio::sync::watch;
 
 use crate::clock::jittered;
-use crate::line::Session;
+use crate::session::Session;
 use crate::shared::ClientShared;
 
 /// The maximum time to connect and receive the welcome.

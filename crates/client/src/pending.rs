@@ -13,8 +13,8 @@ use tokio_stream::Stream;
 use v1::request::Command;
 
 use crate::clock;
-use crate::life::Moment;
-use crate::post::{Response, ResponseSlot};
+use crate::lease_state::Moment;
+use crate::response_slot::{Response, ResponseSlot};
 
 /// The maximum number of requests in one message.
 const TOGETHER_MAX: usize = 64;

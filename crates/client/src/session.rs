@@ -15,9 +15,9 @@ use tokio::time::MissedTickBehavior;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::asks::{OutgoingMessages, PendingRequests, RequestHandle};
 use crate::clock;
-use crate::life::Moment;
+use crate::lease_state::Moment;
+use crate::pending::{OutgoingMessages, PendingRequests, RequestHandle};
 use crate::shared::{ClientShared, ClusterIncarnation};
 use crate::surroundings;
 
