@@ -17,11 +17,11 @@ const STEPS: usize = 60;
 
 /// Every claim that was accepted for one lock and slot.
 #[derive(Default)]
-struct History(Vec<(Claim, Touch)>);
+struct AcceptedTokens(Vec<(Claim, Touch)>);
 
 /// The kinds of answers, without their numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Answer {
+enum ModelAnswer {
     Accepted,
     Stale,
     Used,
@@ -29,11 +29,11 @@ enum Answer {
     Impossible,
 }
 
-impl History {
-    fn answer(&mut self, claim: Claim, touch: Touch) -> Answer {
-        let Some(epoch) = claim.token.epoch() else { return Answer::Impossible };
+impl AcceptedTokens {
+    fn answer(&mut self, claim: Claim, touch: Touch) -> ModelAnswer {
+        let Some(epoch) = claim.token.epoch() else { return ModelAnswer::Impossible };
         if claim.token.get() & Token::COUNTER_MAX == 0 {
-            return Answer::Impossible;
+            return ModelAnswer::Impossible;
         }
         let fenced = self.0.iter().any(|(seen, _)| {
             let sharing = (claim.mode, seen.mode) == (Mode::Shared, Mode::Shared);
@@ -41,32 +41,32 @@ impl History {
             older_life || (!sharing && seen.token > claim.token)
         });
         if fenced {
-            return Answer::Stale;
+            return ModelAnswer::Stale;
         }
         let others = self.0.iter().filter(|(seen, _)| seen.token.epoch() == Some(epoch));
         let mut lives = others.filter_map(|(seen, _)| seen.incarnation);
         if let Some(said) = claim.incarnation
             && lives.any(|known| known != said)
         {
-            return Answer::OtherIncarnation;
+            return ModelAnswer::OtherIncarnation;
         }
         let wrote =
             |(seen, how): &(Claim, Touch)| *how == Touch::Write && seen.token >= claim.token;
         if touch == Touch::Write && claim.times == Times::Once && self.0.iter().any(wrote) {
-            return Answer::Used;
+            return ModelAnswer::Used;
         }
         self.0.push((claim, touch));
-        Answer::Accepted
+        ModelAnswer::Accepted
     }
 }
 
-fn answer_of(result: Result<(), Error<std::fmt::Error>>) -> Answer {
+fn answer_of(result: Result<(), Error<std::fmt::Error>>) -> ModelAnswer {
     match result {
-        Ok(()) => Answer::Accepted,
-        Err(Error::Refused(Refused::Stale { .. })) => Answer::Stale,
-        Err(Error::Refused(Refused::Used { .. })) => Answer::Used,
-        Err(Error::Refused(Refused::OtherIncarnation { .. })) => Answer::OtherIncarnation,
-        Err(Error::Refused(Refused::Impossible { .. })) => Answer::Impossible,
+        Ok(()) => ModelAnswer::Accepted,
+        Err(Error::Refused(Refused::Stale { .. })) => ModelAnswer::Stale,
+        Err(Error::Refused(Refused::Used { .. })) => ModelAnswer::Used,
+        Err(Error::Refused(Refused::OtherIncarnation { .. })) => ModelAnswer::OtherIncarnation,
+        Err(Error::Refused(Refused::Impossible { .. })) => ModelAnswer::Impossible,
         Err(error) => panic!("{error:?}"),
     }
 }
@@ -97,7 +97,7 @@ fn some_claim(rng: &mut Rng) -> Claim {
 fn disagreement(seed: u64) -> Option<String> {
     let rng = &mut Rng::with_seed(seed);
     let places = [LockSlot::from("a"), LockSlot::from(("a", 0)), LockSlot::from(("a", 1))];
-    let mut histories: [History; 3] = Default::default();
+    let mut histories: [AcceptedTokens; 3] = Default::default();
     let mut floors = Floors::default();
     // Some sequences stay within one epoch; otherwise all of them would soon reach the last one.
     let shift = |claim: Claim| match seed % 3 {
@@ -121,7 +121,7 @@ fn disagreement(seed: u64) -> Option<String> {
                 "seed {seed} step {step}: {claim:?} {touch:?}: {said:?}, not {expected:?}"
             ));
         }
-        if said != Answer::Accepted && floors != before {
+        if said != ModelAnswer::Accepted && floors != before {
             return Some(format!("seed {seed} step {step}: a refusal changed the floor"));
         }
         let (old, new) = (before.get(places[which]), floors.get(places[which]));
@@ -154,11 +154,11 @@ fn every_planted_bug_is_found() {
 #[test]
 fn the_seeds_reach_every_answer() {
     let rng = &mut Rng::with_seed(1);
-    let mut history = History::default();
+    let mut history = AcceptedTokens::default();
     let mut seen = Vec::new();
     for _ in 0..10_000 {
         if rng.u8(..20) == 0 {
-            history = History::default();
+            history = AcceptedTokens::default();
         }
         let answer = history.answer(some_claim(rng), Touch::Write);
         if !seen.contains(&answer) {

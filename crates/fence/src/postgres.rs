@@ -64,7 +64,7 @@ pub async fn check<'a>(
 ) -> Result<(), Error> {
     let (at, claim) = (at.into(), claim.into());
     let once = claim.times == Times::Once;
-    let given = Given::new(at, claim)?;
+    let given = ClaimColumns::new(at, claim)?;
     let [lock, token, slot, mode, incarnation] = given.parameters();
     let parameters = [lock, token, slot, mode, (&once, Type::BOOL), incarnation];
     let answer = tx.query_typed(PASS, &parameters).await;
@@ -85,7 +85,7 @@ pub async fn raise<'a>(
     claim: impl Into<Claim>,
 ) -> Result<(), Error> {
     let (at, claim) = (at.into(), claim.into());
-    let given = Given::new(at, claim)?;
+    let given = ClaimColumns::new(at, claim)?;
     let answer = client.query_typed(RAISE, &given.parameters()).await;
     answer.map(drop).map_err(|error| explain(error, claim, Touch::Raise))
 }
@@ -104,7 +104,7 @@ pub async fn floor<'a>(
 }
 
 /// A claim in the types of the columns.
-struct Given<'a> {
+struct ClaimColumns<'a> {
     lock: &'a str,
     token: i64,
     slot: i64,
@@ -112,7 +112,7 @@ struct Given<'a> {
     incarnation: Option<String>,
 }
 
-impl<'a> Given<'a> {
+impl<'a> ClaimColumns<'a> {
     fn new(at: LockSlot<'a>, claim: Claim) -> Result<Self, Error> {
         at.check()?;
         // Checks that the number can be a token at all, and so fits the column.

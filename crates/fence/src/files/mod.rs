@@ -72,7 +72,7 @@ pub struct FileFence {
 }
 
 /// The version that the link shows.
-struct Current {
+struct CurrentData {
     /// The version number; 0 before the first one.
     version: u64,
     floors: Floors,
@@ -209,12 +209,12 @@ impl FileFence {
         draft::remove_abandoned(&self.dir)
     }
 
-    fn current(&self) -> Result<Current, Error> {
+    fn current(&self) -> Result<CurrentData, Error> {
         // A version may be removed between the read of the link and the read of its files; then there is a newer one.
         loop {
             let link = self.dir.join("current");
             let Some(target) = disk::read_link(&link)? else {
-                return Ok(Current { version: 0, floors: Floors::default(), data: None });
+                return Ok(CurrentData { version: 0, floors: Floors::default(), data: None });
             };
             let unreadable = |what: &str| Error::Unreadable(format!("{}: {what}", link.display()));
             let name = target.file_name().and_then(|name| name.to_str());
@@ -235,7 +235,7 @@ impl FileFence {
             let text = text.ok_or_else(|| unreadable("the version that it shows has no floor"))?;
             let floors = Floors::parse(&text).ok_or_else(|| unreadable(&text))?;
             let data = data.and_then(|it| Some(self.dir.join("data").join(it.file_name()?)));
-            return Ok(Current { version, floors, data });
+            return Ok(CurrentData { version, floors, data });
         }
     }
 

@@ -15,7 +15,7 @@ use tower::{Layer, Service};
 use crate::claim::{Claim, LockSlot, Times};
 use crate::rule::Touch;
 
-use super::answer::{self, FENCING_TOKEN, Said};
+use super::answer::{self, FENCING_TOKEN, Rejection};
 use super::body::FencedBody;
 use super::keep::Keep;
 use super::turnstile::Turnstile;
@@ -41,18 +41,18 @@ pub enum Reads {
 /// Puts services behind the fence of one lock and slot.
 #[derive(Clone)]
 pub struct FenceLayer {
-    fence: Arc<Fence>,
+    fence: Arc<LayerFence>,
 }
 
 /// A service behind a fence. Handlers find the [`Claim`] among the request's extensions.
 #[derive(Clone)]
 pub struct FenceService<S> {
     service: S,
-    fence: Arc<Fence>,
+    fence: Arc<LayerFence>,
 }
 
 #[derive(Clone)]
-struct Fence {
+struct LayerFence {
     lock: String,
     slot: Option<u32>,
     turnstile: Turnstile,
@@ -75,7 +75,7 @@ impl FenceLayer {
     ) -> io::Result<Self> {
         let at = at.into();
         at.check().map_err(io::Error::other)?;
-        let fence = Fence {
+        let fence = LayerFence {
             lock: at.lock.to_owned(),
             slot: at.slot,
             turnstile: Turnstile::new(keep, wait)?,
@@ -146,7 +146,7 @@ where
     }
 }
 
-impl Fence {
+impl LayerFence {
     fn at(&self) -> LockSlot<'_> {
         LockSlot { lock: &self.lock, slot: self.slot }
     }
@@ -175,7 +175,7 @@ impl Fence {
         let touch = if own { Touch::Raise } else { Touch::Write };
         let entered = match self.turnstile.enter(claim, touch).await {
             Ok(entered) => entered,
-            Err(denied) => return Ok(Said::denied(&denied).response(self.at())),
+            Err(denied) => return Ok(Rejection::denied(&denied).response(self.at())),
         };
         if own {
             drop(entered);
@@ -186,16 +186,19 @@ impl Fence {
         Ok(response.map(|body| FencedBody::service(body, Some(entered))))
     }
 
-    fn claim<Q>(&self, request: &Request<Q>) -> Result<Claim, Said> {
+    fn claim<Q>(&self, request: &Request<Q>) -> Result<Claim, Rejection> {
         let mut given = request.headers().get_all(FENCING_TOKEN).iter();
-        let malformed = || Said::unproven(&Unproven::Malformed);
-        let text = given.next().ok_or_else(Said::required)?.to_str().map_err(|_| malformed())?;
+        let malformed = || Rejection::unproven(&Unproven::Malformed);
+        let text =
+            given.next().ok_or_else(Rejection::required)?.to_str().map_err(|_| malformed())?;
         // With two tokens, the fence and the service might each trust a different one.
         if given.next().is_some() {
             return Err(malformed());
         }
-        let claim =
-            self.verify.verify(text, self.at()).map_err(|unproven| Said::unproven(&unproven))?;
+        let claim = self
+            .verify
+            .verify(text, self.at())
+            .map_err(|unproven| Rejection::unproven(&unproven))?;
         Ok(if self.times == Times::Once { claim.once() } else { claim })
     }
 }

@@ -34,27 +34,27 @@ use super::keep::Keep;
 /// ```
 #[derive(Clone)]
 pub struct Turnstile {
-    shared: Arc<Shared>,
+    shared: Arc<TurnstileShared>,
     /// Held while the floor changes or a request is admitted.
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<TurnstileState>>,
     wait: Duration,
 }
 
-struct State {
+struct TurnstileState {
     floor: Floor,
     keep: Box<dyn Keep>,
 }
 
 #[derive(Default)]
-struct Shared {
-    inside: StdMutex<Inside>,
+struct TurnstileShared {
+    inside: StdMutex<RequestsInside>,
     /// Notified whenever a request has ended.
     ended: Notify,
 }
 
 /// How many requests run under each token, exclusive and shared.
 #[derive(Default)]
-struct Inside(BTreeMap<Token, [usize; 2]>);
+struct RequestsInside(BTreeMap<Token, [usize; 2]>);
 
 /// Why a request was not admitted. Nothing was done on its behalf, except that the floor may have risen.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +73,7 @@ pub enum Denied {
 
 /// An admitted request. Dropping it declares that the work has ended.
 pub struct Entered {
-    shared: Arc<Shared>,
+    shared: Arc<TurnstileShared>,
     claim: Claim,
 }
 
@@ -81,7 +81,7 @@ impl Turnstile {
     /// Creates a turnstile that continues from the stored floor. `wait` bounds how long a request waits for others.
     pub fn new(mut keep: impl Keep, wait: Duration) -> io::Result<Self> {
         let floor = keep.load()?;
-        let state = State { floor, keep: Box::new(keep) };
+        let state = TurnstileState { floor, keep: Box::new(keep) };
         Ok(Self { shared: Arc::default(), state: Arc::new(Mutex::new(state)), wait })
     }
 
@@ -125,9 +125,9 @@ impl Turnstile {
 /// Stores a floor, then puts it into effect. It runs on a blocking thread that owns the state: if the caller goes away
 /// meanwhile, this floor must not overwrite a later one.
 async fn kept(
-    mut state: OwnedMutexGuard<State>,
+    mut state: OwnedMutexGuard<TurnstileState>,
     next: Floor,
-) -> Result<OwnedMutexGuard<State>, Denied> {
+) -> Result<OwnedMutexGuard<TurnstileState>, Denied> {
     let keeping = tokio::task::spawn_blocking(move || {
         state.keep.keep(next)?;
         state.floor = next;
@@ -136,14 +136,14 @@ async fn kept(
     keeping.await.map_err(io::Error::other).and_then(|kept| kept).map_err(Denied::Keep)
 }
 
-impl Shared {
-    fn inside(&self) -> std::sync::MutexGuard<'_, Inside> {
+impl TurnstileShared {
+    fn inside(&self) -> std::sync::MutexGuard<'_, RequestsInside> {
         // The counters cannot be left half changed, so a poisoned lock is safe to use.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inside {
+impl RequestsInside {
     /// Whether a request with a lower token runs that this claim must not run beside.
     fn has_before(&self, claim: Claim) -> bool {
         let mut before = self.0.range(..claim.token);

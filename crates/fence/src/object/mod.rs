@@ -94,7 +94,7 @@ enum Versions {
 }
 
 /// An object as it was read.
-struct Found {
+struct FoundObject {
     floors: Floors,
     write: Option<String>,
     version: UpdateVersion,
@@ -104,7 +104,7 @@ struct Found {
 }
 
 /// What an accepted claim does to the object.
-enum Change {
+enum ObjectChange {
     Data(Bytes, Attributes),
     Delete,
     Raise,
@@ -138,7 +138,7 @@ impl ObjectFence {
         data: impl Into<Bytes>,
         attributes: Attributes,
     ) -> Result<(), Error> {
-        let change = Change::Data(data.into(), attributes);
+        let change = ObjectChange::Data(data.into(), attributes);
         self.change(path, at.into(), (claim.into(), Touch::Write), change).await
     }
 
@@ -149,7 +149,7 @@ impl ObjectFence {
         at: impl Into<LockSlot<'a>>,
         claim: impl Into<Claim>,
     ) -> Result<(), Error> {
-        self.change(path, at.into(), (claim.into(), Touch::Write), Change::Delete).await
+        self.change(path, at.into(), (claim.into(), Touch::Write), ObjectChange::Delete).await
     }
 
     /// Raises the floor and leaves the data as it is. Call it right after the lock was acquired: from then on the fence
@@ -160,12 +160,12 @@ impl ObjectFence {
         at: impl Into<LockSlot<'a>>,
         claim: impl Into<Claim>,
     ) -> Result<(), Error> {
-        self.change(path, at.into(), (claim.into(), Touch::Raise), Change::Raise).await
+        self.change(path, at.into(), (claim.into(), Touch::Raise), ObjectChange::Raise).await
     }
 
     /// Returns the data without the fence's additions, or `None` if there is none.
     pub async fn get(&self, path: &Path) -> Result<Option<Bytes>, Error> {
-        Ok(self.find(path, Part::Whole).await?.and_then(|found| found.data))
+        Ok(self.find(path, ObjectPart::Whole).await?.and_then(|found| found.data))
     }
 
     /// Returns the floor of a lock and slot at this object.
@@ -174,7 +174,7 @@ impl ObjectFence {
         path: &Path,
         at: impl Into<LockSlot<'a>>,
     ) -> Result<Floor, Error> {
-        let found = self.find(path, Part::Head).await?;
+        let found = self.find(path, ObjectPart::Head).await?;
         Ok(found.map_or(Floor::default(), |found| found.floors.get(at.into())))
     }
 
@@ -183,11 +183,15 @@ impl ObjectFence {
         path: &Path,
         at: LockSlot<'_>,
         (claim, touch): (Claim, Touch),
-        change: Change,
+        change: ObjectChange,
     ) -> Result<(), Error> {
         at.check()?;
         let write = nonce()?;
-        let part = if matches!(change, Change::Raise) { Part::Whole } else { Part::Head };
+        let part = if matches!(change, ObjectChange::Raise) {
+            ObjectPart::Whole
+        } else {
+            ObjectPart::Head
+        };
         for _ in 0..ATTEMPTS_MAX {
             let found = self.find(path, part).await?;
             if found.as_ref().is_some_and(|found| found.write.as_ref() == Some(&write)) {
@@ -208,8 +212,8 @@ impl ObjectFence {
 
     fn next(
         &self,
-        found: Option<Found>,
-        change: &Change,
+        found: Option<FoundObject>,
+        change: &ObjectChange,
         floors: &Floors,
         write: &str,
     ) -> (PutPayload, PutOptions) {
@@ -218,14 +222,14 @@ impl ObjectFence {
             None => (PutMode::Create, Attributes::new(), None),
         };
         let data = match change {
-            Change::Data(data, given) => {
+            ObjectChange::Data(data, given) => {
                 given.into_iter().for_each(|(key, value)| {
                     attributes.insert(key.clone(), value.clone());
                 });
                 Some(data.clone())
             }
-            Change::Delete => None,
-            Change::Raise => kept,
+            ObjectChange::Delete => None,
+            ObjectChange::Raise => kept,
         };
         let tail = match self.versions {
             Versions::Contents => Bytes::from(format!("\n#tenure:{write}")),
@@ -242,8 +246,9 @@ impl ObjectFence {
         (payload, PutOptions { mode, attributes, ..PutOptions::default() })
     }
 
-    async fn find(&self, path: &Path, part: Part) -> Result<Option<Found>, Error> {
-        let options = GetOptions { head: matches!(part, Part::Head), ..GetOptions::default() };
+    async fn find(&self, path: &Path, part: ObjectPart) -> Result<Option<FoundObject>, Error> {
+        let options =
+            GetOptions { head: matches!(part, ObjectPart::Head), ..GetOptions::default() };
         let got = match self.store.get_opts(path, options).await {
             Ok(got) => got,
             Err(object_store::Error::NotFound { .. }) => return Ok(None),
@@ -264,8 +269,8 @@ impl ObjectFence {
         let tail = text(TAIL)
             .map_or(Ok(0), |tail| tail.parse::<usize>().map_err(|_| unreadable(&tail)))?;
         let data = match part {
-            Part::Head => None,
-            Part::Whole => {
+            ObjectPart::Head => None,
+            ObjectPart::Whole => {
                 let bytes =
                     got.bytes().await.map_err(|error| failed(self.store.as_ref(), error))?;
                 let len = bytes
@@ -275,13 +280,13 @@ impl ObjectFence {
                 (!empty).then(|| bytes.slice(..len))
             }
         };
-        Ok(Some(Found { floors, write, version, attributes, data }))
+        Ok(Some(FoundObject { floors, write, version, attributes, data }))
     }
 }
 
 /// How much of an object to read.
 #[derive(Clone, Copy)]
-enum Part {
+enum ObjectPart {
     Head,
     Whole,
 }

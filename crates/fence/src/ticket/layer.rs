@@ -39,9 +39,9 @@ mod tests {
     use crate::http::{FENCING_TOKEN, FenceLayer, Keep};
     use crate::rule::Floor;
 
-    struct Memory;
+    struct VerifiedTickets;
 
-    impl Keep for Memory {
+    impl Keep for VerifiedTickets {
         fn load(&mut self) -> io::Result<Floor> {
             Ok(Floor::default())
         }
@@ -59,7 +59,9 @@ mod tests {
             .build()
             .unwrap();
         let (good, keys) = a_ticket_and_its_keys();
-        let fence = FenceLayer::new("ledger", Memory).unwrap().verify(Arc::new(Tickets::new(keys)));
+        let fence = FenceLayer::new("ledger", VerifiedTickets)
+            .unwrap()
+            .verify(Arc::new(Tickets::new(keys)));
         let ask = |text: &str| {
             let service = tower::service_fn(|_: Request<()>| async {
                 Ok::<_, Infallible>(Response::new(Empty::<bytes::Bytes>::new()))

@@ -47,7 +47,7 @@ struct Claims {
     incarnation: String,
     lock: String,
     slot: Option<u32>,
-    mode: Held,
+    mode: HeldMode,
     token: String,
     lease: String,
     holder: String,
@@ -55,7 +55,7 @@ struct Claims {
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Held {
+enum HeldMode {
     Exclusive,
     Shared,
     Slot,
@@ -93,7 +93,7 @@ impl Claims {
     fn ticket(self, key: String) -> Option<Ticket> {
         let token = parse_token(&self.token).ok()?;
         let epoch = Epoch::new(self.epoch)?;
-        let slotted = self.mode == Held::Slot;
+        let slotted = self.mode == HeldMode::Slot;
         let fits = token.epoch() == Some(epoch) && slotted == self.slot.is_some();
         Name::check(&self.lock).ok().filter(|()| fits)?;
         Some(Ticket {
@@ -102,7 +102,7 @@ impl Claims {
             incarnation: Incarnation::parse(&self.incarnation)?,
             lock: self.lock,
             slot: self.slot,
-            mode: if self.mode == Held::Shared { Mode::Shared } else { Mode::Exclusive },
+            mode: if self.mode == HeldMode::Shared { Mode::Shared } else { Mode::Exclusive },
             token,
             lease: self.lease.parse().ok().filter(|lease| *lease > 0)?,
             holder: self.holder,

@@ -89,7 +89,7 @@ pub enum BadSet {
 }
 
 #[derive(Deserialize)]
-struct Written {
+struct KeySetDocument {
     cluster: String,
     epoch: u16,
     incarnation: String,
@@ -114,7 +114,7 @@ impl KeySet {
         if text.len() > SET_BYTES_MAX {
             return Err(malformed("it is too long"));
         }
-        let written: Written =
+        let written: KeySetDocument =
             serde_json::from_str(text).map_err(|error| BadSet::Malformed(error.to_string()))?;
         if written.keys.len() > KEYS_MAX {
             return Err(malformed("it has too many keys"));

@@ -12,10 +12,10 @@ use crate::claim::{LockSlot, Mode};
 
 /// Verifies tickets of one cluster, and caches those it has verified. Shared by threads behind an `Arc`.
 pub struct Tickets {
-    state: Mutex<State>,
+    state: Mutex<VerifierState>,
 }
 
-struct State {
+struct VerifierState {
     keys: Arc<KeySet>,
     /// Keys that were in an earlier set of this life of the cluster and are no longer in the current one.
     retired: BTreeSet<String>,
@@ -89,8 +89,11 @@ impl Tickets {
     /// # Ok::<(), tenure_fence::ticket::BadSet>(())
     /// ```
     pub fn new(keys: KeySet) -> Self {
-        let state =
-            State { keys: Arc::new(keys), retired: BTreeSet::new(), cache: Cache::default() };
+        let state = VerifierState {
+            keys: Arc::new(keys),
+            retired: BTreeSet::new(),
+            cache: Cache::default(),
+        };
         Self { state: Mutex::new(state) }
     }
 
@@ -172,7 +175,7 @@ impl Tickets {
         if retired { Forged::RetiredKey { key } } else { Forged::UnknownKey { key } }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, VerifierState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
