@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tenure_gate::{Believe, StartError, Tls};
+use tenure_gate::{Believe, KeySourceTls, StartError};
 
 use crate::failure::{Failure, chain};
 use crate::output;
@@ -46,14 +46,14 @@ impl Proof {
     }
 
     /// The TLS settings for reading keys, resolved as for every other command.
-    fn tls(&self) -> Result<Option<Tls>, Failure> {
+    fn tls(&self) -> Result<Option<KeySourceTls>, Failure> {
         let reach = Reach {
             tls_ca: self.tls_ca.clone(),
             tls_cert: self.tls_cert.clone(),
             tls_key: self.tls_key.clone(),
             ..Reach::default()
         };
-        Ok(reach.place()?.tls.map(|tls| Tls { ca: tls.ca, own: tls.own }))
+        Ok(reach.place()?.tls.map(|tls| KeySourceTls { ca: tls.ca, own: tls.own }))
     }
 
     pub(crate) fn is_required(&self) -> bool {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
-use tenure_gate::store::{Limits, PORT, Settings, start};
+use tenure_gate::store::{PORT, Settings, StoreLimits, start};
 
 use crate::data_dir;
 use crate::exit::Exit;
@@ -29,7 +29,7 @@ pub(crate) struct Store {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     hosts: Vec<String>,
     /// Keep at most so many bytes
-    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().bytes_max)]
+    #[arg(long, value_name = "BYTES", default_value_t = StoreLimits::default().bytes_max)]
     bytes_max: u64,
     #[command(flatten)]
     proof: guard::Proof,
@@ -49,7 +49,7 @@ pub(crate) fn run(flags: &Store) -> Result<Exit, Failure> {
         listen: flags.listen,
         insecure: flags.insecure,
         hosts: flags.hosts.clone(),
-        limits: Limits { bytes_max: flags.bytes_max, ..Limits::default() },
+        limits: StoreLimits { bytes_max: flags.bytes_max, ..StoreLimits::default() },
         believe: flags.proof.believe()?,
         on_end: Box::new(|broken| {
             guard::end(&format!("the store cannot write: {}", chain(broken)))

@@ -21,7 +21,7 @@ const NEVER_KEPT: HeaderValue = HeaderValue::from_static("no-store");
 
 /// A response other than success.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Said {
+pub(crate) struct ErrorAnswer {
     pub(crate) row: &'static Row,
     pub(crate) message: String,
     /// The smallest token that would have been accepted.
@@ -34,15 +34,15 @@ pub(crate) struct Said {
 
 /// The reason of a response, attached to it for the metrics.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reason(pub(crate) &'static str);
+pub(crate) struct AnswerReason(pub(crate) &'static str);
 
 #[derive(Serialize)]
 struct Whole {
-    error: Error,
+    error: ErrorBody,
 }
 
 #[derive(Serialize)]
-struct Error {
+struct ErrorBody {
     reason: &'static str,
     message: String,
     effect: &'static str,
@@ -55,7 +55,7 @@ struct Error {
     ticket: Option<&'static str>,
 }
 
-impl Said {
+impl ErrorAnswer {
     pub(crate) fn new(reason: impl Into<&'static Row>, message: impl Into<String>) -> Self {
         Self { row: reason.into(), message: message.into(), floor: None, bytes: None, ticket: None }
     }
@@ -81,7 +81,7 @@ impl Said {
     /// The body, in the form that the table of errors describes.
     fn body(&self) -> Body {
         let Self { row, message, floor, bytes, ticket } = self;
-        let error = Error {
+        let error = ErrorBody {
             reason: row.reason,
             message: message.clone(),
             effect: row.effect.word(),
@@ -107,18 +107,18 @@ impl Said {
         if self.status() == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
-        response.extensions_mut().insert(Reason(self.row.reason));
+        response.extensions_mut().insert(AnswerReason(self.row.reason));
         response
     }
 }
 
-impl From<Refused> for Said {
+impl From<Refused> for ErrorAnswer {
     fn from(refused: Refused) -> Self {
         Self { floor: refused.floor(), ..Self::new(refused.reason(), refused.to_string()) }
     }
 }
 
-impl IntoResponse for Said {
+impl IntoResponse for ErrorAnswer {
     fn into_response(self) -> Response {
         self.with(self.status(), self.body())
     }

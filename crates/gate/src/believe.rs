@@ -7,10 +7,10 @@ use tenure_fence::http::{BareTokens, Unproven, Verify};
 use tenure_fence::ticket::Resource;
 use tenure_fence::{Claim, LockSlot};
 
-use crate::answer::Said;
+use crate::answer::ErrorAnswer;
 use crate::keys::Keys;
-use crate::listen::{Running, StartError};
-use crate::place::Tls;
+use crate::listen::{RunningService, StartError};
+use crate::place::KeySourceTls;
 
 /// Receives messages for the operator: one when a problem begins, and one when it ends.
 pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
@@ -26,7 +26,7 @@ pub enum Believe {
         /// a file. The first source that has them is used.
         keys: Vec<String>,
         /// The certificates to use under `https://`.
-        tls: Option<Tls>,
+        tls: Option<KeySourceTls>,
         /// Receives a message when newer keys cannot be read.
         tell: Tell,
     },
@@ -61,16 +61,16 @@ impl Judge {
         text: &str,
         at: LockSlot<'_>,
         client: Option<&str>,
-    ) -> Result<Claim, Said> {
+    ) -> Result<Claim, ErrorAnswer> {
         match self {
             Self::Verify(verify) => {
-                verify.verify(text, at).map_err(|unproven| Said::unproven(&unproven))
+                verify.verify(text, at).map_err(|unproven| ErrorAnswer::unproven(&unproven))
             }
             Self::Tickets(keys) => {
                 let resource = Resource::new(at);
                 let resource = client.map_or(resource, |client| resource.holder(client));
                 let ticket = keys.check(text, &resource).await;
-                ticket.map(|ticket| ticket.claim()).map_err(|forged| Said::forged(&forged))
+                ticket.map(|ticket| ticket.claim()).map_err(|forged| ErrorAnswer::forged(&forged))
             }
         }
     }
@@ -84,7 +84,7 @@ impl Judge {
     }
 
     /// Keeps the keys up to date for as long as the service runs.
-    pub(crate) fn tend(&self, running: &Running) {
+    pub(crate) fn tend(&self, running: &RunningService) {
         if let Self::Tickets(keys) = self {
             running.beside(Arc::clone(keys).tend());
         }

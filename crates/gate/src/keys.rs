@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::believe::Tell;
 use crate::listen::StartError;
-use crate::place::{Place, Tls};
+use crate::place::{KeySource, KeySourceTls};
 
 /// The name of the kept set, in the data directory.
 const KEPT: &str = "keys.json";
@@ -29,16 +29,16 @@ const AT_MOST_EVERY: Duration = Duration::from_secs(1);
 /// The keys, and their sources.
 pub(crate) struct Keys {
     tickets: Tickets,
-    places: Vec<Place>,
+    places: Vec<KeySource>,
     kept: PathBuf,
     tell: Tell,
     /// Serialises reads.
-    reading: Arc<Mutex<Reading>>,
+    reading: Arc<Mutex<LastRead>>,
 }
 
 /// The state of the last read.
 #[derive(Default)]
-struct Reading {
+struct LastRead {
     began: Option<Instant>,
     /// The set as it is kept.
     text: String,
@@ -49,12 +49,13 @@ impl Keys {
     /// Reads the set from one of these sources, or else the one that was kept the last time.
     pub(crate) fn open(
         places: &[String],
-        tls: Option<&Tls>,
+        tls: Option<&KeySourceTls>,
         data: &Path,
         tell: Tell,
     ) -> Result<Self, StartError> {
         let unusable = |why: String| StartError::Setting(format!("--keys {why}"));
-        let places = places.iter().map(|it| Place::parse(it, tls)).collect::<Result<Vec<_>, _>>();
+        let places =
+            places.iter().map(|it| KeySource::parse(it, tls)).collect::<Result<Vec<_>, _>>();
         let places = places.map_err(unusable)?;
         if places.is_empty() {
             return Err(unusable("names no place".to_owned()));
@@ -82,7 +83,7 @@ impl Keys {
         };
         keep(&kept, &text)
             .map_err(|source| StartError::Disk { what: kept.display().to_string(), source })?;
-        let reading = Arc::new(Mutex::new(Reading { began: None, text, failing }));
+        let reading = Arc::new(Mutex::new(LastRead { began: None, text, failing }));
         Ok(Self { tickets, places, kept, tell, reading })
     }
 
@@ -124,7 +125,7 @@ impl Keys {
         let _ = tokio::spawn(async move { keys.read_again(reading).await }).await;
     }
 
-    async fn read_again(&self, mut reading: OwnedMutexGuard<Reading>) {
+    async fn read_again(&self, mut reading: OwnedMutexGuard<LastRead>) {
         if let Some(began) = reading.began {
             sleep_until(began + AT_MOST_EVERY).await;
         }
@@ -156,7 +157,7 @@ impl Keys {
 
 /// Returns the first set that a source has and `take` accepts.
 async fn read<T>(
-    places: &[Place],
+    places: &[KeySource],
     take: impl Fn(KeySet) -> Result<T, BadSet>,
 ) -> Result<(String, T), String> {
     let mut why = Vec::new();
@@ -299,7 +300,7 @@ mod tests {
         let place = format!("http://{}", member.local_addr().unwrap());
         let keys = Arc::new(Keys {
             tickets: Tickets::new(KeySet::parse(&set(2)).unwrap()),
-            places: vec![Place::parse(&place, None).unwrap()],
+            places: vec![KeySource::parse(&place, None).unwrap()],
             kept: dir.path().join(KEPT),
             tell: quiet(),
             reading: Arc::default(),

@@ -18,5 +18,5 @@ pub mod store;
 
 pub use answer::{REASON, TICKET};
 pub use believe::{Believe, Tell};
-pub use listen::{Running, StartError};
-pub use place::Tls;
+pub use listen::{RunningService, StartError};
+pub use place::KeySourceTls;

@@ -121,7 +121,7 @@ impl StartError {
 
 /// A running service. Dropping it stops it at once.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningService {
     /// The address that it listens on.
     pub address: SocketAddr,
     runtime: Option<Runtime>,
@@ -129,7 +129,7 @@ pub struct Running {
     connections: Arc<Semaphore>,
 }
 
-impl Running {
+impl RunningService {
     /// Runs a task beside the service, until the service is stopped.
     pub(crate) fn beside(&self, work: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = &self.runtime {
@@ -149,7 +149,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningService {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -174,7 +174,7 @@ pub(crate) fn bind(at: SocketAddr, insecure: bool) -> Result<std::net::TcpListen
 pub(crate) fn serve<S: Answers>(
     listener: std::net::TcpListener,
     service: S,
-) -> io::Result<Running> {
+) -> io::Result<RunningService> {
     let address = listener.local_addr()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let (stop, stopped) = watch::channel(false);
@@ -184,7 +184,7 @@ pub(crate) fn serve<S: Answers>(
         TcpListener::from_std(listener)?
     };
     runtime.spawn(accept(listener, service, stopped, Arc::clone(&connections)));
-    Ok(Running { address, runtime: Some(runtime), stop, connections })
+    Ok(RunningService { address, runtime: Some(runtime), stop, connections })
 }
 
 async fn accept<S: Answers>(

@@ -31,7 +31,7 @@ const BYTES_MAX: usize = 1024 * 1024;
 
 /// The certificate files for members that use TLS. They are read again whenever keys are.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Tls {
+pub struct KeySourceTls {
     /// The authority that signed the members' certificates.
     pub ca: PathBuf,
     /// A certificate to present to members, and its private key.
@@ -40,13 +40,13 @@ pub struct Tls {
 
 /// One source.
 #[derive(Clone)]
-pub(crate) enum Place {
+pub(crate) enum KeySource {
     Member(Uri),
-    Secured(Uri, Tls),
+    Secured(Uri, KeySourceTls),
     File(PathBuf),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for KeySource {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Member(uri) | Self::Secured(uri, _) => uri.fmt(to),
@@ -55,8 +55,8 @@ impl fmt::Display for Place {
     }
 }
 
-impl Place {
-    pub(crate) fn parse(text: &str, tls: Option<&Tls>) -> Result<Self, String> {
+impl KeySource {
+    pub(crate) fn parse(text: &str, tls: Option<&KeySourceTls>) -> Result<Self, String> {
         if !text.contains("://") {
             return Ok(Self::File(text.into()));
         }
@@ -112,7 +112,7 @@ async fn within<T>(get: impl Future<Output = Result<T, String>>) -> Result<T, St
     got.unwrap_or_else(|_| Err(format!("no answer within {PATIENCE:?}")))
 }
 
-async fn get(uri: &Uri, tls: Option<&Tls>) -> Result<Vec<u8>, String> {
+async fn get(uri: &Uri, tls: Option<&KeySourceTls>) -> Result<Vec<u8>, String> {
     let host = uri.host().unwrap_or_default();
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let port = uri.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
@@ -147,7 +147,7 @@ async fn ask(uri: &Uri, io: impl Read + Write + Unpin + Send + 'static) -> Resul
     answered
 }
 
-fn configure(tls: &Tls) -> Result<ClientConfig, String> {
+fn configure(tls: &KeySourceTls) -> Result<ClientConfig, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(&tls.ca)? {
         let no = |why| format!("{} is no authority: {why}", tls.ca.display());
@@ -190,22 +190,22 @@ mod tests {
             ("http://a:1/", "http://a:1/.well-known/jwks.json"),
             ("http://a/other?x=y", "http://a/other?x=y"),
         ] {
-            let Ok(Place::Member(uri)) = Place::parse(said, None) else { panic!("{said}") };
+            let Ok(KeySource::Member(uri)) = KeySource::parse(said, None) else { panic!("{said}") };
             assert_eq!(uri.to_string(), read);
         }
-        assert!(matches!(Place::parse("/etc/keys.json", None), Ok(Place::File(_))));
+        assert!(matches!(KeySource::parse("/etc/keys.json", None), Ok(KeySource::File(_))));
         for bad in ["ftp://a", "http://u@a:1", "https://u@a:1"] {
-            assert!(Place::parse(bad, None).is_err(), "{bad}");
+            assert!(KeySource::parse(bad, None).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn under_tls_somebody_is_believed_or_nobody_is_asked() {
-        let why = |tls: Option<&Tls>| Place::parse("https://a:1", tls).err().unwrap();
+        let why = |tls: Option<&KeySourceTls>| KeySource::parse("https://a:1", tls).err().unwrap();
         assert!(why(None).contains("--tls-ca"));
         let dir = tempfile::tempdir().unwrap();
         let ca = dir.path().join("ca.pem");
-        let tls = Tls { ca: ca.clone(), own: None };
+        let tls = KeySourceTls { ca: ca.clone(), own: None };
         assert!(why(Some(&tls)).contains("cannot read"));
         fs::write(&ca, "nothing").unwrap();
         assert!(why(Some(&tls)).contains("no certificate"));

@@ -18,7 +18,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::{Instant, timeout_at};
 use tower::Service;
 
-use crate::answer::Said;
+use crate::answer::ErrorAnswer;
 use crate::deadline::Deadline;
 use crate::listen::StartError;
 use crate::reason::Reason;
@@ -80,7 +80,7 @@ impl Forward {
         Ok(Self { client: client.build(connector), to, host, base, timeout })
     }
 
-    async fn send(&self, request: Request<Incoming>) -> Result<Response, Said> {
+    async fn send(&self, request: Request<Incoming>) -> Result<Response, ErrorAnswer> {
         let until = Instant::now() + self.timeout;
         let (mut parts, body) = request.into_parts();
         parts.uri = self.uri(&parts.uri)?;
@@ -93,7 +93,7 @@ impl Forward {
         parts.headers.insert(HOST, self.host.clone());
         let request = Request::from_parts(parts, Deadline::new(body, until));
         let late = |_| {
-            Said::new(
+            ErrorAnswer::new(
                 Reason::UpstreamTimeout,
                 format!("the service took longer than {:?}", self.timeout),
             )
@@ -102,9 +102,9 @@ impl Forward {
         let response = response.map_err(|error| {
             if error.is_connect() {
                 let message = format!("the service at {} cannot be reached", self.to);
-                return Said::new(Reason::UpstreamUnreachable, message);
+                return ErrorAnswer::new(Reason::UpstreamUnreachable, message);
             }
-            Said::new(
+            ErrorAnswer::new(
                 Reason::UpstreamBrokeOff,
                 format!("the service at {} gave no answer", self.to),
             )
@@ -115,13 +115,13 @@ impl Forward {
     }
 
     /// Returns the URI of the same path and query at the service.
-    fn uri(&self, asked: &Uri) -> Result<Uri, Said> {
+    fn uri(&self, asked: &Uri) -> Result<Uri, ErrorAnswer> {
         let path = asked.path_and_query().map_or("/", PathAndQuery::as_str);
         // `OPTIONS *` has no path.
         let path = if path.starts_with('/') { path } else { "/" };
         let uri = Uri::builder().scheme(Scheme::HTTP).authority(self.to.clone());
         let uri = uri.path_and_query(format!("{}{path}", self.base)).build();
-        uri.map_err(|_| Said::new(Reason::Malformed, "the path cannot be sent on"))
+        uri.map_err(|_| ErrorAnswer::new(Reason::Malformed, "the path cannot be sent on"))
     }
 }
 

@@ -20,7 +20,7 @@ use tenure_fence::http::{FenceLayer, FloorFile};
 use tower::Layer as _;
 
 use crate::believe::Believe;
-use crate::listen::{self, Running, StartError};
+use crate::listen::{self, RunningService, StartError};
 
 pub use tenure_fence::http::Reads;
 
@@ -81,7 +81,7 @@ impl Settings {
 }
 
 /// Starts a proxy, on threads of its own.
-pub fn start(settings: Settings) -> Result<Running, StartError> {
+pub fn start(settings: Settings) -> Result<RunningService, StartError> {
     let Settings {
         upstream,
         resource,
@@ -110,7 +110,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     let judge = believe.open(&data)?;
     let fence = fence.reads(reads).verify(judge.clone());
     let fence = if once { fence.once() } else { fence };
-    let service = prepared::Prepared::new(judge.clone(), at, fence.layer(forward));
+    let service = prepared::KeyedFence::new(judge.clone(), at, fence.layer(forward));
     let running = listen::serve(listener, service)
         .map_err(|source| StartError::Listen { at: listen, source })?;
     judge.tend(&running);

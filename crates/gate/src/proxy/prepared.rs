@@ -17,20 +17,20 @@ use crate::believe::Judge;
 
 /// A fence that is called after the keys for the request's ticket were read.
 #[derive(Clone)]
-pub(super) struct Prepared<S> {
+pub(super) struct KeyedFence<S> {
     judge: Judge,
     lock: String,
     slot: Option<u32>,
     fence: S,
 }
 
-impl<S> Prepared<S> {
+impl<S> KeyedFence<S> {
     pub(super) fn new(judge: Judge, at: LockSlot<'_>, fence: S) -> Self {
         Self { judge, lock: at.lock.to_owned(), slot: at.slot, fence }
     }
 }
 
-impl<S> Service<Request<Incoming>> for Prepared<S>
+impl<S> Service<Request<Incoming>> for KeyedFence<S>
 where
     S: Service<Request<Incoming>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,

@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use tenure_fence::{Claim, Floor, LockSlot, Refused};
 
-use crate::answer::Said;
+use crate::answer::ErrorAnswer;
 use crate::reason::Reason;
 
 /// The size limits of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
+pub struct StoreLimits {
     /// The longest body of one request.
     pub body_bytes_max: usize,
     /// The longest value, which appends may reach.
@@ -17,7 +17,7 @@ pub struct Limits {
     pub bytes_max: u64,
 }
 
-impl Default for Limits {
+impl Default for StoreLimits {
     fn default() -> Self {
         // A megabyte arrives quickly on any network. Values are read whole, so several must fit in memory.
         Self {
@@ -30,15 +30,15 @@ impl Default for Limits {
 
 /// A request, with the lock and the claim it is made under.
 #[derive(Clone, Debug)]
-pub(super) struct Ask {
+pub(super) struct StoreRequest {
     pub(super) lock: String,
     pub(super) slot: Option<u32>,
     pub(super) claim: Claim,
-    pub(super) act: Act,
+    pub(super) act: StoreAction,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Act {
+pub(super) enum StoreAction {
     Put {
         key: String,
         value: Bytes,
@@ -60,7 +60,7 @@ pub(super) enum Act {
     Raise,
 }
 
-impl Ask {
+impl StoreRequest {
     pub(super) fn at(&self) -> LockSlot<'_> {
         LockSlot { lock: &self.lock, slot: self.slot }
     }
@@ -68,13 +68,13 @@ impl Ask {
     /// The bytes that the request takes in the queue.
     pub(super) fn weight(&self) -> usize {
         match &self.act {
-            Act::Put { value, .. } | Act::Append { value, .. } => value.len(),
+            StoreAction::Put { value, .. } | StoreAction::Append { value, .. } => value.len(),
             _ => 0,
         }
     }
 }
 
-impl Act {
+impl StoreAction {
     pub(super) fn key(&self) -> Option<&str> {
         match self {
             Self::Put { key, .. }
@@ -88,7 +88,7 @@ impl Act {
 
 /// The metadata of a key, without its value.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct About {
+pub(super) struct KeyInfo {
     pub(super) key: String,
     pub(super) lock: String,
     pub(super) slot: Option<u32>,
@@ -98,7 +98,7 @@ pub(super) struct About {
     pub(super) pieces: u32,
 }
 
-impl About {
+impl KeyInfo {
     pub(super) fn from_row(key: &str, row: (&str, i64, u64, u64, u32)) -> Self {
         let (lock, slot, token, bytes, pieces) = row;
         // A negative number stands for no slot.
@@ -119,14 +119,14 @@ impl About {
 
 /// A key and its value.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Record {
-    pub(super) about: About,
+pub(super) struct KeyRecord {
+    pub(super) about: KeyInfo,
     pub(super) value: Bytes,
 }
 
 /// What was done. It is durable, and so is the floor.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Done {
+pub(super) enum StoreOutcome {
     Put {
         bytes: u64,
     },
@@ -137,13 +137,13 @@ pub(super) enum Done {
     },
     /// Whether the key existed.
     Deleted(bool),
-    Read(Option<Record>),
+    Read(Option<KeyRecord>),
     Raised(Floor),
 }
 
 /// Why nothing was done.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum No {
+pub(super) enum StoreRefusal {
     Refused(Refused),
     /// The key belongs to another lock, whose tokens cannot be compared with ours.
     OtherLock {
@@ -163,23 +163,23 @@ pub(super) enum No {
     },
 }
 
-impl From<No> for Said {
-    fn from(no: No) -> Self {
+impl From<StoreRefusal> for ErrorAnswer {
+    fn from(no: StoreRefusal) -> Self {
         match no {
-            No::Refused(refused) => refused.into(),
-            No::OtherLock { lock, slot } => {
+            StoreRefusal::Refused(refused) => refused.into(),
+            StoreRefusal::OtherLock { lock, slot } => {
                 let at = LockSlot { lock: &lock, slot };
                 Self::new(Reason::OtherLock, format!("the key belongs to lock {at}"))
             }
-            No::Compare { at, bytes } => {
+            StoreRefusal::Compare { at, bytes } => {
                 let message = format!("the value has {bytes} bytes, not {at}");
                 Self { bytes: Some(bytes), ..Self::new(Reason::CompareFailed, message) }
             }
-            No::ValueTooLong { bytes, most } => {
+            StoreRefusal::ValueTooLong { bytes, most } => {
                 let message = format!("the value would have {bytes} bytes; {most} are allowed");
                 Self::new(Reason::ValueTooLong, message)
             }
-            No::Full { most } => Self::new(
+            StoreRefusal::Full { most } => Self::new(
                 Reason::NoSpace,
                 format!("the store may keep {most} bytes and has no room for more"),
             ),

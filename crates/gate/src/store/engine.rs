@@ -16,7 +16,9 @@ use tenure_fence::{Floor, LockSlot, Touch};
 
 use crate::listen::StartError;
 
-use super::ask::{About, Act, Ask, Done, Limits, No, Record};
+use super::ask::{
+    KeyInfo, KeyRecord, StoreAction, StoreLimits, StoreOutcome, StoreRefusal, StoreRequest,
+};
 
 /// The floors as text, by lock and slot; the slot is -1 if the lock has none.
 const FLOORS: TableDefinition<'_, (&str, i64), &str> = TableDefinition::new("floors");
@@ -38,7 +40,7 @@ const CACHE_BYTES: usize = 64 * 1024 * 1024;
 const OVERHEAD: u64 = 128;
 
 /// An error of the engine. The transaction that it concerns may have been committed.
-pub(super) type Broken = redb::Error;
+pub(super) type EngineError = redb::Error;
 
 /// The open file.
 pub(super) struct Engine {
@@ -59,7 +61,7 @@ impl Engine {
         let disk = |source| StartError::Disk { what: dir.display().to_string(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(disk)?;
         let path = dir.join(FILE);
-        let unreadable = |error: Broken| StartError::Unreadable {
+        let unreadable = |error: EngineError| StartError::Unreadable {
             what: path.display().to_string(),
             why: error.to_string(),
         };
@@ -87,7 +89,7 @@ impl Engine {
     }
 
     /// Creates the tables if they do not exist, and returns the format version.
-    fn begin(&self) -> Result<u64, Broken> {
+    fn begin(&self) -> Result<u64, EngineError> {
         let transaction = self.database.begin_write()?;
         let format = {
             let mut totals = transaction.open_table(TOTALS)?;
@@ -108,11 +110,11 @@ impl Engine {
     /// Executes the requests in order, in one transaction. The results are durable once this has returned.
     pub(super) fn turn(
         &self,
-        limits: &Limits,
-        asks: &[Ask],
-    ) -> Result<Vec<Result<Done, No>>, Broken> {
+        limits: &StoreLimits,
+        asks: &[StoreRequest],
+    ) -> Result<Vec<Result<StoreOutcome, StoreRefusal>>, EngineError> {
         let transaction = self.database.begin_write()?;
-        let mut turn = Turn::new(&transaction, limits)?;
+        let mut turn = Transaction::new(&transaction, limits)?;
         let answers = asks.iter().map(|ask| turn.act(ask)).collect::<Result<Vec<_>, _>>()?;
         let changed = turn.end()?;
         if changed {
@@ -123,14 +125,14 @@ impl Engine {
         Ok(answers)
     }
 
-    pub(super) fn read(&self, key: &str) -> Result<Option<Record>, Broken> {
+    pub(super) fn read(&self, key: &str) -> Result<Option<KeyRecord>, EngineError> {
         let transaction = self.database.begin_read()?;
         let (records, pieces) = (transaction.open_table(RECORDS)?, transaction.open_table(PIECES)?);
         let Some(about) = about(&records, key)? else { return Ok(None) };
-        Ok(Some(Record { value: value(&pieces, key, &about)?, about }))
+        Ok(Some(KeyRecord { value: value(&pieces, key, &about)?, about }))
     }
 
-    pub(super) fn floor(&self, at: LockSlot<'_>) -> Result<Floor, Broken> {
+    pub(super) fn floor(&self, at: LockSlot<'_>) -> Result<Floor, EngineError> {
         let transaction = self.database.begin_read()?;
         floor(&transaction.open_table(FLOORS)?, at)
     }
@@ -141,7 +143,7 @@ impl Engine {
         prefix: &str,
         after: Option<&str>,
         most: usize,
-    ) -> Result<(Vec<About>, bool), Broken> {
+    ) -> Result<(Vec<KeyInfo>, bool), EngineError> {
         let transaction = self.database.begin_read()?;
         let records = transaction.open_table(RECORDS)?;
         let from = after.filter(|after| *after >= prefix).unwrap_or(prefix);
@@ -158,12 +160,12 @@ impl Engine {
             if found.len() == most {
                 return Ok((found, true));
             }
-            found.push(About::from_row(key, row.value()));
+            found.push(KeyInfo::from_row(key, row.value()));
         }
         Ok((found, false))
     }
 
-    pub(super) fn totals(&self) -> Result<Totals, Broken> {
+    pub(super) fn totals(&self) -> Result<Totals, EngineError> {
         let transaction = self.database.begin_read()?;
         let keys = transaction.open_table(RECORDS)?.len()?;
         let floors = transaction.open_table(FLOORS)?.len()?;
@@ -173,18 +175,21 @@ impl Engine {
 }
 
 /// One open transaction.
-struct Turn<'t> {
+struct Transaction<'t> {
     floors: Table<'t, (&'static str, i64), &'static str>,
     records: Table<'t, &'static str, (&'static str, i64, u64, u64, u32)>,
     pieces: Table<'t, (&'static str, u32), &'static [u8]>,
     totals: Table<'t, &'static str, u64>,
-    limits: &'t Limits,
+    limits: &'t StoreLimits,
     bytes: u64,
     changed: bool,
 }
 
-impl<'t> Turn<'t> {
-    fn new(transaction: &'t WriteTransaction, limits: &'t Limits) -> Result<Self, Broken> {
+impl<'t> Transaction<'t> {
+    fn new(
+        transaction: &'t WriteTransaction,
+        limits: &'t StoreLimits,
+    ) -> Result<Self, EngineError> {
         let totals = transaction.open_table(TOTALS)?;
         let bytes = totals.get("bytes")?.map_or(0, |bytes| bytes.value());
         Ok(Self {
@@ -199,7 +204,7 @@ impl<'t> Turn<'t> {
     }
 
     /// Returns whether the transaction has to be committed.
-    fn end(mut self) -> Result<bool, Broken> {
+    fn end(mut self) -> Result<bool, EngineError> {
         if self.changed {
             self.totals.insert("bytes", self.bytes)?;
         }
@@ -207,16 +212,19 @@ impl<'t> Turn<'t> {
     }
 
     /// Executes one request. Everything that can be refused is checked before anything changes.
-    fn act(&mut self, ask: &Ask) -> Result<Result<Done, No>, Broken> {
+    fn act(
+        &mut self,
+        ask: &StoreRequest,
+    ) -> Result<Result<StoreOutcome, StoreRefusal>, EngineError> {
         let at = ask.at();
         let kept = floor(&self.floors, at)?;
         let touch = match ask.act {
-            Act::Read { .. } | Act::Raise => Touch::Raise,
+            StoreAction::Read { .. } | StoreAction::Raise => Touch::Raise,
             _ => Touch::Write,
         };
         let next = match kept.admit(ask.claim, touch) {
             Ok(next) => next,
-            Err(refused) => return Ok(Err(No::Refused(refused))),
+            Err(refused) => return Ok(Err(StoreRefusal::Refused(refused))),
         };
         let key = ask.act.key();
         let before = match key {
@@ -225,7 +233,10 @@ impl<'t> Turn<'t> {
         };
         if let Some(before) = before.as_ref().filter(|before| before.at() != at) {
             let other = before.at();
-            return Ok(Err(No::OtherLock { lock: other.lock.to_owned(), slot: other.slot }));
+            return Ok(Err(StoreRefusal::OtherLock {
+                lock: other.lock.to_owned(),
+                slot: other.slot,
+            }));
         }
         let grown = match self.weigh(ask, kept, before.as_ref()) {
             Ok(grown) => grown,
@@ -241,62 +252,75 @@ impl<'t> Turn<'t> {
     }
 
     /// Returns the total size after the request, or why it is refused.
-    fn weigh(&self, ask: &Ask, kept: Floor, before: Option<&About>) -> Result<u64, No> {
+    fn weigh(
+        &self,
+        ask: &StoreRequest,
+        kept: Floor,
+        before: Option<&KeyInfo>,
+    ) -> Result<u64, StoreRefusal> {
         let had = before.map_or(0, |before| before.bytes);
         let has = match &ask.act {
-            Act::Put { value, .. } => value.len() as u64,
-            Act::Append { value, at, .. } => {
+            StoreAction::Put { value, .. } => value.len() as u64,
+            StoreAction::Append { value, at, .. } => {
                 if let Some(at) = at.filter(|at| *at != had) {
-                    return Err(No::Compare { at, bytes: had });
+                    return Err(StoreRefusal::Compare { at, bytes: had });
                 }
                 had + value.len() as u64
             }
             _ => had,
         };
         if has > self.limits.value_bytes_max && has > had {
-            return Err(No::ValueTooLong { bytes: has, most: self.limits.value_bytes_max });
+            return Err(StoreRefusal::ValueTooLong {
+                bytes: has,
+                most: self.limits.value_bytes_max,
+            });
         }
         let weight = |key: &str, bytes: u64| OVERHEAD + (key.len() + ask.lock.len()) as u64 + bytes;
         let record = ask.act.key().map_or(0, |key| before.map_or(0, |_| weight(key, had)));
         let after = match &ask.act {
-            Act::Put { key, .. } | Act::Append { key, .. } => weight(key, has),
-            Act::Delete { .. } => 0,
-            Act::Read { .. } | Act::Raise => record,
+            StoreAction::Put { key, .. } | StoreAction::Append { key, .. } => weight(key, has),
+            StoreAction::Delete { .. } => 0,
+            StoreAction::Read { .. } | StoreAction::Raise => record,
         };
         let floor = if kept == Floor::default() { OVERHEAD + ask.lock.len() as u64 } else { 0 };
         let grown = self.bytes.saturating_sub(record) + after + floor;
         if grown > self.limits.bytes_max && grown > self.bytes {
-            return Err(No::Full { most: self.limits.bytes_max });
+            return Err(StoreRefusal::Full { most: self.limits.bytes_max });
         }
         Ok(grown)
     }
 
     /// Changes the data, after the floor has admitted the request.
-    fn change(&mut self, ask: &Ask, before: Option<About>, floor: Floor) -> Result<Done, Broken> {
+    fn change(
+        &mut self,
+        ask: &StoreRequest,
+        before: Option<KeyInfo>,
+        floor: Floor,
+    ) -> Result<StoreOutcome, EngineError> {
         Ok(match &ask.act {
-            Act::Raise => Done::Raised(floor),
-            Act::Read { key } => Done::Read(match before {
-                Some(about) => Some(Record { value: value(&self.pieces, key, &about)?, about }),
+            StoreAction::Raise => StoreOutcome::Raised(floor),
+            StoreAction::Read { key } => StoreOutcome::Read(match before {
+                Some(about) => Some(KeyRecord { value: value(&self.pieces, key, &about)?, about }),
                 None => None,
             }),
-            Act::Delete { key } => {
+            StoreAction::Delete { key } => {
                 if let Some(before) = &before {
                     self.clear(key, before)?;
                     self.records.remove(key.as_str())?;
                     self.changed = true;
                 }
-                Done::Deleted(before.is_some())
+                StoreOutcome::Deleted(before.is_some())
             }
-            Act::Put { key, value } => {
+            StoreAction::Put { key, value } => {
                 if let Some(before) = &before {
                     self.clear(key, before)?;
                 }
                 self.pieces.insert((key.as_str(), 0), &value[..])?;
                 let bytes = value.len() as u64;
                 self.note(ask, key, bytes, 1)?;
-                Done::Put { bytes }
+                StoreOutcome::Put { bytes }
             }
-            Act::Append { key, value, .. } => {
+            StoreAction::Append { key, value, .. } => {
                 let (at, mut pieces) =
                     before.map_or((0, 0), |before| (before.bytes, before.pieces));
                 let mut piece = Vec::new();
@@ -311,20 +335,26 @@ impl<'t> Turn<'t> {
                 self.pieces.insert((key.as_str(), pieces), &piece[..])?;
                 let bytes = at + value.len() as u64;
                 self.note(ask, key, bytes, pieces + 1)?;
-                Done::Appended { at, bytes }
+                StoreOutcome::Appended { at, bytes }
             }
         })
     }
 
     /// Writes the record of a key: its last writer, and its size.
-    fn note(&mut self, ask: &Ask, key: &str, bytes: u64, pieces: u32) -> Result<(), Broken> {
+    fn note(
+        &mut self,
+        ask: &StoreRequest,
+        key: &str,
+        bytes: u64,
+        pieces: u32,
+    ) -> Result<(), EngineError> {
         let row = (ask.lock.as_str(), number(ask.at()), ask.claim.token.get(), bytes, pieces);
         self.records.insert(key, row)?;
         self.changed = true;
         Ok(())
     }
 
-    fn clear(&mut self, key: &str, before: &About) -> Result<(), Broken> {
+    fn clear(&mut self, key: &str, before: &KeyInfo) -> Result<(), EngineError> {
         for piece in 0..before.pieces {
             self.pieces.remove((key, piece))?;
         }
@@ -340,32 +370,32 @@ fn number(at: LockSlot<'_>) -> i64 {
 fn floor(
     table: &impl ReadableTable<(&'static str, i64), &'static str>,
     at: LockSlot<'_>,
-) -> Result<Floor, Broken> {
+) -> Result<Floor, EngineError> {
     let Some(text) = table.get((at.lock, number(at)))? else { return Ok(Floor::default()) };
     // Treating an unreadable floor as none would admit every token.
     Floor::parse(text.value())
-        .ok_or_else(|| Broken::Corrupted(format!("the floor of {at} is {:?}", text.value())))
+        .ok_or_else(|| EngineError::Corrupted(format!("the floor of {at} is {:?}", text.value())))
 }
 
 fn about(
     table: &impl ReadableTable<&'static str, (&'static str, i64, u64, u64, u32)>,
     key: &str,
-) -> Result<Option<About>, Broken> {
-    Ok(table.get(key)?.map(|row| About::from_row(key, row.value())))
+) -> Result<Option<KeyInfo>, EngineError> {
+    Ok(table.get(key)?.map(|row| KeyInfo::from_row(key, row.value())))
 }
 
 fn value(
     table: &impl ReadableTable<(&'static str, u32), &'static [u8]>,
     key: &str,
-    about: &About,
-) -> Result<Bytes, Broken> {
+    about: &KeyInfo,
+) -> Result<Bytes, EngineError> {
     let mut value = Vec::with_capacity(usize::try_from(about.bytes).unwrap_or(0));
     for piece in 0..about.pieces {
         let piece = table.get((key, piece))?;
         value.extend_from_slice(piece.as_ref().map(redb::AccessGuard::value).unwrap_or_default());
     }
     if value.len() as u64 != about.bytes {
-        return Err(Broken::Corrupted(format!(
+        return Err(EngineError::Corrupted(format!(
             "of {} bytes of `{key}` {} are there",
             about.bytes,
             value.len()

@@ -21,16 +21,16 @@ use tenure_fence::{Claim, Floor, LockSlot, Mode};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use crate::answer::{Said, json, shown};
+use crate::answer::{ErrorAnswer, json, shown};
 use crate::believe::Judge;
 use crate::hosts::Hosts;
 use crate::reason::{Fence, Reason};
 
-use super::ask::{About, Act, Ask, Done, Limits, Record};
-use super::engine::{Broken, Engine};
+use super::ask::{KeyInfo, KeyRecord, StoreAction, StoreLimits, StoreOutcome, StoreRequest};
+use super::engine::{Engine, EngineError};
 use super::metrics::{Metrics, TEXT};
 use super::write;
-use super::writer::Writer;
+use super::writer::StoreWriter;
 
 /// How long the body of a request may take.
 const BODY: Duration = Duration::from_secs(30);
@@ -41,22 +41,22 @@ const LIST_MAX: usize = 1_000;
 
 /// What every handler needs. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Shop(Arc<Inner>);
+pub(super) struct StoreApi(Arc<ShopState>);
 
-struct Inner {
+struct ShopState {
     engine: Arc<Engine>,
-    writer: Writer,
+    writer: StoreWriter,
     judge: Judge,
     hosts: Hosts,
     metrics: Arc<Metrics>,
-    limits: Limits,
+    limits: StoreLimits,
     reads: Semaphore,
 }
 
 /// The query of a fenced request: the lock, slot and use of its token.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Under {
+struct LockParameters {
     lock: String,
     slot: Option<u32>,
     #[serde(default)]
@@ -68,13 +68,13 @@ struct Under {
 /// The query of a request whose path names the lock.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Slot {
+struct SlotParameters {
     slot: Option<u32>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Page {
+struct PageParameters {
     #[serde(default)]
     prefix: String,
     after: Option<String>,
@@ -82,29 +82,29 @@ struct Page {
 }
 
 #[derive(Serialize)]
-struct Put {
+struct PutParameters {
     bytes: u64,
 }
 
 #[derive(Serialize)]
-struct Appended {
+struct AppendAnswer {
     at: u64,
     bytes: u64,
 }
 
 #[derive(Serialize)]
-struct Deleted {
+struct DeleteAnswer {
     deleted: bool,
 }
 
 #[derive(Serialize)]
-struct Listed {
-    keys: Vec<Key>,
+struct ListAnswer {
+    keys: Vec<KeyAnswer>,
     more: bool,
 }
 
 #[derive(Serialize)]
-struct Key {
+struct KeyAnswer {
     key: String,
     lock: String,
     slot: Option<u32>,
@@ -113,7 +113,7 @@ struct Key {
 }
 
 #[derive(Serialize)]
-struct Shown<'a> {
+struct ValueAnswer<'a> {
     lock: &'a str,
     slot: Option<u32>,
     exclusive: String,
@@ -121,24 +121,24 @@ struct Shown<'a> {
     used: String,
 }
 
-type Answered = Result<Response, Said>;
-type Named = Result<Path<String>, PathRejection>;
+type HttpResult = Result<Response, ErrorAnswer>;
+type NamedKey = Result<Path<String>, PathRejection>;
 
-impl Shop {
+impl StoreApi {
     pub(super) fn new(
         engine: Arc<Engine>,
-        writer: Writer,
+        writer: StoreWriter,
         judge: Judge,
         hosts: Hosts,
         metrics: Arc<Metrics>,
-        limits: Limits,
+        limits: StoreLimits,
     ) -> Self {
         let reads = Semaphore::new(READS_MAX);
-        Self(Arc::new(Inner { engine, writer, judge, hosts, metrics, limits, reads }))
+        Self(Arc::new(ShopState { engine, writer, judge, hosts, metrics, limits, reads }))
     }
 
     /// Reads the whole body, if it is not too long and arrives in time.
-    pub(super) async fn body(&self, body: Body) -> Result<Bytes, Said> {
+    pub(super) async fn body(&self, body: Body) -> Result<Bytes, ErrorAnswer> {
         whole(body, self.0.limits.body_bytes_max).await
     }
 
@@ -148,21 +148,21 @@ impl Shop {
         text: &str,
         at: LockSlot<'_>,
         client: Option<&str>,
-    ) -> Result<Claim, Said> {
+    ) -> Result<Claim, ErrorAnswer> {
         self.0.judge.claim(text, at, client).await
     }
 
-    pub(super) async fn ask(&self, ask: Ask) -> Result<Done, Said> {
+    pub(super) async fn ask(&self, ask: StoreRequest) -> Result<StoreOutcome, ErrorAnswer> {
         self.0.writer.ask(ask).await
     }
 
     /// Reads durable data, on a thread that may block on the disk.
     async fn read<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&Engine) -> Result<T, Broken> + Send + 'static,
-    ) -> Result<T, Said> {
+        read: impl FnOnce(&Engine) -> Result<T, EngineError> + Send + 'static,
+    ) -> Result<T, ErrorAnswer> {
         let unread = |error: &dyn std::fmt::Display| {
-            Said::new(Reason::Internal, format!("cannot read: {error}"))
+            ErrorAnswer::new(Reason::Internal, format!("cannot read: {error}"))
         };
         let _place = self.0.reads.acquire().await.map_err(|error| unread(&error))?;
         let engine = Arc::clone(&self.0.engine);
@@ -172,7 +172,7 @@ impl Shop {
 }
 
 /// The routes of the API.
-pub(super) fn routes(shop: Shop) -> Router {
+pub(super) fn routes(shop: StoreApi) -> Router {
     Router::new()
         .route("/write", post(write::write))
         .route("/v1/data", get(list))
@@ -180,21 +180,21 @@ pub(super) fn routes(shop: Shop) -> Router {
         .route("/v1/floors/{*lock}", get(floor).put(raise))
         .route("/healthz", get(async || "ok\n"))
         .route("/metrics", get(metrics))
-        .fallback(async || Said::new(Reason::UnknownOperation, "there is no such path"))
+        .fallback(async || ErrorAnswer::new(Reason::UnknownOperation, "there is no such path"))
         .method_not_allowed_fallback(async || {
-            Said::new(Reason::UnknownVerb, "the path does not take this verb")
+            ErrorAnswer::new(Reason::UnknownVerb, "the path does not take this verb")
         })
         .with_state(shop.clone())
         .layer(middleware::from_fn_with_state(shop, enter))
 }
 
 /// The filter that every request passes first.
-async fn enter(State(shop): State<Shop>, request: Request, next: Next) -> Response {
+async fn enter(State(shop): State<StoreApi>, request: Request, next: Next) -> Response {
     let (began, call) = (Instant::now(), call(request.method(), request.uri().path()));
     let response = if shop.0.hosts.admit(request.headers()) {
         next.run(request).await
     } else {
-        Said::new(
+        ErrorAnswer::new(
             Reason::HostNotAllowed,
             "the host name or origin of the request is not one of ours",
         )
@@ -220,123 +220,129 @@ fn call(method: &Method, path: &str) -> &'static str {
     }
 }
 
-async fn put(State(shop): State<Shop>, key: Named, request: Request) -> Answered {
+async fn put(State(shop): State<StoreApi>, key: NamedKey, request: Request) -> HttpResult {
     let (key, under, claim) =
         fenced(&shop, key, request.method(), request.uri(), request.headers()).await?;
     let value = shop.body(request.into_body()).await?;
-    answered(shop.ask(under.ask(claim, Act::Put { key, value })).await?)
+    answered(shop.ask(under.ask(claim, StoreAction::Put { key, value })).await?)
 }
 
-async fn append(State(shop): State<Shop>, key: Named, request: Request) -> Answered {
+async fn append(State(shop): State<StoreApi>, key: NamedKey, request: Request) -> HttpResult {
     let (key, under, claim) =
         fenced(&shop, key, request.method(), request.uri(), request.headers()).await?;
     let value = shop.body(request.into_body()).await?;
     let at = under.at;
-    answered(shop.ask(under.ask(claim, Act::Append { key, value, at })).await?)
+    answered(shop.ask(under.ask(claim, StoreAction::Append { key, value, at })).await?)
 }
 
-async fn delete(State(shop): State<Shop>, key: Named, request: Request) -> Answered {
+async fn delete(State(shop): State<StoreApi>, key: NamedKey, request: Request) -> HttpResult {
     let (key, under, claim) =
         fenced(&shop, key, request.method(), request.uri(), request.headers()).await?;
-    answered(shop.ask(under.ask(claim, Act::Delete { key })).await?)
+    answered(shop.ask(under.ask(claim, StoreAction::Delete { key })).await?)
 }
 
 /// Reads a value. With a token, nothing older can write after the read; without one, it is a plain read.
-async fn show(State(shop): State<Shop>, key: Named, request: Request) -> Answered {
+async fn show(State(shop): State<StoreApi>, key: NamedKey, request: Request) -> HttpResult {
     if request.headers().contains_key(FENCING_TOKEN) {
         let (key, under, claim) =
             fenced(&shop, key, request.method(), request.uri(), request.headers()).await?;
-        return answered(shop.ask(under.ask(claim, Act::Read { key })).await?);
+        return answered(shop.ask(under.ask(claim, StoreAction::Read { key })).await?);
     }
     let key = name(key)?;
-    answered(Done::Read(shop.read(move |engine| engine.read(&key)).await?))
+    answered(StoreOutcome::Read(shop.read(move |engine| engine.read(&key)).await?))
 }
 
-async fn list(State(shop): State<Shop>, uri: Uri) -> Answered {
-    let Page { prefix, after, limit } = query(&uri)?;
+async fn list(State(shop): State<StoreApi>, uri: Uri) -> HttpResult {
+    let PageParameters { prefix, after, limit } = query(&uri)?;
     let most = limit.unwrap_or(LIST_MAX);
     if !(1..=LIST_MAX).contains(&most) {
-        return Err(Said::new(Reason::InvalidField, format!("limit is from 1 to {LIST_MAX}")));
+        return Err(ErrorAnswer::new(
+            Reason::InvalidField,
+            format!("limit is from 1 to {LIST_MAX}"),
+        ));
     }
     let read = shop.read(move |engine| engine.list(&prefix, after.as_deref(), most)).await?;
-    let keys = read.0.into_iter().map(Key::from).collect();
-    Ok(object(&Listed { keys, more: read.1 }))
+    let keys = read.0.into_iter().map(KeyAnswer::from).collect();
+    Ok(object(&ListAnswer { keys, more: read.1 }))
 }
 
-async fn floor(State(shop): State<Shop>, lock: Named, uri: Uri) -> Answered {
-    let (lock, Slot { slot }) = (name(lock)?, query(&uri)?);
+async fn floor(State(shop): State<StoreApi>, lock: NamedKey, uri: Uri) -> HttpResult {
+    let (lock, SlotParameters { slot }) = (name(lock)?, query(&uri)?);
     let asked = lock.clone();
     let floor = shop.read(move |engine| engine.floor(LockSlot { lock: &asked, slot })).await?;
     let LockSlot { lock, slot } = LockSlot { lock: &lock, slot };
     let Floor { exclusive, shared, used, .. } = floor;
     let (exclusive, shared, used) = (shown(exclusive), shown(shared), shown(used));
-    Ok(with_floor(object(&Shown { lock, slot, exclusive, shared, used }), floor))
+    Ok(with_floor(object(&ValueAnswer { lock, slot, exclusive, shared, used }), floor))
 }
 
 /// Implements fence-on-acquire: once this has been answered, nothing older is accepted.
-async fn raise(State(shop): State<Shop>, lock: Named, request: Request) -> Answered {
-    let (lock, Slot { slot }) = (name(lock)?, query(request.uri())?);
+async fn raise(State(shop): State<StoreApi>, lock: NamedKey, request: Request) -> HttpResult {
+    let (lock, SlotParameters { slot }) = (name(lock)?, query(request.uri())?);
     let at = LockSlot { lock: &lock, slot };
     let claim = shop.claim(token(request.headers())?, at, None).await?;
-    answered(shop.ask(Ask { lock, slot, claim, act: Act::Raise }).await?)
+    answered(shop.ask(StoreRequest { lock, slot, claim, act: StoreAction::Raise }).await?)
 }
 
-async fn metrics(State(shop): State<Shop>) -> Answered {
+async fn metrics(State(shop): State<StoreApi>) -> HttpResult {
     let totals = shop.read(Engine::totals).await?;
     let text = shop.0.metrics.show(totals, shop.0.writer.waiting());
     let kind = HeaderValue::from_static(TEXT);
     Ok(([(CONTENT_TYPE, kind)], text).into_response())
 }
 
-impl Under {
-    fn ask(self, claim: Claim, act: Act) -> Ask {
+impl LockParameters {
+    fn ask(self, claim: Claim, act: StoreAction) -> StoreRequest {
         let claim = if self.once { claim.once() } else { claim };
-        Ask { lock: self.lock, slot: self.slot, claim, act }
+        StoreRequest { lock: self.lock, slot: self.slot, claim, act }
     }
 }
 
-impl From<About> for Key {
-    fn from(about: About) -> Self {
-        let About { key, lock, slot, token, bytes, .. } = about;
+impl From<KeyInfo> for KeyAnswer {
+    fn from(about: KeyInfo) -> Self {
+        let KeyInfo { key, lock, slot, token, bytes, .. } = about;
         Self { key, lock, slot, token: token.to_string(), bytes }
     }
 }
 
 /// Parses key, lock and claim of a fenced request.
 async fn fenced(
-    shop: &Shop,
-    key: Named,
+    shop: &StoreApi,
+    key: NamedKey,
     method: &Method,
     uri: &Uri,
     headers: &HeaderMap,
-) -> Result<(String, Under, Claim), Said> {
-    let (key, under) = (name(key)?, query::<Under>(uri)?);
+) -> Result<(String, LockParameters, Claim), ErrorAnswer> {
+    let (key, under) = (name(key)?, query::<LockParameters>(uri)?);
     let at = LockSlot { lock: &under.lock, slot: under.slot };
-    at.check().map_err(|invalid| Said::new(Reason::InvalidName, format!("lock: {invalid}")))?;
+    at.check()
+        .map_err(|invalid| ErrorAnswer::new(Reason::InvalidName, format!("lock: {invalid}")))?;
     if under.at.is_some() && method != Method::POST {
-        return Err(Said::new(Reason::InvalidField, "at is for appending"));
+        return Err(ErrorAnswer::new(Reason::InvalidField, "at is for appending"));
     }
     let claim = shop.claim(token(headers)?, at, None).await?;
     Ok((key, under, claim))
 }
 
-async fn whole(body: Body, most: usize) -> Result<Bytes, Said> {
+async fn whole(body: Body, most: usize) -> Result<Bytes, ErrorAnswer> {
     let whole = timeout(BODY, Limited::new(body, most).collect()).await;
-    let late = |_| Said::new(Reason::TooSlow, format!("the body took longer than {BODY:?}"));
+    let late = |_| ErrorAnswer::new(Reason::TooSlow, format!("the body took longer than {BODY:?}"));
     match whole.map_err(late)? {
         Ok(whole) => Ok(whole.to_bytes()),
         Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => {
-            Err(Said::new(Reason::TooLarge, format!("a body has at most {most} bytes")))
+            Err(ErrorAnswer::new(Reason::TooLarge, format!("a body has at most {most} bytes")))
         }
-        Err(error) => Err(Said::new(Reason::Malformed, format!("the body broke off: {error}"))),
+        Err(error) => {
+            Err(ErrorAnswer::new(Reason::Malformed, format!("the body broke off: {error}")))
+        }
     }
 }
 
 /// Returns the one token of a request.
-fn token(headers: &HeaderMap) -> Result<&str, Said> {
+fn token(headers: &HeaderMap) -> Result<&str, ErrorAnswer> {
     let mut given = headers.get_all(FENCING_TOKEN).iter();
     let required = || {
-        Said::new(
+        ErrorAnswer::new(
             Fence::TokenRequired,
             "a header Fencing-Token with the token of the lock is needed",
         )
@@ -344,32 +350,35 @@ fn token(headers: &HeaderMap) -> Result<&str, Said> {
     let text = given.next().ok_or_else(required)?.to_str();
     // With two tokens, the wrong one might be trusted.
     let one = given.next().is_none();
-    text.ok().filter(|_| one).ok_or_else(|| Said::unproven(&Unproven::Malformed))
+    text.ok().filter(|_| one).ok_or_else(|| ErrorAnswer::unproven(&Unproven::Malformed))
 }
 
 /// Returns the name in a path.
-fn name(named: Named) -> Result<String, Said> {
-    let Path(name) = named.map_err(|error| Said::new(Reason::InvalidName, error.body_text()))?;
+fn name(named: NamedKey) -> Result<String, ErrorAnswer> {
+    let Path(name) =
+        named.map_err(|error| ErrorAnswer::new(Reason::InvalidName, error.body_text()))?;
     LockSlot::from(name.as_str())
         .check()
-        .map_err(|invalid| Said::new(Reason::InvalidName, invalid.to_string()))?;
+        .map_err(|invalid| ErrorAnswer::new(Reason::InvalidName, invalid.to_string()))?;
     Ok(name)
 }
 
-fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Said> {
+fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, ErrorAnswer> {
     let query = Query::try_from_uri(uri)
-        .map_err(|error| Said::new(Reason::InvalidField, error.body_text()))?;
+        .map_err(|error| ErrorAnswer::new(Reason::InvalidField, error.body_text()))?;
     Ok(query.0)
 }
 
-fn answered(done: Done) -> Answered {
+fn answered(done: StoreOutcome) -> HttpResult {
     Ok(match done {
-        Done::Put { bytes } => object(&Put { bytes }),
-        Done::Appended { at, bytes } => object(&Appended { at, bytes }),
-        Done::Deleted(deleted) => object(&Deleted { deleted }),
-        Done::Raised(floor) => with_floor(StatusCode::NO_CONTENT.into_response(), floor),
-        Done::Read(None) => return Err(Said::new(Reason::KeyNotFound, "there is no such key")),
-        Done::Read(Some(Record { about, value })) => {
+        StoreOutcome::Put { bytes } => object(&PutParameters { bytes }),
+        StoreOutcome::Appended { at, bytes } => object(&AppendAnswer { at, bytes }),
+        StoreOutcome::Deleted(deleted) => object(&DeleteAnswer { deleted }),
+        StoreOutcome::Raised(floor) => with_floor(StatusCode::NO_CONTENT.into_response(), floor),
+        StoreOutcome::Read(None) => {
+            return Err(ErrorAnswer::new(Reason::KeyNotFound, "there is no such key"));
+        }
+        StoreOutcome::Read(Some(KeyRecord { about, value })) => {
             let mut response = json(StatusCode::OK, value);
             let headers = response.headers_mut();
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));

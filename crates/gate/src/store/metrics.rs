@@ -14,7 +14,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::answer::Reason;
+use crate::answer::AnswerReason;
 
 use super::engine::Totals;
 
@@ -23,26 +23,26 @@ pub(super) const TEXT: &str = "application/openmetrics-text; version=1.0.0; char
 type Number = Gauge<u64, AtomicU64>;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct Call {
+struct CallLabels {
     call: &'static str,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct Refusal {
+struct RefusalLabels {
     reason: &'static str,
 }
 
 /// The metrics.
 pub(super) struct Metrics {
-    requests: Family<Call, Histogram>,
-    refusals: Family<Refusal, Counter>,
+    requests: Family<CallLabels, Histogram>,
+    refusals: Family<RefusalLabels, Counter>,
     commits: Histogram,
     writes: Counter,
-    shown: Mutex<Shown>,
+    shown: Mutex<MetricsReading>,
 }
 
 /// The gauges that are set when the metrics are read.
-struct Shown {
+struct MetricsReading {
     registry: Registry,
     keys: Number,
     floors: Number,
@@ -73,14 +73,14 @@ impl Metrics {
         to.register("floors", "Locks and slots that have a floor", floors.clone());
         to.register("kept_bytes", "What counts towards the bound of the store", bytes.clone());
         to.register("queue", "Writes that wait", waiting.clone());
-        let shown = Mutex::new(Shown { registry, keys, floors, bytes, waiting });
+        let shown = Mutex::new(MetricsReading { registry, keys, floors, bytes, waiting });
         Self { requests, refusals, commits, writes, shown }
     }
 
     pub(super) fn served(&self, call: &'static str, took: Duration, response: &Response) {
-        self.requests.get_or_create(&Call { call }).observe(took.as_secs_f64());
-        if let Some(Reason(reason)) = response.extensions().get() {
-            self.refusals.get_or_create(&Refusal { reason }).inc();
+        self.requests.get_or_create(&CallLabels { call }).observe(took.as_secs_f64());
+        if let Some(AnswerReason(reason)) = response.extensions().get() {
+            self.refusals.get_or_create(&RefusalLabels { reason }).inc();
         }
     }
 

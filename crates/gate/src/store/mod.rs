@@ -26,9 +26,9 @@ use std::sync::Arc;
 
 use crate::believe::Believe;
 use crate::hosts::Hosts;
-use crate::listen::{self, Running, StartError};
+use crate::listen::{self, RunningService, StartError};
 
-pub use ask::Limits;
+pub use ask::StoreLimits;
 
 /// The default port of a store.
 pub const PORT: u16 = 8000;
@@ -47,7 +47,7 @@ pub struct Settings {
     /// Host names under which browsers may reach the store, in addition to addresses and `localhost`.
     pub hosts: Vec<String>,
     /// The size limits.
-    pub limits: Limits,
+    pub limits: StoreLimits,
     /// Which tokens to accept.
     pub believe: Believe,
     /// Receives the reason when the store can no longer write. The process should then be restarted.
@@ -62,7 +62,7 @@ impl Settings {
             listen: (Ipv4Addr::LOCALHOST, PORT).into(),
             insecure: false,
             hosts: Vec::new(),
-            limits: Limits::default(),
+            limits: StoreLimits::default(),
             believe: Believe::Numbers,
             on_end: Box::new(|_| ()),
         }
@@ -76,7 +76,7 @@ pub fn is_write(body: &[u8]) -> bool {
 }
 
 /// Starts a store, on threads of its own.
-pub fn start(settings: Settings) -> Result<Running, StartError> {
+pub fn start(settings: Settings) -> Result<RunningService, StartError> {
     let Settings { data, listen, insecure, hosts, limits, believe, on_end } = settings;
     if limits.body_bytes_max as u64 > limits.value_bytes_max
         || limits.value_bytes_max > limits.bytes_max
@@ -91,10 +91,10 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     let metrics = Arc::new(metrics::Metrics::new());
     let thread = |source| StartError::Disk { what: "a thread".to_owned(), source };
     let writer =
-        writer::Writer::start(Arc::clone(&engine), limits, Arc::clone(&metrics), |broken| {
+        writer::StoreWriter::start(Arc::clone(&engine), limits, Arc::clone(&metrics), |broken| {
             on_end(broken);
         });
-    let shop = http::Shop::new(
+    let shop = http::StoreApi::new(
         engine,
         writer.map_err(thread)?,
         judge.clone(),

@@ -12,16 +12,16 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tenure_fence::LockSlot;
 
-use crate::answer::{Said, json};
+use crate::answer::{ErrorAnswer, json};
 use crate::reason::{Fence, Reason};
 
-use super::ask::{Act, Ask};
-use super::http::Shop;
+use super::ask::{StoreAction, StoreRequest};
+use super::http::StoreApi;
 
 /// The body of the call.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct Write {
+pub(super) struct WriteRequest {
     #[serde(rename = "clientID")]
     client: String,
     fencing_token: FencingToken,
@@ -45,14 +45,14 @@ enum Value {
 
 /// The line that is stored for a write.
 #[derive(Serialize)]
-struct Line<'a> {
+struct WriteRecord<'a> {
     #[serde(rename = "clientID")]
     client: &'a str,
     token: String,
     data: &'a str,
 }
 
-pub(super) async fn write(State(shop): State<Shop>, request: Request) -> Response {
+pub(super) async fn write(State(shop): State<StoreApi>, request: Request) -> Response {
     match try_write(&shop, request).await {
         Ok(()) => json(StatusCode::OK, r#"{"success":true}"#),
         Err(said) => {
@@ -64,27 +64,27 @@ pub(super) async fn write(State(shop): State<Shop>, request: Request) -> Respons
     }
 }
 
-async fn try_write(shop: &Shop, request: Request) -> Result<(), Said> {
+async fn try_write(shop: &StoreApi, request: Request) -> Result<(), ErrorAnswer> {
     let body = shop.body(request.into_body()).await?;
-    let Write { client, fencing_token: FencingToken { key, value }, data } = read(&body)?;
+    let WriteRequest { client, fencing_token: FencingToken { key, value }, data } = read(&body)?;
     let at = LockSlot::from(key.as_str());
     let text = match value {
         Value::Number(number) => number.to_string(),
         Value::Text(text) => text,
     };
     let claim = shop.claim(&text, at, Some(&client)).await?;
-    let line = Line { client: &client, token: claim.token.get().to_string(), data: &data };
+    let line = WriteRecord { client: &client, token: claim.token.get().to_string(), data: &data };
     let mut line = serde_json::to_vec(&line).expect("texts are always JSON");
     line.push(b'\n');
-    let act = Act::Append { key: key.clone(), value: Bytes::from(line), at: None };
-    shop.ask(Ask { lock: key, slot: None, claim, act }).await.map(drop)
+    let act = StoreAction::Append { key: key.clone(), value: Bytes::from(line), at: None };
+    shop.ask(StoreRequest { lock: key, slot: None, claim, act }).await.map(drop)
 }
 
 /// Parses a body, and checks that its key is a valid lock name.
-pub(super) fn read(body: &[u8]) -> Result<Write, Said> {
-    let write: Write = serde_json::from_slice(body)
-        .map_err(|error| Said::new(Reason::Malformed, error.to_string()))?;
+pub(super) fn read(body: &[u8]) -> Result<WriteRequest, ErrorAnswer> {
+    let write: WriteRequest = serde_json::from_slice(body)
+        .map_err(|error| ErrorAnswer::new(Reason::Malformed, error.to_string()))?;
     let named = LockSlot::from(write.fencing_token.key.as_str()).check();
-    named.map_err(|invalid| Said::new(Reason::InvalidName, invalid.to_string()))?;
+    named.map_err(|invalid| ErrorAnswer::new(Reason::InvalidName, invalid.to_string()))?;
     Ok(write)
 }

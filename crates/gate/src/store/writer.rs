@@ -10,11 +10,11 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::answer::Said;
+use crate::answer::ErrorAnswer;
 use crate::reason::Reason;
 
-use super::ask::{Ask, Done, Limits, No};
-use super::engine::{Broken, Engine};
+use super::ask::{StoreLimits, StoreOutcome, StoreRefusal, StoreRequest};
+use super::engine::{Engine, EngineError};
 use super::metrics::Metrics;
 
 /// The maximum number of queued writes. Further ones are rejected at once.
@@ -26,32 +26,32 @@ const TURN_MAX: usize = 256;
 const TURN_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A queued request, and where to send its outcome.
-struct Waiting {
-    ask: Ask,
-    answer: oneshot::Sender<Result<Done, No>>,
+struct QueuedWrite {
+    ask: StoreRequest,
+    answer: oneshot::Sender<Result<StoreOutcome, StoreRefusal>>,
 }
 
 /// Sends requests to the writing thread. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Writer {
-    queue: SyncSender<Waiting>,
+pub(super) struct StoreWriter {
+    queue: SyncSender<QueuedWrite>,
     waiting: Arc<AtomicUsize>,
     bytes: Arc<AtomicUsize>,
 }
 
-impl Writer {
+impl StoreWriter {
     /// Starts the thread. `on_end` receives the error that ends it; after that the store rejects all requests.
     pub(super) fn start(
         engine: Arc<Engine>,
-        limits: Limits,
+        limits: StoreLimits,
         metrics: Arc<Metrics>,
-        on_end: impl FnOnce(&Broken) + Send + 'static,
+        on_end: impl FnOnce(&EngineError) + Send + 'static,
     ) -> std::io::Result<Self> {
         let (queue, asks) = sync_channel(QUEUE_MAX);
         let writer = Self { queue, waiting: Arc::default(), bytes: Arc::default() };
         let (waiting, bytes) = (Arc::clone(&writer.waiting), Arc::clone(&writer.bytes));
         let run = move || {
-            let took = |ask: &Ask| {
+            let took = |ask: &StoreRequest| {
                 waiting.fetch_sub(1, Ordering::Relaxed);
                 bytes.fetch_sub(ask.weight(), Ordering::Relaxed);
             };
@@ -69,28 +69,28 @@ impl Writer {
     }
 
     /// Executes a request. If the caller goes away, the request is still executed.
-    pub(super) async fn ask(&self, ask: Ask) -> Result<Done, Said> {
+    pub(super) async fn ask(&self, ask: StoreRequest) -> Result<StoreOutcome, ErrorAnswer> {
         let weight = ask.weight();
-        let full = || Said::new(Reason::Overloaded, "more writes wait than can");
+        let full = || ErrorAnswer::new(Reason::Overloaded, "more writes wait than can");
         if self.bytes.fetch_add(weight, Ordering::Relaxed) + weight > QUEUED_BYTES_MAX {
             self.bytes.fetch_sub(weight, Ordering::Relaxed);
             return Err(full());
         }
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
-        if let Err(error) = self.queue.try_send(Waiting { ask, answer }) {
+        if let Err(error) = self.queue.try_send(QueuedWrite { ask, answer }) {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             self.bytes.fetch_sub(weight, Ordering::Relaxed);
             return Err(match error {
                 TrySendError::Full(_) => full(),
                 TrySendError::Disconnected(_) => {
-                    Said::new(Reason::ShuttingDown, "the store has stopped writing")
+                    ErrorAnswer::new(Reason::ShuttingDown, "the store has stopped writing")
                 }
             });
         }
-        let answer = answered
-            .await
-            .map_err(|_| Said::new(Reason::Internal, "the disk failed while this was written"))?;
+        let answer = answered.await.map_err(|_| {
+            ErrorAnswer::new(Reason::Internal, "the disk failed while this was written")
+        })?;
         answer.map_err(Into::into)
     }
 }
@@ -98,11 +98,11 @@ impl Writer {
 /// Writes until all senders are gone, or the disk fails.
 fn write(
     engine: &Engine,
-    limits: &Limits,
+    limits: &StoreLimits,
     metrics: &Metrics,
-    asks: &Receiver<Waiting>,
-    took: impl Fn(&Ask),
-) -> Result<(), Broken> {
+    asks: &Receiver<QueuedWrite>,
+    took: impl Fn(&StoreRequest),
+) -> Result<(), EngineError> {
     while let Ok(first) = asks.recv() {
         let mut bytes = first.ask.weight();
         took(&first.ask);
@@ -130,20 +130,25 @@ mod tests {
     use bytes::Bytes;
     use tenure_fence::{Claim, Token};
 
-    use super::super::ask::Act;
+    use super::super::ask::StoreAction;
     use super::*;
     use crate::reason::Row;
 
-    fn ask(bytes: usize) -> Ask {
+    fn ask(bytes: usize) -> StoreRequest {
         let claim = Claim::new(Token::from_u64(1).expect("a token"));
         let value = Bytes::from(vec![0; bytes]);
-        Ask { lock: "l".into(), slot: None, claim, act: Act::Put { key: "k".into(), value } }
+        StoreRequest {
+            lock: "l".into(),
+            slot: None,
+            claim,
+            act: StoreAction::Put { key: "k".into(), value },
+        }
     }
 
     #[tokio::test]
     async fn nobody_waits_for_a_writer_that_cannot_keep_up_or_has_stopped() {
         let (queue, asks) = sync_channel(1);
-        let writer = Writer { queue, waiting: Arc::default(), bytes: Arc::default() };
+        let writer = StoreWriter { queue, waiting: Arc::default(), bytes: Arc::default() };
         let why = async |bytes| -> &'static Row { writer.ask(ask(bytes)).await.unwrap_err().row };
         assert_eq!(why(QUEUED_BYTES_MAX + 1).await, Reason::Overloaded.row(), "too many bytes");
         let first = tokio::spawn({

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tenure_fence::http::Reads;
 use tenure_gate::proxy::{Settings, start};
-use tenure_gate::{Running, StartError};
+use tenure_gate::{RunningService, StartError};
 
 use crate::calls::{Connection, call};
 use crate::upstream::Upstream;
@@ -16,7 +16,11 @@ fn settings(dir: &Path, upstream: SocketAddr) -> Settings {
     Settings { listen: "127.0.0.1:0".parse().unwrap(), ..settings }
 }
 
-pub(crate) fn started(dir: &Path, upstream: SocketAddr, change: impl Fn(&mut Settings)) -> Running {
+pub(crate) fn started(
+    dir: &Path,
+    upstream: SocketAddr,
+    change: impl Fn(&mut Settings),
+) -> RunningService {
     for _ in 0..1_000 {
         let mut settings = settings(dir, upstream);
         change(&mut settings);

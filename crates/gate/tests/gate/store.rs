@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tenure_fence::http::{Unproven, Verify};
 use tenure_fence::{Claim, LockSlot, parse_token};
-use tenure_gate::store::{Limits, Settings, start};
-use tenure_gate::{Believe, Running, StartError};
+use tenure_gate::store::{Settings, StoreLimits, start};
+use tenure_gate::{Believe, RunningService, StartError};
 
 use crate::calls::{Connection, call, write};
 
@@ -18,7 +18,7 @@ pub(crate) fn settings(dir: &Path) -> Settings {
 }
 
 /// Starts a store, and retries while one that was just stopped still holds its file.
-pub(crate) fn started(dir: &Path, change: impl Fn(&mut Settings)) -> Running {
+pub(crate) fn started(dir: &Path, change: impl Fn(&mut Settings)) -> RunningService {
     for _ in 0..1_000 {
         let mut settings = settings(dir);
         change(&mut settings);
@@ -105,7 +105,7 @@ fn a_store_is_for_its_own_machine_unless_somebody_says_otherwise() {
 #[test]
 fn sizes_have_bounds() {
     let dir = tempfile::tempdir().unwrap();
-    let limits = Limits { body_bytes_max: 1_000, value_bytes_max: 2_500, bytes_max: 5_000 };
+    let limits = StoreLimits { body_bytes_max: 1_000, value_bytes_max: 2_500, bytes_max: 5_000 };
     let store = started(dir.path(), |settings| settings.limits = limits);
     let to = store.address;
     let body = "x".repeat(1_000);
@@ -130,7 +130,7 @@ fn sizes_have_bounds() {
         call(to, "PUT", &format!("/v1/data/a?lock={long}"), Some(1), "").why(),
         (400, "INVALID_NAME")
     );
-    let senseless = Limits { body_bytes_max: 2, value_bytes_max: 1, ..limits };
+    let senseless = StoreLimits { body_bytes_max: 2, value_bytes_max: 1, ..limits };
     let other = tempfile::tempdir().unwrap();
     assert!(
         start(Settings { limits: senseless, ..settings(other.path()) }).unwrap_err().is_setting()

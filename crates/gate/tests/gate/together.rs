@@ -10,7 +10,7 @@ use tenure_fence::http::{Unproven, Verify};
 use tenure_fence::{Claim, Incarnation, LockSlot, parse_token};
 use tenure_gate::Believe;
 use tenure_gate::reason::{Fence, Reason, Row};
-use tenure_gate::store::Limits;
+use tenure_gate::store::StoreLimits;
 
 use crate::calls::{Answer, Connection, call};
 use crate::upstream::Upstream;
@@ -111,7 +111,7 @@ fn every_reason_is_said_by_the_store_or_the_proxy() {
 
 fn the_store_says(told: &mut Told) {
     let dir = tempfile::tempdir().unwrap();
-    let limits = Limits { body_bytes_max: 1_000, value_bytes_max: 1_500, bytes_max: 4_000 };
+    let limits = StoreLimits { body_bytes_max: 1_000, value_bytes_max: 1_500, bytes_max: 4_000 };
     let running = store::started(dir.path(), |settings| {
         settings.limits = limits;
         settings.believe = Believe::Other(Arc::new(Words));
