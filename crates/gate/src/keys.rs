@@ -15,9 +15,9 @@ use tenure_fence::ticket::{BadSet, Forged, KeySet, Resource, Ticket, Tickets};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::believe::Tell;
+use crate::key_source::{KeySource, KeySourceTls};
 use crate::listen::StartError;
-use crate::place::{KeySource, KeySourceTls};
+use crate::trust::Tell;
 
 /// The name of the kept set, in the data directory.
 const KEPT: &str = "keys.json";

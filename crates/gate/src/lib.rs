@@ -6,17 +6,17 @@
 //! `docs/guides/proxy.md`.
 
 mod answer;
-mod believe;
 mod deadline;
 mod hosts;
+mod key_source;
 mod keys;
 mod listen;
-mod place;
 pub mod proxy;
 pub mod reason;
 pub mod store;
+mod trust;
 
 pub use answer::{REASON, TICKET};
-pub use believe::{Believe, Tell};
+pub use key_source::KeySourceTls;
 pub use listen::{RunningService, StartError};
-pub use place::KeySourceTls;
+pub use trust::{Believe, Tell};

@@ -19,8 +19,8 @@ use tenure_fence::LockSlot;
 use tenure_fence::http::{FenceLayer, FloorFile};
 use tower::Layer as _;
 
-use crate::believe::Believe;
 use crate::listen::{self, RunningService, StartError};
+use crate::trust::Believe;
 
 pub use tenure_fence::http::Reads;
 

@@ -13,7 +13,7 @@ use tenure_fence::LockSlot;
 use tenure_fence::http::FENCING_TOKEN;
 use tower::Service;
 
-use crate::believe::Judge;
+use crate::trust::Judge;
 
 /// A fence that is called after the keys for the request's ticket were read.
 #[derive(Clone)]

@@ -16,7 +16,7 @@ use tenure_fence::{Floor, LockSlot, Touch};
 
 use crate::listen::StartError;
 
-use super::ask::{
+use super::request::{
     KeyInfo, KeyRecord, StoreAction, StoreLimits, StoreOutcome, StoreRefusal, StoreRequest,
 };
 

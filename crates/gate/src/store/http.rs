@@ -22,13 +22,13 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use crate::answer::{ErrorAnswer, json, shown};
-use crate::believe::Judge;
 use crate::hosts::Hosts;
 use crate::reason::{Fence, Reason};
+use crate::trust::Judge;
 
-use super::ask::{KeyInfo, KeyRecord, StoreAction, StoreLimits, StoreOutcome, StoreRequest};
 use super::engine::{Engine, EngineError};
 use super::metrics::{Metrics, TEXT};
+use super::request::{KeyInfo, KeyRecord, StoreAction, StoreLimits, StoreOutcome, StoreRequest};
 use super::write;
 use super::writer::StoreWriter;
 

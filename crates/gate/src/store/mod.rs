@@ -13,10 +13,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod ask;
 mod engine;
 mod http;
 mod metrics;
+mod request;
 mod write;
 mod writer;
 
@@ -24,11 +24,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::believe::Believe;
 use crate::hosts::Hosts;
 use crate::listen::{self, RunningService, StartError};
+use crate::trust::Believe;
 
-pub use ask::StoreLimits;
+pub use request::StoreLimits;
 
 /// The default port of a store.
 pub const PORT: u16 = 8000;

@@ -15,8 +15,8 @@ use tenure_fence::LockSlot;
 use crate::answer::{ErrorAnswer, json};
 use crate::reason::{Fence, Reason};
 
-use super::ask::{StoreAction, StoreRequest};
 use super::http::StoreApi;
+use super::request::{StoreAction, StoreRequest};
 
 /// The body of the call.
 #[derive(Deserialize)]

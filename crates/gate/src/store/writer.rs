@@ -13,9 +13,9 @@ use tokio::time::Instant;
 use crate::answer::ErrorAnswer;
 use crate::reason::Reason;
 
-use super::ask::{StoreLimits, StoreOutcome, StoreRefusal, StoreRequest};
 use super::engine::{Engine, EngineError};
 use super::metrics::Metrics;
+use super::request::{StoreLimits, StoreOutcome, StoreRefusal, StoreRequest};
 
 /// The maximum number of queued writes. Further ones are rejected at once.
 const QUEUE_MAX: usize = 1_024;
@@ -130,7 +130,7 @@ mod tests {
     use bytes::Bytes;
     use tenure_fence::{Claim, Token};
 
-    use super::super::ask::StoreAction;
+    use super::super::request::StoreAction;
     use super::*;
     use crate::reason::Row;
 

@@ -8,9 +8,9 @@ use tenure_fence::ticket::Resource;
 use tenure_fence::{Claim, LockSlot};
 
 use crate::answer::ErrorAnswer;
+use crate::key_source::KeySourceTls;
 use crate::keys::Keys;
 use crate::listen::{RunningService, StartError};
-use crate::place::KeySourceTls;
 
 /// Receives messages for the operator: one when a problem begins, and one when it ends.
 pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
