@@ -44,7 +44,7 @@ pub fn request_backup(address: &str, trust: Option<&Trust>) -> io::Result<impl R
         let channel = channel.map_err(|error| io::Error::other(innermost(&error)))?;
         let mut member = MaintenanceServiceClient::new(channel);
         let asked = tokio::time::timeout(PIECE, member.backup(tenure_wire::v1::BackupRequest {}));
-        asked.await?.map_err(|status| told(&status))
+        asked.await?.map_err(|status| to_io_error(&status))
     });
     Ok(Fetched { pieces: asked?.into_inner(), piece: Bytes::new(), runtime })
 }
@@ -77,7 +77,7 @@ impl Read for Fetched {
         while self.piece.is_empty() {
             let next = self.pieces.message();
             let next = self.runtime.block_on(async { tokio::time::timeout(PIECE, next).await })?;
-            match next.map_err(|status| told(&status))? {
+            match next.map_err(|status| to_io_error(&status))? {
                 // The first message describes what follows and the last one carries a checksum. The file has a checksum
                 // of its own, so neither is read here.
                 Some(piece) => self.piece = piece.chunk,
@@ -91,7 +91,7 @@ impl Read for Fetched {
 }
 
 /// The member's error message.
-fn told(status: &tonic::Status) -> io::Error {
+fn to_io_error(status: &tonic::Status) -> io::Error {
     let text = match status.message() {
         "" => status.code().to_string(),
         said => said.to_owned(),

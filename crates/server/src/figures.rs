@@ -147,7 +147,7 @@ impl Meters {
     }
 
     /// Counts the lost locks among the notices.
-    pub(crate) fn told(&self, notices: &[Notice]) {
+    pub(crate) fn count_notices(&self, notices: &[Notice]) {
         for notice in notices {
             if let Notice::Lost { cause, .. } = notice
                 && let Some(at) = LOSSES.iter().position(|it| it == cause)

@@ -26,8 +26,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::callers::{Callers, Counted};
-use crate::door::{Hosts, Inside as Doors};
-use crate::edge::{self, Delivery, Edge};
+use crate::door::{AllowedHosts, InProcessListener as Doors};
+use crate::edge::{self, Delivery, Dispatch};
 use crate::member::{End, Event, Member};
 use crate::os::Clock;
 use crate::peer::{Net, Wire};
@@ -275,9 +275,10 @@ impl World {
         let net = Net::new(level, member.clone(), Wire::new(None));
         let keys = Keys::unkept(&lineage);
         let cluster = lineage.cluster;
-        let edge = Edge::new(member.clone(), net.clone(), cluster, true, keys, Handle::current());
+        let edge =
+            Dispatch::new(member.clone(), net.clone(), cluster, true, keys, Handle::current());
         let listens = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let doors = Doors::open(&edge, Hosts::new(listens, &seat.record.names.clients, []));
+        let doors = Doors::open(&edge, AllowedHosts::new(listens, &seat.record.names.clients, []));
         seat.up = Some(Up {
             told: replica.machine().revision(),
             node: Node::new(replica, node_config),

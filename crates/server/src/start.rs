@@ -14,8 +14,8 @@ use tenure_raft::{Replica, ReplicaConfig};
 use tenure_store::Disk;
 use tokio::runtime::Runtime;
 
-use crate::door::{Doors, Hosts};
-use crate::edge::Edge;
+use crate::door::{AllowedHosts, ApiListeners};
+use crate::edge::Dispatch;
 use crate::enter;
 use crate::error::StartError;
 use crate::home::{Home, Sizes};
@@ -113,7 +113,7 @@ pub struct Running {
     /// The address on which it listens for members.
     pub members: Option<SocketAddr>,
     door: Option<Arc<Door>>,
-    doors: Doors,
+    doors: ApiListeners,
     hub: Hub,
     // Dropped last: the fields above have tasks on it.
     runtime: Option<Runtime>,
@@ -194,7 +194,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     let members = member_port.as_ref().map(|(_, address)| *address);
     let record = MemberRecord { id: home.id(), names: settings.names(clients, members)? };
     let names = settings.hosts.iter().map(String::as_str);
-    let hosts = Hosts::new(clients, &record.names.clients, names);
+    let hosts = AllowedHosts::new(clients, &record.names.clients, names);
     let me = Me::new(record.id, record.names.clone(), settings.level_known);
     let mut member_port = member_port.map(|(port, _)| port);
     let mut door = None;
@@ -289,8 +289,9 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     }
     let insecure = settings.insecure;
     let handle = runtime.handle().clone();
-    let edge = Edge::new(member.clone(), net, cluster.clone(), insecure, keys, handle);
-    let doors = Doors::open(client_port, &edge, hosts, settings.tls).map_err(system("listen"))?;
+    let edge = Dispatch::new(member.clone(), net, cluster.clone(), insecure, keys, handle);
+    let doors =
+        ApiListeners::open(client_port, &edge, hosts, settings.tls).map_err(system("listen"))?;
     let (hub, runtime) = (edge.hub().clone(), Some(runtime));
     Ok(Running { member, cluster, clients, members, door, doors, hub, runtime })
 }

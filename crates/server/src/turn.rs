@@ -357,7 +357,7 @@ impl Driver {
         member.feed().offer(&mut self.told, self.on.node.machine(), counted);
         count.freed.clear();
         if count.begun {
-            member.meters().told(notices);
+            member.meters().count_notices(notices);
         }
         count.begun |= index >= count.from_index;
     }

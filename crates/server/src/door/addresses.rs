@@ -9,31 +9,31 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The connections of each address, up to a maximum.
 #[derive(Clone)]
-pub(super) struct Addresses {
+pub(super) struct ConnectionsByAddress {
     max: usize,
     inside: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
 }
 
 /// A connection that counts until it is dropped.
-pub(super) struct Counted {
-    of: Addresses,
+pub(super) struct CountedConnection {
+    of: ConnectionsByAddress,
     address: IpAddr,
 }
 
-impl Addresses {
+impl ConnectionsByAddress {
     pub(super) fn new(max: usize) -> Self {
         Self { max, inside: Arc::default() }
     }
 
     /// Counts a connection; none if its address has reached the maximum.
-    pub(super) fn enter(&self, address: IpAddr) -> Option<Counted> {
+    pub(super) fn enter(&self, address: IpAddr) -> Option<CountedConnection> {
         let mut inside = self.inside();
         let count = inside.entry(address).or_default();
         if *count >= self.max {
             return None;
         }
         *count += 1;
-        Some(Counted { of: self.clone(), address })
+        Some(CountedConnection { of: self.clone(), address })
     }
 
     fn inside(&self) -> MutexGuard<'_, BTreeMap<IpAddr, usize>> {
@@ -41,7 +41,7 @@ impl Addresses {
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
         let mut inside = self.of.inside();
         if let Some(count) = inside.get_mut(&self.address) {
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn an_address_has_its_share_and_nobody_elses() {
-        let addresses = Addresses::new(2);
+        let addresses = ConnectionsByAddress::new(2);
         let (one, other) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
         let first = addresses.enter(one);
         let _second = addresses.enter(one);

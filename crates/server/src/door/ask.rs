@@ -9,7 +9,7 @@ use tenure_wire::{Failure, v1};
 
 use super::session::{IN_FLIGHT_MAX, REQUESTS_MAX};
 use super::{MESSAGE_BYTES_MAX, decode, encode};
-use crate::edge::{Edge, Fresh, Principal, WITHIN};
+use crate::edge::{Dispatch, Fresh, Principal, WITHIN};
 
 /// The most records in one page of a list, and the default.
 const PAGE_MAX: usize = 1_000;
@@ -30,7 +30,7 @@ pub(crate) fn fresh(stale: bool) -> Fresh {
 
 /// The newest revision, if one that a watch shall start at lies beyond the next: nobody could wait for it knowingly.
 pub(crate) async fn beyond(
-    edge: &Edge,
+    edge: &Dispatch,
     who: &Principal,
     from: Revision,
 ) -> Result<Option<Revision>, Failure> {
@@ -52,7 +52,7 @@ pub(crate) fn is_question(request: &v1::Request) -> bool {
 
 /// Answers a question of a session.
 pub(crate) async fn session(
-    edge: &Edge,
+    edge: &Dispatch,
     who: &Principal,
     request: &v1::Request,
     within: Duration,
@@ -84,12 +84,13 @@ pub(crate) async fn session(
 }
 
 pub(crate) async fn lease(
-    edge: &Edge,
+    edge: &Dispatch,
     who: &Principal,
     it: &v1::GetLeaseRequest,
     within: Duration,
 ) -> Result<v1::GetLeaseResponse, v1::Error> {
-    let lease = decode::lease_ref(it.lease_slot, it.lease_generation, it.lease).map_err(told)?;
+    let lease =
+        decode::lease_ref(it.lease_slot, it.lease_generation, it.lease).map_err(to_error)?;
     let ask = move |machine: &Machine| machine.lease(lease).as_ref().map(encode::lease_view);
     let (revision, view) = edge.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
     let lease = view.ok_or_else(|| encode::refused(&tenure_types::Refusal::LeaseNotFound))?;
@@ -97,7 +98,7 @@ pub(crate) async fn lease(
 }
 
 pub(crate) async fn lock(
-    edge: &Edge,
+    edge: &Dispatch,
     who: &Principal,
     it: &v1::GetLockRequest,
     within: Duration,
@@ -109,7 +110,7 @@ pub(crate) async fn lock(
 }
 
 pub(crate) async fn key(
-    edge: &Edge,
+    edge: &Dispatch,
     who: &Principal,
     it: &v1::GetKeyRequest,
     within: Duration,
@@ -121,7 +122,7 @@ pub(crate) async fn key(
 }
 
 pub(crate) async fn explain(
-    edge: &Edge,
+    edge: &Dispatch,
     who: &Principal,
     it: &v1::ExplainRequest,
     within: Duration,
@@ -129,7 +130,9 @@ pub(crate) async fn explain(
     let lock = name(&it.lock, "lock")?;
     let asker = match (it.lease_generation, it.lease) {
         (0, 0) => None,
-        _ => Some(decode::lease_ref(it.lease_slot, it.lease_generation, it.lease).map_err(told)?),
+        _ => Some(
+            decode::lease_ref(it.lease_slot, it.lease_generation, it.lease).map_err(to_error)?,
+        ),
     };
     let max = page(it.limit);
     let usually = edge.member().tally().usually(&lock);
@@ -158,7 +161,7 @@ pub(crate) async fn explain(
 
 /// What a session begins with.
 pub(crate) async fn welcome(
-    edge: &Edge,
+    edge: &Dispatch,
     who: &Principal,
     hello: &v1::Hello,
 ) -> Result<v1::Welcome, Failure> {
@@ -206,11 +209,11 @@ pub(crate) fn name(text: &str, field: &'static str) -> Result<String, Failure> {
 }
 
 /// A failure of an API, as it is sent.
-pub(crate) fn told(failure: Failure) -> v1::Error {
+pub(crate) fn to_error(failure: Failure) -> v1::Error {
     (&failure).into()
 }
 
 /// A failure of dispatch, as it is sent.
 pub(crate) fn failed(failure: Failure) -> v1::Error {
-    told(failure)
+    to_error(failure)
 }

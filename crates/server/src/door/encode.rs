@@ -12,21 +12,21 @@ use v1::answer::Result as Wire;
 
 /// Whether the response to an acquire contains the lease: only if the same command may have granted it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Told {
+pub(crate) enum LeaseInAnswer {
     LeaseToo,
     Grant,
 }
 
 /// An outcome as the answer to a session's request.
-pub(crate) fn answer(outcome: &Outcome, told: Told) -> Wire {
+pub(crate) fn answer(outcome: &Outcome, told: LeaseInAnswer) -> Wire {
     match &outcome.result {
         Ok(answer) => done(answer, told),
         Err(refusal) => Wire::Error(refusal.into()),
     }
 }
 
-fn done(answer: &Answer, told: Told) -> Wire {
-    let shown = |grant: &LeaseGrant| (told == Told::LeaseToo).then(|| lease(grant));
+fn done(answer: &Answer, told: LeaseInAnswer) -> Wire {
+    let shown = |grant: &LeaseGrant| (told == LeaseInAnswer::LeaseToo).then(|| lease(grant));
     match answer {
         Answer::LeaseGranted(grant) => Wire::LeaseGranted(lease(grant)),
         Answer::Renewed(renewals) => Wire::Renewed(renewed(renewals)),

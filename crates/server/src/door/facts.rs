@@ -4,7 +4,7 @@ use tenure_raft::MemberId;
 use tenure_types::Revision;
 use tenure_wire::{convert, v1};
 
-use crate::edge::{Edge, Fresh, Principal, WITHIN};
+use crate::edge::{Dispatch, Fresh, Principal, WITHIN};
 use tenure_node::directory;
 
 /// The cluster's id as a number: the first half of its digits.
@@ -13,7 +13,7 @@ pub(crate) fn cluster_id(cluster: &str) -> u64 {
     u64::from_str_radix(digits, 16).unwrap_or_default()
 }
 
-impl Edge {
+impl Dispatch {
     /// The header of a response: cluster, member, revision and term.
     pub(crate) fn header(&self, revision: Revision) -> v1::Header {
         v1::Header {

@@ -15,26 +15,26 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The detected protocol, and the bytes that were read.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) enum First {
+pub(super) enum DetectedProtocol {
     Nothing,
     Http1(Bytes),
     Http2(Bytes),
 }
 
 /// Reads until the protocol is known.
-pub(super) async fn hear(from: &mut (impl AsyncRead + Unpin)) -> io::Result<First> {
+pub(super) async fn detect(from: &mut (impl AsyncRead + Unpin)) -> io::Result<DetectedProtocol> {
     let mut read = BytesMut::with_capacity(1024);
     loop {
         if from.read_buf(&mut read).await? == 0 {
             // The client has closed within the HTTP/2 preface.
-            return Ok(First::Nothing);
+            return Ok(DetectedProtocol::Nothing);
         }
         let common = read.iter().zip(PREFACE).take_while(|(read, word)| read == word).count();
         if common == PREFACE.len() {
-            return Ok(First::Http2(read.freeze()));
+            return Ok(DetectedProtocol::Http2(read.freeze()));
         }
         if common < read.len() {
-            return Ok(First::Http1(read.freeze()));
+            return Ok(DetectedProtocol::Http1(read.freeze()));
         }
     }
 }
@@ -106,20 +106,23 @@ mod tests {
     use super::*;
 
     /// The protocol detected from bytes that arrive in two parts.
-    fn heard(first: &[u8], then: &[u8]) -> First {
+    fn heard(first: &[u8], then: &[u8]) -> DetectedProtocol {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let mut from = AsyncReadExt::chain(first, then);
-        runtime.block_on(hear(&mut from)).unwrap()
+        runtime.block_on(detect(&mut from)).unwrap()
     }
 
     #[test]
     fn both_versions_are_told_by_their_beginning() {
         let bytes = |bytes: &'static [u8]| Bytes::from_static(bytes);
-        assert_eq!(heard(b"", b""), First::Nothing);
-        assert_eq!(heard(b"P", b""), First::Nothing);
-        assert_eq!(heard(b"P", b"UT /"), First::Http1(bytes(b"PUT /")));
-        assert_eq!(heard(b"GET", b""), First::Http1(bytes(b"GET")));
-        assert_eq!(heard(&PREFACE[..7], &PREFACE[7..]), First::Http2(bytes(PREFACE)));
-        assert_eq!(heard(b"PRI *", b" HTTP/1.1"), First::Http1(bytes(b"PRI * HTTP/1.1")));
+        assert_eq!(heard(b"", b""), DetectedProtocol::Nothing);
+        assert_eq!(heard(b"P", b""), DetectedProtocol::Nothing);
+        assert_eq!(heard(b"P", b"UT /"), DetectedProtocol::Http1(bytes(b"PUT /")));
+        assert_eq!(heard(b"GET", b""), DetectedProtocol::Http1(bytes(b"GET")));
+        assert_eq!(heard(&PREFACE[..7], &PREFACE[7..]), DetectedProtocol::Http2(bytes(PREFACE)));
+        assert_eq!(
+            heard(b"PRI *", b" HTTP/1.1"),
+            DetectedProtocol::Http1(bytes(b"PRI * HTTP/1.1"))
+        );
     }
 }

@@ -10,9 +10,9 @@ use tenure_core::{Filter, Machine};
 use tenure_types::{LeaseId, PlaceNumber, Refusal, Revision};
 use tenure_wire::{Failure, Message, convert, v1};
 
-use super::ask::{failed, fresh, name, page, told};
+use super::ask::{failed, fresh, name, page, to_error};
 use super::{decode, encode};
-use crate::edge::{Edge, Fresh, Principal};
+use crate::edge::{Dispatch, Fresh, Principal};
 
 /// The size at which a page is cut; it may exceed this by at most [`PART`] records. Clients accept 4 MiB by default.
 const PAGE_BYTES: usize = 1024 * 1024;
@@ -24,7 +24,7 @@ const PART: usize = 8;
 const LOOKED_AT: usize = 10_000;
 
 /// A page of records, and whether there may be more after it.
-struct Page<T> {
+struct RecordPage<T> {
     records: Vec<T>,
     cut: bool,
 }
@@ -37,7 +37,7 @@ fn gather<V, K>(
     read: impl Fn(Option<&K>, usize) -> Vec<V>,
     last: impl Fn(&V) -> K,
     bytes: impl Fn(&V) -> usize,
-) -> Page<V> {
+) -> RecordPage<V> {
     let (mut records, mut total) = (Vec::new(), 0);
     while records.len() < max && total < PAGE_BYTES {
         let wanted = PART.min(max - records.len());
@@ -46,11 +46,11 @@ fn gather<V, K>(
         total += part.iter().map(&bytes).sum::<usize>();
         records.extend(part);
         if ended {
-            return Page { records, cut: false };
+            return RecordPage { records, cut: false };
         }
         after = records.last().map(&last);
     }
-    Page { records, cut: true }
+    RecordPage { records, cut: true }
 }
 
 fn after(name: &str) -> Option<String> {
@@ -73,7 +73,7 @@ fn lease_bytes(view: &LeaseView) -> usize {
 }
 
 pub(crate) async fn locks(
-    edge: &Edge,
+    edge: &Dispatch,
     who: &Principal,
     it: &v1::ListLocksRequest,
     within: Duration,
@@ -92,7 +92,7 @@ pub(crate) async fn locks(
 }
 
 pub(crate) async fn queue(
-    edge: &Edge,
+    edge: &Dispatch,
     who: &Principal,
     it: &v1::QueueRequest,
     within: Duration,
@@ -102,13 +102,13 @@ pub(crate) async fn queue(
     // Read the places at once: they are small, and every further part would walk the queue from its head.
     let ask = move |machine: &Machine| machine.queue(&lock, after, max);
     let (revision, views) = edge.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
-    let Page { records: waiters, cut } = cut(views, max, encode::waiter_view);
+    let RecordPage { records: waiters, cut } = cut(views, max, encode::waiter_view);
     let next = waiters.last().filter(|_| cut).map_or(0, |last| last.place);
     Ok(v1::QueueResponse { header: Some(edge.header(revision)), waiters, next })
 }
 
 pub(crate) async fn leases(
-    edge: &Edge,
+    edge: &Dispatch,
     who: &Principal,
     it: &v1::ListLeasesRequest,
     within: Duration,
@@ -117,7 +117,8 @@ pub(crate) async fn leases(
     let after = match it.after {
         0 => None,
         id => Some(
-            convert::lease_from(id).ok_or_else(|| told(decode::invalid("after", "is negative")))?,
+            convert::lease_from(id)
+                .ok_or_else(|| to_error(decode::invalid("after", "is negative")))?,
         ),
     };
     let ask = move |machine: &Machine| {
@@ -131,7 +132,7 @@ pub(crate) async fn leases(
 }
 
 pub(crate) async fn keys(
-    edge: &Edge,
+    edge: &Dispatch,
     who: &Principal,
     it: &v1::ListKeysRequest,
     within: Duration,
@@ -153,7 +154,7 @@ pub(crate) async fn keys(
 /// The history of a lock: as many of its revisions as requested. The search is bounded, so a page may be empty and
 /// still say where to go on.
 pub(crate) async fn history(
-    edge: &Edge,
+    edge: &Dispatch,
     who: &Principal,
     it: &v1::HistoryRequest,
     fresh: Fresh,
@@ -161,7 +162,7 @@ pub(crate) async fn history(
 ) -> Result<v1::HistoryResponse, v1::Error> {
     let (lock, max) = (name(&it.lock, "lock")?, page(it.limit));
     let from = convert::revision_from(it.from)
-        .ok_or_else(|| told(decode::invalid("from", "is negative")))?;
+        .ok_or_else(|| to_error(decode::invalid("from", "is negative")))?;
     let ask = move |machine: &Machine| {
         let floor = machine.floor();
         let from = if from == Revision(0) { floor } else { from };
@@ -170,7 +171,7 @@ pub(crate) async fn history(
             return (floor, Err(v1::Error::from(&Refusal::FutureRevision { asked: from, newest })));
         }
         let events = machine.events(from, Filter::Exact(&lock), LOOKED_AT);
-        (floor, events.map_err(|gone| told(Failure::Compacted { floor: gone.floor })))
+        (floor, events.map_err(|gone| to_error(Failure::Compacted { floor: gone.floor })))
     };
     let (revision, (floor, events)) = edge.read(who, fresh, within, ask).await.map_err(failed)?;
     let mut events = events?;
@@ -184,7 +185,7 @@ pub(crate) async fn history(
         events.batches.truncate(max);
     }
     let read = events.batches.len();
-    let Page { records: batches, .. } =
+    let RecordPage { records: batches, .. } =
         cut(events.batches, read + 1, |batch| encode::batch(batch.revision, &batch.events));
     let next = match batches.last() {
         Some(last) if batches.len() < read => last.revision + 1,
@@ -195,7 +196,7 @@ pub(crate) async fn history(
 }
 
 /// Takes records until there are enough of them, or enough bytes.
-fn cut<V, T: Message>(views: Vec<V>, max: usize, encode: impl Fn(&V) -> T) -> Page<T> {
+fn cut<V, T: Message>(views: Vec<V>, max: usize, encode: impl Fn(&V) -> T) -> RecordPage<T> {
     let whole = views.len() < max;
     let mut bytes = 0;
     let mut records = Vec::with_capacity(views.len());
@@ -208,7 +209,7 @@ fn cut<V, T: Message>(views: Vec<V>, max: usize, encode: impl Fn(&V) -> T) -> Pa
         records.push(record);
     }
     let cut = !whole || records.len() < views.len();
-    Page { records, cut }
+    RecordPage { records, cut }
 }
 
 #[cfg(test)]
@@ -216,7 +217,7 @@ mod tests {
     use super::*;
 
     /// A page of the numbers from 0 up to `end`, each with this weight.
-    fn paged(end: usize, max: usize, weight: usize) -> (Page<usize>, usize) {
+    fn paged(end: usize, max: usize, weight: usize) -> (RecordPage<usize>, usize) {
         let most = std::cell::Cell::new(0);
         let read = |after: Option<&usize>, max: usize| {
             most.set(most.get().max(max));

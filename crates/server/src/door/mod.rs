@@ -30,14 +30,14 @@ use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
-use crate::edge::{Edge, Principal};
+use crate::edge::{Dispatch, Principal};
 use crate::os;
 use crate::tls::Tls;
-use addresses::{Addresses, Counted};
-use first::{First, Rewound};
-use threshold::Seated;
+use addresses::{ConnectionsByAddress, CountedConnection};
+use first::{DetectedProtocol, Rewound};
+use threshold::FilteredRouter;
 
-pub(crate) use http::Hosts;
+pub(crate) use http::AllowedHosts;
 
 /// The longest message that is read: the longest value, with room for the fields around it.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -75,29 +75,29 @@ const LEAVE: Duration = Duration::from_secs(2);
 const EMPTIED: Duration = Duration::from_millis(2);
 
 /// The client listener of a member.
-pub(crate) struct Doors {
+pub(crate) struct ApiListeners {
     open: watch::Sender<bool>,
     room: Arc<Semaphore>,
 }
 
 /// Everything that serves a connection.
-struct House {
+struct Listener {
     http1: auto::Builder<TokioExecutor>,
     http2: auto::Builder<TokioExecutor>,
     router: Router,
-    edge: Edge,
+    edge: Dispatch,
     /// With certificates, the port accepts only TLS.
     tls: Option<Arc<Tls>>,
     room: Arc<Semaphore>,
     open: watch::Receiver<bool>,
 }
 
-impl Doors {
+impl ApiListeners {
     /// Starts to accept connections on a port.
     pub(crate) fn open(
         port: TcpListener,
-        edge: &Edge,
-        hosts: Hosts,
+        edge: &Dispatch,
+        hosts: AllowedHosts,
         tls: Option<Arc<Tls>>,
     ) -> io::Result<Self> {
         port.set_nonblocking(true)?;
@@ -105,7 +105,7 @@ impl Doors {
         let port = tokio::net::TcpListener::from_std(port)?;
         let open = watch::Sender::new(true);
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let house = Arc::new(House::new(edge, hosts, tls, (room.clone(), open.subscribe())));
+        let house = Arc::new(Listener::new(edge, hosts, tls, (room.clone(), open.subscribe())));
         edge.runtime().spawn(accept(port, house));
         Ok(Self { open, room })
     }
@@ -124,10 +124,10 @@ impl Doors {
     }
 }
 
-impl House {
+impl Listener {
     fn new(
-        edge: &Edge,
-        hosts: Hosts,
+        edge: &Dispatch,
+        hosts: AllowedHosts,
         tls: Option<Arc<Tls>>,
         (room, open): (Arc<Semaphore>, watch::Receiver<bool>),
     ) -> Self {
@@ -146,21 +146,21 @@ impl House {
 
 /// The listener of a member inside a test: clients connect through pipes.
 #[cfg(feature = "virtual-time")]
-pub(crate) struct Inside {
-    house: Arc<House>,
-    addresses: Addresses,
+pub(crate) struct InProcessListener {
+    house: Arc<Listener>,
+    addresses: ConnectionsByAddress,
     // The listener stays open as long as this value exists.
     _open: watch::Sender<bool>,
 }
 
 #[cfg(feature = "virtual-time")]
-impl Inside {
-    pub(crate) fn open(edge: &Edge, hosts: Hosts) -> Self {
+impl InProcessListener {
+    pub(crate) fn open(edge: &Dispatch, hosts: AllowedHosts) -> Self {
         let open = watch::Sender::new(true);
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         Self {
-            house: Arc::new(House::new(edge, hosts, None, (room, open.subscribe()))),
-            addresses: Addresses::new(PER_ADDRESS_MAX),
+            house: Arc::new(Listener::new(edge, hosts, None, (room, open.subscribe()))),
+            addresses: ConnectionsByAddress::new(PER_ADDRESS_MAX),
             _open: open,
         }
     }
@@ -177,9 +177,9 @@ impl Inside {
             let Some(counted) = addresses.enter(std::net::Ipv4Addr::LOCALHOST.into()) else {
                 return;
             };
-            let seat = Seat::new(room, counted, &house.open);
+            let seat = ConnectionPermit::new(room, counted, &house.open);
             // A client that goes away is not an error.
-            let _ = hear(stream, &house, seat).await;
+            let _ = detect_and_serve(stream, &house, seat).await;
         }
     }
 }
@@ -211,9 +211,9 @@ fn protocols() -> auto::Builder<TokioExecutor> {
     http
 }
 
-async fn accept(port: tokio::net::TcpListener, house: Arc<House>) {
+async fn accept(port: tokio::net::TcpListener, house: Arc<Listener>) {
     let mut open = house.open.clone();
-    let addresses = Addresses::new(PER_ADDRESS_MAX);
+    let addresses = ConnectionsByAddress::new(PER_ADDRESS_MAX);
     loop {
         let Ok(room) = house.room.clone().acquire_owned().await else { return };
         let stream = tokio::select! {
@@ -231,7 +231,7 @@ async fn accept(port: tokio::net::TcpListener, house: Arc<House>) {
         };
         let Some(counted) = addresses.enter(from.ip()) else { continue };
         let house = house.clone();
-        let seat = Seat::new(room, counted, &house.open);
+        let seat = ConnectionPermit::new(room, counted, &house.open);
         tokio::spawn(async move {
             // A client that goes away, or violates the protocol, is not an error.
             let _ = serve(stream, &house, seat).await;
@@ -241,15 +241,19 @@ async fn accept(port: tokio::net::TcpListener, house: Arc<House>) {
 
 /// The permit that a connection, or the WebSocket it becomes, holds while it exists.
 #[derive(Clone)]
-pub(crate) struct Seat {
-    _held: Arc<(OwnedSemaphorePermit, Counted)>,
+pub(crate) struct ConnectionPermit {
+    _held: Arc<(OwnedSemaphorePermit, CountedConnection)>,
     open: watch::Receiver<bool>,
     /// Whether the client has presented a certificate, if the port requires one.
     known: bool,
 }
 
-impl Seat {
-    fn new(room: OwnedSemaphorePermit, counted: Counted, open: &watch::Receiver<bool>) -> Self {
+impl ConnectionPermit {
+    fn new(
+        room: OwnedSemaphorePermit,
+        counted: CountedConnection,
+        open: &watch::Receiver<bool>,
+    ) -> Self {
         Self { _held: Arc::new((room, counted)), open: open.clone(), known: true }
     }
 
@@ -260,7 +264,7 @@ impl Seat {
     }
 }
 
-async fn serve(stream: TcpStream, house: &House, mut seat: Seat) -> io::Result<()> {
+async fn serve(stream: TcpStream, house: &Listener, mut seat: ConnectionPermit) -> io::Result<()> {
     stream.set_nodelay(true)?;
     if let Some(tls) = &house.tls {
         // The files are checked for every connection: a new certificate needs no restart.
@@ -270,36 +274,44 @@ async fn serve(stream: TcpStream, house: &House, mut seat: Seat) -> io::Result<(
         seat.known = !tls.knows_clients() || stream.get_ref().1.peer_certificates().is_some();
         if !seat.known {
             // Such a client needs no longer than this to read the error. Permits are for clients that are served.
-            return tokio::time::timeout(HEADERS, hear(stream, house, seat)).await?;
+            return tokio::time::timeout(HEADERS, detect_and_serve(stream, house, seat)).await?;
         }
-        return hear(stream, house, seat).await;
+        return detect_and_serve(stream, house, seat).await;
     }
-    hear(stream, house, seat).await
+    detect_and_serve(stream, house, seat).await
 }
 
 /// Detects the version of HTTP and serves the connection in it.
-async fn hear<S>(mut stream: S, house: &House, seat: Seat) -> io::Result<()>
+async fn detect_and_serve<S>(
+    mut stream: S,
+    house: &Listener,
+    seat: ConnectionPermit,
+) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let first = tokio::time::timeout(HEADERS, first::hear(&mut stream)).await??;
+    let first = tokio::time::timeout(HEADERS, first::detect(&mut stream)).await??;
     match first {
-        First::Nothing => Ok(()),
-        First::Http1(read) => speak(&house.http1, Rewound::new(read, stream), house, seat).await,
-        First::Http2(read) => speak(&house.http2, Rewound::new(read, stream), house, seat).await,
+        DetectedProtocol::Nothing => Ok(()),
+        DetectedProtocol::Http1(read) => {
+            speak(&house.http1, Rewound::new(read, stream), house, seat).await
+        }
+        DetectedProtocol::Http2(read) => {
+            speak(&house.http2, Rewound::new(read, stream), house, seat).await
+        }
     }
 }
 
 async fn speak<S>(
     http: &auto::Builder<TokioExecutor>,
     stream: S,
-    house: &House,
-    mut seat: Seat,
+    house: &Listener,
+    mut seat: ConnectionPermit,
 ) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let seated = Seated::new(house, seat.clone());
+    let seated = FilteredRouter::new(house, seat.clone());
     let service = TowerToHyperService::new(seated);
     let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::pin!(connection);

@@ -19,9 +19,9 @@ use tenure_wire::{Failure, convert, v1};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 
-use super::encode::{self, Told};
+use super::encode::{self, LeaseInAnswer};
 use super::{ask, decode};
-use crate::edge::{self, Edge, Mail, Principal, Session};
+use crate::edge::{self, ClientSession, Dispatch, MailboxMessage, Principal};
 use crate::meter::{Class, Door};
 
 /// The most unanswered requests on one session; waits for locks do not count.
@@ -39,28 +39,28 @@ const DEADLINE_MAX: Duration = Duration::from_secs(600);
 pub(crate) const UNNAMED: &str = "unnamed";
 
 /// Leases by handle.
-pub(crate) type Names = BTreeMap<Handle, LeaseId>;
+pub(crate) type LeaseNames = BTreeMap<Handle, LeaseId>;
 
 /// The problem with a message that cannot be read; none if the client is gone.
 pub(crate) type Unread = Option<Box<v1::Error>>;
 
 /// One session.
-pub(crate) struct Talk {
-    edge: Edge,
+pub(crate) struct SessionHandler {
+    edge: Dispatch,
     door: Door,
     who: Principal,
     client: String,
-    session: Session,
+    session: ClientSession,
     newest: u64,
     /// Batches in flight, with their requests.
-    batches: BTreeMap<u64, Vec<Pending>>,
+    batches: BTreeMap<u64, Vec<PendingAnswers>>,
     in_flight: usize,
     /// The request that created each waiting place.
     places: BTreeMap<(Handle, PlaceNumber), u64>,
     /// The shortest ttl seen. It bounds how long renewals may wait to be batched.
     ttl_min_ms: Option<u64>,
     /// The lease of each handle, for APIs that name leases by id.
-    names: Option<Names>,
+    names: Option<LeaseNames>,
     /// Running queries, each with the time it was received.
     questions: JoinSet<(u64, v1::Answer)>,
     lead: tokio::sync::watch::Receiver<Lead>,
@@ -70,16 +70,16 @@ pub(crate) struct Talk {
     closing: bool,
 }
 
-struct Pending {
+struct PendingAnswers {
     id: u64,
-    told: Told,
+    told: LeaseInAnswer,
     class: Class,
     asked_at_us: u64,
     deadline_us: u64,
     answered: bool,
 }
 
-impl Pending {
+impl PendingAnswers {
     /// When the request is answered as unknown: a little after the deadline, so that a definite "not applied" arrives
     /// first.
     fn given_up_at_us(&self) -> u64 {
@@ -97,12 +97,12 @@ impl Pending {
 struct Gathered {
     bytes: Vec<u8>,
     ends: Vec<usize>,
-    pending: Vec<Pending>,
+    pending: Vec<PendingAnswers>,
     permit: Permit,
 }
 
-impl Talk {
-    pub(crate) fn new(edge: Edge, who: Principal, door: Door) -> Self {
+impl SessionHandler {
+    pub(crate) fn new(edge: Dispatch, who: Principal, door: Door) -> Self {
         let (session, lead) = (edge.session(), edge.member().lead());
         Self {
             edge,
@@ -127,12 +127,12 @@ impl Talk {
 
     /// Records from now on which lease each handle is.
     pub(crate) fn remember_names(&mut self) {
-        self.names = Some(Names::new());
+        self.names = Some(LeaseNames::new());
     }
 
     /// The leases seen so far, by handle.
-    pub(crate) fn names(&self) -> &Names {
-        static NONE: std::sync::LazyLock<Names> = std::sync::LazyLock::new(Names::new);
+    pub(crate) fn names(&self) -> &LeaseNames {
+        static NONE: std::sync::LazyLock<LeaseNames> = std::sync::LazyLock::new(LeaseNames::new);
         self.names.as_ref().unwrap_or(&NONE)
     }
 
@@ -321,9 +321,9 @@ impl Talk {
             Command::Acquire(ask)
                 if matches!(ask.lease, tenure_core::request::AskLease::New(_)) =>
             {
-                Told::LeaseToo
+                LeaseInAnswer::LeaseToo
             }
-            _ => Told::Grant,
+            _ => LeaseInAnswer::Grant,
         };
         let heap = match &command {
             Command::Renew(leases) => {
@@ -345,7 +345,7 @@ impl Talk {
         heap.ends.push(heap.bytes.len());
         self.in_flight += 1;
         let within_us = u64::try_from(within(request.deadline_ms).as_micros()).unwrap_or(u64::MAX);
-        heap.pending.push(Pending {
+        heap.pending.push(PendingAnswers {
             id: request.id,
             told,
             class: Class::of_request(request),
@@ -379,19 +379,19 @@ impl Talk {
         self.session.submit(self.newest, requests, patience_us, last_us, permit);
     }
 
-    fn take_mail(&mut self, mail: Vec<Mail>, out: &mut v1::SessionResponse) {
+    fn take_mail(&mut self, mail: Vec<MailboxMessage>, out: &mut v1::SessionResponse) {
         let now_us = self.edge.now_us();
         for letter in mail {
             match letter {
-                Mail::Answers { batch, outcomes } => {
+                MailboxMessage::Answers { batch, outcomes } => {
                     let pending = self.batches.remove(&batch).unwrap_or_default();
                     for (pending, outcome) in pending.into_iter().zip(outcomes) {
                         self.served(pending.class, pending.asked_at_us, now_us);
                         self.answered(&pending, outcome, out);
                     }
                 }
-                Mail::Notice(notice) => self.noticed(notice, out),
-                Mail::Closed => {
+                MailboxMessage::Notice(notice) => self.noticed(notice, out),
+                MailboxMessage::Closed => {
                     out.closing = Some((&self.edge.farewell()).into());
                     self.closing = true;
                 }
@@ -401,7 +401,7 @@ impl Talk {
 
     fn answered(
         &mut self,
-        pending: &Pending,
+        pending: &PendingAnswers,
         outcome: Result<Outcome, tenure_node::NodeFailure>,
         out: &mut v1::SessionResponse,
     ) {
@@ -517,8 +517,10 @@ impl Talk {
         self.ttl_min_ms.unwrap_or(edge::TTL_MIN_MS)
     }
 
-    fn set_alarm(&mut self, pending: &[Pending]) {
-        let Some(soonest_us) = pending.iter().map(Pending::given_up_at_us).min() else { return };
+    fn set_alarm(&mut self, pending: &[PendingAnswers]) {
+        let Some(soonest_us) = pending.iter().map(PendingAnswers::given_up_at_us).min() else {
+            return;
+        };
         let at = Instant::now() + self.edge.until(soonest_us);
         if !self.alarmed || at < self.alarm.deadline() {
             self.alarm.as_mut().reset(at);

@@ -16,8 +16,8 @@ use hyper::body::Incoming;
 use tenure_wire::Failure;
 use tower::Service;
 
-use super::{HEADER_BYTES_MAX, HEADERS_MAX, House, Seat, grpc, http as door};
-use crate::edge::Edge;
+use super::{ConnectionPermit, HEADER_BYTES_MAX, HEADERS_MAX, Listener, grpc, http as door};
+use crate::edge::Dispatch;
 use crate::meter::Door;
 
 /// The bytes that HTTP/2 adds to each header when it counts.
@@ -26,14 +26,14 @@ const FIELD_BYTES: usize = 32;
 /// The router for the requests of one connection. A request that becomes a WebSocket takes the connection permit with
 /// it.
 #[derive(Clone)]
-pub(super) struct Seated {
+pub(super) struct FilteredRouter {
     router: Router,
-    edge: Edge,
-    seat: Seat,
+    edge: Dispatch,
+    seat: ConnectionPermit,
 }
 
-impl Seated {
-    pub(super) fn new(house: &House, seat: Seat) -> Self {
+impl FilteredRouter {
+    pub(super) fn new(house: &Listener, seat: ConnectionPermit) -> Self {
         Self { router: house.router.clone(), edge: house.edge.clone(), seat }
     }
 
@@ -58,7 +58,7 @@ impl Seated {
     }
 }
 
-impl Service<Request<Incoming>> for Seated {
+impl Service<Request<Incoming>> for FilteredRouter {
     type Response = Response;
     type Error = Infallible;
     type Future =

@@ -11,8 +11,8 @@ use tenure_core::request::{Acquire, Command, RequestId};
 use tenure_node::{AcquireInput, AcquireOutput, AcquireTerms, Outcomes, PendingAcquire, Permit};
 use tokio::sync::oneshot;
 
-use super::outbox::Mail;
-use super::{Edge, Failure, Principal, Session};
+use super::outbox::MailboxMessage;
+use super::{ClientSession, Dispatch, Failure, Principal};
 
 /// The numbers of the two batches that an acquire may submit.
 const ASK: u64 = 1;
@@ -26,15 +26,15 @@ struct Reply {
 
 /// The task of one acquire.
 struct Asking {
-    edge: Edge,
-    session: Session,
+    edge: Dispatch,
+    session: ClientSession,
     pending: PendingAcquire,
     begun_us: u64,
     /// None once it has its reply or is gone.
     caller: Option<oneshot::Sender<Reply>>,
 }
 
-impl Edge {
+impl Dispatch {
     /// Acquires locks, waiting for the turn: the outcome is `Acquired`, a refusal, or `Queued` if the
     /// place is to be kept.
     pub(crate) async fn acquire(
@@ -119,12 +119,14 @@ impl Asking {
 }
 
 /// What a piece of mail means for the acquire.
-fn input(mail: Mail) -> AcquireInput {
+fn input(mail: MailboxMessage) -> AcquireInput {
     match mail {
-        Mail::Answers { batch: ABANDON, outcomes } => AcquireInput::Abandoned(first(outcomes)),
-        Mail::Answers { outcomes, .. } => AcquireInput::Answered(first(outcomes)),
-        Mail::Notice(notice) => AcquireInput::Notice(notice),
-        Mail::Closed => AcquireInput::Closed,
+        MailboxMessage::Answers { batch: ABANDON, outcomes } => {
+            AcquireInput::Abandoned(first(outcomes))
+        }
+        MailboxMessage::Answers { outcomes, .. } => AcquireInput::Answered(first(outcomes)),
+        MailboxMessage::Notice(notice) => AcquireInput::Notice(notice),
+        MailboxMessage::Closed => AcquireInput::Closed,
     }
 }
 

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use tenure_core::request::{Command, RequestId};
 use tenure_node::{Action, Permit, Principal, authorise, weight};
 
-use super::{Edge, Failure, RETRY_AFTER_MS, WITHIN, encode};
+use super::{Dispatch, Failure, RETRY_AFTER_MS, WITHIN, encode};
 
-impl Edge {
+impl Dispatch {
     /// Authorises what is no command.
     pub(super) fn may(&self, who: &Principal, action: Action<'_>) -> Result<(), Failure> {
         authorise(who.name(), action).map_err(|failure| self.failure(failure, WITHIN))

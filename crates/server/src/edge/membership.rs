@@ -12,10 +12,10 @@ use tenure_node::{
 use tenure_raft::{MemberId, Stop};
 use tenure_wire::{Failure, v1};
 
-use super::{Edge, Principal};
+use super::{Dispatch, Principal};
 use crate::member::End;
 
-impl Edge {
+impl Dispatch {
     /// Adds a member that follows.
     pub(crate) async fn add(
         &self,

@@ -29,8 +29,8 @@ use tenure_wire::v1;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-pub(crate) use outbox::{Delivery, Mail, Outbox};
-pub(crate) use session::Session;
+pub(crate) use outbox::{Delivery, MailboxMessage, Outbox};
+pub(crate) use session::ClientSession;
 pub(crate) use tenure_node::{AcquireTerms, Cluster, Fresh, PlaceFate, Principal};
 pub(crate) use tenure_wire::Failure;
 pub(crate) use ticket::Signed;
@@ -55,11 +55,11 @@ pub(crate) const TTL_MIN_MS: u64 = 1_000;
 
 /// Everything a door needs of a member. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Edge {
-    inner: Arc<Inner>,
+pub(crate) struct Dispatch {
+    inner: Arc<DispatchShared>,
 }
 
-struct Inner {
+struct DispatchShared {
     member: Member,
     net: Arc<Net>,
     runtime: Handle,
@@ -70,7 +70,7 @@ struct Inner {
     keys: Keys,
 }
 
-impl Edge {
+impl Dispatch {
     /// The edge of a running member; `runtime` carries its tasks.
     pub(crate) fn new(
         member: Member,
@@ -86,7 +86,7 @@ impl Edge {
         member.tally().attend();
         runtime.spawn(meter::count(member.tally().clone()));
         let asked = Arc::default();
-        let inner = Inner { member, net, runtime, cluster, hub, asked, insecure, keys };
+        let inner = DispatchShared { member, net, runtime, cluster, hub, asked, insecure, keys };
         let edge = Self { inner: Arc::new(inner) };
         edge.runtime().spawn(crate::ticket::tend(edge.clone()));
         edge

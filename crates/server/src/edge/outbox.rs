@@ -55,7 +55,7 @@ impl Delivery {
 }
 
 /// What a session finds in its mailbox.
-pub(crate) enum Mail {
+pub(crate) enum MailboxMessage {
     Answers {
         batch: u64,
         outcomes: Outcomes,
@@ -116,13 +116,13 @@ impl Outbox {
 /// Where one session finds what is for it.
 #[derive(Default)]
 pub(crate) struct Mailbox {
-    mail: Mutex<Vec<Mail>>,
+    mail: Mutex<Vec<MailboxMessage>>,
     bell: Notify,
 }
 
 impl Mailbox {
     /// Waits until there is something and takes all of it. Safe to cancel.
-    pub(crate) async fn take(&self) -> Vec<Mail> {
+    pub(crate) async fn take(&self) -> Vec<MailboxMessage> {
         loop {
             let mail = std::mem::take(&mut *self.lock());
             if !mail.is_empty() {
@@ -133,7 +133,7 @@ impl Mailbox {
     }
 
     /// Adds mail; tells how much waits.
-    fn put(&self, mail: Mail) -> usize {
+    fn put(&self, mail: MailboxMessage) -> usize {
         let mut box_ = self.lock();
         box_.push(mail);
         let waiting = box_.len();
@@ -144,7 +144,7 @@ impl Mailbox {
         waiting
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Mail>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<MailboxMessage>> {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -186,8 +186,8 @@ impl Sessions {
         let mut put = |session: SessionId, mail: Routed| {
             let Some(mailbox) = mailboxes.get(&session) else { return };
             let mail = match mail {
-                Routed::Answers { batch, outcomes } => Mail::Answers { batch, outcomes },
-                Routed::Notice(notice) => Mail::Notice(notice),
+                Routed::Answers { batch, outcomes } => MailboxMessage::Answers { batch, outcomes },
+                Routed::Notice(notice) => MailboxMessage::Notice(notice),
             };
             if mailbox.put(mail) > MAIL_MAX {
                 unread.push(session);
@@ -217,7 +217,7 @@ impl Sessions {
         for session in unread {
             self.router.close(session);
             if let Some(mailbox) = self.mailboxes.remove(&session) {
-                mailbox.put(Mail::Closed);
+                mailbox.put(MailboxMessage::Closed);
             }
         }
     }
@@ -236,7 +236,7 @@ impl Sessions {
 
     fn close(self) {
         for mailbox in self.mailboxes.into_values() {
-            mailbox.put(Mail::Closed);
+            mailbox.put(MailboxMessage::Closed);
         }
     }
 }

@@ -8,13 +8,13 @@ use tenure_raft::Replica;
 use tenure_types::Revision;
 use tokio::sync::oneshot;
 
-use super::{Edge, Failure, LAST_WORD, WITHIN};
+use super::{Dispatch, Failure, LAST_WORD, WITHIN};
 use crate::member::Event;
 use crate::watch::{Options, OwnedFilter, Start, Watch};
 
 type NodeFailure = tenure_node::NodeFailure;
 
-impl Edge {
+impl Dispatch {
     /// Asks the machine something. The answer comes with the revision it is from.
     pub(crate) async fn read<T: Send + 'static>(
         &self,

@@ -6,26 +6,26 @@ use bytes::Bytes;
 use tenure_node::{CommandBatch, Input, Permit, ReplyTo, SessionId};
 use tenure_types::Handle;
 
-use super::Edge;
-use super::outbox::{Delivery, Mail, Mailbox};
+use super::Dispatch;
+use super::outbox::{Delivery, Mailbox, MailboxMessage};
 use crate::member::Event;
 
 /// One session. Dropping it ends it; its leases live on.
-pub(crate) struct Session {
-    edge: Edge,
+pub(crate) struct ClientSession {
+    edge: Dispatch,
     session: SessionId,
     mailbox: Arc<Mailbox>,
 }
 
-impl Edge {
+impl Dispatch {
     /// Begins a session.
-    pub(crate) fn session(&self) -> Session {
+    pub(crate) fn session(&self) -> ClientSession {
         let (session, mailbox) = self.member().outbox().open();
-        Session { edge: self.clone(), session, mailbox }
+        ClientSession { edge: self.clone(), session, mailbox }
     }
 }
 
-impl Session {
+impl ClientSession {
     /// Sends commands on their way, in log form. They were admitted under `permit`. Their answers come in one
     /// [`Mail::Answers`] with the number of the batch, in order.
     pub(crate) fn submit(
@@ -50,12 +50,12 @@ impl Session {
     }
 
     /// Waits for mail and takes all of it. Safe to cancel.
-    pub(crate) async fn mail(&self) -> Vec<Mail> {
+    pub(crate) async fn mail(&self) -> Vec<MailboxMessage> {
         self.mailbox.take().await
     }
 }
 
-impl Drop for Session {
+impl Drop for ClientSession {
     fn drop(&mut self) {
         self.edge.member().outbox().send(Delivery::Close(self.session));
     }

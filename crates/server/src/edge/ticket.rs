@@ -9,7 +9,7 @@ use tenure_wire::{Failure, v1};
 
 use tenure_node::Action;
 
-use super::{Edge, Fresh, Permit, Principal};
+use super::{Dispatch, Fresh, Permit, Principal};
 use crate::ticket::{self, Keys, OVERLAP_MS, OVERLAP_MS_MAX, RecordKey, Records, SigningKey};
 
 /// While there is no quorum, whoever asks for the keys waits so long before it is given those known here.
@@ -22,7 +22,7 @@ pub(crate) struct Signed {
     pub(crate) revision: Revision,
 }
 
-impl Edge {
+impl Dispatch {
     fn keys(&self) -> &Keys {
         &self.inner.keys
     }

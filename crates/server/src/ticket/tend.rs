@@ -8,13 +8,13 @@ use std::time::Duration;
 use tenure_raft::Replica;
 
 use super::{OVERLAP_MS, Record, RecordKey, Records, read_after_moving, retires_ms};
-use crate::edge::{Edge, WITHIN};
+use crate::edge::{Dispatch, WITHIN};
 
 /// The time between two checks.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Tends the keys as long as the member runs.
-pub(crate) async fn tend(edge: Edge) {
+pub(crate) async fn tend(edge: Dispatch) {
     // The machine's clock stands still while nothing is written, so the time is counted here as well.
     let mut over_us: BTreeMap<RecordKey, u64> = BTreeMap::new();
     while edge.member().ended().is_none() {

@@ -14,9 +14,9 @@ use tonic::{Request, Response, Status};
 use v1::answer::Result as Wire;
 
 use crate::door::decode;
-use crate::door::encode::{self, Told};
+use crate::door::encode::{self, LeaseInAnswer};
 use crate::door::principal;
-use crate::edge::{AcquireTerms, Edge, PlaceFate, Principal, WITHIN};
+use crate::edge::{AcquireTerms, Dispatch, PlaceFate, Principal, WITHIN};
 use crate::os;
 
 /// The metadata key that makes a request safe to repeat.
@@ -31,27 +31,28 @@ const UNLIMITED: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
 pub(super) type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// One call.
-pub(super) struct Call {
-    pub(super) edge: Edge,
+pub(super) struct GrpcCall {
+    pub(super) edge: Dispatch,
     pub(super) who: Principal,
     key: Option<String>,
     deadline: Option<Duration>,
 }
 
-impl Call {
+impl GrpcCall {
     /// Splits a request into the call and the message.
-    pub(super) fn new<T>(edge: &Edge, request: Request<T>) -> Result<(Self, T), Status> {
+    pub(super) fn new<T>(edge: &Dispatch, request: Request<T>) -> Result<(Self, T), Status> {
         let metadata = request.metadata();
         let text = |name: &'static str| match metadata.get(name).map(|value| value.to_str()) {
             None => Ok(None),
             Some(Ok(text)) if !text.is_empty() => Ok(Some(text)),
-            Some(_) => Err(told(decode::invalid(name, "is empty or not plain text"))),
+            Some(_) => Err(to_status(decode::invalid(name, "is empty or not plain text"))),
         };
         let key = text(KEY)?.map(str::to_owned);
         let deadline = match text(TIMEOUT)? {
             None => None,
             Some(text) => Some(
-                timeout(text).ok_or_else(|| told(decode::invalid(TIMEOUT, "is no duration")))?,
+                timeout(text)
+                    .ok_or_else(|| to_status(decode::invalid(TIMEOUT, "is no duration")))?,
             ),
         };
         let call = Self { edge: edge.clone(), who: principal(), key, deadline };
@@ -64,8 +65,8 @@ impl Call {
         view: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Status> {
         match tokio::time::timeout(self.within(), view).await {
-            Ok(seen) => seen.map_err(told),
-            Err(_) => Err(told(Failure::Deadline)),
+            Ok(seen) => seen.map_err(to_status),
+            Err(_) => Err(to_status(Failure::Deadline)),
         }
     }
 
@@ -91,15 +92,15 @@ impl Call {
         command: Result<Command<'_>, Failure>,
         pick: impl FnOnce(Option<v1::Header>, Wire) -> Option<R>,
     ) -> Result<Response<R>, Status> {
-        let command = command.map_err(told)?;
+        let command = command.map_err(to_status)?;
         let outcome = self.outcome(command).await?;
-        self.reply(&outcome, Told::Grant, pick)
+        self.reply(&outcome, LeaseInAnswer::Grant, pick)
     }
 
     /// Runs a command.
     pub(super) async fn outcome(&self, command: Command<'_>) -> Result<Outcome, Status> {
         let called = self.edge.call(&self.who, self.id(), command, self.within()).await;
-        called.map_err(told)
+        called.map_err(to_status)
     }
 
     /// Acquires locks and waits in their queues. If the caller goes away or its deadline passes, the request leaves the
@@ -118,10 +119,10 @@ impl Call {
         };
         let acquired = self.edge.acquire(&self.who, self.id(), acquire, terms);
         match tokio::time::timeout(deadline, acquired).await {
-            Ok(outcome) => outcome.map_err(told),
+            Ok(outcome) => outcome.map_err(to_status),
             Err(_) => {
                 let waited_ms = self.within().as_millis().try_into().unwrap_or(u64::MAX);
-                Err(told(Failure::UnknownOutcome { waited_ms }))
+                Err(to_status(Failure::UnknownOutcome { waited_ms }))
             }
         }
     }
@@ -130,21 +131,21 @@ impl Call {
     pub(super) fn reply<R>(
         &self,
         outcome: &Outcome,
-        lease: Told,
+        lease: LeaseInAnswer,
         pick: impl FnOnce(Option<v1::Header>, Wire) -> Option<R>,
     ) -> Result<Response<R>, Status> {
         let header = Some(self.edge.header(outcome.revision));
         match encode::answer(outcome, lease) {
             Wire::Error(error) => Err(error.into()),
             answer => {
-                pick(header, answer).map(Response::new).ok_or_else(|| told(Failure::Internal))
+                pick(header, answer).map(Response::new).ok_or_else(|| to_status(Failure::Internal))
             }
         }
     }
 }
 
 /// A failure as a status.
-pub(super) fn told(failure: impl Into<v1::Error>) -> Status {
+pub(super) fn to_status(failure: impl Into<v1::Error>) -> Status {
     failure.into().into()
 }
 

@@ -7,9 +7,9 @@ use tenure_types::Limit;
 use tenure_wire::{Failure, v1};
 use tonic::{Request, Response, Status};
 
-use super::call::{Call, told};
+use super::call::{GrpcCall, to_status};
 use crate::door::decode;
-use crate::edge::{Cluster, Edge, Principal};
+use crate::edge::{Cluster, Dispatch, Principal};
 use tenure_node::directory::{MemberNames, MemberRecord, Preference};
 
 /// The most times a request may be forwarded; one with more has gone in circles.
@@ -17,29 +17,29 @@ const HOPS_MAX: u32 = 5;
 /// The placeholder for an unknown address.
 const NOWHERE: &str = "-";
 
-pub(super) struct Clusters {
-    pub(super) edge: Edge,
+pub(super) struct ClusterApi {
+    pub(super) edge: Dispatch,
 }
 
-impl Clusters {
+impl ClusterApi {
     async fn header(&self) -> Result<Option<v1::Header>, Failure> {
         let revision = self.edge.look(|replica| replica.machine().revision()).await?;
         Ok(Some(self.edge.header(revision)))
     }
 
     /// The members after a change.
-    async fn members_now(&self, call: &Call) -> Result<Vec<v1::Member>, Failure> {
+    async fn members_now(&self, call: &GrpcCall) -> Result<Vec<v1::Member>, Failure> {
         Ok(members(&self.edge.view_now(&call.who, call.within()).await?))
     }
 }
 
 #[tonic::async_trait]
-impl v1::cluster_service_server::ClusterService for Clusters {
+impl v1::cluster_service_server::ClusterService for ClusterApi {
     async fn members(
         &self,
         request: Request<v1::MembersRequest>,
     ) -> Result<Response<v1::MembersResponse>, Status> {
-        let (call, _) = Call::new(&self.edge, request)?;
+        let (call, _) = GrpcCall::new(&self.edge, request)?;
         let lineage = self.edge.member().lineage();
         let seen = async { Ok((self.header().await?, members(&self.edge.view(&call.who).await?))) };
         let (header, members) = call.own_view(seen).await?;
@@ -56,9 +56,9 @@ impl v1::cluster_service_server::ClusterService for Clusters {
         &self,
         request: Request<v1::AddMemberRequest>,
     ) -> Result<Response<v1::AddMemberResponse>, Status> {
-        let (call, it) = Call::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
         if it.hops > HOPS_MAX {
-            return Err(told(Failure::TooManyHops { hops: it.hops }));
+            return Err(to_status(Failure::TooManyHops { hops: it.hops }));
         }
         let id = member(it.member_id)?;
         let name = if it.name.is_empty() { id.to_string() } else { it.name };
@@ -68,8 +68,8 @@ impl v1::cluster_service_server::ClusterService for Clusters {
         let record = MemberRecord { id, names };
         self.edge.add(&call.who, record, call.within()).await?;
         Ok(Response::new(v1::AddMemberResponse {
-            header: self.header().await.map_err(told)?,
-            members: self.members_now(&call).await.map_err(told)?,
+            header: self.header().await.map_err(to_status)?,
+            members: self.members_now(&call).await.map_err(to_status)?,
         }))
     }
 
@@ -77,11 +77,11 @@ impl v1::cluster_service_server::ClusterService for Clusters {
         &self,
         request: Request<v1::PromoteMemberRequest>,
     ) -> Result<Response<v1::PromoteMemberResponse>, Status> {
-        let (call, it) = Call::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
         self.edge.promote(&call.who, member(it.member_id)?, call.within()).await?;
         Ok(Response::new(v1::PromoteMemberResponse {
-            header: self.header().await.map_err(told)?,
-            members: self.members_now(&call).await.map_err(told)?,
+            header: self.header().await.map_err(to_status)?,
+            members: self.members_now(&call).await.map_err(to_status)?,
         }))
     }
 
@@ -89,8 +89,8 @@ impl v1::cluster_service_server::ClusterService for Clusters {
         &self,
         request: Request<v1::RemoveMemberRequest>,
     ) -> Result<Response<v1::RemoveMemberResponse>, Status> {
-        let (call, it) = Call::new(&self.edge, request)?;
-        let before = self.header().await.map_err(told)?;
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let before = self.header().await.map_err(to_status)?;
         let cluster = self.edge.remove(&call.who, member(it.member_id)?, call.within()).await?;
         Ok(Response::new(v1::RemoveMemberResponse {
             // A member that removed itself has no newer header.
@@ -103,8 +103,8 @@ impl v1::cluster_service_server::ClusterService for Clusters {
         &self,
         request: Request<v1::LeaveClusterRequest>,
     ) -> Result<Response<v1::LeaveClusterResponse>, Status> {
-        let (call, _) = Call::new(&self.edge, request)?;
-        let header = self.header().await.map_err(told)?;
+        let (call, _) = GrpcCall::new(&self.edge, request)?;
+        let header = self.header().await.map_err(to_status)?;
         self.edge.remove(&call.who, self.edge.member().id(), call.within()).await?;
         Ok(Response::new(v1::LeaveClusterResponse { header }))
     }
@@ -113,11 +113,11 @@ impl v1::cluster_service_server::ClusterService for Clusters {
         &self,
         request: Request<v1::TransferLeadershipRequest>,
     ) -> Result<Response<v1::TransferLeadershipResponse>, Status> {
-        let (call, it) = Call::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
         let to = (it.member_id != 0).then(|| member(it.member_id)).transpose()?;
         self.edge.transfer(&call.who, to, call.within()).await?;
         Ok(Response::new(v1::TransferLeadershipResponse {
-            header: self.header().await.map_err(told)?,
+            header: self.header().await.map_err(to_status)?,
             leader: Some(self.edge.leader_hint().await),
         }))
     }
@@ -126,13 +126,13 @@ impl v1::cluster_service_server::ClusterService for Clusters {
         &self,
         request: Request<v1::StatusRequest>,
     ) -> Result<Response<v1::StatusResponse>, Status> {
-        let (call, _) = Call::new(&self.edge, request)?;
+        let (call, _) = GrpcCall::new(&self.edge, request)?;
         Ok(Response::new(call.own_view(status(&self.edge, &call.who)).await?))
     }
 }
 
 fn member(id: u64) -> Result<MemberId, Status> {
-    MemberId::new(id).ok_or_else(|| told(decode::invalid("member_id", "is missing")))
+    MemberId::new(id).ok_or_else(|| to_status(decode::invalid("member_id", "is missing")))
 }
 
 pub(in crate::door) fn members(cluster: &Cluster) -> Vec<v1::Member> {
@@ -165,7 +165,7 @@ pub(in crate::door) fn role(cluster: &Cluster, id: MemberId) -> v1::Role {
 
 /// How the cluster is, as far as one member knows: of the others only what it hears from them.
 pub(in crate::door) async fn status(
-    edge: &Edge,
+    edge: &Dispatch,
     who: &Principal,
 ) -> Result<v1::StatusResponse, Failure> {
     let cluster = edge.view(who).await?;

@@ -13,25 +13,25 @@ use tenure_wire::{Failure, convert, v1};
 use tonic::{Request, Response, Status};
 use v1::answer::Result as Wire;
 
-use super::call::{Call, Streamed, told};
+use super::call::{GrpcCall, Streamed, to_status};
 use super::locks;
 use crate::door::{ask, decode, encode};
-use crate::edge::{Edge, Fresh, Principal, WITHIN};
+use crate::edge::{Dispatch, Fresh, Principal, WITHIN};
 use crate::watch::{Options, OwnedFilter, Start, Step, Watch};
 
-pub(super) struct Elections {
-    pub(super) edge: Edge,
+pub(super) struct ElectionApi {
+    pub(super) edge: Dispatch,
 }
 
 #[tonic::async_trait]
-impl v1::election_service_server::ElectionService for Elections {
+impl v1::election_service_server::ElectionService for ElectionApi {
     type ObserveStream = Streamed<v1::LeaderResponse>;
 
     async fn campaign(
         &self,
         request: Request<v1::CampaignRequest>,
     ) -> Result<Response<v1::CampaignResponse>, Status> {
-        let (call, it) = Call::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
         let ask = v1::AcquireRequest {
             lock: it.name,
             lease: it.lease,
@@ -40,11 +40,11 @@ impl v1::election_service_server::ElectionService for Elections {
             election: true,
             ..Default::default()
         };
-        let acquire = decode::acquire(&ask, "").map_err(told)?;
+        let acquire = decode::acquire(&ask, "").map_err(to_status)?;
         let outcome = locks::over(call.acquire(acquire, it.wait_ms).await?);
         let acquired = match &outcome.result {
             Ok(Answer::Acquired(acquired)) => acquired,
-            Ok(_) => return Err(told(Failure::Internal)),
+            Ok(_) => return Err(to_status(Failure::Internal)),
             Err(refusal) => return Err(encode::refused(refusal).into()),
         };
         let token = acquired.grants.as_slice().first().map_or(0, |grant| grant.token.get());
@@ -72,7 +72,7 @@ impl v1::election_service_server::ElectionService for Elections {
         &self,
         request: Request<v1::ProclaimRequest>,
     ) -> Result<Response<v1::ProclaimResponse>, Status> {
-        let (call, it) = Call::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
         let it = v1::UpdateRequest {
             lock: it.name,
             lease: it.lease,
@@ -91,11 +91,11 @@ impl v1::election_service_server::ElectionService for Elections {
         &self,
         request: Request<v1::LeaderRequest>,
     ) -> Result<Response<v1::LeaderResponse>, Status> {
-        let (call, it) = Call::new(&self.edge, request)?;
-        let name = ask::name(&it.name, "name").map_err(ask::told)?;
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let name = ask::name(&it.name, "name").map_err(ask::to_error)?;
         let shown = move |machine: &Machine| leadership(machine, &name);
         let read = self.edge.read(&call.who, ask::fresh(it.stale), call.within(), shown).await;
-        let (revision, leader) = read.map_err(super::call::told)?;
+        let (revision, leader) = read.map_err(super::call::to_status)?;
         Ok(Response::new(v1::LeaderResponse { header: Some(self.edge.header(revision)), leader }))
     }
 
@@ -103,11 +103,17 @@ impl v1::election_service_server::ElectionService for Elections {
         &self,
         request: Request<v1::LeaderRequest>,
     ) -> Result<Response<Self::ObserveStream>, Status> {
-        let (call, it) = Call::new(&self.edge, request)?;
-        let name = ask::name(&it.name, "name").map_err(ask::told)?;
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let name = ask::name(&it.name, "name").map_err(ask::to_error)?;
         let fresh = ask::fresh(it.stale);
-        let observer =
-            Observer { edge: self.edge.clone(), who: call.who, name, fresh, at: None, over: false };
+        let observer = ElectionStream {
+            edge: self.edge.clone(),
+            who: call.who,
+            name,
+            fresh,
+            at: None,
+            over: false,
+        };
         let seen = stream::unfold(observer, |mut observer| async move {
             let next = observer.next().await?;
             Some((next, observer))
@@ -119,7 +125,7 @@ impl v1::election_service_server::ElectionService for Elections {
         &self,
         request: Request<v1::ResignRequest>,
     ) -> Result<Response<v1::ResignResponse>, Status> {
-        let (call, it) = Call::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
         let it = v1::ReleaseRequest {
             lock: it.name,
             lease: it.lease,
@@ -149,22 +155,22 @@ fn leadership(machine: &Machine, name: &str) -> Option<v1::Leadership> {
 }
 
 /// A client that observes an election.
-struct Observer {
-    edge: Edge,
+struct ElectionStream {
+    edge: Dispatch,
     who: Principal,
     name: String,
     fresh: Fresh,
-    at: Option<At>,
+    at: Option<ObservedLeader>,
     over: bool,
 }
 
 /// The current leader, and the watch that delivers the next change.
-struct At {
+struct ObservedLeader {
     leader: Option<v1::Leadership>,
     watch: Watch,
 }
 
-impl Observer {
+impl ElectionStream {
     async fn next(&mut self) -> Option<Result<v1::LeaderResponse, Status>> {
         loop {
             if self.over {
@@ -181,7 +187,7 @@ impl Observer {
                     }
                     if leader != at.leader {
                         at.leader.clone_from(&leader);
-                        return Some(Ok(self.told(batch.revision, leader)));
+                        return Some(Ok(self.response(batch.revision, leader)));
                     }
                 }
                 Step::Progress(_) => {}
@@ -189,7 +195,7 @@ impl Observer {
                 Step::Compacted { .. } | Step::SlowConsumer { .. } => self.at = None,
                 Step::Closed => {
                     self.over = true;
-                    return Some(Err(told(self.edge.farewell())));
+                    return Some(Err(to_status(self.edge.farewell())));
                 }
             }
         }
@@ -202,16 +208,17 @@ impl Observer {
         let read = self.edge.read(&self.who, self.fresh, WITHIN, shown).await;
         let (revision, leader) = read.map_err(|failure| {
             self.over = true;
-            told(failure)
+            to_status(failure)
         })?;
         let filter = OwnedFilter::Exact(self.name.clone());
         let start = Start::From(revision.next());
-        let watch = self.edge.watch(&self.who, filter, start, Options::default()).map_err(told)?;
-        self.at = Some(At { leader: leader.clone(), watch });
-        Ok(self.told(revision, leader))
+        let watch =
+            self.edge.watch(&self.who, filter, start, Options::default()).map_err(to_status)?;
+        self.at = Some(ObservedLeader { leader: leader.clone(), watch });
+        Ok(self.response(revision, leader))
     }
 
-    fn told(&self, revision: Revision, leader: Option<v1::Leadership>) -> v1::LeaderResponse {
+    fn response(&self, revision: Revision, leader: Option<v1::Leadership>) -> v1::LeaderResponse {
         v1::LeaderResponse { header: Some(self.edge.header(revision)), leader }
     }
 }

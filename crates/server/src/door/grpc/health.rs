@@ -6,7 +6,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::server::{HealthReporter, health_reporter};
 use tonic_reflection::server::Builder;
 
-use crate::edge::Edge;
+use crate::edge::Dispatch;
 
 /// The names of the services.
 const SERVICES: [&str; 9] = [
@@ -22,13 +22,13 @@ const SERVICES: [&str; 9] = [
 ];
 
 /// The health service. A member is healthy while it knows a leader: without one it can serve no request.
-pub(super) fn health(edge: &Edge) -> HealthServer<impl Health> {
+pub(super) fn health(edge: &Dispatch) -> HealthServer<impl Health> {
     let (reporter, server) = health_reporter();
     edge.runtime().spawn(report(edge.clone(), reporter));
     server
 }
 
-async fn report(edge: Edge, reporter: HealthReporter) {
+async fn report(edge: Dispatch, reporter: HealthReporter) {
     let mut lead = edge.member().lead();
     loop {
         let led = lead.borrow_and_update().by.is_some();

@@ -11,17 +11,17 @@ use tenure_wire::{Failure, convert, v1};
 use tonic::{Request, Response, Status, Streaming};
 use v1::answer::Result as Wire;
 
-use super::call::{Call, Streamed, told};
+use super::call::{GrpcCall, Streamed, to_status};
 use super::{locks, watch};
-use crate::door::encode::Told;
+use crate::door::encode::LeaseInAnswer;
 use crate::door::{decode, encode};
-use crate::edge::{Edge, Fresh};
+use crate::edge::{Dispatch, Fresh};
 
 /// The name of a client that says none.
 const UNNAMED: &str = "unnamed";
 
-pub(super) struct LockDoor {
-    pub(super) edge: Edge,
+pub(super) struct LockApi {
+    pub(super) edge: Dispatch,
 }
 
 /// The result of an acquire: the grant, or the refusal with its reason, the queue length and the holder.
@@ -58,14 +58,14 @@ macro_rules! taken {
     };
 }
 
-impl LockDoor {
-    async fn take(&self, call: &Call, ask: &v1::AcquireRequest) -> Result<Taken, Status> {
-        let acquire = decode::acquire(ask, "").map_err(told)?;
+impl LockApi {
+    async fn take(&self, call: &GrpcCall, ask: &v1::AcquireRequest) -> Result<Taken, Status> {
+        let acquire = decode::acquire(ask, "").map_err(to_status)?;
         let outcome = locks::over(call.acquire(acquire, ask.wait_ms).await?);
         let header = self.edge.header(outcome.revision);
         match outcome.result {
             Ok(Answer::Acquired(acquired)) => Ok(Taken::Yes(header, acquired)),
-            Ok(_) => Err(told(Failure::Internal)),
+            Ok(_) => Err(to_status(Failure::Internal)),
             Err(refusal) => {
                 let reason = refusal.reason();
                 match refusal {
@@ -87,7 +87,7 @@ impl LockDoor {
     /// The number of waiters and the holder of a lock after a wait that timed out. Empty if the read fails.
     async fn in_the_way(
         &self,
-        call: &Call,
+        call: &GrpcCall,
         lock: &str,
         since: Revision,
     ) -> (u64, Option<v1::Holder>) {
@@ -111,7 +111,7 @@ impl LockDoor {
 }
 
 #[tonic::async_trait]
-impl v1::lock_service_server::LockService for LockDoor {
+impl v1::lock_service_server::LockService for LockApi {
     type LeaseKeepAliveStream = Streamed<v1::LeaseKeepAliveResponse>;
     type WatchStream = Streamed<v1::WatchResponse>;
 
@@ -119,9 +119,10 @@ impl v1::lock_service_server::LockService for LockDoor {
         &self,
         request: Request<v1::LockRequest>,
     ) -> Result<Response<v1::LockResponse>, Status> {
-        let (call, it) = Call::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
         let wait_ms = it.timeout_ms.map(u64::try_from).transpose();
-        let wait_ms = wait_ms.map_err(|_| told(decode::invalid("timeout_ms", "is negative")))?;
+        let wait_ms =
+            wait_ms.map_err(|_| to_status(decode::invalid("timeout_ms", "is negative")))?;
         let ask = v1::AcquireRequest {
             lock: it.name,
             lease: it.lease_id,
@@ -139,7 +140,7 @@ impl v1::lock_service_server::LockService for LockDoor {
         &self,
         request: Request<v1::TryLockRequest>,
     ) -> Result<Response<v1::TryLockResponse>, Status> {
-        let (call, it) = Call::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
         let ask = v1::AcquireRequest {
             lock: it.name,
             lease: it.lease_id,
@@ -157,7 +158,7 @@ impl v1::lock_service_server::LockService for LockDoor {
         &self,
         request: Request<v1::UnlockRequest>,
     ) -> Result<Response<v1::UnlockResponse>, Status> {
-        let (call, it) = Call::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
         let it = v1::ReleaseRequest {
             lock: it.name,
             lease: it.lease_id,
@@ -175,16 +176,16 @@ impl v1::lock_service_server::LockService for LockDoor {
         &self,
         request: Request<v1::LeaseGrantRequest>,
     ) -> Result<Response<v1::LeaseGrantResponse>, Status> {
-        let (call, it) = Call::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
         let ttl_ms = u64::try_from(it.ttl).ok().and_then(|ttl| ttl.checked_mul(1_000));
         let ttl_ms =
-            ttl_ms.ok_or_else(|| told(decode::invalid("ttl", "is no number of seconds")))?;
+            ttl_ms.ok_or_else(|| to_status(decode::invalid("ttl", "is no number of seconds")))?;
         let mut new =
             v1::NewLease { ttl_ms, lease: it.id, client: it.client_id, metadata: it.metadata };
         call.number(&mut new);
         let grant = decode::new_lease(&new, UNNAMED).map(Command::GrantLease);
-        let outcome = call.outcome(grant.map_err(told)?).await?;
-        call.reply(&outcome, Told::LeaseToo, |header, answer| match answer {
+        let outcome = call.outcome(grant.map_err(to_status)?).await?;
+        call.reply(&outcome, LeaseInAnswer::LeaseToo, |header, answer| match answer {
             Wire::LeaseGranted(lease) => Some(v1::LeaseGrantResponse {
                 header,
                 id: lease.lease,
@@ -199,7 +200,7 @@ impl v1::lock_service_server::LockService for LockDoor {
         &self,
         request: Request<v1::LeaseRevokeRequest>,
     ) -> Result<Response<v1::LeaseRevokeResponse>, Status> {
-        let (call, it) = Call::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
         let lease = decode::lease_ref(0, 0, it.id);
         let revoke = lease.map(|lease| Command::Revoke { lease, by: Revoker::Holder });
         call.run(revoke, |header, answer| match answer {
@@ -213,7 +214,7 @@ impl v1::lock_service_server::LockService for LockDoor {
         &self,
         request: Request<Streaming<v1::LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
-        let (call, from) = Call::new(&self.edge, request)?;
+        let (call, from) = GrpcCall::new(&self.edge, request)?;
         let renewing = Renewing { call, from, ready: VecDeque::new(), end: None };
         let answers = stream::unfold(renewing, |mut renewing| async move {
             let next = renewing.next().await?;
@@ -232,7 +233,7 @@ impl v1::lock_service_server::LockService for LockDoor {
 
 /// A stream of renewals: one command renews all that have arrived meanwhile.
 struct Renewing {
-    call: Call,
+    call: GrpcCall,
     from: Streaming<v1::LeaseKeepAliveRequest>,
     ready: VecDeque<v1::LeaseKeepAliveResponse>,
     /// The end of the stream, sent once everything is answered.
@@ -283,7 +284,7 @@ impl Renewing {
             let Outcome { revision, result } = self.call.outcome(Command::Renew(named)).await?;
             match result {
                 Ok(Answer::Renewed(renewals)) => (revision, renewals),
-                Ok(_) => return Err(told(Failure::Internal)),
+                Ok(_) => return Err(to_status(Failure::Internal)),
                 Err(refusal) => return Err(encode::refused(&refusal).into()),
             }
         };

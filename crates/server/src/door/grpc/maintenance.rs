@@ -13,10 +13,10 @@ use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::call::{Call, Streamed, told};
+use super::call::{GrpcCall, Streamed, to_status};
 use crate::backup::{self, Backup, TakeError};
 use crate::door::{decode, encode};
-use crate::edge::Edge;
+use crate::edge::Dispatch;
 
 /// The bytes of a backup in one message, and the most messages in flight.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -26,28 +26,28 @@ const READER: Duration = Duration::from_secs(30);
 /// The retry delay while another backup is in progress.
 const BUSY_RETRY_MS: u64 = 1_000;
 
-pub(super) struct Maintenance {
-    pub(super) edge: Edge,
+pub(super) struct MaintenanceApi {
+    pub(super) edge: Dispatch,
 }
 
 #[tonic::async_trait]
-impl v1::maintenance_service_server::MaintenanceService for Maintenance {
+impl v1::maintenance_service_server::MaintenanceService for MaintenanceApi {
     type BackupStream = Streamed<v1::BackupResponse>;
 
     async fn backup(
         &self,
         request: Request<v1::BackupRequest>,
     ) -> Result<Response<Self::BackupStream>, Status> {
-        let (call, _) = Call::new(&self.edge, request)?;
+        let (call, _) = GrpcCall::new(&self.edge, request)?;
         let (member, within) = (self.edge.member().clone(), call.within());
         let taking = self.edge.runtime().spawn_blocking(move || backup::take(&member, within));
         let backup = match taking.await {
             Ok(Ok(backup)) => backup,
             Ok(Err(TakeError::Busy)) => {
-                return Err(told(Failure::Overloaded { retry_after_ms: BUSY_RETRY_MS }));
+                return Err(to_status(Failure::Overloaded { retry_after_ms: BUSY_RETRY_MS }));
             }
-            Ok(Err(_)) => return Err(told(Failure::NoQuorum)),
-            Err(_) => return Err(told(Failure::Internal)),
+            Ok(Err(_)) => return Err(to_status(Failure::NoQuorum)),
+            Err(_) => return Err(to_status(Failure::Internal)),
         };
         let (to, pieces) = mpsc::channel(CHUNKS);
         let edge = self.edge.clone();
@@ -64,11 +64,11 @@ impl v1::maintenance_service_server::MaintenanceService for Maintenance {
         &self,
         request: Request<v1::CompactRequest>,
     ) -> Result<Response<v1::CompactResponse>, Status> {
-        let (call, it) = Call::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
         let keep = convert::revision_from(it.keep);
-        let keep = keep.ok_or_else(|| told(decode::invalid("keep", "is negative")))?;
+        let keep = keep.ok_or_else(|| to_status(decode::invalid("keep", "is negative")))?;
         let (header, answer) = settled(&call, Command::Compact { keep }).await?;
-        let Answer::Compacted { floor } = answer else { return Err(told(Failure::Internal)) };
+        let Answer::Compacted { floor } = answer else { return Err(to_status(Failure::Internal)) };
         let floor = convert::revision(floor);
         Ok(Response::new(v1::CompactResponse { header, floor }))
     }
@@ -77,7 +77,7 @@ impl v1::maintenance_service_server::MaintenanceService for Maintenance {
         &self,
         request: Request<v1::HashRequest>,
     ) -> Result<Response<v1::HashResponse>, Status> {
-        let (call, _) = Call::new(&self.edge, request)?;
+        let (call, _) = GrpcCall::new(&self.edge, request)?;
         let seen = self.edge.look(|replica| {
             let machine = replica.machine();
             let applied = replica.status().applied.index;
@@ -93,13 +93,14 @@ impl v1::maintenance_service_server::MaintenanceService for Maintenance {
         &self,
         request: Request<v1::SetLimitsRequest>,
     ) -> Result<Response<v1::SetLimitsResponse>, Status> {
-        let (call, it) = Call::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
         if it.limits.is_empty() {
-            return Err(told(decode::invalid("limits", "is empty")));
+            return Err(to_status(decode::invalid("limits", "is empty")));
         }
         let limit = |it: &v1::LimitValue| {
             let limit = Limit::from_name(&it.limit);
-            let unknown = || told(decode::invalid("limits", &format!("has no `{}`", it.limit)));
+            let unknown =
+                || to_status(decode::invalid("limits", &format!("has no `{}`", it.limit)));
             Ok((limit.ok_or_else(unknown)?, it.value))
         };
         let limits = it.limits.iter().map(limit).collect::<Result<Vec<_>, Status>>()?;
@@ -111,9 +112,9 @@ impl v1::maintenance_service_server::MaintenanceService for Maintenance {
         &self,
         request: Request<v1::RaiseLevelRequest>,
     ) -> Result<Response<v1::RaiseLevelResponse>, Status> {
-        let (call, it) = Call::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
         let level = u16::try_from(it.level);
-        let level = level.map_err(|_| told(decode::invalid("level", "is no level")))?;
+        let level = level.map_err(|_| to_status(decode::invalid("level", "is no level")))?;
         let (header, _) = settled(&call, Command::RaiseLevel { level }).await?;
         Ok(Response::new(v1::RaiseLevelResponse { header }))
     }
@@ -121,7 +122,7 @@ impl v1::maintenance_service_server::MaintenanceService for Maintenance {
 
 /// Runs a command that sessions do not have.
 async fn settled(
-    call: &Call,
+    call: &GrpcCall,
     command: Command<'_>,
 ) -> Result<(Option<v1::Header>, Answer), Status> {
     let Outcome { revision, result } = call.outcome(command).await?;
@@ -132,7 +133,7 @@ async fn settled(
 type Piece = Result<v1::BackupResponse, Status>;
 
 /// Sends a backup piece by piece; runs on a blocking thread.
-fn send(edge: &Edge, backup: &Backup, to: mpsc::Sender<Piece>) {
+fn send(edge: &Dispatch, backup: &Backup, to: mpsc::Sender<Piece>) {
     let head = backup.head();
     let first = v1::BackupResponse {
         header: Some(edge.header(head.revision)),
@@ -147,7 +148,7 @@ fn send(edge: &Edge, backup: &Backup, to: mpsc::Sender<Piece>) {
 }
 
 struct Pieces<'a> {
-    edge: &'a Edge,
+    edge: &'a Dispatch,
     to: mpsc::Sender<Piece>,
     buffer: BytesMut,
     hash: Xxh3,

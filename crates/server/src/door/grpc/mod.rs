@@ -36,7 +36,7 @@ use tonic::service::RoutesBuilder;
 use tonic::{Code, Status};
 
 use super::MESSAGE_BYTES_MAX;
-use crate::edge::Edge;
+use crate::edge::Dispatch;
 use crate::meter::{Class, Door};
 
 /// The name and version of the software.
@@ -47,7 +47,7 @@ const GRPC: &[u8] = b"application/grpc";
 const QUESTION_BYTES_MAX: usize = 16 * 1024;
 
 /// All services as routes of the one port.
-pub(super) fn routes(edge: &Edge) -> Router {
+pub(super) fn routes(edge: &Dispatch) -> Router {
     let mut routes = RoutesBuilder::from(Router::new());
     macro_rules! add {
         ($($server:ident($service:expr)),+ $(,)?) => {$(
@@ -56,15 +56,15 @@ pub(super) fn routes(edge: &Edge) -> Router {
         )+};
     }
     add! {
-        SessionServiceServer(session::Sessions { edge: edge.clone() }),
-        LockServiceServer(lock::LockDoor { edge: edge.clone() }),
-        LockAdminServiceServer(locks::Locks { edge: edge.clone() }),
-        LeaseServiceServer(lease::Leases { edge: edge.clone() }),
-        KeyServiceServer(key::Keys { edge: edge.clone() }),
-        ElectionServiceServer(election::Elections { edge: edge.clone() }),
-        ClusterServiceServer(cluster::Clusters { edge: edge.clone() }),
-        MaintenanceServiceServer(maintenance::Maintenance { edge: edge.clone() }),
-        TicketServiceServer(ticket::Tickets { edge: edge.clone() }),
+        SessionServiceServer(session::SessionApi { edge: edge.clone() }),
+        LockServiceServer(lock::LockApi { edge: edge.clone() }),
+        LockAdminServiceServer(locks::LocksApi { edge: edge.clone() }),
+        LeaseServiceServer(lease::LeasesApi { edge: edge.clone() }),
+        KeyServiceServer(key::KeysApi { edge: edge.clone() }),
+        ElectionServiceServer(election::ElectionApi { edge: edge.clone() }),
+        ClusterServiceServer(cluster::ClusterApi { edge: edge.clone() }),
+        MaintenanceServiceServer(maintenance::MaintenanceApi { edge: edge.clone() }),
+        TicketServiceServer(ticket::TicketApi { edge: edge.clone() }),
     }
     routes.add_service(health::health(edge).max_decoding_message_size(QUESTION_BYTES_MAX));
     let described = "what the build has described";
@@ -82,11 +82,11 @@ pub(super) fn unknown(request: &Request) -> Option<Response> {
 
 /// A failure as the response to a call.
 pub(super) fn refused(failure: Failure) -> Response {
-    call::told(failure).into_http()
+    call::to_status(failure).into_http()
 }
 
 /// Rejects requests other than gRPC, replaces errors of the library with ours, and counts the call.
-async fn guard(State(edge): State<Edge>, request: Request, next: Next) -> Response {
+async fn guard(State(edge): State<Dispatch>, request: Request, next: Next) -> Response {
     let (began_us, class) = (edge.now_us(), Class::of_call(request.uri().path()));
     let response = pass(request, next).await;
     if let Some(class) = class {
@@ -131,12 +131,12 @@ fn plain(refused: Status) -> Status {
     }
     let message = refused.message();
     match refused.code() {
-        Code::OutOfRange => call::told(Failure::TooLarge { bound: MESSAGE_BYTES_MAX as u64 }),
+        Code::OutOfRange => call::to_status(Failure::TooLarge { bound: MESSAGE_BYTES_MAX as u64 }),
         Code::Unimplemented if message.contains("compress") => {
-            call::told(Failure::UnsupportedMedia { expected: "application/grpc" })
+            call::to_status(Failure::UnsupportedMedia { expected: "application/grpc" })
         }
-        Code::Unimplemented => call::told(Failure::UnknownOperation),
-        Code::Internal => call::told(Failure::Malformed { what: message.to_owned() }),
+        Code::Unimplemented => call::to_status(Failure::UnknownOperation),
+        Code::Internal => call::to_status(Failure::Malformed { what: message.to_owned() }),
         _ => refused,
     }
 }

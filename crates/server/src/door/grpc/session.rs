@@ -7,23 +7,23 @@ use tenure_wire::{status, v1};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::door::principal;
-use crate::door::session::Talk;
-use crate::edge::Edge;
+use crate::door::session::SessionHandler;
+use crate::edge::Dispatch;
 use crate::meter::Door;
 
-pub(super) struct Sessions {
-    pub(super) edge: Edge,
+pub(super) struct SessionApi {
+    pub(super) edge: Dispatch,
 }
 
 #[tonic::async_trait]
-impl v1::session_service_server::SessionService for Sessions {
+impl v1::session_service_server::SessionService for SessionApi {
     type OpenStream = Pin<Box<dyn Stream<Item = Result<v1::SessionResponse, Status>> + Send>>;
 
     async fn open(
         &self,
         request: Request<Streaming<v1::SessionRequest>>,
     ) -> Result<Response<Self::OpenStream>, Status> {
-        let talk = Talk::new(self.edge.clone(), principal(), Door::Session);
+        let talk = SessionHandler::new(self.edge.clone(), principal(), Door::Session);
         let unread = |status| status::error_from(&super::plain(status)).map(Box::new);
         let from = request.into_inner().map(move |it| it.map_err(unread));
         let both = (talk, from);

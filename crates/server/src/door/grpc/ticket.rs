@@ -3,23 +3,24 @@
 use tenure_wire::v1;
 use tonic::{Request, Response, Status};
 
-use super::call::{Call, told};
+use super::call::{GrpcCall, to_status};
 use crate::door::decode;
-use crate::edge::Edge;
+use crate::edge::Dispatch;
 
-pub(super) struct Tickets {
-    pub(super) edge: Edge,
+pub(super) struct TicketApi {
+    pub(super) edge: Dispatch,
 }
 
 #[tonic::async_trait]
-impl v1::ticket_service_server::TicketService for Tickets {
+impl v1::ticket_service_server::TicketService for TicketApi {
     async fn sign(
         &self,
         request: Request<v1::SignTicketRequest>,
     ) -> Result<Response<v1::SignTicketResponse>, Status> {
-        let (call, it) = Call::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
         let lease = decode::lease_ref(it.lease_slot, it.lease_generation, it.lease);
-        let (lease, token) = (lease.map_err(told)?, decode::token(it.token).map_err(told)?);
+        let (lease, token) =
+            (lease.map_err(to_status)?, decode::token(it.token).map_err(to_status)?);
         let signed = self.edge.ticket(&call.who, lease, &it.lock, token, call.within()).await?;
         Ok(Response::new(v1::SignTicketResponse {
             header: Some(self.edge.header(signed.revision)),
@@ -32,7 +33,7 @@ impl v1::ticket_service_server::TicketService for Tickets {
         &self,
         request: Request<v1::TicketKeysRequest>,
     ) -> Result<Response<v1::TicketKeysResponse>, Status> {
-        let (call, _) = Call::new(&self.edge, request)?;
+        let (call, _) = GrpcCall::new(&self.edge, request)?;
         Ok(Response::new(self.edge.ticket_keys(&call.who, call.within()).await?))
     }
 
@@ -40,7 +41,7 @@ impl v1::ticket_service_server::TicketService for Tickets {
         &self,
         request: Request<v1::RotateTicketKeyRequest>,
     ) -> Result<Response<v1::RotateTicketKeyResponse>, Status> {
-        let (call, it) = Call::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
         let (revision, key) = self.edge.rotate_key(&call.who, it.overlap_ms, call.within()).await?;
         let header = Some(self.edge.header(revision));
         Ok(Response::new(v1::RotateTicketKeyResponse { header, key }))

@@ -55,7 +55,7 @@ impl HttpBody for Timely {
         self.late
             .as_mut()
             .poll(context)
-            .map(|()| Some(Err(BoxError::from(call::told(Failure::TooSlow)))))
+            .map(|()| Some(Err(BoxError::from(call::to_status(Failure::TooSlow)))))
     }
 
     fn is_end_stream(&self) -> bool {

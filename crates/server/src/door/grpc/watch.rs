@@ -17,10 +17,10 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 use tonic::{Status, Streaming};
 
-use super::call::{Streamed, told};
+use super::call::{Streamed, to_status};
 use crate::door::principal;
 use crate::door::{ask, decode, encode};
-use crate::edge::{Edge, Principal};
+use crate::edge::{Dispatch, Principal};
 use crate::meter::Door;
 use crate::watch::{Form, Options, OwnedFilter, Shared, Start, Step, Watch};
 
@@ -34,9 +34,12 @@ const PROGRESS: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_millis(10);
 
 /// Serves the watches of one stream.
-pub(super) fn serve(edge: &Edge, from: Streaming<v1::WatchRequest>) -> Streamed<v1::WatchResponse> {
+pub(super) fn serve(
+    edge: &Dispatch,
+    from: Streaming<v1::WatchRequest>,
+) -> Streamed<v1::WatchResponse> {
     let (to, ready) = mpsc::channel(READY_MAX);
-    let watching = Watching {
+    let watching = WatchStreams {
         edge: edge.clone(),
         who: principal(),
         from,
@@ -55,35 +58,35 @@ pub(super) fn serve(edge: &Edge, from: Streaming<v1::WatchRequest>) -> Streamed<
 }
 
 /// All watches of a stream. Dropping it ends them.
-struct Watching {
-    edge: Edge,
+struct WatchStreams {
+    edge: Dispatch,
     who: Principal,
     from: Streaming<v1::WatchRequest>,
     /// Whether the client may still send requests.
     asking: bool,
-    to: mpsc::Sender<Said>,
-    ready: mpsc::Receiver<Said>,
-    watches: BTreeMap<i64, One>,
+    to: mpsc::Sender<WatchMessage>,
+    ready: mpsc::Receiver<WatchMessage>,
+    watches: BTreeMap<i64, RunningWatch>,
     tasks: JoinSet<()>,
     newest: u64,
     over: bool,
 }
 
 /// A running watch.
-struct One {
+struct RunningWatch {
     serial: u64,
     task: AbortHandle,
     mark: Arc<Notify>,
 }
 
 /// A message of a watch. Ids may be used again: the serial number identifies the watch.
-struct Said {
+struct WatchMessage {
     id: i64,
     serial: u64,
-    what: What,
+    what: WatchUpdate,
 }
 
-enum What {
+enum WatchUpdate {
     Started(Revision),
     Step(Step),
     /// It would start at a revision that does not exist yet.
@@ -93,7 +96,7 @@ enum What {
     },
 }
 
-impl Watching {
+impl WatchStreams {
     async fn next(&mut self) -> Option<Result<v1::WatchResponse, Status>> {
         while !self.over {
             tokio::select! {
@@ -101,14 +104,14 @@ impl Watching {
                     Some(Ok(request)) => match self.take(request) {
                         Ok(None) => {}
                         Ok(Some(response)) => return Some(Ok(response)),
-                        Err(failure) => return self.end(told(failure)),
+                        Err(failure) => return self.end(to_status(failure)),
                     },
                     Some(Err(status)) => return self.end(super::plain(status)),
                     None => self.asking = false,
                 },
                 Some(said) = self.ready.recv() => {
                     if self.watches.get(&said.id).is_some_and(|one| one.serial == said.serial) {
-                        return self.say(said);
+                        return self.encode(said);
                     }
                 }
             }
@@ -167,7 +170,7 @@ impl Watching {
         let mark = Arc::new(Notify::new());
         let to = self.to.clone();
         let say = move |what| {
-            let (to, said) = (to.clone(), Said { id, serial, what });
+            let (to, said) = (to.clone(), WatchMessage { id, serial, what });
             async move { to.send(said).await.is_ok() }
         };
         let marked = mark.clone();
@@ -177,41 +180,41 @@ impl Watching {
                 None => run(watch, marked, say).await,
             }
         });
-        self.watches.insert(id, One { serial, task, mark });
+        self.watches.insert(id, RunningWatch { serial, task, mark });
         Ok(None)
     }
 
-    fn say(&mut self, said: Said) -> Option<Result<v1::WatchResponse, Status>> {
-        let Said { id, what, .. } = said;
+    fn encode(&mut self, said: WatchMessage) -> Option<Result<v1::WatchResponse, Status>> {
+        let WatchMessage { id, what, .. } = said;
         let ended =
             |fields, error: v1::Error| WatchFields { canceled: true, error: Some(error), ..fields };
         let fields = match what {
-            What::Started(next) => {
+            WatchUpdate::Started(next) => {
                 let before = Revision(next.0.saturating_sub(1));
                 WatchFields { created: true, ..self.fields(before) }
             }
-            What::Step(Step::Batch(batch)) => {
+            WatchUpdate::Step(Step::Batch(batch)) => {
                 return Some(Ok(v1::WatchResponse::shared(id, self.encoded(&batch))));
             }
-            What::Step(Step::Progress(revision)) => {
+            WatchUpdate::Step(Step::Progress(revision)) => {
                 let number = convert::revision(revision);
                 WatchFields { progress: true, revision: number, ..self.fields(revision) }
             }
-            What::Step(Step::Compacted { floor }) => {
+            WatchUpdate::Step(Step::Compacted { floor }) => {
                 let compact_revision = convert::revision(floor);
                 let fields = WatchFields { compact_revision, ..self.fields(floor) };
                 ended(fields, Failure::Compacted { floor }.into())
             }
-            What::Step(Step::SlowConsumer { resume }) => {
+            WatchUpdate::Step(Step::SlowConsumer { resume }) => {
                 let resume_revision = convert::revision(resume);
                 let fields = WatchFields { resume_revision, ..self.fields(resume) };
                 ended(fields, Failure::SlowConsumer { resume }.into())
             }
-            What::Future { asked, newest } => {
+            WatchUpdate::Future { asked, newest } => {
                 let refusal = Refusal::FutureRevision { asked, newest };
                 ended(self.fields(newest), v1::Error::from(&refusal))
             }
-            What::Step(Step::Closed) => return self.end(told(self.edge.farewell())),
+            WatchUpdate::Step(Step::Closed) => return self.end(to_status(self.edge.farewell())),
         };
         if let Some(error) = &fields.error {
             self.edge.asked().refused(Door::Grpc, &error.reason);
@@ -242,28 +245,28 @@ fn unknown(id: i64) -> Failure {
 }
 
 /// Why a watch cannot start where it shall, if that is known. While nobody can say how far the cluster is, it waits.
-async fn future(edge: &Edge, who: &Principal, start: Start) -> Option<What> {
+async fn future(edge: &Dispatch, who: &Principal, start: Start) -> Option<WatchUpdate> {
     let Start::From(asked) = start else { return None };
     let newest = ask::beyond(edge, who, asked).await.ok()??;
-    Some(What::Future { asked, newest })
+    Some(WatchUpdate::Future { asked, newest })
 }
 
 /// Sends the steps of one watch until it ends or the stream is gone.
 async fn run<F: Future<Output = bool>>(
     mut watch: Watch,
     mark: Arc<Notify>,
-    say: impl Fn(What) -> F,
+    say: impl Fn(WatchUpdate) -> F,
 ) {
     match watch.started().await {
-        Some(next) if !say(What::Started(next)).await => return,
+        Some(next) if !say(WatchUpdate::Started(next)).await => return,
         Some(_) => {}
-        None => drop(say(What::Step(Step::Closed)).await),
+        None => drop(say(WatchUpdate::Step(Step::Closed)).await),
     }
     let mut marking = false;
     loop {
         if marking && let Some(done) = watch.done() {
             marking = false;
-            if !say(What::Step(Step::Progress(done))).await {
+            if !say(WatchUpdate::Step(Step::Progress(done))).await {
                 return;
             }
         }
@@ -277,7 +280,7 @@ async fn run<F: Future<Output = bool>>(
             () = tokio::time::sleep(AGAIN), if marking => continue,
         };
         let last = !matches!(step, Step::Batch(_) | Step::Progress(_));
-        if !say(What::Step(step)).await || last {
+        if !say(WatchUpdate::Step(step)).await || last {
             return;
         }
     }

@@ -14,10 +14,10 @@ use tenure_wire::{Failure, v1};
 use utoipa::IntoParams;
 
 use super::Http;
-use super::answer::{Refused, json_with};
+use super::answer::{HttpError, json_with};
 use super::call::{request_id, within};
-use super::span::Span;
-use crate::door::encode::Told;
+use super::span::DurationParameter;
+use crate::door::encode::LeaseInAnswer;
 use crate::door::{decode, encode};
 use crate::edge::{AcquireTerms, Fresh, PlaceFate};
 use crate::os;
@@ -28,27 +28,27 @@ const CLIENT: &str = "http";
 #[derive(Clone, Copy, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Patience {
+pub(super) struct WaitParameters {
     /// Wait in the queue so long at most; without it, or with 0: not at all. A wait renews nothing: one that the
     /// lease would not outlive is refused with `WAIT_TOO_LONG` and the number to use.
     #[param(value_type = Option<String>, pattern = r"^(0|([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+)$", example = "30s")]
-    pub(super) wait: Option<Span>,
+    pub(super) wait: Option<DurationParameter>,
     /// Keep the place in the queue when the wait is over or the caller goes away; asking again resumes it.
     pub(super) keep: Option<bool>,
     /// How long to wait for the outcome, the time in the queue not counted: 1ms to 5m, else 10 s.
     #[param(value_type = Option<String>, pattern = r"^([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+$", example = "10s")]
-    pub(super) timeout: Option<Span>,
+    pub(super) timeout: Option<DurationParameter>,
 }
 
 /// The result of an acquire.
-pub(super) enum Became {
+pub(super) enum AcquireResult {
     Held(v1::AcquireResponse),
     Waits(v1::Queued),
 }
 
-impl Patience {
+impl WaitParameters {
     fn wait(self) -> Duration {
-        self.wait.map_or(Duration::ZERO, |Span(wait)| wait)
+        self.wait.map_or(Duration::ZERO, |DurationParameter(wait)| wait)
     }
 
     fn keep(self) -> bool {
@@ -57,7 +57,7 @@ impl Patience {
 
     /// The wait that the machine gets: a place that is kept has no limit of its own.
     fn wait_ms(self) -> Option<u64> {
-        (!self.keep()).then(|| self.wait.map_or(0, Span::ms))
+        (!self.keep()).then(|| self.wait.map_or(0, DurationParameter::ms))
     }
 }
 
@@ -67,10 +67,11 @@ impl Http {
         &self,
         key: Option<&String>,
         ask: v1::AcquireRequest,
-        patience: Patience,
-    ) -> Result<(Header, Became), Refused> {
+        patience: WaitParameters,
+    ) -> Result<(Header, AcquireResult), HttpError> {
         let within = within(patience.timeout)?;
-        let told = if ask.new_lease.is_some() { Told::LeaseToo } else { Told::Grant };
+        let told =
+            if ask.new_lease.is_some() { LeaseInAnswer::LeaseToo } else { LeaseInAnswer::Grant };
         let mut ask = v1::AcquireRequest { wait_ms: patience.wait_ms(), ..ask };
         if let (Some(new), Some(key)) = (&mut ask.new_lease, key) {
             decode::number_lease(new, self.who().name(), key);
@@ -83,7 +84,7 @@ impl Http {
             place: if patience.keep() { PlaceFate::Kept } else { PlaceFate::GivenUp },
         };
         let outcome = self.edge.acquire(&self.who(), request_id(key), acquire, terms).await;
-        let outcome = outcome.map_err(Refused::from)?;
+        let outcome = outcome.map_err(HttpError::from)?;
         let header = self.header(outcome.revision);
         became(&outcome, told).map(|became| (header, became))
     }
@@ -94,7 +95,7 @@ impl Http {
         acquire: &Acquire<'_>,
         wait: Duration,
         within: Duration,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), HttpError> {
         if wait.is_zero() {
             return Ok(());
         }
@@ -115,30 +116,30 @@ impl Http {
     }
 }
 
-fn became(outcome: &Outcome, told: Told) -> Result<Became, Refused> {
+fn became(outcome: &Outcome, told: LeaseInAnswer) -> Result<AcquireResult, HttpError> {
     use v1::answer::Result as Wire;
     if let Err(refusal) = &outcome.result {
-        return Err(Refused::from(refusal).next("HELD", "add ?wait=30s to queue"));
+        return Err(HttpError::from(refusal).next("HELD", "add ?wait=30s to queue"));
     }
     if let Ok(Answer::Ended) = &outcome.result {
         // The acquire with this request id is over, and repeating it would not bring it back.
         return Err((&Refusal::RequestStale).into());
     }
     match encode::answer(outcome, told) {
-        Wire::Acquired(acquired) => Ok(Became::Held(acquired)),
-        Wire::Queued(queued) => Ok(Became::Waits(queued)),
+        Wire::Acquired(acquired) => Ok(AcquireResult::Held(acquired)),
+        Wire::Queued(queued) => Ok(AcquireResult::Waits(queued)),
         _ => Err(Failure::Internal.into()),
     }
 }
 
 /// The response to an acquire. `lock` is the requested lock, unless there are several.
-pub(super) fn answer(lock: Option<String>, header: Header, became: Became) -> Response {
+pub(super) fn answer(lock: Option<String>, header: Header, became: AcquireResult) -> Response {
     match became {
-        Became::Held(held) => {
+        AcquireResult::Held(held) => {
             let held = Acquired { header: Some(header), ..Acquired::held(lock, held) };
             json_with(StatusCode::OK, &held)
         }
-        Became::Waits(queued) => {
+        AcquireResult::Waits(queued) => {
             json_with(StatusCode::ACCEPTED, &Acquired::queued(lock, queued, Some(header)))
         }
     }

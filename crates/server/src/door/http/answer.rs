@@ -14,17 +14,17 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const NEVER_KEPT: HeaderValue = HeaderValue::from_static("no-store");
 
 /// The result of a handler.
-pub(super) type Answered = Result<Response, Refused>;
+pub(super) type HttpResult = Result<Response, HttpError>;
 
 /// An error response.
 #[derive(Debug)]
-pub(super) struct Refused(Box<v1::Error>);
+pub(super) struct HttpError(Box<v1::Error>);
 
 /// The reason of a refusal, attached to the response for the metrics.
 #[derive(Clone, Debug)]
-pub(super) struct Reason(pub(super) String);
+pub(super) struct ReasonExtension(pub(super) String);
 
-impl Refused {
+impl HttpError {
     /// The same error with other advice, if it has this reason.
     pub(super) fn next(mut self, reason: &str, next: &str) -> Self {
         if self.0.reason == reason {
@@ -34,27 +34,27 @@ impl Refused {
     }
 }
 
-impl From<Failure> for Refused {
+impl From<Failure> for HttpError {
     fn from(failure: Failure) -> Self {
         Self(Box::new((&failure).into()))
     }
 }
 
-impl From<&Refusal> for Refused {
+impl From<&Refusal> for HttpError {
     fn from(refusal: &Refusal) -> Self {
         Self(Box::new(refusal.into()))
     }
 }
 
-impl From<v1::Error> for Refused {
+impl From<v1::Error> for HttpError {
     fn from(error: v1::Error) -> Self {
         Self(Box::new(error))
     }
 }
 
-impl IntoResponse for Refused {
+impl IntoResponse for HttpError {
     fn into_response(self) -> Response {
-        let reason = Reason(self.0.reason.clone());
+        let reason = ReasonExtension(self.0.reason.clone());
         let retry_after_ms = self.0.retry_after_ms;
         let (status, body) = ErrorBody::new(*self.0);
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -69,7 +69,7 @@ impl IntoResponse for Refused {
 }
 
 /// A response with status 200.
-pub(super) fn json(body: &impl Serialize) -> Answered {
+pub(super) fn json(body: &impl Serialize) -> HttpResult {
     Ok(json_with(StatusCode::OK, body))
 }
 

@@ -17,8 +17,8 @@ use tenure_types::{LeaseId, Token};
 use tenure_wire::Failure;
 use tenure_wire::json::Decimal;
 
-use super::answer::Refused;
-use super::span::Span;
+use super::answer::HttpError;
+use super::span::DurationParameter;
 use crate::door::{MESSAGE_BYTES_MAX, decode};
 use crate::edge::WITHIN;
 
@@ -34,12 +34,12 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(300);
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// One request.
-pub(super) struct Call {
+pub(super) struct HttpCall {
     pub(super) parts: Parts,
     body: Body,
 }
 
-impl<S: Send + Sync> FromRequest<S> for Call {
+impl<S: Send + Sync> FromRequest<S> for HttpCall {
     type Rejection = std::convert::Infallible;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Self::Rejection> {
@@ -47,28 +47,28 @@ impl<S: Send + Sync> FromRequest<S> for Call {
     }
 }
 
-impl From<Request> for Call {
+impl From<Request> for HttpCall {
     fn from(request: Request) -> Self {
         let (parts, body) = request.into_parts();
         Self { parts, body }
     }
 }
 
-impl Call {
+impl HttpCall {
     /// The name that follows `before` in the path.
-    pub(super) fn name(&self, before: &str) -> Result<String, Refused> {
+    pub(super) fn name(&self, before: &str) -> Result<String, HttpError> {
         decoded(self.parts.uri.path().strip_prefix(before).unwrap_or_default())
     }
 
     /// The lease whose id follows `before` in the path and is followed by `after`.
-    pub(super) fn lease(&self, before: &str, after: &str) -> Result<LeaseId, Refused> {
+    pub(super) fn lease(&self, before: &str, after: &str) -> Result<LeaseId, HttpError> {
         let name = self.name(before)?;
         let id = Decimal::parse(name.strip_suffix(after).unwrap_or(&name));
         Ok(lease(id.ok_or_else(|| decode::invalid("lease", "is no lease id"))?)?)
     }
 
     /// Parses the query.
-    pub(super) fn query<T: DeserializeOwned>(&self) -> Result<T, Refused> {
+    pub(super) fn query<T: DeserializeOwned>(&self) -> Result<T, HttpError> {
         decoded(self.parts.uri.query().unwrap_or_default())?;
         match Query::<T>::try_from_uri(&self.parts.uri) {
             Ok(Query(query)) => Ok(query),
@@ -81,7 +81,7 @@ impl Call {
     }
 
     /// The idempotency key, by which the machine recognises a repeated request.
-    pub(super) fn id(&self) -> Result<Option<String>, Refused> {
+    pub(super) fn id(&self) -> Result<Option<String>, HttpError> {
         let mut keys = self.parts.headers.get_all(IDEMPOTENCY_KEY).into_iter();
         let Some(key) = keys.next() else { return Ok(None) };
         match (key.to_str(), keys.next()) {
@@ -91,7 +91,7 @@ impl Call {
     }
 
     /// Reads the body as JSON.
-    pub(super) async fn json<T: DeserializeOwned>(self) -> Result<T, Refused> {
+    pub(super) async fn json<T: DeserializeOwned>(self) -> Result<T, HttpError> {
         if !self.is_json() {
             return Err(Failure::UnsupportedMedia { expected: "application/json" }.into());
         }
@@ -101,12 +101,12 @@ impl Call {
     }
 
     /// Reads the body unchanged.
-    pub(super) async fn bytes(self) -> Result<Bytes, Refused> {
+    pub(super) async fn bytes(self) -> Result<Bytes, HttpError> {
         self.read(MESSAGE_BYTES_MAX).await
     }
 
     /// Checks that there is no body.
-    pub(super) async fn nothing(self) -> Result<(), Refused> {
+    pub(super) async fn nothing(self) -> Result<(), HttpError> {
         if self.read(JSON_BYTES_MAX).await?.is_empty() {
             return Ok(());
         }
@@ -120,7 +120,7 @@ impl Call {
         word.eq_ignore_ascii_case("application/json") && kinds.next().is_none()
     }
 
-    async fn read(self, bytes_max: usize) -> Result<Bytes, Refused> {
+    async fn read(self, bytes_max: usize) -> Result<Bytes, HttpError> {
         let mut codings = self.parts.headers.get_all(CONTENT_ENCODING).into_iter();
         if !codings.all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
             return Err(Failure::UnsupportedMedia { expected: "plain" }.into());
@@ -143,10 +143,10 @@ pub(super) fn request_id(key: Option<&String>) -> RequestId<'_> {
 }
 
 /// How long a caller waits for an outcome.
-pub(super) fn within(timeout: Option<Span>) -> Result<Duration, Refused> {
+pub(super) fn within(timeout: Option<DurationParameter>) -> Result<Duration, HttpError> {
     match timeout {
         None => Ok(WITHIN),
-        Some(Span(time)) if time >= TIMEOUT_MIN && time <= TIMEOUT_MAX => Ok(time),
+        Some(DurationParameter(time)) if time >= TIMEOUT_MIN && time <= TIMEOUT_MAX => Ok(time),
         Some(_) => Err(decode::invalid("timeout", "must be from 1ms to 5m").into()),
     }
 }
@@ -166,7 +166,7 @@ pub(super) fn token(Decimal(number): Decimal) -> Result<Token, Failure> {
 }
 
 /// Decodes the `%XX` of a path or query. Refuses what is malformed; the library would keep it as it is.
-fn decoded(text: &str) -> Result<String, Refused> {
+fn decoded(text: &str) -> Result<String, HttpError> {
     let malformed = |what: &str| Failure::Malformed { what: format!("path or query: {what}") };
     let mut escapes = text.split('%').skip(1).map(str::as_bytes);
     if !escapes.all(|it| it.len() >= 2 && it[..2].iter().all(u8::is_ascii_hexdigit)) {

@@ -6,11 +6,11 @@ use tenure_types::Revision;
 use tenure_wire::Failure;
 use tenure_wire::json::cluster::{AddMember, ChangeMember, MemberAction, Members, Status};
 
-use super::answer::{Answered, json};
-use super::call::{Call, within};
-use super::leases::Timeout;
-use super::limits::Nothing;
-use super::{Http, Refused};
+use super::answer::{HttpResult, json};
+use super::call::{HttpCall, within};
+use super::leases::TimeoutParameter;
+use super::limits::NoParameters;
+use super::{Http, HttpError};
 use crate::door::{decode, grpc};
 use crate::edge::Cluster;
 use tenure_node::directory::{MemberNames, MemberRecord, Preference};
@@ -22,8 +22,8 @@ const AT: &str = "/v1/cluster/members/";
     get, path = "/v1/cluster", tag = "cluster",
     responses((status = 200, description = "How the cluster is.", body = Status)),
 )]
-pub(super) async fn status(State(http): State<Http>, call: Call) -> Answered {
-    call.query::<Nothing>()?;
+pub(super) async fn status(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    call.query::<NoParameters>()?;
     json(&Status::from(grpc::cluster::status(&http.edge, &http.who()).await?))
 }
 
@@ -32,18 +32,18 @@ pub(super) async fn status(State(http): State<Http>, call: Call) -> Answered {
     get, path = "/v1/cluster/members", tag = "cluster",
     responses((status = 200, description = "The members.", body = Members)),
 )]
-pub(super) async fn members(State(http): State<Http>, call: Call) -> Answered {
-    call.query::<Nothing>()?;
+pub(super) async fn members(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    call.query::<NoParameters>()?;
     listed(&http).await
 }
 
 /// Adds a member that learns and does not vote.
 #[utoipa::path(
-    post, path = "/v1/cluster/members", tag = "cluster", request_body = AddMember, params(Timeout),
+    post, path = "/v1/cluster/members", tag = "cluster", request_body = AddMember, params(TimeoutParameter),
     responses((status = 200, description = "The members now.", body = Members)),
 )]
-pub(super) async fn add(State(http): State<Http>, call: Call) -> Answered {
-    let within = within(call.query::<Timeout>()?.timeout)?;
+pub(super) async fn add(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let within = within(call.query::<TimeoutParameter>()?.timeout)?;
     let body: AddMember = call.json().await?;
     let id = MemberId::new(body.member_id.0);
     let id = id.ok_or_else(|| decode::invalid("member_id", "is no member id"))?;
@@ -60,11 +60,11 @@ pub(super) async fn add(State(http): State<Http>, call: Call) -> Answered {
 /// Gives a member that has caught up a vote, or lets it lead.
 #[utoipa::path(
     post, path = "/v1/cluster/members/{member}", tag = "cluster", request_body = ChangeMember,
-    params(("member" = String, Path, description = "The member's name or id."), Timeout),
+    params(("member" = String, Path, description = "The member's name or id."), TimeoutParameter),
     responses((status = 200, description = "The members now.", body = Members)),
 )]
-pub(super) async fn change(State(http): State<Http>, call: Call) -> Answered {
-    let within = within(call.query::<Timeout>()?.timeout)?;
+pub(super) async fn change(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let within = within(call.query::<TimeoutParameter>()?.timeout)?;
     let id = http.member(call.name(AT)?).await?;
     match call.json::<ChangeMember>().await?.action {
         MemberAction::Promote => http.edge.promote(&http.who(), id, within).await?,
@@ -76,11 +76,11 @@ pub(super) async fn change(State(http): State<Http>, call: Call) -> Answered {
 /// Removes a member for ever: its id never comes back.
 #[utoipa::path(
     delete, path = "/v1/cluster/members/{member}", tag = "cluster",
-    params(("member" = String, Path, description = "The member's name or id."), Timeout),
+    params(("member" = String, Path, description = "The member's name or id."), TimeoutParameter),
     responses((status = 200, description = "The members now.", body = Members)),
 )]
-pub(super) async fn remove(State(http): State<Http>, call: Call) -> Answered {
-    let within = within(call.query::<Timeout>()?.timeout)?;
+pub(super) async fn remove(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let within = within(call.query::<TimeoutParameter>()?.timeout)?;
     let id = http.member(call.name(AT)?).await?;
     call.nothing().await?;
     let revision = async || http.edge.look(|replica| replica.machine().revision()).await;
@@ -90,20 +90,20 @@ pub(super) async fn remove(State(http): State<Http>, call: Call) -> Answered {
     shown(&http, &cluster, revision().await.unwrap_or(before))
 }
 
-async fn listed(http: &Http) -> Answered {
+async fn listed(http: &Http) -> HttpResult {
     let cluster = http.edge.view(&http.who()).await?;
     let revision = http.edge.look(|replica| replica.machine().revision()).await?;
     shown(http, &cluster, revision)
 }
 
-fn shown(http: &Http, cluster: &Cluster, revision: Revision) -> Answered {
+fn shown(http: &Http, cluster: &Cluster, revision: Revision) -> HttpResult {
     let members = grpc::cluster::members(cluster).into_iter().map(Into::into).collect();
     json(&Members { members, header: http.header(revision) })
 }
 
 impl Http {
     /// The member with this name or, if no member has it, with this decimal id.
-    async fn member(&self, member: String) -> Result<MemberId, Refused> {
+    async fn member(&self, member: String) -> Result<MemberId, HttpError> {
         let cluster = self.edge.view(&self.who()).await?;
         let mut all = cluster.members.all().into_iter();
         let by_name = |id: &MemberId| cluster.directory.get(id).is_some_and(|it| it.name == member);

@@ -14,12 +14,12 @@ use tenure_wire::v1;
 use utoipa::{IntoParams, ToSchema};
 
 use super::Http;
-use super::acquire::{Became, Patience, answer};
-use super::answer::{Answered, json};
-use super::call::{Call, lease_ref, request_id, token, within};
-use super::leases::Timeout;
-use super::span::Span;
-use super::stream::{Lines, line};
+use super::acquire::{AcquireResult, WaitParameters, answer};
+use super::answer::{HttpResult, json};
+use super::call::{HttpCall, lease_ref, request_id, token, within};
+use super::leases::TimeoutParameter;
+use super::span::DurationParameter;
+use super::stream::{EventStream, line};
 use crate::door::{ask, decode};
 use crate::edge::{Fresh, WITHIN};
 use crate::watch::{Options, OwnedFilter, Start, Step, Watch};
@@ -30,7 +30,7 @@ const AT: &str = "/v1/elections/";
 #[utoipa::path(
     post, path = "/v1/elections/{name}", tag = "elections", request_body = Campaign,
     params(
-        ("name" = String, Path, description = "The election; slashes are welcome."), Patience,
+        ("name" = String, Path, description = "The election; slashes are welcome."), WaitParameters,
         ("Idempotency-Key" = Option<String>, Header, description = "The request id."),
     ),
     responses(
@@ -38,8 +38,8 @@ const AT: &str = "/v1/elections/";
         (status = 202, description = "With `keep=true`: the place in the queue is kept.", body = Acquired),
     ),
 )]
-pub(super) async fn campaign(State(http): State<Http>, call: Call) -> Answered {
-    let patience: Patience = call.query()?;
+pub(super) async fn campaign(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let patience: WaitParameters = call.query()?;
     let (name, key) = (call.name(AT)?, call.id()?);
     let body: Campaign = call.json().await?;
     let lease = body.lease;
@@ -53,8 +53,8 @@ pub(super) async fn campaign(State(http): State<Http>, call: Call) -> Answered {
     };
     let (header, became) = http.acquire(key.as_ref(), ask, patience).await?;
     let held = match became {
-        Became::Held(held) => held,
-        waits @ Became::Waits(_) => return Ok(answer(Some(name), header, waits)),
+        AcquireResult::Held(held) => held,
+        waits @ AcquireResult::Waits(_) => return Ok(answer(Some(name), header, waits)),
     };
     // The client's name comes from the state. If the leadership has already ended, it is not there any more.
     let (of, granted) = (name.clone(), held.token);
@@ -78,7 +78,7 @@ pub(super) async fn campaign(State(http): State<Http>, call: Call) -> Answered {
 /// How to look at an election.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum View {
+pub(super) enum ElectionView {
     /// The leader now and whenever it changes, as server-sent events.
     Observe,
 }
@@ -87,10 +87,10 @@ pub(super) enum View {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Show {
+pub(super) struct ElectionParameters {
     /// `observe` streams the leader now and whenever it changes: `event: leader`, `event: vacant`.
     #[param(inline)]
-    view: Option<View>,
+    view: Option<ElectionView>,
     /// The member's own state will do, however old.
     stale: Option<bool>,
 }
@@ -98,16 +98,16 @@ pub(super) struct Show {
 /// Shows who leads.
 #[utoipa::path(
     get, path = "/v1/elections/{name}", tag = "elections",
-    params(("name" = String, Path, description = "The election; slashes are welcome."), Show),
+    params(("name" = String, Path, description = "The election; slashes are welcome."), ElectionParameters),
     responses((status = 200, description = "Who leads; with `view=observe` a stream of it.", content(
         (Election = "application/json"),
         (String = "text/event-stream"),
     ))),
 )]
-pub(super) async fn show(State(http): State<Http>, call: Call) -> Answered {
-    let query: Show = call.query()?;
+pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let query: ElectionParameters = call.query()?;
     let name = call.name(AT)?;
-    if query.view == Some(View::Observe) {
+    if query.view == Some(ElectionView::Observe) {
         if query.stale.is_some() {
             return Err(decode::invalid("stale", "does not go with this view").into());
         }
@@ -119,7 +119,7 @@ pub(super) async fn show(State(http): State<Http>, call: Call) -> Answered {
     json(&Election { name, leader, header })
 }
 
-async fn observe(http: Http, name: String) -> Answered {
+async fn observe(http: Http, name: String) -> HttpResult {
     let filter = OwnedFilter::Exact(name.clone());
     let options = Options { progress: Some(super::watch::PROGRESS), ..Options::default() };
     let mut watch = http.edge.watch(&http.who(), filter, Start::Now, options)?;
@@ -127,21 +127,22 @@ async fn observe(http: Http, name: String) -> Answered {
     let at = Fresh::AtLeast(Revision(started.0.saturating_sub(1)));
     let of = name.clone();
     let (header, leader) = http.read(at, WITHIN, move |machine| leader(machine, &of)).await?;
-    let first = told(&name, leader, header);
-    let lines = futures_util::stream::unfold(Observer { http, name, watch }, |mut it| async {
-        let line = it.next().await?;
-        Some((line, it))
-    });
-    Ok(Lines::new(first, lines).into())
+    let first = leader_event(&name, leader, header);
+    let lines =
+        futures_util::stream::unfold(ElectionEvents { http, name, watch }, |mut it| async {
+            let line = it.next().await?;
+            Some((line, it))
+        });
+    Ok(EventStream::new(first, lines).into())
 }
 
-struct Observer {
+struct ElectionEvents {
     http: Http,
     name: String,
     watch: Watch,
 }
 
-impl Observer {
+impl ElectionEvents {
     /// The next change of the leader; none if the stream is over.
     async fn next(&mut self) -> Option<bytes::Bytes> {
         loop {
@@ -154,7 +155,7 @@ impl Observer {
             let vacant = batch.events.iter().any(|event| event.cause == Cause::Vacant);
             if vacant {
                 let header = self.http.header(batch.revision);
-                return Some(told(&self.name, None, header));
+                return Some(leader_event(&self.name, None, header));
             }
             let led = |cause: Cause| matches!(cause, Cause::Granted | Cause::Updated);
             if !batch.events.iter().any(|event| led(event.cause)) {
@@ -164,13 +165,13 @@ impl Observer {
             let read = self.http.read(at, WITHIN, move |machine| leader(machine, &of)).await;
             // If the leader is gone again, another event follows and reports more.
             if let Ok((header, Some(leader))) = read {
-                return Some(told(&self.name, Some(leader), header));
+                return Some(leader_event(&self.name, Some(leader), header));
             }
         }
     }
 }
 
-fn told(name: &str, leader: Option<Leadership>, header: Header) -> bytes::Bytes {
+fn leader_event(name: &str, leader: Option<Leadership>, header: Header) -> bytes::Bytes {
     let event = if leader.is_some() { "leader" } else { "vacant" };
     let id = header.revision.0;
     line(event, id, &Election { name: name.to_owned(), leader, header })
@@ -180,13 +181,13 @@ fn told(name: &str, leader: Option<Leadership>, header: Header) -> bytes::Bytes 
 #[utoipa::path(
     put, path = "/v1/elections/{name}", tag = "elections", request_body = Proclaim,
     params(
-        ("name" = String, Path, description = "The election; slashes are welcome."), Timeout,
+        ("name" = String, Path, description = "The election; slashes are welcome."), TimeoutParameter,
         ("Idempotency-Key" = Option<String>, Header, description = "The request id."),
     ),
     responses((status = 200, description = "The value is replaced.", body = ElectionDone)),
 )]
-pub(super) async fn proclaim(State(http): State<Http>, call: Call) -> Answered {
-    let within = within(call.query::<Timeout>()?.timeout)?;
+pub(super) async fn proclaim(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let within = within(call.query::<TimeoutParameter>()?.timeout)?;
     let (name, key) = (call.name(AT)?, call.id()?);
     let body: Proclaim = call.json().await?;
     let hold = Hold { lease: lease_ref(body.lease)?, lock: &name, token: token(body.token)? };
@@ -200,7 +201,7 @@ pub(super) async fn proclaim(State(http): State<Http>, call: Call) -> Answered {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Resign {
+pub(super) struct ResignParameters {
     /// The leader's lease.
     #[param(value_type = String, pattern = "^(0|[1-9][0-9]{0,19})$")]
     lease: Decimal,
@@ -209,20 +210,20 @@ pub(super) struct Resign {
     token: Decimal,
     /// How long to wait for the outcome: 1ms to 5m, else 10 s.
     #[param(value_type = Option<String>, pattern = r"^([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+$", example = "10s")]
-    timeout: Option<Span>,
+    timeout: Option<DurationParameter>,
 }
 
 /// Gives leadership back.
 #[utoipa::path(
     delete, path = "/v1/elections/{name}", tag = "elections",
     params(
-        ("name" = String, Path, description = "The election; slashes are welcome."), Resign,
+        ("name" = String, Path, description = "The election; slashes are welcome."), ResignParameters,
         ("Idempotency-Key" = Option<String>, Header, description = "The request id."),
     ),
     responses((status = 200, description = "Leadership is given back.", body = ElectionDone)),
 )]
-pub(super) async fn resign(State(http): State<Http>, call: Call) -> Answered {
-    let query: Resign = call.query()?;
+pub(super) async fn resign(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let query: ResignParameters = call.query()?;
     let within = within(query.timeout)?;
     let (name, key) = (call.name(AT)?, call.id()?);
     call.nothing().await?;

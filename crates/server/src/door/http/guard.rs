@@ -12,9 +12,9 @@ use tenure_types::OwnHosts;
 
 /// The hosts under which a member may be addressed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Hosts(OwnHosts);
+pub(crate) struct AllowedHosts(OwnHosts);
 
-impl Hosts {
+impl AllowedHosts {
     /// Loopback, the address that the member listens on, the one that it advertises, and configured names.
     pub(crate) fn new<'a>(
         listens: SocketAddr,
@@ -62,8 +62,8 @@ mod tests {
         request.body(Body::empty()).unwrap()
     }
 
-    fn hosts(listens: &str) -> Hosts {
-        Hosts::new(listens.parse().unwrap(), "a.example:7450", ["Locks.example"])
+    fn hosts(listens: &str) -> AllowedHosts {
+        AllowedHosts::new(listens.parse().unwrap(), "a.example:7450", ["Locks.example"])
     }
 
     #[test]

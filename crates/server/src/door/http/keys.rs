@@ -15,11 +15,11 @@ use tenure_wire::{Failure, v1};
 use utoipa::IntoParams;
 
 use super::Http;
-use super::answer::{Answered, Refused, json};
-use super::call::{Call, lease_ref, request_id, token, within};
+use super::answer::{HttpError, HttpResult, json};
+use super::call::{HttpCall, lease_ref, request_id, token, within};
 use super::leases::unexpected;
-use super::page::{Named, more, page};
-use super::span::Span;
+use super::page::{NamePage, more, page};
+use super::span::DurationParameter;
 use crate::door::{ask, decode, list as lists};
 use crate::edge::WITHIN;
 
@@ -27,11 +27,11 @@ const AT: &str = "/v1/keys/";
 
 /// Lists keys, in the order of their names.
 #[utoipa::path(
-    get, path = "/v1/keys", tag = "keys", params(Named),
+    get, path = "/v1/keys", tag = "keys", params(NamePage),
     responses((status = 200, description = "A page of keys.", body = Keys)),
 )]
-pub(super) async fn list(State(http): State<Http>, call: Call) -> Answered {
-    let query: Named = call.query()?;
+pub(super) async fn list(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let query: NamePage = call.query()?;
     let request = v1::ListKeysRequest {
         prefix: query.prefix.unwrap_or_default(),
         limit: page(query.limit)?,
@@ -47,7 +47,7 @@ pub(super) async fn list(State(http): State<Http>, call: Call) -> Answered {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Show {
+pub(super) struct ReadParameters {
     /// The member's own state will do, however old.
     stale: Option<bool>,
 }
@@ -55,12 +55,12 @@ pub(super) struct Show {
 /// Reads a key: its bytes, and as `ETag` the revision that last wrote it.
 #[utoipa::path(
     get, path = "/v1/keys/{key}", tag = "keys",
-    params(("key" = String, Path, description = "The key; slashes are welcome."), Show),
+    params(("key" = String, Path, description = "The key; slashes are welcome."), ReadParameters),
     responses((status = 200, description = "The value.", body = Vec<u8>,
         content_type = "application/octet-stream", headers(("ETag" = String, description = "Its revision.")))),
 )]
-pub(super) async fn show(State(http): State<Http>, call: Call) -> Answered {
-    let query: Show = call.query()?;
+pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let query: ReadParameters = call.query()?;
     let key = call.name(AT)?;
     let of = key.clone();
     let fresh = ask::fresh(query.stale.unwrap_or(false));
@@ -78,7 +78,7 @@ pub(super) async fn show(State(http): State<Http>, call: Call) -> Answered {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Write {
+pub(super) struct WriteParameters {
     /// The lease that the key ends with.
     #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
     lease: Option<Decimal>,
@@ -89,7 +89,7 @@ pub(super) struct Write {
     token: Option<Decimal>,
     /// How long to wait for the outcome: 1ms to 5m, else 10 s.
     #[param(value_type = Option<String>, pattern = r"^([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+$", example = "10s")]
-    timeout: Option<Span>,
+    timeout: Option<DurationParameter>,
 }
 
 /// Writes a key: the body as it is.
@@ -97,7 +97,7 @@ pub(super) struct Write {
     put, path = "/v1/keys/{key}", tag = "keys",
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     params(
-        ("key" = String, Path, description = "The key; slashes are welcome."), Write,
+        ("key" = String, Path, description = "The key; slashes are welcome."), WriteParameters,
         ("If-Match" = Option<String>, Header, description = "Only if this revision last wrote it."),
         ("If-None-Match" = Option<String>, Header, description = "`*`: only if it does not exist."),
         ("Idempotency-Key" = Option<String>, Header, description = "The request id."),
@@ -105,8 +105,8 @@ pub(super) struct Write {
     responses((status = 200, description = "The key is written.", body = KeyPut,
         headers(("ETag" = String, description = "Its revision.")))),
 )]
-pub(super) async fn put(State(http): State<Http>, call: Call) -> Answered {
-    let query: Write = call.query()?;
+pub(super) async fn put(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let query: WriteParameters = call.query()?;
     let within = within(query.timeout)?;
     let (key, id, expect) = (call.name(AT)?, call.id()?, expect(&call.parts.headers)?);
     let value = call.bytes().await?;
@@ -131,7 +131,7 @@ pub(super) async fn put(State(http): State<Http>, call: Call) -> Answered {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Delete {
+pub(super) struct DeleteParameters {
     /// Only while this lock is held, under `token`.
     lock: Option<String>,
     /// The token of that lock.
@@ -139,21 +139,21 @@ pub(super) struct Delete {
     token: Option<Decimal>,
     /// How long to wait for the outcome: 1ms to 5m, else 10 s.
     #[param(value_type = Option<String>, pattern = r"^([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+$", example = "10s")]
-    timeout: Option<Span>,
+    timeout: Option<DurationParameter>,
 }
 
 /// Deletes a key; one that does not exist is no error.
 #[utoipa::path(
     delete, path = "/v1/keys/{key}", tag = "keys",
     params(
-        ("key" = String, Path, description = "The key; slashes are welcome."), Delete,
+        ("key" = String, Path, description = "The key; slashes are welcome."), DeleteParameters,
         ("If-Match" = Option<String>, Header, description = "Only if this revision last wrote it."),
         ("Idempotency-Key" = Option<String>, Header, description = "The request id."),
     ),
     responses((status = 200, description = "The key does not exist any more.", body = KeyDeleted)),
 )]
-pub(super) async fn delete(State(http): State<Http>, call: Call) -> Answered {
-    let query: Delete = call.query()?;
+pub(super) async fn delete(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let query: DeleteParameters = call.query()?;
     let within = within(query.timeout)?;
     let (key, id, expect) = (call.name(AT)?, call.id()?, expect(&call.parts.headers)?);
     call.nothing().await?;
@@ -164,7 +164,7 @@ pub(super) async fn delete(State(http): State<Http>, call: Call) -> Answered {
     json(&KeyDeleted { key, existed, header: Some(header) })
 }
 
-fn guard(lock: Option<&str>, number: Option<Decimal>) -> Result<Option<WriteGuard<'_>>, Refused> {
+fn guard(lock: Option<&str>, number: Option<Decimal>) -> Result<Option<WriteGuard<'_>>, HttpError> {
     match (lock, number) {
         (None, None) => Ok(None),
         (Some(lock), Some(number)) => Ok(Some(WriteGuard { lock, token: token(number)? })),
@@ -180,7 +180,7 @@ fn mark(headers: &mut HeaderMap, revision: u64) {
 }
 
 /// The condition on the key: `If-Match: "8850"`, or `If-None-Match: *` for one that must not exist.
-fn expect(headers: &HeaderMap) -> Result<Expect<'static>, Refused> {
+fn expect(headers: &HeaderMap) -> Result<Expect<'static>, HttpError> {
     match (one(headers, IF_MATCH)?, one(headers, IF_NONE_MATCH)?) {
         (None, None) => Ok(Expect::Any),
         (None, Some("*")) => Ok(Expect::Absent),
@@ -198,7 +198,7 @@ fn expect(headers: &HeaderMap) -> Result<Expect<'static>, Refused> {
     }
 }
 
-fn one(headers: &HeaderMap, name: HeaderName) -> Result<Option<&str>, Refused> {
+fn one(headers: &HeaderMap, name: HeaderName) -> Result<Option<&str>, HttpError> {
     let mut values = headers.get_all(&name).into_iter();
     match (values.next().map(HeaderValue::to_str), values.next()) {
         (None, _) => Ok(None),

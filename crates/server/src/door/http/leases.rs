@@ -14,10 +14,10 @@ use tenure_wire::{Failure, convert, v1};
 use utoipa::IntoParams;
 
 use super::Http;
-use super::answer::{Answered, Refused, json};
-use super::call::{self, Call, request_id, within};
+use super::answer::{HttpError, HttpResult, json};
+use super::call::{self, HttpCall, request_id, within};
 use super::page::page;
-use super::span::Span;
+use super::span::DurationParameter;
 use crate::door::{ask, decode, encode, list as lists};
 use crate::edge::WITHIN;
 
@@ -29,20 +29,20 @@ const CLIENT: &str = "http";
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Timeout {
+pub(super) struct TimeoutParameter {
     /// How long to wait for the outcome: 1ms to 5m, else 10 s.
     #[param(value_type = Option<String>, pattern = r"^([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+$", example = "10s")]
-    pub(super) timeout: Option<Span>,
+    pub(super) timeout: Option<DurationParameter>,
 }
 
 /// Grants a lease.
 #[utoipa::path(
     post, path = "/v1/leases", tag = "leases", request_body = GrantLease,
-    params(Timeout, ("Idempotency-Key" = Option<String>, Header, description = "The request id.")),
+    params(TimeoutParameter, ("Idempotency-Key" = Option<String>, Header, description = "The request id.")),
     responses((status = 200, description = "The lease is granted.", body = LeaseGranted)),
 )]
-pub(super) async fn grant(State(http): State<Http>, call: Call) -> Answered {
-    let within = within(call.query::<Timeout>()?.timeout)?;
+pub(super) async fn grant(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let within = within(call.query::<TimeoutParameter>()?.timeout)?;
     let key = call.id()?;
     let mut new: v1::NewLease = call.json::<GrantLease>().await?.try_into()?;
     if let Some(key) = &key {
@@ -58,7 +58,7 @@ pub(super) async fn grant(State(http): State<Http>, call: Call) -> Answered {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct List {
+pub(super) struct LeaseListParameters {
     /// How many at most, up to 1000; else 100.
     #[param(minimum = 1)]
     limit: Option<u32>,
@@ -71,11 +71,11 @@ pub(super) struct List {
 
 /// Lists leases, in the order of their ids.
 #[utoipa::path(
-    get, path = "/v1/leases", tag = "leases", params(List),
+    get, path = "/v1/leases", tag = "leases", params(LeaseListParameters),
     responses((status = 200, description = "A page of leases.", body = Leases)),
 )]
-pub(super) async fn list(State(http): State<Http>, call: Call) -> Answered {
-    let query: List = call.query()?;
+pub(super) async fn list(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let query: LeaseListParameters = call.query()?;
     let after = query.after.filter(|after| after.0 > 0).map(call::lease).transpose()?;
     let request = v1::ListLeasesRequest {
         limit: page(query.limit)?,
@@ -92,7 +92,7 @@ pub(super) async fn list(State(http): State<Http>, call: Call) -> Answered {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Show {
+pub(super) struct LeaseParameters {
     /// The member's own state will do, however old.
     stale: Option<bool>,
 }
@@ -100,11 +100,11 @@ pub(super) struct Show {
 /// Shows a lease and what is bound to it.
 #[utoipa::path(
     get, path = "/v1/leases/{lease}", tag = "leases",
-    params(("lease" = String, Path, description = "The lease's id."), Show),
+    params(("lease" = String, Path, description = "The lease's id."), LeaseParameters),
     responses((status = 200, description = "The lease.", body = LeaseShown)),
 )]
-pub(super) async fn show(State(http): State<Http>, call: Call) -> Answered {
-    let query: Show = call.query()?;
+pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let query: LeaseParameters = call.query()?;
     let lease = LeaseRef::Id(call.lease(AT, "")?);
     let fresh = ask::fresh(query.stale.unwrap_or(false));
     let (header, view) = http
@@ -117,11 +117,11 @@ pub(super) async fn show(State(http): State<Http>, call: Call) -> Answered {
 /// Renews a lease: it counts its ttl anew.
 #[utoipa::path(
     post, path = "/v1/leases/{lease}/renew", tag = "leases",
-    params(("lease" = String, Path, description = "The lease's id."), Timeout),
+    params(("lease" = String, Path, description = "The lease's id."), TimeoutParameter),
     responses((status = 200, description = "The lease lives on.", body = LeaseRenewed)),
 )]
-pub(super) async fn renew(State(http): State<Http>, call: Call) -> Answered {
-    let within = within(call.query::<Timeout>()?.timeout)?;
+pub(super) async fn renew(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let within = within(call.query::<TimeoutParameter>()?.timeout)?;
     let lease = call.lease(AT, "/renew")?;
     call.nothing().await?;
     let command = Command::Renew(vec![LeaseRef::Id(lease)]);
@@ -133,11 +133,11 @@ pub(super) async fn renew(State(http): State<Http>, call: Call) -> Answered {
 
 /// Renews several leases with one command. One that has ended is told by its `ttl_ms` of 0.
 #[utoipa::path(
-    post, path = "/v1/leases/renew", tag = "leases", request_body = RenewLeases, params(Timeout),
+    post, path = "/v1/leases/renew", tag = "leases", request_body = RenewLeases, params(TimeoutParameter),
     responses((status = 200, description = "How long each lives from now.", body = LeasesRenewed)),
 )]
-pub(super) async fn renew_all(State(http): State<Http>, call: Call) -> Answered {
-    let within = within(call.query::<Timeout>()?.timeout)?;
+pub(super) async fn renew_all(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let within = within(call.query::<TimeoutParameter>()?.timeout)?;
     let named = call.json::<RenewLeases>().await?.leases;
     if named.is_empty() {
         return Err(decode::invalid("leases", "must name a lease").into());
@@ -164,7 +164,7 @@ fn renewed(lease: LeaseId, renewal: Option<Renewal>) -> LeaseRenewed {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Revoke {
+pub(super) struct RevokeParameters {
     /// Somebody else's word, and why: locks cool until their holder confirms or the lease would have ended. Without
     /// it, it is the client's own word that its work has stopped.
     reason: Option<String>,
@@ -174,20 +174,20 @@ pub(super) struct Revoke {
     now: Option<bool>,
     /// How long to wait for the outcome: 1ms to 5m, else 10 s.
     #[param(value_type = Option<String>, pattern = r"^([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+$", example = "10s")]
-    pub(super) timeout: Option<Span>,
+    pub(super) timeout: Option<DurationParameter>,
 }
 
 /// Ends a lease and everything bound to it.
 #[utoipa::path(
     delete, path = "/v1/leases/{lease}", tag = "leases",
     params(
-        ("lease" = String, Path, description = "The lease's id."), Revoke,
+        ("lease" = String, Path, description = "The lease's id."), RevokeParameters,
         ("Idempotency-Key" = Option<String>, Header, description = "The request id."),
     ),
     responses((status = 200, description = "The lease has ended.", body = LeaseRevoked)),
 )]
-pub(super) async fn revoke(State(http): State<Http>, call: Call) -> Answered {
-    let query: Revoke = call.query()?;
+pub(super) async fn revoke(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let query: RevokeParameters = call.query()?;
     let within = within(query.timeout)?;
     let lease = call.lease(AT, "")?;
     let key = call.id()?;
@@ -208,6 +208,6 @@ pub(super) async fn revoke(State(http): State<Http>, call: Call) -> Answered {
 }
 
 /// The error for an answer that does not belong to the command: a defect of ours.
-pub(super) fn unexpected() -> Refused {
+pub(super) fn unexpected() -> HttpError {
     Failure::Internal.into()
 }

@@ -7,9 +7,9 @@ use tenure_wire::json::Header;
 use utoipa::ToSchema;
 
 use super::Http;
-use super::answer::{Answered, json};
-use super::call::{Call, request_id, within};
-use super::leases::Timeout;
+use super::answer::{HttpResult, json};
+use super::call::{HttpCall, request_id, within};
+use super::leases::TimeoutParameter;
 
 /// A level to be raised.
 #[derive(Deserialize, ToSchema)]
@@ -30,11 +30,11 @@ pub(super) struct LevelRaised {
 
 /// Lets every member decide by newer rules. There is no way back.
 #[utoipa::path(
-    post, path = "/v1/cluster/level", tag = "cluster", request_body = RaiseLevel, params(Timeout),
+    post, path = "/v1/cluster/level", tag = "cluster", request_body = RaiseLevel, params(TimeoutParameter),
     responses((status = 200, description = "The level is raised.", body = LevelRaised)),
 )]
-pub(super) async fn raise(State(http): State<Http>, call: Call) -> Answered {
-    let within = within(call.query::<Timeout>()?.timeout)?;
+pub(super) async fn raise(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let within = within(call.query::<TimeoutParameter>()?.timeout)?;
     let RaiseLevel { level } = call.json().await?;
     let command = Command::RaiseLevel { level };
     let (header, _) = http.run(request_id(None), command, within).await?;

@@ -10,15 +10,15 @@ use tenure_wire::json::cluster::LimitValue;
 use utoipa::ToSchema;
 
 use super::Http;
-use super::answer::{Answered, json};
-use super::call::{Call, request_id, within};
-use super::leases::Timeout;
+use super::answer::{HttpResult, json};
+use super::call::{HttpCall, request_id, within};
+use super::leases::TimeoutParameter;
 use crate::door::decode;
 use crate::edge::{Fresh, WITHIN};
 
 /// The limits in force.
 #[derive(Serialize, ToSchema)]
-pub(super) struct Limits {
+pub(super) struct LimitsAnswer {
     /// Each by name.
     limits: Vec<LimitValue>,
     /// Who answers, and when.
@@ -36,22 +36,22 @@ pub(crate) struct SetLimits {
 /// Shows the limits in force.
 #[utoipa::path(
     get, path = "/v1/limits", tag = "cluster",
-    responses((status = 200, description = "The limits.", body = Limits)),
+    responses((status = 200, description = "The limits.", body = LimitsAnswer)),
 )]
-pub(super) async fn show(State(http): State<Http>, call: Call) -> Answered {
-    call.query::<Nothing>()?;
+pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    call.query::<NoParameters>()?;
     let (header, limits) = http.read(Fresh::Now, WITHIN, values).await?;
-    json(&Limits { limits, header })
+    json(&LimitsAnswer { limits, header })
 }
 
 /// Sets limits.
 #[utoipa::path(
     patch, path = "/v1/limits", tag = "cluster", request_body = SetLimits,
-    params(Timeout, ("Idempotency-Key" = Option<String>, Header, description = "The request id.")),
-    responses((status = 200, description = "The limits as they are now.", body = Limits)),
+    params(TimeoutParameter, ("Idempotency-Key" = Option<String>, Header, description = "The request id.")),
+    responses((status = 200, description = "The limits as they are now.", body = LimitsAnswer)),
 )]
-pub(super) async fn set(State(http): State<Http>, call: Call) -> Answered {
-    let within = within(call.query::<Timeout>()?.timeout)?;
+pub(super) async fn set(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let within = within(call.query::<TimeoutParameter>()?.timeout)?;
     let key = call.id()?;
     let body: SetLimits = call.json().await?;
     if body.limits.is_empty() {
@@ -68,13 +68,13 @@ pub(super) async fn set(State(http): State<Http>, call: Call) -> Answered {
     let command = Command::SetLimits(limits);
     http.run(request_id(key.as_ref()), command, within).await?;
     let (header, limits) = http.read(Fresh::Now, WITHIN, values).await?;
-    json(&Limits { limits, header })
+    json(&LimitsAnswer { limits, header })
 }
 
 /// No parameters.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Nothing {}
+pub(super) struct NoParameters {}
 
 pub(super) fn values(machine: &tenure_core::Machine) -> Vec<LimitValue> {
     let value = |limit: Limit| LimitValue {

@@ -16,12 +16,12 @@ use utoipa::openapi::{Ref, RefOr};
 use utoipa::{IntoParams, PartialSchema, ToSchema};
 
 use super::Http;
-use super::acquire::{Patience, answer};
-use super::answer::{Answered, Refused, json};
-use super::call::{Call, lease_ref, request_id, token, within};
-use super::leases::{Timeout, unexpected};
-use super::page::{Named, more, page};
-use super::span::Span;
+use super::acquire::{WaitParameters, answer};
+use super::answer::{HttpError, HttpResult, json};
+use super::call::{HttpCall, lease_ref, request_id, token, within};
+use super::leases::{TimeoutParameter, unexpected};
+use super::page::{NamePage, more, page};
+use super::span::DurationParameter;
 use crate::door::{ask, decode, encode, list as lists};
 use crate::edge::{Fresh, WITHIN};
 
@@ -31,7 +31,7 @@ const AT: &str = "/v1/locks/";
 #[utoipa::path(
     post, path = "/v1/locks/{lock}", tag = "locks", request_body = Acquire,
     params(
-        ("lock" = String, Path, description = "The lock; slashes are welcome."), Patience,
+        ("lock" = String, Path, description = "The lock; slashes are welcome."), WaitParameters,
         ("Idempotency-Key" = Option<String>, Header, description = "The request id."),
     ),
     responses(
@@ -39,8 +39,8 @@ const AT: &str = "/v1/locks/";
         (status = 202, description = "With `keep=true`: the place in the queue is kept.", body = Acquired),
     ),
 )]
-pub(super) async fn acquire(State(http): State<Http>, call: Call) -> Answered {
-    let patience: Patience = call.query()?;
+pub(super) async fn acquire(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let patience: WaitParameters = call.query()?;
     let (lock, key) = (call.name(AT)?, call.id()?);
     let body: Acquire = call.json().await?;
     if body.lock.is_some() || !body.locks.is_empty() {
@@ -54,14 +54,14 @@ pub(super) async fn acquire(State(http): State<Http>, call: Call) -> Answered {
 /// Acquires several locks, all or none.
 #[utoipa::path(
     post, path = "/v1/locks", tag = "locks", request_body = Acquire,
-    params(Patience, ("Idempotency-Key" = Option<String>, Header, description = "The request id.")),
+    params(WaitParameters, ("Idempotency-Key" = Option<String>, Header, description = "The request id.")),
     responses(
         (status = 200, description = "The locks are held.", body = Acquired),
         (status = 202, description = "With `keep=true`: the place in the queues is kept.", body = Acquired),
     ),
 )]
-pub(super) async fn acquire_all(State(http): State<Http>, call: Call) -> Answered {
-    let patience: Patience = call.query()?;
+pub(super) async fn acquire_all(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let patience: WaitParameters = call.query()?;
     let key = call.id()?;
     let body: Acquire = call.json().await?;
     if body.locks.is_empty() || body.lock.is_some() {
@@ -80,7 +80,7 @@ fn name_of(entry: &tenure_wire::json::lock::LockEntry) -> String {
     }
 }
 
-fn asked(body: Acquire) -> Result<v1::AcquireRequest, Refused> {
+fn asked(body: Acquire) -> Result<v1::AcquireRequest, HttpError> {
     if body.wait_ms.is_some() {
         return Err(decode::invalid("wait_ms", "is `?wait=` on this door").into());
     }
@@ -89,11 +89,11 @@ fn asked(body: Acquire) -> Result<v1::AcquireRequest, Refused> {
 
 /// Lists locks that are held or awaited, in the order of their names.
 #[utoipa::path(
-    get, path = "/v1/locks", tag = "locks", params(Named),
+    get, path = "/v1/locks", tag = "locks", params(NamePage),
     responses((status = 200, description = "A page of locks.", body = Locks)),
 )]
-pub(super) async fn list(State(http): State<Http>, call: Call) -> Answered {
-    let query: Named = call.query()?;
+pub(super) async fn list(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let query: NamePage = call.query()?;
     let request = v1::ListLocksRequest {
         prefix: query.prefix.unwrap_or_default(),
         limit: page(query.limit)?,
@@ -108,7 +108,7 @@ pub(super) async fn list(State(http): State<Http>, call: Call) -> Answered {
 /// How to look at a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum View {
+pub(super) enum LockView {
     /// Who waits, in order.
     Queue,
     /// Who has it, who is before me, what they wait for, and when it can be mine.
@@ -121,10 +121,10 @@ pub(super) enum View {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Show {
+pub(super) struct LockParameters {
     /// `queue`, `explain` or `history`; without it, the lock and its holders.
     #[param(inline)]
-    view: Option<View>,
+    view: Option<LockView>,
     /// With a view: how many places or revisions at most, up to 1000; else 100.
     #[param(minimum = 1)]
     limit: Option<u32>,
@@ -142,9 +142,9 @@ pub(super) struct Show {
 }
 
 /// Any of the views: some fit more than one description.
-struct Shown;
+struct LockAnswer;
 
-impl PartialSchema for Shown {
+impl PartialSchema for LockAnswer {
     fn schema() -> RefOr<Schema> {
         let views = ["LockAnswer", "Queue", "Explained", "History"];
         let any = AnyOfBuilder::new().description(Some("Any of the views."));
@@ -152,22 +152,22 @@ impl PartialSchema for Shown {
     }
 }
 
-impl ToSchema for Shown {}
+impl ToSchema for LockAnswer {}
 
 /// Shows a lock: its holders, its queue, its history, or all that a waiter wants to know.
 #[utoipa::path(
     get, path = "/v1/locks/{lock}", tag = "locks",
-    params(("lock" = String, Path, description = "The lock; slashes are welcome."), Show),
-    responses((status = 200, description = "The lock in the view that was asked for.", body = inline(Shown))),
+    params(("lock" = String, Path, description = "The lock; slashes are welcome."), LockParameters),
+    responses((status = 200, description = "The lock in the view that was asked for.", body = inline(LockAnswer))),
 )]
-pub(super) async fn show(State(http): State<Http>, call: Call) -> Answered {
-    let query: Show = call.query()?;
+pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let query: LockParameters = call.query()?;
     let lock = call.name(AT)?;
     let fits = [
         ("limit", query.limit.is_none() || query.view.is_some()),
-        ("after", query.after.is_none() || query.view == Some(View::Queue)),
-        ("lease", query.lease.is_none() || query.view == Some(View::Explain)),
-        ("from", query.from.is_none() || query.view == Some(View::History)),
+        ("after", query.after.is_none() || query.view == Some(LockView::Queue)),
+        ("lease", query.lease.is_none() || query.view == Some(LockView::Explain)),
+        ("from", query.from.is_none() || query.view == Some(LockView::History)),
     ];
     if let Some((field, _)) = fits.into_iter().find(|(_, fits)| !fits) {
         return Err(decode::invalid(field, "does not go with this view").into());
@@ -176,12 +176,12 @@ pub(super) async fn show(State(http): State<Http>, call: Call) -> Answered {
     let stale = query.stale.unwrap_or(false);
     match query.view {
         None => plain(&http, lock, ask::fresh(stale)).await,
-        Some(View::Queue) => {
+        Some(LockView::Queue) => {
             let after = query.after.map_or(0, |after| after.0);
             queue(&http, v1::QueueRequest { lock, limit, after, stale }).await
         }
-        Some(View::Explain) => explain(&http, lock, &query).await,
-        Some(View::History) => {
+        Some(LockView::Explain) => explain(&http, lock, &query).await,
+        Some(LockView::History) => {
             let Ok(from) = i64::try_from(query.from.map_or(0, |from| from.0)) else {
                 return Err(decode::invalid("from", "is no revision").into());
             };
@@ -190,7 +190,7 @@ pub(super) async fn show(State(http): State<Http>, call: Call) -> Answered {
     }
 }
 
-async fn plain(http: &Http, lock: String, fresh: Fresh) -> Answered {
+async fn plain(http: &Http, lock: String, fresh: Fresh) -> HttpResult {
     let ask = move |machine: &tenure_core::Machine| {
         machine.lock(&lock).as_ref().map(encode::lock_view).map(LockShown::from)
     };
@@ -198,7 +198,7 @@ async fn plain(http: &Http, lock: String, fresh: Fresh) -> Answered {
     json(&LockAnswer { lock, header })
 }
 
-async fn queue(http: &Http, request: v1::QueueRequest) -> Answered {
+async fn queue(http: &Http, request: v1::QueueRequest) -> HttpResult {
     let found = lists::queue(&http.edge, &http.who(), &request, WITHIN).await?;
     let waiters = found.waiters.into_iter().map(Into::into).collect();
     let next = (found.next != 0).then_some(Decimal(found.next));
@@ -206,7 +206,7 @@ async fn queue(http: &Http, request: v1::QueueRequest) -> Answered {
     json(&Queue { lock: request.lock, waiters, next, header })
 }
 
-async fn explain(http: &Http, lock: String, query: &Show) -> Answered {
+async fn explain(http: &Http, lock: String, query: &LockParameters) -> HttpResult {
     if let Some(lease) = query.lease {
         lease_ref(lease)?;
     }
@@ -220,7 +220,7 @@ async fn explain(http: &Http, lock: String, query: &Show) -> Answered {
     json(&Explained::from(ask::explain(&http.edge, &http.who(), &request, WITHIN).await?))
 }
 
-async fn history(http: &Http, request: v1::HistoryRequest, fresh: Fresh) -> Answered {
+async fn history(http: &Http, request: v1::HistoryRequest, fresh: Fresh) -> HttpResult {
     let found = lists::history(&http.edge, &http.who(), &request, fresh, WITHIN).await?;
     let decimal = |revision: i64| Decimal(u64::try_from(revision).unwrap_or_default());
     json(&History {
@@ -236,13 +236,13 @@ async fn history(http: &Http, request: v1::HistoryRequest, fresh: Fresh) -> Answ
 #[utoipa::path(
     patch, path = "/v1/locks/{lock}", tag = "locks", request_body = Patch,
     params(
-        ("lock" = String, Path, description = "The lock; slashes are welcome."), Timeout,
+        ("lock" = String, Path, description = "The lock; slashes are welcome."), TimeoutParameter,
         ("Idempotency-Key" = Option<String>, Header, description = "The request id."),
     ),
     responses((status = 200, description = "The lock is changed.", body = Patched)),
 )]
-pub(super) async fn change(State(http): State<Http>, call: Call) -> Answered {
-    let within = within(call.query::<Timeout>()?.timeout)?;
+pub(super) async fn change(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let within = within(call.query::<TimeoutParameter>()?.timeout)?;
     let (lock, key) = (call.name(AT)?, call.id()?);
     let body: Patch = call.json().await?;
     let hold = Hold { lease: lease_ref(body.lease)?, lock: &lock, token: token(body.token)? };
@@ -270,7 +270,7 @@ pub(super) async fn change(State(http): State<Http>, call: Call) -> Answered {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Release {
+pub(super) struct ReleaseParameters {
     /// The lease that holds, or waits.
     #[param(value_type = String, pattern = "^(0|[1-9][0-9]{0,19})$")]
     lease: Decimal,
@@ -279,20 +279,20 @@ pub(super) struct Release {
     token: Option<Decimal>,
     /// How long to wait for the outcome: 1ms to 5m, else 10 s.
     #[param(value_type = Option<String>, pattern = r"^([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+$", example = "10s")]
-    timeout: Option<Span>,
+    timeout: Option<DurationParameter>,
 }
 
 /// Releases a lock or, without `token`, leaves its queue.
 #[utoipa::path(
     delete, path = "/v1/locks/{lock}", tag = "locks",
     params(
-        ("lock" = String, Path, description = "The lock; slashes are welcome."), Release,
+        ("lock" = String, Path, description = "The lock; slashes are welcome."), ReleaseParameters,
         ("Idempotency-Key" = Option<String>, Header, description = "The request id."),
     ),
     responses((status = 200, description = "The lock, or the place, is given back.", body = Released)),
 )]
-pub(super) async fn release(State(http): State<Http>, call: Call) -> Answered {
-    let query: Release = call.query()?;
+pub(super) async fn release(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let query: ReleaseParameters = call.query()?;
     let within = within(query.timeout)?;
     let (lock, key) = (call.name(AT)?, call.id()?);
     call.nothing().await?;
@@ -313,11 +313,11 @@ pub(super) async fn release(State(http): State<Http>, call: Call) -> Answered {
 /// Takes a lock away from its holder.
 #[utoipa::path(
     post, path = "/v1/force", tag = "locks", request_body = Force,
-    params(Timeout, ("Idempotency-Key" = Option<String>, Header, description = "The request id.")),
+    params(TimeoutParameter, ("Idempotency-Key" = Option<String>, Header, description = "The request id.")),
     responses((status = 200, description = "The lock is taken away.", body = Forced)),
 )]
-pub(super) async fn force(State(http): State<Http>, call: Call) -> Answered {
-    let within = within(call.query::<Timeout>()?.timeout)?;
+pub(super) async fn force(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let within = within(call.query::<TimeoutParameter>()?.timeout)?;
     let key = call.id()?;
     let force: v1::ForceRequest = call.json::<Force>().await?.into();
     let id = request_id(key.as_ref());

@@ -8,9 +8,9 @@ use tenure_wire::json::{Decimal, Header};
 use utoipa::ToSchema;
 
 use super::Http;
-use super::answer::{Answered, json};
-use super::call::Call;
-use super::limits::Nothing;
+use super::answer::{HttpResult, json};
+use super::call::HttpCall;
+use super::limits::NoParameters;
 use crate::door::grpc;
 
 /// How one member is: its part in the agreement, its state, its disk. Its own view, which needs nobody else.
@@ -81,8 +81,8 @@ pub(super) struct Own {
     get, path = "/v1/member", tag = "cluster",
     responses((status = 200, description = "How the member is.", body = Own)),
 )]
-pub(super) async fn show(State(http): State<Http>, call: Call) -> Answered {
-    call.query::<Nothing>()?;
+pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    call.query::<NoParameters>()?;
     let member = http.edge.member();
     let (figures, lineage) = (member.figures(), member.lineage());
     let look = http.edge.look_at_node(|node| {

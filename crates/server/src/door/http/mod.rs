@@ -40,24 +40,24 @@ use tenure_wire::json::Header;
 
 use crate::door::grpc;
 use crate::door::principal;
-use crate::edge::{Edge, Fresh, Principal};
+use crate::edge::{Dispatch, Fresh, Principal};
 use crate::meter::Door;
 
-use answer::Refused;
-pub(crate) use guard::Hosts;
+use answer::HttpError;
+pub(crate) use guard::AllowedHosts;
 pub(crate) use limits::SetLimits;
 use metrics::Metrics;
 
 /// The state that every handler needs. Cheap to clone.
 #[derive(Clone)]
 struct Http {
-    edge: Edge,
-    hosts: Arc<Hosts>,
+    edge: Dispatch,
+    hosts: Arc<AllowedHosts>,
     metrics: Arc<Metrics>,
 }
 
 /// All paths as routes of the one port, together with the WebSocket routes, which a browser could open as well.
-pub(super) fn routes(edge: &Edge, hosts: Hosts, sockets: Router) -> Router {
+pub(super) fn routes(edge: &Dispatch, hosts: AllowedHosts, sockets: Router) -> Router {
     let http =
         Http { edge: edge.clone(), hosts: Arc::new(hosts), metrics: Arc::new(Metrics::new(edge)) };
     let mut router = Router::new();
@@ -118,60 +118,60 @@ async fn enter(State(http): State<Http>, request: Request, next: Next) -> Respon
     let response = if http.hosts.admit(&request) {
         next.run(request).await
     } else {
-        Refused::from(Failure::HostNotAllowed).into_response()
+        HttpError::from(Failure::HostNotAllowed).into_response()
     };
     let asked = http.edge.asked();
     asked.served(Door::Http, class, http.edge.now_us().saturating_sub(began_us));
-    if let Some(answer::Reason(reason)) = response.extensions().get() {
+    if let Some(answer::ReasonExtension(reason)) = response.extensions().get() {
         asked.refused(Door::Http, reason);
     }
     response
 }
 
 async fn unknown_path(request: Request) -> Response {
-    let json = || Refused::from(Failure::UnknownOperation).into_response();
+    let json = || HttpError::from(Failure::UnknownOperation).into_response();
     grpc::unknown(&request).unwrap_or_else(json)
 }
 
 /// The response to a method that a path does not accept.
 pub(super) async fn unknown_verb(request: Request) -> Response {
     let verb = request.method().as_str().to_owned();
-    Refused::from(Failure::UnknownVerb { verb }).into_response()
+    HttpError::from(Failure::UnknownVerb { verb }).into_response()
 }
 
 /// A failure as a response.
 pub(super) fn refused(failure: Failure) -> Response {
-    Refused::from(failure).into_response()
+    HttpError::from(failure).into_response()
 }
 
 /// Parses the query of a URI as each handler would, for the fuzz targets.
 pub(crate) fn read_queries(uri: http::Uri) {
     let mut request = Request::new(axum::body::Body::empty());
     *request.uri_mut() = uri;
-    let call = call::Call::from(request);
+    let call = call::HttpCall::from(request);
     macro_rules! read {
         ($($query:ty),+ $(,)?) => {$( let _ = call.query::<$query>(); )+};
     }
     read!(
-        leases::Timeout,
-        leases::List,
-        leases::Show,
-        leases::Revoke,
-        page::Named,
-        locks::Show,
-        locks::Release,
-        acquire::Patience,
-        keys::Show,
-        keys::Write,
-        keys::Delete,
-        elections::Show,
-        elections::Resign,
+        leases::TimeoutParameter,
+        leases::LeaseListParameters,
+        leases::LeaseParameters,
+        leases::RevokeParameters,
+        page::NamePage,
+        locks::LockParameters,
+        locks::ReleaseParameters,
+        acquire::WaitParameters,
+        keys::ReadParameters,
+        keys::WriteParameters,
+        keys::DeleteParameters,
+        elections::ElectionParameters,
+        elections::ResignParameters,
         watch::Query,
-        limits::Nothing,
+        limits::NoParameters,
     );
     let _ = call.name("/");
     let _ = call.lease("/", "/renew");
-    let _ = call.query::<leases::Timeout>().and_then(|query| call::within(query.timeout));
+    let _ = call.query::<leases::TimeoutParameter>().and_then(|query| call::within(query.timeout));
 }
 
 impl Http {
@@ -191,10 +191,10 @@ impl Http {
         id: RequestId<'_>,
         command: Command<'_>,
         within: Duration,
-    ) -> Result<(Header, Answer), Refused> {
+    ) -> Result<(Header, Answer), HttpError> {
         let outcome = self.edge.call(&self.who(), id, command, within).await;
-        let outcome = outcome.map_err(answer::Refused::from)?;
-        let done = outcome.result.map_err(|refusal| Refused::from(&refusal))?;
+        let outcome = outcome.map_err(answer::HttpError::from)?;
+        let done = outcome.result.map_err(|refusal| HttpError::from(&refusal))?;
         Ok((self.header(outcome.revision), done))
     }
 
@@ -204,9 +204,9 @@ impl Http {
         fresh: Fresh,
         within: Duration,
         ask: impl Fn(&tenure_core::Machine) -> T + Send + Sync + 'static,
-    ) -> Result<(Header, T), Refused> {
+    ) -> Result<(Header, T), HttpError> {
         let read = self.edge.read(&self.who(), fresh, within, ask).await;
-        let (revision, found) = read.map_err(answer::Refused::from)?;
+        let (revision, found) = read.map_err(answer::HttpError::from)?;
         Ok((self.header(revision), found))
     }
 }

@@ -3,14 +3,14 @@
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::answer::Refused;
+use super::answer::HttpError;
 use crate::door::decode;
 
 /// Which of the things that have names to show.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Named {
+pub(super) struct NamePage {
     /// Only names that begin so.
     pub(super) prefix: Option<String>,
     /// How many at most, up to 1000; else 100.
@@ -23,7 +23,7 @@ pub(super) struct Named {
 }
 
 /// The number of records in a page.
-pub(super) fn page(limit: Option<u32>) -> Result<u32, Refused> {
+pub(super) fn page(limit: Option<u32>) -> Result<u32, HttpError> {
     match limit {
         Some(0) => Err(decode::invalid("limit", "must be 1 or more").into()),
         limit => Ok(limit.unwrap_or(0)),

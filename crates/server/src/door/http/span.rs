@@ -9,29 +9,29 @@ use tenure_wire::duration;
 
 /// A duration such as `30s`, `500ms` or `1h30m`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Span(pub(super) Duration);
+pub(super) struct DurationParameter(pub(super) Duration);
 
-impl Span {
+impl DurationParameter {
     /// The duration in milliseconds, rounded up: a short wait is not the same as no wait.
     pub(super) fn ms(self) -> u64 {
         u64::try_from(self.0.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
     }
 }
 
-impl<'de> Deserialize<'de> for Span {
+impl<'de> Deserialize<'de> for DurationParameter {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Text;
 
         impl Visitor<'_> for Text {
-            type Value = Span;
+            type Value = DurationParameter;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a duration such as 30s, 500ms or 1h30m")
             }
 
-            fn visit_str<E: Error>(self, text: &str) -> Result<Span, E> {
+            fn visit_str<E: Error>(self, text: &str) -> Result<DurationParameter, E> {
                 let unexpected = || E::invalid_value(serde::de::Unexpected::Str(text), &self);
-                duration::parse(text).map(Span).ok_or_else(unexpected)
+                duration::parse(text).map(DurationParameter).ok_or_else(unexpected)
             }
         }
 
@@ -45,7 +45,9 @@ mod tests {
 
     #[test]
     fn durations_are_those_of_the_command_line_in_full_milliseconds() {
-        let ms = |text: &str| serde_json::from_value::<Span>(text.into()).ok().map(Span::ms);
+        let ms = |text: &str| {
+            serde_json::from_value::<DurationParameter>(text.into()).ok().map(DurationParameter::ms)
+        };
         assert_eq!(ms("0"), Some(0));
         assert_eq!(ms("500ms"), Some(500));
         assert_eq!(ms("1.5s"), Some(1_500));

@@ -11,9 +11,9 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use serde::Serialize;
 
 /// A stream of events.
-pub(super) struct Lines(Body);
+pub(super) struct EventStream(Body);
 
-impl Lines {
+impl EventStream {
     /// A stream that begins with an event that is already there.
     pub(super) fn new(first: Bytes, rest: impl Stream<Item = Bytes> + Send + 'static) -> Self {
         let first = futures_util::stream::iter([first]);
@@ -21,8 +21,8 @@ impl Lines {
     }
 }
 
-impl From<Lines> for Response {
-    fn from(Lines(body): Lines) -> Self {
+impl From<EventStream> for Response {
+    fn from(EventStream(body): EventStream) -> Self {
         let mut response = Response::new(body);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));

@@ -13,11 +13,11 @@ use tenure_wire::json::event::{Change, Compacted, Progress, SlowConsumer};
 use utoipa::IntoParams;
 
 use super::Http;
-use super::answer::{self, Answered, Refused};
-use super::call::Call;
-use super::stream::{Lines, encoded, line};
+use super::answer::{self, HttpError, HttpResult};
+use super::call::HttpCall;
+use super::stream::{EventStream, encoded, line};
 use crate::door::{ask, decode, encode};
-use crate::edge::{Edge, Fresh, WITHIN};
+use crate::edge::{Dispatch, Fresh, WITHIN};
 use crate::watch::{Form, Options, OwnedFilter, Shared, Start, Step, Watch};
 
 /// The time without events after which the stream sends its progress; this also shows that both ends are alive.
@@ -49,7 +49,7 @@ pub(super) struct Query {
     responses((status = 200, description = "Events: `change`, `progress`, `compacted`, `slow_consumer`.",
         body = String, content_type = "text/event-stream")),
 )]
-pub(super) async fn start(State(http): State<Http>, call: Call) -> Answered {
+pub(super) async fn start(State(http): State<Http>, call: HttpCall) -> HttpResult {
     let query: Query = call.query()?;
     let filter = match (query.prefix, query.name) {
         (None, None) => OwnedFilter::All,
@@ -75,11 +75,11 @@ pub(super) async fn start(State(http): State<Http>, call: Call) -> Answered {
         let (line, ends) = step(watch.next().await)?;
         Some((line, (!ends).then_some(watch)))
     });
-    Ok(Lines::new(first, lines).into())
+    Ok(EventStream::new(first, lines).into())
 }
 
 /// The revision at which a watch starts.
-pub(super) async fn started(edge: &Edge, watch: &mut Watch) -> Result<Revision, Refused> {
+pub(super) async fn started(edge: &Dispatch, watch: &mut Watch) -> Result<Revision, HttpError> {
     match tokio::time::timeout(WITHIN, watch.started()).await {
         Ok(Some(started)) => Ok(started),
         Ok(None) => Err(edge.farewell().into()),
@@ -123,7 +123,7 @@ pub(crate) fn change(shared: &Shared) -> Bytes {
     serde_json::to_vec(&change).unwrap_or_default().into()
 }
 
-fn last_event(call: &Call) -> Result<Option<Revision>, Refused> {
+fn last_event(call: &HttpCall) -> Result<Option<Revision>, HttpError> {
     let Some(last) = call.parts.headers.get("last-event-id") else { return Ok(None) };
     let last = last.to_str().ok().and_then(Decimal::parse);
     let last = last.ok_or_else(|| decode::invalid("Last-Event-ID", "is no revision"))?;
@@ -131,13 +131,13 @@ fn last_event(call: &Call) -> Result<Option<Revision>, Refused> {
 }
 
 /// Checks that the history reaches back to a revision, and that the revision is not in the future.
-async fn reachable(http: &Http, from: Revision) -> Result<(), Refused> {
+async fn reachable(http: &Http, from: Revision) -> Result<(), HttpError> {
     let (_, floor) = http.read(Fresh::Stale, WITHIN, Machine::floor).await?;
     if from < floor {
         return Err(Failure::Compacted { floor }.into());
     }
     let beyond = ask::beyond(&http.edge, &http.who(), from).await;
-    match beyond.map_err(answer::Refused::from)? {
+    match beyond.map_err(answer::HttpError::from)? {
         Some(newest) => Err((&Refusal::FutureRevision { asked: from, newest }).into()),
         None => Ok(()),
     }

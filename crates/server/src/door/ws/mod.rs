@@ -20,14 +20,14 @@ use tenure_wire::reason::{self, Socket};
 use tenure_wire::{Failure, v1};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use super::{MESSAGE_BYTES_MAX, Seat, http};
-use crate::edge::Edge;
+use super::{ConnectionPermit, MESSAGE_BYTES_MAX, http};
+use crate::edge::Dispatch;
 
 /// The most bytes of a message of the plain protocol, which has a few words.
 const PLAIN_BYTES_MAX: usize = 16 * 1024;
 /// The ping interval and the silence limit of every socket.
-const PATIENCE: Patience =
-    Patience { asked: Duration::from_secs(20), silent: Duration::from_secs(60) };
+const PATIENCE: PingSchedule =
+    PingSchedule { asked: Duration::from_secs(20), silent: Duration::from_secs(60) };
 /// How long a client that was sent the reason of its closing has to read it, before what it still sends resets the
 /// connection.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 const RULES: u16 = 1008;
 
 /// The routes of both.
-pub(super) fn routes(edge: &Edge) -> Router {
+pub(super) fn routes(edge: &Dispatch) -> Router {
     Router::new()
         .route("/v1/ws", get(session_socket))
         .route("/v1/lock-socket", get(plain_socket))
@@ -47,9 +47,9 @@ pub(super) fn routes(edge: &Edge) -> Router {
 type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
 
 /// The permit of the connection that becomes a socket.
-struct Sat(Option<Seat>);
+struct UpgradePermit(Option<ConnectionPermit>);
 
-impl<S: Send + Sync> FromRequestParts<S> for Sat {
+impl<S: Send + Sync> FromRequestParts<S> for UpgradePermit {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
@@ -62,7 +62,11 @@ fn no_socket(why: &dyn std::fmt::Display) -> Response {
     http::refused(Failure::Malformed { what: format!("this path opens a WebSocket: {why}") })
 }
 
-async fn session_socket(State(edge): State<Edge>, Sat(seat): Sat, upgrade: Upgrade) -> Response {
+async fn session_socket(
+    State(edge): State<Dispatch>,
+    UpgradePermit(seat): UpgradePermit,
+    upgrade: Upgrade,
+) -> Response {
     let (upgrade, seat) = match (upgrade, seat) {
         (Ok(upgrade), Some(seat)) => (upgrade, seat),
         (Err(why), _) => return no_socket(&why),
@@ -73,12 +77,16 @@ async fn session_socket(State(edge): State<Edge>, Sat(seat): Sat, upgrade: Upgra
         .max_frame_size(MESSAGE_BYTES_MAX)
         .max_write_buffer_size(2 * MESSAGE_BYTES_MAX)
         .on_upgrade(async move |socket| {
-            session::serve(Heard::new(socket, MESSAGE_BYTES_MAX), edge).await;
+            session::serve(LiveSocket::new(socket, MESSAGE_BYTES_MAX), edge).await;
             drop(seat);
         })
 }
 
-async fn plain_socket(State(edge): State<Edge>, Sat(seat): Sat, upgrade: Upgrade) -> Response {
+async fn plain_socket(
+    State(edge): State<Dispatch>,
+    UpgradePermit(seat): UpgradePermit,
+    upgrade: Upgrade,
+) -> Response {
     let (upgrade, seat) = match (upgrade, seat) {
         (Ok(upgrade), Some(seat)) => (upgrade, seat),
         (Err(why), _) => return no_socket(&why),
@@ -88,18 +96,20 @@ async fn plain_socket(State(edge): State<Edge>, Sat(seat): Sat, upgrade: Upgrade
         .max_message_size(PLAIN_BYTES_MAX)
         .max_frame_size(PLAIN_BYTES_MAX)
         .max_write_buffer_size(64 * PLAIN_BYTES_MAX)
-        .on_upgrade(move |socket| plain::serve(Heard::new(socket, PLAIN_BYTES_MAX), edge, seat))
+        .on_upgrade(move |socket| {
+            plain::serve(LiveSocket::new(socket, PLAIN_BYTES_MAX), edge, seat)
+        })
 }
 
 /// How often a client is pinged, and how long it may send nothing at all.
 #[derive(Clone, Copy)]
-struct Patience {
+struct PingSchedule {
     asked: Duration,
     silent: Duration,
 }
 
 /// A socket that detects when the client is gone.
-struct Heard {
+struct LiveSocket {
     socket: WebSocket,
     bytes_max: usize,
     silent: Duration,
@@ -107,12 +117,12 @@ struct Heard {
     heard_at: Instant,
 }
 
-impl Heard {
+impl LiveSocket {
     fn new(socket: WebSocket, bytes_max: usize) -> Self {
         Self::with(socket, bytes_max, PATIENCE)
     }
 
-    fn with(socket: WebSocket, bytes_max: usize, patience: Patience) -> Self {
+    fn with(socket: WebSocket, bytes_max: usize, patience: PingSchedule) -> Self {
         let now = Instant::now();
         let mut asks = interval_at(now + patience.asked, patience.asked);
         asks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -176,7 +186,7 @@ impl Heard {
     }
 
     /// Sends a text; none when the connection is over.
-    async fn say(&mut self, text: String) -> Option<()> {
+    async fn send_text(&mut self, text: String) -> Option<()> {
         self.socket.send(Message::Text(text.into())).await.ok()
     }
 }
@@ -200,11 +210,11 @@ mod tests {
     const PONG: [u8; 6] = [0x8a, 0x80, 0, 0, 0, 0];
 
     /// The client's end of a socket whose server has this patience, after the handshake.
-    async fn socket(patience: Patience) -> TcpStream {
+    async fn socket(patience: PingSchedule) -> TcpStream {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let talk = async move |socket| {
-            let heard = Heard::with(socket, PLAIN_BYTES_MAX, patience).next().await;
+            let heard = LiveSocket::with(socket, PLAIN_BYTES_MAX, patience).next().await;
             assert!(heard.is_none(), "nobody said anything");
         };
         let upgrade = async move |upgrade: WebSocketUpgrade| upgrade.on_upgrade(talk);
@@ -224,7 +234,7 @@ mod tests {
     async fn a_client_that_answers_no_ping_is_closed() {
         let silent = Duration::from_millis(500);
         let began = Instant::now();
-        let mut socket = socket(Patience { asked: Duration::from_millis(50), silent }).await;
+        let mut socket = socket(PingSchedule { asked: Duration::from_millis(50), silent }).await;
         let mut said = Vec::new();
         let closed = timeout(DEADLINE, socket.read_to_end(&mut said)).await;
         closed.expect("it is closed in time").unwrap();
@@ -237,7 +247,7 @@ mod tests {
     async fn a_client_that_answers_is_not_silent() {
         let (asked, silent) = (Duration::from_millis(50), Duration::from_secs(5));
         let began = Instant::now();
-        let mut socket = socket(Patience { asked, silent }).await;
+        let mut socket = socket(PingSchedule { asked, silent }).await;
         // Longer than a client that sends nothing is tolerated.
         while began.elapsed() < silent + silent / 2 {
             let mut frame = [0; 2];

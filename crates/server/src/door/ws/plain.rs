@@ -20,10 +20,10 @@ use tenure_wire::{Failure, convert, v1};
 use tokio::task::{AbortHandle, JoinSet};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::Heard;
-use crate::door::Seat;
+use super::LiveSocket;
+use crate::door::ConnectionPermit;
 use crate::door::principal;
-use crate::edge::{AcquireTerms, Edge, Fresh, Mail, PlaceFate, Principal, WITHIN};
+use crate::edge::{AcquireTerms, Dispatch, Fresh, MailboxMessage, PlaceFate, Principal, WITHIN};
 use crate::meter::{Class, Door};
 use crate::os;
 
@@ -35,7 +35,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 const ALWAYS: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 /// Serves one client until it goes away.
-pub(super) async fn serve(mut socket: Heard, edge: Edge, mut seat: Seat) {
+pub(super) async fn serve(mut socket: LiveSocket, edge: Dispatch, mut seat: ConnectionPermit) {
     // No request uses this session: it reports when the member ends by itself.
     let session = edge.session();
     let mut asks: JoinSet<PlainReply> = JoinSet::new();
@@ -45,24 +45,24 @@ pub(super) async fn serve(mut socket: Heard, edge: Edge, mut seat: Seat) {
             text = socket.next() => match text {
                 None => return,
                 Some(Ok(text)) => take(&text, &edge, &mut asks, &mut waiting).await,
-                Some(Err(failure)) => return socket.close(&told(failure)).await,
+                Some(Err(failure)) => return socket.close(&to_error(failure)).await,
             },
             Some(answered) = asks.join_next(), if !asks.is_empty() => {
                 answered.ok()
             }
             () = seat.asked_to_leave() => {
-                return socket.close(&told(edge.farewell())).await;
+                return socket.close(&to_error(edge.farewell())).await;
             }
             mail = session.mail() => {
-                if mail.iter().any(|it| matches!(it, Mail::Closed)) {
-                    return socket.close(&told(edge.farewell())).await;
+                if mail.iter().any(|it| matches!(it, MailboxMessage::Closed)) {
+                    return socket.close(&to_error(edge.farewell())).await;
                 }
                 None
             }
         };
         waiting.retain(|_, ask| !ask.is_finished());
         if let Some(said) = said
-            && socket.say(text(&said)).await.is_none()
+            && socket.send_text(text(&said)).await.is_none()
         {
             return;
         }
@@ -71,7 +71,7 @@ pub(super) async fn serve(mut socket: Heard, edge: Edge, mut seat: Seat) {
 
 async fn take(
     text: &str,
-    edge: &Edge,
+    edge: &Dispatch,
     asks: &mut JoinSet<PlainReply>,
     waiting: &mut BTreeMap<(String, String), AbortHandle>,
 ) -> Option<PlainReply> {
@@ -80,7 +80,7 @@ async fn take(
         Err(failure) => return Some(refused(edge, &(&failure).into())),
     };
     let began_us = edge.now_us();
-    let served = move |edge: &Edge, class| {
+    let served = move |edge: &Dispatch, class| {
         let took_us = edge.now_us().saturating_sub(began_us);
         edge.asked().served(Door::LockSocket, class, took_us);
     };
@@ -114,13 +114,13 @@ async fn take(
 }
 
 /// Waits for the lock as long as the client does.
-async fn acquire(edge: &Edge, line: &PlainRequest) -> Result<PlainToken, v1::Error> {
+async fn acquire(edge: &Dispatch, line: &PlainRequest) -> Result<PlainToken, v1::Error> {
     let (who, lease) = (principal(), lease_id(line));
     loop {
         let outcome = match attempt(edge, &who, line, lease).await {
             Ok(outcome) => outcome,
             Err(forbidden @ Failure::PermissionDenied { .. }) => {
-                return Err(told(forbidden));
+                return Err(to_error(forbidden));
             }
             // There is no leader, or the response was lost: the next attempt finds the lease's place again.
             Err(_) => {
@@ -138,7 +138,7 @@ async fn acquire(edge: &Edge, line: &PlainRequest) -> Result<PlainToken, v1::Err
         let Some(token) = PlainToken::new(line.key.clone(), grant.token.get()) else {
             let command = Command::Revoke { lease: LeaseRef::Id(lease), by: Revoker::Holder };
             let _ = edge.call(&who, RequestId::None, command, WITHIN).await;
-            return Err(told(Failure::TokenTooLarge));
+            return Err(to_error(Failure::TokenTooLarge));
         };
         // From here on the ttl counts for the client.
         let renew = Command::Renew(vec![LeaseRef::Handle(acquired.lease.handle)]);
@@ -153,7 +153,7 @@ async fn acquire(edge: &Edge, line: &PlainRequest) -> Result<PlainToken, v1::Err
 
 /// Grants the lease, requests the lock, and renews the lease until the lock is granted.
 async fn attempt(
-    edge: &Edge,
+    edge: &Dispatch,
     who: &Principal,
     line: &PlainRequest,
     lease: LeaseId,
@@ -200,7 +200,7 @@ async fn attempt(
 }
 
 async fn is_theirs(
-    edge: &Edge,
+    edge: &Dispatch,
     who: &Principal,
     lease: LeaseId,
     client: &str,
@@ -242,7 +242,7 @@ fn ttl_ms(line: &PlainRequest) -> u64 {
     line.ttl.saturating_mul(1_000)
 }
 
-fn refused(edge: &Edge, error: &v1::Error) -> PlainReply {
+fn refused(edge: &Dispatch, error: &v1::Error) -> PlainReply {
     edge.asked().refused(Door::LockSocket, &error.reason);
     PlainReply { success: false, fencing_token: None, reason: Some(error.reason.clone()) }
 }
@@ -251,7 +251,7 @@ fn text(reply: &PlainReply) -> String {
     serde_json::to_string(reply).expect("a reply has only what JSON can have")
 }
 
-fn told(failure: Failure) -> v1::Error {
+fn to_error(failure: Failure) -> v1::Error {
     (&failure).into()
 }
 

@@ -17,10 +17,10 @@ use tenure_wire::{Failure, convert, v1};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::Heard;
+use super::LiveSocket;
 use crate::door::principal;
-use crate::door::session::{Names, Talk, Unread};
-use crate::edge::Edge;
+use crate::door::session::{LeaseNames, SessionHandler, Unread};
+use crate::edge::Dispatch;
 use crate::meter::Door;
 
 /// The number of consecutive unreadable messages after which the connection is closed.
@@ -32,9 +32,9 @@ const READ_AHEAD: usize = 4;
 type AskedFor = BTreeMap<u64, Asked>;
 
 /// Serves one client until it goes away.
-pub(super) async fn serve(mut socket: Heard, edge: Edge) {
+pub(super) async fn serve(mut socket: LiveSocket, edge: Dispatch) {
     let counted = edge.asked().clone();
-    let mut talk = Talk::new(edge, principal(), Door::Ws);
+    let mut talk = SessionHandler::new(edge, principal(), Door::Ws);
     talk.remember_names();
     let (to, from) = channel::<v1::SessionRequest>(READ_AHEAD);
     let asked = Arc::new(Mutex::new(AskedFor::new()));
@@ -60,7 +60,7 @@ pub(super) async fn serve(mut socket: Heard, edge: Edge) {
             },
         };
         let Some(said) = said else { continue };
-        if socket.say(text(&said)).await.is_none() {
+        if socket.send_text(text(&said)).await.is_none() {
             return;
         }
         if let Some(closing) = said.closing {
@@ -72,7 +72,7 @@ pub(super) async fn serve(mut socket: Heard, edge: Edge) {
 
 /// The messages of the session. It is a stream of its own, because a session's `next` must not be cancelled half-way.
 fn answers(
-    talk: Talk,
+    talk: SessionHandler,
     from: Receiver<v1::SessionRequest>,
     asked: Arc<Mutex<AskedFor>>,
 ) -> impl Stream<Item = ServerMessage> {
@@ -178,7 +178,7 @@ fn about(request: &tenure_wire::json::session::Request) -> Asked {
     Asked { name, leases }
 }
 
-fn shown(said: v1::SessionResponse, names: &Names, asked: &mut AskedFor) -> ServerMessage {
+fn shown(said: v1::SessionResponse, names: &LeaseNames, asked: &mut AskedFor) -> ServerMessage {
     let lease = |slot: u32, generation: u64| {
         let handle = Handle { slot, generation };
         names.get(&handle).map(|id| Decimal(id.get()))

@@ -25,8 +25,8 @@ use tenure_wire::Failure;
 use tokio::sync::Mutex;
 
 use super::Http;
-use super::answer::Answered;
-use crate::edge::Edge;
+use super::answer::HttpResult;
+use crate::edge::Dispatch;
 use crate::meter::Class;
 use tenure_node::Lead;
 
@@ -37,7 +37,7 @@ const LOOP: Duration = Duration::from_secs(2);
 type Number = Gauge<u64, AtomicU64>;
 
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, EncodeLabelSet)]
-struct Held {
+struct HeldLabels {
     prefix: String,
     mode: &'static str,
 }
@@ -49,14 +49,14 @@ struct OfMember {
 
 /// All metrics of a member.
 pub(super) struct Metrics {
-    shown: Mutex<Shown>,
+    shown: Mutex<MetricsReading>,
 }
 
 /// The gauges that are read at each request.
-struct Shown {
+struct MetricsReading {
     registry: Registry,
-    held: Family<Held, Number>,
-    waiters: Family<Held, Number>,
+    held: Family<HeldLabels, Number>,
+    waiters: Family<HeldLabels, Number>,
     leader: Family<OfMember, Number>,
     member_lag: Family<OfMember, Number>,
     leases: Number,
@@ -77,7 +77,7 @@ struct Shown {
 
 impl Metrics {
     /// The metrics of a member; counts changes of the leader from now on.
-    pub(super) fn new(edge: &Edge) -> Self {
+    pub(super) fn new(edge: &Dispatch) -> Self {
         let mut registry = Registry::with_prefix("tenure");
         let member = edge.member();
         edge.asked().register(&mut registry);
@@ -87,7 +87,7 @@ impl Metrics {
         let help = "How often another member, or none, came to lead";
         registry.register("leader_changes", help, leader_changes.clone());
         edge.runtime().spawn(count_leaders(member.lead(), leader_changes));
-        Self { shown: Mutex::new(Shown::new(registry)) }
+        Self { shown: Mutex::new(MetricsReading::new(registry)) }
     }
 }
 
@@ -102,7 +102,7 @@ async fn count_leaders(mut lead: tokio::sync::watch::Receiver<Lead>, changes: Co
     }
 }
 
-impl Shown {
+impl MetricsReading {
     fn new(mut registry: Registry) -> Self {
         let shown = Self {
             registry: Registry::default(),
@@ -166,7 +166,7 @@ impl Shown {
     responses((status = 200, description = "The figures, as text.", body = String,
         content_type = "application/openmetrics-text")),
 )]
-pub(super) async fn show(State(http): State<Http>) -> Answered {
+pub(super) async fn show(State(http): State<Http>) -> HttpResult {
     // One request at a time: each writes its values into the same cells.
     let shown = http.metrics.shown.lock().await;
     fill(&shown, &http).await;
@@ -180,7 +180,7 @@ pub(super) async fn show(State(http): State<Http>) -> Answered {
 }
 
 /// The values read from the event loop.
-struct Looked {
+struct LoopReading {
     status: ReplicaStatus,
     members: BTreeSet<MemberId>,
     leases: u64,
@@ -188,7 +188,7 @@ struct Looked {
     revision: Revision,
 }
 
-async fn fill(shown: &Shown, http: &Http) {
+async fn fill(shown: &MetricsReading, http: &Http) {
     shown.in_flight.set(http.edge.in_flight());
     let own = http.edge.member().figures();
     shown.fsyncs.inc_by(own.syncs.saturating_sub(shown.fsyncs.get()));
@@ -210,10 +210,10 @@ async fn fill(shown: &Shown, http: &Http) {
     }
 }
 
-async fn look(http: &Http) -> Result<(Looked, walk::Walked), super::Refused> {
+async fn look(http: &Http) -> Result<(LoopReading, walk::Walked), super::HttpError> {
     let look = http.edge.look(|replica| {
         let machine = replica.machine();
-        Looked {
+        LoopReading {
             status: replica.status(),
             members: replica.members().all().into_iter().collect(),
             leases: machine.stats().leases,
@@ -224,9 +224,9 @@ async fn look(http: &Http) -> Result<(Looked, walk::Walked), super::Refused> {
     Ok((look.await?, walk::walk(http).await?))
 }
 
-impl Shown {
-    fn look(&self, looked: Looked, walked: walk::Walked) {
-        let Looked { status, members, leases, state_bytes, revision } = looked;
+impl MetricsReading {
+    fn look(&self, looked: LoopReading, walked: walk::Walked) {
+        let LoopReading { status, members, leases, state_bytes, revision } = looked;
         self.silent.set(0);
         self.leases.set(leases);
         self.state_bytes.set(state_bytes);
@@ -284,7 +284,7 @@ mod tests {
     /// Committed entries are applied in the same turn, so a test from outside can hardly observe a lag.
     #[test]
     fn entries_that_wait_to_be_applied_are_shown() {
-        let shown = Shown::new(Registry::default());
+        let shown = MetricsReading::new(Registry::default());
         let at = |index| Point { index, term: 1 };
         let lag = |applied: u64| {
             let status = ReplicaStatus {
@@ -305,7 +305,7 @@ mod tests {
                 settled: true,
             };
             let (members, revision) = (BTreeSet::new(), Revision(1));
-            let looked = Looked { status, members, leases: 0, state_bytes: 0, revision };
+            let looked = LoopReading { status, members, leases: 0, state_bytes: 0, revision };
             shown.look(looked, walk::Walked::default());
             let mut text = String::new();
             encode(&mut text, &shown.registry).unwrap();

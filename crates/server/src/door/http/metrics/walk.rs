@@ -6,8 +6,8 @@ use tenure_core::Machine;
 use tenure_core::view::LockView;
 use tenure_types::Mode;
 
-use super::Held;
-use crate::door::http::{Http, Refused};
+use super::HeldLabels;
+use crate::door::http::{Http, HttpError};
 use crate::edge::{Fresh, WITHIN};
 use crate::meter::{OTHER, PREFIXES_MAX};
 
@@ -22,8 +22,8 @@ const ANY: &str = "any";
 /// Counts by the first segment of a lock's name.
 #[derive(Clone, Default)]
 pub(super) struct Walked {
-    pub(super) held: BTreeMap<Held, u64>,
-    pub(super) waiters: BTreeMap<Held, u64>,
+    pub(super) held: BTreeMap<HeldLabels, u64>,
+    pub(super) waiters: BTreeMap<HeldLabels, u64>,
     prefixes: BTreeSet<String>,
 }
 
@@ -40,7 +40,7 @@ impl Walked {
             let prefix = if known { first } else { OTHER };
             self.add_waiters(machine, lock, prefix, &mut places_left);
             for holder in &lock.holders {
-                let held = Held { prefix: prefix.to_owned(), mode: mode(holder.mode) };
+                let held = HeldLabels { prefix: prefix.to_owned(), mode: mode(holder.mode) };
                 *self.held.entry(held).or_default() += 1;
             }
         }
@@ -57,7 +57,8 @@ impl Walked {
     ) {
         let mut add = |mode: &'static str, count: u64| {
             if count > 0 {
-                *self.waiters.entry(Held { prefix: prefix.to_owned(), mode }).or_default() += count;
+                *self.waiters.entry(HeldLabels { prefix: prefix.to_owned(), mode }).or_default() +=
+                    count;
             }
         };
         if lock.slots.is_some() {
@@ -74,7 +75,7 @@ impl Walked {
 }
 
 /// Reads the locks page by page, so that the event loop serves others in between.
-pub(super) async fn walk(http: &Http) -> Result<Walked, Refused> {
+pub(super) async fn walk(http: &Http) -> Result<Walked, HttpError> {
     let mut walked = Walked::default();
     let mut after = None;
     for _ in 0..PAGES_MAX {
@@ -95,9 +96,9 @@ pub(super) async fn walk(http: &Http) -> Result<Walked, Refused> {
     let sums = |machine: &Machine| (machine.stats().grants, machine.stats().places);
     let (_, (grants, places)) = http.read(Fresh::Stale, WITHIN, sums).await?;
     let rest = grants.saturating_sub(walked.held.values().sum());
-    *walked.held.entry(Held { prefix: OTHER.to_owned(), mode: ANY }).or_default() += rest;
+    *walked.held.entry(HeldLabels { prefix: OTHER.to_owned(), mode: ANY }).or_default() += rest;
     let rest = places.saturating_sub(walked.waiters.values().sum());
-    *walked.waiters.entry(Held { prefix: OTHER.to_owned(), mode: ANY }).or_default() += rest;
+    *walked.waiters.entry(HeldLabels { prefix: OTHER.to_owned(), mode: ANY }).or_default() += rest;
     Ok(walked)
 }
 
