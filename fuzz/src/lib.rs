@@ -208,7 +208,7 @@ pub fn file(bytes: &[u8]) {
 
 /// Reads the head of a backup, which says what it was taken from, and how long the file is.
 pub fn backup(bytes: &[u8]) {
-    let read = bounded(bytes, MESSAGE, || black_box(backup::Head::read(&mut &bytes[..])));
+    let read = bounded(bytes, MESSAGE, || black_box(backup::BackupHead::read(&mut &bytes[..])));
     let Ok((head, read)) = read else { return };
     assert!(bytes.starts_with(&read) && read.len() <= 4096 + 16, "a head is short");
     black_box(head.file_bytes());

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use tenure_server::backup::{BackupError, Head, Verified};
-use tenure_server::tls::Trust;
+use tenure_server::backup::{BackupError, BackupHead, Verified};
+use tenure_server::tls::DialTrust;
 use tenure_server::{StartError, request_backup};
 
 use crate::exit::Exit;
@@ -41,7 +41,7 @@ fn take(flags: &Backup) -> Result<Verified, Failure> {
     let place = flags.reach.place()?;
     let trust = place.tls.as_ref().map(|tls| {
         let own = tls.own.as_ref().map(|(cert, key)| (cert.as_path(), key.as_path()));
-        Trust::load(&tls.ca, own)
+        DialTrust::load(&tls.ca, own)
     });
     let trust = trust.transpose().map_err(StartError::from)?;
     let (mut from, addr) = ask(&place.addresses, trust.as_ref())?;
@@ -59,7 +59,7 @@ fn take(flags: &Backup) -> Result<Verified, Failure> {
 /// Asks the members one after another: any member has the whole state, or fetches it.
 fn ask(
     addresses: &[String],
-    trust: Option<&Trust>,
+    trust: Option<&DialTrust>,
 ) -> Result<(impl Read + use<>, String), Failure> {
     let mut tried = Vec::new();
     for addr in addresses {
@@ -82,7 +82,7 @@ enum Broken {
 
 /// Copies a backup as it arrives: exactly as many bytes as its head announces.
 fn receive(from: &mut impl Read, mut to: &File) -> Result<(), Broken> {
-    let (head, start) = Head::read(from).map_err(Broken::From)?;
+    let (head, start) = BackupHead::read(from).map_err(Broken::From)?;
     let bytes = head.file_bytes();
     let bar = if bytes >= LARGE_BYTES { bar(bytes) } else { ProgressBar::hidden() };
     to.write_all(&start).map_err(Broken::To)?;
@@ -164,7 +164,7 @@ fn cannot_write(path: &Path, error: &io::Error) -> Failure {
 
 fn report(flags: &Backup, verified: &Verified) {
     let Verified { head, machine, bytes } = verified;
-    let Head { lineage, index, revision, .. } = head;
+    let BackupHead { lineage, index, revision, .. } = head;
     let (cluster, epoch, incarnation) =
         (&lineage.cluster, lineage.epoch.get(), lineage.incarnation.to_string());
     let (keys, file) = (machine.stats().keys, flags.file.display());

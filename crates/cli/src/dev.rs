@@ -7,7 +7,7 @@ use std::{fs, io};
 
 use clap::Args;
 use serde_json::json;
-use tenure_server::{Entrance, Running, Settings, log, os, start};
+use tenure_server::{Entrance, RunningServer, ServerSettings, log, os, start};
 
 use crate::data_dir::default_parent;
 use crate::exit::Exit;
@@ -74,7 +74,7 @@ pub(crate) fn run(flags: &Dev) -> Result<Exit, Failure> {
     }
     let took_ms = os::now_us().saturating_sub(began_us) / 1_000;
     greet(flags, &running, &data, took_ms);
-    let (names, running): (Vec<String>, Vec<Running>) = running.into_iter().unzip();
+    let (names, running): (Vec<String>, Vec<RunningServer>) = running.into_iter().unzip();
     wishes.wait(&running, |name| go_on_without(flags, &data.path, name, &names, &running));
     Ok(Exit::Done)
 }
@@ -92,8 +92,14 @@ fn log_level(flags: &Dev) -> Result<log::Level, Failure> {
 }
 
 /// Handles the removal of one of several members from their cluster: it stops for good, the others go on.
-fn go_on_without(flags: &Dev, data: &Path, name: &str, names: &[String], running: &[Running]) {
-    let removed = |one: &Running| one.member.ended().is_some();
+fn go_on_without(
+    flags: &Dev,
+    data: &Path,
+    name: &str,
+    names: &[String],
+    running: &[RunningServer],
+) {
+    let removed = |one: &RunningServer| one.member.ended().is_some();
     for (_, one) in names.iter().zip(running).filter(|(of, _)| *of == name) {
         one.stop();
     }
@@ -134,13 +140,13 @@ fn check(clients: &str) -> Result<(), Failure> {
     }
 }
 
-fn settings(name: &str, data: &Path, flags: &Dev) -> Settings {
-    Settings {
+fn settings(name: &str, data: &Path, flags: &Dev) -> ServerSettings {
+    ServerSettings {
         clients: flags.clients.clone(),
         entrance: Entrance::Alone,
         segment_bytes: SEGMENT_BYTES,
         reserve_bytes: RESERVE_BYTES,
-        ..Settings::new(name, data)
+        ..ServerSettings::new(name, data)
     }
 }
 
@@ -162,7 +168,7 @@ fn start_many(
     flags: &Dev,
     data: &Data,
     wishes: &Wishes,
-) -> Result<Vec<(String, Running)>, Failure> {
+) -> Result<Vec<(String, RunningServer)>, Failure> {
     let (host, port) = host_and_port(&flags.clients)?;
     // The members keep the addresses of their first start, so that they find each other even if --clients changes.
     let (peer_host, peer_port) = match &data.peers {
@@ -205,7 +211,7 @@ fn start_many(
     Ok(running)
 }
 
-fn greet(flags: &Dev, running: &[(String, Running)], data: &Data, took_ms: u64) {
+fn greet(flags: &Dev, running: &[(String, RunningServer)], data: &Data, took_ms: u64) {
     if flags.output == Output::Json {
         let doors: Vec<String> = running.iter().map(|(_, one)| one.clients.to_string()).collect();
         return output::object(&json!({

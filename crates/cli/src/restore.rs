@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use tenure_server::restore::{Origin, RestoreError, Restored, StoppedFor, Wanted, restore};
+use tenure_server::restore::{
+    RestoreError, RestoreOptions, RestoreOrigin, Restored, StoppedFor, restore,
+};
 use tenure_server::{MemberNames, Preference};
 use tenure_types::{Epoch, Token};
 
@@ -95,13 +97,13 @@ pub(crate) fn run(flags: &Restore) -> Result<Exit, Failure> {
 }
 
 impl Restore {
-    fn wanted(&self) -> Wanted {
+    fn wanted(&self) -> RestoreOptions {
         let from = match (&self.file, &self.from_data) {
-            (Some(file), _) => Origin::Backup(file.clone()),
-            (None, data) => Origin::Data(data.clone().unwrap_or_default()),
+            (Some(file), _) => RestoreOrigin::Backup(file.clone()),
+            (None, data) => RestoreOrigin::Data(data.clone().unwrap_or_default()),
         };
         let (members, clients) = (self.members.clone(), self.clients.clone());
-        Wanted {
+        RestoreOptions {
             from,
             data: self.data.clone(),
             cluster: self.cluster.clone(),

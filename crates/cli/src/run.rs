@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tenure_server::{End, Running, StartError, log};
+use tenure_server::{End, RunningServer, StartError, log};
 
 use crate::exit::Exit;
 pub(crate) use crate::failure::{Failure, chain};
@@ -45,7 +45,7 @@ pub(crate) fn unstarted(error: StartError, data: &Path, company: Company) -> Fai
 }
 
 /// Sends the log of this process's members to stderr.
-pub(crate) fn install_log(form: Option<log::Form>, level: log::Level) -> Result<(), Failure> {
+pub(crate) fn install_log(form: Option<log::LineForm>, level: log::Level) -> Result<(), Failure> {
     let failed = |error| Failure::refused(format!("cannot start the log: {error}"));
     log::install(form, level).map_err(failed)
 }
@@ -98,12 +98,12 @@ pub(crate) fn wishes() -> Result<Wishes, Failure> {
 impl Wishes {
     /// Waits until the process has to stop, then stops its members gracefully. Calls `without` for every member that
     /// is removed meanwhile.
-    pub(crate) fn wait(&self, running: &[Running], mut without: impl FnMut(&str)) {
+    pub(crate) fn wait(&self, running: &[RunningServer], mut without: impl FnMut(&str)) {
         while let Ok(Wish::Without(name)) = self.asked.recv() {
             without(&name);
         }
         tracing::info!(again = "Ctrl-C stops at once", "stopping");
-        running.iter().for_each(Running::stop);
+        running.iter().for_each(RunningServer::stop);
     }
 }
 

@@ -9,13 +9,13 @@ use std::net::TcpStream;
 
 use authority::{Authority, Papers};
 use common::{Cluster, Process, field, tenure, wait};
-use tenure_server::tls::Trust;
+use tenure_server::tls::DialTrust;
 
 /// Three members that use certificates.
 fn found(name: &str) -> (Cluster, Authority, Vec<Papers>) {
     let mut cluster = Cluster::new();
     let authority = Authority::new(cluster.dir.path(), name);
-    cluster.trust = Some(Trust::load(&authority.sign("somebody").ca, None).unwrap());
+    cluster.trust = Some(DialTrust::load(&authority.sign("somebody").ca, None).unwrap());
     for _ in 0..3 {
         cluster.add();
     }
@@ -92,7 +92,7 @@ fn certificates_and_address_come_from_flags_else_variables_else_the_file() {
     let dir = cluster.dir.path().to_path_buf();
     let (ours, theirs) = (Authority::new(&dir, "ours"), Authority::new(&dir, "theirs"));
     let (good, bad) = (ours.sign("ana"), theirs.sign("ana"));
-    cluster.trust = Some(Trust::load(&good.ca, Some((&good.cert, &good.key))).unwrap());
+    cluster.trust = Some(DialTrust::load(&good.ca, Some((&good.cert, &good.key))).unwrap());
     cluster.add();
     let papers = ours.sign(&cluster.members[0].name);
     let listed = format!("m0=127.0.0.1:{}", cluster.members[0].members);

@@ -20,7 +20,7 @@ use std::time::Duration;
 use tenure_core::{BadSnapshot, Frozen, Machine, SnapshotReader};
 use tenure_types::Revision;
 
-use crate::member::{Gone, Member};
+use crate::member::{Gone, MemberHandle};
 use tenure_node::Lineage;
 
 const MAGIC: &[u8; 8] = b"tenurbak";
@@ -33,7 +33,7 @@ const STEP_BYTES: usize = 256 * 1024;
 
 /// The head of a backup, which describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Head {
+pub struct BackupHead {
     /// The cluster, epoch and incarnation that it was taken from.
     pub lineage: Lineage,
     /// The last log entry that it contains.
@@ -48,9 +48,9 @@ pub struct Head {
 
 /// The state of a cluster at one moment. The cluster goes on while it is written.
 pub struct Backup {
-    head: Head,
+    head: BackupHead,
     frozen: Frozen,
-    _one: One,
+    _one: BackupSlot,
 }
 
 /// The reason no backup was taken.
@@ -90,7 +90,7 @@ pub enum BackupError {
 /// A backup that was read to its end and found intact.
 pub struct Verified {
     /// The head of the backup.
-    pub head: Head,
+    pub head: BackupHead,
     /// The state in the backup.
     pub machine: Machine,
     /// The length of the file.
@@ -101,21 +101,21 @@ pub struct Verified {
 ///
 /// Every member that reaches a leader can take one. The call blocks until a quorum confirms the leader, then for one
 /// pass over the state; asynchronous callers make it on a thread.
-pub fn take(member: &Member, timeout: Duration) -> Result<Backup, TakeError> {
-    let one = One::begin(member.backing_up()).ok_or(TakeError::Busy)?;
+pub fn take(member: &MemberHandle, timeout: Duration) -> Result<Backup, TakeError> {
+    let one = BackupSlot::begin(member.backing_up()).ok_or(TakeError::Busy)?;
     // From here on, the member's applied state is at least as new as the start of this call, and it never goes back.
     member.read(timeout, |_| ())?;
     let (point, level, revision, frozen) = member.freeze()?;
     let mut state_bytes = 0;
     frozen.write(&mut |part| state_bytes += part.len() as u64);
     let lineage = member.lineage().clone();
-    let head = Head { lineage, index: point.index, revision, level, state_bytes };
+    let head = BackupHead { lineage, index: point.index, revision, level, state_bytes };
     Ok(Backup { head, frozen, _one: one })
 }
 
 impl Backup {
     /// The head of the backup.
-    pub fn head(&self) -> &Head {
+    pub fn head(&self) -> &BackupHead {
         &self.head
     }
 
@@ -165,9 +165,9 @@ fn scan(
     path: &Path,
     bytes: u64,
     each: &mut dyn FnMut(&[u8]) -> Result<(), BadSnapshot>,
-) -> Result<Head, BackupError> {
+) -> Result<BackupHead, BackupError> {
     let mut file = BufReader::new(File::open(path)?);
-    let (head, start) = Head::read(&mut file)?;
+    let (head, start) = BackupHead::read(&mut file)?;
     let mut checksum = crc32c::crc32c(&start);
     let expected = (start.len() as u64)
         .checked_add(head.state_bytes)
@@ -192,7 +192,7 @@ fn scan(
     Ok(head)
 }
 
-impl Head {
+impl BackupHead {
     fn encode(&self) -> Vec<u8> {
         let mut lines = self.lineage.lines().to_vec();
         lines.push(format!("index {}", self.index));
@@ -275,15 +275,15 @@ impl Checked<'_> {
 }
 
 /// The permit for the one backup that a member takes at a time.
-struct One(Arc<AtomicBool>);
+struct BackupSlot(Arc<AtomicBool>);
 
-impl One {
+impl BackupSlot {
     fn begin(busy: &Arc<AtomicBool>) -> Option<Self> {
         (!busy.swap(true, Ordering::AcqRel)).then(|| Self(busy.clone()))
     }
 }
 
-impl Drop for One {
+impl Drop for BackupSlot {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }

@@ -8,9 +8,9 @@ use tenure_node::{
 };
 
 use crate::edge::Delivery;
-use crate::figures::Meters;
-use crate::member::{AdminDone, Event, JoinDone, Member, Question};
-use crate::meter::Freed;
+use crate::figures::NodeMeters;
+use crate::member::{AdminDone, JoinDone, LoopEvent, MemberHandle, Question};
+use crate::meter::FreedAt;
 
 /// Callers that wait at one member, beside sessions and calls.
 #[derive(Default)]
@@ -27,21 +27,21 @@ impl Callers {
         clippy::result_large_err,
         reason = "an event that is no input is handed on, not an error"
     )]
-    pub(crate) fn take(&mut self, event: Event) -> Result<Input, Event> {
+    pub(crate) fn take(&mut self, event: LoopEvent) -> Result<Input, LoopEvent> {
         self.newest += 1;
         Ok(match event {
-            Event::Input(input) => input,
-            Event::Read { question, principal, fresh, deadline_us } => {
+            LoopEvent::Input(input) => input,
+            LoopEvent::Read { question, principal, fresh, deadline_us } => {
                 let read = ReadId(self.newest);
                 self.reads.insert(read, question);
                 Input::Read { read, principal, fresh, deadline_us }
             }
-            Event::Admin { request, principal, deadline_us, done } => {
+            LoopEvent::Admin { request, principal, deadline_us, done } => {
                 let admin = AdminId(self.newest);
                 self.admins.insert(admin, done);
                 Input::Admin { admin, principal, request, deadline_us }
             }
-            Event::Join { request, peer_name, done } => {
+            LoopEvent::Join { request, peer_name, done } => {
                 let join = JoinId(self.newest);
                 self.joins.insert(join, done);
                 Input::Join { join, request, peer_name }
@@ -55,7 +55,7 @@ impl Callers {
         &mut self,
         output: Output,
         node: &Node,
-        member: &Member,
+        member: &MemberHandle,
     ) -> Option<Output> {
         match output {
             Output::Answer { to: ReplyTo::Session { session, batch }, outcomes } => {
@@ -91,11 +91,11 @@ impl Callers {
 }
 
 /// Answers an event that will not be taken any more.
-pub(crate) fn refuse(event: Event, member: &Member) {
+pub(crate) fn refuse(event: LoopEvent, member: &MemberHandle) {
     match event {
-        Event::Read { question, .. } => question(Err(NodeFailure::Stopping)),
-        Event::Admin { done, .. } => done(Err(NodeFailure::Stopping)),
-        Event::Input(Input::Submit(batch)) => {
+        LoopEvent::Read { question, .. } => question(Err(NodeFailure::Stopping)),
+        LoopEvent::Admin { done, .. } => done(Err(NodeFailure::Stopping)),
+        LoopEvent::Input(Input::Submit(batch)) => {
             let outcomes = vec![Err(NodeFailure::Stopping); batch.requests.len()];
             match batch.reply {
                 ReplyTo::Call(call) => member.calls().answer(call, outcomes),
@@ -109,13 +109,13 @@ pub(crate) fn refuse(event: Event, member: &Member) {
 }
 
 /// Counts what a node does.
-pub(crate) struct Counted<'a> {
-    pub(crate) meters: &'a Meters,
+pub(crate) struct CountingObserver<'a> {
+    pub(crate) meters: &'a NodeMeters,
     /// Commands that may have made room for others.
-    pub(crate) freed: &'a mut Vec<Freed>,
+    pub(crate) freed: &'a mut Vec<FreedAt>,
 }
 
-impl NodeObserver for Counted<'_> {
+impl NodeObserver for CountingObserver<'_> {
     fn took(&mut self, commands: usize) {
         self.meters.took(commands);
     }
@@ -135,7 +135,7 @@ impl NodeObserver for Counted<'_> {
                     | Answer::Forced { .. }
                     | Answer::Abandoned { .. }
                     | Answer::Downgraded { .. },
-                ) => self.freed.push(Freed { revision: outcome.revision, asked_at_us }),
+                ) => self.freed.push(FreedAt { revision: outcome.revision, asked_at_us }),
                 _ => {}
             }
         }

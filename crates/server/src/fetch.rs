@@ -14,7 +14,7 @@ use tokio_rustls::client::TlsStream;
 use tonic::Streaming;
 use tonic::transport::Endpoint;
 
-use crate::tls::{Trust, host_of};
+use crate::tls::{DialTrust, host_of};
 
 /// How long the client waits for the connection, and for each piece of the backup: before the first piece, a quorum
 /// confirms the leader and the member makes a pass over the whole state.
@@ -31,7 +31,7 @@ struct Fetched {
 /// Requests a backup from the member whose APIs are at `address`. Returns its bytes, or the reason there is none.
 ///
 /// This call blocks and must not be made from within a runtime.
-pub fn request_backup(address: &str, trust: Option<&Trust>) -> io::Result<impl Read + use<>> {
+pub fn request_backup(address: &str, trust: Option<&DialTrust>) -> io::Result<impl Read + use<>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, innermost(&error));
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(invalid)?;
@@ -52,7 +52,7 @@ pub fn request_backup(address: &str, trust: Option<&Trust>) -> io::Result<impl R
 /// Connects under TLS. The certificate must name the host.
 fn under_tls(
     address: &str,
-    trust: &Trust,
+    trust: &DialTrust,
 ) -> impl tower::Service<
     http::Uri,
     Response = TokioIo<TlsStream<TcpStream>>,

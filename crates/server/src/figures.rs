@@ -18,7 +18,7 @@ const SYNCS_KEPT: usize = 512;
 
 /// A member's measurements of itself. Sizes are from the last look at the disk, at most about a second ago.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct NodeMetrics {
     /// Bytes free on the disk.
     pub disk_free_bytes: u64,
     /// Whether so few bytes are free that the state may not grow.
@@ -45,7 +45,7 @@ struct OfLoss {
 
 /// The metrics that the event loop writes and any thread may read.
 #[derive(Debug)]
-pub(crate) struct Meters {
+pub(crate) struct NodeMeters {
     disk_free_bytes: AtomicU64,
     disk_short: AtomicBool,
     data_bytes: AtomicU64,
@@ -64,7 +64,7 @@ pub(crate) struct Meters {
     losses_by: [Counter; LOSSES.len()],
 }
 
-impl Default for Meters {
+impl Default for NodeMeters {
     fn default() -> Self {
         let losses = Family::default();
         let cell = |cause: Cause| losses.get_or_create_owned(&OfLoss { cause: cause.word() });
@@ -102,11 +102,11 @@ pub(crate) struct Sizes {
     pub(crate) log_bytes: u64,
 }
 
-impl Meters {
+impl NodeMeters {
     /// Reads all metrics. Each value is correct; together they may mix values from before and after a look at the disk.
-    pub(crate) fn read(&self) -> Figures {
+    pub(crate) fn read(&self) -> NodeMetrics {
         let read = |meter: &AtomicU64| meter.load(Ordering::Relaxed);
-        Figures {
+        NodeMetrics {
             disk_free_bytes: read(&self.disk_free_bytes),
             disk_short: self.disk_short.load(Ordering::Relaxed),
             data_bytes: read(&self.data_bytes),

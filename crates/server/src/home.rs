@@ -13,7 +13,7 @@ use tenure_types::Epoch;
 
 use crate::error::StartError;
 use crate::os;
-use crate::pen::Pen;
+use crate::pen::LogWriter;
 use tenure_node::directory::{self, MemberRecord};
 use tenure_node::{Founded, Incarnation, Lineage};
 
@@ -28,7 +28,7 @@ pub(crate) struct Sizes {
 }
 
 /// A data directory that is locked and known to belong to this member.
-pub(crate) struct Home {
+pub(crate) struct DataHome {
     // Held for its lock.
     dir: DataDir,
     disk: Arc<dyn Disk>,
@@ -39,14 +39,14 @@ pub(crate) struct Home {
 /// Everything that the event loop needs from the disk.
 pub(crate) struct Opened {
     pub(crate) dir: DataDir,
-    pub(crate) pen: Pen,
+    pub(crate) pen: LogWriter,
     pub(crate) snapshots: Snapshots,
     pub(crate) boot: Boot,
     /// The members that this member was given when it joined.
     pub(crate) given: Vec<MemberRecord>,
 }
 
-impl Home {
+impl DataHome {
     /// Locks the directory and reads its identity. A new directory gets a member id, which is drawn once and never
     /// changes.
     pub(crate) fn open(path: &Path, sizes: Sizes) -> Result<Self, StartError> {
@@ -188,7 +188,7 @@ impl Home {
         boot.machine.reseed_names(os::random());
         let reserve = Reserve::open(self.disk.clone(), self.sizes.reserve_bytes)
             .map_err(|source| StartError::System { doing: "open the reserve", source })?;
-        let pen = Pen::new(log, reserve, self.sizes.segment_bytes);
+        let pen = LogWriter::new(log, reserve, self.sizes.segment_bytes);
         Ok(Opened { dir: self.dir, pen, snapshots, boot, given })
     }
 
@@ -254,13 +254,13 @@ mod tests {
     fn a_directory_keeps_its_member_and_its_cluster() {
         let above = tempfile::tempdir().unwrap();
         let path = above.path().join("data");
-        let mut home = Home::open(&path, SIZES).unwrap();
+        let mut home = DataHome::open(&path, SIZES).unwrap();
         let id = home.id();
         assert_eq!(home.cluster(), None);
         let founders = [record(id)];
         home.found(&founded(&founders)).unwrap();
         drop(home);
-        let mut home = Home::open(&path, SIZES).unwrap();
+        let mut home = DataHome::open(&path, SIZES).unwrap();
         assert_eq!((home.id(), home.cluster()), (id, Some(&*directory::cluster_id(&founders))));
         let other = [record(MemberId::new(7).unwrap())];
         assert!(matches!(home.found(&founded(&other)), Err(StartError::Identity(_))));
@@ -273,14 +273,14 @@ mod tests {
     fn a_founding_that_was_cut_short_is_done_again_with_what_holds_then() {
         let above = tempfile::tempdir().unwrap();
         let path = above.path().join("data");
-        let mut home = Home::open(&path, SIZES).unwrap();
+        let mut home = DataHome::open(&path, SIZES).unwrap();
         let id = home.id();
         home.found(&founded(&[record(id), record(MemberId::new(7).unwrap())])).unwrap();
         // The state after a crash before the directory named its cluster.
         home.identity.cluster = None;
         home.identity.write(&*home.disk).unwrap();
         drop(home);
-        let mut home = Home::open(&path, SIZES).unwrap();
+        let mut home = DataHome::open(&path, SIZES).unwrap();
         let founders = [record(id), record(MemberId::new(8).unwrap())];
         home.found(&founded(&founders)).unwrap();
         let opened = home.load(LEVEL_MAX).unwrap();
@@ -292,15 +292,15 @@ mod tests {
     fn data_without_an_identity_and_an_identity_without_a_log_are_refused() {
         let above = tempfile::tempdir().unwrap();
         let path = above.path().join("data");
-        let mut home = Home::open(&path, SIZES).unwrap();
+        let mut home = DataHome::open(&path, SIZES).unwrap();
         let founders = [record(home.id())];
         home.found(&founded(&founders)).unwrap();
         drop(home);
         std::fs::rename(path.join("identity.toml"), path.join("aside")).unwrap();
-        assert!(matches!(Home::open(&path, SIZES), Err(StartError::Orphan)));
+        assert!(matches!(DataHome::open(&path, SIZES), Err(StartError::Orphan)));
         std::fs::rename(path.join("aside"), path.join("identity.toml")).unwrap();
         std::fs::remove_dir_all(path.join("log")).unwrap();
-        let home = Home::open(&path, SIZES).unwrap();
+        let home = DataHome::open(&path, SIZES).unwrap();
         assert!(matches!(home.load(LEVEL_MAX), Err(StartError::Log(_))));
     }
 }

@@ -25,13 +25,13 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::callers::{Callers, Counted};
+use crate::callers::{Callers, CountingObserver};
 use crate::door::{AllowedHosts, InProcessListener as Doors};
 use crate::edge::{self, Delivery, Dispatch};
-use crate::member::{End, Event, Member};
+use crate::member::{End, LoopEvent, MemberHandle};
 use crate::os::Clock;
 use crate::peer::{Net, Wire};
-use crate::ticket::Keys;
+use crate::ticket::SigningKeys;
 use tenure_node::directory::{self, MemberNames, MemberRecord, Preference};
 use tenure_node::{Incarnation, Lineage};
 
@@ -64,14 +64,14 @@ impl Clock for RuntimeClock {
 
 /// A cluster inside this test. It ends when this value is dropped.
 pub struct Inside {
-    world: Arc<Mutex<World>>,
+    world: Arc<Mutex<InsideState>>,
     driver: tokio::task::JoinHandle<()>,
     // The cluster belongs to the thread that started it.
     _here: std::marker::PhantomData<*const ()>,
 }
 
-struct World {
-    seats: Vec<Seat>,
+struct InsideState {
+    seats: Vec<InsideMember>,
     bell: Arc<Notify>,
     mail: VecDeque<(MemberId, MemberId, PeerMessage)>,
     clock: Arc<RuntimeClock>,
@@ -80,19 +80,19 @@ struct World {
 }
 
 /// A member, running or stopped.
-struct Seat {
+struct InsideMember {
     record: MemberRecord,
     /// The member's log: its disk.
     log: Vec<LogEntry>,
     hard_state: HardState,
-    up: Option<Up>,
+    up: Option<RunningMember>,
 }
 
 /// A running member.
-struct Up {
+struct RunningMember {
     node: Node,
-    member: Member,
-    events: Receiver<Event>,
+    member: MemberHandle,
+    events: Receiver<LoopEvent>,
     callers: Callers,
     told: Revision,
     wake_us: u64,
@@ -124,13 +124,13 @@ impl Inside {
         let records: Vec<MemberRecord> = (1..).zip(addresses).map(record).collect();
         let seat = |record: MemberRecord| {
             let hard_state = HardState { term: FIRST.term, vote: None, commit: FIRST.index };
-            Seat { record, log: Vec::new(), hard_state, up: None }
+            InsideMember { record, log: Vec::new(), hard_state, up: None }
         };
         let seats = records.into_iter().map(seat).collect();
         let (bell, mail) = (Arc::<Notify>::default(), VecDeque::new());
         let ahead_us = AtomicU64::new(0);
         let clock = Arc::new(RuntimeClock { began: Instant::now(), ahead_us });
-        let mut world = World { seats, bell: bell.clone(), mail, clock, links: 0 };
+        let mut world = InsideState { seats, bell: bell.clone(), mail, clock, links: 0 };
         for at in 0..world.seats.len() {
             world.boot(at);
         }
@@ -139,7 +139,7 @@ impl Inside {
         Self { world, driver, _here: std::marker::PhantomData }
     }
 
-    fn world(&self) -> MutexGuard<'_, World> {
+    fn world(&self) -> MutexGuard<'_, InsideState> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -207,7 +207,7 @@ impl Drop for Inside {
 }
 
 /// Gives the members their turns as long as the cluster exists.
-async fn drive(world: Weak<Mutex<World>>, bell: Arc<Notify>) {
+async fn drive(world: Weak<Mutex<InsideState>>, bell: Arc<Notify>) {
     loop {
         let sleep = {
             let Some(world) = world.upgrade() else { return };
@@ -222,17 +222,18 @@ async fn drive(world: Weak<Mutex<World>>, bell: Arc<Notify>) {
     }
 }
 
-impl World {
+impl InsideState {
     fn now_us(&self) -> u64 {
         self.clock.now_us()
     }
 
     fn leader(&self) -> Option<usize> {
-        let leads = |seat: &Seat| seat.up.as_ref().is_some_and(|up| up.node.replica().leads());
+        let leads =
+            |seat: &InsideMember| seat.up.as_ref().is_some_and(|up| up.node.replica().leads());
         self.seats.iter().position(leads)
     }
 
-    fn at(&mut self, id: MemberId) -> Option<&mut Up> {
+    fn at(&mut self, id: MemberId) -> Option<&mut RunningMember> {
         self.seats.iter_mut().find(|seat| seat.record.id == id)?.up.as_mut()
     }
 
@@ -264,7 +265,7 @@ impl World {
             incarnation: Incarnation::default(),
         };
         let (clock, bell) = (self.clock.clone(), Some(self.bell.clone()));
-        let (member, events) = Member::new(id, lineage.clone(), clock, bell);
+        let (member, events) = MemberHandle::new(id, lineage.clone(), clock, bell);
         let admission = member.admission().clone();
         let node_config = tenure_node::NodeConfig {
             command_bytes_max: COMMAND_BYTES_MAX,
@@ -273,13 +274,13 @@ impl World {
             chunk_bytes: tenure_node::transfer::CHUNK_BYTES,
         };
         let net = Net::new(level, member.clone(), Wire::new(None));
-        let keys = Keys::unkept(&lineage);
+        let keys = SigningKeys::unkept(&lineage);
         let cluster = lineage.cluster;
         let edge =
             Dispatch::new(member.clone(), net.clone(), cluster, true, keys, Handle::current());
         let listens = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let doors = Doors::open(&edge, AllowedHosts::new(listens, &seat.record.names.clients, []));
-        seat.up = Some(Up {
+        seat.up = Some(RunningMember {
             told: replica.machine().revision(),
             node: Node::new(replica, node_config),
             member,
@@ -383,7 +384,7 @@ impl World {
     }
 
     /// Queries the leader.
-    fn look<T>(&self, ask: impl FnOnce(&Up) -> Option<T>) -> Option<T> {
+    fn look<T>(&self, ask: impl FnOnce(&RunningMember) -> Option<T>) -> Option<T> {
         ask(self.seats[self.leader()?].up.as_ref()?)
     }
 
@@ -411,7 +412,7 @@ impl World {
     }
 }
 
-impl Seat {
+impl InsideMember {
     /// Gives the member one turn if it has anything to do, and returns whether it had.
     fn turn(
         &mut self,
@@ -429,7 +430,7 @@ impl Seat {
         }
         let mut outputs = Vec::new();
         // Handovers are not measured inside a test.
-        let mut counted = Counted { meters: up.member.meters(), freed: &mut Vec::new() };
+        let mut counted = CountingObserver { meters: up.member.meters(), freed: &mut Vec::new() };
         up.wake_us = up.node.turn(now_us, &mut outputs, &mut counted);
         for output in outputs {
             match output {
@@ -450,12 +451,12 @@ impl Seat {
     }
 }
 
-impl Up {
-    fn handle(&mut self, event: Event) {
+impl RunningMember {
+    fn handle(&mut self, event: LoopEvent) {
         match self.callers.take(event) {
             Ok(input) => self.node.handle(input),
-            Err(Event::Look(ask)) => ask(&self.node),
-            Err(Event::Freeze { done }) => drop(done.send(self.node.freeze())),
+            Err(LoopEvent::Look(ask)) => ask(&self.node),
+            Err(LoopEvent::Freeze { done }) => drop(done.send(self.node.freeze())),
             // There is no disk, and no member leaves.
             Err(_) => {}
         }

@@ -46,9 +46,9 @@ mod writer;
 
 pub use error::StartError;
 pub use fetch::request_backup;
-pub use figures::Figures;
-pub use member::{End, Gone, Member, MemberStatus};
-pub use start::{Entrance, Running, Settings, start};
+pub use figures::NodeMetrics;
+pub use member::{End, Gone, MemberHandle, MemberStatus};
+pub use start::{Entrance, RunningServer, ServerSettings, start};
 pub use tenure_node::directory::{Address, MemberNames, MemberRecord, Preference};
 pub use tenure_node::{AdminRequest, Incarnation, Lead, Lineage, NodeFailure};
 pub use tenure_raft::Stop;

@@ -20,8 +20,8 @@ use tenure_types::Revision;
 use tokio::sync::watch;
 
 use crate::edge::Outbox;
-use crate::figures::{Figures, Meters};
-use crate::meter::Tally;
+use crate::figures::{NodeMeters, NodeMetrics};
+use crate::meter::LockMetrics;
 use crate::os::{self, Clock};
 use crate::watch::Feed;
 
@@ -31,7 +31,7 @@ pub(crate) const INBOX_MAX: usize = 16_384;
 const LAST_WORD: Duration = Duration::from_millis(150);
 
 /// What the event loop is told.
-pub(crate) enum Event {
+pub(crate) enum LoopEvent {
     Input(Input),
     Read { question: Question, principal: Principal, fresh: Fresh, deadline_us: u64 },
     Admin { request: AdminRequest, principal: Principal, deadline_us: u64, done: AdminDone },
@@ -47,14 +47,14 @@ pub(crate) enum Event {
 /// Why the event loop has not taken an event at once.
 pub(crate) enum NotTaken {
     /// Too many wait; here it is back.
-    Full(Box<Event>),
+    Full(Box<LoopEvent>),
     /// The member has ended; here it is back, so that its caller can be told.
-    Ended(Box<Event>),
+    Ended(Box<LoopEvent>),
 }
 
 impl NotTaken {
     /// The event, and why it was not taken.
-    pub(crate) fn back(self) -> (Event, NodeFailure) {
+    pub(crate) fn back(self) -> (LoopEvent, NodeFailure) {
         match self {
             Self::Full(event) => (*event, NodeFailure::Overloaded),
             Self::Ended(event) => (*event, NodeFailure::Stopping),
@@ -69,7 +69,7 @@ pub(crate) type FrozenState = (Point, u16, Revision, Frozen);
 pub(crate) type Question = Box<dyn FnOnce(Result<&Machine, NodeFailure>) + Send>;
 
 /// Told what became of each command, in order.
-pub(crate) type Done = Box<dyn FnOnce(Outcomes) + Send>;
+pub(crate) type OutcomesCallback = Box<dyn FnOnce(Outcomes) + Send>;
 
 /// Told the answer to a request to join.
 pub(crate) type JoinDone = Box<dyn FnOnce(Control) + Send>;
@@ -79,38 +79,38 @@ pub(crate) type AdminDone = Box<dyn FnOnce(Result<(), NodeFailure>) + Send>;
 
 /// A handle to one running member.
 #[derive(Clone)]
-pub struct Member {
+pub struct MemberHandle {
     id: MemberId,
     lineage: Arc<Lineage>,
     admission: Admission,
     clock: Arc<dyn Clock>,
-    inbox: SyncSender<Event>,
+    inbox: SyncSender<LoopEvent>,
     /// Rung when something was put into the inbox, for an event loop that is a task.
     bell: Option<Arc<tokio::sync::Notify>>,
     calls: Arc<Calls>,
-    over: Arc<Over>,
+    over: Arc<EndState>,
     lead: Arc<watch::Sender<Lead>>,
     outbox: Arc<Outbox>,
     /// Whether a backup is being taken.
     backing_up: Arc<AtomicBool>,
     feed: Arc<Feed>,
-    meters: Arc<Meters>,
-    tally: Arc<Tally>,
+    meters: Arc<NodeMeters>,
+    tally: Arc<LockMetrics>,
 }
 
 /// Calls that wait for their answer.
 #[derive(Default)]
 pub(crate) struct Calls {
     newest: AtomicU64,
-    waiting: Mutex<BTreeMap<CallId, Done>>,
+    waiting: Mutex<BTreeMap<CallId, OutcomesCallback>>,
 }
 
 impl Calls {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<CallId, Done>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<CallId, OutcomesCallback>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, done: Done) -> CallId {
+    fn add(&self, done: OutcomesCallback) -> CallId {
         let call = CallId(self.newest.fetch_add(1, Ordering::Relaxed));
         self.lock().insert(call, done);
         call
@@ -127,7 +127,7 @@ impl Calls {
 
 /// Whether a member runs, and why not.
 #[derive(Default)]
-pub(crate) struct Over {
+pub(crate) struct EndState {
     ended: AtomicBool,
     why: Mutex<Option<End>>,
 }
@@ -181,19 +181,19 @@ pub struct MemberStatus {
     /// The machine's clock.
     pub clock_ms: u64,
     /// What it measures of itself.
-    pub figures: Figures,
+    pub figures: NodeMetrics,
     /// Memory of the records and the history of the state, without indexes.
     pub state_bytes: u64,
 }
 
-impl Member {
+impl MemberHandle {
     /// A member that goes by this clock. `bell` is rung when something was put into its inbox.
     pub(crate) fn new(
         id: MemberId,
         lineage: Lineage,
         clock: Arc<dyn Clock>,
         bell: Option<Arc<tokio::sync::Notify>>,
-    ) -> (Self, Receiver<Event>) {
+    ) -> (Self, Receiver<LoopEvent>) {
         let (inbox, events) = sync_channel(INBOX_MAX);
         let member = Self {
             id,
@@ -282,12 +282,12 @@ impl Member {
         patience_us: u64,
         deadline_us: u64,
         permit: Permit,
-        done: Done,
-    ) -> Event {
+        done: OutcomesCallback,
+    ) -> LoopEvent {
         let reply = ReplyTo::Call(self.calls.add(done));
         let asked_at_us = self.now_us();
         let batch = CommandBatch { requests, patience_us, asked_at_us, deadline_us, reply, permit };
-        Event::Input(Input::Submit(batch))
+        LoopEvent::Input(Input::Submit(batch))
     }
 
     /// Asks the machine something that is not older than now, unless no quorum confirms the leader within
@@ -302,7 +302,7 @@ impl Member {
             let _ = sender.send(machine.map(ask));
         });
         let (principal, deadline_us) = (Principal::member(), self.deadline_us(timeout));
-        self.tell(Event::Read { question, principal, fresh: Fresh::Now, deadline_us });
+        self.tell(LoopEvent::Read { question, principal, fresh: Fresh::Now, deadline_us });
         match receiver.recv_timeout(timeout + LAST_WORD) {
             Ok(answer) => answer.map_err(|_| Gone),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Err(Gone),
@@ -324,7 +324,7 @@ impl Member {
         let done: AdminDone = Box::new(move |result| {
             let _ = sender.send(result);
         });
-        self.tell(Event::Admin { request, principal, deadline_us, done });
+        self.tell(LoopEvent::Admin { request, principal, deadline_us, done });
         receiver.recv_timeout(timeout + LAST_WORD).unwrap_or(Err(NodeFailure::Unknown))
     }
 
@@ -364,7 +364,7 @@ impl Member {
     }
 
     /// What it measures of itself, without asking its loop.
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> NodeMetrics {
         self.meters.read()
     }
 
@@ -373,7 +373,7 @@ impl Member {
         ask: impl FnOnce(&Replica) -> T + Send + 'static,
     ) -> Result<T, Gone> {
         let (sender, receiver) = channel();
-        self.tell(Event::Look(Box::new(move |node| {
+        self.tell(LoopEvent::Look(Box::new(move |node| {
             let _ = sender.send(ask(node.replica()));
         })));
         receiver.recv().map_err(|_| Gone)
@@ -382,7 +382,7 @@ impl Member {
     /// The state as it is here, to be written while the machine goes on.
     pub(crate) fn freeze(&self) -> Result<FrozenState, Gone> {
         let (done, receiver) = channel();
-        self.tell(Event::Freeze { done });
+        self.tell(LoopEvent::Freeze { done });
         receiver.recv().map_err(|_| Gone)
     }
 
@@ -393,7 +393,7 @@ impl Member {
     /// Hands leadership over if it has it, makes everything durable and ends.
     pub fn leave(&self, timeout: Duration) {
         let (done, receiver) = channel();
-        self.tell(Event::Leave { done });
+        self.tell(LoopEvent::Leave { done });
         let _ = receiver.recv_timeout(timeout);
     }
 
@@ -403,13 +403,13 @@ impl Member {
     }
 
     /// Tells the event loop something. Events to a member that has ended are dropped, and their senders with them.
-    pub(crate) fn tell(&self, event: Event) {
+    pub(crate) fn tell(&self, event: LoopEvent) {
         let _ = self.inbox.send(event);
         self.ring();
     }
 
     /// The same, for tasks that must not wait.
-    pub(crate) fn try_tell(&self, event: Event) -> Result<(), NotTaken> {
+    pub(crate) fn try_tell(&self, event: LoopEvent) -> Result<(), NotTaken> {
         let sent = self.inbox.try_send(event).map_err(|error| match error {
             TrySendError::Full(event) => NotTaken::Full(Box::new(event)),
             TrySendError::Disconnected(event) => NotTaken::Ended(Box::new(event)),
@@ -420,9 +420,9 @@ impl Member {
 
     /// Submits a batch for a task that must not wait. If the event loop does not take it, the batch is answered
     /// at once: nothing was done.
-    pub(crate) fn try_submit(&self, event: Event) {
+    pub(crate) fn try_submit(&self, event: LoopEvent) {
         let Err(not_taken) = self.try_tell(event) else { return };
-        if let (Event::Input(Input::Submit(batch)), failure) = not_taken.back() {
+        if let (LoopEvent::Input(Input::Submit(batch)), failure) = not_taken.back() {
             let outcomes = vec![Err(failure); batch.requests.len()];
             drop(batch.permit);
             match batch.reply {
@@ -449,26 +449,26 @@ impl Member {
         &self.feed
     }
 
-    pub(crate) fn inbox(&self) -> &SyncSender<Event> {
+    pub(crate) fn inbox(&self) -> &SyncSender<LoopEvent> {
         &self.inbox
     }
 
     /// Where the loop writes its figures.
-    pub(crate) fn meters(&self) -> &Arc<Meters> {
+    pub(crate) fn meters(&self) -> &Arc<NodeMeters> {
         &self.meters
     }
 
     /// Where the loop leaves what is counted of locks.
-    pub(crate) fn tally(&self) -> &Arc<Tally> {
+    pub(crate) fn tally(&self) -> &Arc<LockMetrics> {
         &self.tally
     }
 
-    pub(crate) fn over(&self) -> &Arc<Over> {
+    pub(crate) fn over(&self) -> &Arc<EndState> {
         &self.over
     }
 }
 
-impl Over {
+impl EndState {
     pub(crate) fn end(&self, why: End) {
         let mut kept = self.why.lock().unwrap_or_else(PoisonError::into_inner);
         kept.get_or_insert(why);

@@ -10,9 +10,9 @@ use tenure_store::{
     WriteError,
 };
 
-use crate::figures::{Meters, Sizes, Syncs};
-use crate::member::Event;
-use crate::writer::Writer;
+use crate::figures::{NodeMeters, Sizes, Syncs};
+use crate::member::LoopEvent;
+use crate::writer::SyncThread;
 
 /// The time between two looks at the disk; a write that finds the disk full causes another one.
 const LOOK_US: u64 = 1_000_000;
@@ -24,14 +24,14 @@ const SLOW_FOR: u32 = 256;
 const SLOW: Duration = Duration::from_millis(500);
 
 /// The log, and the reserved space that is released when the disk is full.
-pub(crate) struct Pen {
+pub(crate) struct LogWriter {
     log: Log,
     reserve: Arc<Mutex<Reserve>>,
     /// Whether something was written and not yet handed to a sync.
     unsynced: bool,
     /// The number of the last write.
     newest: u64,
-    writer: Writer,
+    writer: SyncThread,
     /// The last write that the running sync of the sync thread covers, if one runs.
     under_way: Option<u64>,
     /// The number of syncs for which the disk still counts as slow.
@@ -43,7 +43,7 @@ pub(crate) struct Pen {
     space: Space,
     looked_at_us: Option<u64>,
     syncs: Syncs,
-    meters: Arc<Meters>,
+    meters: Arc<NodeMeters>,
 }
 
 /// The place where a sync runs.
@@ -55,7 +55,7 @@ pub(crate) enum Where {
     Aside,
 }
 
-impl Pen {
+impl LogWriter {
     pub(crate) fn new(log: Log, reserve: Reserve, segment_bytes: u32) -> Self {
         let gauge = Gauge::new(segment_bytes, reserve.bytes());
         Self {
@@ -63,7 +63,7 @@ impl Pen {
             reserve: Arc::new(Mutex::new(reserve)),
             unsynced: false,
             newest: 0,
-            writer: Writer::default(),
+            writer: SyncThread::default(),
             under_way: None,
             slow_left: 0,
             unmarked: false,
@@ -77,7 +77,7 @@ impl Pen {
     }
 
     /// Sends the measurements to `meters` from now on.
-    pub(crate) fn measure(&mut self, meters: Arc<Meters>) {
+    pub(crate) fn measure(&mut self, meters: Arc<NodeMeters>) {
         self.meters = meters;
     }
 
@@ -104,7 +104,7 @@ impl Pen {
     pub(crate) fn sync(
         &mut self,
         wanted: Where,
-        inbox: &SyncSender<Event>,
+        inbox: &SyncSender<LoopEvent>,
     ) -> Result<Option<u64>, Fatal> {
         // One sync at a time, so that writes become durable in order.
         if !self.unsynced || self.under_way.is_some() {
@@ -158,7 +158,7 @@ impl Pen {
         &mut self,
         now_us: u64,
         snapshots: &Snapshots,
-        inbox: &SyncSender<Event>,
+        inbox: &SyncSender<LoopEvent>,
     ) -> Option<Space> {
         if self.looked_at_us.is_some_and(|at_us| now_us < at_us.saturating_add(LOOK_US)) {
             return None;
@@ -247,7 +247,7 @@ impl Pen {
     }
 
     /// Starts the preparation of the next segment on another thread, unless the segment is ready or in preparation.
-    pub(crate) fn prepare(&mut self, inbox: &SyncSender<Event>) {
+    pub(crate) fn prepare(&mut self, inbox: &SyncSender<LoopEvent>) {
         if self.preparing {
             return;
         }
@@ -280,10 +280,10 @@ impl Pen {
 }
 
 /// Prepares a segment, then takes the reserve again if there is room.
-fn prepare(preparation: Preparation, reserve: &Mutex<Reserve>, inbox: &SyncSender<Event>) {
+fn prepare(preparation: Preparation, reserve: &Mutex<Reserve>, inbox: &SyncSender<LoopEvent>) {
     match preparation.run() {
         Ok(prepared) => {
-            let _ = inbox.send(Event::Prepared(prepared));
+            let _ = inbox.send(LoopEvent::Prepared(prepared));
         }
         // The log creates the segment itself when it must, and reports an error if it cannot.
         Err(error) => tracing::warn!(cause = %error, "cannot prepare a segment"),

@@ -11,7 +11,7 @@ use tenure_node::{Input, Output};
 use tenure_raft::{LoadError, Stop};
 use tenure_store::{SnapshotError, SnapshotId, SnapshotReceiver as Incoming, Snapshots};
 
-use crate::member::{End, Event, Member};
+use crate::member::{End, LoopEvent, MemberHandle};
 use crate::os;
 use crate::pen::spawn;
 use crate::turn::chain;
@@ -24,10 +24,14 @@ pub(crate) struct SnapshotDisk {
 
 impl SnapshotDisk {
     /// Starts the threads. They end with this value.
-    pub(crate) fn start(snapshots: &Snapshots, member: &Member, level_known: u16) -> Option<Self> {
+    pub(crate) fn start(
+        snapshots: &Snapshots,
+        member: &MemberHandle,
+        level_known: u16,
+    ) -> Option<Self> {
         let ((outgoing, sent), (incoming, arriving)) = (channel(), channel());
-        let reader = Reader { snapshots: snapshots.clone(), member: member.clone() };
-        let writer = Writer {
+        let reader = SnapshotReadThread { snapshots: snapshots.clone(), member: member.clone() };
+        let writer = SnapshotWriteThread {
             snapshots: snapshots.clone(),
             member: member.clone(),
             level_known,
@@ -53,12 +57,12 @@ impl SnapshotDisk {
     }
 }
 
-struct Reader {
+struct SnapshotReadThread {
     snapshots: Snapshots,
-    member: Member,
+    member: MemberHandle,
 }
 
-impl Reader {
+impl SnapshotReadThread {
     fn run(self, outputs: &Receiver<Output>) {
         while let Ok(output) = outputs.recv() {
             match output {
@@ -88,19 +92,19 @@ impl Reader {
     }
 
     fn tell(&self, input: Input) {
-        self.member.tell(Event::Input(input));
+        self.member.tell(LoopEvent::Input(input));
     }
 }
 
-struct Writer {
+struct SnapshotWriteThread {
     snapshots: Snapshots,
-    member: Member,
+    member: MemberHandle,
     level_known: u16,
     /// The newest transfer, unless it has failed.
     open: Option<(u64, Incoming)>,
 }
 
-impl Writer {
+impl SnapshotWriteThread {
     fn run(mut self, outputs: &Receiver<Output>) {
         while let Ok(output) = outputs.recv() {
             let (number, done) = match output {
@@ -159,7 +163,7 @@ impl Writer {
         let (mut machine, members) = read.map_err(|error| match error {
             LoadError::State { source: BadSnapshot::Level { level, known }, .. } => {
                 let stop = Stop::Outgrown { level, known };
-                self.member.tell(Event::Die(End::Cluster(stop)));
+                self.member.tell(LoopEvent::Die(End::Cluster(stop)));
                 TransferRefusal::Outgrown
             }
             error => {
@@ -177,7 +181,7 @@ impl Writer {
         tracing::warn!(cause = %chain(&error), "cannot receive a snapshot");
         match error {
             SnapshotError::Fatal(fatal) => {
-                self.member.tell(Event::Die(End::Disk(chain(&fatal))));
+                self.member.tell(LoopEvent::Die(End::Disk(chain(&fatal))));
                 TransferRefusal::Disk
             }
             SnapshotError::Corrupt { .. } => TransferRefusal::Damaged,
@@ -186,6 +190,6 @@ impl Writer {
     }
 
     fn tell(&self, input: Input) {
-        self.member.tell(Event::Input(input));
+        self.member.tell(LoopEvent::Input(input));
     }
 }

@@ -18,15 +18,15 @@ use crate::door::{AllowedHosts, ApiListeners};
 use crate::edge::Dispatch;
 use crate::enter;
 use crate::error::StartError;
-use crate::home::{Home, Sizes};
-use crate::member::{End, Member};
+use crate::home::{DataHome, Sizes};
+use crate::member::{End, MemberHandle};
 use crate::os;
-use crate::peer::{Door, Net, Wire};
+use crate::peer::{Net, PeerListener, Wire};
 use crate::pen::spawn;
 use crate::snapshot_disk::SnapshotDisk;
-use crate::ticket::Keys;
-use crate::tls::Tls;
-use crate::turn::Loop;
+use crate::ticket::SigningKeys;
+use crate::tls::ServerTls;
+use crate::turn::EventLoop;
 use crate::watch::Hub;
 use tenure_node::directory::{self, Address, MemberNames, MemberRecord, Preference};
 
@@ -57,7 +57,7 @@ pub enum Entrance {
 }
 
 /// The settings of a member.
-pub struct Settings {
+pub struct ServerSettings {
     /// The member's name.
     pub name: String,
     /// Its data directory.
@@ -81,7 +81,7 @@ pub struct Settings {
     /// How strongly this member should lead: from 0, only if no other member can, to 100.
     pub preference: Preference,
     /// The certificates that protect its ports.
-    pub tls: Option<Arc<Tls>>,
+    pub tls: Option<Arc<ServerTls>>,
     /// Size of new log segments.
     pub segment_bytes: u32,
     /// Space held in reserve for a full disk.
@@ -103,23 +103,23 @@ pub struct Settings {
 }
 
 /// A running member.
-pub struct Running {
+pub struct RunningServer {
     /// The handle to the member.
-    pub member: Member,
+    pub member: MemberHandle,
     /// The cluster it belongs to.
     pub cluster: String,
     /// The address on which it listens for clients.
     pub clients: SocketAddr,
     /// The address on which it listens for members.
     pub members: Option<SocketAddr>,
-    door: Option<Arc<Door>>,
+    door: Option<Arc<PeerListener>>,
     doors: ApiListeners,
     hub: Hub,
     // Dropped last: the fields above have tasks on it.
     runtime: Option<Runtime>,
 }
 
-impl Settings {
+impl ServerSettings {
     /// The default settings.
     pub fn new(name: impl Into<String>, data: impl Into<PathBuf>) -> Self {
         Self {
@@ -177,10 +177,10 @@ impl Settings {
 }
 
 /// Starts a member. When this returns, the member has joined its cluster or waits for the cluster to send its state.
-pub fn start(settings: Settings) -> Result<Running, StartError> {
+pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     let sizes =
         Sizes { segment_bytes: settings.segment_bytes, reserve_bytes: settings.reserve_bytes };
-    let mut home = Home::open(&settings.data, sizes)?.through(settings.disk);
+    let mut home = DataHome::open(&settings.data, sizes)?.through(settings.disk);
     let covered = settings.tls.as_ref().is_some_and(|tls| tls.covers_members());
     if let Some(tls) = &settings.tls {
         tls.check_name(&settings.name)?;
@@ -202,7 +202,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         && let Some(port) = member_port.take()
     {
         // The other members ask for this member's identity before there is a cluster.
-        door = Some(Door::open(port, me.clone(), wire.clone()).map_err(system("listen"))?);
+        door = Some(PeerListener::open(port, me.clone(), wire.clone()).map_err(system("listen"))?);
     }
     if let Some(cluster) = home.cluster() {
         enter::check_cluster(cluster, &settings.entrance, &settings.name, &wire)?;
@@ -211,12 +211,13 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
             tracing::info!(%cluster, join, "this member belongs to its cluster already");
         }
     } else if let Err(error) = enter(&mut home, &settings, &record, &wire) {
-        door.inspect(|door: &Arc<Door>| door.close());
+        door.inspect(|door: &Arc<PeerListener>| door.close());
         return Err(error);
     }
     let lineage = home.lineage().expect("the member has entered a cluster");
     let cluster = lineage.cluster.clone();
-    let keys = Keys::open(&settings.data, &lineage).map_err(system("keep the key that signs"))?;
+    let keys =
+        SigningKeys::open(&settings.data, &lineage).map_err(system("keep the key that signs"))?;
     let level_known = settings.level_known;
     let opened = home.load(level_known)?;
     let founders = directory::founders(&opened.boot.machine);
@@ -230,7 +231,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     match (&door, member_port) {
         (Some(door), _) => door.introduce(me),
         (None, Some(port)) => {
-            door = Some(Door::open(port, me, wire.clone()).map_err(system("listen"))?);
+            door = Some(PeerListener::open(port, me, wire.clone()).map_err(system("listen"))?);
         }
         (None, None) => {}
     }
@@ -245,7 +246,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     let replica = Replica::new(config, opened.boot, os::random())?;
     // A segment has room for one command of half its size beside a batch.
     let command_bytes_max = COMMAND_BYTES_MAX.min(settings.segment_bytes as usize / 2);
-    let (member, events) = Member::new(record.id, lineage, Arc::new(os::Monotonic), None);
+    let (member, events) = MemberHandle::new(record.id, lineage, Arc::new(os::Monotonic), None);
     let admission = member.admission().clone();
     let net = Net::new(level_known, member.clone(), wire.clone());
     let identity = door.is_some().then(|| MemberIdentity {
@@ -273,7 +274,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     };
     let snapshot_disk =
         SnapshotDisk::start(&opened.snapshots, &member, level_known).ok_or_else(no_thread)?;
-    let on = Loop {
+    let on = EventLoop {
         node,
         pen: opened.pen,
         snapshots: opened.snapshots,
@@ -293,10 +294,10 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     let doors =
         ApiListeners::open(client_port, &edge, hosts, settings.tls).map_err(system("listen"))?;
     let (hub, runtime) = (edge.hub().clone(), Some(runtime));
-    Ok(Running { member, cluster, clients, members, door, doors, hub, runtime })
+    Ok(RunningServer { member, cluster, clients, members, door, doors, hub, runtime })
 }
 
-impl Running {
+impl RunningServer {
     /// The hub that serves its watches.
     pub fn hub(&self) -> &Hub {
         &self.hub
@@ -311,7 +312,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         // A plain drop would wait for tasks that wait for clients.
         if let Some(runtime) = self.runtime.take() {
@@ -332,7 +333,7 @@ fn edge_runtime(workers: usize) -> std::io::Result<Runtime> {
 /// Checks that the directory belongs to the member with the given name, and records that name. A file beside the data
 /// holds the name of the last start, because the state that is read here may not contain a new name yet.
 fn check_name(
-    settings: &Settings,
+    settings: &ServerSettings,
     machine: &Machine,
     record: &MemberRecord,
 ) -> Result<(), StartError> {
@@ -355,8 +356,8 @@ fn check_name(
 
 /// Brings an empty directory into a cluster.
 fn enter(
-    home: &mut Home,
-    settings: &Settings,
+    home: &mut DataHome,
+    settings: &ServerSettings,
     record: &MemberRecord,
     wire: &Wire,
 ) -> Result<(), StartError> {

@@ -16,13 +16,13 @@ use tenure_raft::{MemberId, Saved, Stop};
 use tenure_store::{DataDir, Fatal, SnapshotError, Snapshots, WriteError};
 use tenure_types::Revision;
 
-use crate::callers::{self, Callers, Counted};
+use crate::callers::{self, Callers, CountingObserver};
 use crate::edge::Delivery;
-use crate::member::{End, Event, Member};
-use crate::meter::Freed;
+use crate::member::{End, LoopEvent, MemberHandle};
+use crate::meter::FreedAt;
 use crate::os;
 use crate::peer::{Class, Frame, Net};
-use crate::pen::{Pen, Where, spawn};
+use crate::pen::{LogWriter, Where, spawn};
 use crate::snapshot_disk::SnapshotDisk;
 
 /// Inputs taken in one turn, at most.
@@ -36,14 +36,14 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 pub(crate) type OnEnd = Box<dyn Fn(&End) + Send>;
 
 /// One member's loop and everything it owns.
-pub(crate) struct Loop {
+pub(crate) struct EventLoop {
     pub(crate) node: Node,
-    pub(crate) pen: Pen,
+    pub(crate) pen: LogWriter,
     pub(crate) snapshots: Snapshots,
     pub(crate) snapshot_disk: SnapshotDisk,
     pub(crate) net: Arc<Net>,
-    pub(crate) member: Member,
-    pub(crate) events: Receiver<Event>,
+    pub(crate) member: MemberHandle,
+    pub(crate) events: Receiver<LoopEvent>,
     pub(crate) on_end: OnEnd,
     // Held for its lock.
     pub(crate) dir: DataDir,
@@ -51,7 +51,7 @@ pub(crate) struct Loop {
 
 /// What a loop knows from turn to turn.
 struct Driver {
-    on: Loop,
+    on: EventLoop,
     callers: Callers,
     outputs: Vec<Output>,
     outgoing: BTreeMap<MemberId, Vec<Frame>>,
@@ -72,13 +72,13 @@ struct Count {
     from_index: u64,
     begun: bool,
     /// Commands of this turn that may have made room for others.
-    freed: Vec<Freed>,
+    freed: Vec<FreedAt>,
 }
 
-impl Loop {
+impl EventLoop {
     /// Runs until the member ends.
     pub(crate) fn run(self) {
-        let guard = Guard { member: self.member.clone() };
+        let guard = EndOnPanic { member: self.member.clone() };
         let driver = Driver {
             count: Count { from_index: self.pen.last_index(), begun: false, freed: Vec::new() },
             told: self.node.machine().revision(),
@@ -98,11 +98,11 @@ impl Loop {
 
 /// Ends the process when the loop panics in a build that unwinds, as debug builds and tests do. The panic hook only logs,
 /// and members inside a test have none, so the process would go on without its loop. Release builds abort instead.
-struct Guard {
-    member: Member,
+struct EndOnPanic {
+    member: MemberHandle,
 }
 
-impl Drop for Guard {
+impl Drop for EndOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
             tracing::error!("panic in the event loop; stopping. No acknowledged command is lost");
@@ -162,7 +162,7 @@ impl Driver {
             let machine = self.on.node.machine();
             let before = (machine.clock_ms(), machine.next_due_ms());
             let mut counted =
-                Counted { meters: self.on.member.meters(), freed: &mut self.count.freed };
+                CountingObserver { meters: self.on.member.meters(), freed: &mut self.count.freed };
             let wake_at_us = self.on.node.turn(now_us, &mut self.outputs, &mut counted);
             self.count_late(before);
             let synced = match self.perform(now_us) {
@@ -204,7 +204,7 @@ impl Driver {
         Ok(())
     }
 
-    fn handle(&mut self, event: Event) -> Result<(), End> {
+    fn handle(&mut self, event: LoopEvent) -> Result<(), End> {
         let event = match self.callers.take(event) {
             Ok(input) => {
                 self.on.node.handle(input);
@@ -213,23 +213,26 @@ impl Driver {
             Err(event) => event,
         };
         match event {
-            Event::Look(ask) => ask(&self.on.node),
-            Event::Freeze { done } => {
+            LoopEvent::Look(ask) => ask(&self.on.node),
+            LoopEvent::Freeze { done } => {
                 let _ = done.send(self.on.node.freeze());
             }
-            Event::Synced(report) => {
+            LoopEvent::Synced(report) => {
                 let durable = self.on.pen.finish(report).map_err(|fatal| fatal_end(&fatal))?;
                 if let Some(number) = durable {
                     self.on.node.handle(Input::Persisted { number });
                 }
             }
-            Event::Prepared(prepared) => self.on.pen.adopt(prepared).map_err(write_end)?,
-            Event::Leave { done } => {
+            LoopEvent::Prepared(prepared) => self.on.pen.adopt(prepared).map_err(write_end)?,
+            LoopEvent::Leave { done } => {
                 self.leaving.push(done);
                 self.on.node.handle(Input::Leave);
             }
-            Event::Die(end) => return Err(end),
-            Event::Input(_) | Event::Read { .. } | Event::Admin { .. } | Event::Join { .. } => {
+            LoopEvent::Die(end) => return Err(end),
+            LoopEvent::Input(_)
+            | LoopEvent::Read { .. }
+            | LoopEvent::Admin { .. }
+            | LoopEvent::Join { .. } => {
                 unreachable!("the node takes these")
             }
         }
@@ -447,7 +450,7 @@ fn save(
     point: tenure_store::Point,
     meta: &[u8],
     frozen: &tenure_core::Frozen,
-    member: &Member,
+    member: &MemberHandle,
 ) {
     let written = (|| {
         let mut writer = snapshots.write(point, meta)?;
@@ -467,13 +470,13 @@ fn save(
             tracing::info!(index = point.index, bytes = id.bytes, "snapshot saved");
             Saved::Yes
         }
-        Err(SnapshotError::Fatal(fatal)) => return member.tell(Event::Die(fatal_end(&fatal))),
+        Err(SnapshotError::Fatal(fatal)) => return member.tell(LoopEvent::Die(fatal_end(&fatal))),
         Err(error) => {
             tracing::warn!(cause = chain(&error), "cannot save a snapshot");
             Saved::No
         }
     };
-    member.tell(Event::Input(Input::SnapshotSaved { point, saved }));
+    member.tell(LoopEvent::Input(Input::SnapshotSaved { point, saved }));
 }
 
 fn write_end(error: WriteError) -> End {

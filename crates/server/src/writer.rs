@@ -4,26 +4,30 @@ use std::sync::mpsc::{Sender, SyncSender, channel};
 
 use tenure_store::SyncJob;
 
-use crate::member::Event;
+use crate::member::LoopEvent;
 use crate::pen::spawn;
 
 /// A thread that syncs the log, one job at a time. It starts when it is first needed, and ends with this value.
 #[derive(Default)]
-pub(crate) struct Writer {
+pub(crate) struct SyncThread {
     jobs: Option<Sender<SyncJob>>,
 }
 
-impl Writer {
+impl SyncThread {
     /// Hands the job to the thread, which reports the result as [`Event::Synced`]. Returns the job if there is no
     /// thread for it.
-    pub(crate) fn hand(&mut self, job: SyncJob, inbox: &SyncSender<Event>) -> Result<(), SyncJob> {
+    pub(crate) fn hand(
+        &mut self,
+        job: SyncJob,
+        inbox: &SyncSender<LoopEvent>,
+    ) -> Result<(), SyncJob> {
         if self.jobs.is_none() {
             let (jobs, taken) = channel::<SyncJob>();
             let inbox = inbox.clone();
             let started = spawn("tenure-writer", move || {
                 while let Ok(job) = taken.recv() {
                     // An event loop that has ended needs no report.
-                    if inbox.send(Event::Synced(job.run())).is_err() {
+                    if inbox.send(LoopEvent::Synced(job.run())).is_err() {
                         return;
                     }
                 }

@@ -20,8 +20,8 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use tenure_server::tls::{Dialled, Files, Tls, Trust};
-use tenure_server::{Settings, os};
+use tenure_server::tls::{DialTrust, Dialled, ServerTls, ServerTlsFiles};
+use tenure_server::{ServerSettings, os};
 use tenure_wire::v1;
 use tenure_wire::v1::lock_service_client::LockServiceClient;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -48,16 +48,16 @@ impl Guarded {
         let dir = tempfile::tempdir().unwrap();
         let papers = Authority::new(dir.path(), "ours").sign("m0");
         let theirs = Authority::new(dir.path(), "clients").sign("somebody");
-        let files = Files {
+        let files = ServerTlsFiles {
             cert: papers.cert.clone(),
             key: papers.key.clone(),
             client_ca: Some(theirs.ca.clone()),
             member_ca: None,
         };
-        let settings = Settings {
+        let settings = ServerSettings {
             clients: "0.0.0.0:0".into(),
             hosts: vec!["m0".into()],
-            tls: Some(Arc::new(Tls::load(files).unwrap())),
+            tls: Some(Arc::new(ServerTls::load(files).unwrap())),
             ..alone::settings(dir.path())
         };
         // No --insecure is needed under TLS.
@@ -197,7 +197,7 @@ async fn every_door_is_open_to_those_with_a_certificate_and_to_nobody_else() {
     assert!(refused);
     // The blocking client is admitted and refused in the same way.
     let dialled = |own| {
-        let trust = Trust::load(&member.papers.ca, own).unwrap();
+        let trust = DialTrust::load(&member.papers.ca, own).unwrap();
         let mut stream = Dialled::dial(&member.address().to_string(), Some(&trust), DEADLINE)?;
         let host = member.address();
         stream.write_all(format!("GET /healthz HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes())?;

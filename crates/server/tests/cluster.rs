@@ -6,14 +6,14 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use support::{catch_up, found, leader, put, settings};
-use tenure_server::Running;
+use tenure_server::RunningServer;
 
 #[test]
 fn a_member_far_behind_catches_up_by_snapshot_while_writes_go_on() {
     let dir = tempfile::tempdir().unwrap();
     let (listed, mut running) = found(dir.path(), 3);
     catch_up(&mut running, |at| settings(dir.path(), at, &listed));
-    running.iter().for_each(Running::stop);
+    running.iter().for_each(RunningServer::stop);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use support::{found, leader, put, wait};
-use tenure_server::Running;
+use tenure_server::RunningServer;
 
 fn frame(bytes: &[u8]) -> Vec<u8> {
     let length = u32::try_from(bytes.len()).unwrap().to_le_bytes();
@@ -24,7 +24,7 @@ fn ask(stream: &mut TcpStream, text: &str) -> Option<String> {
     String::from_utf8(answer).ok()
 }
 
-fn hello(running: &Running, what: &str, from: u64, more: &str) -> String {
+fn hello(running: &RunningServer, what: &str, from: u64, more: &str) -> String {
     let (cluster, to) = (&running.cluster, running.member.id());
     format!(
         "{what} 1\ncluster {cluster}\nepoch 0\nincarnation 0000000000000000\n\
@@ -73,7 +73,7 @@ fn the_silent_and_the_slow_are_cut_off_and_keep_nobody_out() {
 
 /// Three members, one of them stopped. Returns the leader, and the id of the stopped one, which a stranger without TLS
 /// can claim.
-fn one_of_three_stopped(dir: &std::path::Path) -> (Vec<Running>, usize, u64) {
+fn one_of_three_stopped(dir: &std::path::Path) -> (Vec<RunningServer>, usize, u64) {
     let (_, running) = found(dir, 3);
     let leads = leader(&running);
     let gone = (leads + 1) % 3;
@@ -96,7 +96,7 @@ fn nonsense_on_a_link_ends_the_link_and_nothing_else() {
         assert!(is_cut_off(&mut stream), "{nonsense:?}");
     }
     assert!(put(&running[leader(&running)].member, "key"));
-    running.iter().for_each(Running::stop);
+    running.iter().for_each(RunningServer::stop);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_snapshot_in_crumbs_is_refused() {
     let refused = ask(&mut stream, "").unwrap();
     assert!(refused.contains("a part of 0 bytes, 5000000 are missing"), "{refused}");
     assert!(put(&running[leader(&running)].member, "key"));
-    running.iter().for_each(Running::stop);
+    running.iter().for_each(RunningServer::stop);
 }
 
 /// The step that announces the snapshot.

@@ -15,7 +15,9 @@ use tenure_core::codec::encode_request;
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, NewLease, Request, RequestId};
 use tenure_raft::{AdminRequest, MembershipChange, RejectReason};
-use tenure_server::{End, Entrance, NodeFailure, Running, Settings, StartError, Stop, start};
+use tenure_server::{
+    End, Entrance, NodeFailure, RunningServer, ServerSettings, StartError, Stop, start,
+};
 
 /// What an old version knows, and what this version knows.
 const OLD: u16 = 1;
@@ -23,20 +25,20 @@ const NEW: u16 = tenure_core::LEVEL_MAX;
 
 type Listed = Vec<(String, String)>;
 
-fn settings(dir: &Path, at: usize, listed: &Listed, level_known: u16) -> Settings {
+fn settings(dir: &Path, at: usize, listed: &Listed, level_known: u16) -> ServerSettings {
     let name = format!("m{at}");
-    Settings {
+    ServerSettings {
         clients: "127.0.0.1:0".into(),
         members: Some(listed[at].1.clone()),
         entrance: Entrance::Bootstrap(listed.clone()),
         segment_bytes: 256 * 1024,
         reserve_bytes: 64 * 1024,
         level_known,
-        ..Settings::new(&name, dir.join(&name))
+        ..ServerSettings::new(&name, dir.join(&name))
     }
 }
 
-fn found(dir: &Path, levels: &[u16]) -> (Listed, Vec<Running>) {
+fn found(dir: &Path, levels: &[u16]) -> (Listed, Vec<RunningServer>) {
     let listed = bounded::listed(levels.len());
     let of = |(at, level): (usize, &u16)| settings(dir, at, &listed, *level);
     let running = start_all(levels.iter().enumerate().map(of).collect());
@@ -44,13 +46,13 @@ fn found(dir: &Path, levels: &[u16]) -> (Listed, Vec<Running>) {
 }
 
 /// Raises the level through the leader; tries again if there was none.
-fn raise(running: &[&Running], level: u16) -> Result<(), RejectReason> {
+fn raise(running: &[&RunningServer], level: u16) -> Result<(), RejectReason> {
     let mut bytes = Vec::new();
     let command = Command::RaiseLevel { level };
     encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
     let bytes = Bytes::from(bytes);
     wait("somebody decides", || {
-        let leads = |one: &&&Running| one.member.status().is_ok_and(|s| s.agreement.serving);
+        let leads = |one: &&&RunningServer| one.member.status().is_ok_and(|s| s.agreement.serving);
         let leader = running.iter().find(leads)?;
         match leader.member.submit(vec![bytes.clone()], Duration::ZERO, DEADLINE).pop()? {
             Ok(outcome) => {
@@ -64,7 +66,7 @@ fn raise(running: &[&Running], level: u16) -> Result<(), RejectReason> {
 }
 
 /// Requests a level from a member over HTTP. Returns the status line and the body of the response.
-fn ask_for(running: &Running, level: u16) -> String {
+fn ask_for(running: &RunningServer, level: u16) -> String {
     let mut stream = TcpStream::connect(running.clients).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     let body = format!("{{\"level\":{level}}}");
@@ -94,7 +96,7 @@ fn answers_as(id: u64) -> String {
 }
 
 /// Sends one frame to the members' port and reads one frame.
-fn join(running: &Running, text: &str) -> String {
+fn join(running: &RunningServer, text: &str) -> String {
     let mut stream = TcpStream::connect(running.members.unwrap()).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     stream.write_all(&u32::try_from(text.len()).unwrap().to_le_bytes()).unwrap();
@@ -107,7 +109,7 @@ fn join(running: &Running, text: &str) -> String {
 }
 
 /// Grants a lease: from then on the cluster is not new, and only a command raises its level.
-fn use_it(running: &[&Running]) {
+fn use_it(running: &[&RunningServer]) {
     let id = tenure_types::LeaseId::new(7).unwrap();
     let new = NewLease { id, ttl_ms: 60_000, client: "test", metadata: b"" };
     let mut bytes = Vec::new();
@@ -120,11 +122,11 @@ fn use_it(running: &[&Running]) {
     });
 }
 
-fn level(running: &Running) -> u16 {
+fn level(running: &RunningServer) -> u16 {
     running.member.status().unwrap().level.0
 }
 
-fn outgrown(running: &Running) -> Option<()> {
+fn outgrown(running: &RunningServer) -> Option<()> {
     let stop = Stop::Outgrown { level: NEW, known: OLD };
     (running.member.ended()? == End::Cluster(stop)).then_some(())
 }
@@ -136,10 +138,10 @@ fn a_new_cluster_begins_at_the_newest_level_that_all_founders_know() {
         let (_, running) = found(dir.path(), &levels);
         // From its first moment, before any member leads or has a link.
         assert_eq!(running.iter().map(level).collect::<Vec<_>>(), [expected; 3]);
-        let all: Vec<&Running> = running.iter().collect();
+        let all: Vec<&RunningServer> = running.iter().collect();
         use_it(&all);
         assert_eq!(running.iter().map(level).collect::<Vec<_>>(), [expected; 3]);
-        running.iter().for_each(Running::stop);
+        running.iter().for_each(RunningServer::stop);
     }
 }
 
@@ -148,7 +150,7 @@ fn the_level_is_raised_once_all_know_it_and_then_an_old_version_does_not_come_ba
     let dir = tempfile::tempdir().unwrap();
     let (listed, mut running) = found(dir.path(), &[NEW, NEW, OLD]);
     let old = running[2].member.id();
-    let all: Vec<&Running> = running.iter().collect();
+    let all: Vec<&RunningServer> = running.iter().collect();
     use_it(&all);
     // The level is not raised before the member has reported what it knows, nor while it knows less, nor beyond what
     // any member knows.
@@ -175,7 +177,7 @@ fn the_level_is_raised_once_all_know_it_and_then_an_old_version_does_not_come_ba
     // After its upgrade it no longer prevents the change.
     running[2].stop();
     running[2] = start(settings(dir.path(), 2, &listed, NEW)).unwrap();
-    let all: Vec<&Running> = running.iter().collect();
+    let all: Vec<&RunningServer> = running.iter().collect();
     wait("it says what it knows now", || raise(&all, NEW).ok());
     wait("everybody is there", || running.iter().all(|one| level(one) == NEW).then_some(()));
 
@@ -183,7 +185,7 @@ fn the_level_is_raised_once_all_know_it_and_then_an_old_version_does_not_come_ba
     running[2].stop();
     running[2] = start(settings(dir.path(), 2, &listed, OLD)).unwrap();
     wait("it stops", || outgrown(&running[2]));
-    running.iter().for_each(Running::stop);
+    running.iter().for_each(RunningServer::stop);
 }
 
 #[test]
@@ -198,7 +200,7 @@ fn an_old_version_starts_from_no_newer_snapshot_and_is_not_let_in() {
         let mut listed = listed.clone();
         listed.resize_with(at + 1, || ("x".into(), format!("127.0.0.1:{}", free_port())));
         let entrance = Entrance::Join(vec![listed[0].1.clone()]);
-        Settings { entrance, ..settings(dir.path(), at, &listed, level_known) }
+        ServerSettings { entrance, ..settings(dir.path(), at, &listed, level_known) }
     };
     // A learner that knows less prevents the change as a voter does.
     let learner = start(newcomer(1, OLD)).unwrap();

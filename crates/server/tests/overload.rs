@@ -15,7 +15,7 @@ use disk::SyncedBy;
 use figures::figure;
 use tenure_core::codec::encode_request;
 use tenure_core::request::{self, Expect, RequestId};
-use tenure_server::{Entrance, NodeFailure, Settings, os, start};
+use tenure_server::{Entrance, NodeFailure, ServerSettings, os, start};
 use tenure_store::File;
 use tenure_wire::status::error_from;
 use tenure_wire::v1;
@@ -49,13 +49,13 @@ async fn in_time<T>(what: &str, it: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, it).await.unwrap_or_else(|_| panic!("waited too long: {what}"))
 }
 
-fn settings(dir: &tempfile::TempDir) -> Settings {
-    Settings {
+fn settings(dir: &tempfile::TempDir) -> ServerSettings {
+    ServerSettings {
         clients: "127.0.0.1:0".into(),
         entrance: Entrance::Alone,
         segment_bytes: 256 * 1024,
         reserve_bytes: 64 * 1024,
-        ..Settings::new("a", dir.path().join("a"))
+        ..ServerSettings::new("a", dir.path().join("a"))
     }
 }
 
@@ -66,8 +66,10 @@ fn put(key: String, value: Vec<u8>) -> v1::PutRequest {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_asks_for_more_is_refused_early_and_who_has_something_is_not() {
     let dir = tempfile::tempdir().unwrap();
-    let settings =
-        Settings { disk: |disk| Arc::new(SyncedBy(disk, sync_unless_held)), ..settings(&dir) };
+    let settings = ServerSettings {
+        disk: |disk| Arc::new(SyncedBy(disk, sync_unless_held)),
+        ..settings(&dir)
+    };
     let running = start(settings).unwrap();
     let address = format!("http://{}", running.clients);
     let connect = || Endpoint::from_shared(address.clone()).unwrap().connect_lazy();

@@ -13,8 +13,8 @@ use tenure_core::request::{
 };
 use tenure_core::{Compacted, Filter};
 use tenure_server::backup::{BackupError, TakeError, Verified, take};
-use tenure_server::restore::{Origin, Restored, StoppedFor, Wanted, restore};
-use tenure_server::{Entrance, Member, Running, Settings, start};
+use tenure_server::restore::{RestoreOptions, RestoreOrigin, Restored, StoppedFor, restore};
+use tenure_server::{Entrance, MemberHandle, RunningServer, ServerSettings, start};
 use tenure_types::{LeaseId, Mode, Refusal, Token};
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -23,37 +23,37 @@ const TTL_MS: u64 = 2_000;
 const UNKNOWN_MS: u64 = 3_600_000 + 1 + 60_000 + 1;
 const SEGMENT_BYTES: u32 = 256 * 1024;
 
-fn run(data: &Path) -> Running {
-    let running = start(Settings {
+fn run(data: &Path) -> RunningServer {
+    let running = start(ServerSettings {
         clients: "127.0.0.1:0".into(),
         entrance: Entrance::Alone,
         segment_bytes: SEGMENT_BYTES,
         reserve_bytes: 64 * 1024,
-        ..Settings::new("a", data)
+        ..ServerSettings::new("a", data)
     });
     let running = running.unwrap();
     running.member.read(DEADLINE, |_| ()).unwrap();
     running
 }
 
-fn submit(member: &Member, command: Command<'_>) -> Outcome {
+fn submit(member: &MemberHandle, command: Command<'_>) -> Outcome {
     let mut bytes = Vec::new();
     encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
     member.submit(vec![Bytes::from(bytes)], Duration::ZERO, DEADLINE).pop().unwrap().unwrap()
 }
 
-fn put(member: &Member, key: &str) -> Outcome {
+fn put(member: &MemberHandle, key: &str) -> Outcome {
     let put = Put { key, value: b"value", lease: None, expect: Expect::Any, guard: None };
     submit(member, Command::Put(put))
 }
 
-fn lease(member: &Member, id: u64) {
+fn lease(member: &MemberHandle, id: u64) {
     let id = LeaseId::new(id).unwrap();
     let new = NewLease { id, ttl_ms: TTL_MS, client: "ana", metadata: &[] };
     submit(member, Command::GrantLease(new)).result.unwrap();
 }
 
-fn lock(member: &Member, id: u64, wait: Wait) -> Result<Option<Token>, Refusal> {
+fn lock(member: &MemberHandle, id: u64, wait: Wait) -> Result<Option<Token>, Refusal> {
     let acquire = Acquire {
         lease: AskLease::Existing(LeaseRef::Id(LeaseId::new(id).unwrap())),
         locks: Asks::One(Ask { lock: "deploy", mode: Mode::Exclusive }),
@@ -71,7 +71,7 @@ fn lock(member: &Member, id: u64, wait: Wait) -> Result<Option<Token>, Refusal> 
     }
 }
 
-fn back_up(member: &Member, path: &Path) {
+fn back_up(member: &MemberHandle, path: &Path) {
     let backup = take(member, DEADLINE).unwrap();
     let mut file = Vec::new();
     backup.write(&mut file).unwrap();
@@ -79,8 +79,8 @@ fn back_up(member: &Member, path: &Path) {
     std::fs::write(path, file).unwrap();
 }
 
-fn wanted(from: Origin, data: PathBuf) -> Wanted {
-    Wanted {
+fn wanted(from: RestoreOrigin, data: PathBuf) -> RestoreOptions {
+    RestoreOptions {
         from,
         data,
         cluster: None,
@@ -111,11 +111,13 @@ fn nothing_is_granted_in_the_quiet_period_and_old_cursors_are_compacted() {
 
     let data = dir.path().join("second");
     // A client that got a lease after the backup may have it as long as the limits allow.
-    let whole = restore(&wanted(Origin::Backup(file.clone()), dir.path().join("whole"))).unwrap();
+    let whole =
+        restore(&wanted(RestoreOrigin::Backup(file.clone()), dir.path().join("whole"))).unwrap();
     assert_eq!(whole.quiet_ms, Some(UNKNOWN_MS));
     // All clients were stopped for nearly that long.
     let stopped = StoppedFor::ForMs(UNKNOWN_MS - TTL_MS);
-    let less = Wanted { stopped, ..wanted(Origin::Backup(file.clone()), data.clone()) };
+    let less =
+        RestoreOptions { stopped, ..wanted(RestoreOrigin::Backup(file.clone()), data.clone()) };
     let restored = restore(&less).unwrap();
     let quiet_ms = restored.quiet_ms.unwrap();
     assert_eq!(quiet_ms, TTL_MS);
@@ -167,8 +169,8 @@ fn a_waived_quiet_period_grants_at_once_and_each_restore_is_a_life_of_its_own() 
     let mut lives: Vec<Restored> = Vec::new();
     for life in 1..=3 {
         let data = dir.path().join(format!("life {life}"));
-        let wanted = wanted(Origin::Backup(file.clone()), data.clone());
-        let restored = restore(&Wanted { stopped: StoppedFor::ForGood, ..wanted }).unwrap();
+        let wanted = wanted(RestoreOrigin::Backup(file.clone()), data.clone());
+        let restored = restore(&RestoreOptions { stopped: StoppedFor::ForGood, ..wanted }).unwrap();
         assert_eq!((restored.lineage.epoch.get(), restored.quiet_ms), (life, None));
         let running = run(&data);
         lease(&running.member, 1);
@@ -184,7 +186,7 @@ fn a_waived_quiet_period_grants_at_once_and_each_restore_is_a_life_of_its_own() 
     let file = dir.path().join("another");
     back_up(&again.member, &file);
     again.stop();
-    let wanted = wanted(Origin::Backup(file), dir.path().join("life 4"));
+    let wanted = wanted(RestoreOrigin::Backup(file), dir.path().join("life 4"));
     let restored = restore(&wanted).unwrap();
     assert_eq!(restored.before, lives[2].lineage);
     assert_eq!(restored.lineage.epoch.get(), 4);

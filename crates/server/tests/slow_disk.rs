@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use disk::SyncedBy;
 use support::{DEADLINE, put, settings, start_all, wait};
-use tenure_server::{Running, Settings};
+use tenure_server::{RunningServer, ServerSettings};
 use tenure_store::File;
 
 /// A little slower than a disk that counts as fast.
@@ -35,15 +35,15 @@ fn sync_slowly(file: &dyn File) -> io::Result<Duration> {
 }
 
 /// Starts three members; the first has the disk that can be slow.
-fn found(dir: &Path) -> Vec<Running> {
+fn found(dir: &Path) -> Vec<RunningServer> {
     let listed = support::listed(3);
     // No snapshot is taken meanwhile: it would sync too.
-    let of = |at| Settings {
+    let of = |at| ServerSettings {
         segment_bytes: 1024 * 1024,
         snapshot_entries: 1_000_000,
         ..settings(dir, at, &listed)
     };
-    let slow = Settings { disk: |disk| Arc::new(SyncedBy(disk, sync_slowly)), ..of(0) };
+    let slow = ServerSettings { disk: |disk| Arc::new(SyncedBy(disk, sync_slowly)), ..of(0) };
     start_all(vec![slow, of(1), of(2)])
 }
 
@@ -85,5 +85,5 @@ fn a_leader_waits_for_its_slow_disk_and_leads_on_meanwhile() {
         assert_eq!((status.agreement.term, status.agreement.leader), (term, Some(first.id())));
     }
     assert!(first.figures().sync_p99_us >= SLOW_MS * 1000);
-    running.iter().for_each(Running::stop);
+    running.iter().for_each(RunningServer::stop);
 }

@@ -14,13 +14,13 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConnection, Stream};
 use support::{catch_up, leader, listed, put, settings, start_all, wait};
-use tenure_server::tls::{Files, Tls};
-use tenure_server::{Running, Settings, start};
+use tenure_server::tls::{ServerTls, ServerTlsFiles};
+use tenure_server::{RunningServer, ServerSettings, start};
 
-fn files(papers: &Papers) -> Files {
+fn files(papers: &Papers) -> ServerTlsFiles {
     let Papers { cert, key, ca } = papers;
     let member_ca = Some(ca.clone());
-    Files { cert: cert.clone(), key: key.clone(), client_ca: None, member_ca }
+    ServerTlsFiles { cert: cert.clone(), key: key.clone(), client_ca: None, member_ca }
 }
 
 #[test]
@@ -31,15 +31,15 @@ fn a_snapshot_arrives_under_certificates_on_addresses_that_others_reach() {
     let one = |at: usize| {
         let papers = authority.sign(&listed[at].0);
         let port = listed[at].1.split_once(':').unwrap().1;
-        Settings {
-            tls: Some(Arc::new(Tls::load(files(&papers)).unwrap())),
+        ServerSettings {
+            tls: Some(Arc::new(ServerTls::load(files(&papers)).unwrap())),
             members: Some(format!("0.0.0.0:{port}")),
             ..settings(dir.path(), at, &listed)
         }
     };
     let mut running = start_all((0..3).map(one).collect());
     catch_up(&mut running, one);
-    running.iter().for_each(Running::stop);
+    running.iter().for_each(RunningServer::stop);
 }
 
 #[test]
@@ -58,8 +58,8 @@ fn a_new_authority_and_new_certificates_are_taken_without_a_restart() {
             papers
         })
         .collect();
-    let one = |at: usize| Settings {
-        tls: Some(Arc::new(Tls::load(files(&papers[at])).unwrap())),
+    let one = |at: usize| ServerSettings {
+        tls: Some(Arc::new(ServerTls::load(files(&papers[at])).unwrap())),
         ..settings(dir.path(), at, &listed)
     };
     let mut running = start_all((0..3).map(one).collect());
@@ -78,17 +78,17 @@ fn a_new_authority_and_new_certificates_are_taken_without_a_restart() {
     let leading = running[leader(&running)].member.clone();
     assert!(put(&leading, "key"));
     wait("it follows", || {
-        let revision = |member: &tenure_server::Member| member.status().unwrap().revision;
+        let revision = |member: &tenure_server::MemberHandle| member.status().unwrap().revision;
         (revision(&running[again].member) == revision(&leading)).then_some(())
     });
-    running.iter().for_each(Running::stop);
+    running.iter().for_each(RunningServer::stop);
 }
 
 #[test]
 fn files_that_cannot_be_used_leave_the_old_ones_in_force() {
     let dir = tempfile::tempdir().unwrap();
     let papers = Authority::new(dir.path(), "ours").sign("m0");
-    let tls = Tls::load(files(&papers)).unwrap();
+    let tls = ServerTls::load(files(&papers)).unwrap();
     let before = tls.members().unwrap().server;
     assert!(Arc::ptr_eq(&before, &tls.members().unwrap().server), "unchanged files are not read");
     fs::write(&papers.key, "half a k").unwrap();
@@ -96,7 +96,7 @@ fn files_that_cannot_be_used_leave_the_old_ones_in_force() {
 }
 
 /// The protocol that the public port has agreed on with a client, and whether the client presented a certificate.
-fn talk(tls: &Tls, client: ClientConfig) -> Result<(Option<Vec<u8>>, bool), String> {
+fn talk(tls: &ServerTls, client: ClientConfig) -> Result<(Option<Vec<u8>>, bool), String> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let client = std::thread::spawn(move || {
@@ -120,7 +120,8 @@ fn clients_show_a_certificate_of_their_authority_and_no_other() {
     let ours = Authority::new(dir.path(), "ours");
     let clients = Authority::new(dir.path(), "clients");
     let (papers, its) = (ours.sign("m0"), clients.sign("somebody"));
-    let tls = Tls::load(Files { client_ca: Some(its.ca.clone()), ..files(&papers) }).unwrap();
+    let tls = ServerTls::load(ServerTlsFiles { client_ca: Some(its.ca.clone()), ..files(&papers) })
+        .unwrap();
     let client = |shown: Option<&Papers>| {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use tenure_core::outcome::{Answer, Outcome};
 use tenure_core::request::{Command, Wait};
-use tenure_server::{Member, NodeFailure, os};
+use tenure_server::{MemberHandle, NodeFailure, os};
 use tenure_types::{Handle, Limit, Token};
 
 use crate::core::load::{acquire, encoded, new_lease, release};
@@ -56,7 +56,7 @@ impl Measured {
 
 impl Clients {
     /// Grants a lease to each of `count` clients.
-    pub(crate) fn new(member: &Member, count: usize) -> Result<Self> {
+    pub(crate) fn new(member: &MemberHandle, count: usize) -> Result<Self> {
         let raised = Command::SetLimits(vec![(Limit::StateBytes, 1 << 36)]);
         let mut requests = vec![Bytes::from(encoded(raised))];
         requests.extend((1..=count as u64).map(|id| Bytes::from(new_lease(id, TTL_MS))));
@@ -80,7 +80,7 @@ impl Clients {
     /// Keeps `in_flight` commands in flight: first to warm up, then measured.
     pub(crate) fn measure(
         &mut self,
-        member: &Member,
+        member: &MemberHandle,
         in_flight: usize,
         warm_up: Duration,
         measure: Duration,
@@ -101,7 +101,7 @@ impl Clients {
     /// Sends the next command after every answer.
     fn run(
         &mut self,
-        member: &Member,
+        member: &MemberHandle,
         time: Duration,
         latencies_us: &mut Vec<u64>,
     ) -> Result<Duration> {
@@ -118,7 +118,7 @@ impl Clients {
         }
     }
 
-    fn send(&mut self, member: &Member, at: usize) {
+    fn send(&mut self, member: &MemberHandle, at: usize) {
         let client = &mut self.clients[at];
         let command = match client.held {
             Some(token) => release(client.lease, &client.lock, token),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 use tenure_raft::MemberId;
-use tenure_server::{AdminRequest, Entrance, Member, Running, Settings, os};
+use tenure_server::{AdminRequest, Entrance, MemberHandle, RunningServer, ServerSettings, os};
 
 /// The number of members; the first leads.
 const MEMBERS: usize = 3;
@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Three members and their data, which is removed with them.
 pub(crate) struct Cluster {
-    here: Running,
+    here: RunningServer,
     followers: Vec<Follower>,
     // Declared last, so that it is removed after the members have stopped.
     _dir: TempDir,
@@ -44,7 +44,7 @@ impl Drop for Cluster {
 }
 
 impl Cluster {
-    pub(crate) fn leader(&self) -> &Member {
+    pub(crate) fn leader(&self) -> &MemberHandle {
         &self.here.member
     }
 
@@ -121,14 +121,14 @@ pub(crate) fn follow(at: usize, dir: &Path, addresses: &[String]) -> Result<()> 
     Ok(())
 }
 
-fn settings(at: usize, dir: &Path, addresses: &[String]) -> Settings {
+fn settings(at: usize, dir: &Path, addresses: &[String]) -> ServerSettings {
     let name = |at: usize| format!("m{at}");
     let listed = addresses.iter().enumerate().map(|(at, address)| (name(at), address.clone()));
-    Settings {
+    ServerSettings {
         clients: "127.0.0.1:0".into(),
         members: Some(addresses[at].clone()),
         entrance: Entrance::Bootstrap(listed.collect()),
-        ..Settings::new(name(at), data(dir, at))
+        ..ServerSettings::new(name(at), data(dir, at))
     }
 }
 

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tenure_server::log::Level;
-use tenure_server::tls::{Files, Tls};
-use tenure_server::{Entrance, Preference, Settings, StartError};
+use tenure_server::tls::{ServerTls, ServerTlsFiles};
+use tenure_server::{Entrance, Preference, ServerSettings, StartError};
 
 use super::{Given, file};
 use crate::reach::is_address;
@@ -84,7 +84,7 @@ impl Config {
     }
 
     /// The settings of the member, if they are valid.
-    pub(crate) fn settings(&self) -> Result<Settings, Failure> {
+    pub(crate) fn settings(&self) -> Result<ServerSettings, Failure> {
         let need = |name: &str| {
             self.get(name).map(str::to_owned).ok_or_else(|| {
                 let (short, variable) = (name.rsplit('.').next().unwrap_or(name), variable(name));
@@ -112,7 +112,7 @@ impl Config {
             self.wrong("member.snapshot_entries", text)
         })?;
         let own = |name| self.get(name).map(str::to_owned);
-        Ok(Settings {
+        Ok(ServerSettings {
             clients: need("listen.clients")?,
             members: Some(need("listen.members")?),
             advertise_clients: own("listen.advertise_clients"),
@@ -123,7 +123,7 @@ impl Config {
             preference: self.preference()?,
             tls: self.tls()?,
             snapshot_entries,
-            ..Settings::new(need("member.name")?, need("member.data")?)
+            ..ServerSettings::new(need("member.name")?, need("member.data")?)
         })
     }
 
@@ -145,11 +145,11 @@ impl Config {
     }
 
     /// The certificates, read and checked.
-    fn tls(&self) -> Result<Option<Arc<Tls>>, Failure> {
+    fn tls(&self) -> Result<Option<Arc<ServerTls>>, Failure> {
         let path = |name| self.get(name).map(PathBuf::from);
         let (client_ca, member_ca) = (path("tls.client_ca"), path("tls.member_ca"));
         let files = match (path("tls.cert"), path("tls.key")) {
-            (Some(cert), Some(key)) => Files { cert, key, client_ca, member_ca },
+            (Some(cert), Some(key)) => ServerTlsFiles { cert, key, client_ca, member_ca },
             (None, None) if client_ca.is_none() && member_ca.is_none() => return Ok(None),
             _ => {
                 return Err(Failure::config(
@@ -157,7 +157,7 @@ impl Config {
                 ));
             }
         };
-        let tls = Tls::load(files).map_err(StartError::from)?;
+        let tls = ServerTls::load(files).map_err(StartError::from)?;
         Ok(Some(Arc::new(tls)))
     }
 

@@ -5,7 +5,7 @@ mod file;
 
 use clap::Args;
 use serde_json::json;
-use tenure_server::{Entrance, Settings, log, os, start};
+use tenure_server::{Entrance, ServerSettings, log, os, start};
 
 use crate::exit::Exit;
 use crate::output::{self, Output};
@@ -120,10 +120,10 @@ pub(crate) fn check(flags: &Check) -> Result<Exit, Failure> {
 /// Runs a member until a signal stops it.
 pub(crate) fn run(flags: &Serve) -> Result<Exit, Failure> {
     let config = Config::gather(&flags.given)?;
-    let mut settings: Settings = config.settings()?;
+    let mut settings: ServerSettings = config.settings()?;
     let form = flags.output.map(|output| match output {
-        Output::Json => log::Form::Json,
-        Output::Text => log::Form::Text,
+        Output::Json => log::LineForm::Json,
+        Output::Text => log::LineForm::Text,
     });
     install_log(form, config.log_level()?)?;
     let wishes = wishes()?;

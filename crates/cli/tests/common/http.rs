@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tenure_server::tls::{Dialled, Trust};
+use tenure_server::tls::{DialTrust, Dialled};
 
 /// A request to a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Connection {
     /// Connects; every later operation may take up to `patience`.
     pub(crate) fn open(
         to: SocketAddr,
-        trust: Option<&Trust>,
+        trust: Option<&DialTrust>,
         patience: Duration,
     ) -> io::Result<Self> {
         let stream = Dialled::dial(&to.to_string(), trust, patience)?;

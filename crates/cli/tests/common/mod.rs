@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use tenure_server::os;
-use tenure_server::tls::Trust;
+use tenure_server::tls::DialTrust;
 
 pub(crate) use client::field;
 use http::Connection;
@@ -157,7 +157,12 @@ pub(crate) fn ask(port: u16, line: &str) -> Option<String> {
 }
 
 /// Does the same within a given time.
-fn ask_within(time: Duration, to: SocketAddr, trust: Option<&Trust>, line: &str) -> Option<String> {
+fn ask_within(
+    time: Duration,
+    to: SocketAddr,
+    trust: Option<&DialTrust>,
+    line: &str,
+) -> Option<String> {
     let answer = Connection::open(to, trust, time).ok()?.call(&words::call(line, time)).ok()?;
     Some(words::told(line, &answer))
 }
@@ -169,7 +174,7 @@ pub(crate) struct Cluster {
     /// Further arguments of every member.
     pub(crate) more: Vec<String>,
     /// The certificates for talking to them, if they do not speak plaintext.
-    pub(crate) trust: Option<Trust>,
+    pub(crate) trust: Option<DialTrust>,
     /// The proxies between members, if there are any.
     pub(crate) proxies: Option<Proxies>,
     /// The proxies between members and clients, which know no other address.

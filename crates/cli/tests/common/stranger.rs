@@ -12,7 +12,7 @@ use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, Expect, Put, Request, RequestId};
 use tenure_raft::{Kind, Message, Step};
 use tenure_server::os;
-use tenure_server::tls::{Dialled, Trust};
+use tenure_server::tls::{DialTrust, Dialled};
 
 use crate::authority::Papers;
 
@@ -37,7 +37,7 @@ pub(crate) struct Claim {
 
 /// A program that reaches the members' ports, in plaintext or with a certificate.
 pub(crate) struct Stranger {
-    trust: Option<Trust>,
+    trust: Option<DialTrust>,
 }
 
 /// A connection that a member took for a link.
@@ -67,7 +67,7 @@ impl Stranger {
 
     pub(crate) fn with(papers: &Papers) -> Self {
         let Papers { cert, key, ca } = papers;
-        Self { trust: Some(Trust::load(ca, Some((cert, key))).unwrap()) }
+        Self { trust: Some(DialTrust::load(ca, Some((cert, key))).unwrap()) }
     }
 
     /// Sends one control message and returns the answer; an error where the member gives none.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure::{Client, Guard};
-use tenure_server::tls::Trust;
+use tenure_server::tls::DialTrust;
 use tokio::runtime::Runtime;
 
 use crate::Guardian;
@@ -299,7 +299,7 @@ fn after_a_restore_no_ticket_of_before_is_believed() {
 /// A member that speaks TLS and requires a certificate from every client.
 fn secured(authority: &Authority, mut cluster: Cluster) -> Cluster {
     let me = authority.sign("operator");
-    cluster.trust = Some(Trust::load(&me.ca, Some((&me.cert, &me.key))).unwrap());
+    cluster.trust = Some(DialTrust::load(&me.ca, Some((&me.cert, &me.key))).unwrap());
     cluster.add();
     let (name, port) = (cluster.members[0].name.clone(), cluster.members[0].members);
     let papers = authority.sign(&name);

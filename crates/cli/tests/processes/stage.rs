@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_server::tls::Trust;
+use tenure_server::tls::DialTrust;
 
 use crate::authority::{Authority, Papers};
 use crate::common::client::number;
@@ -51,7 +51,7 @@ impl Stage {
         let mut cluster = Cluster::new();
         let authority = Authority::new(cluster.dir.path(), "ours");
         let stranger = authority.sign(STRANGER);
-        cluster.trust = Some(Trust::load(&stranger.ca, None).unwrap());
+        cluster.trust = Some(DialTrust::load(&stranger.ca, None).unwrap());
         for _ in 0..3 {
             cluster.add();
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tenure::{Client, Error};
-use tenure_server::tls::Trust;
+use tenure_server::tls::DialTrust;
 
 use crate::authority::{Authority, Papers};
 use crate::common::Cluster;
@@ -15,7 +15,7 @@ fn found() -> (Cluster, Authority, Vec<Papers>) {
     let mut cluster = Cluster::new();
     let authority = Authority::new(cluster.dir.path(), "ours");
     let me = authority.sign("operator");
-    cluster.trust = Some(Trust::load(&me.ca, Some((&me.cert, &me.key))).unwrap());
+    cluster.trust = Some(DialTrust::load(&me.ca, Some((&me.cert, &me.key))).unwrap());
     for _ in 0..3 {
         cluster.add();
     }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use tenure::{Client, Guard, Token};
 use tenure_fence::LockSlot;
 use tenure_server::backup::take;
-use tenure_server::restore::{Origin, Wanted, restore};
-use tenure_server::{Entrance, Running, Settings, start};
+use tenure_server::restore::{RestoreOptions, RestoreOrigin, restore};
+use tenure_server::{Entrance, RunningServer, ServerSettings, start};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::subject::{Said, Subject};
@@ -75,7 +75,7 @@ impl<S: Subject> Resource for S {
 
 /// A member whose cluster was restored once, and the last token of each lock before that.
 struct Stage {
-    running: Running,
+    running: RunningServer,
     before: Vec<Token>,
     _dir: tempfile::TempDir,
 }
@@ -109,13 +109,13 @@ impl Stage {
     }
 }
 
-fn run(data: &Path) -> Running {
-    let running = start(Settings {
+fn run(data: &Path) -> RunningServer {
+    let running = start(ServerSettings {
         clients: "127.0.0.1:0".into(),
         entrance: Entrance::Alone,
         segment_bytes: SEGMENT_BYTES,
         reserve_bytes: 64 * 1024,
-        ..Settings::new("a", data)
+        ..ServerSettings::new("a", data)
     });
     let running = running.unwrap();
     running.member.read(DEADLINE, |_| ()).unwrap();
@@ -124,8 +124,8 @@ fn run(data: &Path) -> Running {
 
 fn restored(dir: &Path, backup: PathBuf) -> PathBuf {
     let data = dir.join("second");
-    let wanted = Wanted {
-        from: Origin::Backup(backup),
+    let wanted = RestoreOptions {
+        from: RestoreOrigin::Backup(backup),
         data: data.clone(),
         cluster: None,
         epoch: None,
@@ -139,7 +139,7 @@ fn restored(dir: &Path, backup: PathBuf) -> PathBuf {
     data
 }
 
-async fn connect(running: &Running, name: &str) -> Client {
+async fn connect(running: &RunningServer, name: &str) -> Client {
     let builder = Client::builder().address(running.clients.to_string()).name(name);
     builder.timeout(DEADLINE).connect().await.unwrap()
 }

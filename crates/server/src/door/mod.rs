@@ -32,7 +32,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::edge::{Dispatch, Principal};
 use crate::os;
-use crate::tls::Tls;
+use crate::tls::ServerTls;
 use addresses::{ConnectionsByAddress, CountedConnection};
 use first::{DetectedProtocol, Rewound};
 use threshold::FilteredRouter;
@@ -87,7 +87,7 @@ struct Listener {
     router: Router,
     edge: Dispatch,
     /// With certificates, the port accepts only TLS.
-    tls: Option<Arc<Tls>>,
+    tls: Option<Arc<ServerTls>>,
     room: Arc<Semaphore>,
     open: watch::Receiver<bool>,
 }
@@ -98,7 +98,7 @@ impl ApiListeners {
         port: TcpListener,
         edge: &Dispatch,
         hosts: AllowedHosts,
-        tls: Option<Arc<Tls>>,
+        tls: Option<Arc<ServerTls>>,
     ) -> io::Result<Self> {
         port.set_nonblocking(true)?;
         let _inside = edge.runtime().enter();
@@ -128,7 +128,7 @@ impl Listener {
     fn new(
         edge: &Dispatch,
         hosts: AllowedHosts,
-        tls: Option<Arc<Tls>>,
+        tls: Option<Arc<ServerTls>>,
         (room, open): (Arc<Semaphore>, watch::Receiver<bool>),
     ) -> Self {
         let http = http::routes(edge, hosts, ws::routes(edge));

@@ -22,7 +22,7 @@ use tokio::time::{Instant, Sleep};
 use super::encode::{self, LeaseInAnswer};
 use super::{ask, decode};
 use crate::edge::{self, ClientSession, Dispatch, MailboxMessage, Principal};
-use crate::meter::{Class, Door};
+use crate::meter::{Api, Class};
 
 /// The most unanswered requests on one session; waits for locks do not count.
 pub(crate) const IN_FLIGHT_MAX: usize = 1_024;
@@ -47,7 +47,7 @@ pub(crate) type Unread = Option<Box<v1::Error>>;
 /// One session.
 pub(crate) struct SessionHandler {
     edge: Dispatch,
-    door: Door,
+    door: Api,
     who: Principal,
     client: String,
     session: ClientSession,
@@ -102,7 +102,7 @@ struct Gathered {
 }
 
 impl SessionHandler {
-    pub(crate) fn new(edge: Dispatch, who: Principal, door: Door) -> Self {
+    pub(crate) fn new(edge: Dispatch, who: Principal, door: Api) -> Self {
         let (session, lead) = (edge.session(), edge.member().lead());
         Self {
             edge,

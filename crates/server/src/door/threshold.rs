@@ -18,7 +18,7 @@ use tower::Service;
 
 use super::{ConnectionPermit, HEADER_BYTES_MAX, HEADERS_MAX, Listener, grpc, http as door};
 use crate::edge::Dispatch;
-use crate::meter::Door;
+use crate::meter::Api;
 
 /// The bytes that HTTP/2 adds to each header when it counts.
 const FIELD_BYTES: usize = 32;
@@ -53,7 +53,7 @@ impl FilteredRouter {
 
     fn refuse<B>(&self, request: &Request<B>, failure: Failure) -> Response {
         let grpc = grpc::is_grpc(request);
-        self.edge.asked().refused(if grpc { Door::Grpc } else { Door::Http }, failure.reason());
+        self.edge.asked().refused(if grpc { Api::Grpc } else { Api::Http }, failure.reason());
         if grpc { grpc::refused(failure) } else { door::refused(failure) }
     }
 }

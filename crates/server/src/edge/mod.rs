@@ -35,10 +35,10 @@ pub(crate) use tenure_node::{AcquireTerms, Cluster, Fresh, PlaceFate, Principal}
 pub(crate) use tenure_wire::Failure;
 pub(crate) use ticket::Signed;
 
-use crate::member::{End, Event, Member};
-use crate::meter::{self, Asked};
+use crate::member::{End, LoopEvent, MemberHandle};
+use crate::meter::{self, RequestMetrics};
 use crate::peer::Net;
-use crate::ticket::Keys;
+use crate::ticket::SigningKeys;
 use crate::watch::Hub;
 
 /// After so long a caller that was refused for lack of room may try again.
@@ -60,24 +60,24 @@ pub(crate) struct Dispatch {
 }
 
 struct DispatchShared {
-    member: Member,
+    member: MemberHandle,
     net: Arc<Net>,
     runtime: Handle,
     cluster: String,
     hub: Hub,
-    asked: Arc<Asked>,
+    asked: Arc<RequestMetrics>,
     insecure: bool,
-    keys: Keys,
+    keys: SigningKeys,
 }
 
 impl Dispatch {
     /// The edge of a running member; `runtime` carries its tasks.
     pub(crate) fn new(
-        member: Member,
+        member: MemberHandle,
         net: Arc<Net>,
         cluster: String,
         insecure: bool,
-        keys: Keys,
+        keys: SigningKeys,
         runtime: Handle,
     ) -> Self {
         member.outbox().attend();
@@ -93,7 +93,7 @@ impl Dispatch {
     }
 
     /// The member behind it.
-    pub(crate) fn member(&self) -> &Member {
+    pub(crate) fn member(&self) -> &MemberHandle {
         &self.inner.member
     }
 
@@ -113,7 +113,7 @@ impl Dispatch {
     }
 
     /// Where requests are counted.
-    pub(crate) fn asked(&self) -> &Arc<Asked> {
+    pub(crate) fn asked(&self) -> &Arc<RequestMetrics> {
         &self.inner.asked
     }
 
@@ -266,7 +266,7 @@ impl Dispatch {
             let _ = done.send(answer);
         });
         let (principal, deadline_us) = (who.clone(), self.deadline_us(within));
-        let event = Event::Admin { request, principal, deadline_us, done };
+        let event = LoopEvent::Admin { request, principal, deadline_us, done };
         if let Err(not_taken) = self.member().try_tell(event) {
             return Err(not_taken.back().1);
         }

@@ -14,7 +14,7 @@ use tenure_node::{Backlog, Outcomes, Router, SessionId, SessionMessage as Routed
 use tenure_types::Handle;
 use tokio::sync::Notify;
 
-use crate::member::{Event, Member};
+use crate::member::{LoopEvent, MemberHandle};
 
 /// A session that has more than this waiting to be taken is not reading, and is closed.
 const MAIL_MAX: usize = 65_536;
@@ -150,7 +150,7 @@ impl Mailbox {
 }
 
 /// Empties the outbox for as long as the member runs.
-pub(crate) async fn route(outbox: Arc<Outbox>, member: Member) {
+pub(crate) async fn route(outbox: Arc<Outbox>, member: MemberHandle) {
     let mut sessions = Sessions::default();
     loop {
         outbox.bell.notified().await;
@@ -223,10 +223,10 @@ impl Sessions {
     }
 
     /// Asks the event loop which leases are gone. If it has no time for it now, the next sweep will do.
-    fn sweep(&mut self, member: &Member, outbox: &Arc<Outbox>) {
+    fn sweep(&mut self, member: &MemberHandle, outbox: &Arc<Outbox>) {
         for part in self.router.sweep().unwrap_or_default().chunks(SWEEP_PART) {
             let (part, outbox) = (part.to_vec(), outbox.clone());
-            let _ = member.try_tell(Event::Look(Box::new(move |node| {
+            let _ = member.try_tell(LoopEvent::Look(Box::new(move |node| {
                 let machine = node.machine();
                 let gone = |lease: &Handle| !machine.has_lease(LeaseRef::Handle(*lease));
                 outbox.put(Delivery::Ended(part.into_iter().filter(gone).collect()));

@@ -9,8 +9,8 @@ use tenure_types::Revision;
 use tokio::sync::oneshot;
 
 use super::{Dispatch, Failure, LAST_WORD, WITHIN};
-use crate::member::Event;
-use crate::watch::{Options, OwnedFilter, Start, Watch};
+use crate::member::LoopEvent;
+use crate::watch::{OwnedFilter, Start, WatchOptions, WatchReader};
 
 type NodeFailure = tenure_node::NodeFailure;
 
@@ -39,7 +39,7 @@ impl Dispatch {
             let _ = done.send(machine.map(|machine| (machine.revision(), ask(machine))));
         });
         let (principal, deadline_us) = (who.clone(), self.deadline_us(within));
-        let event = Event::Read { question, principal, fresh, deadline_us };
+        let event = LoopEvent::Read { question, principal, fresh, deadline_us };
         self.member().try_tell(event).map_err(|not_taken| not_taken.back().1)?;
         match tokio::time::timeout(within + LAST_WORD, answer).await {
             Ok(Ok(answer)) => answer,
@@ -70,7 +70,7 @@ impl Dispatch {
         ask: impl FnOnce(&Node) -> T + Send + 'static,
     ) -> Result<T, NodeFailure> {
         let (done, answer) = oneshot::channel();
-        let look = Event::Look(Box::new(move |node| {
+        let look = LoopEvent::Look(Box::new(move |node| {
             let _ = done.send(ask(node));
         }));
         self.member().try_tell(look).map_err(|not_taken| not_taken.back().1)?;
@@ -115,8 +115,8 @@ impl Dispatch {
         who: &Principal,
         filter: OwnedFilter,
         start: Start,
-        options: Options,
-    ) -> Result<Watch, Failure> {
+        options: WatchOptions,
+    ) -> Result<WatchReader, Failure> {
         self.may(who, Action::Watch)?;
         Ok(self.hub().watch(filter, start, options))
     }

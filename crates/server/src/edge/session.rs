@@ -8,7 +8,7 @@ use tenure_types::Handle;
 
 use super::Dispatch;
 use super::outbox::{Delivery, Mailbox, MailboxMessage};
-use crate::member::Event;
+use crate::member::LoopEvent;
 
 /// One session. Dropping it ends it; its leases live on.
 pub(crate) struct ClientSession {
@@ -40,7 +40,7 @@ impl ClientSession {
         let reply = ReplyTo::Session { session: self.session, batch };
         let asked_at_us = member.now_us();
         let batch = CommandBatch { requests, patience_us, asked_at_us, deadline_us, reply, permit };
-        member.try_submit(Event::Input(Input::Submit(batch)));
+        member.try_submit(LoopEvent::Input(Input::Submit(batch)));
     }
 
     /// Wants to hear of these leases too. Those that an answer names are attached by it.

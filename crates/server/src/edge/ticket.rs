@@ -10,7 +10,9 @@ use tenure_wire::{Failure, v1};
 use tenure_node::Action;
 
 use super::{Dispatch, Fresh, Permit, Principal};
-use crate::ticket::{self, Keys, OVERLAP_MS, OVERLAP_MS_MAX, RecordKey, Records, SigningKey};
+use crate::ticket::{
+    self, KeyRecords, OVERLAP_MS, OVERLAP_MS_MAX, RecordKey, SigningKey, SigningKeys,
+};
 
 /// While there is no quorum, whoever asks for the keys waits so long before it is given those known here.
 const KEYS_WITHIN: Duration = Duration::from_secs(2);
@@ -23,7 +25,7 @@ pub(crate) struct Signed {
 }
 
 impl Dispatch {
-    fn keys(&self) -> &Keys {
+    fn keys(&self) -> &SigningKeys {
         &self.inner.keys
     }
 
@@ -47,7 +49,7 @@ impl Dispatch {
             let (name, record, of) = (lock.to_owned(), self.record_key(&key), life.clone());
             let ask = move |machine: &Machine| {
                 let held = machine.holding(&Hold { lease, lock: &name, token });
-                (held, Records::read(machine).signs(&of, record))
+                (held, KeyRecords::read(machine).signs(&of, record))
             };
             let read = self.read(who, Fresh::Now, self.until(until_us), ask).await;
             let (revision, (held, known)) = read?;
@@ -72,7 +74,7 @@ impl Dispatch {
         let own = self.record_key(&self.keys().current());
         let life = self.member().lineage();
         let mut seen = self.records(Fresh::Now, self.until(until_us)).await;
-        let missing = |(_, records, _): &(Revision, Records, u64)| !records.signs(life, own);
+        let missing = |(_, records, _): &(Revision, KeyRecords, u64)| !records.signs(life, own);
         if seen.as_ref().is_ok_and(missing)
             && self.publish(&self.keys().current(), OVERLAP_MS, until_us).await.is_ok()
         {
@@ -82,7 +84,7 @@ impl Dispatch {
             Ok(seen) => seen,
             Err(_) => self.records(Fresh::Stale, within).await?,
         };
-        let key = |record: &ticket::Record| v1::TicketKey {
+        let key = |record: &ticket::KeyRecord| v1::TicketKey {
             key: record.id().to_string(),
             member_id: record.member.get(),
             public: bytes::Bytes::copy_from_slice(&record.public.0),
@@ -164,7 +166,7 @@ impl Dispatch {
     async fn records_by_a_moved_clock(
         &self,
         until_us: u64,
-    ) -> Result<(Revision, Records, u64), v1::Error> {
+    ) -> Result<(Revision, KeyRecords, u64), v1::Error> {
         let read = async {
             let read = self.records(Fresh::Now, self.until(until_us)).await;
             read.map_err(v1::Error::from)
@@ -176,8 +178,8 @@ impl Dispatch {
         &self,
         fresh: Fresh,
         within: Duration,
-    ) -> Result<(Revision, Records, u64), Failure> {
-        let ask = |machine: &Machine| (Records::read(machine), machine.clock_ms());
+    ) -> Result<(Revision, KeyRecords, u64), Failure> {
+        let ask = |machine: &Machine| (KeyRecords::read(machine), machine.clock_ms());
         let (revision, (records, clock_ms)) =
             self.read(&Principal::member(), fresh, within, ask).await?;
         Ok((revision, records, clock_ms))
@@ -186,7 +188,7 @@ impl Dispatch {
     /// Writes the keys, if they are as they were when they were read.
     pub(crate) async fn write_keys(
         &self,
-        records: &Records,
+        records: &KeyRecords,
         within: Duration,
     ) -> Result<Revision, v1::Error> {
         let outcome = self.run(records.write(), Permit::default(), 0, within).await?;

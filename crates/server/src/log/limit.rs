@@ -19,11 +19,11 @@ const SUBJECTS_MAX: usize = 1_000;
 
 /// Decides which lines about other processes are logged.
 #[derive(Default)]
-pub(crate) struct Limiter(Mutex<State>);
+pub(crate) struct Limiter(Mutex<LimiterState>);
 
 #[derive(Default)]
-struct State {
-    subjects: BTreeMap<(&'static str, String), Subject>,
+struct LimiterState {
+    subjects: BTreeMap<(&'static str, String), LineSubject>,
     began_us: u64,
     lines: usize,
     /// Suppressed lines about subjects that are forgotten.
@@ -31,7 +31,7 @@ struct State {
 }
 
 #[derive(Default)]
-struct Subject {
+struct LineSubject {
     began_us: u64,
     causes: Vec<String>,
     suppressed: u64,
@@ -63,10 +63,10 @@ impl Limiter {
         }
         if !state.subjects.contains_key(&key) {
             state.make_room();
-            let new = Subject { began_us: now_us, ..Subject::default() };
+            let new = LineSubject { began_us: now_us, ..LineSubject::default() };
             state.subjects.insert(key.clone(), new);
         }
-        let State { subjects, lines, forgotten, .. } = &mut *state;
+        let LimiterState { subjects, lines, forgotten, .. } = &mut *state;
         let subject = subjects.get_mut(&key)?;
         if is_over(subject.began_us) {
             subject.began_us = now_us;
@@ -84,7 +84,7 @@ impl Limiter {
     }
 }
 
-impl State {
+impl LimiterState {
     fn make_room(&mut self) {
         if self.subjects.len() < SUBJECTS_MAX {
             return;

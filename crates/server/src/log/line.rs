@@ -10,7 +10,7 @@ const VALUE_BYTES_MAX: usize = 4096;
 
 /// The format of lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Form {
+pub enum LineForm {
     /// Text for people.
     Text,
     /// One JSON object per line.
@@ -21,18 +21,18 @@ pub enum Form {
 pub(super) type Pair = (&'static str, String);
 
 /// Formats an event that happens now.
-pub(super) fn format(form: Form, level: Level, message: &str, pairs: &[Pair]) -> String {
+pub(super) fn format(form: LineForm, level: Level, message: &str, pairs: &[Pair]) -> String {
     // Only readers of the log use the wall clock: no decision depends on it.
     let now = clock_gettime(ClockId::Realtime);
     let (seconds, millis) = (now.tv_sec, now.tv_nsec / 1_000_000);
     match form {
-        Form::Text => {
+        LineForm::Text => {
             let day = seconds.rem_euclid(86_400);
             let (hour, minute, second) = (day / 3600, day / 60 % 60, day % 60);
             let time = format!("{hour:02}:{minute:02}:{second:02}.{millis:03}");
             as_text(&format!("{time} {:5} {message}", level.as_str()), pairs)
         }
-        Form::Json => {
+        LineForm::Json => {
             let level = level.as_str().to_ascii_lowercase();
             as_json(&date(seconds, millis), &level, message, pairs)
         }

@@ -20,15 +20,15 @@ use std::time::Duration;
 use prometheus_client::metrics::counter::Counter;
 
 pub(crate) use limit::Limiter;
-pub use line::Form;
-use queue::Queue;
+pub use line::LineForm;
+use queue::LineQueue;
 use subscriber::Subscriber;
 
 /// How long the end of the process waits until the last lines are written: many times what a live reader needs, and
 /// short enough for a supervisor that waits for the process.
 const FLUSH: Duration = Duration::from_secs(1);
 
-static QUEUE: OnceLock<Arc<Queue>> = OnceLock::new();
+static QUEUE: OnceLock<Arc<LineQueue>> = OnceLock::new();
 static DROPPED: OnceLock<Counter> = OnceLock::new();
 
 /// The least important lines that are written.
@@ -73,10 +73,10 @@ impl Level {
 /// # Errors
 ///
 /// If the thread that writes the lines cannot start.
-pub fn install(form: Option<Form>, level: Level) -> io::Result<()> {
+pub fn install(form: Option<LineForm>, level: Level) -> io::Result<()> {
     let terminal = stderr().is_terminal();
-    let form = form.unwrap_or(if terminal { Form::Text } else { Form::Json });
-    let queue = Arc::new(Queue::new(form, dropped_lines()));
+    let form = form.unwrap_or(if terminal { LineForm::Text } else { LineForm::Json });
+    let queue = Arc::new(LineQueue::new(form, dropped_lines()));
     let subscriber = Subscriber::new(queue.clone(), form, level.to_tracing());
     if tracing::subscriber::set_global_default(subscriber).is_err() {
         return Ok(());

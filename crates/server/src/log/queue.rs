@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 
-use super::line::{self, Form};
+use super::line::{self, LineForm};
 
 /// The most bytes that wait: some 5,000 lines, more than any burst measured, and small beside a member.
 const BYTES_MAX: usize = 1024 * 1024;
@@ -19,20 +19,20 @@ const BYTES_MAX: usize = 1024 * 1024;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The lines that wait for the sink.
-pub(super) struct Queue {
-    state: Mutex<State>,
+pub(super) struct LineQueue {
+    state: Mutex<QueueState>,
     /// Signals that a line was pushed.
     pushed: Condvar,
     /// Signals that everything is written.
     drained: Condvar,
-    form: Form,
+    form: LineForm,
     bytes_max: usize,
     dropped: Counter,
 }
 
 #[derive(Default)]
-struct State {
-    waiting: VecDeque<Item>,
+struct QueueState {
+    waiting: VecDeque<QueuedLine>,
     bytes: usize,
     /// Whether lines are dropped until there is room again.
     full: bool,
@@ -43,18 +43,18 @@ struct State {
 }
 
 /// An item for the writer.
-enum Item {
+enum QueuedLine {
     Line(String),
     /// Reports that this many lines were dropped at this point.
     Gap(u64),
 }
 
-impl Queue {
-    pub(super) fn new(form: Form, dropped: Counter) -> Self {
+impl LineQueue {
+    pub(super) fn new(form: LineForm, dropped: Counter) -> Self {
         Self::with_room(form, dropped, BYTES_MAX)
     }
 
-    fn with_room(form: Form, dropped: Counter, bytes_max: usize) -> Self {
+    fn with_room(form: LineForm, dropped: Counter, bytes_max: usize) -> Self {
         let (state, pushed, drained) = Default::default();
         Self { state, pushed, drained, form, bytes_max, dropped }
     }
@@ -63,7 +63,7 @@ impl Queue {
     pub(super) fn push(&self, line: String) {
         let mut state = self.state();
         if mutant!("log_line_blocks_the_loop") {
-            let full = |state: &mut State| state.bytes + line.len() > self.bytes_max;
+            let full = |state: &mut QueueState| state.bytes + line.len() > self.bytes_max;
             let waited = self.drained.wait_while(state, full);
             state = waited.unwrap_or_else(PoisonError::into_inner);
         }
@@ -76,14 +76,14 @@ impl Queue {
         }
         state.report_gap();
         state.bytes += line.len();
-        state.waiting.push_back(Item::Line(line));
+        state.waiting.push_back(QueuedLine::Line(line));
         drop(state);
         self.pushed.notify_one();
     }
 
     /// Waits until everything is written, for at most `within`; returns whether it is.
     pub(super) fn flush(&self, within: Duration) -> bool {
-        let busy = |state: &mut State| state.writing || !state.waiting.is_empty();
+        let busy = |state: &mut QueueState| state.writing || !state.waiting.is_empty();
         let waited = self.drained.wait_timeout_while(self.state(), within, busy);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
@@ -93,8 +93,8 @@ impl Queue {
         loop {
             let item = self.take();
             let written = match &item {
-                Item::Line(line) => write(&mut sink, line),
-                Item::Gap(lines) => {
+                QueuedLine::Line(line) => write(&mut sink, line),
+                QueuedLine::Gap(lines) => {
                     let pairs = [("lines", lines.to_string())];
                     let message = "log lines were dropped: stderr was not read fast enough";
                     write(
@@ -110,12 +110,12 @@ impl Queue {
     }
 
     /// Waits for the next item.
-    fn take(&self) -> Item {
+    fn take(&self) -> QueuedLine {
         let mut state = self.state();
         state.writing = false;
         loop {
             if let Some(item) = state.waiting.pop_front() {
-                if let Item::Line(line) = &item {
+                if let QueuedLine::Line(line) = &item {
                     state.bytes -= line.len();
                 }
                 if state.full && state.bytes <= self.bytes_max / 2 {
@@ -132,26 +132,26 @@ impl Queue {
     }
 
     /// Counts an item that the sink refused as lost: the reader of a pipe has gone, or a disk is full.
-    fn put_back(&self, item: &Item) {
+    fn put_back(&self, item: &QueuedLine) {
         let mut state = self.state();
         state.unreported += match item {
-            Item::Line(_) => {
+            QueuedLine::Line(_) => {
                 self.dropped.inc();
                 1
             }
-            Item::Gap(lines) => *lines,
+            QueuedLine::Gap(lines) => *lines,
         };
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl QueueState {
     fn report_gap(&mut self) {
         if self.unreported > 0 {
-            self.waiting.push_back(Item::Gap(std::mem::take(&mut self.unreported)));
+            self.waiting.push_back(QueuedLine::Gap(std::mem::take(&mut self.unreported)));
         }
     }
 }
@@ -199,7 +199,7 @@ mod tests {
     }
 
     struct Bench {
-        queue: Arc<Queue>,
+        queue: Arc<LineQueue>,
         dropped: Counter,
         allow: Sender<io::Result<()>>,
         written: Receiver<String>,
@@ -207,7 +207,7 @@ mod tests {
 
     fn bench(bytes_max: usize) -> Bench {
         let dropped = Counter::default();
-        let queue = Arc::new(Queue::with_room(Form::Text, dropped.clone(), bytes_max));
+        let queue = Arc::new(LineQueue::with_room(LineForm::Text, dropped.clone(), bytes_max));
         let ((allow, allowed), (write, written)) = (channel(), channel());
         let writer = queue.clone();
         std::thread::spawn(move || writer.write_to(Pipe { allowed, written: write }));

@@ -12,8 +12,8 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata};
 
-use super::line::{self, Form};
-use super::queue::Queue;
+use super::line::{self, LineForm};
+use super::queue::LineQueue;
 
 /// The target prefix of our crates. Events of other targets are skipped: the libraries below report every frame of
 /// every connection.
@@ -21,13 +21,13 @@ const TARGETS: &str = "tenure";
 
 /// Writes each event of at least one level to a queue.
 pub(super) struct Subscriber {
-    queue: Arc<Queue>,
-    form: Form,
+    queue: Arc<LineQueue>,
+    form: LineForm,
     level: Level,
 }
 
 impl Subscriber {
-    pub(super) fn new(queue: Arc<Queue>, form: Form, level: Level) -> Self {
+    pub(super) fn new(queue: Arc<LineQueue>, form: LineForm, level: Level) -> Self {
         Self { queue, form, level }
     }
 }
@@ -107,9 +107,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Written(Arc<Mutex<Vec<u8>>>);
+    struct FormattedFields(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Written {
+    impl Write for FormattedFields {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }
@@ -121,11 +121,11 @@ mod tests {
 
     #[test]
     fn events_of_our_crates_are_lines_with_their_fields_in_order() {
-        let queue = Arc::new(Queue::new(Form::Json, Counter::default()));
-        let (writer, written) = (queue.clone(), Written::default());
+        let queue = Arc::new(LineQueue::new(LineForm::Json, Counter::default()));
+        let (writer, written) = (queue.clone(), FormattedFields::default());
         let to = written.clone();
         std::thread::spawn(move || writer.write_to(to));
-        let subscriber = Subscriber::new(queue.clone(), Form::Json, Level::INFO);
+        let subscriber = Subscriber::new(queue.clone(), LineForm::Json, Level::INFO);
         tracing::subscriber::with_default(subscriber, || {
             let (member, absent) = ("m 1", None::<u64>);
             tracing::info!(index = 7_u64, %member, ok = true, absent, "snapshot saved");

@@ -13,7 +13,7 @@ use super::{Histogram, Scale};
 
 /// The API that a request came through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Door {
+pub(crate) enum Api {
     /// Single gRPC calls.
     Grpc,
     /// HTTP/JSON.
@@ -26,12 +26,12 @@ pub(crate) enum Door {
     LockSocket,
 }
 
-const DOORS: [(Door, &str); 5] = [
-    (Door::Grpc, "grpc"),
-    (Door::Http, "http"),
-    (Door::Session, "session"),
-    (Door::Ws, "ws"),
-    (Door::LockSocket, "lock_socket"),
+const DOORS: [(Api, &str); 5] = [
+    (Api::Grpc, "grpc"),
+    (Api::Http, "http"),
+    (Api::Session, "session"),
+    (Api::Ws, "ws"),
+    (Api::LockSocket, "lock_socket"),
 ];
 
 /// The class of a request, for the metrics.
@@ -122,13 +122,13 @@ struct OfRefusal {
 }
 
 /// Requests by API. A cell is created when it is first needed, and found without a lookup from then on.
-pub(crate) struct Asked {
+pub(crate) struct RequestMetrics {
     cells: [[OnceLock<Histogram>; CLASSES.len()]; DOORS.len()],
     requests: Family<OfRequest, Histogram, fn() -> Histogram>,
     refusals: Family<OfRefusal, Counter>,
 }
 
-impl Default for Asked {
+impl Default for RequestMetrics {
     fn default() -> Self {
         Self {
             cells: DOORS.map(|_| CLASSES.map(|_| OnceLock::new())),
@@ -138,7 +138,7 @@ impl Default for Asked {
     }
 }
 
-impl Asked {
+impl RequestMetrics {
     /// Registers the metrics.
     pub(crate) fn register(&self, to: &mut Registry) {
         let help = "From a request to the first of its answer";
@@ -147,7 +147,7 @@ impl Asked {
     }
 
     /// Records the duration of an answered request, whatever the response.
-    pub(crate) fn served(&self, door: Door, class: Class, took_us: u64) {
+    pub(crate) fn served(&self, door: Api, class: Class, took_us: u64) {
         let (at_door, at_class) = (door as usize, class as usize);
         let cell = self.cells[at_door][at_class].get_or_init(|| {
             let of = OfRequest { door: DOORS[at_door].1, command: CLASSES[at_class].1 };
@@ -157,7 +157,7 @@ impl Asked {
     }
 
     /// Counts a response other than success.
-    pub(crate) fn refused(&self, door: Door, reason: &str) {
+    pub(crate) fn refused(&self, door: Api, reason: &str) {
         let Some(row) = reason::row(reason) else { return };
         let refusal = OfRefusal { reason: row.reason, door: DOORS[door as usize].1 };
         self.refusals.get_or_create(&refusal).inc();

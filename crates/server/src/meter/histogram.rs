@@ -47,11 +47,11 @@ impl Scale {
 /// The number of values in each step. Cheap to clone; clones share the counts.
 #[derive(Clone, Debug)]
 pub(crate) struct Histogram {
-    inner: Arc<Inner>,
+    inner: Arc<HistogramCells>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct HistogramCells {
     scale: Scale,
     counts: Box<[AtomicU64]>,
     sum: AtomicU64,
@@ -60,11 +60,11 @@ struct Inner {
 impl Histogram {
     pub(crate) fn new(scale: Scale) -> Self {
         let counts = (0..=scale.steps).map(|_| AtomicU64::new(0)).collect();
-        Self { inner: Arc::new(Inner { scale, counts, sum: AtomicU64::new(0) }) }
+        Self { inner: Arc::new(HistogramCells { scale, counts, sum: AtomicU64::new(0) }) }
     }
 
     pub(crate) fn observe(&self, value: u64) {
-        let Inner { scale, counts, sum } = &*self.inner;
+        let HistogramCells { scale, counts, sum } = &*self.inner;
         counts[scale.step(value)].fetch_add(1, Ordering::Relaxed);
         sum.fetch_add(value, Ordering::Relaxed);
     }
@@ -77,7 +77,7 @@ impl TypedMetric for Histogram {
 impl EncodeMetric for Histogram {
     #[expect(clippy::cast_precision_loss, reason = "sums are shown, not counted with")]
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let Inner { scale, counts, sum } = &*self.inner;
+        let HistogramCells { scale, counts, sum } = &*self.inner;
         let counts = counts.iter().map(|count| count.load(Ordering::Relaxed));
         let steps: Vec<(f64, u64)> =
             counts.enumerate().map(|(step, count)| (scale.bound(step), count)).collect();

@@ -13,6 +13,6 @@ mod asked;
 mod histogram;
 mod tally;
 
-pub(crate) use asked::{Asked, Class, Door};
+pub(crate) use asked::{Api, Class, RequestMetrics};
 pub(crate) use histogram::{Histogram, Scale};
-pub(crate) use tally::{Freed, OTHER, PREFIXES_MAX, Tally, count};
+pub(crate) use tally::{FreedAt, LockMetrics, OTHER, PREFIXES_MAX, count};

@@ -36,47 +36,47 @@ const HOLDS_MAX: usize = 20;
 
 /// A command that may have made room for waiters: its revision, and when it reached this member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Freed {
+pub(crate) struct FreedAt {
     pub(crate) revision: Revision,
     pub(crate) asked_at_us: u64,
 }
 
 /// The records of one turn.
-struct Part {
+struct TurnCounts {
     at_us: u64,
     records: Arc<RevisionRecords>,
-    freed: Vec<Freed>,
+    freed: Vec<FreedAt>,
 }
 
 /// The records that the event loop has left.
 #[derive(Default)]
-struct Left {
+struct PendingCounts {
     /// The parts in order; `None` marks a gap.
-    parts: Vec<Option<Part>>,
+    parts: Vec<Option<TurnCounts>>,
     bytes: usize,
     closed: bool,
 }
 
 /// The metrics of locks.
-pub(crate) struct Tally {
+pub(crate) struct LockMetrics {
     /// Whether a task counts the records.
     attended: AtomicBool,
-    left: Mutex<Left>,
+    left: Mutex<PendingCounts>,
     news: Notify,
-    counts: Mutex<Counts>,
-    shown: Shown,
+    counts: Mutex<HoldTimes>,
+    shown: LockReading,
 }
 
-impl Default for Tally {
+impl Default for LockMetrics {
     fn default() -> Self {
-        let shown = Shown::default();
-        let counts = Mutex::new(Counts { shown: shown.clone(), ..Counts::default() });
+        let shown = LockReading::default();
+        let counts = Mutex::new(HoldTimes { shown: shown.clone(), ..HoldTimes::default() });
         let (attended, left, news) = (AtomicBool::default(), Mutex::default(), Notify::new());
         Self { attended, left, news, counts, shown }
     }
 }
 
-impl Tally {
+impl LockMetrics {
     /// Declares that a task runs [`count`] from now on.
     pub(crate) fn attend(&self) {
         self.attended.store(true, Ordering::Release);
@@ -87,13 +87,18 @@ impl Tally {
     }
 
     /// Leaves the records of a turn; `None` if there were more than a turn copies.
-    pub(crate) fn leave(&self, at_us: u64, records: Option<Arc<RevisionRecords>>, freed: &[Freed]) {
+    pub(crate) fn leave(
+        &self,
+        at_us: u64,
+        records: Option<Arc<RevisionRecords>>,
+        freed: &[FreedAt],
+    ) {
         let mut left = self.left();
         let first = left.parts.is_empty();
         match records {
             Some(records) if left.bytes + records.bytes() <= WAITING_BYTES => {
                 left.bytes += records.bytes();
-                left.parts.push(Some(Part { at_us, records, freed: freed.to_vec() }));
+                left.parts.push(Some(TurnCounts { at_us, records, freed: freed.to_vec() }));
             }
             _ if left.parts.last().is_some_and(Option::is_none) => {}
             _ => left.parts.push(None),
@@ -116,7 +121,7 @@ impl Tally {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let left = {
             let mut left = self.left();
-            let rest = Left { closed: left.closed, ..Left::default() };
+            let rest = PendingCounts { closed: left.closed, ..PendingCounts::default() };
             std::mem::replace(&mut *left, rest)
         };
         for part in left.parts {
@@ -140,7 +145,7 @@ impl Tally {
 
     /// Registers the metrics.
     pub(crate) fn register(&self, to: &mut Registry) {
-        let Shown { grants, waits, holds, handovers, gaps } = &self.shown;
+        let LockReading { grants, waits, holds, handovers, gaps } = &self.shown;
         to.register("grants", "Locks granted, by the first segment of their names", grants.clone());
         let help = "From an ask to its grant; a lock that was free was not waited for";
         to.register_with_unit("lock_wait", help, Unit::Seconds, waits.clone());
@@ -152,13 +157,13 @@ impl Tally {
         to.register("uncounted_gaps", help, gaps.clone());
     }
 
-    fn left(&self) -> MutexGuard<'_, Left> {
+    fn left(&self) -> MutexGuard<'_, PendingCounts> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Counts records until the member ends.
-pub(crate) async fn count(tally: Arc<Tally>) {
+pub(crate) async fn count(tally: Arc<LockMetrics>) {
     loop {
         tally.news.notified().await;
         tokio::time::sleep(GATHER).await;
@@ -183,7 +188,7 @@ type Times = Family<OfLock, Histogram, fn() -> Histogram>;
 
 /// The registered metrics.
 #[derive(Clone)]
-struct Shown {
+struct LockReading {
     grants: Family<OfGrant, Counter>,
     waits: Times,
     holds: Times,
@@ -191,7 +196,7 @@ struct Shown {
     gaps: Counter,
 }
 
-impl Default for Shown {
+impl Default for LockReading {
     fn default() -> Self {
         Self {
             grants: Family::default(),
@@ -214,8 +219,8 @@ struct Cells {
 
 /// The state kept between parts.
 #[derive(Default)]
-struct Counts {
-    shown: Shown,
+struct HoldTimes {
+    shown: LockReading,
     prefixes: BTreeMap<Arc<str>, Cells>,
     /// The start time of each waiting place.
     waits: BTreeMap<PlaceNumber, u64>,
@@ -230,8 +235,8 @@ struct Counts {
 /// A lease and the hash of a lock's name: a lease holds a lock once.
 type HoldKey = (u64, u64);
 
-impl Counts {
-    fn add(&mut self, part: &Part) {
+impl HoldTimes {
+    fn add(&mut self, part: &TurnCounts) {
         for record in part.records.iter() {
             let freed = part.freed.iter().find(|freed| freed.revision == record.revision);
             self.add_record(record, part.at_us, freed.map(|freed| freed.asked_at_us));
@@ -358,7 +363,7 @@ impl Counts {
     }
 }
 
-impl Shown {
+impl LockReading {
     fn cells(&self, prefix: &str) -> Cells {
         let label: Arc<str> = prefix.into();
         let of = OfLock { prefix: label.clone() };
@@ -375,7 +380,7 @@ impl Shown {
 /// The metrics of a lock with this name.
 fn cells<'a>(
     prefixes: &'a mut BTreeMap<Arc<str>, Cells>,
-    shown: &Shown,
+    shown: &LockReading,
     name: &str,
 ) -> &'a mut Cells {
     let first = name.split('/').next().unwrap_or_default();
@@ -426,14 +431,14 @@ mod tests {
     /// A machine and its metrics.
     struct Stage {
         machine: Machine,
-        tally: Tally,
+        tally: LockMetrics,
         shown: Registry,
     }
 
     impl Stage {
         fn new() -> Self {
             let mut shown = Registry::default();
-            let tally = Tally::default();
+            let tally = LockMetrics::default();
             tally.register(&mut shown);
             Self { machine: Machine::new(Epoch::default()), tally, shown }
         }
@@ -450,7 +455,7 @@ mod tests {
             assert!(effects.outcomes[0].result.is_ok(), "{effects:?}");
             let records = self.machine.records(from, Most { revisions: 9, bytes: 1 << 20 });
             let revision = effects.outcomes[0].revision;
-            let freed = [Freed { revision, asked_at_us: at_us - 100 }];
+            let freed = [FreedAt { revision, asked_at_us: at_us - 100 }];
             let records = records.ok().filter(|_| seen).map(Arc::new);
             self.tally.leave(at_us, records, &freed);
         }

@@ -28,14 +28,14 @@ const CLOSE: Duration = Duration::from_secs(1);
 
 /// The members' port. It answers who this member is from the first moment; everything else once the
 /// member runs.
-pub(crate) struct Door {
+pub(crate) struct PeerListener {
     me: Mutex<Me>,
-    inside: OnceLock<Inside>,
+    inside: OnceLock<PeerListenerShared>,
     address: SocketAddr,
     wire: Wire,
     limiter: Limiter,
     connections: AtomicUsize,
-    unknown: Mutex<Unknown>,
+    unknown: Mutex<UnidentifiedConnections>,
     closed: AtomicBool,
     /// Ends when nobody listens any more.
     listens: Mutex<Receiver<()>>,
@@ -43,17 +43,17 @@ pub(crate) struct Door {
 
 /// Connections of which nobody knows yet whose they are, by the order in which they came.
 #[derive(Default)]
-struct Unknown {
+struct UnidentifiedConnections {
     next: u64,
     sockets: BTreeMap<u64, TcpStream>,
 }
 
-struct Inside {
+struct PeerListenerShared {
     net: Arc<Net>,
     snapshots: Snapshots,
 }
 
-impl Door {
+impl PeerListener {
     /// Begins to answer.
     pub(crate) fn open(listener: TcpListener, me: Me, wire: Wire) -> io::Result<Arc<Self>> {
         let (listening, listens) = channel::<()>();
@@ -84,7 +84,7 @@ impl Door {
 
     /// Lets others in: the member runs.
     pub(crate) fn admit(&self, net: Arc<Net>, snapshots: Snapshots) {
-        let _ = self.inside.set(Inside { net, snapshots });
+        let _ = self.inside.set(PeerListenerShared { net, snapshots });
     }
 
     /// Stops listening. The port is free then, so that a member can be started again at once.
@@ -195,12 +195,12 @@ impl Door {
         }
     }
 
-    fn unknown(&self) -> MutexGuard<'_, Unknown> {
+    fn unknown(&self) -> MutexGuard<'_, UnidentifiedConnections> {
         self.unknown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Unknown {
+impl UnidentifiedConnections {
     /// Counts a connection, and closes the oldest if there are too many.
     fn enter(&mut self, socket: &TcpStream) -> u64 {
         self.next += 1;

@@ -12,8 +12,8 @@ use tenure_raft::MemberId;
 
 use super::frame::{self, Class, FRAME_BYTES_MAX, Frame};
 use super::net::Net;
-use super::stream::{Outgoing, Stream};
-use crate::member::Event;
+use super::stream::{PeerStream, WriteHalf};
+use crate::member::LoopEvent;
 use crate::os;
 use crate::pen::spawn;
 use tenure_node::directory::Address;
@@ -41,9 +41,9 @@ pub(crate) enum Dialled {
 }
 
 /// The link to one other member.
-pub(crate) struct Link {
+pub(crate) struct LinkHandle {
     pub(crate) id: MemberId,
-    state: Mutex<State>,
+    state: Mutex<LinkState>,
     /// For everyone: there is a connection, or none, or another address.
     changed: Condvar,
     /// For whoever writes: there are frames. Apart, so that they wake nobody else.
@@ -51,18 +51,18 @@ pub(crate) struct Link {
 }
 
 #[derive(Default)]
-struct State {
+struct LinkState {
     address: Option<Address>,
     /// Whether it belongs to the cluster, so that dialling makes sense.
     wanted: bool,
-    connection: Option<Connection>,
+    connection: Option<LinkConnection>,
     /// Of the newest connection.
     generation: u64,
     lost_at_us: u64,
     closed: bool,
 }
 
-struct Connection {
+struct LinkConnection {
     socket: TcpStream,
     queue: Vec<Vec<u8>>,
     bytes: usize,
@@ -70,9 +70,9 @@ struct Connection {
     bulk: VecDeque<Vec<u8>>,
 }
 
-impl Link {
+impl LinkHandle {
     pub(crate) fn new(id: MemberId) -> Self {
-        let state = State { lost_at_us: os::now_us(), ..State::default() };
+        let state = LinkState { lost_at_us: os::now_us(), ..LinkState::default() };
         Self { id, state: Mutex::new(state), changed: Condvar::new(), filled: Condvar::new() }
     }
 
@@ -153,14 +153,14 @@ impl Link {
     /// Waits before dialling again, unless the other end does first or the link is closed.
     pub(crate) fn pause(&self, time: Duration) {
         let state = self.lock();
-        let idle = |state: &mut State| state.connection.is_none() && !state.closed;
+        let idle = |state: &mut LinkState| state.connection.is_none() && !state.closed;
         drop(self.changed.wait_timeout_while(state, time, idle));
     }
 
     /// Carries messages over a connection until it breaks.
     pub(crate) fn serve(
         self: &Arc<Self>,
-        mut stream: Stream,
+        mut stream: PeerStream,
         dialled: Dialled,
         level: u16,
         net: &Arc<Net>,
@@ -175,12 +175,12 @@ impl Link {
         };
         // What the other end knows can change only with its process, and so with its connection.
         let (member, id) = (self.id, LinkId(generation));
-        net.member.tell(Event::Input(Input::Linked { member, link: id, level }));
+        net.member.tell(LoopEvent::Input(Input::Linked { member, link: id, level }));
         let link = self.clone();
         let writes = spawn("tenure-link-out", move || link.write(writer, generation));
         let result = if writes { self.read(stream, net) } else { Ok(()) };
         self.detach(generation);
-        net.member.tell(Event::Input(Input::Unlinked { member, link: id }));
+        net.member.tell(LoopEvent::Input(Input::Unlinked { member, link: id }));
         result
     }
 
@@ -193,21 +193,21 @@ impl Link {
         self.tell_all();
     }
 
-    fn read(&self, stream: Stream, net: &Arc<Net>) -> io::Result<()> {
+    fn read(&self, stream: PeerStream, net: &Arc<Net>) -> io::Result<()> {
         let mut from = BufReader::with_capacity(256 * 1024, stream);
         loop {
             let bytes = frame::read(&mut from, FRAME_BYTES_MAX)?;
             let message =
                 PeerMessage::decode(&bytes).ok_or(io::Error::from(io::ErrorKind::InvalidData))?;
             // Waits while the event loop has more than it can take; the sender feels it then.
-            net.member.tell(Event::Input(Input::Peer { from: self.id, message }));
+            net.member.tell(LoopEvent::Input(Input::Peer { from: self.id, message }));
             if net.member.over().is() {
                 return Ok(());
             }
         }
     }
 
-    fn write(&self, mut stream: Outgoing, generation: u64) {
+    fn write(&self, mut stream: WriteHalf, generation: u64) {
         while let Some(frames) = self.wait_for_frames(generation) {
             let written = match &frames[..] {
                 [one] => stream.write_all(one),
@@ -252,7 +252,7 @@ impl Link {
         }
         state.generation += 1;
         state.connection =
-            Some(Connection { socket, queue: Vec::new(), bytes: 0, bulk: VecDeque::new() });
+            Some(LinkConnection { socket, queue: Vec::new(), bytes: 0, bulk: VecDeque::new() });
         self.tell_all();
         Some(state.generation)
     }
@@ -274,7 +274,7 @@ impl Link {
         self.filled.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LinkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -310,7 +310,7 @@ mod tests {
         let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut there, _) = listener.accept().unwrap();
         let (me, other) = (MemberId::new(1).unwrap(), MemberId::new(2).unwrap());
-        let link = Link::new(other);
+        let link = LinkHandle::new(other);
         assert_eq!(link.attach(here, Dialled::Here, me), Some(1));
         assert!(link.push(frame(Class::Entries, QUEUE_BYTES_MAX)));
         assert!(!link.push(frame(Class::Entries, 1)), "entries are dropped, and sent again later");

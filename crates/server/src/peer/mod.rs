@@ -15,7 +15,7 @@ mod stream;
 mod wire;
 
 pub(crate) use control::read as read_control;
-pub(crate) use door::Door;
+pub(crate) use door::PeerListener;
 pub(crate) use frame::{Class, Frame};
 pub(crate) use net::Net;
 pub(crate) use wire::Wire;

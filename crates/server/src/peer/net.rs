@@ -13,11 +13,11 @@ use tenure_wire::v1;
 
 use super::control;
 use super::frame::Frame;
-use super::link::{Dialled, Link};
-use super::stream::Stream;
+use super::link::{Dialled, LinkHandle};
+use super::stream::PeerStream;
 use super::wire::Wire;
 use crate::log::Limiter;
-use crate::member::{Event, Member};
+use crate::member::{LoopEvent, MemberHandle};
 use crate::os;
 use crate::pen::spawn;
 use tenure_node::directory::{Address, MemberNames, MemberRecord};
@@ -38,12 +38,12 @@ const STRANGERS_MAX: usize = 16;
 pub(crate) struct Net {
     /// Up to which level this member knows the machine's rules.
     pub(super) level: u16,
-    pub(super) member: Member,
-    links: Mutex<BTreeMap<MemberId, Arc<Link>>>,
+    pub(super) member: MemberHandle,
+    links: Mutex<BTreeMap<MemberId, Arc<LinkHandle>>>,
     /// What the book says of each member: its name is what its certificate must have.
     names: Mutex<BTreeMap<MemberId, MemberNames>>,
     /// Whose messages count.
-    known: Mutex<Known>,
+    known: Mutex<LinkedIds>,
     pub(super) wire: Wire,
     limiter: Limiter,
     /// To whom a snapshot is on its way.
@@ -55,7 +55,7 @@ pub(crate) struct Net {
 
 /// Closes the link of a removed member once it has had time to hear that it was removed. Nothing that it says counts
 /// any more.
-fn close_later(link: Arc<Link>) {
+fn close_later(link: Arc<LinkHandle>) {
     spawn("tenure-link-close", move || {
         std::thread::sleep(FAREWELL);
         link.close();
@@ -64,14 +64,14 @@ fn close_later(link: Arc<Link>) {
 
 /// The ids that get a link.
 #[derive(Default)]
-struct Known {
+struct LinkedIds {
     members: Membership,
     /// Others that a member, or the list that this one was given when it joined, vouches for.
     vouched: BTreeSet<MemberId>,
 }
 
 impl Net {
-    pub(crate) fn new(level: u16, member: Member, wire: Wire) -> Arc<Self> {
+    pub(crate) fn new(level: u16, member: MemberHandle, wire: Wire) -> Arc<Self> {
         Arc::new(Self {
             level,
             member,
@@ -100,7 +100,7 @@ impl Net {
         vouched: BTreeSet<MemberId>,
     ) {
         self.learn_names(directory);
-        *self.known() = Known { members: members.clone(), vouched };
+        *self.known() = LinkedIds { members: members.clone(), vouched };
         let all = members.all();
         let me = self.member.id();
         for id in all.iter().chain(directory.keys()).filter(|id| **id != me) {
@@ -141,7 +141,7 @@ impl Net {
 
     /// Why the other end of a connection is not told about the cluster; nothing if it is. Under TLS its certificate
     /// must name a member.
-    pub(super) fn unnamed(&self, stream: &Stream) -> Option<String> {
+    pub(super) fn unnamed(&self, stream: &PeerStream) -> Option<String> {
         let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         let refused = |names: &MemberNames| stream.objection(&names.name).is_some();
         (!names.is_empty() && names.values().all(refused)).then(|| {
@@ -155,7 +155,7 @@ impl Net {
         let done = Box::new(move |control| {
             let _ = done.send(control);
         });
-        self.member.tell(Event::Join { request: join, peer_name, done });
+        self.member.tell(LoopEvent::Join { request: join, peer_name, done });
         let late = || Control::Refused("the cluster did not agree in time".to_owned());
         answer.recv_timeout(AGREE).unwrap_or_else(|_| late())
     }
@@ -168,7 +168,7 @@ impl Net {
             let MemberNames { name, members, .. } = &record.names;
             let answer = net.wire.ask(members, Some(name), &Control::Who);
             let answer = answer.map_err(|error| error.to_string());
-            net.member.tell(Event::Input(Input::CalledBack { join, answer }));
+            net.member.tell(LoopEvent::Input(Input::CalledBack { join, answer }));
         })
     }
 
@@ -177,12 +177,12 @@ impl Net {
         let net = self.clone();
         spawn("tenure-standing", move || {
             if let Ok(answer) = net.wire.ask(&address, Some(&name), &question) {
-                net.member.tell(Event::Input(Input::StandingAnswer { answer }));
+                net.member.tell(LoopEvent::Input(Input::StandingAnswer { answer }));
             }
         });
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, LinkedIds> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -193,7 +193,7 @@ impl Net {
     }
 
     /// Why a connection that begins so must not go on. It is said once for each of its kind.
-    pub(super) fn objection(&self, hello: &Hello, stream: &Stream) -> Option<String> {
+    pub(super) fn objection(&self, hello: &Hello, stream: &PeerStream) -> Option<String> {
         let why = hello
             .objection(self.member.lineage(), self.member.id())
             .or_else(|| self.stranger(hello.from))
@@ -203,7 +203,7 @@ impl Net {
     }
 
     /// Carries messages over a connection that another member has begun.
-    pub(super) fn accept(self: &Arc<Self>, hello: &Hello, stream: Stream) -> io::Result<()> {
+    pub(super) fn accept(self: &Arc<Self>, hello: &Hello, stream: PeerStream) -> io::Result<()> {
         if !self.has_room(hello.from) {
             let why = "too many unknown members have links";
             self.say_once("a connection was refused", hello.from, why);
@@ -247,10 +247,10 @@ impl Net {
         links.values().filter(|link| !link.is_wanted()).count() < STRANGERS_MAX
     }
 
-    fn link(self: &Arc<Self>, id: MemberId) -> Arc<Link> {
+    fn link(self: &Arc<Self>, id: MemberId) -> Arc<LinkHandle> {
         let mut links = self.links();
         let link = links.entry(id).or_insert_with(|| {
-            let link = Arc::new(Link::new(id));
+            let link = Arc::new(LinkHandle::new(id));
             let (net, kept) = (self.clone(), link.clone());
             spawn("tenure-link", move || net.keep(&kept));
             link
@@ -262,7 +262,7 @@ impl Net {
     }
 
     /// Dials whenever this end has to, until the link is closed.
-    fn keep(self: &Arc<Self>, link: &Arc<Link>) {
+    fn keep(self: &Arc<Self>, link: &Arc<LinkHandle>) {
         let mut pause = PAUSE_MIN;
         while let Some(address) = link.wait_to_dial(self.member.id()) {
             match self.dial(link, &address) {
@@ -276,7 +276,7 @@ impl Net {
         }
     }
 
-    fn dial(self: &Arc<Self>, link: &Arc<Link>, address: &str) -> io::Result<()> {
+    fn dial(self: &Arc<Self>, link: &Arc<LinkHandle>, address: &str) -> io::Result<()> {
         let mut stream = self.wire.dial(address, self.name(link.id).as_deref())?;
         control::write(&mut stream, &Control::Hello(self.hello(link.id)))?;
         match control::read(&mut stream)? {
@@ -320,7 +320,7 @@ impl Net {
         self.names.lock().unwrap_or_else(PoisonError::into_inner).extend(told);
     }
 
-    fn links(&self) -> MutexGuard<'_, BTreeMap<MemberId, Arc<Link>>> {
+    fn links(&self) -> MutexGuard<'_, BTreeMap<MemberId, Arc<LinkHandle>>> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -15,8 +15,8 @@ use tenure_store::{SnapshotError, SnapshotId, Snapshots};
 use super::control;
 use super::frame::{self, CHUNK_BYTES, CONTROL_BYTES_MAX};
 use super::net::Net;
-use super::stream::Stream;
-use crate::member::{End, Event};
+use super::stream::PeerStream;
+use crate::member::{End, LoopEvent};
 use crate::os;
 use crate::pen::spawn;
 use crate::turn::chain;
@@ -64,7 +64,7 @@ impl Net {
                     Saved::No
                 }
             };
-            net.member.tell(Event::Input(Input::SnapshotSent { to, saved }));
+            net.member.tell(LoopEvent::Input(Input::SnapshotSent { to, saved }));
         })
     }
 
@@ -105,7 +105,7 @@ impl Net {
         hello: &Hello,
         id: SnapshotId,
         snapshots: &Snapshots,
-        stream: &mut Stream,
+        stream: &mut PeerStream,
     ) -> io::Result<()> {
         stream.limit(Some(os::now_us() + CHUNK_US))?;
         let announced = frame::read(stream, CONTROL_BYTES_MAX)?;
@@ -121,12 +121,12 @@ impl Net {
         match self.receive_now(hello.from, step, id, snapshots, stream) {
             Ok(()) => control::write(stream, &Control::Done),
             Err(Unusable::Store(SnapshotError::Fatal(fatal))) => {
-                self.member.tell(Event::Die(End::Disk(chain(&fatal))));
+                self.member.tell(LoopEvent::Die(End::Disk(chain(&fatal))));
                 Err(io::Error::other(fatal))
             }
             Err(Unusable::Outgrown(stop)) => {
                 let cause = chain(&stop);
-                self.member.tell(Event::Die(End::Cluster(stop)));
+                self.member.tell(LoopEvent::Die(End::Cluster(stop)));
                 control::write(stream, &Control::Refused(cause))
             }
             Err(Unusable::Store(error)) => {
@@ -143,7 +143,7 @@ impl Net {
         step: Step,
         id: SnapshotId,
         snapshots: &Snapshots,
-        stream: &mut Stream,
+        stream: &mut PeerStream,
     ) -> Result<(), Unusable> {
         let mut receiver = snapshots.receive(id)?;
         let io = |source| SnapshotError::Io { doing: "receive", name: "snapshot".into(), source };
@@ -172,7 +172,7 @@ impl Net {
         tracing::info!(index = id.point.index, bytes = id.bytes, "snapshot received");
         let machine = Box::new(machine);
         let received = Input::SnapshotReceived { from, step, machine, members };
-        self.member.tell(Event::Input(received));
+        self.member.tell(LoopEvent::Input(received));
         Ok(())
     }
 

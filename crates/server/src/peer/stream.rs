@@ -20,26 +20,26 @@ const PIECE_BYTES: usize = 256 * 1024;
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// One connection to another member.
-pub(crate) struct Stream {
-    way: Way,
+pub(crate) struct PeerStream {
+    way: Transport,
     until_us: Option<u64>,
     /// The names in the other end's certificate; nothing in plain.
     names: Option<Vec<String>>,
 }
 
-enum Way {
+enum Transport {
     Plain(TcpStream),
-    Tls(Arc<Session>, Incoming),
+    Tls(Arc<TlsSession>, ReadBuffer),
 }
 
 /// The end of a connection that another thread writes to.
-pub(crate) enum Outgoing {
+pub(crate) enum WriteHalf {
     Plain(TcpStream),
-    Tls(Arc<Session>),
+    Tls(Arc<TlsSession>),
 }
 
 /// A TLS session and the socket under it.
-pub(crate) struct Session {
+pub(crate) struct TlsSession {
     socket: TcpStream,
     state: Mutex<Connection>,
     /// Taken before `state`, and kept until the socket has the bytes: records leave in the order in
@@ -48,15 +48,15 @@ pub(crate) struct Session {
 }
 
 /// What was read and not yet taken.
-struct Incoming {
+struct ReadBuffer {
     raw: Box<[u8]>,
     plain: Vec<u8>,
     taken: usize,
 }
 
-impl Stream {
+impl PeerStream {
     pub(crate) fn plain(socket: TcpStream) -> Self {
-        Self { way: Way::Plain(socket), until_us: None, names: None }
+        Self { way: Transport::Plain(socket), until_us: None, names: None }
     }
 
     /// Begins a TLS session, which must be there before the given moment.
@@ -66,9 +66,10 @@ impl Stream {
         until_us: u64,
     ) -> io::Result<Self> {
         state.set_buffer_limit(None);
-        let session = Arc::new(Session { socket, state: Mutex::new(state), out: Mutex::default() });
-        let incoming = Incoming { raw: vec![0; PIECE_BYTES].into(), plain: Vec::new(), taken: 0 };
-        let way = Way::Tls(session.clone(), incoming);
+        let session =
+            Arc::new(TlsSession { socket, state: Mutex::new(state), out: Mutex::default() });
+        let incoming = ReadBuffer { raw: vec![0; PIECE_BYTES].into(), plain: Vec::new(), taken: 0 };
+        let way = Transport::Tls(session.clone(), incoming);
         let mut stream = Self { way, until_us: Some(until_us), names: Some(Vec::new()) };
         while session.state().is_handshaking() {
             stream.bound_write()?;
@@ -111,28 +112,28 @@ impl Stream {
 
     pub(crate) fn socket(&self) -> &TcpStream {
         match &self.way {
-            Way::Plain(socket) => socket,
-            Way::Tls(session, _) => &session.socket,
+            Transport::Plain(socket) => socket,
+            Transport::Tls(session, _) => &session.socket,
         }
     }
 
     /// For another thread to write to.
-    pub(crate) fn outgoing(&self) -> io::Result<Outgoing> {
+    pub(crate) fn outgoing(&self) -> io::Result<WriteHalf> {
         Ok(match &self.way {
-            Way::Plain(socket) => Outgoing::Plain(socket.try_clone()?),
-            Way::Tls(session, _) => Outgoing::Tls(session.clone()),
+            Transport::Plain(socket) => WriteHalf::Plain(socket.try_clone()?),
+            Transport::Tls(session, _) => WriteHalf::Tls(session.clone()),
         })
     }
 
     /// Reads once from the socket under TLS.
     fn receive(&mut self) -> io::Result<usize> {
         self.bound_read()?;
-        let Way::Tls(session, incoming) = &mut self.way else { return Ok(0) };
+        let Transport::Tls(session, incoming) = &mut self.way else { return Ok(0) };
         let read = (&session.socket).read(&mut incoming.raw).map_err(late)?;
         if read == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let Incoming { raw, plain, .. } = incoming;
+        let ReadBuffer { raw, plain, .. } = incoming;
         if let Err(error) = session.take_in(&raw[..read], plain) {
             session.say_why();
             return Err(io::Error::new(io::ErrorKind::InvalidData, error));
@@ -151,13 +152,13 @@ impl Stream {
     }
 }
 
-impl Read for Stream {
+impl Read for PeerStream {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         self.bound_read()?;
         loop {
             match &mut self.way {
-                Way::Plain(socket) => return socket.read(to).map_err(late),
-                Way::Tls(_, incoming) => {
+                Transport::Plain(socket) => return socket.read(to).map_err(late),
+                Transport::Tls(_, incoming) => {
                     let taken = incoming.take(to);
                     if taken > 0 || to.is_empty() {
                         return Ok(taken);
@@ -173,12 +174,12 @@ impl Read for Stream {
     }
 }
 
-impl Write for Stream {
+impl Write for PeerStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.bound_write()?;
         match &mut self.way {
-            Way::Plain(socket) => socket.write(bytes),
-            Way::Tls(session, _) => session.send(bytes),
+            Transport::Plain(socket) => socket.write(bytes),
+            Transport::Tls(session, _) => session.send(bytes),
         }
     }
 
@@ -187,11 +188,11 @@ impl Write for Stream {
     }
 }
 
-impl Write for Outgoing {
+impl Write for WriteHalf {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Outgoing::Plain(socket) => socket.write(bytes),
-            Outgoing::Tls(session) => session.send(bytes),
+            WriteHalf::Plain(socket) => socket.write(bytes),
+            WriteHalf::Tls(session) => session.send(bytes),
         }
     }
 
@@ -200,7 +201,7 @@ impl Write for Outgoing {
     }
 }
 
-impl Incoming {
+impl ReadBuffer {
     fn take(&mut self, to: &mut [u8]) -> usize {
         let there = &self.plain[self.taken..];
         let taken = there.len().min(to.len());
@@ -214,7 +215,7 @@ impl Incoming {
     }
 }
 
-impl Session {
+impl TlsSession {
     /// Decrypts what has arrived.
     fn take_in(
         &self,
@@ -307,10 +308,10 @@ mod tests {
 
     use super::super::wire::Wire;
     use super::*;
-    use crate::tls::{Files, Tls};
+    use crate::tls::{ServerTls, ServerTlsFiles};
 
     /// Two ends that believe the same certificate.
-    fn pair() -> (Stream, Stream) {
+    fn pair() -> (PeerStream, PeerStream) {
         let dir = tempfile::tempdir().unwrap();
         let key = KeyPair::generate().unwrap();
         let cert = CertificateParams::new(vec!["m0".into()]).unwrap().self_signed(&key).unwrap();
@@ -318,8 +319,8 @@ mod tests {
         fs::write(&cert_at, cert.pem()).unwrap();
         fs::write(&key_at, key.serialize_pem()).unwrap();
         let member_ca = Some(cert_at.clone());
-        let files = Files { cert: cert_at, key: key_at, client_ca: None, member_ca };
-        let wire = Wire::new(Some(Arc::new(Tls::load(files).unwrap())));
+        let files = ServerTlsFiles { cert: cert_at, key: key_at, client_ca: None, member_ca };
+        let wire = Wire::new(Some(Arc::new(ServerTls::load(files).unwrap())));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let dialled = wire.clone();
@@ -335,7 +336,7 @@ mod tests {
         assert_eq!(one.objection("M0"), None);
         assert!(one.objection("m1").unwrap().contains("names `m0`, not the member `m1`"));
         // Neither hangs up before both have read everything.
-        let ends: Vec<Stream> = std::thread::scope(|scope| {
+        let ends: Vec<PeerStream> = std::thread::scope(|scope| {
             let read = [one, other].map(|mut end| {
                 end.limit(None).unwrap();
                 let mut out = end.outgoing().unwrap();
@@ -344,7 +345,7 @@ mod tests {
                         // Longer than a piece now and then.
                         let bytes = vec![round.to_le_bytes()[0]; 3 * PIECE_BYTES / 2];
                         out.write_all(&bytes).unwrap();
-                        if let Outgoing::Tls(session) = &out {
+                        if let WriteHalf::Tls(session) = &out {
                             session.state().refresh_traffic_keys().unwrap();
                         }
                     }

@@ -11,9 +11,9 @@ use rustls::{ClientConnection, Connection, ServerConnection};
 use tenure_node::Control;
 
 use super::control;
-use super::stream::Stream;
+use super::stream::PeerStream;
 use crate::os;
-use crate::tls::Tls;
+use crate::tls::ServerTls;
 
 /// How long a member may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -25,26 +25,26 @@ pub(crate) const ANSWER_US: u64 = 10_000_000;
 /// How this member's connections begin: in plain, or under certificates.
 #[derive(Clone, Default)]
 pub(crate) struct Wire {
-    tls: Option<Arc<Tls>>,
+    tls: Option<Arc<ServerTls>>,
 }
 
 impl Wire {
-    pub(crate) fn new(tls: Option<Arc<Tls>>) -> Self {
+    pub(crate) fn new(tls: Option<Arc<ServerTls>>) -> Self {
         Self { tls: tls.filter(|tls| tls.covers_members()) }
     }
 
     /// Opens a connection to the member of this name; to any, if the caller knows none.
-    pub(crate) fn dial(&self, address: &str, name: Option<&str>) -> io::Result<Stream> {
+    pub(crate) fn dial(&self, address: &str, name: Option<&str>) -> io::Result<PeerStream> {
         let socket = connect(address)?;
         let mut stream = match self.tls.as_ref().and_then(|tls| tls.members()) {
-            None => Stream::plain(socket),
+            None => PeerStream::plain(socket),
             Some(members) => {
                 // Who the other end must be is not a matter of its address: see `tls/verify.rs`.
                 let nobody = ServerName::try_from("member.invalid").map_err(io::Error::other)?;
                 let state =
                     ClientConnection::new(members.client, nobody).map_err(io::Error::other)?;
                 let until_us = os::now_us() + HANDSHAKE_US;
-                Stream::handshake(socket, Connection::Client(state), until_us)?
+                PeerStream::handshake(socket, Connection::Client(state), until_us)?
             }
         };
         if let Some(why) = name.and_then(|name| stream.objection(name)) {
@@ -56,18 +56,18 @@ impl Wire {
 
     /// Begins a connection that somebody has dialled. All that follows until it is known who must be
     /// over within the same limit.
-    pub(crate) fn accept(&self, socket: TcpStream) -> io::Result<Stream> {
+    pub(crate) fn accept(&self, socket: TcpStream) -> io::Result<PeerStream> {
         socket.set_nodelay(true)?;
         let until_us = os::now_us() + HANDSHAKE_US;
         match self.tls.as_ref().and_then(|tls| tls.members()) {
             None => {
-                let mut stream = Stream::plain(socket);
+                let mut stream = PeerStream::plain(socket);
                 stream.limit(Some(until_us))?;
                 Ok(stream)
             }
             Some(members) => {
                 let state = ServerConnection::new(members.server).map_err(io::Error::other)?;
-                Stream::handshake(socket, Connection::Server(state), until_us)
+                PeerStream::handshake(socket, Connection::Server(state), until_us)
             }
         }
     }

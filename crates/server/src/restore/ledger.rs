@@ -18,7 +18,7 @@ use tenure_node::{Incarnation, Lineage};
 const BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// The ledger of one cluster, locked until it is dropped.
-pub(super) struct Ledger {
+pub(super) struct EpochLedger {
     path: PathBuf,
     /// The file opened for writing, or the error if it cannot be written.
     file: Result<File, io::Error>,
@@ -27,7 +27,7 @@ pub(super) struct Ledger {
     end: u64,
 }
 
-impl Ledger {
+impl EpochLedger {
     /// The path of the ledger beside a backup or a data directory.
     pub(super) fn beside(path: &Path) -> PathBuf {
         let mut name = path.as_os_str().to_owned();
@@ -134,9 +134,9 @@ mod tests {
     #[test]
     fn what_was_given_away_stays_so_and_a_torn_line_was_not() {
         let dir = tempfile::tempdir().unwrap();
-        let path = Ledger::beside(&dir.path().join("backup"));
+        let path = EpochLedger::beside(&dir.path().join("backup"));
         assert_eq!(path, dir.path().join("backup.ledger"));
-        let mut ledger = Ledger::open(&path, "c").unwrap();
+        let mut ledger = EpochLedger::open(&path, "c").unwrap();
         assert_eq!(ledger.epochs(), []);
         ledger.append(&lineage(3)).unwrap();
         drop(ledger);
@@ -144,11 +144,11 @@ mod tests {
         assert_eq!(text, "3 000000000000000a c\n");
         text.push_str("4 0000");
         std::fs::write(&path, text).unwrap();
-        let mut ledger = Ledger::open(&path, "c").unwrap();
+        let mut ledger = EpochLedger::open(&path, "c").unwrap();
         assert_eq!(ledger.epochs(), [lineage(3).epoch]);
         ledger.append(&lineage(5)).unwrap();
         drop(ledger);
-        let ledger = Ledger::open(&path, "c").unwrap();
+        let ledger = EpochLedger::open(&path, "c").unwrap();
         assert_eq!(ledger.epochs(), [lineage(3).epoch, lineage(5).epoch]);
     }
 
@@ -157,14 +157,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ledger");
         std::fs::write(&path, "3 000000000000000a d\n").unwrap();
-        let error = Ledger::open(&path, "c").err().unwrap();
+        let error = EpochLedger::open(&path, "c").err().unwrap();
         assert!(matches!(error, RestoreError::LedgerCluster { .. }), "{error}");
         for bad in ["\n", "3 1 c\n", "99999 000000000000000a c\n", "3 000000000000000a c d\n"] {
             std::fs::write(&path, bad).unwrap();
-            let error = Ledger::open(&path, "c").err().unwrap();
+            let error = EpochLedger::open(&path, "c").err().unwrap();
             assert!(matches!(error, RestoreError::LedgerLine { line: 1, .. }), "{bad:?}: {error}");
         }
         let nowhere = dir.path().join("missing").join("ledger");
-        assert!(Ledger::open(&nowhere, "c").unwrap().is_closed().is_some());
+        assert!(EpochLedger::open(&nowhere, "c").unwrap().is_closed().is_some());
     }
 }

@@ -19,9 +19,9 @@ use tenure_raft::MemberId;
 use tenure_types::{Epoch, Revision, Term, Token};
 
 use crate::backup::Verified;
-use crate::home::{Home, Sizes};
+use crate::home::{DataHome, Sizes};
 pub use error::RestoreError;
-use ledger::Ledger;
+use ledger::EpochLedger;
 pub(crate) use ledger::is_ledger_line;
 pub use tenure_core::StoppedFor;
 use tenure_node::directory::{self, MemberNames};
@@ -35,7 +35,7 @@ const NOTHING: [&str; 2] = ["in-use", "lost+found"];
 
 /// The source of a restore.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Origin {
+pub enum RestoreOrigin {
     /// A file that `tenure backup` wrote.
     Backup(PathBuf),
     /// The data directory of a member that does not run. The restore does not change it.
@@ -44,9 +44,9 @@ pub enum Origin {
 
 /// The parameters of a restore.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct RestoreOptions {
     /// The source.
-    pub from: Origin,
+    pub from: RestoreOrigin,
     /// The empty directory in which the cluster is created.
     pub data: PathBuf,
     /// The cluster that the source must belong to; without it, any.
@@ -89,7 +89,7 @@ pub struct Restored {
 }
 
 /// A state from before the restore.
-struct Source {
+struct FormerState {
     lineage: Lineage,
     machine: Machine,
     index: u64,
@@ -97,19 +97,19 @@ struct Source {
 }
 
 /// Creates a cluster of one. After an error no member can start from the directory, and the epoch may be used up.
-pub fn restore(wanted: &Wanted) -> Result<Restored, RestoreError> {
-    let Wanted { from, data, .. } = wanted;
+pub fn restore(wanted: &RestoreOptions) -> Result<Restored, RestoreError> {
+    let RestoreOptions { from, data, .. } = wanted;
     check_names(wanted.names.as_ref())?;
     check_empty(data)?;
     // A backup is read before anything is written. The copy of a survivor needs the directory first.
     let mut source = match from {
-        Origin::Backup(path) => Some(from_backup(path)?),
-        Origin::Data(_) => None,
+        RestoreOrigin::Backup(path) => Some(from_backup(path)?),
+        RestoreOrigin::Data(_) => None,
     };
     let (dir, _) = tenure_store::DataDir::open_or_create(data).map_err(crate::StartError::from)?;
     // Check again: another process may have held the lock just before.
     check_empty(data)?;
-    if let Origin::Data(path) = from {
+    if let RestoreOrigin::Data(path) = from {
         source = Some(survivor::read(path, &data.join(SCRATCH), tenure_core::LEVEL_MAX)?);
     }
     let source = source.expect("it comes from one or the other");
@@ -117,9 +117,9 @@ pub fn restore(wanted: &Wanted) -> Result<Restored, RestoreError> {
     if let Some(expected) = wanted.cluster.clone().filter(|wanted| *wanted != before.cluster) {
         return Err(RestoreError::WrongCluster { found: before.cluster, expected });
     }
-    let (Origin::Backup(beside) | Origin::Data(beside)) = from;
-    let path = wanted.ledger.clone().unwrap_or_else(|| Ledger::beside(beside));
-    let mut ledger = Ledger::open(&path, &before.cluster)?;
+    let (RestoreOrigin::Backup(beside) | RestoreOrigin::Data(beside)) = from;
+    let path = wanted.ledger.clone().unwrap_or_else(|| EpochLedger::beside(beside));
+    let mut ledger = EpochLedger::open(&path, &before.cluster)?;
     let epoch = choose_epoch(wanted, before.epoch, &ledger)?;
     let lineage = Lineage {
         cluster: before.cluster.clone(),
@@ -128,14 +128,14 @@ pub fn restore(wanted: &Wanted) -> Result<Restored, RestoreError> {
     };
     ledger.append(&lineage)?;
     let written_down = ledger.is_closed().is_none().then(|| ledger.path().to_owned());
-    let member = Home::draw_member();
-    let Source { mut machine, index, unsure, .. } = source;
+    let member = DataHome::draw_member();
+    let FormerState { mut machine, index, unsure, .. } = source;
     if !machine.restore(epoch, wanted.stopped) {
         return Err(RestoreError::EpochTooLow { epoch, least: before.epoch.get() + 1 });
     }
     rewrite_directory(&mut machine, member, wanted.names.as_ref());
     let sizes = Sizes { segment_bytes: wanted.segment_bytes, reserve_bytes: 0 };
-    Home::lay_down(dir, sizes, member, lineage.clone(), &machine)?;
+    DataHome::lay_down(dir, sizes, member, lineage.clone(), &machine)?;
     Ok(Restored {
         lineage,
         before,
@@ -149,15 +149,19 @@ pub fn restore(wanted: &Wanted) -> Result<Restored, RestoreError> {
     })
 }
 
-fn from_backup(path: &Path) -> Result<Source, RestoreError> {
+fn from_backup(path: &Path) -> Result<FormerState, RestoreError> {
     let failed = |source| RestoreError::Backup { path: path.to_owned(), source };
     let Verified { head, machine, .. } =
         Verified::read(path, tenure_core::LEVEL_MAX).map_err(failed)?;
-    Ok(Source { lineage: head.lineage, machine, index: head.index, unsure: 0 })
+    Ok(FormerState { lineage: head.lineage, machine, index: head.index, unsure: 0 })
 }
 
 /// Returns the requested epoch if it is allowed, or the first one that was never used.
-fn choose_epoch(wanted: &Wanted, before: Epoch, ledger: &Ledger) -> Result<Epoch, RestoreError> {
+fn choose_epoch(
+    wanted: &RestoreOptions,
+    before: Epoch,
+    ledger: &EpochLedger,
+) -> Result<Epoch, RestoreError> {
     let token = wanted.above;
     let above = match token {
         Some(token) => Some(token.epoch().ok_or(RestoreError::NoEpochLeft)?),

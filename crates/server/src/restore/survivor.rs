@@ -14,13 +14,13 @@ use tenure_store::{
     DataDir, DirectoryIdentity, Disk, Log, LogOptions, Presence, RealDisk, Snapshots,
 };
 
-use super::{RestoreError, Source};
+use super::{FormerState, RestoreError};
 use crate::error::StartError;
 use crate::os;
 use tenure_node::{Incarnation, Lineage};
 
 /// Reads the newest state in a member's directory; creates, uses and removes `scratch`.
-pub(super) fn read(path: &Path, scratch: &Path, known: u16) -> Result<Source, RestoreError> {
+pub(super) fn read(path: &Path, scratch: &Path, known: u16) -> Result<FormerState, RestoreError> {
     let _kept_out = DataDir::keep_out(path).map_err(StartError::from)?;
     let copy = Copy::of(path, scratch)?;
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(&copy.path));
@@ -46,7 +46,7 @@ pub(super) fn read(path: &Path, scratch: &Path, known: u16) -> Result<Source, Re
     let incarnation = Incarnation(identity.incarnation);
     let lineage = Lineage { cluster, epoch: machine.epoch(), incarnation };
     let unsure = last.index.saturating_sub(committed);
-    Ok(Source { lineage, machine, index: last.index, unsure })
+    Ok(FormerState { lineage, machine, index: last.index, unsure })
 }
 
 /// A copy of the identity, log and snapshots of a data directory, removed when the value is dropped.

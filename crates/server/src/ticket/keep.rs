@@ -18,14 +18,14 @@ const BYTES_MAX: u64 = 4_096;
 
 /// The signing key of this member, for one incarnation of its cluster.
 #[derive(Debug)]
-pub(crate) struct Keys {
+pub(crate) struct SigningKeys {
     /// The directory; none inside a test without a disk.
     dir: Option<PathBuf>,
     life: Lineage,
     current: Mutex<Arc<SigningKey>>,
 }
 
-impl Keys {
+impl SigningKeys {
     /// Reads the member's key, or draws a new one: if there is none yet, if the cluster was restored since, or if other
     /// users could read the old one.
     pub(crate) fn open(data: &Path, life: &Lineage) -> io::Result<Self> {
@@ -131,8 +131,8 @@ mod tests {
     #[test]
     fn a_key_stays_until_it_is_renewed_and_is_for_its_owner_alone() {
         let data = tempfile::tempdir().unwrap();
-        let open = |life: &Lineage| Keys::open(data.path(), life).unwrap();
-        let id = |keys: &Keys| keys.current().id().clone();
+        let open = |life: &Lineage| SigningKeys::open(data.path(), life).unwrap();
+        let id = |keys: &SigningKeys| keys.current().id().clone();
         let first = id(&open(&life(7)));
         let keys = open(&life(7));
         assert_eq!(id(&keys), first);

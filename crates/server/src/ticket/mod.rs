@@ -18,10 +18,10 @@ use tenure_types::Mode;
 
 use tenure_node::Lineage;
 
-pub(crate) use keep::Keys;
+pub(crate) use keep::SigningKeys;
 pub(crate) use key::SigningKey;
 pub(crate) use overlap::{read_after_moving, retires_ms};
-pub(crate) use record::{Record, RecordKey, Records, is_record};
+pub(crate) use record::{KeyRecord, KeyRecords, RecordKey, is_record};
 pub(crate) use tend::tend;
 
 /// How long tickets of a retired key stay valid by default: longer than most locks are held.
@@ -30,7 +30,7 @@ pub(crate) const OVERLAP_MS: u64 = 24 * 3_600 * 1_000;
 pub(crate) const OVERLAP_MS_MAX: u64 = 30 * 24 * 3_600 * 1_000;
 
 #[derive(Serialize)]
-struct Header<'a> {
+struct TicketHeader<'a> {
     alg: &'a str,
     kid: &'a str,
     typ: &'a str,
@@ -38,7 +38,7 @@ struct Header<'a> {
 
 /// Numbers of 64 bits are strings, because many JSON readers round large numbers.
 #[derive(Serialize)]
-struct Claims<'a> {
+struct TicketClaims<'a> {
     iss: &'a str,
     epoch: u16,
     incarnation: String,
@@ -53,8 +53,8 @@ struct Claims<'a> {
 
 /// Signs a ticket for a grant. The same grant and key give the same text.
 pub(crate) fn sign(key: &SigningKey, life: &Lineage, lock: &str, grant: &HolderView) -> String {
-    let header = Header { alg: "EdDSA", kid: key.id().as_str(), typ: "tenure-ticket+jwt" };
-    let claims = Claims {
+    let header = TicketHeader { alg: "EdDSA", kid: key.id().as_str(), typ: "tenure-ticket+jwt" };
+    let claims = TicketClaims {
         iss: &life.cluster,
         epoch: life.epoch.get(),
         incarnation: life.incarnation.to_string(),

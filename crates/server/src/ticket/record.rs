@@ -25,7 +25,7 @@ const RETIRING_MAX: usize = 4;
 
 /// One public key.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Record {
+pub(crate) struct KeyRecord {
     /// The member that signs with it.
     pub(crate) member: MemberId,
     /// The epoch and the incarnation of the cluster.
@@ -42,8 +42,8 @@ pub(crate) type RecordKey = (MemberId, PublicKey);
 
 /// All records, and the revision at which they were written.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Records {
-    all: Vec<Record>,
+pub(crate) struct KeyRecords {
+    all: Vec<KeyRecord>,
     written: Option<Revision>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Records {
 #[derive(Debug)]
 pub(crate) struct TooMany;
 
-impl Record {
+impl KeyRecord {
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split(' ');
         let mut next = || words.next();
@@ -90,26 +90,26 @@ impl Record {
 
 /// Whether a line is a valid record.
 pub(crate) fn is_record(line: &str) -> bool {
-    Record::parse(line).is_some()
+    KeyRecord::parse(line).is_some()
 }
 
-impl Records {
+impl KeyRecords {
     /// Reads the records from the machine.
     pub(crate) fn read(machine: &Machine) -> Self {
         let Some(key) = machine.key(KEY) else { return Self::default() };
         let text = str::from_utf8(&key.value).unwrap_or_default();
-        let all = text.lines().filter_map(Record::parse).take(KEYS_MAX).collect();
+        let all = text.lines().filter_map(KeyRecord::parse).take(KEYS_MAX).collect();
         Self { all, written: Some(key.modified) }
     }
 
     /// The records whose keys verify tickets of this incarnation of the cluster.
-    pub(crate) fn good(&self, life: &Lineage, clock_ms: u64) -> impl Iterator<Item = &Record> {
+    pub(crate) fn good(&self, life: &Lineage, clock_ms: u64) -> impl Iterator<Item = &KeyRecord> {
         self.all.iter().filter(move |record| record.is_of(life) && !record.is_due(clock_ms))
     }
 
     /// Whether a member may sign with a key.
     pub(crate) fn signs(&self, life: &Lineage, (member, public): RecordKey) -> bool {
-        let current = |record: &Record| record.retires_ms.is_none() && record.is_of(life);
+        let current = |record: &KeyRecord| record.retires_ms.is_none() && record.is_of(life);
         self.all.iter().any(|record| record.key() == (member, public) && current(record))
     }
 
@@ -130,7 +130,7 @@ impl Records {
             return Err(TooMany);
         }
         let (epoch, incarnation) = (life.epoch, life.incarnation);
-        self.all.push(Record { member, epoch, incarnation, public, retires_ms: None });
+        self.all.push(KeyRecord { member, epoch, incarnation, public, retires_ms: None });
         Ok(self)
     }
 
@@ -140,9 +140,9 @@ impl Records {
         life: &Lineage,
         is_member: impl Fn(MemberId) -> bool,
         retires_ms: u64,
-        is_over: impl Fn(&Record) -> bool,
+        is_over: impl Fn(&KeyRecord) -> bool,
     ) -> Option<Self> {
-        let mut all: Vec<Record> =
+        let mut all: Vec<KeyRecord> =
             self.all.iter().filter(|it| it.is_of(life) && !is_over(it)).cloned().collect();
         for record in all.iter_mut().filter(|it| it.retires_ms.is_none() && !is_member(it.member)) {
             record.retire(retires_ms);
@@ -153,7 +153,7 @@ impl Records {
     /// The command that writes the records, unless another writer has written since they were read.
     pub(crate) fn write(&self) -> Bytes {
         let mut text = String::new();
-        for Record { member, epoch, incarnation, public, retires_ms } in &self.all {
+        for KeyRecord { member, epoch, incarnation, public, retires_ms } in &self.all {
             let retires = retires_ms.map_or("-".to_owned(), |at_ms| at_ms.to_string());
             let epoch = epoch.get();
             let member = member.get();
@@ -178,13 +178,13 @@ mod tests {
         (MemberId::new(member).unwrap(), PublicKey([byte; 32]))
     }
 
-    fn ids(records: &Records, life: &Lineage, clock_ms: u64) -> Vec<(u64, u8)> {
+    fn ids(records: &KeyRecords, life: &Lineage, clock_ms: u64) -> Vec<(u64, u8)> {
         records.good(life, clock_ms).map(|it| (it.member.get(), it.public.0[0])).collect()
     }
 
     #[test]
     fn a_key_takes_the_place_of_the_others_of_its_member_after_an_overlap() {
-        let records = Records::default().with(&life(1), key(1, 1), 0, 0).unwrap();
+        let records = KeyRecords::default().with(&life(1), key(1, 1), 0, 0).unwrap();
         let records = records.with(&life(1), key(2, 2), 0, 0).unwrap();
         let records = records.with(&life(1), key(1, 3), 1_000, 100).unwrap();
         assert_eq!(ids(&records, &life(1), 999), [(1, 1), (2, 2), (1, 3)]);
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn another_life_knows_none_of_the_keys() {
-        let records = Records::default().with(&life(1), key(1, 1), 0, 0).unwrap();
+        let records = KeyRecords::default().with(&life(1), key(1, 1), 0, 0).unwrap();
         assert_eq!(ids(&records, &life(2), 0), []);
         assert!(!records.signs(&life(2), key(1, 1)));
         let tended = records.tended(&life(2), |_| true, 0, |_| false).unwrap();
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn keys_being_retired_are_bounded() {
-        let mut records = Records::default();
+        let mut records = KeyRecords::default();
         for byte in 0..=4 {
             records = records.with(&life(1), key(1, byte), 1_000, 0).unwrap();
         }
@@ -220,8 +220,8 @@ mod tests {
 
     #[test]
     fn keys_of_members_that_are_gone_are_retired_and_then_taken_out() {
-        let records = Records::default().with(&life(1), key(1, 1), 0, 0).unwrap();
-        let stays = |_: &Record| false;
+        let records = KeyRecords::default().with(&life(1), key(1, 1), 0, 0).unwrap();
+        let stays = |_: &KeyRecord| false;
         assert_eq!(records.tended(&life(1), |_| true, 500, stays), None);
         let retiring = records.tended(&life(1), |_| false, 500, stays).unwrap();
         assert_eq!(ids(&retiring, &life(1), 499), [(1, 1)]);
@@ -232,11 +232,12 @@ mod tests {
 
     #[test]
     fn a_line_reads_back_and_nonsense_does_not() {
-        let record = Records::default().with(&life(1), key(0xab, 1), 0, 0).unwrap().all[0].clone();
+        let record =
+            KeyRecords::default().with(&life(1), key(0xab, 1), 0, 0).unwrap().all[0].clone();
         let line = format!("00000000000000ab 1 0000000000000007 {} -", record.public);
-        assert_eq!(Record::parse(&line), Some(record));
+        assert_eq!(KeyRecord::parse(&line), Some(record));
         for bad in ["", "1", &line[..20], &format!("{line} -"), &line.replace(" -", " x")] {
-            assert_eq!(Record::parse(bad), None, "{bad:?}");
+            assert_eq!(KeyRecord::parse(bad), None, "{bad:?}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tenure_raft::Replica;
 
-use super::{OVERLAP_MS, Record, RecordKey, Records, read_after_moving, retires_ms};
+use super::{KeyRecord, KeyRecords, OVERLAP_MS, RecordKey, read_after_moving, retires_ms};
 use crate::edge::{Dispatch, WITHIN};
 
 /// The time between two checks.
@@ -25,12 +25,12 @@ pub(crate) async fn tend(edge: Dispatch) {
         }
         let look = |replica: &Replica| {
             let machine = replica.machine();
-            (Records::read(machine), machine.clock_ms(), replica.members().clone())
+            (KeyRecords::read(machine), machine.clock_ms(), replica.members().clone())
         };
         let Ok((records, clock_ms, members)) = edge.look(look).await else { continue };
         let (life, now_us) = (edge.member().lineage(), edge.now_us());
         let left_ms =
-            |record: &Record| record.retires_ms.map(|at_ms| at_ms.saturating_sub(clock_ms));
+            |record: &KeyRecord| record.retires_ms.map(|at_ms| at_ms.saturating_sub(clock_ms));
         let counted = records.good(life, clock_ms);
         let counted = counted.filter_map(|it| Some((it.key(), left_ms(it)?)));
         over_us = counted
@@ -39,7 +39,7 @@ pub(crate) async fn tend(edge: Dispatch) {
                 (key, over_us.get(&key).map_or(over, |known| over.min(*known)))
             })
             .collect();
-        let is_over = |record: &Record| {
+        let is_over = |record: &KeyRecord| {
             let counted = over_us.get(&record.key()).is_some_and(|over| *over <= now_us);
             left_ms(record) == Some(0) || (record.retires_ms.is_some() && counted)
         };

@@ -7,15 +7,15 @@ use std::time::Duration;
 use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use rustls::{ClientConnection, StreamOwned};
 
-use super::Trust;
+use super::DialTrust;
 
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// A connection to a member, in plain text or over TLS.
-pub struct Dialled(Way);
+pub struct Dialled(DialTransport);
 
-enum Way {
+enum DialTransport {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
@@ -23,21 +23,21 @@ enum Way {
 impl Dialled {
     /// Connects to `host:port`. Each read and write may take at most `answer`. The member's certificate must name the
     /// host.
-    pub fn dial(address: &str, trust: Option<&Trust>, answer: Duration) -> io::Result<Self> {
+    pub fn dial(address: &str, trust: Option<&DialTrust>, answer: Duration) -> io::Result<Self> {
         let stream = connect(address, answer)?;
-        let Some(trust) = trust else { return Ok(Self(Way::Plain(stream))) };
+        let Some(trust) = trust else { return Ok(Self(DialTransport::Plain(stream))) };
         let name =
             host_of(address).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let state = ClientConnection::new(trust.config(), name).map_err(io::Error::other)?;
-        Ok(Self(Way::Tls(Box::new(StreamOwned::new(state, stream)))))
+        Ok(Self(DialTransport::Tls(Box::new(StreamOwned::new(state, stream)))))
     }
 }
 
 impl Read for Dialled {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         match &mut self.0 {
-            Way::Plain(stream) => stream.read(to),
-            Way::Tls(stream) => stream.read(to),
+            DialTransport::Plain(stream) => stream.read(to),
+            DialTransport::Tls(stream) => stream.read(to),
         }
     }
 }
@@ -45,15 +45,15 @@ impl Read for Dialled {
 impl Write for Dialled {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.0 {
-            Way::Plain(stream) => stream.write(bytes),
-            Way::Tls(stream) => stream.write(bytes),
+            DialTransport::Plain(stream) => stream.write(bytes),
+            DialTransport::Tls(stream) => stream.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.0 {
-            Way::Plain(stream) => stream.flush(),
-            Way::Tls(stream) => stream.flush(),
+            DialTransport::Plain(stream) => stream.flush(),
+            DialTransport::Tls(stream) => stream.flush(),
         }
     }
 }

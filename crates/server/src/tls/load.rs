@@ -12,39 +12,39 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use super::verify::{self, Authority, dns_names};
-use super::{Files, Members, TlsError};
+use super::{MemberTls, ServerTlsFiles, TlsError};
 
 /// The protocols of the public port, best first.
 const DOORS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 /// The configurations made from one reading of the files.
 pub(super) struct Configs {
-    pub(super) members: Option<Members>,
+    pub(super) members: Option<MemberTls>,
     pub(super) clients: Arc<ServerConfig>,
     pub(super) names: Vec<String>,
 }
 
-pub(super) fn configs(files: &Files) -> Result<Configs, TlsError> {
+pub(super) fn configs(files: &ServerTlsFiles) -> Result<Configs, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let chain = certificates(&files.cert)?;
     let key = key(&files.key)?;
     let names = dns_names(&chain[0]);
-    let own = Own { files, provider, chain, key };
+    let own = OwnCertificate { files, provider, chain, key };
     let members = files.member_ca.as_deref().map(|path| own.members(path)).transpose()?;
     let clients = own.clients(files.client_ca.as_deref())?;
     Ok(Configs { members, clients, names })
 }
 
 /// This member's certificate and key.
-struct Own<'a> {
-    files: &'a Files,
+struct OwnCertificate<'a> {
+    files: &'a ServerTlsFiles,
     provider: Arc<CryptoProvider>,
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 }
 
-impl Own<'_> {
-    fn members(&self, path: &Path) -> Result<Members, TlsError> {
+impl OwnCertificate<'_> {
+    fn members(&self, path: &Path) -> Result<MemberTls, TlsError> {
         let roots = authority(path)?;
         let algorithms = self.provider.signature_verification_algorithms;
         verify::chain(&roots, &self.chain, algorithms)
@@ -73,7 +73,7 @@ impl Own<'_> {
             .map_err(|why| self.pair(why))?;
         client.resumption = Resumption::disabled();
         client.enable_sni = false;
-        Ok(Members { client: Arc::new(client), server: Arc::new(server) })
+        Ok(MemberTls { client: Arc::new(client), server: Arc::new(server) })
     }
 
     fn clients(&self, authority_path: Option<&Path>) -> Result<Arc<ServerConfig>, TlsError> {

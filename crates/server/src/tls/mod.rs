@@ -22,7 +22,7 @@ pub(crate) use verify::dns_names;
 
 /// The paths of the certificates and keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Files {
+pub struct ServerTlsFiles {
     /// This member's certificate, and the intermediate ones up to the authority.
     pub cert: PathBuf,
     /// Its private key.
@@ -34,17 +34,17 @@ pub struct Files {
 }
 
 /// The certificates in force.
-pub struct Tls {
-    files: Files,
+pub struct ServerTls {
+    files: ServerTlsFiles,
     loaded: Mutex<Loaded>,
 }
 
 /// What a client that dials a member trusts, and the certificate it presents.
-pub struct Trust {
+pub struct DialTrust {
     config: Arc<ClientConfig>,
 }
 
-impl Trust {
+impl DialTrust {
     /// Trusts members whose certificates `ca` signed; presents the certificate of `own`, with its key, if given.
     pub fn load(ca: &Path, own: Option<(&Path, &Path)>) -> Result<Self, TlsError> {
         Ok(Self { config: Arc::new(load::trust(ca, own)?) })
@@ -64,7 +64,7 @@ impl Trust {
 
 /// The configurations for both ends of a connection between members.
 #[derive(Clone)]
-pub struct Members {
+pub struct MemberTls {
     /// For the end that dials.
     pub client: Arc<ClientConfig>,
     /// For the end that accepts.
@@ -145,18 +145,18 @@ impl TlsError {
 }
 
 struct Loaded {
-    seen: Seen,
+    seen: FileStamp,
     /// The files that could not be used, so that the warning is logged once.
-    refused: Option<Seen>,
+    refused: Option<FileStamp>,
     now: load::Configs,
 }
 
 /// Identifies the version of each file: its modification time and length.
-type Seen = Vec<Option<(std::time::SystemTime, u64)>>;
+type FileStamp = Vec<Option<(std::time::SystemTime, u64)>>;
 
-impl Tls {
+impl ServerTls {
     /// Reads the files and checks that they fit together.
-    pub fn load(files: Files) -> Result<Self, TlsError> {
+    pub fn load(files: ServerTlsFiles) -> Result<Self, TlsError> {
         let seen = seen(&files);
         let now = load::configs(&files)?;
         Ok(Self { files, loaded: Mutex::new(Loaded { seen, refused: None, now }) })
@@ -164,7 +164,7 @@ impl Tls {
 
     /// The configurations for connections between members, with certificates on both ends. None if members connect in
     /// plain text.
-    pub fn members(&self) -> Option<Members> {
+    pub fn members(&self) -> Option<MemberTls> {
         self.newest(|now| now.members.clone())
     }
 
@@ -231,11 +231,11 @@ pub(crate) fn listed(names: &[String]) -> String {
     }
 }
 
-fn shown(files: &Files) -> String {
+fn shown(files: &ServerTlsFiles) -> String {
     files.cert.display().to_string()
 }
 
-fn seen(files: &Files) -> Seen {
+fn seen(files: &ServerTlsFiles) -> FileStamp {
     let all =
         [Some(&files.cert), Some(&files.key), files.client_ca.as_ref(), files.member_ca.as_ref()];
     let one = |path: &Path| {

@@ -21,13 +21,13 @@ const WAITING_BYTES: usize = 4 * 1024 * 1024;
 #[derive(Default)]
 pub(crate) struct Feed {
     watches: AtomicUsize,
-    left: Mutex<Left>,
+    left: Mutex<FeedState>,
     news: Notify,
 }
 
 /// The records that the event loop has left.
 #[derive(Default)]
-pub(super) struct Left {
+pub(super) struct FeedState {
     /// Consecutive parts of the history, each directly after the one before or after a gap.
     pub(super) parts: Vec<Arc<RevisionRecords>>,
     /// The revision after the newest one that was dropped.
@@ -109,11 +109,11 @@ impl Feed {
     }
 
     /// Waits until there is something, and takes it.
-    pub(super) async fn take(&self) -> Left {
+    pub(super) async fn take(&self) -> FeedState {
         loop {
             let left = {
                 let mut left = self.left();
-                let rest = Left { taken: true, closed: left.closed, ..Left::default() };
+                let rest = FeedState { taken: true, closed: left.closed, ..FeedState::default() };
                 std::mem::replace(&mut *left, rest)
             };
             if !left.parts.is_empty() || left.given_up.is_some() || left.closed {
@@ -123,7 +123,7 @@ impl Feed {
         }
     }
 
-    fn left(&self) -> MutexGuard<'_, Left> {
+    fn left(&self) -> MutexGuard<'_, FeedState> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

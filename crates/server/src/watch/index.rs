@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use tenure_core::RevisionRecord;
 
-use super::shared::{Gathered, OwnedFilter, Shared};
-use super::slot::Slot;
+use super::shared::{Gathered, OwnedFilter, SharedBatch};
+use super::slot::WatchSlot;
 
 /// The position of a watch: its group, and its number in the group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Seat {
+pub(super) struct GroupPlace {
     pub(super) group: usize,
     at: usize,
 }
@@ -26,11 +26,11 @@ pub(super) struct Index {
     groups: Vec<Option<Group>>,
     free: Vec<usize>,
     /// The groups without and with previous values.
-    names: [Names; 2],
+    names: [WatchNames; 2],
 }
 
 #[derive(Default)]
-struct Names {
+struct WatchNames {
     all: Option<usize>,
     exact: BTreeMap<String, usize>,
     prefix: BTreeMap<String, usize>,
@@ -40,14 +40,19 @@ struct Group {
     filter: OwnedFilter,
     previous: bool,
     /// A watch keeps its number: the hub serves a group by number while watches come and go.
-    slots: Vec<Option<Arc<Slot>>>,
+    slots: Vec<Option<Arc<WatchSlot>>>,
     free: Vec<usize>,
     len: usize,
 }
 
 impl Index {
     /// Adds a watch.
-    pub(super) fn add(&mut self, filter: &OwnedFilter, previous: bool, slot: Arc<Slot>) -> Seat {
+    pub(super) fn add(
+        &mut self,
+        filter: &OwnedFilter,
+        previous: bool,
+        slot: Arc<WatchSlot>,
+    ) -> GroupPlace {
         let number = match self.find(filter, previous) {
             Some(number) => number,
             None => self.open(filter, previous),
@@ -59,11 +64,11 @@ impl Index {
             group.slots.len() - 1
         });
         group.slots[at] = Some(slot);
-        Seat { group: number, at }
+        GroupPlace { group: number, at }
     }
 
     /// Removes a watch.
-    pub(super) fn remove(&mut self, seat: Seat) {
+    pub(super) fn remove(&mut self, seat: GroupPlace) {
         let place = &mut self.groups[seat.group];
         let Some(group) = place else { return };
         if group.slots[seat.at].take().is_none() {
@@ -90,7 +95,7 @@ impl Index {
         group: usize,
         from: usize,
         max: usize,
-    ) -> Option<(Vec<Arc<Slot>>, usize)> {
+    ) -> Option<(Vec<Arc<WatchSlot>>, usize)> {
         let slots = &self.groups.get(group)?.as_ref()?.slots;
         let some = slots.get(from..).filter(|rest| !rest.is_empty())?;
         let some = &some[..max.min(some.len())];
@@ -98,12 +103,12 @@ impl Index {
     }
 
     /// Every watch.
-    pub(super) fn slots(&self) -> impl Iterator<Item = &Arc<Slot>> {
+    pub(super) fn slots(&self) -> impl Iterator<Item = &Arc<WatchSlot>> {
         self.groups.iter().flatten().flat_map(|group| group.slots.iter().flatten())
     }
 
     /// The events of a record, by the group that they concern.
-    pub(super) fn split(&self, record: RevisionRecord<'_>) -> Vec<(usize, Arc<Shared>)> {
+    pub(super) fn split(&self, record: RevisionRecord<'_>) -> Vec<(usize, Arc<SharedBatch>)> {
         let mut seen: BTreeMap<usize, Gathered> = BTreeMap::new();
         for recorded in record.events() {
             for (previous, names) in [false, true].into_iter().zip(&self.names) {
@@ -143,7 +148,7 @@ impl Index {
     }
 }
 
-impl Names {
+impl WatchNames {
     /// Calls `with` for every group that an event with this name concerns.
     fn each(&self, name: Option<&str>, mut with: impl FnMut(usize)) {
         self.all.into_iter().for_each(&mut with);
@@ -183,7 +188,7 @@ mod tests {
     #[test]
     fn a_name_finds_exactly_the_prefixes_it_begins_with() {
         let parts = ["", "a", "b", "ab", "ä", "äb", "/", "a/", "aä"];
-        let mut names = Names::default();
+        let mut names = WatchNames::default();
         let mut all = Vec::new();
         for (number, (first, second)) in parts
             .iter()

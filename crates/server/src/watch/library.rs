@@ -15,7 +15,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::sleep;
 
-use crate::member::{Event, Member, NotTaken};
+use crate::member::{LoopEvent, MemberHandle, NotTaken};
 
 /// The most that is read from the history at once: the event loop copies it in some tens of microseconds.
 const PART: Most = Most { revisions: 1_024, bytes: 256 * 1024 };
@@ -29,23 +29,23 @@ const WITHIN: Duration = Duration::from_secs(2);
 const FULL: Duration = Duration::from_millis(1);
 
 /// A query of a watch. A watch has at most one in flight.
-pub(super) enum Ask {
+pub(super) enum HistoryQuestion {
     /// A part of the history, from a revision on.
-    Part(Revision, oneshot::Sender<Part>),
+    Part(Revision, oneshot::Sender<HistoryPart>),
     /// The newest revision, no older than now. Stays unanswered if no quorum confirms it.
     Now(oneshot::Sender<Revision>),
 }
 
 /// A part of the history, shared by all watches that asked for it.
-pub(super) type Part = Result<Arc<RevisionRecords>, Compacted>;
+pub(super) type HistoryPart = Result<Arc<RevisionRecords>, Compacted>;
 
 /// The member has ended.
 struct Ended;
 
 /// Queries not yet passed on.
 #[derive(Default)]
-struct Wanted {
-    parts: BTreeMap<Revision, Vec<oneshot::Sender<Part>>>,
+struct WantedHistory {
+    parts: BTreeMap<Revision, Vec<oneshot::Sender<HistoryPart>>>,
     now: Vec<oneshot::Sender<Revision>>,
     /// The revision of the next part to read. Parts are taken upwards from here and then from the oldest again, so that
     /// each has its turn.
@@ -53,9 +53,9 @@ struct Wanted {
 }
 
 /// Asks for all watches until none is left or the member ends.
-pub(super) async fn run(member: Member, mut asks: UnboundedReceiver<Ask>) {
+pub(super) async fn run(member: MemberHandle, mut asks: UnboundedReceiver<HistoryQuestion>) {
     let under_way = Arc::new(Semaphore::new(PARTS));
-    let mut wanted = Wanted::default();
+    let mut wanted = WantedHistory::default();
     loop {
         if wanted.parts.is_empty() {
             let Some(ask) = asks.recv().await else { return };
@@ -76,15 +76,15 @@ pub(super) async fn run(member: Member, mut asks: UnboundedReceiver<Ask>) {
     }
 }
 
-impl Wanted {
-    fn add(&mut self, ask: Ask) {
+impl WantedHistory {
+    fn add(&mut self, ask: HistoryQuestion) {
         match ask {
-            Ask::Part(from, to) => self.parts.entry(from).or_default().push(to),
-            Ask::Now(to) => self.now.push(to),
+            HistoryQuestion::Part(from, to) => self.parts.entry(from).or_default().push(to),
+            HistoryQuestion::Now(to) => self.now.push(to),
         }
     }
 
-    fn part(&mut self) -> Option<(Revision, Vec<oneshot::Sender<Part>>)> {
+    fn part(&mut self) -> Option<(Revision, Vec<oneshot::Sender<HistoryPart>>)> {
         let above = self.parts.range(self.at..).next();
         let from = *above.or_else(|| self.parts.first_key_value())?.0;
         self.at = from.next();
@@ -92,7 +92,7 @@ impl Wanted {
     }
 }
 
-async fn ask_now(member: &Member, to: Vec<oneshot::Sender<Revision>>) -> Result<(), Ended> {
+async fn ask_now(member: &MemberHandle, to: Vec<oneshot::Sender<Revision>>) -> Result<(), Ended> {
     // One read serves all watches, each of which was authorised when it began. A read that fails drops the senders,
     // and each watch asks again.
     let question = Box::new(move |machine: Result<&Machine, NodeFailure>| {
@@ -104,14 +104,14 @@ async fn ask_now(member: &Member, to: Vec<oneshot::Sender<Revision>>) -> Result<
         }
     });
     let (principal, deadline_us) = (Principal::member(), member.deadline_us(WITHIN));
-    tell(member, Event::Read { question, principal, fresh: Fresh::Now, deadline_us }).await
+    tell(member, LoopEvent::Read { question, principal, fresh: Fresh::Now, deadline_us }).await
 }
 
 async fn ask_part(
-    member: &Member,
+    member: &MemberHandle,
     under_way: &Arc<Semaphore>,
     from: Revision,
-    mut to: Vec<oneshot::Sender<Part>>,
+    mut to: Vec<oneshot::Sender<HistoryPart>>,
 ) -> Result<(), Ended> {
     to.retain(|to| !to.is_closed());
     if to.is_empty() {
@@ -123,10 +123,10 @@ async fn ask_part(
         to.into_iter().for_each(|to| drop(to.send(part.clone())));
         drop(turn);
     };
-    tell(member, Event::Look(Box::new(|node| answer(node.machine())))).await
+    tell(member, LoopEvent::Look(Box::new(|node| answer(node.machine())))).await
 }
 
-async fn tell(member: &Member, mut event: Event) -> Result<(), Ended> {
+async fn tell(member: &MemberHandle, mut event: LoopEvent) -> Result<(), Ended> {
     loop {
         match member.try_tell(event) {
             Ok(()) => return Ok(()),

@@ -32,12 +32,12 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 pub(crate) use feed::Feed;
-pub use reader::{Step, Watch};
-pub use shared::{Form, OwnedFilter, Shared};
+pub use reader::{WatchReader, WatchStep};
+pub use shared::{BatchForm, OwnedFilter, SharedBatch};
 
-use crate::member::Member;
+use crate::member::MemberHandle;
 use index::Index;
-use library::Ask;
+use library::HistoryQuestion;
 
 /// How long nothing may be taken from a watch's full buffer before the watch is ended, by default.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -53,7 +53,7 @@ pub enum Start {
 
 /// The options of a watch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Options {
+pub struct WatchOptions {
     /// The time without any step after which the watch reports its progress.
     pub progress: Option<Duration>,
     /// Whether events carry the previous value.
@@ -62,7 +62,7 @@ pub struct Options {
     pub patience: Duration,
 }
 
-impl Default for Options {
+impl Default for WatchOptions {
     fn default() -> Self {
         Self { progress: None, previous: false, patience: PATIENCE }
     }
@@ -70,7 +70,7 @@ impl Default for Options {
 
 /// The metrics of a hub.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Figures {
+pub struct HubMetrics {
     /// The number of watches.
     pub watches: usize,
     /// How many revisions the slowest watch is behind.
@@ -82,20 +82,20 @@ pub struct Figures {
 /// A handle to the hub of one member.
 #[derive(Clone)]
 pub struct Hub {
-    inner: Arc<Inner>,
+    inner: Arc<HubShared>,
 }
 
-struct Inner {
-    member: Member,
-    stage: Mutex<Stage>,
+struct HubShared {
+    member: MemberHandle,
+    stage: Mutex<HubState>,
     slow: AtomicU64,
     /// The queries to the task that asks the machine for all watches.
-    asks: UnboundedSender<Ask>,
+    asks: UnboundedSender<HistoryQuestion>,
 }
 
 /// The state that the hub's task and the watches share.
 #[derive(Default)]
-struct Stage {
+struct HubState {
     index: Index,
     /// The next revision to be served: a watch that joins gets it and all after it.
     next: Revision,
@@ -113,34 +113,34 @@ impl Hub {
     /// # Panics
     ///
     /// If the member already has one.
-    pub fn start(member: Member, runtime: &Handle) -> Self {
+    pub fn start(member: MemberHandle, runtime: &Handle) -> Self {
         assert!(member.feed().adopt(), "a member has one hub");
         // Each watch has at most one query in flight, so the number of watches bounds the channel.
         let (asks, asked) = unbounded_channel();
         let inner =
-            Arc::new(Inner { member, stage: Mutex::default(), slow: AtomicU64::new(0), asks });
+            Arc::new(HubShared { member, stage: Mutex::default(), slow: AtomicU64::new(0), asks });
         runtime.spawn(library::run(inner.member.clone(), asked));
         runtime.spawn(serve::serve(inner.clone()));
         Self { inner }
     }
 
     /// Creates a watch. It does nothing before its first step is requested.
-    pub fn watch(&self, filter: OwnedFilter, start: Start, options: Options) -> Watch {
-        Watch::new(self.inner.clone(), filter, start, options)
+    pub fn watch(&self, filter: OwnedFilter, start: Start, options: WatchOptions) -> WatchReader {
+        WatchReader::new(self.inner.clone(), filter, start, options)
     }
 
     /// The current metrics.
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> HubMetrics {
         let stage = self.inner.stage();
         let newest = Revision(stage.next.0.saturating_sub(1));
         let lag_worst = stage.index.slots().map(|slot| slot.lag(newest)).max().unwrap_or(0);
         let watches = self.inner.member.feed().watches();
-        Figures { watches, lag_worst, slow: self.inner.slow.load(Ordering::Relaxed) }
+        HubMetrics { watches, lag_worst, slow: self.inner.slow.load(Ordering::Relaxed) }
     }
 }
 
-impl Inner {
-    fn stage(&self) -> MutexGuard<'_, Stage> {
+impl HubShared {
+    fn stage(&self) -> MutexGuard<'_, HubState> {
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

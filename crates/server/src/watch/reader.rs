@@ -9,20 +9,20 @@ use tenure_types::Revision;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::index::Seat;
-use super::library::{Ask, Part};
-use super::shared::{OwnedFilter, Shared, admitted};
-use super::slot::{At, Found, Slot};
-use super::{Inner, Options, Start};
+use super::index::GroupPlace;
+use super::library::{HistoryPart, HistoryQuestion};
+use super::shared::{OwnedFilter, SharedBatch, admitted};
+use super::slot::{NextBatch, WatchPosition, WatchSlot};
+use super::{HubShared, Start, WatchOptions};
 
 /// The pause between two attempts to learn the newest revision, while there is no leader.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The next item of a watch.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum WatchStep {
     /// The events of one revision.
-    Batch(Arc<Shared>),
+    Batch(Arc<SharedBatch>),
     /// Every event up to this revision was delivered.
     Progress(Revision),
     /// The next revision is older than the history. The watch has ended.
@@ -40,40 +40,40 @@ pub enum Step {
 }
 
 /// A subscription. Dropping it ends it.
-pub struct Watch {
-    inner: Arc<Inner>,
-    slot: Arc<Slot>,
-    seat: Seat,
+pub struct WatchReader {
+    inner: Arc<HubShared>,
+    slot: Arc<WatchSlot>,
+    seat: GroupPlace,
     filter: OwnedFilter,
-    options: Options,
+    options: WatchOptions,
     /// Batches read from the history, older than anything in the buffer.
-    read: VecDeque<Arc<Shared>>,
+    read: VecDeque<Arc<SharedBatch>>,
     /// A query in flight. It is kept here, so that cancelling a `next` loses nothing.
-    looking: Option<oneshot::Receiver<Part>>,
+    looking: Option<oneshot::Receiver<HistoryPart>>,
     reading: Option<oneshot::Receiver<Revision>>,
     started: Option<Revision>,
     /// The member is known to have everything before this revision.
     known: Revision,
     mark_at: Option<Instant>,
-    end: Option<Step>,
+    end: Option<WatchStep>,
 }
 
 /// The member has ended.
 struct Ended;
 
-impl Watch {
+impl WatchReader {
     pub(super) fn new(
-        inner: Arc<Inner>,
+        inner: Arc<HubShared>,
         filter: OwnedFilter,
         start: Start,
-        options: Options,
+        options: WatchOptions,
     ) -> Self {
         let (at, started) = match start {
-            Start::Now => (At::Start, None),
-            Start::From(next) => (At::Behind { next, seen: false }, Some(next)),
+            Start::Now => (WatchPosition::Start, None),
+            Start::From(next) => (WatchPosition::Behind { next, seen: false }, Some(next)),
         };
         let patience_us = u64::try_from(options.patience.as_micros()).unwrap_or(u64::MAX);
-        let slot = Arc::new(Slot::new(at, patience_us));
+        let slot = Arc::new(WatchSlot::new(at, patience_us));
         // Register first: from now on the event loop offers the records it applies.
         inner.member.feed().enter();
         let mut stage = inner.stage();
@@ -105,19 +105,19 @@ impl Watch {
     /// nothing acknowledged before is delivered.
     pub async fn started(&mut self) -> Option<Revision> {
         if self.started.is_none() && self.start().await.is_err() {
-            self.end = Some(Step::Closed);
+            self.end = Some(WatchStep::Closed);
         }
         self.started
     }
 
     /// The next step. Cancelling the wait loses nothing. After a step that ends the watch, the same step is returned
     /// again.
-    pub async fn next(&mut self) -> Step {
+    pub async fn next(&mut self) -> WatchStep {
         if let Some(end) = &self.end {
             return end.clone();
         }
-        let step = self.step().await.unwrap_or(Step::Closed);
-        if !matches!(step, Step::Batch(_) | Step::Progress(_)) {
+        let step = self.step().await.unwrap_or(WatchStep::Closed);
+        if !matches!(step, WatchStep::Batch(_) | WatchStep::Progress(_)) {
             self.end = Some(step.clone());
         }
         self.handed_out();
@@ -135,34 +135,34 @@ impl Watch {
         self.mark(next, self.known.max(served))
     }
 
-    async fn step(&mut self) -> Result<Step, Ended> {
+    async fn step(&mut self) -> Result<WatchStep, Ended> {
         loop {
             if let Some(batch) = self.read.pop_front() {
-                return Ok(Step::Batch(batch));
+                return Ok(WatchStep::Batch(batch));
             }
             let at = match self.slot.take() {
-                Found::Batch(batch) => return Ok(Step::Batch(batch)),
-                Found::Nothing(at) => at,
+                NextBatch::Batch(batch) => return Ok(WatchStep::Batch(batch)),
+                NextBatch::Nothing(at) => at,
             };
             match at {
-                At::Start => self.start().await?,
-                At::Behind { next, seen: true } => self.join(next),
-                At::Behind { next, seen: false } => {
+                WatchPosition::Start => self.start().await?,
+                WatchPosition::Behind { next, seen: true } => self.join(next),
+                WatchPosition::Behind { next, seen: false } => {
                     let next = match self.look(next).await? {
                         Ok(next) => next,
-                        Err(Compacted { floor }) => return Ok(Step::Compacted { floor }),
+                        Err(Compacted { floor }) => return Ok(WatchStep::Compacted { floor }),
                     };
                     if let Some(progress) = self.late_mark(next) {
                         return Ok(progress);
                     }
                 }
-                At::Live { .. } => {
+                WatchPosition::Live { .. } => {
                     if let Some(progress) = self.wait().await {
                         return Ok(progress);
                     }
                 }
-                At::Slow { resume } => return Ok(Step::SlowConsumer { resume }),
-                At::Closed => return Ok(Step::Closed),
+                WatchPosition::Slow { resume } => return Ok(WatchStep::SlowConsumer { resume }),
+                WatchPosition::Closed => return Ok(WatchStep::Closed),
             }
         }
     }
@@ -172,7 +172,7 @@ impl Watch {
         loop {
             if self.reading.is_none() {
                 let (sender, receiver) = oneshot::channel();
-                self.inner.asks.send(Ask::Now(sender)).map_err(|_| Ended)?;
+                self.inner.asks.send(HistoryQuestion::Now(sender)).map_err(|_| Ended)?;
                 self.reading = Some(receiver);
             }
             let Some(reading) = &mut self.reading else { continue };
@@ -181,7 +181,7 @@ impl Watch {
             if let Ok(revision) = read {
                 let next = revision.next();
                 (self.started, self.known) = (Some(next), next);
-                self.slot.set(At::Behind { next, seen: true });
+                self.slot.set(WatchPosition::Behind { next, seen: true });
                 return Ok(());
             }
             if self.inner.member.ended().is_some() {
@@ -195,7 +195,7 @@ impl Watch {
     async fn look(&mut self, next: Revision) -> Result<Result<Revision, Compacted>, Ended> {
         if self.looking.is_none() {
             let (sender, receiver) = oneshot::channel();
-            self.inner.asks.send(Ask::Part(next, sender)).map_err(|_| Ended)?;
+            self.inner.asks.send(HistoryQuestion::Part(next, sender)).map_err(|_| Ended)?;
             self.looking = Some(receiver);
         }
         let Some(looking) = &mut self.looking else { return Ok(Ok(next)) };
@@ -205,7 +205,7 @@ impl Watch {
             self.keep(&part, next, part.next());
             self.known = part.newest().next();
             let (next, seen) = (part.next(), part.is_complete());
-            self.slot.set(At::Behind { next, seen });
+            self.slot.set(WatchPosition::Behind { next, seen });
             next
         }))
     }
@@ -218,7 +218,7 @@ impl Watch {
         let to = stage.next;
         drop(stage);
         let Some(parts) = joined else {
-            self.slot.set(At::Behind { next, seen: false });
+            self.slot.set(WatchPosition::Behind { next, seen: false });
             return;
         };
         for part in parts {
@@ -235,7 +235,7 @@ impl Watch {
     }
 
     /// Waits for a batch, or until a progress mark is due.
-    async fn wait(&mut self) -> Option<Step> {
+    async fn wait(&mut self) -> Option<WatchStep> {
         let Some(mark_at) = self.mark_at else {
             self.slot.news.notified().await;
             return None;
@@ -245,14 +245,14 @@ impl Watch {
             () = self.slot.news.notified() => return None,
             () = sleep_until(mark_at) => self.handed_out(),
         }
-        self.done().map(Step::Progress)
+        self.done().map(WatchStep::Progress)
     }
 
     /// A progress mark while the watch reads the history, which may match nothing for long.
-    fn late_mark(&self, next: Revision) -> Option<Step> {
+    fn late_mark(&self, next: Revision) -> Option<WatchStep> {
         let due = self.mark_at.is_some_and(|at| at <= now());
         let next = (due && self.read.is_empty()).then_some(next)?;
-        self.mark(next, self.known).map(Step::Progress)
+        self.mark(next, self.known).map(WatchStep::Progress)
     }
 
     /// The revision before `next`, up to which everything was delivered; none if the member is not known to have
@@ -266,7 +266,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for WatchReader {
     fn drop(&mut self) {
         self.inner.stage().index.remove(self.seat);
         self.inner.member.feed().leave();

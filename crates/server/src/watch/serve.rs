@@ -7,9 +7,9 @@ use tenure_core::{RevisionRecord, RevisionRecords};
 use tenure_types::Revision;
 use tokio::task::yield_now;
 
-use super::shared::Shared;
-use super::slot::{At, Put, Slot};
-use super::{Inner, Stage};
+use super::shared::SharedBatch;
+use super::slot::{PutResult, WatchPosition, WatchSlot};
+use super::{HubShared, HubState};
 
 /// The number of watches that are served before the task yields.
 const SERVED_AT_ONCE: usize = 256;
@@ -18,7 +18,7 @@ const SERVED_AT_ONCE: usize = 256;
 const RECENT_BYTES: usize = 1024 * 1024;
 
 /// Serves the watches until the member ends.
-pub(super) async fn serve(inner: Arc<Inner>) {
+pub(super) async fn serve(inner: Arc<HubShared>) {
     loop {
         let left = inner.member.feed().take().await;
         if let Some(next) = left.given_up {
@@ -36,7 +36,7 @@ pub(super) async fn serve(inner: Arc<Inner>) {
     }
 }
 
-async fn serve_part(inner: &Inner, part: &Arc<RevisionRecords>) {
+async fn serve_part(inner: &HubShared, part: &Arc<RevisionRecords>) {
     inner.stage().keep(part);
     let mut left = SERVED_AT_ONCE;
     for record in part.iter() {
@@ -49,13 +49,13 @@ async fn serve_part(inner: &Inner, part: &Arc<RevisionRecords>) {
     }
 }
 
-async fn serve_group(inner: &Inner, group: usize, batch: &Arc<Shared>, left: &mut usize) {
+async fn serve_group(inner: &HubShared, group: usize, batch: &Arc<SharedBatch>, left: &mut usize) {
     let mut from = 0;
     loop {
         let some = inner.stage().index.some(group, from, *left);
         let Some((slots, next)) = some else { return };
         for slot in slots {
-            if slot.put(batch) == Put::TooSlow {
+            if slot.put(batch) == PutResult::TooSlow {
                 inner.slow.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -73,9 +73,9 @@ async fn pause(left: &mut usize, done: usize) {
     }
 }
 
-impl Stage {
+impl HubState {
     /// Moves past this revision: from here on no watch joins at it, and the live ones are served.
-    fn begin(&mut self, record: RevisionRecord<'_>) -> Vec<(usize, Arc<Shared>)> {
+    fn begin(&mut self, record: RevisionRecord<'_>) -> Vec<(usize, Arc<SharedBatch>)> {
         self.next = record.revision.next();
         self.index.split(record)
     }
@@ -104,16 +104,20 @@ impl Stage {
 
     /// Lets a watch that has seen everything before `next` join the stream, if the hub has the parts in between;
     /// returns those.
-    pub(super) fn join(&self, slot: &Slot, next: Revision) -> Option<Vec<Arc<RevisionRecords>>> {
+    pub(super) fn join(
+        &self,
+        slot: &WatchSlot,
+        next: Revision,
+    ) -> Option<Vec<Arc<RevisionRecords>>> {
         if next >= self.next {
-            slot.set(At::Live { since: next });
+            slot.set(WatchPosition::Live { since: next });
             return Some(Vec::new());
         }
         let first = self.recent.front()?.from();
         if next < first {
             return None;
         }
-        slot.set(At::Live { since: self.next });
+        slot.set(WatchPosition::Live { since: self.next });
         Some(self.recent.iter().filter(|part| part.next() > next).cloned().collect())
     }
 }

@@ -31,7 +31,7 @@ impl OwnedFilter {
 
 /// The encoding in which a batch leaves a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Form {
+pub enum BatchForm {
     /// Protocol buffers.
     Proto,
     /// JSON.
@@ -41,7 +41,7 @@ pub enum Form {
 /// The events of one revision that a filter admits. All watches with the same filter share one value, so that the first
 /// one that needs an encoding makes it for all.
 #[derive(Debug)]
-pub struct Shared {
+pub struct SharedBatch {
     /// The revision of the events.
     pub revision: Revision,
     /// The events, in order; never empty.
@@ -51,12 +51,12 @@ pub struct Shared {
     json: OnceLock<Bytes>,
 }
 
-impl Shared {
+impl SharedBatch {
     /// The batch in an encoding; encodes it unless that was done before.
-    pub fn form(&self, form: Form, encode: impl FnOnce(&Self) -> Bytes) -> Bytes {
+    pub fn form(&self, form: BatchForm, encode: impl FnOnce(&Self) -> Bytes) -> Bytes {
         let cell = match form {
-            Form::Proto => &self.proto,
-            Form::Json => &self.json,
+            BatchForm::Proto => &self.proto,
+            BatchForm::Json => &self.json,
         };
         cell.get_or_init(|| encode(self)).clone()
     }
@@ -86,10 +86,10 @@ impl Gathered {
     }
 
     /// The batch; none if the filter admitted no event.
-    pub(super) fn share(self, revision: Revision) -> Option<Arc<Shared>> {
+    pub(super) fn share(self, revision: Revision) -> Option<Arc<SharedBatch>> {
         let Self { events, bytes } = self;
         let (proto, json) = (OnceLock::new(), OnceLock::new());
-        (!events.is_empty()).then(|| Arc::new(Shared { revision, events, bytes, proto, json }))
+        (!events.is_empty()).then(|| Arc::new(SharedBatch { revision, events, bytes, proto, json }))
     }
 }
 
@@ -98,7 +98,7 @@ pub(super) fn admitted(
     record: RevisionRecord<'_>,
     filter: Filter<'_>,
     previous: bool,
-) -> Option<Arc<Shared>> {
+) -> Option<Arc<SharedBatch>> {
     let mut gathered = Gathered::default();
     for recorded in record.events().filter(|recorded| recorded.is_admitted(filter)) {
         gathered.add(&recorded, previous);

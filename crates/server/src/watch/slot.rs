@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tenure_types::Revision;
 use tokio::sync::Notify;
 
-use super::Shared;
+use super::SharedBatch;
 use crate::os;
 
 /// The most events that wait for one watch. One batch may be larger: a revision is never split.
@@ -15,24 +15,24 @@ const EVENTS_MAX: usize = 1_024;
 const BYTES_MAX: usize = 1024 * 1024;
 
 /// The hub's end of a watch.
-pub(super) struct Slot {
+pub(super) struct WatchSlot {
     within: Mutex<Within>,
     pub(super) news: Notify,
     patience_us: u64,
 }
 
 struct Within {
-    batches: VecDeque<Arc<Shared>>,
+    batches: VecDeque<Arc<SharedBatch>>,
     events: usize,
     bytes: usize,
-    at: At,
+    at: WatchPosition,
     /// When the reader last took something.
     taken_at_us: u64,
 }
 
 /// The source of a watch's events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum At {
+pub(super) enum WatchPosition {
     /// None, until the newest revision is known.
     Start,
     /// The history, from this revision on, once the buffer is empty. `seen` says that there was nothing newer at the
@@ -47,21 +47,21 @@ pub(super) enum At {
 }
 
 /// The result of a read from the buffer.
-pub(super) enum Found {
-    Batch(Arc<Shared>),
-    Nothing(At),
+pub(super) enum NextBatch {
+    Batch(Arc<SharedBatch>),
+    Nothing(WatchPosition),
 }
 
 /// The result of a [`Slot::put`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Put {
+pub(super) enum PutResult {
     Done,
     /// The buffer was full for too long, and the watch has ended.
     TooSlow,
 }
 
-impl Slot {
-    pub(super) fn new(at: At, patience_us: u64) -> Self {
+impl WatchSlot {
+    pub(super) fn new(at: WatchPosition, patience_us: u64) -> Self {
         let (batches, taken_at_us) = (VecDeque::new(), os::now_us());
         let within = Within { batches, events: 0, bytes: 0, at, taken_at_us };
         Self { within: Mutex::new(within), news: Notify::new(), patience_us }
@@ -72,18 +72,20 @@ impl Slot {
     }
 
     /// Gives a live watch a batch. Other watches read it from the history.
-    pub(super) fn put(&self, batch: &Arc<Shared>) -> Put {
+    pub(super) fn put(&self, batch: &Arc<SharedBatch>) -> PutResult {
         let mut within = self.within();
         match within.at {
-            At::Live { since } if since <= batch.revision => {}
-            At::Behind { .. } if !within.batches.is_empty() => return self.judge(&mut within),
-            _ => return Put::Done,
+            WatchPosition::Live { since } if since <= batch.revision => {}
+            WatchPosition::Behind { .. } if !within.batches.is_empty() => {
+                return self.judge(&mut within);
+            }
+            _ => return PutResult::Done,
         }
         let fits = within.events + batch.events.len() <= EVENTS_MAX
             && within.bytes + batch.bytes() <= BYTES_MAX;
         if !fits && !within.batches.is_empty() {
             // The batches in the buffer stay; the reader gets the rest from the history, if it comes in time.
-            within.at = At::Behind { next: batch.revision, seen: false };
+            within.at = WatchPosition::Behind { next: batch.revision, seen: false };
             return self.judge(&mut within);
         }
         within.events += batch.events.len();
@@ -91,36 +93,36 @@ impl Slot {
         within.batches.push_back(batch.clone());
         drop(within);
         self.news.notify_one();
-        Put::Done
+        PutResult::Done
     }
 
     /// Ends the watch if its full buffer was not read for longer than its patience.
-    fn judge(&self, within: &mut Within) -> Put {
+    fn judge(&self, within: &mut Within) -> PutResult {
         if os::now_us().saturating_sub(within.taken_at_us) < self.patience_us {
-            return Put::Done;
+            return PutResult::Done;
         }
-        let Some(first) = within.batches.front() else { return Put::Done };
-        within.at = At::Slow { resume: first.revision };
+        let Some(first) = within.batches.front() else { return PutResult::Done };
+        within.at = WatchPosition::Slow { resume: first.revision };
         // Free the memory now: the reader may never come.
         (within.batches, within.events, within.bytes) = (VecDeque::new(), 0, 0);
         self.news.notify_one();
-        Put::TooSlow
+        PutResult::TooSlow
     }
 
     /// Takes the oldest batch.
-    pub(super) fn take(&self) -> Found {
+    pub(super) fn take(&self) -> NextBatch {
         let mut within = self.within();
         within.taken_at_us = os::now_us();
-        let Some(batch) = within.batches.pop_front() else { return Found::Nothing(within.at) };
+        let Some(batch) = within.batches.pop_front() else { return NextBatch::Nothing(within.at) };
         within.events -= batch.events.len();
         within.bytes -= batch.bytes();
-        Found::Batch(batch)
+        NextBatch::Batch(batch)
     }
 
     /// Sets the position that the reader has reached, unless the watch has ended or is live.
-    pub(super) fn set(&self, at: At) {
+    pub(super) fn set(&self, at: WatchPosition) {
         let mut within = self.within();
-        if matches!(within.at, At::Start | At::Behind { .. }) {
+        if matches!(within.at, WatchPosition::Start | WatchPosition::Behind { .. }) {
             within.at = at;
         }
     }
@@ -128,10 +130,10 @@ impl Slot {
     /// Declares that the hub has nothing between `from` and `to`: a live watch that needs it reads the history.
     pub(super) fn skip(&self, from: Revision, to: Revision) {
         let mut within = self.within();
-        if let At::Live { since } = within.at
+        if let WatchPosition::Live { since } = within.at
             && since.max(from) < to
         {
-            within.at = At::Behind { next: since.max(from), seen: false };
+            within.at = WatchPosition::Behind { next: since.max(from), seen: false };
             drop(within);
             self.news.notify_one();
         }
@@ -140,8 +142,8 @@ impl Slot {
     /// Marks the member as ended. Batches in the buffer can still be taken.
     pub(super) fn close(&self) {
         let mut within = self.within();
-        if !matches!(within.at, At::Slow { .. }) {
-            within.at = At::Closed;
+        if !matches!(within.at, WatchPosition::Slow { .. }) {
+            within.at = WatchPosition::Closed;
         }
         drop(within);
         self.news.notify_one();
@@ -152,7 +154,7 @@ impl Slot {
     pub(super) fn done(&self, served: Revision) -> Option<Revision> {
         let within = self.within();
         match within.at {
-            At::Live { since } if within.batches.is_empty() => Some(since.max(served)),
+            WatchPosition::Live { since } if within.batches.is_empty() => Some(since.max(served)),
             _ => None,
         }
     }
@@ -162,8 +164,12 @@ impl Slot {
         let within = self.within();
         let next = match (within.batches.front(), within.at) {
             (Some(first), _) => first.revision,
-            (None, At::Behind { next, .. } | At::Slow { resume: next }) => next,
-            (None, At::Start | At::Live { .. } | At::Closed) => return 0,
+            (None, WatchPosition::Behind { next, .. } | WatchPosition::Slow { resume: next }) => {
+                next
+            }
+            (None, WatchPosition::Start | WatchPosition::Live { .. } | WatchPosition::Closed) => {
+                return 0;
+            }
         };
         newest.next().0.saturating_sub(next.0)
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 pub(crate) use bounded::{DEADLINE, free_port, wait};
 use bounded::{listed, try_start_all};
-use tenure_server::{Entrance, Running, Settings, os, start};
+use tenure_server::{Entrance, RunningServer, ServerSettings, os, start};
 use tonic::transport::{Channel, Endpoint};
 
 /// The same as `wait`, for asynchronous conditions.
@@ -34,7 +34,7 @@ pub(crate) async fn soon<F: IntoFuture>(what: F) -> F::Output {
 pub(crate) struct Members {
     dir: tempfile::TempDir,
     listed: Vec<(String, String)>,
-    running: Vec<Option<Running>>,
+    running: Vec<Option<RunningServer>>,
 }
 
 impl Members {
@@ -64,17 +64,17 @@ impl Members {
         let seeds = self.listed.iter().map(|(_, address)| address.clone()).collect();
         self.listed.push((format!("m{at}"), address));
         let entrance = Entrance::Join(seeds);
-        let settings = Settings { entrance, ..settings(self.dir.path(), at, &self.listed) };
+        let settings = ServerSettings { entrance, ..settings(self.dir.path(), at, &self.listed) };
         self.running.push(Some(start(settings).unwrap()));
         at
     }
 
-    fn all(&self) -> impl Iterator<Item = &Running> {
+    fn all(&self) -> impl Iterator<Item = &RunningServer> {
         self.running.iter().flatten()
     }
 
     /// A running member.
-    pub(crate) fn one(&self, at: usize) -> &Running {
+    pub(crate) fn one(&self, at: usize) -> &RunningServer {
         self.running[at].as_ref().unwrap()
     }
 
@@ -130,15 +130,15 @@ impl Drop for Members {
     }
 }
 
-fn settings(dir: &Path, at: usize, listed: &[(String, String)]) -> Settings {
+fn settings(dir: &Path, at: usize, listed: &[(String, String)]) -> ServerSettings {
     let name = format!("m{at}");
-    Settings {
+    ServerSettings {
         clients: "127.0.0.1:0".into(),
         members: Some(listed[at].1.clone()),
         entrance: Entrance::Bootstrap(listed.to_vec()),
         segment_bytes: 256 * 1024,
         reserve_bytes: 64 * 1024,
         hosts: vec!["locks.example".to_owned()],
-        ..Settings::new(&name, dir.join(&name))
+        ..ServerSettings::new(&name, dir.join(&name))
     }
 }

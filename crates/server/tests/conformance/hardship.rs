@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
-use tenure_server::restore::{Origin, StoppedFor, Wanted, restore};
-use tenure_server::{Entrance, Running, Settings, backup, start};
+use tenure_server::restore::{RestoreOptions, RestoreOrigin, StoppedFor, restore};
+use tenure_server::{Entrance, RunningServer, ServerSettings, backup, start};
 use tenure_store::{Disk, File};
 use tenure_types::Epoch;
 use tenure_wire::v1;
@@ -100,24 +100,24 @@ pub(crate) async fn all() -> Seen {
     seen
 }
 
-pub(crate) fn settings(data: &Path) -> Settings {
-    Settings {
+pub(crate) fn settings(data: &Path) -> ServerSettings {
+    ServerSettings {
         clients: "127.0.0.1:0".into(),
         entrance: Entrance::Alone,
         segment_bytes: SEGMENT_BYTES,
         reserve_bytes: 64 * 1024,
-        ..Settings::new("a", data)
+        ..ServerSettings::new("a", data)
     }
 }
 
 /// Starts a member alone and waits until it leads.
-pub(crate) fn run(settings: Settings) -> Running {
+pub(crate) fn run(settings: ServerSettings) -> RunningServer {
     let running = start(settings).unwrap();
     running.member.read(DEADLINE, |_| ()).unwrap();
     running
 }
 
-fn connect(running: &Running) -> Channel {
+fn connect(running: &RunningServer) -> Channel {
     connect_to(running.clients)
 }
 
@@ -135,7 +135,13 @@ pub(crate) fn put(key: String, bytes: usize) -> v1::PutRequest {
 }
 
 /// Sends a command to an API. The reply must be a refusal with this reason, in the form of the table.
-async fn refused(seen: &mut Seen, running: &Running, door: &str, command: Command, reason: &str) {
+async fn refused(
+    seen: &mut Seen,
+    running: &RunningServer,
+    door: &str,
+    command: Command,
+    reason: &str,
+) {
     let at = open(door, connect(running), running.clients);
     let reply = soon(at.ask("hardship", ask(command))).await;
     seen.must_be(door, &reply, reason);
@@ -173,8 +179,8 @@ async fn quiet(seen: &mut Seen) {
     let quiet = [("quiet", 40, StoppedFor::ForMs(0)), ("waived", 41, StoppedFor::ForGood)];
     for (name, epoch, stopped) in quiet {
         let data = dir.path().join(name);
-        let wanted = Wanted {
-            from: Origin::Backup(file.clone()),
+        let wanted = RestoreOptions {
+            from: RestoreOrigin::Backup(file.clone()),
             data: data.clone(),
             cluster: None,
             epoch: Epoch::new(epoch),
@@ -185,7 +191,7 @@ async fn quiet(seen: &mut Seen) {
             segment_bytes: SEGMENT_BYTES,
         };
         restore(&wanted).unwrap();
-        let running = run(Settings { entrance: Entrance::None, ..settings(&data) });
+        let running = run(ServerSettings { entrance: Entrance::None, ..settings(&data) });
         if stopped == StoppedFor::ForGood {
             token_too_large(seen, &running).await;
         } else {
@@ -207,7 +213,7 @@ async fn quiet(seen: &mut Seen) {
     }
 }
 
-async fn token_too_large(seen: &mut Seen, running: &Running) {
+async fn token_too_large(seen: &mut Seen, running: &RunningServer) {
     let url = format!("ws://{}/v1/lock-socket", running.clients);
     let (mut socket, _) = soon(connect_async(url)).await.unwrap();
     let ask = json!({"commandType": 0, "key": "large", "clientID": "c", "ttl": 15});
@@ -223,7 +229,7 @@ async fn token_too_large(seen: &mut Seen, running: &Running) {
 async fn full(seen: &mut Seen) {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("full");
-    let running = run(Settings { disk: |disk| Arc::new(Crowded(disk)), ..settings(&data) });
+    let running = run(ServerSettings { disk: |disk| Arc::new(Crowded(disk)), ..settings(&data) });
     FULL.store(true, Ordering::Release);
     wait("the member notices", || running.member.figures().disk_short.then_some(()));
     for (number, door) in DOORS.iter().enumerate() {
@@ -247,7 +253,7 @@ async fn overloaded(seen: &mut Seen) {
     let dir = tempfile::tempdir().unwrap();
     let disk =
         |disk: Arc<dyn Disk>| -> Arc<dyn Disk> { Arc::new(SyncedBy(disk, sync_unless_held)) };
-    let running = run(Settings { disk, ..settings(&dir.path().join("held")) });
+    let running = run(ServerSettings { disk, ..settings(&dir.path().join("held")) });
     HELD.store(true, Ordering::Release);
     let mut sessions = Vec::new();
     for number in 0..12 {
@@ -285,7 +291,7 @@ async fn overloaded(seen: &mut Seen) {
 async fn not_read(seen: &mut Seen) {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("unread");
-    let running = run(Settings { segment_bytes: 4 * 1024 * 1024, ..settings(&data) });
+    let running = run(ServerSettings { segment_bytes: 4 * 1024 * 1024, ..settings(&data) });
     let (to, requests) = tokio::sync::mpsc::channel(1);
     to.send(v1::WatchRequest { key: "big".into(), ..Default::default() }).await.unwrap();
     let mut client = LockServiceClient::new(connect(&running));

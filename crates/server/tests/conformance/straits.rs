@@ -17,8 +17,8 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tenure_core::LEVEL_MAX;
-use tenure_server::tls::{Files, Tls};
-use tenure_server::{Entrance, Settings};
+use tenure_server::tls::{ServerTls, ServerTlsFiles};
+use tenure_server::{Entrance, ServerSettings};
 use tenure_store::{DataDir, Disk, File, Snapshots};
 use tenure_wire::v1;
 use tenure_wire::v1::cluster_service_client::ClusterServiceClient;
@@ -77,8 +77,8 @@ fn held_by(what: &AtomicBool) {
     }
 }
 
-fn on(data: &Path, sync: fn(Arc<dyn Disk>) -> Arc<dyn Disk>) -> Settings {
-    Settings { disk: sync, ..settings(data) }
+fn on(data: &Path, sync: fn(Arc<dyn Disk>) -> Arc<dyn Disk>) -> ServerSettings {
+    ServerSettings { disk: sync, ..settings(data) }
 }
 
 fn synced_by(disk: Arc<dyn Disk>, sync: Sync) -> Arc<dyn Disk> {
@@ -148,7 +148,7 @@ async fn without_tokens(seen: &mut Seen) {
     before.stop();
     drop(before);
     use_up_tokens(&data);
-    let running = run(Settings { entrance: Entrance::None, ..settings(&data) });
+    let running = run(ServerSettings { entrance: Entrance::None, ..settings(&data) });
     let mut locks = LockServiceClient::new(connect_to(running.clients));
     let grant = v1::LeaseGrantRequest { ttl: 600, client_id: "c".into(), ..Default::default() };
     let lease = soon(locks.lease_grant(grant)).await.unwrap().into_inner().id;
@@ -408,14 +408,14 @@ async fn unknown(seen: &mut Seen) {
     let dir = tempfile::tempdir().unwrap();
     let papers = Authority::new(dir.path(), "ours").sign("a");
     let theirs = Authority::new(dir.path(), "clients").sign("somebody");
-    let files = Files {
+    let files = ServerTlsFiles {
         cert: papers.cert.clone(),
         key: papers.key.clone(),
         client_ca: Some(theirs.ca),
         member_ca: None,
     };
-    let tls = Some(Arc::new(Tls::load(files).unwrap()));
-    let running = run(Settings { tls, ..settings(&dir.path().join("a")) });
+    let tls = Some(Arc::new(ServerTls::load(files).unwrap()));
+    let running = run(ServerSettings { tls, ..settings(&dir.path().join("a")) });
     let at = under_tls(running.clients, &papers.ca).await;
     refuse(seen, &doors(at), "UNAUTHENTICATED", |number| {
         ask(Command::Put(put(format!("k/{number}"), 1)))

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use tenure_server::{Entrance, Running, Settings, start};
+use tenure_server::{Entrance, RunningServer, ServerSettings, start};
 
 /// A single member.
 pub(crate) struct Alone {
-    pub(crate) running: Running,
+    pub(crate) running: RunningServer,
     _dir: tempfile::TempDir,
 }
 
@@ -18,18 +18,18 @@ impl Drop for Alone {
 
 impl Alone {
     /// Starts it with these settings, whose data is in the directory.
-    pub(crate) fn run(dir: tempfile::TempDir, settings: Settings) -> Self {
+    pub(crate) fn run(dir: tempfile::TempDir, settings: ServerSettings) -> Self {
         Self { running: start(settings).unwrap(), _dir: dir }
     }
 }
 
 /// Settings for a small member on loopback.
-pub(crate) fn settings(dir: &Path) -> Settings {
-    Settings {
+pub(crate) fn settings(dir: &Path) -> ServerSettings {
+    ServerSettings {
         clients: "127.0.0.1:0".into(),
         entrance: Entrance::Alone,
         segment_bytes: 256 * 1024,
         reserve_bytes: 64 * 1024,
-        ..Settings::new("m0", dir.join("m0"))
+        ..ServerSettings::new("m0", dir.join("m0"))
     }
 }

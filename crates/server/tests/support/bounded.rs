@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub(crate) use ports::free_port;
-use tenure_server::{Running, Settings, StartError, os, start};
+use tenure_server::{RunningServer, ServerSettings, StartError, os, start};
 
 /// How long anything may take here before the test fails.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -36,13 +36,13 @@ pub(crate) fn listed(size: usize) -> Vec<(String, String)> {
 }
 
 /// Starts members that need each other to start; none if another process had taken a port.
-pub(crate) fn try_start_all(all: Vec<Settings>) -> Option<Vec<Running>> {
+pub(crate) fn try_start_all(all: Vec<ServerSettings>) -> Option<Vec<RunningServer>> {
     let size = all.len();
     let stop = Arc::new(AtomicBool::new(false));
     let (done, started) = channel();
     for (at, settings) in all.into_iter().enumerate() {
         let (stop, done) = (stop.clone(), done.clone());
-        let settings = Settings { stop: stop.clone(), ..settings };
+        let settings = ServerSettings { stop: stop.clone(), ..settings };
         std::thread::spawn(move || {
             // If one cannot start, the others would wait for it for ever, so stop them.
             let one = start(settings).inspect_err(|_| stop.store(true, Ordering::Release));
@@ -50,7 +50,7 @@ pub(crate) fn try_start_all(all: Vec<Settings>) -> Option<Vec<Running>> {
         });
     }
     drop(done);
-    let mut running: Vec<Option<Running>> = (0..size).map(|_| None).collect();
+    let mut running: Vec<Option<RunningServer>> = (0..size).map(|_| None).collect();
     for _ in 0..size {
         let Ok((at, one)) = started.recv_timeout(DEADLINE) else {
             stop.store(true, Ordering::Release);
@@ -67,7 +67,7 @@ pub(crate) fn try_start_all(all: Vec<Settings>) -> Option<Vec<Running>> {
 }
 
 /// The same for members whose ports are reserved.
-pub(crate) fn start_all(all: Vec<Settings>) -> Vec<Running> {
+pub(crate) fn start_all(all: Vec<ServerSettings>) -> Vec<RunningServer> {
     try_start_all(all).expect("the ports of this process are nobody else's")
 }
 
@@ -102,7 +102,7 @@ fn read(mut pipe: impl Read + Send + 'static) -> JoinHandle<io::Result<Vec<u8>>>
 }
 
 /// Stops a member; fails if that takes too long.
-pub(crate) fn stop(one: Running) {
+pub(crate) fn stop(one: RunningServer) {
     let (done, stopped) = channel();
     std::thread::spawn(move || {
         one.stop();

@@ -11,38 +11,38 @@ pub(crate) use bounded::{DEADLINE, listed, start_all, wait};
 use bytes::Bytes;
 use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, Expect, Put, Request, RequestId};
-use tenure_server::{Entrance, Member, Running, Settings, start};
+use tenure_server::{Entrance, MemberHandle, RunningServer, ServerSettings, start};
 
 /// The settings of one founder of a cluster.
-pub(crate) fn settings(dir: &Path, at: usize, listed: &[(String, String)]) -> Settings {
+pub(crate) fn settings(dir: &Path, at: usize, listed: &[(String, String)]) -> ServerSettings {
     let name = format!("m{at}");
-    Settings {
+    ServerSettings {
         clients: "127.0.0.1:0".into(),
         members: Some(listed[at].1.clone()),
         entrance: Entrance::Bootstrap(listed.to_vec()),
         segment_bytes: 256 * 1024,
         reserve_bytes: 64 * 1024,
         snapshot_entries: 100,
-        ..Settings::new(&name, dir.join(&name))
+        ..ServerSettings::new(&name, dir.join(&name))
     }
 }
 
 /// Founds a cluster.
-pub(crate) fn found(dir: &Path, size: usize) -> (Vec<(String, String)>, Vec<Running>) {
+pub(crate) fn found(dir: &Path, size: usize) -> (Vec<(String, String)>, Vec<RunningServer>) {
     let listed = listed(size);
     let running = start_all((0..size).map(|at| settings(dir, at, &listed)).collect());
     (listed, running)
 }
 
 /// Waits for a leader that serves.
-pub(crate) fn leader(running: &[Running]) -> usize {
+pub(crate) fn leader(running: &[RunningServer]) -> usize {
     wait("a member leads", || {
         running.iter().position(|one| one.member.status().is_ok_and(|s| s.agreement.serving))
     })
 }
 
 /// Writes a key, and returns whether it was written.
-pub(crate) fn put(member: &Member, key: &str) -> bool {
+pub(crate) fn put(member: &MemberHandle, key: &str) -> bool {
     let value = b"value";
     let put = Put { key, value, lease: None, expect: Expect::Any, guard: None };
     let mut bytes = Vec::new();
@@ -53,7 +53,7 @@ pub(crate) fn put(member: &Member, key: &str) -> bool {
 }
 
 /// Makes one member miss more than the log keeps, and catch up by snapshot while writes go on.
-pub(crate) fn catch_up(running: &mut [Running], again: impl Fn(usize) -> Settings) {
+pub(crate) fn catch_up(running: &mut [RunningServer], again: impl Fn(usize) -> ServerSettings) {
     let behind = (leader(running) + 1) % 3;
     let last = running[behind].member.status().unwrap().agreement.last.index;
     running[behind].stop();
@@ -87,7 +87,7 @@ pub(crate) fn catch_up(running: &mut [Running], again: impl Fn(usize) -> Setting
         assert!(writer.join().unwrap() > 0);
     });
     wait("all have the same state", || {
-        let seen = |one: &Running| {
+        let seen = |one: &RunningServer| {
             let status = one.member.status().unwrap();
             (status.agreement.applied, status.hash)
         };

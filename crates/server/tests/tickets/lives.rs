@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tenure_fence::ticket::{BadSet, Resource, Tickets};
 use tenure_server::backup::take;
-use tenure_server::restore::{Origin, Wanted, restore};
-use tenure_server::{Entrance, Running, Settings, start};
+use tenure_server::restore::{RestoreOptions, RestoreOrigin, restore};
+use tenure_server::{Entrance, RunningServer, ServerSettings, start};
 
 use crate::client::Client;
 use crate::{Grant, set};
@@ -15,13 +15,13 @@ use crate::{Grant, set};
 const DEADLINE: Duration = Duration::from_secs(60);
 const SEGMENT_BYTES: u32 = 256 * 1024;
 
-fn run(data: &Path) -> (Running, Client) {
-    let running = start(Settings {
+fn run(data: &Path) -> (RunningServer, Client) {
+    let running = start(ServerSettings {
         clients: "127.0.0.1:0".into(),
         entrance: Entrance::Alone,
         segment_bytes: SEGMENT_BYTES,
         reserve_bytes: 64 * 1024,
-        ..Settings::new("a", data)
+        ..ServerSettings::new("a", data)
     });
     let running = running.unwrap();
     running.member.read(DEADLINE, |_| ()).unwrap();
@@ -52,8 +52,8 @@ fn a_restore_makes_every_ticket_of_before_worthless() {
 
     let lives = ["second", "other"].map(|name| {
         let data = dir.path().join(name);
-        let restored = restore(&Wanted {
-            from: Origin::Backup(file.clone()),
+        let restored = restore(&RestoreOptions {
+            from: RestoreOrigin::Backup(file.clone()),
             data: data.clone(),
             cluster: None,
             epoch: tenure_types::Epoch::new(1),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure_core::event::{Batch, Event, Subject};
-use tenure_server::watch::{OwnedFilter, Step, Watch};
+use tenure_server::watch::{OwnedFilter, WatchReader, WatchStep};
 use tenure_types::Revision;
 use tokio::time::timeout;
 
@@ -20,25 +20,25 @@ pub(crate) enum Seen {
 pub(crate) const MARKS: Duration = Duration::from_millis(20);
 
 /// Takes one step; fails if it takes too long.
-pub(crate) async fn step(watch: &mut Watch) -> Step {
+pub(crate) async fn step(watch: &mut WatchReader) -> WatchStep {
     timeout(DEADLINE, watch.next()).await.expect("a watch has something to say in time")
 }
 
 /// Records the steps of a watch until it has reached a revision. Returns that revision, or the step that ended the
 /// watch.
 pub(crate) async fn follow(
-    watch: &mut Watch,
+    watch: &mut WatchReader,
     to: Revision,
     seen: &mut Vec<Seen>,
-) -> Result<Revision, Step> {
+) -> Result<Revision, WatchStep> {
     loop {
         let reached = match step(watch).await {
-            Step::Batch(batch) => {
+            WatchStep::Batch(batch) => {
                 let (revision, events) = (batch.revision, batch.events.clone());
                 seen.push(Seen::Batch(Batch { revision, events }));
                 revision
             }
-            Step::Progress(mark) => {
+            WatchStep::Progress(mark) => {
                 seen.push(Seen::Mark(mark));
                 mark
             }

@@ -10,7 +10,7 @@ use tenure_core::codec::encode_request;
 use tenure_core::event::Batch;
 use tenure_core::request::{Command, Expect, Put, Request, RequestId};
 use tenure_server::watch::Hub;
-use tenure_server::{Entrance, Member, Running, Settings, start};
+use tenure_server::{Entrance, MemberHandle, RunningServer, ServerSettings, start};
 use tenure_types::Revision;
 use tokio::runtime::Runtime;
 
@@ -19,7 +19,7 @@ use crate::bounded::{listed, start_all};
 
 /// Members, each with a hub, on one runtime.
 pub(crate) struct Cluster {
-    pub(crate) running: Vec<Running>,
+    pub(crate) running: Vec<RunningServer>,
     pub(crate) hubs: Vec<Hub>,
     pub(crate) runtime: Runtime,
     listed: Vec<(String, String)>,
@@ -44,12 +44,13 @@ impl Cluster {
 
     pub(crate) fn leader(&self) -> usize {
         wait("a member leads", || {
-            let leads = |one: &Running| one.member.status().is_ok_and(|s| s.agreement.serving);
+            let leads =
+                |one: &RunningServer| one.member.status().is_ok_and(|s| s.agreement.serving);
             self.running.iter().position(leads)
         })
     }
 
-    pub(crate) fn member(&self) -> &Member {
+    pub(crate) fn member(&self) -> &MemberHandle {
         &self.running[self.leader()].member
     }
 
@@ -74,11 +75,11 @@ impl Cluster {
     }
 
     pub(crate) fn stop(&self) {
-        self.running.iter().for_each(Running::stop);
+        self.running.iter().for_each(RunningServer::stop);
     }
 }
 
-pub(crate) fn history(member: &Member) -> Vec<Batch> {
+pub(crate) fn history(member: &MemberHandle) -> Vec<Batch> {
     let all = |machine: &tenure_core::Machine| {
         machine
             .events(machine.floor(), Filter::All, usize::MAX)
@@ -99,7 +100,7 @@ pub(crate) fn put(key: &str, value: &[u8]) -> Bytes {
 }
 
 /// Runs commands, and returns the revision of the last.
-pub(crate) fn done(member: &Member, commands: Vec<Bytes>) -> Revision {
+pub(crate) fn done(member: &MemberHandle, commands: Vec<Bytes>) -> Revision {
     let fates = member.submit(commands, Duration::ZERO, DEADLINE);
     let revisions: Vec<_> = fates
         .into_iter()
@@ -112,15 +113,15 @@ pub(crate) fn done(member: &Member, commands: Vec<Bytes>) -> Revision {
     *revisions.last().expect("there is a command")
 }
 
-fn settings(dir: &Path, at: usize, listed: &[(String, String)]) -> Settings {
+fn settings(dir: &Path, at: usize, listed: &[(String, String)]) -> ServerSettings {
     let name = format!("m{at}");
-    Settings {
+    ServerSettings {
         clients: "127.0.0.1:0".into(),
         members: Some(listed[at].1.clone()),
         entrance: Entrance::Bootstrap(listed.to_vec()),
         segment_bytes: 4 * 1024 * 1024,
         reserve_bytes: 64 * 1024,
         snapshot_entries: 100,
-        ..Settings::new(&name, dir.join(&name))
+        ..ServerSettings::new(&name, dir.join(&name))
     }
 }

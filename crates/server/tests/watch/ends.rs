@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure_core::request::Command;
-use tenure_server::watch::{Form, Options, OwnedFilter, Start, Step};
+use tenure_server::watch::{BatchForm, OwnedFilter, Start, WatchOptions, WatchStep};
 use tenure_types::Revision;
 
 use crate::checker::{MARKS, Seen, check, expected, follow, step};
@@ -13,8 +13,8 @@ fn keys(number: usize) -> Vec<bytes::Bytes> {
     (0..number).map(|at| put(&format!("key/{}", at % 50), b"value")).collect()
 }
 
-fn marked() -> Options {
-    Options { progress: Some(MARKS), ..Options::default() }
+fn marked() -> WatchOptions {
+    WatchOptions { progress: Some(MARKS), ..WatchOptions::default() }
 }
 
 #[test]
@@ -41,11 +41,11 @@ fn now_is_after_what_was_acknowledged_and_before_what_comes() {
     for round in 0..20 {
         let before = done(cluster.member(), keys(1));
         let hub = &cluster.hubs[round % 3];
-        let mut watch = hub.watch(OwnedFilter::All, Start::Now, Options::default());
+        let mut watch = hub.watch(OwnedFilter::All, Start::Now, WatchOptions::default());
         let from = cluster.runtime.block_on(watch.started()).unwrap();
         assert!(from > before, "nothing that was acknowledged is handed out");
         let after = done(cluster.member(), keys(1));
-        let Step::Batch(first) = cluster.runtime.block_on(step(&mut watch)) else {
+        let WatchStep::Batch(first) = cluster.runtime.block_on(step(&mut watch)) else {
             panic!("there is an event");
         };
         assert!(from <= after && first.revision == from, "the first event is the first after now");
@@ -60,7 +60,8 @@ fn what_was_compacted_is_said_and_never_skipped() {
     let history = cluster.history();
     cluster.runtime.block_on(async {
         let hub = &cluster.hubs[0];
-        let mut old = hub.watch(OwnedFilter::All, Start::From(Revision(1)), Options::default());
+        let mut old =
+            hub.watch(OwnedFilter::All, Start::From(Revision(1)), WatchOptions::default());
         let mut live = hub.watch(OwnedFilter::All, Start::From(last), marked());
         let mut seen_live = Vec::new();
         follow(&mut live, last, &mut seen_live).await.expect("it goes on");
@@ -74,14 +75,14 @@ fn what_was_compacted_is_said_and_never_skipped() {
         });
         // What the watch had read before is delivered; then it learns that the rest is gone.
         let end = follow(&mut old, after, &mut seen).await.expect_err("it has ended");
-        assert!(matches!(end, Step::Compacted { floor } if floor == keep), "{end:?}");
-        assert!(matches!(old.next().await, Step::Compacted { .. }), "and it says so again");
+        assert!(matches!(end, WatchStep::Compacted { floor } if floor == keep), "{end:?}");
+        assert!(matches!(old.next().await, WatchStep::Compacted { .. }), "and it says so again");
         let Some(Seen::Batch(newest)) = seen.last() else { panic!("it has seen something") };
         check(&expected(&history, &OwnedFilter::All, Revision(1)), &seen, newest.revision).unwrap();
         assert!(newest.revision < keep);
         let mut below =
             hub.watch(OwnedFilter::Exact("x".into()), Start::From(Revision(7)), marked());
-        assert!(matches!(step(&mut below).await, Step::Compacted { floor } if floor == keep));
+        assert!(matches!(step(&mut below).await, WatchStep::Compacted { floor } if floor == keep));
         // A live watch is not affected.
         follow(&mut live, after, &mut seen_live).await.expect("it goes on");
         let all = tokio::task::block_in_place(|| cluster.history());
@@ -96,20 +97,20 @@ fn a_slow_consumer_is_told_and_loses_nothing_by_going_on_from_there() {
     let filter = OwnedFilter::Prefix("key/".into());
     cluster.runtime.block_on(async {
         let hub = &cluster.hubs[0];
-        let options = Options { patience: Duration::ZERO, ..marked() };
+        let options = WatchOptions { patience: Duration::ZERO, ..marked() };
         let mut watch = hub.watch(filter.clone(), Start::From(Revision(1)), options);
         let mut seen = Vec::new();
         let live = tokio::task::block_in_place(|| done(cluster.member(), keys(3)));
         follow(&mut watch, live, &mut seen).await.expect("it goes on");
         let mark = step(&mut watch).await;
-        assert!(matches!(mark, Step::Progress(at) if at >= live), "it is live: {mark:?}");
+        assert!(matches!(mark, WatchStep::Progress(at) if at >= live), "it is live: {mark:?}");
         let last = tokio::task::block_in_place(|| {
             let last = done(cluster.member(), keys(1_500));
             wait("it is given up", || (hub.figures().slow == 1).then_some(()));
             last
         });
         let end = follow(&mut watch, last, &mut seen).await.expect_err("it has ended");
-        let Step::SlowConsumer { resume } = end else { panic!("{end:?}") };
+        let WatchStep::SlowConsumer { resume } = end else { panic!("{end:?}") };
         let mut watch = hub.watch(filter.clone(), Start::From(resume), marked());
         follow(&mut watch, last, &mut seen).await.expect("it goes on");
         let history = tokio::task::block_in_place(|| cluster.history());
@@ -123,11 +124,11 @@ fn a_buffer_is_bounded_in_bytes_too() {
     let cluster = Cluster::found(1);
     cluster.runtime.block_on(async {
         let hub = &cluster.hubs[0];
-        let options = Options { patience: Duration::ZERO, ..marked() };
+        let options = WatchOptions { patience: Duration::ZERO, ..marked() };
         let mut watch = hub.watch(OwnedFilter::All, Start::Now, options);
         let from = watch.started().await.unwrap();
         let mark = step(&mut watch).await;
-        assert!(matches!(mark, Step::Progress(_)), "it is live: {mark:?}");
+        assert!(matches!(mark, WatchStep::Progress(_)), "it is live: {mark:?}");
         let large = vec![7; 8 * 1024];
         tokio::task::block_in_place(|| {
             // Each is less than the event loop copies in one turn; together they are more than a buffer holds.
@@ -137,7 +138,7 @@ fn a_buffer_is_bounded_in_bytes_too() {
             wait("it is given up", || (hub.figures().slow == 1).then_some(()));
         });
         let end = step(&mut watch).await;
-        assert!(matches!(end, Step::SlowConsumer { resume } if resume == from), "{end:?}");
+        assert!(matches!(end, WatchStep::SlowConsumer { resume } if resume == from), "{end:?}");
     });
     cluster.stop();
 }
@@ -148,11 +149,11 @@ fn a_burst_that_no_buffer_holds_ends_nobody_who_comes_for_it() {
     cluster.runtime.block_on(async {
         let hub = &cluster.hubs[0];
         let patience = Duration::from_secs(3_600);
-        let options = Options { patience, ..marked() };
+        let options = WatchOptions { patience, ..marked() };
         let mut watch = hub.watch(OwnedFilter::All, Start::Now, options);
         let from = watch.started().await.unwrap();
         let mark = step(&mut watch).await;
-        assert!(matches!(mark, Step::Progress(_)), "it is live: {mark:?}");
+        assert!(matches!(mark, WatchStep::Progress(_)), "it is live: {mark:?}");
         let last = tokio::task::block_in_place(|| {
             let last = done(cluster.member(), keys(5_000));
             wait("it is behind", || (hub.figures().lag_worst >= 5_000).then_some(()));
@@ -179,19 +180,19 @@ fn a_batch_is_encoded_once_for_all_who_watch_the_same() {
         let mut watches: Vec<_> = (0..5).map(|_| watch()).collect();
         for watch in &mut watches {
             let mark = step(watch).await;
-            assert!(matches!(mark, Step::Progress(_)), "it is live: {mark:?}");
+            assert!(matches!(mark, WatchStep::Progress(_)), "it is live: {mark:?}");
         }
         tokio::task::block_in_place(|| done(cluster.member(), vec![put("one", b"1")]));
         let mut encoded = 0;
         for watch in &mut watches {
             let batch = loop {
                 match step(watch).await {
-                    Step::Batch(batch) => break batch,
-                    Step::Progress(_) => {}
+                    WatchStep::Batch(batch) => break batch,
+                    WatchStep::Progress(_) => {}
                     end => panic!("{end:?}"),
                 }
             };
-            let bytes = batch.form(Form::Json, |batch| {
+            let bytes = batch.form(BatchForm::Json, |batch| {
                 encoded += 1;
                 bytes::Bytes::from(batch.revision.to_string())
             });
@@ -219,8 +220,8 @@ fn a_member_that_ends_closes_its_watches() {
     cluster.stop();
     for one in reading {
         let end = cluster.runtime.block_on(one).unwrap();
-        assert!(matches!(end, Err(Step::Closed)), "{end:?}");
+        assert!(matches!(end, Err(WatchStep::Closed)), "{end:?}");
     }
-    let mut late = hub.watch(OwnedFilter::All, Start::Now, Options::default());
-    assert!(matches!(cluster.runtime.block_on(step(&mut late)), Step::Closed));
+    let mut late = hub.watch(OwnedFilter::All, Start::Now, WatchOptions::default());
+    assert!(matches!(cluster.runtime.block_on(step(&mut late)), WatchStep::Closed));
 }

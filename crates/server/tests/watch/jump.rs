@@ -1,7 +1,7 @@
 //! Tests that cursors go on, or learn that they cannot, when a snapshot replaces a member's state.
 
 use tenure_core::request::Command;
-use tenure_server::watch::{Options, OwnedFilter, Start, Step};
+use tenure_server::watch::{OwnedFilter, Start, WatchOptions, WatchStep};
 use tenure_types::Revision;
 
 use crate::checker::{MARKS, Seen, check, expected, follow};
@@ -29,7 +29,7 @@ fn cursors_go_on_or_are_told_after_a_snapshot_is_installed() {
     });
     cluster.restart(behind);
     let hub = cluster.hubs[behind].clone();
-    let options = Options { progress: Some(MARKS), ..Options::default() };
+    let options = WatchOptions { progress: Some(MARKS), ..WatchOptions::default() };
     // From within the member's history, from just after it, and from revisions that only the snapshot brings.
     let starts = [Revision(early.0 - 50), early.next(), middle, Revision(middle.0 + 20)];
     let watches = starts.map(|from| hub.watch(OwnedFilter::All, Start::From(from), options));
@@ -52,7 +52,10 @@ fn cursors_go_on_or_are_told_after_a_snapshot_is_installed() {
     for (from, (seen, end)) in ends {
         if from < middle {
             // What the member had before may have been delivered, without a gap; then the compaction is reported.
-            assert!(matches!(end, Err(Step::Compacted { floor }) if floor == middle), "{end:?}");
+            assert!(
+                matches!(end, Err(WatchStep::Compacted { floor }) if floor == middle),
+                "{end:?}"
+            );
             let reached = seen.iter().rev().find_map(|seen| match seen {
                 Seen::Batch(batch) => Some(batch.revision),
                 Seen::Mark(_) => None,

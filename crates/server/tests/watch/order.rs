@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::ScopedJoinHandle;
 
 use tenure_core::request::{Command, Expect};
-use tenure_server::watch::{Options, OwnedFilter, Start};
+use tenure_server::watch::{OwnedFilter, Start, WatchOptions};
 use tenure_types::Revision;
 
 use crate::checker::{MARKS, Seen, check, expected, follow};
@@ -77,7 +77,7 @@ fn watches_with_any_filter_and_start_see_every_event_once_and_in_order() {
                     1 => Start::From(Revision(1 + draw.below(before.0))),
                     _ => Start::From(Revision(before.0 + draw.below(300))),
                 };
-                let options = Options { progress: Some(MARKS), ..Options::default() };
+                let options = WatchOptions { progress: Some(MARKS), ..WatchOptions::default() };
                 let watch = cluster.hubs[number % 3].watch(filter.clone(), start, options);
                 let known = acknowledged.load(Ordering::SeqCst);
                 (watch, filter, start, known)
@@ -144,7 +144,7 @@ fn a_cursor_that_hops_between_members_misses_nothing() {
         let mut last = None;
         let mut writers = Some(writers);
         while last.is_none_or(|last| next <= last) {
-            let options = Options { progress: Some(MARKS), ..Options::default() };
+            let options = WatchOptions { progress: Some(MARKS), ..WatchOptions::default() };
             let hub = &cluster.hubs[usize::try_from(draw.below(3)).unwrap()];
             let mut watch = hub.watch(filter.clone(), Start::From(next), options);
             for _ in 0..=draw.below(30) {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tenure_server::os;
-use tenure_server::watch::{Options, OwnedFilter, Start, Step};
+use tenure_server::watch::{OwnedFilter, Start, WatchOptions, WatchStep};
 
 use crate::checker::step;
 use crate::cluster::{Cluster, done, put, wait};
@@ -18,7 +18,8 @@ fn ten_thousand_watches_of_a_key_hear_once_each_while_commits_go_on() {
     let hub = &cluster.hubs[0];
     let ready = Arc::new(AtomicUsize::new(0));
     let heard = Arc::new(AtomicUsize::new(0));
-    let options = Options { progress: Some(Duration::from_secs(1)), ..Options::default() };
+    let options =
+        WatchOptions { progress: Some(Duration::from_secs(1)), ..WatchOptions::default() };
     let reading: Vec<_> = (0..WATCHES)
         .map(|_| {
             let mut watch = hub.watch(OwnedFilter::Exact("storm".into()), Start::Now, options);
@@ -29,15 +30,15 @@ fn ten_thousand_watches_of_a_key_hear_once_each_while_commits_go_on() {
                 let mut at = None;
                 loop {
                     match step(&mut watch).await {
-                        Step::Batch(batch) => {
+                        WatchStep::Batch(batch) => {
                             assert_eq!(at, None, "once");
                             assert_eq!(batch.events.len(), 1, "one event");
                             heard.fetch_add(1, Ordering::SeqCst);
                             at = Some(batch.revision);
                         }
                         // Every event up to here was delivered, and there was one.
-                        Step::Progress(mark) if at.is_some_and(|at| mark > at) => return at,
-                        Step::Progress(_) => {}
+                        WatchStep::Progress(mark) if at.is_some_and(|at| mark > at) => return at,
+                        WatchStep::Progress(_) => {}
                         end => panic!("{end:?}"),
                     }
                 }

@@ -17,7 +17,7 @@ use super::call::{GrpcCall, Streamed, to_status};
 use super::locks;
 use crate::door::{ask, decode, encode};
 use crate::edge::{Dispatch, Fresh, Principal, WITHIN};
-use crate::watch::{Options, OwnedFilter, Start, Step, Watch};
+use crate::watch::{OwnedFilter, Start, WatchOptions, WatchReader, WatchStep};
 
 pub(super) struct ElectionApi {
     pub(super) edge: Dispatch,
@@ -167,7 +167,7 @@ struct ElectionStream {
 /// The current leader, and the watch that delivers the next change.
 struct ObservedLeader {
     leader: Option<v1::Leadership>,
-    watch: Watch,
+    watch: WatchReader,
 }
 
 impl ElectionStream {
@@ -180,7 +180,7 @@ impl ElectionStream {
                 return Some(self.look().await);
             };
             match at.watch.next().await {
-                Step::Batch(batch) => {
+                WatchStep::Batch(batch) => {
                     let mut leader = at.leader.clone();
                     for event in &batch.events {
                         leader = after(leader, event, &self.name);
@@ -190,10 +190,10 @@ impl ElectionStream {
                         return Some(Ok(self.response(batch.revision, leader)));
                     }
                 }
-                Step::Progress(_) => {}
+                WatchStep::Progress(_) => {}
                 // Missed changes do not matter: the observer needs the current leader.
-                Step::Compacted { .. } | Step::SlowConsumer { .. } => self.at = None,
-                Step::Closed => {
+                WatchStep::Compacted { .. } | WatchStep::SlowConsumer { .. } => self.at = None,
+                WatchStep::Closed => {
                     self.over = true;
                     return Some(Err(to_status(self.edge.farewell())));
                 }
@@ -212,8 +212,10 @@ impl ElectionStream {
         })?;
         let filter = OwnedFilter::Exact(self.name.clone());
         let start = Start::From(revision.next());
-        let watch =
-            self.edge.watch(&self.who, filter, start, Options::default()).map_err(to_status)?;
+        let watch = self
+            .edge
+            .watch(&self.who, filter, start, WatchOptions::default())
+            .map_err(to_status)?;
         self.at = Some(ObservedLeader { leader: leader.clone(), watch });
         Ok(self.response(revision, leader))
     }

@@ -37,7 +37,7 @@ use tonic::{Code, Status};
 
 use super::MESSAGE_BYTES_MAX;
 use crate::edge::Dispatch;
-use crate::meter::{Class, Door};
+use crate::meter::{Api, Class};
 
 /// The name and version of the software.
 const SOFTWARE: &str = concat!("tenure ", env!("CARGO_PKG_VERSION"));
@@ -90,11 +90,11 @@ async fn guard(State(edge): State<Dispatch>, request: Request, next: Next) -> Re
     let (began_us, class) = (edge.now_us(), Class::of_call(request.uri().path()));
     let response = pass(request, next).await;
     if let Some(class) = class {
-        edge.asked().served(Door::Grpc, class, edge.now_us().saturating_sub(began_us));
+        edge.asked().served(Api::Grpc, class, edge.now_us().saturating_sub(began_us));
     }
     let reason = response.headers().get(status::REASON).and_then(|reason| reason.to_str().ok());
     if let Some(reason) = reason {
-        edge.asked().refused(Door::Grpc, reason);
+        edge.asked().refused(Api::Grpc, reason);
     }
     response
 }

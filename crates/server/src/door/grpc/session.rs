@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::door::principal;
 use crate::door::session::SessionHandler;
 use crate::edge::Dispatch;
-use crate::meter::Door;
+use crate::meter::Api;
 
 pub(super) struct SessionApi {
     pub(super) edge: Dispatch,
@@ -23,7 +23,7 @@ impl v1::session_service_server::SessionService for SessionApi {
         &self,
         request: Request<Streaming<v1::SessionRequest>>,
     ) -> Result<Response<Self::OpenStream>, Status> {
-        let talk = SessionHandler::new(self.edge.clone(), principal(), Door::Session);
+        let talk = SessionHandler::new(self.edge.clone(), principal(), Api::Session);
         let unread = |status| status::error_from(&super::plain(status)).map(Box::new);
         let from = request.into_inner().map(move |it| it.map_err(unread));
         let both = (talk, from);

@@ -21,8 +21,10 @@ use super::call::{Streamed, to_status};
 use crate::door::principal;
 use crate::door::{ask, decode, encode};
 use crate::edge::{Dispatch, Principal};
-use crate::meter::Door;
-use crate::watch::{Form, Options, OwnedFilter, Shared, Start, Step, Watch};
+use crate::meter::Api;
+use crate::watch::{
+    BatchForm, OwnedFilter, SharedBatch, Start, WatchOptions, WatchReader, WatchStep,
+};
 
 /// The most watches on one stream.
 const WATCHES_MAX: usize = 256;
@@ -88,7 +90,7 @@ struct WatchMessage {
 
 enum WatchUpdate {
     Started(Revision),
-    Step(Step),
+    Step(WatchStep),
     /// It would start at a revision that does not exist yet.
     Future {
         asked: Revision,
@@ -126,7 +128,7 @@ impl WatchStreams {
         self.over = true;
         // A started stream sends its status in the trailers, which the layer that counts calls does not read.
         if let Some(Ok(reason)) = status.metadata().get(REASON).map(|reason| reason.to_str()) {
-            self.edge.asked().refused(Door::Grpc, reason);
+            self.edge.asked().refused(Api::Grpc, reason);
         }
         Some(Err(status))
     }
@@ -161,8 +163,11 @@ impl WatchStreams {
             Some(Revision(0)) => Start::Now,
             Some(revision) => Start::From(revision),
         };
-        let options =
-            Options { progress: Some(PROGRESS), previous: it.prev_kv, ..Options::default() };
+        let options = WatchOptions {
+            progress: Some(PROGRESS),
+            previous: it.prev_kv,
+            ..WatchOptions::default()
+        };
         let watch = self.edge.watch(&self.who, filter, start, options)?;
         let (edge, who) = (self.edge.clone(), self.who.clone());
         self.newest += 1;
@@ -193,19 +198,19 @@ impl WatchStreams {
                 let before = Revision(next.0.saturating_sub(1));
                 WatchFields { created: true, ..self.fields(before) }
             }
-            WatchUpdate::Step(Step::Batch(batch)) => {
+            WatchUpdate::Step(WatchStep::Batch(batch)) => {
                 return Some(Ok(v1::WatchResponse::shared(id, self.encoded(&batch))));
             }
-            WatchUpdate::Step(Step::Progress(revision)) => {
+            WatchUpdate::Step(WatchStep::Progress(revision)) => {
                 let number = convert::revision(revision);
                 WatchFields { progress: true, revision: number, ..self.fields(revision) }
             }
-            WatchUpdate::Step(Step::Compacted { floor }) => {
+            WatchUpdate::Step(WatchStep::Compacted { floor }) => {
                 let compact_revision = convert::revision(floor);
                 let fields = WatchFields { compact_revision, ..self.fields(floor) };
                 ended(fields, Failure::Compacted { floor }.into())
             }
-            WatchUpdate::Step(Step::SlowConsumer { resume }) => {
+            WatchUpdate::Step(WatchStep::SlowConsumer { resume }) => {
                 let resume_revision = convert::revision(resume);
                 let fields = WatchFields { resume_revision, ..self.fields(resume) };
                 ended(fields, Failure::SlowConsumer { resume }.into())
@@ -214,10 +219,12 @@ impl WatchStreams {
                 let refusal = Refusal::FutureRevision { asked, newest };
                 ended(self.fields(newest), v1::Error::from(&refusal))
             }
-            WatchUpdate::Step(Step::Closed) => return self.end(to_status(self.edge.farewell())),
+            WatchUpdate::Step(WatchStep::Closed) => {
+                return self.end(to_status(self.edge.farewell()));
+            }
         };
         if let Some(error) = &fields.error {
-            self.edge.asked().refused(Door::Grpc, &error.reason);
+            self.edge.asked().refused(Api::Grpc, &error.reason);
         }
         if fields.canceled {
             self.watches.remove(&id);
@@ -230,8 +237,8 @@ impl WatchStreams {
     }
 
     /// The encoded batch. The first stream that needs it encodes it for all.
-    fn encoded(&self, batch: &Shared) -> EncodedWatch {
-        EncodedWatch::of(batch.form(Form::Proto, |batch| {
+    fn encoded(&self, batch: &SharedBatch) -> EncodedWatch {
+        EncodedWatch::of(batch.form(BatchForm::Proto, |batch| {
             let events = batch.events.iter().map(|it| encode::event(batch.revision, it));
             let revision = convert::revision(batch.revision);
             let fields = self.fields(batch.revision);
@@ -253,20 +260,20 @@ async fn future(edge: &Dispatch, who: &Principal, start: Start) -> Option<WatchU
 
 /// Sends the steps of one watch until it ends or the stream is gone.
 async fn run<F: Future<Output = bool>>(
-    mut watch: Watch,
+    mut watch: WatchReader,
     mark: Arc<Notify>,
     say: impl Fn(WatchUpdate) -> F,
 ) {
     match watch.started().await {
         Some(next) if !say(WatchUpdate::Started(next)).await => return,
         Some(_) => {}
-        None => drop(say(WatchUpdate::Step(Step::Closed)).await),
+        None => drop(say(WatchUpdate::Step(WatchStep::Closed)).await),
     }
     let mut marking = false;
     loop {
         if marking && let Some(done) = watch.done() {
             marking = false;
-            if !say(WatchUpdate::Step(Step::Progress(done))).await {
+            if !say(WatchUpdate::Step(WatchStep::Progress(done))).await {
                 return;
             }
         }
@@ -279,7 +286,7 @@ async fn run<F: Future<Output = bool>>(
             }
             () = tokio::time::sleep(AGAIN), if marking => continue,
         };
-        let last = !matches!(step, Step::Batch(_) | Step::Progress(_));
+        let last = !matches!(step, WatchStep::Batch(_) | WatchStep::Progress(_));
         if !say(WatchUpdate::Step(step)).await || last {
             return;
         }

@@ -22,7 +22,7 @@ use super::span::DurationParameter;
 use super::stream::{EventStream, line};
 use crate::door::{ask, decode};
 use crate::edge::{Fresh, WITHIN};
-use crate::watch::{Options, OwnedFilter, Start, Step, Watch};
+use crate::watch::{OwnedFilter, Start, WatchOptions, WatchReader, WatchStep};
 
 const AT: &str = "/v1/elections/";
 
@@ -121,7 +121,8 @@ pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult
 
 async fn observe(http: Http, name: String) -> HttpResult {
     let filter = OwnedFilter::Exact(name.clone());
-    let options = Options { progress: Some(super::watch::PROGRESS), ..Options::default() };
+    let options =
+        WatchOptions { progress: Some(super::watch::PROGRESS), ..WatchOptions::default() };
     let mut watch = http.edge.watch(&http.who(), filter, Start::Now, options)?;
     let started = super::watch::started(&http.edge, &mut watch).await?;
     let at = Fresh::AtLeast(Revision(started.0.saturating_sub(1)));
@@ -139,7 +140,7 @@ async fn observe(http: Http, name: String) -> HttpResult {
 struct ElectionEvents {
     http: Http,
     name: String,
-    watch: Watch,
+    watch: WatchReader,
 }
 
 impl ElectionEvents {
@@ -147,10 +148,12 @@ impl ElectionEvents {
     async fn next(&mut self) -> Option<bytes::Bytes> {
         loop {
             let batch = match self.watch.next().await {
-                Step::Batch(batch) => batch,
-                Step::Progress(revision) => return Some(super::watch::progress(revision)),
+                WatchStep::Batch(batch) => batch,
+                WatchStep::Progress(revision) => return Some(super::watch::progress(revision)),
                 // An observer needs the current leader, so it starts again.
-                Step::Compacted { .. } | Step::SlowConsumer { .. } | Step::Closed => return None,
+                WatchStep::Compacted { .. }
+                | WatchStep::SlowConsumer { .. }
+                | WatchStep::Closed => return None,
             };
             let vacant = batch.events.iter().any(|event| event.cause == Cause::Vacant);
             if vacant {

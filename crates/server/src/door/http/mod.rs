@@ -41,7 +41,7 @@ use tenure_wire::json::Header;
 use crate::door::grpc;
 use crate::door::principal;
 use crate::edge::{Dispatch, Fresh, Principal};
-use crate::meter::Door;
+use crate::meter::Api;
 
 use answer::HttpError;
 pub(crate) use guard::AllowedHosts;
@@ -121,9 +121,9 @@ async fn enter(State(http): State<Http>, request: Request, next: Next) -> Respon
         HttpError::from(Failure::HostNotAllowed).into_response()
     };
     let asked = http.edge.asked();
-    asked.served(Door::Http, class, http.edge.now_us().saturating_sub(began_us));
+    asked.served(Api::Http, class, http.edge.now_us().saturating_sub(began_us));
     if let Some(answer::ReasonExtension(reason)) = response.extensions().get() {
-        asked.refused(Door::Http, reason);
+        asked.refused(Api::Http, reason);
     }
     response
 }

@@ -18,7 +18,9 @@ use super::call::HttpCall;
 use super::stream::{EventStream, encoded, line};
 use crate::door::{ask, decode, encode};
 use crate::edge::{Dispatch, Fresh, WITHIN};
-use crate::watch::{Form, Options, OwnedFilter, Shared, Start, Step, Watch};
+use crate::watch::{
+    BatchForm, OwnedFilter, SharedBatch, Start, WatchOptions, WatchReader, WatchStep,
+};
 
 /// The time without events after which the stream sends its progress; this also shows that both ends are alive.
 pub(super) const PROGRESS: Duration = Duration::from_secs(10);
@@ -65,7 +67,7 @@ pub(super) async fn start(State(http): State<Http>, call: HttpCall) -> HttpResul
         reachable(&http, from).await?;
     }
     let previous = query.previous.unwrap_or(false);
-    let options = Options { progress: Some(PROGRESS), previous, ..Options::default() };
+    let options = WatchOptions { progress: Some(PROGRESS), previous, ..WatchOptions::default() };
     let mut watch =
         http.edge.watch(&http.who(), filter, from.map_or(Start::Now, Start::From), options)?;
     let started = started(&http.edge, &mut watch).await?;
@@ -79,7 +81,10 @@ pub(super) async fn start(State(http): State<Http>, call: HttpCall) -> HttpResul
 }
 
 /// The revision at which a watch starts.
-pub(super) async fn started(edge: &Dispatch, watch: &mut Watch) -> Result<Revision, HttpError> {
+pub(super) async fn started(
+    edge: &Dispatch,
+    watch: &mut WatchReader,
+) -> Result<Revision, HttpError> {
     match tokio::time::timeout(WITHIN, watch.started()).await {
         Ok(Some(started)) => Ok(started),
         Ok(None) => Err(edge.farewell().into()),
@@ -93,23 +98,23 @@ pub(super) fn progress(revision: Revision) -> Bytes {
 }
 
 /// An event, and whether it is the last one; none if the member ends.
-fn step(step: Step) -> Option<(Bytes, bool)> {
+fn step(step: WatchStep) -> Option<(Bytes, bool)> {
     Some(match step {
-        Step::Batch(batch) => {
-            let data = batch.form(Form::Json, change);
+        WatchStep::Batch(batch) => {
+            let data = batch.form(BatchForm::Json, change);
             (encoded("change", batch.revision.0, &data), false)
         }
-        Step::Progress(revision) => (progress(revision), false),
-        Step::Compacted { floor } => {
+        WatchStep::Progress(revision) => (progress(revision), false),
+        WatchStep::Compacted { floor } => {
             // The event has no id: a client that resumes after it starts where it was, and gets the floor again.
             let data = serde_json::to_string(&Compacted { floor: Decimal(floor.0) });
             (bare("compacted", &data.unwrap_or_default()), true)
         }
-        Step::SlowConsumer { resume } => {
+        WatchStep::SlowConsumer { resume } => {
             let data = serde_json::to_string(&SlowConsumer { resume: Decimal(resume.0) });
             (bare("slow_consumer", &data.unwrap_or_default()), true)
         }
-        Step::Closed => return None,
+        WatchStep::Closed => return None,
     })
 }
 
@@ -118,7 +123,7 @@ fn bare(event: &str, data: &str) -> Bytes {
 }
 
 /// The events of one revision as JSON, shared by all watches with the same filter.
-pub(crate) fn change(shared: &Shared) -> Bytes {
+pub(crate) fn change(shared: &SharedBatch) -> Bytes {
     let change = Change::from(encode::batch(shared.revision, &shared.events));
     serde_json::to_vec(&change).unwrap_or_default().into()
 }

@@ -24,7 +24,7 @@ use super::LiveSocket;
 use crate::door::ConnectionPermit;
 use crate::door::principal;
 use crate::edge::{AcquireTerms, Dispatch, Fresh, MailboxMessage, PlaceFate, Principal, WITHIN};
-use crate::meter::{Class, Door};
+use crate::meter::{Api, Class};
 use crate::os;
 
 /// The most locks that one connection may wait for.
@@ -82,7 +82,7 @@ async fn take(
     let began_us = edge.now_us();
     let served = move |edge: &Dispatch, class| {
         let took_us = edge.now_us().saturating_sub(began_us);
-        edge.asked().served(Door::LockSocket, class, took_us);
+        edge.asked().served(Api::LockSocket, class, took_us);
     };
     let whose = (line.client_id.clone(), line.key.clone());
     // A new message replaces the pending request of this connection with the same client and key.
@@ -243,7 +243,7 @@ fn ttl_ms(line: &PlainRequest) -> u64 {
 }
 
 fn refused(edge: &Dispatch, error: &v1::Error) -> PlainReply {
-    edge.asked().refused(Door::LockSocket, &error.reason);
+    edge.asked().refused(Api::LockSocket, &error.reason);
     PlainReply { success: false, fencing_token: None, reason: Some(error.reason.clone()) }
 }
 

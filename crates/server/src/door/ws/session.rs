@@ -21,7 +21,7 @@ use super::LiveSocket;
 use crate::door::principal;
 use crate::door::session::{LeaseNames, SessionHandler, Unread};
 use crate::edge::Dispatch;
-use crate::meter::Door;
+use crate::meter::Api;
 
 /// The number of consecutive unreadable messages after which the connection is closed.
 const NONSENSE_MAX: u32 = 2;
@@ -34,7 +34,7 @@ type AskedFor = BTreeMap<u64, Asked>;
 /// Serves one client until it goes away.
 pub(super) async fn serve(mut socket: LiveSocket, edge: Dispatch) {
     let counted = edge.asked().clone();
-    let mut talk = SessionHandler::new(edge, principal(), Door::Ws);
+    let mut talk = SessionHandler::new(edge, principal(), Api::Ws);
     talk.remember_names();
     let (to, from) = channel::<v1::SessionRequest>(READ_AHEAD);
     let asked = Arc::new(Mutex::new(AskedFor::new()));
@@ -55,7 +55,7 @@ pub(super) async fn serve(mut socket: LiveSocket, edge: Dispatch) {
                 Some(Ok(heard)) => {
                     let said = take(&heard, &to, &asked, &mut greeted, &mut patience).await;
                     // Unreadable messages do not reach the session, so they are counted here.
-                    said.inspect(|said| reasons(said).for_each(|it| counted.refused(Door::Ws, it)))
+                    said.inspect(|said| reasons(said).for_each(|it| counted.refused(Api::Ws, it)))
                 }
             },
         };
