@@ -7,10 +7,10 @@ use tenure_node::{
     AdminId, Input, JoinId, Node, NodeFailure, NodeObserver, Output, ReadId, ReplyTo,
 };
 
-use crate::edge::Delivery;
-use crate::figures::NodeMeters;
+use crate::dispatch::Delivery;
 use crate::member::{AdminDone, JoinDone, LoopEvent, MemberHandle, Question};
-use crate::meter::FreedAt;
+use crate::metrics::FreedAt;
+use crate::node_metrics::NodeMeters;
 
 /// Callers that wait at one member, beside sessions and calls.
 #[derive(Default)]

@@ -25,9 +25,9 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::api::{AllowedHosts, InProcessListener as Doors};
 use crate::callers::{Callers, CountingObserver};
-use crate::door::{AllowedHosts, InProcessListener as Doors};
-use crate::edge::{self, Delivery, Dispatch};
+use crate::dispatch::{self, Delivery, Dispatch};
 use crate::member::{End, LoopEvent, MemberHandle};
 use crate::os::Clock;
 use crate::peer::{Net, Wire};
@@ -398,7 +398,7 @@ impl InsideState {
             return;
         }
         let command = Command::Renew(others);
-        let request = edge::encode(&Principal::member(), RequestId::None, command);
+        let request = dispatch::encode(&Principal::member(), RequestId::None, command);
         let (asked_at_us, deadline_us) = (self.clock.now_us(), u64::MAX);
         up.node.handle(Input::Submit(tenure_node::CommandBatch {
             requests: vec![request],

@@ -15,39 +15,39 @@
 #[macro_use]
 mod plant;
 
+mod api;
 pub mod backup;
+mod bootstrap;
 mod callers;
-mod door;
-mod edge;
-mod enter;
+mod data_home;
+mod dispatch;
 mod error;
+mod event_loop;
 mod fetch;
-mod figures;
-mod home;
 #[cfg(feature = "virtual-time")]
 #[doc(hidden)]
 pub mod inside;
 pub mod log;
+mod log_writer;
 mod member;
-mod meter;
+mod metrics;
+mod node_metrics;
 pub mod os;
 mod peer;
-mod pen;
 pub mod restore;
 mod snapshot_disk;
 mod start;
+mod sync_thread;
 mod ticket;
 pub mod tls;
-mod turn;
 #[doc(hidden)]
 pub mod untrusted;
 pub mod watch;
-mod writer;
 
 pub use error::StartError;
 pub use fetch::request_backup;
-pub use figures::NodeMetrics;
 pub use member::{End, Gone, MemberHandle, MemberStatus};
+pub use node_metrics::NodeMetrics;
 pub use start::{Entrance, RunningServer, ServerSettings, start};
 pub use tenure_node::directory::{Address, MemberNames, MemberRecord, Preference};
 pub use tenure_node::{AdminRequest, Incarnation, Lead, Lineage, NodeFailure};

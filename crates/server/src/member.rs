@@ -19,9 +19,9 @@ use tenure_store::{Point, PreparedSegment, SyncReport};
 use tenure_types::Revision;
 use tokio::sync::watch;
 
-use crate::edge::Outbox;
-use crate::figures::{NodeMeters, NodeMetrics};
-use crate::meter::LockMetrics;
+use crate::dispatch::Outbox;
+use crate::metrics::LockMetrics;
+use crate::node_metrics::{NodeMeters, NodeMetrics};
 use crate::os::{self, Clock};
 use crate::watch::Feed;
 
@@ -428,7 +428,11 @@ impl MemberHandle {
             match batch.reply {
                 ReplyTo::Call(call) => self.calls.answer(call, outcomes),
                 ReplyTo::Session { session, batch } => {
-                    self.outbox.send(crate::edge::Delivery::Answers { session, batch, outcomes });
+                    self.outbox.send(crate::dispatch::Delivery::Answers {
+                        session,
+                        batch,
+                        outcomes,
+                    });
                 }
             }
         }

@@ -11,10 +11,10 @@ use tenure_node::{Input, Output};
 use tenure_raft::{LoadError, Stop};
 use tenure_store::{SnapshotError, SnapshotId, SnapshotReceiver as Incoming, Snapshots};
 
+use crate::event_loop::chain;
+use crate::log_writer::spawn;
 use crate::member::{End, LoopEvent, MemberHandle};
 use crate::os;
-use crate::pen::spawn;
-use crate::turn::chain;
 
 /// Handles of the two threads.
 pub(crate) struct SnapshotDisk {

@@ -14,19 +14,19 @@ use tenure_raft::{Replica, ReplicaConfig};
 use tenure_store::Disk;
 use tokio::runtime::Runtime;
 
-use crate::door::{AllowedHosts, ApiListeners};
-use crate::edge::Dispatch;
-use crate::enter;
+use crate::api::{AllowedHosts, ApiListeners};
+use crate::bootstrap;
+use crate::data_home::{DataHome, Sizes};
+use crate::dispatch::Dispatch;
 use crate::error::StartError;
-use crate::home::{DataHome, Sizes};
+use crate::event_loop::EventLoop;
+use crate::log_writer::spawn;
 use crate::member::{End, MemberHandle};
 use crate::os;
 use crate::peer::{Net, PeerListener, Wire};
-use crate::pen::spawn;
 use crate::snapshot_disk::SnapshotDisk;
 use crate::ticket::SigningKeys;
 use crate::tls::ServerTls;
-use crate::turn::EventLoop;
 use crate::watch::Hub;
 use tenure_node::directory::{self, Address, MemberNames, MemberRecord, Preference};
 
@@ -205,7 +205,7 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
         door = Some(PeerListener::open(port, me.clone(), wire.clone()).map_err(system("listen"))?);
     }
     if let Some(cluster) = home.cluster() {
-        enter::check_cluster(cluster, &settings.entrance, &settings.name, &wire)?;
+        bootstrap::check_cluster(cluster, &settings.entrance, &settings.name, &wire)?;
         if matches!(settings.entrance, Entrance::Join(_)) {
             let join = "not needed";
             tracing::info!(%cluster, join, "this member belongs to its cluster already");
@@ -365,10 +365,10 @@ fn enter(
     match &settings.entrance {
         Entrance::Alone => home.found(&Founded::alone(record.clone(), settings.level_known)),
         Entrance::Bootstrap(listed) => {
-            home.found(&enter::found(listed, record, settings.level_known, wire, &stopped)?)
+            home.found(&bootstrap::found(listed, record, settings.level_known, wire, &stopped)?)
         }
         Entrance::Join(seeds) => {
-            let entered = enter::join(seeds, record, settings.level_known, wire, &stopped)?;
+            let entered = bootstrap::join(seeds, record, settings.level_known, wire, &stopped)?;
             home.join(entered.lineage, &entered.directory)
         }
         Entrance::None => Err(StartError::NoEntrance),

@@ -18,8 +18,8 @@ use tenure_wire::json::session::ClientMessage;
 use tenure_wire::json::ticket::{AskTicket, RotateKey};
 use tenure_wire::{Failure, v1};
 
-use crate::door::http::SetLimits;
-use crate::door::{decode, http, ws};
+use crate::api::http::SetLimits;
+use crate::api::{decode, http, ws};
 use crate::{peer, restore, ticket};
 use tenure_node::directory;
 

@@ -13,9 +13,9 @@ use tenure_raft::MemberId;
 use super::frame::{self, Class, FRAME_BYTES_MAX, Frame};
 use super::net::Net;
 use super::stream::{PeerStream, WriteHalf};
+use crate::log_writer::spawn;
 use crate::member::LoopEvent;
 use crate::os;
-use crate::pen::spawn;
 use tenure_node::directory::Address;
 
 /// Bytes waiting for a connection, at most. Entries beyond are dropped, and sent again later.

@@ -6,16 +6,16 @@
 //! the member has certificates.
 
 mod control;
-mod door;
 mod frame;
 mod link;
+mod listener;
 mod net;
 mod snapshot;
 mod stream;
 mod wire;
 
 pub(crate) use control::read as read_control;
-pub(crate) use door::PeerListener;
 pub(crate) use frame::{Class, Frame};
+pub(crate) use listener::PeerListener;
 pub(crate) use net::Net;
 pub(crate) use wire::Wire;

@@ -17,9 +17,9 @@ use super::link::{Dialled, LinkHandle};
 use super::stream::PeerStream;
 use super::wire::Wire;
 use crate::log::Limiter;
+use crate::log_writer::spawn;
 use crate::member::{LoopEvent, MemberHandle};
 use crate::os;
-use crate::pen::spawn;
 use tenure_node::directory::{Address, MemberNames, MemberRecord};
 
 /// Pauses between two attempts to reach a member, before jitter.

@@ -16,10 +16,10 @@ use super::control;
 use super::frame::{self, CHUNK_BYTES, CONTROL_BYTES_MAX};
 use super::net::Net;
 use super::stream::PeerStream;
+use crate::event_loop::chain;
+use crate::log_writer::spawn;
 use crate::member::{End, LoopEvent};
 use crate::os;
-use crate::pen::spawn;
-use crate::turn::chain;
 
 /// Why a snapshot that was sent here cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -19,7 +19,7 @@ use tenure_raft::MemberId;
 use tenure_types::{Epoch, Revision, Term, Token};
 
 use crate::backup::Verified;
-use crate::home::{DataHome, Sizes};
+use crate::data_home::{DataHome, Sizes};
 pub use error::RestoreError;
 use ledger::EpochLedger;
 pub(crate) use ledger::is_ledger_line;

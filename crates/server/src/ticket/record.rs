@@ -12,7 +12,7 @@ use tenure_raft::MemberId;
 use tenure_types::{Epoch, Revision};
 
 use super::key::{KeyId, PublicKey};
-use crate::edge::{Principal, encode};
+use crate::dispatch::{Principal, encode};
 use tenure_node::directory;
 use tenure_node::{Incarnation, Lineage};
 

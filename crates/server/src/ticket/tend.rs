@@ -8,7 +8,7 @@ use std::time::Duration;
 use tenure_raft::Replica;
 
 use super::{KeyRecord, KeyRecords, OVERLAP_MS, RecordKey, read_after_moving, retires_ms};
-use crate::edge::{Dispatch, WITHIN};
+use crate::dispatch::{Dispatch, WITHIN};
 
 /// The time between two checks.
 const PAUSE: Duration = Duration::from_secs(1);

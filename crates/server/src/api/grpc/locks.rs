@@ -1,0 +1,163 @@
+//! Implements the gRPC lock admin service: every operation on locks.
+
+use tenure_core::outcome::{Answer, Outcome};
+use tenure_core::request::{AskLease, Command};
+use tenure_types::Refusal;
+use tenure_wire::v1;
+use tonic::{Request, Response, Status};
+use v1::answer::Result as Wire;
+
+use super::call::{GrpcCall, to_status};
+use crate::api::encode::LeaseInAnswer;
+use crate::api::{decode, list, query};
+use crate::dispatch::{Dispatch, Fresh};
+
+pub(super) struct LocksApi {
+    pub(super) edge: Dispatch,
+}
+
+/// Turns the answer to a repeated acquire that is over into a refusal: repeating the request does not bring the lock
+/// back.
+pub(super) fn over(outcome: Outcome) -> Outcome {
+    match outcome.result {
+        Ok(Answer::Ended) => Outcome { result: Err(Refusal::RequestStale), ..outcome },
+        _ => outcome,
+    }
+}
+
+#[tonic::async_trait]
+impl v1::lock_admin_service_server::LockAdminService for LocksApi {
+    async fn acquire(
+        &self,
+        request: Request<v1::AcquireRequest>,
+    ) -> Result<Response<v1::AcquireResponse>, Status> {
+        let (call, mut it) = GrpcCall::new(&self.edge, request)?;
+        if let Some(new) = &mut it.new_lease {
+            call.number(new);
+        }
+        let acquire = decode::acquire(&it, "").map_err(to_status)?;
+        let lease = match acquire.lease {
+            AskLease::New(_) => LeaseInAnswer::LeaseToo,
+            AskLease::Existing(_) => LeaseInAnswer::Grant,
+        };
+        let outcome = over(call.acquire(acquire, it.wait_ms).await?);
+        call.reply(&outcome, lease, |header, answer| match answer {
+            Wire::Acquired(it) => Some(v1::AcquireResponse { header, ..it }),
+            _ => None,
+        })
+    }
+
+    async fn release(
+        &self,
+        request: Request<v1::ReleaseRequest>,
+    ) -> Result<Response<v1::ReleaseResponse>, Status> {
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        call.run(decode::release(&it).map(Command::Release), |header, answer| match answer {
+            Wire::Released(_) => Some(v1::ReleaseResponse { header }),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn leave(
+        &self,
+        request: Request<v1::LeaveRequest>,
+    ) -> Result<Response<v1::LeaveResponse>, Status> {
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        call.run(decode::leave(&it), |header, answer| match answer {
+            Wire::Left(it) => Some(v1::LeaveResponse { header, ..it }),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn downgrade(
+        &self,
+        request: Request<v1::DowngradeRequest>,
+    ) -> Result<Response<v1::DowngradeResponse>, Status> {
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        call.run(decode::downgrade(&it).map(Command::Downgrade), |header, answer| match answer {
+            Wire::Downgraded(it) => Some(v1::DowngradeResponse { header, ..it }),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn update(
+        &self,
+        request: Request<v1::UpdateRequest>,
+    ) -> Result<Response<v1::UpdateResponse>, Status> {
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        call.run(decode::update(&it), |header, answer| match answer {
+            Wire::Updated(it) => Some(v1::UpdateResponse { header, ..it }),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn force(
+        &self,
+        request: Request<v1::ForceRequest>,
+    ) -> Result<Response<v1::ForceResponse>, Status> {
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        call.run(decode::force(&it), |header, answer| match answer {
+            Wire::Forced(it) => Some(v1::ForceResponse { header, ..it }),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn stopped(
+        &self,
+        request: Request<v1::StoppedRequest>,
+    ) -> Result<Response<v1::StoppedResponse>, Status> {
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        call.run(decode::stopped(&it), |header, answer| match answer {
+            Wire::Stopped(_) => Some(v1::StoppedResponse { header }),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn get(
+        &self,
+        request: Request<v1::GetLockRequest>,
+    ) -> Result<Response<v1::GetLockResponse>, Status> {
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        Ok(Response::new(query::lock(&self.edge, &call.who, &it, call.within()).await?))
+    }
+
+    async fn list(
+        &self,
+        request: Request<v1::ListLocksRequest>,
+    ) -> Result<Response<v1::ListLocksResponse>, Status> {
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        Ok(Response::new(list::locks(&self.edge, &call.who, &it, call.within()).await?))
+    }
+
+    async fn queue(
+        &self,
+        request: Request<v1::QueueRequest>,
+    ) -> Result<Response<v1::QueueResponse>, Status> {
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        Ok(Response::new(list::queue(&self.edge, &call.who, &it, call.within()).await?))
+    }
+
+    async fn explain(
+        &self,
+        request: Request<v1::ExplainRequest>,
+    ) -> Result<Response<v1::ExplainResponse>, Status> {
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        Ok(Response::new(query::explain(&self.edge, &call.who, &it, call.within()).await?))
+    }
+
+    async fn history(
+        &self,
+        request: Request<v1::HistoryRequest>,
+    ) -> Result<Response<v1::HistoryResponse>, Status> {
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        Ok(Response::new(
+            list::history(&self.edge, &call.who, &it, Fresh::Now, call.within()).await?,
+        ))
+    }
+}

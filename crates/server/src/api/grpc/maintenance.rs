@@ -1,0 +1,194 @@
+//! Implements the gRPC maintenance service: backup, compaction, hash, limits and level.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::stream;
+use tenure_core::outcome::{Answer, Outcome};
+use tenure_core::request::Command;
+use tenure_types::Limit;
+use tenure_wire::{Failure, convert, v1};
+use tokio::sync::mpsc;
+use tonic::{Request, Response, Status};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::call::{GrpcCall, Streamed, to_status};
+use crate::api::{decode, encode};
+use crate::backup::{self, Backup, TakeError};
+use crate::dispatch::Dispatch;
+
+/// The bytes of a backup in one message, and the most messages in flight.
+const CHUNK_BYTES: usize = 256 * 1024;
+const CHUNKS: usize = 4;
+/// A backup keeps a copy of everything that changes meanwhile, so a reader that takes nothing for this long loses it.
+const READER: Duration = Duration::from_secs(30);
+/// The retry delay while another backup is in progress.
+const BUSY_RETRY_MS: u64 = 1_000;
+
+pub(super) struct MaintenanceApi {
+    pub(super) edge: Dispatch,
+}
+
+#[tonic::async_trait]
+impl v1::maintenance_service_server::MaintenanceService for MaintenanceApi {
+    type BackupStream = Streamed<v1::BackupResponse>;
+
+    async fn backup(
+        &self,
+        request: Request<v1::BackupRequest>,
+    ) -> Result<Response<Self::BackupStream>, Status> {
+        let (call, _) = GrpcCall::new(&self.edge, request)?;
+        let (member, within) = (self.edge.member().clone(), call.within());
+        let taking = self.edge.runtime().spawn_blocking(move || backup::take(&member, within));
+        let backup = match taking.await {
+            Ok(Ok(backup)) => backup,
+            Ok(Err(TakeError::Busy)) => {
+                return Err(to_status(Failure::Overloaded { retry_after_ms: BUSY_RETRY_MS }));
+            }
+            Ok(Err(_)) => return Err(to_status(Failure::NoQuorum)),
+            Err(_) => return Err(to_status(Failure::Internal)),
+        };
+        let (to, pieces) = mpsc::channel(CHUNKS);
+        let edge = self.edge.clone();
+        self.edge.runtime().spawn_blocking(move || send(&edge, &backup, to));
+        let pieces =
+            stream::unfold(
+                pieces,
+                |mut pieces| async move { Some((pieces.recv().await?, pieces)) },
+            );
+        Ok(Response::new(Box::pin(pieces)))
+    }
+
+    async fn compact(
+        &self,
+        request: Request<v1::CompactRequest>,
+    ) -> Result<Response<v1::CompactResponse>, Status> {
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let keep = convert::revision_from(it.keep);
+        let keep = keep.ok_or_else(|| to_status(decode::invalid("keep", "is negative")))?;
+        let (header, answer) = settled(&call, Command::Compact { keep }).await?;
+        let Answer::Compacted { floor } = answer else { return Err(to_status(Failure::Internal)) };
+        let floor = convert::revision(floor);
+        Ok(Response::new(v1::CompactResponse { header, floor }))
+    }
+
+    async fn hash(
+        &self,
+        request: Request<v1::HashRequest>,
+    ) -> Result<Response<v1::HashResponse>, Status> {
+        let (call, _) = GrpcCall::new(&self.edge, request)?;
+        let seen = self.edge.look(|replica| {
+            let machine = replica.machine();
+            let applied = replica.status().applied.index;
+            (machine.revision(), machine.rolling_hash(), applied)
+        });
+        let (revision, hash, applied) = call.own_view(seen).await?;
+        let hash = Bytes::copy_from_slice(&hash.to_be_bytes());
+        let header = Some(self.edge.header(revision));
+        Ok(Response::new(v1::HashResponse { header, hash, applied }))
+    }
+
+    async fn set_limits(
+        &self,
+        request: Request<v1::SetLimitsRequest>,
+    ) -> Result<Response<v1::SetLimitsResponse>, Status> {
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        if it.limits.is_empty() {
+            return Err(to_status(decode::invalid("limits", "is empty")));
+        }
+        let limit = |it: &v1::LimitValue| {
+            let limit = Limit::from_name(&it.limit);
+            let unknown =
+                || to_status(decode::invalid("limits", &format!("has no `{}`", it.limit)));
+            Ok((limit.ok_or_else(unknown)?, it.value))
+        };
+        let limits = it.limits.iter().map(limit).collect::<Result<Vec<_>, Status>>()?;
+        let (header, _) = settled(&call, Command::SetLimits(limits)).await?;
+        Ok(Response::new(v1::SetLimitsResponse { header }))
+    }
+
+    async fn raise_level(
+        &self,
+        request: Request<v1::RaiseLevelRequest>,
+    ) -> Result<Response<v1::RaiseLevelResponse>, Status> {
+        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let level = u16::try_from(it.level);
+        let level = level.map_err(|_| to_status(decode::invalid("level", "is no level")))?;
+        let (header, _) = settled(&call, Command::RaiseLevel { level }).await?;
+        Ok(Response::new(v1::RaiseLevelResponse { header }))
+    }
+}
+
+/// Runs a command that sessions do not have.
+async fn settled(
+    call: &GrpcCall,
+    command: Command<'_>,
+) -> Result<(Option<v1::Header>, Answer), Status> {
+    let Outcome { revision, result } = call.outcome(command).await?;
+    let answer = result.map_err(|refusal| Status::from(encode::refused(&refusal)))?;
+    Ok((Some(call.edge.header(revision)), answer))
+}
+
+type Piece = Result<v1::BackupResponse, Status>;
+
+/// Sends a backup piece by piece; runs on a blocking thread.
+fn send(edge: &Dispatch, backup: &Backup, to: mpsc::Sender<Piece>) {
+    let head = backup.head();
+    let first = v1::BackupResponse {
+        header: Some(edge.header(head.revision)),
+        epoch: head.lineage.epoch.get().into(),
+        total_bytes: Some(backup.bytes()),
+        ..Default::default()
+    };
+    let mut pieces = Pieces { edge, to, buffer: BytesMut::new(), hash: Xxh3::new() };
+    let sent = pieces.send(first).and_then(|()| backup.write(&mut pieces));
+    // A reader that goes away is not an error; one that is cut off misses the checksum.
+    let _ = sent.and_then(|()| pieces.finish());
+}
+
+struct Pieces<'a> {
+    edge: &'a Dispatch,
+    to: mpsc::Sender<Piece>,
+    buffer: BytesMut,
+    hash: Xxh3,
+}
+
+impl Pieces<'_> {
+    fn send(&self, piece: v1::BackupResponse) -> io::Result<()> {
+        let sending = async { tokio::time::timeout(READER, self.to.send(Ok(piece))).await };
+        match self.edge.runtime().block_on(sending) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
+    fn send_chunk(&mut self) -> io::Result<()> {
+        let chunk = self.buffer.split().freeze();
+        self.hash.update(&chunk);
+        self.send(v1::BackupResponse { chunk, ..Default::default() })
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        if !self.buffer.is_empty() {
+            self.send_chunk()?;
+        }
+        let checksum = Bytes::copy_from_slice(&self.hash.digest128().to_be_bytes());
+        self.send(v1::BackupResponse { checksum, ..Default::default() })
+    }
+}
+
+impl Write for Pieces<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(CHUNK_BYTES - self.buffer.len());
+        self.buffer.extend_from_slice(&bytes[..taken]);
+        if self.buffer.len() == CHUNK_BYTES {
+            self.send_chunk()?;
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,37 @@
+//! Implements the gRPC session service.
+
+use std::pin::Pin;
+
+use futures_util::{Stream, StreamExt, stream};
+use tenure_wire::{status, v1};
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::api::principal;
+use crate::api::session::SessionHandler;
+use crate::dispatch::Dispatch;
+use crate::metrics::Api;
+
+pub(super) struct SessionApi {
+    pub(super) edge: Dispatch,
+}
+
+#[tonic::async_trait]
+impl v1::session_service_server::SessionService for SessionApi {
+    type OpenStream = Pin<Box<dyn Stream<Item = Result<v1::SessionResponse, Status>> + Send>>;
+
+    async fn open(
+        &self,
+        request: Request<Streaming<v1::SessionRequest>>,
+    ) -> Result<Response<Self::OpenStream>, Status> {
+        let talk = SessionHandler::new(self.edge.clone(), principal(), Api::Session);
+        let unread = |status| status::error_from(&super::plain(status)).map(Box::new);
+        let from = request.into_inner().map(move |it| it.map_err(unread));
+        let both = (talk, from);
+        // Polling for the next response drives the session: there is no other task and no queue in between.
+        let answers = stream::unfold(both, |(mut talk, mut from)| async move {
+            let next = talk.next(&mut from).await?;
+            Some((Ok(next), (talk, from)))
+        });
+        Ok(Response::new(Box::pin(answers)))
+    }
+}

@@ -1,0 +1,98 @@
+//! Reports over HTTP whether the member is alive and ready.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::Response;
+use http::StatusCode;
+use serde::Serialize;
+use tenure_raft::Replica;
+use tenure_wire::json::Header;
+use utoipa::ToSchema;
+
+use super::Http;
+use super::answer::json_with;
+use crate::dispatch::Fresh;
+
+/// A quorum that does not answer within this is not there for those who ask.
+const QUORUM: Duration = Duration::from_secs(1);
+/// So many entries may be agreed on and not applied yet.
+const LAG_MAX: u64 = 2_000;
+
+/// How a member is.
+#[derive(Serialize, ToSchema)]
+pub(super) struct HealthAnswer {
+    /// `ok`, or what is wrong.
+    status: String,
+    /// How many entries are agreed on and not applied here yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lag_entries: Option<u64>,
+    /// Who answers, and when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    header: Option<Header>,
+}
+
+/// Whether the member runs.
+#[utoipa::path(
+    get, path = "/healthz", tag = "health",
+    responses(
+        (status = 200, description = "It runs.", body = HealthAnswer),
+        (status = 503, description = "It does not any more.", body = HealthAnswer),
+    ),
+)]
+pub(super) async fn alive(State(http): State<Http>) -> Response {
+    match http.edge.member().ended() {
+        None => good(None, None),
+        Some(end) => bad(end.to_string(), None),
+    }
+}
+
+/// Whether the member can serve: a quorum confirms a leader, and the member is not far behind.
+#[utoipa::path(
+    get, path = "/readyz", tag = "health",
+    responses(
+        (status = 200, description = "It can serve.", body = HealthAnswer),
+        (status = 503, description = "It cannot, and why.", body = HealthAnswer),
+    ),
+)]
+pub(super) async fn ready(State(http): State<Http>) -> Response {
+    if let Some(end) = http.edge.member().ended() {
+        return bad(end.to_string(), None);
+    }
+    let looked = tokio::time::timeout(QUORUM, http.edge.look(Replica::status)).await;
+    let Ok(Ok(status)) = looked else {
+        return bad("the member's loop does not answer".to_owned(), None);
+    };
+    let lag = status.committed.saturating_sub(status.applied.index);
+    if status.leader.is_none() {
+        return bad("nobody leads".to_owned(), Some(lag));
+    }
+    if lag > LAG_MAX {
+        return bad(format!("{lag} entries behind"), Some(lag));
+    }
+    // A member that finds out meanwhile that nobody leads says so at once: the read would wait for the next leader.
+    tokio::select! {
+        read = http.read(Fresh::Now, QUORUM, |_| ()) => match read {
+            Ok((header, ())) => good(Some(lag), Some(header)),
+            Err(_) => bad("no quorum confirms the leader".to_owned(), Some(lag)),
+        },
+        () = leader_lost(&http) => bad("nobody leads".to_owned(), Some(lag)),
+    }
+}
+
+/// Waits until this member knows no leader.
+async fn leader_lost(http: &Http) {
+    let mut lead = http.edge.member().lead();
+    // The sender goes with the member; the read fails then.
+    if lead.wait_for(|lead| lead.by.is_none()).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+fn good(lag_entries: Option<u64>, header: Option<Header>) -> Response {
+    json_with(StatusCode::OK, &HealthAnswer { status: "ok".to_owned(), lag_entries, header })
+}
+
+fn bad(status: String, lag_entries: Option<u64>) -> Response {
+    json_with(StatusCode::SERVICE_UNAVAILABLE, &HealthAnswer { status, lag_entries, header: None })
+}

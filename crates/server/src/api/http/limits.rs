@@ -1,0 +1,85 @@
+//! Shows and sets limits over HTTP.
+
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use tenure_core::request::Command;
+use tenure_types::Limit;
+use tenure_wire::Failure;
+use tenure_wire::json::Header;
+use tenure_wire::json::cluster::LimitValue;
+use utoipa::ToSchema;
+
+use super::Http;
+use super::answer::{HttpResult, json};
+use super::call::{HttpCall, request_id, within};
+use super::leases::TimeoutParameter;
+use crate::api::decode;
+use crate::dispatch::{Fresh, WITHIN};
+
+/// The limits in force.
+#[derive(Serialize, ToSchema)]
+pub(super) struct LimitsAnswer {
+    /// Each by name.
+    limits: Vec<LimitValue>,
+    /// Who answers, and when.
+    header: Header,
+}
+
+/// Limits to be set, all or none; the others stay as they are.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SetLimits {
+    /// Which, to what.
+    limits: Vec<LimitValue>,
+}
+
+/// Shows the limits in force.
+#[utoipa::path(
+    get, path = "/v1/limits", tag = "cluster",
+    responses((status = 200, description = "The limits.", body = LimitsAnswer)),
+)]
+pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    call.query::<NoParameters>()?;
+    let (header, limits) = http.read(Fresh::Now, WITHIN, values).await?;
+    json(&LimitsAnswer { limits, header })
+}
+
+/// Sets limits.
+#[utoipa::path(
+    patch, path = "/v1/limits", tag = "cluster", request_body = SetLimits,
+    params(TimeoutParameter, ("Idempotency-Key" = Option<String>, Header, description = "The request id.")),
+    responses((status = 200, description = "The limits as they are now.", body = LimitsAnswer)),
+)]
+pub(super) async fn set(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let within = within(call.query::<TimeoutParameter>()?.timeout)?;
+    let key = call.id()?;
+    let body: SetLimits = call.json().await?;
+    if body.limits.is_empty() {
+        return Err(decode::invalid("limits", "is empty").into());
+    }
+    let known = |it: LimitValue| match Limit::from_name(&it.limit) {
+        Some(limit) => Ok((limit, it.value)),
+        None => {
+            let problem = format!("knows no `{}`", it.limit);
+            Err(Failure::InvalidField { field: "limits", problem })
+        }
+    };
+    let limits = body.limits.into_iter().map(known).collect::<Result<_, _>>()?;
+    let command = Command::SetLimits(limits);
+    http.run(request_id(key.as_ref()), command, within).await?;
+    let (header, limits) = http.read(Fresh::Now, WITHIN, values).await?;
+    json(&LimitsAnswer { limits, header })
+}
+
+/// No parameters.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NoParameters {}
+
+pub(super) fn values(machine: &tenure_core::Machine) -> Vec<LimitValue> {
+    let value = |limit: Limit| LimitValue {
+        limit: limit.name().to_owned(),
+        value: machine.limits().get(limit),
+    };
+    Limit::all().map(value).collect()
+}

@@ -1,0 +1,327 @@
+//! Acquires, shows, changes and releases locks over HTTP.
+
+use axum::extract::State;
+use serde::Deserialize;
+use tenure_core::outcome::Answer;
+use tenure_core::request::{Command, Hold};
+use tenure_types::Refusal;
+use tenure_wire::json::lock::{
+    Acquire, Acquired, Explained, Force, Forced, History, LockAnswer, Locks, Patch, Patched, Queue,
+    Released,
+};
+use tenure_wire::json::{Decimal, LockMode, LockShown, bytes_from};
+use tenure_wire::v1;
+use utoipa::openapi::schema::{AnyOfBuilder, Schema};
+use utoipa::openapi::{Ref, RefOr};
+use utoipa::{IntoParams, PartialSchema, ToSchema};
+
+use super::Http;
+use super::acquire::{WaitParameters, answer};
+use super::answer::{HttpError, HttpResult, json};
+use super::call::{HttpCall, lease_ref, request_id, token, within};
+use super::duration::DurationParameter;
+use super::leases::{TimeoutParameter, unexpected};
+use super::page::{NamePage, more, page};
+use crate::api::{decode, encode, list as lists, query};
+use crate::dispatch::{Fresh, WITHIN};
+
+const AT: &str = "/v1/locks/";
+
+/// Acquires a lock. Without `wait` it is a try.
+#[utoipa::path(
+    post, path = "/v1/locks/{lock}", tag = "locks", request_body = Acquire,
+    params(
+        ("lock" = String, Path, description = "The lock; slashes are welcome."), WaitParameters,
+        ("Idempotency-Key" = Option<String>, Header, description = "The request id."),
+    ),
+    responses(
+        (status = 200, description = "The lock is held.", body = Acquired),
+        (status = 202, description = "With `keep=true`: the place in the queue is kept.", body = Acquired),
+    ),
+)]
+pub(super) async fn acquire(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let patience: WaitParameters = call.query()?;
+    let (lock, key) = (call.name(AT)?, call.id()?);
+    let body: Acquire = call.json().await?;
+    if body.lock.is_some() || !body.locks.is_empty() {
+        return Err(decode::invalid("lock", "is in the path").into());
+    }
+    let ask = asked(Acquire { lock: Some(lock.clone()), ..body })?;
+    let (header, became) = http.acquire(key.as_ref(), ask, patience).await?;
+    Ok(answer(Some(lock), header, became))
+}
+
+/// Acquires several locks, all or none.
+#[utoipa::path(
+    post, path = "/v1/locks", tag = "locks", request_body = Acquire,
+    params(WaitParameters, ("Idempotency-Key" = Option<String>, Header, description = "The request id.")),
+    responses(
+        (status = 200, description = "The locks are held.", body = Acquired),
+        (status = 202, description = "With `keep=true`: the place in the queues is kept.", body = Acquired),
+    ),
+)]
+pub(super) async fn acquire_all(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let patience: WaitParameters = call.query()?;
+    let key = call.id()?;
+    let body: Acquire = call.json().await?;
+    if body.locks.is_empty() || body.lock.is_some() {
+        return Err(decode::invalid("locks", "must name the locks").into());
+    }
+    let only = if body.locks.len() == 1 { Some(name_of(&body.locks[0])) } else { None };
+    let (header, became) = http.acquire(key.as_ref(), asked(body)?, patience).await?;
+    Ok(answer(only, header, became))
+}
+
+fn name_of(entry: &tenure_wire::json::lock::LockEntry) -> String {
+    use tenure_wire::json::lock::LockEntry;
+    match entry {
+        LockEntry::Name(lock) => lock.clone(),
+        LockEntry::Ask(ask) => ask.lock.clone(),
+    }
+}
+
+fn asked(body: Acquire) -> Result<v1::AcquireRequest, HttpError> {
+    if body.wait_ms.is_some() {
+        return Err(decode::invalid("wait_ms", "is `?wait=` on this door").into());
+    }
+    Ok(body.try_into()?)
+}
+
+/// Lists locks that are held or awaited, in the order of their names.
+#[utoipa::path(
+    get, path = "/v1/locks", tag = "locks", params(NamePage),
+    responses((status = 200, description = "A page of locks.", body = Locks)),
+)]
+pub(super) async fn list(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let query: NamePage = call.query()?;
+    let request = v1::ListLocksRequest {
+        prefix: query.prefix.unwrap_or_default(),
+        limit: page(query.limit)?,
+        after: query.after.unwrap_or_default(),
+        stale: query.stale.unwrap_or(false),
+    };
+    let found = lists::locks(&http.edge, &http.who(), &request, WITHIN).await?;
+    let locks = found.locks.into_iter().map(LockShown::from).collect();
+    json(&Locks { locks, next: more(found.next), header: found.header.unwrap_or_default().into() })
+}
+
+/// How to look at a lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum LockView {
+    /// Who waits, in order.
+    Queue,
+    /// Who has it, who is before me, what they wait for, and when it can be mine.
+    Explain,
+    /// What happened to it.
+    History,
+}
+
+/// What to show of a lock.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct LockParameters {
+    /// `queue`, `explain` or `history`; without it, the lock and its holders.
+    #[param(inline)]
+    view: Option<LockView>,
+    /// With a view: how many places or revisions at most, up to 1000; else 100.
+    #[param(minimum = 1)]
+    limit: Option<u32>,
+    /// With `view=queue`: go on after this place.
+    #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
+    after: Option<Decimal>,
+    /// With `view=explain`: the asker's lease.
+    #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
+    lease: Option<Decimal>,
+    /// With `view=history`: from this revision on; else from the oldest that is kept.
+    #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
+    from: Option<Decimal>,
+    /// The member's own state will do, however old.
+    stale: Option<bool>,
+}
+
+/// Any of the views: some fit more than one description.
+struct LockAnswer;
+
+impl PartialSchema for LockAnswer {
+    fn schema() -> RefOr<Schema> {
+        let views = ["LockAnswer", "Queue", "Explained", "History"];
+        let any = AnyOfBuilder::new().description(Some("Any of the views."));
+        views.into_iter().fold(any, |any, view| any.item(Ref::from_schema_name(view))).into()
+    }
+}
+
+impl ToSchema for LockAnswer {}
+
+/// Shows a lock: its holders, its queue, its history, or all that a waiter wants to know.
+#[utoipa::path(
+    get, path = "/v1/locks/{lock}", tag = "locks",
+    params(("lock" = String, Path, description = "The lock; slashes are welcome."), LockParameters),
+    responses((status = 200, description = "The lock in the view that was asked for.", body = inline(LockAnswer))),
+)]
+pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let query: LockParameters = call.query()?;
+    let lock = call.name(AT)?;
+    let fits = [
+        ("limit", query.limit.is_none() || query.view.is_some()),
+        ("after", query.after.is_none() || query.view == Some(LockView::Queue)),
+        ("lease", query.lease.is_none() || query.view == Some(LockView::Explain)),
+        ("from", query.from.is_none() || query.view == Some(LockView::History)),
+    ];
+    if let Some((field, _)) = fits.into_iter().find(|(_, fits)| !fits) {
+        return Err(decode::invalid(field, "does not go with this view").into());
+    }
+    let limit = page(query.limit)?;
+    let stale = query.stale.unwrap_or(false);
+    match query.view {
+        None => plain(&http, lock, query::fresh(stale)).await,
+        Some(LockView::Queue) => {
+            let after = query.after.map_or(0, |after| after.0);
+            queue(&http, v1::QueueRequest { lock, limit, after, stale }).await
+        }
+        Some(LockView::Explain) => explain(&http, lock, &query).await,
+        Some(LockView::History) => {
+            let Ok(from) = i64::try_from(query.from.map_or(0, |from| from.0)) else {
+                return Err(decode::invalid("from", "is no revision").into());
+            };
+            history(&http, v1::HistoryRequest { lock, from, limit }, query::fresh(stale)).await
+        }
+    }
+}
+
+async fn plain(http: &Http, lock: String, fresh: Fresh) -> HttpResult {
+    let ask = move |machine: &tenure_core::Machine| {
+        machine.lock(&lock).as_ref().map(encode::lock_view).map(LockShown::from)
+    };
+    let (header, lock) = http.read(fresh, WITHIN, ask).await?;
+    json(&LockAnswer { lock, header })
+}
+
+async fn queue(http: &Http, request: v1::QueueRequest) -> HttpResult {
+    let found = lists::queue(&http.edge, &http.who(), &request, WITHIN).await?;
+    let waiters = found.waiters.into_iter().map(Into::into).collect();
+    let next = (found.next != 0).then_some(Decimal(found.next));
+    let header = found.header.unwrap_or_default().into();
+    json(&Queue { lock: request.lock, waiters, next, header })
+}
+
+async fn explain(http: &Http, lock: String, query: &LockParameters) -> HttpResult {
+    if let Some(lease) = query.lease {
+        lease_ref(lease)?;
+    }
+    let request = v1::ExplainRequest {
+        lock,
+        lease: query.lease.and_then(|lease| i64::try_from(lease.0).ok()).unwrap_or(0),
+        limit: query.limit.unwrap_or(0),
+        stale: query.stale.unwrap_or(false),
+        ..Default::default()
+    };
+    json(&Explained::from(query::explain(&http.edge, &http.who(), &request, WITHIN).await?))
+}
+
+async fn history(http: &Http, request: v1::HistoryRequest, fresh: Fresh) -> HttpResult {
+    let found = lists::history(&http.edge, &http.who(), &request, fresh, WITHIN).await?;
+    let decimal = |revision: i64| Decimal(u64::try_from(revision).unwrap_or_default());
+    json(&History {
+        lock: request.lock,
+        changes: found.batches.into_iter().map(Into::into).collect(),
+        next: decimal(found.next),
+        floor: decimal(found.floor),
+        header: found.header.unwrap_or_default().into(),
+    })
+}
+
+/// Changes a held lock: new metadata, or shared instead of exclusive without a gap.
+#[utoipa::path(
+    patch, path = "/v1/locks/{lock}", tag = "locks", request_body = Patch,
+    params(
+        ("lock" = String, Path, description = "The lock; slashes are welcome."), TimeoutParameter,
+        ("Idempotency-Key" = Option<String>, Header, description = "The request id."),
+    ),
+    responses((status = 200, description = "The lock is changed.", body = Patched)),
+)]
+pub(super) async fn change(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let within = within(call.query::<TimeoutParameter>()?.timeout)?;
+    let (lock, key) = (call.name(AT)?, call.id()?);
+    let body: Patch = call.json().await?;
+    let hold = Hold { lease: lease_ref(body.lease)?, lock: &lock, token: token(body.token)? };
+    let content = body.metadata.is_some() || body.metadata_base64.is_some();
+    let metadata = bytes_from("metadata", body.metadata, body.metadata_base64)?;
+    let command = match (body.mode, content) {
+        (None, true) => Command::Update { hold, metadata: &metadata },
+        (Some(LockMode::Shared), false) => Command::Downgrade(hold),
+        (Some(LockMode::Shared), true) => {
+            return Err(decode::invalid("metadata", "does not go with `mode`").into());
+        }
+        (Some(_), _) => return Err(decode::invalid("mode", "can only become `shared`").into()),
+        (None, false) => return Err(decode::invalid("metadata", "is missing").into()),
+    };
+    let (header, answer) = http.run(request_id(key.as_ref()), command, within).await?;
+    let (version, token) = match answer {
+        Answer::Updated { version } => (Some(version), None),
+        Answer::Downgraded { token } => (None, Some(Decimal(token.get()))),
+        _ => return Err(unexpected()),
+    };
+    json(&Patched { lock, version, token, header })
+}
+
+/// Whose lock.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ReleaseParameters {
+    /// The lease that holds, or waits.
+    #[param(value_type = String, pattern = "^(0|[1-9][0-9]{0,19})$")]
+    lease: Decimal,
+    /// The token of the grant; without it, a place in the queue is given up.
+    #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
+    token: Option<Decimal>,
+    /// How long to wait for the outcome: 1ms to 5m, else 10 s.
+    #[param(value_type = Option<String>, pattern = r"^([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+$", example = "10s")]
+    timeout: Option<DurationParameter>,
+}
+
+/// Releases a lock or, without `token`, leaves its queue.
+#[utoipa::path(
+    delete, path = "/v1/locks/{lock}", tag = "locks",
+    params(
+        ("lock" = String, Path, description = "The lock; slashes are welcome."), ReleaseParameters,
+        ("Idempotency-Key" = Option<String>, Header, description = "The request id."),
+    ),
+    responses((status = 200, description = "The lock, or the place, is given back.", body = Released)),
+)]
+pub(super) async fn release(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let query: ReleaseParameters = call.query()?;
+    let within = within(query.timeout)?;
+    let (lock, key) = (call.name(AT)?, call.id()?);
+    call.nothing().await?;
+    let lease = lease_ref(query.lease)?;
+    let command = match query.token {
+        Some(number) => Command::Release(Hold { lease, lock: &lock, token: token(number)? }),
+        None => Command::Leave { lease, lock: &lock },
+    };
+    let (header, answer) = http.run(request_id(key.as_ref()), command, within).await?;
+    if let Answer::AlreadyHeld(grants) = answer {
+        // The lock was granted first: there is no place to give up, but a lock to release.
+        let lock = grants.as_slice().first().map(|grant| grant.lock.clone());
+        return Err(lock.map_or_else(unexpected, |lock| (&Refusal::NotWaiting { lock }).into()));
+    }
+    json(&Released { lock, header })
+}
+
+/// Takes a lock away from its holder.
+#[utoipa::path(
+    post, path = "/v1/force", tag = "locks", request_body = Force,
+    params(TimeoutParameter, ("Idempotency-Key" = Option<String>, Header, description = "The request id.")),
+    responses((status = 200, description = "The lock is taken away.", body = Forced)),
+)]
+pub(super) async fn force(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let within = within(call.query::<TimeoutParameter>()?.timeout)?;
+    let key = call.id()?;
+    let force: v1::ForceRequest = call.json::<Force>().await?.into();
+    let id = request_id(key.as_ref());
+    let (header, answer) = http.run(id, decode::force(&force)?, within).await?;
+    let Answer::Forced { left_ms } = answer else { return Err(unexpected()) };
+    json(&Forced { lock: force.lock, left_ms, header: Some(header) })
+}

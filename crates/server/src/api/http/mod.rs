@@ -1,0 +1,212 @@
+//! Serves the HTTP/JSON API.
+//!
+//! The API is JSON under `/v1`, one file per resource. `/openapi.json` describes it and is generated from the same
+//! code. [`table`] lists every path once: the router is built from it, and a test compares the description with it.
+
+mod acquire;
+mod answer;
+mod call;
+mod cluster;
+mod duration;
+mod elections;
+mod health;
+mod hosts;
+mod keys;
+mod leases;
+mod level;
+mod limits;
+mod locks;
+mod member;
+mod metrics;
+mod openapi;
+mod page;
+mod stream;
+mod tickets;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use tenure_core::outcome::Answer;
+use tenure_core::request::{Command, RequestId};
+use tenure_types::Revision;
+use tenure_wire::Failure;
+use tenure_wire::json::Header;
+
+use crate::api::grpc;
+use crate::api::principal;
+use crate::dispatch::{Dispatch, Fresh, Principal};
+use crate::metrics::Api;
+
+use answer::HttpError;
+pub(crate) use hosts::AllowedHosts;
+pub(crate) use limits::SetLimits;
+use metrics::Metrics;
+
+/// The state that every handler needs. Cheap to clone.
+#[derive(Clone)]
+struct Http {
+    edge: Dispatch,
+    hosts: Arc<AllowedHosts>,
+    metrics: Arc<Metrics>,
+}
+
+/// All paths as routes of the one port, together with the WebSocket routes, which a browser could open as well.
+pub(super) fn routes(edge: &Dispatch, hosts: AllowedHosts, sockets: Router) -> Router {
+    let http =
+        Http { edge: edge.clone(), hosts: Arc::new(hosts), metrics: Arc::new(Metrics::new(edge)) };
+    let mut router = Router::new();
+    for (path, verbs) in table() {
+        router = router.route(path, verbs);
+    }
+    router
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(unknown_verb)
+        .with_state(http.clone())
+        .merge(sockets)
+        .layer(middleware::from_fn_with_state(http, enter))
+}
+
+/// Every path with its methods. Where a name may contain slashes, the rest of the path is the name.
+fn table() -> Vec<(&'static str, MethodRouter<Http>)> {
+    vec![
+        ("/v1/leases", get(leases::list).post(leases::grant)),
+        ("/v1/leases/{lease}", get(leases::show).delete(leases::revoke)),
+        ("/v1/leases/renew", post(leases::renew_all)),
+        ("/v1/leases/{lease}/renew", post(leases::renew)),
+        ("/v1/locks", get(locks::list).post(locks::acquire_all)),
+        (
+            "/v1/locks/{*lock}",
+            get(locks::show).post(locks::acquire).patch(locks::change).delete(locks::release),
+        ),
+        ("/v1/force", post(locks::force)),
+        ("/v1/tickets", post(tickets::sign)),
+        (
+            "/v1/elections/{*name}",
+            get(elections::show)
+                .post(elections::campaign)
+                .put(elections::proclaim)
+                .delete(elections::resign),
+        ),
+        ("/v1/keys", get(keys::list)),
+        ("/v1/keys/{*key}", get(keys::show).put(keys::put).delete(keys::delete)),
+        ("/v1/watch", get(watch::start)),
+        ("/v1/cluster", get(cluster::status)),
+        ("/v1/cluster/members", get(cluster::members).post(cluster::add)),
+        ("/v1/cluster/members/{member}", post(cluster::change).delete(cluster::remove)),
+        ("/v1/cluster/level", post(level::raise)),
+        ("/v1/cluster/keys/rotate", post(tickets::rotate)),
+        ("/v1/member", get(member::show)),
+        ("/v1/limits", get(limits::show).patch(limits::set)),
+        ("/healthz", get(health::alive)),
+        ("/readyz", get(health::ready)),
+        ("/metrics", get(metrics::show)),
+        ("/openapi.json", get(openapi::show)),
+        ("/.well-known/jwks.json", get(tickets::keys)),
+    ]
+}
+
+/// Checks the host of every request and measures its duration.
+async fn enter(State(http): State<Http>, request: Request, next: Next) -> Response {
+    let began_us = http.edge.now_us();
+    let class = metrics::class(request.method(), request.uri().path());
+    let response = if http.hosts.admit(&request) {
+        next.run(request).await
+    } else {
+        HttpError::from(Failure::HostNotAllowed).into_response()
+    };
+    let asked = http.edge.asked();
+    asked.served(Api::Http, class, http.edge.now_us().saturating_sub(began_us));
+    if let Some(answer::ReasonExtension(reason)) = response.extensions().get() {
+        asked.refused(Api::Http, reason);
+    }
+    response
+}
+
+async fn unknown_path(request: Request) -> Response {
+    let json = || HttpError::from(Failure::UnknownOperation).into_response();
+    grpc::unknown(&request).unwrap_or_else(json)
+}
+
+/// The response to a method that a path does not accept.
+pub(super) async fn unknown_verb(request: Request) -> Response {
+    let verb = request.method().as_str().to_owned();
+    HttpError::from(Failure::UnknownVerb { verb }).into_response()
+}
+
+/// A failure as a response.
+pub(super) fn refused(failure: Failure) -> Response {
+    HttpError::from(failure).into_response()
+}
+
+/// Parses the query of a URI as each handler would, for the fuzz targets.
+pub(crate) fn read_queries(uri: http::Uri) {
+    let mut request = Request::new(axum::body::Body::empty());
+    *request.uri_mut() = uri;
+    let call = call::HttpCall::from(request);
+    macro_rules! read {
+        ($($query:ty),+ $(,)?) => {$( let _ = call.query::<$query>(); )+};
+    }
+    read!(
+        leases::TimeoutParameter,
+        leases::LeaseListParameters,
+        leases::LeaseParameters,
+        leases::RevokeParameters,
+        page::NamePage,
+        locks::LockParameters,
+        locks::ReleaseParameters,
+        acquire::WaitParameters,
+        keys::ReadParameters,
+        keys::WriteParameters,
+        keys::DeleteParameters,
+        elections::ElectionParameters,
+        elections::ResignParameters,
+        watch::Query,
+        limits::NoParameters,
+    );
+    let _ = call.name("/");
+    let _ = call.lease("/", "/renew");
+    let _ = call.query::<leases::TimeoutParameter>().and_then(|query| call::within(query.timeout));
+}
+
+impl Http {
+    /// The principal that makes the request.
+    fn who(&self) -> Principal {
+        principal()
+    }
+
+    /// The response header for a revision.
+    fn header(&self, revision: Revision) -> Header {
+        self.edge.header(revision).into()
+    }
+
+    /// Runs a command.
+    async fn run(
+        &self,
+        id: RequestId<'_>,
+        command: Command<'_>,
+        within: Duration,
+    ) -> Result<(Header, Answer), HttpError> {
+        let outcome = self.edge.call(&self.who(), id, command, within).await;
+        let outcome = outcome.map_err(answer::HttpError::from)?;
+        let done = outcome.result.map_err(|refusal| HttpError::from(&refusal))?;
+        Ok((self.header(outcome.revision), done))
+    }
+
+    /// Queries the machine.
+    async fn read<T: Send + 'static>(
+        &self,
+        fresh: Fresh,
+        within: Duration,
+        ask: impl Fn(&tenure_core::Machine) -> T + Send + Sync + 'static,
+    ) -> Result<(Header, T), HttpError> {
+        let read = self.edge.read(&self.who(), fresh, within, ask).await;
+        let (revision, found) = read.map_err(answer::HttpError::from)?;
+        Ok((self.header(revision), found))
+    }
+}

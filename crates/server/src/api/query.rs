@@ -1,0 +1,219 @@
+//! Answers the queries of clients, for all APIs.
+
+use std::time::Duration;
+
+use tenure_core::Machine;
+use tenure_core::request::LeaseRef;
+use tenure_types::{HolderState, RENEW_MAX, Revision};
+use tenure_wire::{Failure, v1};
+
+use super::session::{IN_FLIGHT_MAX, REQUESTS_MAX};
+use super::{MESSAGE_BYTES_MAX, decode, encode};
+use crate::dispatch::{Dispatch, Fresh, Principal, WITHIN};
+
+/// The most records in one page of a list, and the default.
+const PAGE_MAX: usize = 1_000;
+const PAGE: usize = 100;
+
+/// The number of records in a page.
+pub(crate) fn page(limit: u32) -> usize {
+    match limit {
+        0 => PAGE,
+        limit => (limit as usize).min(PAGE_MAX),
+    }
+}
+
+/// How fresh the answer has to be.
+pub(crate) fn fresh(stale: bool) -> Fresh {
+    if stale { Fresh::Stale } else { Fresh::Now }
+}
+
+/// The newest revision, if one that a watch shall start at lies beyond the next: nobody could wait for it knowingly.
+pub(crate) async fn beyond(
+    edge: &Dispatch,
+    who: &Principal,
+    from: Revision,
+) -> Result<Option<Revision>, Failure> {
+    let (newest, ()) = edge.read(who, Fresh::Stale, WITHIN, |_| ()).await?;
+    if from <= newest.next() {
+        return Ok(None);
+    }
+    // This member may be behind: whether there is such a revision only a fresh answer tells.
+    let (newest, ()) = edge.read(who, Fresh::Now, WITHIN, |_| ()).await?;
+    Ok((from > newest.next()).then_some(newest))
+}
+
+/// Whether a session's request is a query and not a command.
+pub(crate) fn is_question(request: &v1::Request) -> bool {
+    use v1::request::Command::{Explain, GetKey, GetLease, GetLock};
+    let command = &request.command;
+    matches!(command, Some(GetLease(_) | GetLock(_) | GetKey(_) | Explain(_)))
+}
+
+/// Answers a question of a session.
+pub(crate) async fn session(
+    edge: &Dispatch,
+    who: &Principal,
+    request: &v1::Request,
+    within: Duration,
+) -> v1::Answer {
+    use v1::answer::Result as Wire;
+    use v1::request::Command;
+    let answered = match &request.command {
+        Some(Command::GetLease(it)) => {
+            lease(edge, who, it, within).await.map(|it| (it.header, Wire::Lease(it)))
+        }
+        Some(Command::GetLock(it)) => {
+            lock(edge, who, it, within).await.map(|it| (it.header, Wire::Lock(it)))
+        }
+        Some(Command::GetKey(it)) => {
+            key(edge, who, it, within).await.map(|it| (it.header, Wire::Key(it)))
+        }
+        Some(Command::Explain(it)) => {
+            explain(edge, who, it, within).await.map(|it| (it.header, Wire::Explained(it)))
+        }
+        _ => Err((&Failure::UnknownOperation).into()),
+    };
+    match answered {
+        Ok((header, result)) => {
+            let revision = header.map_or(0, |header| header.revision);
+            v1::Answer { id: request.id, revision, result: Some(result) }
+        }
+        Err(error) => v1::Answer { id: request.id, revision: 0, result: Some(Wire::Error(error)) },
+    }
+}
+
+pub(crate) async fn lease(
+    edge: &Dispatch,
+    who: &Principal,
+    it: &v1::GetLeaseRequest,
+    within: Duration,
+) -> Result<v1::GetLeaseResponse, v1::Error> {
+    let lease =
+        decode::lease_ref(it.lease_slot, it.lease_generation, it.lease).map_err(to_error)?;
+    let ask = move |machine: &Machine| machine.lease(lease).as_ref().map(encode::lease_view);
+    let (revision, view) = edge.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
+    let lease = view.ok_or_else(|| encode::refused(&tenure_types::Refusal::LeaseNotFound))?;
+    Ok(v1::GetLeaseResponse { header: Some(edge.header(revision)), lease: Some(lease) })
+}
+
+pub(crate) async fn lock(
+    edge: &Dispatch,
+    who: &Principal,
+    it: &v1::GetLockRequest,
+    within: Duration,
+) -> Result<v1::GetLockResponse, v1::Error> {
+    let lock = name(&it.lock, "lock")?;
+    let ask = move |machine: &Machine| machine.lock(&lock).as_ref().map(encode::lock_view);
+    let (revision, lock) = edge.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
+    Ok(v1::GetLockResponse { header: Some(edge.header(revision)), lock })
+}
+
+pub(crate) async fn key(
+    edge: &Dispatch,
+    who: &Principal,
+    it: &v1::GetKeyRequest,
+    within: Duration,
+) -> Result<v1::GetKeyResponse, v1::Error> {
+    let key = name(&it.key, "key")?;
+    let ask = move |machine: &Machine| machine.key(&key).as_ref().map(encode::key_value);
+    let (revision, kv) = edge.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
+    Ok(v1::GetKeyResponse { header: Some(edge.header(revision)), kv })
+}
+
+pub(crate) async fn explain(
+    edge: &Dispatch,
+    who: &Principal,
+    it: &v1::ExplainRequest,
+    within: Duration,
+) -> Result<v1::ExplainResponse, v1::Error> {
+    let lock = name(&it.lock, "lock")?;
+    let asker = match (it.lease_generation, it.lease) {
+        (0, 0) => None,
+        _ => Some(
+            decode::lease_ref(it.lease_slot, it.lease_generation, it.lease).map_err(to_error)?,
+        ),
+    };
+    let max = page(it.limit);
+    let usually = edge.member().tally().usually(&lock);
+    let ask = move |machine: &Machine| {
+        let Some(explained) = machine.explain(asker, &lock, max) else {
+            // A lock that nobody holds or awaits is free: there is nothing else to say of it.
+            return encode::free(machine.quiet_ms());
+        };
+        let mut response = encode::explained(&explained);
+        let holders = response.lock.iter_mut().flat_map(|lock| &mut lock.holders);
+        for (shown, holder) in holders.zip(&explained.lock.holders).take(max) {
+            if holder.state == HolderState::Held {
+                shown.renewed_ms = machine.renewed_ms(LeaseRef::Id(holder.lease));
+            }
+        }
+        response
+    };
+    let (revision, mut response) =
+        edge.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
+    response.header = Some(edge.header(revision));
+    if let Some((held_ms, of)) = usually {
+        (response.usually_held_ms, response.usually_of) = (Some(held_ms), of);
+    }
+    Ok(response)
+}
+
+/// What a session begins with.
+pub(crate) async fn welcome(
+    edge: &Dispatch,
+    who: &Principal,
+    hello: &v1::Hello,
+) -> Result<v1::Welcome, Failure> {
+    let named: Vec<LeaseRef> = hello
+        .leases
+        .iter()
+        .filter_map(|it| decode::lease_ref(it.lease_slot, it.lease_generation, it.lease).ok())
+        .collect();
+    let me = edge.member().id();
+    let ask = move |machine: &Machine| {
+        let leases = named.iter().filter_map(|lease| machine.lease(*lease));
+        let leases: Vec<_> = leases.filter_map(|view| encode::lease_view(&view).lease).collect();
+        let name = tenure_node::directory::read(machine).remove(&me).map(|names| names.name);
+        (leases, name, machine.epoch().get(), machine.level())
+    };
+    let (revision, (leases, name, epoch, level)) =
+        edge.read(who, Fresh::Stale, WITHIN, ask).await?;
+    Ok(v1::Welcome {
+        header: Some(edge.header(revision)),
+        member: name.unwrap_or_default(),
+        epoch: epoch.into(),
+        incarnation: edge.member().lineage().incarnation.0,
+        leader: Some(edge.leader_hint().await),
+        in_flight_max: number(IN_FLIGHT_MAX),
+        requests_per_message_max: number(REQUESTS_MAX),
+        message_bytes_max: number(MESSAGE_BYTES_MAX),
+        renew_max: number(RENEW_MAX),
+        seq_window: 256,
+        level: level.into(),
+        software: concat!("tenure ", env!("CARGO_PKG_VERSION")).to_owned(),
+        leases,
+    })
+}
+
+fn number(bound: usize) -> u32 {
+    u32::try_from(bound).unwrap_or(u32::MAX)
+}
+
+/// A name that is not empty; the machine's limits decide whether it is valid.
+pub(crate) fn name(text: &str, field: &'static str) -> Result<String, Failure> {
+    if text.is_empty() {
+        return Err(decode::invalid(field, "is missing"));
+    }
+    Ok(text.to_owned())
+}
+
+/// A failure of an API, as it is sent.
+pub(crate) fn to_error(failure: Failure) -> v1::Error {
+    (&failure).into()
+}
+
+/// A failure of dispatch, as it is sent.
+pub(crate) fn failed(failure: Failure) -> v1::Error {
+    to_error(failure)
+}

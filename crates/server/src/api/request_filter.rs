@@ -1,0 +1,116 @@
+//! Rejects requests ahead of routing, and replies in the caller's protocol.
+//!
+//! The filter rejects requests without a required client certificate, requests with too many or too long headers, and,
+//! once the member has ended, every request that would need it.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::task::{Context, Poll};
+
+use axum::Router;
+use axum::response::Response;
+use futures_util::future::Either;
+use http::Request;
+use http::header::UPGRADE;
+use hyper::body::Incoming;
+use tenure_wire::Failure;
+use tower::Service;
+
+use super::{ConnectionPermit, HEADER_BYTES_MAX, HEADERS_MAX, Listener, grpc, http as door};
+use crate::dispatch::Dispatch;
+use crate::metrics::Api;
+
+/// The bytes that HTTP/2 adds to each header when it counts.
+const FIELD_BYTES: usize = 32;
+
+/// The router for the requests of one connection. A request that becomes a WebSocket takes the connection permit with
+/// it.
+#[derive(Clone)]
+pub(super) struct FilteredRouter {
+    router: Router,
+    edge: Dispatch,
+    seat: ConnectionPermit,
+}
+
+impl FilteredRouter {
+    pub(super) fn new(house: &Listener, seat: ConnectionPermit) -> Self {
+        Self { router: house.router.clone(), edge: house.edge.clone(), seat }
+    }
+
+    /// The reason to reject a request, if any.
+    fn objection<B>(&self, request: &Request<B>) -> Option<Failure> {
+        if !self.seat.known {
+            return Some(Failure::Unauthenticated);
+        }
+        if are_too_long(request) {
+            return Some(Failure::HeadersTooLarge);
+        }
+        let path = request.uri().path();
+        // Health and metrics are served also after the end of the member.
+        let serves = path.starts_with("/v1/") || path.starts_with("/tenure.");
+        (serves && self.edge.member().over().is()).then(|| self.edge.farewell())
+    }
+
+    fn refuse<B>(&self, request: &Request<B>, failure: Failure) -> Response {
+        let grpc = grpc::is_grpc(request);
+        self.edge.asked().refused(if grpc { Api::Grpc } else { Api::Http }, failure.reason());
+        if grpc { grpc::refused(failure) } else { door::refused(failure) }
+    }
+}
+
+impl Service<Request<Incoming>> for FilteredRouter {
+    type Response = Response;
+    type Error = Infallible;
+    type Future =
+        Either<Ready<Result<Response, Infallible>>, <Router as Service<Request<Incoming>>>::Future>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Service::<Request<Incoming>>::poll_ready(&mut self.router, context)
+    }
+
+    fn call(&mut self, mut request: Request<Incoming>) -> Self::Future {
+        if let Some(failure) = self.objection(&request) {
+            return Either::Left(ready(Ok(self.refuse(&request, failure))));
+        }
+        if request.headers().contains_key(UPGRADE) {
+            request.extensions_mut().insert(self.seat.clone());
+        }
+        Either::Right(self.router.call(request))
+    }
+}
+
+fn are_too_long<B>(request: &Request<B>) -> bool {
+    let path = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
+    let headers = request.headers();
+    let weight = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
+        name.as_str().len() + value.len() + FIELD_BYTES
+    };
+    let bytes = path + headers.iter().map(weight).sum::<usize>();
+    headers.len() > HEADERS_MAX || bytes > HEADER_BYTES_MAX as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(headers: usize, bytes: usize) -> Request<()> {
+        let request = Request::builder().uri("/");
+        let value = "x".repeat(bytes);
+        (0..headers).fold(request, |it, at| it.header(format!("x-{at}"), &*value)).body(()).unwrap()
+    }
+
+    #[test]
+    fn both_the_number_of_headers_and_their_bytes_are_bounded() {
+        assert!(!are_too_long(&with(HEADERS_MAX, 16)));
+        assert!(are_too_long(&with(HEADERS_MAX + 1, 16)));
+        let most = HEADER_BYTES_MAX as usize - FIELD_BYTES - "/x-0".len();
+        assert!(!are_too_long(&with(1, most)));
+        assert!(are_too_long(&with(1, most + 1)));
+    }
+
+    #[test]
+    fn a_path_counts_as_well() {
+        let long = format!("/v1/locks/{}", "x".repeat(HEADER_BYTES_MAX as usize));
+        assert!(are_too_long(&Request::builder().uri(long).body(()).unwrap()));
+    }
+}

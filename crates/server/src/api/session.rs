@@ -1,0 +1,582 @@
+//! Handles one session: a stream of requests, answers and notices.
+//!
+//! The stream of answers drives everything: polling it for the next message makes it take requests, submit them and
+//! collect the results. So the session does not read from a client that does not read its answers, and only this one
+//! task has to be woken.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{FutureExt, Stream, StreamExt};
+use tenure_core::codec::encode_request;
+use tenure_core::outcome::{Answer, LeaseGrant, Notice, Outcome};
+use tenure_core::request::{Command, LeaseRef, Request};
+use tenure_node::{Lead, Permit};
+use tenure_types::{Handle, LeaseId, PlaceNumber, RENEW_MAX, Refusal, Revision};
+use tenure_wire::{Failure, convert, v1};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, Sleep};
+
+use super::encode::{self, LeaseInAnswer};
+use super::{decode, query};
+use crate::dispatch::{self, ClientSession, Dispatch, MailboxMessage, Principal};
+use crate::metrics::{Api, Class};
+
+/// The most unanswered requests on one session; waits for locks do not count.
+pub(crate) const IN_FLIGHT_MAX: usize = 1_024;
+/// The most requests in one message.
+pub(crate) const REQUESTS_MAX: usize = 1_024;
+/// Leases that a hello may name: as many as a renewal, since clients split by that.
+const HELLO_MAX: usize = RENEW_MAX;
+/// Requests without a deadline of their own have this one.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// The longest deadline: only a wait for a lock may take longer.
+const DEADLINE_MAX: Duration = Duration::from_secs(600);
+
+/// The name of a client that gives none.
+pub(crate) const UNNAMED: &str = "unnamed";
+
+/// Leases by handle.
+pub(crate) type LeaseNames = BTreeMap<Handle, LeaseId>;
+
+/// The problem with a message that cannot be read; none if the client is gone.
+pub(crate) type Unread = Option<Box<v1::Error>>;
+
+/// One session.
+pub(crate) struct SessionHandler {
+    edge: Dispatch,
+    door: Api,
+    who: Principal,
+    client: String,
+    session: ClientSession,
+    newest: u64,
+    /// Batches in flight, with their requests.
+    batches: BTreeMap<u64, Vec<PendingAnswers>>,
+    in_flight: usize,
+    /// The request that created each waiting place.
+    places: BTreeMap<(Handle, PlaceNumber), u64>,
+    /// The shortest ttl seen. It bounds how long renewals may wait to be batched.
+    ttl_min_ms: Option<u64>,
+    /// The lease of each handle, for APIs that name leases by id.
+    names: Option<LeaseNames>,
+    /// Running queries, each with the time it was received.
+    questions: JoinSet<(u64, v1::Answer)>,
+    lead: tokio::sync::watch::Receiver<Lead>,
+    alarm: Pin<Box<Sleep>>,
+    alarmed: bool,
+    greeted: bool,
+    closing: bool,
+}
+
+struct PendingAnswers {
+    id: u64,
+    told: LeaseInAnswer,
+    class: Class,
+    asked_at_us: u64,
+    deadline_us: u64,
+    answered: bool,
+}
+
+impl PendingAnswers {
+    /// When the request is answered as unknown: a little after the deadline, so that a definite "not applied" arrives
+    /// first.
+    fn given_up_at_us(&self) -> u64 {
+        self.deadline_us.saturating_add(dispatch::LAST_WORD_US)
+    }
+
+    /// The failure for a request without an outcome in time.
+    fn unknown(&self, now_us: u64) -> Failure {
+        Failure::UnknownOutcome { waited_ms: now_us.saturating_sub(self.asked_at_us) / 1_000 }
+    }
+}
+
+/// The requests of one turn, encoded one after the other.
+#[derive(Default)]
+struct Gathered {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    pending: Vec<PendingAnswers>,
+    permit: Permit,
+}
+
+impl SessionHandler {
+    pub(crate) fn new(edge: Dispatch, who: Principal, door: Api) -> Self {
+        let (session, lead) = (edge.session(), edge.member().lead());
+        Self {
+            edge,
+            door,
+            who,
+            client: UNNAMED.to_owned(),
+            session,
+            newest: 0,
+            batches: BTreeMap::new(),
+            in_flight: 0,
+            places: BTreeMap::new(),
+            ttl_min_ms: None,
+            names: None,
+            questions: JoinSet::new(),
+            lead,
+            alarm: Box::pin(tokio::time::sleep(DEADLINE)),
+            alarmed: false,
+            greeted: false,
+            closing: false,
+        }
+    }
+
+    /// Records from now on which lease each handle is.
+    pub(crate) fn remember_names(&mut self) {
+        self.names = Some(LeaseNames::new());
+    }
+
+    /// The leases seen so far, by handle.
+    pub(crate) fn names(&self) -> &LeaseNames {
+        static NONE: std::sync::LazyLock<LeaseNames> = std::sync::LazyLock::new(LeaseNames::new);
+        self.names.as_ref().unwrap_or(&NONE)
+    }
+
+    /// The next message to the client; none when the session is over.
+    pub(crate) async fn next<S>(&mut self, from: &mut S) -> Option<v1::SessionResponse>
+    where
+        S: Stream<Item = Result<v1::SessionRequest, Unread>> + Unpin,
+    {
+        if self.closing {
+            return None;
+        }
+        loop {
+            let mut out = v1::SessionResponse::default();
+            tokio::select! {
+                biased;
+                mail = self.session.mail() => self.take_mail(mail, &mut out),
+                Some(Ok((asked_at_us, answer))) = self.questions.join_next(),
+                    if !self.questions.is_empty() =>
+                {
+                    self.in_flight -= 1;
+                    self.served(Class::Read, asked_at_us, self.edge.now_us());
+                    out.answers.push(answer);
+                }
+                request = from.next(), if self.in_flight < IN_FLIGHT_MAX => match request {
+                    Some(Ok(request)) => self.take_requests(request, from, &mut out).await,
+                    Some(Err(unread)) => self.close(*unread?, &mut out),
+                    None => return None,
+                },
+                () = self.alarm.as_mut(), if self.alarmed => self.give_up(&mut out),
+                changed = self.lead.changed(), if self.greeted => {
+                    if changed.is_ok() {
+                        self.lead.mark_unchanged();
+                        out.leader = Some(self.edge.leader_hint().await);
+                    }
+                }
+            }
+            if !is_empty(&out) {
+                self.count_refusals(&out);
+                return Some(out);
+            }
+            if self.closing {
+                return None;
+            }
+        }
+    }
+
+    fn served(&self, class: Class, asked_at_us: u64, now_us: u64) {
+        self.edge.asked().served(self.door, class, now_us.saturating_sub(asked_at_us));
+    }
+
+    fn count_refusals(&self, out: &v1::SessionResponse) {
+        for answer in &out.answers {
+            if let Some(v1::answer::Result::Error(error)) = &answer.result {
+                self.edge.asked().refused(self.door, &error.reason);
+            }
+        }
+        if let Some(error) = &out.closing {
+            self.edge.asked().refused(self.door, &error.reason);
+        }
+    }
+
+    /// Takes a message and all messages that have arrived behind it.
+    async fn take_requests<S>(
+        &mut self,
+        first: v1::SessionRequest,
+        from: &mut S,
+        out: &mut v1::SessionResponse,
+    ) where
+        S: Stream<Item = Result<v1::SessionRequest, Unread>> + Unpin,
+    {
+        let (mut urgent, mut renewals) = (Gathered::default(), Gathered::default());
+        let now_us = self.edge.now_us();
+        let mut message = first;
+        loop {
+            if let Some(hello) = message.hello.take()
+                && let Err(failure) = self.greet(&hello, out).await
+            {
+                out.closing = Some((&failure).into());
+                self.closing = true;
+                return;
+            }
+            if message.requests.len() > REQUESTS_MAX {
+                let bound = REQUESTS_MAX as u64;
+                out.closing = Some((&Failure::TooLarge { bound }).into());
+                self.closing = true;
+                return;
+            }
+            for mut request in message.requests {
+                decode::number_leases(&mut request, self.who.name());
+                let error = match too_many(&request) {
+                    Some(refusal) => v1::Error::from(&refusal),
+                    None => match self.take(&request, now_us, &mut urgent, &mut renewals) {
+                        Ok(()) => continue,
+                        Err(failure) => (&failure).into(),
+                    },
+                };
+                out.answers.push(answer(request.id, None, v1::answer::Result::Error(error)));
+            }
+            // Answers that wait to be sent count too: a client that sends invalid requests waits for them like any
+            // other.
+            if self.in_flight + out.answers.len() >= IN_FLIGHT_MAX {
+                break;
+            }
+            match from.next().now_or_never() {
+                Some(Some(Ok(next))) => message = next,
+                Some(Some(Err(Some(error)))) => {
+                    self.close(*error, out);
+                    break;
+                }
+                _ => break,
+            }
+        }
+        let gather_us = dispatch::patience_us(&Command::Renew(Vec::new()), self.ttl_min_ms());
+        self.send(urgent, 0);
+        self.send(renewals, gather_us);
+    }
+
+    /// Closes the session with an error.
+    fn close(&mut self, error: v1::Error, out: &mut v1::SessionResponse) {
+        out.closing = Some(error);
+        self.closing = true;
+    }
+
+    /// Answers the hello; a session has one.
+    async fn greet(
+        &mut self,
+        hello: &v1::Hello,
+        out: &mut v1::SessionResponse,
+    ) -> Result<(), Failure> {
+        if self.greeted {
+            return Err(decode::invalid("hello", "was said before"));
+        }
+        let cluster_id = super::header::cluster_id(self.edge.cluster());
+        if hello.cluster_id != 0 && hello.cluster_id != cluster_id {
+            return Err(Failure::OtherCluster { cluster_id });
+        }
+        let lineage = self.edge.member().lineage();
+        let other_epoch = hello.epoch != 0 && hello.epoch != u32::from(lineage.epoch.get());
+        let incarnation = lineage.incarnation.0;
+        if other_epoch || hello.incarnation != 0 && hello.incarnation != incarnation {
+            return Err(Failure::Restored);
+        }
+        if hello.leases.len() > HELLO_MAX {
+            return Err(decode::invalid("leases", "are too many"));
+        }
+        self.greeted = true;
+        if !hello.client.is_empty() {
+            self.client.clone_from(&hello.client);
+        }
+        let welcome = query::welcome(&self.edge, &self.who, hello).await?;
+        let mut handles = Vec::with_capacity(welcome.leases.len());
+        for lease in &welcome.leases {
+            if let (Some(handle), Some(id)) = (
+                convert::handle_from(lease.lease_slot, lease.lease_generation),
+                convert::lease_from(lease.lease),
+            ) {
+                self.heed(handle, id, lease.ttl_ms);
+                handles.push(handle);
+            }
+        }
+        self.session.attach(handles);
+        out.revision = welcome.header.as_ref().map_or(0, |header| header.revision);
+        out.welcome = Some(welcome);
+        Ok(())
+    }
+
+    /// Takes one request: encodes a command into one of the two batches, or starts a query.
+    fn take(
+        &mut self,
+        request: &v1::Request,
+        now_us: u64,
+        urgent: &mut Gathered,
+        renewals: &mut Gathered,
+    ) -> Result<(), Failure> {
+        if query::is_question(request) {
+            self.in_flight += 1;
+            let (edge, who, request) = (self.edge.clone(), self.who.clone(), request.clone());
+            let within = within(request.deadline_ms);
+            let asked =
+                async move { (now_us, query::session(&edge, &who, &request, within).await) };
+            self.questions.spawn(asked);
+            return Ok(());
+        }
+        let command = decode::command(request, &self.client)?;
+        let id = decode::request_id(request, &command)?;
+        let told = match &command {
+            Command::Acquire(ask)
+                if matches!(ask.lease, tenure_core::request::AskLease::New(_)) =>
+            {
+                LeaseInAnswer::LeaseToo
+            }
+            _ => LeaseInAnswer::Grant,
+        };
+        let heap = match &command {
+            Command::Renew(leases) => {
+                self.listen(leases);
+                renewals
+            }
+            _ => urgent,
+        };
+        let before = heap.bytes.len();
+        let whole = Request { principal: self.who.name(), id, command };
+        encode_request(&whole, &mut heap.bytes);
+        match self.edge.admit(&self.who, &whole.command, heap.bytes.len() - before) {
+            Ok(permit) => heap.permit.join(permit),
+            Err(failure) => {
+                heap.bytes.truncate(before);
+                return Err(failure);
+            }
+        }
+        heap.ends.push(heap.bytes.len());
+        self.in_flight += 1;
+        let within_us = u64::try_from(within(request.deadline_ms).as_micros()).unwrap_or(u64::MAX);
+        heap.pending.push(PendingAnswers {
+            id: request.id,
+            told,
+            class: Class::of_request(request),
+            asked_at_us: now_us,
+            deadline_us: now_us.saturating_add(within_us),
+            answered: false,
+        });
+        Ok(())
+    }
+
+    /// Subscribes to the notices of the leases that the session renews.
+    fn listen(&self, leases: &[LeaseRef]) {
+        let handles = leases.iter().filter_map(|lease| match lease {
+            LeaseRef::Handle(handle) => Some(*handle),
+            LeaseRef::Id(_) => None,
+        });
+        self.session.attach(handles.collect());
+    }
+
+    fn send(&mut self, gathered: Gathered, patience_us: u64) {
+        let Gathered { bytes, ends, pending, permit } = gathered;
+        let Some(last_us) = pending.iter().map(|it| it.deadline_us).max() else { return };
+        let bytes = Bytes::from(bytes);
+        let mut start = 0;
+        let requests =
+            ends.iter().map(|end| bytes.slice(std::mem::replace(&mut start, *end)..*end));
+        let requests = requests.collect();
+        self.newest += 1;
+        self.set_alarm(&pending);
+        self.batches.insert(self.newest, pending);
+        self.session.submit(self.newest, requests, patience_us, last_us, permit);
+    }
+
+    fn take_mail(&mut self, mail: Vec<MailboxMessage>, out: &mut v1::SessionResponse) {
+        let now_us = self.edge.now_us();
+        for letter in mail {
+            match letter {
+                MailboxMessage::Answers { batch, outcomes } => {
+                    let pending = self.batches.remove(&batch).unwrap_or_default();
+                    for (pending, outcome) in pending.into_iter().zip(outcomes) {
+                        self.served(pending.class, pending.asked_at_us, now_us);
+                        self.answered(&pending, outcome, out);
+                    }
+                }
+                MailboxMessage::Notice(notice) => self.noticed(notice, out),
+                MailboxMessage::Closed => {
+                    out.closing = Some((&self.edge.farewell()).into());
+                    self.closing = true;
+                }
+            }
+        }
+    }
+
+    fn answered(
+        &mut self,
+        pending: &PendingAnswers,
+        outcome: Result<Outcome, tenure_node::NodeFailure>,
+        out: &mut v1::SessionResponse,
+    ) {
+        if let Ok(Outcome { result: Ok(result), .. }) = &outcome {
+            match result {
+                Answer::Queued(queued) => {
+                    self.places.insert((queued.lease.handle, queued.place), pending.id);
+                    self.heed_grant(&queued.lease);
+                }
+                Answer::Acquired(acquired) => self.heed_grant(&acquired.lease),
+                Answer::LeaseGranted(lease) => self.heed_grant(lease),
+                _ => {}
+            }
+        }
+        if pending.answered {
+            return;
+        }
+        self.in_flight -= 1;
+        out.answers.push(match outcome {
+            Ok(outcome) => {
+                out.revision = out.revision.max(convert::revision(outcome.revision));
+                let result = encode::answer(&outcome, pending.told);
+                answer(pending.id, Some(outcome.revision), result)
+            }
+            Err(failure) => {
+                let waited_us = self.edge.now_us().saturating_sub(pending.asked_at_us);
+                let failure = self.edge.failure(failure, Duration::from_micros(waited_us));
+                if matches!(failure, Failure::ShuttingDown | Failure::Corrupt) {
+                    // The session ends with this error, which covers every unanswered request.
+                    return self.close((&failure).into(), out);
+                }
+                answer(pending.id, None, v1::answer::Result::Error((&failure).into()))
+            }
+        });
+    }
+
+    fn noticed(&mut self, notice: Notice, out: &mut v1::SessionResponse) {
+        let at = match &notice {
+            Notice::Granted { revision, .. }
+            | Notice::Lost { revision, .. }
+            | Notice::WaitEnded { revision, .. }
+            | Notice::LeaseEnded { revision, .. } => convert::revision(*revision),
+        };
+        out.revision = out.revision.max(at);
+        match notice {
+            Notice::Granted { lease, place, grants, .. } => {
+                let id = self.places.remove(&(lease, place)).unwrap_or_default();
+                let mut granted = v1::Granted {
+                    id,
+                    place: place.0,
+                    lease_slot: lease.slot,
+                    lease_generation: lease.generation,
+                    revision: at,
+                    ..Default::default()
+                };
+                match grants.as_slice() {
+                    [one] => {
+                        granted.lock = one.lock.as_str().to_owned();
+                        granted.token = one.token.get();
+                        granted.slot = one.slot;
+                    }
+                    _ => granted.locks = encode::lock_grants(&grants),
+                }
+                out.grants.push(granted);
+            }
+            Notice::Lost { lease, lock, token, cause, word, .. } => {
+                let (by, reason) = encode::word(word);
+                out.losses.push(v1::Lost {
+                    lock: lock.as_str().to_owned(),
+                    token: token.get(),
+                    lease_slot: lease.slot,
+                    lease_generation: lease.generation,
+                    revision: at,
+                    cause: encode::cause(cause).into(),
+                    by,
+                    reason,
+                });
+            }
+            Notice::WaitEnded { lease, place, .. } => out.waits_ended.push(v1::WaitEnded {
+                id: self.places.remove(&(lease, place)).unwrap_or_default(),
+                place: place.0,
+                lease_slot: lease.slot,
+                lease_generation: lease.generation,
+                revision: at,
+            }),
+            Notice::LeaseEnded { lease, cause, word, .. } => {
+                self.places.retain(|(of, _), _| *of != lease);
+                let (by, reason) = encode::word(word);
+                out.leases_ended.push(v1::LeaseEnded {
+                    lease_slot: lease.slot,
+                    lease_generation: lease.generation,
+                    revision: at,
+                    cause: encode::cause(cause).into(),
+                    by,
+                    reason,
+                });
+            }
+        }
+    }
+
+    fn heed_grant(&mut self, lease: &LeaseGrant) {
+        self.heed(lease.handle, lease.id, lease.ttl_ms);
+    }
+
+    fn heed(&mut self, handle: Handle, id: LeaseId, ttl_ms: u64) {
+        if let Some(names) = &mut self.names {
+            names.insert(handle, id);
+        }
+        self.ttl_min_ms = Some(self.ttl_min_ms.map_or(ttl_ms, |it| it.min(ttl_ms)));
+    }
+
+    fn ttl_min_ms(&self) -> u64 {
+        self.ttl_min_ms.unwrap_or(dispatch::TTL_MIN_MS)
+    }
+
+    fn set_alarm(&mut self, pending: &[PendingAnswers]) {
+        let Some(soonest_us) = pending.iter().map(PendingAnswers::given_up_at_us).min() else {
+            return;
+        };
+        let at = Instant::now() + self.edge.until(soonest_us);
+        if !self.alarmed || at < self.alarm.deadline() {
+            self.alarm.as_mut().reset(at);
+            self.alarmed = true;
+        }
+    }
+
+    /// Answers requests whose time is over as unknown. Their later outcomes are dropped.
+    fn give_up(&mut self, out: &mut v1::SessionResponse) {
+        let now_us = self.edge.now_us();
+        let mut soonest_us: Option<u64> = None;
+        for pending in self.batches.values_mut().flatten().filter(|it| !it.answered) {
+            let at = pending.given_up_at_us();
+            if at > now_us {
+                soonest_us = Some(soonest_us.map_or(at, |it| it.min(at)));
+                continue;
+            }
+            pending.answered = true;
+            self.in_flight -= 1;
+            let error = v1::answer::Result::Error((&pending.unknown(now_us)).into());
+            out.answers.push(answer(pending.id, None, error));
+        }
+        self.alarmed = soonest_us.is_some();
+        if let Some(at) = soonest_us {
+            self.alarm.as_mut().reset(Instant::now() + self.edge.until(at));
+        }
+    }
+}
+
+/// The refusal for a renewal with too many leases; the machine would refuse it too.
+fn too_many(request: &v1::Request) -> Option<Refusal> {
+    let Some(v1::request::Command::Renew(it)) = &request.command else { return None };
+    let named = it.slots.len() + it.leases.len();
+    (named > RENEW_MAX).then_some(Refusal::TooManyInCommand { max: RENEW_MAX as u64 })
+}
+
+fn within(deadline_ms: u32) -> Duration {
+    match deadline_ms {
+        0 => DEADLINE,
+        ms => Duration::from_millis(ms.into()).min(DEADLINE_MAX),
+    }
+}
+
+fn answer(id: u64, revision: Option<Revision>, result: v1::answer::Result) -> v1::Answer {
+    let revision = revision.map_or(0, convert::revision);
+    v1::Answer { id, revision, result: Some(result) }
+}
+
+fn is_empty(out: &v1::SessionResponse) -> bool {
+    out.answers.is_empty()
+        && out.grants.is_empty()
+        && out.losses.is_empty()
+        && out.waits_ended.is_empty()
+        && out.leases_ended.is_empty()
+        && out.welcome.is_none()
+        && out.leader.is_none()
+        && out.closing.is_none()
+}

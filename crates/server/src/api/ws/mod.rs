@@ -1,0 +1,259 @@
+//! Serves WebSockets: JSON sessions and the plain lock protocol.
+//!
+//! `/v1/ws` carries the JSON form of a session, `/v1/lock-socket` the plain lock protocol. Every connection is pinged
+//! regularly.
+
+pub(crate) mod plain;
+mod session;
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use ::http::request::Parts;
+use axum::Router;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
+use axum::extract::{FromRequestParts, State};
+use axum::response::Response;
+use axum::routing::get;
+use tenure_wire::reason::{self, Socket};
+use tenure_wire::{Failure, v1};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use super::{ConnectionPermit, MESSAGE_BYTES_MAX, http};
+use crate::dispatch::Dispatch;
+
+/// The most bytes of a message of the plain protocol, which has a few words.
+const PLAIN_BYTES_MAX: usize = 16 * 1024;
+/// The ping interval and the silence limit of every socket.
+const PATIENCE: PingSchedule =
+    PingSchedule { asked: Duration::from_secs(20), silent: Duration::from_secs(60) };
+/// How long a client that was sent the reason of its closing has to read it, before what it still sends resets the
+/// connection.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// The close code for reasons to which the table assigns none: a violation of the protocol's rules.
+const RULES: u16 = 1008;
+
+/// The routes of both.
+pub(super) fn routes(edge: &Dispatch) -> Router {
+    Router::new()
+        .route("/v1/ws", get(session_socket))
+        .route("/v1/lock-socket", get(plain_socket))
+        .method_not_allowed_fallback(http::unknown_verb)
+        .with_state(edge.clone())
+}
+
+/// A request to one of the paths, if it can be upgraded.
+type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
+
+/// The permit of the connection that becomes a socket.
+struct UpgradePermit(Option<ConnectionPermit>);
+
+impl<S: Send + Sync> FromRequestParts<S> for UpgradePermit {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self(parts.extensions.remove()))
+    }
+}
+
+/// The response to a request that cannot be upgraded.
+fn no_socket(why: &dyn std::fmt::Display) -> Response {
+    http::refused(Failure::Malformed { what: format!("this path opens a WebSocket: {why}") })
+}
+
+async fn session_socket(
+    State(edge): State<Dispatch>,
+    UpgradePermit(seat): UpgradePermit,
+    upgrade: Upgrade,
+) -> Response {
+    let (upgrade, seat) = match (upgrade, seat) {
+        (Ok(upgrade), Some(seat)) => (upgrade, seat),
+        (Err(why), _) => return no_socket(&why),
+        (Ok(_), None) => return no_socket(&"not over this version of HTTP"),
+    };
+    upgrade
+        .max_message_size(MESSAGE_BYTES_MAX)
+        .max_frame_size(MESSAGE_BYTES_MAX)
+        .max_write_buffer_size(2 * MESSAGE_BYTES_MAX)
+        .on_upgrade(async move |socket| {
+            session::serve(LiveSocket::new(socket, MESSAGE_BYTES_MAX), edge).await;
+            drop(seat);
+        })
+}
+
+async fn plain_socket(
+    State(edge): State<Dispatch>,
+    UpgradePermit(seat): UpgradePermit,
+    upgrade: Upgrade,
+) -> Response {
+    let (upgrade, seat) = match (upgrade, seat) {
+        (Ok(upgrade), Some(seat)) => (upgrade, seat),
+        (Err(why), _) => return no_socket(&why),
+        (Ok(_), None) => return no_socket(&"not over this version of HTTP"),
+    };
+    upgrade
+        .max_message_size(PLAIN_BYTES_MAX)
+        .max_frame_size(PLAIN_BYTES_MAX)
+        .max_write_buffer_size(64 * PLAIN_BYTES_MAX)
+        .on_upgrade(move |socket| {
+            plain::serve(LiveSocket::new(socket, PLAIN_BYTES_MAX), edge, seat)
+        })
+}
+
+/// How often a client is pinged, and how long it may send nothing at all.
+#[derive(Clone, Copy)]
+struct PingSchedule {
+    asked: Duration,
+    silent: Duration,
+}
+
+/// A socket that detects when the client is gone.
+struct LiveSocket {
+    socket: WebSocket,
+    bytes_max: usize,
+    silent: Duration,
+    asks: tokio::time::Interval,
+    heard_at: Instant,
+}
+
+impl LiveSocket {
+    fn new(socket: WebSocket, bytes_max: usize) -> Self {
+        Self::with(socket, bytes_max, PATIENCE)
+    }
+
+    fn with(socket: WebSocket, bytes_max: usize, patience: PingSchedule) -> Self {
+        let now = Instant::now();
+        let mut asks = interval_at(now + patience.asked, patience.asked);
+        asks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self { socket, bytes_max, silent: patience.silent, asks, heard_at: now }
+    }
+
+    /// The next text, or the error in it; none when the connection is over. Safe to cancel.
+    async fn next(&mut self) -> Option<Result<String, Failure>> {
+        loop {
+            tokio::select! {
+                message = self.socket.recv() => {
+                    self.heard_at = Instant::now();
+                    match message? {
+                        Ok(Message::Text(text)) => return Some(Ok(text.as_str().to_owned())),
+                        Ok(Message::Binary(bytes)) => {
+                            let text = String::from_utf8(bytes.to_vec());
+                            let not_text = Failure::UnsupportedMedia { expected: "text" };
+                            return Some(text.map_err(|_| not_text));
+                        }
+                        Ok(Message::Ping(_) | Message::Pong(_)) => {}
+                        Ok(Message::Close(_)) => return None,
+                        Err(error) => return self.unreadable(&error).map(Err),
+                    }
+                }
+                _ = self.asks.tick() => {
+                    if self.heard_at.elapsed() > self.silent {
+                        return None;
+                    }
+                    self.socket.send(Message::Ping(bytes::Bytes::new())).await.ok()?;
+                }
+            }
+        }
+    }
+
+    /// The client's error, unless the connection has simply ended. The library identifies the error only by its
+    /// message; the conformance tests check it.
+    fn unreadable(&self, error: &axum::Error) -> Option<Failure> {
+        let what = error.to_string();
+        if what.contains("Space limit exceeded") {
+            return Some(Failure::TooLarge { bound: self.bytes_max as u64 });
+        }
+        what.contains("UTF-8").then_some(Failure::UnsupportedMedia { expected: "text" })
+    }
+
+    /// Closes the connection with the code from the table of reasons.
+    async fn close(mut self, error: &v1::Error) {
+        let code = match reason::row(&error.reason).map(|row| row.socket) {
+            Some(
+                Socket::Close(code) | Socket::FrameThenClose(code) | Socket::RefuseUpgrade(code),
+            ) => code,
+            Some(Socket::Frame | Socket::Redirect) | None => RULES,
+        };
+        let reason = error.reason.as_str().into();
+        if self.socket.send(Message::Close(Some(CloseFrame { code, reason }))).await.is_err() {
+            return;
+        }
+        let read_on = async { while let Some(Ok(_)) = self.socket.recv().await {} };
+        if tokio::time::timeout(FAREWELL, read_on).await.is_ok() && error.reason == "TOO_LARGE" {
+            tokio::time::sleep(FAREWELL).await;
+        }
+    }
+
+    /// Sends a text; none when the connection is over.
+    async fn send_text(&mut self, text: String) -> Option<()> {
+        self.socket.send(Message::Text(text.into())).await.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::serve;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_secs(60);
+    const HANDSHAKE: &str = "GET / HTTP/1.1\r\nHost: here\r\nConnection: Upgrade\r\n\
+        Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    /// An empty ping, as a server sends it.
+    const PING: [u8; 2] = [0x89, 0];
+    /// The pong, as a client sends it: masked with zeros.
+    const PONG: [u8; 6] = [0x8a, 0x80, 0, 0, 0, 0];
+
+    /// The client's end of a socket whose server has this patience, after the handshake.
+    async fn socket(patience: PingSchedule) -> TcpStream {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let talk = async move |socket| {
+            let heard = LiveSocket::with(socket, PLAIN_BYTES_MAX, patience).next().await;
+            assert!(heard.is_none(), "nobody said anything");
+        };
+        let upgrade = async move |upgrade: WebSocketUpgrade| upgrade.on_upgrade(talk);
+        let router = Router::new().route("/", get(upgrade));
+        tokio::spawn(async move { serve(listener, router).await });
+        let mut socket = TcpStream::connect(address).await.unwrap();
+        socket.write_all(HANDSHAKE.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n") {
+            answer.push(timeout(DEADLINE, socket.read_u8()).await.unwrap().unwrap());
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&answer));
+        socket
+    }
+
+    #[tokio::test]
+    async fn a_client_that_answers_no_ping_is_closed() {
+        let silent = Duration::from_millis(500);
+        let began = Instant::now();
+        let mut socket = socket(PingSchedule { asked: Duration::from_millis(50), silent }).await;
+        let mut said = Vec::new();
+        let closed = timeout(DEADLINE, socket.read_to_end(&mut said)).await;
+        closed.expect("it is closed in time").unwrap();
+        assert!(began.elapsed() > silent, "not before it was silent for too long");
+        assert!(!said.is_empty(), "it is asked");
+        assert!(said.chunks(2).all(|frame| frame == PING), "it is told nothing: {said:?}");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_answers_is_not_silent() {
+        let (asked, silent) = (Duration::from_millis(50), Duration::from_secs(5));
+        let began = Instant::now();
+        let mut socket = socket(PingSchedule { asked, silent }).await;
+        // Longer than a client that sends nothing is tolerated.
+        while began.elapsed() < silent + silent / 2 {
+            let mut frame = [0; 2];
+            timeout(DEADLINE, socket.read_exact(&mut frame)).await.unwrap().expect("it goes on");
+            assert_eq!(frame, PING);
+            socket.write_all(&PONG).await.unwrap();
+        }
+    }
+}

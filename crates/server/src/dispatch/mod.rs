@@ -1,0 +1,303 @@
+//! Stands between the APIs and the event loop.
+//!
+//! An API decodes what a client wants and hands it to the [`Edge`], which authorises it, admits it against the member's
+//! budget, and hands it to the event loop. The node decides how it reaches the leader and what becomes of it:
+//!
+//! ```text
+//! API ─► Edge::call, Edge::acquire, Session ─► inbox ─► event loop, Node
+//! API ◄─ outcome or Failure ◄─ Mailbox, oneshot ◄─ route ◄─ Outbox ◄─ event loop
+//! ```
+
+mod acquire;
+mod admit;
+mod membership;
+mod outbox;
+mod read;
+mod session;
+mod ticket;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tenure_core::codec::encode_request;
+use tenure_core::outcome::Outcome;
+use tenure_core::request::{Command, Request, RequestId};
+use tenure_node::{AdminRequest, Lead, Permit};
+use tenure_raft::RejectReason;
+use tenure_wire::v1;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+pub(crate) use outbox::{Delivery, MailboxMessage, Outbox};
+pub(crate) use session::ClientSession;
+pub(crate) use tenure_node::{AcquireTerms, Cluster, Fresh, PlaceFate, Principal};
+pub(crate) use tenure_wire::Failure;
+pub(crate) use ticket::Signed;
+
+use crate::member::{End, LoopEvent, MemberHandle};
+use crate::metrics::{self, RequestMetrics};
+use crate::peer::Net;
+use crate::ticket::SigningKeys;
+use crate::watch::Hub;
+
+/// After so long a caller that was refused for lack of room may try again.
+pub(crate) const RETRY_AFTER_MS: u64 = 100;
+/// How long a call may take if its caller does not say.
+pub(crate) const WITHIN: Duration = Duration::from_secs(10);
+/// Added to a caller's deadline, so that a definite "not applied" arrives before the outcome is reported as unknown.
+pub(crate) const LAST_WORD_US: u64 = 150_000;
+const LAST_WORD: Duration = Duration::from_micros(LAST_WORD_US);
+/// A renewal waits for others at most this long, and at most a sixtieth of its ttl.
+const GATHER_US: u64 = 50_000;
+/// The shortest ttl there is, for renewals of leases that a session has not seen granted.
+pub(crate) const TTL_MIN_MS: u64 = 1_000;
+
+/// Everything a door needs of a member. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Dispatch {
+    inner: Arc<DispatchShared>,
+}
+
+struct DispatchShared {
+    member: MemberHandle,
+    net: Arc<Net>,
+    runtime: Handle,
+    cluster: String,
+    hub: Hub,
+    asked: Arc<RequestMetrics>,
+    insecure: bool,
+    keys: SigningKeys,
+}
+
+impl Dispatch {
+    /// The edge of a running member; `runtime` carries its tasks.
+    pub(crate) fn new(
+        member: MemberHandle,
+        net: Arc<Net>,
+        cluster: String,
+        insecure: bool,
+        keys: SigningKeys,
+        runtime: Handle,
+    ) -> Self {
+        member.outbox().attend();
+        runtime.spawn(outbox::route(member.outbox().clone(), member.clone()));
+        let hub = Hub::start(member.clone(), &runtime);
+        member.tally().attend();
+        runtime.spawn(metrics::count(member.tally().clone()));
+        let asked = Arc::default();
+        let inner = DispatchShared { member, net, runtime, cluster, hub, asked, insecure, keys };
+        let edge = Self { inner: Arc::new(inner) };
+        edge.runtime().spawn(crate::ticket::tend(edge.clone()));
+        edge
+    }
+
+    /// The member behind it.
+    pub(crate) fn member(&self) -> &MemberHandle {
+        &self.inner.member
+    }
+
+    /// The cluster it belongs to.
+    pub(crate) fn cluster(&self) -> &str {
+        &self.inner.cluster
+    }
+
+    /// Whether strangers may come in, from elsewhere.
+    pub(crate) fn is_insecure(&self) -> bool {
+        self.inner.insecure
+    }
+
+    /// Where watches are.
+    pub(crate) fn hub(&self) -> &Hub {
+        &self.inner.hub
+    }
+
+    /// Where requests are counted.
+    pub(crate) fn asked(&self) -> &Arc<RequestMetrics> {
+        &self.inner.asked
+    }
+
+    /// Who leads, as far as this member knows.
+    pub(crate) fn lead(&self) -> Lead {
+        *self.inner.member.lead().borrow()
+    }
+
+    /// Where its tasks run.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.inner.runtime
+    }
+
+    /// Commands on their way.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.member().admission().commands()
+    }
+
+    /// The member's clock.
+    pub(crate) fn now_us(&self) -> u64 {
+        self.member().now_us()
+    }
+
+    /// How long until a moment of the member's clock.
+    pub(crate) fn until(&self, moment_us: u64) -> Duration {
+        self.member().until(moment_us)
+    }
+
+    /// The moment at which a time from now is over, by the member's clock.
+    pub(crate) fn deadline_us(&self, within: Duration) -> u64 {
+        self.member().deadline_us(within)
+    }
+
+    /// Runs one command and waits for its outcome.
+    pub(crate) async fn call(
+        &self,
+        who: &Principal,
+        id: RequestId<'_>,
+        command: Command<'_>,
+        within: Duration,
+    ) -> Result<Outcome, Failure> {
+        let patience_us = patience_us(&command, TTL_MIN_MS);
+        let (request, permit) = self.admitted(who, id, command)?;
+        self.run(request, permit, patience_us, within).await
+    }
+
+    /// Runs a command of the member itself.
+    async fn run_own(&self, command: Command<'_>, within: Duration) -> Result<Outcome, Failure> {
+        let request = encode(&Principal::member(), RequestId::None, command);
+        self.run(request, Permit::default(), 0, within).await
+    }
+
+    async fn run(
+        &self,
+        request: Bytes,
+        permit: Permit,
+        patience_us: u64,
+        within: Duration,
+    ) -> Result<Outcome, Failure> {
+        let outcome = self.submit(request, permit, patience_us, within).await;
+        outcome.map_err(|failure| self.failure(failure, within))
+    }
+
+    async fn submit(
+        &self,
+        request: Bytes,
+        permit: Permit,
+        patience_us: u64,
+        within: Duration,
+    ) -> Result<Outcome, tenure_node::NodeFailure> {
+        let (done, outcome) = oneshot::channel();
+        let done = Box::new(move |outcomes: tenure_node::Outcomes| {
+            let _ = done.send(outcomes.into_iter().next());
+        });
+        let (member, deadline_us) = (self.member(), self.deadline_us(within));
+        member.try_submit(member.call(vec![request], patience_us, deadline_us, permit, done));
+        let unknown = tenure_node::NodeFailure::Unknown;
+        match tokio::time::timeout(within + LAST_WORD, outcome).await {
+            Ok(Ok(Some(outcome))) => outcome,
+            // The answer may come yet; the caller's time is over.
+            Ok(Ok(None) | Err(_)) | Err(_) => Err(unknown),
+        }
+    }
+
+    /// A failure in the words of the public contract, for a caller that was willing to wait so long.
+    pub(crate) fn failure(&self, failure: tenure_node::NodeFailure, waited: Duration) -> Failure {
+        use tenure_node::NodeFailure as Node;
+        if failure.effect() == tenure_node::Effect::None
+            && let Some(end) = self.member().ended()
+        {
+            return (&end).into();
+        }
+        match failure {
+            Node::NoLeader => Failure::NoLeader,
+            Node::NotLeader { leader } => Failure::NotLeader { leader: Some(self.hint(leader)) },
+            Node::Expired => Failure::Deadline,
+            Node::Overloaded => Failure::Overloaded { retry_after_ms: RETRY_AFTER_MS },
+            Node::TooLarge { bound } => Failure::TooLarge { bound },
+            Node::Forbidden => Failure::PermissionDenied { verb: "admin" },
+            Node::Stopping => Failure::ShuttingDown,
+            Node::Unknown => Failure::UnknownOutcome { waited_ms: millis(waited) },
+            Node::Rejected(why) => self.rejected(why),
+        }
+    }
+
+    fn rejected(&self, why: RejectReason) -> Failure {
+        match why {
+            RejectReason::NotLeader { .. }
+            | RejectReason::Transferring
+            | RejectReason::Replaced => match self.lead().by {
+                Some(leader) if leader != self.member().id() => {
+                    Failure::NotLeader { leader: Some(self.hint(leader)) }
+                }
+                _ => Failure::NoLeader,
+            },
+            RejectReason::Busy => Failure::Overloaded { retry_after_ms: RETRY_AFTER_MS },
+            RejectReason::DiskFull => Failure::DiskFull,
+            RejectReason::Expired => Failure::Deadline,
+            RejectReason::ChangeUnderWay => Failure::MembershipChanging,
+            RejectReason::Impossible => Failure::QuorumAtRisk,
+            RejectReason::NotCaughtUp { behind } => Failure::NotCaughtUp { behind },
+            RejectReason::LevelNotKnown { level, member, .. } => {
+                Failure::LevelNotKnown { level, member: member.to_string() }
+            }
+            RejectReason::Retired => Failure::InvalidField {
+                field: "member_id",
+                problem: "was removed, and no id comes back".to_owned(),
+            },
+        }
+    }
+
+    fn hint(&self, leader: tenure_raft::MemberId) -> v1::LeaderHint {
+        self.inner.net.hint(leader)
+    }
+
+    /// What callers are told who ask a member that has ended.
+    pub(crate) fn farewell(&self) -> Failure {
+        self.member().ended().map_or(Failure::ShuttingDown, |end| (&end).into())
+    }
+
+    /// Wants something of the leader: other members, or another leader.
+    async fn admin(
+        &self,
+        who: &Principal,
+        request: AdminRequest,
+        within: Duration,
+    ) -> Result<(), tenure_node::NodeFailure> {
+        let (done, result) = oneshot::channel();
+        let done = Box::new(move |answer| {
+            let _ = done.send(answer);
+        });
+        let (principal, deadline_us) = (who.clone(), self.deadline_us(within));
+        let event = LoopEvent::Admin { request, principal, deadline_us, done };
+        if let Err(not_taken) = self.member().try_tell(event) {
+            return Err(not_taken.back().1);
+        }
+        match tokio::time::timeout(within + LAST_WORD, result).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) | Err(_) => Err(tenure_node::NodeFailure::Unknown),
+        }
+    }
+}
+
+impl From<&End> for Failure {
+    fn from(end: &End) -> Self {
+        if end.is_corrupt() { Self::Corrupt } else { Self::ShuttingDown }
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A command in the form of the log.
+pub(crate) fn encode(who: &Principal, id: RequestId<'_>, command: Command<'_>) -> Bytes {
+    let mut bytes = Vec::new();
+    encode_request(&Request { principal: who.name(), id, command }, &mut bytes);
+    bytes.into()
+}
+
+/// How long a command may wait for others.
+pub(crate) fn patience_us(command: &Command<'_>, ttl_min_ms: u64) -> u64 {
+    match command {
+        Command::Renew(_) => GATHER_US.min(ttl_min_ms * 1_000 / 60),
+        _ => 0,
+    }
+}

@@ -1,0 +1,18 @@
+//! Collects the metrics of a member.
+//!
+//! The event loop increments plain numbers and leaves copies of the records it applied. Another task turns those into
+//! metrics with labels. Nothing here decides anything, and no decision reads these metrics.
+//!
+//! ```text
+//! event loop ──numbers──► Meters                                   ─┐
+//! event loop ──records──► Tally: by prefix, mode, and how long      ├─► /metrics
+//! APIs ─requests─► Asked: by API and command, refusals by reason   ─┘
+//! ```
+
+mod histogram;
+mod locks;
+mod requests;
+
+pub(crate) use histogram::{Histogram, Scale};
+pub(crate) use locks::{FreedAt, LockMetrics, OTHER, PREFIXES_MAX, count};
+pub(crate) use requests::{Api, Class, RequestMetrics};

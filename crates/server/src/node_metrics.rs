@@ -1,0 +1,222 @@
+//! Measures one member: disk, syncs, commits and lost locks. Readers never stop the event loop.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::{Registry, Unit};
+use tenure_core::event::Cause;
+use tenure_core::outcome::Notice;
+
+use crate::metrics::{Histogram, Scale};
+
+/// The number of recent syncs over which percentiles are computed.
+const SYNCS_KEPT: usize = 512;
+
+/// A member's measurements of itself. Sizes are from the last look at the disk, at most about a second ago.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeMetrics {
+    /// Bytes free on the disk.
+    pub disk_free_bytes: u64,
+    /// Whether so few bytes are free that the state may not grow.
+    pub disk_short: bool,
+    /// Bytes of the log, the snapshots and the reserve.
+    pub data_bytes: u64,
+    /// Bytes of the log.
+    pub log_bytes: u64,
+    /// The number of log syncs since the member started.
+    pub syncs: u64,
+    /// The duration of the last sync.
+    pub sync_last_us: u64,
+    /// The 99th percentile of the durations of recent syncs.
+    pub sync_p99_us: u64,
+}
+
+/// The causes for which a holder can lose a lock.
+const LOSSES: [Cause; 4] = [Cause::Expired, Cause::Revoked, Cause::Forced, Cause::MaxHold];
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct OfLoss {
+    cause: &'static str,
+}
+
+/// The metrics that the event loop writes and any thread may read.
+#[derive(Debug)]
+pub(crate) struct NodeMeters {
+    disk_free_bytes: AtomicU64,
+    disk_short: AtomicBool,
+    data_bytes: AtomicU64,
+    log_bytes: AtomicU64,
+    syncs: AtomicU64,
+    sync_last_us: AtomicU64,
+    sync_p99_us: AtomicU64,
+    /// Commands that the leader accepted since its last sync.
+    unsynced_commands: AtomicU64,
+    syncs_took: Histogram,
+    commands_per_sync: Histogram,
+    commits_took: Histogram,
+    ended_late: Histogram,
+    renewals: Counter,
+    losses: Family<OfLoss, Counter>,
+    losses_by: [Counter; LOSSES.len()],
+}
+
+impl Default for NodeMeters {
+    fn default() -> Self {
+        let losses = Family::default();
+        let cell = |cause: Cause| losses.get_or_create_owned(&OfLoss { cause: cause.word() });
+        Self {
+            disk_free_bytes: AtomicU64::default(),
+            disk_short: AtomicBool::default(),
+            data_bytes: AtomicU64::default(),
+            log_bytes: AtomicU64::default(),
+            syncs: AtomicU64::default(),
+            sync_last_us: AtomicU64::default(),
+            sync_p99_us: AtomicU64::default(),
+            unsynced_commands: AtomicU64::default(),
+            syncs_took: Histogram::new(Scale::QUICK),
+            commands_per_sync: Histogram::new(Scale::NUMBERS),
+            commits_took: Histogram::new(Scale::QUICK),
+            ended_late: Histogram::new(Scale::QUICK),
+            renewals: Counter::default(),
+            losses_by: LOSSES.map(cell),
+            losses,
+        }
+    }
+}
+
+/// The durations of recent syncs.
+#[derive(Debug, Default)]
+pub(crate) struct Syncs {
+    recent_us: VecDeque<u64>,
+}
+
+/// The space in use and free on the disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    pub(crate) disk_free_bytes: u64,
+    pub(crate) data_bytes: u64,
+    pub(crate) log_bytes: u64,
+}
+
+impl NodeMeters {
+    /// Reads all metrics. Each value is correct; together they may mix values from before and after a look at the disk.
+    pub(crate) fn read(&self) -> NodeMetrics {
+        let read = |meter: &AtomicU64| meter.load(Ordering::Relaxed);
+        NodeMetrics {
+            disk_free_bytes: read(&self.disk_free_bytes),
+            disk_short: self.disk_short.load(Ordering::Relaxed),
+            data_bytes: read(&self.data_bytes),
+            log_bytes: read(&self.log_bytes),
+            syncs: read(&self.syncs),
+            sync_last_us: read(&self.sync_last_us),
+            sync_p99_us: read(&self.sync_p99_us),
+        }
+    }
+
+    pub(crate) fn synced(&self, took: Duration) {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        self.sync_last_us.store(micros(took), Ordering::Relaxed);
+        self.syncs_took.observe(micros(took));
+        let commands = self.unsynced_commands.swap(0, Ordering::Relaxed);
+        if commands > 0 {
+            self.commands_per_sync.observe(commands);
+        }
+    }
+
+    /// Counts commands that the leader accepted and that its next sync makes durable.
+    pub(crate) fn took(&self, commands: usize) {
+        self.unsynced_commands.fetch_add(commands as u64, Ordering::Relaxed);
+    }
+
+    /// Records the time from the arrival of commands to their response.
+    pub(crate) fn committed(&self, took_us: u64) {
+        self.commits_took.observe(took_us);
+    }
+
+    /// Records how long after its deadline the clock ended something.
+    pub(crate) fn ended_late(&self, late_ms: u64) {
+        self.ended_late.observe(late_ms.saturating_mul(1_000));
+    }
+
+    pub(crate) fn renewed(&self, leases: u64) {
+        self.renewals.inc_by(leases);
+    }
+
+    /// Counts the lost locks among the notices.
+    pub(crate) fn count_notices(&self, notices: &[Notice]) {
+        for notice in notices {
+            if let Notice::Lost { cause, .. } = notice
+                && let Some(at) = LOSSES.iter().position(|it| it == cause)
+            {
+                self.losses_by[at].inc();
+            }
+        }
+    }
+
+    /// Registers the metrics that no other part of the server registers.
+    pub(crate) fn register(&self, to: &mut Registry) {
+        let help = "How long it took to make the log durable";
+        to.register_with_unit("fsync", help, Unit::Seconds, self.syncs_took.clone());
+        let help = "Commands that one sync of the leader's log made durable";
+        to.register("commands_per_fsync", help, self.commands_per_sync.clone());
+        let help = "On the leader, from the arrival of commands to their answer";
+        to.register_with_unit("commit", help, Unit::Seconds, self.commits_took.clone());
+        let help = "On the leader, how much later than due something ended by the clock";
+        to.register_with_unit("expiry_lag", help, Unit::Seconds, self.ended_late.clone());
+        to.register("renewals", "Leases renewed, on the leader", self.renewals.clone());
+        let help = "Locks that their holders lost without having asked for it";
+        to.register("losses", help, self.losses.clone());
+        let help = "Log lines that this process dropped because stderr did not take them";
+        to.register("log_lines_dropped", help, crate::log::dropped_lines());
+    }
+
+    pub(crate) fn look(&self, sizes: Sizes, syncs: &Syncs) {
+        self.disk_free_bytes.store(sizes.disk_free_bytes, Ordering::Relaxed);
+        self.data_bytes.store(sizes.data_bytes, Ordering::Relaxed);
+        self.log_bytes.store(sizes.log_bytes, Ordering::Relaxed);
+        self.sync_p99_us.store(syncs.p99_us(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn short(&self, short: bool) {
+        self.disk_short.store(short, Ordering::Relaxed);
+    }
+}
+
+impl Syncs {
+    pub(crate) fn add(&mut self, took: Duration) {
+        if self.recent_us.len() == SYNCS_KEPT {
+            self.recent_us.pop_front();
+        }
+        self.recent_us.push_back(micros(took));
+    }
+
+    fn p99_us(&self) -> u64 {
+        let mut sorted: Vec<u64> = self.recent_us.iter().copied().collect();
+        sorted.sort_unstable();
+        let rank = (sorted.len() * 99).div_ceil(100);
+        rank.checked_sub(1).and_then(|at| sorted.get(at)).copied().unwrap_or(0)
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slowest_of_a_hundred_is_left_out_and_the_old_are_forgotten() {
+        let mut syncs = Syncs::default();
+        assert_eq!(syncs.p99_us(), 0);
+        (1..=100).for_each(|us| syncs.add(Duration::from_micros(us)));
+        assert_eq!(syncs.p99_us(), 99);
+        (0..SYNCS_KEPT).for_each(|_| syncs.add(Duration::from_micros(7)));
+        assert_eq!(syncs.p99_us(), 7);
+    }
+}

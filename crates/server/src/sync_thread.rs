@@ -1,0 +1,42 @@
+//! Syncs the log on a thread of its own, so that the event loop goes on during a slow sync.
+
+use std::sync::mpsc::{Sender, SyncSender, channel};
+
+use tenure_store::SyncJob;
+
+use crate::log_writer::spawn;
+use crate::member::LoopEvent;
+
+/// A thread that syncs the log, one job at a time. It starts when it is first needed, and ends with this value.
+#[derive(Default)]
+pub(crate) struct SyncThread {
+    jobs: Option<Sender<SyncJob>>,
+}
+
+impl SyncThread {
+    /// Hands the job to the thread, which reports the result as [`Event::Synced`]. Returns the job if there is no
+    /// thread for it.
+    pub(crate) fn hand(
+        &mut self,
+        job: SyncJob,
+        inbox: &SyncSender<LoopEvent>,
+    ) -> Result<(), SyncJob> {
+        if self.jobs.is_none() {
+            let (jobs, taken) = channel::<SyncJob>();
+            let inbox = inbox.clone();
+            let started = spawn("tenure-writer", move || {
+                while let Ok(job) = taken.recv() {
+                    // An event loop that has ended needs no report.
+                    if inbox.send(LoopEvent::Synced(job.run())).is_err() {
+                        return;
+                    }
+                }
+            });
+            self.jobs = started.then_some(jobs);
+        }
+        match &self.jobs {
+            Some(jobs) => jobs.send(job).map_err(|unsent| unsent.0),
+            None => Err(job),
+        }
+    }
+}
