@@ -39,7 +39,7 @@ pub(crate) struct DataHome {
 /// Everything that the event loop needs from the disk.
 pub(crate) struct Opened {
     pub(crate) dir: DataDir,
-    pub(crate) pen: LogWriter,
+    pub(crate) log_writer: LogWriter,
     pub(crate) snapshots: Snapshots,
     pub(crate) boot: Boot,
     /// The members that this member was given when it joined.
@@ -188,8 +188,8 @@ impl DataHome {
         boot.machine.reseed_names(os::random());
         let reserve = Reserve::open(self.disk.clone(), self.sizes.reserve_bytes)
             .map_err(|source| StartError::System { doing: "open the reserve", source })?;
-        let pen = LogWriter::new(log, reserve, self.sizes.segment_bytes);
-        Ok(Opened { dir: self.dir, pen, snapshots, boot, given })
+        let log_writer = LogWriter::new(log, reserve, self.sizes.segment_bytes);
+        Ok(Opened { dir: self.dir, log_writer, snapshots, boot, given })
     }
 
     fn open_log(&self, presence: Presence) -> Result<(Log, Recovered), StartError> {

@@ -38,7 +38,7 @@ pub(crate) type OnEnd = Box<dyn Fn(&End) + Send>;
 /// One member's loop and everything it owns.
 pub(crate) struct EventLoop {
     pub(crate) node: Node,
-    pub(crate) pen: LogWriter,
+    pub(crate) log_writer: LogWriter,
     pub(crate) snapshots: Snapshots,
     pub(crate) snapshot_disk: SnapshotDisk,
     pub(crate) net: Arc<Net>,
@@ -80,7 +80,11 @@ impl EventLoop {
     pub(crate) fn run(self) {
         let guard = EndOnPanic { member: self.member.clone() };
         let driver = Driver {
-            count: Count { from_index: self.pen.last_index(), begun: false, freed: Vec::new() },
+            count: Count {
+                from_index: self.log_writer.last_index(),
+                begun: false,
+                freed: Vec::new(),
+            },
             told: self.node.machine().revision(),
             on: self,
             callers: Callers::default(),
@@ -150,8 +154,8 @@ impl Driver {
     }
 
     fn turns(&mut self) -> End {
-        self.on.pen.measure(self.on.member.meters().clone());
-        self.on.pen.prepare(self.on.member.inbox());
+        self.on.log_writer.measure(self.on.member.meters().clone());
+        self.on.log_writer.prepare(self.on.member.inbox());
         let mut wait = Duration::ZERO;
         loop {
             if let Err(end) = self.take(wait) {
@@ -170,7 +174,7 @@ impl Driver {
                 Err(end) => return end,
             };
             let inbox = self.on.member.inbox();
-            if let Some(space) = self.on.pen.look(now_us, &self.on.snapshots, inbox) {
+            if let Some(space) = self.on.log_writer.look(now_us, &self.on.snapshots, inbox) {
                 self.on.node.handle(Input::Space(space));
             }
             if self.may_end {
@@ -218,12 +222,15 @@ impl Driver {
                 let _ = done.send(self.on.node.freeze());
             }
             LoopEvent::Synced(report) => {
-                let durable = self.on.pen.finish(report).map_err(|fatal| fatal_end(&fatal))?;
+                let durable =
+                    self.on.log_writer.finish(report).map_err(|fatal| fatal_end(&fatal))?;
                 if let Some(number) = durable {
                     self.on.node.handle(Input::Persisted { number });
                 }
             }
-            LoopEvent::Prepared(prepared) => self.on.pen.adopt(prepared).map_err(write_end)?,
+            LoopEvent::Prepared(prepared) => {
+                self.on.log_writer.adopt(prepared).map_err(write_end)?
+            }
             LoopEvent::Leave { done } => {
                 self.leaving.push(done);
                 self.on.node.handle(Input::Leave);
@@ -261,7 +268,7 @@ impl Driver {
                     }
                 }
                 Output::Persist(persist) => {
-                    self.on.pen.write(&persist).map_err(write_end)?;
+                    self.on.log_writer.write(&persist).map_err(write_end)?;
                     wrote = true;
                 }
                 Output::Notices(more) => {
@@ -282,7 +289,7 @@ impl Driver {
                 Output::CompactLog { to } => compact = Some(to),
                 Output::Led(lead) => {
                     self.on.member.set_lead(lead);
-                    self.say_led(lead.term.0, lead.by);
+                    self.log_leader(lead.term.0, lead.by);
                 }
                 Output::Directory { directory, members, vouched } => {
                     learned = Some((directory, members, vouched));
@@ -333,16 +340,16 @@ impl Driver {
         self.on.member.outbox().ring();
         let inbox = self.on.member.inbox();
         let durable =
-            self.on.pen.sync(self.sync_where(), inbox).map_err(|fatal| fatal_end(&fatal))?;
+            self.on.log_writer.sync(self.sync_where(), inbox).map_err(|fatal| fatal_end(&fatal))?;
         if wrote {
             self.written_at_us = now_us;
-            self.on.pen.prepare(inbox);
+            self.on.log_writer.prepare(inbox);
         }
         if let Some(number) = durable {
             self.on.node.handle(Input::Persisted { number });
         }
         if let Some(to) = compact {
-            self.on.pen.compact_to(to).map_err(write_end)?;
+            self.on.log_writer.compact_to(to).map_err(write_end)?;
         }
         Ok(durable.is_some())
     }
@@ -379,7 +386,7 @@ impl Driver {
     /// A follower has nothing else to do than to wait for its disk. A leader has others to keep, so
     /// it does not wait for a slow one.
     fn sync_where(&self) -> Where {
-        let slow = self.on.pen.is_slow();
+        let slow = self.on.log_writer.is_slow();
         if self.on.node.replica().leads() && slow { Where::Aside } else { Where::Here }
     }
 
@@ -404,13 +411,13 @@ impl Driver {
 
     fn mark_if_quiet(&mut self) -> Result<(), End> {
         let quiet = os::now_us().saturating_sub(self.written_at_us) >= QUIET_US;
-        if quiet && self.on.pen.is_unmarked() {
-            self.on.pen.mark().map_err(write_end)?;
+        if quiet && self.on.log_writer.is_unmarked() {
+            self.on.log_writer.mark().map_err(write_end)?;
         }
         Ok(())
     }
 
-    fn say_led(&self, term: u64, by: Option<MemberId>) {
+    fn log_leader(&self, term: u64, by: Option<MemberId>) {
         match by {
             Some(id) if id == self.on.node.replica().id() => tracing::info!(term, "leads"),
             Some(id) => tracing::info!(leader = %id, term, "follows"),
@@ -432,9 +439,9 @@ impl Driver {
     }
 
     fn last_words(&mut self) -> End {
-        match self.on.pen.close() {
+        match self.on.log_writer.close() {
             Ok(()) => {
-                let index = self.on.pen.last_index();
+                let index = self.on.log_writer.last_index();
                 let path = self.on.dir.path().display();
                 tracing::info!(last_index = index, data = %path, "stopped");
                 End::Told
@@ -453,16 +460,16 @@ fn save(
     member: &MemberHandle,
 ) {
     let written = (|| {
-        let mut writer = snapshots.write(point, meta)?;
+        let mut sync_thread = snapshots.write(point, meta)?;
         let mut failed = None;
         frozen.write(&mut |part| {
             if failed.is_none() {
-                failed = writer.append(part).err();
+                failed = sync_thread.append(part).err();
             }
         });
         match failed {
             Some(error) => Err(error),
-            None => writer.finish(),
+            None => sync_thread.finish(),
         }
     })();
     let saved = match written {

@@ -71,7 +71,7 @@ pub struct Inside {
 }
 
 struct InsideState {
-    seats: Vec<InsideMember>,
+    permits: Vec<InsideMember>,
     bell: Arc<Notify>,
     mail: VecDeque<(MemberId, MemberId, PeerMessage)>,
     clock: Arc<RuntimeClock>,
@@ -122,16 +122,16 @@ impl Inside {
             },
         };
         let records: Vec<MemberRecord> = (1..).zip(addresses).map(record).collect();
-        let seat = |record: MemberRecord| {
+        let permit = |record: MemberRecord| {
             let hard_state = HardState { term: FIRST.term, vote: None, commit: FIRST.index };
             InsideMember { record, log: Vec::new(), hard_state, up: None }
         };
-        let seats = records.into_iter().map(seat).collect();
+        let permits = records.into_iter().map(permit).collect();
         let (bell, mail) = (Arc::<Notify>::default(), VecDeque::new());
         let ahead_us = AtomicU64::new(0);
         let clock = Arc::new(RuntimeClock { began: Instant::now(), ahead_us });
-        let mut world = InsideState { seats, bell: bell.clone(), mail, clock, links: 0 };
-        for at in 0..world.seats.len() {
+        let mut world = InsideState { permits, bell: bell.clone(), mail, clock, links: 0 };
+        for at in 0..world.permits.len() {
             world.boot(at);
         }
         let world = Arc::new(Mutex::new(world));
@@ -149,8 +149,9 @@ impl Inside {
         move |address| {
             let world = world.upgrade()?;
             let mut world = world.lock().unwrap_or_else(PoisonError::into_inner);
-            let seat = world.seats.iter_mut().find(|seat| seat.record.names.clients == address)?;
-            let up = seat.up.as_mut()?;
+            let permit =
+                world.permits.iter_mut().find(|permit| permit.record.names.clients == address)?;
+            let up = permit.up.as_mut()?;
             let (here, there) = duplex(PIPE_BYTES);
             // Drop the connections that have ended.
             while up.connections.try_join_next().is_some() {}
@@ -168,7 +169,7 @@ impl Inside {
     /// The indexes of the running members, from 0.
     pub fn running(&self) -> Vec<usize> {
         let world = self.world();
-        let up = world.seats.iter().enumerate().filter(|(_, seat)| seat.up.is_some());
+        let up = world.permits.iter().enumerate().filter(|(_, permit)| permit.up.is_some());
         up.map(|(at, _)| at).collect()
     }
 
@@ -180,7 +181,7 @@ impl Inside {
     /// Restarts a member from its log.
     pub fn restart(&self, at: usize) {
         let mut world = self.world();
-        if world.seats.get(at).is_some_and(|seat| seat.up.is_none()) {
+        if world.permits.get(at).is_some_and(|permit| permit.up.is_none()) {
             world.boot(at);
             world.bell.notify_one();
         }
@@ -200,7 +201,7 @@ impl Drop for Inside {
     fn drop(&mut self) {
         self.driver.abort();
         let mut world = self.world();
-        for at in 0..world.seats.len() {
+        for at in 0..world.permits.len() {
             world.kill(at);
         }
     }
@@ -229,27 +230,27 @@ impl InsideState {
 
     fn leader(&self) -> Option<usize> {
         let leads =
-            |seat: &InsideMember| seat.up.as_ref().is_some_and(|up| up.node.replica().leads());
-        self.seats.iter().position(leads)
+            |permit: &InsideMember| permit.up.as_ref().is_some_and(|up| up.node.replica().leads());
+        self.permits.iter().position(leads)
     }
 
     fn at(&mut self, id: MemberId) -> Option<&mut RunningMember> {
-        self.seats.iter_mut().find(|seat| seat.record.id == id)?.up.as_mut()
+        self.permits.iter_mut().find(|permit| permit.record.id == id)?.up.as_mut()
     }
 
     fn boot(&mut self, at: usize) {
         let records: Vec<MemberRecord> =
-            self.seats.iter().map(|seat| seat.record.clone()).collect();
+            self.permits.iter().map(|permit| permit.record.clone()).collect();
         let now_us = self.now_us();
-        let seat = &mut self.seats[at];
-        let id = seat.record.id;
+        let permit = &mut self.permits[at];
+        let id = permit.record.id;
         let boot = Boot {
             machine: directory::first_state(&records, tenure_core::LEVEL_MAX, Epoch::default()),
             applied: FIRST,
             members: Membership::of_voters(records.iter().map(|record| record.id)),
             base: FIRST,
-            entries: seat.log.clone(),
-            hard_state: seat.hard_state,
+            entries: permit.log.clone(),
+            hard_state: permit.hard_state,
             notes: Vec::new(),
             cut: None,
             given: Default::default(),
@@ -276,11 +277,12 @@ impl InsideState {
         let net = Net::new(level, member.clone(), Wire::new(None));
         let keys = SigningKeys::unkept(&lineage);
         let cluster = lineage.cluster;
-        let edge =
+        let dispatch =
             Dispatch::new(member.clone(), net.clone(), cluster, true, keys, Handle::current());
         let listens = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let doors = Doors::open(&edge, AllowedHosts::new(listens, &seat.record.names.clients, []));
-        seat.up = Some(RunningMember {
+        let doors =
+            Doors::open(&dispatch, AllowedHosts::new(listens, &permit.record.names.clients, []));
+        permit.up = Some(RunningMember {
             told: replica.machine().revision(),
             node: Node::new(replica, node_config),
             member,
@@ -303,8 +305,8 @@ impl InsideState {
         if let Some(up) = self.at(id) {
             up.link = link;
         }
-        let up = self.seats.iter().filter(|seat| seat.record.id != id && seat.up.is_some());
-        let others: Vec<MemberId> = up.map(|seat| seat.record.id).collect();
+        let up = self.permits.iter().filter(|permit| permit.record.id != id && permit.up.is_some());
+        let others: Vec<MemberId> = up.map(|permit| permit.record.id).collect();
         for other in others {
             for (here, member) in [(id, other), (other, id)] {
                 let Some(up) = self.at(here) else { continue };
@@ -315,11 +317,11 @@ impl InsideState {
     }
 
     fn kill(&mut self, at: usize) {
-        let Some(seat) = self.seats.get_mut(at) else { return };
-        let (id, up) = (seat.record.id, seat.up.take());
+        let Some(permit) = self.permits.get_mut(at) else { return };
+        let (id, up) = (permit.record.id, permit.up.take());
         let Some(mut up) = up else { return };
-        for seat in &mut self.seats {
-            if let Some(other) = &mut seat.up {
+        for permit in &mut self.permits {
+            if let Some(other) = &mut permit.up {
                 other.node.handle(Input::Unreachable { member: id });
                 // Of two members, the one that started later opened their connection.
                 let link = other.link.max(up.link);
@@ -350,14 +352,14 @@ impl InsideState {
                 }
             }
             let now_us = self.now_us();
-            for seat in &mut self.seats {
-                busy |= seat.turn(now_us, &mut self.mail);
+            for permit in &mut self.permits {
+                busy |= permit.turn(now_us, &mut self.mail);
             }
             if !busy && self.mail.is_empty() {
                 break;
             }
         }
-        let wakes = self.seats.iter().filter_map(|seat| Some(seat.up.as_ref()?.wake_us));
+        let wakes = self.permits.iter().filter_map(|permit| Some(permit.up.as_ref()?.wake_us));
         wakes.min().unwrap_or(u64::MAX)
     }
 
@@ -385,12 +387,12 @@ impl InsideState {
 
     /// Queries the leader.
     fn look<T>(&self, ask: impl FnOnce(&RunningMember) -> Option<T>) -> Option<T> {
-        ask(self.seats[self.leader()?].up.as_ref()?)
+        ask(self.permits[self.leader()?].up.as_ref()?)
     }
 
     fn renew_all_but(&mut self, lease: LeaseId) {
         let Some(at) = self.leader() else { return };
-        let Some(up) = &mut self.seats[at].up else { return };
+        let Some(up) = &mut self.permits[at].up else { return };
         let all = up.node.machine().leases(None, LEASES_MAX);
         let others = all.iter().filter(|it| it.id != lease).map(|it| LeaseRef::Handle(it.handle));
         let others: Vec<LeaseRef> = others.collect();

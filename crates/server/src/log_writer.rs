@@ -31,7 +31,7 @@ pub(crate) struct LogWriter {
     unsynced: bool,
     /// The number of the last write.
     newest: u64,
-    writer: SyncThread,
+    sync_thread: SyncThread,
     /// The last write that the running sync of the sync thread covers, if one runs.
     under_way: Option<u64>,
     /// The number of syncs for which the disk still counts as slow.
@@ -63,7 +63,7 @@ impl LogWriter {
             reserve: Arc::new(Mutex::new(reserve)),
             unsynced: false,
             newest: 0,
-            writer: SyncThread::default(),
+            sync_thread: SyncThread::default(),
             under_way: None,
             slow_left: 0,
             unmarked: false,
@@ -114,7 +114,7 @@ impl LogWriter {
         // There is nothing to sync if a new segment was begun: the log has synced the old one.
         let Some(job) = self.log.begin_sync()? else { return Ok(Some(self.newest)) };
         let job = match wanted {
-            Where::Aside => match self.writer.hand(job, inbox) {
+            Where::Aside => match self.sync_thread.hand(job, inbox) {
                 Ok(()) => {
                     self.under_way = Some(self.newest);
                     return Ok(None);

@@ -112,7 +112,7 @@ pub struct RunningServer {
     pub clients: SocketAddr,
     /// The address on which it listens for members.
     pub members: Option<SocketAddr>,
-    door: Option<Arc<PeerListener>>,
+    api: Option<Arc<PeerListener>>,
     doors: ApiListeners,
     hub: Hub,
     // Dropped last: the fields above have tasks on it.
@@ -197,12 +197,12 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     let hosts = AllowedHosts::new(clients, &record.names.clients, names);
     let me = Me::new(record.id, record.names.clone(), settings.level_known);
     let mut member_port = member_port.map(|(port, _)| port);
-    let mut door = None;
+    let mut api = None;
     if home.cluster().is_none()
         && let Some(port) = member_port.take()
     {
         // The other members ask for this member's identity before there is a cluster.
-        door = Some(PeerListener::open(port, me.clone(), wire.clone()).map_err(system("listen"))?);
+        api = Some(PeerListener::open(port, me.clone(), wire.clone()).map_err(system("listen"))?);
     }
     if let Some(cluster) = home.cluster() {
         bootstrap::check_cluster(cluster, &settings.entrance, &settings.name, &wire)?;
@@ -211,7 +211,7 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
             tracing::info!(%cluster, join, "this member belongs to its cluster already");
         }
     } else if let Err(error) = enter(&mut home, &settings, &record, &wire) {
-        door.inspect(|door: &Arc<PeerListener>| door.close());
+        api.inspect(|api: &Arc<PeerListener>| api.close());
         return Err(error);
     }
     let lineage = home.lineage().expect("the member has entered a cluster");
@@ -228,10 +228,10 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     check_name(&settings, &opened.boot.machine, &record)?;
     let level = directory::first_level(&opened.boot.machine);
     let me = Me { cluster: Some(cluster.clone()), founders, level, ..me };
-    match (&door, member_port) {
-        (Some(door), _) => door.introduce(me),
+    match (&api, member_port) {
+        (Some(api), _) => api.introduce(me),
         (None, Some(port)) => {
-            door = Some(PeerListener::open(port, me, wire.clone()).map_err(system("listen"))?);
+            api = Some(PeerListener::open(port, me, wire.clone()).map_err(system("listen"))?);
         }
         (None, None) => {}
     }
@@ -249,7 +249,7 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     let (member, events) = MemberHandle::new(record.id, lineage, Arc::new(os::Monotonic), None);
     let admission = member.admission().clone();
     let net = Net::new(level_known, member.clone(), wire.clone());
-    let identity = door.is_some().then(|| MemberIdentity {
+    let identity = api.is_some().then(|| MemberIdentity {
         record: record.clone(),
         lineage: member.lineage().clone(),
         level_known,
@@ -257,10 +257,10 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     });
     let given = opened.given.into_iter().map(|record| (record.id, record.names)).collect();
     net.learn(&given, replica.members(), replica.vouched());
-    if let Some(door) = &door {
-        door.admit(net.clone(), opened.snapshots.clone());
+    if let Some(api) = &api {
+        api.admit(net.clone(), opened.snapshots.clone());
     }
-    let runtime = edge_runtime(settings.workers).map_err(system("start a thread"))?;
+    let runtime = dispatch_runtime(settings.workers).map_err(system("start a thread"))?;
     let node_config = tenure_node::NodeConfig {
         command_bytes_max,
         admission,
@@ -276,7 +276,7 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
         SnapshotDisk::start(&opened.snapshots, &member, level_known).ok_or_else(no_thread)?;
     let on = EventLoop {
         node,
-        pen: opened.pen,
+        log_writer: opened.log_writer,
         snapshots: opened.snapshots,
         snapshot_disk,
         net: net.clone(),
@@ -290,11 +290,11 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     }
     let insecure = settings.insecure;
     let handle = runtime.handle().clone();
-    let edge = Dispatch::new(member.clone(), net, cluster.clone(), insecure, keys, handle);
-    let doors =
-        ApiListeners::open(client_port, &edge, hosts, settings.tls).map_err(system("listen"))?;
-    let (hub, runtime) = (edge.hub().clone(), Some(runtime));
-    Ok(RunningServer { member, cluster, clients, members, door, doors, hub, runtime })
+    let dispatch = Dispatch::new(member.clone(), net, cluster.clone(), insecure, keys, handle);
+    let doors = ApiListeners::open(client_port, &dispatch, hosts, settings.tls)
+        .map_err(system("listen"))?;
+    let (hub, runtime) = (dispatch.hub().clone(), Some(runtime));
+    Ok(RunningServer { member, cluster, clients, members, api, doors, hub, runtime })
 }
 
 impl RunningServer {
@@ -308,7 +308,7 @@ impl RunningServer {
         self.doors.close();
         self.member.leave(LEAVE);
         self.doors.emptied();
-        self.door.iter().for_each(|door| door.close());
+        self.api.iter().for_each(|api| api.close());
     }
 }
 
@@ -322,7 +322,7 @@ impl Drop for RunningServer {
 }
 
 /// The runtime whose threads serve clients.
-fn edge_runtime(workers: usize) -> std::io::Result<Runtime> {
+fn dispatch_runtime(workers: usize) -> std::io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers)
         .thread_name("tenure-edge")

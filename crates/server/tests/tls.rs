@@ -96,7 +96,7 @@ fn files_that_cannot_be_used_leave_the_old_ones_in_force() {
 }
 
 /// The protocol that the public port has agreed on with a client, and whether the client presented a certificate.
-fn talk(tls: &ServerTls, client: ClientConfig) -> Result<(Option<Vec<u8>>, bool), String> {
+fn handler(tls: &ServerTls, client: ClientConfig) -> Result<(Option<Vec<u8>>, bool), String> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let client = std::thread::spawn(move || {
@@ -142,9 +142,9 @@ fn clients_show_a_certificate_of_their_authority_and_no_other() {
         config
     };
     // A client without a certificate completes the handshake, so that it can get an error.
-    assert_eq!(talk(&tls, client(None)), Ok((Some(b"h2".to_vec()), false)));
-    assert_eq!(talk(&tls, client(Some(&its))), Ok((Some(b"h2".to_vec()), true)));
+    assert_eq!(handler(&tls, client(None)), Ok((Some(b"h2".to_vec()), false)));
+    assert_eq!(handler(&tls, client(Some(&its))), Ok((Some(b"h2".to_vec()), true)));
     // A member's certificate is not valid for a client.
-    let refused = talk(&tls, client(Some(&papers))).unwrap_err();
+    let refused = handler(&tls, client(Some(&papers))).unwrap_err();
     assert!(refused.contains("UnknownIssuer"), "{refused}");
 }

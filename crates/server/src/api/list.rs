@@ -73,7 +73,7 @@ fn lease_bytes(view: &LeaseView) -> usize {
 }
 
 pub(crate) async fn locks(
-    edge: &Dispatch,
+    dispatch: &Dispatch,
     who: &Principal,
     it: &v1::ListLocksRequest,
     within: Duration,
@@ -84,15 +84,16 @@ pub(crate) async fn locks(
             |after: Option<&String>, max| machine.locks(&prefix, after.map(String::as_str), max);
         gather(max, after.clone(), read, |view| view.lock.as_str().to_owned(), lock_bytes)
     };
-    let (revision, views) = edge.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
+    let (revision, views) =
+        dispatch.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
     let locks: Vec<_> = views.records.iter().map(encode::lock_view).collect();
     let next = locks.last().filter(|_| views.cut).map(|last| last.lock.clone());
-    let (header, next) = (Some(edge.header(revision)), next.unwrap_or_default());
+    let (header, next) = (Some(dispatch.header(revision)), next.unwrap_or_default());
     Ok(v1::ListLocksResponse { header, locks, next })
 }
 
 pub(crate) async fn queue(
-    edge: &Dispatch,
+    dispatch: &Dispatch,
     who: &Principal,
     it: &v1::QueueRequest,
     within: Duration,
@@ -101,14 +102,15 @@ pub(crate) async fn queue(
     let after = (it.after != 0).then_some(PlaceNumber(it.after));
     // Read the places at once: they are small, and every further part would walk the queue from its head.
     let ask = move |machine: &Machine| machine.queue(&lock, after, max);
-    let (revision, views) = edge.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
+    let (revision, views) =
+        dispatch.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
     let RecordPage { records: waiters, cut } = cut(views, max, encode::waiter_view);
     let next = waiters.last().filter(|_| cut).map_or(0, |last| last.place);
-    Ok(v1::QueueResponse { header: Some(edge.header(revision)), waiters, next })
+    Ok(v1::QueueResponse { header: Some(dispatch.header(revision)), waiters, next })
 }
 
 pub(crate) async fn leases(
-    edge: &Dispatch,
+    dispatch: &Dispatch,
     who: &Principal,
     it: &v1::ListLeasesRequest,
     within: Duration,
@@ -125,14 +127,15 @@ pub(crate) async fn leases(
         let read = |after: Option<&LeaseId>, max| machine.leases(after.copied(), max);
         gather(max, after, read, |view| view.id, lease_bytes)
     };
-    let (revision, views) = edge.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
+    let (revision, views) =
+        dispatch.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
     let next = views.records.last().filter(|_| views.cut).map_or(0, |last| convert::lease(last.id));
     let leases = views.records.iter().map(encode::lease_view).collect();
-    Ok(v1::ListLeasesResponse { header: Some(edge.header(revision)), leases, next })
+    Ok(v1::ListLeasesResponse { header: Some(dispatch.header(revision)), leases, next })
 }
 
 pub(crate) async fn keys(
-    edge: &Dispatch,
+    dispatch: &Dispatch,
     who: &Principal,
     it: &v1::ListKeysRequest,
     within: Duration,
@@ -144,17 +147,18 @@ pub(crate) async fn keys(
         let bytes = |view: &KeyView| view.key.as_bytes().len() + view.value.len();
         gather(max, after.clone(), read, |view| view.key.as_str().to_owned(), bytes)
     };
-    let (revision, views) = edge.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
+    let (revision, views) =
+        dispatch.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
     let kvs: Vec<_> = views.records.iter().map(encode::key_value).collect();
     let next = kvs.last().filter(|_| views.cut).map(|last| last.key.clone());
-    let (header, next) = (Some(edge.header(revision)), next.unwrap_or_default());
+    let (header, next) = (Some(dispatch.header(revision)), next.unwrap_or_default());
     Ok(v1::ListKeysResponse { header, kvs, next })
 }
 
 /// The history of a lock: as many of its revisions as requested. The search is bounded, so a page may be empty and
 /// still say where to go on.
 pub(crate) async fn history(
-    edge: &Dispatch,
+    dispatch: &Dispatch,
     who: &Principal,
     it: &v1::HistoryRequest,
     fresh: Fresh,
@@ -173,7 +177,8 @@ pub(crate) async fn history(
         let events = machine.events(from, Filter::Exact(&lock), LOOKED_AT);
         (floor, events.map_err(|gone| to_error(Failure::Compacted { floor: gone.floor })))
     };
-    let (revision, (floor, events)) = edge.read(who, fresh, within, ask).await.map_err(failed)?;
+    let (revision, (floor, events)) =
+        dispatch.read(who, fresh, within, ask).await.map_err(failed)?;
     let mut events = events?;
     // A key may have the same name; its events do not belong here.
     for batch in &mut events.batches {
@@ -192,7 +197,7 @@ pub(crate) async fn history(
         _ => convert::revision(events.next),
     };
     let floor = convert::revision(floor);
-    Ok(v1::HistoryResponse { header: Some(edge.header(revision)), batches, next, floor })
+    Ok(v1::HistoryResponse { header: Some(dispatch.header(revision)), batches, next, floor })
 }
 
 /// Takes records until there are enough of them, or enough bytes.

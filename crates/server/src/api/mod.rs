@@ -85,7 +85,7 @@ struct Listener {
     http1: auto::Builder<TokioExecutor>,
     http2: auto::Builder<TokioExecutor>,
     router: Router,
-    edge: Dispatch,
+    dispatch: Dispatch,
     /// With certificates, the port accepts only TLS.
     tls: Option<Arc<ServerTls>>,
     room: Arc<Semaphore>,
@@ -96,17 +96,18 @@ impl ApiListeners {
     /// Starts to accept connections on a port.
     pub(crate) fn open(
         port: TcpListener,
-        edge: &Dispatch,
+        dispatch: &Dispatch,
         hosts: AllowedHosts,
         tls: Option<Arc<ServerTls>>,
     ) -> io::Result<Self> {
         port.set_nonblocking(true)?;
-        let _inside = edge.runtime().enter();
+        let _inside = dispatch.runtime().enter();
         let port = tokio::net::TcpListener::from_std(port)?;
         let open = watch::Sender::new(true);
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let house = Arc::new(Listener::new(edge, hosts, tls, (room.clone(), open.subscribe())));
-        edge.runtime().spawn(accept(port, house));
+        let listener =
+            Arc::new(Listener::new(dispatch, hosts, tls, (room.clone(), open.subscribe())));
+        dispatch.runtime().spawn(accept(port, listener));
         Ok(Self { open, room })
     }
 
@@ -126,17 +127,17 @@ impl ApiListeners {
 
 impl Listener {
     fn new(
-        edge: &Dispatch,
+        dispatch: &Dispatch,
         hosts: AllowedHosts,
         tls: Option<Arc<ServerTls>>,
         (room, open): (Arc<Semaphore>, watch::Receiver<bool>),
     ) -> Self {
-        let http = http::routes(edge, hosts, ws::routes(edge));
+        let http = http::routes(dispatch, hosts, ws::routes(dispatch));
         Self {
             http1: protocols().http1_only(),
             http2: protocols().http2_only(),
-            router: grpc::routes(edge).reset_fallback().merge(http),
-            edge: edge.clone(),
+            router: grpc::routes(dispatch).reset_fallback().merge(http),
+            dispatch: dispatch.clone(),
             tls,
             room,
             open,
@@ -147,7 +148,7 @@ impl Listener {
 /// The listener of a member inside a test: clients connect through pipes.
 #[cfg(feature = "virtual-time")]
 pub(crate) struct InProcessListener {
-    house: Arc<Listener>,
+    listener: Arc<Listener>,
     addresses: ConnectionsByAddress,
     // The listener stays open as long as this value exists.
     _open: watch::Sender<bool>,
@@ -155,11 +156,11 @@ pub(crate) struct InProcessListener {
 
 #[cfg(feature = "virtual-time")]
 impl InProcessListener {
-    pub(crate) fn open(edge: &Dispatch, hosts: AllowedHosts) -> Self {
+    pub(crate) fn open(dispatch: &Dispatch, hosts: AllowedHosts) -> Self {
         let open = watch::Sender::new(true);
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         Self {
-            house: Arc::new(Listener::new(edge, hosts, None, (room, open.subscribe()))),
+            listener: Arc::new(Listener::new(dispatch, hosts, None, (room, open.subscribe()))),
             addresses: ConnectionsByAddress::new(PER_ADDRESS_MAX),
             _open: open,
         }
@@ -170,16 +171,16 @@ impl InProcessListener {
         &self,
         stream: tokio::io::DuplexStream,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let house = self.house.clone();
+        let listener = self.listener.clone();
         let addresses = self.addresses.clone();
         async move {
-            let Ok(room) = house.room.clone().acquire_owned().await else { return };
+            let Ok(room) = listener.room.clone().acquire_owned().await else { return };
             let Some(counted) = addresses.enter(std::net::Ipv4Addr::LOCALHOST.into()) else {
                 return;
             };
-            let seat = ConnectionPermit::new(room, counted, &house.open);
+            let permit = ConnectionPermit::new(room, counted, &listener.open);
             // A client that goes away is not an error.
-            let _ = detect_and_serve(stream, &house, seat).await;
+            let _ = detect_and_serve(stream, &listener, permit).await;
         }
     }
 }
@@ -211,11 +212,11 @@ fn protocols() -> auto::Builder<TokioExecutor> {
     http
 }
 
-async fn accept(port: tokio::net::TcpListener, house: Arc<Listener>) {
-    let mut open = house.open.clone();
+async fn accept(port: tokio::net::TcpListener, listener: Arc<Listener>) {
+    let mut open = listener.open.clone();
     let addresses = ConnectionsByAddress::new(PER_ADDRESS_MAX);
     loop {
-        let Ok(room) = house.room.clone().acquire_owned().await else { return };
+        let Ok(room) = listener.room.clone().acquire_owned().await else { return };
         let stream = tokio::select! {
             accepted = port.accept() => accepted,
             _ = open.wait_for(|open| !open) => return,
@@ -230,11 +231,11 @@ async fn accept(port: tokio::net::TcpListener, house: Arc<Listener>) {
             }
         };
         let Some(counted) = addresses.enter(from.ip()) else { continue };
-        let house = house.clone();
-        let seat = ConnectionPermit::new(room, counted, &house.open);
+        let listener = listener.clone();
+        let permit = ConnectionPermit::new(room, counted, &listener.open);
         tokio::spawn(async move {
             // A client that goes away, or violates the protocol, is not an error.
-            let _ = serve(stream, &house, seat).await;
+            let _ = serve(stream, &listener, permit).await;
         });
     }
 }
@@ -258,34 +259,39 @@ impl ConnectionPermit {
     }
 
     /// Waits until the listener closes.
-    pub(crate) async fn asked_to_leave(&mut self) {
+    pub(crate) async fn closing(&mut self) {
         // If the sender is gone, the listener is closed as well.
         let _ = self.open.wait_for(|open| !open).await;
     }
 }
 
-async fn serve(stream: TcpStream, house: &Listener, mut seat: ConnectionPermit) -> io::Result<()> {
+async fn serve(
+    stream: TcpStream,
+    listener: &Listener,
+    mut permit: ConnectionPermit,
+) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    if let Some(tls) = &house.tls {
+    if let Some(tls) = &listener.tls {
         // The files are checked for every connection: a new certificate needs no restart.
         let accepting = TlsAcceptor::from(tls.clients()).accept(stream);
         let stream = tokio::time::timeout(HANDSHAKE, accepting).await??;
         // A presented certificate has been verified. A client without one gets an error in its own protocol.
-        seat.known = !tls.knows_clients() || stream.get_ref().1.peer_certificates().is_some();
-        if !seat.known {
+        permit.known = !tls.knows_clients() || stream.get_ref().1.peer_certificates().is_some();
+        if !permit.known {
             // Such a client needs no longer than this to read the error. Permits are for clients that are served.
-            return tokio::time::timeout(HEADERS, detect_and_serve(stream, house, seat)).await?;
+            return tokio::time::timeout(HEADERS, detect_and_serve(stream, listener, permit))
+                .await?;
         }
-        return detect_and_serve(stream, house, seat).await;
+        return detect_and_serve(stream, listener, permit).await;
     }
-    detect_and_serve(stream, house, seat).await
+    detect_and_serve(stream, listener, permit).await
 }
 
 /// Detects the version of HTTP and serves the connection in it.
 async fn detect_and_serve<S>(
     mut stream: S,
-    house: &Listener,
-    seat: ConnectionPermit,
+    listener: &Listener,
+    permit: ConnectionPermit,
 ) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -294,10 +300,10 @@ where
     match first {
         DetectedProtocol::Nothing => Ok(()),
         DetectedProtocol::Http1(read) => {
-            speak(&house.http1, Rewound::new(read, stream), house, seat).await
+            speak(&listener.http1, Rewound::new(read, stream), listener, permit).await
         }
         DetectedProtocol::Http2(read) => {
-            speak(&house.http2, Rewound::new(read, stream), house, seat).await
+            speak(&listener.http2, Rewound::new(read, stream), listener, permit).await
         }
     }
 }
@@ -305,19 +311,19 @@ where
 async fn speak<S>(
     http: &auto::Builder<TokioExecutor>,
     stream: S,
-    house: &Listener,
-    mut seat: ConnectionPermit,
+    listener: &Listener,
+    mut permit: ConnectionPermit,
 ) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let seated = FilteredRouter::new(house, seat.clone());
+    let seated = FilteredRouter::new(listener, permit.clone());
     let service = TowerToHyperService::new(seated);
     let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::pin!(connection);
     tokio::select! {
         ended = connection.as_mut() => return ended.map_err(io::Error::other),
-        () = seat.asked_to_leave() => connection.as_mut().graceful_shutdown(),
+        () = permit.closing() => connection.as_mut().graceful_shutdown(),
     }
     match tokio::time::timeout(LEAVE, connection).await {
         Ok(ended) => ended.map_err(io::Error::other),

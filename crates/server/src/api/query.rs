@@ -30,16 +30,16 @@ pub(crate) fn fresh(stale: bool) -> Fresh {
 
 /// The newest revision, if one that a watch shall start at lies beyond the next: nobody could wait for it knowingly.
 pub(crate) async fn beyond(
-    edge: &Dispatch,
+    dispatch: &Dispatch,
     who: &Principal,
     from: Revision,
 ) -> Result<Option<Revision>, Failure> {
-    let (newest, ()) = edge.read(who, Fresh::Stale, WITHIN, |_| ()).await?;
+    let (newest, ()) = dispatch.read(who, Fresh::Stale, WITHIN, |_| ()).await?;
     if from <= newest.next() {
         return Ok(None);
     }
     // This member may be behind: whether there is such a revision only a fresh answer tells.
-    let (newest, ()) = edge.read(who, Fresh::Now, WITHIN, |_| ()).await?;
+    let (newest, ()) = dispatch.read(who, Fresh::Now, WITHIN, |_| ()).await?;
     Ok((from > newest.next()).then_some(newest))
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn is_question(request: &v1::Request) -> bool {
 
 /// Answers a question of a session.
 pub(crate) async fn session(
-    edge: &Dispatch,
+    dispatch: &Dispatch,
     who: &Principal,
     request: &v1::Request,
     within: Duration,
@@ -61,16 +61,16 @@ pub(crate) async fn session(
     use v1::request::Command;
     let answered = match &request.command {
         Some(Command::GetLease(it)) => {
-            lease(edge, who, it, within).await.map(|it| (it.header, Wire::Lease(it)))
+            lease(dispatch, who, it, within).await.map(|it| (it.header, Wire::Lease(it)))
         }
         Some(Command::GetLock(it)) => {
-            lock(edge, who, it, within).await.map(|it| (it.header, Wire::Lock(it)))
+            lock(dispatch, who, it, within).await.map(|it| (it.header, Wire::Lock(it)))
         }
         Some(Command::GetKey(it)) => {
-            key(edge, who, it, within).await.map(|it| (it.header, Wire::Key(it)))
+            key(dispatch, who, it, within).await.map(|it| (it.header, Wire::Key(it)))
         }
         Some(Command::Explain(it)) => {
-            explain(edge, who, it, within).await.map(|it| (it.header, Wire::Explained(it)))
+            explain(dispatch, who, it, within).await.map(|it| (it.header, Wire::Explained(it)))
         }
         _ => Err((&Failure::UnknownOperation).into()),
     };
@@ -84,7 +84,7 @@ pub(crate) async fn session(
 }
 
 pub(crate) async fn lease(
-    edge: &Dispatch,
+    dispatch: &Dispatch,
     who: &Principal,
     it: &v1::GetLeaseRequest,
     within: Duration,
@@ -92,37 +92,39 @@ pub(crate) async fn lease(
     let lease =
         decode::lease_ref(it.lease_slot, it.lease_generation, it.lease).map_err(to_error)?;
     let ask = move |machine: &Machine| machine.lease(lease).as_ref().map(encode::lease_view);
-    let (revision, view) = edge.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
+    let (revision, view) =
+        dispatch.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
     let lease = view.ok_or_else(|| encode::refused(&tenure_types::Refusal::LeaseNotFound))?;
-    Ok(v1::GetLeaseResponse { header: Some(edge.header(revision)), lease: Some(lease) })
+    Ok(v1::GetLeaseResponse { header: Some(dispatch.header(revision)), lease: Some(lease) })
 }
 
 pub(crate) async fn lock(
-    edge: &Dispatch,
+    dispatch: &Dispatch,
     who: &Principal,
     it: &v1::GetLockRequest,
     within: Duration,
 ) -> Result<v1::GetLockResponse, v1::Error> {
     let lock = name(&it.lock, "lock")?;
     let ask = move |machine: &Machine| machine.lock(&lock).as_ref().map(encode::lock_view);
-    let (revision, lock) = edge.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
-    Ok(v1::GetLockResponse { header: Some(edge.header(revision)), lock })
+    let (revision, lock) =
+        dispatch.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
+    Ok(v1::GetLockResponse { header: Some(dispatch.header(revision)), lock })
 }
 
 pub(crate) async fn key(
-    edge: &Dispatch,
+    dispatch: &Dispatch,
     who: &Principal,
     it: &v1::GetKeyRequest,
     within: Duration,
 ) -> Result<v1::GetKeyResponse, v1::Error> {
     let key = name(&it.key, "key")?;
     let ask = move |machine: &Machine| machine.key(&key).as_ref().map(encode::key_value);
-    let (revision, kv) = edge.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
-    Ok(v1::GetKeyResponse { header: Some(edge.header(revision)), kv })
+    let (revision, kv) = dispatch.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
+    Ok(v1::GetKeyResponse { header: Some(dispatch.header(revision)), kv })
 }
 
 pub(crate) async fn explain(
-    edge: &Dispatch,
+    dispatch: &Dispatch,
     who: &Principal,
     it: &v1::ExplainRequest,
     within: Duration,
@@ -135,7 +137,7 @@ pub(crate) async fn explain(
         ),
     };
     let max = page(it.limit);
-    let usually = edge.member().tally().usually(&lock);
+    let usually = dispatch.member().tally().usually(&lock);
     let ask = move |machine: &Machine| {
         let Some(explained) = machine.explain(asker, &lock, max) else {
             // A lock that nobody holds or awaits is free: there is nothing else to say of it.
@@ -151,8 +153,8 @@ pub(crate) async fn explain(
         response
     };
     let (revision, mut response) =
-        edge.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
-    response.header = Some(edge.header(revision));
+        dispatch.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
+    response.header = Some(dispatch.header(revision));
     if let Some((held_ms, of)) = usually {
         (response.usually_held_ms, response.usually_of) = (Some(held_ms), of);
     }
@@ -161,7 +163,7 @@ pub(crate) async fn explain(
 
 /// What a session begins with.
 pub(crate) async fn welcome(
-    edge: &Dispatch,
+    dispatch: &Dispatch,
     who: &Principal,
     hello: &v1::Hello,
 ) -> Result<v1::Welcome, Failure> {
@@ -170,7 +172,7 @@ pub(crate) async fn welcome(
         .iter()
         .filter_map(|it| decode::lease_ref(it.lease_slot, it.lease_generation, it.lease).ok())
         .collect();
-    let me = edge.member().id();
+    let me = dispatch.member().id();
     let ask = move |machine: &Machine| {
         let leases = named.iter().filter_map(|lease| machine.lease(*lease));
         let leases: Vec<_> = leases.filter_map(|view| encode::lease_view(&view).lease).collect();
@@ -178,13 +180,13 @@ pub(crate) async fn welcome(
         (leases, name, machine.epoch().get(), machine.level())
     };
     let (revision, (leases, name, epoch, level)) =
-        edge.read(who, Fresh::Stale, WITHIN, ask).await?;
+        dispatch.read(who, Fresh::Stale, WITHIN, ask).await?;
     Ok(v1::Welcome {
-        header: Some(edge.header(revision)),
+        header: Some(dispatch.header(revision)),
         member: name.unwrap_or_default(),
         epoch: epoch.into(),
-        incarnation: edge.member().lineage().incarnation.0,
-        leader: Some(edge.leader_hint().await),
+        incarnation: dispatch.member().lineage().incarnation.0,
+        leader: Some(dispatch.leader_hint().await),
         in_flight_max: number(IN_FLIGHT_MAX),
         requests_per_message_max: number(REQUESTS_MAX),
         message_bytes_max: number(MESSAGE_BYTES_MAX),

@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use tenure_wire::Failure;
 use tower::Service;
 
-use super::{ConnectionPermit, HEADER_BYTES_MAX, HEADERS_MAX, Listener, grpc, http as door};
+use super::{ConnectionPermit, HEADER_BYTES_MAX, HEADERS_MAX, Listener, grpc, http as api};
 use crate::dispatch::Dispatch;
 use crate::metrics::Api;
 
@@ -28,18 +28,18 @@ const FIELD_BYTES: usize = 32;
 #[derive(Clone)]
 pub(super) struct FilteredRouter {
     router: Router,
-    edge: Dispatch,
-    seat: ConnectionPermit,
+    dispatch: Dispatch,
+    permit: ConnectionPermit,
 }
 
 impl FilteredRouter {
-    pub(super) fn new(house: &Listener, seat: ConnectionPermit) -> Self {
-        Self { router: house.router.clone(), edge: house.edge.clone(), seat }
+    pub(super) fn new(listener: &Listener, permit: ConnectionPermit) -> Self {
+        Self { router: listener.router.clone(), dispatch: listener.dispatch.clone(), permit }
     }
 
     /// The reason to reject a request, if any.
     fn objection<B>(&self, request: &Request<B>) -> Option<Failure> {
-        if !self.seat.known {
+        if !self.permit.known {
             return Some(Failure::Unauthenticated);
         }
         if are_too_long(request) {
@@ -48,13 +48,13 @@ impl FilteredRouter {
         let path = request.uri().path();
         // Health and metrics are served also after the end of the member.
         let serves = path.starts_with("/v1/") || path.starts_with("/tenure.");
-        (serves && self.edge.member().over().is()).then(|| self.edge.farewell())
+        (serves && self.dispatch.member().over().is()).then(|| self.dispatch.farewell())
     }
 
     fn refuse<B>(&self, request: &Request<B>, failure: Failure) -> Response {
         let grpc = grpc::is_grpc(request);
-        self.edge.asked().refused(if grpc { Api::Grpc } else { Api::Http }, failure.reason());
-        if grpc { grpc::refused(failure) } else { door::refused(failure) }
+        self.dispatch.asked().refused(if grpc { Api::Grpc } else { Api::Http }, failure.reason());
+        if grpc { grpc::refused(failure) } else { api::refused(failure) }
     }
 }
 
@@ -73,7 +73,7 @@ impl Service<Request<Incoming>> for FilteredRouter {
             return Either::Left(ready(Ok(self.refuse(&request, failure))));
         }
         if request.headers().contains_key(UPGRADE) {
-            request.extensions_mut().insert(self.seat.clone());
+            request.extensions_mut().insert(self.permit.clone());
         }
         Either::Right(self.router.call(request))
     }

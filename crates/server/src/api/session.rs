@@ -46,8 +46,8 @@ pub(crate) type Unread = Option<Box<v1::Error>>;
 
 /// One session.
 pub(crate) struct SessionHandler {
-    edge: Dispatch,
-    door: Api,
+    dispatch: Dispatch,
+    api: Api,
     who: Principal,
     client: String,
     session: ClientSession,
@@ -102,11 +102,11 @@ struct Gathered {
 }
 
 impl SessionHandler {
-    pub(crate) fn new(edge: Dispatch, who: Principal, door: Api) -> Self {
-        let (session, lead) = (edge.session(), edge.member().lead());
+    pub(crate) fn new(dispatch: Dispatch, who: Principal, api: Api) -> Self {
+        let (session, lead) = (dispatch.session(), dispatch.member().lead());
         Self {
-            edge,
-            door,
+            dispatch,
+            api,
             who,
             client: UNNAMED.to_owned(),
             session,
@@ -153,7 +153,7 @@ impl SessionHandler {
                     if !self.questions.is_empty() =>
                 {
                     self.in_flight -= 1;
-                    self.served(Class::Read, asked_at_us, self.edge.now_us());
+                    self.served(Class::Read, asked_at_us, self.dispatch.now_us());
                     out.answers.push(answer);
                 }
                 request = from.next(), if self.in_flight < IN_FLIGHT_MAX => match request {
@@ -165,7 +165,7 @@ impl SessionHandler {
                 changed = self.lead.changed(), if self.greeted => {
                     if changed.is_ok() {
                         self.lead.mark_unchanged();
-                        out.leader = Some(self.edge.leader_hint().await);
+                        out.leader = Some(self.dispatch.leader_hint().await);
                     }
                 }
             }
@@ -180,17 +180,17 @@ impl SessionHandler {
     }
 
     fn served(&self, class: Class, asked_at_us: u64, now_us: u64) {
-        self.edge.asked().served(self.door, class, now_us.saturating_sub(asked_at_us));
+        self.dispatch.asked().served(self.api, class, now_us.saturating_sub(asked_at_us));
     }
 
     fn count_refusals(&self, out: &v1::SessionResponse) {
         for answer in &out.answers {
             if let Some(v1::answer::Result::Error(error)) = &answer.result {
-                self.edge.asked().refused(self.door, &error.reason);
+                self.dispatch.asked().refused(self.api, &error.reason);
             }
         }
         if let Some(error) = &out.closing {
-            self.edge.asked().refused(self.door, &error.reason);
+            self.dispatch.asked().refused(self.api, &error.reason);
         }
     }
 
@@ -204,7 +204,7 @@ impl SessionHandler {
         S: Stream<Item = Result<v1::SessionRequest, Unread>> + Unpin,
     {
         let (mut urgent, mut renewals) = (Gathered::default(), Gathered::default());
-        let now_us = self.edge.now_us();
+        let now_us = self.dispatch.now_us();
         let mut message = first;
         loop {
             if let Some(hello) = message.hello.take()
@@ -265,11 +265,11 @@ impl SessionHandler {
         if self.greeted {
             return Err(decode::invalid("hello", "was said before"));
         }
-        let cluster_id = super::header::cluster_id(self.edge.cluster());
+        let cluster_id = super::header::cluster_id(self.dispatch.cluster());
         if hello.cluster_id != 0 && hello.cluster_id != cluster_id {
             return Err(Failure::OtherCluster { cluster_id });
         }
-        let lineage = self.edge.member().lineage();
+        let lineage = self.dispatch.member().lineage();
         let other_epoch = hello.epoch != 0 && hello.epoch != u32::from(lineage.epoch.get());
         let incarnation = lineage.incarnation.0;
         if other_epoch || hello.incarnation != 0 && hello.incarnation != incarnation {
@@ -282,7 +282,7 @@ impl SessionHandler {
         if !hello.client.is_empty() {
             self.client.clone_from(&hello.client);
         }
-        let welcome = query::welcome(&self.edge, &self.who, hello).await?;
+        let welcome = query::welcome(&self.dispatch, &self.who, hello).await?;
         let mut handles = Vec::with_capacity(welcome.leases.len());
         for lease in &welcome.leases {
             if let (Some(handle), Some(id)) = (
@@ -309,10 +309,11 @@ impl SessionHandler {
     ) -> Result<(), Failure> {
         if query::is_question(request) {
             self.in_flight += 1;
-            let (edge, who, request) = (self.edge.clone(), self.who.clone(), request.clone());
+            let (dispatch, who, request) =
+                (self.dispatch.clone(), self.who.clone(), request.clone());
             let within = within(request.deadline_ms);
             let asked =
-                async move { (now_us, query::session(&edge, &who, &request, within).await) };
+                async move { (now_us, query::session(&dispatch, &who, &request, within).await) };
             self.questions.spawn(asked);
             return Ok(());
         }
@@ -336,7 +337,7 @@ impl SessionHandler {
         let before = heap.bytes.len();
         let whole = Request { principal: self.who.name(), id, command };
         encode_request(&whole, &mut heap.bytes);
-        match self.edge.admit(&self.who, &whole.command, heap.bytes.len() - before) {
+        match self.dispatch.admit(&self.who, &whole.command, heap.bytes.len() - before) {
             Ok(permit) => heap.permit.join(permit),
             Err(failure) => {
                 heap.bytes.truncate(before);
@@ -381,7 +382,7 @@ impl SessionHandler {
     }
 
     fn take_mail(&mut self, mail: Vec<MailboxMessage>, out: &mut v1::SessionResponse) {
-        let now_us = self.edge.now_us();
+        let now_us = self.dispatch.now_us();
         for letter in mail {
             match letter {
                 MailboxMessage::Answers { batch, outcomes } => {
@@ -393,7 +394,7 @@ impl SessionHandler {
                 }
                 MailboxMessage::Notice(notice) => self.noticed(notice, out),
                 MailboxMessage::Closed => {
-                    out.closing = Some((&self.edge.farewell()).into());
+                    out.closing = Some((&self.dispatch.farewell()).into());
                     self.closing = true;
                 }
             }
@@ -428,8 +429,8 @@ impl SessionHandler {
                 answer(pending.id, Some(outcome.revision), result)
             }
             Err(failure) => {
-                let waited_us = self.edge.now_us().saturating_sub(pending.asked_at_us);
-                let failure = self.edge.failure(failure, Duration::from_micros(waited_us));
+                let waited_us = self.dispatch.now_us().saturating_sub(pending.asked_at_us);
+                let failure = self.dispatch.failure(failure, Duration::from_micros(waited_us));
                 if matches!(failure, Failure::ShuttingDown | Failure::Corrupt) {
                     // The session ends with this error, which covers every unanswered request.
                     return self.close((&failure).into(), out);
@@ -522,7 +523,7 @@ impl SessionHandler {
         let Some(soonest_us) = pending.iter().map(PendingAnswers::given_up_at_us).min() else {
             return;
         };
-        let at = Instant::now() + self.edge.until(soonest_us);
+        let at = Instant::now() + self.dispatch.until(soonest_us);
         if !self.alarmed || at < self.alarm.deadline() {
             self.alarm.as_mut().reset(at);
             self.alarmed = true;
@@ -531,7 +532,7 @@ impl SessionHandler {
 
     /// Answers requests whose time is over as unknown. Their later outcomes are dropped.
     fn give_up(&mut self, out: &mut v1::SessionResponse) {
-        let now_us = self.edge.now_us();
+        let now_us = self.dispatch.now_us();
         let mut soonest_us: Option<u64> = None;
         for pending in self.batches.values_mut().flatten().filter(|it| !it.answered) {
             let at = pending.given_up_at_us();
@@ -546,7 +547,7 @@ impl SessionHandler {
         }
         self.alarmed = soonest_us.is_some();
         if let Some(at) = soonest_us {
-            self.alarm.as_mut().reset(Instant::now() + self.edge.until(at));
+            self.alarm.as_mut().reset(Instant::now() + self.dispatch.until(at));
         }
     }
 }

@@ -26,7 +26,7 @@ struct Reply {
 
 /// The task of one acquire.
 struct Asking {
-    edge: Dispatch,
+    dispatch: Dispatch,
     session: ClientSession,
     pending: PendingAcquire,
     begun_us: u64,
@@ -49,7 +49,7 @@ impl Dispatch {
         let (session, begun_us) = (self.session(), self.now_us());
         let pending = PendingAcquire::new(who.clone(), id, terms, begun_us);
         let asking =
-            Asking { edge: self.clone(), session, pending, begun_us, caller: Some(caller) };
+            Asking { dispatch: self.clone(), session, pending, begun_us, caller: Some(caller) };
         self.runtime().spawn(asking.run(request, permit));
         let Ok(Reply { outcome, receipt }) = reply.await else {
             return Err(Failure::UnknownOutcome { waited_ms: terms.within_us / 1_000 });
@@ -64,17 +64,17 @@ impl Asking {
         self.session.submit(ASK, vec![request], 0, self.pending.deadline_us(), permit);
         while !self.pending.is_over() {
             for input in self.inputs().await {
-                let output = self.pending.handle(self.edge.now_us(), input);
+                let output = self.pending.handle(self.dispatch.now_us(), input);
                 self.perform(output).await;
             }
-            let output = self.pending.turn(self.edge.now_us());
+            let output = self.pending.turn(self.dispatch.now_us());
             self.perform(output).await;
         }
     }
 
     /// Waits until something happens, or only until the acquire's next moment has come.
     async fn inputs(&mut self) -> Vec<AcquireInput> {
-        let (edge, wake_us) = (&self.edge, self.pending.wake_us());
+        let (dispatch, wake_us) = (&self.dispatch, self.pending.wake_us());
         let gone = async {
             match &mut self.caller {
                 Some(caller) => caller.closed().await,
@@ -83,7 +83,7 @@ impl Asking {
         };
         tokio::select! {
             mail = self.session.mail() => mail.into_iter().map(input).collect(),
-            () = tokio::time::sleep(edge.until(wake_us)) => Vec::new(),
+            () = tokio::time::sleep(dispatch.until(wake_us)) => Vec::new(),
             () = gone => {
                 self.caller = None;
                 vec![AcquireInput::CallerGone]
@@ -97,7 +97,7 @@ impl Asking {
                 AcquireOutput::Reply(reply) => {
                     let told = self.reply(reply).await;
                     let input = if told { AcquireInput::Told } else { AcquireInput::NotTold };
-                    self.pending.handle(self.edge.now_us(), input)
+                    self.pending.handle(self.dispatch.now_us(), input)
                 }
                 AcquireOutput::Abandon { request, deadline_us } => {
                     let permit = Permit::default();
@@ -110,8 +110,8 @@ impl Asking {
 
     /// Gives the caller its reply; tells whether it took it.
     async fn reply(&mut self, reply: Result<Outcome, tenure_node::NodeFailure>) -> bool {
-        let waited = Duration::from_micros(self.edge.now_us().saturating_sub(self.begun_us));
-        let outcome = reply.map_err(|failure| self.edge.failure(failure, waited));
+        let waited = Duration::from_micros(self.dispatch.now_us().saturating_sub(self.begun_us));
+        let outcome = reply.map_err(|failure| self.dispatch.failure(failure, waited));
         let Some(caller) = self.caller.take() else { return false };
         let (receipt, taken) = oneshot::channel();
         caller.send(Reply { outcome, receipt }).is_ok() && taken.await.is_ok()

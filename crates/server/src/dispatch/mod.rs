@@ -87,9 +87,9 @@ impl Dispatch {
         runtime.spawn(metrics::count(member.tally().clone()));
         let asked = Arc::default();
         let inner = DispatchShared { member, net, runtime, cluster, hub, asked, insecure, keys };
-        let edge = Self { inner: Arc::new(inner) };
-        edge.runtime().spawn(crate::ticket::tend(edge.clone()));
-        edge
+        let dispatch = Self { inner: Arc::new(inner) };
+        dispatch.runtime().spawn(crate::ticket::tend(dispatch.clone()));
+        dispatch
     }
 
     /// The member behind it.

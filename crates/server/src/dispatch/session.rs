@@ -12,7 +12,7 @@ use crate::member::LoopEvent;
 
 /// One session. Dropping it ends it; its leases live on.
 pub(crate) struct ClientSession {
-    edge: Dispatch,
+    dispatch: Dispatch,
     session: SessionId,
     mailbox: Arc<Mailbox>,
 }
@@ -21,7 +21,7 @@ impl Dispatch {
     /// Begins a session.
     pub(crate) fn session(&self) -> ClientSession {
         let (session, mailbox) = self.member().outbox().open();
-        ClientSession { edge: self.clone(), session, mailbox }
+        ClientSession { dispatch: self.clone(), session, mailbox }
     }
 }
 
@@ -36,7 +36,7 @@ impl ClientSession {
         deadline_us: u64,
         permit: Permit,
     ) {
-        let member = self.edge.member();
+        let member = self.dispatch.member();
         let reply = ReplyTo::Session { session: self.session, batch };
         let asked_at_us = member.now_us();
         let batch = CommandBatch { requests, patience_us, asked_at_us, deadline_us, reply, permit };
@@ -46,7 +46,7 @@ impl ClientSession {
     /// Wants to hear of these leases too. Those that an answer names are attached by it.
     pub(crate) fn attach(&self, leases: Vec<Handle>) {
         let session = self.session;
-        self.edge.member().outbox().send(Delivery::Attach { session, leases });
+        self.dispatch.member().outbox().send(Delivery::Attach { session, leases });
     }
 
     /// Waits for mail and takes all of it. Safe to cancel.
@@ -57,6 +57,6 @@ impl ClientSession {
 
 impl Drop for ClientSession {
     fn drop(&mut self) {
-        self.edge.member().outbox().send(Delivery::Close(self.session));
+        self.dispatch.member().outbox().send(Delivery::Close(self.session));
     }
 }

@@ -119,8 +119,8 @@ impl Dispatch {
         let retires_ms = ticket::retires_ms(clock_ms, overlap_ms);
         let (life, trial) = (self.member().lineage(), self.record_key(&drawn));
         records.with(life, trial, retires_ms, clock_ms).map_err(|_| too_many())?;
-        let edge = self.clone();
-        let renewed = self.runtime().spawn_blocking(move || edge.keys().renew()).await;
+        let dispatch = self.clone();
+        let renewed = self.runtime().spawn_blocking(move || dispatch.keys().renew()).await;
         let key = match renewed {
             Ok(Ok(key)) => key,
             Ok(Err(error)) if error.kind() == std::io::ErrorKind::StorageFull => {

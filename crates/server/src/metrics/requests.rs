@@ -111,14 +111,14 @@ impl Class {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct OfRequest {
-    door: &'static str,
+    api: &'static str,
     command: &'static str,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct OfRefusal {
     reason: &'static str,
-    door: &'static str,
+    api: &'static str,
 }
 
 /// Requests by API. A cell is created when it is first needed, and found without a lookup from then on.
@@ -147,19 +147,19 @@ impl RequestMetrics {
     }
 
     /// Records the duration of an answered request, whatever the response.
-    pub(crate) fn served(&self, door: Api, class: Class, took_us: u64) {
-        let (at_door, at_class) = (door as usize, class as usize);
+    pub(crate) fn served(&self, api: Api, class: Class, took_us: u64) {
+        let (at_door, at_class) = (api as usize, class as usize);
         let cell = self.cells[at_door][at_class].get_or_init(|| {
-            let of = OfRequest { door: DOORS[at_door].1, command: CLASSES[at_class].1 };
+            let of = OfRequest { api: DOORS[at_door].1, command: CLASSES[at_class].1 };
             self.requests.get_or_create_owned(&of)
         });
         cell.observe(took_us);
     }
 
     /// Counts a response other than success.
-    pub(crate) fn refused(&self, door: Api, reason: &str) {
+    pub(crate) fn refused(&self, api: Api, reason: &str) {
         let Some(row) = reason::row(reason) else { return };
-        let refusal = OfRefusal { reason: row.reason, door: DOORS[door as usize].1 };
+        let refusal = OfRefusal { reason: row.reason, api: DOORS[api as usize].1 };
         self.refusals.get_or_create(&refusal).inc();
     }
 }
@@ -170,8 +170,8 @@ mod tests {
 
     #[test]
     fn doors_and_classes_stand_where_their_numbers_say() {
-        for (at, (door, _)) in DOORS.iter().enumerate() {
-            assert_eq!(*door as usize, at);
+        for (at, (api, _)) in DOORS.iter().enumerate() {
+            assert_eq!(*api as usize, at);
         }
         for (at, (class, _)) in CLASSES.iter().enumerate() {
             assert_eq!(*class as usize, at);

@@ -57,7 +57,7 @@ impl PeerListener {
     /// Begins to answer.
     pub(crate) fn open(listener: TcpListener, me: Me, wire: Wire) -> io::Result<Arc<Self>> {
         let (listening, listens) = channel::<()>();
-        let door = Arc::new(Self {
+        let listener = Arc::new(Self {
             me: Mutex::new(me),
             inside: OnceLock::new(),
             address: listener.local_addr()?,
@@ -68,13 +68,13 @@ impl PeerListener {
             closed: AtomicBool::new(false),
             listens: Mutex::new(listens),
         });
-        let kept = door.clone();
+        let kept = listener.clone();
         spawn("tenure-members", move || {
             kept.listen(&listener);
             drop(listener);
             drop(listening);
         });
-        Ok(door)
+        Ok(listener)
     }
 
     /// Changes what is told to whoever asks who this is.
@@ -114,12 +114,12 @@ impl PeerListener {
                 self.connections.fetch_sub(1, Ordering::AcqRel);
                 continue;
             }
-            let (door, number) = (self.clone(), self.unknown().enter(&stream));
+            let (listener, number) = (self.clone(), self.unknown().enter(&stream));
             let answers = spawn("tenure-link-in", move || {
                 // Whoever knocked knows that it failed; here it is not worth a line.
-                let _ = door.answer(stream, number);
-                door.unknown().leave(number);
-                door.connections.fetch_sub(1, Ordering::AcqRel);
+                let _ = listener.answer(stream, number);
+                listener.unknown().leave(number);
+                listener.connections.fetch_sub(1, Ordering::AcqRel);
             });
             if !answers {
                 self.unknown().leave(number);

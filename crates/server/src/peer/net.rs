@@ -198,7 +198,7 @@ impl Net {
             .objection(self.member.lineage(), self.member.id())
             .or_else(|| self.stranger(hello.from))
             .or_else(|| stream.objection(&self.name(hello.from)?))?;
-        self.say_once("a connection was refused", hello.from, &why);
+        self.log_once("a connection was refused", hello.from, &why);
         Some(why)
     }
 
@@ -206,7 +206,7 @@ impl Net {
     pub(super) fn accept(self: &Arc<Self>, hello: &Hello, stream: PeerStream) -> io::Result<()> {
         if !self.has_room(hello.from) {
             let why = "too many unknown members have links";
-            self.say_once("a connection was refused", hello.from, why);
+            self.log_once("a connection was refused", hello.from, why);
             return Err(io::Error::other(why));
         }
         self.link(hello.from).serve(stream, Dialled::There, hello.level, self)
@@ -222,7 +222,7 @@ impl Net {
         self.closed.load(Ordering::Acquire)
     }
 
-    pub(super) fn say_once(&self, message: &'static str, member: MemberId, why: &str) {
+    pub(super) fn log_once(&self, message: &'static str, member: MemberId, why: &str) {
         if let Some(pass) = self.limiter.pass(message, member, why) {
             tracing::warn!(%member, why, suppressed = pass.suppressed, "{message}");
         }
@@ -268,7 +268,7 @@ impl Net {
             match self.dial(link, &address) {
                 Ok(()) => pause = PAUSE_MIN,
                 Err(error) => {
-                    self.say_once("cannot reach a member", link.id, &error.to_string());
+                    self.log_once("cannot reach a member", link.id, &error.to_string());
                     pause = (pause * 2).min(PAUSE_MAX);
                 }
             }

@@ -14,12 +14,12 @@ use crate::dispatch::{Dispatch, WITHIN};
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Tends the keys as long as the member runs.
-pub(crate) async fn tend(edge: Dispatch) {
+pub(crate) async fn tend(dispatch: Dispatch) {
     // The machine's clock stands still while nothing is written, so the time is counted here as well.
     let mut over_us: BTreeMap<RecordKey, u64> = BTreeMap::new();
-    while edge.member().ended().is_none() {
+    while dispatch.member().ended().is_none() {
         tokio::time::sleep(PAUSE).await;
-        if edge.lead().by != Some(edge.member().id()) {
+        if dispatch.lead().by != Some(dispatch.member().id()) {
             over_us.clear();
             continue;
         }
@@ -27,8 +27,8 @@ pub(crate) async fn tend(edge: Dispatch) {
             let machine = replica.machine();
             (KeyRecords::read(machine), machine.clock_ms(), replica.members().clone())
         };
-        let Ok((records, clock_ms, members)) = edge.look(look).await else { continue };
-        let (life, now_us) = (edge.member().lineage(), edge.now_us());
+        let Ok((records, clock_ms, members)) = dispatch.look(look).await else { continue };
+        let (life, now_us) = (dispatch.member().lineage(), dispatch.now_us());
         let left_ms =
             |record: &KeyRecord| record.retires_ms.map(|at_ms| at_ms.saturating_sub(clock_ms));
         let counted = records.good(life, clock_ms);
@@ -48,9 +48,9 @@ pub(crate) async fn tend(edge: Dispatch) {
         let clock_ms = match starts {
             // Keys start their overlap: it counts from now, not from the last write.
             true => {
-                let moved = async { edge.move_clock(WITHIN).await.map_err(drop) };
+                let moved = async { dispatch.move_clock(WITHIN).await.map_err(drop) };
                 let look = |replica: &Replica| replica.machine().clock_ms();
-                let read = async { edge.look(look).await.map_err(drop) };
+                let read = async { dispatch.look(look).await.map_err(drop) };
                 let Ok(clock_ms) = read_after_moving(moved, read).await else { continue };
                 clock_ms
             }
@@ -59,7 +59,7 @@ pub(crate) async fn tend(edge: Dispatch) {
         let until_ms = retires_ms(clock_ms, OVERLAP_MS);
         let Some(tended) = records.tended(life, is_member, until_ms, is_over) else { continue };
         // Another member may have written or may lead now; then the next round tries again.
-        if edge.write_keys(&tended, WITHIN).await.is_ok() {
+        if dispatch.write_keys(&tended, WITHIN).await.is_ok() {
             let count = tended.good(life, clock_ms).count();
             tracing::info!(keys = count, "ticket signing keys retired or removed");
         }

@@ -99,7 +99,7 @@ impl OwnCertificate<'_> {
         let mut server = builder
             .with_single_cert(self.chain.clone(), self.key.clone_key())
             .map_err(|why| self.pair(why))?;
-        server.alpn_protocols = DOORS.iter().map(|door| door.to_vec()).collect();
+        server.alpn_protocols = DOORS.iter().map(|api| api.to_vec()).collect();
         Ok(Arc::new(server))
     }
 

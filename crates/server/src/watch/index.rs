@@ -68,13 +68,13 @@ impl Index {
     }
 
     /// Removes a watch.
-    pub(super) fn remove(&mut self, seat: GroupPlace) {
-        let place = &mut self.groups[seat.group];
+    pub(super) fn remove(&mut self, permit: GroupPlace) {
+        let place = &mut self.groups[permit.group];
         let Some(group) = place else { return };
-        if group.slots[seat.at].take().is_none() {
+        if group.slots[permit.at].take().is_none() {
             return;
         }
-        group.free.push(seat.at);
+        group.free.push(permit.at);
         group.len -= 1;
         if group.len > 0 {
             return;
@@ -86,7 +86,7 @@ impl Index {
             OwnedFilter::Prefix(prefix) => drop(names.prefix.remove(prefix)),
         }
         *place = None;
-        self.free.push(seat.group);
+        self.free.push(permit.group);
     }
 
     /// Up to `max` watches of a group, and the number to go on from; none when there are no more.

@@ -43,7 +43,7 @@ pub enum WatchStep {
 pub struct WatchReader {
     inner: Arc<HubShared>,
     slot: Arc<WatchSlot>,
-    seat: GroupPlace,
+    permit: GroupPlace,
     filter: OwnedFilter,
     options: WatchOptions,
     /// Batches read from the history, older than anything in the buffer.
@@ -80,12 +80,12 @@ impl WatchReader {
         if stage.closed {
             slot.close();
         }
-        let seat = stage.index.add(&filter, options.previous, slot.clone());
+        let permit = stage.index.add(&filter, options.previous, slot.clone());
         drop(stage);
         let mut watch = Self {
             inner,
             slot,
-            seat,
+            permit,
             filter,
             options,
             read: VecDeque::new(),
@@ -268,7 +268,7 @@ impl WatchReader {
 
 impl Drop for WatchReader {
     fn drop(&mut self) {
-        self.inner.stage().index.remove(self.seat);
+        self.inner.stage().index.remove(self.permit);
         self.inner.member.feed().leave();
     }
 }

@@ -32,7 +32,7 @@ pub(super) type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Sen
 
 /// One call.
 pub(super) struct GrpcCall {
-    pub(super) edge: Dispatch,
+    pub(super) dispatch: Dispatch,
     pub(super) who: Principal,
     key: Option<String>,
     deadline: Option<Duration>,
@@ -40,7 +40,7 @@ pub(super) struct GrpcCall {
 
 impl GrpcCall {
     /// Splits a request into the call and the message.
-    pub(super) fn new<T>(edge: &Dispatch, request: Request<T>) -> Result<(Self, T), Status> {
+    pub(super) fn new<T>(dispatch: &Dispatch, request: Request<T>) -> Result<(Self, T), Status> {
         let metadata = request.metadata();
         let text = |name: &'static str| match metadata.get(name).map(|value| value.to_str()) {
             None => Ok(None),
@@ -55,7 +55,7 @@ impl GrpcCall {
                     .ok_or_else(|| to_status(decode::invalid(TIMEOUT, "is no duration")))?,
             ),
         };
-        let call = Self { edge: edge.clone(), who: principal(), key, deadline };
+        let call = Self { dispatch: dispatch.clone(), who: principal(), key, deadline };
         Ok((call, request.into_inner()))
     }
 
@@ -99,7 +99,7 @@ impl GrpcCall {
 
     /// Runs a command.
     pub(super) async fn outcome(&self, command: Command<'_>) -> Result<Outcome, Status> {
-        let called = self.edge.call(&self.who, self.id(), command, self.within()).await;
+        let called = self.dispatch.call(&self.who, self.id(), command, self.within()).await;
         called.map_err(to_status)
     }
 
@@ -117,7 +117,7 @@ impl GrpcCall {
             wait_us: os::micros(wait.min(deadline)),
             place: PlaceFate::GivenUp,
         };
-        let acquired = self.edge.acquire(&self.who, self.id(), acquire, terms);
+        let acquired = self.dispatch.acquire(&self.who, self.id(), acquire, terms);
         match tokio::time::timeout(deadline, acquired).await {
             Ok(outcome) => outcome.map_err(to_status),
             Err(_) => {
@@ -134,7 +134,7 @@ impl GrpcCall {
         lease: LeaseInAnswer,
         pick: impl FnOnce(Option<v1::Header>, Wire) -> Option<R>,
     ) -> Result<Response<R>, Status> {
-        let header = Some(self.edge.header(outcome.revision));
+        let header = Some(self.dispatch.header(outcome.revision));
         match encode::answer(outcome, lease) {
             Wire::Error(error) => Err(error.into()),
             answer => {

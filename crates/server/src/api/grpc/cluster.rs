@@ -18,18 +18,18 @@ const HOPS_MAX: u32 = 5;
 const NOWHERE: &str = "-";
 
 pub(super) struct ClusterApi {
-    pub(super) edge: Dispatch,
+    pub(super) dispatch: Dispatch,
 }
 
 impl ClusterApi {
     async fn header(&self) -> Result<Option<v1::Header>, Failure> {
-        let revision = self.edge.look(|replica| replica.machine().revision()).await?;
-        Ok(Some(self.edge.header(revision)))
+        let revision = self.dispatch.look(|replica| replica.machine().revision()).await?;
+        Ok(Some(self.dispatch.header(revision)))
     }
 
     /// The members after a change.
     async fn members_now(&self, call: &GrpcCall) -> Result<Vec<v1::Member>, Failure> {
-        Ok(members(&self.edge.view_now(&call.who, call.within()).await?))
+        Ok(members(&self.dispatch.view_now(&call.who, call.within()).await?))
     }
 }
 
@@ -39,14 +39,15 @@ impl v1::cluster_service_server::ClusterService for ClusterApi {
         &self,
         request: Request<v1::MembersRequest>,
     ) -> Result<Response<v1::MembersResponse>, Status> {
-        let (call, _) = GrpcCall::new(&self.edge, request)?;
-        let lineage = self.edge.member().lineage();
-        let seen = async { Ok((self.header().await?, members(&self.edge.view(&call.who).await?))) };
+        let (call, _) = GrpcCall::new(&self.dispatch, request)?;
+        let lineage = self.dispatch.member().lineage();
+        let seen =
+            async { Ok((self.header().await?, members(&self.dispatch.view(&call.who).await?))) };
         let (header, members) = call.own_view(seen).await?;
         Ok(Response::new(v1::MembersResponse {
             header,
             members,
-            leader: Some(self.edge.leader_hint().await),
+            leader: Some(self.dispatch.leader_hint().await),
             epoch: lineage.epoch.get().into(),
             incarnation: lineage.incarnation.0,
         }))
@@ -56,7 +57,7 @@ impl v1::cluster_service_server::ClusterService for ClusterApi {
         &self,
         request: Request<v1::AddMemberRequest>,
     ) -> Result<Response<v1::AddMemberResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         if it.hops > HOPS_MAX {
             return Err(to_status(Failure::TooManyHops { hops: it.hops }));
         }
@@ -66,7 +67,7 @@ impl v1::cluster_service_server::ClusterService for ClusterApi {
         let preference = Preference::default();
         let names = MemberNames { name, members: it.member_address, clients, preference };
         let record = MemberRecord { id, names };
-        self.edge.add(&call.who, record, call.within()).await?;
+        self.dispatch.add(&call.who, record, call.within()).await?;
         Ok(Response::new(v1::AddMemberResponse {
             header: self.header().await.map_err(to_status)?,
             members: self.members_now(&call).await.map_err(to_status)?,
@@ -77,8 +78,8 @@ impl v1::cluster_service_server::ClusterService for ClusterApi {
         &self,
         request: Request<v1::PromoteMemberRequest>,
     ) -> Result<Response<v1::PromoteMemberResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
-        self.edge.promote(&call.who, member(it.member_id)?, call.within()).await?;
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
+        self.dispatch.promote(&call.who, member(it.member_id)?, call.within()).await?;
         Ok(Response::new(v1::PromoteMemberResponse {
             header: self.header().await.map_err(to_status)?,
             members: self.members_now(&call).await.map_err(to_status)?,
@@ -89,9 +90,9 @@ impl v1::cluster_service_server::ClusterService for ClusterApi {
         &self,
         request: Request<v1::RemoveMemberRequest>,
     ) -> Result<Response<v1::RemoveMemberResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         let before = self.header().await.map_err(to_status)?;
-        let cluster = self.edge.remove(&call.who, member(it.member_id)?, call.within()).await?;
+        let cluster = self.dispatch.remove(&call.who, member(it.member_id)?, call.within()).await?;
         Ok(Response::new(v1::RemoveMemberResponse {
             // A member that removed itself has no newer header.
             header: self.header().await.unwrap_or(before),
@@ -103,9 +104,9 @@ impl v1::cluster_service_server::ClusterService for ClusterApi {
         &self,
         request: Request<v1::LeaveClusterRequest>,
     ) -> Result<Response<v1::LeaveClusterResponse>, Status> {
-        let (call, _) = GrpcCall::new(&self.edge, request)?;
+        let (call, _) = GrpcCall::new(&self.dispatch, request)?;
         let header = self.header().await.map_err(to_status)?;
-        self.edge.remove(&call.who, self.edge.member().id(), call.within()).await?;
+        self.dispatch.remove(&call.who, self.dispatch.member().id(), call.within()).await?;
         Ok(Response::new(v1::LeaveClusterResponse { header }))
     }
 
@@ -113,12 +114,12 @@ impl v1::cluster_service_server::ClusterService for ClusterApi {
         &self,
         request: Request<v1::TransferLeadershipRequest>,
     ) -> Result<Response<v1::TransferLeadershipResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         let to = (it.member_id != 0).then(|| member(it.member_id)).transpose()?;
-        self.edge.transfer(&call.who, to, call.within()).await?;
+        self.dispatch.transfer(&call.who, to, call.within()).await?;
         Ok(Response::new(v1::TransferLeadershipResponse {
             header: self.header().await.map_err(to_status)?,
-            leader: Some(self.edge.leader_hint().await),
+            leader: Some(self.dispatch.leader_hint().await),
         }))
     }
 
@@ -126,8 +127,8 @@ impl v1::cluster_service_server::ClusterService for ClusterApi {
         &self,
         request: Request<v1::StatusRequest>,
     ) -> Result<Response<v1::StatusResponse>, Status> {
-        let (call, _) = GrpcCall::new(&self.edge, request)?;
-        Ok(Response::new(call.own_view(status(&self.edge, &call.who)).await?))
+        let (call, _) = GrpcCall::new(&self.dispatch, request)?;
+        Ok(Response::new(call.own_view(status(&self.dispatch, &call.who)).await?))
     }
 }
 
@@ -165,12 +166,12 @@ pub(in crate::api) fn role(cluster: &Cluster, id: MemberId) -> v1::Role {
 
 /// How the cluster is, as far as one member knows: of the others only what it hears from them.
 pub(in crate::api) async fn status(
-    edge: &Dispatch,
+    dispatch: &Dispatch,
     who: &Principal,
 ) -> Result<v1::StatusResponse, Failure> {
-    let cluster = edge.view(who).await?;
-    let me = edge.member().id();
-    let figures = edge.member().figures();
+    let cluster = dispatch.view(who).await?;
+    let me = dispatch.member().id();
+    let figures = dispatch.member().figures();
     let of = |member: v1::Member| {
         let id = MemberId::new(member.member_id);
         let own = id == Some(me);
@@ -198,8 +199,8 @@ pub(in crate::api) async fn status(
             software: if own { super::SOFTWARE.to_owned() } else { String::new() },
         }
     };
-    let lineage = edge.member().lineage();
-    let facts = edge.look(|replica| {
+    let lineage = dispatch.member().lineage();
+    let facts = dispatch.look(|replica| {
         let machine = replica.machine();
         let stats = machine.stats();
         let limit = |limit: Limit| v1::LimitValue {
@@ -228,13 +229,13 @@ pub(in crate::api) async fn status(
     });
     let (revision, facts) = facts.await?;
     Ok(v1::StatusResponse {
-        header: Some(edge.header(revision)),
-        leader: Some(edge.leader_hint().await),
+        header: Some(dispatch.header(revision)),
+        leader: Some(dispatch.leader_hint().await),
         members: members(&cluster).into_iter().map(of).collect(),
         survives: survives(&cluster.members, |id| cluster.linked.contains(&id)),
         epoch: lineage.epoch.get().into(),
         incarnation: lineage.incarnation.0,
-        insecure: edge.is_insecure(),
+        insecure: dispatch.is_insecure(),
         ..facts
     })
 }

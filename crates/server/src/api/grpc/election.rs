@@ -20,7 +20,7 @@ use crate::dispatch::{Dispatch, Fresh, Principal, WITHIN};
 use crate::watch::{OwnedFilter, Start, WatchOptions, WatchReader, WatchStep};
 
 pub(super) struct ElectionApi {
-    pub(super) edge: Dispatch,
+    pub(super) dispatch: Dispatch,
 }
 
 #[tonic::async_trait]
@@ -31,7 +31,7 @@ impl v1::election_service_server::ElectionService for ElectionApi {
         &self,
         request: Request<v1::CampaignRequest>,
     ) -> Result<Response<v1::CampaignResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         let ask = v1::AcquireRequest {
             lock: it.name,
             lease: it.lease,
@@ -52,7 +52,7 @@ impl v1::election_service_server::ElectionService for ElectionApi {
         let name = ask.lock.clone();
         let fresh = Fresh::AtLeast(outcome.revision);
         let shown = move |machine: &Machine| leadership(machine, &name);
-        let shown = self.edge.read(&call.who, fresh, call.within(), shown).await;
+        let shown = self.dispatch.read(&call.who, fresh, call.within(), shown).await;
         let shown = shown.ok().and_then(|(_, leader)| leader).filter(|it| it.token == token);
         let leader = shown.unwrap_or(v1::Leadership {
             name: ask.lock,
@@ -62,7 +62,7 @@ impl v1::election_service_server::ElectionService for ElectionApi {
             ..Default::default()
         });
         Ok(Response::new(v1::CampaignResponse {
-            header: Some(self.edge.header(outcome.revision)),
+            header: Some(self.dispatch.header(outcome.revision)),
             leader: Some(leader),
             lease_created: convert::revision(acquired.lease.created),
         }))
@@ -72,7 +72,7 @@ impl v1::election_service_server::ElectionService for ElectionApi {
         &self,
         request: Request<v1::ProclaimRequest>,
     ) -> Result<Response<v1::ProclaimResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         let it = v1::UpdateRequest {
             lock: it.name,
             lease: it.lease,
@@ -91,23 +91,27 @@ impl v1::election_service_server::ElectionService for ElectionApi {
         &self,
         request: Request<v1::LeaderRequest>,
     ) -> Result<Response<v1::LeaderResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         let name = query::name(&it.name, "name").map_err(query::to_error)?;
         let shown = move |machine: &Machine| leadership(machine, &name);
-        let read = self.edge.read(&call.who, query::fresh(it.stale), call.within(), shown).await;
+        let read =
+            self.dispatch.read(&call.who, query::fresh(it.stale), call.within(), shown).await;
         let (revision, leader) = read.map_err(super::call::to_status)?;
-        Ok(Response::new(v1::LeaderResponse { header: Some(self.edge.header(revision)), leader }))
+        Ok(Response::new(v1::LeaderResponse {
+            header: Some(self.dispatch.header(revision)),
+            leader,
+        }))
     }
 
     async fn observe(
         &self,
         request: Request<v1::LeaderRequest>,
     ) -> Result<Response<Self::ObserveStream>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         let name = query::name(&it.name, "name").map_err(query::to_error)?;
         let fresh = query::fresh(it.stale);
         let observer = ElectionStream {
-            edge: self.edge.clone(),
+            dispatch: self.dispatch.clone(),
             who: call.who,
             name,
             fresh,
@@ -125,7 +129,7 @@ impl v1::election_service_server::ElectionService for ElectionApi {
         &self,
         request: Request<v1::ResignRequest>,
     ) -> Result<Response<v1::ResignResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         let it = v1::ReleaseRequest {
             lock: it.name,
             lease: it.lease,
@@ -156,7 +160,7 @@ fn leadership(machine: &Machine, name: &str) -> Option<v1::Leadership> {
 
 /// A client that observes an election.
 struct ElectionStream {
-    edge: Dispatch,
+    dispatch: Dispatch,
     who: Principal,
     name: String,
     fresh: Fresh,
@@ -195,7 +199,7 @@ impl ElectionStream {
                 WatchStep::Compacted { .. } | WatchStep::SlowConsumer { .. } => self.at = None,
                 WatchStep::Closed => {
                     self.over = true;
-                    return Some(Err(to_status(self.edge.farewell())));
+                    return Some(Err(to_status(self.dispatch.farewell())));
                 }
             }
         }
@@ -205,7 +209,7 @@ impl ElectionStream {
     async fn look(&mut self) -> Result<v1::LeaderResponse, Status> {
         let name = self.name.clone();
         let shown = move |machine: &Machine| leadership(machine, &name);
-        let read = self.edge.read(&self.who, self.fresh, WITHIN, shown).await;
+        let read = self.dispatch.read(&self.who, self.fresh, WITHIN, shown).await;
         let (revision, leader) = read.map_err(|failure| {
             self.over = true;
             to_status(failure)
@@ -213,7 +217,7 @@ impl ElectionStream {
         let filter = OwnedFilter::Exact(self.name.clone());
         let start = Start::From(revision.next());
         let watch = self
-            .edge
+            .dispatch
             .watch(&self.who, filter, start, WatchOptions::default())
             .map_err(to_status)?;
         self.at = Some(ObservedLeader { leader: leader.clone(), watch });
@@ -221,7 +225,7 @@ impl ElectionStream {
     }
 
     fn response(&self, revision: Revision, leader: Option<v1::Leadership>) -> v1::LeaderResponse {
-        v1::LeaderResponse { header: Some(self.edge.header(revision)), leader }
+        v1::LeaderResponse { header: Some(self.dispatch.header(revision)), leader }
     }
 }
 

@@ -22,14 +22,14 @@ const SERVICES: [&str; 9] = [
 ];
 
 /// The health service. A member is healthy while it knows a leader: without one it can serve no request.
-pub(super) fn health(edge: &Dispatch) -> HealthServer<impl Health> {
+pub(super) fn health(dispatch: &Dispatch) -> HealthServer<impl Health> {
     let (reporter, server) = health_reporter();
-    edge.runtime().spawn(report(edge.clone(), reporter));
+    dispatch.runtime().spawn(report(dispatch.clone(), reporter));
     server
 }
 
-async fn report(edge: Dispatch, reporter: HealthReporter) {
-    let mut lead = edge.member().lead();
+async fn report(dispatch: Dispatch, reporter: HealthReporter) {
+    let mut lead = dispatch.member().lead();
     loop {
         let led = lead.borrow_and_update().by.is_some();
         let status = if led { ServingStatus::Serving } else { ServingStatus::NotServing };

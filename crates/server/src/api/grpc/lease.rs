@@ -9,7 +9,7 @@ use crate::api::{decode, list, query};
 use crate::dispatch::Dispatch;
 
 pub(super) struct LeasesApi {
-    pub(super) edge: Dispatch,
+    pub(super) dispatch: Dispatch,
 }
 
 #[tonic::async_trait]
@@ -18,23 +18,23 @@ impl v1::lease_service_server::LeaseService for LeasesApi {
         &self,
         request: Request<v1::GetLeaseRequest>,
     ) -> Result<Response<v1::GetLeaseResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
-        Ok(Response::new(query::lease(&self.edge, &call.who, &it, call.within()).await?))
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
+        Ok(Response::new(query::lease(&self.dispatch, &call.who, &it, call.within()).await?))
     }
 
     async fn list(
         &self,
         request: Request<v1::ListLeasesRequest>,
     ) -> Result<Response<v1::ListLeasesResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
-        Ok(Response::new(list::leases(&self.edge, &call.who, &it, call.within()).await?))
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
+        Ok(Response::new(list::leases(&self.dispatch, &call.who, &it, call.within()).await?))
     }
 
     async fn revoke(
         &self,
         request: Request<v1::RevokeRequest>,
     ) -> Result<Response<v1::RevokeResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         call.run(decode::revoke(&it), |header, answer| match answer {
             Wire::Revoked(_) => Some(v1::RevokeResponse { header }),
             _ => None,

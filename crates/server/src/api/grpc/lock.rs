@@ -21,7 +21,7 @@ use crate::dispatch::{Dispatch, Fresh};
 const UNNAMED: &str = "unnamed";
 
 pub(super) struct LockApi {
-    pub(super) edge: Dispatch,
+    pub(super) dispatch: Dispatch,
 }
 
 /// The result of an acquire: the grant, or the refusal with its reason, the queue length and the holder.
@@ -62,7 +62,7 @@ impl LockApi {
     async fn take(&self, call: &GrpcCall, ask: &v1::AcquireRequest) -> Result<Taken, Status> {
         let acquire = decode::acquire(ask, "").map_err(to_status)?;
         let outcome = locks::over(call.acquire(acquire, ask.wait_ms).await?);
-        let header = self.edge.header(outcome.revision);
+        let header = self.dispatch.header(outcome.revision);
         match outcome.result {
             Ok(Answer::Acquired(acquired)) => Ok(Taken::Yes(header, acquired)),
             Ok(_) => Err(to_status(Failure::Internal)),
@@ -93,7 +93,7 @@ impl LockApi {
     ) -> (u64, Option<v1::Holder>) {
         let lock = lock.to_owned();
         let ask = move |machine: &Machine| machine.lock(&lock);
-        let read = self.edge.read(&call.who, Fresh::AtLeast(since), call.within(), ask).await;
+        let read = self.dispatch.read(&call.who, Fresh::AtLeast(since), call.within(), ask).await;
         let Ok((_, Some(view))) = read else { return (0, None) };
         let holder = view.holders.first().map(|holder| {
             let (state, left_ms) = convert::holder_state(holder.state);
@@ -119,7 +119,7 @@ impl v1::lock_service_server::LockService for LockApi {
         &self,
         request: Request<v1::LockRequest>,
     ) -> Result<Response<v1::LockResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         let wait_ms = it.timeout_ms.map(u64::try_from).transpose();
         let wait_ms =
             wait_ms.map_err(|_| to_status(decode::invalid("timeout_ms", "is negative")))?;
@@ -140,7 +140,7 @@ impl v1::lock_service_server::LockService for LockApi {
         &self,
         request: Request<v1::TryLockRequest>,
     ) -> Result<Response<v1::TryLockResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         let ask = v1::AcquireRequest {
             lock: it.name,
             lease: it.lease_id,
@@ -158,7 +158,7 @@ impl v1::lock_service_server::LockService for LockApi {
         &self,
         request: Request<v1::UnlockRequest>,
     ) -> Result<Response<v1::UnlockResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         let it = v1::ReleaseRequest {
             lock: it.name,
             lease: it.lease_id,
@@ -176,7 +176,7 @@ impl v1::lock_service_server::LockService for LockApi {
         &self,
         request: Request<v1::LeaseGrantRequest>,
     ) -> Result<Response<v1::LeaseGrantResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         let ttl_ms = u64::try_from(it.ttl).ok().and_then(|ttl| ttl.checked_mul(1_000));
         let ttl_ms =
             ttl_ms.ok_or_else(|| to_status(decode::invalid("ttl", "is no number of seconds")))?;
@@ -200,7 +200,7 @@ impl v1::lock_service_server::LockService for LockApi {
         &self,
         request: Request<v1::LeaseRevokeRequest>,
     ) -> Result<Response<v1::LeaseRevokeResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         let lease = decode::lease_ref(0, 0, it.id);
         let revoke = lease.map(|lease| Command::Revoke { lease, by: Revoker::Holder });
         call.run(revoke, |header, answer| match answer {
@@ -214,7 +214,7 @@ impl v1::lock_service_server::LockService for LockApi {
         &self,
         request: Request<Streaming<v1::LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
-        let (call, from) = GrpcCall::new(&self.edge, request)?;
+        let (call, from) = GrpcCall::new(&self.dispatch, request)?;
         let renewing = Renewing { call, from, ready: VecDeque::new(), end: None };
         let answers = stream::unfold(renewing, |mut renewing| async move {
             let next = renewing.next().await?;
@@ -227,7 +227,7 @@ impl v1::lock_service_server::LockService for LockApi {
         &self,
         request: Request<Streaming<v1::WatchRequest>>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        Ok(Response::new(watch::serve(&self.edge, request.into_inner())))
+        Ok(Response::new(watch::serve(&self.dispatch, request.into_inner())))
     }
 }
 
@@ -293,7 +293,7 @@ impl Renewing {
             let renewal = lease.and_then(|_| renewals.next().flatten());
             let ttl_ms = renewal.map_or(0, |renewal| renewal.ttl_ms);
             self.ready.push_back(v1::LeaseKeepAliveResponse {
-                header: Some(self.call.edge.header(revision)),
+                header: Some(self.call.dispatch.header(revision)),
                 id: *id,
                 ttl: i64::try_from(ttl_ms / 1_000).unwrap_or(i64::MAX),
                 changed: renewal.map_or(0, |renewal| convert::revision(renewal.changed)),

@@ -13,7 +13,7 @@ use crate::api::{decode, list, query};
 use crate::dispatch::{Dispatch, Fresh};
 
 pub(super) struct LocksApi {
-    pub(super) edge: Dispatch,
+    pub(super) dispatch: Dispatch,
 }
 
 /// Turns the answer to a repeated acquire that is over into a refusal: repeating the request does not bring the lock
@@ -31,7 +31,7 @@ impl v1::lock_admin_service_server::LockAdminService for LocksApi {
         &self,
         request: Request<v1::AcquireRequest>,
     ) -> Result<Response<v1::AcquireResponse>, Status> {
-        let (call, mut it) = GrpcCall::new(&self.edge, request)?;
+        let (call, mut it) = GrpcCall::new(&self.dispatch, request)?;
         if let Some(new) = &mut it.new_lease {
             call.number(new);
         }
@@ -51,7 +51,7 @@ impl v1::lock_admin_service_server::LockAdminService for LocksApi {
         &self,
         request: Request<v1::ReleaseRequest>,
     ) -> Result<Response<v1::ReleaseResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         call.run(decode::release(&it).map(Command::Release), |header, answer| match answer {
             Wire::Released(_) => Some(v1::ReleaseResponse { header }),
             _ => None,
@@ -63,7 +63,7 @@ impl v1::lock_admin_service_server::LockAdminService for LocksApi {
         &self,
         request: Request<v1::LeaveRequest>,
     ) -> Result<Response<v1::LeaveResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         call.run(decode::leave(&it), |header, answer| match answer {
             Wire::Left(it) => Some(v1::LeaveResponse { header, ..it }),
             _ => None,
@@ -75,7 +75,7 @@ impl v1::lock_admin_service_server::LockAdminService for LocksApi {
         &self,
         request: Request<v1::DowngradeRequest>,
     ) -> Result<Response<v1::DowngradeResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         call.run(decode::downgrade(&it).map(Command::Downgrade), |header, answer| match answer {
             Wire::Downgraded(it) => Some(v1::DowngradeResponse { header, ..it }),
             _ => None,
@@ -87,7 +87,7 @@ impl v1::lock_admin_service_server::LockAdminService for LocksApi {
         &self,
         request: Request<v1::UpdateRequest>,
     ) -> Result<Response<v1::UpdateResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         call.run(decode::update(&it), |header, answer| match answer {
             Wire::Updated(it) => Some(v1::UpdateResponse { header, ..it }),
             _ => None,
@@ -99,7 +99,7 @@ impl v1::lock_admin_service_server::LockAdminService for LocksApi {
         &self,
         request: Request<v1::ForceRequest>,
     ) -> Result<Response<v1::ForceResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         call.run(decode::force(&it), |header, answer| match answer {
             Wire::Forced(it) => Some(v1::ForceResponse { header, ..it }),
             _ => None,
@@ -111,7 +111,7 @@ impl v1::lock_admin_service_server::LockAdminService for LocksApi {
         &self,
         request: Request<v1::StoppedRequest>,
     ) -> Result<Response<v1::StoppedResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         call.run(decode::stopped(&it), |header, answer| match answer {
             Wire::Stopped(_) => Some(v1::StoppedResponse { header }),
             _ => None,
@@ -123,41 +123,41 @@ impl v1::lock_admin_service_server::LockAdminService for LocksApi {
         &self,
         request: Request<v1::GetLockRequest>,
     ) -> Result<Response<v1::GetLockResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
-        Ok(Response::new(query::lock(&self.edge, &call.who, &it, call.within()).await?))
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
+        Ok(Response::new(query::lock(&self.dispatch, &call.who, &it, call.within()).await?))
     }
 
     async fn list(
         &self,
         request: Request<v1::ListLocksRequest>,
     ) -> Result<Response<v1::ListLocksResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
-        Ok(Response::new(list::locks(&self.edge, &call.who, &it, call.within()).await?))
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
+        Ok(Response::new(list::locks(&self.dispatch, &call.who, &it, call.within()).await?))
     }
 
     async fn queue(
         &self,
         request: Request<v1::QueueRequest>,
     ) -> Result<Response<v1::QueueResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
-        Ok(Response::new(list::queue(&self.edge, &call.who, &it, call.within()).await?))
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
+        Ok(Response::new(list::queue(&self.dispatch, &call.who, &it, call.within()).await?))
     }
 
     async fn explain(
         &self,
         request: Request<v1::ExplainRequest>,
     ) -> Result<Response<v1::ExplainResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
-        Ok(Response::new(query::explain(&self.edge, &call.who, &it, call.within()).await?))
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
+        Ok(Response::new(query::explain(&self.dispatch, &call.who, &it, call.within()).await?))
     }
 
     async fn history(
         &self,
         request: Request<v1::HistoryRequest>,
     ) -> Result<Response<v1::HistoryResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         Ok(Response::new(
-            list::history(&self.edge, &call.who, &it, Fresh::Now, call.within()).await?,
+            list::history(&self.dispatch, &call.who, &it, Fresh::Now, call.within()).await?,
         ))
     }
 }

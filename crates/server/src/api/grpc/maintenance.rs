@@ -27,7 +27,7 @@ const READER: Duration = Duration::from_secs(30);
 const BUSY_RETRY_MS: u64 = 1_000;
 
 pub(super) struct MaintenanceApi {
-    pub(super) edge: Dispatch,
+    pub(super) dispatch: Dispatch,
 }
 
 #[tonic::async_trait]
@@ -38,9 +38,9 @@ impl v1::maintenance_service_server::MaintenanceService for MaintenanceApi {
         &self,
         request: Request<v1::BackupRequest>,
     ) -> Result<Response<Self::BackupStream>, Status> {
-        let (call, _) = GrpcCall::new(&self.edge, request)?;
-        let (member, within) = (self.edge.member().clone(), call.within());
-        let taking = self.edge.runtime().spawn_blocking(move || backup::take(&member, within));
+        let (call, _) = GrpcCall::new(&self.dispatch, request)?;
+        let (member, within) = (self.dispatch.member().clone(), call.within());
+        let taking = self.dispatch.runtime().spawn_blocking(move || backup::take(&member, within));
         let backup = match taking.await {
             Ok(Ok(backup)) => backup,
             Ok(Err(TakeError::Busy)) => {
@@ -50,8 +50,8 @@ impl v1::maintenance_service_server::MaintenanceService for MaintenanceApi {
             Err(_) => return Err(to_status(Failure::Internal)),
         };
         let (to, pieces) = mpsc::channel(CHUNKS);
-        let edge = self.edge.clone();
-        self.edge.runtime().spawn_blocking(move || send(&edge, &backup, to));
+        let dispatch = self.dispatch.clone();
+        self.dispatch.runtime().spawn_blocking(move || send(&dispatch, &backup, to));
         let pieces =
             stream::unfold(
                 pieces,
@@ -64,7 +64,7 @@ impl v1::maintenance_service_server::MaintenanceService for MaintenanceApi {
         &self,
         request: Request<v1::CompactRequest>,
     ) -> Result<Response<v1::CompactResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         let keep = convert::revision_from(it.keep);
         let keep = keep.ok_or_else(|| to_status(decode::invalid("keep", "is negative")))?;
         let (header, answer) = settled(&call, Command::Compact { keep }).await?;
@@ -77,15 +77,15 @@ impl v1::maintenance_service_server::MaintenanceService for MaintenanceApi {
         &self,
         request: Request<v1::HashRequest>,
     ) -> Result<Response<v1::HashResponse>, Status> {
-        let (call, _) = GrpcCall::new(&self.edge, request)?;
-        let seen = self.edge.look(|replica| {
+        let (call, _) = GrpcCall::new(&self.dispatch, request)?;
+        let seen = self.dispatch.look(|replica| {
             let machine = replica.machine();
             let applied = replica.status().applied.index;
             (machine.revision(), machine.rolling_hash(), applied)
         });
         let (revision, hash, applied) = call.own_view(seen).await?;
         let hash = Bytes::copy_from_slice(&hash.to_be_bytes());
-        let header = Some(self.edge.header(revision));
+        let header = Some(self.dispatch.header(revision));
         Ok(Response::new(v1::HashResponse { header, hash, applied }))
     }
 
@@ -93,7 +93,7 @@ impl v1::maintenance_service_server::MaintenanceService for MaintenanceApi {
         &self,
         request: Request<v1::SetLimitsRequest>,
     ) -> Result<Response<v1::SetLimitsResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         if it.limits.is_empty() {
             return Err(to_status(decode::invalid("limits", "is empty")));
         }
@@ -112,7 +112,7 @@ impl v1::maintenance_service_server::MaintenanceService for MaintenanceApi {
         &self,
         request: Request<v1::RaiseLevelRequest>,
     ) -> Result<Response<v1::RaiseLevelResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         let level = u16::try_from(it.level);
         let level = level.map_err(|_| to_status(decode::invalid("level", "is no level")))?;
         let (header, _) = settled(&call, Command::RaiseLevel { level }).await?;
@@ -127,28 +127,28 @@ async fn settled(
 ) -> Result<(Option<v1::Header>, Answer), Status> {
     let Outcome { revision, result } = call.outcome(command).await?;
     let answer = result.map_err(|refusal| Status::from(encode::refused(&refusal)))?;
-    Ok((Some(call.edge.header(revision)), answer))
+    Ok((Some(call.dispatch.header(revision)), answer))
 }
 
 type Piece = Result<v1::BackupResponse, Status>;
 
 /// Sends a backup piece by piece; runs on a blocking thread.
-fn send(edge: &Dispatch, backup: &Backup, to: mpsc::Sender<Piece>) {
+fn send(dispatch: &Dispatch, backup: &Backup, to: mpsc::Sender<Piece>) {
     let head = backup.head();
     let first = v1::BackupResponse {
-        header: Some(edge.header(head.revision)),
+        header: Some(dispatch.header(head.revision)),
         epoch: head.lineage.epoch.get().into(),
         total_bytes: Some(backup.bytes()),
         ..Default::default()
     };
-    let mut pieces = Pieces { edge, to, buffer: BytesMut::new(), hash: Xxh3::new() };
+    let mut pieces = Pieces { dispatch, to, buffer: BytesMut::new(), hash: Xxh3::new() };
     let sent = pieces.send(first).and_then(|()| backup.write(&mut pieces));
     // A reader that goes away is not an error; one that is cut off misses the checksum.
     let _ = sent.and_then(|()| pieces.finish());
 }
 
 struct Pieces<'a> {
-    edge: &'a Dispatch,
+    dispatch: &'a Dispatch,
     to: mpsc::Sender<Piece>,
     buffer: BytesMut,
     hash: Xxh3,
@@ -157,7 +157,7 @@ struct Pieces<'a> {
 impl Pieces<'_> {
     fn send(&self, piece: v1::BackupResponse) -> io::Result<()> {
         let sending = async { tokio::time::timeout(READER, self.to.send(Ok(piece))).await };
-        match self.edge.runtime().block_on(sending) {
+        match self.dispatch.runtime().block_on(sending) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(io::ErrorKind::TimedOut.into()),
         }

@@ -47,7 +47,7 @@ const GRPC: &[u8] = b"application/grpc";
 const QUESTION_BYTES_MAX: usize = 16 * 1024;
 
 /// All services as routes of the one port.
-pub(super) fn routes(edge: &Dispatch) -> Router {
+pub(super) fn routes(dispatch: &Dispatch) -> Router {
     let mut routes = RoutesBuilder::from(Router::new());
     macro_rules! add {
         ($($server:ident($service:expr)),+ $(,)?) => {$(
@@ -56,23 +56,26 @@ pub(super) fn routes(edge: &Dispatch) -> Router {
         )+};
     }
     add! {
-        SessionServiceServer(session::SessionApi { edge: edge.clone() }),
-        LockServiceServer(lock::LockApi { edge: edge.clone() }),
-        LockAdminServiceServer(locks::LocksApi { edge: edge.clone() }),
-        LeaseServiceServer(lease::LeasesApi { edge: edge.clone() }),
-        KeyServiceServer(key::KeysApi { edge: edge.clone() }),
-        ElectionServiceServer(election::ElectionApi { edge: edge.clone() }),
-        ClusterServiceServer(cluster::ClusterApi { edge: edge.clone() }),
-        MaintenanceServiceServer(maintenance::MaintenanceApi { edge: edge.clone() }),
-        TicketServiceServer(ticket::TicketApi { edge: edge.clone() }),
+        SessionServiceServer(session::SessionApi { dispatch: dispatch.clone() }),
+        LockServiceServer(lock::LockApi { dispatch: dispatch.clone() }),
+        LockAdminServiceServer(locks::LocksApi { dispatch: dispatch.clone() }),
+        LeaseServiceServer(lease::LeasesApi { dispatch: dispatch.clone() }),
+        KeyServiceServer(key::KeysApi { dispatch: dispatch.clone() }),
+        ElectionServiceServer(election::ElectionApi { dispatch: dispatch.clone() }),
+        ClusterServiceServer(cluster::ClusterApi { dispatch: dispatch.clone() }),
+        MaintenanceServiceServer(maintenance::MaintenanceApi { dispatch: dispatch.clone() }),
+        TicketServiceServer(ticket::TicketApi { dispatch: dispatch.clone() }),
     }
-    routes.add_service(health::health(edge).max_decoding_message_size(QUESTION_BYTES_MAX));
+    routes.add_service(health::health(dispatch).max_decoding_message_size(QUESTION_BYTES_MAX));
     let described = "what the build has described";
     let new = health::describe().build_v1().expect(described);
     routes.add_service(new.max_decoding_message_size(QUESTION_BYTES_MAX));
     let old = health::describe().build_v1alpha().expect(described);
     routes.add_service(old.max_decoding_message_size(QUESTION_BYTES_MAX));
-    routes.routes().into_axum_router().layer(middleware::from_fn_with_state(edge.clone(), guard))
+    routes
+        .routes()
+        .into_axum_router()
+        .layer(middleware::from_fn_with_state(dispatch.clone(), guard))
 }
 
 /// The response to a call without a route; none if the request is not gRPC.
@@ -86,15 +89,15 @@ pub(super) fn refused(failure: Failure) -> Response {
 }
 
 /// Rejects requests other than gRPC, replaces errors of the library with ours, and counts the call.
-async fn guard(State(edge): State<Dispatch>, request: Request, next: Next) -> Response {
-    let (began_us, class) = (edge.now_us(), Class::of_call(request.uri().path()));
+async fn guard(State(dispatch): State<Dispatch>, request: Request, next: Next) -> Response {
+    let (began_us, class) = (dispatch.now_us(), Class::of_call(request.uri().path()));
     let response = pass(request, next).await;
     if let Some(class) = class {
-        edge.asked().served(Api::Grpc, class, edge.now_us().saturating_sub(began_us));
+        dispatch.asked().served(Api::Grpc, class, dispatch.now_us().saturating_sub(began_us));
     }
     let reason = response.headers().get(status::REASON).and_then(|reason| reason.to_str().ok());
     if let Some(reason) = reason {
-        edge.asked().refused(Api::Grpc, reason);
+        dispatch.asked().refused(Api::Grpc, reason);
     }
     response
 }

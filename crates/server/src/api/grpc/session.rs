@@ -12,7 +12,7 @@ use crate::dispatch::Dispatch;
 use crate::metrics::Api;
 
 pub(super) struct SessionApi {
-    pub(super) edge: Dispatch,
+    pub(super) dispatch: Dispatch,
 }
 
 #[tonic::async_trait]
@@ -23,14 +23,14 @@ impl v1::session_service_server::SessionService for SessionApi {
         &self,
         request: Request<Streaming<v1::SessionRequest>>,
     ) -> Result<Response<Self::OpenStream>, Status> {
-        let talk = SessionHandler::new(self.edge.clone(), principal(), Api::Session);
+        let handler = SessionHandler::new(self.dispatch.clone(), principal(), Api::Session);
         let unread = |status| status::error_from(&super::plain(status)).map(Box::new);
         let from = request.into_inner().map(move |it| it.map_err(unread));
-        let both = (talk, from);
+        let both = (handler, from);
         // Polling for the next response drives the session: there is no other task and no queue in between.
-        let answers = stream::unfold(both, |(mut talk, mut from)| async move {
-            let next = talk.next(&mut from).await?;
-            Some((Ok(next), (talk, from)))
+        let answers = stream::unfold(both, |(mut handler, mut from)| async move {
+            let next = handler.next(&mut from).await?;
+            Some((Ok(next), (handler, from)))
         });
         Ok(Response::new(Box::pin(answers)))
     }

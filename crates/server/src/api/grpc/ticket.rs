@@ -8,7 +8,7 @@ use crate::api::decode;
 use crate::dispatch::Dispatch;
 
 pub(super) struct TicketApi {
-    pub(super) edge: Dispatch,
+    pub(super) dispatch: Dispatch,
 }
 
 #[tonic::async_trait]
@@ -17,13 +17,13 @@ impl v1::ticket_service_server::TicketService for TicketApi {
         &self,
         request: Request<v1::SignTicketRequest>,
     ) -> Result<Response<v1::SignTicketResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         let lease = decode::lease_ref(it.lease_slot, it.lease_generation, it.lease);
         let (lease, token) =
             (lease.map_err(to_status)?, decode::token(it.token).map_err(to_status)?);
-        let signed = self.edge.ticket(&call.who, lease, &it.lock, token, call.within()).await?;
+        let signed = self.dispatch.ticket(&call.who, lease, &it.lock, token, call.within()).await?;
         Ok(Response::new(v1::SignTicketResponse {
-            header: Some(self.edge.header(signed.revision)),
+            header: Some(self.dispatch.header(signed.revision)),
             ticket: signed.ticket,
             key: signed.key,
         }))
@@ -33,17 +33,18 @@ impl v1::ticket_service_server::TicketService for TicketApi {
         &self,
         request: Request<v1::TicketKeysRequest>,
     ) -> Result<Response<v1::TicketKeysResponse>, Status> {
-        let (call, _) = GrpcCall::new(&self.edge, request)?;
-        Ok(Response::new(self.edge.ticket_keys(&call.who, call.within()).await?))
+        let (call, _) = GrpcCall::new(&self.dispatch, request)?;
+        Ok(Response::new(self.dispatch.ticket_keys(&call.who, call.within()).await?))
     }
 
     async fn rotate_key(
         &self,
         request: Request<v1::RotateTicketKeyRequest>,
     ) -> Result<Response<v1::RotateTicketKeyResponse>, Status> {
-        let (call, it) = GrpcCall::new(&self.edge, request)?;
-        let (revision, key) = self.edge.rotate_key(&call.who, it.overlap_ms, call.within()).await?;
-        let header = Some(self.edge.header(revision));
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
+        let (revision, key) =
+            self.dispatch.rotate_key(&call.who, it.overlap_ms, call.within()).await?;
+        let header = Some(self.dispatch.header(revision));
         Ok(Response::new(v1::RotateTicketKeyResponse { header, key }))
     }
 }

@@ -37,12 +37,12 @@ const AGAIN: Duration = Duration::from_millis(10);
 
 /// Serves the watches of one stream.
 pub(super) fn serve(
-    edge: &Dispatch,
+    dispatch: &Dispatch,
     from: Streaming<v1::WatchRequest>,
 ) -> Streamed<v1::WatchResponse> {
     let (to, ready) = mpsc::channel(READY_MAX);
     let watching = WatchStreams {
-        edge: edge.clone(),
+        dispatch: dispatch.clone(),
         who: principal(),
         from,
         asking: true,
@@ -61,7 +61,7 @@ pub(super) fn serve(
 
 /// All watches of a stream. Dropping it ends them.
 struct WatchStreams {
-    edge: Dispatch,
+    dispatch: Dispatch,
     who: Principal,
     from: Streaming<v1::WatchRequest>,
     /// Whether the client may still send requests.
@@ -128,7 +128,7 @@ impl WatchStreams {
         self.over = true;
         // A started stream sends its status in the trailers, which the layer that counts calls does not read.
         if let Some(Ok(reason)) = status.metadata().get(REASON).map(|reason| reason.to_str()) {
-            self.edge.asked().refused(Api::Grpc, reason);
+            self.dispatch.asked().refused(Api::Grpc, reason);
         }
         Some(Err(status))
     }
@@ -168,8 +168,8 @@ impl WatchStreams {
             previous: it.prev_kv,
             ..WatchOptions::default()
         };
-        let watch = self.edge.watch(&self.who, filter, start, options)?;
-        let (edge, who) = (self.edge.clone(), self.who.clone());
+        let watch = self.dispatch.watch(&self.who, filter, start, options)?;
+        let (dispatch, who) = (self.dispatch.clone(), self.who.clone());
         self.newest += 1;
         let serial = self.newest;
         let mark = Arc::new(Notify::new());
@@ -180,7 +180,7 @@ impl WatchStreams {
         };
         let marked = mark.clone();
         let task = self.tasks.spawn(async move {
-            match future(&edge, &who, start).await {
+            match future(&dispatch, &who, start).await {
                 Some(what) => drop(say(what).await),
                 None => run(watch, marked, say).await,
             }
@@ -220,11 +220,11 @@ impl WatchStreams {
                 ended(self.fields(newest), v1::Error::from(&refusal))
             }
             WatchUpdate::Step(WatchStep::Closed) => {
-                return self.end(to_status(self.edge.farewell()));
+                return self.end(to_status(self.dispatch.farewell()));
             }
         };
         if let Some(error) = &fields.error {
-            self.edge.asked().refused(Api::Grpc, &error.reason);
+            self.dispatch.asked().refused(Api::Grpc, &error.reason);
         }
         if fields.canceled {
             self.watches.remove(&id);
@@ -233,7 +233,7 @@ impl WatchStreams {
     }
 
     fn fields(&self, revision: Revision) -> WatchFields {
-        WatchFields { header: Some(self.edge.header(revision)), ..Default::default() }
+        WatchFields { header: Some(self.dispatch.header(revision)), ..Default::default() }
     }
 
     /// The encoded batch. The first stream that needs it encodes it for all.
@@ -252,9 +252,9 @@ fn unknown(id: i64) -> Failure {
 }
 
 /// Why a watch cannot start where it shall, if that is known. While nobody can say how far the cluster is, it waits.
-async fn future(edge: &Dispatch, who: &Principal, start: Start) -> Option<WatchUpdate> {
+async fn future(dispatch: &Dispatch, who: &Principal, start: Start) -> Option<WatchUpdate> {
     let Start::From(asked) = start else { return None };
-    let newest = query::beyond(edge, who, asked).await.ok()??;
+    let newest = query::beyond(dispatch, who, asked).await.ok()??;
     Some(WatchUpdate::Future { asked, newest })
 }
 

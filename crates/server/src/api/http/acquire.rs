@@ -83,7 +83,7 @@ impl Http {
             wait_us: os::micros(patience.wait()),
             place: if patience.keep() { PlaceFate::Kept } else { PlaceFate::GivenUp },
         };
-        let outcome = self.edge.acquire(&self.who(), request_id(key), acquire, terms).await;
+        let outcome = self.dispatch.acquire(&self.who(), request_id(key), acquire, terms).await;
         let outcome = outcome.map_err(HttpError::from)?;
         let header = self.header(outcome.revision);
         became(&outcome, told).map(|became| (header, became))

@@ -24,7 +24,7 @@ const AT: &str = "/v1/cluster/members/";
 )]
 pub(super) async fn status(State(http): State<Http>, call: HttpCall) -> HttpResult {
     call.query::<NoParameters>()?;
-    json(&Status::from(grpc::cluster::status(&http.edge, &http.who()).await?))
+    json(&Status::from(grpc::cluster::status(&http.dispatch, &http.who()).await?))
 }
 
 /// Lists the members.
@@ -53,7 +53,7 @@ pub(super) async fn add(State(http): State<Http>, call: HttpCall) -> HttpResult 
         clients: body.client_address,
         preference: Preference::default(),
     };
-    http.edge.add(&http.who(), MemberRecord { id, names }, within).await?;
+    http.dispatch.add(&http.who(), MemberRecord { id, names }, within).await?;
     listed(&http).await
 }
 
@@ -67,8 +67,8 @@ pub(super) async fn change(State(http): State<Http>, call: HttpCall) -> HttpResu
     let within = within(call.query::<TimeoutParameter>()?.timeout)?;
     let id = http.member(call.name(AT)?).await?;
     match call.json::<ChangeMember>().await?.action {
-        MemberAction::Promote => http.edge.promote(&http.who(), id, within).await?,
-        MemberAction::Lead => drop(http.edge.transfer(&http.who(), Some(id), within).await?),
+        MemberAction::Promote => http.dispatch.promote(&http.who(), id, within).await?,
+        MemberAction::Lead => drop(http.dispatch.transfer(&http.who(), Some(id), within).await?),
     }
     listed(&http).await
 }
@@ -83,16 +83,16 @@ pub(super) async fn remove(State(http): State<Http>, call: HttpCall) -> HttpResu
     let within = within(call.query::<TimeoutParameter>()?.timeout)?;
     let id = http.member(call.name(AT)?).await?;
     call.nothing().await?;
-    let revision = async || http.edge.look(|replica| replica.machine().revision()).await;
+    let revision = async || http.dispatch.look(|replica| replica.machine().revision()).await;
     let before = revision().await?;
-    let cluster = http.edge.remove(&http.who(), id, within).await?;
+    let cluster = http.dispatch.remove(&http.who(), id, within).await?;
     // One that removed itself has nothing newer to say.
     shown(&http, &cluster, revision().await.unwrap_or(before))
 }
 
 async fn listed(http: &Http) -> HttpResult {
-    let cluster = http.edge.view(&http.who()).await?;
-    let revision = http.edge.look(|replica| replica.machine().revision()).await?;
+    let cluster = http.dispatch.view(&http.who()).await?;
+    let revision = http.dispatch.look(|replica| replica.machine().revision()).await?;
     shown(http, &cluster, revision)
 }
 
@@ -104,7 +104,7 @@ fn shown(http: &Http, cluster: &Cluster, revision: Revision) -> HttpResult {
 impl Http {
     /// The member with this name or, if no member has it, with this decimal id.
     async fn member(&self, member: String) -> Result<MemberId, HttpError> {
-        let cluster = self.edge.view(&self.who()).await?;
+        let cluster = self.dispatch.view(&self.who()).await?;
         let mut all = cluster.members.all().into_iter();
         let by_name = |id: &MemberId| cluster.directory.get(id).is_some_and(|it| it.name == member);
         let by_id = || member.parse().ok().and_then(MemberId::new);

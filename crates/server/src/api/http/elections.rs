@@ -123,8 +123,8 @@ async fn observe(http: Http, name: String) -> HttpResult {
     let filter = OwnedFilter::Exact(name.clone());
     let options =
         WatchOptions { progress: Some(super::watch::PROGRESS), ..WatchOptions::default() };
-    let mut watch = http.edge.watch(&http.who(), filter, Start::Now, options)?;
-    let started = super::watch::started(&http.edge, &mut watch).await?;
+    let mut watch = http.dispatch.watch(&http.who(), filter, Start::Now, options)?;
+    let started = super::watch::started(&http.dispatch, &mut watch).await?;
     let at = Fresh::AtLeast(Revision(started.0.saturating_sub(1)));
     let of = name.clone();
     let (header, leader) = http.read(at, WITHIN, move |machine| leader(machine, &of)).await?;

@@ -41,7 +41,7 @@ pub(super) struct HealthAnswer {
     ),
 )]
 pub(super) async fn alive(State(http): State<Http>) -> Response {
-    match http.edge.member().ended() {
+    match http.dispatch.member().ended() {
         None => good(None, None),
         Some(end) => bad(end.to_string(), None),
     }
@@ -56,10 +56,10 @@ pub(super) async fn alive(State(http): State<Http>) -> Response {
     ),
 )]
 pub(super) async fn ready(State(http): State<Http>) -> Response {
-    if let Some(end) = http.edge.member().ended() {
+    if let Some(end) = http.dispatch.member().ended() {
         return bad(end.to_string(), None);
     }
-    let looked = tokio::time::timeout(QUORUM, http.edge.look(Replica::status)).await;
+    let looked = tokio::time::timeout(QUORUM, http.dispatch.look(Replica::status)).await;
     let Ok(Ok(status)) = looked else {
         return bad("the member's loop does not answer".to_owned(), None);
     };
@@ -82,7 +82,7 @@ pub(super) async fn ready(State(http): State<Http>) -> Response {
 
 /// Waits until this member knows no leader.
 async fn leader_lost(http: &Http) {
-    let mut lead = http.edge.member().lead();
+    let mut lead = http.dispatch.member().lead();
     // The sender goes with the member; the read fails then.
     if lead.wait_for(|lead| lead.by.is_none()).await.is_err() {
         std::future::pending::<()>().await;

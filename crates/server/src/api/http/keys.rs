@@ -38,7 +38,7 @@ pub(super) async fn list(State(http): State<Http>, call: HttpCall) -> HttpResult
         after: query.after.unwrap_or_default(),
         stale: query.stale.unwrap_or(false),
     };
-    let found = lists::keys(&http.edge, &http.who(), &request, WITHIN).await?;
+    let found = lists::keys(&http.dispatch, &http.who(), &request, WITHIN).await?;
     let keys = found.kvs.into_iter().map(KeyShown::from).collect();
     json(&Keys { keys, next: more(found.next), header: found.header.unwrap_or_default().into() })
 }

@@ -82,7 +82,7 @@ pub(super) async fn list(State(http): State<Http>, call: HttpCall) -> HttpResult
         after: after.map_or(0, convert::lease),
         stale: query.stale.unwrap_or(false),
     };
-    let found = lists::leases(&http.edge, &http.who(), &request, WITHIN).await?;
+    let found = lists::leases(&http.dispatch, &http.who(), &request, WITHIN).await?;
     let leases = found.leases.into_iter().map(LeaseShown::from).collect();
     let next = u64::try_from(found.next).ok().filter(|next| *next > 0).map(Decimal);
     json(&Leases { leases, next, header: found.header.unwrap_or_default().into() })

@@ -100,7 +100,7 @@ pub(super) async fn list(State(http): State<Http>, call: HttpCall) -> HttpResult
         after: query.after.unwrap_or_default(),
         stale: query.stale.unwrap_or(false),
     };
-    let found = lists::locks(&http.edge, &http.who(), &request, WITHIN).await?;
+    let found = lists::locks(&http.dispatch, &http.who(), &request, WITHIN).await?;
     let locks = found.locks.into_iter().map(LockShown::from).collect();
     json(&Locks { locks, next: more(found.next), header: found.header.unwrap_or_default().into() })
 }
@@ -199,7 +199,7 @@ async fn plain(http: &Http, lock: String, fresh: Fresh) -> HttpResult {
 }
 
 async fn queue(http: &Http, request: v1::QueueRequest) -> HttpResult {
-    let found = lists::queue(&http.edge, &http.who(), &request, WITHIN).await?;
+    let found = lists::queue(&http.dispatch, &http.who(), &request, WITHIN).await?;
     let waiters = found.waiters.into_iter().map(Into::into).collect();
     let next = (found.next != 0).then_some(Decimal(found.next));
     let header = found.header.unwrap_or_default().into();
@@ -217,11 +217,11 @@ async fn explain(http: &Http, lock: String, query: &LockParameters) -> HttpResul
         stale: query.stale.unwrap_or(false),
         ..Default::default()
     };
-    json(&Explained::from(query::explain(&http.edge, &http.who(), &request, WITHIN).await?))
+    json(&Explained::from(query::explain(&http.dispatch, &http.who(), &request, WITHIN).await?))
 }
 
 async fn history(http: &Http, request: v1::HistoryRequest, fresh: Fresh) -> HttpResult {
-    let found = lists::history(&http.edge, &http.who(), &request, fresh, WITHIN).await?;
+    let found = lists::history(&http.dispatch, &http.who(), &request, fresh, WITHIN).await?;
     let decimal = |revision: i64| Decimal(u64::try_from(revision).unwrap_or_default());
     json(&History {
         lock: request.lock,

@@ -83,9 +83,9 @@ pub(super) struct Own {
 )]
 pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult {
     call.query::<NoParameters>()?;
-    let member = http.edge.member();
+    let member = http.dispatch.member();
     let (figures, lineage) = (member.figures(), member.lineage());
-    let look = http.edge.look_at_node(|node| {
+    let look = http.dispatch.look_at_node(|node| {
         let machine = node.machine();
         let stats = machine.stats();
         let levels = (machine.level(), machine.level_known());

@@ -51,15 +51,18 @@ use metrics::Metrics;
 /// The state that every handler needs. Cheap to clone.
 #[derive(Clone)]
 struct Http {
-    edge: Dispatch,
+    dispatch: Dispatch,
     hosts: Arc<AllowedHosts>,
     metrics: Arc<Metrics>,
 }
 
 /// All paths as routes of the one port, together with the WebSocket routes, which a browser could open as well.
-pub(super) fn routes(edge: &Dispatch, hosts: AllowedHosts, sockets: Router) -> Router {
-    let http =
-        Http { edge: edge.clone(), hosts: Arc::new(hosts), metrics: Arc::new(Metrics::new(edge)) };
+pub(super) fn routes(dispatch: &Dispatch, hosts: AllowedHosts, sockets: Router) -> Router {
+    let http = Http {
+        dispatch: dispatch.clone(),
+        hosts: Arc::new(hosts),
+        metrics: Arc::new(Metrics::new(dispatch)),
+    };
     let mut router = Router::new();
     for (path, verbs) in table() {
         router = router.route(path, verbs);
@@ -113,15 +116,15 @@ fn table() -> Vec<(&'static str, MethodRouter<Http>)> {
 
 /// Checks the host of every request and measures its duration.
 async fn enter(State(http): State<Http>, request: Request, next: Next) -> Response {
-    let began_us = http.edge.now_us();
+    let began_us = http.dispatch.now_us();
     let class = metrics::class(request.method(), request.uri().path());
     let response = if http.hosts.admit(&request) {
         next.run(request).await
     } else {
         HttpError::from(Failure::HostNotAllowed).into_response()
     };
-    let asked = http.edge.asked();
-    asked.served(Api::Http, class, http.edge.now_us().saturating_sub(began_us));
+    let asked = http.dispatch.asked();
+    asked.served(Api::Http, class, http.dispatch.now_us().saturating_sub(began_us));
     if let Some(answer::ReasonExtension(reason)) = response.extensions().get() {
         asked.refused(Api::Http, reason);
     }
@@ -182,7 +185,7 @@ impl Http {
 
     /// The response header for a revision.
     fn header(&self, revision: Revision) -> Header {
-        self.edge.header(revision).into()
+        self.dispatch.header(revision).into()
     }
 
     /// Runs a command.
@@ -192,7 +195,7 @@ impl Http {
         command: Command<'_>,
         within: Duration,
     ) -> Result<(Header, Answer), HttpError> {
-        let outcome = self.edge.call(&self.who(), id, command, within).await;
+        let outcome = self.dispatch.call(&self.who(), id, command, within).await;
         let outcome = outcome.map_err(answer::HttpError::from)?;
         let done = outcome.result.map_err(|refusal| HttpError::from(&refusal))?;
         Ok((self.header(outcome.revision), done))
@@ -205,7 +208,7 @@ impl Http {
         within: Duration,
         ask: impl Fn(&tenure_core::Machine) -> T + Send + Sync + 'static,
     ) -> Result<(Header, T), HttpError> {
-        let read = self.edge.read(&self.who(), fresh, within, ask).await;
+        let read = self.dispatch.read(&self.who(), fresh, within, ask).await;
         let (revision, found) = read.map_err(answer::HttpError::from)?;
         Ok((self.header(revision), found))
     }

@@ -19,7 +19,7 @@ pub(super) async fn sign(State(http): State<Http>, call: HttpCall) -> HttpResult
     let within = within(call.query::<TimeoutParameter>()?.timeout)?;
     let AskTicket { lock, lease, token: number } = call.json().await?;
     let (lease, token) = (lease_ref(lease)?, token(number)?);
-    let signed = http.edge.ticket(&http.who(), lease, &lock, token, within).await?;
+    let signed = http.dispatch.ticket(&http.who(), lease, &lock, token, within).await?;
     let Signed { ticket, key, revision } = signed;
     json(&TicketSigned { lock, ticket, key, header: http.header(revision) })
 }
@@ -31,7 +31,7 @@ pub(super) async fn sign(State(http): State<Http>, call: HttpCall) -> HttpResult
 )]
 pub(super) async fn keys(State(http): State<Http>, call: HttpCall) -> HttpResult {
     call.query::<NoParameters>()?;
-    json(&KeySet::from(http.edge.ticket_keys(&http.who(), WITHIN).await?))
+    json(&KeySet::from(http.dispatch.ticket_keys(&http.who(), WITHIN).await?))
 }
 
 /// Gives the member that is asked a new key, and retires the one it had.
@@ -42,6 +42,6 @@ pub(super) async fn keys(State(http): State<Http>, call: HttpCall) -> HttpResult
 pub(super) async fn rotate(State(http): State<Http>, call: HttpCall) -> HttpResult {
     let within = within(call.query::<TimeoutParameter>()?.timeout)?;
     let RotateKey { overlap_ms } = call.json().await?;
-    let (revision, key) = http.edge.rotate_key(&http.who(), overlap_ms, within).await?;
+    let (revision, key) = http.dispatch.rotate_key(&http.who(), overlap_ms, within).await?;
     json(&KeyRotated { key, header: http.header(revision) })
 }

@@ -69,8 +69,8 @@ pub(super) async fn start(State(http): State<Http>, call: HttpCall) -> HttpResul
     let previous = query.previous.unwrap_or(false);
     let options = WatchOptions { progress: Some(PROGRESS), previous, ..WatchOptions::default() };
     let mut watch =
-        http.edge.watch(&http.who(), filter, from.map_or(Start::Now, Start::From), options)?;
-    let started = started(&http.edge, &mut watch).await?;
+        http.dispatch.watch(&http.who(), filter, from.map_or(Start::Now, Start::From), options)?;
+    let started = started(&http.dispatch, &mut watch).await?;
     let first = progress(Revision(started.0.saturating_sub(1)));
     let lines = futures_util::stream::unfold(Some(watch), |watch| async {
         let mut watch = watch?;
@@ -82,12 +82,12 @@ pub(super) async fn start(State(http): State<Http>, call: HttpCall) -> HttpResul
 
 /// The revision at which a watch starts.
 pub(super) async fn started(
-    edge: &Dispatch,
+    dispatch: &Dispatch,
     watch: &mut WatchReader,
 ) -> Result<Revision, HttpError> {
     match tokio::time::timeout(WITHIN, watch.started()).await {
         Ok(Some(started)) => Ok(started),
-        Ok(None) => Err(edge.farewell().into()),
+        Ok(None) => Err(dispatch.farewell().into()),
         Err(_) => Err(Failure::Deadline.into()),
     }
 }
@@ -141,7 +141,7 @@ async fn reachable(http: &Http, from: Revision) -> Result<(), HttpError> {
     if from < floor {
         return Err(Failure::Compacted { floor }.into());
     }
-    let beyond = query::beyond(&http.edge, &http.who(), from).await;
+    let beyond = query::beyond(&http.dispatch, &http.who(), from).await;
     match beyond.map_err(answer::HttpError::from)? {
         Some(newest) => Err((&Refusal::FutureRevision { asked: from, newest }).into()),
         None => Ok(()),

@@ -35,12 +35,12 @@ const FAREWELL: Duration = Duration::from_secs(1);
 const RULES: u16 = 1008;
 
 /// The routes of both.
-pub(super) fn routes(edge: &Dispatch) -> Router {
+pub(super) fn routes(dispatch: &Dispatch) -> Router {
     Router::new()
         .route("/v1/ws", get(session_socket))
         .route("/v1/lock-socket", get(plain_socket))
         .method_not_allowed_fallback(http::unknown_verb)
-        .with_state(edge.clone())
+        .with_state(dispatch.clone())
 }
 
 /// A request to one of the paths, if it can be upgraded.
@@ -63,12 +63,12 @@ fn no_socket(why: &dyn std::fmt::Display) -> Response {
 }
 
 async fn session_socket(
-    State(edge): State<Dispatch>,
-    UpgradePermit(seat): UpgradePermit,
+    State(dispatch): State<Dispatch>,
+    UpgradePermit(permit): UpgradePermit,
     upgrade: Upgrade,
 ) -> Response {
-    let (upgrade, seat) = match (upgrade, seat) {
-        (Ok(upgrade), Some(seat)) => (upgrade, seat),
+    let (upgrade, permit) = match (upgrade, permit) {
+        (Ok(upgrade), Some(permit)) => (upgrade, permit),
         (Err(why), _) => return no_socket(&why),
         (Ok(_), None) => return no_socket(&"not over this version of HTTP"),
     };
@@ -77,18 +77,18 @@ async fn session_socket(
         .max_frame_size(MESSAGE_BYTES_MAX)
         .max_write_buffer_size(2 * MESSAGE_BYTES_MAX)
         .on_upgrade(async move |socket| {
-            session::serve(LiveSocket::new(socket, MESSAGE_BYTES_MAX), edge).await;
-            drop(seat);
+            session::serve(LiveSocket::new(socket, MESSAGE_BYTES_MAX), dispatch).await;
+            drop(permit);
         })
 }
 
 async fn plain_socket(
-    State(edge): State<Dispatch>,
-    UpgradePermit(seat): UpgradePermit,
+    State(dispatch): State<Dispatch>,
+    UpgradePermit(permit): UpgradePermit,
     upgrade: Upgrade,
 ) -> Response {
-    let (upgrade, seat) = match (upgrade, seat) {
-        (Ok(upgrade), Some(seat)) => (upgrade, seat),
+    let (upgrade, permit) = match (upgrade, permit) {
+        (Ok(upgrade), Some(permit)) => (upgrade, permit),
         (Err(why), _) => return no_socket(&why),
         (Ok(_), None) => return no_socket(&"not over this version of HTTP"),
     };
@@ -97,7 +97,7 @@ async fn plain_socket(
         .max_frame_size(PLAIN_BYTES_MAX)
         .max_write_buffer_size(64 * PLAIN_BYTES_MAX)
         .on_upgrade(move |socket| {
-            plain::serve(LiveSocket::new(socket, PLAIN_BYTES_MAX), edge, seat)
+            plain::serve(LiveSocket::new(socket, PLAIN_BYTES_MAX), dispatch, permit)
         })
 }
 
@@ -213,11 +213,11 @@ mod tests {
     async fn socket(patience: PingSchedule) -> TcpStream {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let talk = async move |socket| {
+        let handler = async move |socket| {
             let heard = LiveSocket::with(socket, PLAIN_BYTES_MAX, patience).next().await;
             assert!(heard.is_none(), "nobody said anything");
         };
-        let upgrade = async move |upgrade: WebSocketUpgrade| upgrade.on_upgrade(talk);
+        let upgrade = async move |upgrade: WebSocketUpgrade| upgrade.on_upgrade(handler);
         let router = Router::new().route("/", get(upgrade));
         tokio::spawn(async move { serve(listener, router).await });
         let mut socket = TcpStream::connect(address).await.unwrap();

@@ -37,27 +37,31 @@ const PAUSE: Duration = Duration::from_millis(200);
 const ALWAYS: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 /// Serves one client until it goes away.
-pub(super) async fn serve(mut socket: LiveSocket, edge: Dispatch, mut seat: ConnectionPermit) {
+pub(super) async fn serve(
+    mut socket: LiveSocket,
+    dispatch: Dispatch,
+    mut permit: ConnectionPermit,
+) {
     // No request uses this session: it reports when the member ends by itself.
-    let session = edge.session();
+    let session = dispatch.session();
     let mut asks: JoinSet<PlainReply> = JoinSet::new();
     let mut waiting: BTreeMap<(String, String), AbortHandle> = BTreeMap::new();
     loop {
         let said = tokio::select! {
             text = socket.next() => match text {
                 None => return,
-                Some(Ok(text)) => take(&text, &edge, &mut asks, &mut waiting).await,
+                Some(Ok(text)) => take(&text, &dispatch, &mut asks, &mut waiting).await,
                 Some(Err(failure)) => return socket.close(&to_error(failure)).await,
             },
             Some(answered) = asks.join_next(), if !asks.is_empty() => {
                 answered.ok()
             }
-            () = seat.asked_to_leave() => {
-                return socket.close(&to_error(edge.farewell())).await;
+            () = permit.closing() => {
+                return socket.close(&to_error(dispatch.farewell())).await;
             }
             mail = session.mail() => {
                 if mail.iter().any(|it| matches!(it, MailboxMessage::Closed)) {
-                    return socket.close(&to_error(edge.farewell())).await;
+                    return socket.close(&to_error(dispatch.farewell())).await;
                 }
                 None
             }
@@ -73,18 +77,18 @@ pub(super) async fn serve(mut socket: LiveSocket, edge: Dispatch, mut seat: Conn
 
 async fn take(
     text: &str,
-    edge: &Dispatch,
+    dispatch: &Dispatch,
     asks: &mut JoinSet<PlainReply>,
     waiting: &mut BTreeMap<(String, String), AbortHandle>,
 ) -> Option<PlainReply> {
     let line = match read(text) {
         Ok(line) => line,
-        Err(failure) => return Some(refused(edge, &(&failure).into())),
+        Err(failure) => return Some(refused(dispatch, &(&failure).into())),
     };
-    let began_us = edge.now_us();
-    let served = move |edge: &Dispatch, class| {
-        let took_us = edge.now_us().saturating_sub(began_us);
-        edge.asked().served(Api::LockSocket, class, took_us);
+    let began_us = dispatch.now_us();
+    let served = move |dispatch: &Dispatch, class| {
+        let took_us = dispatch.now_us().saturating_sub(began_us);
+        dispatch.asked().served(Api::LockSocket, class, took_us);
     };
     let whose = (line.client_id.clone(), line.key.clone());
     // A new message replaces the pending request of this connection with the same client and key.
@@ -94,21 +98,21 @@ async fn take(
     if line.command() == Some(PlainCommand::Release) {
         let command = Command::Revoke { lease: LeaseRef::Id(lease_id(&line)), by: Revoker::Holder };
         // A release has no answer. If it fails, the ttl ends the hold.
-        let _ = edge.call(&principal(), RequestId::None, command, WITHIN).await;
-        served(edge, Class::Release);
+        let _ = dispatch.call(&principal(), RequestId::None, command, WITHIN).await;
+        served(dispatch, Class::Release);
         return None;
     }
     if waiting.len() >= LOCKS_MAX {
         let failure = Failure::Overloaded { retry_after_ms: 1_000 };
-        return Some(refused(edge, &(&failure).into()));
+        return Some(refused(dispatch, &(&failure).into()));
     }
-    let edge = edge.clone();
+    let dispatch = dispatch.clone();
     let ask = asks.spawn(async move {
-        let acquired = acquire(&edge, &line).await;
-        served(&edge, Class::Acquire);
+        let acquired = acquire(&dispatch, &line).await;
+        served(&dispatch, Class::Acquire);
         match acquired {
             Ok(token) => PlainReply { success: true, fencing_token: Some(token), reason: None },
-            Err(error) => refused(&edge, &error),
+            Err(error) => refused(&dispatch, &error),
         }
     });
     waiting.insert(whose, ask);
@@ -116,10 +120,10 @@ async fn take(
 }
 
 /// Waits for the lock as long as the client does.
-async fn acquire(edge: &Dispatch, line: &PlainRequest) -> Result<PlainToken, v1::Error> {
+async fn acquire(dispatch: &Dispatch, line: &PlainRequest) -> Result<PlainToken, v1::Error> {
     let (who, lease) = (principal(), lease_id(line));
     loop {
-        let outcome = match attempt(edge, &who, line, lease).await {
+        let outcome = match attempt(dispatch, &who, line, lease).await {
             Ok(outcome) => outcome,
             Err(forbidden @ Failure::PermissionDenied { .. }) => {
                 return Err(to_error(forbidden));
@@ -139,12 +143,16 @@ async fn acquire(edge: &Dispatch, line: &PlainRequest) -> Result<PlainToken, v1:
         let Some(grant) = acquired.grants.as_slice().first() else { continue };
         let Some(token) = PlainToken::new(line.key.clone(), grant.token.get()) else {
             let command = Command::Revoke { lease: LeaseRef::Id(lease), by: Revoker::Holder };
-            let _ = edge.call(&who, RequestId::None, command, WITHIN).await;
+            let _ = dispatch.call(&who, RequestId::None, command, WITHIN).await;
             return Err(to_error(Failure::TokenTooLarge));
         };
         // From here on the ttl counts for the client.
         let renew = Command::Renew(vec![LeaseRef::Handle(acquired.lease.handle)]);
-        match edge.call(&who, RequestId::None, renew, WITHIN).await.map(|outcome| outcome.result) {
+        match dispatch
+            .call(&who, RequestId::None, renew, WITHIN)
+            .await
+            .map(|outcome| outcome.result)
+        {
             Ok(Ok(Answer::Renewed(renewals))) if renewals.iter().all(Option::is_some) => {
                 return Ok(token);
             }
@@ -155,17 +163,17 @@ async fn acquire(edge: &Dispatch, line: &PlainRequest) -> Result<PlainToken, v1:
 
 /// Grants the lease, requests the lock, and renews the lease until the lock is granted.
 async fn attempt(
-    edge: &Dispatch,
+    dispatch: &Dispatch,
     who: &Principal,
     line: &PlainRequest,
     lease: LeaseId,
 ) -> Result<Outcome, Failure> {
     let new = NewLease { id: lease, ttl_ms: ttl_ms(line), client: &line.client_id, metadata: &[] };
-    let granted = edge.call(who, RequestId::None, Command::GrantLease(new), WITHIN).await?;
+    let granted = dispatch.call(who, RequestId::None, Command::GrantLease(new), WITHIN).await?;
     match &granted.result {
         // It came back with another ttl: what it has, it has.
         Err(Refusal::LeaseExists { .. })
-            if is_theirs(edge, who, lease, &line.client_id).await? => {}
+            if is_theirs(dispatch, who, lease, &line.client_id).await? => {}
         Err(_) => return Ok(granted),
         Ok(_) => {}
     }
@@ -185,7 +193,7 @@ async fn attempt(
         wait_us: os::micros(ALWAYS),
         place: PlaceFate::Kept,
     };
-    let turn_comes = edge.acquire(who, RequestId::None, ask, terms);
+    let turn_comes = dispatch.acquire(who, RequestId::None, ask, terms);
     tokio::pin!(turn_comes);
     let mut beat = tokio::time::interval(Duration::from_millis((ttl_ms(line) / 3).max(1)));
     beat.tick().await;
@@ -195,14 +203,14 @@ async fn attempt(
             _ = beat.tick() => {
                 let renew = Command::Renew(vec![LeaseRef::Id(lease)]);
                 // If this renewal fails, the next may succeed; if none does, the acquire reports it.
-                let _ = edge.call(who, RequestId::None, renew, WITHIN).await;
+                let _ = dispatch.call(who, RequestId::None, renew, WITHIN).await;
             }
         }
     }
 }
 
 async fn is_theirs(
-    edge: &Dispatch,
+    dispatch: &Dispatch,
     who: &Principal,
     lease: LeaseId,
     client: &str,
@@ -212,7 +220,7 @@ async fn is_theirs(
         let view = machine.lease(LeaseRef::Id(lease));
         view.is_some_and(|view| view.client.as_str() == client)
     };
-    edge.read(who, Fresh::Now, WITHIN, ask).await.map(|(_, theirs)| theirs)
+    dispatch.read(who, Fresh::Now, WITHIN, ask).await.map(|(_, theirs)| theirs)
 }
 
 /// The id of the lease for this client and key: the same on every member.
@@ -244,8 +252,8 @@ fn ttl_ms(line: &PlainRequest) -> u64 {
     line.ttl.saturating_mul(1_000)
 }
 
-fn refused(edge: &Dispatch, error: &v1::Error) -> PlainReply {
-    edge.asked().refused(Api::LockSocket, &error.reason);
+fn refused(dispatch: &Dispatch, error: &v1::Error) -> PlainReply {
+    dispatch.asked().refused(Api::LockSocket, &error.reason);
     PlainReply { success: false, fencing_token: None, reason: Some(error.reason.clone()) }
 }
 

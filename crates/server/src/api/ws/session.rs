@@ -32,13 +32,13 @@ const READ_AHEAD: usize = 4;
 type AskedFor = BTreeMap<u64, Asked>;
 
 /// Serves one client until it goes away.
-pub(super) async fn serve(mut socket: LiveSocket, edge: Dispatch) {
-    let counted = edge.asked().clone();
-    let mut talk = SessionHandler::new(edge, principal(), Api::Ws);
-    talk.remember_names();
+pub(super) async fn serve(mut socket: LiveSocket, dispatch: Dispatch) {
+    let counted = dispatch.asked().clone();
+    let mut handler = SessionHandler::new(dispatch, principal(), Api::Ws);
+    handler.remember_names();
     let (to, from) = channel::<v1::SessionRequest>(READ_AHEAD);
     let asked = Arc::new(Mutex::new(AskedFor::new()));
-    let mut answers = pin!(answers(talk, from, asked.clone()));
+    let mut answers = pin!(answers(handler, from, asked.clone()));
     // The session answers a hello with a welcome. A client may omit the hello; then one is sent on its behalf.
     let mut greeted = false;
     let mut patience = NONSENSE_MAX;
@@ -72,18 +72,18 @@ pub(super) async fn serve(mut socket: LiveSocket, edge: Dispatch) {
 
 /// The messages of the session. It is a stream of its own, because a session's `next` must not be cancelled half-way.
 fn answers(
-    talk: SessionHandler,
+    handler: SessionHandler,
     from: Receiver<v1::SessionRequest>,
     asked: Arc<Mutex<AskedFor>>,
 ) -> impl Stream<Item = ServerMessage> {
     let from = ReceiverStream::new(from).map(Ok::<_, Unread>);
-    stream::unfold((talk, from, asked), |(mut talk, mut from, asked)| async move {
-        let said = talk.next(&mut from).await?;
+    stream::unfold((handler, from, asked), |(mut handler, mut from, asked)| async move {
+        let said = handler.next(&mut from).await?;
         let said = {
             let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
-            shown(said, talk.names(), &mut asked)
+            shown(said, handler.names(), &mut asked)
         };
-        Some((said, (talk, from, asked)))
+        Some((said, (handler, from, asked)))
     })
 }
 

@@ -77,16 +77,16 @@ struct MetricsReading {
 
 impl Metrics {
     /// The metrics of a member; counts changes of the leader from now on.
-    pub(super) fn new(edge: &Dispatch) -> Self {
+    pub(super) fn new(dispatch: &Dispatch) -> Self {
         let mut registry = Registry::with_prefix("tenure");
-        let member = edge.member();
-        edge.asked().register(&mut registry);
+        let member = dispatch.member();
+        dispatch.asked().register(&mut registry);
         member.tally().register(&mut registry);
         member.meters().register(&mut registry);
         let leader_changes = Counter::default();
         let help = "How often another member, or none, came to lead";
         registry.register("leader_changes", help, leader_changes.clone());
-        edge.runtime().spawn(count_leaders(member.lead(), leader_changes));
+        dispatch.runtime().spawn(count_leaders(member.lead(), leader_changes));
         Self { shown: Mutex::new(MetricsReading::new(registry)) }
     }
 }
@@ -189,18 +189,18 @@ struct LoopReading {
 }
 
 async fn fill(shown: &MetricsReading, http: &Http) {
-    shown.in_flight.set(http.edge.in_flight());
-    let own = http.edge.member().figures();
+    shown.in_flight.set(http.dispatch.in_flight());
+    let own = http.dispatch.member().figures();
     shown.fsyncs.inc_by(own.syncs.saturating_sub(shown.fsyncs.get()));
     shown.fsync_p99_us.set(own.sync_p99_us);
     shown.disk_free_bytes.set(own.disk_free_bytes);
     shown.disk_short.set(u64::from(own.disk_short));
     shown.data_bytes.set(own.data_bytes);
-    let figures = http.edge.hub().figures();
+    let figures = http.dispatch.hub().figures();
     shown.watches.set(figures.watches as u64);
     shown.watch_lag.set(figures.lag_worst);
     shown.slow.inc_by(figures.slow.saturating_sub(shown.slow.get()));
-    http.edge.member().tally().catch_up();
+    http.dispatch.member().tally().catch_up();
     // An event loop that waits for its disk does not answer, and that is when the other metrics matter most.
     match tokio::time::timeout(LOOP, look(http)).await {
         Ok(Ok((looked, walked))) => shown.look(looked, walked),
@@ -211,7 +211,7 @@ async fn fill(shown: &MetricsReading, http: &Http) {
 }
 
 async fn look(http: &Http) -> Result<(LoopReading, walk::Walked), super::HttpError> {
-    let look = http.edge.look(|replica| {
+    let look = http.dispatch.look(|replica| {
         let machine = replica.machine();
         LoopReading {
             status: replica.status(),
