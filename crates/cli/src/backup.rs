@@ -12,9 +12,9 @@ use tenure_server::tls::DialTrust;
 use tenure_server::{StartError, request_backup};
 
 use crate::exit::Exit;
-use crate::failure::{Failure, chain};
-use crate::output::{self, Output};
-use crate::reach::Reach;
+use crate::failure::{CliError, chain};
+use crate::output::{self, OutputFormat};
+use crate::reach::ConnectionArgs;
 
 /// From this size on the command shows a progress bar.
 const LARGE_BYTES: u64 = 8 * 1024 * 1024;
@@ -22,22 +22,22 @@ const STEP_BYTES: usize = 256 * 1024;
 
 /// Flags of `tenure backup`.
 #[derive(Args)]
-pub(crate) struct Backup {
+pub(crate) struct BackupArgs {
     /// Write it to this file, which appears once it is whole
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
 /// Takes a backup.
-pub(crate) fn run(flags: &Backup) -> Result<Exit, Failure> {
+pub(crate) fn run(flags: &BackupArgs) -> Result<Exit, CliError> {
     let verified = take(flags)?;
     report(flags, &verified);
     Ok(Exit::Done)
 }
 
-fn take(flags: &Backup) -> Result<Verified, Failure> {
+fn take(flags: &BackupArgs) -> Result<Verified, CliError> {
     let place = flags.reach.place()?;
     let trust = place.tls.as_ref().map(|tls| {
         let own = tls.own.as_ref().map(|(cert, key)| (cert.as_path(), key.as_path()));
@@ -47,11 +47,11 @@ fn take(flags: &Backup) -> Result<Verified, Failure> {
     let (mut from, addr) = ask(&place.addresses, trust.as_ref())?;
     let temporary = Temporary::beside(&flags.file)?;
     receive(&mut from, &temporary.file).map_err(|error| match error {
-        Broken::From(error) => {
-            Failure::refused(format!("no backup from {addr}: {}", chain(&error)))
+        TransferError::From(error) => {
+            CliError::refused(format!("no backup from {addr}: {}", chain(&error)))
                 .next("the same again; nothing was written")
         }
-        Broken::To(error) => cannot_write(&flags.file, &error),
+        TransferError::To(error) => cannot_write(&flags.file, &error),
     })?;
     temporary.keep_as(&flags.file)
 }
@@ -60,7 +60,7 @@ fn take(flags: &Backup) -> Result<Verified, Failure> {
 fn ask(
     addresses: &[String],
     trust: Option<&DialTrust>,
-) -> Result<(impl Read + use<>, String), Failure> {
+) -> Result<(impl Read + use<>, String), CliError> {
     let mut tried = Vec::new();
     for addr in addresses {
         match request_backup(addr, trust) {
@@ -69,34 +69,37 @@ fn ask(
         }
     }
     let tried = tried.join(" · ");
-    let failure = Failure::new(Exit::Unreachable, "UNREACHABLE", format!("no backup from {tried}"));
+    let failure =
+        CliError::new(Exit::Unreachable, "UNREACHABLE", format!("no backup from {tried}"));
     Err(failure
         .with("effect", "none: nothing was written")
         .next("--addr with a member that serves"))
 }
 
-enum Broken {
+enum TransferError {
     From(BackupError),
     To(io::Error),
 }
 
 /// Copies a backup as it arrives: exactly as many bytes as its head announces.
-fn receive(from: &mut impl Read, mut to: &File) -> Result<(), Broken> {
-    let (head, start) = BackupHead::read(from).map_err(Broken::From)?;
+fn receive(from: &mut impl Read, mut to: &File) -> Result<(), TransferError> {
+    let (head, start) = BackupHead::read(from).map_err(TransferError::From)?;
     let bytes = head.file_bytes();
     let bar = if bytes >= LARGE_BYTES { bar(bytes) } else { ProgressBar::hidden() };
-    to.write_all(&start).map_err(Broken::To)?;
+    to.write_all(&start).map_err(TransferError::To)?;
     let mut done = start.len() as u64;
     let mut buffer = vec![0; STEP_BYTES];
     while done < bytes {
         let step = usize::try_from(bytes - done).unwrap_or(STEP_BYTES).min(STEP_BYTES);
         let read = match from.read(&mut buffer[..step]) {
-            Ok(0) => return Err(Broken::From(BackupError::Damaged("the member stopped sending"))),
+            Ok(0) => {
+                return Err(TransferError::From(BackupError::Damaged("the member stopped sending")));
+            }
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(Broken::From(error.into())),
+            Err(error) => return Err(TransferError::From(error.into())),
         };
-        to.write_all(&buffer[..read]).map_err(Broken::To)?;
+        to.write_all(&buffer[..read]).map_err(TransferError::To)?;
         done += read as u64;
         bar.set_position(done);
     }
@@ -121,7 +124,7 @@ struct Temporary {
 }
 
 impl Temporary {
-    fn beside(path: &Path) -> Result<Self, Failure> {
+    fn beside(path: &Path) -> Result<Self, CliError> {
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".{}.tmp", std::process::id()));
         let temporary = PathBuf::from(name);
@@ -132,12 +135,12 @@ impl Temporary {
     }
 
     /// Syncs the file, reads it back, and renames it to its final name, in this order.
-    fn keep_as(mut self, path: &Path) -> Result<Verified, Failure> {
+    fn keep_as(mut self, path: &Path) -> Result<Verified, CliError> {
         self.file.sync_all().map_err(|error| cannot_write(path, &error))?;
         let verified = Verified::read(&self.path, tenure_core::LEVEL_MAX).map_err(|error| {
             let why = chain(&error);
             let text = format!("the backup does not read back: {why}; try again, or another disk");
-            Failure::refused(text)
+            CliError::refused(text)
         })?;
         let named = fs::rename(&self.path, path).and_then(|()| {
             self.kept = true;
@@ -158,18 +161,18 @@ impl Drop for Temporary {
     }
 }
 
-fn cannot_write(path: &Path, error: &io::Error) -> Failure {
-    Failure::refused(format!("cannot write {path:?}: {error}; try another place"))
+fn cannot_write(path: &Path, error: &io::Error) -> CliError {
+    CliError::refused(format!("cannot write {path:?}: {error}; try another place"))
 }
 
-fn report(flags: &Backup, verified: &Verified) {
+fn report(flags: &BackupArgs, verified: &Verified) {
     let Verified { head, machine, bytes } = verified;
     let BackupHead { lineage, index, revision, .. } = head;
     let (cluster, epoch, incarnation) =
         (&lineage.cluster, lineage.epoch.get(), lineage.incarnation.to_string());
     let (keys, file) = (machine.stats().keys, flags.file.display());
     match flags.reach.output {
-        Output::Json => {
+        OutputFormat::Json => {
             let said = serde_json::json!({
                 "file": flags.file, "bytes": bytes, "cluster": cluster, "epoch": epoch,
                 "incarnation": incarnation, "index": index, "revision": revision.to_string(),
@@ -177,7 +180,7 @@ fn report(flags: &Backup, verified: &Verified) {
             });
             output::object(&said);
         }
-        Output::Text => output::out(&format!(
+        OutputFormat::Text => output::out(&format!(
             "wrote {file}: {bytes} bytes, {keys} keys, read back and whole\n  \
              cluster {cluster}, epoch {epoch}, index {index}, revision {revision}\n"
         )),

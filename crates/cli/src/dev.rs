@@ -11,9 +11,10 @@ use tenure_server::{Entrance, RunningServer, ServerSettings, log, os, start};
 
 use crate::data_dir::default_parent;
 use crate::exit::Exit;
-use crate::output::{self, Output};
+use crate::output::{self, OutputFormat};
 use crate::run::{
-    Company, Failure, REMOVED, Wishes, install_log, on_end, shown, unstarted, wishes,
+    CliError, Company, ProcessRequests, REMOVED, install_log, on_end, process_requests, shown,
+    unstarted,
 };
 
 /// Small enough that a segment is allocated while the user watches.
@@ -28,7 +29,7 @@ const READY: Duration = Duration::from_secs(15);
 
 /// Flags of `tenure dev`.
 #[derive(Args)]
-pub(crate) struct Dev {
+pub(crate) struct DevArgs {
     /// Keep the data here [default: ~/.local/share/tenure/dev]
     #[arg(long, value_name = "DIR", conflicts_with = "fresh")]
     data: Option<PathBuf>,
@@ -44,18 +45,18 @@ pub(crate) struct Dev {
     members: u8,
     /// How to say that it is ready
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputFormat,
     /// Log what is at least so important: error, warn, info or debug [env: TENURE_LOG_LEVEL] [default: info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
 }
 
 /// Runs durable members until a signal stops them.
-pub(crate) fn run(flags: &Dev) -> Result<Exit, Failure> {
+pub(crate) fn run(flags: &DevArgs) -> Result<Exit, CliError> {
     let began_us = os::now_us();
     check(&flags.clients)?;
     install_log(None, log_level(flags)?)?;
-    let wishes = wishes()?;
+    let wishes = process_requests()?;
     os::raise_open_files();
     let data = Data::choose(flags)?;
     let running = if flags.members == 1 {
@@ -70,7 +71,7 @@ pub(crate) fn run(flags: &Dev) -> Result<Exit, Failure> {
     let ready = running.iter().any(|(_, one)| one.member.read(READY, |_| ()).is_ok());
     if !ready {
         let text = "no leader was elected; try again, or --fresh".to_owned();
-        return Err(Failure::refused(text));
+        return Err(CliError::refused(text));
     }
     let took_ms = os::now_us().saturating_sub(began_us) / 1_000;
     greet(flags, &running, &data, took_ms);
@@ -80,20 +81,20 @@ pub(crate) fn run(flags: &Dev) -> Result<Exit, Failure> {
 }
 
 /// The lowest level that is logged: the flag overrides the variable.
-fn log_level(flags: &Dev) -> Result<log::Level, Failure> {
+fn log_level(flags: &DevArgs) -> Result<log::Level, CliError> {
     let wrong = |text: &str| format!("`{text}` is no level; try error, warn, info or debug");
     if let Some(text) = &flags.log_level {
         let level = log::Level::parse(text);
-        return level.ok_or_else(|| Failure::arguments(format!("--log-level: {}", wrong(text))));
+        return level.ok_or_else(|| CliError::arguments(format!("--log-level: {}", wrong(text))));
     }
     let Ok(text) = std::env::var("TENURE_LOG_LEVEL") else { return Ok(log::Level::default()) };
     let level = log::Level::parse(&text);
-    level.ok_or_else(|| Failure::config(format!("TENURE_LOG_LEVEL: {}", wrong(&text))))
+    level.ok_or_else(|| CliError::config(format!("TENURE_LOG_LEVEL: {}", wrong(&text))))
 }
 
 /// Handles the removal of one of several members from their cluster: it stops for good, the others go on.
 fn go_on_without(
-    flags: &Dev,
+    flags: &DevArgs,
     data: &Path,
     name: &str,
     names: &[String],
@@ -107,7 +108,7 @@ fn go_on_without(
     let kept = fs::rename(data.join(name), data.join(format!("{name}{REMOVED}")));
     let left = names.iter().zip(running).filter(|(_, one)| !removed(one));
     let left: Vec<&str> = left.map(|(name, _)| name.as_str()).collect();
-    if flags.output == Output::Json {
+    if flags.output == OutputFormat::Json {
         return output::object(&json!({ "event": "removed", "member": name, "left": left }));
     }
     let left = match &left[..] {
@@ -122,7 +123,7 @@ fn go_on_without(
 }
 
 /// Checks that `clients` is a loopback address with a port, so that only this machine can connect.
-fn check(clients: &str) -> Result<(), Failure> {
+fn check(clients: &str) -> Result<(), CliError> {
     let here = |host: &str| {
         let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
         host == "localhost" || address.is_ok_and(|address| address.is_loopback())
@@ -130,17 +131,17 @@ fn check(clients: &str) -> Result<(), Failure> {
     match clients.rsplit_once(':') {
         Some((host, port)) if port.parse::<u16>().is_ok() && here(host) => Ok(()),
         Some((host, port)) if port.parse::<u16>().is_ok() && !host.is_empty() => {
-            Err(Failure::arguments(format!(
+            Err(CliError::arguments(format!(
                 "`tenure dev` listens on this machine alone, not on {clients}; try 127.0.0.1:{port}, or tenure serve"
             )))
         }
-        _ => Err(Failure::arguments(format!(
+        _ => Err(CliError::arguments(format!(
             "--clients {clients} is no address; try 127.0.0.1:7450"
         ))),
     }
 }
 
-fn settings(name: &str, data: &Path, flags: &Dev) -> ServerSettings {
+fn settings(name: &str, data: &Path, flags: &DevArgs) -> ServerSettings {
     ServerSettings {
         clients: flags.clients.clone(),
         entrance: Entrance::Alone,
@@ -150,25 +151,25 @@ fn settings(name: &str, data: &Path, flags: &Dev) -> ServerSettings {
     }
 }
 
-fn host_and_port(address: &str) -> Result<(&str, u16), Failure> {
+fn host_and_port(address: &str) -> Result<(&str, u16), CliError> {
     let parts = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
-    parts.ok_or_else(|| Failure::config(format!("`{address}` is no address")))
+    parts.ok_or_else(|| CliError::config(format!("`{address}` is no address")))
 }
 
 /// The address of the first member's port for other members. These ports follow the client ports, one per member.
-fn usual_peers(flags: &Dev) -> Result<String, Failure> {
+fn usual_peers(flags: &DevArgs) -> Result<String, CliError> {
     let (host, port) = host_and_port(&flags.clients)?;
     let first = port.checked_add(u16::from(flags.members));
-    let first = first.ok_or_else(|| Failure::arguments("--clients leaves no room for ports"))?;
+    let first = first.ok_or_else(|| CliError::arguments("--clients leaves no room for ports"))?;
     Ok(format!("{host}:{first}"))
 }
 
 /// Starts several members in one process. They find each other on consecutive loopback ports.
 fn start_many(
-    flags: &Dev,
+    flags: &DevArgs,
     data: &Data,
-    wishes: &Wishes,
-) -> Result<Vec<(String, RunningServer)>, Failure> {
+    wishes: &ProcessRequests,
+) -> Result<Vec<(String, RunningServer)>, CliError> {
     let (host, port) = host_and_port(&flags.clients)?;
     // The members keep the addresses of their first start, so that they find each other even if --clients changes.
     let (peer_host, peer_port) = match &data.peers {
@@ -179,12 +180,13 @@ fn start_many(
     let number = u16::from(flags.members);
     let names: Vec<String> = (1..=number).map(|at| format!("dev-{at}")).collect();
     let above = |port: u16, at: u16| {
-        port.checked_add(at).ok_or_else(|| Failure::arguments("--clients leaves no room for ports"))
+        port.checked_add(at)
+            .ok_or_else(|| CliError::arguments("--clients leaves no room for ports"))
     };
     let listed = (0..number)
         .zip(&names)
         .map(|(at, name)| Ok((name.clone(), format!("{peer_host}:{}", above(peer_port, at)?))));
-    let listed: Vec<(String, String)> = listed.collect::<Result<_, Failure>>()?;
+    let listed: Vec<(String, String)> = listed.collect::<Result<_, CliError>>()?;
     let mut starting = Vec::new();
     for (at, (name, members)) in (0..number).zip(&listed) {
         if data.join(format!("{name}{REMOVED}")).exists() {
@@ -200,19 +202,19 @@ fn start_many(
     }
     let mut running = Vec::new();
     for (name, one) in starting {
-        let started = one.join().map_err(|_| Failure::config("a member did not start"))?;
+        let started = one.join().map_err(|_| CliError::config("a member did not start"))?;
         let others = |error| unstarted(error, &data.join(&name), Company::Others);
         running.push((name.clone(), started.map_err(others)?));
     }
     if running.is_empty() {
         let text = format!("every member in {} was removed", shown(data));
-        return Err(Failure::config(format!("{text}; try another directory with --data")));
+        return Err(CliError::config(format!("{text}; try another directory with --data")));
     }
     Ok(running)
 }
 
-fn greet(flags: &Dev, running: &[(String, RunningServer)], data: &Data, took_ms: u64) {
-    if flags.output == Output::Json {
+fn greet(flags: &DevArgs, running: &[(String, RunningServer)], data: &Data, took_ms: u64) {
+    if flags.output == OutputFormat::Json {
         let doors: Vec<String> = running.iter().map(|(_, one)| one.clients.to_string()).collect();
         return output::object(&json!({
             "event": "ready", "clients": doors, "data": data.path, "kept": !data.throwaway,
@@ -260,7 +262,7 @@ struct Data {
 }
 
 impl Data {
-    fn choose(flags: &Dev) -> Result<Self, Failure> {
+    fn choose(flags: &DevArgs) -> Result<Self, CliError> {
         let throwaway = flags.fresh;
         let path = match &flags.data {
             Some(path) => path.clone(),
@@ -274,26 +276,26 @@ impl Data {
             }),
         };
         let above = if flags.members == 1 { path.parent() } else { Some(&*path) };
-        let held = Held::look(&path).map_err(|error| {
+        let held = DirectoryContent::look(&path).map_err(|error| {
             let text = format!("cannot look into {}: {error}", shown(&path));
-            Failure::config(format!("{text}; try another directory with --data"))
+            CliError::config(format!("{text}; try another directory with --data"))
         })?;
         held.check(&path, flags.members)?;
         if let Some(above) = above.filter(|above| *above != Path::new("")) {
             make(above)?;
         }
         let peers = match held {
-            Held::Many { peers, .. } => peers,
-            Held::Nothing if flags.members > 1 => {
+            DirectoryContent::Many { peers, .. } => peers,
+            DirectoryContent::Nothing if flags.members > 1 => {
                 let peers = usual_peers(flags)?;
                 let noted = fs::write(path.join(MEMBERS), format!("{} {peers}\n", flags.members));
                 noted.map_err(|error| {
                     let text = format!("cannot write into {}: {error}", shown(&path));
-                    Failure::config(format!("{text}; try another directory with --data"))
+                    CliError::config(format!("{text}; try another directory with --data"))
                 })?;
                 Some(peers)
             }
-            Held::Nothing | Held::One => None,
+            DirectoryContent::Nothing | DirectoryContent::One => None,
         };
         Ok(Self { path, throwaway, peers })
     }
@@ -309,7 +311,7 @@ impl Drop for Data {
 
 /// What a directory contains before any member starts in it.
 #[derive(PartialEq, Eq, Debug)]
-enum Held {
+enum DirectoryContent {
     Nothing,
     One,
     /// The directories of several members side by side: their number, and the address at which the first listens for
@@ -320,7 +322,7 @@ enum Held {
     },
 }
 
-impl Held {
+impl DirectoryContent {
     fn look(path: &Path) -> io::Result<Self> {
         let is_there = |name: &str| path.join(name).exists();
         if ["identity.toml", "log", "snapshots"].into_iter().any(is_there) {
@@ -345,28 +347,28 @@ impl Held {
     }
 
     /// Refuses to start another number of members than the directory holds.
-    fn check(&self, path: &Path, members: u8) -> Result<(), Failure> {
+    fn check(&self, path: &Path, members: u8) -> Result<(), CliError> {
         let path = shown(path);
         let elsewhere = "or another directory with --data";
         match self {
             Self::One if members > 1 => {
                 let text = format!("{path} holds one member, not {members}");
-                Err(Failure::config(format!("{text}; try without --members, {elsewhere}")))
+                Err(CliError::config(format!("{text}; try without --members, {elsewhere}")))
             }
             Self::Many { members: held, .. } if *held != members => {
                 let text = format!("{path} holds a cluster of {held} members, not of {members}");
-                Err(Failure::config(format!("{text}; try --members {held}, {elsewhere}")))
+                Err(CliError::config(format!("{text}; try --members {held}, {elsewhere}")))
             }
             _ => Ok(()),
         }
     }
 }
 
-fn make(path: &Path) -> Result<(), Failure> {
+fn make(path: &Path) -> Result<(), CliError> {
     use std::os::unix::fs::DirBuilderExt;
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(|error| {
         let text = format!("cannot make directory {path:?}: {error}; try another with --data");
-        Failure::config(text)
+        CliError::config(text)
     })
 }

@@ -10,12 +10,12 @@ use tenure::{Leadership, Lost};
 use tokio::time::Instant;
 
 use crate::exit::Exit;
-use crate::failure::{Failure, quoted};
+use crate::failure::{CliError, quoted};
 use crate::hold::{self, Candidacy, OnDoubt};
 use crate::lock::{TTL, millis, unanswered};
-use crate::output::{self, Output};
-use crate::reach::{Cluster, Reach};
-use crate::signals::{self, Asked};
+use crate::output::{self, OutputFormat};
+use crate::reach::{ConnectedCluster, ConnectionArgs};
+use crate::signals::{self, StopSignals};
 use crate::span;
 
 /// How long withdrawing a candidacy may take, and how often to check it.
@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Flags of `tenure elect`.
 #[derive(Args)]
-pub(crate) struct Elect {
+pub(crate) struct ElectArgs {
     /// Which election
     #[arg(value_parser = output::name)]
     name: String,
@@ -53,11 +53,11 @@ pub(crate) struct Elect {
     #[arg(long, value_name = "FILE", requires = "command")]
     events: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
 /// How leading ended.
-enum Ended {
+enum LeadershipEnd {
     /// A signal asked the process to end.
     Asked,
     /// The leadership is lost.
@@ -65,7 +65,7 @@ enum Ended {
 }
 
 /// Campaigns and leads; after a loss it campaigns again.
-pub(crate) fn elect(flags: &Elect) -> Result<Exit, Failure> {
+pub(crate) fn elect(flags: &ElectArgs) -> Result<Exit, CliError> {
     if !flags.command.is_empty() {
         return hold::lead(&Candidacy {
             name: &flags.name,
@@ -84,7 +84,7 @@ pub(crate) fn elect(flags: &Elect) -> Result<Exit, Failure> {
         let mut asked = signals::listen()?;
         loop {
             let began = Instant::now();
-            say_who_leads(cluster, &flags.name).await;
+            print_leader(cluster, &flags.name).await;
             let campaign = cluster.client.election(&flags.name);
             let campaigning = campaign.campaign_with(flags.value.clone(), |mut ask| {
                 if let Some(ttl) = flags.ttl {
@@ -104,12 +104,12 @@ pub(crate) fn elect(flags: &Elect) -> Result<Exit, Failure> {
             };
             elected(cluster, flags, &lead, began.elapsed());
             match while_leading(&lead, &mut asked).await {
-                Ended::Asked => {
+                LeadershipEnd::Asked => {
                     lead.resign().await?;
                     resigned(cluster, flags);
                     return Ok(Exit::Done);
                 }
-                Ended::Lost(lost) => {
+                LeadershipEnd::Lost(lost) => {
                     let (token, from) = (lead.guard().token(), lead.guard().revision());
                     // No command runs under this leadership. The resignation is a courtesy, so its result does not
                     // matter.
@@ -118,14 +118,14 @@ pub(crate) fn elect(flags: &Elect) -> Result<Exit, Failure> {
                     let text = format!("leadership of `{}` lost: {why}", flags.name);
                     if flags.once {
                         let look = format!("tenure history {} --from {from}", quoted(&flags.name));
-                        return Err(Failure::new(Exit::Lost, "LOST", text).with("look", look));
+                        return Err(CliError::new(Exit::Lost, "LOST", text).with("look", look));
                     }
                     match cluster.output {
-                        Output::Json => output::tell_object(&json!({
+                        OutputFormat::Json => output::tell_object(&json!({
                             "event": "lost", "name": flags.name, "token": token.to_string(),
                             "cause": lost.word(), "by": lost.by(), "reason": lost.reason(),
                         })),
-                        Output::Text => {
+                        OutputFormat::Text => {
                             output::tell(&format!("tenure: {text}; campaigning again\n"));
                         }
                     }
@@ -136,7 +136,7 @@ pub(crate) fn elect(flags: &Elect) -> Result<Exit, Failure> {
 }
 
 /// Waits until the candidacy is gone. The SDK withdraws it in the background.
-pub(crate) async fn left(cluster: &Cluster, name: &str) {
+pub(crate) async fn left(cluster: &ConnectedCluster, name: &str) {
     let until = Instant::now() + LEAVING;
     let we = cluster.client.name();
     while Instant::now() < until {
@@ -151,15 +151,15 @@ pub(crate) async fn left(cluster: &Cluster, name: &str) {
 }
 
 /// Leads, without a command, until a signal or a loss.
-async fn while_leading(lead: &Leadership, asked: &mut Asked) -> Ended {
+async fn while_leading(lead: &Leadership, asked: &mut StopSignals) -> LeadershipEnd {
     tokio::select! {
-        lost = lead.guard().lost() => Ended::Lost(lost),
-        _ = asked.signal() => Ended::Asked,
+        lost = lead.guard().lost() => LeadershipEnd::Lost(lost),
+        _ = asked.signal() => LeadershipEnd::Asked,
     }
 }
 
-pub(crate) async fn say_who_leads(cluster: &Cluster, name: &str) {
-    if cluster.output != Output::Text {
+pub(crate) async fn print_leader(cluster: &ConnectedCluster, name: &str) {
+    if cluster.output != OutputFormat::Text {
         return;
     }
     let Ok(Some(view)) = cluster.client.show(name).await else { return };
@@ -177,7 +177,7 @@ pub(crate) async fn say_who_leads(cluster: &Cluster, name: &str) {
     output::tell(&format!("tenure: `{name}` is led by {client} ({value}) for {held}; {place}\n"));
 }
 
-pub(crate) fn not_elected(name: &str, ttl: Option<Duration>, error: tenure::Error) -> Failure {
+pub(crate) fn not_elected(name: &str, ttl: Option<Duration>, error: tenure::Error) -> CliError {
     let failure = unanswered(&format!("leadership of `{name}`"), ttl.unwrap_or(TTL), error);
     if failure.exit == Exit::NotAcquired {
         return failure.next(format!("tenure observe {}", quoted(name)));
@@ -185,24 +185,24 @@ pub(crate) fn not_elected(name: &str, ttl: Option<Duration>, error: tenure::Erro
     failure
 }
 
-fn elected(cluster: &Cluster, flags: &Elect, lead: &Leadership, waited: Duration) {
+fn elected(cluster: &ConnectedCluster, flags: &ElectArgs, lead: &Leadership, waited: Duration) {
     let (name, token) = (&flags.name, lead.guard().token());
     match cluster.output {
-        Output::Json => output::tell_object(&json!({
+        OutputFormat::Json => output::tell_object(&json!({
             "event": "elected", "name": name, "token": token.to_string(),
             "lease": lead.guard().lease().to_string(), "waited_ms": millis(waited),
         })),
-        Output::Text => {
+        OutputFormat::Text => {
             output::tell(&format!("tenure: elected leader of `{name}`, token {token}\n"));
         }
     }
 }
 
-fn resigned(cluster: &Cluster, flags: &Elect) {
+fn resigned(cluster: &ConnectedCluster, flags: &ElectArgs) {
     match cluster.output {
-        Output::Json => {
+        OutputFormat::Json => {
             output::tell_object(&json!({ "event": "resigned", "name": flags.name }));
         }
-        Output::Text => output::tell(&format!("tenure: resigned from `{}`\n", flags.name)),
+        OutputFormat::Text => output::tell(&format!("tenure: resigned from `{}`\n", flags.name)),
     }
 }

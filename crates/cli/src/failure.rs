@@ -8,14 +8,14 @@ use tenure_gate::reason::Effect;
 use tenure_wire::v1;
 
 use crate::exit::Exit;
-use crate::output::{self, Output};
+use crate::output::{self, OutputFormat};
 use crate::reach::LOOPBACK;
 use crate::reason;
 use crate::span;
 
 /// A message, further labelled lines, and an exit code.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct CliError {
     pub(crate) text: String,
     pub(crate) exit: Exit,
     /// Further lines: a label and its text.
@@ -28,7 +28,7 @@ pub(crate) struct Failure {
     pub(crate) details: Map<String, Value>,
 }
 
-impl Failure {
+impl CliError {
     /// An obstacle prevents the command.
     pub(crate) fn refused(text: impl Into<String>) -> Self {
         Self::new(Exit::Refused, "REFUSED", text)
@@ -84,10 +84,10 @@ impl Failure {
     }
 
     /// Prints the failure and returns the exit code.
-    pub(crate) fn report_as(&self, output: Output) -> ExitCode {
+    pub(crate) fn report_as(&self, output: OutputFormat) -> ExitCode {
         match output {
-            Output::Json => output::tell(&format!("{}\n", self.json())),
-            Output::Text => output::tell(&self.shown()),
+            OutputFormat::Json => output::tell(&format!("{}\n", self.json())),
+            OutputFormat::Text => output::tell(&self.shown()),
         }
         self.exit.into()
     }
@@ -135,7 +135,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-impl From<Error> for Failure {
+impl From<Error> for CliError {
     fn from(error: Error) -> Self {
         let exit = Exit::of(&error);
         match &error {
@@ -212,8 +212,8 @@ pub(crate) fn nobody_there(tried: &[Tried]) -> &'static str {
 }
 
 /// Describes a refusal to the user, with what to type next.
-pub(crate) fn refused(refusal: &Refusal, exit: Exit) -> Failure {
-    let mut failure = Failure::new(exit, refusal.reason(), refusal.to_string());
+pub(crate) fn refused(refusal: &Refusal, exit: Exit) -> CliError {
+    let mut failure = CliError::new(exit, refusal.reason(), refusal.to_string());
     failure.details = details(refusal);
     match refusal {
         Refusal::Held(held) => {
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn what_the_parser_says_in_lines_is_one_object() {
         let said = "error: unexpected argument '--wiat' found\n\n  tip: '--wait' exists\n\nUsage: tenure lock\n";
-        let error = &Failure::misunderstood(said).json()["error"];
+        let error = &CliError::misunderstood(said).json()["error"];
         assert_eq!(error["message"], "unexpected argument '--wiat' found");
         assert_eq!(error["next"], "tip: '--wait' exists; Usage: tenure lock");
     }
@@ -362,13 +362,13 @@ mod tests {
 
     #[test]
     fn the_json_form_says_what_may_be_concluded() {
-        let failure = Failure::from(Error::Unavailable);
+        let failure = CliError::from(Error::Unavailable);
         assert_eq!(failure.json()["exit_code"], 69);
         assert_eq!(failure.json()["error"]["effect"], "none");
         let unknown = |id: &str| {
             let request = tenure::RequestId::from(id.to_owned());
             let waited = std::time::Duration::from_secs(10);
-            Failure::from(Error::Unknown { request, waited })
+            CliError::from(Error::Unknown { request, waited })
         };
         let id = "0123456789abcdef0123456789abcdef";
         assert_eq!(unknown(id).json()["error"]["effect"], "unknown");
@@ -396,7 +396,7 @@ mod tests {
         );
         assert_eq!(unanswered(Error::Unavailable).json()["error"]["effect"], "none");
         let (reason, message) = ("STRANGE_ANSWER".to_owned(), String::new());
-        let json = Failure::from(Error::Failed { reason, message }).json();
+        let json = CliError::from(Error::Failed { reason, message }).json();
         assert_eq!((&json["exit_code"], &json["error"]["effect"]), (&74.into(), &"unknown".into()));
     }
 }

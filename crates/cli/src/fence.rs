@@ -10,14 +10,14 @@ use tenure_gate::proxy::{PORT, Reads, Settings, start};
 
 use crate::data_dir;
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::CliError;
 use crate::guard;
-use crate::output::{self, Output};
+use crate::output::{self, OutputFormat};
 use crate::span;
 
 /// What can be typed after `tenure fence`.
 #[derive(Subcommand)]
-pub(crate) enum Fence {
+pub(crate) enum FenceCommand {
     /// Guard an HTTP service that knows nothing of tokens
     ///
     ///   tenure fence proxy --upstream http://127.0.0.1:3000 --resource ledger
@@ -27,12 +27,12 @@ pub(crate) enum Fence {
     /// with 412. Whoever comes with a larger token waits until those that were let in before have
     /// ended. Run one proxy per resource, and leave no other way to the service.
     #[command(verbatim_doc_comment)]
-    Proxy(Proxy),
+    Proxy(ProxyArgs),
 }
 
 /// Flags of `tenure fence proxy`.
 #[derive(Args)]
-pub(crate) struct Proxy {
+pub(crate) struct ProxyArgs {
     /// The service: http://host:port
     #[arg(long, value_name = "URL")]
     upstream: String,
@@ -64,22 +64,22 @@ pub(crate) struct Proxy {
     #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "60s")]
     timeout: Duration,
     #[command(flatten)]
-    proof: guard::Proof,
+    proof: guard::TokenProofArgs,
     /// How to say that it is ready
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputFormat,
 }
 
-impl Fence {
-    pub(crate) fn output(&self) -> Output {
+impl FenceCommand {
+    pub(crate) fn output(&self) -> OutputFormat {
         let Self::Proxy(flags) = self;
         flags.output
     }
 }
 
 /// Runs the proxy until a signal stops it.
-pub(crate) fn run(command: &Fence) -> Result<Exit, Failure> {
-    let Fence::Proxy(flags) = command;
+pub(crate) fn run(command: &FenceCommand) -> Result<Exit, CliError> {
+    let FenceCommand::Proxy(flags) = command;
     let asked = guard::asked()?;
     let data = match &flags.data {
         Some(data) => data.clone(),
@@ -100,11 +100,11 @@ pub(crate) fn run(command: &Fence) -> Result<Exit, Failure> {
     })?;
     let address = format!("http://{}", proxy.address);
     match flags.output {
-        Output::Json => output::object(&json!({
+        OutputFormat::Json => output::object(&json!({
             "event": "ready", "http": address, "data": data, "lock": flags.resource,
             "upstream": flags.upstream, "tickets": flags.proof.is_required(),
         })),
-        Output::Text => output::tell(&format!(
+        OutputFormat::Text => output::tell(&format!(
             "tenure fence proxy: guards {} with lock `{}`; docs/guides/proxy.md\n  http     {address}\n  \
             floor    {}\n  believes {}\nready. Ctrl-C stops. Leave no other way to the service.\n",
             flags.upstream,

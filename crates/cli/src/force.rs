@@ -12,10 +12,10 @@ use v1::answer::Result as Answer;
 use v1::request::Command;
 
 use crate::exit::Exit;
-use crate::failure::{Failure, quoted};
+use crate::failure::{CliError, quoted};
 use crate::lock::wait::{self, strange};
-use crate::output::{self, Output};
-use crate::reach::{self, Cluster, Reach, request_id};
+use crate::output::{self, OutputFormat};
+use crate::reach::{self, ConnectedCluster, ConnectionArgs, request_id};
 use crate::span;
 use crate::waiting::holder_words;
 
@@ -29,7 +29,7 @@ const UNWATCHED: Duration = Duration::from_secs(5);
 
 /// Flags of `tenure force`.
 #[derive(Args)]
-pub(crate) struct Force {
+pub(crate) struct ForceArgs {
     /// Which lock
     #[arg(value_parser = output::name)]
     lock: String,
@@ -49,10 +49,10 @@ pub(crate) struct Force {
     #[arg(long, value_name = "ID")]
     request_id: Option<String>,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
-pub(crate) fn force(flags: &Force) -> Result<Exit, Failure> {
+pub(crate) fn force(flags: &ForceArgs) -> Result<Exit, CliError> {
     flags.reach.with(async |cluster| {
         let explained = wait::explain(cluster, &flags.lock, None).await?;
         let (token, reason) = match (flags.token, &flags.reason) {
@@ -60,10 +60,10 @@ pub(crate) fn force(flags: &Force) -> Result<Exit, Failure> {
             _ => return Err(preview(&flags.lock, &explained)),
         };
         if !flags.yes && !std::io::stdin().is_terminal() {
-            let failure = Failure::arguments("there is no terminal to ask on; nothing was done");
+            let failure = CliError::arguments("there is no terminal to ask on; nothing was done");
             return Err(failure.next("the same with --yes"));
         }
-        if cluster.output == Output::Text {
+        if cluster.output == OutputFormat::Text {
             output::tell(&warning(flags, &explained, token));
         }
         confirm(flags)?;
@@ -73,7 +73,7 @@ pub(crate) fn force(flags: &Force) -> Result<Exit, Failure> {
         let id = request_id(flags.request_id.as_ref());
         let (answer, revision) = cluster.client.ask(command, Some(&id)).await?;
         let Answer::Forced(forced) = answer else { return Err(strange()) };
-        if cluster.output == Output::Json {
+        if cluster.output == OutputFormat::Json {
             output::object(&json!({
                 "event": "forced", "lock": flags.lock, "token": token.to_string(),
                 "revision": revision.to_string(), "left_ms": forced.left_ms,
@@ -96,10 +96,10 @@ pub(crate) fn force(flags: &Force) -> Result<Exit, Failure> {
 }
 
 /// Without a token: shows who would lose the lock, and the exact command. Nothing is done.
-fn preview(lock: &str, explained: &Explanation) -> Failure {
+fn preview(lock: &str, explained: &Explanation) -> CliError {
     let pasted = quoted(lock);
     let holder = explained.lock.iter().flat_map(|lock| &lock.holders).next();
-    let failure = Failure::arguments("--token and --reason say which grant to end, and why");
+    let failure = CliError::arguments("--token and --reason say which grant to end, and why");
     match holder {
         None => failure.with("held by", "nobody: there is nothing to take away"),
         Some(holder) => failure
@@ -110,7 +110,7 @@ fn preview(lock: &str, explained: &Explanation) -> Failure {
 }
 
 /// Describes what is about to happen.
-fn warning(flags: &Force, explained: &Explanation, token: u64) -> String {
+fn warning(flags: &ForceArgs, explained: &Explanation, token: u64) -> String {
     let lock = &flags.lock;
     let mut holders = explained.lock.iter().flat_map(|lock| &lock.holders);
     let Some(holder) = holders.find(|it| it.token == token) else { return String::new() };
@@ -134,7 +134,7 @@ fn warning(flags: &Force, explained: &Explanation, token: u64) -> String {
     format!("{first}It is told to stop. The lock cools until it confirms{most}, then {next}.\n")
 }
 
-fn confirm(flags: &Force) -> Result<(), Failure> {
+fn confirm(flags: &ForceArgs) -> Result<(), CliError> {
     if flags.yes {
         return Ok(());
     }
@@ -142,7 +142,7 @@ fn confirm(flags: &Force) -> Result<(), Failure> {
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
     if read.is_err() || line.trim_end_matches(['\r', '\n']) != flags.lock {
-        return Err(Failure::refused("that is not the lock's name; nothing was done"));
+        return Err(CliError::refused("that is not the lock's name; nothing was done"));
     }
     Ok(())
 }
@@ -155,11 +155,11 @@ enum Next {
 
 /// The state of the lock after the forced grant.
 async fn successor(
-    cluster: &Cluster,
+    cluster: &ConnectedCluster,
     lock: &str,
     token: u64,
     until: Instant,
-) -> Result<Next, Failure> {
+) -> Result<Next, CliError> {
     loop {
         let Some(view) = cluster.client.show(lock).await? else { return Ok(Next::Free) };
         let others = view.holders.iter().filter(|it| it.token != token);

@@ -9,13 +9,13 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tenure_gate::{Believe, KeySourceTls, StartError};
 
-use crate::failure::{Failure, chain};
+use crate::failure::{CliError, chain};
 use crate::output;
-use crate::reach::{LOOPBACK, Reach};
+use crate::reach::{ConnectionArgs, LOOPBACK};
 
 /// Flags that say whose tokens are believed.
 #[derive(Args)]
-pub(crate) struct Proof {
+pub(crate) struct TokenProofArgs {
     /// Take signed tickets only: whoever invents a number is refused
     #[arg(long)]
     require_ticket: bool,
@@ -34,8 +34,8 @@ pub(crate) struct Proof {
     tls_key: Option<PathBuf>,
 }
 
-impl Proof {
-    pub(crate) fn believe(&self) -> Result<Believe, Failure> {
+impl TokenProofArgs {
+    pub(crate) fn believe(&self) -> Result<Believe, CliError> {
         if !self.require_ticket {
             return Ok(Believe::Numbers);
         }
@@ -46,12 +46,12 @@ impl Proof {
     }
 
     /// The TLS settings for reading keys, resolved as for every other command.
-    fn tls(&self) -> Result<Option<KeySourceTls>, Failure> {
-        let reach = Reach {
+    fn tls(&self) -> Result<Option<KeySourceTls>, CliError> {
+        let reach = ConnectionArgs {
             tls_ca: self.tls_ca.clone(),
             tls_cert: self.tls_cert.clone(),
             tls_key: self.tls_key.clone(),
-            ..Reach::default()
+            ..ConnectionArgs::default()
         };
         Ok(reach.place()?.tls.map(|tls| KeySourceTls { ca: tls.ca, own: tls.own }))
     }
@@ -70,7 +70,7 @@ impl Proof {
     }
 }
 
-impl From<StartError> for Failure {
+impl From<StartError> for CliError {
     fn from(error: StartError) -> Self {
         let text = format!("{}; try {}", chain(&error), error.advice());
         match error {
@@ -89,11 +89,11 @@ pub(crate) fn end(why: &str) -> ! {
 }
 
 /// Receives the request to stop.
-pub(crate) struct Asked(Receiver<()>);
+pub(crate) struct StopRequest(Receiver<()>);
 
 /// Listens for Ctrl-C and SIGTERM. The first signal asks the process to stop; the second exits at once.
-pub(crate) fn asked() -> Result<Asked, Failure> {
-    let failed = |error| Failure::refused(format!("cannot listen for signals: {error}"));
+pub(crate) fn asked() -> Result<StopRequest, CliError> {
+    let failed = |error| CliError::refused(format!("cannot listen for signals: {error}"));
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
     let (ask, asked) = channel();
     std::thread::spawn(move || {
@@ -103,10 +103,10 @@ pub(crate) fn asked() -> Result<Asked, Failure> {
             }
         }
     });
-    Ok(Asked(asked))
+    Ok(StopRequest(asked))
 }
 
-impl Asked {
+impl StopRequest {
     /// Waits until a signal asks the process to stop.
     pub(crate) fn wait(&self) {
         let _ = self.0.recv();

@@ -12,23 +12,23 @@ use v1::key_service_client::KeyServiceClient;
 use v1::request::Command;
 
 use crate::exit::Exit;
-use crate::failure::{Failure, quoted};
+use crate::failure::{CliError, quoted};
 use crate::lease;
 use crate::lock::wait::strange;
-use crate::output::{self, Output, Side, Table};
-use crate::reach::{Cluster, Reach, request_id, said};
+use crate::output::{self, OutputFormat, Side, Table};
+use crate::reach::{ConnectedCluster, ConnectionArgs, request_id, said};
 
 /// The prefix of the cluster's own keys.
 const OWN: &str = "tenure/";
 
 /// What can be done with keys.
 #[derive(Subcommand)]
-pub(crate) enum Key {
+pub(crate) enum KeyCommand {
     /// Print a key's value
     ///
     ///   tenure key get config
     #[command(verbatim_doc_comment)]
-    Get(Get),
+    Get(GetArgs),
     /// Write a key
     ///
     ///   tenure key put config v1
@@ -36,39 +36,39 @@ pub(crate) enum Key {
     ///   tenure key put ledger paid --guarded                      inside `tenure run`: only while its lock is held
     ///   tenure key put ledger paid --lock deploy --token 1042     the same by hand
     #[command(verbatim_doc_comment)]
-    Put(Put),
+    Put(PutArgs),
     /// Delete a key
     ///
     ///   tenure key delete config
     #[command(verbatim_doc_comment)]
-    Delete(Delete),
+    Delete(DeleteArgs),
     /// Write a key only if it is as you believe
     ///
     ///   tenure key cas config v2 --old v1
     ///   tenure key cas config v1 --absent
     ///   tenure key cas config v2 --modified 8841      as `tenure key get --output json` showed it
     #[command(verbatim_doc_comment)]
-    Cas(Cas),
+    Cas(CasArgs),
     /// List keys
     ///
     ///   tenure key list config/
     #[command(verbatim_doc_comment)]
-    List(List),
+    List(KeyListArgs),
 }
 
 /// Flags of `tenure key get`.
 #[derive(Args)]
-pub(crate) struct Get {
+pub(crate) struct GetArgs {
     /// Which key
     #[arg(value_parser = output::name)]
     key: String,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
 /// Flags of `tenure key put`.
 #[derive(Args)]
-pub(crate) struct Put {
+pub(crate) struct PutArgs {
     /// Which key
     #[arg(value_parser = output::name)]
     key: String,
@@ -77,25 +77,25 @@ pub(crate) struct Put {
     #[command(flatten)]
     bound: Bound,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
 /// Flags of `tenure key delete`.
 #[derive(Args)]
-pub(crate) struct Delete {
+pub(crate) struct DeleteArgs {
     /// Which key
     #[arg(value_parser = output::name)]
     key: String,
     #[command(flatten)]
-    guard: Guard,
+    guard: GuardArgs,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
 /// Flags of `tenure key cas`.
 #[derive(Args)]
 #[command(group = clap::ArgGroup::new("believed").required(true).args(["old", "absent", "modified"]))]
-pub(crate) struct Cas {
+pub(crate) struct CasArgs {
     /// Which key
     #[arg(value_parser = output::name)]
     key: String,
@@ -113,17 +113,17 @@ pub(crate) struct Cas {
     #[command(flatten)]
     bound: Bound,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
 /// Flags of `tenure key list`.
 #[derive(Args)]
-pub(crate) struct List {
+pub(crate) struct KeyListArgs {
     /// Only names that begin so
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
 /// What a written key depends on.
@@ -133,12 +133,12 @@ struct Bound {
     #[arg(long, value_name = "LEASE")]
     lease: Option<String>,
     #[command(flatten)]
-    guard: Guard,
+    guard: GuardArgs,
 }
 
 /// What allows a write.
 #[derive(Args)]
-struct Guard {
+struct GuardArgs {
     /// Only while this lock is held under --token
     #[arg(long, value_name = "LOCK", requires = "token")]
     lock: Option<String>,
@@ -153,8 +153,8 @@ struct Guard {
     request_id: Option<String>,
 }
 
-impl Key {
-    pub(crate) fn output(&self) -> Output {
+impl KeyCommand {
+    pub(crate) fn output(&self) -> OutputFormat {
         match self {
             Self::Get(it) => it.reach.output,
             Self::Put(it) => it.reach.output,
@@ -166,15 +166,15 @@ impl Key {
 }
 
 /// Runs one of these subcommands.
-pub(crate) fn run(command: &Key) -> Result<Exit, Failure> {
+pub(crate) fn run(command: &KeyCommand) -> Result<Exit, CliError> {
     match command {
-        Key::Get(flags) => flags.reach.with(async |cluster| get(cluster, flags).await),
-        Key::Put(flags) => {
+        KeyCommand::Get(flags) => flags.reach.with(async |cluster| get(cluster, flags).await),
+        KeyCommand::Put(flags) => {
             let value = value(&flags.value)?;
             let (key, bound) = (flags.key.clone(), &flags.bound);
             flags.reach.with(async |cluster| put(cluster, key, value, bound, None).await)
         }
-        Key::Cas(flags) => {
+        KeyCommand::Cas(flags) => {
             let value = value(&flags.value)?;
             let how = match (&flags.old, flags.modified) {
                 (Some(old), _) => How::Value(old.clone().into()),
@@ -184,13 +184,15 @@ pub(crate) fn run(command: &Key) -> Result<Exit, Failure> {
             let (key, bound) = (flags.key.clone(), &flags.bound);
             flags.reach.with(async |cluster| put(cluster, key, value, bound, Some(how)).await)
         }
-        Key::Delete(flags) => flags.reach.with(async |cluster| delete(cluster, flags).await),
-        Key::List(flags) => flags.reach.with(async |cluster| list(cluster, &flags.prefix).await),
+        KeyCommand::Delete(flags) => flags.reach.with(async |cluster| delete(cluster, flags).await),
+        KeyCommand::List(flags) => {
+            flags.reach.with(async |cluster| list(cluster, &flags.prefix).await)
+        }
     }
 }
 
-impl Guard {
-    fn wire(&self) -> Result<Option<v1::Guard>, Failure> {
+impl GuardArgs {
+    fn wire(&self) -> Result<Option<v1::Guard>, CliError> {
         if self.guarded {
             let lock = said(None, "--lock", "TENURE_LOCK")?;
             let token = said(None, "--token", "TENURE_TOKEN")?;
@@ -201,28 +203,28 @@ impl Guard {
     }
 }
 
-fn value(given: &str) -> Result<Vec<u8>, Failure> {
+fn value(given: &str) -> Result<Vec<u8>, CliError> {
     if given != "-" {
         return Ok(given.as_bytes().to_vec());
     }
     let mut value = Vec::new();
     let read = std::io::stdin().lock().read_to_end(&mut value);
-    read.map_err(|error| Failure::refused(format!("cannot read stdin: {error}")))?;
+    read.map_err(|error| CliError::refused(format!("cannot read stdin: {error}")))?;
     Ok(value)
 }
 
-async fn get(cluster: &Cluster, flags: &Get) -> Result<Exit, Failure> {
+async fn get(cluster: &ConnectedCluster, flags: &GetArgs) -> Result<Exit, CliError> {
     let ask = Command::GetKey(v1::GetKeyRequest { key: flags.key.clone(), stale: false });
     let (Answer::Key(it), _) = cluster.client.ask(ask, None).await? else { return Err(strange()) };
     let Some(kv) = it.kv else {
         let key = &flags.key;
         let failure =
-            Failure::new(Exit::Refused, "KEY_NOT_FOUND", format!("key `{key}` does not exist"));
+            CliError::new(Exit::Refused, "KEY_NOT_FOUND", format!("key `{key}` does not exist"));
         return Err(failure.next(format!("tenure key put {} VALUE", quoted(key))));
     };
     match cluster.output {
-        Output::Json => output::object(&KeyShown::from(kv)),
-        Output::Text => {
+        OutputFormat::Json => output::object(&KeyShown::from(kv)),
+        OutputFormat::Text => {
             use std::io::{IsTerminal, Write};
             // Print the bytes unchanged; only a terminal gets a newline.
             let mut stdout = std::io::stdout().lock();
@@ -237,12 +239,12 @@ async fn get(cluster: &Cluster, flags: &Get) -> Result<Exit, Failure> {
 }
 
 async fn put(
-    cluster: &Cluster,
+    cluster: &ConnectedCluster,
     key: String,
     value: Vec<u8>,
     bound: &Bound,
     expect: Option<How>,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, CliError> {
     let guard = bound.guard.wire()?;
     let lease = match &bound.lease {
         Some(lease) => lease::find(cluster, lease).await?,
@@ -261,22 +263,22 @@ async fn put(
     let (answer, revision) = written.map_err(|error| named(&key, error))?;
     let Answer::Put(it) = answer else { return Err(strange()) };
     match cluster.output {
-        Output::Json => output::object(&json!({
+        OutputFormat::Json => output::object(&json!({
             "key": key, "revision": revision.to_string(), "version": it.version,
             "created": it.created.to_string(),
         })),
-        Output::Text if output::watched() => {
+        OutputFormat::Text if output::watched() => {
             let version = it.version;
             output::tell(&format!(
                 "key `{key}` written at revision {revision}, version {version}\n"
             ));
         }
-        Output::Text => {}
+        OutputFormat::Text => {}
     }
     Ok(Exit::Done)
 }
 
-async fn delete(cluster: &Cluster, flags: &Delete) -> Result<Exit, Failure> {
+async fn delete(cluster: &ConnectedCluster, flags: &DeleteArgs) -> Result<Exit, CliError> {
     let key = flags.key.clone();
     let guard = flags.guard.wire()?;
     let delete = Command::Delete(v1::DeleteRequest { key: key.clone(), expect: None, guard });
@@ -285,20 +287,20 @@ async fn delete(cluster: &Cluster, flags: &Delete) -> Result<Exit, Failure> {
     let (answer, revision) = deleted.map_err(|error| named(&key, error))?;
     let Answer::Deleted(it) = answer else { return Err(strange()) };
     match cluster.output {
-        Output::Json => output::object(&json!({
+        OutputFormat::Json => output::object(&json!({
             "key": key, "existed": it.existed, "revision": revision.to_string(),
         })),
-        Output::Text if it.existed => {
+        OutputFormat::Text if it.existed => {
             output::tell(&format!("key `{key}` deleted at revision {revision}\n"));
         }
-        Output::Text => output::tell(&format!("key `{key}` did not exist\n")),
+        OutputFormat::Text => output::tell(&format!("key `{key}` did not exist\n")),
     }
     Ok(Exit::Done)
 }
 
 /// A failure that names the key and how to inspect it.
-fn named(key: &str, error: tenure::Error) -> Failure {
-    let mut failure = Failure::from(error);
+fn named(key: &str, error: tenure::Error) -> CliError {
+    let mut failure = CliError::from(error);
     if failure.reason == "COMPARE_FAILED" {
         failure.text = format!("key `{key}` is not as expected");
         return failure.next(format!("tenure key get {} --output json", quoted(key)));
@@ -306,7 +308,7 @@ fn named(key: &str, error: tenure::Error) -> Failure {
     failure
 }
 
-async fn list(cluster: &Cluster, prefix: &str) -> Result<Exit, Failure> {
+async fn list(cluster: &ConnectedCluster, prefix: &str) -> Result<Exit, CliError> {
     let head = [
         ("KEY", Side::Left),
         ("VALUE", Side::Left),
@@ -325,7 +327,7 @@ async fn list(cluster: &Cluster, prefix: &str) -> Result<Exit, Failure> {
                 continue;
             }
             any = true;
-            if cluster.output == Output::Json {
+            if cluster.output == OutputFormat::Json {
                 output::object(&KeyShown::from(kv));
                 continue;
             }
@@ -339,15 +341,15 @@ async fn list(cluster: &Cluster, prefix: &str) -> Result<Exit, Failure> {
         }
     }
     match (cluster.output, any) {
-        (Output::Text, true) => output::out(&table.text()),
-        (Output::Text, false) if prefix.is_empty() => {
+        (OutputFormat::Text, true) => output::out(&table.text()),
+        (OutputFormat::Text, false) if prefix.is_empty() => {
             output::tell("there is no key; write one: tenure key put KEY VALUE\n");
         }
-        (Output::Text, false) => {
+        (OutputFormat::Text, false) => {
             let prefix = output::clean(prefix);
             output::tell(&format!("there is no key whose name begins with `{prefix}`\n"));
         }
-        (Output::Json, _) => {}
+        (OutputFormat::Json, _) => {}
     }
     Ok(Exit::Done)
 }

@@ -13,11 +13,11 @@ use v1::lease_service_client::LeaseServiceClient;
 use v1::request::Command;
 
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::CliError;
 use crate::lock::millis;
 use crate::lock::wait::strange;
-use crate::output::{self, Output, Side, Table};
-use crate::reach::{Cluster, Reach, request_id, whoever};
+use crate::output::{self, OutputFormat, Side, Table};
+use crate::reach::{ConnectedCluster, ConnectionArgs, request_id, whoever};
 use crate::span;
 
 /// The fewest digits that may identify a lease: fewer are more likely a typing error.
@@ -31,7 +31,7 @@ const RENEWED_IN: u32 = 3;
 
 /// What can be done with leases.
 #[derive(Subcommand)]
-pub(crate) enum Lease {
+pub(crate) enum LeaseCommand {
     /// Grant a lease that nobody renews but you
     ///
     ///   LEASE=$(tenure lease grant --ttl 60s)    its id is all that is printed
@@ -39,14 +39,14 @@ pub(crate) enum Lease {
     ///   tenure lease renew $LEASE                within the ttl, again and again
     ///   tenure lease revoke $LEASE --stopped     your work has stopped: ends it and gives everything back
     #[command(verbatim_doc_comment)]
-    Grant(Grant),
+    Grant(GrantArgs),
     /// Renew leases, once
     ///
     ///   tenure lease renew 68629145
     ///
     /// Ends with 1 if one of them is unknown or has ended: stop its work then. The others are renewed all the same.
     #[command(verbatim_doc_comment)]
-    Renew(Renew),
+    Renew(RenewArgs),
     /// End a lease, and take away everything it holds
     ///
     ///   tenure lease revoke 68629145 --reason "runner 7 was deleted"
@@ -55,22 +55,22 @@ pub(crate) enum Lease {
     /// Whoever works under it is told to stop. Its locks cool until that one says that it has stopped, at the longest
     /// until the lease would have ended by itself; only then do others get them.
     #[command(verbatim_doc_comment)]
-    Revoke(Revoke),
+    Revoke(RevokeArgs),
     /// List leases
     ///
     ///   tenure lease list
     #[command(verbatim_doc_comment)]
-    List(List),
+    List(LeaseListArgs),
     /// Show a lease and what is bound to it
     ///
     ///   tenure lease show 68629145
     #[command(verbatim_doc_comment)]
-    Show(Show),
+    Show(ShowArgs),
 }
 
 /// Flags of `tenure lease grant`.
 #[derive(Args)]
-pub(crate) struct Grant {
+pub(crate) struct GrantArgs {
     /// How long it lives after a renewal: 1s to 1h
     #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "60s")]
     ttl: Duration,
@@ -81,22 +81,22 @@ pub(crate) struct Grant {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     metadata: String,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
 /// Flags of `tenure lease renew`.
 #[derive(Args)]
-pub(crate) struct Renew {
+pub(crate) struct RenewArgs {
     /// Which; their first digits will do
     #[arg(required = true, value_name = "LEASE")]
     leases: Vec<String>,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
 /// Flags of `tenure lease revoke`.
 #[derive(Args)]
-pub(crate) struct Revoke {
+pub(crate) struct RevokeArgs {
     /// Which; its first digits will do
     lease: String,
     /// Why; told to whoever works under it
@@ -109,27 +109,27 @@ pub(crate) struct Revoke {
     #[arg(long, requires = "reason")]
     now: bool,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
 /// Flags of `tenure lease list`.
 #[derive(Args)]
-pub(crate) struct List {
+pub(crate) struct LeaseListArgs {
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
 /// Flags of `tenure lease show`.
 #[derive(Args)]
-pub(crate) struct Show {
+pub(crate) struct ShowArgs {
     /// Which; its first digits will do
     lease: String,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
-impl Lease {
-    pub(crate) fn output(&self) -> Output {
+impl LeaseCommand {
+    pub(crate) fn output(&self) -> OutputFormat {
         match self {
             Self::Grant(it) => it.reach.output,
             Self::Renew(it) => it.reach.output,
@@ -141,17 +141,19 @@ impl Lease {
 }
 
 /// Runs one of these subcommands.
-pub(crate) fn run(command: &Lease) -> Result<Exit, Failure> {
+pub(crate) fn run(command: &LeaseCommand) -> Result<Exit, CliError> {
     match command {
-        Lease::Grant(flags) => flags.reach.with(async |cluster| grant(cluster, flags).await),
-        Lease::Renew(flags) => flags.reach.with(async |cluster| renew(cluster, flags).await),
-        Lease::Revoke(flags) => flags.reach.with(async |cluster| revoke(cluster, flags).await),
-        Lease::List(flags) => flags.reach.with(list),
-        Lease::Show(flags) => flags.reach.with(async |cluster| show(cluster, flags).await),
+        LeaseCommand::Grant(flags) => flags.reach.with(async |cluster| grant(cluster, flags).await),
+        LeaseCommand::Renew(flags) => flags.reach.with(async |cluster| renew(cluster, flags).await),
+        LeaseCommand::Revoke(flags) => {
+            flags.reach.with(async |cluster| revoke(cluster, flags).await)
+        }
+        LeaseCommand::List(flags) => flags.reach.with(list),
+        LeaseCommand::Show(flags) => flags.reach.with(async |cluster| show(cluster, flags).await),
     }
 }
 
-async fn grant(cluster: &Cluster, flags: &Grant) -> Result<Exit, Failure> {
+async fn grant(cluster: &ConnectedCluster, flags: &GrantArgs) -> Result<Exit, CliError> {
     let drawn = i64::try_from(tenure_server::os::random() >> 1).unwrap_or(1).max(1);
     let command = Command::GrantLease(v1::NewLease {
         ttl_ms: millis(flags.ttl),
@@ -163,10 +165,10 @@ async fn grant(cluster: &Cluster, flags: &Grant) -> Result<Exit, Failure> {
         return Err(strange());
     };
     match cluster.output {
-        Output::Json => {
+        OutputFormat::Json => {
             output::object(&tenure_wire::json::lease::LeaseGranted::from(lease));
         }
-        Output::Text => {
+        OutputFormat::Text => {
             output::out(&format!("{}\n", lease.lease));
             if output::watched() {
                 let (ttl, short) = (span::ms(lease.ttl_ms), short(lease.lease));
@@ -179,7 +181,7 @@ async fn grant(cluster: &Cluster, flags: &Grant) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-async fn renew(cluster: &Cluster, flags: &Renew) -> Result<Exit, Failure> {
+async fn renew(cluster: &ConnectedCluster, flags: &RenewArgs) -> Result<Exit, CliError> {
     let mut leases = Vec::new();
     for given in &flags.leases {
         leases.push(find(cluster, given).await?);
@@ -191,11 +193,11 @@ async fn renew(cluster: &Cluster, flags: &Renew) -> Result<Exit, Failure> {
     let mut gone = None;
     for (lease, ttl_ms) in leases.iter().zip(&renewed.ttl_ms) {
         match (cluster.output, ttl_ms) {
-            (Output::Json, ttl_ms) => {
+            (OutputFormat::Json, ttl_ms) => {
                 output::object(&json!({ "lease": lease.to_string(), "ttl_ms": ttl_ms }));
             }
-            (Output::Text, 0) => {}
-            (Output::Text, ttl_ms) => {
+            (OutputFormat::Text, 0) => {}
+            (OutputFormat::Text, ttl_ms) => {
                 let ttl = span::ms(*ttl_ms);
                 output::out(&format!("lease {lease} lives for another {ttl}\n"));
             }
@@ -207,7 +209,7 @@ async fn renew(cluster: &Cluster, flags: &Renew) -> Result<Exit, Failure> {
     gone.map_or(Ok(Exit::Done), |lease| Err(ended(&lease.to_string())))
 }
 
-async fn revoke(cluster: &Cluster, flags: &Revoke) -> Result<Exit, Failure> {
+async fn revoke(cluster: &ConnectedCluster, flags: &RevokeArgs) -> Result<Exit, CliError> {
     let lease = find(cluster, &flags.lease).await?;
     // Read the lease first: after the end the cluster no longer knows what it held.
     let view = get(cluster, lease).await?.ok_or_else(|| ended(&flags.lease))?;
@@ -224,10 +226,10 @@ async fn revoke(cluster: &Cluster, flags: &Revoke) -> Result<Exit, Failure> {
     let (answer, revision) = cluster.client.ask(command, id.as_ref()).await?;
     let Answer::Revoked(_) = answer else { return Err(strange()) };
     match cluster.output {
-        Output::Json => output::object(&json!({
+        OutputFormat::Json => output::object(&json!({
             "event": "revoked", "lease": lease.to_string(), "revision": revision.to_string(),
         })),
-        Output::Text => {
+        OutputFormat::Text => {
             let after = afterwards(flags, &view);
             output::tell(&format!("lease {lease} revoked at revision {revision}{after}\n"));
         }
@@ -236,7 +238,7 @@ async fn revoke(cluster: &Cluster, flags: &Revoke) -> Result<Exit, Failure> {
 }
 
 /// What becomes of the locks of a revoked lease.
-fn afterwards(flags: &Revoke, view: &v1::LeaseView) -> String {
+fn afterwards(flags: &RevokeArgs, view: &v1::LeaseView) -> String {
     if flags.stopped || view.holds.is_empty() {
         return String::new();
     }
@@ -249,7 +251,7 @@ fn afterwards(flags: &Revoke, view: &v1::LeaseView) -> String {
     format!("; {locks}: cools until {client} says that it has stopped, at most {left}")
 }
 
-async fn list(cluster: &Cluster) -> Result<Exit, Failure> {
+async fn list(cluster: &ConnectedCluster) -> Result<Exit, CliError> {
     let mut table = Table::new(&[
         ("LEASE", Side::Left),
         ("CLIENT", Side::Left),
@@ -259,12 +261,12 @@ async fn list(cluster: &Cluster) -> Result<Exit, Failure> {
         ("WAITS FOR", Side::Left),
     ]);
     let leases = all(cluster).await?;
-    if leases.is_empty() && cluster.output == Output::Text {
+    if leases.is_empty() && cluster.output == OutputFormat::Text {
         output::tell("there is no lease; take one: tenure lease grant --ttl 60s\n");
         return Ok(Exit::Done);
     }
     for view in leases {
-        if cluster.output == Output::Json {
+        if cluster.output == OutputFormat::Json {
             output::object(&LeaseShown::from(view));
             continue;
         }
@@ -280,7 +282,7 @@ async fn list(cluster: &Cluster) -> Result<Exit, Failure> {
             few(waits.collect()),
         ]);
     }
-    if cluster.output == Output::Text {
+    if cluster.output == OutputFormat::Text {
         output::out(&table.text());
     }
     Ok(Exit::Done)
@@ -296,10 +298,10 @@ fn few(names: Vec<String>) -> String {
     }
 }
 
-async fn show(cluster: &Cluster, flags: &Show) -> Result<Exit, Failure> {
+async fn show(cluster: &ConnectedCluster, flags: &ShowArgs) -> Result<Exit, CliError> {
     let lease = find(cluster, &flags.lease).await?;
     let view = get(cluster, lease).await?.ok_or_else(|| ended(&flags.lease))?;
-    if cluster.output == Output::Json {
+    if cluster.output == OutputFormat::Json {
         output::object(&LeaseShown::from(view));
         return Ok(Exit::Done);
     }
@@ -328,7 +330,7 @@ async fn show(cluster: &Cluster, flags: &Show) -> Result<Exit, Failure> {
 
 /// Renews a lease for as long as the caller polls this, beginning after `moment`: no other process renews it while the
 /// caller waits under it.
-pub(crate) async fn keep(cluster: &Cluster, lease: i64, moment: Duration) -> Infallible {
+pub(crate) async fn keep(cluster: &ConnectedCluster, lease: i64, moment: Duration) -> Infallible {
     let mut pause = moment;
     loop {
         tokio::time::sleep(pause).await;
@@ -348,11 +350,11 @@ pub(crate) async fn keep(cluster: &Cluster, lease: i64, moment: Duration) -> Inf
 }
 
 /// The lease that the user means: by its id, or by first digits that only one lease has.
-pub(crate) async fn find(cluster: &Cluster, given: &str) -> Result<i64, Failure> {
+pub(crate) async fn find(cluster: &ConnectedCluster, given: &str) -> Result<i64, CliError> {
     let digits = !given.is_empty() && given.chars().all(|c| c.is_ascii_digit());
     if !digits {
         let text = format!("`{given}` is no lease: those are numbers");
-        return Err(Failure::arguments(text).next("tenure lease list"));
+        return Err(CliError::arguments(text).next("tenure lease list"));
     }
     let exact = given.parse::<i64>().ok().filter(|id| *id > 0);
     if let Some(id) = exact
@@ -363,7 +365,7 @@ pub(crate) async fn find(cluster: &Cluster, given: &str) -> Result<i64, Failure>
     if given.len() < DIGITS_MIN {
         let text =
             format!("{given} may be the beginning of any lease: {DIGITS_MIN} digits at least");
-        return Err(Failure::arguments(text).next("tenure lease list"));
+        return Err(CliError::arguments(text).next("tenure lease list"));
     }
     let ids = all(cluster).await?.into_iter().filter_map(|it| Some(it.lease?.lease));
     let found: Vec<i64> = ids.filter(|id| id.to_string().starts_with(given)).collect();
@@ -372,14 +374,14 @@ pub(crate) async fn find(cluster: &Cluster, given: &str) -> Result<i64, Failure>
         [] => Err(ended(given)),
         several => {
             let text = format!("{} leases begin with {given}", several.len());
-            Err(Failure::arguments(text).next("more digits: tenure lease list"))
+            Err(CliError::arguments(text).next("more digits: tenure lease list"))
         }
     }
 }
 
-fn ended(lease: &str) -> Failure {
+fn ended(lease: &str) -> CliError {
     let text = format!("lease {lease} is unknown or has ended");
-    Failure::new(Exit::Refused, "LEASE_NOT_FOUND", text)
+    CliError::new(Exit::Refused, "LEASE_NOT_FOUND", text)
         .with("effect", "none")
         .next("stop the work, then: tenure lease grant --ttl 60s")
 }
@@ -391,7 +393,7 @@ pub(crate) fn short(lease: i64) -> String {
     digits
 }
 
-async fn get(cluster: &Cluster, lease: i64) -> Result<Option<v1::LeaseView>, Failure> {
+async fn get(cluster: &ConnectedCluster, lease: i64) -> Result<Option<v1::LeaseView>, CliError> {
     let known: Option<LeaseId> = convert::lease_from(lease);
     let lease = known.map_or(0, convert::lease);
     let command = Command::GetLease(v1::GetLeaseRequest { lease, ..Default::default() });
@@ -403,7 +405,7 @@ async fn get(cluster: &Cluster, lease: i64) -> Result<Option<v1::LeaseView>, Fai
     }
 }
 
-async fn all(cluster: &Cluster) -> Result<Vec<v1::LeaseView>, Failure> {
+async fn all(cluster: &ConnectedCluster) -> Result<Vec<v1::LeaseView>, CliError> {
     let (mut leases, mut after) = (Vec::new(), 0);
     loop {
         let ask = v1::ListLeasesRequest { limit: 0, after, stale: false };

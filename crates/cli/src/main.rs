@@ -42,8 +42,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use exit::Exit;
-use failure::Failure;
-use output::Output;
+use failure::CliError;
+use output::OutputFormat;
 
 /// Chosen for session messages: many small buffers that other threads free than those that allocated them.
 #[global_allocator]
@@ -64,11 +64,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum CliCommand {
     /// Run a command while holding a lock
     ///
     ///   tenure run deploy -- ./migrate.sh           wait your turn
@@ -82,7 +82,7 @@ enum Command {
     ///
     /// Ends with the command's code; 75 if not acquired, 76 if lost. All codes: `tenure help exit`.
     #[command(verbatim_doc_comment)]
-    Run(hold::Run),
+    Run(hold::RunArgs),
     /// Wait for a lock and hold it until Ctrl-C
     ///
     ///   tenure lock deploy                      wait your turn
@@ -98,7 +98,7 @@ enum Command {
     /// While it waits it renews that lease; from then on nobody but you does: `tenure lease renew $LEASE`.
     /// The fencing token is all that is printed to stdout: hand it to whatever the lock protects.
     #[command(verbatim_doc_comment)]
-    Lock(lock::Lock),
+    Lock(lock::LockArgs),
     /// Hold a lock until Ctrl-C if it is free, else say who has it
     ///
     ///   tenure try deploy                              holds it until Ctrl-C, or ends at once with 75
@@ -112,62 +112,62 @@ enum Command {
     ///
     /// Or around a command, which is stopped if the lock is lost: `tenure run deploy --wait 0 -- ./report`.
     #[command(verbatim_doc_comment)]
-    Try(lock::Try),
+    Try(lock::TryArgs),
     /// Give back a lock that a lease holds
     ///
     ///   tenure unlock deploy --lease 68629145 --token 1042
     ///
     /// Ends with 1 if the lease has ended or does not hold the lock under that token: stop the work then.
     #[command(verbatim_doc_comment)]
-    Unlock(unlock::Unlock),
+    Unlock(unlock::UnlockArgs),
     /// List the locks that are held or awaited
     ///
     ///   tenure locks
     ///   tenure locks jobs/
     #[command(verbatim_doc_comment)]
-    Locks(look::Locks),
+    Locks(look::LocksArgs),
     /// Show who waits for a lock, in order
     ///
     ///   tenure queue deploy
     #[command(verbatim_doc_comment)]
-    Queue(look::Queue),
+    Queue(look::QueueArgs),
     /// Say who has a lock, who waits, and when it can be free
     ///
     ///   tenure explain deploy
     #[command(verbatim_doc_comment)]
-    Explain(look::Explain),
+    Explain(look::ExplainArgs),
     /// Show what happened to a lock
     ///
     ///   tenure history deploy
     ///   tenure history deploy --from 8841 --output json
     #[command(verbatim_doc_comment)]
-    History(look::History),
+    History(look::HistoryArgs),
     /// Take a lock away from its holder
     ///
     ///   tenure force deploy                                                    shows the holder, does nothing
     ///   tenure force deploy --token 1042 --reason "runner 7 was deleted"       it may stop first
     ///   tenure force deploy --token 1042 --reason "…" --now                    it may not: only a fence protects
     #[command(verbatim_doc_comment)]
-    Force(force::Force),
+    Force(force::ForceArgs),
     /// Grant, renew, end and show leases
     ///
     ///   LEASE=$(tenure lease grant --ttl 5m)     yours to renew, in a script
     ///   tenure lease renew $LEASE
     ///   tenure lease list                        everybody's, with what they hold
     #[command(subcommand, verbatim_doc_comment)]
-    Lease(lease::Lease),
+    Lease(lease::LeaseCommand),
     /// Lead for as long as you may
     ///
     ///   tenure elect billing --value 10.0.0.5:9000                            campaign, lead, campaign again
     ///   tenure elect billing --value 10.0.0.5:9000 -- ./billing --primary     run a command while leading
     ///   tenure elect billing --value 10.0.0.5:9000 --once                     ends with 76 if leadership is lost
     #[command(verbatim_doc_comment)]
-    Elect(elect::Elect),
+    Elect(elect::ElectArgs),
     /// Print who leads, and every change of it
     ///
     ///   tenure observe billing
     #[command(verbatim_doc_comment)]
-    Observe(watch::Observe),
+    Observe(watch::ObserveArgs),
     /// Print every change as it happens
     ///
     ///   tenure watch                          everything, from now on
@@ -176,14 +176,14 @@ enum Command {
     /// Ends with 1 if the cluster has not come to that revision, or the history does not reach back to it any more;
     /// the message has the nearest that can be asked for.
     #[command(verbatim_doc_comment)]
-    Watch(watch::Watch),
+    Watch(watch::WatchArgs),
     /// Read and write the small values beside the locks
     ///
     ///   tenure key put config v1
     ///   tenure key get config
     ///   tenure key put ledger paid --lock deploy --token 1042    refused if the lock is not held under it
     #[command(subcommand, verbatim_doc_comment)]
-    Key(key::Key),
+    Key(key::KeyCommand),
     /// Start one durable member on this machine, for development
     ///
     ///   tenure dev                  durable: locks survive Ctrl-C and kill -9
@@ -193,7 +193,7 @@ enum Command {
     /// Talk to it with the other commands, or over gRPC, WebSocket or HTTP:
     /// `curl http://127.0.0.1:7450/v1/cluster`.
     #[command(verbatim_doc_comment)]
-    Dev(dev::Dev),
+    Dev(dev::DevArgs),
     /// Start one member of a cluster
     ///
     ///   tenure serve --name a --data /var/lib/tenure --bootstrap a=10.0.0.11:7451,b=…,c=…
@@ -203,7 +203,7 @@ enum Command {
     /// The first start needs --bootstrap with all founders, or --join with any member of a cluster
     /// that exists. A restart needs neither.
     #[command(verbatim_doc_comment)]
-    Serve(serve::Serve),
+    Serve(serve::ServeArgs),
     /// Look at the configuration
     ///
     ///   tenure config check --config /etc/tenure.toml
@@ -215,7 +215,7 @@ enum Command {
     ///   tenure cluster add d            what to type on another machine
     ///   tenure cluster transfer b       let another member lead
     #[command(subcommand, verbatim_doc_comment)]
-    Cluster(cluster::Cluster),
+    Cluster(cluster::ClusterCommand),
     /// Write the whole state of a running cluster to a file
     ///
     ///   tenure backup /backups/monday
@@ -223,7 +223,7 @@ enum Command {
     /// Everything that was acknowledged before is in it. The file is read back before it gets its
     /// name, and holds all keys: keep it as secret as the cluster.
     #[command(verbatim_doc_comment)]
-    Backup(backup::Backup),
+    Backup(backup::BackupArgs),
     /// Bring a cluster back from a backup, or from the disk of its last member
     ///
     ///   tenure restore /backups/monday --data /var/lib/tenure --name a
@@ -232,7 +232,7 @@ enum Command {
     /// leases and locks are gone, every new token is above every old one, and nothing is granted
     /// before the longest old lease would have run out.
     #[command(verbatim_doc_comment)]
-    Restore(restore::Restore),
+    Restore(restore::RestoreArgs),
     /// Start a store that refuses stale tokens
     ///
     ///   tenure store
@@ -240,12 +240,12 @@ enum Command {
     ///
     /// Every write names a lock and the token of its grant. What was acknowledged is on the disk.
     #[command(verbatim_doc_comment)]
-    Store(store::Store),
+    Store(store::StoreArgs),
     /// Put a fence before something that knows nothing of tokens
     ///
     ///   tenure fence proxy --upstream http://127.0.0.1:3000 --resource ledger
     #[command(subcommand, verbatim_doc_comment)]
-    Fence(fence::Fence),
+    Fence(fence::FenceCommand),
     /// Say what is wrong with this machine and the cluster, and what to do
     ///
     ///   tenure doctor                             clocks, ports, TLS, quorum, disks
@@ -253,7 +253,7 @@ enum Command {
     ///
     /// Ends with 0 if nothing is bad, with 1 if something is, with 69 if nobody answers.
     #[command(verbatim_doc_comment)]
-    Doctor(doctor::Doctor),
+    Doctor(doctor::DoctorArgs),
     /// Watch locks, holders, queues, rates and members on a live screen
     ///
     ///   tenure top
@@ -263,13 +263,13 @@ enum Command {
     ///
     /// Without a terminal, or with --output json, it prints one look and ends; --limit says how many.
     #[command(verbatim_doc_comment)]
-    Top(top::Top),
+    Top(top::TopArgs),
     /// Say what follows from a ttl: failover time, margins, chance of losing for nothing
     ///
     ///   tenure plan --ttl 15s --rtt 5ms --drift 200
     ///   tenure plan --ttl 3s --rtt 80ms --loss 5 --grace 500ms
     #[command(verbatim_doc_comment)]
-    Plan(plan::Plan),
+    Plan(plan::PlanArgs),
     /// Measure how fast a cluster is, seen from here
     ///
     ///   tenure bench                                         acquire and release, 1, 16 and 64 clients
@@ -278,7 +278,7 @@ enum Command {
     ///
     /// It makes load on the cluster it is pointed at, under names of its own that begin with bench/.
     #[command(verbatim_doc_comment)]
-    Bench(bench::Bench),
+    Bench(bench::BenchArgs),
     /// Take a guided tour in one terminal: contention, expiry, a leader's crash, a zombie refused
     ///
     ///   tenure demo                 the tour: three real members, thrown away at the end
@@ -286,7 +286,7 @@ enum Command {
     ///
     /// With --output json: one object for everything that happens, and no pauses.
     #[command(verbatim_doc_comment)]
-    Demo(demo::Demo),
+    Demo(demo::DemoArgs),
     /// Print completions for a shell
     ///
     ///   tenure completions bash > ~/.local/share/bash-completion/completions/tenure
@@ -295,7 +295,7 @@ enum Command {
     ///
     /// With --output json: one object with the shell and the text.
     #[command(verbatim_doc_comment)]
-    Completions(manual::Completions),
+    Completions(manual::CompletionsArgs),
     /// Print the manual page, or write one for every command
     ///
     ///   tenure man | man -l -
@@ -303,7 +303,7 @@ enum Command {
     ///
     /// With --output json: one object for each page, with its text, or with the file it was written to.
     #[command(verbatim_doc_comment)]
-    Man(manual::Man),
+    Man(manual::ManArgs),
     /// Explain a command, a reason, or the exit codes
     ///
     ///   tenure help lock
@@ -313,7 +313,7 @@ enum Command {
     ///
     /// With --output json: an object with the text of a command's help, the row of a reason, or one for each code.
     #[command(verbatim_doc_comment)]
-    Help(manual::Help),
+    Help(manual::HelpArgs),
 }
 
 #[derive(Subcommand)]
@@ -322,7 +322,7 @@ enum ConfigCommand {
     ///
     ///   tenure config check --config /etc/tenure.toml
     #[command(verbatim_doc_comment)]
-    Check(serve::Check),
+    Check(serve::ConfigCheckArgs),
 }
 
 fn main() -> ExitCode {
@@ -361,18 +361,18 @@ fn not_understood(error: &clap::Error) -> ExitCode {
         dashes(command.to_str()?, stray, ours)
     });
     if objects && error.use_stderr() {
-        let failure = Failure::misunderstood(&error.to_string());
+        let failure = CliError::misunderstood(&error.to_string());
         let failure = match forgotten {
             Some(line) => failure.next(line),
             None => failure,
         };
-        return failure.report_as(Output::Json);
+        return failure.report_as(OutputFormat::Json);
     }
     if let Some(line) = forgotten {
-        return Failure::arguments("the command to run comes behind --")
+        return CliError::arguments("the command to run comes behind --")
             .with("effect", "none: no lock was asked for")
             .next(line)
-            .report_as(Output::Text);
+            .report_as(OutputFormat::Text);
     }
     error.exit()
 }
@@ -393,37 +393,37 @@ fn dashes(command: &str, stray: &str, words: &[OsString]) -> Option<String> {
     Some(format!("tenure {} -- {}", quoted(&words[1..at]), quoted(&words[at..])))
 }
 
-fn run(command: &Command) -> (Output, Result<Exit, Failure>) {
+fn run(command: &CliCommand) -> (OutputFormat, Result<Exit, CliError>) {
     match command {
-        Command::Run(flags) => (flags.reach.output, hold::run(flags)),
-        Command::Lock(flags) => (flags.reach.output, lock::lock(flags)),
-        Command::Try(flags) => (flags.reach.output, lock::try_lock(flags)),
-        Command::Unlock(flags) => (flags.reach.output, unlock::unlock(flags)),
-        Command::Locks(flags) => (flags.reach.output, look::locks(flags)),
-        Command::Queue(flags) => (flags.reach.output, look::queue(flags)),
-        Command::Explain(flags) => (flags.reach.output, look::explain(flags)),
-        Command::History(flags) => (flags.reach.output, look::history(flags)),
-        Command::Force(flags) => (flags.reach.output, force::force(flags)),
-        Command::Lease(command) => (command.output(), lease::run(command)),
-        Command::Elect(flags) => (flags.reach.output, elect::elect(flags)),
-        Command::Observe(flags) => (flags.reach.output, watch::observe(flags)),
-        Command::Watch(flags) => (flags.reach.output, watch::watch(flags)),
-        Command::Key(command) => (command.output(), key::run(command)),
-        Command::Dev(flags) => (flags.output, dev::run(flags)),
-        Command::Serve(flags) => (flags.form(), serve::run(flags)),
-        Command::Config(ConfigCommand::Check(flags)) => (flags.output, serve::check(flags)),
-        Command::Cluster(command) => (command.output(), cluster::run(command)),
-        Command::Backup(flags) => (flags.reach.output, backup::run(flags)),
-        Command::Restore(flags) => (flags.output, restore::run(flags)),
-        Command::Store(flags) => (flags.output, store::run(flags)),
-        Command::Fence(command) => (command.output(), fence::run(command)),
-        Command::Doctor(flags) => (flags.reach.output, doctor::doctor(flags)),
-        Command::Top(flags) => (flags.reach.output, top::top(flags)),
-        Command::Plan(flags) => (flags.output, plan::plan(flags)),
-        Command::Bench(flags) => (flags.reach.output, bench::bench(flags)),
-        Command::Demo(flags) => (flags.output, demo::run(flags)),
-        Command::Completions(flags) => (flags.output, manual::completions(flags)),
-        Command::Man(flags) => (flags.output, manual::man(flags)),
-        Command::Help(flags) => (flags.output, manual::help(flags)),
+        CliCommand::Run(flags) => (flags.reach.output, hold::run(flags)),
+        CliCommand::Lock(flags) => (flags.reach.output, lock::lock(flags)),
+        CliCommand::Try(flags) => (flags.reach.output, lock::try_lock(flags)),
+        CliCommand::Unlock(flags) => (flags.reach.output, unlock::unlock(flags)),
+        CliCommand::Locks(flags) => (flags.reach.output, look::locks(flags)),
+        CliCommand::Queue(flags) => (flags.reach.output, look::queue(flags)),
+        CliCommand::Explain(flags) => (flags.reach.output, look::explain(flags)),
+        CliCommand::History(flags) => (flags.reach.output, look::history(flags)),
+        CliCommand::Force(flags) => (flags.reach.output, force::force(flags)),
+        CliCommand::Lease(command) => (command.output(), lease::run(command)),
+        CliCommand::Elect(flags) => (flags.reach.output, elect::elect(flags)),
+        CliCommand::Observe(flags) => (flags.reach.output, watch::observe(flags)),
+        CliCommand::Watch(flags) => (flags.reach.output, watch::watch(flags)),
+        CliCommand::Key(command) => (command.output(), key::run(command)),
+        CliCommand::Dev(flags) => (flags.output, dev::run(flags)),
+        CliCommand::Serve(flags) => (flags.form(), serve::run(flags)),
+        CliCommand::Config(ConfigCommand::Check(flags)) => (flags.output, serve::check(flags)),
+        CliCommand::Cluster(command) => (command.output(), cluster::run(command)),
+        CliCommand::Backup(flags) => (flags.reach.output, backup::run(flags)),
+        CliCommand::Restore(flags) => (flags.output, restore::run(flags)),
+        CliCommand::Store(flags) => (flags.output, store::run(flags)),
+        CliCommand::Fence(command) => (command.output(), fence::run(command)),
+        CliCommand::Doctor(flags) => (flags.reach.output, doctor::doctor(flags)),
+        CliCommand::Top(flags) => (flags.reach.output, top::top(flags)),
+        CliCommand::Plan(flags) => (flags.output, plan::plan(flags)),
+        CliCommand::Bench(flags) => (flags.reach.output, bench::bench(flags)),
+        CliCommand::Demo(flags) => (flags.output, demo::run(flags)),
+        CliCommand::Completions(flags) => (flags.output, manual::completions(flags)),
+        CliCommand::Man(flags) => (flags.output, manual::man(flags)),
+        CliCommand::Help(flags) => (flags.output, manual::help(flags)),
     }
 }

@@ -7,65 +7,65 @@ use serde_json::json;
 
 use crate::Arguments;
 use crate::exit::{self, Exit};
-use crate::failure::Failure;
-use crate::output::{self, Output};
+use crate::failure::CliError;
+use crate::output::{self, OutputFormat};
 use crate::reason;
 
 /// Flags of `tenure completions`.
 #[derive(Args)]
-pub(crate) struct Completions {
+pub(crate) struct CompletionsArgs {
     /// For which shell
     #[arg(value_enum)]
     shell: clap_complete::Shell,
     /// How to say it
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputFormat,
 }
 
 /// Flags of `tenure man`.
 #[derive(Args)]
-pub(crate) struct Man {
+pub(crate) struct ManArgs {
     /// Write one page for every command into this directory
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// How to say it
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputFormat,
 }
 
 /// Flags of `tenure help`.
 #[derive(Args)]
-pub(crate) struct Help {
+pub(crate) struct HelpArgs {
     /// A command, a reason in capitals, `reasons` for all of them, or `exit`
     words: Vec<String>,
     /// How to say it
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputFormat,
 }
 
-pub(crate) fn completions(flags: &Completions) -> Result<Exit, Failure> {
+pub(crate) fn completions(flags: &CompletionsArgs) -> Result<Exit, CliError> {
     let mut text = Vec::new();
     clap_complete::generate(flags.shell, &mut Arguments::command(), "tenure", &mut text);
     let text = String::from_utf8_lossy(&text);
     match flags.output {
-        Output::Json => {
+        OutputFormat::Json => {
             output::object(&json!({ "shell": flags.shell.to_string(), "text": text }));
         }
-        Output::Text => output::out(&text),
+        OutputFormat::Text => output::out(&text),
     }
     Ok(Exit::Done)
 }
 
 /// Prints or writes manual pages.
-pub(crate) fn man(flags: &Man) -> Result<Exit, Failure> {
-    let failed = |error| Failure::refused(format!("cannot write manual pages: {error}"));
+pub(crate) fn man(flags: &ManArgs) -> Result<Exit, CliError> {
+    let failed = |error| CliError::refused(format!("cannot write manual pages: {error}"));
     let mut command = Arguments::command();
     command.build();
     match &flags.dir {
         Some(dir) => {
             std::fs::create_dir_all(dir).map_err(failed)?;
             let pages = write_pages(dir, &command, "tenure").map_err(failed)?;
-            if flags.output == Output::Json {
+            if flags.output == OutputFormat::Json {
                 let one = |(name, file)| json!({ "page": name, "section": 1, "file": file });
                 pages.into_iter().map(one).for_each(|page| output::object(&page));
             } else {
@@ -75,10 +75,10 @@ pub(crate) fn man(flags: &Man) -> Result<Exit, Failure> {
         None => {
             let text = page(command).map_err(failed)?;
             match flags.output {
-                Output::Json => {
+                OutputFormat::Json => {
                     output::object(&json!({ "page": "tenure", "section": 1, "text": text }));
                 }
-                Output::Text => output::out(&text),
+                OutputFormat::Text => output::out(&text),
             }
         }
     }
@@ -106,8 +106,8 @@ fn write_pages(
 }
 
 /// Explains a command, a reason or the exit codes.
-pub(crate) fn help(flags: &Help) -> Result<Exit, Failure> {
-    if flags.output == Output::Json {
+pub(crate) fn help(flags: &HelpArgs) -> Result<Exit, CliError> {
+    if flags.output == OutputFormat::Json {
         return help_objects(&flags.words);
     }
     match &flags.words[..] {
@@ -125,7 +125,7 @@ fn is_reason(word: &str) -> bool {
 }
 
 /// Prints the same help as objects for programs.
-fn help_objects(words: &[String]) -> Result<Exit, Failure> {
+fn help_objects(words: &[String]) -> Result<Exit, CliError> {
     match words {
         [word] if word == "exit" => {
             for (code, meaning) in exit::TABLE {
@@ -163,20 +163,20 @@ pub(crate) fn long_help(mut command: clap::Command) -> String {
     command.render_long_help().to_string()
 }
 
-fn command_help(words: &[String]) -> Result<String, Failure> {
+fn command_help(words: &[String]) -> Result<String, CliError> {
     let mut command = Arguments::command();
     command.build();
     let mut at = &command;
     for word in words {
         at = at.find_subcommand(word).ok_or_else(|| {
             let text = format!("there is no command `{}`", words.join(" "));
-            Failure::arguments(text).next("tenure help, or a reason in capitals: tenure help HELD")
+            CliError::arguments(text).next("tenure help, or a reason in capitals: tenure help HELD")
         })?;
     }
     Ok(long_help(at.clone()))
 }
 
-fn reason_help(word: &str) -> Result<String, Failure> {
+fn reason_help(word: &str) -> Result<String, CliError> {
     let found = reason::find(word);
     if found.is_empty() {
         let sections = reason::sections();
@@ -185,7 +185,7 @@ fn reason_help(word: &str) -> Result<String, Failure> {
             known.filter(|known| known.contains(word) || word.contains(known)).collect();
         near.sort_unstable();
         near.dedup();
-        let failure = Failure::arguments(format!("there is no reason {word}"));
+        let failure = CliError::arguments(format!("there is no reason {word}"));
         let failure = if near.is_empty() { failure } else { failure.with("near", near.join(", ")) };
         return Err(failure.next("tenure help reasons"));
     }

@@ -13,7 +13,7 @@ const SHOWN_MAX: usize = 100;
 
 /// How a command says what it found or did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
-pub(crate) enum Output {
+pub(crate) enum OutputFormat {
     /// A few lines for people
     #[default]
     Text,

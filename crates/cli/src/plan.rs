@@ -7,8 +7,8 @@ use serde_json::json;
 use tenure::Pace;
 
 use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::output::{self, Output};
+use crate::failure::CliError;
+use crate::output::{self, OutputFormat};
 use crate::span;
 
 /// Elections start after 300 to 600 ms without a leader; a member leads one round trip and a vote later.
@@ -19,7 +19,7 @@ const ALLOWED_PPM: f64 = 10_000.0;
 
 /// Flags of `tenure plan`.
 #[derive(Args)]
-pub(crate) struct Plan {
+pub(crate) struct PlanArgs {
     /// How long a lease lives after a renewal
     #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "15s")]
     ttl: Duration,
@@ -37,7 +37,7 @@ pub(crate) struct Plan {
     grace: Duration,
     /// How to say it
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputFormat,
 }
 
 /// The results.
@@ -58,22 +58,22 @@ struct Follows {
 }
 
 /// Computes the results and prints them.
-pub(crate) fn plan(flags: &Plan) -> Result<Exit, Failure> {
+pub(crate) fn plan(flags: &PlanArgs) -> Result<Exit, CliError> {
     let follows = Follows::of(flags)?;
     match flags.output {
-        Output::Json => output::object(&follows.json(flags)),
-        Output::Text => output::out(&follows.text(flags)),
+        OutputFormat::Json => output::object(&follows.json(flags)),
+        OutputFormat::Text => output::out(&follows.text(flags)),
     }
     Ok(Exit::Done)
 }
 
 impl Follows {
-    fn of(flags: &Plan) -> Result<Self, Failure> {
+    fn of(flags: &PlanArgs) -> Result<Self, CliError> {
         let pace = Pace::new(flags.ttl).and_then(|pace| pace.stop_within(flags.grace));
-        let pace = pace.map_err(|error| Failure::from(tenure::Error::Pace(error)))?;
+        let pace = pace.map_err(|error| CliError::from(tenure::Error::Pace(error)))?;
         if flags.drift > ALLOWED_PPM {
             let text = format!("clocks that differ by {} ppm are not allowed for", flags.drift);
-            return Err(Failure::arguments(text).next(format!("at most --drift {ALLOWED_PPM}")));
+            return Err(CliError::arguments(text).next(format!("at most --drift {ALLOWED_PPM}")));
         }
         let (ttl, window) = (pace.ttl(), pace.window());
         let (renew, retry) = (ttl / 3, ttl / 24);
@@ -85,7 +85,7 @@ impl Follows {
                 span::shown(ttl)
             );
             let longer = span::shown(flags.rtt * 25);
-            return Err(Failure::arguments(text).next(format!("--ttl {longer} or more")));
+            return Err(CliError::arguments(text).next(format!("--ttl {longer} or more")));
         }
         // Between the first try and the loss, tries follow each other; the last one must be answered in time.
         let room = window - renew - flags.rtt;
@@ -112,7 +112,7 @@ impl Follows {
         })
     }
 
-    fn json(&self, flags: &Plan) -> serde_json::Value {
+    fn json(&self, flags: &PlanArgs) -> serde_json::Value {
         let ms = |time: Duration| crate::lock::millis(time);
         json!({
             "ttl_ms": ms(self.pace.ttl()), "rtt_ms": flags.rtt.as_secs_f64() * 1_000.0,
@@ -125,7 +125,7 @@ impl Follows {
         })
     }
 
-    fn text(&self, flags: &Plan) -> String {
+    fn text(&self, flags: &PlanArgs) -> String {
         let shown = span::shown;
         let (renew, retry, tries) = (shown(self.renew), shown(self.retry), self.tries);
         let (doubt, lost) = (shown(self.pace.doubtful_after()), shown(self.pace.window()));
@@ -206,14 +206,14 @@ fn percent(text: &str) -> Result<f64, String> {
 mod tests {
     use super::*;
 
-    fn flags(ttl: u64) -> Plan {
-        Plan {
+    fn flags(ttl: u64) -> PlanArgs {
+        PlanArgs {
             ttl: Duration::from_secs(ttl),
             rtt: Duration::from_millis(5),
             drift: 200.0,
             loss: 1.0,
             grace: Duration::from_secs(2),
-            output: Output::Text,
+            output: OutputFormat::Text,
         }
     }
 
@@ -229,7 +229,8 @@ mod tests {
 
     #[test]
     fn longer_leases_are_lost_less_often_by_bad_luck_alone() {
-        let chance = |loss| Follows::of(&Plan { loss, ..flags(15) }).unwrap().false_loss_per_day;
+        let chance =
+            |loss| Follows::of(&PlanArgs { loss, ..flags(15) }).unwrap().false_loss_per_day;
         assert!(chance(0.0) == 0.0);
         assert!(chance(10.0) < chance(50.0));
         assert!(chance(1.0) < 0.001 && chance(50.0) <= 1.0);
@@ -237,8 +238,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_planned_for_is_refused() {
-        assert!(Follows::of(&Plan { grace: Duration::from_secs(9), ..flags(15) }).is_err());
-        assert!(Follows::of(&Plan { rtt: Duration::from_secs(1), ..flags(15) }).is_err());
-        assert!(Follows::of(&Plan { drift: 20_000.0, ..flags(15) }).is_err());
+        assert!(Follows::of(&PlanArgs { grace: Duration::from_secs(9), ..flags(15) }).is_err());
+        assert!(Follows::of(&PlanArgs { rtt: Duration::from_secs(1), ..flags(15) }).is_err());
+        assert!(Follows::of(&PlanArgs { drift: 20_000.0, ..flags(15) }).is_err());
     }
 }

@@ -13,8 +13,8 @@ use tenure::{Client, RequestId};
 use tenure_server::os;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
-use crate::failure::Failure;
-use crate::output::Output;
+use crate::failure::CliError;
+use crate::output::OutputFormat;
 use crate::span;
 
 /// The default address.
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Flags of every command that talks to a cluster.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Cluster and output")]
-pub(crate) struct Reach {
+pub(crate) struct ConnectionArgs {
     /// Members of the cluster, with commas between [env: TENURE_ADDR] [default: 127.0.0.1:7450]
     #[arg(long, value_name = "LIST")]
     pub(crate) addr: Option<String>,
@@ -49,7 +49,7 @@ pub(crate) struct Reach {
     pub(crate) client_config: Option<PathBuf>,
     /// How to say what was found or done
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputFormat,
 }
 
 /// The name recorded for a client that takes something away. A default name loses its process id: another process that
@@ -62,66 +62,66 @@ pub(crate) fn whoever(client: &tenure::Client) -> String {
 
 /// The settings that result from flags, variables and file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionTarget {
     pub(crate) addresses: Vec<String>,
     pub(crate) client: Option<String>,
     pub(crate) patience: Duration,
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: Option<TlsArgs>,
 }
 
 /// The files with certificates.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Tls {
+pub(crate) struct TlsArgs {
     pub(crate) ca: PathBuf,
     pub(crate) own: Option<(PathBuf, PathBuf)>,
 }
 
 /// A connected cluster, and how to print its answers.
-pub(crate) struct Cluster {
+pub(crate) struct ConnectedCluster {
     pub(crate) client: Client,
-    pub(crate) output: Output,
-    pub(crate) place: Place,
+    pub(crate) output: OutputFormat,
+    pub(crate) place: ConnectionTarget,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
-struct File {
-    addr: Option<Addresses>,
+struct ConnectionFile {
+    addr: Option<AddressList>,
     client: Option<String>,
     connect_timeout: Option<String>,
-    tls: TlsTable,
+    tls: ConnectionTlsTable,
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Addresses {
+enum AddressList {
     One(String),
     Several(Vec<String>),
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
-struct TlsTable {
+struct ConnectionTlsTable {
     ca: Option<PathBuf>,
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
 }
 
-impl Reach {
+impl ConnectionArgs {
     /// Connects and runs `work` with the cluster.
     pub(crate) fn with<T>(
         &self,
-        work: impl AsyncFnOnce(&Cluster) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
+        work: impl AsyncFnOnce(&ConnectedCluster) -> Result<T, CliError>,
+    ) -> Result<T, CliError> {
         let place = self.place()?;
         runtime()?.block_on(async {
             let client = place.connect().await?;
-            work(&Cluster { client, output: self.output, place }).await
+            work(&ConnectedCluster { client, output: self.output, place }).await
         })
     }
 
     /// Resolves the settings from flags, variables and file.
-    pub(crate) fn place(&self) -> Result<Place, Failure> {
+    pub(crate) fn place(&self) -> Result<ConnectionTarget, CliError> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         self.gather(variable, |path| std::fs::read_to_string(path))
     }
@@ -130,20 +130,20 @@ impl Reach {
         &self,
         variable: impl Fn(&str) -> Option<String>,
         read: impl Fn(&Path) -> std::io::Result<String>,
-    ) -> Result<Place, Failure> {
+    ) -> Result<ConnectionTarget, CliError> {
         let named = self.client_config.clone();
         let named = named.or_else(|| variable("TENURE_CLIENT_CONFIG").map(PathBuf::from));
         let usual = usual_file(&variable);
         let file = match named.as_ref().or(usual.as_ref()) {
-            None => File::default(),
+            None => ConnectionFile::default(),
             Some(path) => match read(path) {
-                Ok(text) => File::read(path, &text)?,
+                Ok(text) => ConnectionFile::read(path, &text)?,
                 // Only the default file may be missing.
                 Err(error) if named.is_none() && error.kind() == ErrorKind::NotFound => {
-                    File::default()
+                    ConnectionFile::default()
                 }
                 Err(error) => {
-                    return Err(Failure::config(format!(
+                    return Err(CliError::config(format!(
                         "cannot read {path:?}: {error}; try --client-config with another file, or /dev/null"
                     )));
                 }
@@ -156,16 +156,16 @@ impl Reach {
         let cert = path(&self.tls_cert, "TENURE_CERT", file.tls.cert);
         let key = path(&self.tls_key, "TENURE_KEY", file.tls.key);
         // A wrong value in a flag is a wrong argument; one from anywhere else is an unusable configuration.
-        let wrong_addr = if self.addr.is_some() { Failure::arguments } else { Failure::config };
+        let wrong_addr = if self.addr.is_some() { CliError::arguments } else { CliError::config };
         let flagged = self.tls_ca.is_some() || self.tls_cert.is_some() || self.tls_key.is_some();
-        let wrong_tls = if flagged { Failure::arguments } else { Failure::config };
+        let wrong_tls = if flagged { CliError::arguments } else { CliError::config };
         let addr = self.addr.clone().or_else(|| variable("TENURE_ADDR"));
         let addresses = match (addr, file.addr) {
-            (Some(list), _) | (None, Some(Addresses::One(list))) => split(&list),
-            (None, Some(Addresses::Several(list))) => list,
+            (Some(list), _) | (None, Some(AddressList::One(list))) => split(&list),
+            (None, Some(AddressList::Several(list))) => list,
             (None, None) => vec![LOOPBACK.to_owned()],
         };
-        Ok(Place {
+        Ok(ConnectionTarget {
             addresses: check(addresses).map_err(wrong_addr)?,
             client: self.client.clone().or_else(|| variable("TENURE_CLIENT")).or(file.client),
             patience: self.patience(variable("TENURE_CONNECT_TIMEOUT").or(file.connect_timeout))?,
@@ -173,22 +173,22 @@ impl Reach {
         })
     }
 
-    fn patience(&self, said: Option<String>) -> Result<Duration, Failure> {
+    fn patience(&self, said: Option<String>) -> Result<Duration, CliError> {
         let said = said.map(|text| span::parse(&text)).transpose();
-        let said = said.map_err(|why| Failure::config(format!("connect_timeout: {why}")))?;
+        let said = said.map_err(|why| CliError::config(format!("connect_timeout: {why}")))?;
         Ok(self.connect_timeout.or(said).unwrap_or(PATIENCE))
     }
 }
 
-impl Place {
+impl ConnectionTarget {
     /// Connects; a member has answered then.
-    pub(crate) async fn connect(&self) -> Result<Client, Failure> {
+    pub(crate) async fn connect(&self) -> Result<Client, CliError> {
         Ok(self.builder()?.connect().await?)
     }
 
     /// A channel to one particular member, leader or not. It connects with the first request.
-    pub(crate) fn channel(&self, address: &str) -> Result<Channel, Failure> {
-        let wrong = |error| Failure::config(format!("{address}: {error}"));
+    pub(crate) fn channel(&self, address: &str) -> Result<Channel, CliError> {
+        let wrong = |error| CliError::config(format!("{address}: {error}"));
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(wrong)?;
         if let Some(tls) = &self.tls {
@@ -203,7 +203,7 @@ impl Place {
     }
 
     /// A client builder with all settings.
-    pub(crate) fn builder(&self) -> Result<tenure::Builder, Failure> {
+    pub(crate) fn builder(&self) -> Result<tenure::Builder, CliError> {
         let mut builder = Client::builder().timeout(self.patience);
         for address in &self.addresses {
             builder = builder.address(address);
@@ -221,12 +221,12 @@ impl Place {
     }
 }
 
-impl File {
-    fn read(path: &Path, text: &str) -> Result<Self, Failure> {
+impl ConnectionFile {
+    fn read(path: &Path, text: &str) -> Result<Self, CliError> {
         let mut file: Self = toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
             let what = error.message().replace('\n', " ");
-            Failure::config(format!(
+            CliError::config(format!(
                 "{path:?} line {line}: {what}; try addr, client, connect_timeout, [tls]"
             ))
         })?;
@@ -241,9 +241,9 @@ impl File {
 }
 
 /// A single-threaded runtime: commands mostly wait.
-pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
     let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    built.map_err(|error| Failure::refused(format!("cannot start: {error}")))
+    built.map_err(|error| CliError::refused(format!("cannot start: {error}")))
 }
 
 /// The given request id, or a new one. A request with an id takes effect once, however often it is sent.
@@ -257,14 +257,14 @@ pub(crate) fn said<T: std::str::FromStr>(
     flag: Option<T>,
     name: &str,
     variable: &str,
-) -> Result<T, Failure> {
+) -> Result<T, CliError> {
     if let Some(value) = flag {
         return Ok(value);
     }
     let Ok(text) = std::env::var(variable) else {
-        return Err(Failure::arguments(format!("{name} is missing, and {variable} is not set")));
+        return Err(CliError::arguments(format!("{name} is missing, and {variable} is not set")));
     };
-    let wrong = || Failure::arguments(format!("{variable} is `{text}`, which {name} cannot be"));
+    let wrong = || CliError::arguments(format!("{variable} is `{text}`, which {name} cannot be"));
     text.parse().map_err(|_| wrong())
 }
 
@@ -301,19 +301,19 @@ fn tls(
     ca: Option<PathBuf>,
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
-) -> Result<Option<Tls>, &'static str> {
+) -> Result<Option<TlsArgs>, &'static str> {
     match (ca, cert, key) {
         (None, None, None) => Ok(None),
-        (Some(ca), None, None) => Ok(Some(Tls { ca, own: None })),
-        (Some(ca), Some(cert), Some(key)) => Ok(Some(Tls { ca, own: Some((cert, key)) })),
+        (Some(ca), None, None) => Ok(Some(TlsArgs { ca, own: None })),
+        (Some(ca), Some(cert), Some(key)) => Ok(Some(TlsArgs { ca, own: Some((cert, key)) })),
         _ => Err("certificates need an authority, and both certificate and key or none of them; \
              try --tls-ca, --tls-cert and --tls-key"),
     }
 }
 
-fn pem(path: &Path) -> Result<Vec<u8>, Failure> {
+fn pem(path: &Path) -> Result<Vec<u8>, CliError> {
     std::fs::read(path).map_err(|error| {
-        Failure::config(format!("cannot read {path:?}: {error}; try another file"))
+        CliError::config(format!("cannot read {path:?}: {error}; try another file"))
     })
 }
 
@@ -321,7 +321,11 @@ fn pem(path: &Path) -> Result<Vec<u8>, Failure> {
 mod tests {
     use super::*;
 
-    fn place(reach: &Reach, variables: &[(&str, &str)], file: &str) -> Result<Place, String> {
+    fn place(
+        reach: &ConnectionArgs,
+        variables: &[(&str, &str)],
+        file: &str,
+    ) -> Result<ConnectionTarget, String> {
         let variable = |name: &str| {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned())
@@ -342,16 +346,16 @@ mod tests {
             ("TENURE_CERT", "/v/cert"),
             ("TENURE_KEY", "/v/key"),
         ];
-        let flags = Reach {
+        let flags = ConnectionArgs {
             addr: Some("x:1".to_owned()),
             client: Some("x".to_owned()),
             connect_timeout: Some(Duration::from_secs(3)),
             tls_ca: Some("/x/ca".into()),
             tls_cert: Some("/x/cert".into()),
             tls_key: Some("/x/key".into()),
-            ..Reach::default()
+            ..ConnectionArgs::default()
         };
-        let of = |place: Place| {
+        let of = |place: ConnectionTarget| {
             let tls = place.tls.unwrap();
             let (cert, key) = tls.own.unwrap();
             let files = [tls.ca, cert, key].map(|path| path.to_str().unwrap().to_owned());
@@ -364,7 +368,7 @@ mod tests {
             let files = ["ca", "cert", "key"].map(|name| format!("/{source}/{name}"));
             [&[word, source.to_owned(), format!("{seconds}s")][..], &files[..]].concat()
         };
-        let none = Reach::default();
+        let none = ConnectionArgs::default();
         assert_eq!(of(place(&none, &variables[..1], file).unwrap()), from("f", 1));
         assert_eq!(of(place(&none, &variables, file).unwrap()), from("v", 2));
         assert_eq!(of(place(&flags, &variables, file).unwrap()), from("x", 3));
@@ -386,7 +390,7 @@ mod tests {
                 _ => None,
             };
             let read = |_: &Path| Err(std::io::Error::from(kind));
-            Reach::default().gather(variable, read).map_err(|failure| failure.text)
+            ConnectionArgs::default().gather(variable, read).map_err(|failure| failure.text)
         };
         assert_eq!(failing(false, ErrorKind::NotFound).unwrap().addresses, [LOOPBACK]);
         let text = failing(false, ErrorKind::PermissionDenied).unwrap_err();
@@ -398,17 +402,17 @@ mod tests {
     fn flags_beat_variables_which_beat_the_file() {
         let file = "addr = [\"f:1\", \"f:2\"]\nclient = \"file\"\nconnect_timeout = \"3s\"\n";
         let home = ("HOME", "/h");
-        let usual = place(&Reach::default(), &[home], "").unwrap();
+        let usual = place(&ConnectionArgs::default(), &[home], "").unwrap();
         assert_eq!(usual.addresses, [LOOPBACK]);
         assert_eq!(usual.patience, PATIENCE);
-        let by_file = place(&Reach::default(), &[home], file).unwrap();
+        let by_file = place(&ConnectionArgs::default(), &[home], file).unwrap();
         assert_eq!(by_file.addresses, ["f:1", "f:2"]);
         assert_eq!(by_file.patience, Duration::from_secs(3));
         let variables = [home, ("TENURE_ADDR", "v:1, v:2"), ("TENURE_CLIENT", "variable")];
-        let by_variable = place(&Reach::default(), &variables, file).unwrap();
+        let by_variable = place(&ConnectionArgs::default(), &variables, file).unwrap();
         assert_eq!(by_variable.addresses, ["v:1", "v:2"]);
         assert_eq!(by_variable.client.as_deref(), Some("variable"));
-        let flags = Reach { addr: Some("x:9".to_owned()), ..Reach::default() };
+        let flags = ConnectionArgs { addr: Some("x:9".to_owned()), ..ConnectionArgs::default() };
         assert_eq!(place(&flags, &variables, file).unwrap().addresses, ["x:9"]);
     }
 
@@ -416,7 +420,7 @@ mod tests {
     fn certificates_stand_beside_the_file_that_names_them() {
         let file = "[tls]\nca = \"ca.pem\"\ncert = \"/abs/c.pem\"\nkey = \"c.key\"\n";
         let variables = [("TENURE_CLIENT_CONFIG", "/etc/tenure/client.toml")];
-        let tls = place(&Reach::default(), &variables, file).unwrap().tls.unwrap();
+        let tls = place(&ConnectionArgs::default(), &variables, file).unwrap().tls.unwrap();
         assert_eq!(tls.ca, Path::new("/etc/tenure/ca.pem"));
         assert_eq!(tls.own.unwrap().0, Path::new("/abs/c.pem"));
     }
@@ -424,7 +428,7 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused_with_its_place() {
         let variables = [("TENURE_CLIENT_CONFIG", "c.toml")];
-        let wrong = |file| place(&Reach::default(), &variables, file).unwrap_err();
+        let wrong = |file| place(&ConnectionArgs::default(), &variables, file).unwrap_err();
         assert!(wrong("client = \"a\"\nadress = \"x:1\"\n").starts_with("\"c.toml\" line 2"));
         assert!(wrong("addr = \"nowhere\"\n").contains("`nowhere` is no address"));
         assert!(wrong("addr = \"http://a:1\"\n").contains("is no address"));

@@ -9,7 +9,7 @@ use tenure_gate::reason::{Effect, Fence, Reason as Gate, Row as GateRow, TicketR
 use tenure_wire::reason as cluster;
 
 /// A reason that only the command line reports.
-pub(crate) struct Row {
+pub(crate) struct CliReason {
     pub(crate) reason: &'static str,
     /// The exit codes of a command that reports it.
     pub(crate) exit: &'static str,
@@ -20,7 +20,7 @@ pub(crate) struct Row {
 
 /// A row of any of the tables, in one common form.
 #[derive(Clone, Copy)]
-pub(crate) struct Told {
+pub(crate) struct ReasonEntry {
     pub(crate) reason: &'static str,
     pub(crate) effect: &'static str,
     pub(crate) meaning: &'static str,
@@ -31,7 +31,7 @@ pub(crate) struct Told {
     pub(crate) exit: Option<&'static str>,
 }
 
-impl Told {
+impl ReasonEntry {
     /// The row as an object for programs.
     pub(crate) fn object(&self, by: &str) -> Value {
         let Self { reason, effect, meaning, advice, http, exit } = self;
@@ -49,9 +49,9 @@ impl Told {
 }
 
 /// A table with the name of what reports its reasons.
-pub(crate) struct Section {
+pub(crate) struct ReasonSection {
     pub(crate) by: &'static str,
-    pub(crate) rows: Vec<Told>,
+    pub(crate) rows: Vec<ReasonEntry>,
 }
 
 const fn row(
@@ -59,12 +59,12 @@ const fn row(
     exit: &'static str,
     meaning: &'static str,
     advice: &'static str,
-) -> Row {
-    Row { reason, exit, effect: Effect::None, meaning, advice }
+) -> CliReason {
+    CliReason { reason, exit, effect: Effect::None, meaning, advice }
 }
 
 /// The reasons that only the command line reports.
-pub(crate) const TABLE: &[Row] = &[
+pub(crate) const TABLE: &[CliReason] = &[
     row(
         "ARGUMENTS",
         "2",
@@ -89,7 +89,7 @@ pub(crate) const TABLE: &[Row] = &[
         "no member answered; nothing was asked for",
         "tenure doctor, or a longer --connect-timeout",
     ),
-    Row {
+    CliReason {
         reason: "UNANSWERED",
         exit: "69",
         effect: Effect::Unknown,
@@ -135,7 +135,7 @@ pub(crate) const TABLE: &[Row] = &[
 ];
 
 /// The reasons that the SDK itself reports, in `Error::Failed`.
-const SDK: &[Row] = &[
+const SDK: &[CliReason] = &[
     row(
         "LEASE_IN_USE",
         "1",
@@ -148,7 +148,7 @@ const SDK: &[Row] = &[
         "there are other guards of the same hold, which have its token",
         "release or drop the others, then downgrade",
     ),
-    Row {
+    CliReason {
         reason: "STRANGE_ANSWER",
         exit: "74",
         effect: Effect::Unknown,
@@ -158,8 +158,8 @@ const SDK: &[Row] = &[
 ];
 
 /// All tables.
-pub(crate) fn sections() -> Vec<Section> {
-    let cluster = cluster::TABLE.iter().map(|row| Told {
+pub(crate) fn sections() -> Vec<ReasonSection> {
+    let cluster = cluster::TABLE.iter().map(|row| ReasonEntry {
         reason: row.reason,
         effect: cluster::effect_word(row.effect),
         meaning: row.meaning,
@@ -167,7 +167,7 @@ pub(crate) fn sections() -> Vec<Section> {
         http: Some(row.http),
         exit: None,
     });
-    let gate = |row: &'static GateRow| Told {
+    let gate = |row: &'static GateRow| ReasonEntry {
         reason: row.reason,
         effect: row.effect.word(),
         meaning: row.meaning,
@@ -175,7 +175,7 @@ pub(crate) fn sections() -> Vec<Section> {
         http: Some(row.status),
         exit: None,
     };
-    let own = |row: &'static Row| Told {
+    let own = |row: &'static CliReason| ReasonEntry {
         reason: row.reason,
         effect: row.effect.word(),
         meaning: row.meaning,
@@ -184,24 +184,24 @@ pub(crate) fn sections() -> Vec<Section> {
         exit: Some(row.exit),
     };
     vec![
-        Section { by: "the cluster", rows: cluster.collect() },
-        Section { by: "fences", rows: Fence::ALL.iter().map(|it| gate(it.row())).collect() },
-        Section {
+        ReasonSection { by: "the cluster", rows: cluster.collect() },
+        ReasonSection { by: "fences", rows: Fence::ALL.iter().map(|it| gate(it.row())).collect() },
+        ReasonSection {
             by: "tickets",
             rows: TicketReason::ALL.iter().map(|it| gate(it.row())).collect(),
         },
-        Section {
+        ReasonSection {
             by: "store and proxy",
             rows: Gate::ALL.iter().map(|it| gate(it.row())).collect(),
         },
-        Section { by: "the SDK", rows: SDK.iter().map(own).collect() },
-        Section { by: "the command line", rows: TABLE.iter().map(own).collect() },
+        ReasonSection { by: "the SDK", rows: SDK.iter().map(own).collect() },
+        ReasonSection { by: "the command line", rows: TABLE.iter().map(own).collect() },
     ]
 }
 
 /// The rows for a reason, from every table that has it.
-pub(crate) fn find(word: &str) -> Vec<(&'static str, Told)> {
-    let found = |section: Section| {
+pub(crate) fn find(word: &str) -> Vec<(&'static str, ReasonEntry)> {
+    let found = |section: ReasonSection| {
         let row = section.rows.into_iter().find(|row| row.reason == word);
         row.map(|row| (section.by, row))
     };
@@ -298,7 +298,7 @@ somebody else refused, else one of these. What the exit codes mean says `tenure 
         section(GATE, &mut Gate::ALL.iter().map(|it| it.row()));
         for (head, rows) in [(OF_SDK, SDK), (OWN, TABLE)] {
             page.push_str(head);
-            for Row { reason, exit, effect, meaning, advice } in rows {
+            for CliReason { reason, exit, effect, meaning, advice } in rows {
                 let effect = effect.word();
                 let _ = writeln!(page, "| `{reason}` | {meaning} | {exit} | {effect} | {advice} |");
             }

@@ -11,8 +11,8 @@ use tenure_server::{MemberNames, Preference};
 use tenure_types::{Epoch, Token};
 
 use crate::exit::Exit;
-use crate::failure::{Failure, chain};
-use crate::output::{self, Output};
+use crate::failure::{CliError, chain};
+use crate::output::{self, OutputFormat};
 use crate::span;
 
 const SEGMENT_BYTES: u32 = 64 * 1024 * 1024;
@@ -45,7 +45,7 @@ Exit codes: 0 restored, 1 refused, 2 wrong arguments, 78 a directory or ledger c
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 #[command(group = clap::ArgGroup::new("source").required(true).args(["file", "from_data"]))]
-pub(crate) struct Restore {
+pub(crate) struct RestoreArgs {
     /// The backup
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
@@ -86,17 +86,17 @@ pub(crate) struct Restore {
     members: String,
     /// How to say what was done
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputFormat,
 }
 
 /// Restores a cluster of one member.
-pub(crate) fn run(flags: &Restore) -> Result<Exit, Failure> {
+pub(crate) fn run(flags: &RestoreArgs) -> Result<Exit, CliError> {
     let restored = restore(&flags.wanted()).map_err(|error| failure(&error))?;
     report(flags, &restored);
     Ok(Exit::Done)
 }
 
-impl Restore {
+impl RestoreArgs {
     fn wanted(&self) -> RestoreOptions {
         let from = match (&self.file, &self.from_data) {
             (Some(file), _) => RestoreOrigin::Backup(file.clone()),
@@ -122,7 +122,7 @@ impl Restore {
     }
 }
 
-impl Restore {
+impl RestoreArgs {
     fn stopped(&self) -> StoppedFor {
         if self.waive_quiet {
             return StoppedFor::ForGood;
@@ -139,17 +139,17 @@ fn token(text: &str) -> Result<Token, String> {
     token.ok_or_else(|| "not a token: those are above 0 and fit 63 bits".to_owned())
 }
 
-fn failure(error: &RestoreError) -> Failure {
+fn failure(error: &RestoreError) -> CliError {
     let exit = if error.is_setting() { Exit::Config } else { Exit::Refused };
-    Failure::new(exit, "RESTORE", format!("{}; try {}", chain(error), error.advice()))
+    CliError::new(exit, "RESTORE", format!("{}; try {}", chain(error), error.advice()))
 }
 
-fn report(flags: &Restore, restored: &Restored) {
+fn report(flags: &RestoreArgs, restored: &Restored) {
     let Restored { lineage, before, member, index, unsure, revision, keys, quiet_ms, ledger } =
         restored;
     let (cluster, epoch) = (&lineage.cluster, lineage.epoch.get());
     let incarnation = lineage.incarnation;
-    if flags.output == Output::Json {
+    if flags.output == OutputFormat::Json {
         let said = serde_json::json!({
             "data": flags.data, "cluster": cluster, "member": member.to_string(), "epoch": epoch,
             "epoch_before": before.epoch.get(), "incarnation": incarnation.to_string(),

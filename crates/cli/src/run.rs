@@ -10,13 +10,13 @@ use signal_hook::iterator::Signals;
 use tenure_server::{End, RunningServer, StartError, log};
 
 use crate::exit::Exit;
-pub(crate) use crate::failure::{Failure, chain};
-use crate::output::Output;
+pub(crate) use crate::failure::{CliError, chain};
+use crate::output::OutputFormat;
 
 /// The suffix for the directory of a member that was removed while others in the same process go on.
 pub(crate) const REMOVED: &str = "-removed";
 
-impl From<StartError> for Failure {
+impl From<StartError> for CliError {
     fn from(error: StartError) -> Self {
         let mark = if error.is_corrupt() { "CORRUPT: " } else { "" };
         let exit = if error.is_setting() { Exit::Config } else { Exit::Refused };
@@ -25,7 +25,7 @@ impl From<StartError> for Failure {
 }
 
 /// The failure of a member that did not start, with advice; for damaged data, the advice depends on `company`.
-pub(crate) fn unstarted(error: StartError, data: &Path, company: Company) -> Failure {
+pub(crate) fn unstarted(error: StartError, data: &Path, company: Company) -> CliError {
     if !error.is_corrupt() {
         return error.into();
     }
@@ -41,12 +41,12 @@ pub(crate) fn unstarted(error: StartError, data: &Path, company: Company) -> Fai
         ),
         Company::Others => format!("mv {data} {data}{REMOVED}: the others go on without it"),
     };
-    Failure::new(Exit::Refused, "START", format!("CORRUPT: {text}, in {data}; try {advice}"))
+    CliError::new(Exit::Refused, "START", format!("CORRUPT: {text}, in {data}; try {advice}"))
 }
 
 /// Sends the log of this process's members to stderr.
-pub(crate) fn install_log(form: Option<log::LineForm>, level: log::Level) -> Result<(), Failure> {
-    let failed = |error| Failure::refused(format!("cannot start the log: {error}"));
+pub(crate) fn install_log(form: Option<log::LineForm>, level: log::Level) -> Result<(), CliError> {
+    let failed = |error| CliError::refused(format!("cannot start the log: {error}"));
     log::install(form, level).map_err(failed)
 }
 
@@ -62,14 +62,14 @@ pub(crate) enum Company {
 }
 
 /// Receives requests to the process: to stop, or to go on without a member.
-pub(crate) struct Wishes {
+pub(crate) struct ProcessRequests {
     pub(crate) stop: Arc<AtomicBool>,
-    asked: Receiver<Wish>,
-    ask: Sender<Wish>,
+    asked: Receiver<ProcessRequest>,
+    ask: Sender<ProcessRequest>,
 }
 
 /// A request to the process.
-enum Wish {
+enum ProcessRequest {
     /// The process stops.
     Stop,
     /// The process goes on without this member, which was removed from the cluster.
@@ -77,10 +77,10 @@ enum Wish {
 }
 
 /// Listens for Ctrl-C and SIGTERM. The first signal asks the process to stop; the second exits at once.
-pub(crate) fn wishes() -> Result<Wishes, Failure> {
+pub(crate) fn process_requests() -> Result<ProcessRequests, CliError> {
     let stop = Arc::new(AtomicBool::new(false));
     let (ask, asked) = channel();
-    let failed = |error| Failure::refused(format!("cannot listen for signals: {error}"));
+    let failed = |error| CliError::refused(format!("cannot listen for signals: {error}"));
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
     let (kept, asks) = (stop.clone(), ask.clone());
     std::thread::spawn(move || {
@@ -89,17 +89,17 @@ pub(crate) fn wishes() -> Result<Wishes, Failure> {
                 log::flush();
                 std::process::exit(128 + signal);
             }
-            let _ = asks.send(Wish::Stop);
+            let _ = asks.send(ProcessRequest::Stop);
         }
     });
-    Ok(Wishes { stop, asked, ask })
+    Ok(ProcessRequests { stop, asked, ask })
 }
 
-impl Wishes {
+impl ProcessRequests {
     /// Waits until the process has to stop, then stops its members gracefully. Calls `without` for every member that
     /// is removed meanwhile.
     pub(crate) fn wait(&self, running: &[RunningServer], mut without: impl FnMut(&str)) {
-        while let Ok(Wish::Without(name)) = self.asked.recv() {
+        while let Ok(ProcessRequest::Without(name)) = self.asked.recv() {
             without(&name);
         }
         tracing::info!(again = "Ctrl-C stops at once", "stopping");
@@ -107,14 +107,18 @@ impl Wishes {
     }
 }
 
-impl Wishes {
+impl ProcessRequests {
     /// The handler for the end of a member among others in this process: a removed member stops alone.
-    pub(crate) fn on_end_among(&self, name: &str, output: Output) -> Box<dyn Fn(&End) + Send> {
+    pub(crate) fn on_end_among(
+        &self,
+        name: &str,
+        output: OutputFormat,
+    ) -> Box<dyn Fn(&End) + Send> {
         let (ask, name) = (self.ask.clone(), name.to_owned());
         let alone = on_end(&name, output);
         Box::new(move |end| match end {
             End::Cluster(tenure_server::Stop::Removed) => {
-                let _ = ask.send(Wish::Without(name.clone()));
+                let _ = ask.send(ProcessRequest::Without(name.clone()));
             }
             end => alone(end),
         })
@@ -122,7 +126,7 @@ impl Wishes {
 }
 
 /// The handler for a member that ends by itself: it ends the process at once, with one message.
-pub(crate) fn on_end(name: &str, output: Output) -> Box<dyn Fn(&End) + Send> {
+pub(crate) fn on_end(name: &str, output: OutputFormat) -> Box<dyn Fn(&End) + Send> {
     let name = name.to_owned();
     Box::new(move |end| {
         let advice = match end {
@@ -141,7 +145,7 @@ pub(crate) fn on_end(name: &str, output: Output) -> Box<dyn Fn(&End) + Send> {
         };
         // Print through the log, which waits for a reader of stderr at most a second: the process must end.
         let text = format!("member {name} stopped: {end}; try {advice}");
-        Failure::new(Exit::Refused, "STOPPED", text).report_as(output);
+        CliError::new(Exit::Refused, "STOPPED", text).report_as(output);
         log::flush();
         std::process::exit(1);
     })

@@ -4,16 +4,16 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tokio::sync::mpsc;
 
-use crate::failure::Failure;
+use crate::failure::CliError;
 
 /// Signals that ask the process to end. The first is delivered; the second exits at once.
-pub(crate) struct Asked {
+pub(crate) struct StopSignals {
     from: mpsc::UnboundedReceiver<u8>,
 }
 
 /// Listens from now on.
-pub(crate) fn listen() -> Result<Asked, Failure> {
-    let failed = |error| Failure::refused(format!("cannot listen for signals: {error}"));
+pub(crate) fn listen() -> Result<StopSignals, CliError> {
+    let failed = |error| CliError::refused(format!("cannot listen for signals: {error}"));
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
     let (to, from) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -26,10 +26,10 @@ pub(crate) fn listen() -> Result<Asked, Failure> {
             let _ = to.send(u8::try_from(signal).unwrap_or(0));
         }
     });
-    Ok(Asked { from })
+    Ok(StopSignals { from })
 }
 
-impl Asked {
+impl StopSignals {
     /// Waits for the first signal and returns its number.
     pub(crate) async fn signal(&mut self) -> u8 {
         match self.from.recv().await {

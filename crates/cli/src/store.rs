@@ -9,13 +9,13 @@ use tenure_gate::store::{PORT, Settings, StoreLimits, start};
 
 use crate::data_dir;
 use crate::exit::Exit;
-use crate::failure::{Failure, chain};
+use crate::failure::{CliError, chain};
 use crate::guard;
-use crate::output::{self, Output};
+use crate::output::{self, OutputFormat};
 
 /// Flags of `tenure store`.
 #[derive(Args)]
-pub(crate) struct Store {
+pub(crate) struct StoreArgs {
     /// Keep the data here [default: ~/.local/share/tenure/store]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -32,14 +32,14 @@ pub(crate) struct Store {
     #[arg(long, value_name = "BYTES", default_value_t = StoreLimits::default().bytes_max)]
     bytes_max: u64,
     #[command(flatten)]
-    proof: guard::Proof,
+    proof: guard::TokenProofArgs,
     /// How to say that it is ready
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputFormat,
 }
 
 /// Runs the store until a signal stops it.
-pub(crate) fn run(flags: &Store) -> Result<Exit, Failure> {
+pub(crate) fn run(flags: &StoreArgs) -> Result<Exit, CliError> {
     let asked = guard::asked()?;
     let data = match &flags.data {
         Some(data) => data.clone(),
@@ -58,10 +58,10 @@ pub(crate) fn run(flags: &Store) -> Result<Exit, Failure> {
     })?;
     let address = format!("http://{}", store.address);
     match flags.output {
-        Output::Json => output::object(&json!({
+        OutputFormat::Json => output::object(&json!({
             "event": "ready", "http": address, "data": data, "tickets": flags.proof.is_required(),
         })),
-        Output::Text => output::tell(&format!(
+        OutputFormat::Text => output::tell(&format!(
             "tenure store: every write names a lock and its token; docs/guides/store.md\n  http     {address}\n  \
             data     {}\n  believes {}\nready. Ctrl-C stops.\n",
             data.display(),

@@ -6,11 +6,11 @@ use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 use tokio::sync::mpsc;
 use unicode_width::UnicodeWidthChar;
 
-use crate::failure::Failure;
+use crate::failure::CliError;
 
 /// A pressed key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Key {
+pub(crate) enum KeyPress {
     Letter(char),
     Enter,
     Escape,
@@ -38,8 +38,8 @@ pub(crate) fn there() -> bool {
 
 impl Screen {
     /// Takes the terminal over. Ctrl-C still sends a signal.
-    pub(crate) fn open() -> Result<Self, Failure> {
-        let failed = |error| Failure::refused(format!("cannot use the terminal: {error}"));
+    pub(crate) fn open() -> Result<Self, CliError> {
+        let failed = |error| CliError::refused(format!("cannot use the terminal: {error}"));
         let before = termios::tcgetattr(rustix::stdio::stdin()).map_err(failed)?;
         let mut raw = before.clone();
         raw.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
@@ -79,7 +79,7 @@ impl Drop for Screen {
 }
 
 /// Delivers keys from now on.
-pub(crate) fn keys() -> mpsc::UnboundedReceiver<Key> {
+pub(crate) fn keys() -> mpsc::UnboundedReceiver<KeyPress> {
     let (to, from) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         let mut bytes = [0; 64];
@@ -94,17 +94,17 @@ pub(crate) fn keys() -> mpsc::UnboundedReceiver<Key> {
     from
 }
 
-fn parse(bytes: &[u8]) -> Vec<Key> {
+fn parse(bytes: &[u8]) -> Vec<KeyPress> {
     let text = String::from_utf8_lossy(bytes);
     let (mut keys, mut rest) = (Vec::new(), text.as_ref());
     while let Some(first) = rest.chars().next() {
         let (key, length) = match first {
-            _ if rest.starts_with("\x1b[A") || rest.starts_with("\x1bOA") => (Key::Up, 3),
-            _ if rest.starts_with("\x1b[B") || rest.starts_with("\x1bOB") => (Key::Down, 3),
-            '\x1b' => (Key::Escape, 1),
-            '\r' | '\n' => (Key::Enter, 1),
-            '\x7f' | '\x08' => (Key::Backspace, 1),
-            letter => (Key::Letter(letter), letter.len_utf8()),
+            _ if rest.starts_with("\x1b[A") || rest.starts_with("\x1bOA") => (KeyPress::Up, 3),
+            _ if rest.starts_with("\x1b[B") || rest.starts_with("\x1bOB") => (KeyPress::Down, 3),
+            '\x1b' => (KeyPress::Escape, 1),
+            '\r' | '\n' => (KeyPress::Enter, 1),
+            '\x7f' | '\x08' => (KeyPress::Backspace, 1),
+            letter => (KeyPress::Letter(letter), letter.len_utf8()),
         };
         keys.push(key);
         rest = &rest[length..];
@@ -169,7 +169,13 @@ mod tests {
 
     #[test]
     fn keys_are_told_apart() {
-        let expected = [Key::Up, Key::Letter('q'), Key::Enter, Key::Backspace, Key::Escape];
+        let expected = [
+            KeyPress::Up,
+            KeyPress::Letter('q'),
+            KeyPress::Enter,
+            KeyPress::Backspace,
+            KeyPress::Escape,
+        ];
         assert_eq!(parse(b"\x1b[Aq\r\x7f\x1b"), expected);
     }
 

@@ -7,16 +7,16 @@ use v1::answer::Result as Answer;
 use v1::request::Command;
 
 use crate::exit::Exit;
-use crate::failure::{Failure, quoted};
+use crate::failure::{CliError, quoted};
 use crate::lease;
 use crate::lock::wait::{self, strange};
-use crate::output::{self, Output};
-use crate::reach::{Reach, request_id, said};
+use crate::output::{self, OutputFormat};
+use crate::reach::{ConnectionArgs, request_id, said};
 use crate::waiting::holder_words;
 
 /// Flags of `tenure unlock`.
 #[derive(Args)]
-pub(crate) struct Unlock {
+pub(crate) struct UnlockArgs {
     /// Which lock
     #[arg(value_parser = output::name)]
     lock: String,
@@ -30,10 +30,10 @@ pub(crate) struct Unlock {
     #[arg(long, value_name = "ID")]
     request_id: Option<String>,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
-pub(crate) fn unlock(flags: &Unlock) -> Result<Exit, Failure> {
+pub(crate) fn unlock(flags: &UnlockArgs) -> Result<Exit, CliError> {
     let lease: String = said(flags.lease.clone(), "--lease", "TENURE_LEASE")?;
     let token: u64 = said(flags.token, "--token", "TENURE_TOKEN")?;
     flags.reach.with(async |cluster| {
@@ -48,11 +48,11 @@ pub(crate) fn unlock(flags: &Unlock) -> Result<Exit, Failure> {
         };
         let (Answer::Released(_), revision) = released else { return Err(strange()) };
         match cluster.output {
-            Output::Json => output::object(&json!({
+            OutputFormat::Json => output::object(&json!({
                 "event": "released", "lock": flags.lock, "token": token.to_string(),
                 "revision": revision.to_string(),
             })),
-            Output::Text => {
+            OutputFormat::Text => {
                 let lock = &flags.lock;
                 output::tell(&format!("lock `{lock}` released at revision {revision}\n"));
             }
@@ -62,7 +62,11 @@ pub(crate) fn unlock(flags: &Unlock) -> Result<Exit, Failure> {
 }
 
 /// Adds to a failure who holds the lock instead.
-async fn whose(cluster: &crate::reach::Cluster, lock: &str, failure: Failure) -> Failure {
+async fn whose(
+    cluster: &crate::reach::ConnectedCluster,
+    lock: &str,
+    failure: CliError,
+) -> CliError {
     if failure.reason != "NOT_HOLDER" {
         return failure;
     }

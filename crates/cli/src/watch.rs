@@ -6,15 +6,15 @@ use tenure::{Batch, Change, Error, Refusal, Revision};
 use tenure_wire::json::event::Event;
 
 use crate::exit::Exit;
-use crate::failure::{Failure, quoted};
+use crate::failure::{CliError, quoted};
 use crate::look::event_words;
-use crate::output::{self, Output};
-use crate::reach::Reach;
+use crate::output::{self, OutputFormat};
+use crate::reach::ConnectionArgs;
 use crate::signals;
 
 /// Flags of `tenure watch`.
 #[derive(Args)]
-pub(crate) struct Watch {
+pub(crate) struct WatchArgs {
     /// Only locks and keys whose names begin so
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
@@ -25,12 +25,12 @@ pub(crate) struct Watch {
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
 /// Flags of `tenure observe`.
 #[derive(Args)]
-pub(crate) struct Observe {
+pub(crate) struct ObserveArgs {
     /// Which election
     #[arg(value_parser = output::name)]
     name: String,
@@ -38,11 +38,11 @@ pub(crate) struct Observe {
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
 /// Prints changes until the limit or a signal.
-pub(crate) fn watch(flags: &Watch) -> Result<Exit, Failure> {
+pub(crate) fn watch(flags: &WatchArgs) -> Result<Exit, CliError> {
     flags.reach.with(async |cluster| {
         let mut asked = signals::listen()?;
         let mut ask = cluster.client.watch_prefix(&flags.prefix);
@@ -66,7 +66,7 @@ pub(crate) fn watch(flags: &Watch) -> Result<Exit, Failure> {
 }
 
 /// The failure of a watch, with the command that continues it without a gap.
-fn broken(flags: &Watch, last: Option<Revision>, error: tenure::Error) -> Failure {
+fn broken(flags: &WatchArgs, last: Option<Revision>, error: tenure::Error) -> CliError {
     let prefix = match flags.prefix.as_str() {
         "" => String::new(),
         prefix => format!(" {}", quoted(prefix)),
@@ -76,7 +76,7 @@ fn broken(flags: &Watch, last: Option<Revision>, error: tenure::Error) -> Failur
         Error::Compacted { floor } => Some(*floor),
         _ => None,
     };
-    let failure = Failure::from(error);
+    let failure = CliError::from(error);
     if let Some(from) = nearest {
         let next = format!("tenure watch{prefix} --from {from}, or without --from: from now on");
         return failure.next(next);
@@ -87,14 +87,14 @@ fn broken(flags: &Watch, last: Option<Revision>, error: tenure::Error) -> Failur
     failure.next(format!("tenure watch{prefix} --from {}, which misses nothing", last + 1))
 }
 
-fn print(output: Output, batch: Batch) {
+fn print(output: OutputFormat, batch: Batch) {
     match output {
-        Output::Json => {
+        OutputFormat::Json => {
             let events: Vec<Event> = batch.events.into_iter().map(Event::from).collect();
             let said = json!({ "revision": batch.revision.to_string(), "events": events });
             output::object(&said);
         }
-        Output::Text => {
+        OutputFormat::Text => {
             for event in &batch.events {
                 output::out(&format!("{:>8}  {}\n", batch.revision, event_words(event)));
             }
@@ -103,7 +103,7 @@ fn print(output: Output, batch: Batch) {
 }
 
 /// Prints the leader, and every change of leader.
-pub(crate) fn observe(flags: &Observe) -> Result<Exit, Failure> {
+pub(crate) fn observe(flags: &ObserveArgs) -> Result<Exit, CliError> {
     flags.reach.with(async |cluster| {
         let mut asked = signals::listen()?;
         let mut observer = cluster.client.election(&flags.name).observe().await?;
@@ -115,18 +115,18 @@ pub(crate) fn observe(flags: &Observe) -> Result<Exit, Failure> {
             };
             let Some(change) = change else { break };
             seen += 1;
-            told(cluster.output, &flags.name, &change);
+            print_change(cluster.output, &flags.name, &change);
         }
         Ok(Exit::Done)
     })
 }
 
-fn told(output: Output, name: &str, change: &Change) {
+fn print_change(output: OutputFormat, name: &str, change: &Change) {
     match (output, change) {
-        (Output::Json, Change::Vacant) => {
+        (OutputFormat::Json, Change::Vacant) => {
             output::object(&json!({ "event": "vacant", "name": name }));
         }
-        (Output::Json, Change::Leader(leader)) => {
+        (OutputFormat::Json, Change::Leader(leader)) => {
             let (value, value_base64) = tenure_wire::json::text_or_base64(&leader.value);
             let mut said = json!({
                 "event": "leader", "name": name, "client": leader.client,
@@ -138,8 +138,8 @@ fn told(output: Output, name: &str, change: &Change) {
             }
             output::object(&said);
         }
-        (Output::Text, Change::Vacant) => output::out("vacant\n"),
-        (Output::Text, Change::Leader(leader)) => {
+        (OutputFormat::Text, Change::Vacant) => output::out("vacant\n"),
+        (OutputFormat::Text, Change::Leader(leader)) => {
             let (client, token) = (output::clean(&leader.client), leader.token);
             let value = output::bytes(&leader.value);
             output::out(&format!("{value}  {client}  token {token}\n"));

@@ -9,10 +9,10 @@ use tenure::{Client, Lease};
 use tenure_server::os;
 use tokio::task::JoinSet;
 
-use super::Workload;
-use super::times::Times;
-use crate::failure::Failure;
-use crate::reach::Place;
+use super::BenchWorkload;
+use super::times::LatencyCounts;
+use crate::failure::CliError;
+use crate::reach::ConnectionTarget;
 
 /// Long enough that no lease expires during a measurement.
 const TTL: Duration = Duration::from_secs(60);
@@ -20,7 +20,7 @@ const REDRAW: Duration = Duration::from_millis(100);
 
 /// The parameters of one measurement.
 pub(super) struct Shape {
-    pub(super) workload: Workload,
+    pub(super) workload: BenchWorkload,
     pub(super) clients: usize,
     pub(super) connections: usize,
     pub(super) warm_up: Duration,
@@ -29,7 +29,7 @@ pub(super) struct Shape {
 
 /// The measured interval by the machine's clock, with counters that all clients share.
 #[derive(Clone)]
-struct Span {
+struct MeasuredSpan {
     from_us: u64,
     to_us: u64,
     done: Arc<AtomicU64>,
@@ -38,7 +38,11 @@ struct Span {
 }
 
 /// Runs the clients until the measured interval ends and returns the latencies of their operations.
-pub(super) async fn run(place: &Place, shape: &Shape, bar: &ProgressBar) -> Result<Times, Failure> {
+pub(super) async fn run(
+    place: &ConnectionTarget,
+    shape: &Shape,
+    bar: &ProgressBar,
+) -> Result<LatencyCounts, CliError> {
     let mut connections = Vec::new();
     for _ in 0..shape.connections {
         connections.push(place.connect().await?);
@@ -48,25 +52,25 @@ pub(super) async fn run(place: &Place, shape: &Shape, bar: &ProgressBar) -> Resu
     let begin_us = os::now_us();
     let from_us = begin_us + micros(shape.warm_up);
     let to_us = from_us + micros(shape.duration);
-    let span = Span { from_us, to_us, done: Arc::default(), released_us: Arc::default() };
+    let span = MeasuredSpan { from_us, to_us, done: Arc::default(), released_us: Arc::default() };
     let mut tasks = JoinSet::new();
     for at in 0..shape.clients {
         let client = connections[at % connections.len()].clone();
         let (span, workload) = (span.clone(), shape.workload);
         let name = match workload {
-            Workload::Handover => format!("{run}/one"),
+            BenchWorkload::Handover => format!("{run}/one"),
             _ => format!("{run}/{at:06}"),
         };
         tasks.spawn(async move { work(workload, client, name, span).await });
     }
-    let mut all = Times::default();
+    let mut all = LatencyCounts::default();
     let mut tick = tokio::time::interval(REDRAW);
     loop {
         tokio::select! {
             done = tasks.join_next() => match done {
                 None => return Ok(all),
                 Some(Ok(times)) => all.join(&times?),
-                Some(Err(error)) => return Err(Failure::refused(error.to_string())),
+                Some(Err(error)) => return Err(CliError::refused(error.to_string())),
             },
             _ = tick.tick() => {
                 let gone_us = os::now_us().saturating_sub(begin_us);
@@ -80,25 +84,27 @@ pub(super) async fn run(place: &Place, shape: &Shape, bar: &ProgressBar) -> Resu
 }
 
 async fn work(
-    workload: Workload,
+    workload: BenchWorkload,
     client: Client,
     name: String,
-    span: Span,
-) -> Result<Times, Failure> {
-    let mut times = Times::default();
+    span: MeasuredSpan,
+) -> Result<LatencyCounts, CliError> {
+    let mut times = LatencyCounts::default();
     let lease = match workload {
-        Workload::Cycles | Workload::Handover => Some(client.lease(TTL).await?),
-        Workload::Keys | Workload::Reads => None,
+        BenchWorkload::Cycles | BenchWorkload::Handover => Some(client.lease(TTL).await?),
+        BenchWorkload::Keys | BenchWorkload::Reads => None,
     };
     while os::now_us() < span.to_us {
         let began_us = os::now_us();
         let took_us = match (&lease, workload) {
-            (Some(lease), Workload::Handover) => pass_on(lease, &name, &span.released_us).await?,
+            (Some(lease), BenchWorkload::Handover) => {
+                pass_on(lease, &name, &span.released_us).await?
+            }
             (Some(lease), _) => {
                 lease.lock(&name).await?.release().await?;
                 os::now_us() - began_us
             }
-            (None, Workload::Reads) => {
+            (None, BenchWorkload::Reads) => {
                 client.show(&name).await?;
                 os::now_us() - began_us
             }
@@ -112,7 +118,7 @@ async fn work(
             times.add(took_us);
         }
     }
-    if workload == Workload::Keys {
+    if workload == BenchWorkload::Keys {
         client.key(&name).delete().await?;
     }
     if let Some(lease) = lease {
@@ -122,7 +128,7 @@ async fn work(
 }
 
 /// Acquires the shared lock and releases it. Returns the gap from the previous release to this grant.
-async fn pass_on(lease: &Lease, name: &str, released_us: &AtomicU64) -> Result<u64, Failure> {
+async fn pass_on(lease: &Lease, name: &str, released_us: &AtomicU64) -> Result<u64, CliError> {
     let guard = lease.lock(name).await?;
     let now_us = os::now_us();
     let before_us = released_us.swap(now_us, Ordering::Relaxed);

@@ -12,19 +12,19 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::output::{self, Output, Side, Table};
-use crate::reach::Reach;
+use crate::failure::CliError;
+use crate::output::{self, OutputFormat, Side, Table};
+use crate::reach::ConnectionArgs;
 use crate::signals;
 use crate::span;
-use times::Times;
+use times::LatencyCounts;
 
 /// Flags of `tenure bench`.
 #[derive(Args)]
-pub(crate) struct Bench {
+pub(crate) struct BenchArgs {
     /// What the clients do
     #[arg(value_enum, default_value_t)]
-    workload: Workload,
+    workload: BenchWorkload,
     /// How many do it at the same time; several numbers are measured one after the other
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1, 16, 64])]
     clients: Vec<usize>,
@@ -41,12 +41,12 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
 /// What clients do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
-pub(crate) enum Workload {
+pub(crate) enum BenchWorkload {
     /// Each acquires and releases a lock of its own, under one lease
     #[default]
     Cycles,
@@ -58,7 +58,7 @@ pub(crate) enum Workload {
     Reads,
 }
 
-impl Workload {
+impl BenchWorkload {
     fn word(self) -> &'static str {
         match self {
             Self::Cycles => "cycles",
@@ -70,20 +70,20 @@ impl Workload {
 }
 
 /// The result of one measurement, for one number of clients.
-struct Measured {
+struct BenchResult {
     clients: usize,
     per_s: f64,
-    times: Times,
+    times: LatencyCounts,
 }
 
 /// Runs the measurements and prints them.
-pub(crate) fn bench(flags: &Bench) -> Result<Exit, Failure> {
+pub(crate) fn bench(flags: &BenchArgs) -> Result<Exit, CliError> {
     if flags.clients.iter().any(|clients| *clients == 0 || *clients > 10_000) {
-        return Err(Failure::arguments("--clients are from 1 to 10000"));
+        return Err(CliError::arguments("--clients are from 1 to 10000"));
     }
     let place = flags.reach.place()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::refused(format!("cannot start: {error}")))?;
+    let runtime = runtime.map_err(|error| CliError::refused(format!("cannot start: {error}")))?;
     runtime.block_on(async {
         let mut asked = signals::listen()?;
         let mut all = Vec::new();
@@ -106,21 +106,21 @@ pub(crate) fn bench(flags: &Bench) -> Result<Exit, Failure> {
             };
             bar.finish_and_clear();
             let per_s = times.count() as f64 / flags.duration.as_secs_f64();
-            let measured = Measured { clients: *clients, per_s, times };
-            if flags.reach.output == Output::Json {
+            let measured = BenchResult { clients: *clients, per_s, times };
+            if flags.reach.output == OutputFormat::Json {
                 output::object(&measured.json(flags.workload));
             }
             all.push(measured);
         }
-        if flags.reach.output == Output::Text {
+        if flags.reach.output == OutputFormat::Text {
             output::out(&table(flags.workload, &all));
         }
         if let Some(path) = &flags.plot {
-            let series: Vec<(String, &Times)> =
+            let series: Vec<(String, &LatencyCounts)> =
                 all.iter().map(|it| (format!("{} clients", it.clients), &it.times)).collect();
             let title = format!("tenure bench: {}", flags.workload.word());
             std::fs::write(path, plot::svg(&title, &series)).map_err(|error| {
-                Failure::refused(format!("cannot write {path:?}: {error}; try another place"))
+                CliError::refused(format!("cannot write {path:?}: {error}; try another place"))
             })?;
             output::tell(&format!("drawn into {}\n", path.display()));
         }
@@ -128,7 +128,7 @@ pub(crate) fn bench(flags: &Bench) -> Result<Exit, Failure> {
     })
 }
 
-fn bar(flags: &Bench, clients: usize) -> ProgressBar {
+fn bar(flags: &BenchArgs, clients: usize) -> ProgressBar {
     let all = flags.warm_up + flags.duration;
     // The bar hides itself when stderr is not a terminal.
     let bar = ProgressBar::new(crate::lock::millis(all));
@@ -139,8 +139,8 @@ fn bar(flags: &Bench, clients: usize) -> ProgressBar {
     bar
 }
 
-impl Measured {
-    fn json(&self, workload: Workload) -> serde_json::Value {
+impl BenchResult {
+    fn json(&self, workload: BenchWorkload) -> serde_json::Value {
         let us = |percent: f64| self.times.percentile_us(percent);
         json!({
             "workload": workload.to_possible_value().map(|it| it.get_name().to_owned()),
@@ -151,7 +151,7 @@ impl Measured {
     }
 }
 
-fn table(workload: Workload, all: &[Measured]) -> String {
+fn table(workload: BenchWorkload, all: &[BenchResult]) -> String {
     let mut table = Table::new(&[
         ("CLIENTS", Side::Right),
         ("PER SECOND", Side::Right),

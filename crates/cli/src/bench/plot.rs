@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::times::Times;
+use super::times::LatencyCounts;
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 420.0;
@@ -18,7 +18,7 @@ const PERCENTS: [f64; 12] =
 const NAMED: [f64; 5] = [0.0, 50.0, 90.0, 99.0, 99.9];
 
 /// Latency over percentile: each step to the right is ten times rarer. One curve per series.
-pub(super) fn svg(title: &str, series: &[(String, &Times)]) -> String {
+pub(super) fn svg(title: &str, series: &[(String, &LatencyCounts)]) -> String {
     let most = series.iter().map(|(_, times)| times.percentile_us(99.99)).max().unwrap_or(1).max(1);
     let least = series.iter().map(|(_, times)| times.percentile_us(0.0)).min().unwrap_or(1).max(1);
     // The y axis spans whole powers of ten around all values.
@@ -110,9 +110,9 @@ mod tests {
 
     #[test]
     fn a_drawing_has_a_curve_and_a_name_for_each_series() {
-        let mut times = Times::default();
+        let mut times = LatencyCounts::default();
         (1..2_000).for_each(|us| times.add(us));
-        let empty = Times::default();
+        let empty = LatencyCounts::default();
         let text =
             svg("a < b", &[("1 clients".to_owned(), &times), ("2 clients".to_owned(), &empty)]);
         assert_eq!(text.matches("<polyline").count(), 2);

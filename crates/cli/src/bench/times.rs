@@ -7,20 +7,20 @@ const DIGITS: u8 = 2;
 
 /// A histogram of latencies.
 #[derive(Clone)]
-pub(super) struct Times {
+pub(super) struct LatencyCounts {
     histogram: Histogram<u64>,
     /// The largest value exactly; the histogram has only its bucket.
     max_us: u64,
 }
 
-impl Default for Times {
+impl Default for LatencyCounts {
     fn default() -> Self {
         let histogram = Histogram::new(DIGITS).expect("a histogram has 1 to 5 digits");
         Self { histogram, max_us: 0 }
     }
 }
 
-impl Times {
+impl LatencyCounts {
     pub(super) fn add(&mut self, us: u64) {
         self.histogram.record(us).expect("the histogram grows by itself");
         self.max_us = self.max_us.max(us);
@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn every_number_is_reported_as_one_that_is_hardly_larger() {
         for us in (0..5_000).chain([10_000, 123_456, 9_999_999, 3_600_000_000]) {
-            let mut times = Times::default();
+            let mut times = LatencyCounts::default();
             times.add(us);
             times.add(u64::MAX >> 1);
             let shown = times.percentile_us(50.0);
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_what_they_say() {
-        let mut times = Times::default();
+        let mut times = LatencyCounts::default();
         (1..=1_000).for_each(|us| times.add(us));
         let mut twice = times.clone();
         twice.join(&times);
@@ -68,8 +68,8 @@ mod tests {
             assert_eq!(times.percentile_us(100.0), 1_000);
             assert_eq!(times.count(), count);
         }
-        assert_eq!(Times::default().percentile_us(99.0), 0);
-        let mut joined = Times::default();
+        assert_eq!(LatencyCounts::default().percentile_us(99.0), 0);
+        let mut joined = LatencyCounts::default();
         joined.join(&times);
         assert_eq!(joined.percentile_us(99.0), times.percentile_us(99.0));
     }

@@ -12,9 +12,9 @@ use v1::cluster_service_client::ClusterServiceClient;
 
 use super::status::list;
 use crate::exit::Exit;
-use crate::failure::{Failure, quoted};
-use crate::output::{self, Output};
-use crate::reach::{Cluster, Reach, request_id};
+use crate::failure::{CliError, quoted};
+use crate::output::{self, OutputFormat};
+use crate::reach::{ConnectedCluster, ConnectionArgs, request_id};
 use crate::span;
 
 /// How long the cluster may take to agree on a change: longer than members wait for each other.
@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// Flags of `tenure cluster add`.
 #[derive(Args)]
-pub(crate) struct Add {
+pub(crate) struct AddArgs {
     /// What people will call the member
     #[arg(value_parser = output::name)]
     name: String,
@@ -32,47 +32,47 @@ pub(crate) struct Add {
     #[arg(long, value_name = "TIME", value_parser = span::parse)]
     wait: Option<Duration>,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
 /// Flags of `tenure cluster promote`.
 #[derive(Args)]
-pub(crate) struct Change {
+pub(crate) struct PromoteArgs {
     /// Which member, by name or id
     member: String,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
 /// Flags of `tenure cluster remove`.
 #[derive(Args)]
-pub(crate) struct Remove {
+pub(crate) struct RemoveArgs {
     /// Which member, by name or id
     member: String,
     /// Do not ask
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
 /// Flags of `tenure cluster transfer`.
 #[derive(Args)]
-pub(crate) struct Transfer {
+pub(crate) struct TransferArgs {
     /// To which member, by name or id [default: the leader chooses]
     member: Option<String>,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
 /// Prints the command that adds a member; with `--wait`, waits for the member and promotes it.
-pub(super) async fn add(cluster: &Cluster, flags: &Add) -> Result<Exit, Failure> {
+pub(super) async fn add(cluster: &ConnectedCluster, flags: &AddArgs) -> Result<Exit, CliError> {
     let members = list(cluster).await?.members;
     let known = members.iter().any(|it| it.name == flags.name);
     if known && flags.wait.is_none() {
         let text = format!("member {} is there already", flags.name);
         let next = format!("tenure cluster promote {}", quoted(&flags.name));
-        return Err(Failure::new(Exit::Refused, "MEMBER_EXISTS", text).next(next));
+        return Err(CliError::new(Exit::Refused, "MEMBER_EXISTS", text).next(next));
     }
     if !known {
         // A member that was started to run alone has no port for other members.
@@ -80,10 +80,10 @@ pub(super) async fn add(cluster: &Cluster, flags: &Add) -> Result<Exit, Failure>
             let text =
                 "no member of this cluster listens for others: `tenure dev` starts one alone";
             return Err(
-                Failure::refused(text).next("tenure serve --help, to found a cluster that grows")
+                CliError::refused(text).next("tenure serve --help, to found a cluster that grows")
             );
         }
-        say_how(cluster, flags, &members);
+        print_next_steps(cluster, flags, &members);
     }
     let Some(wait) = flags.wait else { return Ok(Exit::Done) };
     let until = Instant::now() + wait;
@@ -106,23 +106,23 @@ pub(super) async fn add(cluster: &Cluster, flags: &Add) -> Result<Exit, Failure>
                 flags.name,
                 span::shown(wait)
             );
-            return Err(Failure::refused(text).next("tenure cluster status"));
+            return Err(CliError::refused(text).next("tenure cluster status"));
         }
         tokio::time::sleep(LOOK).await;
     }
 }
 
-fn say_how(cluster: &Cluster, flags: &Add, members: &[v1::Member]) {
+fn print_next_steps(cluster: &ConnectedCluster, flags: &AddArgs, members: &[v1::Member]) {
     let join: Vec<&str> = members.iter().map(|it| it.member_address.as_str()).collect();
     let (name, join) = (quoted(&flags.name), join.join(","));
     let line = format!(
         "tenure serve --name {name} --data DIR --clients HOST:7450 --members HOST:7451 --join {join}"
     );
     match cluster.output {
-        Output::Json => output::object(&json!({ "name": flags.name, "command": line })),
-        Output::Text => output::out(&format!("{line}\n")),
+        OutputFormat::Json => output::object(&json!({ "name": flags.name, "command": line })),
+        OutputFormat::Text => output::out(&format!("{line}\n")),
     }
-    if cluster.output == Output::Text && flags.wait.is_none() {
+    if cluster.output == OutputFormat::Text && flags.wait.is_none() {
         output::tell(&format!(
             "type this on its machine, with an empty DIR; then: tenure cluster promote {name}\n"
         ));
@@ -130,20 +130,26 @@ fn say_how(cluster: &Cluster, flags: &Add, members: &[v1::Member]) {
 }
 
 /// Gives a member a vote.
-pub(super) async fn promote(cluster: &Cluster, flags: &Change) -> Result<Exit, Failure> {
+pub(super) async fn promote(
+    cluster: &ConnectedCluster,
+    flags: &PromoteArgs,
+) -> Result<Exit, CliError> {
     let member = find(cluster, &flags.member).await?;
     order_promotion(cluster, member.member_id).await?;
     done(cluster, "promoted", &member)
 }
 
-async fn order_promotion(cluster: &Cluster, member_id: u64) -> Result<(), Failure> {
+async fn order_promotion(cluster: &ConnectedCluster, member_id: u64) -> Result<(), CliError> {
     let ask = v1::PromoteMemberRequest { member_id };
     let asked = async |channel| ClusterServiceClient::new(channel).promote(ask).await;
     cluster.client.order(&request_id(None), Some(AGREE), asked).await.map_err(changed)?;
     Ok(())
 }
 
-pub(super) async fn remove(cluster: &Cluster, flags: &Remove) -> Result<Exit, Failure> {
+pub(super) async fn remove(
+    cluster: &ConnectedCluster,
+    flags: &RemoveArgs,
+) -> Result<Exit, CliError> {
     let member = find(cluster, &flags.member).await?;
     confirm(flags, &member)?;
     let ask = v1::RemoveMemberRequest { member_id: member.member_id };
@@ -152,12 +158,12 @@ pub(super) async fn remove(cluster: &Cluster, flags: &Remove) -> Result<Exit, Fa
     done(cluster, "removed", &member)
 }
 
-fn confirm(flags: &Remove, member: &v1::Member) -> Result<(), Failure> {
+fn confirm(flags: &RemoveArgs, member: &v1::Member) -> Result<(), CliError> {
     if flags.yes {
         return Ok(());
     }
     if !std::io::stdin().is_terminal() {
-        let failure = Failure::arguments("there is no terminal to ask on; nothing was done");
+        let failure = CliError::arguments("there is no terminal to ask on; nothing was done");
         return Err(failure.next("the same with --yes"));
     }
     let name = &member.name;
@@ -168,13 +174,16 @@ fn confirm(flags: &Remove, member: &v1::Member) -> Result<(), Failure> {
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
     if read.is_err() || line.trim_end() != name {
-        return Err(Failure::refused("that is not the member's name; nothing was done"));
+        return Err(CliError::refused("that is not the member's name; nothing was done"));
     }
     Ok(())
 }
 
 /// Transfers leadership to another member.
-pub(super) async fn transfer(cluster: &Cluster, flags: &Transfer) -> Result<Exit, Failure> {
+pub(super) async fn transfer(
+    cluster: &ConnectedCluster,
+    flags: &TransferArgs,
+) -> Result<Exit, CliError> {
     let member = match &flags.member {
         Some(given) => Some(find(cluster, given).await?),
         None => None,
@@ -185,16 +194,16 @@ pub(super) async fn transfer(cluster: &Cluster, flags: &Transfer) -> Result<Exit
     let led = cluster.client.order(&request_id(None), Some(AGREE), asked).await.map_err(changed)?;
     let leader = led.leader.unwrap_or_default();
     match cluster.output {
-        Output::Json => output::object(&json!({
+        OutputFormat::Json => output::object(&json!({
             "event": "transferred", "leader": leader.name, "member_id": leader.member_id.to_string(),
         })),
-        Output::Text => output::out(&format!("{} leads\n", output::clean(&leader.name))),
+        OutputFormat::Text => output::out(&format!("{} leads\n", output::clean(&leader.name))),
     }
     Ok(Exit::Done)
 }
 
 /// The member with this name or id.
-pub(super) async fn find(cluster: &Cluster, given: &str) -> Result<v1::Member, Failure> {
+pub(super) async fn find(cluster: &ConnectedCluster, given: &str) -> Result<v1::Member, CliError> {
     let members = list(cluster).await?.members;
     let names: Vec<String> = members.iter().map(|it| output::clean(&it.name)).collect();
     let mut found: Vec<v1::Member> = members
@@ -204,29 +213,29 @@ pub(super) async fn find(cluster: &Cluster, given: &str) -> Result<v1::Member, F
     if found.len() > 1 {
         let ids: Vec<String> = found.iter().map(|it| it.member_id.to_string()).collect();
         let text = format!("{} members are called {given}; say which by its id", found.len());
-        return Err(Failure::arguments(text)
+        return Err(CliError::arguments(text)
             .with("ids", ids.join(", "))
             .next("tenure cluster status"));
     }
     found.pop().ok_or_else(|| {
         let text = format!("there is no member {given}");
-        let failure = Failure::new(Exit::Refused, "MEMBER_NOT_FOUND", text);
+        let failure = CliError::new(Exit::Refused, "MEMBER_NOT_FOUND", text);
         failure.with("members", names.join(", ")).next("tenure cluster members")
     })
 }
 
-fn done(cluster: &Cluster, event: &str, member: &v1::Member) -> Result<Exit, Failure> {
+fn done(cluster: &ConnectedCluster, event: &str, member: &v1::Member) -> Result<Exit, CliError> {
     match cluster.output {
-        Output::Json => output::object(&json!({
+        OutputFormat::Json => output::object(&json!({
             "event": event, "member": Member::from(member.clone()),
         })),
-        Output::Text => output::out(&format!("{} {event}\n", output::clean(&member.name))),
+        OutputFormat::Text => output::out(&format!("{} {event}\n", output::clean(&member.name))),
     }
     Ok(Exit::Done)
 }
 
 /// A change carries no request id to repeat it with. The member list shows whether it happened.
-fn changed(error: tenure::Error) -> Failure {
-    let failure = Failure::from(error);
+fn changed(error: tenure::Error) -> CliError {
+    let failure = CliError::from(error);
     if failure.exit == Exit::Unknown { failure.next("tenure cluster members") } else { failure }
 }

@@ -9,8 +9,8 @@ use tokio::task::JoinSet;
 use tonic::transport::Channel;
 use v1::cluster_service_client::ClusterServiceClient;
 
-use crate::failure::Failure;
-use crate::reach::Place;
+use crate::failure::CliError;
+use crate::reach::ConnectionTarget;
 
 /// How long a member may take to answer before the status is shown without its own report.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -18,8 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The cluster as one member sees it, completed with the members' own reports.
 pub(crate) async fn status(
     client: &tenure::Client,
-    place: &Place,
-) -> Result<v1::StatusResponse, Failure> {
+    place: &ConnectionTarget,
+) -> Result<v1::StatusResponse, CliError> {
     let status = client.status().await?;
     let mut status = seen_by_leader(place, &status).await.unwrap_or(status);
     by_name(&mut status);
@@ -66,7 +66,10 @@ pub(crate) fn by_name(status: &mut v1::StatusResponse) {
 
 /// The status as the leader sees it, if the leader is another member and answers: only the leader knows which members
 /// are behind.
-async fn seen_by_leader(place: &Place, seen: &v1::StatusResponse) -> Option<v1::StatusResponse> {
+async fn seen_by_leader(
+    place: &ConnectionTarget,
+    seen: &v1::StatusResponse,
+) -> Option<v1::StatusResponse> {
     let (asked, leader) = (seen.header?.member_id, seen.leader.as_ref()?.member_id);
     let is_leader = |it: &&v1::Member| it.member_id == leader;
     let leader = seen.members.iter().filter_map(|it| it.member.as_ref()).find(is_leader)?;

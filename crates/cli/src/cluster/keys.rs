@@ -8,35 +8,35 @@ use tenure_wire::json::ticket::KeySet;
 use tenure_wire::v1;
 use v1::ticket_service_client::TicketServiceClient;
 
-use super::Look;
+use super::InspectArgs;
 use super::change::{AGREE, find};
 use super::status::list;
 use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::output::{self, Output, Side, Table};
-use crate::reach::{Cluster, Reach, request_id};
+use crate::failure::CliError;
+use crate::output::{self, OutputFormat, Side, Table};
+use crate::reach::{ConnectedCluster, ConnectionArgs, request_id};
 use crate::span;
 
 /// What can be done with the keys that sign tickets.
 #[derive(Subcommand)]
-pub(crate) enum Keys {
+pub(crate) enum KeysCommand {
     /// List the public keys that verify tickets
     ///
     ///   tenure cluster keys list
     #[command(verbatim_doc_comment)]
-    List(Look),
+    List(InspectArgs),
     /// Give a member a new key; tickets of the old one are believed for a while
     ///
     ///   tenure cluster keys rotate b                  every few months
     ///   tenure cluster keys rotate b --overlap 0      it may have leaked: every older key of b is out at once
     ///   tenure cluster keys rotate --all              one member after another
     #[command(verbatim_doc_comment)]
-    Rotate(Rotate),
+    Rotate(RotateArgs),
 }
 
 /// Flags of `tenure cluster keys rotate`.
 #[derive(Args)]
-pub(crate) struct Rotate {
+pub(crate) struct RotateArgs {
     /// Which member, by name or id
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     member: Option<String>,
@@ -47,11 +47,11 @@ pub(crate) struct Rotate {
     #[arg(long, value_name = "TIME", value_parser = span::parse)]
     overlap: Option<Duration>,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
-impl Keys {
-    pub(crate) fn output(&self) -> Output {
+impl KeysCommand {
+    pub(crate) fn output(&self) -> OutputFormat {
         match self {
             Self::List(it) => it.reach.output,
             Self::Rotate(it) => it.reach.output,
@@ -60,19 +60,19 @@ impl Keys {
 }
 
 /// Runs one of these subcommands.
-pub(super) fn run(command: &Keys) -> Result<Exit, Failure> {
+pub(super) fn run(command: &KeysCommand) -> Result<Exit, CliError> {
     match command {
-        Keys::List(flags) => flags.reach.with(show),
-        Keys::Rotate(flags) => flags.reach.with(async |it| rotate(it, flags).await),
+        KeysCommand::List(flags) => flags.reach.with(show),
+        KeysCommand::Rotate(flags) => flags.reach.with(async |it| rotate(it, flags).await),
     }
 }
 
 /// Shows the key set. JSON output has the form in which the API serves it.
-async fn show(cluster: &Cluster) -> Result<Exit, Failure> {
+async fn show(cluster: &ConnectedCluster) -> Result<Exit, CliError> {
     let ask = v1::TicketKeysRequest {};
     let asked = async |channel| TicketServiceClient::new(channel).keys(ask).await;
     let set = cluster.client.question(asked).await?;
-    if cluster.output == Output::Json {
+    if cluster.output == OutputFormat::Json {
         output::object(&KeySet::from(set));
         return Ok(Exit::Done);
     }
@@ -91,7 +91,7 @@ async fn show(cluster: &Cluster) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-async fn rotate(cluster: &Cluster, flags: &Rotate) -> Result<Exit, Failure> {
+async fn rotate(cluster: &ConnectedCluster, flags: &RotateArgs) -> Result<Exit, CliError> {
     let members = match &flags.member {
         Some(given) => vec![find(cluster, given).await?],
         None => list(cluster).await?.members,
@@ -103,14 +103,18 @@ async fn rotate(cluster: &Cluster, flags: &Rotate) -> Result<Exit, Failure> {
 }
 
 /// Asks the member itself to generate the key: the private key never leaves the member.
-async fn rotate_one(cluster: &Cluster, flags: &Rotate, member: &v1::Member) -> Result<(), Failure> {
+async fn rotate_one(
+    cluster: &ConnectedCluster,
+    flags: &RotateArgs,
+    member: &v1::Member,
+) -> Result<(), CliError> {
     let overlap_ms = flags.overlap.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
     let ask = v1::RotateTicketKeyRequest { overlap_ms };
     let channel = cluster.place.channel(&member.client_address)?;
     let asked = async |_| TicketServiceClient::new(channel).rotate_key(ask).await;
     let rotated = cluster.client.order(&request_id(None), Some(AGREE), asked).await;
     let rotated = rotated.map_err(|error| {
-        let failure = Failure::from(error).with("member", output::clean(&member.name));
+        let failure = CliError::from(error).with("member", output::clean(&member.name));
         // A rotation carries no request id to repeat it with. The key list shows whether it happened.
         if failure.exit == Exit::Unknown {
             failure.next("tenure cluster keys list")
@@ -119,11 +123,11 @@ async fn rotate_one(cluster: &Cluster, flags: &Rotate, member: &v1::Member) -> R
         }
     })?;
     match cluster.output {
-        Output::Json => output::object(&json!({
+        OutputFormat::Json => output::object(&json!({
             "event": "rotated", "member": member.name, "member_id": member.member_id.to_string(),
             "key": rotated.key,
         })),
-        Output::Text => {
+        OutputFormat::Text => {
             output::out(&format!("{} signs with {}\n", output::clean(&member.name), rotated.key));
         }
     }

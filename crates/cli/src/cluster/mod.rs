@@ -8,9 +8,9 @@ mod status;
 use clap::{Args, Subcommand};
 
 use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::output::Output;
-use crate::reach::Reach;
+use crate::failure::CliError;
+use crate::output::OutputFormat;
+use crate::reach::ConnectionArgs;
 
 pub(crate) use status::{
     BEHIND, TIGHT_BYTES, bytes, down, gather, lacking, leader, quiet, role_word, spare,
@@ -18,17 +18,17 @@ pub(crate) use status::{
 
 /// What can be done with a cluster.
 #[derive(Subcommand)]
-pub(crate) enum Cluster {
+pub(crate) enum ClusterCommand {
     /// Show how the cluster and its members are
     ///
     ///   tenure cluster status
     #[command(verbatim_doc_comment)]
-    Status(Look),
+    Status(InspectArgs),
     /// List the members with their ids and addresses
     ///
     ///   tenure cluster members
     #[command(verbatim_doc_comment)]
-    Members(Look),
+    Members(InspectArgs),
     /// Say how to add a member; with --wait, give it a vote once it has come
     ///
     /// A member adds itself when it starts with --join, and learns without a vote at first.
@@ -36,37 +36,37 @@ pub(crate) enum Cluster {
     ///   tenure cluster add d               prints what to type on d's machine
     ///   tenure cluster add d --wait 10m    and promotes d when it has caught up
     #[command(verbatim_doc_comment)]
-    Add(change::Add),
+    Add(change::AddArgs),
     /// Give a member that has caught up a vote
     ///
     ///   tenure cluster promote d
     #[command(verbatim_doc_comment)]
-    Promote(change::Change),
+    Promote(change::PromoteArgs),
     /// Remove a member for ever; it comes back only with an empty directory and a new id
     ///
     ///   tenure cluster remove c
     #[command(verbatim_doc_comment)]
-    Remove(change::Remove),
+    Remove(change::RemoveArgs),
     /// Let another member lead
     ///
     ///   tenure cluster transfer b
     ///   tenure cluster transfer         the leader chooses
     #[command(verbatim_doc_comment)]
-    Transfer(change::Transfer),
+    Transfer(change::TransferArgs),
     /// List and rotate the keys that sign tickets
     #[command(subcommand)]
-    Keys(keys::Keys),
+    Keys(keys::KeysCommand),
 }
 
 /// Flags of commands that only look.
 #[derive(Args)]
-pub(crate) struct Look {
+pub(crate) struct InspectArgs {
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
-impl Cluster {
-    pub(crate) fn output(&self) -> Output {
+impl ClusterCommand {
+    pub(crate) fn output(&self) -> OutputFormat {
         match self {
             Self::Status(it) | Self::Members(it) => it.reach.output,
             Self::Add(it) => it.reach.output,
@@ -79,14 +79,20 @@ impl Cluster {
 }
 
 /// Runs one of these subcommands.
-pub(crate) fn run(command: &Cluster) -> Result<Exit, Failure> {
+pub(crate) fn run(command: &ClusterCommand) -> Result<Exit, CliError> {
     match command {
-        Cluster::Status(flags) => flags.reach.with(status::status),
-        Cluster::Members(flags) => flags.reach.with(status::members),
-        Cluster::Add(flags) => flags.reach.with(async |it| change::add(it, flags).await),
-        Cluster::Promote(flags) => flags.reach.with(async |it| change::promote(it, flags).await),
-        Cluster::Remove(flags) => flags.reach.with(async |it| change::remove(it, flags).await),
-        Cluster::Transfer(flags) => flags.reach.with(async |it| change::transfer(it, flags).await),
-        Cluster::Keys(command) => keys::run(command),
+        ClusterCommand::Status(flags) => flags.reach.with(status::status),
+        ClusterCommand::Members(flags) => flags.reach.with(status::members),
+        ClusterCommand::Add(flags) => flags.reach.with(async |it| change::add(it, flags).await),
+        ClusterCommand::Promote(flags) => {
+            flags.reach.with(async |it| change::promote(it, flags).await)
+        }
+        ClusterCommand::Remove(flags) => {
+            flags.reach.with(async |it| change::remove(it, flags).await)
+        }
+        ClusterCommand::Transfer(flags) => {
+            flags.reach.with(async |it| change::transfer(it, flags).await)
+        }
+        ClusterCommand::Keys(command) => keys::run(command),
     }
 }

@@ -6,9 +6,9 @@ use v1::cluster_service_client::ClusterServiceClient;
 
 use super::each;
 use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::output::{self, Output, Side, Table};
-use crate::reach::Cluster;
+use crate::failure::CliError;
+use crate::output::{self, OutputFormat, Side, Table};
+use crate::reach::ConnectedCluster;
 
 /// From this many entries behind the leader on, status and doctor mention a member.
 pub(crate) const BEHIND: u64 = 10_000;
@@ -16,17 +16,17 @@ pub(crate) const BEHIND: u64 = 10_000;
 pub(crate) const TIGHT_BYTES: u64 = 1_000_000_000;
 
 /// Shows the status of the cluster.
-pub(super) async fn status(cluster: &Cluster) -> Result<Exit, Failure> {
+pub(super) async fn status(cluster: &ConnectedCluster) -> Result<Exit, CliError> {
     let status = each::status(&cluster.client, &cluster.place).await?;
     match cluster.output {
-        Output::Json => output::object(&Status::from(status)),
-        Output::Text => output::out(&text(&status)),
+        OutputFormat::Json => output::object(&Status::from(status)),
+        OutputFormat::Text => output::out(&text(&status)),
     }
     Ok(Exit::Done)
 }
 
 /// Lists the members.
-pub(super) async fn members(cluster: &Cluster) -> Result<Exit, Failure> {
+pub(super) async fn members(cluster: &ConnectedCluster) -> Result<Exit, CliError> {
     let mut table = Table::new(&[
         ("MEMBER", Side::Left),
         ("ROLE", Side::Left),
@@ -35,7 +35,7 @@ pub(super) async fn members(cluster: &Cluster) -> Result<Exit, Failure> {
         ("ID", Side::Left),
     ]);
     for member in list(cluster).await?.members {
-        if cluster.output == Output::Json {
+        if cluster.output == OutputFormat::Json {
             output::object(&Member::from(member));
             continue;
         }
@@ -47,14 +47,14 @@ pub(super) async fn members(cluster: &Cluster) -> Result<Exit, Failure> {
             member.member_id.to_string(),
         ]);
     }
-    if cluster.output == Output::Text {
+    if cluster.output == OutputFormat::Text {
         output::out(&table.text());
     }
     Ok(Exit::Done)
 }
 
 /// The members, as the member that answers knows them.
-pub(super) async fn list(cluster: &Cluster) -> Result<v1::MembersResponse, Failure> {
+pub(super) async fn list(cluster: &ConnectedCluster) -> Result<v1::MembersResponse, CliError> {
     let ask = v1::MembersRequest {};
     let asked = async |channel| ClusterServiceClient::new(channel).members(ask).await;
     let mut members = cluster.client.question(asked).await?;

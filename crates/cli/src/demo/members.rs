@@ -8,21 +8,21 @@ use std::process::{Child, Command, Stdio};
 
 use tenure_server::os;
 
-use crate::failure::Failure;
+use crate::failure::CliError;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// Three processes of this binary on loopback, and their temporary directory.
-pub(super) struct Members {
+pub(super) struct DemoMembers {
     dir: PathBuf,
     running: Vec<(Child, String)>,
 }
 
-impl Members {
+impl DemoMembers {
     /// Starts the members; they form a cluster by themselves.
-    pub(super) fn start() -> Result<Self, Failure> {
+    pub(super) fn start() -> Result<Self, CliError> {
         let failed =
-            |error: std::io::Error| Failure::refused(format!("cannot start members: {error}"));
+            |error: std::io::Error| CliError::refused(format!("cannot start members: {error}"));
         let dir = std::env::temp_dir().join(format!("tenure-demo-{:016x}", os::random()));
         let mut members = Self { dir, running: Vec::new() };
         std::fs::create_dir_all(&members.dir).map_err(failed)?;
@@ -72,7 +72,7 @@ impl Members {
     }
 }
 
-impl Drop for Members {
+impl Drop for DemoMembers {
     fn drop(&mut self) {
         for (child, _) in &mut self.running {
             let _ = child.kill();

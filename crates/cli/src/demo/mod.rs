@@ -10,14 +10,14 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::output::{self, Output, bold};
+use crate::failure::CliError;
+use crate::output::{self, OutputFormat, bold};
 use crate::reach::runtime;
 use crate::signals;
 
 /// Flags of `tenure demo`.
 #[derive(Args)]
-pub(crate) struct Demo {
+pub(crate) struct DemoArgs {
     /// Go on without waiting for Enter
     #[arg(long)]
     no_pause: bool,
@@ -26,22 +26,22 @@ pub(crate) struct Demo {
     by_hand: bool,
     /// How to say what happens
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputFormat,
 }
 
 /// Prints the tour: text for people, JSON objects for programs.
 #[derive(Clone, Copy)]
 struct Guide {
-    output: Output,
+    output: OutputFormat,
     pauses: bool,
 }
 
 /// Runs the tour, or the rules by hand.
-pub(crate) fn run(flags: &Demo) -> Result<Exit, Failure> {
+pub(crate) fn run(flags: &DemoArgs) -> Result<Exit, CliError> {
     if flags.by_hand {
         return by_hand::run(flags.output);
     }
-    let text = flags.output == Output::Text;
+    let text = flags.output == OutputFormat::Text;
     let pauses = !flags.no_pause && text && std::io::stdin().is_terminal();
     let guide = Guide { output: flags.output, pauses };
     let runtime = runtime()?;
@@ -59,20 +59,20 @@ pub(crate) fn run(flags: &Demo) -> Result<Exit, Failure> {
 
 impl Guide {
     /// Prints a line in text output.
-    fn say(self, text: &str) {
-        if self.output == Output::Text {
+    fn narrate(self, text: &str) {
+        if self.output == OutputFormat::Text {
             output::out(&format!("{text}\n"));
         }
     }
 
     /// Prints a command as a user would type it.
     fn typed(self, who: &str, line: &str) {
-        self.say(&format!("{who:<5}$ {line}"));
+        self.narrate(&format!("{who:<5}$ {line}"));
     }
 
     /// Prints an event in JSON output.
     fn tell(self, event: &Value) {
-        if self.output == Output::Json {
+        if self.output == OutputFormat::Json {
             output::object(event);
         }
     }
@@ -82,8 +82,8 @@ impl Guide {
         self.pause(&format!("{number}. {title}")).await;
         let mut letters = title.chars();
         let first = letters.next().map(|it| it.to_uppercase().to_string()).unwrap_or_default();
-        self.say("");
-        self.say(&bold(&format!("{number}. {first}{}", letters.as_str())));
+        self.narrate("");
+        self.narrate(&bold(&format!("{number}. {first}{}", letters.as_str())));
         self.tell(&json!({ "event": "scene", "scene": number, "title": title }));
     }
 

@@ -8,11 +8,11 @@ use tenure_wire::json::lock::Explained;
 use tokio::time::Instant;
 
 use super::Guide;
-use super::members::Members;
-use crate::failure::Failure;
+use super::members::DemoMembers;
+use crate::failure::CliError;
 use crate::lock::{millis, wait};
-use crate::output::{self, Output, bold};
-use crate::reach::{Cluster, Place};
+use crate::output::{self, OutputFormat, bold};
+use crate::reach::{ConnectedCluster, ConnectionTarget};
 use crate::span;
 
 /// Short enough for the user to watch a lease expire.
@@ -26,15 +26,17 @@ const LOCK: &str = "deploy";
 const KEY: &str = "ledger";
 
 /// Plays all scenes, one after another.
-pub(super) async fn play(guide: Guide) -> Result<(), Failure> {
-    guide.say(&bold("Tenure: a lock that stops you in time"));
-    guide.say("Three members on this machine, as real as in production, thrown away at the end.");
+pub(super) async fn play(guide: Guide) -> Result<(), CliError> {
+    guide.narrate(&bold("Tenure: a lock that stops you in time"));
+    guide.narrate(
+        "Three members on this machine, as real as in production, thrown away at the end.",
+    );
     let began = Instant::now();
-    let mut members = Members::start()?;
+    let mut members = DemoMembers::start()?;
     let ana = client(&members, "ana").await?;
     let leader = leader(&ana).await?;
     let took = began.elapsed();
-    guide.say(&format!("3 of 3 members up after {}, {leader} leads.", span::shown(took)));
+    guide.narrate(&format!("3 of 3 members up after {}, {leader} leads.", span::shown(took)));
     guide.tell(&json!({
         "event": "ready", "members": 3, "leader": leader, "took_ms": millis(took),
         "clients": members.addresses().split(',').collect::<Vec<_>>(),
@@ -52,11 +54,11 @@ pub(super) async fn play(guide: Guide) -> Result<(), Failure> {
     anas.release().await?;
     // Bob lost this lock long ago: the answer changes nothing.
     let _ = bobs.release().await;
-    guide.say("");
-    guide.say(&bold("That was all of it"));
-    guide.say("  in two terminals     tenure dev    and    tenure run deploy -- sleep 30");
-    guide.say("  how long is safe     tenure plan --ttl 15s --rtt 5ms");
-    guide.say("  what goes on         tenure top");
+    guide.narrate("");
+    guide.narrate(&bold("That was all of it"));
+    guide.narrate("  in two terminals     tenure dev    and    tenure run deploy -- sleep 30");
+    guide.narrate("  how long is safe     tenure plan --ttl 15s --rtt 5ms");
+    guide.narrate("  what goes on         tenure top");
     guide.tell(&json!({ "event": "ended" }));
     Ok(())
 }
@@ -64,12 +66,12 @@ pub(super) async fn play(guide: Guide) -> Result<(), Failure> {
 /// Two clients ask for one lock: one acquires it, and the other learns who is ahead of it.
 async fn contention(
     guide: Guide,
-    members: &Members,
+    members: &DemoMembers,
     ana: &Client,
-) -> Result<(Client, Guard), Failure> {
+) -> Result<(Client, Guard), CliError> {
     let anas = ana.lock(LOCK).ttl(TTL).metadata("release 5.2").await?;
     guide.typed("ana", "tenure lock deploy");
-    guide.say(&format!("       lock `{LOCK}` acquired, token {}", anas.token()));
+    guide.narrate(&format!("       lock `{LOCK}` acquired, token {}", anas.token()));
     guide.tell(&acquired("ana", &anas, None));
     let bob = client(members, "bob").await?;
     guide.typed("bob", "tenure lock deploy");
@@ -78,8 +80,8 @@ async fn contention(
         tokio::spawn(async move { bob.lock(LOCK).ttl(TTL).await })
     };
     let addresses = members.addresses().split(',').map(str::to_owned).collect();
-    let place = Place { addresses, client: None, patience: PATIENCE, tls: None };
-    let cluster = Cluster { client: ana.clone(), output: Output::Text, place };
+    let place = ConnectionTarget { addresses, client: None, patience: PATIENCE, tls: None };
+    let cluster = ConnectedCluster { client: ana.clone(), output: OutputFormat::Text, place };
     let explained = loop {
         let explained = wait::explain(&cluster, LOCK, None).await?;
         if !explained.ahead.is_empty() {
@@ -88,25 +90,25 @@ async fn contention(
         tokio::time::sleep(LOOK).await;
     };
     for line in crate::look::explain_text(LOCK, &explained, "ana").lines() {
-        guide.say(&format!("       {line}"));
+        guide.narrate(&format!("       {line}"));
     }
     guide.tell(&json!({
         "event": "queued", "client": "bob", "lock": LOCK, "explained": Explained::from(explained),
     }));
-    guide.say("ana gives it back; bob has it in the same moment, and with a larger token:");
+    guide.narrate("ana gives it back; bob has it in the same moment, and with a larger token:");
     let began = Instant::now();
     anas.release().await?;
-    let bobs = waiting.await.map_err(|error| Failure::refused(error.to_string()))??;
+    let bobs = waiting.await.map_err(|error| CliError::refused(error.to_string()))??;
     let took = began.elapsed();
     guide.tell(&acquired("bob", &bobs, Some(took)));
     let took = span::shown(took);
-    guide.say(&format!("bob    lock `{LOCK}` acquired after {took}, token {}", bobs.token()));
+    guide.narrate(&format!("bob    lock `{LOCK}` acquired after {took}, token {}", bobs.token()));
     Ok((bob, bobs))
 }
 
 /// A holder without a connection stops first and loses the lock afterwards.
-async fn expiry(guide: Guide, ana: &Client, bob: &Client, bobs: &Guard) -> Result<Guard, Failure> {
-    guide.say(&format!(
+async fn expiry(guide: Guide, ana: &Client, bob: &Client, bobs: &Guard) -> Result<Guard, CliError> {
+    guide.narrate(&format!(
         "bob's network is cut. His lease has a ttl of {}; ana waits.",
         span::shown(TTL)
     ));
@@ -122,7 +124,7 @@ async fn expiry(guide: Guide, ana: &Client, bob: &Client, bobs: &Guard) -> Resul
                 "after_ms": millis(stopped - began),
             }));
             let after = span::shown(stopped - began);
-            guide.say(&format!("bob    {after}: lost: {cause}. His work is stopped here."));
+            guide.narrate(&format!("bob    {after}: lost: {cause}. His work is stopped here."));
             stopped
         },
         ana.lock(LOCK).ttl(USUAL_TTL),
@@ -132,21 +134,21 @@ async fn expiry(guide: Guide, ana: &Client, bob: &Client, bobs: &Guard) -> Resul
     guide.tell(&json!({ "event": "nobody", "lock": LOCK, "for_ms": millis(stopped.elapsed()) }));
     let after = span::shown(began.elapsed());
     let margin = span::shown(stopped.elapsed());
-    guide.say(&format!("ana    {after}: lock `{LOCK}` acquired, token {}", anas.token()));
-    guide.say(&format!("Between the two nobody had it, for {margin}: never two at once."));
+    guide.narrate(&format!("ana    {after}: lock `{LOCK}` acquired, token {}", anas.token()));
+    guide.narrate(&format!("Between the two nobody had it, for {margin}: never two at once."));
     Ok(anas)
 }
 
 /// The leader crashes, and the lock stays with its holder.
 async fn crash(
     guide: Guide,
-    members: &mut Members,
+    members: &mut DemoMembers,
     ana: &Client,
     anas: &Guard,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let status = ana.status().await?;
     let leader = status.leader.unwrap_or_default();
-    guide.say(&format!("kill -9 of {}, which leads, while ana holds the lock.", leader.name));
+    guide.narrate(&format!("kill -9 of {}, which leads, while ana holds the lock.", leader.name));
     guide.tell(&json!({ "event": "killed", "member": leader.name }));
     let began = Instant::now();
     members.kill(&leader.address);
@@ -156,7 +158,7 @@ async fn crash(
         match known.filter(|it| it.member_id != 0 && it.member_id != leader.member_id) {
             Some(next) => break next,
             None if began.elapsed() > PATIENCE => {
-                return Err(Failure::refused("no other member leads; try the tour again"));
+                return Err(CliError::refused("no other member leads; try the tour again"));
             }
             None => tokio::time::sleep(LOOK).await,
         }
@@ -170,11 +172,11 @@ async fn crash(
         "event": "held", "client": "ana", "lock": LOCK, "token": anas.token().to_string(),
     }));
     let took = span::shown(began.elapsed());
-    guide.say(&format!(
+    guide.narrate(&format!(
         "{} leads, and the first write is durable, {took} after the crash.",
         next.name
     ));
-    guide.say(&format!(
+    guide.narrate(&format!(
         "ana    still holds `{LOCK}` under token {}: she noticed nothing.",
         anas.token()
     ));
@@ -188,29 +190,29 @@ async fn zombie(
     anas: &Guard,
     bob: &Client,
     bobs: &Guard,
-) -> Result<(), Failure> {
-    guide.say(
+) -> Result<(), CliError> {
+    guide.narrate(
         "No lock can stop a machine that was frozen from outside, or a write already on its way.",
     );
-    guide.say("So every grant has a number, and the data refuses smaller ones.");
+    guide.narrate("So every grant has a number, and the data refuses smaller ones.");
     guide.typed(
         "ana",
         &format!("tenure key put {KEY} \"paid by ana\" --lock {LOCK} --token {}", anas.token()),
     );
     let revision = ana.key(KEY).guarded_by(anas).put("paid by ana").await?;
-    guide.say(&format!("       written at revision {revision}"));
+    guide.narrate(&format!("       written at revision {revision}"));
     guide.tell(&json!({
         "event": "written", "client": "ana", "key": KEY, "token": anas.token().to_string(),
         "revision": revision.to_string(),
     }));
-    guide.say("bob wakes up and finishes what he began, under the token of before:");
+    guide.narrate("bob wakes up and finishes what he began, under the token of before:");
     guide.typed(
         "bob",
         &format!("tenure key put {KEY} \"paid by bob\" --lock {LOCK} --token {}", bobs.token()),
     );
     match bob.key(KEY).guarded_by(bobs).put("paid by bob").await {
         Err(Error::Refused(refusal)) => {
-            guide.say(&format!("       refused: {refusal} ({})", refusal.reason()));
+            guide.narrate(&format!("       refused: {refusal} ({})", refusal.reason()));
             guide.tell(&json!({
                 "event": "refused", "client": "bob", "key": KEY,
                 "token": bobs.token().to_string(), "reason": refusal.reason(),
@@ -218,21 +220,21 @@ async fn zombie(
             }));
         }
         Err(error) => return Err(error.into()),
-        Ok(_) => return Err(Failure::refused("a stale token was let through: this is a bug")),
+        Ok(_) => return Err(CliError::refused("a stale token was let through: this is a bug")),
     }
     let kept = ana.key(KEY).get().await?.map(|it| output::bytes(&it.value)).unwrap_or_default();
-    guide.say(&format!("The ledger says {kept:?}."));
+    guide.narrate(&format!("The ledger says {kept:?}."));
     guide.tell(&json!({ "event": "read", "key": KEY, "value": kept }));
     Ok(())
 }
 
-async fn client(members: &Members, name: &str) -> Result<Client, Failure> {
+async fn client(members: &DemoMembers, name: &str) -> Result<Client, CliError> {
     let builder = Client::builder().addresses(&members.addresses()).name(name);
     Ok(builder.timeout(PATIENCE).connect().await?)
 }
 
 /// Waits until all three members are up and one leads.
-async fn leader(client: &Client) -> Result<String, Failure> {
+async fn leader(client: &Client) -> Result<String, CliError> {
     let until = Instant::now() + PATIENCE;
     loop {
         if let Ok(status) = client.status().await {
@@ -243,7 +245,7 @@ async fn leader(client: &Client) -> Result<String, Failure> {
             }
         }
         if Instant::now() > until {
-            return Err(Failure::refused(
+            return Err(CliError::refused(
                 "the members did not find each other; try the tour again",
             ));
         }

@@ -12,7 +12,7 @@ use super::Finding;
 use crate::cluster::{
     BEHIND, TIGHT_BYTES, bytes, down, each, gather, lacking, leader, quiet, spare,
 };
-use crate::reach::Place;
+use crate::reach::ConnectionTarget;
 use crate::span;
 
 /// How long connecting to a port may take.
@@ -64,7 +64,7 @@ pub(super) fn unreachable(text: &str, tried: &str, tls: bool) -> Finding {
 }
 
 /// Checks the connection and everything that members report about themselves.
-pub(super) async fn look(client: &Client, place: &Place) -> Vec<Finding> {
+pub(super) async fn look(client: &Client, place: &ConnectionTarget) -> Vec<Finding> {
     let mut found = vec![tls(place), talk(client).await];
     match each::status(client, place).await {
         Ok(status) => found.extend(members(&status)),
@@ -76,7 +76,7 @@ pub(super) async fn look(client: &Client, place: &Place) -> Vec<Finding> {
     found
 }
 
-fn tls(place: &Place) -> Finding {
+fn tls(place: &ConnectionTarget) -> Finding {
     match &place.tls {
         Some(_) => Finding::ok("tls", "the members' certificates are good"),
         None if place.addresses.iter().all(|address| is_loopback(address)) => {

@@ -9,23 +9,23 @@ use clap::Args;
 use serde_json::json;
 
 use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::output::{self, Output};
-use crate::reach::{Reach, runtime};
+use crate::failure::CliError;
+use crate::output::{self, OutputFormat};
+use crate::reach::{ConnectionArgs, runtime};
 
 /// Flags of `tenure doctor`.
 #[derive(Args)]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorArgs {
     /// Measure how long this directory's disk takes to sync; for a member, its data directory
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
 /// The result of a check.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Health {
+enum FindingHealth {
     Ok,
     Warn,
     Bad,
@@ -33,7 +33,7 @@ enum Health {
 
 /// One check with its result.
 struct Finding {
-    health: Health,
+    health: FindingHealth,
     check: &'static str,
     detail: String,
     /// What to do about it.
@@ -42,27 +42,27 @@ struct Finding {
 
 impl Finding {
     fn ok(check: &'static str, detail: impl Into<String>) -> Self {
-        Self { health: Health::Ok, check, detail: detail.into(), next: None }
+        Self { health: FindingHealth::Ok, check, detail: detail.into(), next: None }
     }
 
     fn warn(check: &'static str, detail: impl Into<String>, next: impl Into<String>) -> Self {
         let (detail, next) = (detail.into(), Some(next.into()));
-        Self { health: Health::Warn, check, detail, next }
+        Self { health: FindingHealth::Warn, check, detail, next }
     }
 
     fn bad(check: &'static str, detail: impl Into<String>, next: impl Into<String>) -> Self {
         let (detail, next) = (detail.into(), Some(next.into()));
-        Self { health: Health::Bad, check, detail, next }
+        Self { health: FindingHealth::Bad, check, detail, next }
     }
 
-    fn print(&self, output: Output) {
+    fn print(&self, output: OutputFormat) {
         let word = match self.health {
-            Health::Ok => "ok",
-            Health::Warn => "warn",
-            Health::Bad => "bad",
+            FindingHealth::Ok => "ok",
+            FindingHealth::Warn => "warn",
+            FindingHealth::Bad => "bad",
         };
         match output {
-            Output::Json => {
+            OutputFormat::Json => {
                 let mut said =
                     json!({ "check": self.check, "health": word, "detail": self.detail });
                 if let Some(next) = &self.next {
@@ -70,7 +70,7 @@ impl Finding {
                 }
                 output::object(&said);
             }
-            Output::Text => {
+            OutputFormat::Text => {
                 output::out(&format!("{word:<5} {:<9} {}\n", self.check, self.detail));
                 if let Some(next) = &self.next {
                     output::out(&format!("      {:<9} {next}\n", "do"));
@@ -81,10 +81,10 @@ impl Finding {
 }
 
 /// Checks this machine and the cluster.
-pub(crate) fn doctor(flags: &Doctor) -> Result<Exit, Failure> {
+pub(crate) fn doctor(flags: &DoctorArgs) -> Result<Exit, CliError> {
     let output = flags.reach.output;
     let place = flags.reach.place()?;
-    let mut worst = Health::Ok;
+    let mut worst = FindingHealth::Ok;
     let mut tell = |finding: Finding| {
         worst = worst.max(finding.health);
         finding.print(output);
@@ -107,11 +107,11 @@ pub(crate) fn doctor(flags: &Doctor) -> Result<Exit, Failure> {
                 tell(cluster::unreachable(&failure.text, &tried, place.tls.is_some()));
             }
         }
-        Ok::<(), Failure>(())
+        Ok::<(), CliError>(())
     })?;
     Ok(match (reached, worst) {
         (false, _) => Exit::Unreachable,
-        (true, Health::Bad) => Exit::Refused,
-        (true, Health::Ok | Health::Warn) => Exit::Done,
+        (true, FindingHealth::Bad) => Exit::Refused,
+        (true, FindingHealth::Ok | FindingHealth::Warn) => Exit::Done,
     })
 }

@@ -8,34 +8,39 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
-use crate::failure::Failure;
-use crate::reach::Place;
+use crate::failure::CliError;
+use crate::reach::ConnectionTarget;
 
 use super::queue::acquire;
-use super::times::Times;
-use super::under::{Hold, Job, Under};
-use super::voice::Voice;
-use super::{OnDoubt, Run, codes, resolve, signals};
+use super::times::RunTimes;
+use super::under::{HeldLock, Job, LockedCommand};
+use super::voice::Messages;
+use super::{OnDoubt, RunArgs, codes, resolve, signals};
 
 /// Runs the command under the lock and returns the exit code.
-pub(super) fn run(flags: &Run) -> Result<u8, Failure> {
+pub(super) fn run(flags: &RunArgs) -> Result<u8, CliError> {
     let place = flags.reach.place()?;
     let builder = place.builder()?;
     let events = open_events(flags.events.as_deref())?;
-    let mut voice = Voice::new(&flags.lock, flags.reach.output, events);
+    let mut voice = Messages::new(&flags.lock, flags.reach.output, events);
     Ok(run_at(flags, &place, builder, &mut voice))
 }
 
 /// Opens the file for events, if the flags name one.
-pub(super) fn open_events(path: Option<&Path>) -> Result<Option<File>, Failure> {
+pub(super) fn open_events(path: Option<&Path>) -> Result<Option<File>, CliError> {
     let Some(path) = path else { return Ok(None) };
     let failed =
         |error| format!("cannot write events to {path:?}: {error}; try another --events FILE");
-    File::create(path).map(Some).map_err(|error| Failure::arguments(failed(error)))
+    File::create(path).map(Some).map_err(|error| CliError::arguments(failed(error)))
 }
 
-fn run_at(flags: &Run, place: &Place, builder: tenure::Builder, voice: &mut Voice) -> u8 {
-    let times = match Times::new(flags.ttl, flags.grace) {
+fn run_at(
+    flags: &RunArgs,
+    place: &ConnectionTarget,
+    builder: tenure::Builder,
+    voice: &mut Messages,
+) -> u8 {
+    let times = match RunTimes::new(flags.ttl, flags.grace) {
         Ok(times) => times,
         Err(text) => {
             voice.error(&text);
@@ -69,7 +74,7 @@ fn run_at(flags: &Run, place: &Place, builder: tenure::Builder, voice: &mut Voic
             times,
             waited: asked.elapsed(),
         };
-        Under::new(job, Hold::Lock(guard), voice).run(&mut heard).await.code
+        LockedCommand::new(job, HeldLock::Lock(guard), voice).run(&mut heard).await.code
     });
     // Tasks of the SDK that still run no longer affect the outcome.
     runtime.shutdown_background();

@@ -9,15 +9,15 @@ use tokio::time::Instant;
 
 use crate::elect;
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::CliError;
 use crate::lock::TTL;
-use crate::reach::{Cluster, Reach};
+use crate::reach::{ConnectedCluster, ConnectionArgs};
 
 use super::front::{open_events, start};
 use super::queue::given_up;
-use super::times::Times;
-use super::under::{Hold, Job, Outcome, Under};
-use super::voice::Voice;
+use super::times::RunTimes;
+use super::under::{HeldLock, Job, LockedCommand, RunOutcome};
+use super::voice::Messages;
 use super::{OnDoubt, codes, resolve};
 
 /// A candidacy with a command, as the flags describe it.
@@ -33,30 +33,30 @@ pub(crate) struct Candidacy<'a> {
     pub(crate) command: &'a [OsString],
     /// The file to which events are also written.
     pub(crate) events: Option<&'a Path>,
-    pub(crate) reach: &'a Reach,
+    pub(crate) reach: &'a ConnectionArgs,
 }
 
 /// Campaigns, runs the command while leading, and campaigns again if leadership is lost.
-pub(crate) fn lead(candidacy: &Candidacy<'_>) -> Result<Exit, Failure> {
+pub(crate) fn lead(candidacy: &Candidacy<'_>) -> Result<Exit, CliError> {
     let place = candidacy.reach.place()?;
     let builder = place.builder()?;
-    let times = Times::new(candidacy.ttl.unwrap_or(TTL), candidacy.grace);
-    let times = times.map_err(Failure::arguments)?;
+    let times = RunTimes::new(candidacy.ttl.unwrap_or(TTL), candidacy.grace);
+    let times = times.map_err(CliError::arguments)?;
     if let Err((text, code)) = resolve::look_for(&candidacy.command[0]) {
-        let failure = Failure::new(Exit::Command(code), "NOT_STARTED", text);
+        let failure = CliError::new(Exit::Command(code), "NOT_STARTED", text);
         return Err(failure.with("effect", "none: nobody was a candidate"));
     }
     let events = open_events(candidacy.events)?;
-    let mut voice = Voice::new(candidacy.name, candidacy.reach.output, events);
+    let mut voice = Messages::new(candidacy.name, candidacy.reach.output, events);
     let (tell, mut heard) = unbounded_channel();
     let runtime =
-        start(tell).map_err(|error| Failure::refused(format!("cannot start: {error}")))?;
+        start(tell).map_err(|error| CliError::refused(format!("cannot start: {error}")))?;
     let done = runtime.block_on(async {
         let client = builder.connect().await?;
-        let cluster = Cluster { client, output: candidacy.reach.output, place: place.clone() };
+        let cluster = ConnectedCluster { client, output: candidacy.reach.output, place: place.clone() };
         loop {
             let asked = Instant::now();
-            elect::say_who_leads(&cluster, candidacy.name).await;
+            elect::print_leader(&cluster, candidacy.name).await;
             let election = cluster.client.election(candidacy.name);
             let campaigning = election.campaign_with(candidacy.value.to_owned(), |ask| {
                 let ask = ask.ttl(times.pace.ttl()).grace(times.grace);
@@ -81,8 +81,8 @@ pub(crate) fn lead(candidacy: &Candidacy<'_>) -> Result<Exit, Failure> {
                 times,
                 waited: asked.elapsed(),
             };
-            let under = Under::new(job, Hold::Lead(Box::new(lead)), &mut voice);
-            let Outcome { code, lost } = under.run(&mut heard).await;
+            let under = LockedCommand::new(job, HeldLock::Lead(Box::new(lead)), &mut voice);
+            let RunOutcome { code, lost } = under.run(&mut heard).await;
             if !lost || candidacy.once {
                 return Ok(Exit::Command(code));
             }

@@ -15,9 +15,9 @@ use rustix::process::{
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::times::now_us;
-use super::tree::{self, Process};
+use super::tree::{self, ProcessInfo};
 use super::watchdog::Task;
-use super::words::{Order, Report};
+use super::words::{WatchdogOrder, WatchdogReport};
 use super::{SELF, WATCHDOG};
 
 /// How long the watchdog may take to connect.
@@ -25,20 +25,20 @@ const START: Duration = Duration::from_secs(5);
 const STEP: Duration = Duration::from_millis(1);
 
 /// The watchdog, as `tenure run` sees it.
-pub(super) struct Link {
+pub(super) struct WatchdogLink {
     stream: UnixStream,
     watchdog: Pid,
     /// The processes below this one before the start. `exec` keeps children, and those must not be killed.
-    others: Vec<Process>,
+    others: Vec<ProcessInfo>,
 }
 
-impl Link {
+impl WatchdogLink {
     /// Starts the watchdog with these variables in its environment, and so in the command's. The reports end when the
     /// watchdog does.
     pub(super) fn start(
         task: &Task,
         environment: &[(&str, OsString)],
-    ) -> io::Result<(Self, UnboundedReceiver<Report>)> {
+    ) -> io::Result<(Self, UnboundedReceiver<WatchdogReport>)> {
         let others = tree::below(getpid());
         // If the watchdog is killed, its descendants become children of this process.
         set_child_subreaper(Some(getpid()))?;
@@ -56,7 +56,7 @@ impl Link {
         let (tell, reports) = unbounded_channel();
         std::thread::spawn(move || {
             for line in BufReader::new(reading).lines().map_while(Result::ok) {
-                if let Some(report) = Report::parse(&line) {
+                if let Some(report) = WatchdogReport::parse(&line) {
                     let _ = tell.send(report);
                 }
             }
@@ -65,7 +65,7 @@ impl Link {
     }
 
     /// Sends an order to the watchdog. If the watchdog is gone, the end of the reports says so.
-    pub(super) fn order(&self, order: Order) {
+    pub(super) fn order(&self, order: WatchdogOrder) {
         let _ = order.send(&self.stream);
     }
 

@@ -34,9 +34,9 @@ use rustix::process::Pid;
 pub(crate) use lead::{Candidacy, lead};
 
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::CliError;
 use crate::output;
-use crate::reach::Reach;
+use crate::reach::ConnectionArgs;
 use crate::span;
 
 /// The running binary, even after its file was replaced.
@@ -48,7 +48,7 @@ const USHER: &str = "__usher";
 
 /// Flags of `tenure run`.
 #[derive(Args)]
-pub(crate) struct Run {
+pub(crate) struct RunArgs {
     /// Which lock
     #[arg(value_name = "LOCK", value_parser = output::name)]
     lock: String,
@@ -83,7 +83,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
 /// What happens to the command while the lock is doubtful.
@@ -97,7 +97,7 @@ pub(crate) enum OnDoubt {
 }
 
 /// Runs `tenure run`.
-pub(crate) fn run(flags: &Run) -> Result<Exit, Failure> {
+pub(crate) fn run(flags: &RunArgs) -> Result<Exit, CliError> {
     front::run(flags).map(Exit::Command)
 }
 

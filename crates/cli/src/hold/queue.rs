@@ -15,10 +15,10 @@ use crate::span;
 use crate::waiting::were_ahead;
 
 use super::refuse::refuse;
-use super::times::Times;
-use super::voice::Voice;
-use super::waiting::View;
-use super::{Run, codes};
+use super::times::RunTimes;
+use super::voice::Messages;
+use super::waiting::QueueView;
+use super::{RunArgs, codes};
 
 /// How often the queue is queried: for a terminal, and for a log.
 const LOOK_LIVE: Duration = Duration::from_secs(1);
@@ -29,10 +29,10 @@ const LEAVE_STEP: Duration = Duration::from_millis(20);
 
 /// Waits for the lock. If it is not acquired, says why and returns the exit code.
 pub(super) async fn acquire(
-    flags: &Run,
+    flags: &RunArgs,
     builder: Builder,
-    times: &Times,
-    voice: &mut Voice,
+    times: &RunTimes,
+    voice: &mut Messages,
     heard: &mut UnboundedReceiver<i32>,
 ) -> Result<Guard, u8> {
     let until = flags.wait.map(|wait| Instant::now() + wait);
@@ -51,7 +51,7 @@ pub(super) async fn acquire(
         let ask = ask.on_queued(move |ahead| {
             tell.send_replace(Some(ahead));
         });
-        let mut queue = Queue { client: &client, flags, ahead };
+        let mut queue = LockQueue { client: &client, flags, ahead };
         let asked = tokio::select! {
             guard = ask.into_future() => guard,
             signal = given_up(heard) => {
@@ -73,7 +73,7 @@ pub(super) async fn acquire(
     }
 }
 
-fn ask(client: &Client, flags: &Run, times: &Times, wait: Option<Duration>) -> LockAsk {
+fn ask(client: &Client, flags: &RunArgs, times: &RunTimes, wait: Option<Duration>) -> LockAsk {
     let ask = client.lock(&flags.lock).ttl(flags.ttl).grace(times.grace);
     let ask = ask.metadata(flags.metadata.clone());
     let ask = match (flags.shared, flags.slots) {
@@ -101,16 +101,16 @@ pub(super) async fn given_up(heard: &mut UnboundedReceiver<i32>) -> i32 {
 }
 
 /// The queue in which this client has a place.
-struct Queue<'a> {
+struct LockQueue<'a> {
     client: &'a Client,
-    flags: &'a Run,
+    flags: &'a RunArgs,
     /// How many waiters were ahead when the cluster last reported it.
     ahead: watch::Receiver<Option<u64>>,
 }
 
-impl Queue<'_> {
+impl LockQueue<'_> {
     /// Shows the place in the queue, once the request has to wait.
-    async fn show(&mut self, voice: &mut Voice) -> Infallible {
+    async fn show(&mut self, voice: &mut Messages) -> Infallible {
         // The sender lives as long as the request, and the request as long as this future.
         if self.ahead.wait_for(Option::is_some).await.is_err() {
             std::future::pending::<()>().await;
@@ -131,14 +131,14 @@ impl Queue<'_> {
     }
 
     /// Asks the cluster about the lock; `None` without an answer.
-    async fn look(&self) -> Option<View> {
+    async fn look(&self) -> Option<QueueView> {
         let told = self.client.explain(&self.flags.lock).await.ok()?;
         let ahead = self.ahead.borrow().unwrap_or(0);
-        Some(View::new(&self.flags.lock, self.client.name(), ahead, told))
+        Some(QueueView::new(&self.flags.lock, self.client.name(), ahead, told))
     }
 
     /// After the request was dropped: waits briefly until its place is gone, and reports it.
-    async fn leave(&self, signal: i32, voice: &mut Voice) -> u8 {
+    async fn leave(&self, signal: i32, voice: &mut Messages) -> u8 {
         let lock = &self.flags.lock;
         let ahead = *self.ahead.borrow();
         let gone = async {

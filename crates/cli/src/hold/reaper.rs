@@ -14,7 +14,7 @@ use super::terminal;
 
 /// What the thread reports.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Change {
+pub(super) enum ChildChange {
     /// A child stopped or ended.
     Child(Pid, WaitStatus),
     /// There are no children left: no process is below the watchdog, whatever its origin.
@@ -23,7 +23,7 @@ pub(super) enum Change {
 
 /// The watchdog's handle to the thread.
 pub(super) struct Reaper {
-    changes: Receiver<Change>,
+    changes: Receiver<ChildChange>,
     bell: UnixStream,
 }
 
@@ -44,14 +44,14 @@ impl Reaper {
     }
 
     /// All changes since the last call.
-    pub(super) fn changes(&self) -> Vec<Change> {
+    pub(super) fn changes(&self) -> Vec<ChildChange> {
         let mut bytes = [0; 64];
         while matches!((&self.bell).read(&mut bytes), Ok(1..)) {}
         self.changes.try_iter().collect()
     }
 }
 
-fn reap(main: Pid, tell: &Sender<Change>, mut bell: UnixStream) {
+fn reap(main: Pid, tell: &Sender<ChildChange>, mut bell: UnixStream) {
     let mut has_terminal = true;
     loop {
         // Do not reap yet: the command's process group must still exist for a process in it to hand the terminal back.
@@ -62,14 +62,14 @@ fn reap(main: Pid, tell: &Sender<Change>, mut bell: UnixStream) {
             has_terminal = false;
         }
         let change = match looked.and_then(|_| wait(WaitOptions::NOHANG | WaitOptions::UNTRACED)) {
-            Ok(Some((pid, status))) => Change::Child(pid, status),
+            Ok(Some((pid, status))) => ChildChange::Child(pid, status),
             Ok(None) | Err(Errno::INTR) => continue,
-            Err(_) => Change::None,
+            Err(_) => ChildChange::None,
         };
         if tell.send(change).is_err() || bell.write_all(&[0]).is_err() {
             return;
         }
-        if matches!(change, Change::None) {
+        if matches!(change, ChildChange::None) {
             return;
         }
     }

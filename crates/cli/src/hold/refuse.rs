@@ -9,12 +9,17 @@ use crate::output::{self, shortened};
 use crate::span::shown;
 use crate::waiting::labelled;
 
-use super::voice::Voice;
-use super::waiting::View;
-use super::{Run, codes};
+use super::voice::Messages;
+use super::waiting::QueueView;
+use super::{RunArgs, codes};
 
 /// Reports why there is no lock and returns the exit code. The command did not start in any of these cases.
-pub(super) fn refuse(voice: &mut Voice, flags: &Run, error: &Error, view: Option<&View>) -> u8 {
+pub(super) fn refuse(
+    voice: &mut Messages,
+    flags: &RunArgs,
+    error: &Error,
+    view: Option<&QueueView>,
+) -> u8 {
     let lock = &shortened(&flags.lock);
     let look = format!("tenure explain {}", quoted(&flags.lock));
     let unseen = format!(
@@ -98,7 +103,7 @@ pub(super) fn refuse(voice: &mut Voice, flags: &Run, error: &Error, view: Option
     voice.ended(outcome, code)
 }
 
-fn unreachable(voice: &mut Voice, error: &Error) {
+fn unreachable(voice: &mut Messages, error: &Error) {
     match error {
         Error::Unreachable { waited, .. } => {
             voice.error(&format!("no member answered within {}", shown(*waited)));

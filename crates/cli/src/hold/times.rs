@@ -18,7 +18,7 @@ const RESERVE_PART: u32 = 75;
 
 /// All times of one run; they follow from its ttl and grace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Times {
+pub(super) struct RunTimes {
     pub(super) pace: Pace,
     pub(super) grace: Duration,
 }
@@ -34,7 +34,7 @@ pub(super) struct Deadlines {
     pub(super) kill_us: u64,
 }
 
-impl Times {
+impl RunTimes {
     /// The times for a ttl. The error is a message that says which ttl would fit the grace.
     pub(super) fn new(ttl: Duration, grace: Option<Duration>) -> Result<Self, String> {
         if !(Duration::from_secs(1)..=Duration::from_secs(3_600)).contains(&ttl) {
@@ -113,7 +113,7 @@ mod tests {
     fn nothing_is_left_before_anybody_else_can_start_whatever_the_ttl() {
         for ttl in (1..=3_600).map(Duration::from_secs) {
             for grace in [None, Some(most(&Pace::new(ttl).unwrap()))] {
-                let times = Times::new(ttl, grace).unwrap();
+                let times = RunTimes::new(ttl, grace).unwrap();
                 let deadlines = times.deadlines(Moment::from_micros(1_000_000_000_000));
                 let reserve_us = us(times.reserve());
                 assert!(deadlines.doubt_us < deadlines.lost_us);
@@ -124,15 +124,18 @@ mod tests {
 
     #[test]
     fn a_grace_that_does_not_fit_is_refused_with_what_would() {
-        let refused = Times::new(TTL, Some(Duration::from_secs(9))).unwrap_err();
+        let refused = RunTimes::new(TTL, Some(Duration::from_secs(9))).unwrap_err();
         assert_eq!(refused, "grace 9s does not fit ttl 15s (at most 7s); try --ttl 20s");
-        assert!(Times::new(Duration::from_secs(20), Some(Duration::from_secs(9))).is_ok());
-        assert!(Times::new(Duration::from_millis(500), None).is_err());
+        assert!(RunTimes::new(Duration::from_secs(20), Some(Duration::from_secs(9))).is_ok());
+        assert!(RunTimes::new(Duration::from_millis(500), None).is_err());
     }
 
     #[test]
     fn the_usual_grace_is_a_third_of_the_ttl_and_at_most_five_seconds() {
-        assert_eq!(Times::new(Duration::from_secs(3), None).unwrap().grace, Duration::from_secs(1));
-        assert_eq!(Times::new(Duration::from_secs(60), None).unwrap().grace, GRACE_MAX);
+        assert_eq!(
+            RunTimes::new(Duration::from_secs(3), None).unwrap().grace,
+            Duration::from_secs(1)
+        );
+        assert_eq!(RunTimes::new(Duration::from_secs(60), None).unwrap().grace, GRACE_MAX);
     }
 }

@@ -12,13 +12,13 @@ const DEPTH_MAX: usize = 1_000;
 
 /// A process in the state in which it was last seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Process {
+pub(super) struct ProcessInfo {
     pub(super) pid: Pid,
-    pub(super) state: State,
+    pub(super) state: ProcessState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
+pub(super) enum ProcessState {
     /// The process runs or waits for something.
     Alive,
     /// A signal stopped the process: only SIGKILL and SIGCONT have an effect.
@@ -28,16 +28,16 @@ pub(super) enum State {
 }
 
 /// All descendants of a process.
-pub(super) fn below(root: Pid) -> Vec<Process> {
+pub(super) fn below(root: Pid) -> Vec<ProcessInfo> {
     let mut found = Vec::new();
     let mut look = children(root).unwrap_or_else(|| searched(root));
     while let Some(pid) = look.pop() {
         // A pid that was reused meanwhile could appear twice.
-        if found.iter().any(|it: &Process| it.pid == pid) {
+        if found.iter().any(|it: &ProcessInfo| it.pid == pid) {
             continue;
         }
         if let Some((state, _)) = stat(pid) {
-            found.push(Process { pid, state });
+            found.push(ProcessInfo { pid, state });
         }
         look.extend(children(pid).unwrap_or_default());
     }
@@ -45,19 +45,19 @@ pub(super) fn below(root: Pid) -> Vec<Process> {
 }
 
 /// All descendants that have not ended.
-pub(super) fn living(root: Pid) -> Vec<Process> {
+pub(super) fn living(root: Pid) -> Vec<ProcessInfo> {
     let mut all = below(root);
-    all.retain(|it| it.state != State::Zombie);
+    all.retain(|it| it.state != ProcessState::Zombie);
     all
 }
 
 /// A process that was below another one, if it is alive and still below it. Pids are reused, so its ancestors are
 /// checked.
-pub(super) fn still_below(root: Pid, pid: Pid) -> Option<Process> {
-    let (state, mut parent) = stat(pid).filter(|it| it.0 != State::Zombie)?;
+pub(super) fn still_below(root: Pid, pid: Pid) -> Option<ProcessInfo> {
+    let (state, mut parent) = stat(pid).filter(|it| it.0 != ProcessState::Zombie)?;
     for _ in 0..DEPTH_MAX {
         if parent? == root {
-            return Some(Process { pid, state });
+            return Some(ProcessInfo { pid, state });
         }
         parent = stat(parent?)?.1;
     }
@@ -65,7 +65,7 @@ pub(super) fn still_below(root: Pid, pid: Pid) -> Option<Process> {
 }
 
 /// Sends a signal to each process and returns how many received it. A process that has ended meanwhile needs none.
-pub(super) fn signal(processes: &[Process], signal: Signal) -> usize {
+pub(super) fn signal(processes: &[ProcessInfo], signal: Signal) -> usize {
     processes.iter().filter(|it| kill_process(it.pid, signal).is_ok()).count()
 }
 
@@ -107,14 +107,14 @@ fn descendants(root: Pid, parents: &[(Pid, Pid)]) -> Vec<Pid> {
 }
 
 /// The state and the parent of a process.
-fn stat(of: Pid) -> Option<(State, Option<Pid>)> {
+fn stat(of: Pid) -> Option<(ProcessState, Option<Pid>)> {
     let text = fs::read_to_string(format!("/proc/{of}/stat")).ok()?;
     // The process name may contain any character; it ends at the last parenthesis.
     let mut words = text.rsplit_once(')')?.1.split_whitespace();
     let state = match words.next()? {
-        "T" | "t" => State::Stopped,
-        "Z" | "X" => State::Zombie,
-        _ => State::Alive,
+        "T" | "t" => ProcessState::Stopped,
+        "Z" | "X" => ProcessState::Zombie,
+        _ => ProcessState::Alive,
     };
     Some((state, words.next().and_then(pid)))
 }
@@ -184,8 +184,8 @@ mod tests {
         let family = Family::start();
         let sleep = until(|| below(family.pid()).first().copied());
         assert_eq!(signal(&[sleep], Signal::STOP), 1);
-        until(|| (below(family.pid())[0].state == State::Stopped).then_some(()));
+        until(|| (below(family.pid())[0].state == ProcessState::Stopped).then_some(()));
         assert_eq!(signal(&[sleep], Signal::CONT), 1);
-        until(|| (below(family.pid())[0].state == State::Alive).then_some(()));
+        until(|| (below(family.pid())[0].state == ProcessState::Alive).then_some(()));
     }
 }

@@ -15,14 +15,14 @@ use tokio::time::Instant;
 
 use crate::failure::quoted;
 use crate::output;
-use crate::reach::Place;
+use crate::reach::ConnectionTarget;
 use crate::span::shown;
 
-use super::link::Link;
-use super::times::{Deadlines, Times, now_us, us};
-use super::voice::{Voice, processes};
+use super::link::WatchdogLink;
+use super::times::{Deadlines, RunTimes, now_us, us};
+use super::voice::{Messages, processes};
 use super::watchdog::Task;
-use super::words::{End, Gone, Order, Report};
+use super::words::{CommandEnd, ProcessesGone, WatchdogOrder, WatchdogReport};
 use super::{codes, signals, terminal};
 
 /// How long `tenure run` tries to release a lock that was lost: the lease ends by itself.
@@ -39,26 +39,26 @@ pub(super) struct Job<'a> {
     pub(super) command: &'a [OsString],
     /// Whether the command is stopped while the lock is doubtful.
     pub(super) freeze: bool,
-    pub(super) place: &'a Place,
-    pub(super) times: Times,
+    pub(super) place: &'a ConnectionTarget,
+    pub(super) times: RunTimes,
     /// How long acquiring the lock took.
     pub(super) waited: Duration,
 }
 
 /// What is held while the command runs.
-pub(super) enum Hold {
+pub(super) enum HeldLock {
     Lock(Guard),
     Lead(Box<Leadership>),
 }
 
 /// How the run ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Outcome {
+pub(super) struct RunOutcome {
     pub(super) code: u8,
     pub(super) lost: bool,
 }
 
-impl Hold {
+impl HeldLock {
     fn guard(&self) -> &Guard {
         match self {
             Self::Lock(guard) => guard,
@@ -84,28 +84,28 @@ impl Hold {
 }
 
 /// A command that runs under its lock.
-pub(super) struct Under<'a> {
+pub(super) struct LockedCommand<'a> {
     job: Job<'a>,
-    hold: Hold,
-    voice: &'a mut Voice,
+    hold: HeldLock,
+    voice: &'a mut Messages,
     deadlines: Deadlines,
     began: Instant,
     group: Option<Pid>,
     /// Whether a user at a terminal can stop and continue the command.
     jobs: bool,
-    end: Option<End>,
-    lost: Option<Lost>,
+    end: Option<CommandEnd>,
+    lost: Option<LockLoss>,
 }
 
 /// When and why the lock was lost, as far as this process knows.
-struct Lost {
+struct LockLoss {
     at_us: u64,
     cause: String,
     word: &'static str,
 }
 
-impl<'a> Under<'a> {
-    pub(super) fn new(job: Job<'a>, hold: Hold, voice: &'a mut Voice) -> Self {
+impl<'a> LockedCommand<'a> {
+    pub(super) fn new(job: Job<'a>, hold: HeldLock, voice: &'a mut Messages) -> Self {
         let deadlines = job.times.deadlines(*hold.guard().valid_until().borrow());
         let began = Instant::now();
         let (group, jobs, end, lost) = (None, false, None, None);
@@ -113,8 +113,8 @@ impl<'a> Under<'a> {
     }
 
     /// Runs the command to its end, then releases the lock or handles its loss.
-    pub(super) async fn run(mut self, heard: &mut UnboundedReceiver<i32>) -> Outcome {
-        self.say_acquired();
+    pub(super) async fn run(mut self, heard: &mut UnboundedReceiver<i32>) -> RunOutcome {
+        self.show_acquired();
         let (link, mut reports) = match self.start() {
             Ok(started) => started,
             Err(error) => {
@@ -122,21 +122,23 @@ impl<'a> Under<'a> {
                 self.voice.detail("effect", "none: the command did not start");
                 let _ = tokio::time::timeout(FAREWELL, self.hold.give_back()).await;
                 let code = self.voice.ended("not_started", codes::REFUSED);
-                return Outcome { code, lost: false };
+                return RunOutcome { code, lost: false };
             }
         };
         let gone = self.supervise(&link, &mut reports, heard).await;
         self.finish(gone).await
     }
 
-    fn say_acquired(&mut self) {
+    fn show_acquired(&mut self) {
         let Job { name, waited, .. } = &self.job;
         let guard = self.hold.guard();
         let token = guard.token();
         let slot = guard.slot().map_or(String::new(), |slot| format!(", slot {slot}"));
         let (text, event) = match &self.hold {
-            Hold::Lock(_) => (format!("lock `{name}` acquired, token {token}{slot}"), "acquired"),
-            Hold::Lead(_) => (format!("elected leader of `{name}`, token {token}"), "elected"),
+            HeldLock::Lock(_) => {
+                (format!("lock `{name}` acquired, token {token}{slot}"), "acquired")
+            }
+            HeldLock::Lead(_) => (format!("elected leader of `{name}`, token {token}"), "elected"),
         };
         self.voice.usual(&text);
         let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
@@ -151,7 +153,7 @@ impl<'a> Under<'a> {
         );
     }
 
-    fn start(&self) -> std::io::Result<(Link, UnboundedReceiver<Report>)> {
+    fn start(&self) -> std::io::Result<(WatchdogLink, UnboundedReceiver<WatchdogReport>)> {
         let (job, guard) = (&self.job, self.hold.guard());
         let lease = guard.lease().to_string();
         let task = Task {
@@ -176,16 +178,16 @@ impl<'a> Under<'a> {
                 environment.push(("TENURE_KEY", key.clone().into_os_string()));
             }
         }
-        Link::start(&task, &environment)
+        WatchdogLink::start(&task, &environment)
     }
 
     /// Supervises until no process of the command is left, and returns when that was.
     async fn supervise(
         &mut self,
-        link: &Link,
-        reports: &mut UnboundedReceiver<Report>,
+        link: &WatchdogLink,
+        reports: &mut UnboundedReceiver<WatchdogReport>,
         heard: &mut UnboundedReceiver<i32>,
-    ) -> Gone {
+    ) -> ProcessesGone {
         let guard = self.hold.guard();
         let mut until = guard.valid_until();
         let mut standings = guard.standings();
@@ -196,20 +198,20 @@ impl<'a> Under<'a> {
                 biased;
                 lost = stop.cancelled(), if self.lost.is_none() => {
                     self.lose(Some(lost));
-                    link.order(Order::Stop);
+                    link.order(WatchdogOrder::Stop);
                 }
                 changed = until.changed(), if self.lost.is_none() => {
                     if changed.is_ok() {
                         self.deadlines = self.job.times.deadlines(*until.borrow_and_update());
-                        link.order(Order::Until(self.deadlines));
+                        link.order(WatchdogOrder::Until(self.deadlines));
                     }
                 }
                 Ok(()) = standings.changed(), if self.lost.is_none() => {
                     let standing = *standings.borrow_and_update();
-                    self.say_standing(standing);
+                    self.show_standing(standing);
                 }
                 report = reports.recv() => match report {
-                    Some(Report::Gone(gone)) => return gone,
+                    Some(WatchdogReport::Gone(gone)) => return gone,
                     Some(report) => self.reported(report, link),
                     None => return self.alone(link).await,
                 },
@@ -230,12 +232,12 @@ impl<'a> Under<'a> {
     }
 
     /// Kills everything after the watchdog was killed: its descendants are now children of this process.
-    async fn alone(&mut self, link: &Link) -> Gone {
+    async fn alone(&mut self, link: &WatchdogLink) -> ProcessesGone {
         // Without a process group the command never started, and the watchdog has said why.
         if self.lost.is_none() && self.group.is_some() {
             self.voice.unusual("the watchdog was killed: everything that it watched is killed too");
             let cause = "the watchdog was killed".to_owned();
-            self.lost = Some(Lost { at_us: now_us(), cause, word: "watchdog_killed" });
+            self.lost = Some(LockLoss { at_us: now_us(), cause, word: "watchdog_killed" });
         }
         let mut empty = 0;
         let struck_us = now_us();
@@ -249,7 +251,7 @@ impl<'a> Under<'a> {
             }
             tokio::time::sleep(AGAIN).await;
         }
-        Gone { at_us, late_us: 0, dying_us: at_us - struck_us }
+        ProcessesGone { at_us, late_us: 0, dying_us: at_us - struck_us }
     }
 
     fn lose(&mut self, lost: Option<tenure::Lost>) {
@@ -270,10 +272,10 @@ impl<'a> Under<'a> {
         let event = json!({ "token": token, "cause": word, "by": by, "reason": reason });
         self.voice.event("lost", &event);
         let at_us = now_us().min(self.deadlines.lost_us);
-        self.lost = Some(Lost { at_us, cause: text, word });
+        self.lost = Some(LockLoss { at_us, cause: text, word });
     }
 
-    fn say_standing(&mut self, standing: Standing) {
+    fn show_standing(&mut self, standing: Standing) {
         let what = self.what();
         match standing {
             Standing::Doubtful => {
@@ -291,7 +293,7 @@ impl<'a> Under<'a> {
         }
     }
 
-    fn signalled(&mut self, signal: i32, link: &Link) {
+    fn signalled(&mut self, signal: i32, link: &WatchdogLink) {
         match signal {
             SIGCHLD => return link.keep_awake(),
             SIGCONT => {
@@ -302,37 +304,37 @@ impl<'a> Under<'a> {
             SIGTSTP => self.jobs = true,
             _ => {}
         }
-        link.order(Order::Signal(signal));
+        link.order(WatchdogOrder::Signal(signal));
         if signal == SIGTERM {
             let grace = shown(self.job.times.grace);
             let name = self.name();
             self.voice.unusual(&format!("SIGTERM passed on to {name}, SIGKILL in {grace}"));
-            link.order(Order::Terminate);
+            link.order(WatchdogOrder::Terminate);
         } else if signal != SIGWINCH {
             let name = signals::name(signal);
             self.voice.event("signal", &json!({ "signal": name }));
         }
     }
 
-    fn reported(&mut self, report: Report, link: &Link) {
+    fn reported(&mut self, report: WatchdogReport, link: &WatchdogLink) {
         match report {
-            Report::Ready { group } => {
+            WatchdogReport::Ready { group } => {
                 self.group = Pid::from_raw(group);
                 self.jobs = self.group.is_some_and(terminal::give);
                 self.voice.event("started", &json!({ "pid": group }));
-                link.order(Order::Go);
+                link.order(WatchdogOrder::Go);
             }
-            Report::Stopped { signal } => self.stopped(signal),
-            Report::Frozen { processes: count } => {
+            WatchdogReport::Stopped { signal } => self.stopped(signal),
+            WatchdogReport::Frozen { processes: count } => {
                 let text = format!("{} stopped until the lock is sure again", processes(count));
                 self.voice.unusual(&text);
                 self.voice.event("frozen", &json!({ "processes": count }));
             }
-            Report::Thawed => {
+            WatchdogReport::Thawed => {
                 self.voice.unusual("continued");
                 self.voice.event("thawed", &json!({}));
             }
-            Report::Stopping { lost, processes: count, killed, kill_in_us } => {
+            WatchdogReport::Stopping { lost, processes: count, killed, kill_in_us } => {
                 if lost && self.lost.is_none() {
                     // The watchdog's report is final: it has begun to stop the command, and nothing undoes that.
                     let lost = match self.hold.guard().check() {
@@ -341,14 +343,14 @@ impl<'a> Under<'a> {
                     };
                     self.lose(lost);
                 }
-                self.say_stopping(lost, count, killed, Duration::from_micros(kill_in_us));
+                self.show_stopping(lost, count, killed, Duration::from_micros(kill_in_us));
             }
-            Report::Killing { processes: count } => {
+            WatchdogReport::Killing { processes: count } => {
                 self.voice.unusual(&format!("SIGKILL to {}", processes(count)));
                 self.voice.event("killing", &json!({ "processes": count }));
             }
-            Report::Ended(end) => self.end = Some(end),
-            Report::Gone(_) => {}
+            WatchdogReport::Ended(end) => self.end = Some(end),
+            WatchdogReport::Gone(_) => {}
         }
     }
 
@@ -366,7 +368,7 @@ impl<'a> Under<'a> {
         let _ = kill_process(getpid(), Signal::STOP);
     }
 
-    fn say_stopping(&mut self, lost: bool, count: usize, killed: usize, grace: Duration) {
+    fn show_stopping(&mut self, lost: bool, count: usize, killed: usize, grace: Duration) {
         let (name, grace) = (self.name(), shown(grace));
         if killed > 0 {
             self.voice.unusual(&format!("SIGKILL to {} that stood still", processes(killed)));
@@ -382,15 +384,15 @@ impl<'a> Under<'a> {
     }
 
     /// Reports what became of the command and of the lock, after all processes have ended.
-    async fn finish(mut self, gone: Gone) -> Outcome {
+    async fn finish(mut self, gone: ProcessesGone) -> RunOutcome {
         match self.lost.take() {
-            Some(lost) => Outcome { code: self.finish_lost(lost, gone).await, lost: true },
-            None => Outcome { code: self.finish_held().await, lost: false },
+            Some(lost) => RunOutcome { code: self.finish_lost(lost, gone).await, lost: true },
+            None => RunOutcome { code: self.finish_held().await, lost: false },
         }
     }
 
-    async fn finish_lost(self, lost: Lost, gone: Gone) -> u8 {
-        let Gone { at_us: gone_us, late_us, dying_us } = gone;
+    async fn finish_lost(self, lost: LockLoss, gone: ProcessesGone) -> u8 {
+        let ProcessesGone { at_us: gone_us, late_us, dying_us } = gone;
         let token = self.hold.guard().token();
         let took = shown(Duration::from_micros(gone_us.saturating_sub(lost.at_us)));
         let free_us = self.job.times.handed_over_us(&self.deadlines);
@@ -452,7 +454,7 @@ impl<'a> Under<'a> {
         let (voice, end) = (self.voice, self.end);
         let released = self.hold.give_back().await;
         let ended = match end {
-            Some(End::Signal(signal)) => {
+            Some(CommandEnd::Signal(signal)) => {
                 format!("{name} ended by {}, ", signals::name(signal))
             }
             _ => String::new(),
@@ -474,8 +476,10 @@ impl<'a> Under<'a> {
             }
         }
         match end {
-            Some(End::Code(code)) => voice.ended("command", u8::try_from(code).unwrap_or(u8::MAX)),
-            Some(End::Signal(signal)) => voice.ended("signal", codes::by_signal(signal)),
+            Some(CommandEnd::Code(code)) => {
+                voice.ended("command", u8::try_from(code).unwrap_or(u8::MAX))
+            }
+            Some(CommandEnd::Signal(signal)) => voice.ended("signal", codes::by_signal(signal)),
             None => voice.ended("not_started", codes::REFUSED),
         }
     }
@@ -490,7 +494,7 @@ impl<'a> Under<'a> {
 }
 
 /// What caused the delay.
-fn why_late(gone: &Gone) -> String {
+fn why_late(gone: &ProcessesGone) -> String {
     let time = |us| shown(Duration::from_micros(us));
     if gone.dying_us > gone.late_us {
         return format!("its processes took {} to die of SIGKILL", time(gone.dying_us));

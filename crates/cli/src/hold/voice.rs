@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::output::Output;
+use crate::output::OutputFormat;
 use crate::terminal::fitted;
 use crate::waiting::labelled;
 
@@ -18,7 +18,7 @@ use crate::waiting::labelled;
 const FLUSH: Duration = Duration::from_secs(1);
 
 /// Something to write.
-enum Said {
+enum MessageItem {
     ToStderr(String),
     Event(String),
     Flush(Sender<()>),
@@ -26,9 +26,9 @@ enum Said {
 
 /// Writes messages and events on a separate thread: a blocked terminal, or a pipe without a reader, must not delay
 /// stopping the command.
-pub(super) struct Voice {
+pub(super) struct Messages {
     lock: String,
-    output: Output,
+    output: OutputFormat,
     terminal: bool,
     /// Whether something unusual happened, so that a log gets usual lines too.
     unusual: bool,
@@ -36,12 +36,12 @@ pub(super) struct Voice {
     block: usize,
     /// The error message and its details, for the last event.
     why: Map<String, Value>,
-    writer: Sender<Said>,
+    writer: Sender<MessageItem>,
 }
 
-impl Voice {
-    pub(super) fn new(lock: &str, output: Output, events: Option<File>) -> Self {
-        let terminal = output == Output::Text && std::io::stderr().is_terminal();
+impl Messages {
+    pub(super) fn new(lock: &str, output: OutputFormat, events: Option<File>) -> Self {
+        let terminal = output == OutputFormat::Text && std::io::stderr().is_terminal();
         let (writer, said) = channel();
         std::thread::spawn(move || write(&said, events));
         let (unusual, block, why) = (false, 0, Map::new());
@@ -63,10 +63,10 @@ impl Voice {
             line.push_str(&format!(",\"{name}\":{value}"));
         }
         line.push_str("}\n");
-        if self.output == Output::Json {
-            self.write(Said::ToStderr(line.clone()));
+        if self.output == OutputFormat::Json {
+            self.write(MessageItem::ToStderr(line.clone()));
         }
-        self.write(Said::Event(line));
+        self.write(MessageItem::Event(line));
     }
 
     /// Writes a line only to a terminal, or after something unusual.
@@ -106,20 +106,20 @@ impl Voice {
 
     /// Shows the place in the queue: updated in place on a terminal, one line per change in a log.
     pub(super) fn waiting(&mut self, lines: &[String], changed: bool) {
-        if self.output != Output::Text {
+        if self.output != OutputFormat::Text {
             return;
         }
         self.unusual = true;
         if self.terminal {
             self.clear();
-            self.write(Said::ToStderr(
+            self.write(MessageItem::ToStderr(
                 lines.iter().map(|line| format!("{}\n", fitted(line))).collect(),
             ));
             self.block = lines.len();
         } else if changed && let Some(first) = lines.first() {
             let holder = lines.get(1).and_then(|line| line.trim().strip_prefix("held by"));
             let held = holder.map_or(String::new(), |it| format!(", held by {}", it.trim()));
-            self.write(Said::ToStderr(format!("{first}{held}\n")));
+            self.write(MessageItem::ToStderr(format!("{first}{held}\n")));
         }
     }
 
@@ -131,15 +131,15 @@ impl Voice {
         }
         self.event("ended", &last);
         let (done, written) = channel();
-        self.write(Said::Flush(done));
+        self.write(MessageItem::Flush(done));
         let _ = written.recv_timeout(FLUSH);
         code
     }
 
     fn line(&mut self, line: &str) {
-        if self.output == Output::Text {
+        if self.output == OutputFormat::Text {
             self.clear();
-            self.write(Said::ToStderr(format!("{line}\n")));
+            self.write(MessageItem::ToStderr(format!("{line}\n")));
         }
     }
 
@@ -147,23 +147,25 @@ impl Voice {
         let lines = std::mem::take(&mut self.block);
         if self.terminal && lines > 0 {
             // Return to the first column too: the terminal echoes Ctrl-C and moves the cursor.
-            self.write(Said::ToStderr(format!("\r\x1b[{lines}A\x1b[J")));
+            self.write(MessageItem::ToStderr(format!("\r\x1b[{lines}A\x1b[J")));
         }
     }
 
-    fn write(&self, said: Said) {
+    fn write(&self, said: MessageItem) {
         // The thread lives as long as this sender.
         let _ = self.writer.send(said);
     }
 }
 
-fn write(said: &Receiver<Said>, mut events: Option<File>) {
+fn write(said: &Receiver<MessageItem>, mut events: Option<File>) {
     for said in said {
         // The command goes on even if there is no reader or the disk is full.
         let _ = match said {
-            Said::ToStderr(text) => std::io::stderr().write_all(text.as_bytes()),
-            Said::Event(line) => events.as_mut().map_or(Ok(()), |it| it.write_all(line.as_bytes())),
-            Said::Flush(done) => {
+            MessageItem::ToStderr(text) => std::io::stderr().write_all(text.as_bytes()),
+            MessageItem::Event(line) => {
+                events.as_mut().map_or(Ok(()), |it| it.write_all(line.as_bytes()))
+            }
+            MessageItem::Flush(done) => {
                 let _ = done.send(());
                 Ok(())
             }

@@ -7,13 +7,13 @@ use crate::waiting;
 
 /// The state of a waiting request.
 #[derive(Clone, Debug)]
-pub(super) struct View {
+pub(super) struct QueueView {
     lock: String,
     ahead: u64,
     told: Explanation,
 }
 
-impl View {
+impl QueueView {
     /// Builds the view for the client `own` from the cluster's explanation of the lock.
     pub(super) fn new(lock: &str, own: &str, ahead: u64, mut told: Explanation) -> Self {
         // The explanation was requested without a place, so it lists the whole queue: cut it before this client.

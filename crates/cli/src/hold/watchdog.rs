@@ -32,10 +32,10 @@ use rustix::time::{
 
 use crate::span::shown;
 
-use super::reaper::{Change, Reaper};
+use super::reaper::{ChildChange, Reaper};
 use super::times::{Deadlines, now_us};
-use super::tree::{self, State};
-use super::words::{End, Gone, Order, Report};
+use super::tree::{self, ProcessState};
+use super::words::{CommandEnd, ProcessesGone, WatchdogOrder, WatchdogReport};
 use super::{SELF, START, signals, times, voice};
 
 /// How soon after SIGKILL the watchdog checks again for processes that are left or new.
@@ -91,7 +91,7 @@ impl Task {
 
 /// Watches one command from its start to its end.
 pub(super) fn run(task: &Task) -> ExitCode {
-    match Watchdog::start(task) {
+    match WatchdogProcess::start(task) {
         Ok(mut watchdog) => {
             watchdog.watch();
             ExitCode::SUCCESS
@@ -103,14 +103,14 @@ pub(super) fn run(task: &Task) -> ExitCode {
     }
 }
 
-struct Watchdog {
-    link: Link,
+struct WatchdogProcess {
+    link: RunLink,
     timer: OwnedFd,
     reaper: Reaper,
     own: Pid,
     main: Pid,
     begun: bool,
-    ended: Option<End>,
+    ended: Option<CommandEnd>,
     deadlines: Deadlines,
     grace_us: u64,
     freeze: bool,
@@ -130,21 +130,21 @@ struct Watchdog {
 }
 
 /// The socket to `tenure run`.
-struct Link {
+struct RunLink {
     stream: UnixStream,
     heard: Vec<u8>,
     /// Whether `tenure run` is still connected.
     open: bool,
 }
 
-impl Watchdog {
+impl WatchdogProcess {
     fn start(task: &Task) -> io::Result<Self> {
         // Become the subreaper before any process can be below this one.
         set_child_subreaper(Some(getpid()))?;
         // A name of its own distinguishes it from `tenure run` in process lists, and for users who signal by name.
         let _ = std::fs::write("/proc/self/comm", "watchdog");
         signals::shrug()?;
-        let link = Link::open(&task.socket)?;
+        let link = RunLink::open(&task.socket)?;
         let timer = timerfd_create(
             TimerfdClockId::Boottime,
             TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
@@ -191,25 +191,29 @@ impl Watchdog {
                 let at_us = self.dead_us.unwrap_or_else(now_us);
                 let dying_us =
                     self.struck_us.map_or(0, |struck_us| at_us.saturating_sub(struck_us));
-                self.tell(Report::Gone(Gone { at_us, late_us: self.late_us, dying_us }));
+                self.tell(WatchdogReport::Gone(ProcessesGone {
+                    at_us,
+                    late_us: self.late_us,
+                    dying_us,
+                }));
                 return;
             }
             self.sleep();
         }
     }
 
-    fn obey(&mut self, order: Order) {
+    fn obey(&mut self, order: WatchdogOrder) {
         match order {
             // A loss is final: a later renewal does not revive the lock.
-            Order::Until(deadlines) if !self.lost => self.deadlines = deadlines,
-            Order::Until(_) => {}
-            Order::Go => {
+            WatchdogOrder::Until(deadlines) if !self.lost => self.deadlines = deadlines,
+            WatchdogOrder::Until(_) => {}
+            WatchdogOrder::Go => {
                 self.begun = true;
                 let _ = kill_process(self.main, Signal::CONT);
             }
-            Order::Signal(number) => self.pass_on(number),
-            Order::Terminate => self.kill_by(now_us() + self.grace_us),
-            Order::Stop => self.lose(),
+            WatchdogOrder::Signal(number) => self.pass_on(number),
+            WatchdogOrder::Terminate => self.kill_by(now_us() + self.grace_us),
+            WatchdogOrder::Stop => self.lose(),
         }
     }
 
@@ -264,14 +268,16 @@ impl Watchdog {
         }
         let all = tree::living(self.own);
         let (stopped, running): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|it| it.state == State::Stopped);
+            all.into_iter().partition(|it| it.state == ProcessState::Stopped);
         let killed = tree::signal(&stopped, Signal::KILL);
         let processes = tree::signal(&running, Signal::TERM);
-        self.tell(Report::Stopping { lost, processes, killed, kill_in_us });
+        self.tell(WatchdogReport::Stopping { lost, processes, killed, kill_in_us });
         if !self.link.open {
             let (whom, grace) =
                 (voice::processes(processes), shown(Duration::from_micros(kill_in_us)));
-            say(format!("tenure: `tenure run` is gone: SIGTERM to {whom}, SIGKILL in {grace}\n"));
+            print_line(format!(
+                "tenure: `tenure run` is gone: SIGTERM to {whom}, SIGKILL in {grace}\n"
+            ));
         }
     }
 
@@ -299,7 +305,7 @@ impl Watchdog {
             self.dead_us = None;
         }
         if !std::mem::replace(&mut self.killed, true) && processes > 0 {
-            self.tell(Report::Killing { processes });
+            self.tell(WatchdogReport::Killing { processes });
         }
     }
 
@@ -313,7 +319,7 @@ impl Watchdog {
         // A process that forked before it was stopped has a child that the next round finds.
         for _ in 0..FREEZE_ROUNDS {
             let mut running = tree::living(self.own);
-            running.retain(|it| it.state == State::Alive);
+            running.retain(|it| it.state == ProcessState::Alive);
             if running.is_empty() {
                 break;
             }
@@ -321,19 +327,19 @@ impl Watchdog {
             stopped.extend(running.iter().map(|it| it.pid.as_raw_nonzero()));
             std::thread::sleep(FREEZE_ROUND);
         }
-        self.tell(Report::Frozen { processes: stopped.len() });
+        self.tell(WatchdogReport::Frozen { processes: stopped.len() });
     }
 
     fn thaw(&mut self) {
         self.frozen = false;
         tree::signal(&tree::living(self.own), Signal::CONT);
-        self.tell(Report::Thawed);
+        self.tell(WatchdogReport::Thawed);
     }
 
     /// Handles everything that ended or stopped. Returns whether no process is left.
     fn take_note(&mut self) -> bool {
         for change in self.reaper.changes() {
-            let Change::Child(pid, status) = change else { return true };
+            let ChildChange::Child(pid, status) = change else { return true };
             if pid == self.main {
                 self.main_changed(status);
             }
@@ -348,18 +354,18 @@ impl Watchdog {
     fn main_changed(&mut self, status: WaitStatus) {
         if let Some(signal) = status.stopping_signal() {
             let report = match self.begun {
-                false => Report::Ready { group: self.main.as_raw_nonzero().get() },
-                true => Report::Stopped { signal },
+                false => WatchdogReport::Ready { group: self.main.as_raw_nonzero().get() },
+                true => WatchdogReport::Stopped { signal },
             };
             return self.tell(report);
         }
         let end = match (status.exit_status(), status.terminating_signal()) {
-            (Some(code), _) => End::Code(code),
-            (None, Some(signal)) => End::Signal(signal),
+            (Some(code), _) => CommandEnd::Code(code),
+            (None, Some(signal)) => CommandEnd::Signal(signal),
             (None, None) => return,
         };
         self.ended = Some(end);
-        self.tell(Report::Ended(end));
+        self.tell(WatchdogReport::Ended(end));
         // Processes that the command left behind must not outlive the lock.
         if !tree::living(self.own).is_empty() {
             self.kill_by(now_us() + self.grace_us);
@@ -394,7 +400,7 @@ impl Watchdog {
         if self.killed { times::us(AGAIN) } else { 0 }
     }
 
-    fn tell(&mut self, report: Report) {
+    fn tell(&mut self, report: WatchdogReport) {
         // A `tenure run` that is stopped reads the report later; if it is gone, no process needs the report.
         if self.link.open && report.send(&self.link.stream).is_err() {
             self.link.open = false;
@@ -402,7 +408,7 @@ impl Watchdog {
     }
 }
 
-impl Link {
+impl RunLink {
     fn open(name: &str) -> io::Result<Self> {
         let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
         // The socket's name is no secret: the listener must be our parent.
@@ -414,7 +420,7 @@ impl Link {
     }
 
     /// All orders that arrived since the last call.
-    fn orders(&mut self) -> Vec<Order> {
+    fn orders(&mut self) -> Vec<WatchdogOrder> {
         let mut bytes = [0; 1024];
         while self.open {
             match self.stream.read(&mut bytes) {
@@ -428,7 +434,7 @@ impl Link {
         let mut orders = Vec::new();
         while let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.heard.drain(..=end).collect();
-            orders.extend(std::str::from_utf8(&line[..end]).ok().and_then(Order::parse));
+            orders.extend(std::str::from_utf8(&line[..end]).ok().and_then(WatchdogOrder::parse));
         }
         // A peer that sends no lines is not `tenure run`.
         self.open &= self.heard.len() <= LINE_MAX;
@@ -446,7 +452,7 @@ fn rush() -> i32 {
 }
 
 /// Prints a message without waiting for a reader: a terminal may be blocked, and a pipe may be full or closed.
-fn say(text: String) {
+fn print_line(text: String) {
     let work = move || io::stderr().write_all(text.as_bytes());
     // If no thread can be started, the message is dropped.
     let _ = std::thread::Builder::new().name("voice".to_owned()).spawn(work);
@@ -461,7 +467,7 @@ fn set(timer: &OwnedFd, at_us: u64) {
     let never = Timespec { tv_sec: 0, tv_nsec: 0 };
     let when = Itimerspec { it_interval: never, it_value: value };
     if let Err(error) = timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &when) {
-        say(format!("tenure: the watchdog's timer cannot be set: {error}\n"));
+        print_line(format!("tenure: the watchdog's timer cannot be set: {error}\n"));
     }
 }
 

@@ -9,7 +9,7 @@ use super::times::Deadlines;
 
 /// A message to the watchdog.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Order {
+pub(super) enum WatchdogOrder {
     /// A renewal was acknowledged; these are the new deadlines.
     Until(Deadlines),
     /// The command may begin.
@@ -24,7 +24,7 @@ pub(super) enum Order {
 
 /// A message from the watchdog.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Report {
+pub(super) enum WatchdogReport {
     /// The command is ready to begin, as the leader of this process group.
     Ready { group: i32 },
     /// A signal stopped the command.
@@ -38,14 +38,14 @@ pub(super) enum Report {
     /// `processes` received SIGKILL.
     Killing { processes: usize },
     /// The command itself ended.
-    Ended(End),
+    Ended(CommandEnd),
     /// No process of the command is left.
-    Gone(Gone),
+    Gone(ProcessesGone),
 }
 
 /// When no process was left, and what took how long until then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Gone {
+pub(super) struct ProcessesGone {
     /// Since when no process was found alive.
     pub(super) at_us: u64,
     /// How long after its deadline the watchdog acted: it was frozen, or not scheduled.
@@ -56,12 +56,12 @@ pub(super) struct Gone {
 
 /// How the command ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum End {
+pub(super) enum CommandEnd {
     Code(i32),
     Signal(i32),
 }
 
-impl Order {
+impl WatchdogOrder {
     fn line(self) -> String {
         match self {
             Self::Until(it) => format!("until {} {} {}", it.doubt_us, it.lost_us, it.kill_us),
@@ -93,7 +93,7 @@ impl Order {
     }
 }
 
-impl Report {
+impl WatchdogReport {
     fn line(self) -> String {
         match self {
             Self::Ready { group } => format!("ready {group}"),
@@ -104,9 +104,9 @@ impl Report {
                 format!("stopping {lost} {processes} {killed} {kill_in_us}")
             }
             Self::Killing { processes } => format!("killing {processes}"),
-            Self::Ended(End::Code(code)) => format!("ended {code}"),
-            Self::Ended(End::Signal(signal)) => format!("ended by {signal}"),
-            Self::Gone(Gone { at_us, late_us, dying_us }) => {
+            Self::Ended(CommandEnd::Code(code)) => format!("ended {code}"),
+            Self::Ended(CommandEnd::Signal(signal)) => format!("ended by {signal}"),
+            Self::Gone(ProcessesGone { at_us, late_us, dying_us }) => {
                 format!("gone {at_us} {late_us} {dying_us}")
             }
         }
@@ -126,9 +126,9 @@ impl Report {
                 kill_in_us: kill_in_us.parse().ok()?,
             },
             ["killing", processes] => Self::Killing { processes: processes.parse().ok()? },
-            ["ended", code] => Self::Ended(End::Code(code.parse().ok()?)),
-            ["ended", "by", signal] => Self::Ended(End::Signal(signal.parse().ok()?)),
-            ["gone", at_us, late_us, dying_us] => Self::Gone(Gone {
+            ["ended", code] => Self::Ended(CommandEnd::Code(code.parse().ok()?)),
+            ["ended", "by", signal] => Self::Ended(CommandEnd::Signal(signal.parse().ok()?)),
+            ["gone", at_us, late_us, dying_us] => Self::Gone(ProcessesGone {
                 at_us: at_us.parse().ok()?,
                 late_us: late_us.parse().ok()?,
                 dying_us: dying_us.parse().ok()?,
@@ -149,24 +149,28 @@ mod tests {
     #[test]
     fn what_is_said_is_understood() {
         let until = Deadlines { doubt_us: 1, lost_us: 2, kill_us: 3 };
-        for order in
-            [Order::Until(until), Order::Go, Order::Signal(15), Order::Terminate, Order::Stop]
-        {
-            assert_eq!(Order::parse(&order.line()), Some(order));
+        for order in [
+            WatchdogOrder::Until(until),
+            WatchdogOrder::Go,
+            WatchdogOrder::Signal(15),
+            WatchdogOrder::Terminate,
+            WatchdogOrder::Stop,
+        ] {
+            assert_eq!(WatchdogOrder::parse(&order.line()), Some(order));
         }
         let reports = [
-            Report::Ready { group: 7 },
-            Report::Stopped { signal: 20 },
-            Report::Frozen { processes: 2 },
-            Report::Thawed,
-            Report::Stopping { lost: true, processes: 3, killed: 1, kill_in_us: 9 },
-            Report::Killing { processes: 3 },
-            Report::Ended(End::Code(4)),
-            Report::Ended(End::Signal(9)),
-            Report::Gone(Gone { at_us: 5, late_us: 6, dying_us: 7 }),
+            WatchdogReport::Ready { group: 7 },
+            WatchdogReport::Stopped { signal: 20 },
+            WatchdogReport::Frozen { processes: 2 },
+            WatchdogReport::Thawed,
+            WatchdogReport::Stopping { lost: true, processes: 3, killed: 1, kill_in_us: 9 },
+            WatchdogReport::Killing { processes: 3 },
+            WatchdogReport::Ended(CommandEnd::Code(4)),
+            WatchdogReport::Ended(CommandEnd::Signal(9)),
+            WatchdogReport::Gone(ProcessesGone { at_us: 5, late_us: 6, dying_us: 7 }),
         ];
         for report in reports {
-            assert_eq!(Report::parse(&report.line()), Some(report));
+            assert_eq!(WatchdogReport::parse(&report.line()), Some(report));
         }
     }
 }

@@ -11,17 +11,17 @@ use tenure::{Cause, Error, Guard, Lease, LockAsk, Standing};
 use tokio::time::Instant;
 
 use crate::exit::Exit;
-use crate::failure::{Failure, quoted};
-use crate::output::{self, Output};
-use crate::reach::{Cluster, Reach};
-use crate::signals::{self, Asked};
+use crate::failure::{CliError, quoted};
+use crate::output::{self, OutputFormat};
+use crate::reach::{ConnectedCluster, ConnectionArgs};
+use crate::signals::{self, StopSignals};
 use crate::span;
 use crate::waiting::were_ahead;
-use wait::Waiting;
+use wait::WaitDisplay;
 
 /// Flags of `tenure lock`.
 #[derive(Args)]
-pub(crate) struct Lock {
+pub(crate) struct LockArgs {
     /// Which lock
     #[arg(value_parser = output::name)]
     pub(crate) lock: String,
@@ -32,26 +32,26 @@ pub(crate) struct Lock {
     #[arg(long, value_name = "TIME", value_parser = span::parse)]
     wait: Option<Duration>,
     #[command(flatten)]
-    how: How,
+    how: HoldArgs,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
 /// Flags of `tenure try`.
 #[derive(Args)]
-pub(crate) struct Try {
+pub(crate) struct TryArgs {
     /// Which lock
     #[arg(value_parser = output::name)]
     lock: String,
     #[command(flatten)]
-    how: How,
+    how: HoldArgs,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
 /// How to hold a lock.
 #[derive(Args, Clone)]
-struct How {
+struct HoldArgs {
     /// Together with other shared holders, never with an exclusive one
     #[arg(long, conflicts_with = "slots")]
     shared: bool,
@@ -85,10 +85,10 @@ const FAREWELL: Duration = Duration::from_secs(1);
 pub(crate) const TTL: Duration = Duration::from_secs(15);
 
 /// Waits for a lock and holds it.
-pub(crate) fn lock(flags: &Lock) -> Result<Exit, Failure> {
+pub(crate) fn lock(flags: &LockArgs) -> Result<Exit, CliError> {
     if !flags.command.is_empty() {
         let words: Vec<String> = flags.command.iter().map(quoted).collect();
-        let failure = Failure::arguments("`tenure lock` holds a lock by hand, and runs nothing");
+        let failure = CliError::arguments("`tenure lock` holds a lock by hand, and runs nothing");
         return Err(failure.with("effect", "none: no lock was asked for").next(format!(
             "tenure run {} -- {}",
             quoted(&flags.lock),
@@ -99,11 +99,16 @@ pub(crate) fn lock(flags: &Lock) -> Result<Exit, Failure> {
 }
 
 /// Acquires a lock if it is free, and holds it.
-pub(crate) fn try_lock(flags: &Try) -> Result<Exit, Failure> {
+pub(crate) fn try_lock(flags: &TryArgs) -> Result<Exit, CliError> {
     acquire(&flags.lock, Some(Duration::ZERO), &flags.how, &flags.reach)
 }
 
-fn acquire(lock: &str, wait: Option<Duration>, how: &How, reach: &Reach) -> Result<Exit, Failure> {
+fn acquire(
+    lock: &str,
+    wait: Option<Duration>,
+    how: &HoldArgs,
+    reach: &ConnectionArgs,
+) -> Result<Exit, CliError> {
     reach.with(async |cluster| match &how.lease {
         Some(lease) => under::acquire(cluster, lock, wait, how, lease).await,
         None => foreground(cluster, lock, wait, how).await,
@@ -112,17 +117,17 @@ fn acquire(lock: &str, wait: Option<Duration>, how: &How, reach: &Reach) -> Resu
 
 /// Holds a lock under a lease of its own until a signal or a loss.
 async fn foreground(
-    cluster: &Cluster,
+    cluster: &ConnectedCluster,
     lock: &str,
     wait: Option<Duration>,
-    how: &How,
-) -> Result<Exit, Failure> {
+    how: &HoldArgs,
+) -> Result<Exit, CliError> {
     let mut asked = signals::listen()?;
     let ttl = how.ttl.unwrap_or(TTL);
     let not_acquired = |error| unanswered(&format!("lock `{lock}`"), ttl, error);
     let lease = cluster.client.lease(ttl).await.map_err(not_acquired)?;
-    let waiting = Waiting::new(cluster, lock, lease.id());
-    let ask = how.say(lease.lock(lock)).on_queued(waiting.teller());
+    let waiting = WaitDisplay::new(cluster, lock, lease.id());
+    let ask = how.configure(lease.lock(lock)).on_queued(waiting.teller());
     let ask = match wait {
         Some(wait) => ask.wait(wait),
         None => ask,
@@ -146,7 +151,7 @@ async fn foreground(
             let lost = output::clean(&lost.to_string());
             let text = format!("lock `{lock}` was not acquired: {lost}");
             let lock = quoted(lock);
-            return Err(Failure::new(Exit::NotAcquired, "LOST", text)
+            return Err(CliError::new(Exit::NotAcquired, "LOST", text)
                 .with("effect", "none: the place in the queue is gone")
                 .next(format!("the same again; who has it: tenure explain {lock}")));
         }
@@ -164,7 +169,7 @@ async fn foreground(
 
 /// The failure of a request under a lease of its own. Without an answer the lock may have been granted all the same,
 /// but a process that ends now cannot hold it. Unlike with other unknown outcomes, there is no request id to repeat.
-pub(crate) fn unanswered(what: &str, ttl: Duration, error: Error) -> Failure {
+pub(crate) fn unanswered(what: &str, ttl: Duration, error: Error) -> CliError {
     let text = match &error {
         Error::Unknown { waited, .. } => {
             format!("{what}: no member could answer within {}", span::shown(*waited))
@@ -175,7 +180,7 @@ pub(crate) fn unanswered(what: &str, ttl: Duration, error: Error) -> Failure {
         _ => return error.into(),
     };
     let ends = "what was granted unseen is given back, or ends with its lease";
-    Failure::new(Exit::Unreachable, "UNANSWERED", text)
+    CliError::new(Exit::Unreachable, "UNANSWERED", text)
         .unknown(format!("{ends}, within {}", span::shown(ttl)))
         .next("tenure doctor, or the same again")
 }
@@ -184,8 +189,8 @@ fn is_unreachable(cause: Cause) -> bool {
     matches!(cause, Cause::Unreachable { .. })
 }
 
-impl How {
-    fn say(&self, mut ask: LockAsk) -> LockAsk {
+impl HoldArgs {
+    fn configure(&self, mut ask: LockAsk) -> LockAsk {
         if self.shared {
             ask = ask.shared();
         }
@@ -201,11 +206,11 @@ impl How {
 
 /// Holds until the lock is lost or a signal asks to end.
 async fn hold(
-    cluster: &Cluster,
+    cluster: &ConnectedCluster,
     guard: Guard,
     lease: Lease,
-    asked: &mut Asked,
-) -> Result<Exit, Failure> {
+    asked: &mut StopSignals,
+) -> Result<Exit, CliError> {
     let began = Instant::now();
     let name = guard.locks().next().map(|lock| lock.name.clone()).unwrap_or_default();
     let token = guard.token();
@@ -215,7 +220,7 @@ async fn hold(
             lost = guard.lost() => {
                 let cause = lost.word();
                 let lost = output::clean(&lost.to_string());
-                let failure = Failure::new(Exit::Lost, "LOST", format!("lock `{name}` lost: {lost}"))
+                let failure = CliError::new(Exit::Lost, "LOST", format!("lock `{name}` lost: {lost}"))
                     .with("effect", format!("whatever ran under token {token} must stop; a fence refuses it"))
                     .with("look", format!("tenure history {} --from {}", quoted(&name), guard.revision()))
                     .field("lock", name.as_str())
@@ -246,11 +251,11 @@ async fn hold(
     }
 }
 
-fn acquired(cluster: &Cluster, guard: &Guard, waited: Duration) {
+fn acquired(cluster: &ConnectedCluster, guard: &Guard, waited: Duration) {
     let Some(lock) = guard.locks().next() else { return };
     let token = lock.token.to_string();
     match cluster.output {
-        Output::Json => {
+        OutputFormat::Json => {
             let mut said = json!({
                 "event": "acquired", "lock": lock.name, "token": token,
                 "lease": guard.lease().to_string(),
@@ -261,7 +266,7 @@ fn acquired(cluster: &Cluster, guard: &Guard, waited: Duration) {
             }
             output::object(&said);
         }
-        Output::Text => {
+        OutputFormat::Text => {
             output::out(&format!("{token}\n"));
             if output::watched() {
                 let slot = lock.slot.map_or(String::new(), |slot| format!(", slot {slot}"));
@@ -272,38 +277,38 @@ fn acquired(cluster: &Cluster, guard: &Guard, waited: Duration) {
     }
 }
 
-fn released(cluster: &Cluster, lock: &str, held: Duration) {
+fn released(cluster: &ConnectedCluster, lock: &str, held: Duration) {
     match cluster.output {
-        Output::Json => output::object(&json!({
+        OutputFormat::Json => output::object(&json!({
             "event": "released", "lock": lock, "held_ms": millis(held),
         })),
-        Output::Text if output::watched() => {
+        OutputFormat::Text if output::watched() => {
             let held = span::shown(held);
             output::tell(&format!("tenure: lock `{lock}` released after {held}\n"));
         }
-        Output::Text => {}
+        OutputFormat::Text => {}
     }
 }
 
-fn doubtful(cluster: &Cluster, lock: &str) {
+fn doubtful(cluster: &ConnectedCluster, lock: &str) {
     match cluster.output {
-        Output::Json => output::object(&json!({ "event": "doubtful", "lock": lock })),
-        Output::Text => output::tell(&format!(
+        OutputFormat::Json => output::object(&json!({ "event": "doubtful", "lock": lock })),
+        OutputFormat::Text => output::tell(&format!(
             "tenure: lock `{lock}` doubtful: no renewal was acknowledged in time, trying other members\n"
         )),
     }
 }
 
-fn left(cluster: &Cluster, lock: &str, ahead: Option<u64>) {
+fn left(cluster: &ConnectedCluster, lock: &str, ahead: Option<u64>) {
     match (cluster.output, ahead) {
-        (Output::Json, _) => {
+        (OutputFormat::Json, _) => {
             output::object(&json!({ "event": "left", "lock": lock, "ahead": ahead }));
         }
-        (Output::Text, Some(ahead)) => {
+        (OutputFormat::Text, Some(ahead)) => {
             let ahead = were_ahead(ahead);
             output::tell(&format!("tenure: left the queue of lock `{lock}`, {ahead}\n"));
         }
-        (Output::Text, None) => output::tell(&format!("tenure: gave up lock `{lock}`\n")),
+        (OutputFormat::Text, None) => output::tell(&format!("tenure: gave up lock `{lock}`\n")),
     }
 }
 

@@ -9,13 +9,13 @@ use v1::answer::Result as Answer;
 use v1::lock_admin_service_client::LockAdminServiceClient;
 use v1::request::Command;
 
-use super::wait::Waiting;
-use super::{How, millis, wait};
+use super::wait::WaitDisplay;
+use super::{HoldArgs, millis, wait};
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::CliError;
 use crate::lease;
-use crate::output::{self, Output};
-use crate::reach::{Cluster, request_id};
+use crate::output::{self, OutputFormat};
+use crate::reach::{ConnectedCluster, request_id};
 use crate::signals;
 
 /// The metadata key that makes a call safe to repeat.
@@ -26,12 +26,12 @@ const SILENT: Duration = Duration::from_millis(200);
 
 /// Acquires the lock and leaves it with the lease.
 pub(super) async fn acquire(
-    cluster: &Cluster,
+    cluster: &ConnectedCluster,
     lock: &str,
     wait: Option<Duration>,
-    how: &How,
+    how: &HoldArgs,
     lease: &str,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, CliError> {
     let lease = lease::find(cluster, lease).await?;
     let mode = match (how.shared, how.slots) {
         (true, _) => tenure::Mode::Shared,
@@ -53,11 +53,11 @@ pub(super) async fn acquire(
     let id = request_id(how.request_id.as_ref());
     let mut request = tonic::Request::new(ask);
     let key = id.to_string().parse();
-    let key = key.map_err(|_| Failure::arguments("--request-id has characters that no id has"))?;
+    let key = key.map_err(|_| CliError::arguments("--request-id has characters that no id has"))?;
     request.metadata_mut().insert(IDEMPOTENCY_KEY, key);
     let asked = async |channel| LockAdminServiceClient::new(channel).acquire(request).await;
     let known = convert::lease_from(lease).ok_or_else(wait::strange)?;
-    let waiting = Waiting::new(cluster, lock, known);
+    let waiting = WaitDisplay::new(cluster, lock, known);
     let mut ended = signals::listen()?;
     let grant = tokio::select! {
         grant = cluster.client.order(&id, None, asked) => grant,
@@ -76,7 +76,7 @@ pub(super) async fn acquire(
         Err(error) => return Err(wait::explained(cluster, lock, error.into()).await),
     };
     match cluster.output {
-        Output::Json => {
+        OutputFormat::Json => {
             let mut said = json!({
                 "event": "acquired", "lock": lock, "token": grant.token.to_string(),
                 "lease": lease.to_string(),
@@ -86,7 +86,7 @@ pub(super) async fn acquire(
             }
             output::object(&said);
         }
-        Output::Text => {
+        OutputFormat::Text => {
             output::out(&format!("{}\n", grant.token));
             if output::watched() {
                 let (token, lease) = (grant.token, lease::short(lease));
@@ -101,7 +101,7 @@ pub(super) async fn acquire(
 }
 
 /// Gives up the place in the queue and a grant that arrived meanwhile. A place that is already gone is fine.
-async fn leave(cluster: &Cluster, lock: &str, lease: i64) -> Result<(), Failure> {
+async fn leave(cluster: &ConnectedCluster, lock: &str, lease: i64) -> Result<(), CliError> {
     let command =
         Command::Leave(v1::LeaveRequest { lock: lock.to_owned(), lease, ..Default::default() });
     let left = match cluster.client.ask(command, Some(&request_id(None))).await {

@@ -13,9 +13,9 @@ use v1::answer::Result as Answer;
 use v1::request::Command;
 
 use crate::exit::Exit;
-use crate::failure::{Failure, quoted};
-use crate::output::{self, Output};
-use crate::reach::Cluster;
+use crate::failure::{CliError, quoted};
+use crate::output::{self, OutputFormat};
+use crate::reach::ConnectedCluster;
 use crate::terminal;
 use crate::waiting::{block, facts, holder, holder_json, line};
 
@@ -23,8 +23,8 @@ use crate::waiting::{block, facts, holder, holder_json, line};
 const REFRESH: Duration = Duration::from_secs(1);
 
 /// A wait that is shown.
-pub(crate) struct Waiting<'a> {
-    cluster: &'a Cluster,
+pub(crate) struct WaitDisplay<'a> {
+    cluster: &'a ConnectedCluster,
     lock: &'a str,
     lease: LeaseId,
     queued: Arc<Notify>,
@@ -34,8 +34,8 @@ pub(crate) struct Waiting<'a> {
     drawn: AtomicU64,
 }
 
-impl<'a> Waiting<'a> {
-    pub(crate) fn new(cluster: &'a Cluster, lock: &'a str, lease: LeaseId) -> Self {
+impl<'a> WaitDisplay<'a> {
+    pub(crate) fn new(cluster: &'a ConnectedCluster, lock: &'a str, lease: LeaseId) -> Self {
         let (queued, ahead) = (Arc::new(Notify::new()), Arc::default());
         Self { cluster, lock, lease, queued, ahead, drawn: AtomicU64::new(0) }
     }
@@ -74,16 +74,16 @@ impl<'a> Waiting<'a> {
                 let changed = last.as_ref() != Some(&state);
                 last = Some(state);
                 match self.cluster.output {
-                    Output::Json if changed => self.tell_json(&explained),
-                    Output::Json => {}
-                    Output::Text if output::watched() => {
+                    OutputFormat::Json if changed => self.tell_json(&explained),
+                    OutputFormat::Json => {}
+                    OutputFormat::Text if output::watched() => {
                         self.draw(&block(self.lock, ahead(&explained), &explained))
                     }
-                    Output::Text if changed => {
+                    OutputFormat::Text if changed => {
                         let line = line(self.lock, ahead(&explained), &explained);
                         output::tell(&format!("{line}\n"));
                     }
-                    Output::Text => {}
+                    OutputFormat::Text => {}
                 }
             }
             tokio::time::sleep(REFRESH).await;
@@ -131,10 +131,10 @@ fn state(explained: &Explanation) -> (Option<u64>, Option<u64>) {
 
 /// Asks who has a lock; with a lease, who is ahead of it.
 pub(crate) async fn explain(
-    cluster: &Cluster,
+    cluster: &ConnectedCluster,
     lock: &str,
     lease: Option<LeaseId>,
-) -> Result<Explanation, Failure> {
+) -> Result<Explanation, CliError> {
     let lease = lease.map_or(0, tenure_wire::convert::lease);
     let ask = v1::ExplainRequest { lock: lock.to_owned(), lease, ..Default::default() };
     match cluster.client.ask(Command::Explain(ask), None).await? {
@@ -144,13 +144,17 @@ pub(crate) async fn explain(
 }
 
 /// The failure for an answer that does not belong to its question.
-pub(crate) fn strange() -> Failure {
+pub(crate) fn strange() -> CliError {
     let message = "the member answered something else than was asked".to_owned();
     tenure::Error::Failed { reason: "STRANGE_ANSWER".to_owned(), message }.into()
 }
 
 /// A failure that names the holders of the lock, if the cluster still answers.
-pub(crate) async fn explained(cluster: &Cluster, lock: &str, failure: Failure) -> Failure {
+pub(crate) async fn explained(
+    cluster: &ConnectedCluster,
+    lock: &str,
+    failure: CliError,
+) -> CliError {
     if failure.exit != Exit::NotAcquired {
         return failure;
     }
@@ -162,7 +166,7 @@ pub(crate) async fn explained(cluster: &Cluster, lock: &str, failure: Failure) -
         "WAIT_TIMEOUT" => format!("lock `{lock}` is held; the wait is over"),
         _ => format!("lock `{lock}` is held"),
     };
-    let mut told = Failure::new(failure.exit, &failure.reason, text);
+    let mut told = CliError::new(failure.exit, &failure.reason, text);
     told.more = facts(lock, &explained);
     told.details = failure.details;
     let told = fields(told, lock, explained);
@@ -170,7 +174,7 @@ pub(crate) async fn explained(cluster: &Cluster, lock: &str, failure: Failure) -
 }
 
 /// Adds the same as fields for programs: holders and waiters as `tenure explain --output json` shows them.
-fn fields(failure: Failure, lock: &str, explained: Explanation) -> Failure {
+fn fields(failure: CliError, lock: &str, explained: Explanation) -> CliError {
     let free = explained.freed.as_ref().map(|freed| (freed.in_ms, freed.at_latest));
     let shown = Explained::from(explained);
     let holders = shown.lock.map(|lock| (lock.holders, lock.waiting)).unwrap_or_default();

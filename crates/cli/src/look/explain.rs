@@ -9,17 +9,17 @@ use unicode_width::UnicodeWidthStr;
 
 use super::locks::mode_words;
 use crate::exit::Exit;
-use crate::failure::{Failure, quoted};
+use crate::failure::{CliError, quoted};
 use crate::lease;
 use crate::lock::wait;
-use crate::output::{self, Output};
-use crate::reach::Reach;
+use crate::output::{self, OutputFormat};
+use crate::reach::ConnectionArgs;
 use crate::span;
 use crate::waiting;
 
 /// Flags of `tenure explain`.
 #[derive(Args)]
-pub(crate) struct Explain {
+pub(crate) struct ExplainArgs {
     /// Which lock
     #[arg(value_parser = output::name)]
     lock: String,
@@ -27,11 +27,11 @@ pub(crate) struct Explain {
     #[arg(long, value_name = "LEASE")]
     lease: Option<String>,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
 /// Explains a lock.
-pub(crate) fn explain(flags: &Explain) -> Result<Exit, Failure> {
+pub(crate) fn explain(flags: &ExplainArgs) -> Result<Exit, CliError> {
     flags.reach.with(async |cluster| {
         let own = match &flags.lease {
             Some(given) => convert::lease_from(lease::find(cluster, given).await?),
@@ -39,8 +39,10 @@ pub(crate) fn explain(flags: &Explain) -> Result<Exit, Failure> {
         };
         let explained = wait::explain(cluster, &flags.lock, own).await?;
         match cluster.output {
-            Output::Json => output::object(&Explained::from(explained)),
-            Output::Text => output::out(&text(&flags.lock, &explained, cluster.client.name())),
+            OutputFormat::Json => output::object(&Explained::from(explained)),
+            OutputFormat::Text => {
+                output::out(&text(&flags.lock, &explained, cluster.client.name()))
+            }
         }
         Ok(Exit::Done)
     })

@@ -9,9 +9,9 @@ use tenure_wire::v1;
 use v1::lock_admin_service_client::LockAdminServiceClient;
 
 use crate::exit::Exit;
-use crate::failure::{Failure, quoted};
-use crate::output::{self, Output};
-use crate::reach::{Cluster, Reach};
+use crate::failure::{CliError, quoted};
+use crate::output::{self, OutputFormat};
+use crate::reach::{ConnectedCluster, ConnectionArgs};
 use crate::span;
 
 /// How many revisions one page has.
@@ -21,7 +21,7 @@ const SCREEN: usize = 100;
 
 /// Flags of `tenure history`.
 #[derive(Args)]
-pub(crate) struct History {
+pub(crate) struct HistoryArgs {
     /// Of which lock
     #[arg(value_parser = output::name)]
     lock: String,
@@ -32,7 +32,7 @@ pub(crate) struct History {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
 /// The known part of a lock's history.
@@ -43,10 +43,10 @@ struct Past {
 }
 
 /// Shows a lock's history, oldest first.
-pub(crate) fn history(flags: &History) -> Result<Exit, Failure> {
+pub(crate) fn history(flags: &HistoryArgs) -> Result<Exit, CliError> {
     flags.reach.with(async |cluster| {
         let past = Past::read(cluster, &flags.lock, flags.from, flags.limit as usize).await?;
-        if cluster.output == Output::Json {
+        if cluster.output == OutputFormat::Json {
             past.batches.into_iter().for_each(|batch| output::object(&Change::from(batch)));
             return Ok(Exit::Done);
         }
@@ -67,18 +67,18 @@ pub(crate) fn history(flags: &History) -> Result<Exit, Failure> {
 }
 
 /// The newest part of the history, for a screen.
-pub(crate) async fn text(cluster: &Cluster, lock: &str) -> Result<String, Failure> {
+pub(crate) async fn text(cluster: &ConnectedCluster, lock: &str) -> Result<String, CliError> {
     let past = Past::read(cluster, lock, 0, SCREEN).await?;
     Ok(format!("history of lock `{lock}`\n{}", past.lines()))
 }
 
 impl Past {
     async fn read(
-        cluster: &Cluster,
+        cluster: &ConnectedCluster,
         lock: &str,
         mut from: i64,
         limit: usize,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CliError> {
         let (mut batches, mut left_out) = (VecDeque::new(), 0);
         loop {
             let ask = v1::HistoryRequest { lock: lock.to_owned(), from, limit: PAGE };

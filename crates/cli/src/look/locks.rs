@@ -6,22 +6,22 @@ use tenure_wire::v1;
 use v1::lock_admin_service_client::LockAdminServiceClient;
 
 use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::output::{self, Output, Side, Table};
-use crate::reach::{Cluster, Reach};
+use crate::failure::CliError;
+use crate::output::{self, OutputFormat, Side, Table};
+use crate::reach::{ConnectedCluster, ConnectionArgs};
 use crate::span;
 
 /// Flags of `tenure locks`.
 #[derive(Args)]
-pub(crate) struct Locks {
+pub(crate) struct LocksArgs {
     /// Only names that begin so
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
-pub(crate) fn locks(flags: &Locks) -> Result<Exit, Failure> {
+pub(crate) fn locks(flags: &LocksArgs) -> Result<Exit, CliError> {
     flags.reach.with(async |cluster| {
         let mut table = Table::new(&[
             ("LOCK", Side::Left),
@@ -37,7 +37,7 @@ pub(crate) fn locks(flags: &Locks) -> Result<Exit, Failure> {
             let page = page(cluster, &flags.prefix, &after, 0).await?;
             for lock in page.locks {
                 any = true;
-                if cluster.output == Output::Json {
+                if cluster.output == OutputFormat::Json {
                     output::object(&LockShown::from(lock));
                     continue;
                 }
@@ -57,15 +57,15 @@ pub(crate) fn locks(flags: &Locks) -> Result<Exit, Failure> {
             }
         }
         match (cluster.output, any) {
-            (Output::Text, true) => output::out(&table.text()),
-            (Output::Text, false) => {
+            (OutputFormat::Text, true) => output::out(&table.text()),
+            (OutputFormat::Text, false) => {
                 let about = match flags.prefix.as_str() {
                     "" => String::new(),
                     prefix => format!(" whose name begins with `{prefix}`"),
                 };
                 output::tell(&format!("no lock{about} is held or awaited\n"));
             }
-            (Output::Json, _) => {}
+            (OutputFormat::Json, _) => {}
         }
         Ok(Exit::Done)
     })
@@ -73,11 +73,11 @@ pub(crate) fn locks(flags: &Locks) -> Result<Exit, Failure> {
 
 /// A page of locks, ordered by name.
 pub(crate) async fn page(
-    cluster: &Cluster,
+    cluster: &ConnectedCluster,
     prefix: &str,
     after: &str,
     limit: u32,
-) -> Result<v1::ListLocksResponse, Failure> {
+) -> Result<v1::ListLocksResponse, CliError> {
     let ask = v1::ListLocksRequest {
         prefix: prefix.to_owned(),
         after: after.to_owned(),

@@ -5,7 +5,7 @@ mod history;
 mod locks;
 mod queue;
 
-pub(crate) use explain::{Explain, explain, text as explain_text};
-pub(crate) use history::{History, event_words, history, text as history_text};
-pub(crate) use locks::{Locks, held_for, holder_cell, locks, mode_words, page};
-pub(crate) use queue::{Queue, queue};
+pub(crate) use explain::{ExplainArgs, explain, text as explain_text};
+pub(crate) use history::{HistoryArgs, event_words, history, text as history_text};
+pub(crate) use locks::{LocksArgs, held_for, holder_cell, locks, mode_words, page};
+pub(crate) use queue::{QueueArgs, queue};

@@ -6,24 +6,24 @@ use tenure_wire::v1;
 use v1::lock_admin_service_client::LockAdminServiceClient;
 
 use crate::exit::Exit;
-use crate::failure::{Failure, quoted};
+use crate::failure::{CliError, quoted};
 use crate::lease;
-use crate::output::{self, Output, Side, Table};
-use crate::reach::Reach;
+use crate::output::{self, OutputFormat, Side, Table};
+use crate::reach::ConnectionArgs;
 use crate::span;
 
 /// Flags of `tenure queue`.
 #[derive(Args)]
-pub(crate) struct Queue {
+pub(crate) struct QueueArgs {
     /// Of which lock
     #[arg(value_parser = output::name)]
     lock: String,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
 /// Shows the queue of a lock.
-pub(crate) fn queue(flags: &Queue) -> Result<Exit, Failure> {
+pub(crate) fn queue(flags: &QueueArgs) -> Result<Exit, CliError> {
     flags.reach.with(async |cluster| {
         let mut table = Table::new(&[
             ("#", Side::Right),
@@ -41,7 +41,7 @@ pub(crate) fn queue(flags: &Queue) -> Result<Exit, Failure> {
             let page = cluster.client.question(asked).await?;
             for waiter in page.waiters {
                 any += 1;
-                if cluster.output == Output::Json {
+                if cluster.output == OutputFormat::Json {
                     output::object(&WaiterShown::from(waiter));
                     continue;
                 }
@@ -60,15 +60,15 @@ pub(crate) fn queue(flags: &Queue) -> Result<Exit, Failure> {
             }
         }
         match (cluster.output, any) {
-            (Output::Text, 0) => {
+            (OutputFormat::Text, 0) => {
                 let lock = &flags.lock;
                 let look = quoted(lock);
                 output::tell(&format!(
                     "nobody waits for lock `{lock}`; look: tenure explain {look}\n"
                 ));
             }
-            (Output::Text, _) => output::out(&table.text()),
-            (Output::Json, _) => {}
+            (OutputFormat::Text, _) => output::out(&table.text()),
+            (OutputFormat::Json, _) => {}
         }
         Ok(Exit::Done)
     })

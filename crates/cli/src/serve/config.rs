@@ -9,9 +9,9 @@ use tenure_server::log::Level;
 use tenure_server::tls::{ServerTls, ServerTlsFiles};
 use tenure_server::{Entrance, Preference, ServerSettings, StartError};
 
-use super::{Given, file};
+use super::{ServeFlags, file};
 use crate::reach::is_address;
-use crate::run::Failure;
+use crate::run::CliError;
 
 /// Every setting with its default, if it has one. The name is the one in the file; the variable's name follows from
 /// it.
@@ -40,25 +40,25 @@ const ADDRESSES: &[&str] =
     &["listen.clients", "listen.members", "listen.advertise_clients", "listen.advertise_members"];
 
 /// The settings by name, each with its source.
-pub(crate) struct Config {
+pub(crate) struct ServeConfig {
     values: BTreeMap<&'static str, (String, String)>,
 }
 
-impl Config {
+impl ServeConfig {
     /// Flags override variables, which override the file, which overrides the defaults.
-    pub(super) fn gather(flags: &Given) -> Result<Self, Failure> {
+    pub(super) fn gather(flags: &ServeFlags) -> Result<Self, CliError> {
         let variables = std::env::vars().filter(|(name, _)| name.starts_with("TENURE_"));
         Self::from_parts(flags, &variables.collect(), |path| {
             std::fs::read_to_string(path)
-                .map_err(|error| Failure::config(format!("cannot read {path:?}: {error}")))
+                .map_err(|error| CliError::config(format!("cannot read {path:?}: {error}")))
         })
     }
 
     fn from_parts(
-        flags: &Given,
+        flags: &ServeFlags,
         variables: &BTreeMap<String, String>,
-        read: impl Fn(&str) -> Result<String, Failure>,
-    ) -> Result<Self, Failure> {
+        read: impl Fn(&str) -> Result<String, CliError>,
+    ) -> Result<Self, CliError> {
         let mut values = BTreeMap::new();
         for (name, usual) in NAMES {
             if let Some(usual) = usual {
@@ -84,11 +84,11 @@ impl Config {
     }
 
     /// The settings of the member, if they are valid.
-    pub(crate) fn settings(&self) -> Result<ServerSettings, Failure> {
+    pub(crate) fn settings(&self) -> Result<ServerSettings, CliError> {
         let need = |name: &str| {
             self.get(name).map(str::to_owned).ok_or_else(|| {
                 let (short, variable) = (name.rsplit('.').next().unwrap_or(name), variable(name));
-                Failure::config(format!("no {name}; try --{short}, {variable}, or the file"))
+                CliError::config(format!("no {name}; try --{short}, {variable}, or the file"))
             })
         };
         for name in ADDRESSES {
@@ -127,7 +127,7 @@ impl Config {
         })
     }
 
-    fn preference(&self) -> Result<Preference, Failure> {
+    fn preference(&self) -> Result<Preference, CliError> {
         let Some(text) = self.get("member.preference") else { return Ok(Preference::default()) };
         text.parse().ok().and_then(Preference::new).ok_or_else(|| {
             let text = format!("member.preference is `{text}`; try a number from 0 to 100");
@@ -136,7 +136,7 @@ impl Config {
     }
 
     /// The lowest level that is logged.
-    pub(crate) fn log_level(&self) -> Result<Level, Failure> {
+    pub(crate) fn log_level(&self) -> Result<Level, CliError> {
         let Some(text) = self.get("log.level") else { return Ok(Level::default()) };
         Level::parse(text).ok_or_else(|| {
             let text = format!("log.level is `{text}`; try error, warn, info or debug");
@@ -145,14 +145,14 @@ impl Config {
     }
 
     /// The certificates, read and checked.
-    fn tls(&self) -> Result<Option<Arc<ServerTls>>, Failure> {
+    fn tls(&self) -> Result<Option<Arc<ServerTls>>, CliError> {
         let path = |name| self.get(name).map(PathBuf::from);
         let (client_ca, member_ca) = (path("tls.client_ca"), path("tls.member_ca"));
         let files = match (path("tls.cert"), path("tls.key")) {
             (Some(cert), Some(key)) => ServerTlsFiles { cert, key, client_ca, member_ca },
             (None, None) if client_ca.is_none() && member_ca.is_none() => return Ok(None),
             _ => {
-                return Err(Failure::config(
+                return Err(CliError::config(
                     "certificates need both tls.cert and tls.key; try --tls-cert and --tls-key",
                 ));
             }
@@ -161,10 +161,10 @@ impl Config {
         Ok(Some(Arc::new(tls)))
     }
 
-    fn entrance(&self) -> Result<Entrance, Failure> {
+    fn entrance(&self) -> Result<Entrance, CliError> {
         match (self.get("cluster.bootstrap"), self.get("cluster.join")) {
             (Some(_), Some(_)) => {
-                Err(Failure::config("both cluster.bootstrap and cluster.join; try one of them"))
+                Err(CliError::config("both cluster.bootstrap and cluster.join; try one of them"))
             }
             (None, None) => Ok(Entrance::None),
             (None, Some(join)) => {
@@ -210,13 +210,13 @@ impl Config {
     }
 
     /// The failure for an invalid value: a wrong argument if it comes from a flag, else an unusable configuration.
-    fn wrong(&self, name: &str, text: String) -> Failure {
+    fn wrong(&self, name: &str, text: String) -> CliError {
         match self.values.get(name) {
             Some((_, source)) if source.starts_with("--") => {
-                Failure::arguments(format!("{source}: {text}"))
+                CliError::arguments(format!("{source}: {text}"))
             }
-            Some((_, source)) => Failure::config(format!("{source}: {text}")),
-            None => Failure::config(text),
+            Some((_, source)) => CliError::config(format!("{source}: {text}")),
+            None => CliError::config(text),
         }
     }
 
@@ -225,7 +225,7 @@ impl Config {
     }
 }
 
-impl fmt::Display for Config {
+impl fmt::Display for ServeConfig {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, _) in NAMES {
             match self.values.get(name) {
@@ -237,12 +237,12 @@ impl fmt::Display for Config {
     }
 }
 
-fn from_file(path: &str, text: &str) -> Result<Vec<(&'static str, String)>, Failure> {
+fn from_file(path: &str, text: &str) -> Result<Vec<(&'static str, String)>, CliError> {
     file::read(text)
-        .map_err(|wrong| Failure::config(format!("{path:?} line {}: {}", wrong.line, wrong.what)))
+        .map_err(|wrong| CliError::config(format!("{path:?} line {}: {}", wrong.line, wrong.what)))
 }
 
-fn from_flags(flags: &Given) -> Vec<(&'static str, String, &'static str)> {
+fn from_flags(flags: &ServeFlags) -> Vec<(&'static str, String, &'static str)> {
     let join = |list: &Option<Vec<String>>| list.as_ref().map(|list| list.join(","));
     let values = [
         ("member.name", flags.name.clone(), "--name"),
@@ -275,13 +275,13 @@ fn variable(name: &str) -> String {
 }
 
 /// Refuses unknown variables with our prefixes: they are typing errors that would otherwise go unnoticed.
-fn check_variables(variables: &BTreeMap<String, String>) -> Result<(), Failure> {
+fn check_variables(variables: &BTreeMap<String, String>) -> Result<(), CliError> {
     for name in variables.keys() {
         let ours =
             ["TENURE_MEMBER_", "TENURE_LISTEN_", "TENURE_CLUSTER_", "TENURE_TLS_", "TENURE_LOG_"];
         let known = NAMES.iter().any(|(known, _)| variable(known) == *name);
         if ours.iter().any(|start| name.starts_with(start)) && !known {
-            return Err(Failure::config(format!(
+            return Err(CliError::config(format!(
                 "{name} is no setting; try `tenure config check`"
             )));
         }
@@ -293,17 +293,24 @@ fn check_variables(variables: &BTreeMap<String, String>) -> Result<(), Failure> 
 mod tests {
     use super::*;
 
-    fn gather(flags: &Given, variables: &[(&str, &str)], file: &str) -> Result<Config, String> {
+    fn gather(
+        flags: &ServeFlags,
+        variables: &[(&str, &str)],
+        file: &str,
+    ) -> Result<ServeConfig, String> {
         let variables = variables.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned()));
-        Config::from_parts(flags, &variables.collect(), |_| Ok(file.to_owned()))
+        ServeConfig::from_parts(flags, &variables.collect(), |_| Ok(file.to_owned()))
             .map_err(|failure| failure.text)
     }
 
     #[test]
     fn flags_beat_variables_which_beat_the_file() {
         let file = "[member]\nname = \"f\"\ndata = \"f\"\n[listen]\nclients = \"f\"\n";
-        let flags =
-            Given { config: Some("x.toml".into()), name: Some("flag".into()), ..Given::default() };
+        let flags = ServeFlags {
+            config: Some("x.toml".into()),
+            name: Some("flag".into()),
+            ..ServeFlags::default()
+        };
         let variables = [("TENURE_MEMBER_NAME", "v"), ("TENURE_MEMBER_DATA", "v")];
         let config = gather(&flags, &variables, file).unwrap();
         assert_eq!(config.get("member.name"), Some("flag"));
@@ -315,12 +322,12 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_refused() {
-        let flags = Given { config: Some("x.toml".into()), ..Given::default() };
+        let flags = ServeFlags { config: Some("x.toml".into()), ..ServeFlags::default() };
         let error = gather(&flags, &[], "[member]\nnmae = \"a\"\n").err().unwrap();
         assert!(error.starts_with("\"x.toml\" line 2: unknown field `nmae`"), "{error}");
         let error = gather(&flags, &[("TENURE_MEMBER_NMAE", "a")], "").err().unwrap();
         assert!(error.contains("TENURE_MEMBER_NMAE"), "{error}");
-        let flags_101 = Given { preference: Some("101".into()), ..Given::default() };
+        let flags_101 = ServeFlags { preference: Some("101".into()), ..ServeFlags::default() };
         let named = [("TENURE_MEMBER_NAME", "a"), ("TENURE_MEMBER_DATA", "d")];
         let error = gather(&flags_101, &named, "").unwrap().settings().err().unwrap();
         assert!(error.text.contains("a number from 0 to 100"), "{}", error.text);

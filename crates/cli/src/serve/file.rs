@@ -13,7 +13,7 @@ pub(crate) struct Wrong {
 
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
-struct File {
+struct ConfigFile {
     member: MemberTable,
     listen: ListenTable,
     cluster: ClusterTable,
@@ -65,10 +65,11 @@ struct LogTable {
 
 /// The settings in a file, by name.
 pub(crate) fn read(text: &str) -> Result<Vec<(&'static str, String)>, Wrong> {
-    let File { member, listen, cluster, tls, log } = toml::from_str(text).map_err(|error| {
-        let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-        Wrong { line, what: error.message().replace('\n', " ") }
-    })?;
+    let ConfigFile { member, listen, cluster, tls, log } =
+        toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+            Wrong { line, what: error.message().replace('\n', " ") }
+        })?;
     let join = |list: Option<Vec<String>>| list.map(|list| list.join(","));
     let values = [
         ("member.name", member.name),

@@ -8,22 +8,22 @@ use serde_json::json;
 use tenure_server::{Entrance, ServerSettings, log, os, start};
 
 use crate::exit::Exit;
-use crate::output::{self, Output};
-use crate::run::{Company, Failure, install_log, on_end, unstarted, wishes};
-use config::Config;
+use crate::output::{self, OutputFormat};
+use crate::run::{CliError, Company, install_log, on_end, process_requests, unstarted};
+use config::ServeConfig;
 
 /// Flags of `tenure serve`.
 #[derive(Args)]
-pub(crate) struct Serve {
+pub(crate) struct ServeArgs {
     #[command(flatten)]
-    given: Given,
+    given: ServeFlags,
     /// Call it by --name from now on, although the data is of a member by another name
     #[arg(long)]
     rename: bool,
     /// How to say what happens: to stderr the log, and with json to stdout that it is ready [default: the log as text
     /// on a terminal, else as json; the rest as text]
     #[arg(long, value_name = "FORM", value_enum)]
-    output: Option<Output>,
+    output: Option<OutputFormat>,
     /// End when stdin does: for whoever starts members and may be killed
     #[arg(long, hide = true)]
     while_stdin: bool,
@@ -31,17 +31,17 @@ pub(crate) struct Serve {
 
 /// Flags of `tenure config check`.
 #[derive(Args)]
-pub(crate) struct Check {
+pub(crate) struct ConfigCheckArgs {
     #[command(flatten)]
-    given: Given,
+    given: ServeFlags,
     /// How to say it
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputFormat,
 }
 
 /// Settings in flags. Each beats its TENURE_* variable, which beats the file.
 #[derive(Args, Default)]
-struct Given {
+struct ServeFlags {
     /// Read settings from this file [env: TENURE_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<String>,
@@ -98,35 +98,35 @@ struct Given {
     log_level: Option<String>,
 }
 
-impl Serve {
+impl ServeArgs {
     /// The form of failures and of the ready message, independent of the log's form.
-    pub(crate) fn form(&self) -> Output {
+    pub(crate) fn form(&self) -> OutputFormat {
         self.output.unwrap_or_default()
     }
 }
 
 /// Shows the settings that `tenure serve` would use.
-pub(crate) fn check(flags: &Check) -> Result<Exit, Failure> {
-    let config = Config::gather(&flags.given)?;
+pub(crate) fn check(flags: &ConfigCheckArgs) -> Result<Exit, CliError> {
+    let config = ServeConfig::gather(&flags.given)?;
     config.settings()?;
     config.log_level()?;
     match flags.output {
-        Output::Text => output::out(&config.to_string()),
-        Output::Json => config.objects().iter().for_each(output::object),
+        OutputFormat::Text => output::out(&config.to_string()),
+        OutputFormat::Json => config.objects().iter().for_each(output::object),
     }
     Ok(Exit::Done)
 }
 
 /// Runs a member until a signal stops it.
-pub(crate) fn run(flags: &Serve) -> Result<Exit, Failure> {
-    let config = Config::gather(&flags.given)?;
+pub(crate) fn run(flags: &ServeArgs) -> Result<Exit, CliError> {
+    let config = ServeConfig::gather(&flags.given)?;
     let mut settings: ServerSettings = config.settings()?;
     let form = flags.output.map(|output| match output {
-        Output::Json => log::LineForm::Json,
-        Output::Text => log::LineForm::Text,
+        OutputFormat::Json => log::LineForm::Json,
+        OutputFormat::Text => log::LineForm::Text,
     });
     install_log(form, config.log_level()?)?;
-    let wishes = wishes()?;
+    let wishes = process_requests()?;
     os::raise_open_files();
     if flags.while_stdin {
         std::thread::spawn(|| {
@@ -145,7 +145,7 @@ pub(crate) fn run(flags: &Serve) -> Result<Exit, Failure> {
     let (member, cluster) = (running.member.id(), running.cluster.clone());
     let (clients, members) = (running.clients, running.members.unwrap_or(running.clients));
     tracing::info!(name, %member, cluster, %clients, %members, restart = again, "serving");
-    if flags.form() == Output::Json {
+    if flags.form() == OutputFormat::Json {
         output::offer(&json!({
             "event": "ready", "name": name, "member": member.to_string(), "cluster": cluster,
             "clients": clients.to_string(), "members": members.to_string(), "restart": again,

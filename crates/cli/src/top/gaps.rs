@@ -13,7 +13,7 @@ use tonic::body::Body;
 use tonic::codegen::{Body as _, Service, http};
 use tonic::transport::Channel;
 
-use crate::reach::Place;
+use crate::reach::ConnectionTarget;
 
 /// The metric in the leader's page.
 const METRIC: &str = "tenure_handover_seconds_bucket";
@@ -27,18 +27,18 @@ const PAGE_MAX: usize = 4 * 1024 * 1024;
 
 /// By prefix, the cumulative buckets in ascending order: an upper bound in seconds, and how many hand-overs took at
 /// most that long.
-type Counts = BTreeMap<String, Vec<(f64, u64)>>;
+type GapCounts = BTreeMap<String, Vec<(f64, u64)>>;
 
 /// The leader's counts of the last minute.
 #[derive(Default)]
-pub(super) struct Gaps {
+pub(super) struct HandoverGaps {
     leader: Option<(String, Channel)>,
-    seen: VecDeque<(u64, Counts)>,
+    seen: VecDeque<(u64, GapCounts)>,
 }
 
-impl Gaps {
+impl HandoverGaps {
     /// Fetches the counts from the leader, if it is known. Without an answer nothing is added.
-    pub(super) async fn look(&mut self, place: &Place, leader: Option<&str>) {
+    pub(super) async fn look(&mut self, place: &ConnectionTarget, leader: Option<&str>) {
         let known = self.leader.as_ref().map(|(address, _)| address.as_str());
         if known != leader {
             self.seen.clear();
@@ -52,7 +52,7 @@ impl Gaps {
         }
     }
 
-    fn add(&mut self, now_us: u64, counts: Counts) {
+    fn add(&mut self, now_us: u64, counts: GapCounts) {
         self.seen.push_back((now_us, counts));
         while self.seen.front().is_some_and(|(at_us, _)| at_us + WINDOW_US < now_us) {
             self.seen.pop_front();
@@ -96,8 +96,8 @@ fn median(counts: &[(f64, u64)]) -> Option<Duration> {
 }
 
 /// Parses the counts from a page of metrics.
-fn parse(page: &str) -> Counts {
-    let mut counts = Counts::new();
+fn parse(page: &str) -> GapCounts {
+    let mut counts = GapCounts::new();
     for line in page.lines() {
         let Some((labels, value)) =
             line.strip_prefix(METRIC).and_then(|rest| rest.strip_prefix('{')?.rsplit_once("} "))
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn half_were_quicker_than_this_in_the_last_minute_or_ever() {
-        let mut gaps = Gaps::default();
+        let mut gaps = HandoverGaps::default();
         assert_eq!(gaps.p50("jobs/import"), None);
         gaps.add(1, parse(&page([10, 10, 10])));
         assert_eq!(gaps.p50("jobs/import"), Some(Duration::from_micros(500)));

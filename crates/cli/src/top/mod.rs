@@ -11,22 +11,22 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::CliError;
 use crate::lock::wait;
 use crate::look;
-use crate::output::{self, Output};
-use crate::reach::{Cluster, Reach};
+use crate::output::{self, OutputFormat};
+use crate::reach::{ConnectedCluster, ConnectionArgs};
 use crate::signals;
 use crate::span;
-use crate::terminal::{self, Key, Screen};
-use model::{Model, Sort};
+use crate::terminal::{self, KeyPress, Screen};
+use model::{Sort, TopModel};
 
 /// The shortest time between two drawings, unless a key is pressed or the interval is over.
 const FRAME: Duration = Duration::from_millis(100);
 
 /// Flags of `tenure top`.
 #[derive(Args)]
-pub(crate) struct Top {
+pub(crate) struct TopArgs {
     /// Only locks whose names begin so
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
@@ -40,11 +40,11 @@ pub(crate) struct Top {
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     #[command(flatten)]
-    pub(crate) reach: Reach,
+    pub(crate) reach: ConnectionArgs,
 }
 
 /// What the screen shows.
-enum Page {
+enum TopPage {
     Locks,
     /// The user types a filter.
     Filter,
@@ -53,10 +53,10 @@ enum Page {
 }
 
 /// Shows the screen until the user ends it, or prints the requested number of looks.
-pub(crate) fn top(flags: &Top) -> Result<Exit, Failure> {
+pub(crate) fn top(flags: &TopArgs) -> Result<Exit, CliError> {
     flags.reach.with(async |cluster| {
         let prints = flags.once || flags.limit.is_some();
-        if prints || cluster.output == Output::Json || !terminal::there() {
+        if prints || cluster.output == OutputFormat::Json || !terminal::there() {
             return print(cluster, flags).await;
         }
         live(cluster, flags).await
@@ -64,9 +64,9 @@ pub(crate) fn top(flags: &Top) -> Result<Exit, Failure> {
 }
 
 /// Prints the requested number of looks: lines for people, or one object for each.
-async fn print(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
+async fn print(cluster: &ConnectedCluster, flags: &TopArgs) -> Result<Exit, CliError> {
     let mut asked = signals::listen()?;
-    let mut model = Model::new(flags.prefix.clone());
+    let mut model = TopModel::new(flags.prefix.clone());
     let mut watch = cluster.client.watch_prefix(&flags.prefix).await?;
     let mut left = flags.limit.unwrap_or(1);
     loop {
@@ -83,8 +83,8 @@ async fn print(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
         }
         model.look(cluster).await?;
         match cluster.output {
-            Output::Json => output::object(&object(&model)),
-            Output::Text => {
+            OutputFormat::Json => output::object(&object(&model)),
+            OutputFormat::Text => {
                 let between = if left == flags.limit.unwrap_or(1) { "" } else { "\n" };
                 let lines = view::printed(&model).join("\n");
                 output::out(&format!("{between}{lines}\n"));
@@ -98,7 +98,7 @@ async fn print(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
     }
 }
 
-fn object(model: &Model) -> serde_json::Value {
+fn object(model: &TopModel) -> serde_json::Value {
     let locks = model.rows().into_iter().map(|row| {
         json!({
             "lock": row.view.lock, "waiting": row.view.waiting, "grants_per_s": row.grants_per_s,
@@ -117,13 +117,13 @@ fn object(model: &Model) -> serde_json::Value {
 }
 
 /// Runs the live screen, with keys.
-async fn live(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
+async fn live(cluster: &ConnectedCluster, flags: &TopArgs) -> Result<Exit, CliError> {
     let mut asked = signals::listen()?;
-    let mut model = Model::new(flags.prefix.clone());
+    let mut model = TopModel::new(flags.prefix.clone());
     model.look(cluster).await?;
     let mut watch = cluster.client.watch_prefix(&flags.prefix).await?;
     let (screen, mut keys) = (Screen::open()?, terminal::keys());
-    let mut page = Page::Locks;
+    let mut page = TopPage::Locks;
     let mut tick = tokio::time::interval(flags.interval.max(Duration::from_millis(50)));
     let mut drawn_at = Instant::now();
     // When to draw next; `None` while the screen is up to date.
@@ -133,9 +133,9 @@ async fn live(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
         // loop.
         if due.is_some_and(|at| at <= Instant::now()) {
             match &page {
-                Page::About(lines) => screen.draw(&view::about(lines, screen.size())),
-                Page::Locks => screen.draw(&view::lines(&model, screen.size(), None)),
-                Page::Filter => {
+                TopPage::About(lines) => screen.draw(&view::about(lines, screen.size())),
+                TopPage::Locks => screen.draw(&view::lines(&model, screen.size(), None)),
+                TopPage::Filter => {
                     screen.draw(&view::lines(&model, screen.size(), Some(&model.filter)));
                 }
             }
@@ -174,61 +174,72 @@ async fn live(cluster: &Cluster, flags: &Top) -> Result<Exit, Failure> {
 }
 
 /// Handles a key. Returns the next page, and whether to end.
-async fn press(cluster: &Cluster, model: &mut Model, page: Page, key: Key) -> (Page, bool) {
+async fn press(
+    cluster: &ConnectedCluster,
+    model: &mut TopModel,
+    page: TopPage,
+    key: KeyPress,
+) -> (TopPage, bool) {
     match (page, key) {
-        (Page::Filter, Key::Enter) => (Page::Locks, false),
-        (Page::Filter, Key::Escape) => {
+        (TopPage::Filter, KeyPress::Enter) => (TopPage::Locks, false),
+        (TopPage::Filter, KeyPress::Escape) => {
             model.filter.clear();
-            (Page::Locks, false)
+            (TopPage::Locks, false)
         }
-        (Page::Filter, Key::Backspace) => {
+        (TopPage::Filter, KeyPress::Backspace) => {
             model.filter.pop();
-            (Page::Filter, false)
+            (TopPage::Filter, false)
         }
-        (Page::Filter, Key::Letter(letter)) => {
+        (TopPage::Filter, KeyPress::Letter(letter)) => {
             model.filter.push(letter);
-            (Page::Filter, false)
+            (TopPage::Filter, false)
         }
-        (page @ Page::Filter, Key::Up | Key::Down) => (page, false),
-        (Page::About(_), Key::Letter('q') | Key::Escape | Key::Enter) => (Page::Locks, false),
-        (page @ Page::About(_), _) => (page, false),
-        (Page::Locks, Key::Letter('q') | Key::Escape) => (Page::Locks, true),
-        (Page::Locks, Key::Letter('/')) => (Page::Filter, false),
-        (Page::Locks, Key::Letter('s')) => {
+        (page @ TopPage::Filter, KeyPress::Up | KeyPress::Down) => (page, false),
+        (TopPage::About(_), KeyPress::Letter('q') | KeyPress::Escape | KeyPress::Enter) => {
+            (TopPage::Locks, false)
+        }
+        (page @ TopPage::About(_), _) => (page, false),
+        (TopPage::Locks, KeyPress::Letter('q') | KeyPress::Escape) => (TopPage::Locks, true),
+        (TopPage::Locks, KeyPress::Letter('/')) => (TopPage::Filter, false),
+        (TopPage::Locks, KeyPress::Letter('s')) => {
             model.sort = match model.sort {
                 Sort::Waiting => Sort::Rate,
                 Sort::Rate => Sort::Name,
                 Sort::Name => Sort::Waiting,
             };
-            (Page::Locks, false)
+            (TopPage::Locks, false)
         }
-        (Page::Locks, Key::Up | Key::Letter('k')) => {
+        (TopPage::Locks, KeyPress::Up | KeyPress::Letter('k')) => {
             model.move_up();
-            (Page::Locks, false)
+            (TopPage::Locks, false)
         }
-        (Page::Locks, Key::Down | Key::Letter('j')) => {
+        (TopPage::Locks, KeyPress::Down | KeyPress::Letter('j')) => {
             model.move_down();
-            (Page::Locks, false)
+            (TopPage::Locks, false)
         }
-        (Page::Locks, Key::Enter) => (about(cluster, model, About::Explain).await, false),
-        (Page::Locks, Key::Letter('h')) => (about(cluster, model, About::History).await, false),
-        (Page::Locks, _) => (Page::Locks, false),
+        (TopPage::Locks, KeyPress::Enter) => {
+            (about(cluster, model, DetailSubject::Explain).await, false)
+        }
+        (TopPage::Locks, KeyPress::Letter('h')) => {
+            (about(cluster, model, DetailSubject::History).await, false)
+        }
+        (TopPage::Locks, _) => (TopPage::Locks, false),
     }
 }
 
-enum About {
+enum DetailSubject {
     Explain,
     History,
 }
 
-async fn about(cluster: &Cluster, model: &Model, what: About) -> Page {
-    let Some(lock) = model.chosen() else { return Page::Locks };
+async fn about(cluster: &ConnectedCluster, model: &TopModel, what: DetailSubject) -> TopPage {
+    let Some(lock) = model.chosen() else { return TopPage::Locks };
     let text = match what {
-        About::Explain => wait::explain(cluster, &lock, None)
+        DetailSubject::Explain => wait::explain(cluster, &lock, None)
             .await
             .map(|explained| look::explain_text(&lock, &explained, cluster.client.name())),
-        About::History => look::history_text(cluster, &lock).await,
+        DetailSubject::History => look::history_text(cluster, &lock).await,
     };
     let text = text.unwrap_or_else(|failure| failure.text);
-    Page::About(text.lines().map(str::to_owned).collect())
+    TopPage::About(text.lines().map(str::to_owned).collect())
 }

@@ -8,12 +8,12 @@ use tenure_server::os;
 use tenure_wire::convert::cause_word;
 use tenure_wire::v1;
 
-use super::gaps::Gaps;
+use super::gaps::HandoverGaps;
 use crate::cluster::each;
-use crate::failure::Failure;
+use crate::failure::CliError;
 use crate::look;
 use crate::output;
-use crate::reach::Cluster;
+use crate::reach::ConnectedCluster;
 
 /// The window of the rates, in microseconds.
 const WINDOW_US: u64 = 5_000_000;
@@ -30,14 +30,14 @@ pub(super) enum Sort {
 
 /// A lock, how often it is granted, and the median time of a hand-over.
 #[derive(Clone)]
-pub(super) struct Row {
+pub(super) struct LockRow {
     pub(super) view: v1::LockView,
     pub(super) grants_per_s: f64,
     pub(super) gap: Option<Duration>,
 }
 
 /// Everything on the screen.
-pub(super) struct Model {
+pub(super) struct TopModel {
     prefix: String,
     pub(super) filter: String,
     pub(super) sort: Sort,
@@ -45,13 +45,13 @@ pub(super) struct Model {
     locks: Vec<v1::LockView>,
     /// The recent grants: when, and of which lock.
     grants: VecDeque<(u64, String)>,
-    gaps: Gaps,
+    gaps: HandoverGaps,
     began_us: u64,
     pub(super) last: String,
     pub(super) at: usize,
 }
 
-impl Model {
+impl TopModel {
     pub(super) fn new(prefix: String) -> Self {
         Self {
             prefix,
@@ -60,7 +60,7 @@ impl Model {
             status: v1::StatusResponse::default(),
             locks: Vec::new(),
             grants: VecDeque::new(),
-            gaps: Gaps::default(),
+            gaps: HandoverGaps::default(),
             began_us: os::now_us(),
             last: "none yet".to_owned(),
             at: 0,
@@ -68,7 +68,7 @@ impl Model {
     }
 
     /// Fetches the current state.
-    pub(super) async fn look(&mut self, cluster: &Cluster) -> Result<(), Failure> {
+    pub(super) async fn look(&mut self, cluster: &ConnectedCluster) -> Result<(), CliError> {
         self.status = cluster.client.status().await?;
         each::by_name(&mut self.status);
         self.locks = look::page(cluster, &self.prefix, "", LOCKS).await?.locks;
@@ -127,18 +127,18 @@ impl Model {
     }
 
     /// The locks that pass the filter, sorted.
-    pub(super) fn rows(&self) -> Vec<Row> {
+    pub(super) fn rows(&self) -> Vec<LockRow> {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for (_, lock) in &self.grants {
             *counts.entry(lock).or_default() += 1;
         }
         let seconds = self.seconds();
         let passing = self.locks.iter().filter(|it| it.lock.contains(&self.filter));
-        let mut rows: Vec<Row> = passing
+        let mut rows: Vec<LockRow> = passing
             .map(|view| {
                 let count = counts.get(view.lock.as_str()).copied().unwrap_or(0);
                 let gap = self.gaps.p50(&view.lock);
-                Row { view: view.clone(), grants_per_s: count as f64 / seconds, gap }
+                LockRow { view: view.clone(), grants_per_s: count as f64 / seconds, gap }
             })
             .collect();
         match self.sort {

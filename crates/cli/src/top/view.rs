@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tenure_wire::v1;
 
-use super::model::{Model, Sort};
+use super::model::{Sort, TopModel};
 use crate::cluster::{bytes, role_word};
 use crate::look::{held_for, holder_cell, mode_words};
 use crate::output::{self, Side, Table};
@@ -14,7 +14,7 @@ use crate::terminal::Size;
 const BLOCKS: u64 = 10;
 
 /// The whole screen.
-pub(super) fn lines(model: &Model, size: Size, filter: Option<&str>) -> Vec<String> {
+pub(super) fn lines(model: &TopModel, size: Size, filter: Option<&str>) -> Vec<String> {
     let mut lines = vec![head(model)];
     let members = members(model);
     // The title, the table's heading, the last event, the keys, and a line between locks and members.
@@ -50,7 +50,7 @@ enum Cursor {
 }
 
 /// The printed form: all locks, no help for keys, no empty lines.
-pub(super) fn printed(model: &Model) -> Vec<String> {
+pub(super) fn printed(model: &TopModel) -> Vec<String> {
     let mut lines = vec![head(model)];
     lines.extend(locks(model, usize::MAX, Cursor::Absent));
     lines.extend(members(model));
@@ -70,7 +70,7 @@ pub(super) fn about(text: &[String], size: Size) -> Vec<String> {
     lines
 }
 
-fn head(model: &Model) -> String {
+fn head(model: &TopModel) -> String {
     let (up, all) = (model.up(), model.members().len());
     let leader = model.leader().map_or("nobody leads".to_owned(), |name| format!("leader {name}"));
     let (revision, rate) = (model.revision(), model.grants_per_s());
@@ -81,7 +81,7 @@ fn head(model: &Model) -> String {
     )
 }
 
-fn locks(model: &Model, room: usize, cursor: Cursor) -> Vec<String> {
+fn locks(model: &TopModel, room: usize, cursor: Cursor) -> Vec<String> {
     let rows = model.rows();
     if rows.is_empty() {
         let why = if model.filter.is_empty() {
@@ -138,7 +138,7 @@ fn waiting(count: u64) -> String {
     if count == 0 { "0".to_owned() } else { format!("{blocks} {count}") }
 }
 
-fn members(model: &Model) -> Vec<String> {
+fn members(model: &TopModel) -> Vec<String> {
     let mut table = Table::new(&[
         ("MEMBER", Side::Left),
         ("ROLE", Side::Left),
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_screen_has_locks_members_and_keys() {
-        let model = Model::sample(vec![lock("deploy", 2), lock("jobs/import", 41)]);
+        let model = TopModel::sample(vec![lock("deploy", 2), lock("jobs/import", 41)]);
         let lines = lines(&model, Size { columns: 100, rows: 20 }, None);
         assert_eq!(lines.len(), 20);
         assert!(lines[0].starts_with("cluster  leader b  1/1 members"), "{}", lines[0]);
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn on_paper_there_is_no_free_room_and_no_key_to_press() {
-        let model = Model::sample(vec![lock("deploy", 2), lock("锁", 0)]);
+        let model = TopModel::sample(vec![lock("deploy", 2), lock("锁", 0)]);
         let lines = printed(&model);
         assert!(lines.iter().all(|line| !line.trim().is_empty()), "{lines:#?}");
         assert!(lines[1].starts_with("LOCK    MODE"), "{lines:#?}");
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_filter_leaves_what_it_says_and_small_screens_keep_the_cursor() {
-        let mut model = Model::sample((0..50).map(|at| lock(&format!("l{at:02}"), 0)).collect());
+        let mut model = TopModel::sample((0..50).map(|at| lock(&format!("l{at:02}"), 0)).collect());
         model.filter = "l4".to_owned();
         assert_eq!(model.rows().len(), 10);
         model.filter.clear();

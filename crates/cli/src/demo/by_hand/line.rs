@@ -9,12 +9,12 @@ pub(crate) enum Typed {
     Nothing,
     Help,
     Quit,
-    Line(Line),
+    Line(DemoLine),
 }
 
 /// A line that the state machine answers.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Line {
+pub(crate) enum DemoLine {
     Lock { client: String, lock: String, mode: Mode, wait: Wait },
     Unlock { client: String, lock: String },
     Leave { client: String, lock: String },
@@ -35,20 +35,20 @@ pub(crate) fn parse(line: &str) -> Result<Typed, String> {
         [] => return Ok(Typed::Nothing),
         ["help" | "?"] => return Ok(Typed::Help),
         ["quit" | "exit"] => return Ok(Typed::Quit),
-        ["locks"] => Line::Locks,
-        ["history"] => Line::History,
-        ["explain", lock] => Line::Explain { lock: own(lock) },
-        ["wait", time] => Line::Wait { ms: milliseconds(time)? },
-        ["force", lock] => Line::Force { lock: own(lock), urgency: Urgency::Cooling },
-        ["force", lock, "now"] => Line::Force { lock: own(lock), urgency: Urgency::Now },
+        ["locks"] => DemoLine::Locks,
+        ["history"] => DemoLine::History,
+        ["explain", lock] => DemoLine::Explain { lock: own(lock) },
+        ["wait", time] => DemoLine::Wait { ms: milliseconds(time)? },
+        ["force", lock] => DemoLine::Force { lock: own(lock), urgency: Urgency::Cooling },
+        ["force", lock, "now"] => DemoLine::Force { lock: own(lock), urgency: Urgency::Now },
         [client, "lock", lock, rest @ ..] => {
             let (mode, wait) = options(rest)?;
-            Line::Lock { client: own(client), lock: own(lock), mode, wait }
+            DemoLine::Lock { client: own(client), lock: own(lock), mode, wait }
         }
-        [client, "unlock", lock] => Line::Unlock { client: own(client), lock: own(lock) },
-        [client, "leave", lock] => Line::Leave { client: own(client), lock: own(lock) },
-        [client, "stopped", lock] => Line::Stopped { client: own(client), lock: own(lock) },
-        [client, "renew"] => Line::Renew { client: own(client) },
+        [client, "unlock", lock] => DemoLine::Unlock { client: own(client), lock: own(lock) },
+        [client, "leave", lock] => DemoLine::Leave { client: own(client), lock: own(lock) },
+        [client, "stopped", lock] => DemoLine::Stopped { client: own(client), lock: own(lock) },
+        [client, "renew"] => DemoLine::Renew { client: own(client) },
         _ => return Err(format!("cannot make sense of `{}`", line.trim())),
     }))
 }

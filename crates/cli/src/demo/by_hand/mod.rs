@@ -9,8 +9,8 @@ use std::io::{BufRead, ErrorKind, IsTerminal, Result, Write, stdin, stdout};
 use serde_json::json;
 
 use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::output::Output;
+use crate::failure::CliError;
+use crate::output::OutputFormat;
 use line::Typed;
 use table::Table;
 
@@ -33,17 +33,22 @@ locks                 every lock                       explain LOCK         who 
 history               what happened                    help, quit";
 
 /// Reads lines and answers them until the input ends.
-pub(crate) fn run(output: Output) -> std::result::Result<Exit, Failure> {
-    let asks = output == Output::Text && stdin().is_terminal();
+pub(crate) fn run(output: OutputFormat) -> std::result::Result<Exit, CliError> {
+    let asks = output == OutputFormat::Text && stdin().is_terminal();
     match talk(&mut stdin().lock(), &mut stdout().lock(), asks, output) {
         Ok(()) => Ok(Exit::Done),
         // The reader of our output has gone, so no error message can reach it.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Exit::Done),
-        Err(error) => Err(Failure::refused(format!("cannot go on: {error}"))),
+        Err(error) => Err(CliError::refused(format!("cannot go on: {error}"))),
     }
 }
 
-fn talk(from: &mut dyn BufRead, to: &mut dyn Write, asks: bool, output: Output) -> Result<()> {
+fn talk(
+    from: &mut dyn BufRead,
+    to: &mut dyn Write,
+    asks: bool,
+    output: OutputFormat,
+) -> Result<()> {
     if asks {
         writeln!(to, "{INTRODUCTION}")?;
     }
@@ -67,8 +72,8 @@ fn talk(from: &mut dyn BufRead, to: &mut dyn Write, asks: bool, output: Output) 
             Err(why) => (false, format!("{why}; `help` lists what can be typed")),
         };
         match output {
-            Output::Text => writeln!(to, "{answer}")?,
-            Output::Json => {
+            OutputFormat::Text => writeln!(to, "{answer}")?,
+            OutputFormat::Json => {
                 let (typed, clock_ms) = (typed.trim(), table.clock_ms());
                 let said = json!({
                     "typed": typed, "understood": understood, "clock_ms": clock_ms, "answer": answer,

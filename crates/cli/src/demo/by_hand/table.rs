@@ -10,7 +10,7 @@ use tenure_core::request::{
 use tenure_core::{Filter, Machine};
 use tenure_types::{Epoch, LeaseId, Refusal, Term, Token};
 
-use super::line::Line;
+use super::line::DemoLine;
 use super::show;
 
 /// The ttl of every lease in the demo.
@@ -47,21 +47,21 @@ impl Table {
     }
 
     /// Runs a line and returns the text to show.
-    pub(crate) fn answer(&mut self, line: &Line) -> String {
+    pub(crate) fn answer(&mut self, line: &DemoLine) -> String {
         match line {
-            Line::Locks => show::locks(&self.machine),
-            Line::Explain { lock } => show::explain(&self.machine, lock),
-            Line::History => self.history(),
-            Line::Wait { ms } => self.wait(*ms),
-            Line::Renew { client } => self.renew(client),
-            Line::Force { lock, urgency } => {
+            DemoLine::Locks => show::locks(&self.machine),
+            DemoLine::Explain { lock } => show::explain(&self.machine, lock),
+            DemoLine::History => self.history(),
+            DemoLine::Wait { ms } => self.wait(*ms),
+            DemoLine::Renew { client } => self.renew(client),
+            DemoLine::Force { lock, urgency } => {
                 let Some(token) = self.token_of(lock) else {
                     return format!("lock `{lock}` is free");
                 };
                 let reason = "at the table";
                 self.run(&Command::Force { lock, token, by: "", reason, urgency: *urgency })
             }
-            Line::Lock { client, lock, mode, wait } => {
+            DemoLine::Lock { client, lock, mode, wait } => {
                 let lease = match self.lease(client) {
                     Ok(lease) => lease,
                     Err(why) => return why,
@@ -77,18 +77,18 @@ impl Table {
                     independent: false,
                 }))
             }
-            Line::Unlock { client, lock } => {
+            DemoLine::Unlock { client, lock } => {
                 let (Some(lease), Some(token)) = (self.known(client), self.held(client, lock))
                 else {
                     return format!("{client} does not hold lock `{lock}`");
                 };
                 self.run(&Command::Release(Hold { lease, lock, token }))
             }
-            Line::Leave { client, lock } => match self.known(client) {
+            DemoLine::Leave { client, lock } => match self.known(client) {
                 Some(lease) => self.run(&Command::Leave { lease, lock }),
                 None => format!("{client} has no lease"),
             },
-            Line::Stopped { client, lock } => {
+            DemoLine::Stopped { client, lock } => {
                 let Some((lease, token)) = self.taken.get(&(client.clone(), lock.clone())) else {
                     return format!("lock `{lock}` was not taken away from {client}");
                 };
