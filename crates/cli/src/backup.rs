@@ -11,10 +11,10 @@ use tenure_server::backup::{BackupError, BackupHead, Verified};
 use tenure_server::tls::DialTrust;
 use tenure_server::{StartError, request_backup};
 
+use crate::connection_args::ConnectionArgs;
 use crate::exit::Exit;
 use crate::failure::{CliError, chain};
 use crate::output::{self, OutputFormat};
-use crate::reach::ConnectionArgs;
 
 /// From this size on the command shows a progress bar.
 const LARGE_BYTES: u64 = 8 * 1024 * 1024;
@@ -93,7 +93,9 @@ fn receive(from: &mut impl Read, mut to: &File) -> Result<(), TransferError> {
         let step = usize::try_from(bytes - done).unwrap_or(STEP_BYTES).min(STEP_BYTES);
         let read = match from.read(&mut buffer[..step]) {
             Ok(0) => {
-                return Err(TransferError::From(BackupError::Damaged("the member stopped sending")));
+                return Err(TransferError::From(BackupError::Damaged(
+                    "the member stopped sending",
+                )));
             }
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,

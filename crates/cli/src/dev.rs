@@ -11,11 +11,11 @@ use tenure_server::{Entrance, RunningServer, ServerSettings, log, os, start};
 
 use crate::data_dir::default_parent;
 use crate::exit::Exit;
-use crate::output::{self, OutputFormat};
-use crate::run::{
+use crate::member_process::{
     CliError, Company, ProcessRequests, REMOVED, install_log, on_end, process_requests, shown,
     unstarted,
 };
+use crate::output::{self, OutputFormat};
 
 /// Small enough that a segment is allocated while the user watches.
 const SEGMENT_BYTES: u32 = 8 * 1024 * 1024;
@@ -56,17 +56,17 @@ pub(crate) fn run(flags: &DevArgs) -> Result<Exit, CliError> {
     let began_us = os::now_us();
     check(&flags.clients)?;
     install_log(None, log_level(flags)?)?;
-    let wishes = process_requests()?;
+    let requests = process_requests()?;
     os::raise_open_files();
     let data = Data::choose(flags)?;
     let running = if flags.members == 1 {
         let mut settings = settings("dev", &data.path, flags);
-        settings.stop = wishes.stop.clone();
+        settings.stop = requests.stop.clone();
         settings.on_end = on_end("dev", flags.output);
         let alone = |error| unstarted(error, &data.path, Company::Alone);
         vec![("dev".to_owned(), start(settings).map_err(alone)?)]
     } else {
-        start_many(flags, &data, &wishes)?
+        start_many(flags, &data, &requests)?
     };
     let ready = running.iter().any(|(_, one)| one.member.read(READY, |_| ()).is_ok());
     if !ready {
@@ -76,7 +76,7 @@ pub(crate) fn run(flags: &DevArgs) -> Result<Exit, CliError> {
     let took_ms = os::now_us().saturating_sub(began_us) / 1_000;
     greet(flags, &running, &data, took_ms);
     let (names, running): (Vec<String>, Vec<RunningServer>) = running.into_iter().unzip();
-    wishes.wait(&running, |name| go_on_without(flags, &data.path, name, &names, &running));
+    requests.wait(&running, |name| go_on_without(flags, &data.path, name, &names, &running));
     Ok(Exit::Done)
 }
 
@@ -168,7 +168,7 @@ fn usual_peers(flags: &DevArgs) -> Result<String, CliError> {
 fn start_many(
     flags: &DevArgs,
     data: &Data,
-    wishes: &ProcessRequests,
+    requests: &ProcessRequests,
 ) -> Result<Vec<(String, RunningServer)>, CliError> {
     let (host, port) = host_and_port(&flags.clients)?;
     // The members keep the addresses of their first start, so that they find each other even if --clients changes.
@@ -193,11 +193,11 @@ fn start_many(
             continue;
         }
         let mut settings = settings(name, &data.join(name), flags);
-        settings.on_end = wishes.on_end_among(name, flags.output);
+        settings.on_end = requests.on_end_among(name, flags.output);
         settings.clients = format!("{host}:{}", above(port, at)?);
         settings.members = Some(members.clone());
         settings.entrance = Entrance::Bootstrap(listed.clone());
-        settings.stop = wishes.stop.clone();
+        settings.stop = requests.stop.clone();
         starting.push((name.clone(), std::thread::spawn(move || start(settings))));
     }
     let mut running = Vec::new();
@@ -237,7 +237,7 @@ fn greet(flags: &DevArgs, running: &[(String, RunningServer)], data: &Data, took
     text.push_str(&format!("  data     {} ({kept})\n", shown(&data.path)));
     if let Some((_, one)) = running.first() {
         let at = one.clients;
-        let addr = if at.to_string() == crate::reach::LOOPBACK {
+        let addr = if at.to_string() == crate::connection_args::LOOPBACK {
             String::new()
         } else {
             format!(" --addr {at}")

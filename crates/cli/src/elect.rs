@@ -9,14 +9,14 @@ use serde_json::json;
 use tenure::{Leadership, Lost};
 use tokio::time::Instant;
 
+use crate::connection_args::{ConnectedCluster, ConnectionArgs};
+use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
-use crate::hold::{self, Candidacy, OnDoubt};
 use crate::lock::{TTL, millis, unanswered};
 use crate::output::{self, OutputFormat};
-use crate::reach::{ConnectedCluster, ConnectionArgs};
+use crate::run::{self, Candidacy, OnDoubt};
 use crate::signals::{self, StopSignals};
-use crate::span;
 
 /// How long withdrawing a candidacy may take, and how often to check it.
 const LEAVING: Duration = Duration::from_secs(2);
@@ -32,10 +32,10 @@ pub(crate) struct ElectArgs {
     #[arg(long, value_name = "TEXT")]
     value: String,
     /// How long leadership outlives us if we are killed: 1s to 1h [default: 15s]
-    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     ttl: Option<Duration>,
     /// Campaign at most this long; 0 tries once [default: no limit]
-    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     wait: Option<Duration>,
     /// Do not campaign again after a loss: end with 76
     #[arg(long)]
@@ -44,7 +44,7 @@ pub(crate) struct ElectArgs {
     #[arg(value_name = "COMMAND", last = true)]
     command: Vec<OsString>,
     /// From SIGTERM to SIGKILL on loss [default: a third of ttl, at most 5s]
-    #[arg(long, value_name = "TIME", value_parser = span::parse, requires = "command")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, requires = "command")]
     grace: Option<Duration>,
     /// What happens to the command while a renewal is late
     #[arg(long, value_name = "WHAT", value_enum, default_value_t, requires = "command")]
@@ -67,7 +67,7 @@ enum LeadershipEnd {
 /// Campaigns and leads; after a loss it campaigns again.
 pub(crate) fn elect(flags: &ElectArgs) -> Result<Exit, CliError> {
     if !flags.command.is_empty() {
-        return hold::lead(&Candidacy {
+        return run::lead(&Candidacy {
             name: &flags.name,
             value: &flags.value,
             ttl: flags.ttl,
@@ -165,7 +165,7 @@ pub(crate) async fn print_leader(cluster: &ConnectedCluster, name: &str) {
     let Ok(Some(view)) = cluster.client.show(name).await else { return };
     let Some(leader) = view.holders.first() else { return };
     let (client, value) = (output::clean(&leader.client), output::bytes(&leader.metadata));
-    let (held, waiting) = (span::ms(leader.held_ms), view.waiting);
+    let (held, waiting) = (duration::ms(leader.held_ms), view.waiting);
     if !leader.election {
         let text = format!("tenure: `{name}` is held by {client} as a lock, for {held}\n");
         return output::tell(&text);

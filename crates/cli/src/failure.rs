@@ -7,11 +7,11 @@ use tenure::{Error, PaceError, Refusal, Tried};
 use tenure_gate::reason::Effect;
 use tenure_wire::v1;
 
+use crate::connection_args::LOOPBACK;
+use crate::duration;
 use crate::exit::Exit;
 use crate::output::{self, OutputFormat};
-use crate::reach::LOOPBACK;
 use crate::reason;
-use crate::span;
 
 /// A message, further labelled lines, and an exit code.
 #[derive(Debug)]
@@ -145,7 +145,7 @@ impl From<Error> for CliError {
                 let fields: Vec<Value> = tried.iter().map(each).collect();
                 let advice = nobody_there(tried);
                 let tried = tried.iter().map(|it| format!("{} {}", it.address, it.outcome));
-                let shown = span::shown(*waited);
+                let shown = duration::shown(*waited);
                 Self::new(exit, "UNREACHABLE", format!("no member answered within {shown}"))
                     .with("tried", tried.collect::<Vec<_>>().join(" · "))
                     .field("members", fields)
@@ -156,7 +156,7 @@ impl From<Error> for CliError {
                 .with("effect", "none: nothing happened")
                 .with("try", "tenure cluster status, or the same again later"),
             Error::Unknown { request, waited } => {
-                let shown = span::shown(*waited);
+                let shown = duration::shown(*waited);
                 // Requests without such an id are identified by their lease, or are harmless to repeat.
                 let id = request.to_string();
                 let repeatable = id != "none" && !id.contains(' ');
@@ -186,7 +186,8 @@ impl From<Error> for CliError {
                 failure.with("try", told.map_or("tenure doctor", |told| told.advice))
             }
             Error::Pace(PaceError::Ttl { ttl }) => {
-                let text = format!("a ttl of {} is not between 100ms and 1h", span::shown(*ttl));
+                let text =
+                    format!("a ttl of {} is not between 100ms and 1h", duration::shown(*ttl));
                 Self::new(exit, "ARGUMENTS", text)
                     .with("effect", "none: nothing was sent")
                     .with("try", "--ttl 15s, or another from 1s to 1h")
@@ -271,7 +272,7 @@ pub(crate) fn refused(refusal: &Refusal, exit: Exit) -> CliError {
             failure.with("effect", "none").with("try", next)
         }
         Refusal::MaxHoldTooShort { ttl_ms } => {
-            let ttl = span::ms(*ttl_ms);
+            let ttl = duration::ms(*ttl_ms);
             failure.text = format!("--max-hold must be more than the ttl of the lease, {ttl}");
             let next = format!("a --max-hold above {ttl}, or a lease with a shorter --ttl");
             failure.with("effect", "none").with("try", next)
@@ -280,7 +281,7 @@ pub(crate) fn refused(refusal: &Refusal, exit: Exit) -> CliError {
             failure.with("effect", "none").with("try", format!("--from {} at most", newest.next()))
         }
         Refusal::Limit { limit, bound, asked } if limit.name().starts_with("ttl_") => {
-            let (asked, bound) = (span::ms(*asked), span::ms(*bound));
+            let (asked, bound) = (duration::ms(*asked), duration::ms(*bound));
             let (word, most) = match limit.name() {
                 "ttl_min_ms" => ("shorter", "least"),
                 _ => ("longer", "most"),
@@ -306,7 +307,7 @@ fn details(refusal: &Refusal) -> Map<String, Value> {
 }
 
 fn holder_line(holder: &tenure_types::Holder) -> String {
-    let held = span::ms(holder.held_ms);
+    let held = duration::ms(holder.held_ms);
     format!("{} for {held}, token {}", holder.client, holder.token)
 }
 

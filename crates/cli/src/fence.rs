@@ -9,11 +9,11 @@ use serde_json::json;
 use tenure_gate::proxy::{PORT, Reads, Settings, start};
 
 use crate::data_dir;
+use crate::duration;
 use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::guard;
 use crate::output::{self, OutputFormat};
-use crate::span;
 
 /// What can be typed after `tenure fence`.
 #[derive(Subcommand)]
@@ -58,10 +58,10 @@ pub(crate) struct ProxyArgs {
     #[arg(long)]
     once: bool,
     /// Wait so long for requests with lower tokens, then answer 503
-    #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "5s")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "5s")]
     wait: Duration,
     /// Cut a request off that takes longer
-    #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "60s")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "60s")]
     timeout: Duration,
     #[command(flatten)]
     proof: guard::TokenProofArgs,

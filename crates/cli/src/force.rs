@@ -11,12 +11,12 @@ use tokio::time::Instant;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
+use crate::connection_args::{self, ConnectedCluster, ConnectionArgs, request_id};
+use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::lock::wait::{self, strange};
 use crate::output::{self, OutputFormat};
-use crate::reach::{self, ConnectedCluster, ConnectionArgs, request_id};
-use crate::span;
 use crate::waiting::holder_words;
 
 /// How often the command checks who holds the lock next.
@@ -68,7 +68,8 @@ pub(crate) fn force(flags: &ForceArgs) -> Result<Exit, CliError> {
         }
         confirm(flags)?;
         let began = Instant::now();
-        let (lock, now, by) = (flags.lock.clone(), flags.now, reach::whoever(&cluster.client));
+        let (lock, now, by) =
+            (flags.lock.clone(), flags.now, connection_args::whoever(&cluster.client));
         let command = Command::Force(v1::ForceRequest { lock, token, reason, now, by });
         let id = request_id(flags.request_id.as_ref());
         let (answer, revision) = cluster.client.ask(command, Some(&id)).await?;
@@ -84,7 +85,7 @@ pub(crate) fn force(flags: &ForceArgs) -> Result<Exit, CliError> {
         let cooling = Duration::from_millis(forced.left_ms).min(most);
         let until = began + cooling + SLACK;
         let next = successor(cluster, &flags.lock, token, until).await?;
-        let took = span::shown(began.elapsed());
+        let took = duration::shown(began.elapsed());
         let next = match next {
             Next::Holder(client, token) => format!("{client} holds token {token} after {took}"),
             Next::Free => format!("lock `{}` is free after {took}", flags.lock),
@@ -116,7 +117,7 @@ fn warning(flags: &ForceArgs, explained: &Explanation, token: u64) -> String {
     let Some(holder) = holders.find(|it| it.token == token) else { return String::new() };
     let client = output::clean(&holder.client);
     let alive = holder.renewed_ms.map_or(String::new(), |ms| {
-        format!(", which renewed {} ago: probably alive", span::ms(ms))
+        format!(", which renewed {} ago: probably alive", duration::ms(ms))
     });
     let next = explained.ahead.first().map_or("is free".to_owned(), |waiter| {
         format!("goes to {}", output::clean(&waiter.client))
@@ -130,7 +131,7 @@ fn warning(flags: &ForceArgs, explained: &Explanation, token: u64) -> String {
     }
     let most = explained
         .freed
-        .map_or(String::new(), |freed| format!(", at most {}", span::ms(freed.in_ms)));
+        .map_or(String::new(), |freed| format!(", at most {}", duration::ms(freed.in_ms)));
     format!("{first}It is told to stop. The lock cools until it confirms{most}, then {next}.\n")
 }
 

@@ -9,9 +9,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tenure_gate::{Believe, KeySourceTls, StartError};
 
+use crate::connection_args::{ConnectionArgs, LOOPBACK};
 use crate::failure::{CliError, chain};
 use crate::output;
-use crate::reach::{ConnectionArgs, LOOPBACK};
 
 /// Flags that say whose tokens are believed.
 #[derive(Args)]

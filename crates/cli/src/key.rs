@@ -11,12 +11,12 @@ use v1::expect::How;
 use v1::key_service_client::KeyServiceClient;
 use v1::request::Command;
 
+use crate::connection_args::{ConnectedCluster, ConnectionArgs, request_id, said};
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::lease;
 use crate::lock::wait::strange;
 use crate::output::{self, OutputFormat, Side, Table};
-use crate::reach::{ConnectedCluster, ConnectionArgs, request_id, said};
 
 /// The prefix of the cluster's own keys.
 const OWN: &str = "tenure/";

@@ -12,13 +12,13 @@ use v1::answer::Result as Answer;
 use v1::lease_service_client::LeaseServiceClient;
 use v1::request::Command;
 
+use crate::connection_args::{ConnectedCluster, ConnectionArgs, request_id, whoever};
+use crate::duration;
 use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::lock::millis;
 use crate::lock::wait::strange;
 use crate::output::{self, OutputFormat, Side, Table};
-use crate::reach::{ConnectedCluster, ConnectionArgs, request_id, whoever};
-use crate::span;
 
 /// The fewest digits that may identify a lease: fewer are more likely a typing error.
 const DIGITS_MIN: usize = 6;
@@ -72,7 +72,7 @@ pub(crate) enum LeaseCommand {
 #[derive(Args)]
 pub(crate) struct GrantArgs {
     /// How long it lives after a renewal: 1s to 1h
-    #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "60s")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "60s")]
     ttl: Duration,
     /// Have this id; a repeated grant of the same id is one lease
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
@@ -171,7 +171,7 @@ async fn grant(cluster: &ConnectedCluster, flags: &GrantArgs) -> Result<Exit, Cl
         OutputFormat::Text => {
             output::out(&format!("{}\n", lease.lease));
             if output::watched() {
-                let (ttl, short) = (span::ms(lease.ttl_ms), short(lease.lease));
+                let (ttl, short) = (duration::ms(lease.ttl_ms), short(lease.lease));
                 output::tell(&format!(
                     "tenure: it ends in {ttl} unless you renew it: tenure lease renew {short}\n"
                 ));
@@ -198,7 +198,7 @@ async fn renew(cluster: &ConnectedCluster, flags: &RenewArgs) -> Result<Exit, Cl
             }
             (OutputFormat::Text, 0) => {}
             (OutputFormat::Text, ttl_ms) => {
-                let ttl = span::ms(*ttl_ms);
+                let ttl = duration::ms(*ttl_ms);
                 output::out(&format!("lease {lease} lives for another {ttl}\n"));
             }
         }
@@ -247,7 +247,7 @@ fn afterwards(flags: &RevokeArgs, view: &v1::LeaseView) -> String {
     if flags.now {
         return format!("; {locks}: not held any more, while {client} may still work under it");
     }
-    let left = span::ms(view.left_ms);
+    let left = duration::ms(view.left_ms);
     format!("; {locks}: cools until {client} says that it has stopped, at most {left}")
 }
 
@@ -276,8 +276,8 @@ async fn list(cluster: &ConnectedCluster) -> Result<Exit, CliError> {
         table.row([
             short(lease.lease),
             view.client.clone(),
-            span::ms(lease.ttl_ms),
-            span::ms(view.left_ms),
+            duration::ms(lease.ttl_ms),
+            duration::ms(view.left_ms),
             few(holds.collect()),
             few(waits.collect()),
         ]);
@@ -306,7 +306,7 @@ async fn show(cluster: &ConnectedCluster, flags: &ShowArgs) -> Result<Exit, CliE
         return Ok(Exit::Done);
     }
     let known = view.lease.unwrap_or_default();
-    let (ttl, left) = (span::ms(known.ttl_ms), span::ms(view.left_ms));
+    let (ttl, left) = (duration::ms(known.ttl_ms), duration::ms(view.left_ms));
     let client = output::clean(&view.client);
     let mut text = format!("lease {lease} of {client}, ttl {ttl}, {left} left if not renewed\n");
     for hold in &view.holds {

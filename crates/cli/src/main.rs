@@ -3,31 +3,31 @@
 mod backup;
 mod bench;
 mod cluster;
+mod connection_args;
 mod data_dir;
 mod demo;
 mod dev;
 mod doctor;
+mod duration;
 mod elect;
 mod exit;
 mod failure;
 mod fence;
 mod force;
 mod guard;
-mod hold;
+mod inspect;
 mod key;
 mod lease;
 mod lock;
-mod look;
 mod manual;
+mod member_process;
 mod output;
 mod plan;
-mod reach;
 mod reason;
 mod restore;
 mod run;
 mod serve;
 mod signals;
-mod span;
 mod store;
 mod terminal;
 mod top;
@@ -82,7 +82,7 @@ enum CliCommand {
     ///
     /// Ends with the command's code; 75 if not acquired, 76 if lost. All codes: `tenure help exit`.
     #[command(verbatim_doc_comment)]
-    Run(hold::RunArgs),
+    Run(run::RunArgs),
     /// Wait for a lock and hold it until Ctrl-C
     ///
     ///   tenure lock deploy                      wait your turn
@@ -125,23 +125,23 @@ enum CliCommand {
     ///   tenure locks
     ///   tenure locks jobs/
     #[command(verbatim_doc_comment)]
-    Locks(look::LocksArgs),
+    Locks(inspect::LocksArgs),
     /// Show who waits for a lock, in order
     ///
     ///   tenure queue deploy
     #[command(verbatim_doc_comment)]
-    Queue(look::QueueArgs),
+    Queue(inspect::QueueArgs),
     /// Say who has a lock, who waits, and when it can be free
     ///
     ///   tenure explain deploy
     #[command(verbatim_doc_comment)]
-    Explain(look::ExplainArgs),
+    Explain(inspect::ExplainArgs),
     /// Show what happened to a lock
     ///
     ///   tenure history deploy
     ///   tenure history deploy --from 8841 --output json
     #[command(verbatim_doc_comment)]
-    History(look::HistoryArgs),
+    History(inspect::HistoryArgs),
     /// Take a lock away from its holder
     ///
     ///   tenure force deploy                                                    shows the holder, does nothing
@@ -326,7 +326,7 @@ enum ConfigCommand {
 }
 
 fn main() -> ExitCode {
-    if let Some(code) = hold::inside() {
+    if let Some(code) = run::inside() {
         return code;
     }
     let arguments = match Arguments::try_parse() {
@@ -395,14 +395,14 @@ fn dashes(command: &str, stray: &str, words: &[OsString]) -> Option<String> {
 
 fn run(command: &CliCommand) -> (OutputFormat, Result<Exit, CliError>) {
     match command {
-        CliCommand::Run(flags) => (flags.reach.output, hold::run(flags)),
+        CliCommand::Run(flags) => (flags.reach.output, run::run(flags)),
         CliCommand::Lock(flags) => (flags.reach.output, lock::lock(flags)),
         CliCommand::Try(flags) => (flags.reach.output, lock::try_lock(flags)),
         CliCommand::Unlock(flags) => (flags.reach.output, unlock::unlock(flags)),
-        CliCommand::Locks(flags) => (flags.reach.output, look::locks(flags)),
-        CliCommand::Queue(flags) => (flags.reach.output, look::queue(flags)),
-        CliCommand::Explain(flags) => (flags.reach.output, look::explain(flags)),
-        CliCommand::History(flags) => (flags.reach.output, look::history(flags)),
+        CliCommand::Locks(flags) => (flags.reach.output, inspect::locks(flags)),
+        CliCommand::Queue(flags) => (flags.reach.output, inspect::queue(flags)),
+        CliCommand::Explain(flags) => (flags.reach.output, inspect::explain(flags)),
+        CliCommand::History(flags) => (flags.reach.output, inspect::history(flags)),
         CliCommand::Force(flags) => (flags.reach.output, force::force(flags)),
         CliCommand::Lease(command) => (command.output(), lease::run(command)),
         CliCommand::Elect(flags) => (flags.reach.output, elect::elect(flags)),

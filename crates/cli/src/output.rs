@@ -148,7 +148,7 @@ pub(crate) fn count(number: u64, one: &str) -> String {
 /// For how much longer a restored cluster grants no lock, and why.
 pub(crate) fn quiet(quiet_ms: u64) -> String {
     // Whole seconds, rounded up: the machine's clock moves about once a second while nothing is written.
-    let left = crate::span::ms(quiet_ms.div_ceil(1_000).max(1) * 1_000);
+    let left = crate::duration::ms(quiet_ms.div_ceil(1_000).max(1) * 1_000);
     format!(
         "no lock is granted for {left} more, because clients of the cluster before the restore may still hold locks"
     )

@@ -6,10 +6,10 @@ use clap::Args;
 use serde_json::json;
 use tenure::Pace;
 
+use crate::duration;
 use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::output::{self, OutputFormat};
-use crate::span;
 
 /// Elections start after 300 to 600 ms without a leader; a member leads one round trip and a vote later.
 const ELECTION_LEAST: Duration = Duration::from_millis(300);
@@ -21,10 +21,10 @@ const ALLOWED_PPM: f64 = 10_000.0;
 #[derive(Args)]
 pub(crate) struct PlanArgs {
     /// How long a lease lives after a renewal
-    #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "15s")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "15s")]
     ttl: Duration,
     /// How long a message and its answer take, at worst
-    #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "5ms")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "5ms")]
     rtt: Duration,
     /// How much the rates of two clocks differ, in parts per million
     #[arg(long, value_name = "PPM", value_parser = ppm, default_value = "200")]
@@ -33,7 +33,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "1")]
     loss: f64,
     /// How long the work takes to stop once it is told to
-    #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "0")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "0")]
     grace: Duration,
     /// How to say it
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
@@ -80,11 +80,11 @@ impl Follows {
         if flags.rtt >= retry {
             let text = format!(
                 "an answer takes {}, and a try to renew may take {} at ttl {}",
-                span::shown(flags.rtt),
-                span::shown(retry),
-                span::shown(ttl)
+                duration::shown(flags.rtt),
+                duration::shown(retry),
+                duration::shown(ttl)
             );
-            let longer = span::shown(flags.rtt * 25);
+            let longer = duration::shown(flags.rtt * 25);
             return Err(CliError::arguments(text).next(format!("--ttl {longer} or more")));
         }
         // Between the first try and the loss, tries follow each other; the last one must be answered in time.
@@ -126,7 +126,7 @@ impl Follows {
     }
 
     fn text(&self, flags: &PlanArgs) -> String {
-        let shown = span::shown;
+        let shown = duration::shown;
         let (renew, retry, tries) = (shown(self.renew), shown(self.retry), self.tries);
         let (doubt, lost) = (shown(self.pace.doubtful_after()), shown(self.pace.window()));
         let (least, most) = (shown(self.failover_least), at_most(self.failover_most));
@@ -168,7 +168,7 @@ impl Follows {
 fn at_most(time: Duration) -> String {
     let tenths = time.as_millis().div_ceil(100);
     if time >= Duration::from_secs(60) {
-        return span::shown(time + Duration::from_secs(1));
+        return duration::shown(time + Duration::from_secs(1));
     }
     format!("{}.{}s", tenths / 10, tenths % 10)
 }

@@ -10,10 +10,10 @@ use tenure_server::restore::{
 use tenure_server::{MemberNames, Preference};
 use tenure_types::{Epoch, Token};
 
+use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{CliError, chain};
 use crate::output::{self, OutputFormat};
-use crate::span;
 
 const SEGMENT_BYTES: u32 = 64 * 1024 * 1024;
 
@@ -70,7 +70,7 @@ pub(crate) struct RestoreArgs {
     /// How long all clients of the former cluster have been stopped, or cut off from it, on your word: no lock is
     /// granted for that much less. Without it a client that got a lease after the backup may still be at work, so no
     /// lock is granted for the longest ttl and the longest lock-delay that the cluster allowed
-    #[arg(long, value_name = "TIME", value_parser = span::parse, conflicts_with = "waive_quiet")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "waive_quiet")]
     stopped_for: Option<Duration>,
     /// Grant locks at once: nobody who held one before is still at work
     #[arg(long)]

@@ -6,12 +6,12 @@ use tenure_wire::v1;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
+use crate::connection_args::{ConnectionArgs, request_id, said};
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::lease;
 use crate::lock::wait::{self, strange};
 use crate::output::{self, OutputFormat};
-use crate::reach::{ConnectionArgs, request_id, said};
 use crate::waiting::holder_words;
 
 /// Flags of `tenure unlock`.
@@ -63,7 +63,7 @@ pub(crate) fn unlock(flags: &UnlockArgs) -> Result<Exit, CliError> {
 
 /// Adds to a failure who holds the lock instead.
 async fn whose(
-    cluster: &crate::reach::ConnectedCluster,
+    cluster: &crate::connection_args::ConnectedCluster,
     lock: &str,
     failure: CliError,
 ) -> CliError {

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 use tenure::Explanation;
 use tenure_wire::v1;
 
+use crate::duration;
 use crate::failure::quoted;
 use crate::output;
-use crate::span;
 
 /// How many holders and waiters are listed.
 const SHOWN_MAX: usize = 3;
@@ -68,7 +68,7 @@ pub(crate) fn facts(lock: &str, explained: &Explanation) -> Vec<(&'static str, S
         facts.push(("held by", holder_words(holder)));
     }
     for waiter in explained.ahead.iter().take(SHOWN_MAX) {
-        let waiting = span::ms(waiter.waiting_ms);
+        let waiting = duration::ms(waiter.waiting_ms);
         facts.push(("ahead", format!("{}, waiting {waiting}", output::clean(&waiter.client))));
     }
     if let Some(free) = free_words(explained) {
@@ -88,16 +88,16 @@ pub(crate) fn holder_words_with(holder: &v1::HolderView, more: &str) -> String {
     let (client, token) = (output::clean(&holder.client), holder.token);
     let mut words = match holder.state() {
         v1::HolderState::Held => {
-            format!("{client} for {}, token {token}", span::ms(holder.held_ms))
+            format!("{client} for {}, token {token}", duration::ms(holder.held_ms))
         }
         v1::HolderState::Cooling => {
             format!(
                 "{client} until now, token {token}, cooling {} at most",
-                span::ms(holder.left_ms)
+                duration::ms(holder.left_ms)
             )
         }
         v1::HolderState::Delayed => {
-            format!("nobody; {client} went silent, delayed {} more", span::ms(holder.left_ms))
+            format!("nobody; {client} went silent, delayed {} more", duration::ms(holder.left_ms))
         }
     };
     if let Some(slot) = holder.slot {
@@ -105,7 +105,7 @@ pub(crate) fn holder_words_with(holder: &v1::HolderView, more: &str) -> String {
     }
     words.push_str(more);
     if let Some(renewed) = holder.renewed_ms {
-        words.push_str(&format!(", renewed {} ago", span::ms(renewed)));
+        words.push_str(&format!(", renewed {} ago", duration::ms(renewed)));
     }
     if !holder.metadata.is_empty() {
         words.push_str(&format!(": {:?}", output::bytes(&holder.metadata)));
@@ -116,7 +116,7 @@ pub(crate) fn holder_words_with(holder: &v1::HolderView, more: &str) -> String {
 /// When the lock can be free.
 pub(crate) fn free_words(explained: &Explanation) -> Option<String> {
     let freed = explained.freed.as_ref()?;
-    let (time, holders) = (span::ms(freed.in_ms), explained.lock.as_ref()?.holders.len());
+    let (time, holders) = (duration::ms(freed.in_ms), explained.lock.as_ref()?.holders.len());
     let who = match holder(explained) {
         Some(holder) if holders == 1 => output::clean(&holder.client),
         _ => "its holders".to_owned(),

@@ -5,11 +5,11 @@ use serde_json::json;
 use tenure::{Batch, Change, Error, Refusal, Revision};
 use tenure_wire::json::event::Event;
 
+use crate::connection_args::ConnectionArgs;
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
-use crate::look::event_words;
+use crate::inspect::event_words;
 use crate::output::{self, OutputFormat};
-use crate::reach::ConnectionArgs;
 use crate::signals;
 
 /// Flags of `tenure watch`.

@@ -11,8 +11,8 @@ use tokio::task::JoinSet;
 
 use super::BenchWorkload;
 use super::times::LatencyCounts;
+use crate::connection_args::ConnectionTarget;
 use crate::failure::CliError;
-use crate::reach::ConnectionTarget;
 
 /// Long enough that no lease expires during a measurement.
 const TTL: Duration = Duration::from_secs(60);

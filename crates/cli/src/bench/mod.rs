@@ -11,12 +11,12 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
+use crate::connection_args::ConnectionArgs;
+use crate::duration;
 use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::output::{self, OutputFormat, Side, Table};
-use crate::reach::ConnectionArgs;
 use crate::signals;
-use crate::span;
 use times::LatencyCounts;
 
 /// Flags of `tenure bench`.
@@ -32,10 +32,10 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     connections: u16,
     /// Measure each for this long
-    #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "5s")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "5s")]
     duration: Duration,
     /// Before that, do the same unmeasured for this long
-    #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "1s")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "1s")]
     warm_up: Duration,
     /// Draw the latencies into this file
     #[arg(long, value_name = "FILE.svg")]

@@ -11,11 +11,11 @@ use tokio::time::Instant;
 use v1::cluster_service_client::ClusterServiceClient;
 
 use super::status::list;
+use crate::connection_args::{ConnectedCluster, ConnectionArgs, request_id};
+use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::output::{self, OutputFormat};
-use crate::reach::{ConnectedCluster, ConnectionArgs, request_id};
-use crate::span;
 
 /// How long the cluster may take to agree on a change: longer than members wait for each other.
 pub(super) const AGREE: Duration = Duration::from_secs(40);
@@ -29,7 +29,7 @@ pub(crate) struct AddArgs {
     #[arg(value_parser = output::name)]
     name: String,
     /// Wait at most this long for it to come and catch up, then give it a vote
-    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     wait: Option<Duration>,
     #[command(flatten)]
     pub(crate) reach: ConnectionArgs,
@@ -104,7 +104,7 @@ pub(super) async fn add(cluster: &ConnectedCluster, flags: &AddArgs) -> Result<E
             let text = format!(
                 "member {} did not come and catch up within {}",
                 flags.name,
-                span::shown(wait)
+                duration::shown(wait)
             );
             return Err(CliError::refused(text).next("tenure cluster status"));
         }

@@ -9,8 +9,8 @@ use tokio::task::JoinSet;
 use tonic::transport::Channel;
 use v1::cluster_service_client::ClusterServiceClient;
 
+use crate::connection_args::ConnectionTarget;
 use crate::failure::CliError;
-use crate::reach::ConnectionTarget;
 
 /// How long a member may take to answer before the status is shown without its own report.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -11,11 +11,11 @@ use v1::ticket_service_client::TicketServiceClient;
 use super::InspectArgs;
 use super::change::{AGREE, find};
 use super::status::list;
+use crate::connection_args::{ConnectedCluster, ConnectionArgs, request_id};
+use crate::duration;
 use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::output::{self, OutputFormat, Side, Table};
-use crate::reach::{ConnectedCluster, ConnectionArgs, request_id};
-use crate::span;
 
 /// What can be done with the keys that sign tickets.
 #[derive(Subcommand)]
@@ -44,7 +44,7 @@ pub(crate) struct RotateArgs {
     #[arg(long)]
     all: bool,
     /// Believe tickets of the old key for this long [default: 24h, at most 30d]
-    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     overlap: Option<Duration>,
     #[command(flatten)]
     pub(crate) reach: ConnectionArgs,
@@ -83,7 +83,7 @@ async fn show(cluster: &ConnectedCluster) -> Result<Exit, CliError> {
         let name = members.iter().find(|it| it.member_id == key.member_id);
         let name = name.map_or_else(|| key.member_id.to_string(), |it| output::clean(&it.name));
         let state = key.retires_in_ms.map_or("signs".to_owned(), |left_ms| {
-            format!("believed for {} more", span::ms(left_ms))
+            format!("believed for {} more", duration::ms(left_ms))
         });
         table.row([name, key.key, state]);
     }

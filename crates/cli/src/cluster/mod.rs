@@ -7,10 +7,10 @@ mod status;
 
 use clap::{Args, Subcommand};
 
+use crate::connection_args::ConnectionArgs;
 use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::output::OutputFormat;
-use crate::reach::ConnectionArgs;
 
 pub(crate) use status::{
     BEHIND, TIGHT_BYTES, bytes, down, gather, lacking, leader, quiet, role_word, spare,

@@ -5,10 +5,10 @@ use tenure_wire::v1;
 use v1::cluster_service_client::ClusterServiceClient;
 
 use super::each;
+use crate::connection_args::ConnectedCluster;
 use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::output::{self, OutputFormat, Side, Table};
-use crate::reach::ConnectedCluster;
 
 /// From this many entries behind the leader on, status and doctor mention a member.
 pub(crate) const BEHIND: u64 = 10_000;

@@ -9,10 +9,10 @@ use std::io::{BufRead, IsTerminal};
 use clap::Args;
 use serde_json::{Value, json};
 
+use crate::connection_args::runtime;
 use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::output::{self, OutputFormat, bold};
-use crate::reach::runtime;
 use crate::signals;
 
 /// Flags of `tenure demo`.

@@ -9,11 +9,11 @@ use tokio::time::Instant;
 
 use super::Guide;
 use super::members::DemoMembers;
+use crate::connection_args::{ConnectedCluster, ConnectionTarget};
+use crate::duration;
 use crate::failure::CliError;
 use crate::lock::{millis, wait};
 use crate::output::{self, OutputFormat, bold};
-use crate::reach::{ConnectedCluster, ConnectionTarget};
-use crate::span;
 
 /// Short enough for the user to watch a lease expire.
 const TTL: Duration = Duration::from_secs(4);
@@ -36,7 +36,7 @@ pub(super) async fn play(guide: Guide) -> Result<(), CliError> {
     let ana = client(&members, "ana").await?;
     let leader = leader(&ana).await?;
     let took = began.elapsed();
-    guide.narrate(&format!("3 of 3 members up after {}, {leader} leads.", span::shown(took)));
+    guide.narrate(&format!("3 of 3 members up after {}, {leader} leads.", duration::shown(took)));
     guide.tell(&json!({
         "event": "ready", "members": 3, "leader": leader, "took_ms": millis(took),
         "clients": members.addresses().split(',').collect::<Vec<_>>(),
@@ -89,7 +89,7 @@ async fn contention(
         }
         tokio::time::sleep(LOOK).await;
     };
-    for line in crate::look::explain_text(LOCK, &explained, "ana").lines() {
+    for line in crate::inspect::explain_text(LOCK, &explained, "ana").lines() {
         guide.narrate(&format!("       {line}"));
     }
     guide.tell(&json!({
@@ -101,7 +101,7 @@ async fn contention(
     let bobs = waiting.await.map_err(|error| CliError::refused(error.to_string()))??;
     let took = began.elapsed();
     guide.tell(&acquired("bob", &bobs, Some(took)));
-    let took = span::shown(took);
+    let took = duration::shown(took);
     guide.narrate(&format!("bob    lock `{LOCK}` acquired after {took}, token {}", bobs.token()));
     Ok((bob, bobs))
 }
@@ -110,7 +110,7 @@ async fn contention(
 async fn expiry(guide: Guide, ana: &Client, bob: &Client, bobs: &Guard) -> Result<Guard, CliError> {
     guide.narrate(&format!(
         "bob's network is cut. His lease has a ttl of {}; ana waits.",
-        span::shown(TTL)
+        duration::shown(TTL)
     ));
     guide.tell(&json!({ "event": "cut_off", "client": "bob", "ttl_ms": millis(TTL) }));
     bob.drop_renewals(true);
@@ -123,7 +123,7 @@ async fn expiry(guide: Guide, ana: &Client, bob: &Client, bobs: &Guard) -> Resul
                 "event": "lost", "client": "bob", "lock": LOCK, "cause": cause.word(),
                 "after_ms": millis(stopped - began),
             }));
-            let after = span::shown(stopped - began);
+            let after = duration::shown(stopped - began);
             guide.narrate(&format!("bob    {after}: lost: {cause}. His work is stopped here."));
             stopped
         },
@@ -132,8 +132,8 @@ async fn expiry(guide: Guide, ana: &Client, bob: &Client, bobs: &Guard) -> Resul
     let anas = anas?;
     guide.tell(&acquired("ana", &anas, Some(began.elapsed())));
     guide.tell(&json!({ "event": "nobody", "lock": LOCK, "for_ms": millis(stopped.elapsed()) }));
-    let after = span::shown(began.elapsed());
-    let margin = span::shown(stopped.elapsed());
+    let after = duration::shown(began.elapsed());
+    let margin = duration::shown(stopped.elapsed());
     guide.narrate(&format!("ana    {after}: lock `{LOCK}` acquired, token {}", anas.token()));
     guide.narrate(&format!("Between the two nobody had it, for {margin}: never two at once."));
     Ok(anas)
@@ -171,7 +171,7 @@ async fn crash(
     guide.tell(&json!({
         "event": "held", "client": "ana", "lock": LOCK, "token": anas.token().to_string(),
     }));
-    let took = span::shown(began.elapsed());
+    let took = duration::shown(began.elapsed());
     guide.narrate(&format!(
         "{} leads, and the first write is durable, {took} after the crash.",
         next.name

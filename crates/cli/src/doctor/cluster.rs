@@ -12,8 +12,8 @@ use super::Finding;
 use crate::cluster::{
     BEHIND, TIGHT_BYTES, bytes, down, each, gather, lacking, leader, quiet, spare,
 };
-use crate::reach::ConnectionTarget;
-use crate::span;
+use crate::connection_args::ConnectionTarget;
+use crate::duration;
 
 /// How long connecting to a port may take.
 const PORT: Duration = Duration::from_secs(2);
@@ -33,7 +33,7 @@ pub(super) async fn port(address: &str) -> Finding {
     match tokio::time::timeout(PORT, tokio::net::TcpStream::connect(address)).await {
         Ok(Ok(_)) => {
             let took = Duration::from_micros(os::now_us().saturating_sub(began_us));
-            Finding::ok("port", format!("{address} is open, {} away", span::shown(took)))
+            Finding::ok("port", format!("{address} is open, {} away", duration::shown(took)))
         }
         Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => Finding::bad(
             "port",
@@ -47,7 +47,7 @@ pub(super) async fn port(address: &str) -> Finding {
         ),
         Err(_) => Finding::bad(
             "port",
-            format!("{address} does not answer within {}", span::shown(PORT)),
+            format!("{address} does not answer within {}", duration::shown(PORT)),
             "look at firewalls on the way, and whether the machine is up",
         ),
     }
@@ -111,7 +111,7 @@ async fn talk(client: &Client) -> Finding {
     }
     times.sort_unstable();
     let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
-    let shown = |us| span::shown(Duration::from_micros(us));
+    let shown = |us| duration::shown(Duration::from_micros(us));
     let detail = format!("an answer takes {}, {} at most", shown(median), shown(worst));
     if worst > SLOW_US {
         let next = format!("tenure plan --rtt {}", shown(worst));
@@ -220,8 +220,10 @@ fn sync(name: &str, p99_us: Option<u64>) -> Finding {
             return Finding::ok("sync", format!("{name} does not say how long its disk takes"));
         }
     };
-    let detail =
-        format!("{name}: 99 of 100 syncs take at most {}", span::shown(Duration::from_micros(us)));
+    let detail = format!(
+        "{name}: 99 of 100 syncs take at most {}",
+        duration::shown(Duration::from_micros(us))
+    );
     let next =
         "a faster disk, or one that nobody else uses; measure: tenure doctor --data DIR there";
     match us {

@@ -9,7 +9,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use tenure_server::os;
 
 use super::Finding;
-use crate::span;
+use crate::duration;
 
 /// How long the two clocks are compared.
 const COMPARE: Duration = Duration::from_millis(300);
@@ -62,7 +62,7 @@ fn stalls() -> Finding {
         let took = Duration::from_micros(os::now_us().saturating_sub(before_us));
         worst = worst.max(took.saturating_sub(NAP));
     }
-    let detail = format!("woken at most {} late", span::shown(worst));
+    let detail = format!("woken at most {} late", duration::shown(worst));
     if worst > LATE {
         Finding::warn("stalls", detail, "give this machine more processor, or leases a longer ttl")
     } else {
@@ -96,7 +96,7 @@ pub(super) fn disk(dir: &Path) -> Finding {
         Ok(mut times) => {
             times.sort_unstable();
             let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
-            let shown = |us| span::shown(Duration::from_micros(us));
+            let shown = |us| duration::shown(Duration::from_micros(us));
             let detail = format!(
                 "a sync takes {}, {} at most of {SYNCS}, in {}",
                 shown(median),

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
+use crate::connection_args::{ConnectionArgs, runtime};
 use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::output::{self, OutputFormat};
-use crate::reach::{ConnectionArgs, runtime};
 
 /// Flags of `tenure doctor`.
 #[derive(Args)]

@@ -10,12 +10,12 @@ use serde_json::json;
 use tenure::{Cause, Error, Guard, Lease, LockAsk, Standing};
 use tokio::time::Instant;
 
+use crate::connection_args::{ConnectedCluster, ConnectionArgs};
+use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::output::{self, OutputFormat};
-use crate::reach::{ConnectedCluster, ConnectionArgs};
 use crate::signals::{self, StopSignals};
-use crate::span;
 use crate::waiting::were_ahead;
 use wait::WaitDisplay;
 
@@ -29,7 +29,7 @@ pub(crate) struct LockArgs {
     #[arg(hide = true, num_args = 0..)]
     command: Vec<String>,
     /// Queue at most this long; 0 tries once [default: no limit]
-    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     wait: Option<Duration>,
     #[command(flatten)]
     how: HoldArgs,
@@ -62,16 +62,16 @@ struct HoldArgs {
     #[arg(long, value_name = "LEASE", conflicts_with = "ttl")]
     lease: Option<String>,
     /// How long the lock outlives us if we are killed: 1s to 1h [default: 15s]
-    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     ttl: Option<Duration>,
     /// Say this to whoever looks at the lock
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     metadata: String,
     /// Nobody may have it for so long after an end we did not ask for
-    #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "0", hide_default_value = true)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "0", hide_default_value = true)]
     lock_delay: Duration,
     /// Hold it no longer than this; more than the ttl
-    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     max_hold: Option<Duration>,
     /// Repeat a request whose outcome is not known, with --lease
     #[arg(long, value_name = "ID", requires = "lease")]
@@ -172,7 +172,7 @@ async fn foreground(
 pub(crate) fn unanswered(what: &str, ttl: Duration, error: Error) -> CliError {
     let text = match &error {
         Error::Unknown { waited, .. } => {
-            format!("{what}: no member could answer within {}", span::shown(*waited))
+            format!("{what}: no member could answer within {}", duration::shown(*waited))
         }
         Error::Lost(lost) if is_unreachable(lost.cause()) => {
             format!("{what} was not acquired: {}", output::clean(&lost.to_string()))
@@ -181,7 +181,7 @@ pub(crate) fn unanswered(what: &str, ttl: Duration, error: Error) -> CliError {
     };
     let ends = "what was granted unseen is given back, or ends with its lease";
     CliError::new(Exit::Unreachable, "UNANSWERED", text)
-        .unknown(format!("{ends}, within {}", span::shown(ttl)))
+        .unknown(format!("{ends}, within {}", duration::shown(ttl)))
         .next("tenure doctor, or the same again")
 }
 
@@ -283,7 +283,7 @@ fn released(cluster: &ConnectedCluster, lock: &str, held: Duration) {
             "event": "released", "lock": lock, "held_ms": millis(held),
         })),
         OutputFormat::Text if output::watched() => {
-            let held = span::shown(held);
+            let held = duration::shown(held);
             output::tell(&format!("tenure: lock `{lock}` released after {held}\n"));
         }
         OutputFormat::Text => {}

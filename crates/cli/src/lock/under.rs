@@ -11,11 +11,11 @@ use v1::request::Command;
 
 use super::wait::WaitDisplay;
 use super::{HoldArgs, millis, wait};
+use crate::connection_args::{ConnectedCluster, request_id};
 use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::lease;
 use crate::output::{self, OutputFormat};
-use crate::reach::{ConnectedCluster, request_id};
 use crate::signals;
 
 /// The metadata key that makes a call safe to repeat.

@@ -12,10 +12,10 @@ use tokio::sync::Notify;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
+use crate::connection_args::ConnectedCluster;
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::output::{self, OutputFormat};
-use crate::reach::ConnectedCluster;
 use crate::terminal;
 use crate::waiting::{block, facts, holder, holder_json, line};
 

@@ -10,8 +10,8 @@ use tenure_server::tls::{ServerTls, ServerTlsFiles};
 use tenure_server::{Entrance, Preference, ServerSettings, StartError};
 
 use super::{ServeFlags, file};
-use crate::reach::is_address;
-use crate::run::CliError;
+use crate::connection_args::is_address;
+use crate::member_process::CliError;
 
 /// Every setting with its default, if it has one. The name is the one in the file; the variable's name follows from
 /// it.

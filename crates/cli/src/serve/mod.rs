@@ -8,8 +8,8 @@ use serde_json::json;
 use tenure_server::{Entrance, ServerSettings, log, os, start};
 
 use crate::exit::Exit;
+use crate::member_process::{CliError, Company, install_log, on_end, process_requests, unstarted};
 use crate::output::{self, OutputFormat};
-use crate::run::{CliError, Company, install_log, on_end, process_requests, unstarted};
 use config::ServeConfig;
 
 /// Flags of `tenure serve`.
@@ -126,7 +126,7 @@ pub(crate) fn run(flags: &ServeArgs) -> Result<Exit, CliError> {
         OutputFormat::Text => log::LineForm::Text,
     });
     install_log(form, config.log_level()?)?;
-    let wishes = process_requests()?;
+    let requests = process_requests()?;
     os::raise_open_files();
     if flags.while_stdin {
         std::thread::spawn(|| {
@@ -135,7 +135,7 @@ pub(crate) fn run(flags: &ServeArgs) -> Result<Exit, CliError> {
             std::process::exit(0);
         });
     }
-    settings.stop = wishes.stop.clone();
+    settings.stop = requests.stop.clone();
     settings.on_end = on_end(&settings.name, flags.form());
     settings.rename = flags.rename;
     let name = settings.name.clone();
@@ -151,6 +151,6 @@ pub(crate) fn run(flags: &ServeArgs) -> Result<Exit, CliError> {
             "clients": clients.to_string(), "members": members.to_string(), "restart": again,
         }));
     }
-    wishes.wait(&[running], |_| {});
+    requests.wait(&[running], |_| {});
     Ok(Exit::Done)
 }

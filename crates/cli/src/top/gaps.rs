@@ -13,7 +13,7 @@ use tonic::body::Body;
 use tonic::codegen::{Body as _, Service, http};
 use tonic::transport::Channel;
 
-use crate::reach::ConnectionTarget;
+use crate::connection_args::ConnectionTarget;
 
 /// The metric in the leader's page.
 const METRIC: &str = "tenure_handover_seconds_bucket";

@@ -10,14 +10,14 @@ use clap::Args;
 use serde_json::json;
 use tokio::time::Instant;
 
+use crate::connection_args::{ConnectedCluster, ConnectionArgs};
+use crate::duration;
 use crate::exit::Exit;
 use crate::failure::CliError;
+use crate::inspect;
 use crate::lock::wait;
-use crate::look;
 use crate::output::{self, OutputFormat};
-use crate::reach::{ConnectedCluster, ConnectionArgs};
 use crate::signals;
-use crate::span;
 use crate::terminal::{self, KeyPress, Screen};
 use model::{Sort, TopModel};
 
@@ -31,7 +31,7 @@ pub(crate) struct TopArgs {
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
     /// Look again after this long
-    #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "1s")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "1s")]
     interval: Duration,
     /// Print one look and end
     #[arg(long, conflicts_with = "limit")]
@@ -237,8 +237,8 @@ async fn about(cluster: &ConnectedCluster, model: &TopModel, what: DetailSubject
     let text = match what {
         DetailSubject::Explain => wait::explain(cluster, &lock, None)
             .await
-            .map(|explained| look::explain_text(&lock, &explained, cluster.client.name())),
-        DetailSubject::History => look::history_text(cluster, &lock).await,
+            .map(|explained| inspect::explain_text(&lock, &explained, cluster.client.name())),
+        DetailSubject::History => inspect::history_text(cluster, &lock).await,
     };
     let text = text.unwrap_or_else(|failure| failure.text);
     TopPage::About(text.lines().map(str::to_owned).collect())

@@ -10,10 +10,10 @@ use tenure_wire::v1;
 
 use super::gaps::HandoverGaps;
 use crate::cluster::each;
+use crate::connection_args::ConnectedCluster;
 use crate::failure::CliError;
-use crate::look;
+use crate::inspect;
 use crate::output;
-use crate::reach::ConnectedCluster;
 
 /// The window of the rates, in microseconds.
 const WINDOW_US: u64 = 5_000_000;
@@ -71,7 +71,7 @@ impl TopModel {
     pub(super) async fn look(&mut self, cluster: &ConnectedCluster) -> Result<(), CliError> {
         self.status = cluster.client.status().await?;
         each::by_name(&mut self.status);
-        self.locks = look::page(cluster, &self.prefix, "", LOCKS).await?.locks;
+        self.locks = inspect::page(cluster, &self.prefix, "", LOCKS).await?.locks;
         let leader = self.status.leader.as_ref().map_or(0, |leader| leader.member_id);
         let mut members = self.status.members.iter().filter_map(|it| it.member.as_ref());
         let leader = members.find(|it| it.member_id == leader).map(|it| it.client_address.as_str());

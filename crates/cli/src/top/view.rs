@@ -6,7 +6,7 @@ use tenure_wire::v1;
 
 use super::model::{Sort, TopModel};
 use crate::cluster::{bytes, role_word};
-use crate::look::{held_for, holder_cell, mode_words};
+use crate::inspect::{held_for, holder_cell, mode_words};
 use crate::output::{self, Side, Table};
 use crate::terminal::Size;
 

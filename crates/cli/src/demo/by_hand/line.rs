@@ -83,7 +83,7 @@ fn options(mut words: &[&str]) -> Result<(Mode, Wait), String> {
 
 /// A time like `20s`, `500ms` or `2m`.
 fn milliseconds(text: &str) -> Result<u64, String> {
-    let time = crate::span::parse(text)?;
+    let time = crate::duration::parse(text)?;
     u64::try_from(time.as_millis()).map_err(|_| format!("`{text}` is too long"))
 }
 

@@ -5,11 +5,11 @@ use tenure_wire::json::LockShown;
 use tenure_wire::v1;
 use v1::lock_admin_service_client::LockAdminServiceClient;
 
+use crate::connection_args::{ConnectedCluster, ConnectionArgs};
+use crate::duration;
 use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::output::{self, OutputFormat, Side, Table};
-use crate::reach::{ConnectedCluster, ConnectionArgs};
-use crate::span;
 
 /// Flags of `tenure locks`.
 #[derive(Args)]
@@ -116,7 +116,7 @@ pub(crate) fn holder_cell(lock: &v1::LockView) -> String {
 pub(crate) fn held_for(lock: &v1::LockView) -> String {
     match lock.holders.first() {
         None => "-".to_owned(),
-        Some(first) if first.state() == v1::HolderState::Held => span::ms(first.held_ms),
-        Some(first) => format!("{} left", span::ms(first.left_ms)),
+        Some(first) if first.state() == v1::HolderState::Held => duration::ms(first.held_ms),
+        Some(first) => format!("{} left", duration::ms(first.left_ms)),
     }
 }

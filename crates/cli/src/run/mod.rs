@@ -8,6 +8,9 @@ mod codes;
 mod front;
 mod lead;
 mod link;
+mod locked_command;
+mod messages;
+mod protocol;
 mod queue;
 mod reaper;
 mod refuse;
@@ -17,11 +20,8 @@ mod start;
 mod terminal;
 mod times;
 mod tree;
-mod under;
-mod voice;
 mod waiting;
 mod watchdog;
-mod words;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -33,11 +33,11 @@ use rustix::process::Pid;
 
 pub(crate) use lead::{Candidacy, lead};
 
+use crate::connection_args::ConnectionArgs;
+use crate::duration;
 use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::output;
-use crate::reach::ConnectionArgs;
-use crate::span;
 
 /// The running binary, even after its file was replaced.
 const SELF: &str = "/proc/self/exe";
@@ -56,13 +56,13 @@ pub(crate) struct RunArgs {
     #[arg(value_name = "COMMAND", required = true, last = true)]
     command: Vec<OsString>,
     /// Queue at most this long; 0 tries once [default: no limit]
-    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     wait: Option<Duration>,
     /// How long the lock outlives us if we are killed: 1s to 1h
-    #[arg(long, value_name = "TIME", value_parser = span::parse, default_value = "15s")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "15s")]
     ttl: Duration,
     /// From SIGTERM to SIGKILL on loss [default: a third of ttl, at most 5s]
-    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     grace: Option<Duration>,
     /// Together with others who share it
     #[arg(long, conflicts_with = "slots")]

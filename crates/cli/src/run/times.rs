@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use tenure::{Moment, Pace};
 
-use crate::span::shown;
+use crate::duration::shown;
 
 /// The upper bound for the default grace, the time from SIGTERM to SIGKILL; below it the default is a third of the
 /// ttl.

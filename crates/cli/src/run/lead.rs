@@ -7,17 +7,17 @@ use std::time::Duration;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::Instant;
 
+use crate::connection_args::{ConnectedCluster, ConnectionArgs};
 use crate::elect;
 use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::lock::TTL;
-use crate::reach::{ConnectedCluster, ConnectionArgs};
 
 use super::front::{open_events, start};
+use super::locked_command::{HeldLock, Job, LockedCommand, RunOutcome};
+use super::messages::Messages;
 use super::queue::given_up;
 use super::times::RunTimes;
-use super::under::{HeldLock, Job, LockedCommand, RunOutcome};
-use super::voice::Messages;
 use super::{OnDoubt, codes, resolve};
 
 /// A candidacy with a command, as the flags describe it.
@@ -47,7 +47,7 @@ pub(crate) fn lead(candidacy: &Candidacy<'_>) -> Result<Exit, CliError> {
         return Err(failure.with("effect", "none: nobody was a candidate"));
     }
     let events = open_events(candidacy.events)?;
-    let mut voice = Messages::new(candidacy.name, candidacy.reach.output, events);
+    let mut messages = Messages::new(candidacy.name, candidacy.reach.output, events);
     let (tell, mut heard) = unbounded_channel();
     let runtime =
         start(tell).map_err(|error| CliError::refused(format!("cannot start: {error}")))?;
@@ -69,8 +69,8 @@ pub(crate) fn lead(candidacy: &Candidacy<'_>) -> Result<Exit, CliError> {
                 lead = campaigning => lead.map_err(|error| elect::not_elected(candidacy.name, candidacy.ttl, error))?,
                 signal = given_up(&mut heard) => {
                     elect::left(&cluster, candidacy.name).await;
-                    voice.unusual(&format!("left the election of `{}`", candidacy.name));
-                    return Ok(Exit::Command(voice.ended("signal", codes::by_signal(signal))));
+                    messages.unusual(&format!("left the election of `{}`", candidacy.name));
+                    return Ok(Exit::Command(messages.ended("signal", codes::by_signal(signal))));
                 }
             };
             let job = Job {
@@ -81,12 +81,12 @@ pub(crate) fn lead(candidacy: &Candidacy<'_>) -> Result<Exit, CliError> {
                 times,
                 waited: asked.elapsed(),
             };
-            let under = LockedCommand::new(job, HeldLock::Lead(Box::new(lead)), &mut voice);
+            let under = LockedCommand::new(job, HeldLock::Lead(Box::new(lead)), &mut messages);
             let RunOutcome { code, lost } = under.run(&mut heard).await;
             if !lost || candidacy.once {
                 return Ok(Exit::Command(code));
             }
-            voice.unusual(&format!("campaigning for `{}` again", candidacy.name));
+            messages.unusual(&format!("campaigning for `{}` again", candidacy.name));
         }
     });
     runtime.shutdown_background();

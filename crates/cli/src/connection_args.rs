@@ -13,9 +13,9 @@ use tenure::{Client, RequestId};
 use tenure_server::os;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
+use crate::duration;
 use crate::failure::CliError;
 use crate::output::OutputFormat;
-use crate::span;
 
 /// The default address.
 pub(crate) const LOOPBACK: &str = "127.0.0.1:7450";
@@ -33,7 +33,7 @@ pub(crate) struct ConnectionArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) client: Option<String>,
     /// Look for members, and wait for answers, at most this long [env: TENURE_CONNECT_TIMEOUT] [default: 10s]
-    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) connect_timeout: Option<Duration>,
     /// Speak TLS; this authority signed the members' certificates [env: TENURE_CA]
     #[arg(long, value_name = "FILE")]
@@ -174,7 +174,7 @@ impl ConnectionArgs {
     }
 
     fn patience(&self, said: Option<String>) -> Result<Duration, CliError> {
-        let said = said.map(|text| span::parse(&text)).transpose();
+        let said = said.map(|text| duration::parse(&text)).transpose();
         let said = said.map_err(|why| CliError::config(format!("connect_timeout: {why}")))?;
         Ok(self.connect_timeout.or(said).unwrap_or(PATIENCE))
     }

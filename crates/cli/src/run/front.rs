@@ -8,13 +8,13 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
+use crate::connection_args::ConnectionTarget;
 use crate::failure::CliError;
-use crate::reach::ConnectionTarget;
 
+use super::locked_command::{HeldLock, Job, LockedCommand};
+use super::messages::Messages;
 use super::queue::acquire;
 use super::times::RunTimes;
-use super::under::{HeldLock, Job, LockedCommand};
-use super::voice::Messages;
 use super::{OnDoubt, RunArgs, codes, resolve, signals};
 
 /// Runs the command under the lock and returns the exit code.
@@ -22,8 +22,8 @@ pub(super) fn run(flags: &RunArgs) -> Result<u8, CliError> {
     let place = flags.reach.place()?;
     let builder = place.builder()?;
     let events = open_events(flags.events.as_deref())?;
-    let mut voice = Messages::new(&flags.lock, flags.reach.output, events);
-    Ok(run_at(flags, &place, builder, &mut voice))
+    let mut messages = Messages::new(&flags.lock, flags.reach.output, events);
+    Ok(run_at(flags, &place, builder, &mut messages))
 }
 
 /// Opens the file for events, if the flags name one.
@@ -38,31 +38,31 @@ fn run_at(
     flags: &RunArgs,
     place: &ConnectionTarget,
     builder: tenure::Builder,
-    voice: &mut Messages,
+    messages: &mut Messages,
 ) -> u8 {
     let times = match RunTimes::new(flags.ttl, flags.grace) {
         Ok(times) => times,
         Err(text) => {
-            voice.error(&text);
-            return voice.ended("usage", codes::USAGE);
+            messages.error(&text);
+            return messages.ended("usage", codes::USAGE);
         }
     };
     if let Err((text, code)) = resolve::look_for(&flags.command[0]) {
-        voice.error(&text);
-        voice.detail("effect", "none: no lock was asked for");
-        return voice.ended("not_started", code);
+        messages.error(&text);
+        messages.detail("effect", "none: no lock was asked for");
+        return messages.ended("not_started", code);
     }
     let (tell, mut heard) = unbounded_channel();
     let runtime = match start(tell) {
         Ok(runtime) => runtime,
         Err(error) => {
-            voice.error(&format!("cannot start: {error}"));
-            return voice.ended("not_started", codes::REFUSED);
+            messages.error(&format!("cannot start: {error}"));
+            return messages.ended("not_started", codes::REFUSED);
         }
     };
     let code = runtime.block_on(async {
         let asked = Instant::now();
-        let guard = match acquire(flags, builder, &times, voice, &mut heard).await {
+        let guard = match acquire(flags, builder, &times, messages, &mut heard).await {
             Ok(guard) => guard,
             Err(code) => return code,
         };
@@ -74,7 +74,7 @@ fn run_at(
             times,
             waited: asked.elapsed(),
         };
-        LockedCommand::new(job, HeldLock::Lock(guard), voice).run(&mut heard).await.code
+        LockedCommand::new(job, HeldLock::Lock(guard), messages).run(&mut heard).await.code
     });
     // Tasks of the SDK that still run no longer affect the outcome.
     runtime.shutdown_background();

@@ -14,10 +14,10 @@ use rustix::process::{
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
+use super::protocol::{WatchdogOrder, WatchdogReport};
 use super::times::now_us;
 use super::tree::{self, ProcessInfo};
 use super::watchdog::Task;
-use super::words::{WatchdogOrder, WatchdogReport};
 use super::{SELF, WATCHDOG};
 
 /// How long the watchdog may take to connect.

@@ -11,12 +11,12 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::span;
+use crate::duration;
 use crate::waiting::were_ahead;
 
+use super::messages::Messages;
 use super::refuse::refuse;
 use super::times::RunTimes;
-use super::voice::Messages;
 use super::waiting::QueueView;
 use super::{RunArgs, codes};
 
@@ -32,18 +32,18 @@ pub(super) async fn acquire(
     flags: &RunArgs,
     builder: Builder,
     times: &RunTimes,
-    voice: &mut Messages,
+    messages: &mut Messages,
     heard: &mut UnboundedReceiver<i32>,
 ) -> Result<Guard, u8> {
     let until = flags.wait.map(|wait| Instant::now() + wait);
     let client = tokio::select! {
         client = builder.connect() => client,
         signal = given_up(heard) => {
-            voice.unusual("given up before a member answered");
-            return Err(voice.ended("signal", codes::by_signal(signal)));
+            messages.unusual("given up before a member answered");
+            return Err(messages.ended("signal", codes::by_signal(signal)));
         }
     };
-    let client = client.map_err(|error| refuse(voice, flags, &error, None))?;
+    let client = client.map_err(|error| refuse(messages, flags, &error, None))?;
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let (tell, ahead) = watch::channel(None);
@@ -55,9 +55,9 @@ pub(super) async fn acquire(
         let asked = tokio::select! {
             guard = ask.into_future() => guard,
             signal = given_up(heard) => {
-                return Err(queue.leave(signal, voice).await);
+                return Err(queue.leave(signal, messages).await);
             }
-            never = queue.show(voice) => match never {},
+            never = queue.show(messages) => match never {},
         };
         let error = match asked {
             Ok(guard) => return Ok(guard),
@@ -66,10 +66,10 @@ pub(super) async fn acquire(
         let in_time = until.is_none_or(|until| Instant::now() < until);
         if !(in_time && matches!(error, Error::Lost { .. })) {
             let view = queue.look().await;
-            return Err(refuse(voice, flags, &error, view.as_ref()));
+            return Err(refuse(messages, flags, &error, view.as_ref()));
         }
         let lock = &flags.lock;
-        voice.unusual(&format!("place in the queue of lock `{lock}` {error}; asking again"));
+        messages.unusual(&format!("place in the queue of lock `{lock}` {error}; asking again"));
     }
 }
 
@@ -110,21 +110,21 @@ struct LockQueue<'a> {
 
 impl LockQueue<'_> {
     /// Shows the place in the queue, once the request has to wait.
-    async fn show(&mut self, voice: &mut Messages) -> Infallible {
+    async fn show(&mut self, messages: &mut Messages) -> Infallible {
         // The sender lives as long as the request, and the request as long as this future.
         if self.ahead.wait_for(Option::is_some).await.is_err() {
             std::future::pending::<()>().await;
         }
-        let every = if voice.is_live() { LOOK_LIVE } else { LOOK_LOG };
+        let every = if messages.is_live() { LOOK_LIVE } else { LOOK_LOG };
         let mut known = None;
         loop {
             if let Some(view) = self.look().await {
                 let key = view.key();
                 let changed = known.replace(key) != Some(key);
                 if changed {
-                    voice.event("queued", &view.event());
+                    messages.event("queued", &view.event());
                 }
-                voice.waiting(&view.lines(), changed);
+                messages.waiting(&view.lines(), changed);
             }
             tokio::time::sleep(every).await;
         }
@@ -138,7 +138,7 @@ impl LockQueue<'_> {
     }
 
     /// After the request was dropped: waits briefly until its place is gone, and reports it.
-    async fn leave(&self, signal: i32, voice: &mut Messages) -> u8 {
+    async fn leave(&self, signal: i32, messages: &mut Messages) -> u8 {
         let lock = &self.flags.lock;
         let ahead = *self.ahead.borrow();
         let gone = async {
@@ -148,18 +148,18 @@ impl LockQueue<'_> {
         };
         let left = tokio::time::timeout(LEAVE, gone).await.is_ok();
         match (left, ahead) {
-            (false, _) => voice.unusual(&format!(
+            (false, _) => messages.unusual(&format!(
                 "gave up lock `{lock}`; its place goes with its lease, within {}",
-                span::shown(self.flags.ttl)
+                duration::shown(self.flags.ttl)
             )),
             (true, Some(ahead)) => {
                 let ahead = were_ahead(ahead);
-                voice.unusual(&format!("left the queue of lock `{lock}`, {ahead}"));
+                messages.unusual(&format!("left the queue of lock `{lock}`, {ahead}"));
             }
-            (true, None) => voice.unusual(&format!("gave up lock `{lock}`")),
+            (true, None) => messages.unusual(&format!("gave up lock `{lock}`")),
         }
-        voice.event("left", &serde_json::json!({ "ahead": ahead }));
-        voice.ended("signal", codes::by_signal(signal))
+        messages.event("left", &serde_json::json!({ "ahead": ahead }));
+        messages.ended("signal", codes::by_signal(signal))
     }
 
     /// Whether this client still holds the lock or waits for it.

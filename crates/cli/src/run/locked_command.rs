@@ -13,16 +13,16 @@ use tenure::{Cause, Error, Guard, Leadership, Standing};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 
+use crate::connection_args::ConnectionTarget;
+use crate::duration::shown;
 use crate::failure::quoted;
 use crate::output;
-use crate::reach::ConnectionTarget;
-use crate::span::shown;
 
 use super::link::WatchdogLink;
+use super::messages::{Messages, processes};
+use super::protocol::{CommandEnd, ProcessesGone, WatchdogOrder, WatchdogReport};
 use super::times::{Deadlines, RunTimes, now_us, us};
-use super::voice::{Messages, processes};
 use super::watchdog::Task;
-use super::words::{CommandEnd, ProcessesGone, WatchdogOrder, WatchdogReport};
 use super::{codes, signals, terminal};
 
 /// How long `tenure run` tries to release a lock that was lost: the lease ends by itself.
@@ -87,7 +87,7 @@ impl HeldLock {
 pub(super) struct LockedCommand<'a> {
     job: Job<'a>,
     hold: HeldLock,
-    voice: &'a mut Messages,
+    messages: &'a mut Messages,
     deadlines: Deadlines,
     began: Instant,
     group: Option<Pid>,
@@ -105,11 +105,11 @@ struct LockLoss {
 }
 
 impl<'a> LockedCommand<'a> {
-    pub(super) fn new(job: Job<'a>, hold: HeldLock, voice: &'a mut Messages) -> Self {
+    pub(super) fn new(job: Job<'a>, hold: HeldLock, messages: &'a mut Messages) -> Self {
         let deadlines = job.times.deadlines(*hold.guard().valid_until().borrow());
         let began = Instant::now();
         let (group, jobs, end, lost) = (None, false, None, None);
-        Self { job, hold, voice, deadlines, began, group, jobs, end, lost }
+        Self { job, hold, messages, deadlines, began, group, jobs, end, lost }
     }
 
     /// Runs the command to its end, then releases the lock or handles its loss.
@@ -118,10 +118,10 @@ impl<'a> LockedCommand<'a> {
         let (link, mut reports) = match self.start() {
             Ok(started) => started,
             Err(error) => {
-                self.voice.error(&format!("cannot start the watchdog: {error}"));
-                self.voice.detail("effect", "none: the command did not start");
+                self.messages.error(&format!("cannot start the watchdog: {error}"));
+                self.messages.detail("effect", "none: the command did not start");
                 let _ = tokio::time::timeout(FAREWELL, self.hold.give_back()).await;
-                let code = self.voice.ended("not_started", codes::REFUSED);
+                let code = self.messages.ended("not_started", codes::REFUSED);
                 return RunOutcome { code, lost: false };
             }
         };
@@ -140,9 +140,9 @@ impl<'a> LockedCommand<'a> {
             }
             HeldLock::Lead(_) => (format!("elected leader of `{name}`, token {token}"), "elected"),
         };
-        self.voice.usual(&text);
+        self.messages.usual(&text);
         let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-        self.voice.event(
+        self.messages.event(
             event,
             &json!({
                 "token": token.to_string(),
@@ -235,7 +235,8 @@ impl<'a> LockedCommand<'a> {
     async fn alone(&mut self, link: &WatchdogLink) -> ProcessesGone {
         // Without a process group the command never started, and the watchdog has said why.
         if self.lost.is_none() && self.group.is_some() {
-            self.voice.unusual("the watchdog was killed: everything that it watched is killed too");
+            self.messages
+                .unusual("the watchdog was killed: everything that it watched is killed too");
             let cause = "the watchdog was killed".to_owned();
             self.lost = Some(LockLoss { at_us: now_us(), cause, word: "watchdog_killed" });
         }
@@ -266,11 +267,11 @@ impl<'a> LockedCommand<'a> {
             None => silent,
         };
         let word = lost.as_ref().map_or("local_stall", |it| it.word());
-        self.voice.unusual(&format!("{what} lost: {text}"));
+        self.messages.unusual(&format!("{what} lost: {text}"));
         let token = self.hold.guard().token().to_string();
         let (by, reason) = lost.as_ref().map_or((None, None), |it| (it.by(), it.reason()));
         let event = json!({ "token": token, "cause": word, "by": by, "reason": reason });
-        self.voice.event("lost", &event);
+        self.messages.event("lost", &event);
         let at_us = now_us().min(self.deadlines.lost_us);
         self.lost = Some(LockLoss { at_us, cause: text, word });
     }
@@ -280,14 +281,14 @@ impl<'a> LockedCommand<'a> {
         match standing {
             Standing::Doubtful => {
                 let silent = shown(self.job.times.pace.doubtful_after());
-                self.voice.unusual(&format!(
+                self.messages.unusual(&format!(
                     "{what} doubtful: no renewal acknowledged for {silent}, trying other members"
                 ));
-                self.voice.event("doubtful", &json!({}));
+                self.messages.event("doubtful", &json!({}));
             }
             Standing::Valid => {
-                self.voice.unusual(&format!("{what} sure again"));
-                self.voice.event("sure", &json!({}));
+                self.messages.unusual(&format!("{what} sure again"));
+                self.messages.event("sure", &json!({}));
             }
             Standing::Lost(_) => {}
         }
@@ -308,11 +309,11 @@ impl<'a> LockedCommand<'a> {
         if signal == SIGTERM {
             let grace = shown(self.job.times.grace);
             let name = self.name();
-            self.voice.unusual(&format!("SIGTERM passed on to {name}, SIGKILL in {grace}"));
+            self.messages.unusual(&format!("SIGTERM passed on to {name}, SIGKILL in {grace}"));
             link.order(WatchdogOrder::Terminate);
         } else if signal != SIGWINCH {
             let name = signals::name(signal);
-            self.voice.event("signal", &json!({ "signal": name }));
+            self.messages.event("signal", &json!({ "signal": name }));
         }
     }
 
@@ -321,18 +322,18 @@ impl<'a> LockedCommand<'a> {
             WatchdogReport::Ready { group } => {
                 self.group = Pid::from_raw(group);
                 self.jobs = self.group.is_some_and(terminal::give);
-                self.voice.event("started", &json!({ "pid": group }));
+                self.messages.event("started", &json!({ "pid": group }));
                 link.order(WatchdogOrder::Go);
             }
             WatchdogReport::Stopped { signal } => self.stopped(signal),
             WatchdogReport::Frozen { processes: count } => {
                 let text = format!("{} stopped until the lock is sure again", processes(count));
-                self.voice.unusual(&text);
-                self.voice.event("frozen", &json!({ "processes": count }));
+                self.messages.unusual(&text);
+                self.messages.event("frozen", &json!({ "processes": count }));
             }
             WatchdogReport::Thawed => {
-                self.voice.unusual("continued");
-                self.voice.event("thawed", &json!({}));
+                self.messages.unusual("continued");
+                self.messages.event("thawed", &json!({}));
             }
             WatchdogReport::Stopping { lost, processes: count, killed, kill_in_us } => {
                 if lost && self.lost.is_none() {
@@ -346,8 +347,8 @@ impl<'a> LockedCommand<'a> {
                 self.show_stopping(lost, count, killed, Duration::from_micros(kill_in_us));
             }
             WatchdogReport::Killing { processes: count } => {
-                self.voice.unusual(&format!("SIGKILL to {}", processes(count)));
-                self.voice.event("killing", &json!({ "processes": count }));
+                self.messages.unusual(&format!("SIGKILL to {}", processes(count)));
+                self.messages.event("killing", &json!({ "processes": count }));
             }
             WatchdogReport::Ended(end) => self.end = Some(end),
             WatchdogReport::Gone(_) => {}
@@ -361,7 +362,7 @@ impl<'a> LockedCommand<'a> {
         }
         let left = shown(Duration::from_micros(self.deadlines.lost_us.saturating_sub(now_us())));
         let what = self.what();
-        self.voice.unusual(&format!(
+        self.messages.unusual(&format!(
             "{} stopped: {what} is lost and the command killed in {left}, unless continued",
             self.name()
         ));
@@ -371,16 +372,16 @@ impl<'a> LockedCommand<'a> {
     fn show_stopping(&mut self, lost: bool, count: usize, killed: usize, grace: Duration) {
         let (name, grace) = (self.name(), shown(grace));
         if killed > 0 {
-            self.voice.unusual(&format!("SIGKILL to {} that stood still", processes(killed)));
+            self.messages.unusual(&format!("SIGKILL to {} that stood still", processes(killed)));
         }
         if count > 0 {
             let whom = match lost {
                 true => format!("{name} ({})", processes(count)),
                 false => format!("{} that {name} left behind", processes(count)),
             };
-            self.voice.unusual(&format!("SIGTERM to {whom}, SIGKILL in {grace}"));
+            self.messages.unusual(&format!("SIGTERM to {whom}, SIGKILL in {grace}"));
         }
-        self.voice.event("stopping", &json!({ "processes": count + killed, "lost": lost }));
+        self.messages.event("stopping", &json!({ "processes": count + killed, "lost": lost }));
     }
 
     /// Reports what became of the command and of the lock, after all processes have ended.
@@ -396,11 +397,11 @@ impl<'a> LockedCommand<'a> {
         let token = self.hold.guard().token();
         let took = shown(Duration::from_micros(gone_us.saturating_sub(lost.at_us)));
         let free_us = self.job.times.handed_over_us(&self.deadlines);
-        let voice = self.voice;
+        let messages = self.messages;
         match free_us.checked_sub(gone_us) {
             // A client that ends the lease as its owner declares the work stopped, and the cluster does not say when
             // that was.
-            _ if lost.word == "gone" => voice.unusual(&format!(
+            _ if lost.word == "gone" => messages.unusual(&format!(
                 "stopped in {took}; whoever comes next may have started before: we were not told when it was taken away"
             )),
             Some(margin_us) => {
@@ -409,20 +410,20 @@ impl<'a> LockedCommand<'a> {
                     "forced" | "revoked" => ", unless it was taken away with --now",
                     _ => "",
                 };
-                voice.unusual(&format!(
+                messages.unusual(&format!(
                     "stopped in {took}, at least {margin} before anyone else could have started{unless}"
                 ));
             }
             None => {
                 let late = shown(Duration::from_micros(gone_us - free_us));
-                voice.unusual(&format!(
+                messages.unusual(&format!(
                     "stopped in {took}, TOO LATE by up to {late}: {} ({})",
                     why_late(&gone),
                     lost.cause
                 ));
             }
         }
-        voice.detail(
+        messages.detail(
             "effect",
             &format!("the command was cut short; a fence refuses token {token} once it has seen a newer one"),
         );
@@ -431,13 +432,13 @@ impl<'a> LockedCommand<'a> {
         if let Ok(Ok(Some(why))) = why
             && why.word() != lost.word
         {
-            voice.detail("why", &output::clean(&why.to_string()));
+            messages.detail("why", &output::clean(&why.to_string()));
         }
         let from = self.hold.guard().revision();
-        voice.detail("look", &format!("tenure history {} --from {from}", quoted(self.job.name)));
+        messages.detail("look", &format!("tenure history {} --from {from}", quoted(self.job.name)));
         let margin_us = i128::from(free_us) - i128::from(gone_us);
         let margin_us = i64::try_from(margin_us).unwrap_or(i64::MIN);
-        voice.event(
+        messages.event(
             "stopped",
             &json!({
                 "cause": lost.word, "margin_us": margin_us, "late_us": late_us, "dying_us": dying_us,
@@ -445,13 +446,13 @@ impl<'a> LockedCommand<'a> {
         );
         // The work has stopped: waiters need not wait until the lease expires.
         let _ = tokio::time::timeout(FAREWELL, self.hold.give_back()).await;
-        voice.ended("lost", codes::LOST)
+        messages.ended("lost", codes::LOST)
     }
 
     async fn finish_held(self) -> u8 {
         let name = self.name();
         let (what, held) = (self.what(), self.began.elapsed());
-        let (voice, end) = (self.voice, self.end);
+        let (messages, end) = (self.messages, self.end);
         let released = self.hold.give_back().await;
         let ended = match end {
             Some(CommandEnd::Signal(signal)) => {
@@ -461,26 +462,26 @@ impl<'a> LockedCommand<'a> {
         };
         match released {
             Ok(()) => {
-                voice.usual(&format!("{ended}{what} released after {}", shown(held)));
-                voice.event(
+                messages.usual(&format!("{ended}{what} released after {}", shown(held)));
+                messages.event(
                     "released",
                     &json!({ "held_ms": u64::try_from(held.as_millis()).unwrap_or(u64::MAX) }),
                 );
             }
             Err(error) => {
                 let ttl = shown(self.job.times.pace.ttl());
-                voice.unusual(&format!(
+                messages.unusual(&format!(
                     "{ended}{what} not given back: {error}; it is free within {ttl}"
                 ));
-                voice.event("not_released", &json!({ "message": error.to_string() }));
+                messages.event("not_released", &json!({ "message": error.to_string() }));
             }
         }
         match end {
             Some(CommandEnd::Code(code)) => {
-                voice.ended("command", u8::try_from(code).unwrap_or(u8::MAX))
+                messages.ended("command", u8::try_from(code).unwrap_or(u8::MAX))
             }
-            Some(CommandEnd::Signal(signal)) => voice.ended("signal", codes::by_signal(signal)),
-            None => voice.ended("not_started", codes::REFUSED),
+            Some(CommandEnd::Signal(signal)) => messages.ended("signal", codes::by_signal(signal)),
+            None => messages.ended("not_started", codes::REFUSED),
         }
     }
 

@@ -8,13 +8,13 @@ use tenure_wire::v1;
 use unicode_width::UnicodeWidthStr;
 
 use super::locks::mode_words;
+use crate::connection_args::ConnectionArgs;
+use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::lease;
 use crate::lock::wait;
 use crate::output::{self, OutputFormat};
-use crate::reach::ConnectionArgs;
-use crate::span;
 use crate::waiting;
 
 /// Flags of `tenure explain`.
@@ -73,7 +73,7 @@ pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
         let you = if Some(waiter.place) == own || waiter.client == we { "   (you)" } else { "" };
         let (number, client) = (waiter.ahead + 1, output::clean(&waiter.client));
         let client = output::padded(&client, width);
-        let waiting = span::ms(waiter.waiting_ms);
+        let waiting = duration::ms(waiter.waiting_ms);
         text.push_str(&format!("{label:<8} {number}. {client}  {waiting:>5}{you}\n"));
     }
     let more = lock.waiting.saturating_sub(queue.len() as u64);
@@ -93,11 +93,11 @@ pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
         let holder = lock.holders.first();
         let max = holder
             .and_then(|it| it.max_hold_ms)
-            .map_or("no max_hold".to_owned(), |ms| format!("max_hold {}", span::ms(ms)));
+            .map_or("no max_hold".to_owned(), |ms| format!("max_hold {}", duration::ms(ms)));
         text.push_str(&format!("free     {free}; {max}\n"));
     }
     if let Some(usually) = explained.usually_held_ms {
-        let (held, of) = (span::ms(usually), explained.usually_of);
+        let (held, of) = (duration::ms(usually), explained.usually_of);
         text.push_str(&format!("usually  held {held} (median of {of})\n"));
     }
     text.push_str(&quiet_line(explained));

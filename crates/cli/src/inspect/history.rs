@@ -8,11 +8,11 @@ use tenure_wire::json::event::Change;
 use tenure_wire::v1;
 use v1::lock_admin_service_client::LockAdminServiceClient;
 
+use crate::connection_args::{ConnectedCluster, ConnectionArgs};
+use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::output::{self, OutputFormat};
-use crate::reach::{ConnectedCluster, ConnectionArgs};
-use crate::span;
 
 /// How many revisions one page has.
 const PAGE: u32 = 1_000;
@@ -125,7 +125,7 @@ pub(crate) fn event_words(event: &v1::Event) -> String {
         words.push_str(&format!("  {}", output::clean(&event.client)));
     }
     if let Some(left) = event.left_ms {
-        words.push_str(&format!("  {} left", span::ms(left)));
+        words.push_str(&format!("  {} left", duration::ms(left)));
     }
     let value = event.kv.as_ref().filter(|kv| !kv.value.is_empty());
     if let Some(kv) = value {

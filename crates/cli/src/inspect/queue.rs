@@ -5,12 +5,12 @@ use tenure_wire::json::WaiterShown;
 use tenure_wire::v1;
 use v1::lock_admin_service_client::LockAdminServiceClient;
 
+use crate::connection_args::ConnectionArgs;
+use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::lease;
 use crate::output::{self, OutputFormat, Side, Table};
-use crate::reach::ConnectionArgs;
-use crate::span;
 
 /// Flags of `tenure queue`.
 #[derive(Args)]
@@ -48,8 +48,10 @@ pub(crate) fn queue(flags: &QueueArgs) -> Result<Exit, CliError> {
                 table.row([
                     any.to_string(),
                     waiter.client.clone(),
-                    span::ms(waiter.waiting_ms),
-                    waiter.left_ms.map_or("never".to_owned(), |ms| format!("in {}", span::ms(ms))),
+                    duration::ms(waiter.waiting_ms),
+                    waiter
+                        .left_ms
+                        .map_or("never".to_owned(), |ms| format!("in {}", duration::ms(ms))),
                     mode(&waiter),
                     lease::short(waiter.lease),
                 ]);

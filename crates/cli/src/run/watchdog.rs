@@ -30,13 +30,13 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use crate::span::shown;
+use crate::duration::shown;
 
+use super::protocol::{CommandEnd, ProcessesGone, WatchdogOrder, WatchdogReport};
 use super::reaper::{ChildChange, Reaper};
 use super::times::{Deadlines, now_us};
 use super::tree::{self, ProcessState};
-use super::words::{CommandEnd, ProcessesGone, WatchdogOrder, WatchdogReport};
-use super::{SELF, START, signals, times, voice};
+use super::{SELF, START, messages, signals, times};
 
 /// How soon after SIGKILL the watchdog checks again for processes that are left or new.
 const AGAIN: Duration = Duration::from_millis(2);
@@ -274,7 +274,7 @@ impl WatchdogProcess {
         self.tell(WatchdogReport::Stopping { lost, processes, killed, kill_in_us });
         if !self.link.open {
             let (whom, grace) =
-                (voice::processes(processes), shown(Duration::from_micros(kill_in_us)));
+                (messages::processes(processes), shown(Duration::from_micros(kill_in_us)));
             print_line(format!(
                 "tenure: `tenure run` is gone: SIGTERM to {whom}, SIGKILL in {grace}\n"
             ));

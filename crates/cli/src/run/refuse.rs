@@ -3,19 +3,19 @@
 use serde_json::json;
 use tenure::{Cause, Error, Refusal};
 
+use crate::duration::shown;
 use crate::exit::Exit;
 use crate::failure::{self, chain, quoted};
 use crate::output::{self, shortened};
-use crate::span::shown;
 use crate::waiting::labelled;
 
-use super::voice::Messages;
+use super::messages::Messages;
 use super::waiting::QueueView;
 use super::{RunArgs, codes};
 
 /// Reports why there is no lock and returns the exit code. The command did not start in any of these cases.
 pub(super) fn refuse(
-    voice: &mut Messages,
+    messages: &mut Messages,
     flags: &RunArgs,
     error: &Error,
     view: Option<&QueueView>,
@@ -28,97 +28,98 @@ pub(super) fn refuse(
     );
     let (outcome, code) = match error {
         Error::Refused(Refusal::Held(_)) => {
-            voice.error(&format!("lock `{lock}` is held"));
+            messages.error(&format!("lock `{lock}` is held"));
             ("held", flags.held_code)
         }
         Error::Refused(Refusal::WaitTimeout) => {
             let waited = shown(flags.wait.unwrap_or_default());
-            voice.error(&format!("lock `{lock}` is held; waited {waited}"));
+            messages.error(&format!("lock `{lock}` is held; waited {waited}"));
             ("wait_timeout", flags.held_code)
         }
         Error::Lost(lost) if matches!(lost.cause(), Cause::Unreachable { .. }) => {
             let lost = output::clean(&lost.to_string());
-            voice.error(&format!("lock `{lock}` was not acquired: {lost}"));
-            voice.detail("effect", &unseen);
-            voice.detail("try", "tenure doctor, or the same again later");
+            messages.error(&format!("lock `{lock}` was not acquired: {lost}"));
+            messages.detail("effect", &unseen);
+            messages.detail("try", "tenure doctor, or the same again later");
             ("unreachable", Exit::Unreachable.code())
         }
         Error::Lost(lost) => {
             let lost = output::clean(&lost.to_string());
-            voice.error(&format!("lock `{lock}` was not acquired: {lost}"));
-            voice.detail("effect", "none: the command did not start");
-            voice.detail("try", &format!("the same again; who has it: {look}"));
+            messages.error(&format!("lock `{lock}` was not acquired: {lost}"));
+            messages.detail("effect", "none: the command did not start");
+            messages.detail("try", &format!("the same again; who has it: {look}"));
             ("not_acquired", flags.held_code)
         }
         Error::Refused(refusal) => {
-            voice.error(&format!("lock `{lock}`: {refusal}"));
+            messages.error(&format!("lock `{lock}`: {refusal}"));
             for (word, text) in failure::refused(refusal, Exit::Refused).more {
-                voice.detail(word, &text);
+                messages.detail(word, &text);
             }
             ("refused", codes::REFUSED)
         }
         Error::Unavailable | Error::Unreachable { .. } => {
-            unreachable(voice, error);
+            unreachable(messages, error);
             ("unreachable", Exit::Unreachable.code())
         }
         Error::Unknown { waited, .. } => {
             let waited = shown(*waited);
-            voice.error(&format!("lock `{lock}`: no member could answer within {waited}"));
-            voice.detail("effect", &unseen);
-            voice.detail("try", &format!("tenure doctor, or the same again; who has it: {look}"));
+            messages.error(&format!("lock `{lock}`: no member could answer within {waited}"));
+            messages.detail("effect", &unseen);
+            messages
+                .detail("try", &format!("tenure doctor, or the same again; who has it: {look}"));
             ("unreachable", Exit::Unreachable.code())
         }
         Error::Pace(wrong) => {
-            voice.error(&wrong.to_string());
+            messages.error(&wrong.to_string());
             ("usage", codes::USAGE)
         }
         other => {
-            voice.error(&format!("lock `{lock}`: {}", chain(other)));
-            voice.detail("effect", "none: the command did not start");
+            messages.error(&format!("lock `{lock}`: {}", chain(other)));
+            messages.detail("effect", "none: the command did not start");
             let advice = match other {
                 Error::Failed { reason, .. } => {
                     tenure_wire::reason::row(reason).map(|row| row.advice)
                 }
                 _ => None,
             };
-            voice.detail("try", advice.unwrap_or("tenure doctor"));
+            messages.detail("try", advice.unwrap_or("tenure doctor"));
             ("refused", Exit::of(other).code())
         }
     };
     if let Some(view) = view.filter(|_| matches!(outcome, "held" | "wait_timeout")) {
         for (label, text) in view.facts() {
-            voice.further(&labelled(label, &text));
+            messages.further(&labelled(label, &text));
         }
-        voice.event("held", &view.event());
+        messages.event("held", &view.event());
     }
     if outcome == "held" {
-        voice.detail(
+        messages.detail(
             "try",
             "the same with --wait 30s, or without --wait to queue for as long as it takes",
         );
     }
     if let Error::Refused(refusal) = error {
-        voice.event("refused", &json!({ "message": refusal.to_string() }));
+        messages.event("refused", &json!({ "message": refusal.to_string() }));
     }
-    voice.ended(outcome, code)
+    messages.ended(outcome, code)
 }
 
-fn unreachable(voice: &mut Messages, error: &Error) {
+fn unreachable(messages: &mut Messages, error: &Error) {
     match error {
         Error::Unreachable { waited, .. } => {
-            voice.error(&format!("no member answered within {}", shown(*waited)));
+            messages.error(&format!("no member answered within {}", shown(*waited)));
         }
-        _ => voice.error(&error.to_string()),
+        _ => messages.error(&error.to_string()),
     }
     if let Error::Unreachable { tried, .. } = error {
         let tried: Vec<String> =
             tried.iter().map(|it| format!("{} {}", it.address, it.outcome)).collect();
-        voice.detail("tried", &tried.join(" · "));
+        messages.detail("tried", &tried.join(" · "));
     }
-    voice.detail("effect", "none: no lock was asked for, the command did not start");
+    messages.detail("effect", "none: no lock was asked for, the command did not start");
     let advice = match error {
         Error::Unreachable { tried, .. } => failure::nobody_there(tried),
         _ => failure::nobody_there(&[]),
     };
-    voice.detail("try", advice);
+    messages.detail("try", advice);
 }
