@@ -4,11 +4,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::coverage::Coverage;
-use crate::run::{self, Failure};
+use crate::run::{self, BrokenSequence};
 
 /// The sequences to run.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct ModelPlan {
     /// The first seed.
     pub from: u64,
     /// The number of seeds.
@@ -20,7 +20,7 @@ pub struct Plan {
 }
 
 /// The results of a campaign.
-pub struct Report {
+pub struct ModelReport {
     /// The number of sequences that ran.
     pub sequences: u64,
     /// The number of commands in them.
@@ -28,17 +28,17 @@ pub struct Report {
     /// What the sequences covered.
     pub coverage: Coverage,
     /// The failure with the smallest seed.
-    pub failure: Option<(u64, Failure)>,
+    pub failure: Option<(u64, BrokenSequence)>,
 }
 
 /// Runs the plan; calls `progress` after each sequence.
 ///
 /// The campaign hands out seeds in order and finishes every seed handed out, so the smallest failing seed is the same
 /// on any number of threads.
-pub fn run(plan: Plan, progress: &(dyn Fn() + Sync)) -> Report {
+pub fn run(plan: ModelPlan, progress: &(dyn Fn() + Sync)) -> ModelReport {
     let next = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
-    let report = Mutex::new(Report {
+    let report = Mutex::new(ModelReport {
         sequences: 0,
         commands: 0,
         coverage: Coverage::default(),
@@ -49,7 +49,7 @@ pub fn run(plan: Plan, progress: &(dyn Fn() + Sync)) -> Report {
             scope.spawn(|| {
                 let mut mine = Coverage::default();
                 let (mut sequences, mut commands) = (0, 0);
-                let mut found: Option<(u64, Failure)> = None;
+                let mut found: Option<(u64, BrokenSequence)> = None;
                 while !stop.load(Ordering::Relaxed) {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     if number >= plan.sequences {

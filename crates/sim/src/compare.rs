@@ -9,8 +9,8 @@ use tenure_core::request::{Request, RequestId};
 use tenure_core::view::{LeaseView, LockView, WaiterView};
 use tenure_types::{Handle, HolderState, Refusal, Revision};
 
-use crate::invariant::{Check, Violation};
-use crate::observe::View;
+use crate::invariant::{CheckResult, InvariantViolation};
+use crate::observe::ObservedState;
 
 /// The handle that the model shows in place of every handle.
 const NO_HANDLE: Handle = Handle { slot: 0, generation: 0 };
@@ -21,7 +21,7 @@ pub fn outcomes(
     machine: &Effects,
     model: &Effects,
     before: Revision,
-) -> Check {
+) -> CheckResult {
     if machine.outcomes.len() != model.outcomes.len() {
         let (left, right) = (machine.outcomes.len(), model.outcomes.len());
         return differ("model", "number of outcomes", &left, &right);
@@ -40,7 +40,7 @@ pub fn outcomes(
 }
 
 /// Compares the notices of both.
-pub fn notices(machine: &Effects, model: &Effects) -> Check {
+pub fn notices(machine: &Effects, model: &Effects) -> CheckResult {
     let same = machine.notices.len() == model.notices.len()
         && machine
             .notices
@@ -51,7 +51,7 @@ pub fn notices(machine: &Effects, model: &Effects) -> Check {
 }
 
 /// Compares the new events of both.
-pub fn events(machine: &[Batch], model: &[Batch]) -> Check {
+pub fn events(machine: &[Batch], model: &[Batch]) -> CheckResult {
     if machine == model {
         return Ok(());
     }
@@ -74,7 +74,7 @@ pub fn events(machine: &[Batch], model: &[Batch]) -> Check {
 }
 
 /// Compares everything in the views.
-pub fn views(machine: &View, model: &View) -> Check {
+pub fn views(machine: &ObservedState, model: &ObservedState) -> CheckResult {
     same("T1", "clock", &machine.clock, &model.clock)?;
     same("model", "level", &machine.level, &model.level)?;
     locks(machine, model)?;
@@ -87,7 +87,7 @@ pub fn views(machine: &View, model: &View) -> Check {
     same("model", "state bytes", &machine.state_bytes, &model.state_bytes)
 }
 
-fn locks(machine: &View, model: &View) -> Check {
+fn locks(machine: &ObservedState, model: &ObservedState) -> CheckResult {
     for (left, right) in machine.locks.iter().zip(&model.locks) {
         if left != right {
             return differ(lock_invariant(left, right), "lock", left, right);
@@ -104,7 +104,7 @@ fn locks(machine: &View, model: &View) -> Check {
     Ok(())
 }
 
-fn leases(machine: &[LeaseView], model: &[LeaseView]) -> Check {
+fn leases(machine: &[LeaseView], model: &[LeaseView]) -> CheckResult {
     for (left, right) in machine.iter().zip(model) {
         let mut plain = left.clone();
         plain.handle = NO_HANDLE;
@@ -275,11 +275,11 @@ fn same<T: PartialEq + std::fmt::Debug>(
     what: &str,
     machine: &T,
     model: &T,
-) -> Check {
+) -> CheckResult {
     if machine == model { Ok(()) } else { differ(invariant, what, machine, model) }
 }
 
-fn differ<T: std::fmt::Debug>(invariant: &str, what: &str, machine: &T, model: &T) -> Check {
+fn differ<T: std::fmt::Debug>(invariant: &str, what: &str, machine: &T, model: &T) -> CheckResult {
     let detail = format!("{what} differs: machine {machine:?}, model {model:?}");
-    Err(Violation::new(invariant, detail))
+    Err(InvariantViolation::new(invariant, detail))
 }

@@ -16,8 +16,8 @@ use tenure_raft::{Kind, MemberId, Membership, Message, Observed, SnapshotHead, S
 use tenure_store::{LogEntry, Point};
 use tenure_types::{Epoch, Term};
 
-use crate::generate::{Generator, Item, Step};
-use crate::observe::View;
+use crate::generate::{Generator, SequenceStep, StepCommand};
+use crate::observe::ObservedState;
 
 /// Inputs longer than this teach a fuzzer little and cost it much.
 const INPUT_BYTES_MAX: usize = 4_096;
@@ -66,25 +66,27 @@ impl Corpus {
         let mut machine = Machine::new(Epoch::default());
         let mut effects = Effects::default();
         let mut log = Vec::new();
-        while let Some(step) = generator.next(&View::of_machine(&machine)) {
+        while let Some(step) = generator.next(&ObservedState::of_machine(&machine)) {
             let (term, payload) = match &step {
-                Step::Entry { log_term, payload_term, count_ms, items } => {
+                SequenceStep::Entry { log_term, payload_term, count_ms, items } => {
                     self.keep_requests(items);
-                    let bytes: Vec<Vec<u8>> = items.iter().map(Item::bytes).collect();
+                    let bytes: Vec<Vec<u8>> = items.iter().map(StepCommand::bytes).collect();
                     let requests = bytes.iter().map(Vec::as_slice);
                     (*log_term, Some(seal_entry(Term(*payload_term), *count_ms, requests)))
                 }
-                Step::Empty { log_term } => (*log_term, None),
-                Step::Unreadable { log_term, payload } => (*log_term, Some(payload.clone())),
-                Step::Snapshot => continue,
-                Step::Restore { epoch, stopped } => {
+                SequenceStep::Empty { log_term } => (*log_term, None),
+                SequenceStep::Unreadable { log_term, payload } => {
+                    (*log_term, Some(payload.clone()))
+                }
+                SequenceStep::Snapshot => continue,
+                SequenceStep::Restore { epoch, stopped } => {
                     let epoch = Epoch::new(*epoch).expect("the generator draws small epochs");
                     machine.restore(epoch, *stopped);
                     continue;
                 }
             };
             machine.apply(Term(term), payload.as_deref(), &mut effects);
-            generator.learn(&step, &effects, &View::of_machine(&machine));
+            generator.learn(&step, &effects, &ObservedState::of_machine(&machine));
             append(&mut log, term, payload.as_deref().unwrap_or(&[]));
         }
         let snapshot = machine.encode();
@@ -96,9 +98,9 @@ impl Corpus {
         }
     }
 
-    fn keep_requests(&mut self, items: &[Item]) {
+    fn keep_requests(&mut self, items: &[StepCommand]) {
         for item in items {
-            let Item::Request(request) = item else { continue };
+            let StepCommand::Request(request) = item else { continue };
             let shown = format!("{:?}", request.command);
             let word = shown.split(['(', ' ', '{']).next().unwrap_or_default().to_owned();
             let bytes = item.bytes();

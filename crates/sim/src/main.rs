@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use tenure_sim::campaign::{self, Plan};
+use tenure_sim::campaign::{self, ModelPlan};
 use tenure_sim::cluster;
 use tenure_sim::corpus;
 use tenure_sim::coverage::Coverage;
-use tenure_sim::run::{self, Failure};
+use tenure_sim::run::{self, BrokenSequence};
 use tenure_sim::shrink;
 
 /// From this many sequences on, every reachable case must have occurred.
@@ -20,13 +20,13 @@ const CONTROL_SEEDS: u64 = 10;
 
 /// Tries to prove the machine wrong.
 #[derive(Parser)]
-struct Cli {
+struct SimCli {
     #[command(subcommand)]
-    command: Proof,
+    command: SimCommand,
 }
 
 #[derive(Subcommand)]
-enum Proof {
+enum SimCommand {
     /// Compare the machine with the model over random commands.
     Model(ModelArgs),
     /// Write inputs for the fuzz targets to start from.
@@ -98,18 +98,18 @@ struct MutantArgs {
 
 fn main() -> ExitCode {
     run::silence_panics();
-    let clean = match Cli::parse().command {
-        Proof::Model(args) => match args.seed {
+    let clean = match SimCli::parse().command {
+        SimCommand::Model(args) => match args.seed {
             Some(seed) => one(seed, args.commands),
             None => many(&args),
         },
-        Proof::Cluster(args) => match args.seed {
+        SimCommand::Cluster(args) => match args.seed {
             Some(seed) => one_cluster(seed),
             None => clusters(&args),
         },
-        Proof::ClusterMutants(args) => planted_in_clusters(&args),
-        Proof::Mutants(args) => planted(&args),
-        Proof::Corpus { folder, inputs } => match corpus::write(&folder, inputs) {
+        SimCommand::ClusterMutants(args) => planted_in_clusters(&args),
+        SimCommand::Mutants(args) => planted(&args),
+        SimCommand::Corpus { folder, inputs } => match corpus::write(&folder, inputs) {
             Ok(()) => true,
             Err(error) => {
                 eprintln!("error: {error:#}");
@@ -132,7 +132,7 @@ fn one(seed: u64, commands: usize) -> bool {
 }
 
 fn many(args: &ModelArgs) -> bool {
-    let plan = Plan {
+    let plan = ModelPlan {
         from: args.from,
         sequences: args.sequences,
         commands: args.commands,
@@ -165,7 +165,7 @@ fn many(args: &ModelArgs) -> bool {
 }
 
 /// Prints one line with the broken promise, one with the command that replays it, then the shortest sequence found.
-fn report(seed: u64, commands: usize, failure: &Failure) {
+fn report(seed: u64, commands: usize, failure: &BrokenSequence) {
     let violation = &failure.violation;
     println!(
         "violation {} seed={seed} step={}: {}",
@@ -184,7 +184,7 @@ fn report(seed: u64, commands: usize, failure: &Failure) {
 }
 
 fn one_cluster(seed: u64) -> bool {
-    let ran = cluster::World::new(seed).verbose().run();
+    let ran = cluster::SimCluster::new(seed).verbose().run();
     if let Some(violation) = &ran.failure {
         println!("violation {} seed={seed}: {}", violation.invariant, violation.detail);
     }
@@ -197,7 +197,7 @@ fn one_cluster(seed: u64) -> bool {
 }
 
 fn clusters(args: &ClusterArgs) -> bool {
-    let plan = cluster::campaign::Plan {
+    let plan = cluster::campaign::ClusterPlan {
         from: args.from,
         seeds: args.seeds,
         threads: threads(args.threads),
@@ -214,7 +214,7 @@ fn clusters(args: &ClusterArgs) -> bool {
         println!("replay: cargo run --profile sim -p tenure-sim -- cluster --seed {seed}");
         clean = false;
     } else {
-        let again = cluster::campaign::Plan { seeds: args.twice.min(args.seeds), ..plan };
+        let again = cluster::campaign::ClusterPlan { seeds: args.twice.min(args.seeds), ..plan };
         if let Some(seed) = cluster::campaign::check_determinism(again) {
             println!("seed {seed} ran differently the second time");
             clean = false;
@@ -244,7 +244,7 @@ fn clusters(args: &ClusterArgs) -> bool {
 
 #[cfg(mutants)]
 fn planted_in_clusters(args: &ClusterArgs) -> bool {
-    let plan = cluster::campaign::Plan {
+    let plan = cluster::campaign::ClusterPlan {
         from: args.from,
         seeds: args.seeds,
         threads: threads(args.threads),
@@ -264,7 +264,7 @@ fn planted_in_clusters(args: &ClusterArgs) -> bool {
 
 #[cfg(mutants)]
 fn planted(args: &MutantArgs) -> bool {
-    tenure_sim::mutants::run(Plan {
+    tenure_sim::mutants::run(ModelPlan {
         from: 0,
         sequences: args.sequences,
         commands: 200,

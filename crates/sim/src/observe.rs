@@ -14,7 +14,7 @@ pub const ALL: usize = 1_000;
 
 /// Everything in the views of a machine.
 #[derive(Clone, Debug)]
-pub struct View {
+pub struct ObservedState {
     /// The clock.
     pub clock: u64,
     /// The level of the rules.
@@ -39,7 +39,7 @@ pub struct View {
     pub keys: Vec<KeyView>,
 }
 
-impl View {
+impl ObservedState {
     /// The view of the machine.
     pub fn of_machine(machine: &Machine) -> Self {
         let locks = machine.locks("", None, ALL);
@@ -88,11 +88,11 @@ impl View {
 }
 
 /// The observed effects of one step.
-pub struct Seen<'a> {
+pub struct ObservedStep<'a> {
     /// The machine before the step.
-    pub before: &'a View,
+    pub before: &'a ObservedState,
     /// The machine after the step.
-    pub after: &'a View,
+    pub after: &'a ObservedState,
     /// The epoch after the step.
     pub epoch: Epoch,
     /// The requests of the step; `None` for one that cannot be read.
@@ -108,7 +108,7 @@ pub struct Seen<'a> {
 }
 
 /// One command of an entry, or what was due before the first command.
-pub struct Part<'a> {
+pub struct ObservedCommand<'a> {
     /// The command with its outcome; `None` for what was due.
     pub command: Option<(&'a Request<'a>, &'a Outcome)>,
     /// Whether this part advanced the revision.
@@ -119,9 +119,9 @@ pub struct Part<'a> {
     pub events: &'a [Event],
 }
 
-impl<'a> Seen<'a> {
+impl<'a> ObservedStep<'a> {
     /// Splits the step into its parts. Leaves out commands that cannot be read: they have no events.
-    pub fn parts(&self) -> Vec<Part<'a>> {
+    pub fn parts(&self) -> Vec<ObservedCommand<'a>> {
         let mut parts = Vec::with_capacity(self.effects.outcomes.len() + 1);
         let mut revision = self.before.revision;
         if self.due_moved() {
@@ -144,9 +144,14 @@ impl<'a> Seen<'a> {
         command: Option<(&'a Request<'a>, &'a Outcome)>,
         moved: bool,
         revision: Revision,
-    ) -> Part<'a> {
+    ) -> ObservedCommand<'a> {
         let batch = self.batches.iter().find(|batch| moved && batch.revision == revision);
-        Part { command, moved, revision, events: batch.map_or(&[], |batch| &batch.events) }
+        ObservedCommand {
+            command,
+            moved,
+            revision,
+            events: batch.map_or(&[], |batch| &batch.events),
+        }
     }
 
     /// Whether the first new revision belongs to what was due rather than to the first command.

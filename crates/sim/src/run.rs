@@ -15,10 +15,10 @@ use tenure_types::{Epoch, Revision, Term};
 
 use crate::compare;
 use crate::coverage::Coverage;
-use crate::generate::{Generator, Item, Step};
-use crate::invariant::{Check, Checks, Handles, Violation};
+use crate::generate::{Generator, SequenceStep, StepCommand};
+use crate::invariant::{CheckResult, Checks, Handles, InvariantViolation};
 use crate::model::{Model, ModelEntry};
-use crate::observe::{ALL, Seen, View};
+use crate::observe::{ALL, ObservedState, ObservedStep};
 
 /// The interval, in steps, at which the hash of the whole state is compared: it encodes everything.
 const FULL_HASH_EVERY: u64 = 8;
@@ -28,25 +28,30 @@ const DECODED_MAX: usize = 2;
 
 /// A sequence that broke a promise.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct BrokenSequence {
     /// The broken promise.
-    pub violation: Violation,
+    pub violation: InvariantViolation,
     /// The index of the step, counted from 0.
     pub step: usize,
     /// All steps up to that one.
-    pub steps: Vec<Step>,
+    pub steps: Vec<SequenceStep>,
 }
 
 /// The results of a sequence.
-pub struct Ran {
+pub struct SequenceResult {
     /// The number of commands.
     pub commands: u64,
     /// The failure, if any.
-    pub failure: Option<Failure>,
+    pub failure: Option<BrokenSequence>,
 }
 
 /// Runs the sequence of a seed. With `trace`, prints every step and its outcomes.
-pub fn sequence(seed: u64, commands: usize, coverage: &mut Coverage, trace: bool) -> Ran {
+pub fn sequence(
+    seed: u64,
+    commands: usize,
+    coverage: &mut Coverage,
+    trace: bool,
+) -> SequenceResult {
     let mut steps = Vec::new();
     let result = guarded(|| {
         let mut generator = Generator::new(seed, commands);
@@ -67,16 +72,16 @@ pub fn sequence(seed: u64, commands: usize, coverage: &mut Coverage, trace: bool
         Ok(())
     });
     let commands = steps.iter().map(|step| step.commands() as u64).sum();
-    let failure = result.err().map(|violation| Failure {
+    let failure = result.err().map(|violation| BrokenSequence {
         violation,
         step: steps.len().saturating_sub(1),
         steps,
     });
-    Ran { commands, failure }
+    SequenceResult { commands, failure }
 }
 
 /// Runs given steps. Returns the first violation and the index of its step, if any.
-pub fn replay(steps: &[Step]) -> Option<(Violation, usize)> {
+pub fn replay(steps: &[SequenceStep]) -> Option<(InvariantViolation, usize)> {
     let mut at = 0;
     let mut coverage = Coverage::default();
     let result = guarded(|| {
@@ -108,7 +113,7 @@ pub fn silence_panics() {
     }));
 }
 
-fn guarded(run: impl FnOnce() -> Check) -> Check {
+fn guarded(run: impl FnOnce() -> CheckResult) -> CheckResult {
     // After a panic only the list of steps is used, and nothing else of the runner.
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(result) => result,
@@ -126,16 +131,16 @@ fn guarded(run: impl FnOnce() -> Check) -> Check {
 }
 
 /// The violation for a panic: the invariant whose number begins the message of the assertion, if one does.
-fn panic_violation(text: &str) -> Violation {
+fn panic_violation(text: &str) -> InvariantViolation {
     if let Some((id, rest)) = text.split_once(':') {
         let mut letters = id.chars();
         let known = letters.next().is_some_and(|letter| "SQTW".contains(letter));
         let number = letters.as_str();
         if known && !number.is_empty() && number.chars().all(|digit| digit.is_ascii_digit()) {
-            return Violation::new(id, rest.trim());
+            return InvariantViolation::new(id, rest.trim());
         }
     }
-    Violation::new("panic", text)
+    InvariantViolation::new("panic", text)
 }
 
 /// The machine, its copies, the model and the checks of one sequence.
@@ -146,7 +151,7 @@ pub struct Runner {
     model: Model,
     checks: Checks,
     handles: Handles,
-    view: View,
+    view: ObservedState,
     effects: Effects,
     other: Effects,
     steps: u64,
@@ -164,7 +169,7 @@ impl Runner {
         let epoch = Epoch::default();
         let machine = Machine::new(epoch);
         Self {
-            view: View::of_machine(&machine),
+            view: ObservedState::of_machine(&machine),
             machine,
             twin: Machine::new(epoch),
             decoded: Vec::new(),
@@ -178,7 +183,7 @@ impl Runner {
     }
 
     /// The view after the last step.
-    pub fn view(&self) -> &View {
+    pub fn view(&self) -> &ObservedState {
         &self.view
     }
 
@@ -188,23 +193,23 @@ impl Runner {
     }
 
     /// Runs one step and all checks.
-    pub fn step(&mut self, step: &Step, coverage: &mut Coverage) -> Check {
+    pub fn step(&mut self, step: &SequenceStep, coverage: &mut Coverage) -> CheckResult {
         self.steps += 1;
         self.effects.clear();
         match step {
-            Step::Entry { log_term, payload_term, count_ms, items } => {
-                let bytes: Vec<Vec<u8>> = items.iter().map(Item::bytes).collect();
+            SequenceStep::Entry { log_term, payload_term, count_ms, items } => {
+                let bytes: Vec<Vec<u8>> = items.iter().map(StepCommand::bytes).collect();
                 let sealed = bytes.iter().map(Vec::as_slice);
                 let payload = codec::seal_entry(Term(*payload_term), *count_ms, sealed);
                 // The model gets what the machine will decode: random bytes may be a valid request after all.
                 let requests: Vec<Option<Request<'_>>> =
                     bytes.iter().map(|bytes| codec::decode_request(bytes).ok()).collect();
                 for (item, request) in items.iter().zip(&requests) {
-                    if let Item::Request(owned) = item
+                    if let StepCommand::Request(owned) = item
                         && request.as_ref() != Some(&owned.lend())
                     {
                         let detail = format!("{:?} was read back as {request:?}", owned.lend());
-                        return Err(Violation::new("S10", detail));
+                        return Err(InvariantViolation::new("S10", detail));
                     }
                 }
                 let entry = ModelEntry {
@@ -214,12 +219,12 @@ impl Runner {
                 };
                 self.entry(Term(*log_term), Some(&payload), Some(entry), coverage)
             }
-            Step::Empty { log_term } => self.entry(Term(*log_term), None, None, coverage),
-            Step::Unreadable { log_term, payload } => {
+            SequenceStep::Empty { log_term } => self.entry(Term(*log_term), None, None, coverage),
+            SequenceStep::Unreadable { log_term, payload } => {
                 self.entry(Term(*log_term), Some(payload), None, coverage)
             }
-            Step::Snapshot => self.snapshot(),
-            Step::Restore { epoch, stopped } => self.restore(*epoch, *stopped),
+            SequenceStep::Snapshot => self.snapshot(),
+            SequenceStep::Restore { epoch, stopped } => self.restore(*epoch, *stopped),
         }
     }
 
@@ -245,16 +250,16 @@ impl Runner {
         payload: Option<&[u8]>,
         entry: Option<ModelEntry<'_>>,
         coverage: &mut Coverage,
-    ) -> Check {
+    ) -> CheckResult {
         self.machine.apply(log_term, payload, &mut self.effects);
         self.follow(log_term, payload)?;
-        let before = std::mem::replace(&mut self.view, View::of_machine(&self.machine));
+        let before = std::mem::replace(&mut self.view, ObservedState::of_machine(&self.machine));
         let (batches, whole) = self.new_batches(before.revision)?;
         coverage.count(&self.effects, &batches);
         self.handles.learn(&self.effects)?;
         self.handles.learn_view(&self.view)?;
         let requests = entry.map_or(&[][..], |entry| entry.requests);
-        let seen = Seen {
+        let seen = ObservedStep {
             before: &before,
             after: &self.view,
             epoch: self.machine.epoch(),
@@ -273,11 +278,11 @@ impl Runner {
         compare::events(&batches, &history[known..])?;
         compare::outcomes(requests, &self.effects, &expected, before.revision)?;
         compare::notices(&self.effects, &expected)?;
-        compare::views(&self.view, &View::of_model(&self.model))
+        compare::views(&self.view, &ObservedState::of_model(&self.model))
     }
 
     /// Applies the same entry to the copies, which must do the same.
-    fn follow(&mut self, log_term: Term, payload: Option<&[u8]>) -> Check {
+    fn follow(&mut self, log_term: Term, payload: Option<&[u8]>) -> CheckResult {
         let full = self.steps.is_multiple_of(FULL_HASH_EVERY);
         let hash = if full { self.machine.full_hash() } else { 0 };
         let twin = std::iter::once((&mut self.twin, "S9"));
@@ -286,20 +291,20 @@ impl Runner {
             machine.apply(log_term, payload, &mut self.other);
             if self.other != self.effects {
                 let detail = format!("effects {:?}, of the other {:?}", self.effects, self.other);
-                return Err(Violation::new(invariant, detail));
+                return Err(InvariantViolation::new(invariant, detail));
             }
             if invariant == "S9" && machine.rolling_hash() != self.machine.rolling_hash() {
-                return Err(Violation::new(invariant, "rolling hashes differ"));
+                return Err(InvariantViolation::new(invariant, "rolling hashes differ"));
             }
             if full && machine.full_hash() != hash {
-                return Err(Violation::new(invariant, "hashes of the whole state differ"));
+                return Err(InvariantViolation::new(invariant, "hashes of the whole state differ"));
             }
         }
         Ok(())
     }
 
     /// The events since a revision, and whether they are complete.
-    fn new_batches(&self, old: Revision) -> Result<(Vec<Batch>, bool), Violation> {
+    fn new_batches(&self, old: Revision) -> Result<(Vec<Batch>, bool), InvariantViolation> {
         if self.view.revision == old {
             return Ok((Vec::new(), true));
         }
@@ -308,30 +313,33 @@ impl Runner {
             Ok(events) => Ok((events.batches, from == old.next())),
             Err(compacted) => {
                 let detail = format!("{compacted:?}, asked from {from}, floor {}", self.view.floor);
-                Err(Violation::new("W3", detail))
+                Err(InvariantViolation::new("W3", detail))
             }
         }
     }
 
-    fn snapshot(&mut self) -> Check {
+    fn snapshot(&mut self) -> CheckResult {
         let bytes = self.machine.encode();
         let Ok(decoded) = Machine::decode(&bytes) else {
-            return Err(Violation::new("S10", "a snapshot cannot be read back"));
+            return Err(InvariantViolation::new("S10", "a snapshot cannot be read back"));
         };
         if decoded.encode() != bytes {
-            return Err(Violation::new("S10", "a snapshot read back is written differently"));
+            return Err(InvariantViolation::new(
+                "S10",
+                "a snapshot read back is written differently",
+            ));
         }
         if decoded.full_hash() != self.machine.full_hash() {
-            return Err(Violation::new("S10", "a snapshot read back has another hash"));
+            return Err(InvariantViolation::new("S10", "a snapshot read back has another hash"));
         }
-        compare_machines(&self.view, &View::of_machine(&decoded))?;
+        compare_machines(&self.view, &ObservedState::of_machine(&decoded))?;
         // The first decoded machine runs to the end; a newer one replaces each later one.
         self.decoded.truncate(DECODED_MAX - 1);
         self.decoded.push(decoded);
         Ok(())
     }
 
-    fn restore(&mut self, epoch: u16, stopped: StoppedFor) -> Check {
+    fn restore(&mut self, epoch: u16, stopped: StoppedFor) -> CheckResult {
         let Some(epoch) = Epoch::new(epoch) else { return Ok(()) };
         let done = self.machine.restore(epoch, stopped);
         let hash = self.machine.full_hash();
@@ -339,17 +347,17 @@ impl Runner {
         let decoded = self.decoded.iter_mut().map(|machine| (machine, "S10"));
         for (machine, invariant) in twin.chain(decoded) {
             if machine.restore(epoch, stopped) != done || machine.full_hash() != hash {
-                return Err(Violation::new(invariant, "restored to different states"));
+                return Err(InvariantViolation::new(invariant, "restored to different states"));
             }
         }
         let expected = self.model.restore(epoch, stopped);
         if expected != done {
             let detail = format!("restore to {epoch:?}: machine {done}, model {expected}");
-            return Err(Violation::new("model", detail));
+            return Err(InvariantViolation::new("model", detail));
         }
-        let before = std::mem::replace(&mut self.view, View::of_machine(&self.machine));
+        let before = std::mem::replace(&mut self.view, ObservedState::of_machine(&self.machine));
         if done {
-            let seen = Seen {
+            let seen = ObservedStep {
                 before: &before,
                 after: &self.view,
                 epoch: self.machine.epoch(),
@@ -362,15 +370,17 @@ impl Runner {
             self.checks.restored(&self.machine, &seen, stopped)?;
         }
         own_checks(&self.machine)?;
-        compare::views(&self.view, &View::of_model(&self.model))
+        compare::views(&self.view, &ObservedState::of_model(&self.model))
     }
 }
 
-fn own_checks(machine: &Machine) -> Check {
-    machine.check_invariants().map_err(|broken| Violation::new(broken.invariant, broken.detail))
+fn own_checks(machine: &Machine) -> CheckResult {
+    machine
+        .check_invariants()
+        .map_err(|broken| InvariantViolation::new(broken.invariant, broken.detail))
 }
 
-fn compare_machines(left: &View, right: &View) -> Check {
+fn compare_machines(left: &ObservedState, right: &ObservedState) -> CheckResult {
     let same = left.locks == right.locks
         && left.queues == right.queues
         && left.leases == right.leases
@@ -381,7 +391,7 @@ fn compare_machines(left: &View, right: &View) -> Check {
     if same {
         Ok(())
     } else {
-        Err(Violation::new("S10", "a snapshot read back shows another state"))
+        Err(InvariantViolation::new("S10", "a snapshot read back shows another state"))
     }
 }
 

@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use crate::generate::Step;
-use crate::run::{self, Failure};
+use crate::generate::SequenceStep;
+use crate::run::{self, BrokenSequence};
 
 /// Long enough to remove most steps, short enough to wait for.
 const TIME: Duration = Duration::from_secs(2);
 
 /// Removes steps, then commands, as long as the same invariant fails.
 #[allow(clippy::disallowed_methods, reason = "bounds how long we try, decides nothing else")]
-pub fn shrink(failure: &Failure) -> Failure {
+pub fn shrink(failure: &BrokenSequence) -> BrokenSequence {
     let end = Instant::now() + TIME;
     let late = || Instant::now() >= end;
     let mut best = failure.clone();
@@ -38,12 +38,12 @@ pub fn shrink(failure: &Failure) -> Failure {
     best
 }
 
-fn shrink_entry(best: &mut Failure, index: usize, late: &dyn Fn() -> bool) {
+fn shrink_entry(best: &mut BrokenSequence, index: usize, late: &dyn Fn() -> bool) {
     let mut at = 0;
     while !late() {
         let mut steps = best.steps.clone();
         match steps.get_mut(index) {
-            Some(Step::Entry { items, .. }) if at < items.len() => {
+            Some(SequenceStep::Entry { items, .. }) if at < items.len() => {
                 items.remove(at);
             }
             _ => return,
@@ -55,11 +55,11 @@ fn shrink_entry(best: &mut Failure, index: usize, late: &dyn Fn() -> bool) {
 }
 
 /// Keeps these steps if they fail in the same way.
-fn try_steps(best: &mut Failure, mut steps: Vec<Step>) -> bool {
+fn try_steps(best: &mut BrokenSequence, mut steps: Vec<SequenceStep>) -> bool {
     match run::replay(&steps) {
         Some((violation, step)) if violation.invariant == best.violation.invariant => {
             steps.truncate(step + 1);
-            *best = Failure { violation, step, steps };
+            *best = BrokenSequence { violation, step, steps };
             true
         }
         _ => false,

@@ -1,10 +1,10 @@
 //! Tests that machine and model agree over a few hundred sequences.
 
-use tenure_sim::campaign::{self, Plan};
+use tenure_sim::campaign::{self, ModelPlan};
 
 #[test]
 fn two_hundred_sequences_run_clean() {
-    let plan = Plan { from: 0, sequences: 200, commands: 120, threads: 2 };
+    let plan = ModelPlan { from: 0, sequences: 200, commands: 120, threads: 2 };
     let report = campaign::run(plan, &|| {});
     if let Some((seed, failure)) = report.failure {
         panic!(

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tenure_core::outcome::{Answer, Outcome};
 
 use super::oracle::ensure;
-use crate::invariant::{Check, Violation};
+use crate::invariant::{CheckResult, InvariantViolation};
 
 /// What may happen to a command that is submitted more than once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,11 +23,11 @@ pub(super) enum Repeats {
 
 /// All asks, by number.
 #[derive(Default)]
-pub(super) struct Asked {
-    asks: BTreeMap<u64, Ask>,
+pub(super) struct AskHistory {
+    asks: BTreeMap<u64, TrackedAsk>,
 }
 
-struct Ask {
+struct TrackedAsk {
     repeats: Repeats,
     submissions: usize,
     /// Submissions that were not reported as having no effect.
@@ -37,10 +37,10 @@ struct Ask {
     suspects: BTreeSet<u64>,
 }
 
-impl Asked {
+impl AskHistory {
     /// Records that a client submits an ask.
     pub(super) fn submit(&mut self, ask: u64, submission: u64, repeats: Repeats) {
-        let found = self.asks.entry(ask).or_insert_with(|| Ask {
+        let found = self.asks.entry(ask).or_insert_with(|| TrackedAsk {
             repeats,
             submissions: 0,
             open: BTreeSet::new(),
@@ -52,9 +52,12 @@ impl Asked {
     }
 
     /// The command of an ask is applied.
-    pub(super) fn applied(&mut self, ask: u64, index: u64, outcome: &Outcome) -> Check {
+    pub(super) fn applied(&mut self, ask: u64, index: u64, outcome: &Outcome) -> CheckResult {
         let Some(found) = self.asks.get_mut(&ask) else {
-            return Err(Violation::new("N6", format!("entry {index} has ask {ask}, of no client")));
+            return Err(InvariantViolation::new(
+                "N6",
+                format!("entry {index} has ask {ask}, of no client"),
+            ));
         };
         ensure(!found.open.is_empty(), "S13", || {
             format!("ask {ask} was called undone and is entry {index}")
@@ -79,17 +82,20 @@ impl Asked {
     }
 
     /// Checks the result that a client gets for an ask, and returns the index at which it was applied.
-    pub(super) fn answered(&self, ask: u64, outcome: &Outcome) -> Result<u64, Violation> {
+    pub(super) fn answered(&self, ask: u64, outcome: &Outcome) -> Result<u64, InvariantViolation> {
         let found = self.asks.get(&ask);
         let applied = found.and_then(|ask| ask.applied.iter().find(|(_, told)| told == outcome));
         applied.map(|(index, _)| *index).ok_or_else(|| {
             let agreed = found.map(|found| &found.applied);
-            Violation::new("S13", format!("ask {ask} was answered {outcome:?}, agreed: {agreed:?}"))
+            InvariantViolation::new(
+                "S13",
+                format!("ask {ask} was answered {outcome:?}, agreed: {agreed:?}"),
+            )
         })
     }
 
     /// Records that a client is told that a submission had no effect.
-    pub(super) fn undone(&mut self, ask: u64, submission: u64) -> Check {
+    pub(super) fn not_applied(&mut self, ask: u64, submission: u64) -> CheckResult {
         let Some(found) = self.asks.get_mut(&ask) else { return Ok(()) };
         found.open.remove(&submission);
         found.suspects.remove(&submission);

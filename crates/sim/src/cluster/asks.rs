@@ -11,22 +11,22 @@ use tenure_raft::BATCH_US;
 use tenure_types::{LeaseId, Mode};
 
 use super::asked::Repeats;
-use super::client::{Attempt, LOCKS, Op, Session, What};
-use super::event::Event;
-use super::packet::{Said, Stream};
-use super::world::World;
+use super::client::{ClientAttempt, ClientOp, LOCKS, Op, SimSession};
+use super::event::SimEvent;
+use super::packet::{ClientMessage, ClientStream};
+use super::world::SimCluster;
 use super::{MS, S};
-use crate::invariant::Check;
+use crate::invariant::CheckResult;
 
 /// The least time that a client allows for its commands.
 const TRY_US: u64 = 500 * MS;
 
-impl World {
-    pub(super) fn client_acts(&mut self, client: usize) -> Check {
+impl SimCluster {
+    pub(super) fn client_acts(&mut self, client: usize) -> CheckResult {
         let think_us = self.rng.u64(20..300) * MS;
         let one = &mut self.clients[client];
         let next_us = (self.now_us + think_us).max(one.asleep_until_us);
-        self.queue.push(next_us, Event::Client { client });
+        self.queue.push(next_us, SimEvent::Client { client });
         if one.asleep_until_us > self.now_us {
             return Ok(());
         }
@@ -104,8 +104,8 @@ impl World {
         self.abandon(client, ops);
         // The member may notice late, or not before the client is back.
         let late_us = if self.rng.bool() { self.rng.u64(MS..S) } else { self.rng.u64(0..10 * S) };
-        let (stream, said) = (session.stream, Said::Close);
-        self.queue.push(self.now_us + late_us, Event::Said { stream, said });
+        let (stream, said) = (session.stream, ClientMessage::Close);
+        self.queue.push(self.now_us + late_us, SimEvent::Said { stream, said });
     }
 
     /// Ends the sessions at a member that has ended; each client notices sooner or later.
@@ -116,11 +116,11 @@ impl World {
                 continue;
             };
             let late_us = if self.rng.bool() { MS } else { self.rng.u64(0..2 * S) };
-            self.queue.push(self.now_us + late_us, Event::Cut { stream });
+            self.queue.push(self.now_us + late_us, SimEvent::Cut { stream });
         }
     }
 
-    pub(super) fn session_lost(&mut self, stream: Stream) {
+    pub(super) fn session_lost(&mut self, stream: ClientStream) {
         let session = self.clients[stream.client].session.as_ref();
         if session.is_some_and(|session| session.stream == stream) {
             self.cut_session(stream.client);
@@ -135,13 +135,13 @@ impl World {
         }
         self.sessions_made += 1;
         let id = SessionId(self.sessions_made);
-        let stream = Stream { id, client, node, boot: self.nodes[node].boot };
+        let stream = ClientStream { id, client, node, boot: self.nodes[node].boot };
         let one = &mut self.clients[client];
-        one.session = Some(Session::new(stream));
+        one.session = Some(SimSession::new(stream));
         let (lease, waiting) = (one.lease, one.waiting.clone());
-        self.say_to_member(client, Said::Open);
+        self.send_to_member(client, ClientMessage::Open);
         if let Some(lease) = lease {
-            self.say_to_member(client, Said::Attach(lease.handle));
+            self.send_to_member(client, ClientMessage::Attach(lease.handle));
         }
         if let Some(waiting) = waiting {
             self.tally.count("asked_again");
@@ -149,7 +149,7 @@ impl World {
         }
     }
 
-    fn say_to_member(&mut self, client: usize, said: Said) {
+    fn send_to_member(&mut self, client: usize, said: ClientMessage) {
         let delay_us = self.network.delay_us(&mut self.rng);
         let Some(session) = &mut self.clients[client].session else { return };
         if session.mute {
@@ -158,7 +158,7 @@ impl World {
         // A session is a stream: messages arrive in the order in which they were sent.
         session.newest_said_us = session.newest_said_us.max(self.now_us + delay_us);
         let stream = session.stream;
-        self.queue.push(session.newest_said_us, Event::Said { stream, said });
+        self.queue.push(session.newest_said_us, SimEvent::Said { stream, said });
     }
 
     fn read(&mut self, client: usize) {
@@ -175,7 +175,7 @@ impl World {
         self.numbers += 1;
         let read = self.numbers;
         self.clients[client].reading = Some((read, self.now_us + within_us.min(S) + TRY_US));
-        self.say_to_member(client, Said::Read { read, fresh, within_us });
+        self.send_to_member(client, ClientMessage::Read { read, fresh, within_us });
     }
 
     pub(super) fn read_over(&mut self, client: usize, read: u64) {
@@ -207,7 +207,7 @@ impl World {
                 let id = LeaseId::new(self.rng.u64(1..1 << 40)).expect("positive and small");
                 let ttl_ms = one.ttl_ms;
                 let new = NewLease { id, ttl_ms, client: "client", metadata: b"" };
-                let op = self.op(What::Grant(id), Command::GrantLease(new), Id::None, client);
+                let op = self.op(ClientOp::Grant(id), Command::GrantLease(new), Id::None, client);
                 self.clients[client].asking = Some(op.ask);
                 ops.push(op);
             }
@@ -215,7 +215,7 @@ impl World {
         };
         if one.renewing.is_none() && local_us >= lease.c0_us + one.ttl_ms * MS / 3 {
             let command = Command::Renew(vec![LeaseRef::Id(lease.id)]);
-            let op = self.op(What::Renew(lease.id), command, Id::None, client);
+            let op = self.op(ClientOp::Renew(lease.id), command, Id::None, client);
             self.clients[client].renewing = Some(op.ask);
             ops.push(op);
         }
@@ -234,7 +234,7 @@ impl World {
                 let (lock, token) = (LOCKS[held.lock], held.token);
                 let urgency = Urgency::Cooling;
                 let command = Command::Force { lock, token, by: "ops", reason: "", urgency };
-                ops.push(self.op(What::Aside, command, Id::None, client));
+                ops.push(self.op(ClientOp::Aside, command, Id::None, client));
                 self.tally.count("forced");
             }
             (_, Some(_)) => {}
@@ -265,7 +265,7 @@ impl World {
             independent: false,
         };
         let id = if self.rng.u8(0..4) == 0 { Id::None } else { Id::Seq(lease) };
-        let what = What::Acquire { lease, lock, max_hold_ms };
+        let what = ClientOp::Acquire { lease, lock, max_hold_ms };
         self.op(what, Command::Acquire(acquire), id, client)
     }
 
@@ -277,7 +277,7 @@ impl World {
         let hold =
             Hold { lease: LeaseRef::Id(lease.id), lock: LOCKS[held.lock], token: held.token };
         let id = if self.rng.bool() { Id::None } else { Id::Seq(lease.id) };
-        let op = self.op(What::Release(held.lock), Command::Release(hold), id, client);
+        let op = self.op(ClientOp::Release(held.lock), Command::Release(hold), id, client);
         self.clients[client].asking = Some(op.ask);
         self.clients[client].again.push(op);
     }
@@ -301,10 +301,10 @@ impl World {
             expect: Expect::Any,
             guard: None,
         };
-        self.op(What::Write, Command::Put(put), id, client)
+        self.op(ClientOp::Write, Command::Put(put), id, client)
     }
 
-    fn op(&mut self, what: What, command: Command<'_>, id: Id, client: usize) -> Op {
+    fn op(&mut self, what: ClientOp, command: Command<'_>, id: Id, client: usize) -> Op {
         self.numbers += 1;
         let ask = self.numbers;
         let principal = ask.to_string();
@@ -353,14 +353,14 @@ impl World {
         for op in &mut ops {
             op.first_us.get_or_insert(sent_us);
         }
-        let renews = ops.iter().all(|op| matches!(op.what, What::Renew(_)));
+        let renews = ops.iter().all(|op| matches!(op.what, ClientOp::Renew(_)));
         let patience_us = if renews { BATCH_US.min(one.ttl_ms * MS / 60) } else { 0 };
         let given_up_at_us = now_us + within_us.min(S) + TRY_US;
         let attempt =
-            Attempt { session, ops: ops.clone(), sent_us, given_up_at_us, given_up: false };
+            ClientAttempt { session, ops: ops.clone(), sent_us, given_up_at_us, given_up: false };
         one.attempts.insert(batch, attempt);
         self.tally.count_by("batch_of_several", u64::from(ops.len() > 1));
-        self.say_to_member(client, Said::Submit { batch, ops, patience_us, within_us });
+        self.send_to_member(client, ClientMessage::Submit { batch, ops, patience_us, within_us });
     }
 }
 

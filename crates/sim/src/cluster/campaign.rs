@@ -3,12 +3,12 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::{S, Tally};
-use crate::invariant::Violation;
+use super::{FaultCounts, S};
+use crate::invariant::InvariantViolation;
 
 /// Which seeds to run.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct ClusterPlan {
     /// The first seed.
     pub from: u64,
     /// The number of seeds.
@@ -19,18 +19,18 @@ pub struct Plan {
 
 /// The results of a campaign.
 #[derive(Default)]
-pub struct Report {
+pub struct ClusterReport {
     /// The number of seeds that ran.
     pub seeds: u64,
     /// The simulated time of all clusters together.
     pub sim_us: u64,
     /// The faults and events that occurred.
-    pub tally: Tally,
+    pub tally: FaultCounts,
     /// The failure with the smallest seed.
-    pub failure: Option<(u64, Violation)>,
+    pub failure: Option<(u64, InvariantViolation)>,
 }
 
-impl Report {
+impl ClusterReport {
     /// The simulated time of all clusters together, in hours.
     pub fn sim_hours(&self) -> f64 {
         self.sim_us as f64 / S as f64 / 3600.0
@@ -38,10 +38,10 @@ impl Report {
 }
 
 /// Runs the plan; `progress` hears of each seed that is over. Stops at the first failure.
-pub fn run(plan: Plan, progress: &(dyn Fn() + Sync)) -> Report {
+pub fn run(plan: ClusterPlan, progress: &(dyn Fn() + Sync)) -> ClusterReport {
     let next = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
-    let report = Mutex::new(Report::default());
+    let report = Mutex::new(ClusterReport::default());
     std::thread::scope(|scope| {
         for _ in 0..plan.threads.max(1) {
             scope.spawn(|| {
@@ -72,7 +72,7 @@ pub fn run(plan: Plan, progress: &(dyn Fn() + Sync)) -> Report {
 }
 
 /// Runs seeds twice; the first whose two runs differ.
-pub fn check_determinism(plan: Plan) -> Option<u64> {
+pub fn check_determinism(plan: ClusterPlan) -> Option<u64> {
     (0..plan.seeds).map(|number| plan.from.wrapping_add(number)).find(|&seed| {
         let (first, second) = (super::run(seed), super::run(seed));
         (first.trace, first.sim_us) != (second.trace, second.sim_us)

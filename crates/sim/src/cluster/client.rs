@@ -11,25 +11,25 @@ use tenure_types::{Handle, LeaseId, PlaceNumber, Revision, Token};
 use super::MS;
 use super::asked::Repeats;
 use super::oracle::ensure;
-use super::packet::Stream;
-use super::world::World;
-use crate::invariant::{Check, Violation};
+use super::packet::ClientStream;
+use super::world::SimCluster;
+use crate::invariant::{CheckResult, InvariantViolation};
 
 pub(super) const LOCKS: [&str; 3] = ["alpha", "beta", "gamma"];
 
 /// A client, and what it believes.
-pub(super) struct Client {
+pub(super) struct SimClient {
     pub(super) rate_ppm: i64,
     pub(super) ttl_ms: u64,
     /// The time before which it does nothing.
     pub(super) asleep_until_us: u64,
-    pub(super) session: Option<Session>,
-    pub(super) lease: Option<Lease>,
-    pub(super) hold: Option<Held>,
-    pub(super) waiting: Option<Waiting>,
+    pub(super) session: Option<SimSession>,
+    pub(super) lease: Option<ClientLease>,
+    pub(super) hold: Option<BelievedHold>,
+    pub(super) waiting: Option<BelievedPlace>,
     /// The newest token of each lock that it has given back, as far as it knows.
     pub(super) released: [Option<Token>; LOCKS.len()],
-    pub(super) attempts: BTreeMap<u64, Attempt>,
+    pub(super) attempts: BTreeMap<u64, ClientAttempt>,
     /// Commands to be sent again.
     pub(super) again: Vec<Op>,
     /// The ask for a lock or lease whose answer it waits for.
@@ -47,8 +47,8 @@ pub(super) struct Client {
 }
 
 /// A connection to one member.
-pub(super) struct Session {
-    pub(super) stream: Stream,
+pub(super) struct SimSession {
+    pub(super) stream: ClientStream,
     /// Whether messages of the member are lost.
     pub(super) deaf: bool,
     /// Whether messages of the client are lost.
@@ -62,7 +62,7 @@ pub(super) struct Session {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Lease {
+pub(super) struct ClientLease {
     pub(super) id: LeaseId,
     pub(super) handle: Handle,
     pub(super) created: Revision,
@@ -74,7 +74,7 @@ pub(super) struct Lease {
 
 /// A lock that it believes it holds.
 #[derive(Clone, Copy)]
-pub(super) struct Held {
+pub(super) struct BelievedHold {
     pub(super) lock: usize,
     pub(super) token: Token,
     pub(super) revision: Revision,
@@ -86,7 +86,7 @@ pub(super) struct Held {
 
 /// A place in a queue.
 #[derive(Clone)]
-pub(super) struct Waiting {
+pub(super) struct BelievedPlace {
     pub(super) op: Op,
     pub(super) place: PlaceNumber,
     pub(super) revision: Revision,
@@ -98,7 +98,7 @@ pub(super) struct Waiting {
 #[derive(Clone)]
 pub(super) struct Op {
     pub(super) ask: u64,
-    pub(super) what: What,
+    pub(super) what: ClientOp,
     pub(super) request: Bytes,
     pub(super) repeats: Repeats,
     pub(super) seq: Option<u64>,
@@ -107,7 +107,7 @@ pub(super) struct Op {
 }
 
 /// Commands on their way.
-pub(super) struct Attempt {
+pub(super) struct ClientAttempt {
     pub(super) session: SessionId,
     pub(super) ops: Vec<Op>,
     pub(super) sent_us: u64,
@@ -116,7 +116,7 @@ pub(super) struct Attempt {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum What {
+pub(super) enum ClientOp {
     Grant(LeaseId),
     Renew(LeaseId),
     Acquire {
@@ -130,7 +130,7 @@ pub(super) enum What {
     Aside,
 }
 
-impl Client {
+impl SimClient {
     pub(super) fn new(rng: &mut Rng, rate_ppm: i64) -> Self {
         Self {
             rate_ppm,
@@ -166,7 +166,7 @@ impl Client {
         self.served = false;
     }
 
-    pub(super) fn session_mut(&mut self, id: SessionId) -> Option<&mut Session> {
+    pub(super) fn session_mut(&mut self, id: SessionId) -> Option<&mut SimSession> {
         self.session.as_mut().filter(|session| session.stream.id == id)
     }
 
@@ -199,40 +199,42 @@ impl Client {
     }
 }
 
-impl Session {
-    pub(super) fn new(stream: Stream) -> Self {
+impl SimSession {
+    pub(super) fn new(stream: ClientStream) -> Self {
         let told = BTreeMap::new();
         Self { stream, deaf: false, mute: false, mail: 0, newest_us: 0, newest_said_us: 0, told }
     }
 }
 
-impl World {
+impl SimCluster {
     /// Delivers mail to its client.
-    pub(super) fn client_hears(&mut self, stream: Stream, mail: SessionMessage) -> Check {
+    pub(super) fn client_hears(
+        &mut self,
+        stream: ClientStream,
+        mail: SessionMessage,
+    ) -> CheckResult {
         let asleep_us = self.clients[stream.client].asleep_until_us;
         let now_us = self.now_us;
         let one = &mut self.clients[stream.client];
         let Some(session) = one.session_mut(stream.id) else { return Ok(()) };
         if asleep_us > now_us {
-            self.queue.push(asleep_us, super::event::Event::Mail { stream, mail });
+            self.queue.push(asleep_us, super::event::SimEvent::Mail { stream, mail });
             return Ok(());
         }
         session.mail -= 1;
-        self.say(|| format!("client {} hears {mail:?}", stream.client));
+        self.trace(|| format!("client {} hears {mail:?}", stream.client));
         match mail {
-            SessionMessage::Answers { batch, outcomes } => {
-                self.hear_answers(stream, batch, outcomes)
-            }
-            SessionMessage::Notice(notice) => self.hear_notice(stream, notice),
+            SessionMessage::Answers { batch, outcomes } => self.on_answers(stream, batch, outcomes),
+            SessionMessage::Notice(notice) => self.on_notice(stream, notice),
         }
     }
 
-    fn hear_answers(
+    fn on_answers(
         &mut self,
-        stream: Stream,
+        stream: ClientStream,
         batch: u64,
         outcomes: Vec<Result<Outcome, NodeFailure>>,
-    ) -> Check {
+    ) -> CheckResult {
         let one = &mut self.clients[stream.client];
         let attempt = one.attempts.remove(&batch).filter(|it| it.session == stream.id);
         let Some(attempt) = attempt.filter(|it| it.ops.len() == outcomes.len()) else {
@@ -240,14 +242,14 @@ impl World {
                 "client {} is answered batch {batch}, which it did not send in this session",
                 stream.client
             );
-            return Err(Violation::new("N1", detail));
+            return Err(InvariantViolation::new("N1", detail));
         };
         let failed = outcomes.iter().any(Result::is_err);
         for (op, outcome) in attempt.ops.into_iter().zip(outcomes) {
             match outcome {
-                Ok(outcome) => self.hear_outcome(stream, op, attempt.sent_us, outcome)?,
+                Ok(outcome) => self.on_outcome(stream, op, attempt.sent_us, outcome)?,
                 Err(_) if attempt.given_up => {}
-                Err(_) => self.hear_failure(stream.client, op),
+                Err(_) => self.on_failure(stream.client, op),
             }
         }
         if failed && self.rng.u8(0..4) == 0 {
@@ -258,7 +260,7 @@ impl World {
     }
 
     /// Handles a command without an outcome: sends it again if that is allowed, or gives it up.
-    fn hear_failure(&mut self, client: usize, op: Op) {
+    fn on_failure(&mut self, client: usize, op: Op) {
         let again = op.repeats == Repeats::Recognised && self.rng.u8(0..4) > 0;
         let one = &mut self.clients[client];
         if again {
@@ -269,7 +271,13 @@ impl World {
         }
     }
 
-    fn hear_outcome(&mut self, stream: Stream, op: Op, sent_us: u64, outcome: Outcome) -> Check {
+    fn on_outcome(
+        &mut self,
+        stream: ClientStream,
+        op: Op,
+        sent_us: u64,
+        outcome: Outcome,
+    ) -> CheckResult {
         let client = stream.client;
         let one = &mut self.clients[client];
         one.revision = one.revision.max(outcome.revision);
@@ -282,12 +290,13 @@ impl World {
         }
         let first_us = op.first_us.unwrap_or(sent_us);
         match (op.what, outcome.result) {
-            (What::Grant(id), Ok(Answer::LeaseGranted(lease))) => {
+            (ClientOp::Grant(id), Ok(Answer::LeaseGranted(lease))) => {
                 let (handle, created) = (lease.handle, lease.created);
                 one.forget_lease();
-                one.lease = Some(Lease { id, handle, created, c0_us: first_us, changed: created });
+                one.lease =
+                    Some(ClientLease { id, handle, created, c0_us: first_us, changed: created });
             }
-            (What::Renew(id), Ok(Answer::Renewed(renewed))) => {
+            (ClientOp::Renew(id), Ok(Answer::Renewed(renewed))) => {
                 let Some(lease) = one.lease.as_mut().filter(|lease| lease.id == id) else {
                     return Ok(());
                 };
@@ -301,7 +310,9 @@ impl World {
                     None => one.forget_lease(),
                 }
             }
-            (What::Acquire { lease, .. }, result) if one.lease.is_some_and(|it| it.id == lease) => {
+            (ClientOp::Acquire { lease, .. }, result)
+                if one.lease.is_some_and(|it| it.id == lease) =>
+            {
                 one.waiting = None;
                 match result {
                     Ok(Answer::Acquired(acquired)) => {
@@ -310,7 +321,7 @@ impl World {
                     Ok(Answer::Queued(queued)) => {
                         let (place, revision) = (queued.place, outcome.revision);
                         let hears = Some(stream.id);
-                        one.waiting = Some(Waiting { op, place, revision, hears });
+                        one.waiting = Some(BelievedPlace { op, place, revision, hears });
                         self.tally.count("queued");
                     }
                     _ => {}
@@ -322,17 +333,23 @@ impl World {
     }
 
     /// Handles the grant of a lock, by an answer or by a notice.
-    fn granted(&mut self, stream: Stream, op: &Op, grants: &Grants, revision: Revision) -> Check {
+    fn granted(
+        &mut self,
+        stream: ClientStream,
+        op: &Op,
+        grants: &Grants,
+        revision: Revision,
+    ) -> CheckResult {
         let now_us = self.now_us;
         let one = &mut self.clients[stream.client];
-        let What::Acquire { lock, max_hold_ms, .. } = op.what else { return Ok(()) };
+        let ClientOp::Acquire { lock, max_hold_ms, .. } = op.what else { return Ok(()) };
         let Some(token) = grants.as_slice().first().map(|grant| grant.token) else { return Ok(()) };
         if !one.is_valid(now_us) {
             return Ok(());
         }
         let first_us = op.first_us.unwrap_or(0);
         let until_us = max_hold_ms.map_or(u64::MAX, |ms| first_us + ms * MS / 2);
-        one.hold = Some(Held { lock, token, revision, until_us, hears: Some(stream.id) });
+        one.hold = Some(BelievedHold { lock, token, revision, until_us, hears: Some(stream.id) });
         // A release that was not answered may still come true: what it gave back is not taken up again.
         let given_back = one.released[lock].is_some_and(|released| token <= released);
         // A member that is behind tells of a grant after the leader has renewed the lease and has said that something was
@@ -347,7 +364,7 @@ impl World {
         self.check_overlap(stream.client, lock)
     }
 
-    fn hear_notice(&mut self, stream: Stream, notice: Notice) -> Check {
+    fn on_notice(&mut self, stream: ClientStream, notice: Notice) -> CheckResult {
         let one = &mut self.clients[stream.client];
         let (lease, revision) = match &notice {
             Notice::Granted { lease, revision, .. }
@@ -386,7 +403,7 @@ impl World {
     }
 
     /// S1, in real time: no two clients may act on one lock.
-    fn check_overlap(&self, client: usize, lock: usize) -> Check {
+    fn check_overlap(&self, client: usize, lock: usize) -> CheckResult {
         let now_us = self.now_us;
         for (other, one) in self.clients.iter().enumerate() {
             ensure(other == client || !one.acts_on(lock, now_us), "S1", || {

@@ -6,11 +6,11 @@
 
 use tenure_store::sim::Restart;
 
-use super::event::Event;
+use super::event::SimEvent;
 use super::nemesis::Nemesis;
-use super::world::{Ran, World};
+use super::world::{SeedResult, SimCluster};
 use super::{MS, S};
-use crate::invariant::{Check, Violation};
+use crate::invariant::{CheckResult, InvariantViolation};
 
 /// When the disks begin to lie, when the power fails, when the honest members come back, and when the run ends.
 const LIES_US: u64 = 5 * S;
@@ -36,7 +36,9 @@ pub struct Control {
 pub fn run(seeds: u64) -> Control {
     let mut control = Control { seeds, caught: 0, by: Vec::new() };
     for seed in 0..seeds {
-        let Some(Violation { invariant, .. }) = run_one(World::sized(seed, 3)).failure else {
+        let Some(InvariantViolation { invariant, .. }) =
+            run_one(SimCluster::sized(seed, 3)).failure
+        else {
             continue;
         };
         if EXPECTED.contains(&invariant.as_str()) {
@@ -50,17 +52,17 @@ pub fn run(seeds: u64) -> Control {
 }
 
 /// Runs one seed of the control and prints what happens.
-pub fn run_verbose(seed: u64) -> Ran {
-    run_one(World::sized(seed, 3).verbose())
+pub fn run_verbose(seed: u64) -> SeedResult {
+    run_one(SimCluster::sized(seed, 3).verbose())
 }
 
-fn run_one(mut world: World) -> Ran {
+fn run_one(mut world: SimCluster) -> SeedResult {
     world.nemesis = Nemesis::idle();
     let failure = lie(&mut world).err();
-    Ran { failure, ..world.over() }
+    SeedResult { failure, ..world.over() }
 }
 
-fn lie(world: &mut World) -> Check {
+fn lie(world: &mut SimCluster) -> CheckResult {
     world.run_until(LIES_US)?;
     let honest = world.rng.usize(0..world.nodes.len());
     let lying = |node: &usize| *node != honest;
@@ -72,7 +74,7 @@ fn lie(world: &mut World) -> Check {
         world.end(node, Restart::PowerLostAll);
         world.nodes[node].disk.tell_the_truth();
         let starts_us = if node == honest { HONEST_US } else { world.now_us + MS };
-        world.queue.push(starts_us, Event::Start { node });
+        world.queue.push(starts_us, SimEvent::Start { node });
     }
     world.run_until(END_US)
 }

@@ -17,18 +17,18 @@ use tenure_types::{Handle, Revision};
 
 use super::MS;
 use super::client::{LOCKS, Op};
-use super::event::Event;
+use super::event::SimEvent;
 use super::oracle::ensure;
-use super::packet::{Said, Stream};
-use super::world::World;
-use crate::invariant::{Check, Violation};
+use super::packet::{ClientMessage, ClientStream};
+use super::world::SimCluster;
+use crate::invariant::{CheckResult, InvariantViolation};
 
 /// How long after a deadline the answer may come: a definite one may be on its way.
 const LAST_WORD_US: u64 = 100 * MS;
 
 /// The sessions of one process.
 #[derive(Default)]
-pub(super) struct Desk {
+pub(super) struct SessionHost {
     router: Router,
     backlog: Backlog<Routed>,
     /// What the router has taken and not routed.
@@ -37,23 +37,23 @@ pub(super) struct Desk {
     /// The time before which the router's thread does not run.
     pub(super) stalled_until_us: u64,
     /// A second copy of what the router should know.
-    sessions: BTreeMap<SessionId, (Stream, BTreeSet<Handle>)>,
+    sessions: BTreeMap<SessionId, (ClientStream, BTreeSet<Handle>)>,
     /// Batches that were submitted and not answered.
-    pub(super) batches: BTreeMap<u64, Pending>,
-    pub(super) reads: BTreeMap<u64, Reading>,
+    pub(super) batches: BTreeMap<u64, SubmittedBatch>,
+    pub(super) reads: BTreeMap<u64, WaitingRead>,
     /// The times by which admin requests must be answered.
     pub(super) admins: BTreeMap<u64, u64>,
 }
 
 /// A batch that was submitted.
-pub(super) struct Pending {
-    pub(super) stream: Option<Stream>,
+pub(super) struct SubmittedBatch {
+    pub(super) stream: Option<ClientStream>,
     pub(super) asks: Vec<u64>,
     pub(super) deadline_us: u64,
 }
 
 /// A read that waits.
-pub(super) struct Reading {
+pub(super) struct WaitingRead {
     pub(super) client: usize,
     /// What must have been applied.
     pub(super) floor: u64,
@@ -63,9 +63,9 @@ pub(super) struct Reading {
 
 /// What the loop, or a connection, leaves for the router.
 enum Routed {
-    Open(Stream),
+    Open(ClientStream),
     Close(SessionId),
-    Attach(Stream, Handle),
+    Attach(ClientStream, Handle),
     Answer { session: SessionId, batch: u64, outcomes: Outcomes },
     Notices(Vec<Notice>),
     Skipped,
@@ -82,7 +82,7 @@ impl Routed {
     }
 }
 
-impl Desk {
+impl SessionHost {
     /// A desk whose router may be so many outcomes and notices behind.
     pub(super) fn new(backlog_max: usize) -> Self {
         Self { backlog: Backlog::new(backlog_max), ..Self::default() }
@@ -102,28 +102,32 @@ impl Desk {
     }
 }
 
-impl World {
+impl SimCluster {
     /// Takes a message of a client at its member.
-    pub(super) fn hear_client(&mut self, stream: Stream, said: Said) -> Check {
+    pub(super) fn on_client_message(
+        &mut self,
+        stream: ClientStream,
+        said: ClientMessage,
+    ) -> CheckResult {
         let target = &self.nodes[stream.node];
         if target.boot != stream.boot || !target.is_up() {
             return Ok(());
         }
         if target.paused_until_us > self.now_us {
             // The whole process is paused.
-            self.queue.push(target.paused_until_us, Event::Said { stream, said });
+            self.queue.push(target.paused_until_us, SimEvent::Said { stream, said });
             return Ok(());
         }
         let local_us = target.local_us(self.now_us);
         match said {
-            Said::Open => self.leave(stream.node, Routed::Open(stream)),
-            Said::Attach(lease) => self.leave(stream.node, Routed::Attach(stream, lease)),
-            Said::Close => self.leave(stream.node, Routed::Close(stream.id)),
-            Said::Submit { batch, ops, patience_us, within_us } => {
+            ClientMessage::Open => self.leave(stream.node, Routed::Open(stream)),
+            ClientMessage::Attach(lease) => self.leave(stream.node, Routed::Attach(stream, lease)),
+            ClientMessage::Close => self.leave(stream.node, Routed::Close(stream.id)),
+            ClientMessage::Submit { batch, ops, patience_us, within_us } => {
                 let deadline_us = local_us + within_us;
                 return self.submit(stream, batch, ops, patience_us, deadline_us);
             }
-            Said::Read { read, fresh, within_us } => {
+            ClientMessage::Read { read, fresh, within_us } => {
                 let deadline_us = local_us + within_us;
                 let (client, principal) = (stream.client, Principal::anyone());
                 let (mut floor, mut revision) = (0, Revision(0));
@@ -132,7 +136,7 @@ impl World {
                     tenure_node::Fresh::AtLeast(least) => revision = least,
                     tenure_node::Fresh::Stale => {}
                 }
-                let reading = Reading { client, floor, revision, deadline_us };
+                let reading = WaitingRead { client, floor, revision, deadline_us };
                 let process = self.nodes[stream.node].process.as_mut().expect("it is up");
                 process.desk.reads.insert(read, reading);
                 let read = ReadId(read);
@@ -146,12 +150,12 @@ impl World {
     /// Authorises, admits and submits a batch.
     fn submit(
         &mut self,
-        stream: Stream,
+        stream: ClientStream,
         batch: u64,
         ops: Vec<Op>,
         patience_us: u64,
         deadline_us: u64,
-    ) -> Check {
+    ) -> CheckResult {
         let local_us = self.nodes[stream.node].local_us(self.now_us);
         let process = self.nodes[stream.node].process.as_ref().expect("it is up");
         let mut permit = Permit::default();
@@ -175,16 +179,16 @@ impl World {
             drop(permit);
             self.tally.count_by("overloaded", u64::from(failure == NodeFailure::Overloaded));
             for op in &ops {
-                self.oracle.asked.undone(op.ask, batch)?;
+                self.oracle.asked.not_applied(op.ask, batch)?;
             }
             let mail = SessionMessage::Answers { batch, outcomes: vec![Err(failure); ops.len()] };
-            self.post(stream, mail);
+            self.deliver(stream, mail);
             return Ok(());
         }
         self.tally.count_by("expired_on_arrival", u64::from(deadline_us <= local_us + 100));
         let asks = ops.iter().map(|op| op.ask).collect();
         let process = self.nodes[stream.node].process.as_mut().expect("it is up");
-        let pending = Pending { stream: Some(stream), asks, deadline_us };
+        let pending = SubmittedBatch { stream: Some(stream), asks, deadline_us };
         process.desk.batches.insert(batch, pending);
         let batch = CommandBatch {
             requests: ops.into_iter().map(|op| op.request).collect(),
@@ -199,7 +203,7 @@ impl World {
     }
 
     /// N1, N3, S13: checks the results that the node returns for a batch.
-    pub(super) fn answer(&mut self, node: usize, to: ReplyTo, outcomes: Outcomes) -> Check {
+    pub(super) fn answer(&mut self, node: usize, to: ReplyTo, outcomes: Outcomes) -> CheckResult {
         let process = self.nodes[node].process.as_mut().expect("it has just turned");
         let (number, session) = match to {
             ReplyTo::Session { session, batch } => (batch, Some(session)),
@@ -207,7 +211,7 @@ impl World {
         };
         let pending = process.desk.batches.remove(&number);
         let Some(pending) = pending.filter(|it| it.stream.map(|it| it.id) == session) else {
-            return Err(Violation::new(
+            return Err(InvariantViolation::new(
                 "N1",
                 format!("{node} answered {to:?}, which did not wait"),
             ));
@@ -236,14 +240,14 @@ impl World {
         Ok(())
     }
 
-    fn failed(&mut self, ask: u64, batch: u64, failure: NodeFailure) -> Check {
+    fn failed(&mut self, ask: u64, batch: u64, failure: NodeFailure) -> CheckResult {
         let full = failure == NodeFailure::Rejected(tenure_raft::RejectReason::DiskFull);
         self.tally.count_by("refused_full", u64::from(full));
         self.tally.count_by("expired", u64::from(failure == NodeFailure::Expired));
         match failure.effect() {
             Effect::None => {
                 self.tally.count("not_done");
-                self.oracle.asked.undone(ask, batch)
+                self.oracle.asked.not_applied(ask, batch)
             }
             Effect::Unknown => {
                 self.tally.count("unknown");
@@ -267,12 +271,12 @@ impl World {
         process.desk.backlog.put(routed, mail);
         if !std::mem::replace(&mut process.desk.routing, true) {
             let at_us = self.now_us + self.rng.u64(10..300);
-            self.queue.push(at_us, Event::Route { node, boot });
+            self.queue.push(at_us, SimEvent::Route { node, boot });
         }
     }
 
     /// Runs the router's thread.
-    pub(super) fn route(&mut self, node: usize, boot: u64) -> Check {
+    pub(super) fn route(&mut self, node: usize, boot: u64) -> CheckResult {
         if self.nodes[node].boot != boot || !self.nodes[node].is_up() {
             return Ok(());
         }
@@ -280,7 +284,7 @@ impl World {
         let process = self.nodes[node].process.as_mut().expect("it is up");
         let until_us = process.desk.stalled_until_us.max(paused_us);
         if until_us > self.now_us {
-            self.queue.push(until_us, Event::Route { node, boot });
+            self.queue.push(until_us, SimEvent::Route { node, boot });
             return Ok(());
         }
         process.desk.routing = false;
@@ -299,13 +303,13 @@ impl World {
         let process = self.nodes[node].process.as_mut().expect("routing ends no process");
         if !process.desk.taken.is_empty() || !process.desk.backlog.is_empty() {
             process.desk.routing = true;
-            self.queue.push(self.now_us + self.rng.u64(10..5 * MS), Event::Route { node, boot });
+            self.queue.push(self.now_us + self.rng.u64(10..5 * MS), SimEvent::Route { node, boot });
             return Ok(());
         }
         self.check_notices(node)
     }
 
-    fn route_one(&mut self, node: usize, routed: Routed) -> Check {
+    fn route_one(&mut self, node: usize, routed: Routed) -> CheckResult {
         let process = self.nodes[node].process.as_mut().expect("it routes");
         let machine = process.node.machine();
         let desk = &mut process.desk;
@@ -383,13 +387,13 @@ impl World {
             .filter_map(|(session, mail)| Some((desk.sessions.get(&session)?.0, mail)))
             .collect();
         for (stream, mail) in streams {
-            self.post(stream, mail);
+            self.deliver(stream, mail);
         }
         Ok(())
     }
 
     /// Sends mail to a client.
-    fn post(&mut self, stream: Stream, mail: SessionMessage) {
+    fn deliver(&mut self, stream: ClientStream, mail: SessionMessage) {
         let delay_us = self.network.delay_us(&mut self.rng);
         let Some(session) = self.clients[stream.client].session_mut(stream.id) else { return };
         if session.deaf {
@@ -397,20 +401,20 @@ impl World {
         }
         session.newest_us = session.newest_us.max(self.now_us + delay_us);
         session.mail += 1;
-        self.queue.push(session.newest_us, Event::Mail { stream, mail });
+        self.queue.push(session.newest_us, SimEvent::Mail { stream, mail });
     }
 
     /// Ends a client's session from the member's side.
-    fn send_away(&mut self, stream: Stream) {
+    fn send_away(&mut self, stream: ClientStream) {
         let delay_us = self.network.delay_us(&mut self.rng);
         let Some(session) = self.clients[stream.client].session_mut(stream.id) else { return };
         session.newest_us = session.newest_us.max(self.now_us + delay_us);
         session.mail += 1;
-        self.queue.push(session.newest_us, Event::Cut { stream });
+        self.queue.push(session.newest_us, SimEvent::Cut { stream });
     }
 
     /// N5: once every notice is delivered, no client waits for what was granted, or believes in what it lost.
-    fn check_notices(&mut self, node: usize) -> Check {
+    fn check_notices(&mut self, node: usize) -> CheckResult {
         let boot = self.nodes[node].boot;
         let Some(process) = &self.nodes[node].process else { return Ok(()) };
         let machine = process.node.machine();
@@ -445,7 +449,7 @@ impl World {
     }
 
     /// N2 and N3, after a turn of a member.
-    pub(super) fn check_desk(&self, node: usize, local_us: u64) -> Check {
+    pub(super) fn check_desk(&self, node: usize, local_us: u64) -> CheckResult {
         let Some(process) = &self.nodes[node].process else { return Ok(()) };
         let (used, held) = (process.admission.commands(), process.node.held_commands());
         let hog = process.hog.as_ref().map_or(0, Permit::commands);
@@ -460,7 +464,9 @@ impl World {
             format!("{waiting} commands wait at {node}, {held} are admitted")
         })?;
         match process.desk.overdue(local_us) {
-            Some(what) => Err(Violation::new("N3", format!("{what} at {node} has no answer"))),
+            Some(what) => {
+                Err(InvariantViolation::new("N3", format!("{what} at {node} has no answer")))
+            }
             None => Ok(()),
         }
     }
@@ -484,7 +490,7 @@ fn lease_named(notice: &Notice) -> Handle {
     }
 }
 
-impl super::client::Held {
+impl super::client::BelievedHold {
     /// The hold in the machine's types.
     pub(super) fn hold(&self, lease: tenure_types::LeaseId) -> Hold<'static> {
         Hold { lease: LeaseRef::Id(lease), lock: LOCKS[self.lock], token: self.token }

@@ -7,9 +7,9 @@
 
 use tenure_store::sim::{DiskFault, Restart};
 
-use super::event::Event;
+use super::event::SimEvent;
 use super::rollback::NOTICE_US;
-use super::world::World;
+use super::world::SimCluster;
 use super::{MS, S};
 
 /// How a disk lies.
@@ -25,7 +25,7 @@ pub(super) enum Lie {
 
 const LIES: [Lie; 3] = [Lie::Misdirected, Lie::Stale, Lie::Sync];
 
-impl World {
+impl SimCluster {
     /// The disk of a member begins to lie.
     pub(super) fn begin_lie(&mut self, node: usize) {
         if !self.can_notice(node) || self.leader().is_none() {
@@ -33,7 +33,7 @@ impl World {
         }
         self.network.calm();
         let lie = LIES[self.rng.usize(0..LIES.len())];
-        self.say(|| format!("the disk of {node} lies: {lie:?}"));
+        self.trace(|| format!("the disk of {node} lies: {lie:?}"));
         let target = &mut self.nodes[node];
         match lie {
             Lie::Misdirected => target.disk.plan(DiskFault::MisdirectedWrite),
@@ -45,7 +45,7 @@ impl World {
         let until_us = self.now_us + self.rng.u64(200..2000) * MS;
         self.nemesis.quiet_until(until_us + 2 * S);
         let boot = self.nodes[node].boot;
-        self.queue.push(until_us, Event::Lied { node, boot, lie });
+        self.queue.push(until_us, SimEvent::Lied { node, boot, lie });
     }
 
     /// The member ends and starts again from what its disk really has: first its promises are noted, and the others get
@@ -57,7 +57,7 @@ impl World {
         let Some(going) = self.nodes[node].going_back.take() else {
             self.nodes[node].going_back = self.going_back(node);
             let at_us = self.now_us + super::rollback::SETTLE_US;
-            return self.queue.push(at_us, Event::Lied { node, boot, lie });
+            return self.queue.push(at_us, SimEvent::Lied { node, boot, lie });
         };
         let Some(now) = self.going_back(node) else { return };
         let heard = self.leader().is_some_and(|leader| self.have_heard(node, leader, going));
@@ -82,7 +82,7 @@ impl World {
                 self.tally.count("lie_harmless");
             }
         }
-        self.queue.push(starts_us, Event::Start { node });
+        self.queue.push(starts_us, SimEvent::Start { node });
         self.nemesis.quiet_until(starts_us + NOTICE_US + S);
     }
 }

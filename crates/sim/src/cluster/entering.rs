@@ -3,16 +3,16 @@
 use tenure_node::directory::MemberNames;
 use tenure_node::{Control, Input, Join, JoinError, JoinId, Joined, Joining, Me, PeerName};
 
-use super::event::Event;
+use super::event::SimEvent;
 use super::oracle::ensure;
-use super::world::World;
+use super::world::SimCluster;
 use super::{MS, S};
-use crate::invariant::Check;
+use crate::invariant::CheckResult;
 
 /// How long a connection waits for its answer: longer than a leader takes to say that the cluster has not agreed in time.
 const PATIENCE_US: u64 = 10 * S;
 
-impl World {
+impl SimCluster {
     /// A member with an empty disk begins to ask.
     pub(super) fn join(&mut self) {
         let node = self.new_node();
@@ -32,11 +32,11 @@ impl World {
         let target = &mut self.nodes[node];
         let join = Join { record: target.record(), level: target.level_known(), lineage: None };
         target.entering = Some(Joining::new(seeds, join));
-        self.queue.push(self.now_us, Event::Enter { node });
+        self.queue.push(self.now_us, SimEvent::Enter { node });
     }
 
     /// The member does its next step.
-    pub(super) fn enter(&mut self, node: usize) -> Check {
+    pub(super) fn enter(&mut self, node: usize) -> CheckResult {
         let Some(entering) = &mut self.nodes[node].entering else { return Ok(()) };
         let ask = entering.turn(self.now_us);
         let (request, wake_us) = (entering.request(), entering.wake_us());
@@ -45,7 +45,7 @@ impl World {
         }
         let Some(ask) = ask else {
             if wake_us != u64::MAX {
-                self.queue.push(wake_us.max(self.now_us + 1), Event::Enter { node });
+                self.queue.push(wake_us.max(self.now_us + 1), SimEvent::Enter { node });
             }
             return Ok(());
         };
@@ -61,7 +61,7 @@ impl World {
         let Some(to) = to.filter(|to| self.reaches(node, *to)) else {
             let answer = Err("connection refused".to_owned());
             let at_us = self.now_us + 5 * MS;
-            self.queue.push(at_us, Event::Answered { node, number, answer });
+            self.queue.push(at_us, SimEvent::Answered { node, number, answer });
             return Ok(());
         };
         let boot = self.nodes[to].boot;
@@ -69,7 +69,7 @@ impl World {
         let (join, peer_name) = (JoinId(number), PeerName::Plain);
         self.give(to, boot, Input::Join { join, request, peer_name });
         let answer = Err("timed out".to_owned());
-        self.queue.push(self.now_us + PATIENCE_US, Event::Answered { node, number, answer });
+        self.queue.push(self.now_us + PATIENCE_US, SimEvent::Answered { node, number, answer });
         Ok(())
     }
 
@@ -80,7 +80,12 @@ impl World {
     }
 
     /// A member answers a request to join, of a new member or of a stranger.
-    pub(super) fn join_answered(&mut self, from: usize, join: JoinId, answer: Control) -> Check {
+    pub(super) fn join_answered(
+        &mut self,
+        from: usize,
+        join: JoinId,
+        answer: Control,
+    ) -> CheckResult {
         let Some(node) = self.joins.remove(&join.0) else {
             self.tally.count("join_answered");
             return Ok(());
@@ -96,7 +101,7 @@ impl World {
             return Ok(());
         }
         let at_us = self.now_us + self.network.delay_us(&mut self.rng);
-        self.queue.push(at_us, Event::Answered { node, number: join.0, answer: Ok(answer) });
+        self.queue.push(at_us, SimEvent::Answered { node, number: join.0, answer: Ok(answer) });
         Ok(())
     }
 
@@ -105,10 +110,10 @@ impl World {
         if self.nodes[node].asked.take_if(|asked| *asked == number).is_none() {
             return;
         }
-        self.say(|| format!("{node} wants to join and hears {answer:?}"));
+        self.trace(|| format!("{node} wants to join and hears {answer:?}"));
         if let Some(entering) = &mut self.nodes[node].entering {
             entering.handle(answer);
-            self.queue.push(self.now_us, Event::Enter { node });
+            self.queue.push(self.now_us, SimEvent::Enter { node });
         }
     }
 
@@ -128,7 +133,7 @@ impl World {
         self.give(node, boot, Input::CalledBack { join, answer });
     }
 
-    fn entered(&mut self, node: usize, ended: Result<Joined, JoinError>) -> Check {
+    fn entered(&mut self, node: usize, ended: Result<Joined, JoinError>) -> CheckResult {
         self.nodes[node].entering = None;
         match ended {
             Ok(Joined { lineage, directory }) => {
@@ -137,7 +142,7 @@ impl World {
                 })?;
                 self.tally.count("joined");
                 self.nodes[node].given = directory;
-                self.queue.push(self.now_us, Event::Start { node });
+                self.queue.push(self.now_us, SimEvent::Start { node });
             }
             Err(JoinError::Unreachable { .. }) => {
                 self.tally.count("join_given_up");

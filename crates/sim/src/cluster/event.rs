@@ -7,10 +7,10 @@ use tenure_node::{Control, LinkId, SessionMessage};
 use tenure_raft::{MemberId, Saved};
 
 use super::disks::Lie;
-use super::packet::{Packet, Said, Stream};
+use super::packet::{ClientMessage, ClientStream, Packet};
 
 /// Something that happens at a moment.
-pub(super) enum Event {
+pub(super) enum SimEvent {
     /// A member's loop turns.
     Turn { node: usize, boot: u64 },
     /// A packet arrives.
@@ -36,13 +36,13 @@ pub(super) enum Event {
     /// A member's router takes what the loop has left for it.
     Route { node: usize, boot: u64 },
     /// A message of a client arrives.
-    Said { stream: Stream, said: Said },
+    Said { stream: ClientStream, said: ClientMessage },
     /// A message to a client arrives.
-    Mail { stream: Stream, mail: SessionMessage },
+    Mail { stream: ClientStream, mail: SessionMessage },
     /// A client learns the result of its read.
     Read { client: usize, read: u64 },
     /// A client learns that its session is gone.
-    Cut { stream: Stream },
+    Cut { stream: ClientStream },
     /// A client does something.
     Client { client: usize },
     /// A watcher asks for what is new.
@@ -60,19 +60,19 @@ pub(super) enum Event {
 }
 
 /// Events in the order of their moments, and of their making at the same moment.
-pub(super) struct Queue<E> {
+pub(super) struct EventQueue<E> {
     order: BinaryHeap<Reverse<(u64, u64)>>,
     events: BTreeMap<u64, E>,
     made: u64,
 }
 
-impl<E> Default for Queue<E> {
+impl<E> Default for EventQueue<E> {
     fn default() -> Self {
         Self { order: BinaryHeap::new(), events: BTreeMap::new(), made: 0 }
     }
 }
 
-impl<E> Queue<E> {
+impl<E> EventQueue<E> {
     pub(super) fn push(&mut self, at_us: u64, event: E) {
         self.made += 1;
         self.order.push(Reverse((at_us, self.made)));

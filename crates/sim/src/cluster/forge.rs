@@ -7,9 +7,9 @@ use tenure_raft::{Kind, MemberId, Message, Step};
 use tenure_store::{LogEntry, Point};
 use tenure_types::Term;
 
-use super::world::World;
+use super::world::SimCluster;
 
-impl World {
+impl SimCluster {
     /// Hands a forged message to a member: an append of the next term, as a new leader would send it, or
     /// a heartbeat whose term leaves no room for another.
     pub(super) fn forge_step(&mut self, node: usize) {

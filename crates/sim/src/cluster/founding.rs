@@ -7,10 +7,10 @@ use fastrand::Rng;
 use tenure_node::directory::MemberRecord;
 use tenure_node::{Bootstrap, Control, Founded, Me};
 
-use super::event::Queue;
+use super::event::EventQueue;
 use super::oracle::ensure;
-use super::{MS, S, Tally};
-use crate::invariant::Violation;
+use super::{FaultCounts, MS, S};
+use crate::invariant::InvariantViolation;
 
 /// How long founding may take: the latest start, the crashes and some rounds of questions.
 const LIMIT_US: u64 = 60 * S;
@@ -53,7 +53,7 @@ enum Step {
 
 struct Scene<'a> {
     rng: &'a mut Rng,
-    queue: Queue<Step>,
+    queue: EventQueue<Step>,
     founders: Vec<Founder>,
     listed: Vec<(String, String)>,
     now_us: u64,
@@ -62,9 +62,9 @@ struct Scene<'a> {
 /// Founds a cluster of members with these cards, that know the rules up to these levels.
 pub(super) fn found(
     rng: &mut Rng,
-    tally: &mut Tally,
+    tally: &mut FaultCounts,
     founders: Vec<(MemberRecord, u16)>,
-) -> Result<Founding, Violation> {
+) -> Result<Founding, InvariantViolation> {
     let listed = founders
         .iter()
         .map(|(record, _)| (record.names.name.clone(), record.names.members.clone()))
@@ -74,7 +74,7 @@ pub(super) fn found(
         Founder { record, level, up, boot, bootstrap, founded }
     };
     let founders: Vec<Founder> = founders.into_iter().map(founder).collect();
-    let mut scene = Scene { rng, queue: Queue::default(), founders, listed, now_us: 0 };
+    let mut scene = Scene { rng, queue: EventQueue::default(), founders, listed, now_us: 0 };
     for founder in 0..scene.founders.len() {
         let late = scene.rng.u8(0..4) == 0;
         tally.count_by("founder_late", u64::from(late));
@@ -105,7 +105,7 @@ pub(super) fn found(
 }
 
 impl Scene<'_> {
-    fn happen(&mut self, step: Step, tally: &mut Tally) -> Result<(), Violation> {
+    fn happen(&mut self, step: Step, tally: &mut FaultCounts) -> Result<(), InvariantViolation> {
         match step {
             Step::Up(at) => {
                 let founder = &mut self.founders[at];
@@ -117,8 +117,8 @@ impl Scene<'_> {
                 }
                 if founder.founded.is_none() {
                     let made = Bootstrap::new(&self.listed, founder.record.clone(), founder.level);
-                    let made =
-                        made.map_err(|refused| Violation::new("N10", refused.to_string()))?;
+                    let made = made
+                        .map_err(|refused| InvariantViolation::new("N10", refused.to_string()))?;
                     founder.bootstrap = Some(made);
                     self.queue.push(self.now_us, Step::Turn(at, founder.boot));
                 }
@@ -142,7 +142,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    fn turn(&mut self, at: usize, boot: u64) -> Result<(), Violation> {
+    fn turn(&mut self, at: usize, boot: u64) -> Result<(), InvariantViolation> {
         let founder = &mut self.founders[at];
         let Some(bootstrap) = founder.bootstrap.as_mut().filter(|_| founder.boot == boot) else {
             return Ok(());
@@ -151,14 +151,16 @@ impl Scene<'_> {
         let wake_us = bootstrap.wake_us();
         if let Some(ended) = bootstrap.ended() {
             let ended = ended.clone();
-            let founded = ended.map_err(|refused| Violation::new("N10", refused.to_string()))?;
+            let founded =
+                ended.map_err(|refused| InvariantViolation::new("N10", refused.to_string()))?;
             founder.founded = Some((self.now_us, founded));
             founder.bootstrap = None;
             return Ok(());
         }
         for ask in &asks {
             let to = self.listed.iter().position(|(_, address)| *address == ask.address);
-            let to = to.ok_or_else(|| Violation::new("N10", "a founder asks one not listed"))?;
+            let to =
+                to.ok_or_else(|| InvariantViolation::new("N10", "a founder asks one not listed"))?;
             let at_us = self.now_us + self.rng.u64(MS..20 * MS);
             self.queue.push(at_us, Step::Asked { from: at, boot, to });
         }
@@ -168,7 +170,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    fn asked(&mut self, from: usize, boot: u64, to: usize) -> Result<(), Violation> {
+    fn asked(&mut self, from: usize, boot: u64, to: usize) -> Result<(), InvariantViolation> {
         let Founder { record, level, up, founded, .. } = &self.founders[to];
         let mut me = Me::new(record.id, record.names.clone(), *level);
         if let Some((_, Founded { cluster, founders, level })) = founded {

@@ -5,16 +5,16 @@ use tenure_node::Input;
 use tenure_raft::{Persist, ReplicaConfig, Saved};
 use tenure_store::sim::Restart;
 
-use super::event::Event;
+use super::event::SimEvent;
 use super::node::CUT_SHORT;
 use super::oracle::ensure;
 use super::pen::{Syncing, Wrote};
-use super::world::World;
+use super::world::SimCluster;
 use super::{MS, S};
-use crate::invariant::{Check, Violation};
+use crate::invariant::{CheckResult, InvariantViolation};
 
-impl World {
-    pub(super) fn start(&mut self, node: usize) -> Check {
+impl SimCluster {
+    pub(super) fn start(&mut self, node: usize) -> CheckResult {
         if self.nodes[node].is_up() || self.nodes[node].dead || self.nodes[node].entering.is_some()
         {
             return Ok(());
@@ -36,21 +36,21 @@ impl World {
         let lineage = self.lineage.clone();
         if let Err(error) = self.nodes[node].start(config, given, lineage, self.sizes, entropy) {
             self.nodes[node].process = None;
-            self.say(|| format!("{node} does not start: {error:#}"));
+            self.trace(|| format!("{node} does not start: {error:#}"));
             ensure(!error.to_string().contains(CUT_SHORT), "S8", || format!("{node}: {error}"))?;
             if self.nodes[node].damaged || self.outgrown(node, &error) {
                 self.nodes[node].dead = true;
             } else {
                 // The disk may still be full or failing.
                 self.nodes[node].crash(Restart::ProcessKilled);
-                self.queue.push(self.now_us + S, Event::Start { node });
+                self.queue.push(self.now_us + S, SimEvent::Start { node });
                 ensure(!error.to_string().contains("corrupt"), "S8", || {
                     format!("{node} cannot start: {error:#}")
                 })?;
             }
             return Ok(());
         }
-        self.say(|| format!("{node} starts"));
+        self.trace(|| format!("{node} starts"));
         let process = self.nodes[node].process.as_ref().expect("it has just started");
         let (seen, machine) = (process.seen, process.node.machine());
         self.oracle.state(node, seen, machine)?;
@@ -64,7 +64,7 @@ impl World {
         let error = error.downcast_ref::<tenure_raft::LoadError>();
         let outgrown = error.is_some_and(tenure_raft::LoadError::is_outgrown);
         if outgrown && self.nodes[node].level < tenure_core::LEVEL_MAX {
-            self.say(|| format!("{node} is outgrown"));
+            self.trace(|| format!("{node} is outgrown"));
             self.tally.count("outgrown");
             self.end(node, Restart::ProcessKilled);
             self.nodes[node].dead = true;
@@ -74,10 +74,14 @@ impl World {
     }
 
     /// Writes what a turn wants persisted, and returns whether the process continues.
-    pub(super) fn write(&mut self, node: usize, persist: &Persist) -> Result<bool, Violation> {
+    pub(super) fn write(
+        &mut self,
+        node: usize,
+        persist: &Persist,
+    ) -> Result<bool, InvariantViolation> {
         let Some(process) = &mut self.nodes[node].process else { return Ok(false) };
         match process.pen.write(persist) {
-            Err(error) => Err(Violation::new("S12", format!("{error:#}"))),
+            Err(error) => Err(InvariantViolation::new("S12", format!("{error:#}"))),
             Ok(Wrote::Stop) => {
                 self.crash(node, Restart::ProcessKilled);
                 Ok(false)
@@ -86,10 +90,10 @@ impl World {
         }
     }
 
-    pub(super) fn compact(&mut self, node: usize, to: u64) -> Check {
+    pub(super) fn compact(&mut self, node: usize, to: u64) -> CheckResult {
         let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
         match process.pen.compact_to(to) {
-            Err(error) => Err(Violation::new("S12", format!("{error:#}"))),
+            Err(error) => Err(InvariantViolation::new("S12", format!("{error:#}"))),
             Ok(Wrote::Stop) => {
                 self.crash(node, Restart::ProcessKilled);
                 Ok(())
@@ -99,12 +103,12 @@ impl World {
     }
 
     /// Begins a sync, in the loop or on its own thread.
-    pub(super) fn begin_sync(&mut self, node: usize) -> Check {
+    pub(super) fn begin_sync(&mut self, node: usize) -> CheckResult {
         let boot = self.nodes[node].boot;
         let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
         if process.pen.prepare() {
             let at_us = self.now_us + self.rng.u64(MS..30 * MS);
-            self.queue.push(at_us, Event::Prepare { node, boot });
+            self.queue.push(at_us, SimEvent::Prepare { node, boot });
         }
         let process = self.nodes[node].process.as_mut().expect("it was there above");
         match process.pen.begin() {
@@ -126,7 +130,7 @@ impl World {
                     return self.synced(node, boot);
                 }
                 let at_us = self.now_us + delay_us + stalled_us;
-                self.queue.push(at_us, Event::Sync { node, boot });
+                self.queue.push(at_us, SimEvent::Sync { node, boot });
             }
         }
         Ok(())
@@ -138,11 +142,11 @@ impl World {
         let Some(process) = target.process.as_mut().filter(|_| target.boot == boot) else { return };
         process.pen.report = process.pen.job.take().map(tenure_store::SyncJob::run);
         let at_us = self.now_us + self.rng.u64(0..300);
-        self.queue.push(at_us, Event::Synced { node, boot });
+        self.queue.push(at_us, SimEvent::Synced { node, boot });
     }
 
     /// Hands the result of a sync to the event loop, and begins the next sync.
-    pub(super) fn synced(&mut self, node: usize, boot: u64) -> Check {
+    pub(super) fn synced(&mut self, node: usize, boot: u64) -> CheckResult {
         let target = &mut self.nodes[node];
         let Some(process) = target.process.as_mut().filter(|_| target.boot == boot) else {
             return Ok(());
@@ -170,7 +174,7 @@ impl World {
         }
     }
 
-    pub(super) fn save(&mut self, node: usize) -> Check {
+    pub(super) fn save(&mut self, node: usize) -> CheckResult {
         let boot = self.nodes[node].boot;
         let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
         let Some((point, bytes, saved)) = process.save() else { return Ok(()) };
@@ -187,10 +191,10 @@ impl World {
 
     /// Ends a process and schedules its restart.
     pub(super) fn crash(&mut self, node: usize, how: Restart) {
-        self.say(|| format!("{node} crashes: {how:?}"));
+        self.trace(|| format!("{node} crashes: {how:?}"));
         self.end(node, how);
         let at_us = self.now_us + self.rng.u64(10..5000) * MS;
-        self.queue.push(at_us, Event::Start { node });
+        self.queue.push(at_us, SimEvent::Start { node });
     }
 
     /// Ends a process: its connections and sessions are gone.

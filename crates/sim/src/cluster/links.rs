@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 
 use tenure_node::{Input, LinkId};
 
-use super::event::Event;
-use super::world::World;
+use super::event::SimEvent;
+use super::world::SimCluster;
 use super::{MS, S};
 
 /// The connections, by pair, the smaller number first.
 #[derive(Default)]
 pub(super) struct Links {
-    pairs: BTreeMap<(usize, usize), Pair>,
+    pairs: BTreeMap<(usize, usize), MemberPair>,
     made: u64,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Pair {
+struct MemberPair {
     link: Option<u64>,
     /// The time before which messages find no room.
     full_until_us: u64,
@@ -47,7 +47,7 @@ impl Links {
     }
 }
 
-impl World {
+impl SimCluster {
     /// Makes a member dial all others.
     pub(super) fn dial_all(&mut self, node: usize) {
         for other in (0..self.nodes.len()).filter(|other| *other != node) {
@@ -59,7 +59,7 @@ impl World {
         let pair = self.links.pairs.entry(pair(one, other)).or_default();
         if pair.link.is_none() && !std::mem::replace(&mut pair.dialling, true) {
             let at_us = self.now_us + self.rng.u64(MS..300 * MS);
-            self.queue.push(at_us, Event::Dial { one, other });
+            self.queue.push(at_us, SimEvent::Dial { one, other });
         }
     }
 
@@ -98,7 +98,7 @@ impl World {
             let late_us = if self.rng.u8(0..4) == 0 { self.rng.u64(0..2 * S) } else { 100 };
             let (boot, member) = (self.nodes[node].boot, self.nodes[peer].id);
             let link = LinkId(link);
-            self.queue.push(self.now_us + late_us, Event::Unlinked { node, boot, member, link });
+            self.queue.push(self.now_us + late_us, SimEvent::Unlinked { node, boot, member, link });
         }
         self.dial_later(one, other);
         true
@@ -118,7 +118,7 @@ impl World {
         for ((one, other), link) in links {
             if self.network.is_cut(one, other) || self.network.is_cut(other, one) {
                 let at_us = self.now_us + self.rng.u64(S..6 * S);
-                self.queue.push(at_us, Event::Silent { one, other, link });
+                self.queue.push(at_us, SimEvent::Silent { one, other, link });
             }
         }
     }

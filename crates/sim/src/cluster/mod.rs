@@ -38,10 +38,10 @@ mod watcher;
 mod wire;
 mod world;
 
-pub use tally::Tally;
-pub use world::{Ran, World};
+pub use tally::FaultCounts;
+pub use world::{SeedResult, SimCluster};
 
-use crate::invariant::Violation;
+use crate::invariant::InvariantViolation;
 
 /// Milliseconds and seconds, in microseconds.
 pub(crate) const MS: u64 = 1_000;
@@ -49,14 +49,14 @@ pub(crate) const MS: u64 = 1_000;
 pub(crate) const S: u64 = 1_000 * MS;
 
 /// Runs one seed; a panic anywhere is a violation like any other.
-pub fn run(seed: u64) -> Ran {
-    let ran = std::panic::catch_unwind(|| World::new(seed).run());
+pub fn run(seed: u64) -> SeedResult {
+    let ran = std::panic::catch_unwind(|| SimCluster::new(seed).run());
     ran.unwrap_or_else(|panic| {
         let text = panic
             .downcast_ref::<String>()
             .cloned()
             .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
             .unwrap_or_default();
-        Ran::failed(Violation::new("panic", text))
+        SeedResult::failed(InvariantViolation::new("panic", text))
     })
 }

@@ -5,15 +5,15 @@ use tenure_node::{AdminId, Input, Principal};
 use tenure_raft::{AdminRequest, MemberId, MembershipChange};
 use tenure_store::sim::{DiskFault, Restart};
 
-use super::event::Event;
+use super::event::SimEvent;
 use super::trouble::{self, Trouble};
-use super::world::World;
+use super::world::SimCluster;
 use super::{MS, S};
-use crate::invariant::Check;
+use crate::invariant::CheckResult;
 
 /// The kinds of faults in one run. No run has all of them, so that each fault also occurs in calm surroundings.
 pub(super) struct Nemesis {
-    kinds: Vec<Kind>,
+    kinds: Vec<FaultKind>,
     pause_us: u64,
     pub(super) healed: bool,
     /// The time before which no other fault occurs.
@@ -21,7 +21,7 @@ pub(super) struct Nemesis {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum FaultKind {
     Heal,
     Partition,
     Isolate,
@@ -51,41 +51,41 @@ enum Kind {
     Above(Trouble),
 }
 
-const ALL: [Kind; 25] = [
-    Kind::Heal,
-    Kind::Partition,
-    Kind::Isolate,
-    Kind::OneWay,
-    Kind::Bridge,
-    Kind::Kill,
-    Kind::PowerLoss,
-    Kind::CrashLeader,
-    Kind::CrashAll,
-    Kind::Pause,
-    Kind::LongPause,
-    Kind::DiskError,
-    Kind::DiskFull,
-    Kind::FlipLog,
-    Kind::FlipSnapshot,
-    Kind::Add,
-    Kind::Promote,
-    Kind::Remove,
-    Kind::Replace,
-    Kind::Transfer,
-    Kind::RollBack,
-    Kind::LoseNewest,
-    Kind::Forge,
-    Kind::Reuse,
-    Kind::Lie,
+const ALL: [FaultKind; 25] = [
+    FaultKind::Heal,
+    FaultKind::Partition,
+    FaultKind::Isolate,
+    FaultKind::OneWay,
+    FaultKind::Bridge,
+    FaultKind::Kill,
+    FaultKind::PowerLoss,
+    FaultKind::CrashLeader,
+    FaultKind::CrashAll,
+    FaultKind::Pause,
+    FaultKind::LongPause,
+    FaultKind::DiskError,
+    FaultKind::DiskFull,
+    FaultKind::FlipLog,
+    FaultKind::FlipSnapshot,
+    FaultKind::Add,
+    FaultKind::Promote,
+    FaultKind::Remove,
+    FaultKind::Replace,
+    FaultKind::Transfer,
+    FaultKind::RollBack,
+    FaultKind::LoseNewest,
+    FaultKind::Forge,
+    FaultKind::Reuse,
+    FaultKind::Lie,
 ];
 
 impl Nemesis {
     pub(super) fn new(rng: &mut Rng) -> Self {
         let share = rng.u8(1..=3);
-        let above = trouble::ALL.into_iter().map(Kind::Above);
+        let above = trouble::ALL.into_iter().map(FaultKind::Above);
         let all = ALL.into_iter().chain(above);
         let mut kinds: Vec<_> = all.filter(|_| rng.u8(0..4) <= share).collect();
-        kinds.push(Kind::Heal);
+        kinds.push(FaultKind::Heal);
         Self { kinds, pause_us: rng.u64(200..3000) * MS, healed: false, quiet_until_us: 0 }
     }
 
@@ -96,52 +96,64 @@ impl Nemesis {
 
     /// Nothing fails by itself.
     pub(super) fn idle() -> Self {
-        Self { kinds: vec![Kind::Heal], pause_us: 5 * S, healed: false, quiet_until_us: 0 }
+        Self { kinds: vec![FaultKind::Heal], pause_us: 5 * S, healed: false, quiet_until_us: 0 }
     }
 
     /// One voter with learners, whose power fails often: it elects itself, so nobody but its disk
     /// remembers in which terms it has led.
     pub(super) fn lonely() -> Self {
-        let kinds = vec![Kind::Add, Kind::PowerLoss, Kind::PowerLoss, Kind::CrashAll, Kind::Heal];
+        let kinds = vec![
+            FaultKind::Add,
+            FaultKind::PowerLoss,
+            FaultKind::PowerLoss,
+            FaultKind::CrashAll,
+            FaultKind::Heal,
+        ];
         Self { kinds, pause_us: 800 * MS, healed: false, quiet_until_us: 0 }
     }
 
     /// Disks of leaders and followers that return to an earlier state, between elections and crashes; new members
     /// replace those that are lost by it.
     pub(super) fn forgetful() -> Self {
-        let mut kinds = vec![Kind::RollBack; 8];
+        let mut kinds = vec![FaultKind::RollBack; 8];
         kinds.extend([
-            Kind::LoseNewest,
-            Kind::Lie,
-            Kind::Lie,
-            Kind::Kill,
-            Kind::CrashLeader,
-            Kind::Transfer,
+            FaultKind::LoseNewest,
+            FaultKind::Lie,
+            FaultKind::Lie,
+            FaultKind::Kill,
+            FaultKind::CrashLeader,
+            FaultKind::Transfer,
         ]);
-        kinds.extend([Kind::Isolate, Kind::Heal, Kind::Heal, Kind::Replace, Kind::Replace]);
+        kinds.extend([
+            FaultKind::Isolate,
+            FaultKind::Heal,
+            FaultKind::Heal,
+            FaultKind::Replace,
+            FaultKind::Replace,
+        ]);
         Self { kinds, pause_us: 600 * MS, healed: false, quiet_until_us: 0 }
     }
 }
 
-impl World {
-    pub(super) fn strike(&mut self) -> Check {
+impl SimCluster {
+    pub(super) fn strike(&mut self) -> CheckResult {
         if self.nemesis.healed {
             return Ok(());
         }
         self.check_rolled_back()?;
         let next_us = self.rng.u64(self.nemesis.pause_us / 4..self.nemesis.pause_us * 2);
-        self.queue.push(self.now_us + next_us, Event::Nemesis);
+        self.queue.push(self.now_us + next_us, SimEvent::Nemesis);
         if self.now_us < self.nemesis.quiet_until_us {
             return Ok(());
         }
         let kind = self.nemesis.kinds[self.rng.usize(0..self.nemesis.kinds.len())];
         let node = self.rng.usize(0..self.nodes.len());
-        self.say(|| format!("nemesis {kind:?} {node}"));
+        self.trace(|| format!("nemesis {kind:?} {node}"));
         match kind {
-            Kind::Heal => self.network.heal(),
-            Kind::Partition => self.partition(),
-            Kind::Isolate => self.isolate_leader(node),
-            Kind::OneWay => {
+            FaultKind::Heal => self.network.heal(),
+            FaultKind::Partition => self.partition(),
+            FaultKind::Isolate => self.isolate_leader(node),
+            FaultKind::OneWay => {
                 self.tally.count("one_way");
                 let from = self.leader().unwrap_or(node);
                 for to in (0..self.nodes.len()).filter(|to| *to != from) {
@@ -149,51 +161,51 @@ impl World {
                     self.network.cut(from, to);
                 }
             }
-            Kind::Bridge => self.bridge(node),
-            Kind::Kill => self.crash_one(node, Restart::ProcessKilled),
-            Kind::PowerLoss => self.crash_one(node, Restart::PowerLostAll),
-            Kind::CrashLeader => {
+            FaultKind::Bridge => self.bridge(node),
+            FaultKind::Kill => self.crash_one(node, Restart::ProcessKilled),
+            FaultKind::PowerLoss => self.crash_one(node, Restart::PowerLostAll),
+            FaultKind::CrashLeader => {
                 let leader = self.leader().unwrap_or(node);
                 self.crash_one(leader, Restart::PowerLostSome);
             }
-            Kind::CrashAll => {
+            FaultKind::CrashAll => {
                 self.tally.count("crash_of_all");
                 let how = [Restart::PowerLostAll, Restart::PowerLostSome][node % 2];
                 (0..self.nodes.len()).for_each(|node| self.crash_one(node, how));
             }
-            Kind::Pause => {
+            FaultKind::Pause => {
                 let for_us = self.rng.u64(100..400) * MS;
                 self.pause(node, for_us, "pause");
             }
-            Kind::LongPause => {
+            FaultKind::LongPause => {
                 let for_us = self.rng.u64(1000..8000) * MS;
                 self.pause(node, for_us, "long_pause");
             }
-            Kind::DiskError => {
+            FaultKind::DiskError => {
                 let fault = [DiskFault::WriteError, DiskFault::SyncError][self.rng.usize(0..2)];
                 self.nodes[node].disk.plan(fault);
             }
-            Kind::DiskFull => match self.rng.u8(0..4) {
+            FaultKind::DiskFull => match self.rng.u8(0..4) {
                 0 => self.nodes[node].disk.set_capacity(Some(64 * 1024)),
                 1 => self.nearly_full(),
                 _ => self.nodes.iter().for_each(|node| node.disk.set_capacity(None)),
             },
-            Kind::FlipLog => self.flip(node, "log", "flip_in_log"),
-            Kind::FlipSnapshot => self.flip(node, "snapshots", "flip_in_snapshot"),
-            Kind::Add => self.add(),
-            Kind::Promote => self.promote(),
-            Kind::Remove => self.remove(),
-            Kind::Replace => self.replace(),
-            Kind::Transfer => self.transfer(),
-            Kind::RollBack => {
+            FaultKind::FlipLog => self.flip(node, "log", "flip_in_log"),
+            FaultKind::FlipSnapshot => self.flip(node, "snapshots", "flip_in_snapshot"),
+            FaultKind::Add => self.add(),
+            FaultKind::Promote => self.promote(),
+            FaultKind::Remove => self.remove(),
+            FaultKind::Replace => self.replace(),
+            FaultKind::Transfer => self.transfer(),
+            FaultKind::RollBack => {
                 let leader = self.leader().filter(|_| self.rng.u8(0..4) == 0);
                 self.roll_back(leader.unwrap_or(node));
             }
-            Kind::LoseNewest => self.lose_newest(node),
-            Kind::Forge => self.forge_step(node),
-            Kind::Reuse => self.reuse(),
-            Kind::Lie => self.begin_lie(node),
-            Kind::Above(trouble) => self.make_trouble(trouble, node)?,
+            FaultKind::LoseNewest => self.lose_newest(node),
+            FaultKind::Forge => self.forge_step(node),
+            FaultKind::Reuse => self.reuse(),
+            FaultKind::Lie => self.begin_lie(node),
+            FaultKind::Above(trouble) => self.make_trouble(trouble, node)?,
         }
         self.watch_links();
         Ok(())
@@ -201,7 +213,7 @@ impl World {
 
     /// The leader, as far as the simulation can tell.
     pub(super) fn leader(&self) -> Option<usize> {
-        let leads = |node: &&super::node::Member| {
+        let leads = |node: &&super::node::SimMember| {
             node.process.as_ref().is_some_and(|process| process.replica().status().leading)
         };
         let leader = self.nodes.iter().filter(leads).max_by_key(|node| {
@@ -283,7 +295,7 @@ impl World {
     /// Spoils a disk, as long as a majority keeps a good one.
     fn flip(&mut self, node: usize, dir: &str, kind: &'static str) {
         let is_voter = self.members.voters.contains(&self.nodes[node].id);
-        let is_lost = |node: &super::node::Member| {
+        let is_lost = |node: &super::node::SimMember| {
             (node.dead || node.damaged) && !self.members.retired.contains(&node.id)
         };
         if !is_voter
@@ -311,7 +323,7 @@ impl World {
     }
 
     /// Sends an operator's request to a member, which need not lead.
-    pub(super) fn wish(&mut self, wish: AdminRequest) -> bool {
+    pub(super) fn request_admin(&mut self, wish: AdminRequest) -> bool {
         let up: Vec<usize> = (0..self.nodes.len()).filter(|at| self.nodes[*at].is_up()).collect();
         if up.is_empty() {
             return false;
@@ -340,8 +352,8 @@ impl World {
         }
         let node = self.new_node();
         let id = self.nodes[node].id;
-        self.queue.push(self.now_us, Event::Start { node });
-        if self.wish(AdminRequest::Change(vec![MembershipChange::AddLearner(id)])) {
+        self.queue.push(self.now_us, SimEvent::Start { node });
+        if self.request_admin(AdminRequest::Change(vec![MembershipChange::AddLearner(id)])) {
             self.tally.count("add");
         }
     }
@@ -350,7 +362,7 @@ impl World {
         let Some(id) = self.members.learners.first().copied() else { return };
         let is_sound = |node: usize| self.nodes[node].is_up() && !self.nodes[node].damaged;
         if self.at(id).is_some_and(is_sound)
-            && self.wish(AdminRequest::Change(vec![MembershipChange::Promote(id)]))
+            && self.request_admin(AdminRequest::Change(vec![MembershipChange::Promote(id)]))
         {
             self.tally.count("promote");
         }
@@ -371,7 +383,7 @@ impl World {
         if self.members.voters.contains(&id) && !is_dead && healthy <= 3 {
             return;
         }
-        if self.wish(AdminRequest::Change(vec![MembershipChange::Remove(id)])) {
+        if self.request_admin(AdminRequest::Change(vec![MembershipChange::Remove(id)])) {
             self.tally.count("remove");
         }
     }
@@ -382,7 +394,7 @@ impl World {
         let Some(old) = self.needless() else { return };
         let alive = self.at(new).is_some_and(|node| self.nodes[node].is_up());
         if alive && old != new {
-            self.wish(AdminRequest::Change(vec![
+            self.request_admin(AdminRequest::Change(vec![
                 MembershipChange::Promote(new),
                 MembershipChange::Remove(old),
             ]));
@@ -393,7 +405,7 @@ impl World {
         let voters: Vec<_> = self.members.voters.iter().copied().collect();
         let to = voters[self.rng.usize(0..voters.len())];
         let leader = self.leader();
-        if self.wish(AdminRequest::Transfer(to)) {
+        if self.request_admin(AdminRequest::Transfer(to)) {
             self.tally.count("transfer");
         }
         // At times the old leader is the last to know.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use fastrand::Rng;
 
-use super::{MS, Tally};
+use super::{FaultCounts, MS};
 
 /// The quality of the network, apart from cuts.
 #[derive(Clone, Copy, Debug)]
@@ -18,13 +18,13 @@ pub(super) struct Weather {
 }
 
 /// The network between members.
-pub(super) struct Network {
+pub(super) struct SimNetwork {
     pub(super) weather: Weather,
     /// Directions that carry nothing.
     cut: BTreeSet<(usize, usize)>,
 }
 
-impl Network {
+impl SimNetwork {
     pub(super) fn new(weather: Weather) -> Self {
         Self { weather, cut: BTreeSet::new() }
     }
@@ -57,7 +57,7 @@ impl Network {
         from: usize,
         to: usize,
         rng: &mut Rng,
-        tally: &mut Tally,
+        tally: &mut FaultCounts,
     ) -> Vec<u64> {
         let Weather { drop, duplicate, spike, delay_us } = self.weather;
         if self.is_cut(from, to) {

@@ -15,9 +15,9 @@ use tenure_store::sim::{Restart, SimDisk};
 use tenure_store::{Cut, Log, LogOptions, Point, Reserve, SnapshotId, SnapshotReceiver, Snapshots};
 use tenure_types::Epoch;
 
-use super::desk::Desk;
+use super::desk::SessionHost;
 use super::oracle::Stalled;
-use super::pen::{Pen, RESERVE_BYTES};
+use super::pen::{RESERVE_BYTES, SimLogWriter};
 use super::rollback::{GoingBack, OldDisk};
 
 /// Small segments, so that rolling over happens in every run.
@@ -29,12 +29,12 @@ pub(super) const COMMAND_BYTES_MAX: usize = 1024;
 pub(super) const CUT_SHORT: &str = "the log was cut in the middle, after";
 
 /// One member: its disk, its clock, and the process if it runs.
-pub(super) struct Member {
+pub(super) struct SimMember {
     pub(super) id: MemberId,
     /// The newest level of the machine's rules that its build knows.
     pub(super) level: u16,
     pub(super) disk: SimDisk,
-    pub(super) process: Option<Process>,
+    pub(super) process: Option<SimProcess>,
     pub(super) boot: u64,
     pub(super) rate_ppm: i64,
     offset_us: u64,
@@ -81,11 +81,11 @@ pub(super) struct Sizes {
 }
 
 /// A running process.
-pub(super) struct Process {
+pub(super) struct SimProcess {
     pub(super) node: Node,
     pub(super) admission: Admission,
-    pub(super) desk: Desk,
-    pub(super) pen: Pen,
+    pub(super) desk: SessionHost,
+    pub(super) pen: SimLogWriter,
     pub(super) snapshots: Snapshots,
     pub(super) level: u16,
     /// The newest snapshot that arrives in parts, unless it has failed.
@@ -99,7 +99,7 @@ pub(super) struct Process {
     pub(super) seen: Point,
 }
 
-impl Member {
+impl SimMember {
     pub(super) fn new(id: MemberId, level: u16, seed: u64, rate_ppm: i64, offset_us: u64) -> Self {
         Self {
             id,
@@ -173,11 +173,11 @@ impl Member {
             identity: Some(identity),
             chunk_bytes: sizes.chunk_bytes,
         };
-        self.process = Some(Process {
+        self.process = Some(SimProcess {
             node: Node::new(replica, config),
             admission,
-            desk: Desk::new(sizes.backlog),
-            pen: Pen::new(log, reserve, self.proven),
+            desk: SessionHost::new(sizes.backlog),
+            pen: SimLogWriter::new(log, reserve, self.proven),
             snapshots,
             level: self.level.min(tenure_core::LEVEL_MAX),
             incoming: None,
@@ -246,7 +246,7 @@ pub(super) fn names(id: MemberId) -> MemberNames {
     }
 }
 
-impl Process {
+impl SimProcess {
     pub(super) fn replica(&self) -> &Replica {
         self.node.replica()
     }

@@ -16,9 +16,9 @@ use tenure_raft::FIRST;
 use tenure_store::{LogEntry, Point};
 use tenure_types::{Epoch, LeaseId, Limit, Revision, Term};
 
-use super::asked::Asked;
+use super::asked::AskHistory;
 use super::strangers;
-use crate::invariant::{Check, Violation};
+use crate::invariant::{CheckResult, InvariantViolation};
 
 /// How fast a member's clock may run against real time, in parts per million.
 pub(super) const RATE_PPM: i64 = 10_000;
@@ -62,7 +62,7 @@ impl Mark {
 
 /// When and by which leader an entry was sealed.
 #[derive(Clone, Copy, Debug)]
-struct Sealed {
+struct SealedEntry {
     at_us: u64,
     stalled: Stalled,
 }
@@ -79,7 +79,7 @@ pub(super) struct Stalled {
 struct Stamp {
     term: u64,
     count_ms: u64,
-    sealed: Sealed,
+    sealed: SealedEntry,
     /// Whether something was due after it.
     pending: bool,
 }
@@ -89,13 +89,13 @@ pub(super) struct Oracle {
     machine: Machine,
     agreed: Vec<Agreed>,
     effects: Effects,
-    sealed: BTreeMap<(u64, u64), Sealed>,
+    sealed: BTreeMap<(u64, u64), SealedEntry>,
     sent: BTreeMap<(u64, u64), Bytes>,
     /// The least of clock − (1 + ε) × real time over all entries.
     pace_us: Option<i128>,
     stamp: Option<Stamp>,
     /// The requests of clients, and their results.
-    pub(super) asked: Asked,
+    pub(super) asked: AskHistory,
     leaders: BTreeMap<u64, usize>,
     votes: BTreeMap<(usize, u64), u64>,
     newest_token: u64,
@@ -116,7 +116,7 @@ impl Oracle {
             sent: BTreeMap::new(),
             pace_us: None,
             stamp: None,
-            asked: Asked::default(),
+            asked: AskHistory::default(),
             leaders: BTreeMap::new(),
             votes: BTreeMap::new(),
             newest_token: 0,
@@ -157,13 +157,13 @@ impl Oracle {
     }
 
     /// Records that a member claims to lead.
-    pub(super) fn leads(&mut self, node: usize, term: u64) -> Check {
+    pub(super) fn leads(&mut self, node: usize, term: u64) -> CheckResult {
         let leader = *self.leaders.entry(term).or_insert(node);
         ensure(leader == node, "S12", || format!("{leader} and {node} both lead term {term}"))
     }
 
     /// Records that a member has granted a vote and sent it.
-    pub(super) fn votes(&mut self, node: usize, term: u64, to: u64) -> Check {
+    pub(super) fn votes(&mut self, node: usize, term: u64, to: u64) -> CheckResult {
         let first = *self.votes.entry((node, term)).or_insert(to);
         ensure(first == to, "S12", || format!("{node} voted for {first} and {to} in term {term}"))
     }
@@ -172,11 +172,11 @@ impl Oracle {
     pub(super) fn seals(&mut self, entry: &LogEntry, at_us: u64, stalled: Stalled) {
         // A member that is alone may lead the same term twice, if its disk never knew of the first
         // time. What it sealed then was never heard of.
-        self.sealed.insert((entry.index, entry.term), Sealed { at_us, stalled });
+        self.sealed.insert((entry.index, entry.term), SealedEntry { at_us, stalled });
     }
 
     /// Records that a leader has sent entries.
-    pub(super) fn sends(&mut self, node: usize, entries: &[LogEntry]) -> Check {
+    pub(super) fn sends(&mut self, node: usize, entries: &[LogEntry]) -> CheckResult {
         for entry in entries {
             let at = (entry.index, entry.term);
             let first = self.sent.entry(at).or_insert_with(|| entry.payload.clone());
@@ -188,7 +188,7 @@ impl Oracle {
     }
 
     /// Records that a member has applied an entry.
-    pub(super) fn applies(&mut self, node: usize, entry: &LogEntry) -> Check {
+    pub(super) fn applies(&mut self, node: usize, entry: &LogEntry) -> CheckResult {
         if entry.index <= self.last() {
             let at = entry.index.checked_sub(FIRST.index + 1);
             let agreed = at.and_then(|at| self.agreed.get(usize::try_from(at).ok()?));
@@ -207,7 +207,7 @@ impl Oracle {
     }
 
     /// A member's state after an entry.
-    pub(super) fn state(&self, node: usize, at: Point, machine: &Machine) -> Check {
+    pub(super) fn state(&self, node: usize, at: Point, machine: &Machine) -> CheckResult {
         let agreed = at.index.checked_sub(FIRST.index + 1);
         let Some(agreed) = agreed.and_then(|at| self.agreed.get(usize::try_from(at).ok()?)) else {
             let is_first = at.index <= FIRST.index;
@@ -220,7 +220,7 @@ impl Oracle {
     }
 
     /// T1: nothing but a command gives a lease more time; a change of leaders does not.
-    fn check_nothing_given(&self, entry: &LogEntry, before: &[(LeaseId, u64)]) -> Check {
+    fn check_nothing_given(&self, entry: &LogEntry, before: &[(LeaseId, u64)]) -> CheckResult {
         for lease in self.machine.leases(None, usize::MAX) {
             let ends_ms = self.machine.clock_ms() + lease.left_ms;
             let given = before.iter().any(|(id, ended_ms)| *id == lease.id && *ended_ms < ends_ms);
@@ -236,7 +236,7 @@ impl Oracle {
         leases.iter().map(|lease| (lease.id, self.machine.clock_ms() + lease.left_ms)).collect()
     }
 
-    fn agree(&mut self, entry: &LogEntry) -> Check {
+    fn agree(&mut self, entry: &LogEntry) -> CheckResult {
         let before = self.machine.clock_ms();
         // The log's own entries begin a term, and hold no command.
         let ends_ms = if entry.payload.is_empty() { self.ends_ms() } else { Vec::new() };
@@ -259,7 +259,7 @@ impl Oracle {
         command: bool,
         clock_before_ms: u64,
         effects: &Effects,
-    ) -> Check {
+    ) -> CheckResult {
         if command {
             self.check_time(entry, clock_before_ms)?;
             self.note_outcomes(entry, effects)?;
@@ -267,16 +267,16 @@ impl Oracle {
         }
         self.machine
             .check_invariants()
-            .map_err(|violation| Violation::new(violation.invariant, violation.detail))
+            .map_err(|violation| InvariantViolation::new(violation.invariant, violation.detail))
     }
 
     /// S5: the clock grows by no more than real time. L2: a leader stamps in time. T3: a stall is
     /// forgiven.
-    fn check_time(&mut self, entry: &LogEntry, clock_before_ms: u64) -> Check {
+    fn check_time(&mut self, entry: &LogEntry, clock_before_ms: u64) -> CheckResult {
         let index = entry.index;
         let Ok(opened) = open_entry(&entry.payload) else { return Ok(()) };
         let Some(sealed) = self.sealed.get(&(index, entry.term)).copied() else {
-            return Err(Violation::new("S12", format!("nobody sealed entry {index}")));
+            return Err(InvariantViolation::new("S12", format!("nobody sealed entry {index}")));
         };
         let clock_us = i128::from(self.machine.clock_ms()) * 1000;
         let real_us = i128::from(sealed.at_us);
@@ -315,7 +315,7 @@ impl Oracle {
 
     /// S7 and S13: the result of each command fits what clients asked for. N6: the cluster never agrees on anything
     /// that a stranger sent.
-    fn note_outcomes(&mut self, entry: &LogEntry, effects: &Effects) -> Check {
+    fn note_outcomes(&mut self, entry: &LogEntry, effects: &Effects) -> CheckResult {
         let Ok(opened) = open_entry(&entry.payload) else { return Ok(()) };
         for (request, outcome) in opened.zip(&effects.outcomes) {
             let Ok(request) = decode_request(request) else { continue };
@@ -333,11 +333,14 @@ impl Oracle {
     }
 
     /// S2: tokens only grow. Also keeps all events for the watchers.
-    fn check_tokens(&mut self) -> Check {
+    fn check_tokens(&mut self) -> CheckResult {
         let from = self.revision_seen.next();
         self.revision_seen = self.machine.revision();
         let Ok(events) = self.machine.events(from, tenure_core::Filter::All, usize::MAX) else {
-            return Err(Violation::new("W3", format!("{from} was given up as it happened")));
+            return Err(InvariantViolation::new(
+                "W3",
+                format!("{from} was given up as it happened"),
+            ));
         };
         for event in events.batches.iter().flat_map(|batch| &batch.events) {
             if event.cause != Cause::Granted {
@@ -352,7 +355,7 @@ impl Oracle {
     }
 
     /// Records that a client gets the result of an ask.
-    pub(super) fn answers(&mut self, ask: u64, outcome: &Outcome) -> Check {
+    pub(super) fn answers(&mut self, ask: u64, outcome: &Outcome) -> CheckResult {
         let index = self.asked.answered(ask, outcome)?;
         self.acknowledged = self.acknowledged.max(index);
         Ok(())
@@ -371,6 +374,6 @@ pub(super) fn first_state(founders: &[MemberRecord], level: u16) -> Machine {
     machine
 }
 
-pub(super) fn ensure(holds: bool, invariant: &str, detail: impl FnOnce() -> String) -> Check {
-    if holds { Ok(()) } else { Err(Violation::new(invariant, detail())) }
+pub(super) fn ensure(holds: bool, invariant: &str, detail: impl FnOnce() -> String) -> CheckResult {
+    if holds { Ok(()) } else { Err(InvariantViolation::new(invariant, detail())) }
 }

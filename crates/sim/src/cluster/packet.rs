@@ -28,7 +28,7 @@ impl Packet {
 }
 
 /// A message of a client over its session.
-pub(super) enum Said {
+pub(super) enum ClientMessage {
     /// Opens the session.
     Open,
     /// Asks for the notices of a lease.
@@ -43,7 +43,7 @@ pub(super) enum Said {
 
 /// One client's stream at one member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Stream {
+pub(super) struct ClientStream {
     pub(super) id: SessionId,
     pub(super) client: usize,
     pub(super) node: usize,

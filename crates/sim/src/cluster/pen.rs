@@ -14,7 +14,7 @@ pub(super) const RESERVE_BYTES: u64 = SEGMENT_BYTES as u64;
 const LOOK_US: u64 = S;
 
 /// The log, and the reserve for a full disk.
-pub(super) struct Pen {
+pub(super) struct SimLogWriter {
     pub(super) log: Log,
     reserve: Reserve,
     gauge: Gauge,
@@ -62,7 +62,7 @@ pub(super) enum Syncing {
     Job,
 }
 
-impl Pen {
+impl SimLogWriter {
     pub(super) fn new(log: Log, reserve: Reserve, proven: u64) -> Self {
         let durable = log.last_index();
         Self {

@@ -7,11 +7,11 @@ use tenure_raft::MemberId;
 
 use super::S;
 use super::asked::Repeats;
-use super::client::Client;
-use super::event::Event;
+use super::client::SimClient;
+use super::event::SimEvent;
 use super::oracle::ensure;
-use super::world::World;
-use crate::invariant::{Check, Violation};
+use super::world::SimCluster;
+use crate::invariant::{CheckResult, InvariantViolation};
 
 /// How long a healed cluster may take. A client may wait for a lock whose holder died: for the longest ttl, and for the
 /// time that the leaders before have forgiven, which is bounded by their credit of a minute.
@@ -19,10 +19,10 @@ pub(super) const RECOVERY_US: u64 = 100 * S;
 /// How long a member of a calm cluster may take for one command.
 const PROBE_US: u64 = 3 * S;
 
-impl World {
+impl SimCluster {
     /// Ends every fault. What is lost stays lost.
     pub(super) fn heal(&mut self) {
-        self.say(|| "everything heals".into());
+        self.trace(|| "everything heals".into());
         self.nemesis.healed = true;
         self.slow_sync = 0;
         self.network.calm();
@@ -34,7 +34,7 @@ impl World {
                 self.cut_session(client);
             }
         }
-        self.clients.iter_mut().for_each(Client::wait_to_be_served);
+        self.clients.iter_mut().for_each(SimClient::wait_to_be_served);
         for node in 0..self.nodes.len() {
             self.nodes[node].disk.set_capacity(None);
             self.nodes[node].disk.set_outage(None);
@@ -44,7 +44,7 @@ impl World {
                 process.hog = None;
             }
             if !self.nodes[node].is_up() {
-                self.queue.push(self.now_us, Event::Start { node });
+                self.queue.push(self.now_us, SimEvent::Start { node });
             }
         }
     }
@@ -69,11 +69,11 @@ impl World {
         };
         status.serving
             && members.all().iter().filter(|id| alive(id)).all(caught_up)
-            && self.clients.iter().any(Client::is_served)
+            && self.clients.iter().any(SimClient::is_served)
     }
 
     /// N3: in a calm cluster every member has a command of its own clients answered.
-    pub(super) fn probe(&mut self) -> Check {
+    pub(super) fn probe(&mut self) -> CheckResult {
         for node in 0..self.nodes.len() {
             let target = &self.nodes[node];
             if target.is_up() && self.members.contains(target.id) {
@@ -94,7 +94,7 @@ impl World {
         match self.probes.first_key_value() {
             Some((_, node)) => {
                 let detail = format!("{node} has not answered its clients; {}", self.describe());
-                Err(Violation::new("N3", detail))
+                Err(InvariantViolation::new("N3", detail))
             }
             None => Ok(()),
         }
@@ -102,7 +102,7 @@ impl World {
 
     /// N10: in a calm cluster the directory has every member as it is. Members of an older build announce nothing, and
     /// leaders of one do not understand it.
-    pub(super) fn check_cards(&self) -> Check {
+    pub(super) fn check_cards(&self) -> CheckResult {
         let Some(leader) = self.leader().filter(|at| self.nodes[*at].level >= 2) else {
             return Ok(());
         };
@@ -150,7 +150,7 @@ impl World {
     }
 
     /// S9, S10: members at the same place have the same state, to the byte.
-    pub(super) fn compare_all(&self) -> Check {
+    pub(super) fn compare_all(&self) -> CheckResult {
         let (last, expected) = (self.oracle.last(), self.oracle.full_hash());
         for (number, node) in self.nodes.iter().enumerate() {
             let Some(process) = &node.process else { continue };

@@ -2,11 +2,11 @@
 
 use tenure_raft::{AdminRequest, MembershipChange};
 
-use super::event::Event;
-use super::node::Member;
-use super::world::World;
+use super::event::SimEvent;
+use super::node::SimMember;
+use super::world::SimCluster;
 
-impl World {
+impl SimCluster {
     /// Starts a removed member again on an empty disk, and asks the leader to add it under its old id.
     pub(super) fn reuse(&mut self) {
         let Some(id) = self.members.retired.iter().next_back().copied() else { return };
@@ -14,12 +14,12 @@ impl World {
         let seed = self.rng.u64(..);
         let boot = self.nodes[node].boot + 1;
         let level = self.nodes[node].level;
-        self.nodes[node] = Member::new(id, level, seed, 0, 0);
+        self.nodes[node] = SimMember::new(id, level, seed, 0, 0);
         self.nodes[node].boot = boot;
         // A member that has not applied the removal takes it for the one whose promises it remembers.
         self.nodes[node].may_forget = true;
-        self.queue.push(self.now_us, Event::Start { node });
-        if self.wish(AdminRequest::Change(vec![MembershipChange::AddLearner(id)])) {
+        self.queue.push(self.now_us, SimEvent::Start { node });
+        if self.request_admin(AdminRequest::Change(vec![MembershipChange::AddLearner(id)])) {
             self.tally.count("reuse");
         }
     }

@@ -9,11 +9,11 @@ use tenure_raft::MemberId;
 use tenure_store::sim::{Restart, SimDisk};
 use tenure_store::{Log, LogOptions, Presence};
 
-use super::event::Event;
+use super::event::SimEvent;
 use super::oracle::ensure;
-use super::world::World;
+use super::world::SimCluster;
 use super::{MS, S};
-use crate::invariant::Check;
+use crate::invariant::CheckResult;
 
 /// How long the others have to hear of the newest promises: some heartbeats.
 pub(super) const SETTLE_US: u64 = 300 * MS;
@@ -43,7 +43,7 @@ impl OldDisk {
     }
 }
 
-impl World {
+impl SimCluster {
     /// What a member that runs has promised.
     pub(super) fn going_back(&self, node: usize) -> Option<GoingBack> {
         let process = self.nodes[node].process.as_ref()?;
@@ -63,7 +63,7 @@ impl World {
         self.network.calm();
         self.nodes[node].going_back = self.going_back(node);
         self.nemesis.quiet_until(self.now_us + SETTLE_US + 2 * S);
-        self.queue.push(self.now_us + SETTLE_US, Event::RollBack { node });
+        self.queue.push(self.now_us + SETTLE_US, SimEvent::RollBack { node });
     }
 
     /// Puts a disk back, if the others must know by now that it has forgotten something.
@@ -82,7 +82,7 @@ impl World {
             return;
         }
         self.tally.count(if leader == node { "rolled_back_leader" } else { "rolled_back" });
-        self.say(|| format!("{node} goes back to term {} and index {}", old.term, old.last));
+        self.trace(|| format!("{node} goes back to term {} and index {}", old.term, old.last));
         self.end(node, Restart::ProcessKilled);
         let target = &mut self.nodes[node];
         target.disk = old.disk;
@@ -94,11 +94,11 @@ impl World {
             if leader != node {
                 self.tally.count("rolled_back_under_another");
                 self.end(leader, Restart::ProcessKilled);
-                self.queue.push(self.now_us + 2 * S, Event::Start { node: leader });
+                self.queue.push(self.now_us + 2 * S, SimEvent::Start { node: leader });
             }
         }
         self.nodes[node].must_stop = Some(starts_us + NOTICE_US);
-        self.queue.push(starts_us, Event::Start { node });
+        self.queue.push(starts_us, SimEvent::Start { node });
         self.nemesis.quiet_until(starts_us + NOTICE_US + S);
     }
 
@@ -118,12 +118,12 @@ impl World {
             self.nodes[node].damaged = true;
             self.nodes[node].may_forget = true;
         }
-        self.queue.push(self.now_us + MS, Event::Start { node });
+        self.queue.push(self.now_us + MS, SimEvent::Start { node });
         self.nemesis.quiet_until(self.now_us + 2 * S);
     }
 
     /// S8: a member that has forgotten what it promised does not serve.
-    pub(super) fn check_rolled_back(&self) -> Check {
+    pub(super) fn check_rolled_back(&self) -> CheckResult {
         for node in &self.nodes {
             let overdue = node.must_stop.is_some_and(|by_us| by_us < self.now_us) && node.is_up();
             ensure(!overdue, "S8", || {

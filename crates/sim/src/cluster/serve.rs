@@ -8,16 +8,16 @@ use tenure_store::LogEntry;
 use tenure_store::sim::Restart;
 
 use super::MS;
-use super::event::Event;
+use super::event::SimEvent;
 use super::oracle::ensure;
-use super::world::World;
-use crate::invariant::{Check, Violation};
+use super::world::SimCluster;
+use crate::invariant::{CheckResult, InvariantViolation};
 
 /// How long after its deadline a command may be sealed: what is proposed may wait for others.
 const PATIENCE_US: u64 = 60 * MS;
 
-impl World {
-    pub(super) fn turn(&mut self, node: usize, boot: u64) -> Check {
+impl SimCluster {
+    pub(super) fn turn(&mut self, node: usize, boot: u64) -> CheckResult {
         let target = &mut self.nodes[node];
         if target.boot != boot || target.turn_at_us != Some(self.now_us) {
             return Ok(());
@@ -59,7 +59,7 @@ impl World {
         self.check_desk(node, local_us)
     }
 
-    fn perform(&mut self, node: usize, output: Output, compact: &mut Option<u64>) -> Check {
+    fn perform(&mut self, node: usize, output: Output, compact: &mut Option<u64>) -> CheckResult {
         let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
         match output {
             Output::Send { to, message } => self.send(node, to, &message),
@@ -83,7 +83,7 @@ impl World {
             Output::ReadReady { read } => self.read_ready(node, read),
             Output::ReadFailed { read, failure } => self.read_failed(node, read, failure),
             Output::AdminDone { admin, result } => {
-                self.say(|| format!("admin request {admin:?} at {node}: {result:?}"));
+                self.trace(|| format!("admin request {admin:?} at {node}: {result:?}"));
                 let process = self.nodes[node].process.as_mut().expect("it has just turned");
                 let waited = process.desk.admins.remove(&admin.0).is_some();
                 self.tally
@@ -94,7 +94,7 @@ impl World {
                 process.saving = Some((point, meta, frozen));
                 let at_us = self.now_us + self.rng.u64(MS..100 * MS);
                 let boot = self.nodes[node].boot;
-                self.queue.push(at_us, Event::Save { node, boot });
+                self.queue.push(at_us, SimEvent::Save { node, boot });
                 Ok(())
             }
             Output::CompactLog { to } => {
@@ -102,7 +102,7 @@ impl World {
                 Ok(())
             }
             Output::Led(lead) => {
-                self.say(|| format!("{node} in {:?} is led by {:?}", lead.term, lead.by));
+                self.trace(|| format!("{node} in {:?} is led by {:?}", lead.term, lead.by));
                 if lead.by == Some(self.nodes[node].id) {
                     self.oracle.leads(node, lead.term.0)?;
                 }
@@ -120,7 +120,7 @@ impl World {
                 Ok(())
             }
             Output::JoinAnswer { join, answer } => {
-                self.say(|| format!("{node} answers {join:?}: {answer:?}"));
+                self.trace(|| format!("{node} answers {join:?}: {answer:?}"));
                 self.join_answered(node, join, answer)
             }
             Output::TransferEnded { .. } => {
@@ -134,7 +134,7 @@ impl World {
     }
 
     /// S14 and N4: checks that a leader may propose what it proposes.
-    fn seals(&mut self, node: usize, persist: &Persist) -> Check {
+    fn seals(&mut self, node: usize, persist: &Persist) -> CheckResult {
         let target = &self.nodes[node];
         let Some(process) = &target.process else { return Ok(()) };
         let status = process.replica().status();
@@ -177,7 +177,7 @@ impl World {
     }
 
     /// The member was asked to leave, and has handed over or cannot.
-    fn may_end(&mut self, node: usize) -> Check {
+    fn may_end(&mut self, node: usize) -> CheckResult {
         let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
         let mut outputs = Vec::new();
         process.node.end(&mut outputs);
@@ -194,8 +194,8 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn stopped(&mut self, node: usize, reason: &Stop) -> Check {
-        self.say(|| format!("{node} stops: {reason}"));
+    pub(super) fn stopped(&mut self, node: usize, reason: &Stop) -> CheckResult {
+        self.trace(|| format!("{node} stops: {reason}"));
         let target = &self.nodes[node];
         let expected = match reason {
             Stop::Removed => true,
@@ -210,7 +210,7 @@ impl World {
     }
 
     /// Hands the entries, or the snapshot, that a member has applied to the oracle.
-    pub(super) fn applied(&mut self, node: usize) -> Check {
+    pub(super) fn applied(&mut self, node: usize) -> CheckResult {
         let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
         let applied = process.replica().status().applied;
         if applied == process.seen {
@@ -242,10 +242,10 @@ impl World {
     }
 
     /// S6: a read sees whatever was acknowledged before it began.
-    fn read_ready(&mut self, node: usize, read: ReadId) -> Check {
+    fn read_ready(&mut self, node: usize, read: ReadId) -> CheckResult {
         let process = self.nodes[node].process.as_mut().expect("it has just turned");
         let Some(found) = process.desk.reads.remove(&read.0) else {
-            return Err(Violation::new(
+            return Err(InvariantViolation::new(
                 "N1",
                 format!("{node} served {read:?}, which did not wait"),
             ));
@@ -261,22 +261,22 @@ impl World {
         })?;
         self.tally.count("read");
         let at_us = self.now_us + self.network.delay_us(&mut self.rng);
-        self.queue.push(at_us, Event::Read { client: found.client, read: read.0 });
+        self.queue.push(at_us, SimEvent::Read { client: found.client, read: read.0 });
         Ok(())
     }
 
-    fn read_failed(&mut self, node: usize, read: ReadId, failure: NodeFailure) -> Check {
+    fn read_failed(&mut self, node: usize, read: ReadId, failure: NodeFailure) -> CheckResult {
         let process = self.nodes[node].process.as_mut().expect("it has just turned");
         let Some(found) = process.desk.reads.remove(&read.0) else {
-            return Err(Violation::new(
+            return Err(InvariantViolation::new(
                 "N1",
                 format!("{node} failed {read:?}, which did not wait"),
             ));
         };
         self.tally.count("read_failed");
-        self.say(|| format!("{read:?} at {node} failed: {failure}"));
+        self.trace(|| format!("{read:?} at {node} failed: {failure}"));
         let at_us = self.now_us + self.network.delay_us(&mut self.rng);
-        self.queue.push(at_us, Event::Read { client: found.client, read: read.0 });
+        self.queue.push(at_us, SimEvent::Read { client: found.client, read: read.0 });
         Ok(())
     }
 }

@@ -10,8 +10,8 @@ use tenure_raft::{AdminRequest, MemberId, MembershipChange};
 use tenure_types::Revision;
 
 use super::oracle::ensure;
-use super::world::World;
-use crate::invariant::Check;
+use super::world::SimCluster;
+use crate::invariant::CheckResult;
 
 /// The principal of forged commands.
 const NAME: &str = "stranger";
@@ -43,7 +43,7 @@ fn put(principal: &str, key: &str) -> Bytes {
     Bytes::from(bytes)
 }
 
-impl World {
+impl SimCluster {
     /// Sends a message from a non-member to a member, most often to the leader.
     pub(super) fn forge(&mut self, node: usize) {
         let leader = self.leader().filter(|_| self.rng.bool());
@@ -107,7 +107,7 @@ impl World {
     }
 
     /// N6: a stranger never becomes a member by its own word.
-    pub(super) fn check_members(&self) -> Check {
+    pub(super) fn check_members(&self) -> CheckResult {
         ensure(!self.members.contains(stranger()), "N6", || {
             "a stranger has made itself a member".into()
         })

@@ -134,11 +134,11 @@ const KINDS: &[&str] = &[
 
 /// How often each kind of fault has happened.
 #[derive(Clone, Debug, Default)]
-pub struct Tally {
+pub struct FaultCounts {
     counts: BTreeMap<&'static str, u64>,
 }
 
-impl Tally {
+impl FaultCounts {
     pub(super) fn count(&mut self, kind: &'static str) {
         self.count_by(kind, 1);
     }

@@ -4,14 +4,14 @@ use tenure_node::transfer::{SnapshotUnreadable, TransferRefusal};
 use tenure_node::{Input, Output};
 use tenure_store::{SnapshotError, SnapshotReceiver};
 
-use super::node::Process;
+use super::node::SimProcess;
 use super::oracle::ensure;
-use super::world::World;
-use crate::invariant::Check;
+use super::world::SimCluster;
+use crate::invariant::CheckResult;
 
-impl World {
+impl SimCluster {
     /// Does one step of a transfer, and reports it.
-    pub(super) fn transfer_part(&mut self, node: usize, output: Output) -> Check {
+    pub(super) fn transfer_part(&mut self, node: usize, output: Output) -> CheckResult {
         let boot = self.nodes[node].boot;
         let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
         let input = match output {
@@ -88,7 +88,7 @@ impl World {
 }
 
 fn finish(
-    process: &Process,
+    process: &SimProcess,
     incoming: SnapshotReceiver,
     id: tenure_store::SnapshotId,
 ) -> anyhow::Result<(tenure_core::Machine, tenure_raft::Membership)> {

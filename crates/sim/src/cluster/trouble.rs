@@ -7,10 +7,10 @@ use tenure_node::{CallId, CommandBatch, Input, Permit, ReplyTo, Weight};
 use tenure_raft::MemberId;
 use tenure_store::sim::{DiskFault, Outage, Restart};
 
-use super::desk::Pending;
-use super::world::World;
+use super::desk::SubmittedBatch;
+use super::world::SimCluster;
 use super::{MS, S};
-use crate::invariant::Check;
+use crate::invariant::CheckResult;
 
 /// How long a change of members is kept from damage: until every member has written that it is committed.
 const SETTLED_US: u64 = 3 * S;
@@ -60,8 +60,8 @@ pub(super) const ALL: [Trouble; 18] = [
     Trouble::ForgeJoin,
 ];
 
-impl World {
-    pub(super) fn make_trouble(&mut self, trouble: Trouble, node: usize) -> Check {
+impl SimCluster {
+    pub(super) fn make_trouble(&mut self, trouble: Trouble, node: usize) -> CheckResult {
         let client = self.rng.usize(0..self.clients.len());
         match trouble {
             Trouble::CutSession => self.cut_session(client),
@@ -202,7 +202,7 @@ impl World {
         let Some(process) = &mut self.nodes[node].process else { return number };
         let admitted = process.admission.admit(Weight::Asks, request.len() as u64);
         let Some(permit) = admitted else { return number };
-        let pending = Pending { stream: None, asks: vec![ask], deadline_us };
+        let pending = SubmittedBatch { stream: None, asks: vec![ask], deadline_us };
         process.desk.batches.insert(number, pending);
         let batch = CommandBatch {
             requests: vec![request.into()],
@@ -218,7 +218,7 @@ impl World {
 
     /// Whether the cluster can lose this member: a majority keeps a good disk.
     fn may_be_lost(&self, node: usize) -> bool {
-        let lost = |other: &super::node::Member| other.dead || other.damaged;
+        let lost = |other: &super::node::SimMember| other.dead || other.damaged;
         self.members.voters.contains(&self.nodes[node].id)
             && self.members.voters.len() >= 3
             && self.is_settled(node)

@@ -10,11 +10,11 @@ use tenure_core::event::{Batch, Event as Change, Subject};
 use tenure_core::{Filter, Machine, Most};
 use tenure_types::Revision;
 
-use super::event::Event;
+use super::event::SimEvent;
 use super::oracle::ensure;
-use super::world::World;
+use super::world::SimCluster;
 use super::{MS, S};
-use crate::invariant::Check;
+use crate::invariant::CheckResult;
 
 /// One cursor.
 pub(super) struct Watcher {
@@ -36,8 +36,8 @@ impl Watcher {
     }
 }
 
-impl World {
-    pub(super) fn watch(&mut self, number: usize) -> Check {
+impl SimCluster {
+    pub(super) fn watch(&mut self, number: usize) -> CheckResult {
         let nodes = self.nodes.len();
         let watcher = &mut self.watchers[number];
         // Sometimes it is away for long, and history is given up meanwhile.
@@ -47,7 +47,7 @@ impl World {
         let max = watcher.rng.usize(1..60);
         let (filter, next) = (watcher.filter, watcher.next);
         let hops = std::mem::replace(&mut watcher.node, node) != node;
-        self.queue.push(self.now_us + pause_us, Event::Watch { watcher: number });
+        self.queue.push(self.now_us + pause_us, SimEvent::Watch { watcher: number });
         let Some(process) = &self.nodes[node].process else { return Ok(()) };
         let machine = process.node.machine();
         self.tally.count_by("watch_hop", u64::from(hops));

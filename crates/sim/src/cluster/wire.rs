@@ -6,14 +6,14 @@ use tenure_node::{Input, NodeFailure, PeerMessage};
 use tenure_raft::{Kind, MemberId, Message, Saved, Step};
 
 use super::MS;
-use super::event::Event;
+use super::event::SimEvent;
 use super::oracle::ensure;
 use super::packet::Packet;
-use super::world::World;
-use crate::invariant::{Check, Violation};
+use super::world::SimCluster;
+use crate::invariant::{CheckResult, InvariantViolation};
 
-impl World {
-    pub(super) fn send(&mut self, node: usize, to: MemberId, message: &PeerMessage) -> Check {
+impl SimCluster {
+    pub(super) fn send(&mut self, node: usize, to: MemberId, message: &PeerMessage) -> CheckResult {
         if let PeerMessage::Raft(Message::Step(step)) = message {
             self.check_step(node, to, step)?;
         }
@@ -70,13 +70,13 @@ impl World {
                 bytes = Bytes::from(message.encode());
             }
             let packet = Packet::Frame { link, bytes };
-            self.queue.push(at_us, Event::Arrive { from: node, to: target, packet });
+            self.queue.push(at_us, SimEvent::Arrive { from: node, to: target, packet });
         }
         Ok(())
     }
 
     /// S12, S8: what a member lets others know must be durable.
-    pub(super) fn check_step(&mut self, node: usize, to: MemberId, step: &Step) -> Check {
+    pub(super) fn check_step(&mut self, node: usize, to: MemberId, step: &Step) -> CheckResult {
         if step.reject || self.nodes[node].must_stop.is_some() {
             return Ok(());
         }
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    pub(super) fn arrive(&mut self, from: usize, to: usize, packet: Packet) -> Check {
+    pub(super) fn arrive(&mut self, from: usize, to: usize, packet: Packet) -> CheckResult {
         let cut = self.in_flight_lost && self.network.is_cut(from, to);
         if cut || !self.nodes[to].is_up() {
             self.snapshot_lost(from, to, &packet);
@@ -114,7 +114,7 @@ impl World {
                 }
                 let from = self.nodes[from].id;
                 let Some(message) = PeerMessage::decode(&bytes) else {
-                    return Err(Violation::new("codec", "a frame does not read back"));
+                    return Err(InvariantViolation::new("codec", "a frame does not read back"));
                 };
                 if let PeerMessage::Commands { within_us, requests, .. } = &message {
                     self.forwarded(to, *within_us, requests);
@@ -137,7 +137,7 @@ impl World {
                 };
                 let (boot, member) = (self.nodes[from].boot, self.nodes[to].id);
                 let at_us = self.now_us + MS;
-                self.queue.push(at_us, Event::Sent { node: from, boot, to: member, saved });
+                self.queue.push(at_us, SimEvent::Sent { node: from, boot, to: member, saved });
             }
         }
         Ok(())
@@ -148,7 +148,7 @@ impl World {
         if let Packet::Snapshot { .. } = packet {
             let (boot, to) = (self.nodes[from].boot, self.nodes[to].id);
             let at_us = self.now_us + 300 * MS;
-            self.queue.push(at_us, Event::Sent { node: from, boot, to, saved: Saved::No });
+            self.queue.push(at_us, SimEvent::Sent { node: from, boot, to, saved: Saved::No });
         }
     }
 
@@ -164,12 +164,12 @@ impl World {
         if self.network.is_cut(node, target) || self.rng.u8(0..5) == 0 {
             self.tally.count("snapshot_cut");
             let at_us = self.now_us + 300 * MS;
-            self.queue.push(at_us, Event::Sent { node, boot, to, saved: Saved::No });
+            self.queue.push(at_us, SimEvent::Sent { node, boot, to, saved: Saved::No });
             return;
         }
         let at_us = self.now_us + self.rng.u64(5 * MS..300 * MS);
         let packet = Packet::Snapshot { step: Box::new(step), id, file };
-        self.queue.push(at_us, Event::Arrive { from: node, to: target, packet });
+        self.queue.push(at_us, SimEvent::Arrive { from: node, to: target, packet });
     }
 }
 

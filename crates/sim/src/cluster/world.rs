@@ -10,48 +10,48 @@ use tenure_store::SnapshotId;
 use tenure_store::sim::DiskFault;
 use tenure_types::Epoch;
 
-use super::client::Client;
-use super::event::{Event, Queue};
+use super::client::SimClient;
+use super::event::{EventQueue, SimEvent};
 use super::links::Links;
 use super::nemesis::Nemesis;
-use super::network::{Network, Weather};
-use super::node::{Member, Sizes};
+use super::network::{SimNetwork, Weather};
+use super::node::{SimMember, Sizes};
 use super::oracle::{Oracle, ensure, first_state};
 use super::recovery::RECOVERY_US;
 use super::watcher::Watcher;
-use super::{MS, S, Tally, founding};
-use crate::invariant::{Check, Violation};
+use super::{FaultCounts, MS, S, founding};
+use crate::invariant::{CheckResult, InvariantViolation};
 
 /// The number of cursors that hop between members.
 const WATCHERS: u64 = 4;
 
 /// The result of one seed.
-pub struct Ran {
+pub struct SeedResult {
     /// The broken promise, if one was.
-    pub failure: Option<Violation>,
+    pub failure: Option<InvariantViolation>,
     /// Simulated time.
     pub sim_us: u64,
     /// The faults and events that occurred.
-    pub tally: Tally,
+    pub tally: FaultCounts,
     /// Over everything that was sent, in order.
     pub trace: u64,
 }
 
-impl Ran {
-    pub(super) fn failed(violation: Violation) -> Self {
-        Self { failure: Some(violation), sim_us: 0, tally: Tally::default(), trace: 0 }
+impl SeedResult {
+    pub(super) fn failed(violation: InvariantViolation) -> Self {
+        Self { failure: Some(violation), sim_us: 0, tally: FaultCounts::default(), trace: 0 }
     }
 }
 
 /// A cluster, its clients, and its faults.
-pub struct World {
+pub struct SimCluster {
     pub(super) rng: Rng,
     pub(super) now_us: u64,
-    pub(super) queue: Queue<Event>,
-    pub(super) nodes: Vec<Member>,
-    pub(super) clients: Vec<Client>,
+    pub(super) queue: EventQueue<SimEvent>,
+    pub(super) nodes: Vec<SimMember>,
+    pub(super) clients: Vec<SimClient>,
     pub(super) watchers: Vec<Watcher>,
-    pub(super) network: Network,
+    pub(super) network: SimNetwork,
     pub(super) oracle: Oracle,
     pub(super) nemesis: Nemesis,
     pub(super) links: Links,
@@ -65,14 +65,14 @@ pub struct World {
     /// The one life of the cluster.
     pub(super) lineage: Lineage,
     /// Why no cluster was founded.
-    unfounded: Option<Violation>,
+    unfounded: Option<InvariantViolation>,
     /// Calls that a healed cluster must answer, and where they were made.
     pub(super) probes: BTreeMap<u64, usize>,
     /// Asks that were forwarded to a member and not proposed since: whether one came in time.
     pub(super) in_time: BTreeMap<(usize, u64), bool>,
     /// Whether members count what a frame waits in its link.
     pub(super) counts_waiting: bool,
-    pub(super) tally: Tally,
+    pub(super) tally: FaultCounts,
     /// The newest membership that any member has applied.
     pub(super) members: Membership,
     pub(super) members_at: u64,
@@ -88,7 +88,7 @@ pub struct World {
     pub(super) verbose: bool,
 }
 
-impl World {
+impl SimCluster {
     /// A cluster that follows from a seed.
     pub fn new(seed: u64) -> Self {
         let size = [1, 3, 3, 3, 3, 3, 5, 5, 5][Rng::with_seed(!seed).usize(0..9)];
@@ -108,11 +108,11 @@ impl World {
         };
         let mut world = Self {
             now_us: 0,
-            queue: Queue::default(),
+            queue: EventQueue::default(),
             nodes: Vec::new(),
             clients: Vec::new(),
             watchers: (0..WATCHERS).map(|at| Watcher::new(seed ^ at << 48)).collect(),
-            network: Network::new(weather),
+            network: SimNetwork::new(weather),
             oracle: Oracle::new(first_state(&[], 1)),
             nemesis: Nemesis::new(&mut rng),
             links: Links::default(),
@@ -129,7 +129,7 @@ impl World {
             probes: BTreeMap::new(),
             in_time: BTreeMap::new(),
             counts_waiting: rng.bool(),
-            tally: Tally::default(),
+            tally: FaultCounts::default(),
             members: Membership::default(),
             members_at: 0,
             members_since_us: 0,
@@ -165,18 +165,18 @@ impl World {
         let clients = world.rng.usize(1..=6);
         for client in 0..clients {
             let rate_ppm = world.draw_rate();
-            world.clients.push(Client::new(&mut world.rng, rate_ppm));
-            world.queue.push(began_us + S + client as u64 * MS, Event::Client { client });
+            world.clients.push(SimClient::new(&mut world.rng, rate_ppm));
+            world.queue.push(began_us + S + client as u64 * MS, SimEvent::Client { client });
         }
         for watcher in 0..world.watchers.len() {
-            world.queue.push(began_us + S, Event::Watch { watcher });
+            world.queue.push(began_us + S, SimEvent::Watch { watcher });
         }
-        world.queue.push(began_us + 2 * S, Event::Nemesis);
+        world.queue.push(began_us + 2 * S, SimEvent::Nemesis);
         world
     }
 
     /// Founds the cluster; tells when its last founder has.
-    fn found(&mut self) -> Result<u64, Violation> {
+    fn found(&mut self) -> Result<u64, InvariantViolation> {
         let founders = self.nodes.iter().map(|node| (node.record(), node.level_known())).collect();
         let founding = founding::found(&mut self.rng, &mut self.tally, founders)?;
         let Founded { cluster, founders, level } = founding.founded;
@@ -186,7 +186,7 @@ impl World {
         for (node, at_us) in founding.at_us.iter().enumerate() {
             let founded = self.nodes[node].found(&self.members, &first);
             founded.expect("an empty disk without faults takes a log");
-            self.queue.push(*at_us, Event::Start { node });
+            self.queue.push(*at_us, SimEvent::Start { node });
             self.nodes[node].names = founding.records[node].names.clone();
         }
         self.oracle = Oracle::new(first);
@@ -200,13 +200,13 @@ impl World {
     }
 
     /// Runs until a promise is broken or the time is over.
-    pub fn run(mut self) -> Ran {
+    pub fn run(mut self) -> SeedResult {
         let failure = self.run_phases().err();
-        Ran { failure, ..self.over() }
+        SeedResult { failure, ..self.over() }
     }
 
     /// What a run that is over has seen.
-    pub(super) fn over(mut self) -> Ran {
+    pub(super) fn over(mut self) -> SeedResult {
         for node in &self.nodes {
             for (fault, times) in node.disk.counts() {
                 let kind = match fault {
@@ -231,10 +231,10 @@ impl World {
         self.tally.count_by("entry", self.oracle.last());
         self.tally.count_by("level_raised", u64::from(self.oracle.level() > 1));
         let Self { now_us: sim_us, tally, trace, .. } = self;
-        Ran { failure: None, sim_us, tally, trace }
+        SeedResult { failure: None, sim_us, tally, trace }
     }
 
-    fn run_phases(&mut self) -> Check {
+    fn run_phases(&mut self) -> CheckResult {
         if let Some(violation) = self.unfounded.take() {
             return Err(violation);
         }
@@ -251,7 +251,7 @@ impl World {
         self.compare_all()
     }
 
-    pub(super) fn run_until(&mut self, end_us: u64) -> Check {
+    pub(super) fn run_until(&mut self, end_us: u64) -> CheckResult {
         while let Some((at_us, event)) = self.queue.pop() {
             if at_us > end_us {
                 self.queue.push(at_us, event);
@@ -264,62 +264,62 @@ impl World {
         Ok(())
     }
 
-    fn happen(&mut self, event: Event) -> Check {
+    fn happen(&mut self, event: SimEvent) -> CheckResult {
         match event {
-            Event::Turn { node, boot } => self.turn(node, boot),
-            Event::Arrive { from, to, packet } => self.arrive(from, to, packet),
-            Event::Sync { node, boot } => {
+            SimEvent::Turn { node, boot } => self.turn(node, boot),
+            SimEvent::Arrive { from, to, packet } => self.arrive(from, to, packet),
+            SimEvent::Sync { node, boot } => {
                 self.sync(node, boot);
                 Ok(())
             }
-            Event::Synced { node, boot } => self.synced(node, boot),
-            Event::Prepare { node, boot } => {
+            SimEvent::Synced { node, boot } => self.synced(node, boot),
+            SimEvent::Prepare { node, boot } => {
                 self.prepare(node, boot);
                 Ok(())
             }
-            Event::Save { node, boot } if self.nodes[node].boot == boot => self.save(node),
-            Event::Save { .. } => Ok(()),
-            Event::Sent { node, boot, to, saved } => {
+            SimEvent::Save { node, boot } if self.nodes[node].boot == boot => self.save(node),
+            SimEvent::Save { .. } => Ok(()),
+            SimEvent::Sent { node, boot, to, saved } => {
                 self.give(node, boot, Input::SnapshotSent { to, saved });
                 Ok(())
             }
-            Event::Start { node } => self.start(node),
-            Event::Dial { one, other } => {
+            SimEvent::Start { node } => self.start(node),
+            SimEvent::Dial { one, other } => {
                 self.dial(one, other);
                 Ok(())
             }
-            Event::Silent { one, other, link } => {
+            SimEvent::Silent { one, other, link } => {
                 self.silent(one, other, link);
                 Ok(())
             }
-            Event::Unlinked { node, boot, member, link } => {
+            SimEvent::Unlinked { node, boot, member, link } => {
                 self.give(node, boot, Input::Unlinked { member, link });
                 Ok(())
             }
-            Event::Route { node, boot } => self.route(node, boot),
-            Event::Said { stream, said } => self.hear_client(stream, said),
-            Event::Mail { stream, mail } => self.client_hears(stream, mail),
-            Event::Read { client, read } => {
+            SimEvent::Route { node, boot } => self.route(node, boot),
+            SimEvent::Said { stream, said } => self.on_client_message(stream, said),
+            SimEvent::Mail { stream, mail } => self.client_hears(stream, mail),
+            SimEvent::Read { client, read } => {
                 self.read_over(client, read);
                 Ok(())
             }
-            Event::Cut { stream } => {
+            SimEvent::Cut { stream } => {
                 self.session_lost(stream);
                 Ok(())
             }
-            Event::Client { client } => self.client_acts(client),
-            Event::Watch { watcher } => self.watch(watcher),
-            Event::Nemesis => self.strike(),
-            Event::Enter { node } => self.enter(node),
-            Event::Answered { node, number, answer } => {
+            SimEvent::Client { client } => self.client_acts(client),
+            SimEvent::Watch { watcher } => self.watch(watcher),
+            SimEvent::Nemesis => self.strike(),
+            SimEvent::Enter { node } => self.enter(node),
+            SimEvent::Answered { node, number, answer } => {
                 self.answered(node, number, answer);
                 Ok(())
             }
-            Event::Lied { node, boot, lie } => {
+            SimEvent::Lied { node, boot, lie } => {
                 self.lied(node, boot, lie);
                 Ok(())
             }
-            Event::RollBack { node } => {
+            SimEvent::RollBack { node } => {
                 self.go_back(node);
                 Ok(())
             }
@@ -334,7 +334,7 @@ impl World {
         // Builds of two versions live side by side.
         let level = if self.rng.u8(0..4) == 0 { 1 } else { 2 };
         self.tally.count_by("older_build", u64::from(level == 1));
-        self.nodes.push(Member::new(id, level, seed, rate_ppm, offset_us));
+        self.nodes.push(SimMember::new(id, level, seed, rate_ppm, offset_us));
         self.nodes.len() - 1
     }
 
@@ -367,7 +367,7 @@ impl World {
         let at_us = at_us.max(target.paused_until_us);
         if target.turn_at_us.is_none_or(|old| at_us < old) {
             target.turn_at_us = Some(at_us);
-            self.queue.push(at_us, Event::Turn { node, boot: target.boot });
+            self.queue.push(at_us, SimEvent::Turn { node, boot: target.boot });
         }
     }
 
@@ -382,7 +382,7 @@ impl World {
         self.trace = trace;
     }
 
-    pub(super) fn say(&self, text: impl FnOnce() -> String) {
+    pub(super) fn trace(&self, text: impl FnOnce() -> String) {
         if self.verbose {
             println!("{:>10.3}  {}", self.now_us as f64 / S as f64, text());
         }

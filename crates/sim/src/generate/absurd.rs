@@ -4,21 +4,21 @@ use tenure_core::request::{LeaseRef, Purpose, Urgency, Wait};
 use tenure_types::{Handle, LeaseId, Limit, Mode, Revision, Token};
 
 use super::step::{
-    Item, OwnedAcquire, OwnedAskLease, OwnedCommand, OwnedExpect, OwnedId, OwnedRequest,
+    OwnedAcquire, OwnedAskLease, OwnedCommand, OwnedExpect, OwnedId, OwnedRequest, StepCommand,
 };
-use super::{Generator, Kind, command};
-use crate::observe::View;
+use super::{CommandKind, Generator, command};
+use crate::observe::ObservedState;
 
 /// Random bytes, or the bytes of a request with something broken.
-pub(super) fn raw(made: &mut Generator, view: &View) -> Item {
+pub(super) fn raw(made: &mut Generator, view: &ObservedState) -> StepCommand {
     if made.rng.bool() {
         let len = made.rng.usize(..24);
-        return Item::Raw((0..len).map(|_| made.rng.u8(..)).collect());
+        return StepCommand::Raw((0..len).map(|_| made.rng.u8(..)).collect());
     }
-    let kind = if made.rng.bool() { Kind::Acquire } else { Kind::Put };
-    let mut bytes = Item::Request(Box::new(command::request(made, view, kind))).bytes();
+    let kind = if made.rng.bool() { CommandKind::Acquire } else { CommandKind::Put };
+    let mut bytes = StepCommand::Request(Box::new(command::request(made, view, kind))).bytes();
     if bytes.is_empty() {
-        return Item::Raw(bytes);
+        return StepCommand::Raw(bytes);
     }
     let at = made.rng.usize(..bytes.len());
     match made.rng.u32(..3) {
@@ -26,11 +26,11 @@ pub(super) fn raw(made: &mut Generator, view: &View) -> Item {
         1 => bytes.push(made.rng.u8(..)),
         _ => bytes[at] ^= 1 << made.rng.u32(..8),
     }
-    Item::Raw(bytes)
+    StepCommand::Raw(bytes)
 }
 
 /// A command with a value outside every valid range.
-pub(super) fn request(made: &mut Generator, view: &View) -> OwnedRequest {
+pub(super) fn request(made: &mut Generator, view: &ObservedState) -> OwnedRequest {
     let lease = command::lease_ref(made, view);
     let name = bad_name(made);
     let token = Token::from_u64(u64::MAX).expect("not zero");

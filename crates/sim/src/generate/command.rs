@@ -10,17 +10,21 @@ use super::step::{
     OwnedAcquire, OwnedAskLease, OwnedCommand, OwnedExpect, OwnedHold, OwnedId, OwnedLease,
     OwnedRequest,
 };
-use super::{Generator, Kind, absurd};
-use crate::observe::View;
+use super::{CommandKind, Generator, absurd};
+use crate::observe::ObservedState;
 
 /// Few ttls, so that several things are due at the same time.
 const TTLS: [u64; 5] = [1_000, 1_500, 2_000, 3_000, 5_000];
 
 /// A request of this kind.
-pub(super) fn request(made: &mut Generator, view: &View, kind: Kind) -> OwnedRequest {
+pub(super) fn request(
+    made: &mut Generator,
+    view: &ObservedState,
+    kind: CommandKind,
+) -> OwnedRequest {
     match kind {
-        Kind::Absurd => return absurd::request(made, view),
-        Kind::Retry => {
+        CommandKind::Absurd => return absurd::request(made, view),
+        CommandKind::Retry => {
             if let Some(request) = retry(made, view) {
                 return request;
             }
@@ -29,7 +33,7 @@ pub(super) fn request(made: &mut Generator, view: &View, kind: Kind) -> OwnedReq
     }
     let command = command(made, view, kind);
     let mut request = OwnedRequest::plain(command);
-    if kind == Kind::Abandon
+    if kind == CommandKind::Abandon
         && let OwnedCommand::Abandon { ask, place, .. } = &request.command
         && let Some(past) = made.memory.asks.iter().find(|it| it.place == *place && it.id == *ask)
     {
@@ -52,52 +56,54 @@ pub(super) fn request(made: &mut Generator, view: &View, kind: Kind) -> OwnedReq
     request
 }
 
-fn command(made: &mut Generator, view: &View, kind: Kind) -> OwnedCommand {
+fn command(made: &mut Generator, view: &ObservedState, kind: CommandKind) -> OwnedCommand {
     match kind {
-        Kind::GrantLease => OwnedCommand::GrantLease(new_lease(made)),
-        Kind::Renew => {
+        CommandKind::GrantLease => OwnedCommand::GrantLease(new_lease(made)),
+        CommandKind::Renew => {
             let many = made.rng.usize(1..=3);
             OwnedCommand::Renew((0..many).map(|_| lease_ref(made, view)).collect())
         }
-        Kind::Revoke => OwnedCommand::Revoke {
+        CommandKind::Revoke => OwnedCommand::Revoke {
             lease: lease_ref(made, view),
             other: made.rng.bool().then(|| {
                 let (reason, urgency) = (reason(made), urgency(made));
                 (who(&reason).to_owned(), reason, urgency)
             }),
         },
-        Kind::Release => OwnedCommand::Release(hold(made, view)),
-        Kind::Leave => leave(made, view),
-        Kind::Downgrade => OwnedCommand::Downgrade(hold(made, view)),
-        Kind::Update => OwnedCommand::Update { hold: hold(made, view), metadata: metadata(made) },
-        Kind::Force => {
+        CommandKind::Release => OwnedCommand::Release(hold(made, view)),
+        CommandKind::Leave => leave(made, view),
+        CommandKind::Downgrade => OwnedCommand::Downgrade(hold(made, view)),
+        CommandKind::Update => {
+            OwnedCommand::Update { hold: hold(made, view), metadata: metadata(made) }
+        }
+        CommandKind::Force => {
             let grant = grant(made, view);
             let (reason, urgency) = (reason(made), urgency(made));
             let by = who(&reason).to_owned();
             OwnedCommand::Force { lock: grant.lock, token: grant.token, by, reason, urgency }
         }
-        Kind::Stopped => stopped(made, view),
-        Kind::Put => put(made, view),
-        Kind::Delete => OwnedCommand::Delete {
+        CommandKind::Stopped => stopped(made, view),
+        CommandKind::Put => put(made, view),
+        CommandKind::Delete => OwnedCommand::Delete {
             key: key(made),
             expect: expect(made, view),
             guard: guard(made, view),
         },
-        Kind::SetLimits => OwnedCommand::SetLimits(some_limits(made, view)),
-        Kind::Compact => {
+        CommandKind::SetLimits => OwnedCommand::SetLimits(some_limits(made, view)),
+        CommandKind::Compact => {
             let span = view.revision.0.saturating_sub(view.floor.0) + 3;
             OwnedCommand::Compact { keep: Revision(view.floor.0 + made.rng.u64(..span)) }
         }
-        Kind::RaiseLevel => OwnedCommand::RaiseLevel { level: made.rng.u16(1..=2) },
-        Kind::Abandon => abandon(made, view),
-        Kind::Acquire | Kind::Retry | Kind::Absurd | Kind::Raw => {
+        CommandKind::RaiseLevel => OwnedCommand::RaiseLevel { level: made.rng.u16(1..=2) },
+        CommandKind::Abandon => abandon(made, view),
+        CommandKind::Acquire | CommandKind::Retry | CommandKind::Absurd | CommandKind::Raw => {
             OwnedCommand::Acquire(acquire(made, view))
         }
     }
 }
 
 /// Takes an ask back: mostly one that was answered, sometimes combined with a part of another one.
-fn abandon(made: &mut Generator, view: &View) -> OwnedCommand {
+fn abandon(made: &mut Generator, view: &ObservedState) -> OwnedCommand {
     let past = pick(&mut made.rng, &made.memory.asks).cloned();
     let Some(past) = past else {
         let (lease, place) = (lease_ref(made, view), PlaceNumber(1));
@@ -117,10 +123,10 @@ fn abandon(made: &mut Generator, view: &View) -> OwnedCommand {
 }
 
 /// Repeats an earlier request, unchanged or with a change.
-fn retry(made: &mut Generator, view: &View) -> Option<OwnedRequest> {
+fn retry(made: &mut Generator, view: &ObservedState) -> Option<OwnedRequest> {
     let mut request = pick(&mut made.rng, &made.memory.requests)?.clone();
     match made.rng.u32(..8) {
-        0 => request.command = command(made, view, Kind::Release),
+        0 => request.command = command(made, view, CommandKind::Release),
         1 => {
             if let OwnedCommand::Acquire(acquire) = &mut request.command {
                 acquire.wait = Wait::Limit { ms: 700 };
@@ -136,7 +142,7 @@ fn retry(made: &mut Generator, view: &View) -> Option<OwnedRequest> {
     Some(request)
 }
 
-fn identify(made: &mut Generator, view: &View, request: &mut OwnedRequest) {
+fn identify(made: &mut Generator, view: &ObservedState, request: &mut OwnedRequest) {
     if made.rng.u32(..3) == 0 {
         made.memory.next_key += 1;
         // Few keys and two principals: the same key under another principal is another request.
@@ -171,7 +177,7 @@ pub(super) fn new_lease(made: &mut Generator) -> OwnedLease {
 }
 
 /// A reference to a lease by id or handle, mostly to a live one.
-pub(super) fn lease_ref(made: &mut Generator, view: &View) -> LeaseRef {
+pub(super) fn lease_ref(made: &mut Generator, view: &ObservedState) -> LeaseRef {
     let by_handle = made.rng.u32(..100) < made.swarm.handles;
     let stale = made.rng.u32(..100) < made.swarm.stale;
     let found = if stale || view.leases.is_empty() {
@@ -187,7 +193,12 @@ pub(super) fn lease_ref(made: &mut Generator, view: &View) -> LeaseRef {
 }
 
 /// A reference to a lease by id, or by its handle if it is still live.
-fn reference(made: &mut Generator, view: &View, lease: LeaseId, created: Revision) -> LeaseRef {
+fn reference(
+    made: &mut Generator,
+    view: &ObservedState,
+    lease: LeaseId,
+    created: Revision,
+) -> LeaseRef {
     if made.rng.u32(..100) < made.swarm.handles {
         let known = &made.memory.leases;
         let past = known.iter().find(|(id, since, _)| (*id, *since) == (lease, created));
@@ -200,7 +211,7 @@ fn reference(made: &mut Generator, view: &View, lease: LeaseId, created: Revisio
 }
 
 /// A grant: mostly one in force, sometimes one of the past.
-fn grant(made: &mut Generator, view: &View) -> PastGrant {
+fn grant(made: &mut Generator, view: &ObservedState) -> PastGrant {
     let stale = made.rng.u32(..100) < made.swarm.stale;
     if !stale {
         let all: usize = view.locks.iter().map(|lock| lock.holders.len()).sum();
@@ -231,7 +242,7 @@ fn grant(made: &mut Generator, view: &View) -> PastGrant {
     }
 }
 
-fn hold(made: &mut Generator, view: &View) -> OwnedHold {
+fn hold(made: &mut Generator, view: &ObservedState) -> OwnedHold {
     let grant = grant(made, view);
     let mut lease = reference(made, view, grant.lease, grant.created);
     let mut lock = grant.lock;
@@ -244,7 +255,7 @@ fn hold(made: &mut Generator, view: &View) -> OwnedHold {
     OwnedHold { lease, lock, token: grant.token }
 }
 
-fn leave(made: &mut Generator, view: &View) -> OwnedCommand {
+fn leave(made: &mut Generator, view: &ObservedState) -> OwnedCommand {
     let waiting: Vec<_> = view.leases.iter().filter(|lease| !lease.waits.is_empty()).collect();
     if let Some(lease) = pick(&mut made.rng, &waiting)
         && made.rng.u32(..4) > 0
@@ -263,7 +274,7 @@ fn leave(made: &mut Generator, view: &View) -> OwnedCommand {
     OwnedCommand::Leave { lease, lock: grant.lock }
 }
 
-fn stopped(made: &mut Generator, view: &View) -> OwnedCommand {
+fn stopped(made: &mut Generator, view: &ObservedState) -> OwnedCommand {
     let cooling: Vec<PastGrant> = view
         .locks
         .iter()
@@ -288,7 +299,7 @@ fn stopped(made: &mut Generator, view: &View) -> OwnedCommand {
     OwnedCommand::Stopped { lease, created, lock, token }
 }
 
-fn acquire(made: &mut Generator, view: &View) -> OwnedAcquire {
+fn acquire(made: &mut Generator, view: &ObservedState) -> OwnedAcquire {
     let swarm = made.swarm.clone();
     let rng = &mut made.rng;
     let multi = rng.u32(..100) < swarm.multi;
@@ -335,7 +346,7 @@ fn acquire(made: &mut Generator, view: &View) -> OwnedAcquire {
     OwnedAcquire { lease, locks, wait, metadata, lock_delay_ms, max_hold_ms, purpose, independent }
 }
 
-fn put(made: &mut Generator, view: &View) -> OwnedCommand {
+fn put(made: &mut Generator, view: &ObservedState) -> OwnedCommand {
     // Sometimes use a large value: the only way to a full state in few commands.
     let value = if made.rng.u32(..12) == 0 { vec![b'v'; 20_000] } else { metadata(made) };
     OwnedCommand::Put {
@@ -355,7 +366,7 @@ fn any_lock(made: &mut Generator) -> String {
     pick(&mut made.rng, &made.swarm.locks).map(|(lock, _)| lock.clone()).unwrap_or_default()
 }
 
-fn expect(made: &mut Generator, view: &View) -> OwnedExpect {
+fn expect(made: &mut Generator, view: &ObservedState) -> OwnedExpect {
     let key = pick(&mut made.rng, &view.keys);
     match (made.rng.u32(..10), key) {
         (0, _) => OwnedExpect::Absent,
@@ -367,7 +378,7 @@ fn expect(made: &mut Generator, view: &View) -> OwnedExpect {
     }
 }
 
-fn guard(made: &mut Generator, view: &View) -> Option<(String, Token)> {
+fn guard(made: &mut Generator, view: &ObservedState) -> Option<(String, Token)> {
     (made.rng.u32(..100) < made.swarm.guards).then(|| {
         let grant = grant(made, view);
         (grant.lock, grant.token)
@@ -397,12 +408,12 @@ fn urgency(made: &mut Generator) -> Urgency {
 }
 
 /// Limits that a short sequence hits.
-pub(super) fn tight_limits(made: &mut Generator, view: &View) -> Vec<(Limit, u64)> {
+pub(super) fn tight_limits(made: &mut Generator, view: &ObservedState) -> Vec<(Limit, u64)> {
     let many = made.rng.usize(1..=5);
     (0..many).map(|_| one_limit(made, view)).collect()
 }
 
-fn some_limits(made: &mut Generator, view: &View) -> Vec<(Limit, u64)> {
+fn some_limits(made: &mut Generator, view: &ObservedState) -> Vec<(Limit, u64)> {
     let many = made.rng.usize(..=3);
     (0..many)
         .map(|_| {
@@ -413,7 +424,7 @@ fn some_limits(made: &mut Generator, view: &View) -> Vec<(Limit, u64)> {
         .collect()
 }
 
-fn one_limit(made: &mut Generator, view: &View) -> (Limit, u64) {
+fn one_limit(made: &mut Generator, view: &ObservedState) -> (Limit, u64) {
     let rng = &mut made.rng;
     // History bytes stay at their default: the machine alone defines how they are counted.
     match rng.u32(..17) {

@@ -6,8 +6,8 @@ use fastrand::Rng;
 use tenure_core::outcome::{Answer, Effects, LeaseGrant};
 use tenure_types::{Handle, LeaseId, PlaceNumber, Revision, Token};
 
-use super::step::{Item, OwnedId, OwnedRequest, Step};
-use crate::observe::View;
+use super::step::{OwnedId, OwnedRequest, SequenceStep, StepCommand};
+use crate::observe::ObservedState;
 
 /// How many past items are kept: enough for late commands, few enough that they meet the present state.
 const KEPT: usize = 24;
@@ -40,7 +40,7 @@ pub(super) struct PastAsk {
 
 /// The generator's memory.
 #[derive(Default)]
-pub(super) struct Memory {
+pub(super) struct GeneratorMemory {
     /// Grants, the newest last.
     pub grants: Vec<PastGrant>,
     /// Leases, the newest last.
@@ -55,12 +55,12 @@ pub(super) struct Memory {
     pub next_key: u64,
 }
 
-impl Memory {
+impl GeneratorMemory {
     /// Records the effects of a step.
-    pub(super) fn learn(&mut self, step: &Step, effects: &Effects, after: &View) {
-        if let Step::Entry { items, .. } = step {
+    pub(super) fn learn(&mut self, step: &SequenceStep, effects: &Effects, after: &ObservedState) {
+        if let SequenceStep::Entry { items, .. } = step {
             for item in items {
-                if let Item::Request(request) = item {
+                if let StepCommand::Request(request) = item {
                     let asks = matches!(request.command, super::step::OwnedCommand::Acquire(_));
                     if request.id != super::step::OwnedId::None || asks {
                         push(&mut self.requests, (**request).clone());
@@ -94,10 +94,10 @@ impl Memory {
         }
     }
 
-    fn learn_asks(&mut self, step: &Step, effects: &Effects) {
-        let Step::Entry { items, .. } = step else { return };
+    fn learn_asks(&mut self, step: &SequenceStep, effects: &Effects) {
+        let SequenceStep::Entry { items, .. } = step else { return };
         for (item, outcome) in items.iter().zip(&effects.outcomes) {
-            let Item::Request(request) = item else { continue };
+            let StepCommand::Request(request) = item else { continue };
             let (lease, place) = match &outcome.result {
                 Ok(Answer::Acquired(acquired)) => (&acquired.lease, acquired.place),
                 Ok(Answer::Queued(queued)) => (&queued.lease, queued.place),

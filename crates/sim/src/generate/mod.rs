@@ -14,17 +14,17 @@ use tenure_core::StoppedFor;
 use tenure_core::outcome::Effects;
 use tenure_types::Limit;
 
-pub use step::{Item, OwnedRequest, Step};
+pub use step::{OwnedRequest, SequenceStep, StepCommand};
 
-use crate::observe::View;
-use memory::Memory;
-use swarm::{Kind, Swarm};
+use crate::observe::ObservedState;
+use memory::GeneratorMemory;
+use swarm::{CommandKind, Swarm};
 
 /// Makes the steps of one sequence.
 pub struct Generator {
     rng: Rng,
     swarm: Swarm,
-    memory: Memory,
+    memory: GeneratorMemory,
     term: u64,
     /// The clock at the beginning of the present term, as the rules compute it.
     base: u64,
@@ -45,7 +45,7 @@ impl Generator {
         Self {
             rng,
             swarm,
-            memory: Memory::default(),
+            memory: GeneratorMemory::default(),
             term: 1,
             base: 0,
             count: 0,
@@ -56,7 +56,7 @@ impl Generator {
     }
 
     /// The next step, or `None` at the end.
-    pub fn next(&mut self, view: &View) -> Option<Step> {
+    pub fn next(&mut self, view: &ObservedState) -> Option<SequenceStep> {
         if self.left == 0 {
             return None;
         }
@@ -68,7 +68,7 @@ impl Generator {
             if self.swarm.tight {
                 commands.push(step::OwnedCommand::SetLimits(command::tight_limits(self, view)));
             }
-            let item = |command| Item::Request(Box::new(OwnedRequest::plain(command)));
+            let item = |command| StepCommand::Request(Box::new(OwnedRequest::plain(command)));
             return Some(self.entry(commands.into_iter().map(item).collect()));
         }
         let roll = self.rng.u32(..1_000);
@@ -79,7 +79,7 @@ impl Generator {
             return Some(self.change_leader(view));
         }
         if roll < snapshots {
-            return Some(Step::Snapshot);
+            return Some(SequenceStep::Snapshot);
         }
         if roll < restores {
             return Some(self.restore(view));
@@ -87,7 +87,7 @@ impl Generator {
         if roll >= 997 {
             let len = self.rng.usize(..=1);
             let payload = (0..len).map(|_| self.rng.u8(..)).collect();
-            return Some(Step::Unreadable { log_term: self.term, payload });
+            return Some(SequenceStep::Unreadable { log_term: self.term, payload });
         }
         self.advance(view);
         let many = self.rng.usize(1..=self.swarm.batch).min(self.left);
@@ -99,14 +99,14 @@ impl Generator {
     }
 
     /// Records the effects of a step.
-    pub fn learn(&mut self, step: &Step, effects: &Effects, after: &View) {
+    pub fn learn(&mut self, step: &SequenceStep, effects: &Effects, after: &ObservedState) {
         self.memory.learn(step, effects, after);
-        if let Step::Restore { epoch, .. } = step {
+        if let SequenceStep::Restore { epoch, .. } = step {
             self.epoch = self.epoch.max(*epoch);
         }
     }
 
-    fn entry(&mut self, items: Vec<Item>) -> Step {
+    fn entry(&mut self, items: Vec<StepCommand>) -> SequenceStep {
         // An entry sealed under one term and logged under another occurs when the leader changes in between. None of
         // its commands may take effect.
         let payload_term = match self.rng.u32(..60) {
@@ -114,17 +114,17 @@ impl Generator {
             1 => self.term.saturating_sub(1),
             _ => self.term,
         };
-        Step::Entry { log_term: self.term, payload_term, count_ms: self.count, items }
+        SequenceStep::Entry { log_term: self.term, payload_term, count_ms: self.count, items }
     }
 
-    fn change_leader(&mut self, view: &View) -> Step {
+    fn change_leader(&mut self, view: &ObservedState) -> SequenceStep {
         self.term += self.rng.u64(1..=3);
         self.base = view.clock;
         self.count = 0;
-        Step::Empty { log_term: self.term }
+        SequenceStep::Empty { log_term: self.term }
     }
 
-    fn restore(&mut self, view: &View) -> Step {
+    fn restore(&mut self, view: &ObservedState) -> SequenceStep {
         self.base = view.clock;
         self.count = 0;
         self.term += 1;
@@ -140,11 +140,11 @@ impl Generator {
                 StoppedFor::ForMs(whole.saturating_sub(self.rng.u64(..8_000)))
             }
         };
-        Step::Restore { epoch, stopped }
+        SequenceStep::Restore { epoch, stopped }
     }
 
     /// Advances the leader's count.
-    fn advance(&mut self, view: &View) {
+    fn advance(&mut self, view: &ObservedState) {
         let roll = self.rng.u32(..100);
         let (leaps, edges) = (self.swarm.leaps, self.swarm.leaps + self.swarm.edges);
         if self.swarm.end_of_time && self.rng.u32(..150) == 0 {
@@ -166,11 +166,11 @@ impl Generator {
         }
     }
 
-    fn item(&mut self, view: &View) -> Item {
+    fn item(&mut self, view: &ObservedState) -> StepCommand {
         let kind = self.swarm.kind(&mut self.rng);
-        if kind == Kind::Raw {
+        if kind == CommandKind::Raw {
             return absurd::raw(self, view);
         }
-        Item::Request(Box::new(command::request(self, view, kind)))
+        StepCommand::Request(Box::new(command::request(self, view, kind)))
     }
 }

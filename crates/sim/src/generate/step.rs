@@ -13,7 +13,7 @@ use tenure_types::{LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 
 /// One step.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum SequenceStep {
     /// An entry with a payload.
     Entry {
         /// The term of the entry in the log.
@@ -23,7 +23,7 @@ pub enum Step {
         /// The leader's count.
         count_ms: u64,
         /// Its commands.
-        items: Vec<Item>,
+        items: Vec<StepCommand>,
     },
     /// An entry of the log itself.
     Empty {
@@ -48,11 +48,11 @@ pub enum Step {
     },
 }
 
-impl Step {
+impl SequenceStep {
     /// The number of commands in the step.
     pub fn commands(&self) -> usize {
         match self {
-            Step::Entry { items, .. } => items.len(),
+            SequenceStep::Entry { items, .. } => items.len(),
             _ => 0,
         }
     }
@@ -60,23 +60,23 @@ impl Step {
 
 /// One command of an entry.
 #[derive(Clone, Debug)]
-pub enum Item {
+pub enum StepCommand {
     /// A request.
     Request(Box<OwnedRequest>),
     /// Bytes that may or may not be a request.
     Raw(Vec<u8>),
 }
 
-impl Item {
+impl StepCommand {
     /// The command in the form of the log.
     pub fn bytes(&self) -> Vec<u8> {
         match self {
-            Item::Request(request) => {
+            StepCommand::Request(request) => {
                 let mut out = Vec::new();
                 codec::encode_request(&request.lend(), &mut out);
                 out
             }
-            Item::Raw(bytes) => bytes.clone(),
+            StepCommand::Raw(bytes) => bytes.clone(),
         }
     }
 }

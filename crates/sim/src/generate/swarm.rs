@@ -8,7 +8,7 @@ use fastrand::Rng;
 /// A kind of command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the names are those of the commands")]
-pub(super) enum Kind {
+pub(super) enum CommandKind {
     GrantLease,
     Renew,
     Revoke,
@@ -33,32 +33,32 @@ pub(super) enum Kind {
     Raw,
 }
 
-const KINDS: [(Kind, u32); 19] = [
-    (Kind::GrantLease, 12),
-    (Kind::Renew, 12),
-    (Kind::Revoke, 4),
-    (Kind::Acquire, 45),
-    (Kind::Release, 15),
-    (Kind::Leave, 6),
-    (Kind::Downgrade, 6),
-    (Kind::Update, 5),
-    (Kind::Force, 8),
-    (Kind::Stopped, 8),
-    (Kind::Put, 10),
-    (Kind::Delete, 5),
-    (Kind::SetLimits, 3),
-    (Kind::Compact, 2),
-    (Kind::RaiseLevel, 1),
-    (Kind::Abandon, 12),
-    (Kind::Retry, 10),
-    (Kind::Absurd, 4),
-    (Kind::Raw, 2),
+const KINDS: [(CommandKind, u32); 19] = [
+    (CommandKind::GrantLease, 12),
+    (CommandKind::Renew, 12),
+    (CommandKind::Revoke, 4),
+    (CommandKind::Acquire, 45),
+    (CommandKind::Release, 15),
+    (CommandKind::Leave, 6),
+    (CommandKind::Downgrade, 6),
+    (CommandKind::Update, 5),
+    (CommandKind::Force, 8),
+    (CommandKind::Stopped, 8),
+    (CommandKind::Put, 10),
+    (CommandKind::Delete, 5),
+    (CommandKind::SetLimits, 3),
+    (CommandKind::Compact, 2),
+    (CommandKind::RaiseLevel, 1),
+    (CommandKind::Abandon, 12),
+    (CommandKind::Retry, 10),
+    (CommandKind::Absurd, 4),
+    (CommandKind::Raw, 2),
 ];
 
 /// The character of one sequence.
 #[derive(Clone, Debug)]
 pub(super) struct Swarm {
-    weights: Vec<(Kind, u32)>,
+    weights: Vec<(CommandKind, u32)>,
     total: u32,
     /// The number of clients.
     pub clients: usize,
@@ -128,18 +128,19 @@ const LOCKS: [&str; 7] = [
 impl Swarm {
     /// Draws the character of a sequence.
     pub(super) fn draw(rng: &mut Rng) -> Self {
-        let mut weights: Vec<(Kind, u32)> = Vec::with_capacity(KINDS.len());
+        let mut weights: Vec<(CommandKind, u32)> = Vec::with_capacity(KINDS.len());
         for (kind, weight) in KINDS {
             // Without leases and asks nothing happens at all.
-            let needed = matches!(kind, Kind::Acquire | Kind::GrantLease);
+            let needed = matches!(kind, CommandKind::Acquire | CommandKind::GrantLease);
             if needed || rng.u32(..100) < 70 {
                 weights.push((kind, weight * rng.u32(1..=4)));
             }
         }
         // Sometimes a sequence uses two or three commands only.
         if rng.u32(..8) == 0 {
-            let needed = |kind: Kind| matches!(kind, Kind::Acquire | Kind::GrantLease);
-            let mut others: Vec<(Kind, u32)> =
+            let needed =
+                |kind: CommandKind| matches!(kind, CommandKind::Acquire | CommandKind::GrantLease);
+            let mut others: Vec<(CommandKind, u32)> =
                 weights.iter().copied().filter(|(kind, _)| !needed(*kind)).collect();
             rng.shuffle(&mut others);
             others.truncate(3);
@@ -196,7 +197,7 @@ impl Swarm {
     }
 
     /// Draws a kind of command by the weights.
-    pub(super) fn kind(&self, rng: &mut Rng) -> Kind {
+    pub(super) fn kind(&self, rng: &mut Rng) -> CommandKind {
         let mut left = rng.u32(..self.total.max(1));
         for (kind, weight) in &self.weights {
             if left < *weight {
@@ -204,7 +205,7 @@ impl Swarm {
             }
             left -= weight;
         }
-        Kind::Acquire
+        CommandKind::Acquire
     }
 }
 

@@ -7,16 +7,16 @@ use tenure_core::outcome::{Answer, Outcome};
 use tenure_core::request::{Command, Request};
 use tenure_types::PlaceNumber;
 
-use super::{Check, Violation};
-use crate::observe::{Part, Seen};
+use super::{CheckResult, InvariantViolation};
+use crate::observe::{ObservedCommand, ObservedStep};
 
 /// For each place, the number of asks that were answered with it and not taken back since.
 #[derive(Default)]
-pub(super) struct Asks(BTreeMap<PlaceNumber, i64>);
+pub(super) struct AskTally(BTreeMap<PlaceNumber, i64>);
 
-impl Asks {
+impl AskTally {
     /// Checks one command with its events.
-    pub(super) fn command(&mut self, part: &Part<'_>) -> Check {
+    pub(super) fn command(&mut self, part: &ObservedCommand<'_>) -> CheckResult {
         let Some((request, outcome)) = part.command else { return Ok(()) };
         self.count(request, outcome);
         let Command::Abandon(abandon) = &request.command else { return Ok(()) };
@@ -25,14 +25,14 @@ impl Asks {
         match freed {
             Some(event) if told > 0 => {
                 let detail = format!("{abandon:?} made {event:?}, and {told} asks rely on it");
-                Err(Violation::new("Q5", detail))
+                Err(InvariantViolation::new("Q5", detail))
             }
             _ => Ok(()),
         }
     }
 
     /// Counts the commands of an entry of which some events are unknown.
-    pub(super) fn catch_up(&mut self, seen: &Seen<'_>) {
+    pub(super) fn catch_up(&mut self, seen: &ObservedStep<'_>) {
         for (request, outcome) in seen.requests.iter().zip(&seen.effects.outcomes) {
             if let Some(request) = request {
                 self.count(request, outcome);

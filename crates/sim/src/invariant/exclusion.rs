@@ -3,15 +3,18 @@
 use tenure_core::event::{Cause, Event, Subject};
 use tenure_types::Mode;
 
-use super::ledger::Standing;
-use super::{Check, Ledger, Violation};
-use crate::observe::View;
+use super::ledger::GrantStanding;
+use super::{CheckResult, InvariantViolation, ObservedLedger};
+use crate::observe::ObservedState;
 
 /// Checks that all grants of a lock, including cooling and delayed ones, are compatible.
-pub(super) fn views(view: &View) -> Check {
+pub(super) fn views(view: &ObservedState) -> CheckResult {
     for lock in &view.locks {
         let fail = |what: &str| {
-            Err(Violation::new("S1", format!("lock {:?}: {what}: {:?}", lock.lock, lock.holders)))
+            Err(InvariantViolation::new(
+                "S1",
+                format!("lock {:?}: {what}: {:?}", lock.lock, lock.holders),
+            ))
         };
         let many = lock.holders.len();
         if let Some(of) = lock.slots {
@@ -39,7 +42,7 @@ pub(super) fn views(view: &View) -> Check {
 
 /// Checks that a grant is compatible with every grant in force. Grants that keep others out only because they cool or
 /// are delayed are the subject of T2.
-pub(super) fn event(ledger: &Ledger, event: &Event) -> Check {
+pub(super) fn event(ledger: &ObservedLedger, event: &Event) -> CheckResult {
     let (Cause::Granted, Subject::Lock(lock)) = (event.cause, &event.subject) else {
         return Ok(());
     };
@@ -52,9 +55,9 @@ pub(super) fn event(ledger: &Ledger, event: &Event) -> Check {
             _ => false,
         };
         if !admits {
-            let invariant = if grant.standing == Standing::Held { "S1" } else { "T2" };
+            let invariant = if grant.standing == GrantStanding::Held { "S1" } else { "T2" };
             let detail = format!("{event:?} while {token:?} stands as {grant:?}");
-            return Err(Violation::new(invariant, detail));
+            return Err(InvariantViolation::new(invariant, detail));
         }
     }
     Ok(())

@@ -6,8 +6,8 @@ use tenure_core::outcome::{Answer, Effects, LeaseGrant};
 use tenure_core::request::LeaseRef;
 use tenure_types::{Handle, LeaseId, Revision};
 
-use super::{Check, Ledger, Violation};
-use crate::observe::View;
+use super::{CheckResult, InvariantViolation, ObservedLedger};
+use crate::observe::ObservedState;
 
 /// The identity of a lease: its id and the revision that created it.
 pub(super) type LeaseKey = (LeaseId, Revision);
@@ -21,7 +21,7 @@ pub struct Handles {
 
 impl Handles {
     /// Records the handles in answers. The caller must do this before it asks anything about the same entry.
-    pub fn learn(&mut self, effects: &Effects) -> Check {
+    pub fn learn(&mut self, effects: &Effects) -> CheckResult {
         for outcome in &effects.outcomes {
             match &outcome.result {
                 Ok(Answer::LeaseGranted(lease)) => self.learn_grant(lease)?,
@@ -34,7 +34,7 @@ impl Handles {
     }
 
     /// Records the handles in views.
-    pub fn learn_view(&mut self, view: &View) -> Check {
+    pub fn learn_view(&mut self, view: &ObservedState) -> CheckResult {
         for lease in &view.leases {
             self.learn_one((lease.id, lease.created), lease.handle)?;
         }
@@ -47,23 +47,23 @@ impl Handles {
     }
 
     /// The lease that a command names: by handle the one that it was given to, by id the present one.
-    pub fn resolve(&self, ledger: &Ledger, reference: LeaseRef) -> Option<LeaseKey> {
+    pub fn resolve(&self, ledger: &ObservedLedger, reference: LeaseRef) -> Option<LeaseKey> {
         match reference {
             LeaseRef::Handle(handle) => self.lease_of(handle),
             LeaseRef::Id(id) => ledger.leases.get(&id).map(|lease| (id, lease.created)),
         }
     }
 
-    fn learn_grant(&mut self, lease: &LeaseGrant) -> Check {
+    fn learn_grant(&mut self, lease: &LeaseGrant) -> CheckResult {
         self.learn_one((lease.id, lease.created), lease.handle)
     }
 
-    fn learn_one(&mut self, lease: LeaseKey, handle: Handle) -> Check {
+    fn learn_one(&mut self, lease: LeaseKey, handle: Handle) -> CheckResult {
         let before = *self.leases.entry(handle).or_insert(lease);
         let other = *self.handles.entry(lease).or_insert(handle);
         if before != lease || other != handle {
             let detail = format!("{handle:?} was given to {before:?} and to {lease:?} ({other:?})");
-            return Err(Violation::new("S5", detail));
+            return Err(InvariantViolation::new("S5", detail));
         }
         Ok(())
     }

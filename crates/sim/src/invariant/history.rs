@@ -4,8 +4,8 @@ use tenure_core::event::{Batch, Event, Subject};
 use tenure_core::{Filter, Machine};
 use tenure_types::Revision;
 
-use super::{Check, Violation};
-use crate::observe::{ALL, Seen};
+use super::{CheckResult, InvariantViolation};
+use crate::observe::{ALL, ObservedStep};
 
 /// The interval, in steps, at which the whole history is read: it costs more than everything else.
 const EVERY: u64 = 16;
@@ -14,7 +14,7 @@ const EVERY: u64 = 16;
 const NAMES: [&str; 4] = ["a", "a/b", "db/", "k"];
 
 /// Checks the new part, and at intervals the whole history.
-pub(super) fn check(machine: &Machine, seen: &Seen<'_>, steps: u64) -> Check {
+pub(super) fn check(machine: &Machine, seen: &ObservedStep<'_>, steps: u64) -> CheckResult {
     let (floor, revision) = (seen.after.floor, seen.after.revision);
     if floor.0 > revision.0 + 1 {
         return fail(format!("the floor {floor} is above the newest revision {revision} by more"));
@@ -29,7 +29,7 @@ pub(super) fn check(machine: &Machine, seen: &Seen<'_>, steps: u64) -> Check {
     Ok(())
 }
 
-fn gapless(batches: &[Batch], newest: Revision) -> Check {
+fn gapless(batches: &[Batch], newest: Revision) -> CheckResult {
     for (left, right) in batches.iter().zip(batches.iter().skip(1)) {
         if right.revision != left.revision.next() {
             return fail(format!("revision {} follows {}", right.revision, left.revision));
@@ -46,7 +46,7 @@ fn gapless(batches: &[Batch], newest: Revision) -> Check {
     }
 }
 
-fn below_the_floor(machine: &Machine, floor: Revision) -> Check {
+fn below_the_floor(machine: &Machine, floor: Revision) -> CheckResult {
     if floor.0 == 0 {
         return Ok(());
     }
@@ -56,7 +56,7 @@ fn below_the_floor(machine: &Machine, floor: Revision) -> Check {
     }
 }
 
-fn whole(machine: &Machine, floor: Revision, revision: Revision) -> Check {
+fn whole(machine: &Machine, floor: Revision, revision: Revision) -> CheckResult {
     let all = match machine.events(floor, Filter::All, usize::from(u16::MAX)) {
         Ok(events) => events.batches,
         Err(compacted) => return fail(format!("{compacted:?} at the floor {floor}")),
@@ -80,7 +80,11 @@ fn whole(machine: &Machine, floor: Revision, revision: Revision) -> Check {
     Ok(())
 }
 
-fn pages(machine: &Machine, floor: Revision, revision: Revision) -> Result<Vec<Batch>, Violation> {
+fn pages(
+    machine: &Machine,
+    floor: Revision,
+    revision: Revision,
+) -> Result<Vec<Batch>, InvariantViolation> {
     let mut all = Vec::new();
     let mut from = floor;
     while from <= revision {
@@ -91,7 +95,7 @@ fn pages(machine: &Machine, floor: Revision, revision: Revision) -> Result<Vec<B
             }
             other => {
                 let detail = format!("a page from {from} leads nowhere: {other:?}");
-                return Err(Violation::new("W3", detail));
+                return Err(InvariantViolation::new("W3", detail));
             }
         }
     }
@@ -116,6 +120,6 @@ fn naive(all: &[Batch], filter: Filter<'_>) -> Vec<Batch> {
         .collect()
 }
 
-fn fail(detail: String) -> Check {
-    Err(Violation::new("W3", detail))
+fn fail(detail: String) -> CheckResult {
+    Err(InvariantViolation::new("W3", detail))
 }

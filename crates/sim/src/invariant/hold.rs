@@ -4,17 +4,17 @@ use tenure_core::outcome::Outcome;
 use tenure_core::request::{Command, Hold, Request, RequestId, WriteGuard};
 use tenure_types::{LeaseId, Token};
 
-use super::ledger::{KnownGrant, Standing};
-use super::{Check, Handles, Ledger, Violation};
+use super::ledger::{GrantStanding, KnownGrant};
+use super::{CheckResult, Handles, InvariantViolation, ObservedLedger};
 
 /// Checks a command against the grants at the time when it came.
 pub(super) fn before_command(
-    ledger: &Ledger,
+    ledger: &ObservedLedger,
     handles: &Handles,
     request: &Request<'_>,
     outcome: &Outcome,
     moved: bool,
-) -> Check {
+) -> CheckResult {
     // A repeated answer describes an earlier state.
     if outcome.result.is_err() || (request.id != RequestId::None && !moved) {
         return Ok(());
@@ -26,13 +26,14 @@ pub(super) fn before_command(
         Command::Force { lock, token, .. } => {
             let grant = find(ledger, lock, *token);
             let standing = grant.map(|grant| grant.standing);
-            let good = matches!(standing, Some(Standing::Held | Standing::Cooling(_)));
+            let good = matches!(standing, Some(GrantStanding::Held | GrantStanding::Cooling(_)));
             require(good, "forced", lock, *token, grant)
         }
         Command::Stopped { lease, created, lock, token } => {
             let grant = find(ledger, lock, *token);
             let good = grant.is_some_and(|grant| {
-                grant.lease == (*lease, *created) && matches!(grant.standing, Standing::Cooling(_))
+                grant.lease == (*lease, *created)
+                    && matches!(grant.standing, GrantStanding::Cooling(_))
             });
             require(good, "stopped", lock, *token, grant)
         }
@@ -42,29 +43,39 @@ pub(super) fn before_command(
     }
 }
 
-fn held(ledger: &Ledger, handles: &Handles, hold: &Hold<'_>) -> Check {
+fn held(ledger: &ObservedLedger, handles: &Handles, hold: &Hold<'_>) -> CheckResult {
     let grant = find(ledger, hold.lock, hold.token);
     let lease = handles.resolve(ledger, hold.lease);
-    let good =
-        grant.is_some_and(|grant| Some(grant.lease) == lease && grant.standing == Standing::Held);
+    let good = grant
+        .is_some_and(|grant| Some(grant.lease) == lease && grant.standing == GrantStanding::Held);
     require(good, "given back or changed", hold.lock, hold.token, grant)
 }
 
-fn guarded(ledger: &Ledger, guard: Option<&WriteGuard<'_>>) -> Check {
+fn guarded(ledger: &ObservedLedger, guard: Option<&WriteGuard<'_>>) -> CheckResult {
     let Some(guard) = guard else { return Ok(()) };
     let grant = find(ledger, guard.lock, guard.token);
     let live = |lease: LeaseId| ledger.live(lease);
-    let good = grant.is_some_and(|grant| grant.standing == Standing::Held && live(grant.lease.0));
+    let good =
+        grant.is_some_and(|grant| grant.standing == GrantStanding::Held && live(grant.lease.0));
     require(good, "a guarded write", guard.lock, guard.token, grant)
 }
 
-fn find<'a>(ledger: &'a Ledger, lock: &str, token: Token) -> Option<&'a KnownGrant> {
+fn find<'a>(ledger: &'a ObservedLedger, lock: &str, token: Token) -> Option<&'a KnownGrant> {
     ledger.grants.get(&token).filter(|grant| grant.lock.as_str() == lock)
 }
 
-fn require(good: bool, what: &str, lock: &str, token: Token, grant: Option<&KnownGrant>) -> Check {
+fn require(
+    good: bool,
+    what: &str,
+    lock: &str,
+    token: Token,
+    grant: Option<&KnownGrant>,
+) -> CheckResult {
     if good {
         return Ok(());
     }
-    Err(Violation::new("S4", format!("{what}: lock {lock:?} under {token:?}, stands as {grant:?}")))
+    Err(InvariantViolation::new(
+        "S4",
+        format!("{what}: lock {lock:?} under {token:?}, stands as {grant:?}"),
+    ))
 }

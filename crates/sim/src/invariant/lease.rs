@@ -6,11 +6,11 @@ use tenure_core::request::{AskLease, Command, LeaseRef, Request, RequestId};
 use tenure_types::HolderState;
 
 use super::ledger::CLOCK_MAX;
-use super::{Check, Handles, Ledger, Violation};
-use crate::observe::Seen;
+use super::{CheckResult, Handles, InvariantViolation, ObservedLedger};
+use crate::observe::ObservedStep;
 
 /// Checks that every grant goes to a lease that is live at that time.
-pub(super) fn event(ledger: &Ledger, event: &Event) -> Check {
+pub(super) fn event(ledger: &ObservedLedger, event: &Event) -> CheckResult {
     if event.cause != Cause::Granted {
         return Ok(());
     }
@@ -22,19 +22,19 @@ pub(super) fn event(ledger: &Ledger, event: &Event) -> Check {
         lease => {
             let known = lease.and_then(|lease| ledger.leases.get(&lease));
             let detail = format!("granted to {lease:?} ({known:?}) at {}: {event:?}", ledger.clock);
-            Err(Violation::new("S3", detail))
+            Err(InvariantViolation::new("S3", detail))
         }
     }
 }
 
 /// Checks that a command in the name of a lease has an effect only while that lease is live.
 pub(super) fn before_command(
-    ledger: &Ledger,
+    ledger: &ObservedLedger,
     handles: &Handles,
     request: &Request<'_>,
     outcome: &Outcome,
     moved: bool,
-) -> Check {
+) -> CheckResult {
     let Ok(answer) = &outcome.result else { return Ok(()) };
     if let RequestId::Seq { lease, .. } = request.id {
         must_live(ledger, handles, lease, "numbers a request")?;
@@ -69,10 +69,13 @@ pub(super) fn before_command(
 }
 
 /// Checks that nothing in the views belongs to an ended lease, except grants that cool or are delayed.
-pub(super) fn views(ledger: &Ledger, seen: &Seen<'_>) -> Check {
+pub(super) fn views(ledger: &ObservedLedger, seen: &ObservedStep<'_>) -> CheckResult {
     for lease in &seen.after.leases {
         if ledger.ended.contains(&(lease.id, lease.created)) {
-            return Err(Violation::new("S5", format!("an ended lease is back: {lease:?}")));
+            return Err(InvariantViolation::new(
+                "S5",
+                format!("an ended lease is back: {lease:?}"),
+            ));
         }
     }
     for lock in &seen.after.locks {
@@ -80,14 +83,19 @@ pub(super) fn views(ledger: &Ledger, seen: &Seen<'_>) -> Check {
             let ended = ledger.ended.contains(&(holder.lease, holder.lease_created));
             if ended && holder.state == HolderState::Held {
                 let detail = format!("lock {:?} is held by an ended lease: {holder:?}", lock.lock);
-                return Err(Violation::new("S5", detail));
+                return Err(InvariantViolation::new("S5", detail));
             }
         }
     }
     Ok(())
 }
 
-fn must_live(ledger: &Ledger, handles: &Handles, lease: LeaseRef, what: &str) -> Check {
+fn must_live(
+    ledger: &ObservedLedger,
+    handles: &Handles,
+    lease: LeaseRef,
+    what: &str,
+) -> CheckResult {
     let key = handles.resolve(ledger, lease);
     if key.is_some_and(|key| ledger.live_key(key)) {
         return Ok(());
@@ -97,5 +105,5 @@ fn must_live(ledger: &Ledger, handles: &Handles, lease: LeaseRef, what: &str) ->
         ledger.leases.get(&id).is_some_and(|known| known.created == created)
     });
     let detail = format!("{lease:?} ({key:?}) is not live at {} and {what}", ledger.clock);
-    Err(Violation::new(if due { "T1" } else { "S5" }, detail))
+    Err(InvariantViolation::new(if due { "T1" } else { "S5" }, detail))
 }

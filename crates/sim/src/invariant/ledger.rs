@@ -13,7 +13,7 @@ use tenure_types::{HolderState, LeaseId, Limit, Mode, Name, PlaceNumber, Revisio
 
 use super::Handles;
 use super::handle::LeaseKey;
-use crate::observe::{Part, Seen};
+use crate::observe::{ObservedCommand, ObservedStep};
 
 /// The largest clock, by the rules.
 pub(super) const CLOCK_MAX: u64 = (1 << 60) - 1;
@@ -34,7 +34,7 @@ pub struct KnownLease {
 
 /// The state of a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum GrantStanding {
     /// Held.
     Held,
     /// Cooling until this time.
@@ -55,14 +55,14 @@ pub struct KnownGrant {
     /// Its slot.
     pub slot: Option<u32>,
     /// Its state.
-    pub standing: Standing,
+    pub standing: GrantStanding,
     /// Its lock-delay, if it was ever seen: a grant made in this entry shows it later.
     pub delay: Option<u64>,
 }
 
 /// The state derived so far.
 #[derive(Default)]
-pub struct Ledger {
+pub struct ObservedLedger {
     /// The clock of the entry.
     pub clock: u64,
     /// The level of the rules.
@@ -88,9 +88,9 @@ pub struct Ledger {
     doubtful_ttl: u64,
 }
 
-impl Ledger {
+impl ObservedLedger {
     /// Begins an entry.
-    pub fn begin(&mut self, seen: &Seen<'_>) {
+    pub fn begin(&mut self, seen: &ObservedStep<'_>) {
         self.clock = seen.after.clock;
         self.level = seen.before.level;
         self.level_before = seen.before.level;
@@ -131,7 +131,7 @@ impl Ledger {
     }
 
     /// Records an event.
-    pub fn event(&mut self, part: &Part<'_>, event: &Event) {
+    pub fn event(&mut self, part: &ObservedCommand<'_>, event: &Event) {
         match &event.subject {
             Subject::Lease(id) => self.lease_event(part, *id, event.cause),
             Subject::Lock(lock) => match (event.token, event.place) {
@@ -175,7 +175,7 @@ impl Ledger {
     }
 
     /// Corrects the ledger from the views.
-    pub fn settle(&mut self, seen: &Seen<'_>) {
+    pub fn settle(&mut self, seen: &ObservedStep<'_>) {
         self.clock = seen.after.clock;
         self.level = seen.after.level;
         if !seen.whole {
@@ -194,9 +194,13 @@ impl Ledger {
         for (lock, queue) in seen.after.locks.iter().zip(&seen.after.queues) {
             for holder in &lock.holders {
                 let standing = match holder.state {
-                    HolderState::Held => Standing::Held,
-                    HolderState::Cooling { left_ms } => Standing::Cooling(self.clock + left_ms),
-                    HolderState::Delayed { left_ms } => Standing::Delayed(self.clock + left_ms),
+                    HolderState::Held => GrantStanding::Held,
+                    HolderState::Cooling { left_ms } => {
+                        GrantStanding::Cooling(self.clock + left_ms)
+                    }
+                    HolderState::Delayed { left_ms } => {
+                        GrantStanding::Delayed(self.clock + left_ms)
+                    }
                 };
                 let grant = KnownGrant {
                     lock: lock.lock.clone(),
@@ -216,7 +220,7 @@ impl Ledger {
     }
 
     /// Ends everything, as a restore does.
-    pub fn restored(&mut self, seen: &Seen<'_>, stopped: StoppedFor) {
+    pub fn restored(&mut self, seen: &ObservedStep<'_>, stopped: StoppedFor) {
         self.restored_least(seen, stopped);
         let longest = self.leases.values().map(|lease| lease.ttl).max().unwrap_or(0);
         // A grant that keeps others out still does so after a restore, and so does the quiet period of an earlier
@@ -246,7 +250,7 @@ impl Ledger {
     }
 
     /// Computes the lower bound: a lease that the ledger does not know may be as long as the limits allowed.
-    fn restored_least(&mut self, seen: &Seen<'_>, stopped: StoppedFor) {
+    fn restored_least(&mut self, seen: &ObservedStep<'_>, stopped: StoppedFor) {
         let clock = seen.after.clock;
         let limits = &seen.before.limits;
         let promised = |limit| promised(seen.before.level, limits.get(limit));
@@ -259,7 +263,7 @@ impl Ledger {
     }
 
     /// Corrects the ledger after events were lost: what the views do not show has ended, unless it may only be due.
-    fn settle_doubtful(&mut self, seen: &Seen<'_>) {
+    fn settle_doubtful(&mut self, seen: &ObservedStep<'_>) {
         let shown: BTreeSet<LeaseKey> =
             seen.after.leases.iter().map(|lease| (lease.id, lease.created)).collect();
         let clock = self.clock;
@@ -277,7 +281,7 @@ impl Ledger {
         });
     }
 
-    fn lease_event(&mut self, part: &Part<'_>, id: LeaseId, cause: Cause) {
+    fn lease_event(&mut self, part: &ObservedCommand<'_>, id: LeaseId, cause: Cause) {
         if cause == Cause::LeaseGranted {
             let ttl = part.command.and_then(|(request, _)| new_ttl(request)).unwrap_or(0);
             let known = KnownLease { created: part.revision, ttl, deadline: self.deadline(ttl) };
@@ -298,7 +302,13 @@ impl Ledger {
         }
     }
 
-    fn grant_event(&mut self, part: &Part<'_>, lock: &Name, token: Token, event: &Event) {
+    fn grant_event(
+        &mut self,
+        part: &ObservedCommand<'_>,
+        lock: &Name,
+        token: Token,
+        event: &Event,
+    ) {
         match event.cause {
             Cause::Granted => self.granted(part, lock, token, event),
             Cause::Downgraded => self.downgraded(lock, token, event),
@@ -307,8 +317,10 @@ impl Ledger {
                 let ends = self.clock.saturating_add(event.left_ms.unwrap_or(0));
                 let cools = self.cools(part, cause, token);
                 match (event.left_ms, self.grants.get_mut(&token)) {
-                    (Some(_), Some(grant)) if cools => grant.standing = Standing::Cooling(ends),
-                    (Some(_), Some(grant)) => grant.standing = Standing::Delayed(ends),
+                    (Some(_), Some(grant)) if cools => {
+                        grant.standing = GrantStanding::Cooling(ends)
+                    }
+                    (Some(_), Some(grant)) => grant.standing = GrantStanding::Delayed(ends),
                     (None, _) => {
                         self.grants.remove(&token);
                     }
@@ -319,7 +331,7 @@ impl Ledger {
     }
 
     /// Whether an end for this cause leaves the grant cooling rather than delayed.
-    pub fn cools(&self, part: &Part<'_>, cause: Cause, token: Token) -> bool {
+    pub fn cools(&self, part: &ObservedCommand<'_>, cause: Cause, token: Token) -> bool {
         if !matches!(cause, Cause::Forced | Cause::Revoked | Cause::MaxHold) {
             return false;
         }
@@ -333,7 +345,7 @@ impl Ledger {
         urgency == Urgency::Cooling && live
     }
 
-    fn granted(&mut self, part: &Part<'_>, lock: &Name, token: Token, event: &Event) {
+    fn granted(&mut self, part: &ObservedCommand<'_>, lock: &Name, token: Token, event: &Event) {
         let (Some(lease), Some(mode)) = (event.lease, event.mode) else { return };
         let created = self.leases.get(&lease).map_or(part.revision, |known| known.created);
         let grant = KnownGrant {
@@ -341,7 +353,7 @@ impl Ledger {
             lease: (lease, created),
             mode,
             slot: event.slot,
-            standing: Standing::Held,
+            standing: GrantStanding::Held,
             delay: None,
         };
         self.grants.insert(token, grant);
@@ -354,7 +366,7 @@ impl Ledger {
         let old = self.grants.iter().find(|(_, grant)| {
             grant.lock == *lock
                 && Some(grant.lease.0) == event.lease
-                && grant.standing == Standing::Held
+                && grant.standing == GrantStanding::Held
         });
         if let Some(old) = old.map(|(token, _)| *token)
             && let Some(mut grant) = self.grants.remove(&old)

@@ -19,20 +19,20 @@ mod token;
 use tenure_core::{Machine, StoppedFor};
 
 pub use handle::Handles;
-pub use ledger::Ledger;
+pub use ledger::ObservedLedger;
 
-use crate::observe::Seen;
+use crate::observe::ObservedStep;
 
 /// A broken promise.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Violation {
+pub struct InvariantViolation {
     /// The number of the invariant in the architecture, or a word for what has none.
     pub invariant: String,
     /// What was observed.
     pub detail: String,
 }
 
-impl Violation {
+impl InvariantViolation {
     /// A violation of this invariant.
     pub fn new(invariant: &str, detail: impl Into<String>) -> Self {
         Self { invariant: invariant.to_owned(), detail: detail.into() }
@@ -40,21 +40,26 @@ impl Violation {
 }
 
 /// The result of a check: `Ok` if the promise holds.
-pub type Check = Result<(), Violation>;
+pub type CheckResult = Result<(), InvariantViolation>;
 
 /// All checks, and their state from step to step.
 #[derive(Default)]
 pub struct Checks {
-    ledger: Ledger,
+    ledger: ObservedLedger,
     tokens: token::Tokens,
     once: once::Once,
-    asks: abandon::Asks,
+    asks: abandon::AskTally,
     steps: u64,
 }
 
 impl Checks {
     /// Checks an entry.
-    pub fn entry(&mut self, machine: &Machine, seen: &Seen<'_>, handles: &Handles) -> Check {
+    pub fn entry(
+        &mut self,
+        machine: &Machine,
+        seen: &ObservedStep<'_>,
+        handles: &Handles,
+    ) -> CheckResult {
         self.steps += 1;
         self.ledger.begin(seen);
         if seen.whole && !seen.foreign {
@@ -70,17 +75,22 @@ impl Checks {
     }
 
     /// Checks the result of a restore. It has no events.
-    pub fn restored(&mut self, machine: &Machine, seen: &Seen<'_>, stopped: StoppedFor) -> Check {
+    pub fn restored(
+        &mut self,
+        machine: &Machine,
+        seen: &ObservedStep<'_>,
+        stopped: StoppedFor,
+    ) -> CheckResult {
         self.steps += 1;
         self.ledger.restored(seen, stopped);
         if !seen.after.leases.is_empty() || !seen.after.locks.is_empty() {
-            return Err(Violation::new("S5", "a lease or lock survived the restore"));
+            return Err(InvariantViolation::new("S5", "a lease or lock survived the restore"));
         }
         self.views(machine, seen)
     }
 
     /// Checks the commands of an entry in order, each before and after its events.
-    fn walk(&mut self, seen: &Seen<'_>, handles: &Handles) -> Check {
+    fn walk(&mut self, seen: &ObservedStep<'_>, handles: &Handles) -> CheckResult {
         for part in seen.parts() {
             if let Some((request, outcome)) = part.command {
                 let ledger = &self.ledger;
@@ -107,7 +117,7 @@ impl Checks {
         Ok(())
     }
 
-    fn views(&mut self, machine: &Machine, seen: &Seen<'_>) -> Check {
+    fn views(&mut self, machine: &Machine, seen: &ObservedStep<'_>) -> CheckResult {
         exclusion::views(seen.after)?;
         lease::views(&self.ledger, seen)?;
         time::views(&self.ledger, seen)?;

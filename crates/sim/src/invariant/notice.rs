@@ -4,11 +4,11 @@ use tenure_core::event::{Cause, Event, Subject};
 use tenure_core::outcome::{Notice, TakenBy};
 use tenure_types::{Handle, LeaseId, Revision};
 
-use super::{Check, Handles, Violation};
-use crate::observe::Seen;
+use super::{CheckResult, Handles, InvariantViolation};
+use crate::observe::ObservedStep;
 
 /// Checks that every notice has a matching event of the same revision and lease.
-pub(super) fn check(seen: &Seen<'_>, handles: &Handles) -> Check {
+pub(super) fn check(seen: &ObservedStep<'_>, handles: &Handles) -> CheckResult {
     for notice in &seen.effects.notices {
         let good = match notice {
             Notice::Granted { lease, place, revision, .. } => {
@@ -36,7 +36,10 @@ pub(super) fn check(seen: &Seen<'_>, handles: &Handles) -> Check {
             }
         };
         if !good {
-            return Err(Violation::new("model", format!("no event says what {notice:?} says")));
+            return Err(InvariantViolation::new(
+                "model",
+                format!("no event says what {notice:?} says"),
+            ));
         }
     }
     Ok(())
@@ -50,7 +53,7 @@ fn says(event: &Event, word: Option<&TakenBy>) -> bool {
 }
 
 fn told(
-    seen: &Seen<'_>,
+    seen: &ObservedStep<'_>,
     handles: &Handles,
     lease: Handle,
     revision: Revision,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use tenure_core::request::{Abandon, AskId, Command, Request, RequestId};
 
 use super::handle::LeaseKey;
-use super::{Check, Handles, Ledger, Violation};
-use crate::observe::Seen;
+use super::{CheckResult, Handles, InvariantViolation, ObservedLedger};
+use crate::observe::ObservedStep;
 
 /// How long a request key is remembered, by the rules.
 const REMEMBERED_MS: u64 = 600_000;
@@ -22,11 +22,11 @@ impl Once {
     /// Counts a command that advanced the revision.
     pub(super) fn command(
         &mut self,
-        ledger: &Ledger,
+        ledger: &ObservedLedger,
         handles: &Handles,
         request: &Request<'_>,
         moved: bool,
-    ) -> Check {
+    ) -> CheckResult {
         if let Command::Abandon(abandon) = &request.command {
             self.forget(ledger, handles, request.principal, abandon);
         }
@@ -40,9 +40,10 @@ impl Once {
                 let Some(lease) = handles.resolve(ledger, lease) else { return Ok(()) };
                 match self.seqs.insert((lease, seq), clock) {
                     None => Ok(()),
-                    Some(_) => {
-                        Err(Violation::new("S7", format!("request {seq} of {lease:?} ran twice")))
-                    }
+                    Some(_) => Err(InvariantViolation::new(
+                        "S7",
+                        format!("request {seq} of {lease:?} ran twice"),
+                    )),
                 }
             }
             RequestId::Key(key) => {
@@ -50,7 +51,7 @@ impl Once {
                 match self.keys.insert(name, clock) {
                     Some(first) if clock - first < REMEMBERED_MS => {
                         let detail = format!("key {key:?} of {:?} ran twice", request.principal);
-                        Err(Violation::new("S7", detail))
+                        Err(InvariantViolation::new("S7", detail))
                     }
                     _ => Ok(()),
                 }
@@ -59,7 +60,12 @@ impl Once {
     }
 
     /// Looks for abandoned asks in an entry of which some events are unknown.
-    pub(super) fn catch_up(&mut self, ledger: &Ledger, handles: &Handles, seen: &Seen<'_>) {
+    pub(super) fn catch_up(
+        &mut self,
+        ledger: &ObservedLedger,
+        handles: &Handles,
+        seen: &ObservedStep<'_>,
+    ) {
         for request in seen.requests.iter().flatten() {
             if let Command::Abandon(abandon) = &request.command {
                 self.forget(ledger, handles, request.principal, abandon);
@@ -70,7 +76,7 @@ impl Once {
     /// Forgets an ask that was taken back: it may run again.
     fn forget(
         &mut self,
-        ledger: &Ledger,
+        ledger: &ObservedLedger,
         handles: &Handles,
         principal: &str,
         abandon: &Abandon<'_>,

@@ -6,16 +6,16 @@ use tenure_core::request::{AskLease, Command, Request};
 use tenure_core::view::{LockView, WaiterView};
 use tenure_types::{HolderState, Mode, Name};
 
-use super::{Check, Handles, Ledger, Violation};
-use crate::observe::{Seen, View};
+use super::{CheckResult, Handles, InvariantViolation, ObservedLedger};
+use crate::observe::{ObservedState, ObservedStep};
 
 /// Checks that a lease that already waits and asks again keeps its place.
 pub(super) fn before_command(
-    ledger: &Ledger,
+    ledger: &ObservedLedger,
     handles: &Handles,
     request: &Request<'_>,
     outcome: &Outcome,
-) -> Check {
+) -> CheckResult {
     let (Command::Acquire(acquire), Ok(Answer::Queued(queued))) =
         (&request.command, &outcome.result)
     else {
@@ -32,14 +32,14 @@ pub(super) fn before_command(
         };
         if *place != queued.place {
             let detail = format!("{lease:?} waited at {place:?}, asked again, is at {queued:?}");
-            return Err(Violation::new("Q3", detail));
+            return Err(InvariantViolation::new("Q3", detail));
         }
     }
     Ok(())
 }
 
 /// Checks that a grant goes to the first place of the queue, and that a new place goes to its end.
-pub(super) fn event(ledger: &Ledger, event: &Event) -> Check {
+pub(super) fn event(ledger: &ObservedLedger, event: &Event) -> CheckResult {
     let (Subject::Lock(lock), Some(place)) = (&event.subject, event.place) else {
         return Ok(());
     };
@@ -48,19 +48,20 @@ pub(super) fn event(ledger: &Ledger, event: &Event) -> Check {
         Cause::Granted => match queue.front() {
             Some((first, _)) if *first != place => {
                 let detail = format!("{event:?} while the queue is {queue:?}");
-                Err(Violation::new("Q1", detail))
+                Err(InvariantViolation::new("Q1", detail))
             }
             _ => Ok(()),
         },
         Cause::Queued => {
             if queue.iter().any(|(_, lease)| Some(*lease) == event.lease) {
                 let detail = format!("a second place for one lease: {event:?} in {queue:?}");
-                return Err(Violation::new("Q3", detail));
+                return Err(InvariantViolation::new("Q3", detail));
             }
             match queue.back() {
-                Some((last, _)) if *last >= place => {
-                    Err(Violation::new("Q1", format!("{event:?} is not at the end of {queue:?}")))
-                }
+                Some((last, _)) if *last >= place => Err(InvariantViolation::new(
+                    "Q1",
+                    format!("{event:?} is not at the end of {queue:?}"),
+                )),
                 _ => Ok(()),
             }
         }
@@ -69,7 +70,7 @@ pub(super) fn event(ledger: &Ledger, event: &Event) -> Check {
 }
 
 /// Checks that no place waits for nothing, twice, or after the end of its lease.
-pub(super) fn views(ledger: &Ledger, seen: &Seen<'_>) -> Check {
+pub(super) fn views(ledger: &ObservedLedger, seen: &ObservedStep<'_>) -> CheckResult {
     let view = seen.after;
     for (lock, queue) in view.locks.iter().zip(&view.queues) {
         in_order(lock, queue)?;
@@ -81,37 +82,42 @@ pub(super) fn views(ledger: &Ledger, seen: &Seen<'_>) -> Check {
                 view.clock < ledger.quiet_until || (ledger.quiet_until > 0 && view.backlog());
             if !quiet && grantable(view, first) {
                 let detail = format!("lock {:?} could be had by {first:?}", lock.lock);
-                return Err(Violation::new("Q2", detail));
+                return Err(InvariantViolation::new("Q2", detail));
             }
         }
     }
     Ok(())
 }
 
-fn in_order(lock: &LockView, queue: &[WaiterView]) -> Check {
+fn in_order(lock: &LockView, queue: &[WaiterView]) -> CheckResult {
     let mut before: Option<&WaiterView> = None;
     for (ahead, waiter) in (0u64..).zip(queue) {
         let ordered = before.is_none_or(|before| before.place < waiter.place);
         if !ordered || waiter.ahead != ahead || waiter.behind != before.map(|before| before.place) {
             let detail = format!("lock {:?}: {waiter:?} after {before:?}", lock.lock);
-            return Err(Violation::new("Q1", detail));
+            return Err(InvariantViolation::new("Q1", detail));
         }
         before = Some(waiter);
     }
     if lock.waiting != queue.len() as u64 {
         let detail = format!("lock {:?}: {} wait, {} shown", lock.lock, lock.waiting, queue.len());
-        return Err(Violation::new("Q1", detail));
+        return Err(InvariantViolation::new("Q1", detail));
     }
     Ok(())
 }
 
-fn waits_rightly(ledger: &Ledger, view: &View, lock: &LockView, waiter: &WaiterView) -> Check {
+fn waits_rightly(
+    ledger: &ObservedLedger,
+    view: &ObservedState,
+    lock: &LockView,
+    waiter: &WaiterView,
+) -> CheckResult {
     let live = view.leases.iter().find(|lease| lease.id == waiter.lease);
     // A lease that is due may still have its places until its slice comes.
     let known = ledger.leases.contains_key(&waiter.lease) || ledger.doubtful();
     if live.is_none() && !(view.backlog() && known) {
         let detail = format!("lock {:?}: {waiter:?} waits for an ended lease", lock.lock);
-        return Err(Violation::new("Q2", detail));
+        return Err(InvariantViolation::new("Q2", detail));
     }
     let held = lock.holders.iter().any(|holder| {
         holder.state == HolderState::Held
@@ -120,13 +126,13 @@ fn waits_rightly(ledger: &Ledger, view: &View, lock: &LockView, waiter: &WaiterV
     });
     if held {
         let detail = format!("lock {:?}: its holder waits for it too: {waiter:?}", lock.lock);
-        return Err(Violation::new("Q3", detail));
+        return Err(InvariantViolation::new("Q3", detail));
     }
     Ok(())
 }
 
 /// Whether a place is first in all its queues and every lock admits it, by the views.
-fn grantable(view: &View, waiter: &WaiterView) -> bool {
+fn grantable(view: &ObservedState, waiter: &WaiterView) -> bool {
     let live = view.leases.iter().any(|lease| lease.id == waiter.lease);
     live && waiter.locks.iter().all(|name| {
         let Some((lock, queue)) = find(view, name) else { return false };
@@ -141,7 +147,7 @@ fn grantable(view: &View, waiter: &WaiterView) -> bool {
     })
 }
 
-fn find<'a>(view: &'a View, name: &Name) -> Option<(&'a LockView, &'a [WaiterView])> {
+fn find<'a>(view: &'a ObservedState, name: &Name) -> Option<(&'a LockView, &'a [WaiterView])> {
     let index = view.locks.binary_search_by(|lock| lock.lock.cmp(name)).ok()?;
     Some((&view.locks[index], view.queues[index].as_slice()))
 }

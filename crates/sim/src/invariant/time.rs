@@ -5,22 +5,26 @@ use tenure_core::outcome::{Answer, Outcome};
 use tenure_core::request::{Command, Request, RequestId, Urgency};
 use tenure_types::{HolderState, Token};
 
-use super::ledger::{KnownGrant, Standing};
-use super::{Check, Handles, Ledger, Violation};
-use crate::observe::{Part, Seen};
+use super::ledger::{GrantStanding, KnownGrant};
+use super::{CheckResult, Handles, InvariantViolation, ObservedLedger};
+use crate::observe::{ObservedCommand, ObservedStep};
 
 /// Checks that ends come neither too early nor without their pause.
-pub(super) fn event(ledger: &Ledger, part: &Part<'_>, event: &Event) -> Check {
+pub(super) fn event(
+    ledger: &ObservedLedger,
+    part: &ObservedCommand<'_>,
+    event: &Event,
+) -> CheckResult {
     if event.cause == Cause::Granted && ledger.clock < ledger.quiet_least {
         let until = ledger.quiet_least;
         let detail = format!("{event:?} at {}, and it is quiet until {until}", ledger.clock);
-        return Err(Violation::new("T2", detail));
+        return Err(InvariantViolation::new("T2", detail));
     }
     match (&event.subject, event.token) {
         (Subject::Lease(id), _) if event.cause == Cause::Expired => match ledger.leases.get(id) {
             Some(known) if known.deadline > ledger.clock => {
                 let detail = format!("{id:?} {known:?} expired at {}", ledger.clock);
-                Err(Violation::new("T1", detail))
+                Err(InvariantViolation::new("T1", detail))
             }
             _ => Ok(()),
         },
@@ -34,11 +38,11 @@ pub(super) fn event(ledger: &Ledger, part: &Part<'_>, event: &Event) -> Check {
 
 /// Checks that a renewal restarts the whole ttl and never shortens a lease.
 pub(super) fn renewal(
-    ledger: &Ledger,
+    ledger: &ObservedLedger,
     handles: &Handles,
     request: &Request<'_>,
     outcome: &Outcome,
-) -> Check {
+) -> CheckResult {
     let (RequestId::None, Command::Renew(leases), Ok(Answer::Renewed(renewals))) =
         (request.id, &request.command, &outcome.result)
     else {
@@ -53,38 +57,41 @@ pub(super) fn renewal(
         let Some(renewal) = renewal else {
             let detail =
                 format!("{reference:?} {known:?} is live at {} and not renewed", ledger.clock);
-            return Err(Violation::new("T1", detail));
+            return Err(InvariantViolation::new("T1", detail));
         };
         let shorter = ledger.deadline(renewal.ttl_ms) < known.deadline;
         if renewal.ttl_ms != known.ttl || shorter {
             let detail = format!("{reference:?} {known:?} renewed as {renewal:?}");
-            return Err(Violation::new("T1", detail));
+            return Err(InvariantViolation::new("T1", detail));
         }
     }
     Ok(())
 }
 
 /// Checks that the remaining times in the views match the ledger.
-pub(super) fn views(ledger: &Ledger, seen: &Seen<'_>) -> Check {
+pub(super) fn views(ledger: &ObservedLedger, seen: &ObservedStep<'_>) -> CheckResult {
     let clock = seen.after.clock;
     if clock < seen.before.clock {
-        return Err(Violation::new("T1", format!("the clock went back to {clock}")));
+        return Err(InvariantViolation::new("T1", format!("the clock went back to {clock}")));
     }
     for lease in &seen.after.leases {
         if lease.left_ms == 0 || lease.left_ms > ledger.longest(lease.ttl_ms) {
-            return Err(Violation::new("T1", format!("{lease:?} cannot have so long to live")));
+            return Err(InvariantViolation::new(
+                "T1",
+                format!("{lease:?} cannot have so long to live"),
+            ));
         }
         let Some(known) = ledger.leases.get(&lease.id).filter(|_| seen.whole) else { continue };
         // Renewals with a request id are not in the ledger, so a lease may live longer than the ledger says, up to a
         // ttl from now; never shorter.
         if clock + lease.left_ms < known.deadline {
             let detail = format!("{lease:?} has less left than {known:?} at {clock}");
-            return Err(Violation::new("T1", detail));
+            return Err(InvariantViolation::new("T1", detail));
         }
         let renewed = ledger.renewed_left(lease.ttl_ms, lease.left_ms);
         if clock + lease.left_ms > known.deadline && !(renewed && numbered_renewal(seen)) {
             let detail = format!("{lease:?} has more left than {known:?} at {clock}");
-            return Err(Violation::new("T1", detail));
+            return Err(InvariantViolation::new("T1", detail));
         }
     }
     if !seen.whole {
@@ -93,41 +100,41 @@ pub(super) fn views(ledger: &Ledger, seen: &Seen<'_>) -> Check {
     for holder in seen.after.locks.iter().flat_map(|lock| &lock.holders) {
         let Some(grant) = ledger.grants.get(&holder.token) else { continue };
         let same = match (holder.state, grant.standing) {
-            (HolderState::Held, Standing::Held) => true,
-            (HolderState::Cooling { left_ms }, Standing::Cooling(until))
-            | (HolderState::Delayed { left_ms }, Standing::Delayed(until)) => {
+            (HolderState::Held, GrantStanding::Held) => true,
+            (HolderState::Cooling { left_ms }, GrantStanding::Cooling(until))
+            | (HolderState::Delayed { left_ms }, GrantStanding::Delayed(until)) => {
                 left_ms == until.saturating_sub(clock)
             }
             _ => false,
         };
         if !same {
             let detail = format!("{holder:?} stands as {grant:?} by its events at {clock}");
-            return Err(Violation::new("T2", detail));
+            return Err(InvariantViolation::new("T2", detail));
         }
     }
     Ok(())
 }
 
-fn numbered_renewal(seen: &Seen<'_>) -> bool {
+fn numbered_renewal(seen: &ObservedStep<'_>) -> bool {
     seen.requests.iter().flatten().any(|request| {
         request.id != RequestId::None && matches!(request.command, Command::Renew(_))
     })
 }
 
 fn grant_event(
-    ledger: &Ledger,
-    part: &Part<'_>,
+    ledger: &ObservedLedger,
+    part: &ObservedCommand<'_>,
     event: &Event,
     token: Token,
     grant: &KnownGrant,
-) -> Check {
+) -> CheckResult {
     let fail = |what: &str| {
         let detail = format!("{what} at {}: {event:?}, stood as {grant:?}", ledger.clock);
-        Err(Violation::new("T2", detail))
+        Err(InvariantViolation::new("T2", detail))
     };
     match event.cause {
         Cause::Cooled => {
-            let Standing::Cooling(until) = grant.standing else {
+            let GrantStanding::Cooling(until) = grant.standing else {
                 return fail("cooled without cooling");
             };
             if until > ledger.clock && !ends_cooling(part, token) {
@@ -135,7 +142,7 @@ fn grant_event(
             }
         }
         Cause::DelayOver => match grant.standing {
-            Standing::Delayed(until) if until <= ledger.clock => return Ok(()),
+            GrantStanding::Delayed(until) if until <= ledger.clock => return Ok(()),
             _ => return fail("the lock-delay is over too early"),
         },
         Cause::Forced | Cause::Revoked | Cause::MaxHold
@@ -173,7 +180,7 @@ fn grant_event(
     }
 }
 
-fn own_word(part: &Part<'_>) -> bool {
+fn own_word(part: &ObservedCommand<'_>) -> bool {
     use tenure_core::request::Revoker;
     part.command.is_some_and(|(request, _)| {
         matches!(request.command, Command::Revoke { by: Revoker::Holder, .. })
@@ -181,7 +188,7 @@ fn own_word(part: &Part<'_>) -> bool {
 }
 
 /// Whether this command ends a cooling early.
-fn ends_cooling(part: &Part<'_>, token: Token) -> bool {
+fn ends_cooling(part: &ObservedCommand<'_>, token: Token) -> bool {
     match part.command.map(|(request, _)| &request.command) {
         Some(Command::Stopped { token: named, .. }) => *named == token,
         Some(Command::Force { token: named, urgency, .. }) => {

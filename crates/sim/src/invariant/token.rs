@@ -3,8 +3,8 @@
 use tenure_core::event::{Cause, Event};
 use tenure_types::Epoch;
 
-use super::{Check, Violation};
-use crate::observe::Seen;
+use super::{CheckResult, InvariantViolation};
+use crate::observe::ObservedStep;
 
 /// The largest token seen, of any lock, in any epoch.
 #[derive(Default)]
@@ -14,26 +14,32 @@ pub(super) struct Tokens {
 
 impl Tokens {
     /// Checks a grant, or a downgrade, which also gets a new token.
-    pub(super) fn event(&mut self, event: &Event, epoch: Epoch) -> Check {
+    pub(super) fn event(&mut self, event: &Event, epoch: Epoch) -> CheckResult {
         if !matches!(event.cause, Cause::Granted | Cause::Downgraded) {
             return Ok(());
         }
         let Some(token) = event.token else {
-            return Err(Violation::new("S2", format!("a grant without a token: {event:?}")));
+            return Err(InvariantViolation::new(
+                "S2",
+                format!("a grant without a token: {event:?}"),
+            ));
         };
         if token.get() <= self.highest {
             let detail = format!("token {token} after {}: {event:?}", self.highest);
-            return Err(Violation::new("S2", detail));
+            return Err(InvariantViolation::new("S2", detail));
         }
         if token.get() >> 48 != u64::from(epoch.get()) {
-            return Err(Violation::new("S2", format!("token {token} is not of {epoch:?}")));
+            return Err(InvariantViolation::new(
+                "S2",
+                format!("token {token} is not of {epoch:?}"),
+            ));
         }
         self.highest = token.get();
         Ok(())
     }
 
     /// Raises the largest token from the grants in force, after events were lost.
-    pub(super) fn catch_up(&mut self, seen: &Seen<'_>) {
+    pub(super) fn catch_up(&mut self, seen: &ObservedStep<'_>) {
         for holder in seen.after.locks.iter().flat_map(|lock| &lock.holders) {
             self.highest = self.highest.max(holder.token.get());
         }

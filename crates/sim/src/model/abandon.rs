@@ -6,7 +6,7 @@ use tenure_core::request::{Abandon, AskId};
 use tenure_types::PlaceNumber;
 
 use super::event::held_event;
-use super::once::Record;
+use super::once::RequestRecord;
 use super::{HandleOf, LEVEL_COUNTED, Model, Verdict};
 
 impl Model {
@@ -87,7 +87,7 @@ impl Model {
 }
 
 /// Takes one ask off a record of this place, and returns whether it was the last.
-fn is_last(record: &mut Record, number: PlaceNumber) -> bool {
+fn is_last(record: &mut RequestRecord, number: PlaceNumber) -> bool {
     if record.place() != Some(number) {
         return false;
     }
@@ -95,7 +95,7 @@ fn is_last(record: &mut Record, number: PlaceNumber) -> bool {
     record.asks == Some(0)
 }
 
-impl Record {
+impl RequestRecord {
     /// The place of an ask that was granted or queued.
     fn place(&self) -> Option<PlaceNumber> {
         match &self.result {

@@ -12,7 +12,7 @@ use super::{HandleOf, Model, Place, Verdict};
 
 /// How long an ask is willing to wait, as a deadline.
 #[derive(Clone, Copy)]
-enum Patience {
+enum WaitDeadline {
     None,
     Endless,
     Until(u64),
@@ -33,9 +33,9 @@ impl Model {
             return Err(Refusal::MaxHoldTooShort { ttl_ms });
         }
         let patience = match ask.wait {
-            Wait::No | Wait::Limit { ms: 0 } => Patience::None,
-            Wait::Unlimited => Patience::Endless,
-            Wait::Limit { ms } => Patience::Until(later(self.clock_ms, self.whole(ms))),
+            Wait::No | Wait::Limit { ms: 0 } => WaitDeadline::None,
+            Wait::Unlimited => WaitDeadline::Endless,
+            Wait::Limit { ms } => WaitDeadline::Until(later(self.clock_ms, self.whole(ms))),
         };
         if let Some(standing) = self.present_standing(lease, &locks, patience) {
             return standing;
@@ -58,8 +58,8 @@ impl Model {
             purpose: ask.purpose,
             independent: ask.independent,
             wait_until_ms: match patience {
-                Patience::Until(until_ms) => Some(until_ms),
-                Patience::None | Patience::Endless => None,
+                WaitDeadline::Until(until_ms) => Some(until_ms),
+                WaitDeadline::None | WaitDeadline::Endless => None,
             },
             created: self.this_revision(),
             since_ms: self.clock_ms,
@@ -76,7 +76,7 @@ impl Model {
             let lease = self.lease_grant(lease);
             return Ok(Answer::Acquired(Acquired { lease, place: place.number, grants }));
         }
-        if matches!(patience, Patience::None) {
+        if matches!(patience, WaitDeadline::None) {
             return Err(self.no_wait(blocking));
         }
         self.enqueue(place, ask)
@@ -128,7 +128,7 @@ impl Model {
         &mut self,
         lease: LeaseId,
         locks: &[(Name, Mode)],
-        patience: Patience,
+        patience: WaitDeadline,
     ) -> Option<Verdict> {
         for (lock, _) in locks {
             let waiting = self.queue_of(lock).into_iter().find(|place| place.lease == lease);
@@ -147,9 +147,9 @@ impl Model {
             }
             if let Some(place) = self.places.get_mut(&number) {
                 match patience {
-                    Patience::None => {}
-                    Patience::Endless => place.wait_until_ms = None,
-                    Patience::Until(until_ms) => place.wait_until_ms = Some(until_ms),
+                    WaitDeadline::None => {}
+                    WaitDeadline::Endless => place.wait_until_ms = None,
+                    WaitDeadline::Until(until_ms) => place.wait_until_ms = Some(until_ms),
                 }
             }
             self.count_ask(number);

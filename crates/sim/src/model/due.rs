@@ -7,18 +7,18 @@ use tenure_core::outcome::Notice;
 use tenure_core::request::Urgency;
 use tenure_types::{LeaseId, Limit, Name, PlaceNumber, Token};
 
-use super::lease::End;
+use super::lease::LeaseEnd;
 use super::{GrantState, Model, NO_HANDLE};
 
 /// Something with a deadline.
 #[derive(Clone)]
-pub(super) struct Item {
+pub(super) struct DueItem {
     pub(super) deadline_ms: u64,
-    what: What,
+    what: DueWhat,
 }
 
 #[derive(Clone)]
-enum What {
+enum DueWhat {
     WaitLimit(PlaceNumber),
     Lease(LeaseId),
     MaxHold(Name, Token),
@@ -27,16 +27,16 @@ enum What {
     Quiet,
 }
 
-impl Item {
+impl DueItem {
     /// The sort key: deadline, kind, id.
     fn order(&self) -> (u64, u8, u64) {
         let (kind, id) = match &self.what {
-            What::WaitLimit(place) => (0, place.0),
-            What::Lease(lease) => (1, lease.get()),
-            What::MaxHold(_, token) => (2, token.get()),
-            What::Cooling(_, token) => (3, token.get()),
-            What::LockDelay(_, token) => (4, token.get()),
-            What::Quiet => (5, 0),
+            DueWhat::WaitLimit(place) => (0, place.0),
+            DueWhat::Lease(lease) => (1, lease.get()),
+            DueWhat::MaxHold(_, token) => (2, token.get()),
+            DueWhat::Cooling(_, token) => (3, token.get()),
+            DueWhat::LockDelay(_, token) => (4, token.get()),
+            DueWhat::Quiet => (5, 0),
         };
         (self.deadline_ms, kind, id)
     }
@@ -44,36 +44,36 @@ impl Item {
 
 impl Model {
     /// Everything that has a deadline, in the order in which it is due.
-    pub(super) fn pending(&self) -> Vec<Item> {
+    pub(super) fn pending(&self) -> Vec<DueItem> {
         let mut items = Vec::new();
-        let mut add = |deadline_ms, what| items.push(Item { deadline_ms, what });
+        let mut add = |deadline_ms, what| items.push(DueItem { deadline_ms, what });
         for place in self.places.values() {
             if let Some(until_ms) = place.wait_until_ms {
-                add(until_ms, What::WaitLimit(place.number));
+                add(until_ms, DueWhat::WaitLimit(place.number));
             }
         }
         for lease in self.leases.values() {
-            add(lease.deadline_ms, What::Lease(lease.id));
+            add(lease.deadline_ms, DueWhat::Lease(lease.id));
         }
         for (name, lock) in &self.locks {
             for grant in &lock.grants {
                 let (name, token) = (name.clone(), grant.token);
                 match (grant.state, grant.max_hold_due_ms) {
                     (GrantState::Held, None) => {}
-                    (GrantState::Held, Some(due_ms)) => add(due_ms, What::MaxHold(name, token)),
+                    (GrantState::Held, Some(due_ms)) => add(due_ms, DueWhat::MaxHold(name, token)),
                     (GrantState::Cooling { until_ms }, _) => {
-                        add(until_ms, What::Cooling(name, token));
+                        add(until_ms, DueWhat::Cooling(name, token));
                     }
                     (GrantState::Delayed { until_ms }, _) => {
-                        add(until_ms, What::LockDelay(name, token));
+                        add(until_ms, DueWhat::LockDelay(name, token));
                     }
                 }
             }
         }
         if let Some(until_ms) = self.quiet_until_ms {
-            add(until_ms, What::Quiet);
+            add(until_ms, DueWhat::Quiet);
         }
-        items.sort_by_key(Item::order);
+        items.sort_by_key(DueItem::order);
         items
     }
 
@@ -83,8 +83,8 @@ impl Model {
         let mut touched = BTreeSet::new();
         for item in &taken {
             match item.what {
-                What::WaitLimit(number) => touched.extend(self.end_wait(number)),
-                What::Lease(lease) => {
+                DueWhat::WaitLimit(number) => touched.extend(self.end_wait(number)),
+                DueWhat::Lease(lease) => {
                     touched.extend(self.remove_places_of(lease, Cause::Expired));
                 }
                 _ => {}
@@ -96,7 +96,7 @@ impl Model {
         self.grant_pass(touched);
     }
 
-    fn take_due(&self) -> Vec<Item> {
+    fn take_due(&self) -> Vec<DueItem> {
         let most = self.limits.get(Limit::EndsPerEntry);
         let mut objects = 0;
         let mut taken = Vec::new();
@@ -105,7 +105,7 @@ impl Model {
                 break;
             }
             objects += match item.what {
-                What::Lease(lease) => {
+                DueWhat::Lease(lease) => {
                     let bound = self.held_by(lease).len()
                         + self.places_of(lease).len()
                         + self.keys_of(lease).len();
@@ -129,11 +129,11 @@ impl Model {
     }
 
     /// Ends anything but a place. Returns the locks that this touched.
-    fn end_item(&mut self, what: What) -> BTreeSet<Name> {
+    fn end_item(&mut self, what: DueWhat) -> BTreeSet<Name> {
         match what {
-            What::WaitLimit(_) => BTreeSet::new(),
-            What::Lease(lease) => self.end_lease(lease, End::Expired),
-            What::MaxHold(lock, token) => {
+            DueWhat::WaitLimit(_) => BTreeSet::new(),
+            DueWhat::Lease(lease) => self.end_lease(lease, LeaseEnd::Expired),
+            DueWhat::MaxHold(lock, token) => {
                 // The lease may just have ended, and the grant with it.
                 if self.grant(&lock, token).is_none_or(|grant| !grant.is_held()) {
                     return BTreeSet::new();
@@ -141,15 +141,15 @@ impl Model {
                 self.take_away(&lock, token, Cause::MaxHold, Urgency::Cooling, ("", ""));
                 self.if_gone(lock, token)
             }
-            What::Cooling(lock, token) => {
+            DueWhat::Cooling(lock, token) => {
                 self.cooling_over(&lock, token);
                 self.if_gone(lock, token)
             }
-            What::LockDelay(lock, token) => {
+            DueWhat::LockDelay(lock, token) => {
                 self.delay_over(&lock, token);
                 BTreeSet::from([lock])
             }
-            What::Quiet => {
+            DueWhat::Quiet => {
                 self.quiet_until_ms = None;
                 self.locks.keys().cloned().collect()
             }

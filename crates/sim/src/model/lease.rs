@@ -16,7 +16,7 @@ const RENEWALS_PER_COMMAND: usize = 4_096;
 
 /// Why a lease ends.
 #[derive(Clone, Copy)]
-pub(super) enum End<'a> {
+pub(super) enum LeaseEnd<'a> {
     /// The lease was not renewed in time.
     Expired,
     /// The holder revoked it.
@@ -30,11 +30,11 @@ pub(super) enum End<'a> {
     },
 }
 
-impl End<'_> {
+impl LeaseEnd<'_> {
     fn cause(self) -> Cause {
         match self {
-            End::Expired => Cause::Expired,
-            End::ByHolder | End::ByOther { .. } => Cause::Revoked,
+            LeaseEnd::Expired => Cause::Expired,
+            LeaseEnd::ByHolder | LeaseEnd::ByOther { .. } => Cause::Revoked,
         }
     }
 }
@@ -121,10 +121,10 @@ impl Model {
     ) -> Verdict {
         let id = self.live(lease, handle_of)?;
         let end = match by {
-            Revoker::Holder => End::ByHolder,
+            Revoker::Holder => LeaseEnd::ByHolder,
             Revoker::Other { name, reason, urgency } => {
                 self.can_be_said((name, reason))?;
-                End::ByOther { said: (name, reason), urgency }
+                LeaseEnd::ByOther { said: (name, reason), urgency }
             }
         };
         let mut touched = self.remove_places_of(id, end.cause());
@@ -143,23 +143,23 @@ impl Model {
     }
 
     /// Ends a lease whose places are gone: its grants, its keys, itself. Returns the locks that it held.
-    pub(super) fn end_lease(&mut self, id: LeaseId, end: End<'_>) -> BTreeSet<Name> {
+    pub(super) fn end_lease(&mut self, id: LeaseId, end: LeaseEnd<'_>) -> BTreeSet<Name> {
         let mut held = self.held_by(id);
         held.sort_by_key(|(_, grant)| grant.token);
         let mut touched = BTreeSet::new();
         for (lock, grant) in held {
             match end {
-                End::Expired => {
+                LeaseEnd::Expired => {
                     let left_ms = self.delay_or_go(&lock, grant.token);
                     let event = held_event(Cause::Expired, &lock, &grant);
                     self.grant_event(&lock, Event { left_ms, ..event });
                     self.lost(&lock, &grant, Cause::Expired, ("", ""));
                 }
-                End::ByHolder => {
+                LeaseEnd::ByHolder => {
                     self.grant_event(&lock, held_event(Cause::Revoked, &lock, &grant));
                     self.end_held(&lock, grant.token);
                 }
-                End::ByOther { said: (by, _), urgency } => {
+                LeaseEnd::ByOther { said: (by, _), urgency } => {
                     self.take_away(&lock, grant.token, Cause::Revoked, urgency, (by, ""));
                 }
             }
@@ -177,12 +177,12 @@ impl Model {
             });
         }
         let word = match end {
-            End::ByOther { said, .. } => word(said),
-            End::Expired | End::ByHolder => None,
+            LeaseEnd::ByOther { said, .. } => word(said),
+            LeaseEnd::Expired | LeaseEnd::ByHolder => None,
         };
         let (by, reason) = said(word.as_deref());
         self.events.push(Event { by, reason, ..lease_event(end.cause(), &lease) });
-        if !matches!(end, End::ByHolder) {
+        if !matches!(end, LeaseEnd::ByHolder) {
             let revision = self.this_revision();
             let cause = end.cause();
             self.notices.push(Notice::LeaseEnded { lease: NO_HANDLE, revision, cause, word });

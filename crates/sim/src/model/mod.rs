@@ -113,7 +113,7 @@ struct Lease {
     metadata: Vec<u8>,
     changed: Revision,
     done: u64,
-    records: BTreeMap<u64, once::Record>,
+    records: BTreeMap<u64, once::RequestRecord>,
 }
 
 /// A lock. It exists while it has a grant or a waiter.

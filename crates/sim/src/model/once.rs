@@ -14,7 +14,7 @@ const REMEMBERED_MS: u64 = 600_000;
 
 /// The record of a request.
 #[derive(Clone)]
-pub(super) struct Record {
+pub(super) struct RequestRecord {
     /// The command as text; the model compares commands where the machine compares hashes.
     command: String,
     pub(super) result: Verdict,
@@ -30,7 +30,7 @@ pub(super) struct KeyRecord {
     pub(super) principal: String,
     pub(super) key: String,
     at_ms: u64,
-    pub(super) record: Record,
+    pub(super) record: RequestRecord,
 }
 
 impl KeyRecord {
@@ -39,7 +39,7 @@ impl KeyRecord {
     }
 }
 
-impl Record {
+impl RequestRecord {
     /// The total length of all names in the record.
     pub(super) fn names_len(&self) -> usize {
         let mut names: Vec<&Name> = Vec::new();
@@ -188,14 +188,14 @@ impl Model {
         true
     }
 
-    fn record(&self, command: &Command<'_>, result: &Verdict) -> Record {
+    fn record(&self, command: &Command<'_>, result: &Verdict) -> RequestRecord {
         let revision = if self.events.is_empty() { self.revision } else { self.this_revision() };
         let asks = self.first_ask();
-        Record { command: as_text(command), result: result.clone(), revision, asks }
+        RequestRecord { command: as_text(command), result: result.clone(), revision, asks }
     }
 
     /// The answer to a repeated request.
-    fn repeat(&mut self, record: &Record, command: &Command<'_>) -> Verdict {
+    fn repeat(&mut self, record: &RequestRecord, command: &Command<'_>) -> Verdict {
         if record.command != as_text(command) {
             return Err(Refusal::RequestConflict);
         }
