@@ -25,7 +25,7 @@ pub struct ClusterReport {
     /// The simulated time of all clusters together.
     pub sim_us: u64,
     /// The faults and events that occurred.
-    pub tally: FaultCounts,
+    pub faults: FaultCounts,
     /// The failure with the smallest seed.
     pub failure: Option<(u64, InvariantViolation)>,
 }
@@ -55,7 +55,7 @@ pub fn run(plan: ClusterPlan, progress: &(dyn Fn() + Sync)) -> ClusterReport {
                     let mut report = report.lock().expect("no thread panics while it reports");
                     report.seeds += 1;
                     report.sim_us += ran.sim_us;
-                    report.tally.add(&ran.tally);
+                    report.faults.add(&ran.faults);
                     if let Some(violation) = ran.failure {
                         stop.store(true, Ordering::Relaxed);
                         if report.failure.as_ref().is_none_or(|(other, _)| seed < *other) {

@@ -9,7 +9,7 @@ use tenure_node::{NodeFailure, SessionId, SessionMessage};
 use tenure_types::{Handle, LeaseId, PlaceNumber, Revision, Token};
 
 use super::MS;
-use super::asked::Repeats;
+use super::ask_history::Repeats;
 use super::oracle::ensure;
 use super::packet::ClientStream;
 use super::world::SimCluster;
@@ -264,7 +264,7 @@ impl SimCluster {
         let again = op.repeats == Repeats::Recognised && self.rng.u8(0..4) > 0;
         let one = &mut self.clients[client];
         if again {
-            self.tally.count("retry");
+            self.faults.count("retry");
             one.again.push(op);
         } else {
             one.close(&op);
@@ -322,7 +322,7 @@ impl SimCluster {
                         let (place, revision) = (queued.place, outcome.revision);
                         let hears = Some(stream.id);
                         one.waiting = Some(BelievedPlace { op, place, revision, hears });
-                        self.tally.count("queued");
+                        self.faults.count("queued");
                     }
                     _ => {}
                 }
@@ -360,7 +360,7 @@ impl SimCluster {
             return Ok(());
         }
         one.served = true;
-        self.tally.count("held");
+        self.faults.count("held");
         self.check_overlap(stream.client, lock)
     }
 
@@ -386,7 +386,7 @@ impl SimCluster {
                 let Some(waiting) = one.waiting.take_if(|waiting| waiting.place == place) else {
                     return Ok(());
                 };
-                self.tally.count("granted_by_notice");
+                self.faults.count("granted_by_notice");
                 return self.granted(stream, &waiting.op, &grants, revision);
             }
             Notice::WaitEnded { place, .. } => {
@@ -394,7 +394,7 @@ impl SimCluster {
             }
             Notice::Lost { token, .. } => {
                 if one.hold.take_if(|held| held.token == token).is_some() {
-                    self.tally.count("lost_by_notice");
+                    self.faults.count("lost_by_notice");
                 }
             }
             Notice::LeaseEnded { .. } => one.forget_lease(),

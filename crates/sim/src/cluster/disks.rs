@@ -72,14 +72,14 @@ impl SimCluster {
         let starts_us = self.now_us + MS;
         if let Some(found) = self.copy_disk(node) {
             if found.lacks(going) && heard {
-                self.tally.count("lie_forgot");
+                self.faults.count("lie_forgot");
                 self.nodes[node].must_stop = Some(starts_us + NOTICE_US);
             } else if found.lacks(now) {
                 // No other member can be asked to know. Its operator replaces it.
                 self.nodes[node].dead = true;
                 return;
             } else {
-                self.tally.count("lie_harmless");
+                self.faults.count("lie_harmless");
             }
         }
         self.queue.push(starts_us, SimEvent::Start { node });

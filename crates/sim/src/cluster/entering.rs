@@ -16,7 +16,7 @@ impl SimCluster {
     /// A member with an empty disk begins to ask.
     pub(super) fn join(&mut self) {
         let node = self.new_node();
-        self.tally.count("join");
+        self.faults.count("join");
         self.ask_to_enter(node);
     }
 
@@ -87,7 +87,7 @@ impl SimCluster {
         answer: Control,
     ) -> CheckResult {
         let Some(node) = self.joins.remove(&join.0) else {
-            self.tally.count("join_answered");
+            self.faults.count("join_answered");
             return Ok(());
         };
         let read = Control::decode(&answer.encode());
@@ -97,7 +97,7 @@ impl SimCluster {
         let cut = self.network.is_cut(from, node) || self.network.is_cut(node, from);
         if cut || self.rng.u64(0..1000) < self.network.weather.drop {
             // The cluster may have agreed. The member asks again when its connection gives up.
-            self.tally.count("join_answer_lost");
+            self.faults.count("join_answer_lost");
             return Ok(());
         }
         let at_us = self.now_us + self.network.delay_us(&mut self.rng);
@@ -140,12 +140,12 @@ impl SimCluster {
                 ensure(lineage == self.lineage, "N10", || {
                     format!("{node} has joined {lineage:?}, another cluster")
                 })?;
-                self.tally.count("joined");
+                self.faults.count("joined");
                 self.nodes[node].given = directory;
                 self.queue.push(self.now_us, SimEvent::Start { node });
             }
             Err(JoinError::Unreachable { .. }) => {
-                self.tally.count("join_given_up");
+                self.faults.count("join_given_up");
                 self.ask_to_enter(node);
             }
             Err(JoinError::Retired) => {

@@ -36,7 +36,7 @@ impl SimCluster {
             entries: vec![entry],
             ..step(Kind::Append, next.0)
         };
-        self.tally.count(kind);
+        self.faults.count(kind);
         let message = Message::Step(if kind == "forged_term" { beat } else { append });
         let boot = self.nodes[node].boot;
         self.give(node, boot, Input::Peer { from, message: PeerMessage::Raft(message) });

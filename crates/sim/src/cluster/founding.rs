@@ -62,7 +62,7 @@ struct Scene<'a> {
 /// Founds a cluster of members with these cards, that know the rules up to these levels.
 pub(super) fn found(
     rng: &mut Rng,
-    tally: &mut FaultCounts,
+    faults: &mut FaultCounts,
     founders: Vec<(MemberRecord, u16)>,
 ) -> Result<Founding, InvariantViolation> {
     let listed = founders
@@ -77,7 +77,7 @@ pub(super) fn found(
     let mut scene = Scene { rng, queue: EventQueue::default(), founders, listed, now_us: 0 };
     for founder in 0..scene.founders.len() {
         let late = scene.rng.u8(0..4) == 0;
-        tally.count_by("founder_late", u64::from(late));
+        faults.count_by("founder_late", u64::from(late));
         let starts_us = scene.rng.u64(0..if late { 5 * S } else { 50 * MS });
         scene.queue.push(starts_us, Step::Up(founder));
         if scene.rng.u8(0..4) == 0 {
@@ -88,7 +88,7 @@ pub(super) fn found(
     while let Some((at_us, step)) = scene.queue.pop() {
         scene.now_us = at_us;
         ensure(at_us < LIMIT_US, "N10", || "the founders found no cluster".into())?;
-        scene.happen(step, tally)?;
+        scene.happen(step, faults)?;
         if scene.founders.iter().all(|it| it.founded.is_some() && it.up) {
             break;
         }
@@ -105,14 +105,14 @@ pub(super) fn found(
 }
 
 impl Scene<'_> {
-    fn happen(&mut self, step: Step, tally: &mut FaultCounts) -> Result<(), InvariantViolation> {
+    fn happen(&mut self, step: Step, faults: &mut FaultCounts) -> Result<(), InvariantViolation> {
         match step {
             Step::Up(at) => {
                 let founder = &mut self.founders[at];
                 (founder.up, founder.boot) = (true, founder.boot + 1);
                 if founder.boot > 1 && self.rng.bool() {
                     // Its clients find it elsewhere since it was down.
-                    tally.count("founder_moved");
+                    faults.count("founder_moved");
                     founder.record.names.clients = format!("h{}:9", founder.record.id);
                 }
                 if founder.founded.is_none() {
@@ -124,7 +124,7 @@ impl Scene<'_> {
                 }
             }
             Step::Down(at) => {
-                tally.count("founder_crash");
+                faults.count("founder_crash");
                 (self.founders[at].up, self.founders[at].bootstrap) = (false, None);
                 self.queue.push(self.now_us + self.rng.u64(1..3000) * MS, Step::Up(at));
             }

@@ -7,38 +7,38 @@
 //!
 //! Start reading at [`World::run`].
 
-mod asked;
-mod asks;
+mod ask_history;
 pub mod campaign;
 mod client;
 pub mod control;
-mod desk;
 mod disks;
 mod entering;
 mod event;
+mod fault_counts;
 mod forge;
 mod founding;
-mod life;
+mod lifecycle;
 mod links;
+mod log_writer;
 mod nemesis;
 mod network;
 mod node;
 mod oracle;
 mod packet;
-mod pen;
 mod recovery;
 mod reuse;
 mod rollback;
 mod serve;
+mod session_host;
 mod strangers;
-mod tally;
 mod transfers;
 mod trouble;
 mod watcher;
 mod wire;
+mod workload;
 mod world;
 
-pub use tally::FaultCounts;
+pub use fault_counts::FaultCounts;
 pub use world::{SeedResult, SimCluster};
 
 use crate::invariant::InvariantViolation;

@@ -154,7 +154,7 @@ impl SimCluster {
             FaultKind::Partition => self.partition(),
             FaultKind::Isolate => self.isolate_leader(node),
             FaultKind::OneWay => {
-                self.tally.count("one_way");
+                self.faults.count("one_way");
                 let from = self.leader().unwrap_or(node);
                 for to in (0..self.nodes.len()).filter(|to| *to != from) {
                     let (from, to) = if node.is_multiple_of(2) { (from, to) } else { (to, from) };
@@ -169,7 +169,7 @@ impl SimCluster {
                 self.crash_one(leader, Restart::PowerLostSome);
             }
             FaultKind::CrashAll => {
-                self.tally.count("crash_of_all");
+                self.faults.count("crash_of_all");
                 let how = [Restart::PowerLostAll, Restart::PowerLostSome][node % 2];
                 (0..self.nodes.len()).for_each(|node| self.crash_one(node, how));
             }
@@ -223,7 +223,7 @@ impl SimCluster {
     }
 
     fn partition(&mut self) {
-        self.tally.count("partition");
+        self.faults.count("partition");
         self.network.heal();
         let side: Vec<bool> = (0..self.nodes.len()).map(|_| self.rng.bool()).collect();
         for from in 0..side.len() {
@@ -234,7 +234,7 @@ impl SimCluster {
     }
 
     fn isolate_leader(&mut self, node: usize) {
-        self.tally.count("partition");
+        self.faults.count("partition");
         let alone = self.leader().unwrap_or(node);
         for other in (0..self.nodes.len()).filter(|other| *other != alone) {
             self.network.cut(alone, other);
@@ -244,7 +244,7 @@ impl SimCluster {
 
     /// Two halves that reach each other only through one member.
     fn bridge(&mut self, middle: usize) {
-        self.tally.count("bridge");
+        self.faults.count("bridge");
         self.network.heal();
         for from in (0..self.nodes.len()).filter(|from| *from != middle) {
             for to in (0..self.nodes.len()).filter(|to| *to != middle && to % 2 != from % 2) {
@@ -255,7 +255,7 @@ impl SimCluster {
 
     fn crash_one(&mut self, node: usize, how: Restart) {
         if self.nodes[node].is_up() {
-            self.tally.count(match how {
+            self.faults.count(match how {
                 Restart::ProcessKilled => "kill",
                 Restart::PowerLostAll => "power_loss",
                 Restart::PowerLostSome => "power_loss_some",
@@ -270,13 +270,13 @@ impl SimCluster {
             target.paused_until_us = self.now_us + for_us;
             target.stalled.times += 1;
             target.stalled.for_us += for_us;
-            self.tally.count(kind);
+            self.faults.count(kind);
         }
     }
 
     /// Leaves every disk some room, but less than the state may grow into.
     fn nearly_full(&mut self) {
-        self.tally.count("nearly_full");
+        self.faults.count("nearly_full");
         for node in 0..self.nodes.len() {
             let room = self.rng.u64(0..30) * 1024;
             let disk = &self.nodes[node].disk;
@@ -317,7 +317,7 @@ impl SimCluster {
         }
         let file = &files[self.rng.usize(0..files.len())];
         if self.nodes[node].disk.flip_random_bit(file).is_some() {
-            self.tally.count(kind);
+            self.faults.count(kind);
             self.nodes[node].damaged = true;
         }
     }
@@ -336,7 +336,7 @@ impl SimCluster {
         let within_us = [50 * MS, S, 5 * S, 30 * S][self.rng.usize(0..4)];
         let deadline_us = self.nodes[node].local_us(self.now_us) + within_us;
         if let Some(process) = &mut self.nodes[node].process {
-            process.desk.admins.insert(admin, deadline_us);
+            process.host.admins.insert(admin, deadline_us);
         }
         let (admin, principal) = (AdminId(admin), Principal::anyone());
         self.give(node, boot, Input::Admin { admin, principal, request: wish, deadline_us });
@@ -354,7 +354,7 @@ impl SimCluster {
         let id = self.nodes[node].id;
         self.queue.push(self.now_us, SimEvent::Start { node });
         if self.request_admin(AdminRequest::Change(vec![MembershipChange::AddLearner(id)])) {
-            self.tally.count("add");
+            self.faults.count("add");
         }
     }
 
@@ -364,7 +364,7 @@ impl SimCluster {
         if self.at(id).is_some_and(is_sound)
             && self.request_admin(AdminRequest::Change(vec![MembershipChange::Promote(id)]))
         {
-            self.tally.count("promote");
+            self.faults.count("promote");
         }
     }
 
@@ -384,7 +384,7 @@ impl SimCluster {
             return;
         }
         if self.request_admin(AdminRequest::Change(vec![MembershipChange::Remove(id)])) {
-            self.tally.count("remove");
+            self.faults.count("remove");
         }
     }
 
@@ -406,7 +406,7 @@ impl SimCluster {
         let to = voters[self.rng.usize(0..voters.len())];
         let leader = self.leader();
         if self.request_admin(AdminRequest::Transfer(to)) {
-            self.tally.count("transfer");
+            self.faults.count("transfer");
         }
         // At times the old leader is the last to know.
         if let Some(leader) = leader.filter(|_| self.rng.bool()) {

@@ -57,18 +57,18 @@ impl SimNetwork {
         from: usize,
         to: usize,
         rng: &mut Rng,
-        tally: &mut FaultCounts,
+        faults: &mut FaultCounts,
     ) -> Vec<u64> {
         let Weather { drop, duplicate, spike, delay_us } = self.weather;
         if self.is_cut(from, to) {
             return Vec::new();
         }
         if rng.u64(0..1000) < drop {
-            tally.count("drop");
+            faults.count("drop");
             return Vec::new();
         }
         let copies = if rng.u64(0..1000) < duplicate {
-            tally.count("duplicate");
+            faults.count("duplicate");
             2
         } else {
             1
@@ -76,7 +76,7 @@ impl SimNetwork {
         (0..copies)
             .map(|_| {
                 if rng.u64(0..1000) < spike {
-                    tally.count("delay");
+                    faults.count("delay");
                     rng.u64(delay_us.1..delay_us.1 + 800 * MS)
                 } else {
                     rng.u64(delay_us.0..=delay_us.1)

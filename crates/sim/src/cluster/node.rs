@@ -15,10 +15,10 @@ use tenure_store::sim::{Restart, SimDisk};
 use tenure_store::{Cut, Log, LogOptions, Point, Reserve, SnapshotId, SnapshotReceiver, Snapshots};
 use tenure_types::Epoch;
 
-use super::desk::SessionHost;
+use super::log_writer::{RESERVE_BYTES, SimLogWriter};
 use super::oracle::Stalled;
-use super::pen::{RESERVE_BYTES, SimLogWriter};
 use super::rollback::{GoingBack, OldDisk};
+use super::session_host::SessionHost;
 
 /// Small segments, so that rolling over happens in every run.
 pub(super) const SEGMENT_BYTES: u32 = 32 * 1024;
@@ -84,8 +84,8 @@ pub(super) struct Sizes {
 pub(super) struct SimProcess {
     pub(super) node: Node,
     pub(super) admission: Admission,
-    pub(super) desk: SessionHost,
-    pub(super) pen: SimLogWriter,
+    pub(super) host: SessionHost,
+    pub(super) log_writer: SimLogWriter,
     pub(super) snapshots: Snapshots,
     pub(super) level: u16,
     /// The newest snapshot that arrives in parts, unless it has failed.
@@ -176,8 +176,8 @@ impl SimMember {
         self.process = Some(SimProcess {
             node: Node::new(replica, config),
             admission,
-            desk: SessionHost::new(sizes.backlog),
-            pen: SimLogWriter::new(log, reserve, self.proven),
+            host: SessionHost::new(sizes.backlog),
+            log_writer: SimLogWriter::new(log, reserve, self.proven),
             snapshots,
             level: self.level.min(tenure_core::LEVEL_MAX),
             incoming: None,
@@ -210,7 +210,7 @@ impl SimMember {
     /// Ends the process, and applies the consequences to the disk.
     pub(super) fn crash(&mut self, how: Restart) {
         if let Some(process) = self.process.take() {
-            self.proven = process.pen.proven;
+            self.proven = process.log_writer.proven;
         }
         self.boot += 1;
         self.disk.restart(how);

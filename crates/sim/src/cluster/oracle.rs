@@ -16,7 +16,7 @@ use tenure_raft::FIRST;
 use tenure_store::{LogEntry, Point};
 use tenure_types::{Epoch, LeaseId, Limit, Revision, Term};
 
-use super::asked::AskHistory;
+use super::ask_history::AskHistory;
 use super::strangers;
 use crate::invariant::{CheckResult, InvariantViolation};
 

@@ -6,7 +6,7 @@ use tenure_node::{Outcomes, directory};
 use tenure_raft::MemberId;
 
 use super::S;
-use super::asked::Repeats;
+use super::ask_history::Repeats;
 use super::client::SimClient;
 use super::event::SimEvent;
 use super::oracle::ensure;

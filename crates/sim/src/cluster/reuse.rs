@@ -20,7 +20,7 @@ impl SimCluster {
         self.nodes[node].may_forget = true;
         self.queue.push(self.now_us, SimEvent::Start { node });
         if self.request_admin(AdminRequest::Change(vec![MembershipChange::AddLearner(id)])) {
-            self.tally.count("reuse");
+            self.faults.count("reuse");
         }
     }
 }

@@ -47,7 +47,7 @@ impl SimCluster {
     /// What a member that runs has promised.
     pub(super) fn going_back(&self, node: usize) -> Option<GoingBack> {
         let process = self.nodes[node].process.as_ref()?;
-        let (term, durable) = (process.replica().status().term.0, process.pen.durable);
+        let (term, durable) = (process.replica().status().term.0, process.log_writer.durable);
         Some(GoingBack { boot: self.nodes[node].boot, term, durable })
     }
 
@@ -81,7 +81,7 @@ impl SimCluster {
             self.nodes[node].old_disk = Some(old);
             return;
         }
-        self.tally.count(if leader == node { "rolled_back_leader" } else { "rolled_back" });
+        self.faults.count(if leader == node { "rolled_back_leader" } else { "rolled_back" });
         self.trace(|| format!("{node} goes back to term {} and index {}", old.term, old.last));
         self.end(node, Restart::ProcessKilled);
         let target = &mut self.nodes[node];
@@ -92,7 +92,7 @@ impl SimCluster {
             // The cluster has another leader before the member is back, at times without its memory.
             starts_us += 3 * S;
             if leader != node {
-                self.tally.count("rolled_back_under_another");
+                self.faults.count("rolled_back_under_another");
                 self.end(leader, Restart::ProcessKilled);
                 self.queue.push(self.now_us + 2 * S, SimEvent::Start { node: leader });
             }
@@ -114,7 +114,7 @@ impl SimCluster {
         let log = disk.files().into_iter().filter(|file| file.starts_with("log")).max();
         let flipped = log.and_then(|file| disk.flip_random_bit(&file));
         if flipped.is_some() {
-            self.tally.count("newest_lost");
+            self.faults.count("newest_lost");
             self.nodes[node].damaged = true;
             self.nodes[node].may_forget = true;
         }

@@ -33,7 +33,7 @@ impl SimCluster {
         for input in process.inbox.drain(..) {
             process.node.handle(input);
         }
-        if let Some(space) = process.pen.look(self.now_us) {
+        if let Some(space) = process.log_writer.look(self.now_us) {
             process.node.handle(Input::Space(space));
         }
         let mut outputs = std::mem::take(&mut process.outputs);
@@ -85,8 +85,8 @@ impl SimCluster {
             Output::AdminDone { admin, result } => {
                 self.trace(|| format!("admin request {admin:?} at {node}: {result:?}"));
                 let process = self.nodes[node].process.as_mut().expect("it has just turned");
-                let waited = process.desk.admins.remove(&admin.0).is_some();
-                self.tally
+                let waited = process.host.admins.remove(&admin.0).is_some();
+                self.faults
                     .count_by("admin_unknown", u64::from(result == Err(NodeFailure::Unknown)));
                 ensure(waited, "N1", || format!("{node} answered {admin:?}, which did not wait"))
             }
@@ -124,7 +124,7 @@ impl SimCluster {
                 self.join_answered(node, join, answer)
             }
             Output::TransferEnded { .. } => {
-                self.tally.count("transfer_ended");
+                self.faults.count("transfer_ended");
                 Ok(())
             }
             Output::AskStanding { .. } | Output::Applied { .. } | Output::Directory { .. } => {
@@ -142,14 +142,14 @@ impl SimCluster {
             return Ok(());
         }
         let local_us = target.local_us(self.now_us);
-        let (space, stalled) = (process.pen.space, target.stalled);
+        let (space, stalled) = (process.log_writer.space, target.stalled);
         for entry in persist.entries.iter().filter(|entry| entry.term == status.term.0) {
             self.oracle.seals(entry, self.now_us, stalled);
             ensure(space == Space::Enough || !grows(entry), "S14", || {
                 format!("{node} is short of space and seals {}", entry.index)
             })?;
             for ask in asks(entry) {
-                let here = || process.desk.batches.values().filter(|it| it.asks.contains(&ask));
+                let here = || process.host.batches.values().filter(|it| it.asks.contains(&ask));
                 let in_time = here().any(|it| local_us <= it.deadline_us + PATIENCE_US);
                 // A client repeats an ask through several members, so one that was in time may be sealed twice.
                 let forwarded = self.in_time.get(&(node, ask)).copied();
@@ -187,9 +187,9 @@ impl SimCluster {
         }
         let process = self.nodes[node].process.as_ref().expect("it has just ended");
         let left =
-            process.desk.batches.len() + process.desk.reads.len() + process.desk.admins.len();
+            process.host.batches.len() + process.host.reads.len() + process.host.admins.len();
         ensure(left == 0, "N3", || format!("{node} ended and left {left} callers without a word"))?;
-        self.tally.count("leave");
+        self.faults.count("leave");
         self.crash(node, Restart::ProcessKilled);
         Ok(())
     }
@@ -223,7 +223,7 @@ impl SimCluster {
                 Some(entry) => self.oracle.applies(node, entry)?,
                 None => {
                     // A snapshot has taken the place of everything up to here.
-                    self.tally.count("snapshot_installed");
+                    self.faults.count("snapshot_installed");
                     break;
                 }
             }
@@ -234,7 +234,7 @@ impl SimCluster {
             self.members = members.clone();
             self.members_since_us = self.now_us;
             if self.members.is_joint() {
-                self.tally.count("joint");
+                self.faults.count("joint");
             }
         }
         self.members_at = self.members_at.max(applied.index);
@@ -244,7 +244,7 @@ impl SimCluster {
     /// S6: a read sees whatever was acknowledged before it began.
     fn read_ready(&mut self, node: usize, read: ReadId) -> CheckResult {
         let process = self.nodes[node].process.as_mut().expect("it has just turned");
-        let Some(found) = process.desk.reads.remove(&read.0) else {
+        let Some(found) = process.host.reads.remove(&read.0) else {
             return Err(InvariantViolation::new(
                 "N1",
                 format!("{node} served {read:?}, which did not wait"),
@@ -259,7 +259,7 @@ impl SimCluster {
         ensure(revision >= found.revision, "S6", || {
             format!("{node} served a read at {revision}, {} was asked for", found.revision)
         })?;
-        self.tally.count("read");
+        self.faults.count("read");
         let at_us = self.now_us + self.network.delay_us(&mut self.rng);
         self.queue.push(at_us, SimEvent::Read { client: found.client, read: read.0 });
         Ok(())
@@ -267,13 +267,13 @@ impl SimCluster {
 
     fn read_failed(&mut self, node: usize, read: ReadId, failure: NodeFailure) -> CheckResult {
         let process = self.nodes[node].process.as_mut().expect("it has just turned");
-        let Some(found) = process.desk.reads.remove(&read.0) else {
+        let Some(found) = process.host.reads.remove(&read.0) else {
             return Err(InvariantViolation::new(
                 "N1",
                 format!("{node} failed {read:?}, which did not wait"),
             ));
         };
-        self.tally.count("read_failed");
+        self.faults.count("read_failed");
         self.trace(|| format!("{read:?} at {node} failed: {failure}"));
         let at_us = self.now_us + self.network.delay_us(&mut self.rng);
         self.queue.push(at_us, SimEvent::Read { client: found.client, read: read.0 });

@@ -80,8 +80,8 @@ impl SimCluster {
             }
             _ => ("forged_admin_answer", PeerMessage::AdminAnswer { number, result: Ok(()) }),
         };
-        self.tally.count(kind);
-        self.tally.count(if removed { "removed_member_frame" } else { "stranger_frame" });
+        self.faults.count(kind);
+        self.faults.count(if removed { "removed_member_frame" } else { "stranger_frame" });
         let boot = self.nodes[node].boot;
         let bytes = Bytes::from(message.encode());
         let message = PeerMessage::decode(&bytes).expect("what is encoded reads back");
@@ -102,7 +102,7 @@ impl SimCluster {
             0 => PeerName::Plain,
             _ => PeerName::Certified(vec![NAME.into()]),
         };
-        self.tally.count("forged_join");
+        self.faults.count("forged_join");
         self.give(node, boot, Input::Join { join: JoinId(self.numbers), request, peer_name });
     }
 

@@ -28,7 +28,7 @@ impl SimCluster {
                     _ => SnapshotUnreadable::Failed,
                 });
                 if let Ok(bytes) = &bytes {
-                    self.tally.count("snapshot_chunk");
+                    self.faults.count("snapshot_chunk");
                     self.chunks.insert((id, offset), bytes.clone());
                 }
                 Input::ChunkRead { to, id, offset, bytes }
@@ -38,7 +38,7 @@ impl SimCluster {
                 match process.snapshots.receive(id) {
                     Ok(incoming) => {
                         let have = incoming.have();
-                        self.tally.count_by("snapshot_resumed", u64::from(have > 0));
+                        self.faults.count_by("snapshot_resumed", u64::from(have > 0));
                         process.incoming = Some((number, incoming));
                         Input::ChunkWritten { number, have }
                     }

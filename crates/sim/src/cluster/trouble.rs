@@ -7,7 +7,7 @@ use tenure_node::{CallId, CommandBatch, Input, Permit, ReplyTo, Weight};
 use tenure_raft::MemberId;
 use tenure_store::sim::{DiskFault, Outage, Restart};
 
-use super::desk::SubmittedBatch;
+use super::session_host::SubmittedBatch;
 use super::world::SimCluster;
 use super::{MS, S};
 use crate::invariant::CheckResult;
@@ -70,7 +70,7 @@ impl SimCluster {
                 if let Some(session) = &mut self.clients[client].session {
                     session.deaf |= deaf;
                     session.mute |= !deaf;
-                    self.tally.count("client_link_one_way");
+                    self.faults.count("client_link_one_way");
                 }
             }
             Trouble::ClientSleeps => {
@@ -79,14 +79,14 @@ impl SimCluster {
                 // Sleeps follow one another, so that the client's mail stays in order.
                 if one.asleep_until_us < self.now_us {
                     one.asleep_until_us = until_us;
-                    self.tally.count("client_sleeps");
+                    self.faults.count("client_sleeps");
                 }
             }
             Trouble::BreakLink => {
                 // Use the busiest link, the one to the leader.
                 let other = self.leader().unwrap_or(0);
                 if node != other && self.break_link(node, other) {
-                    self.tally.count("link_break");
+                    self.faults.count("link_break");
                 }
             }
             Trouble::OverflowLink => {
@@ -99,13 +99,13 @@ impl SimCluster {
             Trouble::StallRouter => {
                 let until_us = self.now_us + self.rng.u64(100 * MS..4 * S);
                 if let Some(process) = &mut self.nodes[node].process {
-                    process.desk.stalled_until_us = until_us;
-                    self.tally.count("router_stall");
+                    process.host.stalled_until_us = until_us;
+                    self.faults.count("router_stall");
                 }
             }
             Trouble::StallSync => {
                 self.nodes[node].sync_stalled_until_us = self.now_us + self.rng.u64(S..4 * S);
-                self.tally.count("sync_stall");
+                self.faults.count("sync_stall");
             }
             Trouble::Suspend => self.suspend(node),
             Trouble::Forge => (0..8).for_each(|_| self.forge(node)),
@@ -139,7 +139,7 @@ impl SimCluster {
             target.asleep_us += for_us;
             target.stalled.times += 1;
             target.stalled.for_us += for_us;
-            self.tally.count("suspend");
+            self.faults.count("suspend");
         }
     }
 
@@ -155,7 +155,7 @@ impl SimCluster {
         names.name = format!("m{id}-{number}");
         names.members = format!("h{id}:{port}");
         names.preference = Preference::new(self.rng.u8(0..=100)).unwrap_or_default();
-        self.tally.count("rename");
+        self.faults.count("rename");
         self.crash(node, Restart::ProcessKilled);
     }
 
@@ -167,7 +167,7 @@ impl SimCluster {
         let mut bytes = Vec::new();
         encode_request(&request, &mut bytes);
         let deadline_us = self.nodes[node].local_us(self.now_us) + S;
-        self.tally.count("raise_level");
+        self.faults.count("raise_level");
         self.call(node, boot, 0, bytes, deadline_us);
     }
 
@@ -203,7 +203,7 @@ impl SimCluster {
         let admitted = process.admission.admit(Weight::Asks, request.len() as u64);
         let Some(permit) = admitted else { return number };
         let pending = SubmittedBatch { stream: None, asks: vec![ask], deadline_us };
-        process.desk.batches.insert(number, pending);
+        process.host.batches.insert(number, pending);
         let batch = CommandBatch {
             requests: vec![request.into()],
             patience_us: 0,
@@ -245,7 +245,7 @@ impl SimCluster {
         if !self.may_be_lost(node) || self.leader() == Some(node) {
             return;
         }
-        self.tally.count("wiped");
+        self.faults.count("wiped");
         self.end(node, Restart::ProcessKilled);
         (self.nodes[node].dead, self.nodes[node].damaged) = (true, true);
         self.add();
@@ -262,6 +262,6 @@ impl SimCluster {
             hog.join(one);
         }
         process.hog = Some(hog);
-        self.tally.count("overload");
+        self.faults.count("overload");
     }
 }

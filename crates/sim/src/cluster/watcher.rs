@@ -50,7 +50,7 @@ impl SimCluster {
         self.queue.push(self.now_us + pause_us, SimEvent::Watch { watcher: number });
         let Some(process) = &self.nodes[node].process else { return Ok(()) };
         let machine = process.node.machine();
-        self.tally.count_by("watch_hop", u64::from(hops));
+        self.faults.count_by("watch_hop", u64::from(hops));
         let events = match machine.events(next, filter, max) {
             Ok(events) => events,
             Err(told) => {
@@ -58,7 +58,7 @@ impl SimCluster {
                 ensure(next < floor && floor <= self.oracle.floor(), "W3", || {
                     format!("{node} says that {next} is below {floor}, which is not so")
                 })?;
-                self.tally.count("watch_compacted");
+                self.faults.count("watch_compacted");
                 self.watchers[number].next = floor;
                 return Ok(());
             }
@@ -79,7 +79,7 @@ impl SimCluster {
         ensure(copied(machine, next, filter, max) == Some(events.batches), "W1", || {
             format!("{node} copies something else from {next}")
         })?;
-        self.tally.count_by("watch_event", expected.len() as u64);
+        self.faults.count_by("watch_event", expected.len() as u64);
         self.watchers[number].next = events.next;
         Ok(())
     }

@@ -28,19 +28,19 @@ impl SimCluster {
         let full = self.links.is_full(node, target, self.now_us);
         let link = self.links.between(node, target);
         let Some(link) = link.filter(|_| !full) else {
-            self.tally.count_by("link_overflow", u64::from(full && link.is_some()));
+            self.faults.count_by("link_overflow", u64::from(full && link.is_some()));
             let boot = self.nodes[node].boot;
             self.give(node, boot, Input::Unreachable { member: to });
             return Ok(());
         };
         let is_raft = matches!(message, PeerMessage::Raft(_));
-        let mut delays = self.network.send(node, target, &mut self.rng, &mut self.tally);
+        let mut delays = self.network.send(node, target, &mut self.rng, &mut self.faults);
         let is_part = matches!(message, PeerMessage::Transfer(_));
         if !is_raft && !is_part {
             // What is forwarded is lost or late, never doubled: a connection is a stream.
             delays.truncate(1);
-            self.tally.count_by("forward_lost", u64::from(delays.is_empty()));
-            self.tally.count("forwarded");
+            self.faults.count_by("forward_lost", u64::from(delays.is_empty()));
+            self.faults.count("forwarded");
         }
         for delay_us in delays {
             let mut at_us = self.now_us + delay_us;
@@ -49,7 +49,7 @@ impl SimCluster {
                 at_us = at_us.max(*newest);
             }
             if at_us < *newest {
-                self.tally.count("reorder");
+                self.faults.count("reorder");
             }
             *newest = at_us.max(*newest);
             let mut bytes = bytes.clone();
@@ -63,7 +63,7 @@ impl SimCluster {
             {
                 // This sender subtracts the time that a frame waits in its link from the time left.
                 let within_us = Some(within_us.saturating_sub(at_us - self.now_us));
-                self.tally.count_by("forward_expired", u64::from(within_us == Some(0)));
+                self.faults.count_by("forward_expired", u64::from(within_us == Some(0)));
                 let (number, patience_us) = (*number, *patience_us);
                 let requests = requests.clone();
                 let message = PeerMessage::Commands { number, patience_us, within_us, requests };
@@ -88,7 +88,7 @@ impl SimCluster {
                 // What was durable when it was acknowledged to an earlier leader may since have been
                 // replaced by a later one's, which is not durable yet.
                 let is_late = step.term < process.replica().status().term.0;
-                let (index, durable) = (step.index, process.pen.durable);
+                let (index, durable) = (step.index, process.log_writer.durable);
                 ensure(is_late || index <= durable, "S8", || {
                     format!("{node} acknowledged {index}, {durable} is durable")
                 })
@@ -162,7 +162,7 @@ impl SimCluster {
             return;
         };
         if self.network.is_cut(node, target) || self.rng.u8(0..5) == 0 {
-            self.tally.count("snapshot_cut");
+            self.faults.count("snapshot_cut");
             let at_us = self.now_us + 300 * MS;
             self.queue.push(at_us, SimEvent::Sent { node, boot, to, saved: Saved::No });
             return;

@@ -32,14 +32,14 @@ pub struct SeedResult {
     /// Simulated time.
     pub sim_us: u64,
     /// The faults and events that occurred.
-    pub tally: FaultCounts,
+    pub faults: FaultCounts,
     /// Over everything that was sent, in order.
     pub trace: u64,
 }
 
 impl SeedResult {
     pub(super) fn failed(violation: InvariantViolation) -> Self {
-        Self { failure: Some(violation), sim_us: 0, tally: FaultCounts::default(), trace: 0 }
+        Self { failure: Some(violation), sim_us: 0, faults: FaultCounts::default(), trace: 0 }
     }
 }
 
@@ -72,7 +72,7 @@ pub struct SimCluster {
     pub(super) in_time: BTreeMap<(usize, u64), bool>,
     /// Whether members count what a frame waits in its link.
     pub(super) counts_waiting: bool,
-    pub(super) tally: FaultCounts,
+    pub(super) faults: FaultCounts,
     /// The newest membership that any member has applied.
     pub(super) members: Membership,
     pub(super) members_at: u64,
@@ -129,7 +129,7 @@ impl SimCluster {
             probes: BTreeMap::new(),
             in_time: BTreeMap::new(),
             counts_waiting: rng.bool(),
-            tally: FaultCounts::default(),
+            faults: FaultCounts::default(),
             members: Membership::default(),
             members_at: 0,
             members_since_us: 0,
@@ -178,7 +178,7 @@ impl SimCluster {
     /// Founds the cluster; tells when its last founder has.
     fn found(&mut self) -> Result<u64, InvariantViolation> {
         let founders = self.nodes.iter().map(|node| (node.record(), node.level_known())).collect();
-        let founding = founding::found(&mut self.rng, &mut self.tally, founders)?;
+        let founding = founding::found(&mut self.rng, &mut self.faults, founders)?;
         let Founded { cluster, founders, level } = founding.founded;
         self.lineage.cluster = cluster;
         let first = first_state(&founders, level);
@@ -224,14 +224,14 @@ impl SimCluster {
                     DiskFault::LyingSync => "lying_sync",
                     _ => continue,
                 };
-                self.tally.count_by(kind, times);
+                self.faults.count_by(kind, times);
             }
         }
-        self.tally.count_by("term", self.oracle.terms() as u64);
-        self.tally.count_by("entry", self.oracle.last());
-        self.tally.count_by("level_raised", u64::from(self.oracle.level() > 1));
-        let Self { now_us: sim_us, tally, trace, .. } = self;
-        SeedResult { failure: None, sim_us, tally, trace }
+        self.faults.count_by("term", self.oracle.terms() as u64);
+        self.faults.count_by("entry", self.oracle.last());
+        self.faults.count_by("level_raised", u64::from(self.oracle.level() > 1));
+        let Self { now_us: sim_us, faults, trace, .. } = self;
+        SeedResult { failure: None, sim_us, faults, trace }
     }
 
     fn run_phases(&mut self) -> CheckResult {
@@ -333,7 +333,7 @@ impl SimCluster {
         let (seed, offset_us) = (self.rng.u64(..), self.rng.u64(0..1000 * S));
         // Builds of two versions live side by side.
         let level = if self.rng.u8(0..4) == 0 { 1 } else { 2 };
-        self.tally.count_by("older_build", u64::from(level == 1));
+        self.faults.count_by("older_build", u64::from(level == 1));
         self.nodes.push(SimMember::new(id, level, seed, rate_ppm, offset_us));
         self.nodes.len() - 1
     }
@@ -342,7 +342,7 @@ impl SimCluster {
         if self.rng.bool() {
             return 0;
         }
-        self.tally.count("clock_rate");
+        self.faults.count("clock_rate");
         self.rng.i64(-super::oracle::RATE_PPM..=super::oracle::RATE_PPM)
     }
 

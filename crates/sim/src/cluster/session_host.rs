@@ -138,7 +138,7 @@ impl SimCluster {
                 }
                 let reading = WaitingRead { client, floor, revision, deadline_us };
                 let process = self.nodes[stream.node].process.as_mut().expect("it is up");
-                process.desk.reads.insert(read, reading);
+                process.host.reads.insert(read, reading);
                 let read = ReadId(read);
                 let input = Input::Read { read, principal, fresh, deadline_us };
                 self.give(stream.node, stream.boot, input);
@@ -177,7 +177,7 @@ impl SimCluster {
         }
         if let Some(failure) = refused {
             drop(permit);
-            self.tally.count_by("overloaded", u64::from(failure == NodeFailure::Overloaded));
+            self.faults.count_by("overloaded", u64::from(failure == NodeFailure::Overloaded));
             for op in &ops {
                 self.oracle.asked.not_applied(op.ask, batch)?;
             }
@@ -185,11 +185,11 @@ impl SimCluster {
             self.deliver(stream, mail);
             return Ok(());
         }
-        self.tally.count_by("expired_on_arrival", u64::from(deadline_us <= local_us + 100));
+        self.faults.count_by("expired_on_arrival", u64::from(deadline_us <= local_us + 100));
         let asks = ops.iter().map(|op| op.ask).collect();
         let process = self.nodes[stream.node].process.as_mut().expect("it is up");
         let pending = SubmittedBatch { stream: Some(stream), asks, deadline_us };
-        process.desk.batches.insert(batch, pending);
+        process.host.batches.insert(batch, pending);
         let batch = CommandBatch {
             requests: ops.into_iter().map(|op| op.request).collect(),
             patience_us,
@@ -209,7 +209,7 @@ impl SimCluster {
             ReplyTo::Session { session, batch } => (batch, Some(session)),
             ReplyTo::Call(call) => (call.0, None),
         };
-        let pending = process.desk.batches.remove(&number);
+        let pending = process.host.batches.remove(&number);
         let Some(pending) = pending.filter(|it| it.stream.map(|it| it.id) == session) else {
             return Err(InvariantViolation::new(
                 "N1",
@@ -219,13 +219,13 @@ impl SimCluster {
         ensure(pending.asks.len() == outcomes.len(), "N1", || {
             format!("{node} answered {} commands of batch {number}", outcomes.len())
         })?;
-        let short = process.pen.space == tenure_raft::Space::Short;
+        let short = process.log_writer.space == tenure_raft::Space::Short;
         for (ask, outcome) in pending.asks.iter().zip(&outcomes) {
             match outcome {
                 _ if *ask == 0 => {}
                 Ok(outcome) => {
                     self.oracle.answers(*ask, outcome)?;
-                    self.tally.count_by("done_while_full", u64::from(short));
+                    self.faults.count_by("done_while_full", u64::from(short));
                 }
                 Err(failure) => self.failed(*ask, number, *failure)?,
             }
@@ -242,15 +242,15 @@ impl SimCluster {
 
     fn failed(&mut self, ask: u64, batch: u64, failure: NodeFailure) -> CheckResult {
         let full = failure == NodeFailure::Rejected(tenure_raft::RejectReason::DiskFull);
-        self.tally.count_by("refused_full", u64::from(full));
-        self.tally.count_by("expired", u64::from(failure == NodeFailure::Expired));
+        self.faults.count_by("refused_full", u64::from(full));
+        self.faults.count_by("expired", u64::from(failure == NodeFailure::Expired));
         match failure.effect() {
             Effect::None => {
-                self.tally.count("not_done");
+                self.faults.count("not_done");
                 self.oracle.asked.not_applied(ask, batch)
             }
             Effect::Unknown => {
-                self.tally.count("unknown");
+                self.faults.count("unknown");
                 Ok(())
             }
         }
@@ -268,8 +268,8 @@ impl SimCluster {
         let boot = self.nodes[node].boot;
         let Some(process) = &mut self.nodes[node].process else { return };
         let mail = routed.mail();
-        process.desk.backlog.put(routed, mail);
-        if !std::mem::replace(&mut process.desk.routing, true) {
+        process.host.backlog.put(routed, mail);
+        if !std::mem::replace(&mut process.host.routing, true) {
             let at_us = self.now_us + self.rng.u64(10..300);
             self.queue.push(at_us, SimEvent::Route { node, boot });
         }
@@ -282,27 +282,27 @@ impl SimCluster {
         }
         let paused_us = self.nodes[node].paused_until_us;
         let process = self.nodes[node].process.as_mut().expect("it is up");
-        let until_us = process.desk.stalled_until_us.max(paused_us);
+        let until_us = process.host.stalled_until_us.max(paused_us);
         if until_us > self.now_us {
             self.queue.push(until_us, SimEvent::Route { node, boot });
             return Ok(());
         }
-        process.desk.routing = false;
-        if process.desk.taken.is_empty() {
-            let Taken { items, lost } = process.desk.backlog.take();
-            process.desk.taken.extend(items);
-            process.desk.taken.extend(lost.then_some(Routed::Skipped));
-            self.tally.count_by("backlog_lost", u64::from(lost));
+        process.host.routing = false;
+        if process.host.taken.is_empty() {
+            let Taken { items, lost } = process.host.backlog.take();
+            process.host.taken.extend(items);
+            process.host.taken.extend(lost.then_some(Routed::Skipped));
+            self.faults.count_by("backlog_lost", u64::from(lost));
         }
         let most = if self.rng.u8(0..8) == 0 { 1 } else { usize::MAX };
         for _ in 0..most {
             let process = self.nodes[node].process.as_mut().expect("routing ends no process");
-            let Some(routed) = process.desk.taken.pop_front() else { break };
+            let Some(routed) = process.host.taken.pop_front() else { break };
             self.route_one(node, routed)?;
         }
         let process = self.nodes[node].process.as_mut().expect("routing ends no process");
-        if !process.desk.taken.is_empty() || !process.desk.backlog.is_empty() {
-            process.desk.routing = true;
+        if !process.host.taken.is_empty() || !process.host.backlog.is_empty() {
+            process.host.routing = true;
             self.queue.push(self.now_us + self.rng.u64(10..5 * MS), SimEvent::Route { node, boot });
             return Ok(());
         }
@@ -312,35 +312,35 @@ impl SimCluster {
     fn route_one(&mut self, node: usize, routed: Routed) -> CheckResult {
         let process = self.nodes[node].process.as_mut().expect("it routes");
         let machine = process.node.machine();
-        let desk = &mut process.desk;
+        let host = &mut process.host;
         let mut told: Vec<(SessionId, SessionMessage)> = Vec::new();
         let mut deliver = |session, mail| told.push((session, mail));
         let mut expected: Vec<SessionId> = Vec::new();
         let mut invariant = "N5";
         match routed {
             Routed::Open(stream) => {
-                desk.router.open(stream.id);
-                desk.sessions.insert(stream.id, (stream, BTreeSet::new()));
+                host.router.open(stream.id);
+                host.sessions.insert(stream.id, (stream, BTreeSet::new()));
             }
             Routed::Close(session) => {
-                desk.router.close(session);
-                desk.sessions.remove(&session);
+                host.router.close(session);
+                host.sessions.remove(&session);
             }
             Routed::Skipped => {
-                let closed = desk.router.close_all();
-                let sessions = std::mem::take(&mut desk.sessions);
+                let closed = host.router.close_all();
+                let sessions = std::mem::take(&mut host.sessions);
                 ensure(closed.iter().eq(sessions.keys()), "N1", || {
                     format!("{node} ended {closed:?} of {:?}", sessions.keys())
                 })?;
                 for (stream, _) in sessions.into_values() {
-                    self.tally.count("sessions_skipped");
+                    self.faults.count("sessions_skipped");
                     self.send_away(stream);
                 }
                 return Ok(());
             }
             Routed::Attach(stream, lease) => {
-                desk.router.attach(stream.id, lease);
-                if let Some((_, leases)) = desk.sessions.get_mut(&stream.id) {
+                host.router.attach(stream.id, lease);
+                if let Some((_, leases)) = host.sessions.get_mut(&stream.id) {
                     // A session gets no more notices of a lease that has ended.
                     leases.insert(lease);
                 }
@@ -356,23 +356,23 @@ impl SimCluster {
             }
             Routed::Answer { session, batch, outcomes } => {
                 invariant = "N1";
-                if let Some((_, leases)) = desk.sessions.get_mut(&session) {
+                if let Some((_, leases)) = host.sessions.get_mut(&session) {
                     leases.extend(outcomes.iter().filter_map(lease_of));
                     expected.push(session);
                 }
-                desk.router.answer(session, batch, outcomes, &mut deliver);
+                host.router.answer(session, batch, outcomes, &mut deliver);
             }
             Routed::Notices(notices) => {
                 for notice in notices {
                     let lease = lease_named(&notice);
-                    let attached = desk.sessions.iter().filter(|(_, (_, it))| it.contains(&lease));
+                    let attached = host.sessions.iter().filter(|(_, (_, it))| it.contains(&lease));
                     expected.extend(attached.map(|(session, _)| *session));
                     if matches!(notice, Notice::LeaseEnded { .. }) {
-                        desk.sessions.values_mut().for_each(|(_, leases)| {
+                        host.sessions.values_mut().for_each(|(_, leases)| {
                             leases.remove(&lease);
                         });
                     }
-                    desk.router.notify(notice, &mut deliver);
+                    host.router.notify(notice, &mut deliver);
                 }
             }
         }
@@ -384,7 +384,7 @@ impl SimCluster {
         })?;
         let streams: Vec<_> = told
             .into_iter()
-            .filter_map(|(session, mail)| Some((desk.sessions.get(&session)?.0, mail)))
+            .filter_map(|(session, mail)| Some((host.sessions.get(&session)?.0, mail)))
             .collect();
         for (stream, mail) in streams {
             self.deliver(stream, mail);
@@ -459,11 +459,11 @@ impl SimCluster {
         ensure(used > 0 || process.admission.bytes() == 0, "N2", || {
             format!("no command is in flight at {node}, and {} bytes", process.admission.bytes())
         })?;
-        let waiting: usize = process.desk.batches.values().map(|batch| batch.asks.len()).sum();
+        let waiting: usize = process.host.batches.values().map(|batch| batch.asks.len()).sum();
         ensure(held >= waiting as u64, "N2", || {
             format!("{waiting} commands wait at {node}, {held} are admitted")
         })?;
-        match process.desk.overdue(local_us) {
+        match process.host.overdue(local_us) {
             Some(what) => {
                 Err(InvariantViolation::new("N3", format!("{what} at {node} has no answer")))
             }

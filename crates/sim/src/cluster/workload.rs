@@ -10,7 +10,7 @@ use tenure_node::{Fresh, SessionId};
 use tenure_raft::BATCH_US;
 use tenure_types::{LeaseId, Mode};
 
-use super::asked::Repeats;
+use super::ask_history::Repeats;
 use super::client::{ClientAttempt, ClientOp, LOCKS, Op, SimSession};
 use super::event::SimEvent;
 use super::packet::{ClientMessage, ClientStream};
@@ -33,7 +33,7 @@ impl SimCluster {
         if one.lease.is_some() && !one.is_valid(self.now_us) {
             // The lease is lost for ever: a later answer does not revive it.
             one.forget_lease();
-            self.tally.count("lease_lost");
+            self.faults.count("lease_lost");
         }
         self.give_up(client);
         if self.clients[client].session.is_none() {
@@ -84,7 +84,7 @@ impl SimCluster {
             let again = op.repeats == Repeats::Recognised && self.rng.u8(0..4) > 0;
             let one = &mut self.clients[client];
             if again {
-                self.tally.count("retry");
+                self.faults.count("retry");
                 one.again.push(op);
             } else {
                 one.close(&op);
@@ -96,7 +96,7 @@ impl SimCluster {
     pub(super) fn cut_session(&mut self, client: usize) {
         let one = &mut self.clients[client];
         let Some(session) = one.session.take() else { return };
-        self.tally.count("session_cut");
+        self.faults.count("session_cut");
         let attempts = std::mem::take(&mut one.attempts);
         let ops = attempts.into_values().filter(|attempt| !attempt.given_up);
         let ops = ops.flat_map(|attempt| attempt.ops).collect();
@@ -144,7 +144,7 @@ impl SimCluster {
             self.send_to_member(client, ClientMessage::Attach(lease.handle));
         }
         if let Some(waiting) = waiting {
-            self.tally.count("asked_again");
+            self.faults.count("asked_again");
             self.launch(client, vec![waiting.op]);
         }
     }
@@ -225,7 +225,7 @@ impl SimCluster {
         }
         match (self.rng.u8(0..20), one.hold) {
             (0, Some(_)) => {
-                self.tally.count("dies_holding");
+                self.faults.count("dies_holding");
                 self.clients[client].forget_lease();
             }
             (7..=9, Some(_)) => self.release(client),
@@ -235,7 +235,7 @@ impl SimCluster {
                 let urgency = Urgency::Cooling;
                 let command = Command::Force { lock, token, by: "ops", reason: "", urgency };
                 ops.push(self.op(ClientOp::Aside, command, Id::None, client));
-                self.tally.count("forced");
+                self.faults.count("forced");
             }
             (_, Some(_)) => {}
             (_, None) => {
@@ -293,7 +293,7 @@ impl SimCluster {
         // Sometimes the value is larger than the log accepts.
         let large = self.rng.u8(0..100) == 0;
         let value = if large { value.repeat(1_000) } else { value };
-        self.tally.count_by("too_large", u64::from(large));
+        self.faults.count_by("too_large", u64::from(large));
         let put = Put {
             key: "counter",
             value: value.as_bytes(),
@@ -337,7 +337,7 @@ impl SimCluster {
         let known = |op: &&Op| op.repeats == Repeats::Recognised;
         let doubled: Vec<Op> =
             under_way.flat_map(|attempt| &attempt.ops).filter(known).cloned().collect();
-        self.tally.count_by("duplicate_batch", doubled.len() as u64);
+        self.faults.count_by("duplicate_batch", doubled.len() as u64);
         ops.extend(doubled);
     }
 
@@ -359,7 +359,7 @@ impl SimCluster {
         let attempt =
             ClientAttempt { session, ops: ops.clone(), sent_us, given_up_at_us, given_up: false };
         one.attempts.insert(batch, attempt);
-        self.tally.count_by("batch_of_several", u64::from(ops.len() > 1));
+        self.faults.count_by("batch_of_several", u64::from(ops.len() > 1));
         self.send_to_member(client, ClientMessage::Submit { batch, ops, patience_us, within_us });
     }
 }

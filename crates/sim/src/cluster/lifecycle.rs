@@ -6,9 +6,9 @@ use tenure_raft::{Persist, ReplicaConfig, Saved};
 use tenure_store::sim::Restart;
 
 use super::event::SimEvent;
+use super::log_writer::{Syncing, Wrote};
 use super::node::CUT_SHORT;
 use super::oracle::ensure;
-use super::pen::{Syncing, Wrote};
 use super::world::SimCluster;
 use super::{MS, S};
 use crate::invariant::{CheckResult, InvariantViolation};
@@ -65,7 +65,7 @@ impl SimCluster {
         let outgrown = error.is_some_and(tenure_raft::LoadError::is_outgrown);
         if outgrown && self.nodes[node].level < tenure_core::LEVEL_MAX {
             self.trace(|| format!("{node} is outgrown"));
-            self.tally.count("outgrown");
+            self.faults.count("outgrown");
             self.end(node, Restart::ProcessKilled);
             self.nodes[node].dead = true;
             return true;
@@ -80,7 +80,7 @@ impl SimCluster {
         persist: &Persist,
     ) -> Result<bool, InvariantViolation> {
         let Some(process) = &mut self.nodes[node].process else { return Ok(false) };
-        match process.pen.write(persist) {
+        match process.log_writer.write(persist) {
             Err(error) => Err(InvariantViolation::new("S12", format!("{error:#}"))),
             Ok(Wrote::Stop) => {
                 self.crash(node, Restart::ProcessKilled);
@@ -92,7 +92,7 @@ impl SimCluster {
 
     pub(super) fn compact(&mut self, node: usize, to: u64) -> CheckResult {
         let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
-        match process.pen.compact_to(to) {
+        match process.log_writer.compact_to(to) {
             Err(error) => Err(InvariantViolation::new("S12", format!("{error:#}"))),
             Ok(Wrote::Stop) => {
                 self.crash(node, Restart::ProcessKilled);
@@ -106,12 +106,12 @@ impl SimCluster {
     pub(super) fn begin_sync(&mut self, node: usize) -> CheckResult {
         let boot = self.nodes[node].boot;
         let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
-        if process.pen.prepare() {
+        if process.log_writer.prepare() {
             let at_us = self.now_us + self.rng.u64(MS..30 * MS);
             self.queue.push(at_us, SimEvent::Prepare { node, boot });
         }
         let process = self.nodes[node].process.as_mut().expect("it was there above");
-        match process.pen.begin() {
+        match process.log_writer.begin() {
             Err(_) => self.crash(node, Restart::ProcessKilled),
             Ok(Syncing::Nothing) => {}
             Ok(Syncing::Durable(number)) => self.give(node, boot, Input::Persisted { number }),
@@ -123,7 +123,7 @@ impl SimCluster {
                     0 => 0,
                     _ => self.rng.u64(60..400),
                 };
-                self.tally.count_by("slow_sync", u64::from(slow));
+                self.faults.count_by("slow_sync", u64::from(slow));
                 if stalled_us == 0 && delay_us == 0 {
                     // Sync in the event loop, which waits.
                     self.sync(node, boot);
@@ -140,7 +140,7 @@ impl SimCluster {
     pub(super) fn sync(&mut self, node: usize, boot: u64) {
         let target = &mut self.nodes[node];
         let Some(process) = target.process.as_mut().filter(|_| target.boot == boot) else { return };
-        process.pen.report = process.pen.job.take().map(tenure_store::SyncJob::run);
+        process.log_writer.report = process.log_writer.job.take().map(tenure_store::SyncJob::run);
         let at_us = self.now_us + self.rng.u64(0..300);
         self.queue.push(at_us, SimEvent::Synced { node, boot });
     }
@@ -151,8 +151,8 @@ impl SimCluster {
         let Some(process) = target.process.as_mut().filter(|_| target.boot == boot) else {
             return Ok(());
         };
-        let Some(report) = process.pen.report.take() else { return Ok(()) };
-        match process.pen.finish(report) {
+        let Some(report) = process.log_writer.report.take() else { return Ok(()) };
+        match process.log_writer.finish(report) {
             Err(_) => {
                 self.crash(node, Restart::ProcessKilled);
                 Ok(())
@@ -169,7 +169,7 @@ impl SimCluster {
     pub(super) fn prepare(&mut self, node: usize, boot: u64) {
         let target = &mut self.nodes[node];
         let Some(process) = target.process.as_mut().filter(|_| target.boot == boot) else { return };
-        if process.pen.prepared() == Wrote::Stop {
+        if process.log_writer.prepared() == Wrote::Stop {
             self.crash(node, Restart::ProcessKilled);
         }
     }
@@ -184,7 +184,7 @@ impl SimCluster {
             format!("the snapshot of {node} at {point:?} does not read back: {problem:?}")
         })?;
         let saved = if saved.is_ok() { Saved::Yes } else { Saved::No };
-        self.tally.count_by("snapshot_saved", u64::from(saved == Saved::Yes));
+        self.faults.count_by("snapshot_saved", u64::from(saved == Saved::Yes));
         self.give(node, boot, Input::SnapshotSaved { point, saved });
         Ok(())
     }
