@@ -16,7 +16,7 @@ use tenure_fence::ticket::{KeySet, Resource, Tickets};
 use tower::{Layer as _, Service as _};
 
 use crate::clock::timed;
-use crate::figure::Figures;
+use crate::figure::RunFigures;
 use crate::postgres;
 
 /// The number of rounds of each measurement. They are short, so that other work rarely interrupts one; the median
@@ -28,9 +28,9 @@ const IN_ROUND: u64 = 500;
 const TICKETS: u64 = 1_000;
 
 /// Takes all measurements. `quick` does a hundredth of the work.
-pub(crate) fn run(quick: bool) -> Result<Figures> {
+pub(crate) fn run(quick: bool) -> Result<RunFigures> {
     let scale = if quick { 100 } else { 1 };
-    let mut figures = Figures::default();
+    let mut figures = RunFigures::default();
     let signer = Signer::new();
     let tickets: Vec<String> = (1..=TICKETS).map(|token| signer.ticket(token)).collect();
     let resource = Resource::new("ledger").exclusive().holder("ana");

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 /// The results of one run, in the order in which they were taken.
 #[derive(Default)]
-pub(crate) struct Figures(Vec<Figure>);
+pub(crate) struct RunFigures(Vec<Figure>);
 
 struct Figure {
     name: String,
@@ -13,7 +13,7 @@ struct Figure {
     meaning: String,
 }
 
-impl Figures {
+impl RunFigures {
     pub(crate) fn add(&mut self, name: impl Into<String>, value: f64, meaning: impl Into<String>) {
         let (name, meaning) = (name.into(), meaning.into());
         eprintln!("  {name}={}  {meaning}", shown(value));

@@ -1,9 +1,9 @@
 //! Runs the benchmarks: speed, memory and size.
 
+mod apis;
 mod clock;
 mod cluster;
 mod core;
-mod doors;
 mod fence;
 mod figure;
 mod memory;
@@ -25,13 +25,13 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
     name = "tenure-bench",
     about = "Measures Tenure; figures depend on the machine they are taken on"
 )]
-struct Arguments {
+struct BenchArguments {
     #[command(subcommand)]
-    workload: Workload,
+    workload: BenchProgram,
 }
 
 #[derive(Subcommand)]
-enum Workload {
+enum BenchProgram {
     /// The state machine alone, on one core: commands, hand-overs, ends, memory
     Core {
         /// A hundredth of the work, to see that it runs
@@ -39,7 +39,7 @@ enum Workload {
         quick: bool,
         /// How to print the figures
         #[arg(long, value_enum, default_value = "text")]
-        output: Output,
+        output: BenchOutput,
     },
     /// Three members on loopback that sync every write: commands per second, latency
     Cluster {
@@ -48,7 +48,7 @@ enum Workload {
         quick: bool,
         /// How to print the figures
         #[arg(long, value_enum, default_value = "text")]
-        output: Output,
+        output: BenchOutput,
     },
     /// Clients of the doors of three members: cycles per second, latency, hand-overs, CPU
     Doors {
@@ -60,7 +60,7 @@ enum Workload {
         only: Option<String>,
         /// How to print the figures
         #[arg(long, value_enum, default_value = "text")]
-        output: Output,
+        output: BenchOutput,
     },
     /// A resource's check: tickets verified, first and again, and what the HTTP layer adds to a request
     Fence {
@@ -69,7 +69,7 @@ enum Workload {
         quick: bool,
         /// How to print the figures
         #[arg(long, value_enum, default_value = "text")]
-        output: Output,
+        output: BenchOutput,
     },
     /// The binary: its size, and how soon commands that only print have done so
     Start {
@@ -78,7 +78,7 @@ enum Workload {
         binary: PathBuf,
         /// How to print the figures
         #[arg(long, value_enum, default_value = "text")]
-        output: Output,
+        output: BenchOutput,
     },
     /// The SDK beside the session that it speaks: cycles per second, and what it takes to keep leases alive
     Sdk {
@@ -90,7 +90,7 @@ enum Workload {
         only: Option<String>,
         /// How to print the figures
         #[arg(long, value_enum, default_value = "text")]
-        output: Output,
+        output: BenchOutput,
     },
     /// Keeps leases alive and prints what that takes; started by `sdk`
     #[command(hide = true)]
@@ -116,38 +116,42 @@ enum Workload {
     #[command(hide = true)]
     Memory {
         /// Which kind
-        kind: memory::Kind,
+        kind: memory::MemoryKind,
         /// How many
         count: u64,
     },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
+enum BenchOutput {
     Text,
     Json,
 }
 
 fn main() -> Result<()> {
-    match Arguments::parse().workload {
-        Workload::Core { quick, output } => print(&core::run(quick)?, output),
-        Workload::Cluster { quick, output } => print(&cluster::run(quick)?, output),
-        Workload::Doors { quick, only, output } => {
-            print(&doors::run(quick, only.as_deref())?, output);
+    match BenchArguments::parse().workload {
+        BenchProgram::Core { quick, output } => print(&core::run(quick)?, output),
+        BenchProgram::Cluster { quick, output } => print(&cluster::run(quick)?, output),
+        BenchProgram::Doors { quick, only, output } => {
+            print(&apis::run(quick, only.as_deref())?, output);
         }
-        Workload::Fence { quick, output } => print(&fence::run(quick)?, output),
-        Workload::Start { binary, output } => print(&start::run(&binary)?, output),
-        Workload::Sdk { quick, only, output } => print(&sdk::run(quick, only.as_deref())?, output),
-        Workload::Idle { address, leases, seconds } => sdk::idle(&address, leases, seconds)?,
-        Workload::Follow { at, dir, addresses } => cluster::follow(at, &dir, &addresses)?,
-        Workload::Memory { kind, count } => println!("{}", memory::bytes_per_object(kind, count)?),
+        BenchProgram::Fence { quick, output } => print(&fence::run(quick)?, output),
+        BenchProgram::Start { binary, output } => print(&start::run(&binary)?, output),
+        BenchProgram::Sdk { quick, only, output } => {
+            print(&sdk::run(quick, only.as_deref())?, output)
+        }
+        BenchProgram::Idle { address, leases, seconds } => sdk::idle(&address, leases, seconds)?,
+        BenchProgram::Follow { at, dir, addresses } => cluster::follow(at, &dir, &addresses)?,
+        BenchProgram::Memory { kind, count } => {
+            println!("{}", memory::bytes_per_object(kind, count)?)
+        }
     }
     Ok(())
 }
 
-fn print(figures: &figure::Figures, output: Output) {
+fn print(figures: &figure::RunFigures, output: BenchOutput) {
     match output {
-        Output::Text => print!("{}", figures.as_text()),
-        Output::Json => println!("{}", figures.as_json()),
+        BenchOutput::Text => print!("{}", figures.as_text()),
+        BenchOutput::Json => println!("{}", figures.as_json()),
     }
 }

@@ -11,24 +11,24 @@ use tenure_core::request::{Acquire, Command, Wait};
 use tenure_types::{Handle, Limit};
 
 use crate::core::load::{Load, acquire, encoded};
-use crate::figure::Figures;
+use crate::figure::RunFigures;
 
 /// What is counted.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Kind {
+pub(crate) enum MemoryKind {
     Lock,
     ListedLock,
     Waiter,
     Lease,
 }
 
-pub(crate) fn measure(scale: u64, figures: &mut Figures) -> Result<()> {
+pub(crate) fn measure(scale: u64, figures: &mut RunFigures) -> Result<()> {
     let count = 1_000_000 / scale;
     for (kind, name) in [
-        (Kind::Lock, "bytes_per_held_lock"),
-        (Kind::ListedLock, "bytes_per_listed_lock"),
-        (Kind::Waiter, "bytes_per_waiter"),
-        (Kind::Lease, "bytes_per_lease"),
+        (MemoryKind::Lock, "bytes_per_held_lock"),
+        (MemoryKind::ListedLock, "bytes_per_listed_lock"),
+        (MemoryKind::Waiter, "bytes_per_waiter"),
+        (MemoryKind::Lease, "bytes_per_lease"),
     ] {
         let bytes = in_own_process(kind, count)?;
         figures.add(
@@ -40,7 +40,7 @@ pub(crate) fn measure(scale: u64, figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-fn in_own_process(kind: Kind, count: u64) -> Result<f64> {
+fn in_own_process(kind: MemoryKind, count: u64) -> Result<f64> {
     let program = std::env::current_exe().context("finding this program")?;
     let kind = kind.to_possible_value().context("every kind has a name")?;
     let output = Process::new(program)
@@ -56,13 +56,13 @@ fn in_own_process(kind: Kind, count: u64) -> Result<f64> {
 }
 
 /// Builds `count` objects, and returns the bytes that one of them takes.
-pub(crate) fn bytes_per_object(kind: Kind, count: u64) -> Result<f64> {
+pub(crate) fn bytes_per_object(kind: MemoryKind, count: u64) -> Result<f64> {
     let mut load = Load::new();
     // The history has a limit of its own; it is kept out of the measurement.
     load.apply_all(&[encoded(Command::SetLimits(vec![(Limit::HistoryRevisions, 1)]))]);
     let name = |lock: u64| format!("jobs/import/{lock:08}");
     let before = match kind {
-        Kind::Lock | Kind::ListedLock => {
+        MemoryKind::Lock | MemoryKind::ListedLock => {
             let leases = load.leases(1_000, 3_600_000);
             let before = resident_bytes()?;
             for lock in 0..count {
@@ -70,12 +70,12 @@ pub(crate) fn bytes_per_object(kind: Kind, count: u64) -> Result<f64> {
                 load.apply_all(&[encoded(acquire(lease, &name(lock), Wait::No))]);
             }
             // A list request has put their names in order.
-            if kind == Kind::ListedLock {
+            if kind == MemoryKind::ListedLock {
                 load.machine.settle_lists(usize::MAX);
             }
             before
         }
-        Kind::Waiter => {
+        MemoryKind::Waiter => {
             // A lease can wait for a lock once, so a thousand leases wait for a thousand locks each.
             let leases = load.leases(1_000, 3_600_000);
             let locks = count.div_ceil(1_000) + 1;
@@ -91,7 +91,7 @@ pub(crate) fn bytes_per_object(kind: Kind, count: u64) -> Result<f64> {
             }
             before
         }
-        Kind::Lease => {
+        MemoryKind::Lease => {
             let before = resident_bytes()?;
             load.leases(count, 3_600_000);
             before

@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio_postgres::{Client, NoTls, Statement};
 
 use crate::clock::timed;
-use crate::figure::Figures;
+use crate::figure::RunFigures;
 
 /// The number of transactions of each kind, alternating; the median counts.
 const ROUNDS: u64 = 500;
@@ -28,17 +28,17 @@ const TRIES: u32 = 3_000;
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
 /// Updates a row in transactions, with the fence and without, on a server of its own.
-pub(crate) fn run(quick: bool, figures: &mut Figures) -> Result<()> {
+pub(crate) fn run(quick: bool, figures: &mut RunFigures) -> Result<()> {
     let Some(programs) = programs() else {
         eprintln!("  no PostgreSQL on this machine: what its fence costs was not measured");
         return Ok(());
     };
-    let server = Server::start(&programs)?;
+    let server = PostgresServer::start(&programs)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (mut client, trips) = runtime.block_on(server.connect())?;
     let update = runtime.block_on(set_up(&client))?;
     let rounds = if quick { 10 } else { ROUNDS };
-    let (mut plain, mut fenced) = (Kind::default(), Kind::default());
+    let (mut plain, mut fenced) = (TransactionTimes::default(), TransactionTimes::default());
     for round in 0..=rounds {
         let token = Token::from_u64(round + 1).context("small numbers are tokens")?;
         for (kind, token) in [(&mut plain, None), (&mut fenced, Some(token))] {
@@ -55,7 +55,7 @@ pub(crate) fn run(quick: bool, figures: &mut Figures) -> Result<()> {
     let paid = runtime.block_on(client.query_one("select paid from ledger", &[]))?;
     ensure!(paid.get::<_, i64>(0) == i64::try_from(2 * (rounds + 1))?, "all were committed");
     let (plain_us, fenced_us) = (plain.median_us(), fenced.median_us());
-    let each = |kind: &Kind| kind.trips as f64 / rounds as f64;
+    let each = |kind: &TransactionTimes| kind.trips as f64 / rounds as f64;
     figures.add("postgres_trips", each(&plain), "round trips of a transaction with one update");
     figures.add(
         "postgres_fence_trips",
@@ -86,12 +86,12 @@ async fn transaction(client: &mut Client, update: &Statement, token: Option<Toke
 
 /// The times of transactions of one kind.
 #[derive(Default)]
-struct Kind {
+struct TransactionTimes {
     took: Vec<Duration>,
     trips: u64,
 }
 
-impl Kind {
+impl TransactionTimes {
     fn median_us(&mut self) -> f64 {
         self.took.sort_unstable();
         self.took[self.took.len() / 2].as_secs_f64() * 1e6
@@ -99,13 +99,13 @@ impl Kind {
 }
 
 /// A server in a directory of its own, with its default settings. It ends with this value.
-struct Server {
+struct PostgresServer {
     port: u16,
     child: Child,
     _dir: TempDir,
 }
 
-impl Server {
+impl PostgresServer {
     fn start(programs: &Path) -> Result<Self> {
         let dir = tempfile::tempdir().context("a directory for PostgreSQL")?;
         let data = dir.path().join("data");
@@ -136,7 +136,7 @@ impl Server {
             if let Ok(stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await {
                 stream.set_nodelay(true)?;
                 let trips = Arc::new(AtomicU64::new(0));
-                let counted = Counted { stream, trips: Arc::clone(&trips), heard: true };
+                let counted = CountingStream { stream, trips: Arc::clone(&trips), heard: true };
                 // The port is open before the server has started up.
                 if let Ok((client, connection)) = settings.connect_raw(counted, NoTls).await {
                     tokio::spawn(connection);
@@ -149,7 +149,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for PostgresServer {
     fn drop(&mut self) {
         // Gracefully: a killed server leaves shared memory behind.
         let pid = self.child.id().to_string();
@@ -162,14 +162,14 @@ impl Drop for Server {
 }
 
 /// A stream that counts round trips.
-struct Counted {
+struct CountingStream {
     stream: TcpStream,
     trips: Arc<AtomicU64>,
     /// Whether something was received since something was sent.
     heard: bool,
 }
 
-impl AsyncRead for Counted {
+impl AsyncRead for CountingStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -182,7 +182,7 @@ impl AsyncRead for Counted {
     }
 }
 
-impl AsyncWrite for Counted {
+impl AsyncWrite for CountingStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use crate::clock::timed;
-use crate::figure::Figures;
+use crate::figure::RunFigures;
 
 /// The number of measured starts of each command, and of warm-up starts before them.
 const STARTS: usize = 100;
@@ -21,8 +21,8 @@ const COMMANDS: [(&str, &[&str]); 4] = [
 ];
 
 /// Takes all measurements of a binary.
-pub(crate) fn run(binary: &Path) -> Result<Figures> {
-    let mut figures = Figures::default();
+pub(crate) fn run(binary: &Path) -> Result<RunFigures> {
+    let mut figures = RunFigures::default();
     let size = std::fs::metadata(binary).with_context(|| format!("looking at {binary:?}"))?.len();
     figures.add("binary_mb", size as f64 / 1e6, "MB on disk");
     for (name, arguments) in COMMANDS {

@@ -22,12 +22,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// All clients that send commands.
 pub(crate) struct Clients {
-    clients: Vec<Client>,
-    answered: Sender<Answered>,
-    answers: Receiver<Answered>,
+    clients: Vec<LoadClient>,
+    answered: Sender<ClientAnswer>,
+    answers: Receiver<ClientAnswer>,
 }
 
-struct Client {
+struct LoadClient {
     lease: Handle,
     lock: String,
     /// The token, while the client holds its lock.
@@ -36,17 +36,17 @@ struct Client {
 }
 
 /// The index of a client, and its answer.
-type Answered = (usize, Vec<Result<Outcome, NodeFailure>>);
+type ClientAnswer = (usize, Vec<Result<Outcome, NodeFailure>>);
 
 /// The results of one measurement.
-pub(crate) struct Measured {
+pub(crate) struct ClusterMeasurement {
     pub(crate) took: Duration,
     /// The latencies of all commands, in ascending order.
     pub(crate) latencies_us: Vec<u64>,
     pub(crate) syncs: u64,
 }
 
-impl Measured {
+impl ClusterMeasurement {
     /// The latency that `percent` of the commands do not exceed.
     pub(crate) fn percentile(&self, percent: usize) -> f64 {
         let at = (self.latencies_us.len() * percent).div_ceil(100).saturating_sub(1);
@@ -63,7 +63,7 @@ impl Clients {
         let outcomes = member.submit(requests, Duration::ZERO, PATIENCE);
         let clients = outcomes.into_iter().skip(1).enumerate().map(|(at, outcome)| {
             match outcome.context("granting a lease")?.result {
-                Ok(Answer::LeaseGranted(lease)) => Ok(Client {
+                Ok(Answer::LeaseGranted(lease)) => Ok(LoadClient {
                     lease: lease.handle,
                     lock: format!("bench/cluster/{at:050}"),
                     held: None,
@@ -84,7 +84,7 @@ impl Clients {
         in_flight: usize,
         warm_up: Duration,
         measure: Duration,
-    ) -> Result<Measured> {
+    ) -> Result<ClusterMeasurement> {
         (0..in_flight).for_each(|at| self.send(member, at));
         self.run(member, warm_up, &mut Vec::new())?;
         let mut latencies_us = Vec::new();
@@ -95,7 +95,7 @@ impl Clients {
             self.take()?;
         }
         latencies_us.sort_unstable();
-        Ok(Measured { took, latencies_us, syncs })
+        Ok(ClusterMeasurement { took, latencies_us, syncs })
     }
 
     /// Sends the next command after every answer.

@@ -19,7 +19,7 @@ const PATIENCE_US: u64 = 30_000_000;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Three members and their data, which is removed with them.
-pub(crate) struct Cluster {
+pub(crate) struct BenchCluster {
     here: RunningServer,
     followers: Vec<Follower>,
     // Declared last, so that it is removed after the members have stopped.
@@ -37,13 +37,13 @@ impl Drop for Follower {
     }
 }
 
-impl Drop for Cluster {
+impl Drop for BenchCluster {
     fn drop(&mut self) {
         self.here.stop();
     }
 }
 
-impl Cluster {
+impl BenchCluster {
     pub(crate) fn leader(&self) -> &MemberHandle {
         &self.here.member
     }
@@ -60,7 +60,7 @@ impl Cluster {
 }
 
 /// Starts all three and waits until the one in this process leads.
-pub(crate) fn start() -> Result<Cluster> {
+pub(crate) fn start() -> Result<BenchCluster> {
     let program = std::env::current_exe().context("finding this program")?;
     // Beside the program, which is on a disk; the system's temporary directory may be in memory.
     let near = program.parent().context("the program is in a directory")?;
@@ -82,11 +82,11 @@ pub(crate) fn start() -> Result<Cluster> {
         followers.push(Follower(child));
     }
     let here = tenure_server::start(settings(0, dir.path(), &addresses))?;
-    let cluster = Cluster { here, followers, _dir: dir };
+    let cluster = BenchCluster { here, followers, _dir: dir };
     cluster.lead()
 }
 
-impl Cluster {
+impl BenchCluster {
     /// Asks the current leader to transfer leadership, until this process leads.
     fn lead(mut self) -> Result<Self> {
         let until_us = os::now_us() + PATIENCE_US;

@@ -10,21 +10,21 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::figure::Figures;
-use load::{Clients, Measured};
+use crate::figure::RunFigures;
+use load::{Clients, ClusterMeasurement};
 pub(crate) use members::follow;
 
 /// The numbers of commands in flight, one measurement each.
 const IN_FLIGHT: [usize; 3] = [1, 64, 1_024];
 
 /// Takes all measurements. `quick` measures for half a second each.
-pub(crate) fn run(quick: bool) -> Result<Figures> {
+pub(crate) fn run(quick: bool) -> Result<RunFigures> {
     let (warm_up, measure) = if quick { (200, 500) } else { (1_000, 4_000) };
     let (warm_up, measure) = (Duration::from_millis(warm_up), Duration::from_millis(measure));
     let cluster = members::start()?;
     let member = cluster.leader();
     let mut clients = Clients::new(member, IN_FLIGHT[IN_FLIGHT.len() - 1])?;
-    let mut figures = Figures::default();
+    let mut figures = RunFigures::default();
     for in_flight in IN_FLIGHT {
         let measured = clients.measure(member, in_flight, warm_up, measure)?;
         report(in_flight, &measured, &mut figures);
@@ -32,7 +32,7 @@ pub(crate) fn run(quick: bool) -> Result<Figures> {
     Ok(figures)
 }
 
-fn report(in_flight: usize, measured: &Measured, figures: &mut Figures) {
+fn report(in_flight: usize, measured: &ClusterMeasurement, figures: &mut RunFigures) {
     let commands = measured.latencies_us.len() as f64;
     figures.add(
         format!("committed_per_s_{in_flight}"),

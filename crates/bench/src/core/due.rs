@@ -6,11 +6,11 @@ use tenure_types::Term;
 
 use super::load::{Load, acquire, encoded};
 use crate::clock::timed;
-use crate::figure::Figures;
+use crate::figure::RunFigures;
 
 const TTL_MS: u64 = 10_000;
 
-pub(crate) fn measure(scale: u64, figures: &mut Figures) {
+pub(crate) fn measure(scale: u64, figures: &mut RunFigures) {
     let leases = 1_000_000 / scale;
     let (total_s, pause_ms) = end(leases, false);
     figures.add(

@@ -6,7 +6,7 @@ use tenure_core::request::Wait;
 
 use super::load::{Load, acquire, encoded, release, sealed, token};
 use crate::clock::timed;
-use crate::figure::Figures;
+use crate::figure::RunFigures;
 
 /// The number of hand-overs in each round.
 const HANDOVERS: u64 = 200_000;
@@ -14,7 +14,7 @@ const HANDOVERS: u64 = 200_000;
 /// The number of rounds of each measurement, of which the median counts.
 const ROUNDS: usize = 5;
 
-pub(crate) fn measure(scale: u64, figures: &mut Figures) {
+pub(crate) fn measure(scale: u64, figures: &mut RunFigures) {
     let (short, long) = (10, 100_000 / scale);
     let in_short = nanoseconds(short, HANDOVERS / scale);
     let in_long = nanoseconds(long, HANDOVERS / scale);

@@ -8,13 +8,13 @@ mod uncontended;
 
 use anyhow::Result;
 
-use crate::figure::Figures;
+use crate::figure::RunFigures;
 use crate::memory;
 
 /// Takes all measurements. `quick` does a hundredth of the work.
-pub(crate) fn run(quick: bool) -> Result<Figures> {
+pub(crate) fn run(quick: bool) -> Result<RunFigures> {
     let scale = if quick { 100 } else { 1 };
-    let mut figures = Figures::default();
+    let mut figures = RunFigures::default();
     uncontended::measure(scale, &mut figures);
     handover::measure(scale, &mut figures);
     due::measure(scale, &mut figures);

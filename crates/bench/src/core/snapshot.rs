@@ -5,9 +5,9 @@ use tenure_core::{Machine, SnapshotReader};
 
 use super::load::{Load, acquire, encoded};
 use crate::clock::timed;
-use crate::figure::Figures;
+use crate::figure::RunFigures;
 
-pub(crate) fn measure(scale: u64, figures: &mut Figures) {
+pub(crate) fn measure(scale: u64, figures: &mut RunFigures) {
     let locks = 1_000_000 / scale;
     let mut load = Load::new();
     let leases = load.leases(1_000, 3_600_000);

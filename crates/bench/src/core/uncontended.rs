@@ -7,7 +7,7 @@ use tenure_types::{Handle, Token};
 
 use super::load::{Load, acquire, encoded_as, release, sealed, token};
 use crate::clock::timed;
-use crate::figure::Figures;
+use crate::figure::RunFigures;
 
 /// The number of clients; each lock is used by one of them.
 const LEASES: u64 = 1_000;
@@ -15,17 +15,17 @@ const LEASES: u64 = 1_000;
 /// The number of rounds of each measurement, of which the median counts.
 const ROUNDS: usize = 5;
 
-pub(crate) fn measure(scale: u64, figures: &mut Figures) {
+pub(crate) fn measure(scale: u64, figures: &mut RunFigures) {
     let all = 1_000_000 / scale;
-    let random = rate(all, all, Numbered::No);
+    let random = rate(all, all, RequestNumbers::No);
     figures.add(
         "apply_per_s",
         random,
         format!("commands/s, acquire or release at random over {all} locks (to reach: 1,000,000)"),
     );
-    let hot = rate(1_000, all, Numbered::No);
+    let hot = rate(1_000, all, RequestNumbers::No);
     figures.add("apply_hot_per_s", hot, "commands/s, the same over 1,000 locks");
-    let numbered = rate(all, all, Numbered::Yes);
+    let numbered = rate(all, all, RequestNumbers::Yes);
     figures.add(
         "apply_numbered_per_s",
         numbered,
@@ -35,12 +35,12 @@ pub(crate) fn measure(scale: u64, figures: &mut Figures) {
 
 /// Whether requests carry a number, so that the cluster recognises a repetition.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Numbered {
+enum RequestNumbers {
     No,
     Yes,
 }
 
-fn rate(locks: u64, commands: u64, numbered: Numbered) -> f64 {
+fn rate(locks: u64, commands: u64, numbered: RequestNumbers) -> f64 {
     let mut load = Load::new();
     let leases = load.leases(LEASES, 3_600_000);
     let mut clients = Clients::new(locks, leases, numbered);
@@ -67,12 +67,12 @@ struct Clients {
     held: Vec<Option<Token>>,
     leases: Vec<Handle>,
     tokens: u64,
-    numbered: Numbered,
+    numbered: RequestNumbers,
     seqs: Vec<u64>,
 }
 
 impl Clients {
-    fn new(locks: u64, leases: Vec<Handle>, numbered: Numbered) -> Self {
+    fn new(locks: u64, leases: Vec<Handle>, numbered: RequestNumbers) -> Self {
         Self {
             rng: fastrand::Rng::with_seed(7),
             names: (0..locks).map(|lock| format!("jobs/import/{lock:08}")).collect(),
@@ -98,9 +98,11 @@ impl Clients {
         self.seqs[client] += 1;
         let seq = self.seqs[client];
         let id = match self.numbered {
-            Numbered::No => RequestId::None,
+            RequestNumbers::No => RequestId::None,
             // As a client that waits for one answer before it sends the next request.
-            Numbered::Yes => RequestId::Seq { lease: LeaseRef::Handle(lease), seq, done: seq - 1 },
+            RequestNumbers::Yes => {
+                RequestId::Seq { lease: LeaseRef::Handle(lease), seq, done: seq - 1 }
+            }
         };
         let name = &self.names[lock];
         match self.held[lock].take() {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use tenure::{Client, Lease};
 use tenure_server::os;
 
-use crate::doors::{Measured, Times, gather, session::us};
+use crate::apis::{ApiMeasurement, MeasureTimes, gather, session::us};
 
 /// The ttl of the leases: none ends during a measurement.
 const TTL: Duration = Duration::from_secs(60);
@@ -17,8 +17,8 @@ pub(super) async fn measure(
     address: SocketAddr,
     clients: usize,
     connections: usize,
-    times: Times,
-) -> Result<Measured> {
+    times: MeasureTimes,
+) -> Result<ApiMeasurement> {
     let mut leases = Vec::new();
     for at in 0..connections {
         let builder = Client::builder().address(address.to_string()).name("bench");
@@ -37,7 +37,12 @@ pub(super) async fn measure(
     gather(tasks, times).await
 }
 
-async fn cycle(lease: Lease, lock: String, start_us: u64, times: Times) -> Result<Measured> {
+async fn cycle(
+    lease: Lease,
+    lock: String,
+    start_us: u64,
+    times: MeasureTimes,
+) -> Result<ApiMeasurement> {
     let measured_from_us = start_us + us(times.warm_up);
     let end_us = measured_from_us + us(times.measure);
     let (mut latencies_us, mut cycles_in_all) = (Vec::new(), 0);
@@ -51,7 +56,7 @@ async fn cycle(lease: Lease, lock: String, start_us: u64, times: Times) -> Resul
             latencies_us.push(now_us - began_us);
         }
         if now_us >= end_us {
-            return Ok(Measured { took: times.measure, latencies_us, cycles_in_all });
+            return Ok(ApiMeasurement { took: times.measure, latencies_us, cycles_in_all });
         }
     }
 }

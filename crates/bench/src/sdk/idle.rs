@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use tenure::{Client, Lease, Standing};
 use tenure_server::os;
 
-use crate::figure::Figures;
+use crate::figure::RunFigures;
 use crate::memory::resident_bytes;
 
 const TTL: Duration = Duration::from_secs(15);
@@ -22,7 +22,7 @@ pub(super) fn measure(
     address: SocketAddr,
     leases: usize,
     quick: bool,
-    figures: &mut Figures,
+    figures: &mut RunFigures,
 ) -> Result<()> {
     let seconds = if quick { 6 } else { 30 };
     let program = std::env::current_exe().context("finding this program")?;

@@ -8,9 +8,9 @@ mod idle;
 
 use anyhow::{Result, ensure};
 
-use crate::doors::session::{self, Said};
-use crate::doors::{Measured, Stage, cpu};
-use crate::figure::Figures;
+use crate::apis::session::{self, AcquireForm};
+use crate::apis::{ApiMeasurement, ApiStage, cpu};
+use crate::figure::RunFigures;
 
 pub(crate) use idle::keep as idle;
 
@@ -20,28 +20,28 @@ const SHAPES: [(usize, usize); 3] = [(1, 1), (64, 16), (256, 16)];
 const SHARE: f64 = 80.0;
 
 /// Takes all measurements, or those of cycles of one shape. `quick` measures for half a second each, with fewer leases.
-pub(crate) fn run(quick: bool, only: Option<&str>) -> Result<Figures> {
+pub(crate) fn run(quick: bool, only: Option<&str>) -> Result<RunFigures> {
     let of = |(clients, connections): (usize, usize)| format!("{clients}x{connections}");
     let shapes = SHAPES.into_iter().filter(|it| only.is_none_or(|only| of(*it) == only));
     let shapes: Vec<_> = shapes.collect();
     ensure!(!shapes.is_empty(), "shapes are {}", SHAPES.map(of).join(", "));
-    let Stage { cluster, runtime, times } = Stage::set(quick)?;
+    let ApiStage { cluster, runtime, times } = ApiStage::set(quick)?;
     let address = cluster.clients();
-    let mut figures = Figures::default();
+    let mut figures = RunFigures::default();
     for (clients, connections) in shapes {
         // The SDK is measured before and after the session, so that other load on the machine affects both.
-        let per_s = |it: &Measured| it.latencies_us.len() as f64 / it.took.as_secs_f64();
+        let per_s = |it: &ApiMeasurement| it.latencies_us.len() as f64 / it.took.as_secs_f64();
         let sdk = || runtime.block_on(cycles::measure(address, clients, connections, times));
         let before = per_s(&sdk()?);
-        let begun = cpu::Used::now(&cluster)?;
+        let begun = cpu::CpuUsed::now(&cluster)?;
         let by_hand = |said| session::measure(address, (clients, connections), said, times);
-        let raw = runtime.block_on(by_hand(Said::Once))?;
-        let between = cpu::Used::now(&cluster)?;
+        let raw = runtime.block_on(by_hand(AcquireForm::Once))?;
+        let between = cpu::CpuUsed::now(&cluster)?;
         let after = sdk()?;
-        let ended = cpu::Used::now(&cluster)?;
+        let ended = cpu::CpuUsed::now(&cluster)?;
         let stages = between.since(&begun).per(raw.cycles_in_all).collect::<Vec<_>>();
         let by_sdk = ended.since(&between).per(after.cycles_in_all).collect::<Vec<_>>();
-        let numbered = per_s(&runtime.block_on(by_hand(Said::Numbered))?);
+        let numbered = per_s(&runtime.block_on(by_hand(AcquireForm::Numbered))?);
         let (raw, sdk) = (per_s(&raw), (before + per_s(&after)) / 2.0);
         let shape = format!("clients x connections {clients}x{connections}");
         figures.add(format!("session_cycles_per_s_{clients}"), raw, format!("cycles/s, {shape}"));

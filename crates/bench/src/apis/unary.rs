@@ -10,7 +10,7 @@ use tenure_wire::v1::lock_service_client::LockServiceClient;
 use tonic::transport::{Channel, Endpoint};
 
 use super::session::us;
-use super::{Measured, Times};
+use super::{ApiMeasurement, MeasureTimes};
 
 /// The longest ttl that a lease may have, in seconds: none ends during a measurement.
 const TTL_S: i64 = 3_600;
@@ -30,8 +30,8 @@ pub(super) async fn measure(
     address: SocketAddr,
     clients: usize,
     connections: usize,
-    times: Times,
-) -> Result<Measured> {
+    times: MeasureTimes,
+) -> Result<ApiMeasurement> {
     let channels = connect(address, connections).await?;
     let mut tasks = tokio::task::JoinSet::new();
     for at in 0..clients {
@@ -42,7 +42,7 @@ pub(super) async fn measure(
     super::gather(tasks, times).await
 }
 
-async fn cycle(channel: Channel, lock: String, times: Times) -> Result<Measured> {
+async fn cycle(channel: Channel, lock: String, times: MeasureTimes) -> Result<ApiMeasurement> {
     let grant = v1::LeaseGrantRequest { ttl: TTL_S, ..Default::default() };
     let lease = LockServiceClient::new(channel.clone()).lease_grant(grant).await?.into_inner().id;
     let mut locks = LockAdminServiceClient::new(channel);
@@ -52,7 +52,7 @@ async fn cycle(channel: Channel, lock: String, times: Times) -> Result<Measured>
     loop {
         let began_us = os::now_us();
         if began_us >= end_us {
-            return Ok(Measured { took: times.measure, latencies_us, cycles_in_all });
+            return Ok(ApiMeasurement { took: times.measure, latencies_us, cycles_in_all });
         }
         let ask = v1::AcquireRequest {
             lock: lock.clone(),

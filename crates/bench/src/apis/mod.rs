@@ -14,28 +14,28 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use self::session::Said;
+use self::session::AcquireForm;
 use crate::cluster::members;
-use crate::figure::Figures;
+use crate::figure::RunFigures;
 
 /// The numbers of clients, and of the connections they share.
 const SHAPES: [(usize, usize); 4] = [(1, 1), (64, 16), (256, 16), (256, 256)];
 
 /// How long each measurement takes.
 #[derive(Clone, Copy)]
-pub(crate) struct Times {
+pub(crate) struct MeasureTimes {
     pub(crate) warm_up: Duration,
     pub(crate) measure: Duration,
 }
 
 /// What a measurement needs: members, a thread for the clients, and durations.
-pub(crate) struct Stage {
-    pub(crate) cluster: members::Cluster,
+pub(crate) struct ApiStage {
+    pub(crate) cluster: members::BenchCluster,
     pub(crate) runtime: tokio::runtime::Runtime,
-    pub(crate) times: Times,
+    pub(crate) times: MeasureTimes,
 }
 
-impl Stage {
+impl ApiStage {
     /// Starts the members and the runtime. `quick` measures for half a second each.
     pub(crate) fn set(quick: bool) -> Result<Self> {
         let (warm_up, measure) = if quick { (200, 500) } else { (1_000, 4_000) };
@@ -46,23 +46,24 @@ impl Stage {
             .enable_all()
             .build()
             .context("starting a thread for the clients")?;
-        Ok(Self { cluster: members::start()?, runtime, times: Times { warm_up, measure } })
+        Ok(Self { cluster: members::start()?, runtime, times: MeasureTimes { warm_up, measure } })
     }
 }
 
 /// Takes all measurements, or those of sessions of one shape. `quick` measures for half a second each.
-pub(crate) fn run(quick: bool, only: Option<&str>) -> Result<Figures> {
+pub(crate) fn run(quick: bool, only: Option<&str>) -> Result<RunFigures> {
     let of = |(clients, connections): (usize, usize)| format!("{clients}x{connections}");
     let shapes = SHAPES.into_iter().filter(|it| only.is_none_or(|only| of(*it) == only));
     let shapes: Vec<_> = shapes.collect();
     ensure!(!shapes.is_empty(), "shapes are {}", SHAPES.map(of).join(", "));
-    let Stage { cluster, runtime, times } = Stage::set(quick)?;
-    let mut figures = Figures::default();
+    let ApiStage { cluster, runtime, times } = ApiStage::set(quick)?;
+    let mut figures = RunFigures::default();
     let address = cluster.clients();
     for shape in shapes {
-        let before = cpu::Used::now(&cluster)?;
-        let measured = runtime.block_on(session::measure(address, shape, Said::Once, times))?;
-        let used = cpu::Used::now(&cluster)?.since(&before);
+        let before = cpu::CpuUsed::now(&cluster)?;
+        let measured =
+            runtime.block_on(session::measure(address, shape, AcquireForm::Once, times))?;
+        let used = cpu::CpuUsed::now(&cluster)?.since(&before);
         let shape = of(shape);
         report("session", &shape, &measured, &mut figures);
         for (stage, us) in used.per(measured.cycles_in_all) {
@@ -102,7 +103,7 @@ pub(crate) fn run(quick: bool, only: Option<&str>) -> Result<Figures> {
 }
 
 /// The results of one measurement.
-pub(crate) struct Measured {
+pub(crate) struct ApiMeasurement {
     pub(crate) took: Duration,
     /// The latencies of all cycles, or hand-overs, in ascending order.
     pub(crate) latencies_us: Vec<u64>,
@@ -110,7 +111,7 @@ pub(crate) struct Measured {
     pub(crate) cycles_in_all: u64,
 }
 
-impl Measured {
+impl ApiMeasurement {
     /// The latency that `percent` of the cycles do not exceed.
     pub(crate) fn percentile(&self, percent: usize) -> f64 {
         let at = (self.latencies_us.len() * percent).div_ceil(100).saturating_sub(1);
@@ -118,7 +119,7 @@ impl Measured {
     }
 }
 
-fn report(door: &str, shape: &str, measured: &Measured, figures: &mut Figures) {
+fn report(door: &str, shape: &str, measured: &ApiMeasurement, figures: &mut RunFigures) {
     let per_s = measured.latencies_us.len() as f64 / measured.took.as_secs_f64();
     let goal = match (door, shape) {
         ("session", "256x16") => " (to reach: 45,000)",
@@ -138,10 +139,11 @@ fn report(door: &str, shape: &str, measured: &Measured, figures: &mut Figures) {
 
 /// Joins the results of the clients.
 pub(crate) async fn gather(
-    mut tasks: tokio::task::JoinSet<Result<Measured>>,
-    times: Times,
-) -> Result<Measured> {
-    let mut all = Measured { took: times.measure, latencies_us: Vec::new(), cycles_in_all: 0 };
+    mut tasks: tokio::task::JoinSet<Result<ApiMeasurement>>,
+    times: MeasureTimes,
+) -> Result<ApiMeasurement> {
+    let mut all =
+        ApiMeasurement { took: times.measure, latencies_us: Vec::new(), cycles_in_all: 0 };
     while let Some(measured) = tasks.join_next().await {
         let measured = measured??;
         all.latencies_us.extend(measured.latencies_us);

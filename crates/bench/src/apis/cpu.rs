@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 
-use crate::cluster::members::Cluster;
+use crate::cluster::members::BenchCluster;
 
 /// The thread name of the clients.
 pub(crate) const CLIENTS: &str = "bench-clients";
@@ -16,13 +16,13 @@ const STAGES: [(&str, &[&str]); 3] = [
 ];
 
 /// CPU time by stage, in nanoseconds.
-pub(crate) struct Used {
+pub(crate) struct CpuUsed {
     stages: Vec<(&'static str, u64)>,
 }
 
-impl Used {
+impl CpuUsed {
     /// Reads the CPU time used so far.
-    pub(crate) fn now(cluster: &Cluster) -> Result<Self> {
+    pub(crate) fn now(cluster: &BenchCluster) -> Result<Self> {
         let mut stages: Vec<(&'static str, u64)> =
             STAGES.iter().map(|(stage, _)| (*stage, 0)).collect();
         for task in std::fs::read_dir("/proc/self/task").context("listing threads")? {

@@ -11,20 +11,20 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
 
-use super::{Measured, Times};
+use super::{ApiMeasurement, MeasureTimes};
 
 /// The longest ttl that a lease may have: none ends during a measurement.
 const TTL_MS: u64 = 3_600_000;
 
 /// One connection with a session on it.
-pub(super) struct Connection {
+pub(super) struct SessionConnection {
     to: UnboundedSender<v1::SessionRequest>,
     from: Streaming<v1::SessionResponse>,
 }
 
 /// How a client sends its acquires.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum AcquireForm {
     /// Without a number: an unanswered one may have taken effect.
     Once,
     /// Under numbers, as the SDK does: a repetition takes effect once.
@@ -32,19 +32,19 @@ pub(crate) enum Said {
 }
 
 /// One client that cycles: a lease, a lock, and a command in flight.
-struct Client {
+struct SessionClient {
     lease: v1::Lease,
     lock: String,
     token: Option<u64>,
     began_us: u64,
-    said: Said,
+    said: AcquireForm,
     seq: u64,
 }
 
-impl Client {
+impl SessionClient {
     fn acquire(&mut self, id: u64) -> v1::Request {
         let mut request = request(id, acquire(&self.lease, &self.lock, Some(0)));
-        if self.said == Said::Numbered {
+        if self.said == AcquireForm::Numbered {
             self.seq += 1;
             (request.seq, request.done) = (self.seq, self.seq - 1);
         }
@@ -52,7 +52,7 @@ impl Client {
     }
 }
 
-impl Connection {
+impl SessionConnection {
     pub(super) async fn open(address: SocketAddr) -> Result<Self> {
         let channel = tonic::transport::Endpoint::from_shared(format!("http://{address}"))?
             .tcp_nodelay(true)
@@ -125,12 +125,12 @@ pub(super) fn release(lease: &v1::Lease, lock: &str, token: u64) -> request::Com
 pub(crate) async fn measure(
     address: SocketAddr,
     (clients, connections): (usize, usize),
-    said: Said,
-    times: Times,
-) -> Result<Measured> {
+    said: AcquireForm,
+    times: MeasureTimes,
+) -> Result<ApiMeasurement> {
     let mut tasks = tokio::task::JoinSet::new();
     // Distinguishes the locks of this measurement from those of others.
-    let shape = clients * 1_000 + connections + if said == Said::Once { 0 } else { 500 };
+    let shape = clients * 1_000 + connections + if said == AcquireForm::Once { 0 } else { 500 };
     for at in 0..connections {
         let share = clients / connections + usize::from(at < clients % connections);
         tasks.spawn(async move { cycle(address, (shape, at), share, said, times).await });
@@ -142,15 +142,15 @@ async fn cycle(
     address: SocketAddr,
     (shape, at): (usize, usize),
     share: usize,
-    said: Said,
-    times: Times,
-) -> Result<Measured> {
-    let mut connection = Connection::open(address).await?;
+    said: AcquireForm,
+    times: MeasureTimes,
+) -> Result<ApiMeasurement> {
+    let mut connection = SessionConnection::open(address).await?;
     let leases = connection.leases(share).await?;
-    let mut clients: Vec<Client> = leases
+    let mut clients: Vec<SessionClient> = leases
         .into_iter()
         .enumerate()
-        .map(|(number, lease)| Client {
+        .map(|(number, lease)| SessionClient {
             lease,
             // The locks of an earlier measurement may still be held.
             lock: format!("bench/{shape:08}/{at:08}/{number:08}"),
@@ -191,7 +191,7 @@ async fn cycle(
             next.push(asked);
         }
         if now_us >= end_us {
-            return Ok(Measured { took: times.measure, latencies_us, cycles_in_all });
+            return Ok(ApiMeasurement { took: times.measure, latencies_us, cycles_in_all });
         }
         if !next.is_empty() {
             connection.send(next)?;

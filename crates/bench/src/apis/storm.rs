@@ -47,7 +47,7 @@ pub(super) async fn measure(address: SocketAddr) -> Result<Storm> {
         ensure!(streams.try_join_next().is_none(), "a stream of watches ended");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let gaps = Gaps::default();
+    let gaps = RenewalGaps::default();
     let writer = tokio::spawn(commit(channels[0].clone(), gaps.clone()));
     tokio::time::sleep(LOOK).await;
     let quiet_gap_us = gaps.longest_us.swap(0, Ordering::AcqRel);
@@ -90,13 +90,13 @@ async fn watch(
 }
 
 #[derive(Clone, Default)]
-struct Gaps {
+struct RenewalGaps {
     longest_us: Arc<AtomicU64>,
     over: Arc<AtomicBool>,
 }
 
 /// Commits one put after the other, and records the longest time between two.
-async fn commit(channel: Channel, gaps: Gaps) -> Result<()> {
+async fn commit(channel: Channel, gaps: RenewalGaps) -> Result<()> {
     let mut keys = KeyServiceClient::new(channel);
     let mut last_us = os::now_us();
     while !gaps.over.load(Ordering::Acquire) {

@@ -8,15 +8,15 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 use super::session::us;
-use super::{Measured, Times};
+use super::{ApiMeasurement, MeasureTimes};
 
 /// One connection, kept open.
-struct Connection {
+struct HttpConnection {
     stream: BufReader<TcpStream>,
     address: SocketAddr,
 }
 
-impl Connection {
+impl HttpConnection {
     async fn open(address: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(address).await.context("connecting")?;
         stream.set_nodelay(true)?;
@@ -63,7 +63,11 @@ fn field(body: &str, name: &str) -> Result<String> {
 }
 
 /// Lets clients cycle, each over a connection of its own: first to warm up, then measured.
-pub(super) async fn measure(address: SocketAddr, clients: usize, times: Times) -> Result<Measured> {
+pub(super) async fn measure(
+    address: SocketAddr,
+    clients: usize,
+    times: MeasureTimes,
+) -> Result<ApiMeasurement> {
     let mut tasks = tokio::task::JoinSet::new();
     for at in 0..clients {
         let lock = format!("bench/http/{clients:04}/{at:08}");
@@ -72,8 +76,8 @@ pub(super) async fn measure(address: SocketAddr, clients: usize, times: Times) -
     super::gather(tasks, times).await
 }
 
-async fn cycle(address: SocketAddr, lock: String, times: Times) -> Result<Measured> {
-    let mut connection = Connection::open(address).await?;
+async fn cycle(address: SocketAddr, lock: String, times: MeasureTimes) -> Result<ApiMeasurement> {
+    let mut connection = HttpConnection::open(address).await?;
     let granted = connection.ask("POST", "/v1/leases", r#"{"ttl_ms":3600000,"client":"bench"}"#);
     let lease = field(&granted.await?, "lease")?;
     let (path, body) = (format!("/v1/locks/{lock}"), format!(r#"{{"lease":"{lease}"}}"#));
@@ -83,7 +87,7 @@ async fn cycle(address: SocketAddr, lock: String, times: Times) -> Result<Measur
     loop {
         let began_us = os::now_us();
         if began_us >= end_us {
-            return Ok(Measured { took: times.measure, latencies_us, cycles_in_all });
+            return Ok(ApiMeasurement { took: times.measure, latencies_us, cycles_in_all });
         }
         let token = field(&connection.ask("POST", &path, &body).await?, "token")?;
         let release = format!("{path}?lease={lease}&token={token}");

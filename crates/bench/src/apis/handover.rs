@@ -6,14 +6,18 @@ use anyhow::{Result, bail};
 use tenure_server::os;
 use tenure_wire::v1::answer;
 
-use super::session::{Connection, acquire, release, request, us};
-use super::{Measured, Times};
+use super::session::{SessionConnection, acquire, release, request, us};
+use super::{ApiMeasurement, MeasureTimes};
 
 const LOCK: &str = "bench/handover";
 
 /// Lets `waiters` clients of one session pass a lock on: each holder releases it and queues again.
-pub(super) async fn measure(address: SocketAddr, waiters: usize, times: Times) -> Result<Measured> {
-    let mut connection = Connection::open(address).await?;
+pub(super) async fn measure(
+    address: SocketAddr,
+    waiters: usize,
+    times: MeasureTimes,
+) -> Result<ApiMeasurement> {
+    let mut connection = SessionConnection::open(address).await?;
     let leases = connection.leases(waiters).await?;
     let ask = |at: usize| request(at as u64, acquire(&leases[at], LOCK, None));
     connection.send((0..waiters).map(ask).collect())?;
@@ -53,7 +57,11 @@ pub(super) async fn measure(address: SocketAddr, waiters: usize, times: Times) -
         }
         if now_us >= end_us {
             latencies_us.sort_unstable();
-            return Ok(Measured { took: times.measure, latencies_us, cycles_in_all: handovers });
+            return Ok(ApiMeasurement {
+                took: times.measure,
+                latencies_us,
+                cycles_in_all: handovers,
+            });
         }
     }
 }
