@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::backend::{Backend, Owner, Put, StoreError, Watch};
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::locks::{Shared, Wait};
+use crate::locks::{LockWait, LocksShared};
 
 /// The pause after the store failed grows from the first value to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
@@ -23,41 +23,41 @@ const FAR: Duration = Duration::from_secs(86_400 * 365);
 
 /// Waits for a lock, for as long as the caller wants.
 pub(crate) async fn acquire<B: Backend>(
-    shared: Arc<Shared<B>>,
+    shared: Arc<LocksShared<B>>,
     lock: String,
-    wait: Wait,
+    wait: LockWait,
     pace: Pace,
 ) -> Result<Guard<B>, Error> {
-    let mut asking = Asking { shared, lock, pace, answered: Instant::now() };
+    let mut asking = AcquireTask { shared, lock, pace, answered: Instant::now() };
     match wait {
-        Wait::No => match asking.attempt().await {
-            Ok(Tried::Granted(guard)) => Ok(guard),
-            Ok(Tried::Taken(_)) => Err(Error::Held { lock: asking.lock, waited: None }),
+        LockWait::No => match asking.attempt().await {
+            Ok(PutAttempt::Granted(guard)) => Ok(guard),
+            Ok(PutAttempt::Taken(_)) => Err(Error::Held { lock: asking.lock, waited: None }),
             Err(source) => Err(Error::Unavailable { waited: asking.answered.elapsed(), source }),
         },
-        Wait::Unlimited => asking.stand().await,
+        LockWait::Unlimited => asking.stand().await,
         // The dropped future cleans up after itself.
-        Wait::AtMost(time) => match timeout(time, asking.stand()).await {
+        LockWait::AtMost(time) => match timeout(time, asking.stand()).await {
             Ok(done) => done,
             Err(_) => Err(Error::Held { lock: asking.lock, waited: Some(time) }),
         },
     }
 }
 
-struct Asking<B: Backend> {
-    shared: Arc<Shared<B>>,
+struct AcquireTask<B: Backend> {
+    shared: Arc<LocksShared<B>>,
     lock: String,
     pace: Pace,
     /// When the store last answered.
     answered: Instant,
 }
 
-enum Tried<B: Backend> {
+enum PutAttempt<B: Backend> {
     Granted(Guard<B>),
     Taken(Option<Duration>),
 }
 
-impl<B: Backend> Asking<B> {
+impl<B: Backend> AcquireTask<B> {
     /// Waits until the lock is granted, or the store was silent for too long.
     async fn stand(&mut self) -> Result<Guard<B>, Error> {
         let mut pause = PAUSE_MIN;
@@ -80,8 +80,8 @@ impl<B: Backend> Asking<B> {
         let mut watch = if late { None } else { Some(self.watch().await?) };
         loop {
             let free_within = match self.attempt().await? {
-                Tried::Granted(guard) => return Ok(guard),
-                Tried::Taken(free_within) => free_within,
+                PutAttempt::Granted(guard) => return Ok(guard),
+                PutAttempt::Taken(free_within) => free_within,
             };
             let watch = match &mut watch {
                 Some(watch) => watch,
@@ -103,10 +103,10 @@ impl<B: Backend> Asking<B> {
     }
 
     /// Tries once, under an owner name of its own, so that a late effect concerns no other attempt.
-    async fn attempt(&mut self) -> Result<Tried<B>, StoreError> {
+    async fn attempt(&mut self) -> Result<PutAttempt<B>, StoreError> {
         let owner = Owner::draw();
         let (shared, lock) = (self.shared.clone(), self.lock.clone());
-        let mut orphan = Orphan { shared, lock, owner: owner.clone(), perhaps: true };
+        let mut orphan = OrphanKey { shared, lock, owner: owner.clone(), perhaps: true };
         // Read the clock before anything is sent: the lock's time counts from here.
         let asked = Ask::sent(self.pace);
         let putting = self.shared.backend.put_if_absent(&self.lock, &owner, self.pace.ttl());
@@ -116,7 +116,7 @@ impl<B: Backend> Asking<B> {
             Put::Done(token) => token,
             Put::Taken { free_within } => {
                 orphan.perhaps = false;
-                return Ok(Tried::Taken(free_within));
+                return Ok(PutAttempt::Taken(free_within));
             }
         };
         let Ok(hold) = asked.granted() else {
@@ -124,7 +124,7 @@ impl<B: Backend> Asking<B> {
         };
         orphan.perhaps = false;
         let lock = self.lock.clone();
-        Ok(Tried::Granted(Guard::new(self.shared.clone(), (lock, owner), token, hold)))
+        Ok(PutAttempt::Granted(Guard::new(self.shared.clone(), (lock, owner), token, hold)))
     }
 
     /// How long to wait for one answer: a later one leaves too little of the window to be of use.
@@ -134,14 +134,14 @@ impl<B: Backend> Asking<B> {
 }
 
 /// A key that may have been put although its caller no longer waits. It is deleted in the background.
-struct Orphan<B: Backend> {
-    shared: Arc<Shared<B>>,
+struct OrphanKey<B: Backend> {
+    shared: Arc<LocksShared<B>>,
     lock: String,
     owner: Owner,
     perhaps: bool,
 }
 
-impl<B: Backend> Drop for Orphan<B> {
+impl<B: Backend> Drop for OrphanKey<B> {
     fn drop(&mut self) {
         if !self.perhaps {
             return;

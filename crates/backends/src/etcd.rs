@@ -59,11 +59,11 @@ const SWAPS_MAX: u32 = 4;
 /// ```
 #[derive(Clone)]
 pub struct Etcd {
-    members: Arc<Members>,
+    members: Arc<EtcdMembers>,
     prefix: Arc<str>,
 }
 
-struct Members {
+struct EtcdMembers {
     channels: Vec<Channel>,
     /// The index of the member to ask.
     turn: AtomicUsize,
@@ -130,7 +130,7 @@ impl Etcd {
     /// If there are no channels.
     pub fn over(channels: Vec<Channel>) -> Self {
         assert!(!channels.is_empty(), "somebody has to be asked");
-        let members = Members { channels, turn: AtomicUsize::new(0) };
+        let members = EtcdMembers { channels, turn: AtomicUsize::new(0) };
         Self { members: Arc::new(members), prefix: Arc::from(PREFIX) }
     }
 
@@ -156,7 +156,7 @@ impl Etcd {
     where
         F: Future<Output = Result<T, Status>>,
     {
-        let mut turn = Turn { members: &self.members, at: 0, good: false };
+        let mut turn = MemberRotation { members: &self.members, at: 0, good: false };
         turn.at = self.members.turn.load(Ordering::Relaxed);
         let channel = self.members.channels[turn.at % self.members.channels.len()].clone();
         let asked = ask(channel).await;
@@ -209,13 +209,13 @@ impl Etcd {
 }
 
 /// Switches to the next member on drop, unless this one answered.
-struct Turn<'a> {
-    members: &'a Members,
+struct MemberRotation<'a> {
+    members: &'a EtcdMembers,
     at: usize,
     good: bool,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for MemberRotation<'_> {
     fn drop(&mut self) {
         if !self.good {
             let next = self.at.wrapping_add(1);

@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::backend::{Backend, Fenced, Owner, Promise, StoreError};
 use crate::error::Error;
-use crate::locks::Shared;
+use crate::locks::LocksShared;
 
 /// Shorter sleeps are not worth a timer.
 const NAP: Duration = Duration::from_millis(1);
@@ -37,14 +37,14 @@ const NAP: Duration = Duration::from_millis(1);
 /// ```
 #[must_use = "dropping a guard gives the lock back"]
 pub struct Guard<B: Backend> {
-    inner: Option<Inner<B>>,
+    inner: Option<BackendGuardState<B>>,
     token: <B::Promise as Promise>::Token,
     cancellation: Cancellation,
     hold: Arc<Hold>,
 }
 
-struct Inner<B: Backend> {
-    shared: Arc<Shared<B>>,
+struct BackendGuardState<B: Backend> {
+    shared: Arc<LocksShared<B>>,
     lock: String,
     owner: Owner,
     hold: Arc<Hold>,
@@ -53,7 +53,7 @@ struct Inner<B: Backend> {
 
 impl<B: Backend> Guard<B> {
     pub(crate) fn new(
-        shared: Arc<Shared<B>>,
+        shared: Arc<LocksShared<B>>,
         (lock, owner): (String, Owner),
         token: <B::Promise as Promise>::Token,
         hold: Arc<Hold>,
@@ -64,7 +64,7 @@ impl<B: Backend> Guard<B> {
         let keep = keep(shared.clone(), lock.clone(), owner.clone(), hold.clone());
         let keeper = shared.runtime.spawn(keep).abort_handle();
         let cancellation = hold.cancellation();
-        let inner = Some(Inner { shared, lock, owner, hold: hold.clone(), keeper });
+        let inner = Some(BackendGuardState { shared, lock, owner, hold: hold.clone(), keeper });
         Self { inner, token, cancellation, hold }
     }
 
@@ -217,7 +217,7 @@ impl<B: Backend> Drop for Guard<B> {
     }
 }
 
-impl<B: Backend> Inner<B> {
+impl<B: Backend> BackendGuardState<B> {
     /// Releases the lock, whose work has stopped. A lost lock is released too, so that other clients need not wait
     /// until it expires.
     async fn finish(self) -> Result<(), Error> {
@@ -237,7 +237,12 @@ impl<B: Backend> Inner<B> {
 }
 
 /// Renews the lock until it is lost or released. Each attempt runs independently, with a timeout of its own.
-async fn keep<B: Backend>(shared: Arc<Shared<B>>, lock: String, owner: Owner, hold: Arc<Hold>) {
+async fn keep<B: Backend>(
+    shared: Arc<LocksShared<B>>,
+    lock: String,
+    owner: Owner,
+    hold: Arc<Hold>,
+) {
     loop {
         if let Some(number) = hold.renewal() {
             let (shared, lock, owner, hold) =

@@ -32,11 +32,11 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// # Ok(()) }
 /// ```
 pub struct Locks<B: Backend> {
-    pub(crate) shared: Arc<Shared<B>>,
+    pub(crate) shared: Arc<LocksShared<B>>,
 }
 
 /// What all requests and guards of a store share.
-pub(crate) struct Shared<B> {
+pub(crate) struct LocksShared<B> {
     pub(crate) backend: B,
     pub(crate) timeout: Duration,
     pub(crate) runtime: Handle,
@@ -78,15 +78,15 @@ pub struct Builder<B: Backend> {
 /// ```
 #[must_use = "nothing is asked until it is awaited"]
 pub struct LockAsk<B: Backend> {
-    shared: Arc<Shared<B>>,
+    shared: Arc<LocksShared<B>>,
     lock: String,
-    wait: Wait,
+    wait: LockWait,
     pace: Pace,
 }
 
 /// How long to wait for a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wait {
+pub(crate) enum LockWait {
     No,
     AtMost(Duration),
     Unlimited,
@@ -123,7 +123,7 @@ impl<B: Backend> Locks<B> {
     /// ```
     pub fn lock(&self, lock: impl Into<String>) -> LockAsk<B> {
         let (shared, pace) = (self.shared.clone(), self.shared.pace);
-        LockAsk { shared, lock: lock.into(), wait: Wait::Unlimited, pace }
+        LockAsk { shared, lock: lock.into(), wait: LockWait::Unlimited, pace }
     }
 
     /// Waits for a lock, runs the work, and releases the lock. If the lock is lost, the work is dropped at its current
@@ -240,7 +240,7 @@ impl<B: Backend> Builder<B> {
             Some(Watchdog::start().map_err(|error| Error::Setup(error.to_string()))?)
         };
         let shared =
-            Shared { backend: self.backend, timeout: self.timeout, runtime, watchdog, pace };
+            LocksShared { backend: self.backend, timeout: self.timeout, runtime, watchdog, pace };
         Ok(Locks { shared: Arc::new(shared) })
     }
 }
@@ -255,7 +255,7 @@ impl<B: Backend> LockAsk<B> {
     /// # guard.release().await }
     /// ```
     pub fn wait(mut self, wait: Duration) -> Self {
-        self.wait = Wait::AtMost(wait);
+        self.wait = LockWait::AtMost(wait);
         self
     }
 
@@ -268,7 +268,7 @@ impl<B: Backend> LockAsk<B> {
     /// # guard.release().await }
     /// ```
     pub fn no_wait(mut self) -> Self {
-        self.wait = Wait::No;
+        self.wait = LockWait::No;
         self
     }
 }

@@ -23,7 +23,7 @@ const LOCK: &str = "lock";
 
 /// What happened in all schedules together.
 #[derive(Default, Debug)]
-struct Tally {
+struct BackendScheduleCounts {
     grants: AtomicU64,
     steps: AtomicU64,
     losses: AtomicU64,
@@ -67,7 +67,7 @@ async fn client(
     store: Memory,
     mut rng: fastrand::Rng,
     wild: bool,
-    tally: &Tally,
+    tally: &BackendScheduleCounts,
 ) -> Result<(), String> {
     let locks =
         Locks::builder(store.clone()).ttl(TTL).start().map_err(|error| error.to_string())?;
@@ -120,7 +120,7 @@ async fn client(
     Ok(())
 }
 
-async fn world(seed: u64, tally: &Tally) -> Result<(), String> {
+async fn world(seed: u64, tally: &BackendScheduleCounts) -> Result<(), String> {
     let _virtual = virtual_time::enter();
     let (store, mut rng) = (Memory::new(), fastrand::Rng::with_seed(seed));
     script(&store, seed);
@@ -166,7 +166,7 @@ async fn world(seed: u64, tally: &Tally) -> Result<(), String> {
 }
 
 /// Returns the first violation among the schedules, with its seed.
-fn find(tally: &Tally) -> Option<(u64, String)> {
+fn find(tally: &BackendScheduleCounts) -> Option<(u64, String)> {
     (0..SCHEDULES).find_map(|seed| {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -180,7 +180,7 @@ fn find(tally: &Tally) -> Option<(u64, String)> {
 
 #[test]
 fn one_holder_at_a_time_and_nobody_waits_in_vain() {
-    let tally = Tally::default();
+    let tally = BackendScheduleCounts::default();
     if let Some((seed, violation)) = find(&tally) {
         panic!("seed {seed}: {violation}");
     }
@@ -194,7 +194,7 @@ fn one_holder_at_a_time_and_nobody_waits_in_vain() {
 #[test]
 fn a_watch_that_begins_after_the_try_misses_the_event() {
     plant::select(Some("watch_after_try"));
-    let found = find(&Tally::default());
+    let found = find(&BackendScheduleCounts::default());
     plant::select(None);
     let (seed, violation) = found.expect("the planted bug was not caught");
     println!("caught watch_after_try after {} schedules: {violation}", seed + 1);

@@ -17,8 +17,8 @@ use tokio::time::sleep;
 pub use script::{Action, Call, Fate, Way};
 
 use crate::backend::{Backend, Fenced, Owner, Put, StoreError, Watch};
-use script::Network;
-use store::Store;
+use script::ScriptedNetwork;
+use store::MemoryStore;
 
 /// A store in memory. Clones are other handles of the same client; [`Memory::client`] makes another client of the same
 /// store.
@@ -38,8 +38,8 @@ use store::Store;
 #[derive(Clone)]
 pub struct Memory {
     client: Arc<str>,
-    store: Arc<Mutex<Store>>,
-    network: Arc<Network>,
+    store: Arc<Mutex<MemoryStore>>,
+    network: Arc<ScriptedNetwork>,
 }
 
 /// A watch on a key in memory.
@@ -65,7 +65,7 @@ impl Memory {
         Self {
             client: Arc::from("client"),
             store: Arc::default(),
-            network: Arc::new(Network::default()),
+            network: Arc::new(ScriptedNetwork::default()),
         }
     }
 
@@ -138,7 +138,7 @@ impl Memory {
         self.lock().holder(key, tenure::engine::now())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Store> {
+    fn lock(&self) -> MutexGuard<'_, MemoryStore> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -169,7 +169,7 @@ impl Memory {
     }
 
     /// Sends events.
-    fn notify(&self, events: Vec<store::Told>) {
+    fn notify(&self, events: Vec<store::WatchEvent>) {
         for told in events {
             let fate = self.network.fate(&told.client, Action::Event);
             let network = self.network.clone();

@@ -108,13 +108,13 @@ type Script = Box<dyn Fn(&Call<'_>) -> Fate + Send + Sync>;
 
 /// The network between clients and their store.
 #[derive(Default)]
-pub(super) struct Network {
+pub(super) struct ScriptedNetwork {
     script: Mutex<Option<Script>>,
     cut: Mutex<BTreeSet<String>>,
     calls: AtomicU64,
 }
 
-impl Network {
+impl ScriptedNetwork {
     pub(super) fn set_script(&self, script: Script) {
         *self.script.lock().unwrap_or_else(PoisonError::into_inner) = Some(script);
     }

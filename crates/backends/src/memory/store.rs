@@ -12,31 +12,31 @@ type To = UnboundedSender<Result<(), StoreError>>;
 
 /// The state of the store. It has no clock: the caller passes the time.
 #[derive(Default)]
-pub(super) struct Store {
-    keys: BTreeMap<String, Entry>,
+pub(super) struct MemoryStore {
+    keys: BTreeMap<String, MemoryKey>,
     revision: u64,
-    watches: Vec<Watching>,
+    watches: Vec<MemoryWatcher>,
 }
 
-struct Entry {
+struct MemoryKey {
     owner: Owner,
     token: Token,
     until: Moment,
 }
 
-struct Watching {
+struct MemoryWatcher {
     key: String,
     client: Arc<str>,
     to: To,
 }
 
 /// An event for one watch.
-pub(super) struct Told {
+pub(super) struct WatchEvent {
     pub(super) client: Arc<str>,
     pub(super) to: To,
 }
 
-impl Store {
+impl MemoryStore {
     /// Puts a key if it is absent. An expired key counts as present until `expire` has removed it, which sends an
     /// event.
     pub(super) fn put(&mut self, key: &str, owner: &Owner, until: Moment) -> Option<Token> {
@@ -45,7 +45,7 @@ impl Store {
         }
         self.revision += 1;
         let token = Token::from_u64(self.revision).expect("counted from 1");
-        self.keys.insert(key.to_owned(), Entry { owner: owner.clone(), token, until });
+        self.keys.insert(key.to_owned(), MemoryKey { owner: owner.clone(), token, until });
         Some(token)
     }
 
@@ -61,7 +61,7 @@ impl Store {
     }
 
     /// Deletes a key, of this owner or of any.
-    pub(super) fn delete(&mut self, key: &str, owner: Option<&Owner>) -> (bool, Vec<Told>) {
+    pub(super) fn delete(&mut self, key: &str, owner: Option<&Owner>) -> (bool, Vec<WatchEvent>) {
         let ours =
             self.keys.get(key).is_some_and(|it| owner.is_none_or(|owner| it.owner == *owner));
         if !ours {
@@ -73,7 +73,7 @@ impl Store {
     }
 
     /// Removes the key if its time is over, and otherwise returns when it will be.
-    pub(super) fn expire(&mut self, key: &str, now: Moment) -> (Option<Moment>, Vec<Told>) {
+    pub(super) fn expire(&mut self, key: &str, now: Moment) -> (Option<Moment>, Vec<WatchEvent>) {
         match self.keys.get(key).map(|it| it.until) {
             Some(until) if until <= now => (None, self.delete(key, None).1),
             until => (until, Vec::new()),
@@ -86,7 +86,7 @@ impl Store {
 
     pub(super) fn watch(&mut self, key: String, client: Arc<str>, to: To) {
         self.watches.retain(|it| !it.to.is_closed());
-        self.watches.push(Watching { key, client, to });
+        self.watches.push(MemoryWatcher { key, client, to });
     }
 
     pub(super) fn break_watches(&mut self, client: &str) {
@@ -94,8 +94,8 @@ impl Store {
         self.watches.retain(|it| *it.client != *client);
     }
 
-    fn told(&self, key: &str) -> Vec<Told> {
+    fn told(&self, key: &str) -> Vec<WatchEvent> {
         let mine = self.watches.iter().filter(|it| it.key == key);
-        mine.map(|it| Told { client: it.client.clone(), to: it.to.clone() }).collect()
+        mine.map(|it| WatchEvent { client: it.client.clone(), to: it.to.clone() }).collect()
     }
 }

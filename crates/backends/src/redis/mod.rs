@@ -47,11 +47,11 @@ const FORGET: &str = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end
 /// ```
 #[derive(Clone)]
 pub struct Redis {
-    server: Arc<Server>,
+    server: Arc<RedisServer>,
     prefix: Arc<str>,
 }
 
-struct Server {
+struct RedisServer {
     address: String,
     login: RedisConnectionInfo,
     /// The connection that commands share, while it works.
@@ -60,10 +60,10 @@ struct Server {
 
 /// A command that was sent. If this is dropped without an answer, the connection is not used again, because it may be
 /// dead.
-struct Unanswered<'a>(Option<&'a Server>);
+struct Unanswered<'a>(Option<&'a RedisServer>);
 
 /// The owner of a key.
-enum Found {
+enum KeyOwner {
     Ours,
     Theirs {
         whose: String,
@@ -91,7 +91,7 @@ impl Redis {
     /// let redis = tenure_backends::Redis::new("127.0.0.1:6379");
     /// ```
     pub fn new(address: impl Into<String>) -> Self {
-        let server = Server::new(address.into(), RedisConnectionInfo::default());
+        let server = RedisServer::new(address.into(), RedisConnectionInfo::default());
         Self { server: Arc::new(server), prefix: Arc::from(PREFIX) }
     }
 
@@ -106,7 +106,7 @@ impl Redis {
             Some(name) => login.set_username(name),
             None => login,
         };
-        self.server = Arc::new(Server::new(self.server.address.clone(), login));
+        self.server = Arc::new(RedisServer::new(self.server.address.clone(), login));
         self
     }
 
@@ -139,11 +139,11 @@ impl Redis {
     }
 
     /// Puts a key if it is absent, and returns its owner otherwise.
-    async fn put(&self, lock: &str, owner: &Owner, ttl: Duration) -> Result<Found, StoreError> {
+    async fn put(&self, lock: &str, owner: &Owner, ttl: Duration) -> Result<KeyOwner, StoreError> {
         let ms = ttl.as_millis().to_string();
         let value = self.eval(PUT, &self.key(lock), &[owner.as_str(), &ms]).await?;
         let (left, whose): (i64, Vec<u8>) = match value {
-            Value::BulkString(_) => return Ok(Found::Ours),
+            Value::BulkString(_) => return Ok(KeyOwner::Ours),
             Value::Array(_) => from_redis_value(value).map_err(|it| failed(it.into()))?,
             other => return Err(strange(&other)),
         };
@@ -152,7 +152,7 @@ impl Redis {
         let left = u64::try_from(left).map_or(ttl, |ms| Duration::from_millis(ms + 1));
         // Other programs put random bytes there, which need not be text; the lock is held all the same.
         let whose = String::from_utf8_lossy(&whose).into_owned();
-        Ok(Found::Theirs { whose, left })
+        Ok(KeyOwner::Theirs { whose, left })
     }
 
     /// Deletes a key that did not become a hold, without publishing it.
@@ -172,8 +172,8 @@ impl Backend for Redis {
         ttl: Duration,
     ) -> Result<Put<EfficiencyOnly>, StoreError> {
         Ok(match self.put(lock, owner, ttl).await? {
-            Found::Ours => Put::Done(NoToken),
-            Found::Theirs { left, .. } => Put::Taken { free_within: Some(left) },
+            KeyOwner::Ours => Put::Done(NoToken),
+            KeyOwner::Theirs { left, .. } => Put::Taken { free_within: Some(left) },
         })
     }
 
@@ -210,7 +210,7 @@ impl Watch for RedisWatch {
     }
 }
 
-impl Server {
+impl RedisServer {
     fn new(address: String, login: RedisConnectionInfo) -> Self {
         Self { address, login, shared: Mutex::default() }
     }

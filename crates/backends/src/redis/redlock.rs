@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::backend::{Backend, EfficiencyOnly, NoToken, Owner, Put, StoreError, Watch};
-use crate::redis::{Found, Redis};
+use crate::redis::{KeyOwner, Redis};
 
 /// The maximum wait for one server: far less than any ttl, so that a server that is down costs little.
 const EACH_MAX: Duration = Duration::from_millis(500);
@@ -56,7 +56,7 @@ pub struct RedlockWatch {
 }
 
 /// The servers' answers to the same request.
-struct Said<T> {
+struct ServerAnswers<T> {
     answers: Vec<T>,
     last: Option<StoreError>,
 }
@@ -95,7 +95,7 @@ impl Redlock {
     }
 
     /// Asks all servers at once, and waits for each at most `patience`.
-    async fn each<T, F>(&self, patience: Duration, ask: impl Fn(Redis) -> F) -> Said<T>
+    async fn each<T, F>(&self, patience: Duration, ask: impl Fn(Redis) -> F) -> ServerAnswers<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -108,7 +108,7 @@ impl Redlock {
                 timeout(patience, asking).await.unwrap_or_else(|_| silent())
             });
         }
-        let mut said = Said { answers: Vec::new(), last: None };
+        let mut said = ServerAnswers { answers: Vec::new(), last: None };
         while let Some(answer) = asked.join_next().await {
             match answer {
                 Ok(Ok(answer)) => said.answers.push(answer),
@@ -120,10 +120,10 @@ impl Redlock {
     }
 
     /// Returns when to try again if no event comes.
-    fn free_within(&self, found: &[Found]) -> Duration {
+    fn free_within(&self, found: &[KeyOwner]) -> Duration {
         let mut holders: BTreeMap<&str, Vec<Duration>> = BTreeMap::new();
         for it in found {
-            if let Found::Theirs { whose, left } = it {
+            if let KeyOwner::Theirs { whose, left } = it {
                 holders.entry(whose).or_default().push(*left);
             }
         }
@@ -143,7 +143,7 @@ impl Redlock {
     }
 
     /// Returns the majority's answer, or an error if too few servers answered.
-    fn verdict(&self, said: &Said<bool>) -> Result<bool, StoreError> {
+    fn verdict(&self, said: &ServerAnswers<bool>) -> Result<bool, StoreError> {
         let yes = said.answers.iter().filter(|yes| **yes).count();
         let no = said.answers.len() - yes;
         if yes >= self.quorum() {
@@ -156,7 +156,7 @@ impl Redlock {
     }
 }
 
-impl<T> Said<T> {
+impl<T> ServerAnswers<T> {
     fn too_few(&self, of: usize) -> StoreError {
         let why = self.last.as_ref().map_or_else(String::new, |last| format!("; {last}"));
         StoreError::new(format!("{} of {of} servers answered{why}", self.answers.len()))
@@ -182,7 +182,7 @@ impl Backend for Redlock {
             async move { server.put(&lock, &owner, ttl).await }
         });
         let said = asked.await;
-        let ours = said.answers.iter().filter(|found| matches!(found, Found::Ours)).count();
+        let ours = said.answers.iter().filter(|found| matches!(found, KeyOwner::Ours)).count();
         if ours >= self.quorum() {
             return Ok(Put::Done(NoToken));
         }
