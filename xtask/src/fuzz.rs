@@ -6,8 +6,8 @@ use std::process::{Command as Process, ExitCode};
 use anyhow::{Context, Result, ensure};
 
 use crate::cargo::{add_rustflags, cargo, hand_over};
+use crate::output;
 use crate::repo::Repo;
-use crate::said;
 use crate::workspace::Workspace;
 
 /// The package with the targets.
@@ -28,7 +28,7 @@ const RUSTFLAGS: &str = "-Cpasses=sancov-module \
 
 /// What to do with the targets.
 #[derive(clap::Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum FuzzCommand {
     /// Run the committed inputs of every target, or of one
     Replay { target: Option<String> },
     /// Look for new inputs of one target
@@ -43,12 +43,12 @@ pub(crate) enum Command {
 }
 
 /// Runs `cargo xtask fuzz`.
-pub(crate) fn run(repo: &Repo, command: &Command) -> Result<ExitCode> {
+pub(crate) fn run(repo: &Repo, command: &FuzzCommand) -> Result<ExitCode> {
     Workspace::load(repo)?.require(PACKAGE)?;
     match command {
-        Command::Replay { target } => replay(repo, target.as_deref()),
-        Command::Run { target, seconds } => search(repo, target, *seconds),
-        Command::List => {
+        FuzzCommand::Replay { target } => replay(repo, target.as_deref()),
+        FuzzCommand::Run { target, seconds } => search(repo, target, *seconds),
+        FuzzCommand::List => {
             targets(repo)?.iter().for_each(|target| println!("{target}"));
             Ok(ExitCode::SUCCESS)
         }
@@ -76,7 +76,7 @@ pub(crate) fn replay_command(repo: &Repo, filter: Option<&str>) -> Process {
 
 /// The targets that replayed no input: every target must replay some.
 pub(crate) fn not_replayed<'a>(targets: &'a [String], lines: &[&str]) -> Vec<&'a str> {
-    let replayed = said::replayed(lines.iter().copied());
+    let replayed = output::replayed(lines.iter().copied());
     let silent = targets.iter().filter(|&target| replayed.get(target).is_none_or(|n| *n == 0));
     silent.map(String::as_str).collect()
 }
@@ -98,7 +98,7 @@ fn replay(repo: &Repo, target: Option<&str>) -> Result<ExitCode> {
     let lines: Vec<&str> = text.lines().collect();
     let silent = not_replayed(&wanted, &lines);
     ensure!(silent.is_empty(), "no input was replayed for {}", silent.join(", "));
-    for (target, inputs) in said::replayed(lines) {
+    for (target, inputs) in output::replayed(lines) {
         println!("replayed {target} inputs={inputs}");
     }
     Ok(ExitCode::SUCCESS)

@@ -5,9 +5,9 @@ mod cargo;
 mod clock;
 mod fix;
 mod fuzz;
+mod output;
 mod programs;
 mod repo;
-mod said;
 mod test;
 mod tidy;
 mod workspace;
@@ -21,13 +21,13 @@ use crate::repo::Repo;
 /// The daily commands of this repository.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", disable_help_subcommand = true)]
-struct Cli {
+struct XtaskCli {
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<XtaskCommand>,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum XtaskCommand {
     /// Run what takes under two minutes: format, lints, tests that start no member, some seeds
     Check(test::CheckArgs),
     /// Run every layer of tests, or those named; what continuous integration runs; edits nothing
@@ -43,16 +43,16 @@ enum Command {
     /// Plant bugs in the replicated log and see each one caught
     ClusterMutants(programs::Passed),
     /// Measure in release: NAME and arguments go to `tenure-bench`
-    Bench(programs::Named),
+    Bench(programs::BenchmarkArgs),
     /// Replay the committed inputs, look for new ones, or list the targets
     #[command(subcommand)]
-    Fuzz(fuzz::Command),
+    Fuzz(fuzz::FuzzCommand),
     /// Run for long and record the totals in docs/campaigns.md
     Campaign(campaign::Args),
 }
 
 fn main() -> ExitCode {
-    match run(Cli::parse()) {
+    match run(XtaskCli::parse()) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -61,23 +61,23 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+fn run(cli: XtaskCli) -> anyhow::Result<ExitCode> {
     let Some(command) = cli.command else {
-        Cli::command().print_help()?;
+        XtaskCli::command().print_help()?;
         return Ok(ExitCode::SUCCESS);
     };
     let repo = Repo::find()?;
     match command {
-        Command::Check(args) => test::check(&repo, &args),
-        Command::Test(args) => test::run(&repo, &args),
-        Command::Fix => fix::run(&repo),
-        Command::Model(args) => programs::model(&repo, &args),
-        Command::Sim(args) => programs::sim(&repo, &args),
-        Command::Mutants(args) => programs::mutants(&repo, &args),
-        Command::ClusterMutants(args) => programs::cluster_mutants(&repo, &args),
-        Command::Bench(args) => programs::bench(&repo, &args),
-        Command::Fuzz(command) => fuzz::run(&repo, &command),
-        Command::Campaign(args) => campaign::run(&repo, &args),
+        XtaskCommand::Check(args) => test::check(&repo, &args),
+        XtaskCommand::Test(args) => test::run(&repo, &args),
+        XtaskCommand::Fix => fix::run(&repo),
+        XtaskCommand::Model(args) => programs::model(&repo, &args),
+        XtaskCommand::Sim(args) => programs::sim(&repo, &args),
+        XtaskCommand::Mutants(args) => programs::mutants(&repo, &args),
+        XtaskCommand::ClusterMutants(args) => programs::cluster_mutants(&repo, &args),
+        XtaskCommand::Bench(args) => programs::bench(&repo, &args),
+        XtaskCommand::Fuzz(command) => fuzz::run(&repo, &command),
+        XtaskCommand::Campaign(args) => campaign::run(&repo, &args),
     }
 }
 
@@ -87,12 +87,12 @@ mod tests {
 
     #[test]
     fn the_command_line_is_well_formed() {
-        Cli::command().debug_assert();
+        XtaskCli::command().debug_assert();
     }
 
     #[test]
     fn every_command_has_one_line_that_says_what_it_does() {
-        for command in Cli::command().get_subcommands() {
+        for command in XtaskCli::command().get_subcommands() {
             let about = command.get_about().map(ToString::to_string).unwrap_or_default();
             assert!(!about.is_empty(), "`{}` says what it does", command.get_name());
             assert!(!about.contains('\n'), "`{}` says it in one line", command.get_name());
@@ -101,8 +101,8 @@ mod tests {
 
     #[test]
     fn arguments_with_hyphens_reach_the_program() {
-        let cli = Cli::parse_from(["cargo xtask", "model", "--sequences", "7", "--from", "3"]);
-        let Some(Command::Model(passed)) = cli.command else { panic!("model was parsed") };
+        let cli = XtaskCli::parse_from(["cargo xtask", "model", "--sequences", "7", "--from", "3"]);
+        let Some(XtaskCommand::Model(passed)) = cli.command else { panic!("model was parsed") };
         assert_eq!(passed.args, ["--sequences", "7", "--from", "3"]);
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct Passed {
 
 /// A benchmark and the arguments that go to it as they are.
 #[derive(clap::Args)]
-pub(crate) struct Named {
+pub(crate) struct BenchmarkArgs {
     name: String,
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
@@ -145,7 +145,7 @@ pub(crate) fn cluster_mutants(repo: &Repo, passed: &Passed) -> Result<ExitCode> 
 }
 
 /// Runs `cargo xtask bench`.
-pub(crate) fn bench(repo: &Repo, named: &Named) -> Result<ExitCode> {
+pub(crate) fn bench(repo: &Repo, named: &BenchmarkArgs) -> Result<ExitCode> {
     // This benchmark starts the binary, so build it first.
     if named.name == "start" {
         let mut build = cargo(repo, "build");

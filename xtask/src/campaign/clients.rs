@@ -4,12 +4,12 @@ use std::process::{ExitCode, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::output;
 use crate::programs::{CLI, sdk_command};
 use crate::repo::Repo;
-use crate::said;
 use crate::workspace::Workspace;
 
-use super::Record;
+use super::CampaignTable;
 
 /// A test that takes a number and ends with a line of numbers.
 pub(super) struct Long {
@@ -40,7 +40,7 @@ pub(super) fn run(repo: &Repo, long: &Long, count: u64) -> Result<ExitCode> {
     let Long { word, unit, variable, test } = long;
     ensure!(count > 0, "a campaign needs some {unit}");
     Workspace::load(repo)?.require(CLI)?;
-    let mut record = Record::open(repo)?;
+    let mut record = CampaignTable::open(repo)?;
     let mut command = sdk_command(repo);
     command.args(["--", "--exact", test, "--nocapture"]);
     command.env(variable, count.to_string()).env("CARGO_TERM_QUIET", "true");
@@ -53,8 +53,8 @@ pub(super) fn run(repo: &Repo, long: &Long, count: u64) -> Result<ExitCode> {
         println!("{line}");
         record.add(word, line)?;
     }
-    let fields = line.and_then(|line| said::fields(word, line));
-    let violations = fields.map(|fields| said::field(&fields, "violations")).transpose()?;
+    let fields = line.and_then(|line| output::fields(word, line));
+    let violations = fields.map(|fields| output::field(&fields, "violations")).transpose()?;
     if !output.status.success() || violations != Some(0) {
         print!("{text}");
         ensure!(false, "{test} failed; its output is above");

@@ -8,7 +8,7 @@ use crate::fuzz;
 use crate::repo::Repo;
 use crate::workspace::Workspace;
 
-use super::Record;
+use super::CampaignTable;
 
 /// The prefix of the fuzzer's final line with the number of inputs.
 const TRIED: &str = "stat::number_of_executed_units:";
@@ -19,7 +19,7 @@ pub(super) fn run(repo: &Repo, named: &[String], seconds: u64) -> Result<ExitCod
     Workspace::load(repo)?.require(fuzz::PACKAGE)?;
     let named = named.iter().map(|target| fuzz::known(repo, target)).collect::<Result<Vec<_>>>()?;
     let targets = if named.is_empty() { fuzz::targets(repo)? } else { named };
-    let mut record = Record::open(repo)?;
+    let mut record = CampaignTable::open(repo)?;
     for target in targets {
         let mut fuzzer = fuzz::fuzzer(repo, &target, seconds)?;
         fuzzer.arg("-print_final_stats=1").stdout(Stdio::inherit());

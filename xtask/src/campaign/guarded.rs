@@ -4,12 +4,12 @@ use std::process::{ExitCode, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::output;
 use crate::programs::{CLI, guarded_command};
 use crate::repo::Repo;
-use crate::said;
 use crate::workspace::Workspace;
 
-use super::Record;
+use super::CampaignTable;
 
 /// A scenario, and the first word of its last line.
 type Scenario = (&'static str, &'static str);
@@ -42,7 +42,7 @@ fn run(
     (name, number): (&str, u64),
 ) -> Result<ExitCode> {
     Workspace::load(repo)?.require(CLI)?;
-    let mut record = Record::open(repo)?;
+    let mut record = CampaignTable::open(repo)?;
     for (scenario, word) in scenarios {
         let mut command = guarded_command(repo);
         command.args(["--", "--exact", scenario, "--nocapture"]);
@@ -53,13 +53,14 @@ fn run(
         let lines =
             text.lines().filter_map(|line| line.find(&format!("{word} ")).map(|at| &line[at..]));
         let mut lines = lines.filter(|line| line.contains(" violations="));
-        let line = lines.find(|line| said::fields(word, line).is_some());
+        let line = lines.find(|line| output::fields(word, line).is_some());
         if let Some(line) = line {
             println!("{line}");
             record.add(campaign, line)?;
         }
-        let violations = line.and_then(|line| said::fields(word, line));
-        let violations = violations.map(|fields| said::field(&fields, "violations")).transpose()?;
+        let violations = line.and_then(|line| output::fields(word, line));
+        let violations =
+            violations.map(|fields| output::field(&fields, "violations")).transpose()?;
         if !output.status.success() || violations != Some(0) {
             print!("{text}");
             ensure!(false, "{scenario} failed; its output is above");

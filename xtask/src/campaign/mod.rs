@@ -3,8 +3,8 @@
 mod clients;
 mod fuzz;
 mod guarded;
-mod hold;
 mod processes;
+mod run;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,26 +16,30 @@ use clap::ValueEnum;
 
 use crate::cargo::{cargo, hand_over};
 use crate::clock::Stopwatch;
+use crate::output;
 use crate::programs::{self, SIM};
 use crate::repo::Repo;
-use crate::said;
 use crate::workspace::Workspace;
 
 /// The file with the totals, one row per campaign.
 const RECORD: &str = "docs/campaigns.md";
 /// A campaign that runs in chunks. An interrupt loses at most one chunk, which takes about as long as a layer of
 /// `test`.
-struct Kind {
+struct CampaignChunks {
     word: &'static str,
     unit: &'static str,
     chunk: u64,
     command: fn(&Repo) -> Command,
 }
 
-const MODEL: Kind =
-    Kind { word: "model", unit: "sequences", chunk: 20_000, command: programs::model_command };
-const CLUSTERS: Kind =
-    Kind { word: "sim", unit: "seeds", chunk: 500, command: programs::sim_command };
+const MODEL: CampaignChunks = CampaignChunks {
+    word: "model",
+    unit: "sequences",
+    chunk: 20_000,
+    command: programs::model_command,
+};
+const CLUSTERS: CampaignChunks =
+    CampaignChunks { word: "sim", unit: "seeds", chunk: 500, command: programs::sim_command };
 const HEADER: &str = "# Campaigns
 
 Results of the long runs. `cargo xtask campaign` adds the rows.
@@ -76,7 +80,7 @@ Results of the long runs. `cargo xtask campaign` adds the rows.
 /// Which campaign, and how much of it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    name: Name,
+    name: CampaignName,
     /// How many sequences of commands to try
     #[arg(long, default_value_t = 2_000_000)]
     sequences: u64,
@@ -110,7 +114,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Name {
+enum CampaignName {
     /// The machine against its model
     Model,
     /// Whole clusters while everything fails
@@ -139,13 +143,13 @@ enum Name {
 }
 
 /// The existing rows, and where a campaign adds its own.
-struct Record {
+struct CampaignTable {
     path: PathBuf,
     commit: String,
     rows: String,
 }
 
-impl Record {
+impl CampaignTable {
     fn open(repo: &Repo) -> Result<Self> {
         let path = repo.path(RECORD);
         Ok(Self { commit: repo.commit(RECORD)?, rows: read_record(&path)?, path })
@@ -167,7 +171,7 @@ impl Record {
 
 /// One part of a campaign.
 #[derive(Debug, PartialEq)]
-struct Chunk {
+struct CampaignChunk {
     from: u64,
     len: u64,
 }
@@ -175,26 +179,26 @@ struct Chunk {
 /// Runs `cargo xtask campaign`.
 pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
     match args.name {
-        Name::Model => long(repo, &MODEL, args.from, args.sequences),
-        Name::Sim => long(repo, &CLUSTERS, args.from, args.seeds),
-        Name::Kills => processes::kills(repo, args.kills.unwrap_or(50)),
-        Name::Processes => processes::scenarios(repo, args.rounds),
-        Name::Sdk => clients::run(repo, &clients::SDK, args.runs.unwrap_or(200)),
-        Name::Losses => clients::run(repo, &clients::LOSSES, args.kills.unwrap_or(100)),
-        Name::Run => hold::runs(repo, args.runs.unwrap_or(50)),
-        Name::Storm => hold::storm(repo, args.seconds.unwrap_or(300)),
-        Name::Gate => guarded::kills(repo, args.kills.unwrap_or(500)),
-        Name::Set => guarded::set(repo, args.adds),
-        Name::Abandoned => processes::abandoned(repo, args.acquires),
-        Name::Fuzz => fuzz::run(repo, &args.target, args.seconds.unwrap_or(60)),
+        CampaignName::Model => long(repo, &MODEL, args.from, args.sequences),
+        CampaignName::Sim => long(repo, &CLUSTERS, args.from, args.seeds),
+        CampaignName::Kills => processes::kills(repo, args.kills.unwrap_or(50)),
+        CampaignName::Processes => processes::scenarios(repo, args.rounds),
+        CampaignName::Sdk => clients::run(repo, &clients::SDK, args.runs.unwrap_or(200)),
+        CampaignName::Losses => clients::run(repo, &clients::LOSSES, args.kills.unwrap_or(100)),
+        CampaignName::Run => run::runs(repo, args.runs.unwrap_or(50)),
+        CampaignName::Storm => run::storm(repo, args.seconds.unwrap_or(300)),
+        CampaignName::Gate => guarded::kills(repo, args.kills.unwrap_or(500)),
+        CampaignName::Set => guarded::set(repo, args.adds),
+        CampaignName::Abandoned => processes::abandoned(repo, args.acquires),
+        CampaignName::Fuzz => fuzz::run(repo, &args.target, args.seconds.unwrap_or(60)),
     }
 }
 
-fn long(repo: &Repo, kind: &Kind, from: u64, len: u64) -> Result<ExitCode> {
-    let Kind { word, unit, .. } = kind;
+fn long(repo: &Repo, kind: &CampaignChunks, from: u64, len: u64) -> Result<ExitCode> {
+    let CampaignChunks { word, unit, .. } = kind;
     ensure!(len > 0, "a campaign needs some {unit}");
     Workspace::load(repo)?.require(SIM)?;
-    let record = Record::open(repo)?;
+    let record = CampaignTable::open(repo)?;
     // Build before the first chunk, so that cargo prints nothing between the progress lines.
     let mut build = cargo(repo, "build");
     build.args(["--profile", "sim", "--package", SIM]);
@@ -214,8 +218,12 @@ fn long(repo: &Repo, kind: &Kind, from: u64, len: u64) -> Result<ExitCode> {
 }
 
 /// Runs one chunk. Returns its numbers, and whether it failed.
-fn run_chunk(repo: &Repo, kind: &Kind, chunk: &Chunk) -> Result<(BTreeMap<String, u64>, bool)> {
-    let Kind { word, unit, .. } = kind;
+fn run_chunk(
+    repo: &Repo,
+    kind: &CampaignChunks,
+    chunk: &CampaignChunk,
+) -> Result<(BTreeMap<String, u64>, bool)> {
+    let CampaignChunks { word, unit, .. } = kind;
     let mut command = (kind.command)(repo);
     command.args([format!("--{unit}"), chunk.len.to_string()]);
     command.args(["--from", &chunk.from.to_string()]);
@@ -223,10 +231,10 @@ fn run_chunk(repo: &Repo, kind: &Kind, chunk: &Chunk) -> Result<(BTreeMap<String
     let output =
         command.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start {SIM}"))?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let numbers = text.lines().next_back().and_then(|line| said::fields(word, line));
+    let numbers = text.lines().next_back().and_then(|line| output::fields(word, line));
     if output.status.success() {
         let numbers = numbers.with_context(|| format!("the last line is not `{word} {unit}=…`"))?;
-        let violations = said::field(&numbers, "violations")?;
+        let violations = output::field(&numbers, "violations")?;
         return Ok((numbers, violations > 0));
     }
     print!("{text}");
@@ -237,10 +245,10 @@ fn run_chunk(repo: &Repo, kind: &Kind, chunk: &Chunk) -> Result<(BTreeMap<String
     Ok((numbers, true))
 }
 
-fn chunks(most: u64, from: u64, len: u64) -> impl Iterator<Item = Chunk> {
+fn chunks(most: u64, from: u64, len: u64) -> impl Iterator<Item = CampaignChunk> {
     (0..len.div_ceil(most)).map(move |index| {
         let done = index * most;
-        Chunk { from: from + done, len: most.min(len - done) }
+        CampaignChunk { from: from + done, len: most.min(len - done) }
     })
 }
 
@@ -255,8 +263,8 @@ fn add(totals: &mut BTreeMap<String, u64>, numbers: &BTreeMap<String, u64>) {
 
 /// Formats the totals: `model from=0 sequences=40000 commands=9 violations=0`. The tried units come first, other
 /// numbers of the program follow in order, violations come last.
-fn totals_line(kind: &Kind, from: u64, totals: &BTreeMap<String, u64>) -> String {
-    let Kind { word, unit, .. } = kind;
+fn totals_line(kind: &CampaignChunks, from: u64, totals: &BTreeMap<String, u64>) -> String {
+    let CampaignChunks { word, unit, .. } = kind;
     let number = |name: &str| totals.get(name).copied().unwrap_or(0);
     let mut line = format!("{word} from={from} {unit}={}", number(unit));
     for (name, value) in totals {
@@ -293,11 +301,11 @@ mod tests {
 
     #[test]
     fn chunks_cover_every_sequence_once() {
-        let all: Vec<Chunk> = chunks(20_000, 100, 45_000).collect();
+        let all: Vec<CampaignChunk> = chunks(20_000, 100, 45_000).collect();
         let expected = [
-            Chunk { from: 100, len: 20_000 },
-            Chunk { from: 20_100, len: 20_000 },
-            Chunk { from: 40_100, len: 5_000 },
+            CampaignChunk { from: 100, len: 20_000 },
+            CampaignChunk { from: 20_100, len: 20_000 },
+            CampaignChunk { from: 40_100, len: 5_000 },
         ];
         assert_eq!(all, expected);
     }
@@ -309,7 +317,7 @@ mod tests {
             "model from=7 sequences=2 commands=10 violations=0",
             "model from=9 sequences=2 commands=11 violations=1",
         ] {
-            add(&mut totals, &said::fields("model", line).unwrap());
+            add(&mut totals, &output::fields("model", line).unwrap());
         }
         let line = totals_line(&MODEL, 7, &totals);
         assert_eq!(line, "model from=7 sequences=4 commands=21 violations=1");

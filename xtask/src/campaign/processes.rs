@@ -6,12 +6,12 @@ use std::process::{ExitCode, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use crate::clock::Stopwatch;
+use crate::output;
 use crate::programs::{CLI, processes_command};
 use crate::repo::Repo;
-use crate::said;
 use crate::workspace::Workspace;
 
-use super::Record;
+use super::CampaignTable;
 
 /// The scenarios that take a number of kills, and the first word of the last line of each.
 const KILLS: &[(&str, &str)] = &[
@@ -29,7 +29,7 @@ const AT_ONCE: &str = "6";
 pub(super) fn kills(repo: &Repo, kills: u64) -> Result<ExitCode> {
     ensure!(kills > 0, "a campaign needs at least one kill");
     Workspace::load(repo)?.require(CLI)?;
-    let mut record = Record::open(repo)?;
+    let mut record = CampaignTable::open(repo)?;
     for scenario in KILLS {
         run(repo, &mut record, "kills", *scenario, ("TENURE_KILLS", "kills", kills))?;
     }
@@ -40,7 +40,7 @@ pub(super) fn kills(repo: &Repo, kills: u64) -> Result<ExitCode> {
 pub(super) fn abandoned(repo: &Repo, acquires: u64) -> Result<ExitCode> {
     ensure!(acquires > 0, "a campaign needs at least one acquire");
     Workspace::load(repo)?.require(CLI)?;
-    let mut record = Record::open(repo)?;
+    let mut record = CampaignTable::open(repo)?;
     run(repo, &mut record, "abandoned", ABANDONED, ("TENURE_ACQUIRES", "acquires", acquires))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -48,7 +48,7 @@ pub(super) fn abandoned(repo: &Repo, acquires: u64) -> Result<ExitCode> {
 /// Runs one scenario with a number of units, passed in a variable, and records its last line.
 fn run(
     repo: &Repo,
-    record: &mut Record,
+    record: &mut CampaignTable,
     campaign: &str,
     (scenario, word): (&str, &str),
     (name, unit, number): (&str, &str, u64),
@@ -65,8 +65,8 @@ fn run(
         println!("{line}");
         record.add(campaign, line)?;
     }
-    let violations = line.and_then(|line| said::fields(word, line));
-    let violations = violations.map(|fields| said::field(&fields, "violations")).transpose()?;
+    let violations = line.and_then(|line| output::fields(word, line));
+    let violations = violations.map(|fields| output::field(&fields, "violations")).transpose()?;
     if !output.status.success() || violations != Some(0) {
         print!("{text}");
         ensure!(false, "{scenario} failed; its output is above");
@@ -78,7 +78,7 @@ fn run(
 pub(super) fn scenarios(repo: &Repo, rounds: u64) -> Result<ExitCode> {
     ensure!(rounds > 0, "a campaign needs at least one round");
     Workspace::load(repo)?.require(CLI)?;
-    let record = Record::open(repo)?;
+    let record = CampaignTable::open(repo)?;
     let watch = Stopwatch::start();
     let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
     for round in 1..=rounds {
@@ -86,7 +86,7 @@ pub(super) fn scenarios(repo: &Repo, rounds: u64) -> Result<ExitCode> {
         command.args(["--", "--test-threads", AT_ONCE]);
         let output = command.output().context("cannot start cargo")?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let tests = said::tests(text.lines());
+        let tests = output::tests(text.lines());
         let skipped = String::from_utf8_lossy(&output.stderr).matches("SKIPPED: ").count() as u64;
         // The checker's own tests start no member, so they do not count.
         let checker = text.lines().filter(|line| line.starts_with("test checker::")).count() as u64;

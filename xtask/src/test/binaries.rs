@@ -10,10 +10,10 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::clock::Stopwatch;
+use crate::output::{self, Tests};
 use crate::repo::Repo;
-use crate::said::{self, Tests};
 
-use super::log::Log;
+use super::log::LayerLog;
 use super::retry::{Failure, Markers, failures};
 
 /// How many programs run side by side: most of them wait for disks, elections and deadlines.
@@ -73,7 +73,7 @@ pub(crate) struct Ended {
     binary: Binary,
 }
 
-struct Running {
+struct RunningBinary {
     binary: Binary,
     child: Child,
     watch: Stopwatch,
@@ -91,7 +91,7 @@ pub(crate) fn built<'a>(lines: impl IntoIterator<Item = &'a str>) -> Vec<Binary>
 }
 
 fn binary(line: &str) -> Option<Binary> {
-    let message: Value = said::is_message(line).then(|| serde_json::from_str(line).ok())??;
+    let message: Value = output::is_message(line).then(|| serde_json::from_str(line).ok())??;
     if message["profile"]["test"] != true {
         return None;
     }
@@ -112,12 +112,12 @@ fn binary(line: &str) -> Option<Binary> {
 /// Runs all programs and reports each as it ends.
 pub(crate) fn run(
     repo: &Repo,
-    log: &mut Log,
+    log: &mut LayerLog,
     binaries: Vec<Binary>,
     markers: &Markers,
 ) -> Result<Vec<Ended>> {
     let mut waiting = binaries.into_iter();
-    let (mut running, mut ended): (Vec<Running>, Vec<Ended>) = (Vec::new(), Vec::new());
+    let (mut running, mut ended): (Vec<RunningBinary>, Vec<Ended>) = (Vec::new(), Vec::new());
     loop {
         while running.len() < TOGETHER {
             let Some(next) = waiting.next() else { break };
@@ -142,7 +142,7 @@ pub(crate) fn run(
 /// Runs tests that failed beside others once more, alone.
 fn tried_again(
     repo: &Repo,
-    log: &mut Log,
+    log: &mut LayerLog,
     ended: Vec<Ended>,
     markers: &Markers,
 ) -> Result<Vec<Ended>> {
@@ -193,7 +193,7 @@ impl Ended {
     }
 }
 
-fn start(repo: &Repo, binary: Binary, only: &[String]) -> Result<Running> {
+fn start(repo: &Repo, binary: Binary, only: &[String]) -> Result<RunningBinary> {
     // A file instead of a pipe: processes that the program leaves behind would keep a pipe open.
     let turn = if only.is_empty() { "" } else { "-again" };
     let said = repo.path(&format!("target/xtask/unit-{}{turn}.log", binary.name));
@@ -206,11 +206,11 @@ fn start(repo: &Repo, binary: Binary, only: &[String]) -> Result<Running> {
         command.arg("--exact").args(only);
     }
     let child = command.spawn().with_context(|| format!("cannot start {}", binary.name))?;
-    Ok(Running { binary, child, watch: Stopwatch::start(), said })
+    Ok(RunningBinary { binary, child, watch: Stopwatch::start(), said })
 }
 
 /// Polls a program: `None` while it runs, then its problem, if it has one.
-fn looked_at(running: &mut Running) -> Result<Option<Option<String>>> {
+fn looked_at(running: &mut RunningBinary) -> Result<Option<Option<String>>> {
     let name = &running.binary.name;
     if let Some(status) = running.child.try_wait().context("cannot wait for a child")? {
         return Ok(Some((!status.success()).then(|| format!("{name}: {status}"))));
@@ -223,15 +223,15 @@ fn looked_at(running: &mut Running) -> Result<Option<Option<String>>> {
     Ok(Some(Some(format!("{name} did not end within {}s", LIMIT.as_secs()))))
 }
 
-fn closed(log: &mut Log, running: Running, problem: Option<String>) -> Result<Ended> {
-    let Running { binary, watch, said, .. } = running;
+fn closed(log: &mut LayerLog, running: RunningBinary, problem: Option<String>) -> Result<Ended> {
+    let RunningBinary { binary, watch, said, .. } = running;
     let bytes = std::fs::read(&said).with_context(|| format!("cannot read {}", said.display()))?;
     let text = String::from_utf8_lossy(&bytes);
     log.line(&format!("$ {}", binary.name))?;
     for line in text.lines() {
         log.line(line)?;
     }
-    let tests = said::tests(text.lines());
+    let tests = output::tests(text.lines());
     let seconds = watch.elapsed().as_secs();
     log.told(&format!(
         "  {}: {} passed, {} failed, in {seconds}s",
@@ -273,7 +273,8 @@ mod tests {
     fn a_marked_test_that_failed_beside_others_has_one_more_try() {
         let repo = Repo::find().unwrap();
         let mut log =
-            Log::create(&repo, "selftest-again", super::super::log::Show::Progress).unwrap();
+            LayerLog::create(&repo, "selftest-again", super::super::log::Verbosity::Progress)
+                .unwrap();
         let dir = repo.path("target/xtask");
         let program = |name: &str, second: &str| {
             // The script fails without arguments, as a test runner does. Asked for one test, it runs `second`.
@@ -319,7 +320,8 @@ mod tests {
     fn a_program_that_fails_is_told_with_its_name() {
         let repo = Repo::find().unwrap();
         let mut log =
-            Log::create(&repo, "selftest-binaries", super::super::log::Show::Progress).unwrap();
+            LayerLog::create(&repo, "selftest-binaries", super::super::log::Verbosity::Progress)
+                .unwrap();
         let binary =
             |name: &str, program: &str| sample(name, program.into(), repo.root().to_owned());
         let all =

@@ -12,15 +12,15 @@ use anyhow::{Context, Result};
 
 use crate::cargo::shown;
 use crate::clock::Stopwatch;
+use crate::output::is_message;
 use crate::repo::Repo;
-use crate::said::is_message;
 
 /// How often the running layer shows its time.
 const TICK: Duration = Duration::from_secs(1);
 
 /// How much the user sees while a layer runs.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Show {
+pub(crate) enum Verbosity {
     /// The running layer and its time, on a terminal.
     Progress,
     /// Every line.
@@ -28,10 +28,10 @@ pub(crate) enum Show {
 }
 
 /// The output of one layer, in a file and on the terminal.
-pub(crate) struct Log {
+pub(crate) struct LayerLog {
     layer: &'static str,
     file: File,
-    show: Show,
+    show: Verbosity,
     watch: Stopwatch,
     kept: VecDeque<String>,
 }
@@ -39,11 +39,11 @@ pub(crate) struct Log {
 /// A child that ended, and the lines it printed.
 pub(crate) struct Finished {
     pub(crate) status: ExitStatus,
-    lines: Vec<(Stream, String)>,
+    lines: Vec<(OutputStream, String)>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Stream {
+enum OutputStream {
     Out,
     Err,
 }
@@ -56,15 +56,15 @@ impl Finished {
 
     /// The last line of the standard output that is not blank.
     pub(crate) fn last_line(&self) -> &str {
-        let out = self.lines.iter().filter(|(stream, _)| *stream == Stream::Out);
+        let out = self.lines.iter().filter(|(stream, _)| *stream == OutputStream::Out);
         let mut lines = out.map(|(_, line)| line.trim()).filter(|line| !line.is_empty());
         lines.next_back().unwrap_or_default()
     }
 }
 
-impl Log {
+impl LayerLog {
     /// Creates an empty log, replacing the one of the layer's last run.
-    pub(crate) fn create(repo: &Repo, layer: &'static str, show: Show) -> Result<Self> {
+    pub(crate) fn create(repo: &Repo, layer: &'static str, show: Verbosity) -> Result<Self> {
         let path = repo.path(&name_of(layer));
         let dir = path.parent().context("a log has a directory")?;
         std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
@@ -100,8 +100,8 @@ impl Log {
         let (sender, receiver) = channel();
         let out = child.stdout.take().context("the output is piped")?;
         let err = child.stderr.take().context("the errors are piped")?;
-        forward(Stream::Out, out, sender.clone());
-        forward(Stream::Err, err, sender);
+        forward(OutputStream::Out, out, sender.clone());
+        forward(OutputStream::Err, err, sender);
 
         let mut lines = Vec::new();
         loop {
@@ -124,7 +124,7 @@ impl Log {
             return Ok(());
         }
         writeln!(self.file, "{line}").with_context(|| format!("cannot write {}", self.name()))?;
-        if self.show == Show::Everything {
+        if self.show == Verbosity::Everything {
             eprintln!("{line}");
         }
         self.kept.push_back(line.to_owned());
@@ -133,7 +133,7 @@ impl Log {
 
     /// Prints progress when stderr is not a terminal.
     pub(crate) fn told(&self, line: &str) {
-        if self.show == Show::Progress && !std::io::stderr().is_terminal() {
+        if self.show == Verbosity::Progress && !std::io::stderr().is_terminal() {
             println!("{line}");
         }
     }
@@ -153,7 +153,7 @@ impl Log {
     }
 
     fn progress_is_seen(&self) -> bool {
-        self.show == Show::Progress && std::io::stderr().is_terminal()
+        self.show == Verbosity::Progress && std::io::stderr().is_terminal()
     }
 }
 
@@ -162,7 +162,11 @@ fn name_of(layer: &str) -> String {
 }
 
 /// Forwards the lines of a stream from a thread, so that neither pipe can fill up unread.
-fn forward(stream: Stream, from: impl Read + Send + 'static, to: Sender<(Stream, String)>) {
+fn forward(
+    stream: OutputStream,
+    from: impl Read + Send + 'static,
+    to: Sender<(OutputStream, String)>,
+) {
     thread::spawn(move || {
         let mut reader = BufReader::new(from);
         let mut bytes = Vec::new();
@@ -184,7 +188,7 @@ mod tests {
     #[test]
     fn a_child_is_run_to_its_end_and_its_lines_are_kept() {
         let repo = Repo::find().unwrap();
-        let mut log = Log::create(&repo, "selftest", Show::Progress).unwrap();
+        let mut log = LayerLog::create(&repo, "selftest", Verbosity::Progress).unwrap();
         let finished = log.run(cargo(&repo, "--version")).unwrap();
         assert!(finished.status.success());
         assert!(finished.last_line().starts_with("cargo "));
@@ -195,7 +199,7 @@ mod tests {
     #[test]
     fn a_child_that_fails_says_so() {
         let repo = Repo::find().unwrap();
-        let mut log = Log::create(&repo, "selftest-failing", Show::Progress).unwrap();
+        let mut log = LayerLog::create(&repo, "selftest-failing", Verbosity::Progress).unwrap();
         let finished = log.run(cargo(&repo, "no-such-command")).unwrap();
         assert!(!finished.status.success());
         assert_eq!(finished.last_line(), "", "errors are not output");

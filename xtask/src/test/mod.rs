@@ -11,12 +11,12 @@ use anyhow::Result;
 use clap::builder::PossibleValuesParser;
 
 use crate::clock::Stopwatch;
+use crate::output::Tests;
 use crate::repo::Repo;
-use crate::said::Tests;
 use crate::workspace::Workspace;
 
-use self::layer::{CHECKED, Depth, LAYERS, Layer, Report, Stage};
-use self::log::{Log, Show};
+use self::layer::{CHECKED, Depth, LAYERS, Layer, LayerContext, LayerReport};
+use self::log::{LayerLog, Verbosity};
 
 /// How many of its last lines a failed layer shows: about a screen.
 const TAIL_LINES: usize = 60;
@@ -50,10 +50,10 @@ pub(crate) struct CheckArgs {
 }
 
 /// A layer with its result.
-struct Ran {
+struct LayerResult {
     name: &'static str,
     seconds: u64,
-    report: Report,
+    report: LayerReport,
 }
 
 /// Runs `cargo xtask test`.
@@ -96,19 +96,19 @@ fn run_layers<'a>(
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn run_layer(repo: &Repo, args: &Args, layer: &Layer, depth: Depth) -> Result<Ran> {
+fn run_layer(repo: &Repo, args: &Args, layer: &Layer, depth: Depth) -> Result<LayerResult> {
     let watch = Stopwatch::start();
-    let show = if args.verbose { Show::Everything } else { Show::Progress };
-    let log = Log::create(repo, layer.name, show)?;
-    let mut stage = Stage { repo, log, strict: args.strict, depth };
+    let show = if args.verbose { Verbosity::Everything } else { Verbosity::Progress };
+    let log = LayerLog::create(repo, layer.name, show)?;
+    let mut stage = LayerContext { repo, log, strict: args.strict, depth };
     let report = needed(repo, layer).and_then(|()| (layer.run)(&mut stage));
-    let report = report.unwrap_or_else(|error| Report::failed(format!("{error:#}"))).settled();
+    let report = report.unwrap_or_else(|error| LayerReport::failed(format!("{error:#}"))).settled();
     stage.log.clear_progress();
     if report.problem.is_some() && !args.verbose {
         stage.log.tail(TAIL_LINES).iter().for_each(|line| eprintln!("  {line}"));
         eprintln!("  (all of it is in {})", stage.log.name());
     }
-    let ran = Ran { name: layer.name, seconds: watch.elapsed().as_secs(), report };
+    let ran = LayerResult { name: layer.name, seconds: watch.elapsed().as_secs(), report };
     println!("{}", summary(&ran));
     Ok(ran)
 }
@@ -119,15 +119,15 @@ fn needed(repo: &Repo, layer: &Layer) -> Result<()> {
 }
 
 /// The summary line of a layer.
-fn summary(ran: &Ran) -> String {
+fn summary(ran: &LayerResult) -> String {
     format!("layer {}: {}, in {}s", ran.name, ran.report.sentence(), ran.seconds)
 }
 
 /// All layers as a table, the failed ones last, where the reader looks first, and then the output of failed tests.
-fn recap(all: &[Ran]) -> Vec<String> {
-    let (good, bad): (Vec<&Ran>, Vec<&Ran>) =
+fn recap(all: &[LayerResult]) -> Vec<String> {
+    let (good, bad): (Vec<&LayerResult>, Vec<&LayerResult>) =
         all.iter().partition(|ran| ran.report.problem.is_none());
-    let row = |word: &str, ran: &Ran| {
+    let row = |word: &str, ran: &LayerResult| {
         format!("{word:6}  {:8}  {:>4}s  {}", ran.name, ran.seconds, ran.report.sentence())
     };
     let good = good.iter().map(|ran| row("ok", ran));
@@ -137,7 +137,7 @@ fn recap(all: &[Ran]) -> Vec<String> {
 
 /// The tests of all layers that count theirs. A layer that failed without a failed test, for example because it did
 /// not compile, counts as one: a failed run never reports zero failures.
-fn closing(all: &[Ran]) -> Tests {
+fn closing(all: &[LayerResult]) -> Tests {
     let mut sum = Tests::default();
     for ran in all {
         sum += ran.report.tests;
@@ -152,37 +152,40 @@ fn closing(all: &[Ran]) -> Tests {
 mod tests {
     use super::*;
 
-    fn ran(name: &'static str, report: Report) -> Ran {
-        Ran { name, seconds: 3, report: report.settled() }
+    fn ran(name: &'static str, report: LayerReport) -> LayerResult {
+        LayerResult { name, seconds: 3, report: report.settled() }
     }
 
     #[test]
     fn a_layer_says_what_it_did_in_one_line() {
-        let line = summary(&ran("format", Report::did(7, "7 files are formatted")));
+        let line = summary(&ran("format", LayerReport::did(7, "7 files are formatted")));
         assert_eq!(line, "layer format: 7 files are formatted, in 3s");
     }
 
     #[test]
     fn a_layer_that_did_nothing_failed() {
-        let line = summary(&ran("unit", Report::did(0, "ran 0 tests")));
+        let line = summary(&ran("unit", LayerReport::did(0, "ran 0 tests")));
         assert_eq!(line, "layer unit: failed: it did nothing (ran 0 tests), in 3s");
     }
 
     #[test]
     fn the_recap_ends_with_the_failed_layers() {
-        let all = [ran("lint", Report::failed("no".into())), ran("unit", Report::did(1, "ran"))];
+        let all = [
+            ran("lint", LayerReport::failed("no".into())),
+            ran("unit", LayerReport::did(1, "ran")),
+        ];
         let names: Vec<bool> = recap(&all).iter().map(|row| row.starts_with("FAILED")).collect();
         assert_eq!(names, [false, true]);
     }
 
     #[test]
     fn a_failed_run_never_closes_with_zero_failed() {
-        let counted = Report::did(5, "ran").with_tests(Tests { passed: 5, failed: 0 });
-        let mixed = Report::did(5, "ran").with_tests(Tests { passed: 3, failed: 2 });
+        let counted = LayerReport::did(5, "ran").with_tests(Tests { passed: 5, failed: 0 });
+        let mixed = LayerReport::did(5, "ran").with_tests(Tests { passed: 3, failed: 2 });
         let all = [
             ran("unit", counted),
             ran("fuzz", mixed.because("2 tests failed")),
-            ran("lint", Report::failed("did not compile".into())),
+            ran("lint", LayerReport::failed("did not compile".into())),
         ];
         assert_eq!(closing(&all), Tests { passed: 8, failed: 3 });
     }

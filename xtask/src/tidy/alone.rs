@@ -1,7 +1,7 @@
 //! Checks that no file mentions the machines and tools that the project was written with.
 
 use super::source::has_word;
-use super::{Found, Tree};
+use super::{TidyFindings, Tree};
 
 /// Paths of particular machines. They are split so that this list does not match itself.
 const PLACES: &[&str] = &[concat!("/", "work/"), concat!("/", "root/"), concat!("/", "farm/")];
@@ -18,8 +18,8 @@ const PHRASES: &[&str] = &[
     concat!("developer ", "sessions"),
 ];
 
-pub(super) fn look(tree: &Tree) -> Found {
-    let mut found = Found::default();
+pub(super) fn look(tree: &Tree) -> TidyFindings {
+    let mut found = TidyFindings::default();
     for (name, bytes) in tree.bytes() {
         found.looked_at += 1;
         // A file name is visible text as well.
@@ -40,7 +40,7 @@ pub(super) fn look(tree: &Tree) -> Found {
     found
 }
 
-fn look_at_line(name: &str, number: Option<usize>, line: &str, found: &mut Found) {
+fn look_at_line(name: &str, number: Option<usize>, line: &str, found: &mut TidyFindings) {
     let lower = line.to_lowercase();
     let word = WORDS.iter().find(|word| has_word(line, word));
     let phrase = PHRASES.iter().find(|phrase| has_word(&lower, phrase));

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Found, Tree};
+use super::{TidyFindings, Tree};
 
 const MAP: &str = "ARCHITECTURE.md";
 const OPENING: &str = "```arrows";
@@ -13,8 +13,8 @@ const OPENING: &str = "```arrows";
 /// The dependent crate, the kind of arrow (`->` or `=>`), and the dependency.
 type Arrow = (String, &'static str, String);
 
-pub(super) fn look(tree: &Tree) -> Found {
-    let mut found = Found::default();
+pub(super) fn look(tree: &Tree) -> TidyFindings {
+    let mut found = TidyFindings::default();
     let Some(map) = tree.text(MAP) else {
         found.fault(MAP, None, "is missing");
         return found;
@@ -48,7 +48,7 @@ pub(super) fn look(tree: &Tree) -> Found {
 }
 
 /// The arrows with their line numbers.
-fn read_block(map: &str, found: &mut Found) -> Option<BTreeMap<Arrow, usize>> {
+fn read_block(map: &str, found: &mut TidyFindings) -> Option<BTreeMap<Arrow, usize>> {
     let mut lines = map.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
     lines.find(|(_, line)| *line == OPENING)?;
     let mut arrows = BTreeMap::new();

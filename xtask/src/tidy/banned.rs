@@ -1,7 +1,7 @@
 //! Checks that no crate calls functions that are banned in it.
 
 use super::source::has_word;
-use super::{Found, Tree};
+use super::{TidyFindings, Tree};
 
 /// Crates that decide: the same input must give the same answer on every member.
 const BELOW_THE_SHELL: &[&str] =
@@ -29,8 +29,8 @@ const BELOW_OUTSIDE_TESTS: &[(&str, &str)] = &[
     ("eprintln!", "answers are returned, not printed"),
 ];
 
-pub(super) fn look(tree: &Tree) -> Found {
-    let mut found = Found::default();
+pub(super) fn look(tree: &Tree) -> TidyFindings {
+    let mut found = TidyFindings::default();
     for (name, source, is_test) in tree.sources(&[""]) {
         found.looked_at += 1;
         let below =
@@ -61,7 +61,12 @@ pub(super) fn look(tree: &Tree) -> Found {
     found
 }
 
-fn report(found: &mut Found, name: &str, (line, code): (usize, &str), words: &[(&str, &str)]) {
+fn report(
+    found: &mut TidyFindings,
+    name: &str,
+    (line, code): (usize, &str),
+    words: &[(&str, &str)],
+) {
     for (word, why) in words.iter().filter(|(word, _)| has_word(code, word)) {
         found.fault(name, Some(line), format!("`{word}` is banned here: {why}"));
     }

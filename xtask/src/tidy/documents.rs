@@ -1,6 +1,6 @@
 //! Checks that the required documents exist and name the current commands and crates.
 
-use super::{Found, Tree};
+use super::{TidyFindings, Tree};
 
 /// The files that every copy of the project must contain.
 const NEEDED: &[&str] =
@@ -8,8 +8,8 @@ const NEEDED: &[&str] =
 /// The two commands that the README must show: one to try the project, one to test it.
 const COMMANDS: &[&str] = &["cargo run --release -- ", "cargo xtask test"];
 
-pub(super) fn look(tree: &Tree) -> Found {
-    let mut found = Found::default();
+pub(super) fn look(tree: &Tree) -> TidyFindings {
+    let mut found = TidyFindings::default();
     for name in NEEDED {
         match tree.has(name) {
             true => found.looked_at += 1,
@@ -38,7 +38,7 @@ pub(super) fn look(tree: &Tree) -> Found {
 }
 
 /// Checks the script of continuous integration: it must run what every developer can run, so it may only prepare that.
-fn look_at_script(script: &str, found: &mut Found) {
+fn look_at_script(script: &str, found: &mut TidyFindings) {
     let mut calls = 0;
     for (index, line) in script.lines().enumerate() {
         let line = line.trim();

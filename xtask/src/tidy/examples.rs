@@ -2,7 +2,7 @@
 //!
 //! The compiler checks that the examples compile: the layer of documentation builds every one.
 
-use super::{Found, Tree};
+use super::{TidyFindings, Tree};
 
 /// Crates with callers outside this repository.
 const FOR_OTHERS: &[&str] = &["crates/client/src/", "crates/backends/src/", "crates/testkit/src/"];
@@ -10,8 +10,8 @@ const FOR_OTHERS: &[&str] = &["crates/client/src/", "crates/backends/src/", "cra
 const KINDS: &[&str] =
     &["fn", "async", "const", "struct", "enum", "trait", "type", "static", "unsafe"];
 
-pub(super) fn look(tree: &Tree) -> Found {
-    let mut found = Found::default();
+pub(super) fn look(tree: &Tree) -> TidyFindings {
+    let mut found = TidyFindings::default();
     for (name, _, is_test) in tree.sources(FOR_OTHERS) {
         if is_test {
             continue;

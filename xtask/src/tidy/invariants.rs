@@ -5,18 +5,18 @@
 
 use std::collections::BTreeSet;
 
-use super::source::Source;
-use super::{Found, Tree};
+use super::source::SourceFile;
+use super::{TidyFindings, Tree};
 
 const MAP: &str = "ARCHITECTURE.md";
 
-pub(super) fn look(tree: &Tree) -> Found {
-    let mut found = Found::default();
+pub(super) fn look(tree: &Tree) -> TidyFindings {
+    let mut found = TidyFindings::default();
     let map = tree.text(MAP).unwrap_or_default();
     let written: BTreeSet<&str> = map.lines().filter_map(written).collect();
     found.looked_at += written.len() as u64;
     for (name, text) in tree.rust() {
-        for literal in Source::read(text).literals() {
+        for literal in SourceFile::read(text).literals() {
             let Some(id) = cited(&literal.text) else { continue };
             found.looked_at += 1;
             if !written.contains(id) {

@@ -1,9 +1,9 @@
 //! Checks that links between documents lead to existing files.
 
-use super::{Found, Tree};
+use super::{TidyFindings, Tree};
 
-pub(super) fn look(tree: &Tree) -> Found {
-    let mut found = Found::default();
+pub(super) fn look(tree: &Tree) -> TidyFindings {
+    let mut found = TidyFindings::default();
     for (name, text) in tree.texts().filter(|(name, _)| name.ends_with(".md")) {
         found.looked_at += 1;
         for (line, target) in links(text) {

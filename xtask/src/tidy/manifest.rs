@@ -1,9 +1,9 @@
 //! Checks that every crate inherits lints, edition and licence from the workspace.
 
-use super::{Found, Tree};
+use super::{TidyFindings, Tree};
 
-pub(super) fn look(tree: &Tree) -> Found {
-    let mut found = Found::default();
+pub(super) fn look(tree: &Tree) -> TidyFindings {
+    let mut found = TidyFindings::default();
     for (name, text) in tree.texts() {
         // The other manifests inherit from the one at the top.
         if !name.ends_with("/Cargo.toml") {

@@ -18,21 +18,21 @@ use std::fmt;
 pub(crate) use self::tree::Tree;
 
 /// One rule.
-pub(crate) struct Check {
+pub(crate) struct TidyCheck {
     pub(crate) name: &'static str,
-    look: fn(&Tree) -> Found,
+    look: fn(&Tree) -> TidyFindings,
 }
 
 /// How many things a check looked at, and the faults that it found.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct TidyFindings {
     pub(crate) looked_at: u64,
-    pub(crate) faults: Vec<Fault>,
+    pub(crate) faults: Vec<TidyFault>,
 }
 
 /// One place where a rule is broken.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Fault {
+pub(crate) struct TidyFault {
     path: String,
     /// The line, counted from one; `None` if the whole file is meant.
     line: Option<usize>,
@@ -40,22 +40,22 @@ pub(crate) struct Fault {
 }
 
 /// Every rule.
-pub(crate) const CHECKS: &[Check] = &[
-    Check { name: "dependency arrows are those of ARCHITECTURE.md", look: arrows::look },
-    Check { name: "core and types do without std", look: no_std::look },
-    Check { name: "nothing banned is called", look: banned::look },
-    Check { name: "files open by stating their job, and stay readable", look: text::look },
-    Check { name: "the project speaks of itself alone", look: alone::look },
-    Check { name: "crates inherit from the workspace", look: manifest::look },
-    Check { name: "documents name what there is", look: documents::look },
-    Check { name: "what others call has an example", look: examples::look },
-    Check { name: "cited invariants exist", look: invariants::look },
-    Check { name: "links lead somewhere", look: links::look },
+pub(crate) const CHECKS: &[TidyCheck] = &[
+    TidyCheck { name: "dependency arrows are those of ARCHITECTURE.md", look: arrows::look },
+    TidyCheck { name: "core and types do without std", look: no_std::look },
+    TidyCheck { name: "nothing banned is called", look: banned::look },
+    TidyCheck { name: "files open by stating their job, and stay readable", look: text::look },
+    TidyCheck { name: "the project speaks of itself alone", look: alone::look },
+    TidyCheck { name: "crates inherit from the workspace", look: manifest::look },
+    TidyCheck { name: "documents name what there is", look: documents::look },
+    TidyCheck { name: "what others call has an example", look: examples::look },
+    TidyCheck { name: "cited invariants exist", look: invariants::look },
+    TidyCheck { name: "links lead somewhere", look: links::look },
 ];
 
-impl Check {
+impl TidyCheck {
     /// Runs the check. A check with nothing to look at is a fault as well.
-    pub(crate) fn run(&self, tree: &Tree) -> Found {
+    pub(crate) fn run(&self, tree: &Tree) -> TidyFindings {
         let mut found = (self.look)(tree);
         if found.looked_at == 0 && found.faults.is_empty() {
             found.fault(".", None, "there was nothing to look at");
@@ -64,13 +64,13 @@ impl Check {
     }
 }
 
-impl Found {
+impl TidyFindings {
     fn fault(&mut self, path: &str, line: Option<usize>, what: impl Into<String>) {
-        self.faults.push(Fault { path: path.to_owned(), line, what: what.into() });
+        self.faults.push(TidyFault { path: path.to_owned(), line, what: what.into() });
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for TidyFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             Some(line) => write!(f, "{}:{line}: {}", self.path, self.what),
@@ -85,7 +85,7 @@ mod tests {
     use crate::repo::Repo;
 
     /// The faults of one check over sample files, as printed.
-    pub(super) fn faults(look: fn(&Tree) -> Found, files: &[(&str, &str)]) -> Vec<String> {
+    pub(super) fn faults(look: fn(&Tree) -> TidyFindings, files: &[(&str, &str)]) -> Vec<String> {
         look(&Tree::sample(files)).faults.iter().map(ToString::to_string).collect()
     }
 

@@ -1,12 +1,12 @@
 //! Checks that `core` and `types` do not use `std`.
 
 use super::source::has_word;
-use super::{Found, Tree};
+use super::{TidyFindings, Tree};
 
 const DIRS: &[&str] = &["crates/core/", "crates/types/"];
 
-pub(super) fn look(tree: &Tree) -> Found {
-    let mut found = Found::default();
+pub(super) fn look(tree: &Tree) -> TidyFindings {
+    let mut found = TidyFindings::default();
     for dir in DIRS {
         let root = format!("{dir}src/lib.rs");
         let declared = tree

@@ -4,7 +4,7 @@
 //! never taken for a call.
 
 /// A Rust file split into its parts. Line numbers stay the same.
-pub(crate) struct Source {
+pub(crate) struct SourceFile {
     code: Vec<char>,
     outside_tests: Vec<char>,
     literals: Vec<Literal>,
@@ -18,7 +18,7 @@ pub(crate) struct Literal {
     pub(crate) text: String,
 }
 
-impl Source {
+impl SourceFile {
     /// Splits a file.
     pub(crate) fn read(text: &str) -> Self {
         let (code, literals) = blank_words(text);
@@ -80,12 +80,12 @@ fn blank_words(text: &str) -> (Vec<char>, Vec<Literal>) {
         let rest = &chars[at..];
         let after_name = at > 0 && is_name(chars[at - 1]);
         let span = match rest {
-            ['/', '/', ..] => Span::of(line_comment(rest)),
-            ['/', '*', ..] => Span::of(block_comment(rest)),
-            ['"', ..] => Span::literal(string(rest), 1, 1),
-            ['\'', ..] => Span::of(quoted_char(rest)),
+            ['/', '/', ..] => BlankedSpan::of(line_comment(rest)),
+            ['/', '*', ..] => BlankedSpan::of(block_comment(rest)),
+            ['"', ..] => BlankedSpan::literal(string(rest), 1, 1),
+            ['\'', ..] => BlankedSpan::of(quoted_char(rest)),
             ['r' | 'b' | 'c', ..] if !after_name => raw_string(rest),
-            _ => Span::of(0),
+            _ => BlankedSpan::of(0),
         };
         let len = span.len.max(1);
         if let Some((open, close)) = span.text {
@@ -102,12 +102,12 @@ fn blank_words(text: &str) -> (Vec<char>, Vec<Literal>) {
 }
 
 /// How many characters to blank, and where the text of a literal is within them.
-struct Span {
+struct BlankedSpan {
     len: usize,
     text: Option<(usize, usize)>,
 }
 
-impl Span {
+impl BlankedSpan {
     fn of(len: usize) -> Self {
         Self { len, text: None }
     }
@@ -160,22 +160,22 @@ fn quoted_char(rest: &[char]) -> usize {
 }
 
 /// Matches `r"…"`, `r#"…"#` and the same after `b` or `c`; not a name that begins with these letters.
-fn raw_string(rest: &[char]) -> Span {
+fn raw_string(rest: &[char]) -> BlankedSpan {
     let prefix = if matches!(rest, ['b' | 'c', 'r', ..]) { 2 } else { 1 };
     if rest[prefix - 1] != 'r' {
-        return Span::of(0);
+        return BlankedSpan::of(0);
     }
     let hashes = rest[prefix..].iter().take_while(|c| **c == '#').count();
     let open = prefix + hashes + 1;
     if rest.get(open - 1) != Some(&'"') {
-        return Span::of(0);
+        return BlankedSpan::of(0);
     }
     let mut close = vec!['"'];
     close.resize(1 + hashes, '#');
     let body = rest[open..].windows(close.len()).position(|window| window == close);
     match body {
-        Some(body) => Span::literal(open + body + close.len(), open, close.len()),
-        None => Span::of(rest.len()),
+        Some(body) => BlankedSpan::literal(open + body + close.len(), open, close.len()),
+        None => BlankedSpan::of(rest.len()),
     }
 }
 
@@ -271,12 +271,13 @@ mod tests {
     use super::*;
 
     fn code(text: &str) -> String {
-        let lines: Vec<String> = Source::read(text).code().into_iter().map(|(_, l)| l).collect();
+        let lines: Vec<String> =
+            SourceFile::read(text).code().into_iter().map(|(_, l)| l).collect();
         lines.join("\n")
     }
 
     fn outside(text: &str) -> String {
-        let lines = Source::read(text).outside_tests();
+        let lines = SourceFile::read(text).outside_tests();
         lines.iter().map(|(_, line)| line.trim()).collect::<Vec<_>>().join("|")
     }
 
@@ -293,7 +294,7 @@ mod tests {
 
     #[test]
     fn literals_keep_their_text_and_line() {
-        let source = Source::read("a\n(\"one\",\n r#\"two\"#, \"\")");
+        let source = SourceFile::read("a\n(\"one\",\n r#\"two\"#, \"\")");
         let expected = [(2, "one"), (3, "two"), (3, "")]
             .map(|(line, text)| Literal { line, text: text.to_owned() });
         assert_eq!(source.literals(), expected);
@@ -319,7 +320,8 @@ mod tests {
 
     #[test]
     fn test_modules_in_other_files_are_named() {
-        let source = Source::read("#[cfg(test)]\npub(crate) mod samples;\n#[cfg(test)] mod t {}");
+        let source =
+            SourceFile::read("#[cfg(test)]\npub(crate) mod samples;\n#[cfg(test)] mod t {}");
         assert_eq!(source.test_modules(), ["samples"]);
     }
 

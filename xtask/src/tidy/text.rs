@@ -1,6 +1,6 @@
 //! Checks that each Rust file states its purpose in the first line and is easy to read.
 
-use super::{Found, Tree};
+use super::{TidyFindings, Tree};
 
 /// Formatting aims at 100 columns; a comment, a table or a long literal may use up to 120.
 const COLUMNS_MAX: usize = 120;
@@ -9,8 +9,8 @@ const LINES_MAX: usize = 600;
 /// The beginning of a generated file. People do not read it, so only its line ends matter.
 const GENERATED: &str = "// @generated";
 
-pub(super) fn look(tree: &Tree) -> Found {
-    let mut found = Found::default();
+pub(super) fn look(tree: &Tree) -> TidyFindings {
+    let mut found = TidyFindings::default();
     for (name, text) in tree.texts() {
         found.looked_at += 1;
         for (index, line) in text.split('\n').enumerate() {
@@ -25,7 +25,7 @@ pub(super) fn look(tree: &Tree) -> Found {
     found
 }
 
-fn look_at_rust(name: &str, text: &str, found: &mut Found) {
+fn look_at_rust(name: &str, text: &str, found: &mut TidyFindings) {
     let opening = text.lines().next().unwrap_or_default();
     if opening.strip_prefix("//!").is_none_or(|words| words.trim().is_empty()) {
         found.fault(

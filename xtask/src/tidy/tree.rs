@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use crate::repo::Repo;
 use crate::workspace::{Crate, Workspace};
 
-use super::source::Source;
+use super::source::SourceFile;
 
 /// Inputs that programs generated: bytes, even if they look like text.
 const CORPUS: &str = "fuzz/corpus/";
@@ -79,11 +79,11 @@ impl Tree {
     }
 
     /// The Rust files under some directories, with their code and whether all of it is for tests.
-    pub(super) fn sources<'a>(&'a self, dirs: &[&str]) -> Vec<(&'a str, Source, bool)> {
-        let under: Vec<(&str, Source)> = self
+    pub(super) fn sources<'a>(&'a self, dirs: &[&str]) -> Vec<(&'a str, SourceFile, bool)> {
+        let under: Vec<(&str, SourceFile)> = self
             .rust()
             .filter(|(name, _)| dirs.iter().any(|dir| name.starts_with(dir)))
-            .map(|(name, text)| (name, Source::read(text)))
+            .map(|(name, text)| (name, SourceFile::read(text)))
             .collect();
         let mut test_modules = BTreeSet::new();
         for (name, source) in &under {

@@ -2,22 +2,22 @@
 
 use anyhow::Result;
 
+use crate::output;
 use crate::programs::benches_command;
-use crate::said;
 
-use super::{Report, Stage, counted};
+use super::{LayerContext, LayerReport, counted};
 
-pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
+pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     let finished = stage.log.run(benches_command(stage.repo))?;
-    let tests = said::tests(finished.lines());
+    let tests = output::tests(finished.lines());
     // No threshold: a busy machine would fail it, and a fast one would hide a regression.
-    let speed = said::apply_per_s(finished.lines());
+    let speed = output::apply_per_s(finished.lines());
     let did = format!(
         "{} ran, unoptimised; apply_per_s={:.0}",
         counted(tests.passed, "workload"),
         speed.unwrap_or_default()
     );
-    let report = Report::did(tests.passed, did).with_tests(tests);
+    let report = LayerReport::did(tests.passed, did).with_tests(tests);
     Ok(match (finished.status.success(), speed) {
         (false, _) => report.because("a workload failed"),
         (true, None) => report.because("no line says `apply_per_s=` with a positive number"),

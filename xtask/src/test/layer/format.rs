@@ -4,9 +4,9 @@ use anyhow::Result;
 
 use crate::cargo::cargo;
 
-use super::{Report, Stage, counted};
+use super::{LayerContext, LayerReport, counted};
 
-pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
+pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     let mut command = cargo(stage.repo, "fmt");
     // rustfmt lists the files that it checked only with `--verbose`.
     command.args(["--all", "--", "--check", "--verbose"]);
@@ -16,7 +16,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
     seen.sort_unstable();
     seen.dedup();
     let files = seen.len() as u64;
-    let report = Report::did(files, format!("checked {}", counted(files, "file")));
+    let report = LayerReport::did(files, format!("checked {}", counted(files, "file")));
     if finished.status.success() {
         return Ok(report);
     }

@@ -3,22 +3,22 @@
 use anyhow::Result;
 
 use crate::fuzz::{not_replayed, replay_command, targets};
-use crate::said;
+use crate::output;
 
-use super::{Report, Stage, counted};
+use super::{LayerContext, LayerReport, counted};
 
-pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
+pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     let targets = targets(stage.repo)?;
     let finished = stage.log.run(replay_command(stage.repo, None))?;
     let lines: Vec<&str> = finished.lines().collect();
-    let tests = said::tests(lines.iter().copied());
-    let inputs: u64 = said::replayed(lines.iter().copied()).values().sum();
+    let tests = output::tests(lines.iter().copied());
+    let inputs: u64 = output::replayed(lines.iter().copied()).values().sum();
     let did = format!(
         "replayed {} of {}",
         counted(inputs, "input"),
         counted(targets.len() as u64, "target")
     );
-    let report = Report::did(inputs, did).with_tests(tests);
+    let report = LayerReport::did(inputs, did).with_tests(tests);
     if !finished.status.success() {
         return Ok(report.because("an input or a test failed"));
     }

@@ -14,11 +14,11 @@ mod unit;
 
 use anyhow::Result;
 
+use crate::output::Tests;
 use crate::programs::{BENCH, CLI, SIM};
 use crate::repo::Repo;
-use crate::said::Tests;
 
-use super::log::Log;
+use super::log::LayerLog;
 
 /// One layer of tests.
 pub(crate) struct Layer {
@@ -26,13 +26,13 @@ pub(crate) struct Layer {
     pub(crate) about: &'static str,
     /// The crate that the layer needs. A missing crate is a failure, not a reason to skip.
     pub(crate) package: Option<&'static str>,
-    pub(crate) run: fn(&mut Stage<'_>) -> Result<Report>,
+    pub(crate) run: fn(&mut LayerContext<'_>) -> Result<LayerReport>,
 }
 
 /// What a layer may use.
-pub(crate) struct Stage<'a> {
+pub(crate) struct LayerContext<'a> {
     pub(crate) repo: &'a Repo,
-    pub(crate) log: Log,
+    pub(crate) log: LayerLog,
     /// Whether warnings fail even outside continuous integration.
     pub(crate) strict: bool,
     pub(crate) depth: Depth,
@@ -49,7 +49,7 @@ pub(crate) enum Depth {
 
 /// The result of a layer.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Report {
+pub(crate) struct LayerReport {
     did: String,
     count: u64,
     pub(crate) tests: Tests,
@@ -137,7 +137,7 @@ pub(crate) fn names() -> Vec<&'static str> {
     LAYERS.iter().map(|layer| layer.name).collect()
 }
 
-impl Report {
+impl LayerReport {
     /// A layer that checked `count` things.
     pub(crate) fn did(count: u64, did: impl Into<String>) -> Self {
         let (tests, words) = Default::default();
@@ -160,7 +160,7 @@ impl Report {
     }
 
     /// This work and another's, as one.
-    pub(crate) fn and(self, other: &Report) -> Self {
+    pub(crate) fn and(self, other: &LayerReport) -> Self {
         let parts = [self.did.as_str(), other.did.as_str()];
         let did: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         Self { did: did.join(", "), count: self.count + other.count, ..self }

@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 
+use crate::output;
 use crate::programs::model_command;
-use crate::said;
 
-use super::{Depth, Report, Stage};
+use super::{Depth, LayerContext, LayerReport};
 
 /// Enough that every pair of commands meets many times. The campaign of this name runs more.
 const SEQUENCES: u64 = 4_000;
@@ -13,7 +13,7 @@ const SEQUENCES: u64 = 4_000;
 /// The sequences of a check.
 const CHECK_SEQUENCES: u64 = 300;
 
-pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
+pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     let mut command = model_command(stage.repo);
     let sequences = match stage.depth {
         Depth::Check => CHECK_SEQUENCES,
@@ -28,14 +28,14 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
     Ok(report)
 }
 
-fn judge(line: &str, wanted: u64) -> Result<Report> {
-    let Some(fields) = said::fields("model", line) else {
-        return Ok(Report::failed("its last line is not `model sequences=…`".to_owned()));
+fn judge(line: &str, wanted: u64) -> Result<LayerReport> {
+    let Some(fields) = output::fields("model", line) else {
+        return Ok(LayerReport::failed("its last line is not `model sequences=…`".to_owned()));
     };
-    let sequences = said::field(&fields, "sequences")?;
-    let commands = said::field(&fields, "commands")?;
-    let violations = said::field(&fields, "violations")?;
-    let report = Report::did(sequences.min(commands), line);
+    let sequences = output::field(&fields, "sequences")?;
+    let commands = output::field(&fields, "commands")?;
+    let violations = output::field(&fields, "violations")?;
+    let report = LayerReport::did(sequences.min(commands), line);
     if violations > 0 {
         return Ok(report.because("the machine and its model disagree"));
     }

@@ -4,21 +4,21 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use crate::output;
 use crate::programs::{PLANTED_TESTS, mutants_command, planted_tests_command};
-use crate::said;
 
 use super::super::binaries;
-use super::{Report, Stage};
+use super::{LayerContext, LayerReport};
 
 /// The fewest planted bugs: fewer would mean that they were not compiled in.
 const PLANTED_MIN: u64 = 10;
 
-pub(super) fn of_the_machine(stage: &mut Stage<'_>) -> Result<Report> {
+pub(super) fn of_the_machine(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     run(stage, mutants_command(stage.repo, "mutants"))
 }
 
 /// In whole clusters, then in the tests that show what clusters do not.
-pub(super) fn of_the_log(stage: &mut Stage<'_>) -> Result<Report> {
+pub(super) fn of_the_log(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     let mut command = mutants_command(stage.repo, "cluster-mutants");
     // A few of these bugs need many clusters before one shows them; the search for the others ends much earlier.
     command.args(["--seeds", "3000"]);
@@ -27,16 +27,16 @@ pub(super) fn of_the_log(stage: &mut Stage<'_>) -> Result<Report> {
     Ok(both(in_clusters, in_tests))
 }
 
-fn run_tests(stage: &mut Stage<'_>) -> Result<Report> {
+fn run_tests(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     let built = stage.log.run(planted_tests_command(stage.repo))?;
     let programs = binaries::built(built.lines());
     if !built.status.success() || programs.len() != PLANTED_TESTS.len() {
-        return Ok(Report::failed("the tests with planted bugs do not build".to_owned()));
+        return Ok(LayerReport::failed("the tests with planted bugs do not build".to_owned()));
     }
     let (mut counted, mut problem) = (Vec::new(), None);
     for program in programs {
         let finished = stage.log.run(program.with_output())?;
-        counted.push(finished.lines().find_map(said::caught));
+        counted.push(finished.lines().find_map(output::caught));
         if !finished.status.success() {
             problem = Some(format!("{} failed", program.name));
         }
@@ -49,11 +49,11 @@ fn run_tests(stage: &mut Stage<'_>) -> Result<Report> {
 }
 
 /// Sums what each program of tests caught. A program that says nothing had no bugs planted.
-fn judge_tests(counted: &[Option<(u64, u64)>]) -> Report {
+fn judge_tests(counted: &[Option<(u64, u64)>]) -> LayerReport {
     let known = || counted.iter().flatten();
     let caught: u64 = known().map(|(caught, _)| caught).sum();
     let planted: u64 = known().map(|(_, planted)| planted).sum();
-    let report = Report::did(planted, format!("{caught} of {planted} in tests"));
+    let report = LayerReport::did(planted, format!("{caught} of {planted} in tests"));
     if counted.iter().any(|each| each.is_none_or(|(_, planted)| planted == 0)) {
         return report.because("a program of tests says of no planted bug that it was caught");
     }
@@ -64,14 +64,14 @@ fn judge_tests(counted: &[Option<(u64, u64)>]) -> Report {
 }
 
 /// One report of what clusters and tests have caught.
-fn both(in_clusters: Report, in_tests: Report) -> Report {
+fn both(in_clusters: LayerReport, in_tests: LayerReport) -> LayerReport {
     let problems = [in_clusters.problem.clone(), in_tests.problem.clone()];
     let problems: Vec<String> = problems.into_iter().flatten().collect();
     let report = in_clusters.and(&in_tests);
     if problems.is_empty() { report } else { report.because(problems.join("; ")) }
 }
 
-fn run(stage: &mut Stage<'_>, command: Command) -> Result<Report> {
+fn run(stage: &mut LayerContext<'_>, command: Command) -> Result<LayerReport> {
     let finished = stage.log.run(command)?;
     let report = judge(finished.lines());
     if report.problem.is_none() && !finished.status.success() {
@@ -80,11 +80,11 @@ fn run(stage: &mut Stage<'_>, command: Command) -> Result<Report> {
     Ok(report)
 }
 
-fn judge<'a>(lines: impl Iterator<Item = &'a str>) -> Report {
-    let Some((caught, planted)) = lines.filter_map(said::caught).last() else {
-        return Report::failed("no line says `mutants caught=n/n`".to_owned());
+fn judge<'a>(lines: impl Iterator<Item = &'a str>) -> LayerReport {
+    let Some((caught, planted)) = lines.filter_map(output::caught).last() else {
+        return LayerReport::failed("no line says `mutants caught=n/n`".to_owned());
     };
-    let report = Report::did(planted, format!("caught {caught} of {planted} planted bugs"));
+    let report = LayerReport::did(planted, format!("caught {caught} of {planted} planted bugs"));
     if caught != planted {
         return report.because("a planted bug was not caught");
     }
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn a_program_of_tests_that_is_silent_or_misses_a_bug_fails_the_layer() {
         let did = |counted: &[_]| {
-            both(Report::did(41, "caught 41 of 41 planted bugs"), judge_tests(counted))
+            both(LayerReport::did(41, "caught 41 of 41 planted bugs"), judge_tests(counted))
         };
         let good = did(&[Some((3, 3)), Some((8, 8))]);
         assert_eq!(good.problem, None);
@@ -121,8 +121,10 @@ mod tests {
         assert!(did(&[Some((3, 3)), None]).problem.is_some());
         assert!(did(&[Some((3, 3)), Some((0, 0))]).problem.is_some());
         assert!(did(&[Some((2, 3)), Some((8, 8))]).problem.is_some());
-        let bad =
-            both(Report::failed("the program failed".to_owned()), judge_tests(&[Some((3, 3))]));
+        let bad = both(
+            LayerReport::failed("the program failed".to_owned()),
+            judge_tests(&[Some((3, 3))]),
+        );
         assert!(bad.problem.is_some());
     }
 }

@@ -2,20 +2,20 @@
 
 use anyhow::Result;
 
+use crate::output;
 use crate::programs::processes_command;
-use crate::said;
 
 use super::super::retry::{Failure, Markers, failures};
-use super::{Report, Stage, counted};
+use super::{LayerContext, LayerReport, counted};
 
 /// How many scenarios run at once. They mostly wait: for elections, for disks, for processes to start.
 const AT_ONCE: &str = "6";
 
-pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
+pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     let mut command = processes_command(stage.repo);
     command.args(["--no-fail-fast", "--", "--test-threads", AT_ONCE]);
     let finished = stage.log.run(command)?;
-    let mut tests = said::tests(finished.lines());
+    let mut tests = output::tests(finished.lines());
     // Locally a scenario is skipped without the rights that it needs, and says so.
     let skipped = finished.lines().filter(|line| line.contains("SKIPPED: ")).count() as u64;
     // The checker has tests of its own, which start no member.
@@ -41,7 +41,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
     let words = failed
         .iter()
         .flat_map(|failure| std::iter::once(failure.test.clone()).chain(failure.short()));
-    let report = Report::did(ran, did).with_tests(tests).with_words(words.collect());
+    let report = LayerReport::did(ran, did).with_tests(tests).with_words(words.collect());
     Ok(match (is_good, tests.failed) {
         (true, 0) => report,
         (_, 0) => report.because("the scenarios did not run to their end"),
@@ -50,7 +50,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
 }
 
 /// Runs failed scenarios once more, alone, if the marker of each allows it. Returns how many passed: all or none.
-fn try_again(stage: &mut Stage<'_>, failed: &[Failure], count: u64) -> Result<u64> {
+fn try_again(stage: &mut LayerContext<'_>, failed: &[Failure], count: u64) -> Result<u64> {
     let markers = Markers::load(stage.repo)?;
     let allowed = failed.iter().all(|failure| markers.allow("cli", &failure.test));
     if failed.is_empty() || !allowed || failed.len() as u64 != count {
@@ -59,6 +59,6 @@ fn try_again(stage: &mut Stage<'_>, failed: &[Failure], count: u64) -> Result<u6
     let mut command = processes_command(stage.repo);
     command.args(["--", "--exact"]).args(failed.iter().map(|failure| &failure.test));
     let finished = stage.log.run(command)?;
-    let passed = said::tests(finished.lines()).passed;
+    let passed = output::tests(finished.lines()).passed;
     Ok(if finished.status.success() && passed == count { count } else { 0 })
 }

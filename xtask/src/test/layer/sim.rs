@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 
+use crate::output;
 use crate::programs::sim_command;
-use crate::said;
 
-use super::{Depth, Report, Stage};
+use super::{Depth, LayerContext, LayerReport};
 
 /// Enough that every kind of fault happens often; a few minutes on two cores.
 const SEEDS: u64 = 500;
@@ -16,7 +16,7 @@ const HOURS_MIN: u64 = 10;
 /// The seeds of a check.
 const CHECK_SEEDS: u64 = 20;
 
-pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
+pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     let mut command = sim_command(stage.repo);
     let seeds = match stage.depth {
         Depth::Check => CHECK_SEEDS,
@@ -31,24 +31,24 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
     Ok(report)
 }
 
-fn judge(line: &str, depth: Depth) -> Result<Report> {
-    let Some(fields) = said::fields("sim", line) else {
-        return Ok(Report::failed("its last line is not `sim seeds=…`".to_owned()));
+fn judge(line: &str, depth: Depth) -> Result<LayerReport> {
+    let Some(fields) = output::fields("sim", line) else {
+        return Ok(LayerReport::failed("its last line is not `sim seeds=…`".to_owned()));
     };
-    let seeds = said::field(&fields, "seeds")?;
-    let violations = said::field(&fields, "violations")?;
-    let report = Report::did(seeds, line);
+    let seeds = output::field(&fields, "seeds")?;
+    let violations = output::field(&fields, "violations")?;
+    let report = LayerReport::did(seeds, line);
     if violations > 0 {
         return Ok(report.because("a promise was broken"));
     }
     if depth == Depth::Check {
         return Ok(report);
     }
-    let happened = said::ratio(line, "faults=");
+    let happened = output::ratio(line, "faults=");
     if happened.is_none_or(|(happened, kinds)| happened < kinds || kinds == 0) {
         return Ok(report.because("a kind of fault never happened"));
     }
-    if seeds < SEEDS || said::whole(line, "sim_hours=").is_none_or(|hours| hours < HOURS_MIN) {
+    if seeds < SEEDS || output::whole(line, "sim_hours=").is_none_or(|hours| hours < HOURS_MIN) {
         return Ok(report.because(format!("fewer than {SEEDS} seeds or {HOURS_MIN} hours")));
     }
     Ok(report)

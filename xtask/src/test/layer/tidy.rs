@@ -2,12 +2,12 @@
 
 use anyhow::Result;
 
-use crate::said::Tests;
+use crate::output::Tests;
 use crate::tidy::{self, Tree};
 
-use super::{Report, Stage, counted};
+use super::{LayerContext, LayerReport, counted};
 
-pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
+pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     let tree = Tree::load(stage.repo)?;
     let mut tests = Tests::default();
     let mut looked_at = 0;
@@ -22,7 +22,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
     }
     let checks = counted(tests.passed + tests.failed, "check");
     let did = format!("{checks} looked at {}", counted(looked_at, "thing"));
-    let report = Report::did(looked_at, did).with_tests(tests);
+    let report = LayerReport::did(looked_at, did).with_tests(tests);
     if tests.failed == 0 {
         return Ok(report);
     }

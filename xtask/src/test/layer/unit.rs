@@ -7,19 +7,19 @@ use anyhow::Result;
 
 use crate::cargo::cargo;
 use crate::fuzz;
+use crate::output::Tests;
 use crate::programs::{BENCHES, PROCESSES};
 use crate::repo::Repo;
-use crate::said::Tests;
 use crate::workspace::{Crate, Workspace};
 
 use super::super::binaries::{self, Binary};
 use super::super::retry::Markers;
-use super::{Depth, Report, Stage, counted};
+use super::{Depth, LayerContext, LayerReport, counted};
 
 /// Crates whose integration tests start members, peers and processes. A check leaves those tests out.
 const REAL: &[&str] = &["backends", "bench", "cli", "client", "fence", "gate", "server"];
 
-pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
+pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     let crates = Workspace::load(stage.repo)?.crates;
     // Fuzzing, real processes and benchmarks have layers of their own, and examples in the documentation are part
     // of `docs`: what is named here leaves them out.
@@ -36,7 +36,7 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
     }
     let built = stage.log.run(all)?;
     if !built.status.success() {
-        return Ok(Report::failed("the tests do not build".to_owned()));
+        return Ok(LayerReport::failed("the tests do not build".to_owned()));
     }
     // Two crates may have tests of one name.
     let is_wanted = |each: &Binary| !(each.is_integration && leaves_out(stage.depth, &each.krate));
@@ -55,7 +55,8 @@ pub(super) fn run(stage: &mut Stage<'_>) -> Result<Report> {
         did.push_str(&format!(", {unsteady} of them UNSTEADY: only at the second try"));
     }
     let words = ended.iter().flat_map(binaries::Ended::words).collect();
-    let report = Report::did(tests.passed + tests.failed, did).with_tests(tests).with_words(words);
+    let report =
+        LayerReport::did(tests.passed + tests.failed, did).with_tests(tests).with_words(words);
     let problems: Vec<String> = ended.into_iter().filter_map(|each| each.problem).collect();
     Ok(if problems.is_empty() { report } else { report.because(problems.join(", ")) })
 }

@@ -9,7 +9,7 @@ use crate::programs::{CLI, hold_command};
 use crate::repo::Repo;
 use crate::workspace::Workspace;
 
-use super::Record;
+use super::CampaignTable;
 
 /// The tests that take a number of runs; each prints lines that begin with one of `WORDS`.
 const RUNS: &[&str] = &[
@@ -54,9 +54,9 @@ pub(super) fn storm(repo: &Repo, seconds: u64) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn open(repo: &Repo) -> Result<Record> {
+fn open(repo: &Repo) -> Result<CampaignTable> {
     Workspace::load(repo)?.require(CLI)?;
-    Record::open(repo)
+    CampaignTable::open(repo)
 }
 
 /// Runs a test to its end, with its progress on the terminal. Returns the lines with its totals, and whether it
