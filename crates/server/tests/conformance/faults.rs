@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tenure_wire::v1;
 use v1::request::Command;
 
-use crate::ask::{Ask, Bad, Door, Reply, What};
 use crate::common::wait_for;
+use crate::request::{Ask, Bad, Door, Reply, What};
 use crate::run::Run;
 
 fn put(key: &str, deadline_ms: u32) -> Ask {

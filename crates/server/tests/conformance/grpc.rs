@@ -23,8 +23,8 @@ use tonic::{Request, Response, Status};
 use v1::answer::Result as Wire;
 use v1::request::Command;
 
-use crate::ask::{Answered, Ask, Bad, Door, Fault, How, Reply, Told, told};
 use crate::common::soon;
+use crate::request::{Answered, Ask, Bad, Door, Fault, How, Reply, Told, told};
 
 /// A client of one member.
 #[derive(Clone)]
@@ -105,8 +105,8 @@ impl Caller {
         request
     }
 
-    async fn ask(&self, what: crate::ask::What, deadline_ms: Option<u32>) -> Outcome {
-        use crate::ask::What;
+    async fn ask(&self, what: crate::request::What, deadline_ms: Option<u32>) -> Outcome {
+        use crate::request::What;
         let channel = || self.channel.clone();
         match what {
             What::Command(command) => match (self.plain, deadline_ms) {
@@ -352,7 +352,7 @@ impl Caller {
                     return Err(Box::new(Fault::new(&error, How::NotAcquired)));
                 }
                 let told = v1::AcquireResponse { token, slot, ..Default::default() };
-                let told = crate::ask::told(Wire::Acquired(told), revision);
+                let told = crate::request::told(Wire::Acquired(told), revision);
                 told.expect("it is held").map(Some).map_err(unspoken)
             }
             Command::Release(it) => {

@@ -10,8 +10,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::TcpStream;
 use v1::request::Command;
 
-use crate::ask::{Answered, Ask, Bad, Door, Fault, How, Reply, Told, What};
 use crate::json;
+use crate::request::{Answered, Ask, Bad, Door, Fault, How, Reply, Told, What};
 
 /// More bytes than headers may have.
 pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| "x".repeat(20_000));

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use tenure_wire::v1;
 use v1::request::Command;
 
-use crate::ask::{Fault, How, Told};
+use crate::request::{Fault, How, Told};
 
 /// The name of a command on a JSON session, and its content.
 pub(crate) fn command(command: &Command) -> (&'static str, Value) {

@@ -4,28 +4,28 @@
 //! a leader and of a follower. A refusal must have the reason, code and effect of the table, and leave the state
 //! unchanged.
 
-mod ask;
 #[path = "../../../cli/tests/common/authority.rs"]
 mod authority;
 #[path = "../common/mod.rs"]
 mod common;
+mod degraded;
 #[path = "../support/disk.rs"]
 mod disk;
 mod faults;
 #[path = "../support/figures.rs"]
 mod figures;
 mod grpc;
-mod hardship;
 mod http;
 mod json;
+mod overload;
 #[allow(dead_code, reason = "one function of it is needed")]
 #[path = "../../../core/tests/script/patch.rs"]
 mod patch;
+mod request;
 mod run;
 mod script;
 mod session;
 mod stage;
-mod straits;
 mod table;
 mod watch;
 mod ws;
@@ -60,9 +60,9 @@ fn every_door_keeps_the_table() {
     });
     let runs = runs.collect::<Vec<_>>().into_iter();
     let handle = runtime.handle().clone();
-    let hardship = std::thread::spawn(move || handle.block_on(hardship::all()));
+    let hardship = std::thread::spawn(move || handle.block_on(overload::all()));
     let handle = runtime.handle().clone();
-    let straits = std::thread::spawn(move || handle.block_on(straits::all()));
+    let straits = std::thread::spawn(move || handle.block_on(degraded::all()));
     let runs = runs.chain([hardship, straits]);
     let (mut covered, mut steps) = (BTreeSet::new(), 0);
     let mut failed = Vec::new();
@@ -91,8 +91,8 @@ async fn sockets_are_opened_for_no_foreign_page() {
             [("origin", "http://evil.example"), ("origin", "null"), ("host", "evil.example")]
         {
             match ws::upgrade(at, path, header, value).await {
-                ask::Reply::Refused(fault) => {
-                    assert_eq!(fault.how, ask::How::Upgrade(403), "{path} {header}: {value}");
+                request::Reply::Refused(fault) => {
+                    assert_eq!(fault.how, request::How::Upgrade(403), "{path} {header}: {value}");
                     assert_eq!(fault.reason, "HOST_NOT_ALLOWED");
                 }
                 other => panic!("{path} {header}: {value}: {other:?}"),
@@ -100,6 +100,6 @@ async fn sockets_are_opened_for_no_foreign_page() {
         }
         let own = Box::leak(format!("http://{at}").into_boxed_str());
         let opened = ws::upgrade(at, path, "origin", own).await;
-        assert!(matches!(opened, ask::Reply::Done(_)), "{opened:?}");
+        assert!(matches!(opened, request::Reply::Done(_)), "{opened:?}");
     }
 }

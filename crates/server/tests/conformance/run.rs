@@ -13,11 +13,11 @@ use tenure_wire::v1::maintenance_service_client::MaintenanceServiceClient;
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 
-use crate::ask::{Ask, Door, Fault, How, Reply, What};
 use crate::common::{DEADLINE, Members, wait_for};
 use crate::figures::figure_if_any;
 use crate::grpc::Grpc;
 use crate::http::Http;
+use crate::request::{Ask, Door, Fault, How, Reply, What};
 use crate::script::{Scenario, Step};
 use crate::session::Sessions;
 use crate::stage::Stage;

@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use v1::answer::Result as Wire;
 
-use crate::ask::{Answered, Ask, Bad, Door, Fault, How, Reply, Told, What, told};
+use crate::request::{Answered, Ask, Bad, Door, Fault, How, Reply, Told, What, told};
 
 /// The pending requests, by request id.
 #[derive(Clone, Default)]

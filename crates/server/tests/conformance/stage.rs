@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tenure_wire::v1;
 use v1::request::Command;
 
-use crate::ask::{Ask, Bad, Told, What};
+use crate::request::{Ask, Bad, Told, What};
 use crate::script::{Step, ms};
 
 /// The leases, tokens and revisions of a scenario, by the names in it.

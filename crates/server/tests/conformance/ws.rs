@@ -13,8 +13,8 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
-use crate::ask::{Answered, Ask, Bad, Door, Fault, How, Reply, Told, What};
 use crate::json;
+use crate::request::{Answered, Ask, Bad, Door, Fault, How, Reply, Told, What};
 use crate::session::Waiting;
 
 /// The WebSocket API of one member.

@@ -26,10 +26,10 @@ use tokio_tungstenite::tungstenite::Message;
 use tonic::transport::{Channel, Endpoint};
 use v1::request::Command;
 
-use crate::ask::{Ask, Fault, How, Reply, What};
 use crate::common::{DEADLINE, soon, wait, wait_for};
 use crate::disk::SyncedBy;
 use crate::figures::figure;
+use crate::request::{Ask, Fault, How, Reply, What};
 use crate::run::{DOORS, Seen, open};
 
 const SEGMENT_BYTES: u32 = 256 * 1024;

@@ -34,13 +34,13 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 use v1::request::Command;
 
-use crate::ask::{Ask, Door, Reply, What};
 use crate::authority::Authority;
 use crate::common::{Members, soon, wait, wait_for};
 use crate::disk::{Sync, SyncedBy};
 use crate::figures::figure;
-use crate::hardship::{SLOW, ask, connect_to, put, run, settings};
+use crate::overload::{SLOW, ask, connect_to, put, run, settings};
 use crate::patch;
+use crate::request::{Ask, Door, Reply, What};
 use crate::run::{DOORS, Seen, open};
 
 /// The id of a member that is added and never started.
