@@ -152,12 +152,12 @@ mod tests {
             "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
             "test a ... test result: FAILED. 10 passed; 2 failed; 0 ignored",
         ];
-        assert_eq!(output::tests(lines), Tests { passed: 13, failed: 2 });
+        assert_eq!(super::tests(lines), Tests { passed: 13, failed: 2 });
     }
 
     #[test]
     fn no_result_line_is_no_test() {
-        assert_eq!(output::tests(["error: could not compile"]), Tests::default());
+        assert_eq!(super::tests(["error: could not compile"]), Tests::default());
     }
 
     #[test]

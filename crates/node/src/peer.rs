@@ -5,7 +5,7 @@
 
 use bytes::{Buf, BufMut, Bytes};
 use tenure_core::codec::{decode_outcome, encode_outcome};
-use tenure_raft::{Kind, MemberId, MembershipChange, Message, RejectReason};
+use tenure_raft::{MemberId, MembershipChange, Message, RejectReason, StepKind};
 
 use crate::directory::MemberNames;
 use crate::failure::NodeFailure;
@@ -112,7 +112,7 @@ impl PeerMessage {
 
     /// Whether it carries entries of the log, which are sent again if they are lost.
     pub fn carries_entries(&self) -> bool {
-        matches!(self, PeerMessage::Raft(Message::Step(step)) if step.kind == Kind::Append)
+        matches!(self, PeerMessage::Raft(Message::Step(step)) if step.kind == StepKind::Append)
     }
 }
 

@@ -14,7 +14,7 @@ use tenure_node::{
     CallId, CommandBatch, Input, LinkId, Node, NodeConfig, NodeFailure, Outcomes, Output,
     PeerMessage, ReplyTo, Weight,
 };
-use tenure_raft::{Boot, Kind, MemberId, Membership, Message, Persist, Replica};
+use tenure_raft::{Boot, MemberId, Membership, Message, Persist, Replica, StepKind};
 use tenure_store::{HardState, LogEntry, Point};
 use tenure_types::{Epoch, LeaseId};
 
@@ -199,7 +199,7 @@ impl World {
         match message {
             PeerMessage::Answers { .. } => self.loses_answers,
             PeerMessage::Raft(Message::Step(step)) => {
-                self.holds_entries && matches!(step.kind, Kind::Append | Kind::AppendAnswer)
+                self.holds_entries && matches!(step.kind, StepKind::Append | StepKind::AppendAnswer)
             }
             _ => false,
         }

@@ -11,7 +11,7 @@ use tenure_node::transfer::{
     IncomingTransfer, OutgoingTransfers, ReplicaView, SnapshotUnreadable, TransferAction,
     TransferEnd, TransferMessage, TransferRefusal,
 };
-use tenure_raft::{Kind, MemberId, Membership, SnapshotHead, Step};
+use tenure_raft::{MemberId, Membership, SnapshotHead, Step, StepKind};
 use tenure_store::{Point, SnapshotId};
 
 const SECOND: u64 = 1_000_000;
@@ -254,7 +254,7 @@ impl World {
         let point = self.id.point;
         let head = SnapshotHead { point, members: Membership::default() };
         Step {
-            kind: Kind::Snapshot,
+            kind: StepKind::Snapshot,
             term: self.term,
             log_term: 0,
             index: 0,

@@ -134,11 +134,11 @@ fn a_snapshot_in_crumbs_is_refused() {
 
 /// The step that announces the snapshot.
 fn step() -> Vec<u8> {
-    use tenure_raft::{Kind, Membership, Message, SnapshotHead, Step};
+    use tenure_raft::{Membership, Message, SnapshotHead, Step, StepKind};
     let point = tenure_store::Point { index: 900, term: 9 };
     let head = SnapshotHead { point, members: Membership::default() };
     Message::Step(Step {
-        kind: Kind::Snapshot,
+        kind: StepKind::Snapshot,
         term: 9,
         log_term: 0,
         index: 0,

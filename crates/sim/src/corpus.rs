@@ -12,7 +12,9 @@ use bytes::Bytes;
 use tenure_core::Machine;
 use tenure_core::codec::seal_entry;
 use tenure_core::outcome::Effects;
-use tenure_raft::{Kind, MemberId, Membership, Message, Observed, SnapshotHead, Step as RaftStep};
+use tenure_raft::{
+    MemberId, Membership, Message, Observed, SnapshotHead, Step as RaftStep, StepKind,
+};
 use tenure_store::{LogEntry, Point};
 use tenure_types::{Epoch, Term};
 
@@ -116,7 +118,7 @@ impl Corpus {
 fn messages() -> Vec<Vec<u8>> {
     let point = Point { index: 40, term: 3 };
     let members = Membership::of_voters((1..=3).filter_map(MemberId::new));
-    let kinds = (1..=12).filter_map(Kind::from_number);
+    let kinds = (1..=12).filter_map(StepKind::from_number);
     let plain = |kind| RaftStep {
         kind,
         term: 3,

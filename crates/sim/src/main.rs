@@ -188,7 +188,7 @@ fn one_cluster(seed: u64) -> bool {
     if let Some(violation) = &ran.failure {
         println!("violation {} seed={seed}: {}", violation.invariant, violation.detail);
     }
-    println!("{}", ran.tally.line());
+    println!("{}", ran.faults.line());
     println!("trace={:016x}", ran.trace);
     let violations = u64::from(ran.failure.is_some());
     let sim_hours = ran.sim_us as f64 / 3.6e9;
@@ -205,8 +205,8 @@ fn clusters(args: &ClusterArgs) -> bool {
     let bar = bar(args.seeds);
     let found = cluster::campaign::run(plan, &|| bar.inc(1));
     bar.finish_and_clear();
-    println!("{}", found.tally.line());
-    let (kinds, missing) = found.tally.missing();
+    println!("{}", found.faults.line());
+    let (kinds, missing) = found.faults.missing();
     let mut clean = true;
     if let Some((seed, violation)) = &found.failure {
         let detail = violation.detail.replace('\n', " ");

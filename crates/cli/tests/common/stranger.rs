@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, Expect, Put, Request, RequestId};
-use tenure_raft::{Kind, Message, Step};
+use tenure_raft::{Message, Step, StepKind};
 use tenure_server::os;
 use tenure_server::tls::{DialTrust, Dialled};
 
@@ -270,7 +270,7 @@ pub(crate) fn put(key: &str, value: &str) -> Vec<u8> {
 }
 
 /// A step with every field zero but its kind and its term.
-pub(crate) fn step(kind: Kind, term: u64) -> Step {
+pub(crate) fn step(kind: StepKind, term: u64) -> Step {
     Step {
         kind,
         term,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tenure_core::codec::seal_entry;
-use tenure_raft::{Kind, Message, Step};
+use tenure_raft::{Message, Step, StepKind};
 use tenure_store::LogEntry;
 use tenure_types::Term;
 
@@ -99,7 +99,7 @@ fn an_entry_that_a_removed_member_appends_is_not_applied(stage: Stage) {
             commit: last + 1,
             commit_term: term,
             entries: vec![LogEntry { index: last + 1, term, kind: 0, payload }],
-            ..step(Kind::Append, term)
+            ..step(StepKind::Append, term)
         };
         link.say(&Message::Step(append));
     }

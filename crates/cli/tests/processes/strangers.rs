@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use tenure_core::codec::seal_entry;
-use tenure_raft::{Kind, MemberId, Membership, Message, SnapshotHead, Step};
+use tenure_raft::{MemberId, Membership, Message, SnapshotHead, Step, StepKind};
 use tenure_store::{LogEntry, Point};
 use tenure_types::Term;
 
@@ -93,7 +93,8 @@ fn a_commit_index_that_a_stranger_makes_up_stops_no_member(mut stage: Stage) {
     let (leader, followers) = stage.roles();
     let (term, last) = (stage.number(leader, "term"), stage.number(leader, "last"));
     for mut link in followers.map(|at| link(&stage, at)).into_iter().flatten() {
-        let beat = Step { commit: last + BEYOND, commit_term: term, ..step(Kind::Heartbeat, term) };
+        let beat =
+            Step { commit: last + BEYOND, commit_term: term, ..step(StepKind::Heartbeat, term) };
         link.say(&Message::Step(beat));
     }
     stage.assert_all_serve();
@@ -113,7 +114,7 @@ fn an_entry_that_a_stranger_appends_is_not_applied(mut stage: Stage) {
             commit: last + 1,
             commit_term: term,
             entries,
-            ..step(Kind::Append, term)
+            ..step(StepKind::Append, term)
         };
         if let Some(mut link) = link(&stage, at) {
             link.say(&Message::Step(append));
@@ -130,7 +131,7 @@ fn a_snapshot_that_a_stranger_offers_is_not_taken(mut stage: Stage) {
     let point = Point { index: last + BEYOND, term };
     let members_then = Membership::of_voters(members.into_iter().filter_map(MemberId::new));
     let head = SnapshotHead { point, members: members_then };
-    let offered = Step { snapshot: Some(Box::new(head)), ..step(Kind::Snapshot, term) };
+    let offered = Step { snapshot: Some(Box::new(head)), ..step(StepKind::Snapshot, term) };
     for (at, to) in members.into_iter().enumerate() {
         let ends = (UNKNOWN_ID, to);
         let said = stage.stranger.offer_snapshot(stage.port(at), &claim, ends, offered.clone());

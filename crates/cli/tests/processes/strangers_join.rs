@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
-use tenure_raft::{Kind, Message, Step};
+use tenure_raft::{Message, Step, StepKind};
 use tenure_server::os;
 
 use crate::common::http::{Call, Connection};
@@ -146,8 +146,8 @@ fn acknowledge_everything(
     while !stop.load(Ordering::Acquire) {
         let answer = stage.cluster.ask_within(Duration::from_secs(1), leader, "status");
         let last = answer.and_then(|status| field(&status, "last")?.parse().ok()).unwrap_or(0);
-        let beat = Message::Step(step(Kind::HeartbeatAnswer, term));
-        let taken = Step { index: last, ..step(Kind::AppendAnswer, term) };
+        let beat = Message::Step(step(StepKind::HeartbeatAnswer, term));
+        let taken = Step { index: last, ..step(StepKind::AppendAnswer, term) };
         if link.send(&beat).is_err() || link.send(&Message::Step(taken)).is_err() {
             return;
         }

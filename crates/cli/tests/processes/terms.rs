@@ -1,7 +1,7 @@
 //! Tests that a message with an absurd term does not brick the cluster: all members serve afterwards, and after a
 //! restart.
 
-use tenure_raft::{Kind, Message};
+use tenure_raft::{Message, StepKind};
 
 use crate::stage::{Stage, UNKNOWN_ID, in_plaintext_and_under_tls};
 use crate::stranger::{Link, step};
@@ -71,12 +71,14 @@ fn from_a_member(forged: impl Fn(u64) -> u64) {
 
 /// Sends the kinds of messages that make a member take over a term.
 fn say_in_every_way(link: &mut Link, term: u64) {
-    for kind in [Kind::Heartbeat, Kind::Append, Kind::AppendAnswer, Kind::VoteAnswer] {
+    for kind in
+        [StepKind::Heartbeat, StepKind::Append, StepKind::AppendAnswer, StepKind::VoteAnswer]
+    {
         if link.send(&Message::Step(step(kind, term))).is_err() {
             return;
         }
     }
-    link.say(&Message::Step(step(Kind::Vote, term)));
+    link.say(&Message::Step(step(StepKind::Vote, term)));
 }
 
 fn assert_serves_also_after_restarts(stage: &mut Stage) {

@@ -1,7 +1,7 @@
 //! Receives snapshots: one at a time, and only from the newest leader.
 
 use bytes::Bytes;
-use tenure_raft::{Kind, MemberId, Step};
+use tenure_raft::{MemberId, Step, StepKind};
 use tenure_store::SnapshotId;
 
 use super::message::{TransferMessage, TransferRefusal};
@@ -93,7 +93,7 @@ impl IncomingTransfer {
             TransferAction::Send { to: from, message }
         };
         let announced = step.snapshot.as_ref().map(|head| head.point);
-        if step.kind != Kind::Snapshot || announced != Some(id.point) || id.bytes == 0 {
+        if step.kind != StepKind::Snapshot || announced != Some(id.point) || id.bytes == 0 {
             return out.push(refuse(TransferRefusal::Malformed));
         }
         if step.term < view.term {

@@ -202,7 +202,7 @@ fn reason_of(number: u8) -> Option<TransferRefusal> {
 
 #[cfg(test)]
 mod tests {
-    use tenure_raft::{Kind, Membership, SnapshotHead};
+    use tenure_raft::{Membership, SnapshotHead, StepKind};
 
     use super::*;
 
@@ -212,7 +212,7 @@ mod tests {
         let id = SnapshotId { point, bytes: 77, checksum: 5 };
         let head = SnapshotHead { point, members: Membership::default() };
         let step = Step {
-            kind: Kind::Snapshot,
+            kind: StepKind::Snapshot,
             term: 3,
             log_term: 2,
             index: 9,

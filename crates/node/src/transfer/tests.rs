@@ -1,7 +1,7 @@
 //! Tests the rules of a transfer one by one. `tests/transfer.rs` drives both ends from seeds.
 
 use bytes::Bytes;
-use tenure_raft::{Kind, MemberId, Membership, SnapshotHead, Step};
+use tenure_raft::{MemberId, Membership, SnapshotHead, Step, StepKind};
 use tenure_store::{Point, SnapshotId};
 
 use super::*;
@@ -21,7 +21,7 @@ fn snapshot(index: u64) -> SnapshotId {
 fn step(term: u64, id: SnapshotId) -> Step {
     let head = SnapshotHead { point: id.point, members: Membership::default() };
     Step {
-        kind: Kind::Snapshot,
+        kind: StepKind::Snapshot,
         term,
         log_term: 0,
         index: 0,

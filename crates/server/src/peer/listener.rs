@@ -57,7 +57,7 @@ impl PeerListener {
     /// Begins to answer.
     pub(crate) fn open(listener: TcpListener, me: Me, wire: Wire) -> io::Result<Arc<Self>> {
         let (listening, listens) = channel::<()>();
-        let listener = Arc::new(Self {
+        let peer_listener = Arc::new(Self {
             me: Mutex::new(me),
             inside: OnceLock::new(),
             address: listener.local_addr()?,
@@ -68,13 +68,13 @@ impl PeerListener {
             closed: AtomicBool::new(false),
             listens: Mutex::new(listens),
         });
-        let kept = listener.clone();
+        let kept = peer_listener.clone();
         spawn("tenure-members", move || {
             kept.listen(&listener);
             drop(listener);
             drop(listening);
         });
-        Ok(listener)
+        Ok(peer_listener)
     }
 
     /// Changes what is told to whoever asks who this is.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tenure_core::codec::seal_entry;
 use tenure_node::{Input, PeerMessage};
-use tenure_raft::{Kind, MemberId, Message, Step};
+use tenure_raft::{MemberId, Message, Step, StepKind};
 use tenure_store::{LogEntry, Point};
 use tenure_types::Term;
 
@@ -25,7 +25,7 @@ impl SimCluster {
             _ => (status.leader.filter(|_| !status.leading), "forged_term"),
         };
         let Some(from) = from else { return };
-        let beat = step(Kind::Heartbeat, u64::MAX - 1);
+        let beat = step(StepKind::Heartbeat, u64::MAX - 1);
         let next = Term(term + 1);
         let payload = Bytes::from(seal_entry(next, 0, std::iter::empty::<&[u8]>()));
         let entry = LogEntry { index: last.index + 1, term: next.0, kind: 0, payload };
@@ -34,7 +34,7 @@ impl SimCluster {
             log_term: last.term,
             commit: last.index + 1,
             entries: vec![entry],
-            ..step(Kind::Append, next.0)
+            ..step(StepKind::Append, next.0)
         };
         self.faults.count(kind);
         let message = Message::Step(if kind == "forged_term" { beat } else { append });
@@ -43,7 +43,7 @@ impl SimCluster {
     }
 }
 
-fn step(kind: Kind, term: u64) -> Step {
+fn step(kind: StepKind, term: u64) -> Step {
     Step {
         kind,
         term,

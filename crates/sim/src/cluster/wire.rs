@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tenure_node::transfer::TransferMessage;
 use tenure_node::{Input, NodeFailure, PeerMessage};
-use tenure_raft::{Kind, MemberId, Message, Saved, Step};
+use tenure_raft::{MemberId, Message, Saved, Step, StepKind};
 
 use super::MS;
 use super::event::SimEvent;
@@ -81,9 +81,9 @@ impl SimCluster {
             return Ok(());
         }
         match step.kind {
-            Kind::Append => self.oracle.sends(node, &step.entries),
-            Kind::VoteAnswer => self.oracle.votes(node, step.term, to.get()),
-            Kind::AppendAnswer => {
+            StepKind::Append => self.oracle.sends(node, &step.entries),
+            StepKind::VoteAnswer => self.oracle.votes(node, step.term, to.get()),
+            StepKind::AppendAnswer => {
                 let Some(process) = &self.nodes[node].process else { return Ok(()) };
                 // What was durable when it was acknowledged to an earlier leader may since have been
                 // replaced by a later one's, which is not durable yet.

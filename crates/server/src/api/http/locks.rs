@@ -142,9 +142,9 @@ pub(super) struct LockParameters {
 }
 
 /// Any of the views: some fit more than one description.
-struct LockAnswer;
+struct LockViewAnswer;
 
-impl PartialSchema for LockAnswer {
+impl PartialSchema for LockViewAnswer {
     fn schema() -> RefOr<Schema> {
         let views = ["LockAnswer", "Queue", "Explained", "History"];
         let any = AnyOfBuilder::new().description(Some("Any of the views."));
@@ -152,13 +152,13 @@ impl PartialSchema for LockAnswer {
     }
 }
 
-impl ToSchema for LockAnswer {}
+impl ToSchema for LockViewAnswer {}
 
 /// Shows a lock: its holders, its queue, its history, or all that a waiter wants to know.
 #[utoipa::path(
     get, path = "/v1/locks/{lock}", tag = "locks",
     params(("lock" = String, Path, description = "The lock; slashes are welcome."), LockParameters),
-    responses((status = 200, description = "The lock in the view that was asked for.", body = inline(LockAnswer))),
+    responses((status = 200, description = "The lock in the view that was asked for.", body = inline(LockViewAnswer))),
 )]
 pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult {
     let query: LockParameters = call.query()?;
