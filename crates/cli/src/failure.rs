@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use serde_json::{Map, Value, json};
 use tenure::{Error, PaceError, Refusal, Tried};
 use tenure_gate::reason::Effect;
+pub(crate) use tenure_server::chain;
 use tenure_wire::v1;
 
 use crate::connection_args::LOOPBACK;
@@ -122,17 +123,6 @@ impl CliError {
         }
         text
     }
-}
-
-/// An error and its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 impl From<Error> for CliError {

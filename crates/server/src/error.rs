@@ -1,4 +1,4 @@
-//! Defines the errors that keep a member from starting, and the advice for each.
+//! Defines the errors that keep a member from starting, with advice for each; formats errors with their causes.
 
 use std::io;
 
@@ -230,4 +230,15 @@ impl StartError {
             }
         }
     }
+}
+
+/// Formats an error and its causes in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
 }

@@ -18,6 +18,7 @@ use tenure_types::Revision;
 
 use crate::callers::{self, Callers, CountingObserver};
 use crate::dispatch::Delivery;
+use crate::error::chain;
 use crate::log_writer::{LogWriter, Where, spawn};
 use crate::member::{End, LoopEvent, MemberHandle};
 use crate::metrics::FreedAt;
@@ -492,15 +493,4 @@ fn write_end(error: WriteError) -> End {
 
 fn fatal_end(error: &Fatal) -> End {
     End::Disk(chain(error))
-}
-
-/// An error and what caused it, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

@@ -44,7 +44,7 @@ pub mod tls;
 pub mod untrusted;
 pub mod watch;
 
-pub use error::StartError;
+pub use error::{StartError, chain};
 pub use fetch::request_backup;
 pub use member::{End, Gone, MemberHandle, MemberStatus};
 pub use node_metrics::NodeMetrics;

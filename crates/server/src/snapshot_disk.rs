@@ -11,7 +11,7 @@ use tenure_node::{Input, Output};
 use tenure_raft::{LoadError, Stop};
 use tenure_store::{SnapshotError, SnapshotId, SnapshotReceiver as Incoming, Snapshots};
 
-use crate::event_loop::chain;
+use crate::error::chain;
 use crate::log_writer::spawn;
 use crate::member::{End, LoopEvent, MemberHandle};
 use crate::os;

@@ -1,7 +1,7 @@
 //! Defines the limits of a cluster, their defaults and their allowed ranges.
 
-/// The maximum number of leases in one renewal, in the state machine and in every API. A client with more sends several.
-/// It is no setting: clients split their renewals by it before they know a cluster.
+/// The maximum number of leases in one renewal, in the state machine and in every API. A client with more sends
+/// several. It is no setting: clients split their renewals by it before they know a cluster.
 pub const RENEW_MAX: usize = 4_096;
 
 /// One named setting of the replicated state.

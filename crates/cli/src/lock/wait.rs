@@ -77,7 +77,7 @@ impl<'a> WaitDisplay<'a> {
                     OutputFormat::Json if changed => self.tell_json(&explained),
                     OutputFormat::Json => {}
                     OutputFormat::Text if output::watched() => {
-                        self.draw(&block(self.lock, ahead(&explained), &explained))
+                        self.draw(&block(self.lock, ahead(&explained), &explained));
                     }
                     OutputFormat::Text if changed => {
                         let line = line(self.lock, ahead(&explained), &explained);

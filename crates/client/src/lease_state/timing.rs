@@ -6,7 +6,8 @@ use std::time::Duration;
 /// difference.
 const RATE_ERROR_PPM: u32 = 10_000;
 const MILLION: u64 = 1_000_000;
-/// The shortest and the longest ttl. A cluster may allow less than its usual minimum of one second; the cluster decides.
+/// The shortest and the longest ttl. A cluster may allow less than its usual minimum of one second: the cluster
+/// decides.
 const TTL_MIN: Duration = Duration::from_millis(100);
 const TTL_MAX: Duration = Duration::from_secs(3_600);
 

@@ -16,7 +16,7 @@ use super::control;
 use super::frame::{self, CHUNK_BYTES, CONTROL_BYTES_MAX};
 use super::net::Net;
 use super::stream::PeerStream;
-use crate::event_loop::chain;
+use crate::error::chain;
 use crate::log_writer::spawn;
 use crate::member::{End, LoopEvent};
 use crate::os;

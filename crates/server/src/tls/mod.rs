@@ -207,7 +207,7 @@ impl ServerTls {
                     *loaded = Loaded { seen, refused: None, now };
                 }
                 Err(error) => {
-                    let why = crate::event_loop::chain(&error);
+                    let why = crate::error::chain(&error);
                     tracing::warn!(why, "new certificates cannot be used; the old ones stay");
                     loaded.refused = Some(seen);
                 }
