@@ -30,7 +30,10 @@ pub(crate) fn holder_json(explained: &Explanation) -> Option<Value> {
 pub(crate) fn line(lock: &str, ahead: u64, explained: &Explanation) -> String {
     let held = holder(explained)
         .map_or(String::new(), |holder| format!("; held by {}", holder_words(holder)));
-    format!("{}{held}", headline(lock, ahead))
+    let quiet = explained
+        .quiet_ms
+        .map_or(String::new(), |ms| format!("; the cluster was restored: {}", output::quiet(ms)));
+    format!("{}{held}{quiet}", headline(lock, ahead))
 }
 
 fn headline(lock: &str, ahead: u64) -> String {
@@ -70,6 +73,9 @@ pub(crate) fn facts(lock: &str, explained: &Explanation) -> Vec<(&'static str, S
     for waiter in explained.ahead.iter().take(SHOWN_MAX) {
         let waiting = duration::ms(waiter.waiting_ms);
         facts.push(("ahead", format!("{}, waiting {waiting}", output::clean(&waiter.client))));
+    }
+    if let Some(quiet_ms) = explained.quiet_ms {
+        facts.push(("restored", output::quiet(quiet_ms)));
     }
     if let Some(free) = free_words(explained) {
         facts.push(("free", free));

@@ -96,6 +96,9 @@ impl<'a> WaitDisplay<'a> {
             "event": "queued", "lock": self.lock, "revision": revision.to_string(),
             "ahead": ahead(explained),
         });
+        if let Some(quiet_ms) = explained.quiet_ms {
+            said["quiet_ms"] = quiet_ms.into();
+        }
         if let Some(holder) = holder_json(explained) {
             said["holder"] = holder;
         }

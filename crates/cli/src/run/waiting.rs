@@ -43,6 +43,10 @@ impl QueueView {
     pub(super) fn event(&self) -> Value {
         let revision = self.told.header.as_ref().map_or(0, |it| it.revision).to_string();
         let holder = waiting::holder_json(&self.told);
-        json!({ "revision": revision, "ahead": self.ahead, "holder": holder })
+        let mut event = json!({ "revision": revision, "ahead": self.ahead, "holder": holder });
+        if let Some(quiet_ms) = self.told.quiet_ms {
+            event["quiet_ms"] = quiet_ms.into();
+        }
+        event
     }
 }

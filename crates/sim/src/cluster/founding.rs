@@ -126,7 +126,8 @@ impl Scene<'_> {
             Step::Down(at) => {
                 faults.count("founder_crash");
                 (self.founders[at].up, self.founders[at].bootstrap) = (false, None);
-                self.queue.push(self.now_us + self.rng.u64(1..3000) * MS, Step::Up(at));
+                let most_ms = [50, 3000][self.rng.usize(0..2)];
+                self.queue.push(self.now_us + self.rng.u64(1..most_ms) * MS, Step::Up(at));
             }
             Step::Turn(at, boot) => self.turn(at, boot)?,
             Step::Asked { from, boot, to } => self.asked(from, boot, to)?,
@@ -161,7 +162,9 @@ impl Scene<'_> {
             let to = self.listed.iter().position(|(_, address)| *address == ask.address);
             let to =
                 to.ok_or_else(|| InvariantViolation::new("N10", "a founder asks one not listed"))?;
-            let at_us = self.now_us + self.rng.u64(MS..20 * MS);
+            // Some connections take long to come up, so founders are asked at different moments of a round.
+            let most_us = if self.rng.u8(0..4) == 0 { 2 * S } else { 20 * MS };
+            let at_us = self.now_us + self.rng.u64(MS..most_us);
             self.queue.push(at_us, Step::Asked { from: at, boot, to });
         }
         if asks.is_empty() && wake_us != u64::MAX {
