@@ -20,7 +20,7 @@ pub(crate) const PROCESSES: &str = "processes";
 /// The test that runs every benchmark.
 pub(crate) const BENCHES: &str = "benches";
 /// The tests that inject faults into `tenure run`.
-pub(crate) const HOLD: &str = "hold";
+pub(crate) const RUN: &str = "run";
 
 /// The package and the name of each test program that plants bugs and prints how many its checks caught.
 pub(crate) const PLANTED_TESTS: &[(&str, &str)] =
@@ -95,9 +95,9 @@ pub(crate) fn sdk_command(repo: &Repo) -> Command {
 }
 
 /// The command for the scenarios of `tenure run` alone.
-pub(crate) fn hold_command(repo: &Repo) -> Command {
+pub(crate) fn run_command(repo: &Repo) -> Command {
     let mut command = cargo(repo, "test");
-    command.args(["--package", CLI, "--test", HOLD]);
+    command.args(["--package", CLI, "--test", RUN]);
     command
 }
 

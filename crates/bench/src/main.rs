@@ -51,7 +51,7 @@ enum BenchProgram {
         output: BenchOutput,
     },
     /// Clients of the doors of three members: cycles per second, latency, hand-overs, CPU
-    Doors {
+    Apis {
         /// Half a second for each measurement, to see that it runs
         #[arg(long)]
         quick: bool,
@@ -132,7 +132,7 @@ fn main() -> Result<()> {
     match BenchArguments::parse().workload {
         BenchProgram::Core { quick, output } => print(&core::run(quick)?, output),
         BenchProgram::Cluster { quick, output } => print(&cluster::run(quick)?, output),
-        BenchProgram::Doors { quick, only, output } => {
+        BenchProgram::Apis { quick, only, output } => {
             print(&apis::run(quick, only.as_deref())?, output);
         }
         BenchProgram::Fence { quick, output } => print(&fence::run(quick)?, output),

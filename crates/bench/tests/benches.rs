@@ -32,8 +32,8 @@ fn cluster() {
 }
 
 #[test]
-fn doors() {
-    assert!(figure(&quick("doors"), "session_cycles_per_s_256x16") > 0.0);
+fn apis() {
+    assert!(figure(&quick("apis"), "session_cycles_per_s_256x16") > 0.0);
 }
 
 #[test]

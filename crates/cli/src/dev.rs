@@ -215,9 +215,9 @@ fn start_many(
 
 fn greet(flags: &DevArgs, running: &[(String, RunningServer)], data: &Data, took_ms: u64) {
     if flags.output == OutputFormat::Json {
-        let doors: Vec<String> = running.iter().map(|(_, one)| one.clients.to_string()).collect();
+        let clients: Vec<String> = running.iter().map(|(_, one)| one.clients.to_string()).collect();
         return output::object(&json!({
-            "event": "ready", "clients": doors, "data": data.path, "kept": !data.throwaway,
+            "event": "ready", "clients": clients, "data": data.path, "kept": !data.throwaway,
             "took_ms": took_ms,
         }));
     }

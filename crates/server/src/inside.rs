@@ -101,7 +101,7 @@ struct RunningMember {
     /// The connections that it opened when it started.
     link: LinkId,
     net: Arc<Net>,
-    doors: Doors,
+    listeners: Doors,
     connections: JoinSet<()>,
 }
 
@@ -155,7 +155,7 @@ impl Inside {
             let (here, there) = duplex(PIPE_BYTES);
             // Drop the connections that have ended.
             while up.connections.try_join_next().is_some() {}
-            let serving = up.doors.serve(there);
+            let serving = up.listeners.serve(there);
             up.connections.spawn(serving);
             Some(here)
         }
@@ -280,7 +280,7 @@ impl InsideState {
         let dispatch =
             Dispatch::new(member.clone(), net.clone(), cluster, true, keys, Handle::current());
         let listens = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let doors =
+        let listeners =
             Doors::open(&dispatch, AllowedHosts::new(listens, &permit.record.names.clients, []));
         permit.up = Some(RunningMember {
             told: replica.machine().revision(),
@@ -292,7 +292,7 @@ impl InsideState {
             fresh: true,
             link: LinkId::default(),
             net,
-            doors,
+            listeners,
             connections: JoinSet::new(),
         });
         self.link(id, level);

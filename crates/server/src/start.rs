@@ -113,7 +113,7 @@ pub struct RunningServer {
     /// The address on which it listens for members.
     pub members: Option<SocketAddr>,
     api: Option<Arc<PeerListener>>,
-    doors: ApiListeners,
+    listeners: ApiListeners,
     hub: Hub,
     // Dropped last: the fields above have tasks on it.
     runtime: Option<Runtime>,
@@ -291,10 +291,10 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     let insecure = settings.insecure;
     let handle = runtime.handle().clone();
     let dispatch = Dispatch::new(member.clone(), net, cluster.clone(), insecure, keys, handle);
-    let doors = ApiListeners::open(client_port, &dispatch, hosts, settings.tls)
+    let listeners = ApiListeners::open(client_port, &dispatch, hosts, settings.tls)
         .map_err(system("listen"))?;
     let (hub, runtime) = (dispatch.hub().clone(), Some(runtime));
-    Ok(RunningServer { member, cluster, clients, members, api, doors, hub, runtime })
+    Ok(RunningServer { member, cluster, clients, members, api, listeners, hub, runtime })
 }
 
 impl RunningServer {
@@ -305,9 +305,9 @@ impl RunningServer {
 
     /// Hands leadership over, makes everything durable, and closes every port.
     pub fn stop(&self) {
-        self.doors.close();
+        self.listeners.close();
         self.member.leave(LEAVE);
-        self.doors.emptied();
+        self.listeners.emptied();
         self.api.iter().for_each(|api| api.close());
     }
 }
@@ -325,7 +325,7 @@ impl Drop for RunningServer {
 fn dispatch_runtime(workers: usize) -> std::io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers)
-        .thread_name("tenure-edge")
+        .thread_name("tenure-dispatch")
         .enable_all()
         .build()
 }

@@ -24,7 +24,7 @@ impl SyncThread {
         if self.jobs.is_none() {
             let (jobs, taken) = channel::<SyncJob>();
             let inbox = inbox.clone();
-            let started = spawn("tenure-writer", move || {
+            let started = spawn("tenure-sync", move || {
                 while let Ok(job) = taken.recv() {
                     // An event loop that has ended needs no report.
                     if inbox.send(LoopEvent::Synced(job.run())).is_err() {

@@ -157,7 +157,7 @@ async fn cycle(channel: &Channel, lock: &str) -> Result<(), tonic::Status> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_door_is_open_to_those_with_a_certificate_and_to_nobody_else() {
+async fn every_api_is_open_to_those_with_a_certificate_and_to_nobody_else() {
     let member = Guarded::start();
     let channel = member.grpc(Some(&member.theirs)).await.unwrap();
     cycle(&channel, "a").await.unwrap();

@@ -212,9 +212,9 @@ async fn the_plain_protocol_grants_in_order_and_releases_without_an_answer() {
     let refused = b.ask(plain(5, "k", "b", 60)).await;
     assert_eq!((&refused["success"], &refused["reason"]), (&json!(false), &json!("INVALID_FIELD")));
     for series in [
-        "tenure_request_seconds_count{door=\"lock_socket\",command=\"acquire\"}",
-        "tenure_request_seconds_count{door=\"lock_socket\",command=\"release\"}",
-        "tenure_refusals_total{reason=\"INVALID_FIELD\",door=\"lock_socket\"}",
+        "tenure_request_seconds_count{api=\"lock_socket\",command=\"acquire\"}",
+        "tenure_request_seconds_count{api=\"lock_socket\",command=\"release\"}",
+        "tenure_refusals_total{reason=\"INVALID_FIELD\",api=\"lock_socket\"}",
     ] {
         assert!(figures::figure(address, series).await >= 1.0, "{series}");
     }

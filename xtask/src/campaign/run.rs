@@ -5,7 +5,7 @@ use std::process::{ExitCode, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::programs::{CLI, hold_command};
+use crate::programs::{CLI, run_command};
 use crate::repo::Repo;
 use crate::workspace::Workspace;
 
@@ -62,7 +62,7 @@ fn open(repo: &Repo) -> Result<CampaignTable> {
 /// Runs a test to its end, with its progress on the terminal. Returns the lines with its totals, and whether it
 /// failed: the totals of a failed test belong in the record too.
 fn lines(repo: &Repo, test: &str, (name, value): (&str, &str)) -> Result<(Vec<String>, bool)> {
-    let mut command = hold_command(repo);
+    let mut command = run_command(repo);
     command.args(["--", test, "--nocapture"]).env(name, value).env("CARGO_TERM_QUIET", "true");
     let output = command.stderr(Stdio::inherit()).output().context("cannot start cargo")?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

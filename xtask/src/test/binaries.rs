@@ -31,7 +31,7 @@ const SLOW: &[&str] = &[
     "cli-sdk",
     "server-http",
     "backends-stores",
-    "cli-hold",
+    "cli-run",
     "client-alone",
     "cli-place",
     "cli-commands",

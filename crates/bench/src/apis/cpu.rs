@@ -10,7 +10,7 @@ pub(crate) const CLIENTS: &str = "bench-clients";
 /// The stages of a command, and the thread names of each.
 const STAGES: [(&str, &[&str]); 3] = [
     ("clients", &[CLIENTS]),
-    ("leader_edge", &["tenure-edge"]),
+    ("leader_dispatch", &["tenure-dispatch"]),
     // Links are a part of the event loop's work that has threads of its own.
     ("leader_loop", &["tenure-loop", "tenure-link", "tenure-log"]),
 ];

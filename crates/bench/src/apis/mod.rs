@@ -119,18 +119,18 @@ impl ApiMeasurement {
     }
 }
 
-fn report(door: &str, shape: &str, measured: &ApiMeasurement, figures: &mut RunFigures) {
+fn report(api: &str, shape: &str, measured: &ApiMeasurement, figures: &mut RunFigures) {
     let per_s = measured.latencies_us.len() as f64 / measured.took.as_secs_f64();
-    let goal = match (door, shape) {
+    let goal = match (api, shape) {
         ("session", "256x16") => " (to reach: 45,000)",
         ("session", "256x256") => " (to reach: 15,000)",
         _ => "",
     };
     let meaning = format!("cycles/s, clients x connections {shape}{goal}");
-    figures.add(format!("{door}_cycles_per_s_{shape}"), per_s, meaning);
+    figures.add(format!("{api}_cycles_per_s_{shape}"), per_s, meaning);
     for percent in [50, 99] {
         figures.add(
-            format!("{door}_cycle_p{percent}_us_{shape}"),
+            format!("{api}_cycle_p{percent}_us_{shape}"),
             measured.percentile(percent),
             format!("µs for a cycle, {percent} of 100 take at most that"),
         );

@@ -178,7 +178,7 @@ pub(crate) struct Cluster {
     /// The proxies between members, if there are any.
     pub(crate) proxies: Option<Proxies>,
     /// The proxies between members and clients, which know no other address.
-    pub(crate) doors: Option<Proxies>,
+    pub(crate) client_proxies: Option<Proxies>,
     pub(crate) spaces: Option<Spaces>,
 }
 
@@ -240,7 +240,7 @@ impl Cluster {
 
     /// Three members that reach each other only through proxies, and that clients reach only through others. The
     /// proxies distinguish this many clients.
-    pub(crate) fn found_behind_doors(clients: usize) -> Self {
+    pub(crate) fn found_behind_client_proxies(clients: usize) -> Self {
         let mut cluster = Self::new();
         for _ in 0..3 {
             cluster.add();
@@ -248,7 +248,7 @@ impl Cluster {
         let ports: Vec<u16> = cluster.members.iter().map(|one| one.members).collect();
         cluster.proxies = Some(Proxies::new(&ports));
         let ports: Vec<u16> = cluster.members.iter().map(|one| one.clients).collect();
-        cluster.doors = Some(Proxies::with_diallers(&ports, clients));
+        cluster.client_proxies = Some(Proxies::with_diallers(&ports, clients));
         cluster.founded()
     }
 
@@ -268,7 +268,7 @@ impl Cluster {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (members, more) = (Vec::new(), Vec::new());
-        Self { dir, members, more, trust: None, proxies: None, doors: None, spaces: None }
+        Self { dir, members, more, trust: None, proxies: None, client_proxies: None, spaces: None }
     }
 
     fn founded(mut self) -> Self {
@@ -309,8 +309,13 @@ impl Cluster {
         let mut arguments = vec!["serve", "--name", name, "--data", data.to_str().unwrap()];
         arguments.extend(["--clients", &clients, "--members", &members]);
         arguments.extend(["--advertise-members", &advertised]);
-        let door = self.doors.as_ref().map(|doors| format!("{host}:{}", doors.port(at)));
-        arguments.extend(door.iter().flat_map(|door| ["--advertise-clients", door]));
+        let client_proxy = self
+            .client_proxies
+            .as_ref()
+            .map(|client_proxies| format!("{host}:{}", client_proxies.port(at)));
+        arguments.extend(
+            client_proxy.iter().flat_map(|client_proxy| ["--advertise-clients", client_proxy]),
+        );
         arguments.extend(self.more.iter().map(String::as_str));
         arguments.extend(more);
         let said = self.dir.path().join(format!("{name}.log"));

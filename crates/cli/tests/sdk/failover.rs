@@ -106,19 +106,20 @@ fn fifty_waiters_are_served_in_order_over_failovers() {
 
 #[test]
 fn a_leader_behind_a_black_hole_costs_no_guard() {
-    let cluster = Cluster::found_behind_doors(1);
-    let doors = cluster.doors.as_ref().unwrap();
+    let cluster = Cluster::found_behind_client_proxies(1);
+    let client_proxies = cluster.client_proxies.as_ref().unwrap();
     let me = 3;
-    doors.know(me, std::process::id());
+    client_proxies.know(me, std::process::id());
     let runtime = runtime();
-    let behind: Vec<String> = (0..3).map(|at| format!("127.0.0.1:{}", doors.port(at))).collect();
+    let behind: Vec<String> =
+        (0..3).map(|at| format!("127.0.0.1:{}", client_proxies.port(at))).collect();
     let client = runtime.block_on(client(&behind.join(","), "holder"));
     let ttl = Duration::from_secs(10);
     let guard = runtime.block_on(async { client.lock("deploy").ttl(ttl).await }).unwrap();
     // Members reach each other, and the leader still leads. Only this client's bytes to and from the leader are lost,
     // without an error.
     let leader = cluster.leader();
-    doors.between(me, leader, Road::Hole);
+    client_proxies.between(me, leader, Road::Hole);
     let until_us = os::now_us() + u64::try_from(ttl.as_micros()).unwrap() * 3 / 2;
     wait("more than a ttl passes", || {
         guard.check().unwrap();
@@ -131,15 +132,15 @@ fn a_leader_behind_a_black_hole_costs_no_guard() {
 
 #[test]
 fn whoever_was_cut_off_when_its_lock_was_taken_away_finds_out_by_whom() {
-    let cluster = Cluster::found_behind_doors(1);
-    let doors = cluster.doors.as_ref().unwrap();
+    let cluster = Cluster::found_behind_client_proxies(1);
+    let client_proxies = cluster.client_proxies.as_ref().unwrap();
     let me = 3;
-    doors.know(me, std::process::id());
+    client_proxies.know(me, std::process::id());
     let runtime = runtime();
     let client = runtime.block_on(client(&addresses(&cluster), "holder"));
     let ttl = Duration::from_secs(30);
     let guard = runtime.block_on(async { client.lock("deploy").ttl(ttl).await }).unwrap();
-    doors.around(me, Road::Cut);
+    client_proxies.around(me, Road::Cut);
     let token = guard.token().to_string();
     let forced = std::process::Command::new(TENURE)
         .args(["force", "deploy", "--token", &token, "--reason", "stuck for an hour", "--yes"])
@@ -149,7 +150,7 @@ fn whoever_was_cut_off_when_its_lock_was_taken_away_finds_out_by_whom() {
         .unwrap();
     assert!(forced.status.success(), "{}", String::from_utf8_lossy(&forced.stderr));
     assert!(guard.check().is_ok(), "nobody could tell it");
-    doors.around(me, Road::Open);
+    client_proxies.around(me, Road::Open);
     let lost = runtime.block_on(guard.lost());
     assert_eq!(lost, Cause::Gone, "{lost}");
     let why = runtime.block_on(guard.why_lost()).unwrap().unwrap();

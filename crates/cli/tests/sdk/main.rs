@@ -17,8 +17,8 @@ use common::Cluster;
 use tenure::Client;
 
 fn addresses(cluster: &Cluster) -> String {
-    let one = |at| match &cluster.doors {
-        Some(doors) => format!("127.0.0.1:{}", doors.port(at)),
+    let one = |at| match &cluster.client_proxies {
+        Some(client_proxies) => format!("127.0.0.1:{}", client_proxies.port(at)),
         None => cluster.address(at).to_string(),
     };
     (0..cluster.members.len()).map(one).collect::<Vec<_>>().join(",")

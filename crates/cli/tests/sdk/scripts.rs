@@ -83,12 +83,12 @@ fn overlap(spans: &[Span]) -> Option<(Span, Span)> {
 /// Plays one run, and returns what the processes recorded.
 fn play(cluster: &mut Cluster, run: Run) -> Vec<Span> {
     let (addresses, lock) = (addresses(cluster), format!("run/{}", run.number));
-    let doors = cluster.doors.as_ref().unwrap();
+    let client_proxies = cluster.client_proxies.as_ref().unwrap();
     let holders: Vec<Holder> = (0..HOLDERS)
         .map(|at| {
             let file = cluster.dir.path().join(format!("run-{}-{at}", run.number));
             let holder = Holder::start(HERE, run.ear, &lock, &addresses, &file);
-            doors.know(3 + at, holder.pid());
+            client_proxies.know(3 + at, holder.pid());
             holder.tell("go");
             holder
         })
@@ -111,7 +111,8 @@ fn play(cluster: &mut Cluster, run: Run) -> Vec<Span> {
 
 /// Injects the fault. If it costs the holder its lock, waits until the lock is lost and another process has it.
 fn disturb(cluster: &mut Cluster, run: Run, holders: &[Holder], victim: usize) {
-    let (doors, proxies) = (cluster.doors.as_ref().unwrap(), cluster.proxies.as_ref().unwrap());
+    let (client_proxies, proxies) =
+        (cluster.client_proxies.as_ref().unwrap(), cluster.proxies.as_ref().unwrap());
     let another = || {
         let has = |at: &usize| *at != victim && holders[*at].has();
         wait("another one has the lock", || (0..HOLDERS).find(has));
@@ -133,9 +134,9 @@ fn disturb(cluster: &mut Cluster, run: Run, holders: &[Holder], victim: usize) {
         }
         Fault::ClientCut | Fault::ClientSwallowed => {
             let swallowed = run.fault == Fault::ClientSwallowed;
-            doors.around(3 + victim, if swallowed { Road::Hole } else { Road::Cut });
+            client_proxies.around(3 + victim, if swallowed { Road::Hole } else { Road::Cut });
             another();
-            doors.heal();
+            client_proxies.heal();
         }
         Fault::LeaderKilled => {
             cluster.kill(leader);
@@ -210,7 +211,7 @@ fn guards_never_overlap_and_those_that_ignore_their_loss_do() {
     std::thread::scope(|scope| {
         for _ in 0..LANES.min(runs) {
             scope.spawn(|| {
-                let mut cluster = Cluster::found_behind_doors(HOLDERS);
+                let mut cluster = Cluster::found_behind_client_proxies(HOLDERS);
                 while let Some(run) = { all.lock().unwrap().pop_front() } {
                     let spans = play(&mut cluster, run);
                     judge(run, &spans, &mut totals.lock().unwrap());

@@ -26,7 +26,7 @@ pub(crate) enum Api {
     LockSocket,
 }
 
-const DOORS: [(Api, &str); 5] = [
+const APIS: [(Api, &str); 5] = [
     (Api::Grpc, "grpc"),
     (Api::Http, "http"),
     (Api::Session, "session"),
@@ -123,7 +123,7 @@ struct OfRefusal {
 
 /// Requests by API. A cell is created when it is first needed, and found without a lookup from then on.
 pub(crate) struct RequestMetrics {
-    cells: [[OnceLock<Histogram>; CLASSES.len()]; DOORS.len()],
+    cells: [[OnceLock<Histogram>; CLASSES.len()]; APIS.len()],
     requests: Family<OfRequest, Histogram, fn() -> Histogram>,
     refusals: Family<OfRefusal, Counter>,
 }
@@ -131,7 +131,7 @@ pub(crate) struct RequestMetrics {
 impl Default for RequestMetrics {
     fn default() -> Self {
         Self {
-            cells: DOORS.map(|_| CLASSES.map(|_| OnceLock::new())),
+            cells: APIS.map(|_| CLASSES.map(|_| OnceLock::new())),
             requests: Family::new_with_constructor(|| Histogram::new(Scale::QUICK)),
             refusals: Family::default(),
         }
@@ -148,9 +148,9 @@ impl RequestMetrics {
 
     /// Records the duration of an answered request, whatever the response.
     pub(crate) fn served(&self, api: Api, class: Class, took_us: u64) {
-        let (at_door, at_class) = (api as usize, class as usize);
-        let cell = self.cells[at_door][at_class].get_or_init(|| {
-            let of = OfRequest { api: DOORS[at_door].1, command: CLASSES[at_class].1 };
+        let (at_api, at_class) = (api as usize, class as usize);
+        let cell = self.cells[at_api][at_class].get_or_init(|| {
+            let of = OfRequest { api: APIS[at_api].1, command: CLASSES[at_class].1 };
             self.requests.get_or_create_owned(&of)
         });
         cell.observe(took_us);
@@ -159,7 +159,7 @@ impl RequestMetrics {
     /// Counts a response other than success.
     pub(crate) fn refused(&self, api: Api, reason: &str) {
         let Some(row) = reason::row(reason) else { return };
-        let refusal = OfRefusal { reason: row.reason, api: DOORS[api as usize].1 };
+        let refusal = OfRefusal { reason: row.reason, api: APIS[api as usize].1 };
         self.refusals.get_or_create(&refusal).inc();
     }
 }
@@ -169,8 +169,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doors_and_classes_stand_where_their_numbers_say() {
-        for (at, (api, _)) in DOORS.iter().enumerate() {
+    fn apis_and_classes_stand_where_their_numbers_say() {
+        for (at, (api, _)) in APIS.iter().enumerate() {
             assert_eq!(*api as usize, at);
         }
         for (at, (class, _)) in CLASSES.iter().enumerate() {

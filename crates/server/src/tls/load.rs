@@ -15,7 +15,7 @@ use super::verify::{self, Authority, dns_names};
 use super::{MemberTls, ServerTlsFiles, TlsError};
 
 /// The protocols of the public port, best first.
-const DOORS: [&[u8]; 2] = [b"h2", b"http/1.1"];
+const APIS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 /// The configurations made from one reading of the files.
 pub(super) struct Configs {
@@ -99,7 +99,7 @@ impl OwnCertificate<'_> {
         let mut server = builder
             .with_single_cert(self.chain.clone(), self.key.clone_key())
             .map_err(|why| self.pair(why))?;
-        server.alpn_protocols = DOORS.iter().map(|api| api.to_vec()).collect();
+        server.alpn_protocols = APIS.iter().map(|api| api.to_vec()).collect();
         Ok(Arc::new(server))
     }
 

@@ -40,8 +40,8 @@ use crate::disk::{Sync, SyncedBy};
 use crate::figures::figure;
 use crate::overload::{SLOW, ask, connect_to, put, run, settings};
 use crate::patch;
-use crate::request::{Ask, Door, Reply, What};
-use crate::run::{DOORS, Seen, open};
+use crate::request::{Api, Ask, Reply, What};
+use crate::run::{APIS, Seen, open};
 
 /// The id of a member that is added and never started.
 const NOBODY: u64 = 77;
@@ -99,14 +99,14 @@ pub(crate) async fn all() -> Seen {
 }
 
 /// Every API of a member.
-fn doors(at: SocketAddr) -> Vec<Arc<dyn Door>> {
-    DOORS.iter().map(|door| open(door, connect_to(at), at)).collect()
+fn apis(at: SocketAddr) -> Vec<Arc<dyn Api>> {
+    APIS.iter().map(|api| open(api, connect_to(at), at)).collect()
 }
 
 /// Sends a request to all APIs at once.
-async fn ask_all(doors: &[Arc<dyn Door>], each: impl Fn(usize) -> Ask) -> Vec<Reply> {
-    let asked = doors.iter().enumerate();
-    let asked = asked.map(|(number, door)| tokio::spawn(soon(door.ask("straits", each(number)))));
+async fn ask_all(apis: &[Arc<dyn Api>], each: impl Fn(usize) -> Ask) -> Vec<Reply> {
+    let asked = apis.iter().enumerate();
+    let asked = asked.map(|(number, api)| tokio::spawn(soon(api.ask("straits", each(number)))));
     let mut replies = Vec::new();
     for reply in asked.collect::<Vec<_>>() {
         replies.push(reply.await.expect("it is answered"));
@@ -122,20 +122,20 @@ fn in_doubt(reply: &Reply) -> bool {
 /// Sends a request to all APIs; each must refuse it with this reason.
 async fn refuse(
     seen: &mut Seen,
-    doors: &[Arc<dyn Door>],
+    apis: &[Arc<dyn Api>],
     reason: &str,
     each: impl Fn(usize) -> Ask,
 ) -> Vec<Reply> {
-    let mut replies = ask_all(doors, &each).await;
+    let mut replies = ask_all(apis, &each).await;
     for (number, reply) in replies.iter_mut().enumerate().filter(|(_, it)| in_doubt(it)) {
         *reply = wait_for("it is certain", async || {
-            let reply = doors[number].ask("straits", each(number)).await;
+            let reply = apis[number].ask("straits", each(number)).await;
             (!in_doubt(&reply)).then_some(reply)
         })
         .await;
     }
-    for (door, reply) in DOORS.iter().zip(&replies) {
-        seen.must_be(door, reply, reason);
+    for (api, reply) in APIS.iter().zip(&replies) {
+        seen.must_be(api, reply, reason);
     }
     replies
 }
@@ -152,7 +152,7 @@ async fn without_tokens(seen: &mut Seen) {
     let mut locks = LockServiceClient::new(connect_to(running.clients));
     let grant = v1::LeaseGrantRequest { ttl: 600, client_id: "c".into(), ..Default::default() };
     let lease = soon(locks.lease_grant(grant)).await.unwrap().into_inner().id;
-    refuse(seen, &doors(running.clients), "TOKENS_EXHAUSTED", |number| {
+    refuse(seen, &apis(running.clients), "TOKENS_EXHAUSTED", |number| {
         let lock = format!("last/{number}");
         let try_it = v1::AcquireRequest { lock, lease, wait_ms: Some(0), ..Default::default() };
         // No deadline, so that the plain API uses its own call.
@@ -184,19 +184,19 @@ fn use_up_tokens(data: &Path) {
 async fn stuck(seen: &mut Seen) {
     let dir = tempfile::tempdir().unwrap();
     let running = run(on(&dir.path().join("stuck"), |disk| synced_by(disk, sync_unless_stuck)));
-    let doors = doors(running.clients);
+    let apis = apis(running.clients);
     let read = |_| {
         let key = v1::GetKeyRequest { key: "k".into(), stale: true };
         Ask { deadline_ms: Some(SHORT_MS), ..ask(Command::GetKey(key)) }
     };
     // Sessions start while the member still works.
-    ask_all(&doors, read).await;
+    ask_all(&apis, read).await;
     STUCK.store(true, Ordering::Release);
     let mut keys = KeyServiceClient::new(connect_to(running.clients));
     let writing = tokio::spawn(async move { keys.put(put("never".into(), 1)).await });
     wait("it waits for its disk", || WAITS.load(Ordering::Acquire).then_some(()));
     // APIs whose reads have no deadline of their own give up after ten seconds.
-    refuse(seen, &doors, "DEADLINE", read).await;
+    refuse(seen, &apis, "DEADLINE", read).await;
     assert_eq!(figure(running.clients, "tenure_silent ").await, 1.0);
     STUCK.store(false, Ordering::Release);
     let _ = soon(writing).await;
@@ -230,15 +230,15 @@ async fn changing(seen: &mut Seen) {
         let what = What::Remove(NOBODY);
         Ask { what, key: None, seq: 0, deadline_ms: Some(SHORT_MS) }
     };
-    for door in ["grpc", "plain", "http"] {
-        let at = open(door, connect_to(running.clients), running.clients);
+    for api in ["grpc", "plain", "http"] {
+        let at = open(api, connect_to(running.clients), running.clients);
         // This request may arrive before the first one does.
         let reply = wait_for("another change is under way", async || {
             let reply = at.ask("straits", remove()).await;
             (!in_doubt(&reply)).then_some(reply)
         })
         .await;
-        seen.must_be(door, &reply, "MEMBERSHIP_CHANGING");
+        seen.must_be(api, &reply, "MEMBERSHIP_CHANGING");
     }
     PENDING.store(false, Ordering::Release);
     let _ = soon(first).await;
@@ -270,14 +270,14 @@ async fn astray(seen: &mut Seen) {
         status.members.iter().any(is_down).then_some(())
     })
     .await;
-    let replies = refuse(seen, &doors(at), "NOT_LEADER", |number| {
+    let replies = refuse(seen, &apis(at), "NOT_LEADER", |number| {
         let write = Command::Put(put(format!("k/{number}"), 1));
         Ask { deadline_ms: Some(SHORT_MS), ..ask(write) }
     })
     .await;
-    for (door, reply) in DOORS.iter().zip(replies) {
+    for (api, reply) in APIS.iter().zip(replies) {
         let Reply::Refused(fault) = reply else { continue };
-        assert_eq!(fault.leader, leader.to_string(), "{door} says where the leader is: {fault:?}");
+        assert_eq!(fault.leader, leader.to_string(), "{api} says where the leader is: {fault:?}");
     }
 }
 
@@ -307,7 +307,7 @@ async fn damaged(seen: &mut Seen) {
     members.start_again(damaged);
     let one = members.one(damaged);
     wait("it finds out", || one.member.ended().map(|end| assert!(end.is_corrupt(), "{end}")));
-    refuse(seen, &doors(one.clients), "CORRUPT", |number| {
+    refuse(seen, &apis(one.clients), "CORRUPT", |number| {
         ask(Command::Put(put(format!("k/{number}"), 1)))
     })
     .await;
@@ -417,7 +417,7 @@ async fn unknown(seen: &mut Seen) {
     let tls = Some(Arc::new(ServerTls::load(files).unwrap()));
     let running = run(ServerSettings { tls, ..settings(&dir.path().join("a")) });
     let at = under_tls(running.clients, &papers.ca).await;
-    refuse(seen, &doors(at), "UNAUTHENTICATED", |number| {
+    refuse(seen, &apis(at), "UNAUTHENTICATED", |number| {
         ask(Command::Put(put(format!("k/{number}"), 1)))
     })
     .await;

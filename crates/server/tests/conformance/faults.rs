@@ -6,7 +6,7 @@ use tenure_wire::v1;
 use v1::request::Command;
 
 use crate::common::wait_for;
-use crate::request::{Ask, Bad, Door, Reply, What};
+use crate::request::{Api, Ask, Bad, Reply, What};
 use crate::run::Run;
 
 fn put(key: &str, deadline_ms: u32) -> Ask {
@@ -19,14 +19,14 @@ impl Run {
     /// Stops all members but the leader, then the leader, and checks the replies.
     pub(crate) async fn faults(&mut self) {
         let leader = self.members.leader();
-        let door = self.open(leader);
-        let mut ending = (self.door == "grpc" || self.door == "plain").then(|| {
+        let api = self.open(leader);
+        let mut ending = (self.api == "grpc" || self.api == "plain").then(|| {
             let what = What::Watch { name: "ends".into(), from: 0, events: 1 };
             let ask = Ask { what, key: None, seq: 0, deadline_ms: None };
-            tokio::spawn(door.ask("faults", ask))
+            tokio::spawn(api.ask("faults", ask))
         });
         // Write before, while and after the others stop: one write is in flight when the quorum is lost.
-        let writing = tokio::spawn(write_until_nobody_leads(door.clone()));
+        let writing = tokio::spawn(write_until_nobody_leads(api.clone()));
         for at in (0..3).filter(|at| *at != leader) {
             tokio::task::block_in_place(|| self.members.stop(at));
         }
@@ -34,27 +34,27 @@ impl Run {
         match writing.await {
             Ok(faults) => told.extend(faults),
             Err(error) => {
-                self.seen.failed.push(format!("{}, without a quorum: {error}", self.door));
+                self.seen.failed.push(format!("{}, without a quorum: {error}", self.api));
             }
         }
         let lead = self.members.one(leader).member.lead();
         wait_for("nobody leads", async || lead.borrow().by.is_none().then_some(())).await;
-        if matches!(self.door, "grpc" | "plain") {
+        if matches!(self.api, "grpc" | "plain") {
             let what = What::Bad(Bad::Backup);
             let backup = Ask { what, key: None, seq: 0, deadline_ms: None };
-            told.push(door.ask("faults", backup).await);
+            told.push(api.ask("faults", backup).await);
         }
-        if matches!(self.door, "session" | "ws") {
-            ending = Some(tokio::spawn(door.ask("faults", put("ends", 30_000))));
+        if matches!(self.api, "session" | "ws") {
+            ending = Some(tokio::spawn(api.ask("faults", put("ends", 30_000))));
             // The answer to a later request proves that the member has received the one before.
-            door.ask("faults", put("heard", 1)).await;
+            api.ask("faults", put("heard", 1)).await;
         }
         tokio::task::block_in_place(|| self.members.stop(leader));
         // A stream of events over HTTP simply ends.
         let Some(ending) = ending else { return self.check(told) };
         match ending.await {
             Ok(reply) => told.push(reply),
-            Err(error) => self.seen.failed.push(format!("{}, at the end: {error}", self.door)),
+            Err(error) => self.seen.failed.push(format!("{}, at the end: {error}", self.api)),
         }
         self.check(told);
     }
@@ -67,16 +67,16 @@ impl Run {
                 other => Err(format!("{other:?}")),
             };
             if let Err(why) = kept {
-                self.seen.failed.push(format!("{}, without a quorum: {why}", self.door));
+                self.seen.failed.push(format!("{}, without a quorum: {why}", self.api));
             }
         }
     }
 }
 
-async fn write_until_nobody_leads(door: Arc<dyn Door>) -> Vec<Reply> {
+async fn write_until_nobody_leads(api: Arc<dyn Api>) -> Vec<Reply> {
     let mut refused = Vec::new();
     for number in 0.. {
-        match door.ask("faults", put(&format!("fault/{number}"), 400)).await {
+        match api.ask("faults", put(&format!("fault/{number}"), 400)).await {
             Reply::Done(_) => {}
             Reply::Refused(fault) if fault.reason == "NO_LEADER" => {
                 refused.push(Reply::Refused(fault));

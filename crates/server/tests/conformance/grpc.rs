@@ -24,7 +24,7 @@ use v1::answer::Result as Wire;
 use v1::request::Command;
 
 use crate::common::soon;
-use crate::request::{Answered, Ask, Bad, Door, Fault, How, Reply, Told, told};
+use crate::request::{Answered, Api, Ask, Bad, Fault, How, Reply, Told, told};
 
 /// A client of one member.
 #[derive(Clone)]
@@ -42,7 +42,7 @@ impl Grpc {
     }
 }
 
-impl Door for Grpc {
+impl Api for Grpc {
     fn ask(&self, _: &str, ask: Ask) -> Answered {
         let (channel, at, plain) = (self.channel.clone(), self.at, self.plain);
         let caller = Caller { channel, at, key: ask.key, plain };

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use v1::request::Command;
 
 use crate::json;
-use crate::request::{Answered, Ask, Bad, Door, Fault, How, Reply, Told, What};
+use crate::request::{Answered, Api, Ask, Bad, Fault, How, Reply, Told, What};
 
 /// More bytes than headers may have.
 pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| "x".repeat(20_000));
@@ -37,7 +37,7 @@ pub(crate) struct Got {
     body: Vec<u8>,
 }
 
-impl Door for Http {
+impl Api for Http {
     fn ask(&self, _: &str, ask: Ask) -> Answered {
         let http = *self;
         Box::pin(async move {

@@ -33,7 +33,7 @@ mod ws;
 use std::collections::BTreeSet;
 
 use common::Members;
-use run::{DOORS, Run};
+use run::{APIS, Run};
 
 /// Every scenario file, in the order in which they run.
 const FILES: &[(&str, &str)] = &[
@@ -45,18 +45,18 @@ const FILES: &[(&str, &str)] = &[
     ("limits", include_str!("scenarios/limits.txt")),
     ("tickets", include_str!("scenarios/tickets.txt")),
     ("cluster", include_str!("scenarios/cluster.txt")),
-    ("doors", include_str!("scenarios/doors.txt")),
+    ("apis", include_str!("scenarios/apis.txt")),
 ];
 
 #[test]
-fn every_door_keeps_the_table() {
+fn every_api_keeps_the_table() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let scenarios: Vec<_> =
         FILES.iter().flat_map(|(file, text)| script::read(file, text)).collect();
-    let runs = DOORS.iter().flat_map(|door| [(*door, 1), (*door, 3)]);
-    let runs = runs.map(|(door, size)| {
+    let runs = APIS.iter().flat_map(|api| [(*api, 1), (*api, 3)]);
+    let runs = runs.map(|(api, size)| {
         let (scenarios, runtime) = (scenarios.clone(), runtime.handle().clone());
-        std::thread::spawn(move || runtime.block_on(Run::new(door, size).all(&scenarios)))
+        std::thread::spawn(move || runtime.block_on(Run::new(api, size).all(&scenarios)))
     });
     let runs = runs.collect::<Vec<_>>().into_iter();
     let handle = runtime.handle().clone();
@@ -75,9 +75,9 @@ fn every_door_keeps_the_table() {
     assert!(failed.is_empty(), "\n{}", failed.join("\n"));
     let (rows, all) = table::count(&covered);
     println!(
-        "{} scenarios x {} doors x 3 shapes, {steps} steps; rows covered {rows}/{all}, {} cannot be provoked here",
+        "{} scenarios x {} apis x 3 shapes, {steps} steps; rows covered {rows}/{all}, {} cannot be provoked here",
         scenarios.len(),
-        DOORS.len(),
+        APIS.len(),
         table::ELSEWHERE.len(),
     );
 }

@@ -30,7 +30,7 @@ use crate::common::{DEADLINE, soon, wait, wait_for};
 use crate::disk::SyncedBy;
 use crate::figures::figure;
 use crate::request::{Ask, Fault, How, Reply, What};
-use crate::run::{DOORS, Seen, open};
+use crate::run::{APIS, Seen, open};
 
 const SEGMENT_BYTES: u32 = 256 * 1024;
 /// Longer than a leader waits in the event loop, so that the loop goes on while the disk is held.
@@ -138,24 +138,24 @@ pub(crate) fn put(key: String, bytes: usize) -> v1::PutRequest {
 async fn refused(
     seen: &mut Seen,
     running: &RunningServer,
-    door: &str,
+    api: &str,
     command: Command,
     reason: &str,
 ) {
-    let at = open(door, connect(running), running.clients);
+    let at = open(api, connect(running), running.clients);
     let reply = soon(at.ask("hardship", ask(command))).await;
-    seen.must_be(door, &reply, reason);
+    seen.must_be(api, &reply, reason);
 }
 
 impl Seen {
     /// Checks that a reply is a refusal with this reason, in the form of the table.
-    pub(crate) fn must_be(&mut self, door: &str, reply: &Reply, reason: &str) {
+    pub(crate) fn must_be(&mut self, api: &str, reply: &Reply, reason: &str) {
         let kept = match reply {
-            Reply::Refused(fault) if fault.reason == reason => self.refused(door, fault),
+            Reply::Refused(fault) if fault.reason == reason => self.refused(api, fault),
             other => Err(format!("wanted {reason}, got {other:?}")),
         };
         if let Err(why) = kept {
-            self.failed.push(format!("{door}, in hardship: {why}"));
+            self.failed.push(format!("{api}, in hardship: {why}"));
         }
         self.steps += 1;
     }
@@ -195,7 +195,7 @@ async fn quiet(seen: &mut Seen) {
         if stopped == StoppedFor::ForGood {
             token_too_large(seen, &running).await;
         } else {
-            for (number, door) in DOORS.iter().enumerate() {
+            for (number, api) in APIS.iter().enumerate() {
                 let (ttl_ms, client) = (60_000, "c".to_owned());
                 let new_lease = v1::NewLease { ttl_ms, client, ..Default::default() };
                 let acquire = v1::AcquireRequest {
@@ -205,8 +205,8 @@ async fn quiet(seen: &mut Seen) {
                     ..Default::default()
                 };
                 // `LockService` needs a lease first.
-                let door = if *door == "plain" { "grpc" } else { door };
-                refused(seen, &running, door, Command::Acquire(acquire), "QUIET").await;
+                let api = if *api == "plain" { "grpc" } else { api };
+                refused(seen, &running, api, Command::Acquire(acquire), "QUIET").await;
             }
         }
         running.stop();
@@ -232,9 +232,9 @@ async fn full(seen: &mut Seen) {
     let running = run(ServerSettings { disk: |disk| Arc::new(Crowded(disk)), ..settings(&data) });
     FULL.store(true, Ordering::Release);
     wait("the member notices", || running.member.figures().disk_short.then_some(()));
-    for (number, door) in DOORS.iter().enumerate() {
+    for (number, api) in APIS.iter().enumerate() {
         let grows = Command::Put(put(format!("k/{number}"), 1));
-        refused(seen, &running, door, grows, "DISK_FULL").await;
+        refused(seen, &running, api, grows, "DISK_FULL").await;
     }
     assert_eq!(figure(running.clients, "tenure_disk_short ").await, 1.0);
     assert_eq!(figure(running.clients, "tenure_disk_free_bytes ").await, 4096.0);
@@ -278,9 +278,9 @@ async fn overloaded(seen: &mut Seen) {
         (error.reason == "OVERLOADED").then_some(())
     })
     .await;
-    for (number, door) in DOORS.iter().enumerate() {
+    for (number, api) in APIS.iter().enumerate() {
         let asks = Command::Put(put(format!("k/{number}"), 1));
-        refused(seen, &running, door, asks, "OVERLOADED").await;
+        refused(seen, &running, api, asks, "OVERLOADED").await;
     }
     HELD.store(false, Ordering::Release);
     drop(sessions);

@@ -167,7 +167,7 @@ pub(crate) enum How {
 pub(crate) type Answered = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
 /// One API of one member.
-pub(crate) trait Door: Send + Sync {
+pub(crate) trait Api: Send + Sync {
     /// Sends a request, and waits for the lock if it has to.
     fn ask(&self, who: &str, ask: Ask) -> Answered;
 }

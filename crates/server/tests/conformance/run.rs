@@ -17,14 +17,14 @@ use crate::common::{DEADLINE, Members, wait_for};
 use crate::figures::figure_if_any;
 use crate::grpc::Grpc;
 use crate::http::Http;
-use crate::request::{Ask, Door, Fault, How, Reply, What};
+use crate::request::{Api, Ask, Fault, How, Reply, What};
 use crate::script::{Scenario, Step};
 use crate::session::Sessions;
 use crate::stage::Stage;
 use crate::ws::Sockets;
 
 /// Every API.
-pub(crate) const DOORS: &[&str] = &["grpc", "plain", "session", "http", "ws"];
+pub(crate) const APIS: &[&str] = &["grpc", "plain", "session", "http", "ws"];
 
 /// The classes under which requests are counted. The first counts only where leases are renewed one by one; the last
 /// two do not occur on sessions.
@@ -38,7 +38,7 @@ const TURNS: usize = 3;
 
 /// One API of one cluster.
 pub(crate) struct Run {
-    pub(crate) door: &'static str,
+    pub(crate) api: &'static str,
     pub(crate) members: Members,
     size: usize,
     pub(crate) seen: Seen,
@@ -64,18 +64,18 @@ struct State {
 }
 
 impl Run {
-    pub(crate) fn new(door: &'static str, size: usize) -> Self {
+    pub(crate) fn new(api: &'static str, size: usize) -> Self {
         let members = Members::found(size);
-        Self { door, members, size, seen: Seen::default() }
+        Self { api, members, size, seen: Seen::default() }
     }
 
     /// Runs every scenario in every shape that this cluster has.
     pub(crate) async fn all(mut self, scenarios: &[Scenario]) -> Seen {
         let shapes: &[_] = if self.size == 1 { &["alone"] } else { &["leader", "follower"] };
         for shape in shapes {
-            let (mut asked, mut door) = (BTreeSet::new(), None);
+            let (mut asked, mut api) = (BTreeSet::new(), None);
             for (number, scenario) in scenarios.iter().enumerate() {
-                self.play(&mut asked, &mut door, shape, number, scenario).await;
+                self.play(&mut asked, &mut api, shape, number, scenario).await;
             }
             self.counted(&asked).await;
         }
@@ -95,16 +95,16 @@ impl Run {
 
     /// Checks that the members have counted every request, and every refusal with its reason.
     async fn counted(&mut self, asked: &BTreeSet<usize>) {
-        let (door, commands) = match self.door {
-            "session" | "ws" => (self.door, &COMMANDS[..10]),
+        let (api, commands) = match self.api {
+            "session" | "ws" => (self.api, &COMMANDS[..10]),
             "http" => ("http", COMMANDS),
             // Renewals are a separate stream.
             _ => ("grpc", &COMMANDS[1..]),
         };
         let of_command =
-            |it: &&str| format!("tenure_request_seconds_count{{door=\"{door}\",command=\"{it}\"}}");
+            |it: &&str| format!("tenure_request_seconds_count{{api=\"{api}\",command=\"{it}\"}}");
         let of_reason =
-            |it: &String| format!("tenure_refusals_total{{reason=\"{it}\",door=\"{door}\"}}");
+            |it: &String| format!("tenure_refusals_total{{reason=\"{it}\",api=\"{api}\"}}");
         let mut series: Vec<_> = commands.iter().map(of_command).collect();
         series.extend(std::mem::take(&mut self.seen.answered).iter().map(of_reason));
         for series in series {
@@ -114,14 +114,14 @@ impl Run {
                 counted += shown.unwrap_or(0.0);
             }
             if counted < 1.0 {
-                self.seen.failed.push(format!("{}: {series} was not counted", self.door));
+                self.seen.failed.push(format!("{}: {series} was not counted", self.api));
             }
         }
     }
 
     /// The API of one member.
-    pub(crate) fn open(&self, at: usize) -> Arc<dyn Door> {
-        open(self.door, self.members.connect(at), self.members.one(at).clients)
+    pub(crate) fn open(&self, at: usize) -> Arc<dyn Api> {
+        open(self.api, self.members.connect(at), self.members.one(at).clients)
     }
 
     /// Runs a scenario to its end. If the members elected a new leader meanwhile, the result means nothing and the
@@ -129,7 +129,7 @@ impl Run {
     async fn play(
         &mut self,
         asked: &mut BTreeSet<usize>,
-        door: &mut Option<(usize, Arc<dyn Door>)>,
+        api: &mut Option<(usize, Arc<dyn Api>)>,
         shape: &str,
         number: usize,
         scenario: &Scenario,
@@ -137,13 +137,13 @@ impl Run {
         for turn in 0.. {
             let (at, term) = (self.member_of(shape), self.term());
             asked.insert(at);
-            let open = match door.take() {
+            let open = match api.take() {
                 Some((same, open)) if same == at && turn == 0 => open,
                 _ => self.open(at),
             };
-            let stage = format!("{}-{shape}-{number}-{turn}", self.door);
+            let stage = format!("{}-{shape}-{number}-{turn}", self.api);
             let failed = self.attempt(&open, shape, stage, scenario).await;
-            *door = Some((at, open));
+            *api = Some((at, open));
             let Err(why) = failed else { return };
             if turn == TURNS || self.term() == term {
                 return self.seen.failed.push(why);
@@ -158,7 +158,7 @@ impl Run {
 
     async fn attempt(
         &mut self,
-        door: &Arc<dyn Door>,
+        api: &Arc<dyn Api>,
         shape: &str,
         prefix: String,
         scenario: &Scenario,
@@ -167,12 +167,12 @@ impl Run {
         let mut stage = Stage::new(prefix, ids);
         let mut asking = BTreeMap::new();
         let mut outcome = Ok(());
-        for step in scenario.steps.iter().filter(|step| step.is_for(self.door, shape)) {
+        for step in scenario.steps.iter().filter(|step| step.is_for(self.api, shape)) {
             self.seen.steps += 1;
-            let made = self.step(door, step, &mut stage, &mut asking).await;
+            let made = self.step(api, step, &mut stage, &mut asking).await;
             if let Err(why) = made {
-                let (title, door) = (&scenario.title, self.door);
-                outcome = Err(format!("{}: {title} [{door}, {shape}]: {why}", step.at));
+                let (title, api) = (&scenario.title, self.api);
+                outcome = Err(format!("{}: {title} [{api}, {shape}]: {why}", step.at));
                 break;
             }
         }
@@ -181,7 +181,7 @@ impl Run {
         for lease in stage.leases() {
             let revoke = v1::RevokeRequest { lease, ..Default::default() };
             let what = What::Command(v1::request::Command::Revoke(revoke));
-            door.ask("nobody", Ask { what, key: None, seq: 0, deadline_ms: None }).await;
+            api.ask("nobody", Ask { what, key: None, seq: 0, deadline_ms: None }).await;
         }
         if scenario.steps.iter().any(|step| step.verb == "limits") {
             let limit = |it: Limit| (it.name().to_owned(), it.default_value());
@@ -199,7 +199,7 @@ impl Run {
 
     async fn step(
         &mut self,
-        door: &Arc<dyn Door>,
+        api: &Arc<dyn Api>,
         step: &Step,
         stage: &mut Stage,
         asking: &mut BTreeMap<String, JoinHandle<Reply>>,
@@ -210,7 +210,7 @@ impl Run {
         let reply = match &*step.verb {
             "asks" => {
                 let lock = stage.name(step.word(0));
-                let mut task = tokio::spawn(door.ask(&step.who, stage.ask(step)));
+                let mut task = tokio::spawn(api.ask(&step.who, stage.ask(step)));
                 let before = before.waiting.get(&lock).copied();
                 let waits = wait_for("it waits", async || {
                     (self.state().waiting.get(&lock).copied() > before).then_some(())
@@ -228,10 +228,10 @@ impl Run {
                 };
                 joined(task).await?
             }
-            _ => joined(tokio::spawn(door.ask(&step.who, stage.ask(step)))).await?,
+            _ => joined(tokio::spawn(api.ask(&step.who, stage.ask(step)))).await?,
         };
         match reply {
-            Reply::NotHere => Err("the door does not have this".into()),
+            Reply::NotHere => Err("the api does not have this".into()),
             Reply::Done(told) => {
                 stage.learn(step, &told);
                 if told.word != step.outcome {
@@ -269,7 +269,7 @@ impl Run {
 
     /// Checks that a refusal matches the table.
     pub(crate) fn refused(&mut self, fault: &Fault) -> Result<(), String> {
-        self.seen.refused(self.door, fault)
+        self.seen.refused(self.api, fault)
     }
 
     /// Whether an event since a revision records this actor.
@@ -292,8 +292,8 @@ impl Run {
 }
 
 /// An API of a member.
-pub(crate) fn open(door: &str, channel: Channel, address: SocketAddr) -> Arc<dyn Door> {
-    match door {
+pub(crate) fn open(api: &str, channel: Channel, address: SocketAddr) -> Arc<dyn Api> {
+    match api {
         "grpc" => Arc::new(Grpc::new(channel, address, false)),
         "plain" => Arc::new(Grpc::new(channel, address, true)),
         "session" => Arc::new(Sessions::new(channel)),
@@ -305,11 +305,11 @@ pub(crate) fn open(door: &str, channel: Channel, address: SocketAddr) -> Arc<dyn
 
 impl Seen {
     /// Checks that a refusal of an API matches the table.
-    pub(crate) fn refused(&mut self, door: &str, fault: &Fault) -> Result<(), String> {
+    pub(crate) fn refused(&mut self, api: &str, fault: &Fault) -> Result<(), String> {
         let row = row(&fault.reason).ok_or_else(|| format!("not in the table: {fault:?}"))?;
         self.reasons.insert(fault.reason.clone());
         // The end of a wait is a notice, and a session that cannot be opened is refused like a call.
-        let is_answer = match door {
+        let is_answer = match api {
             "session" | "ws" => fault.how == How::Frame && fault.reason != "WAIT_TIMEOUT",
             _ => matches!(fault.how, How::Code(_) | How::Status(_)),
         };
@@ -320,7 +320,7 @@ impl Seen {
             How::Code(code) => *code == row.code,
             How::NotAcquired => tenure_wire::reason::is_not_acquired(row.reason),
             How::Status(status) | How::Upgrade(status) => *status == row.http,
-            How::Frame if door == "ws" => {
+            How::Frame if api == "ws" => {
                 matches!(row.socket, Socket::Frame | Socket::FrameThenClose(_) | Socket::Redirect)
             }
             How::Frame => true,

@@ -39,10 +39,10 @@ pub(crate) struct Step {
 
 impl Step {
     /// Whether the step runs on this API of a member with this shape.
-    pub(crate) fn is_for(&self, door: &str, shape: &str) -> bool {
-        let (shapes, doors): (Vec<_>, Vec<_>) =
+    pub(crate) fn is_for(&self, api: &str, shape: &str) -> bool {
+        let (shapes, apis): (Vec<_>, Vec<_>) =
             self.only.iter().partition(|it| SHAPES.contains(&it.as_str()));
-        (doors.is_empty() || doors.iter().any(|it| *it == door))
+        (apis.is_empty() || apis.iter().any(|it| *it == api))
             && (shapes.is_empty() || shapes.iter().any(|it| *it == shape))
     }
 
@@ -80,8 +80,8 @@ fn step(at: String, line: &str) -> Step {
     let (asked, told) = line.split_once("->").unwrap_or_else(|| panic!("{at}: no `->`"));
     let mut words = asked.split_whitespace().peekable();
     let mut step = Step { at, ..Step::default() };
-    if let Some(doors) = words.next_if(|word| word.starts_with('@')) {
-        step.only = doors[1..].split(',').map(str::to_owned).collect();
+    if let Some(apis) = words.next_if(|word| word.starts_with('@')) {
+        step.only = apis[1..].split(',').map(str::to_owned).collect();
     }
     let mut next = || words.next().map(str::to_owned);
     step.who = next().unwrap_or_else(|| panic!("{}: who?", step.at));

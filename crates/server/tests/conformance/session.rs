@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use v1::answer::Result as Wire;
 
-use crate::request::{Answered, Ask, Bad, Door, Fault, How, Reply, Told, What, told};
+use crate::request::{Answered, Api, Ask, Bad, Fault, How, Reply, Told, What, told};
 
 /// The pending requests, by request id.
 #[derive(Clone, Default)]
@@ -91,7 +91,7 @@ impl Sessions {
     }
 }
 
-impl Door for Sessions {
+impl Api for Sessions {
     fn ask(&self, who: &str, ask: Ask) -> Answered {
         let command = match ask.what {
             What::Command(command) => command,

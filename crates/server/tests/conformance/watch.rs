@@ -54,26 +54,26 @@ struct Seen {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn watchers_that_hop_see_everything_once_or_are_told() {
     let mut members = tokio::task::block_in_place(|| Members::found(3));
-    let doors: Doors =
+    let apis: Doors =
         Arc::new(Mutex::new((0..3).map(|at| Some(members.one(at).clients)).collect()));
     let written = Arc::new(Mutex::new(BTreeMap::new()));
     let (stop, last) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(u64::MAX)));
-    let writer = tokio::spawn(write(doors.clone(), written.clone(), stop.clone()));
+    let writer = tokio::spawn(write(apis.clone(), written.clone(), stop.clone()));
     let first = first_of(&written).await;
     let watchers = ["grpc", "sse", "grpc", "sse"].into_iter().enumerate();
     let watchers: Vec<_> = watchers
-        .map(|(at, form)| tokio::spawn(watch(doors.clone(), form, at, first, last.clone())))
+        .map(|(at, form)| tokio::spawn(watch(apis.clone(), form, at, first, last.clone())))
         .collect();
     // A watcher that sleeps through a compaction learns of it.
     for _ in 0..KILLS {
         let (until, leader) = (newest(&written) + 40, members.leader());
         reached(&written, until).await;
-        compact(&doors, leader, newest(&written) - 2).await;
-        doors.lock().unwrap()[leader] = None;
+        compact(&apis, leader, newest(&written) - 2).await;
+        apis.lock().unwrap()[leader] = None;
         tokio::task::block_in_place(|| members.stop(leader));
         reached(&written, newest(&written) + 40).await;
         tokio::task::block_in_place(|| members.start_again(leader));
-        doors.lock().unwrap()[leader] = Some(members.one(leader).clients);
+        apis.lock().unwrap()[leader] = Some(members.one(leader).clients);
     }
     stop.store(true, Ordering::Release);
     writer.await.unwrap();
@@ -98,7 +98,7 @@ async fn watchers_that_hop_see_everything_once_or_are_told() {
         }
     }
     // From before the floor, in both forms.
-    let (at, floor) = (doors.lock().unwrap()[0].unwrap(), *written.keys().next().unwrap());
+    let (at, floor) = (apis.lock().unwrap()[0].unwrap(), *written.keys().next().unwrap());
     for form in ["grpc", "sse"] {
         let mut stream = Stream::open(form, at, floor).await.unwrap();
         assert!(matches!(stream.next().await, Next::Compacted(to) if to > floor), "{form}");
@@ -123,12 +123,12 @@ async fn first_of(written: &Written) -> i64 {
 }
 
 /// Writes numbers into one key, at any member. A write without an answer is repeated under its id.
-async fn write(doors: Doors, written: Written, stop: Arc<AtomicBool>) {
+async fn write(apis: Doors, written: Written, stop: Arc<AtomicBool>) {
     let mut number = 0_u64;
     while !stop.load(Ordering::Acquire) {
         number += 1;
         for turn in 0_usize.. {
-            let Some(at) = door(&doors, turn) else { continue };
+            let Some(at) = api(&apis, turn) else { continue };
             let channel = Endpoint::from_shared(format!("http://{at}")).unwrap().connect_lazy();
             let value = number.to_string();
             let put = v1::PutRequest {
@@ -148,21 +148,21 @@ async fn write(doors: Doors, written: Written, stop: Arc<AtomicBool>) {
     }
 }
 
-async fn compact(doors: &Doors, at: usize, keep: i64) {
-    let at = doors.lock().unwrap()[at].unwrap();
+async fn compact(apis: &Doors, at: usize, keep: i64) {
+    let at = apis.lock().unwrap()[at].unwrap();
     let channel = Endpoint::from_shared(format!("http://{at}")).unwrap().connect_lazy();
     let compact = v1::CompactRequest { keep };
     MaintenanceServiceClient::new(channel).compact(compact).await.unwrap();
 }
 
 /// The address of a running member, in rotation.
-fn door(doors: &Doors, turn: usize) -> Option<SocketAddr> {
-    let doors = doors.lock().unwrap();
-    doors[turn % doors.len()]
+fn api(apis: &Doors, turn: usize) -> Option<SocketAddr> {
+    let apis = apis.lock().unwrap();
+    apis[turn % apis.len()]
 }
 
 async fn watch(
-    doors: Doors,
+    apis: Doors,
     form: &'static str,
     at: usize,
     first: i64,
@@ -173,7 +173,7 @@ async fn watch(
         if from.cast_unsigned() > last.load(Ordering::Acquire) {
             return seen;
         }
-        let Some(at) = door(&doors, turn) else { continue };
+        let Some(at) = api(&apis, turn) else { continue };
         let Some(mut stream) = Stream::open(form, at, from).await else { continue };
         seen.stops += 1;
         for _ in 0..EVENTS_PER_STOP {

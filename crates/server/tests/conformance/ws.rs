@@ -14,7 +14,7 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
 use crate::json;
-use crate::request::{Answered, Ask, Bad, Door, Fault, How, Reply, Told, What};
+use crate::request::{Answered, Api, Ask, Bad, Fault, How, Reply, Told, What};
 use crate::session::Waiting;
 
 /// The WebSocket API of one member.
@@ -42,7 +42,7 @@ impl Sockets {
     }
 }
 
-impl Door for Sockets {
+impl Api for Sockets {
     fn ask(&self, who: &str, ask: Ask) -> Answered {
         let command = match &ask.what {
             What::Command(command) => command,

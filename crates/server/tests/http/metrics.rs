@@ -71,8 +71,8 @@ fn every_figure_is_listed_and_moves() {
     for cause in ["expired", "forced", "revoked", "max_hold"] {
         moved("tenure_losses_total", &[&format!("cause=\"{cause}\"")]);
     }
-    moved("tenure_refusals_total", &["reason=\"HELD\"", "door=\"http\""]);
-    moved("tenure_request_seconds_count", &["door=\"http\"", "command=\"acquire\""]);
+    moved("tenure_refusals_total", &["reason=\"HELD\"", "api=\"http\""]);
+    moved("tenure_request_seconds_count", &["api=\"http\"", "command=\"acquire\""]);
     for name in [
         "tenure_leases",
         "tenure_renewals_total",
