@@ -48,7 +48,7 @@ struct BackendGuardState<B: Backend> {
     lock: String,
     owner: Owner,
     hold: Arc<Hold>,
-    keeper: AbortHandle,
+    renewal_task: AbortHandle,
 }
 
 impl<B: Backend> Guard<B> {
@@ -62,9 +62,10 @@ impl<B: Backend> Guard<B> {
             watchdog.watch(&hold);
         }
         let keep = keep(shared.clone(), lock.clone(), owner.clone(), hold.clone());
-        let keeper = shared.runtime.spawn(keep).abort_handle();
+        let renewal_task = shared.runtime.spawn(keep).abort_handle();
         let cancellation = hold.cancellation();
-        let inner = Some(BackendGuardState { shared, lock, owner, hold: hold.clone(), keeper });
+        let inner =
+            Some(BackendGuardState { shared, lock, owner, hold: hold.clone(), renewal_task });
         Self { inner, token, cancellation, hold }
     }
 
@@ -221,8 +222,8 @@ impl<B: Backend> BackendGuardState<B> {
     /// Releases the lock, whose work has stopped. A lost lock is released too, so that other clients need not wait
     /// until it expires.
     async fn finish(self) -> Result<(), Error> {
-        let Self { shared, lock, owner, hold, keeper } = self;
-        keeper.abort();
+        let Self { shared, lock, owner, hold, renewal_task } = self;
+        renewal_task.abort();
         if !hold.stopped() {
             return Ok(());
         }

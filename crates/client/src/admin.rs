@@ -236,8 +236,8 @@ impl ClientShared {
         ask: impl AsyncFnOnce(Channel) -> Result<tonic::Response<T>, tonic::Status>,
     ) -> Result<T, Error> {
         let until = tokio::time::Instant::now() + self.settings.timeout;
-        let line = self.line(until).await.ok_or(Error::Unavailable)?;
-        let answer = tokio::time::timeout_at(until, ask(line.channel.clone())).await;
+        let session = self.session(until).await.ok_or(Error::Unavailable)?;
+        let answer = tokio::time::timeout_at(until, ask(session.channel.clone())).await;
         let answer = answer.map_err(|_| Error::Unavailable)?;
         Ok(answer.map_err(|status| to_error(&status))?.into_inner())
     }

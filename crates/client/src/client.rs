@@ -369,7 +369,7 @@ impl Builder {
         }
         let timeout = self.settings.timeout;
         let shared = ClientShared::start(self.settings, runtime)?;
-        match shared.line(Instant::now() + timeout).await {
+        match shared.session(Instant::now() + timeout).await {
             Some(_) => Ok(Client { shared }),
             None => Err(Error::Unreachable { waited: timeout, tried: tried(&shared) }),
         }
@@ -377,7 +377,7 @@ impl Builder {
 }
 
 fn tried(shared: &ClientShared) -> Vec<Tried> {
-    let tried = shared.lines.borrow().tried.clone();
+    let tried = shared.sessions.borrow().tried.clone();
     let one = |(address, outcome): &(String, String)| Tried {
         address: address.clone(),
         outcome: outcome.clone(),

@@ -39,7 +39,7 @@ pub(crate) struct ConnectionManager {
     shared: Weak<ClientShared>,
     known: Vec<String>,
     tried: Vec<(String, String)>,
-    lines: Sessions,
+    sessions: Sessions,
     publish: watch::Sender<Sessions>,
     turn: usize,
     pause: Duration,
@@ -52,8 +52,8 @@ impl ConnectionManager {
         publish: watch::Sender<Sessions>,
     ) -> Self {
         let turn = usize::try_from(crate::clock::random() % 64).unwrap_or(0);
-        let (tried, lines) = (Vec::new(), Sessions::default());
-        Self { shared, known, tried, lines, publish, turn, pause: PAUSE_MIN }
+        let (tried, sessions) = (Vec::new(), Sessions::default());
+        Self { shared, known, tried, sessions, publish, turn, pause: PAUSE_MIN }
     }
 
     /// Runs until the client is gone.
@@ -61,14 +61,17 @@ impl ConnectionManager {
         loop {
             let mut settled = true;
             self.tidy();
-            if self.lines.first.is_none() {
+            if self.sessions.first.is_none() {
                 settled = self.dial_any().await;
             }
-            if self.lines.first.is_some() {
+            if self.sessions.first.is_some() {
                 settled = self.follow().await;
             }
             // Open the standby session even if the leader cannot be reached.
-            if self.lines.first.is_some() && self.lines.second.is_none() && self.known.len() > 1 {
+            if self.sessions.first.is_some()
+                && self.sessions.second.is_none()
+                && self.known.len() > 1
+            {
                 settled &= self.dial_second().await;
             }
             self.publish();
@@ -86,26 +89,26 @@ impl ConnectionManager {
 
     /// Drops sessions that are over. The standby session then takes the place of the first.
     fn tidy(&mut self) {
-        let alive = |line: &Arc<Session>| !line.is_over();
-        self.lines.first = self.lines.first.take().filter(alive);
-        self.lines.second = self.lines.second.take().filter(alive);
-        if self.lines.first.is_none() {
-            self.lines.first = self.lines.second.take();
+        let alive = |session: &Arc<Session>| !session.is_over();
+        self.sessions.first = self.sessions.first.take().filter(alive);
+        self.sessions.second = self.sessions.second.take().filter(alive);
+        if self.sessions.first.is_none() {
+            self.sessions.first = self.sessions.second.take();
         }
         self.publish();
     }
 
     fn publish(&mut self) {
-        self.lines.tried = Arc::new(self.tried.clone());
-        self.publish.send_replace(self.lines.clone());
+        self.sessions.tried = Arc::new(self.tried.clone());
+        self.publish.send_replace(self.sessions.clone());
     }
 
     async fn dial_any(&mut self) -> bool {
         for _ in 0..self.known.len() {
             self.turn += 1;
             let address = self.known[self.turn % self.known.len()].clone();
-            if let Some(line) = self.dial(&address).await {
-                self.lines.first = Some(line);
+            if let Some(session) = self.dial(&address).await {
+                self.sessions.first = Some(session);
                 self.publish();
                 self.meet().await;
                 return true;
@@ -115,7 +118,7 @@ impl ConnectionManager {
     }
 
     async fn dial_second(&mut self) -> bool {
-        let Some(first) = self.lines.first.clone() else { return false };
+        let Some(first) = self.sessions.first.clone() else { return false };
         let others: Vec<String> =
             self.known.iter().filter(|it| **it != first.address).cloned().collect();
         for _ in 0..others.len() {
@@ -123,9 +126,11 @@ impl ConnectionManager {
             let address = &others[self.turn % others.len()];
             match self.dial(address).await {
                 // The same member under another address is no standby.
-                Some(line) if line.member == first.member => self.known.retain(|it| it != address),
-                Some(line) => {
-                    self.lines.second = Some(line);
+                Some(session) if session.member == first.member => {
+                    self.known.retain(|it| it != address)
+                }
+                Some(session) => {
+                    self.sessions.second = Some(session);
                     return true;
                 }
                 None => {}
@@ -136,37 +141,37 @@ impl ConnectionManager {
 
     /// Makes the session with the leader the first one, as far as the leader is known.
     async fn follow(&mut self) -> bool {
-        let Some(first) = self.lines.first.clone() else { return false };
+        let Some(first) = self.sessions.first.clone() else { return false };
         let Some(leader) = first.elsewhere() else { return true };
-        let second = self.lines.second.take_if(|line| line.member == leader.member);
-        let line = match second {
-            Some(line) => Some(line),
+        let second = self.sessions.second.take_if(|session| session.member == leader.member);
+        let session = match second {
+            Some(session) => Some(session),
             None => self.dial(&leader.address).await,
         };
         // A follower forwards requests, so nothing has to wait until this succeeds.
-        let Some(line) = line else { return false };
+        let Some(session) = session else { return false };
         self.learn(&leader.address);
-        self.lines.first = Some(line);
-        self.lines.second = Some(first);
+        self.sessions.first = Some(session);
+        self.sessions.second = Some(first);
         true
     }
 
     async fn dial(&mut self, address: &str) -> Option<Arc<Session>> {
         let hello = self.shared.upgrade()?.hello();
         let opened = Session::open(address, hello, DIAL, &self.shared).await;
-        let (line, word) = match opened {
-            Ok(line) => (Some(line), "connected".to_owned()),
+        let (session, word) = match opened {
+            Ok(session) => (Some(session), "connected".to_owned()),
             Err(why) => (None, why),
         };
         tracing::debug!(address, outcome = %word, "dialled a member");
         self.tried.retain(|(it, _)| it != address);
         self.tried.push((address.to_owned(), word));
-        line
+        session
     }
 
     /// Asks a member for the addresses of the others.
     async fn meet(&mut self) {
-        let Some(first) = &self.lines.first else { return };
+        let Some(first) = &self.sessions.first else { return };
         let mut client = ClusterServiceClient::new(first.channel.clone());
         let asked = tokio::time::timeout(DIAL, client.members(v1::MembersRequest {})).await;
         let Ok(Ok(members)) = asked else { return };
@@ -184,22 +189,22 @@ impl ConnectionManager {
 
     /// Waits until a session ends, the leader moves, or the pause is over.
     async fn wait(&self, pause: Option<Duration>) {
-        let ended = |line: Option<Arc<Session>>| async move {
-            match line {
-                Some(line) => {
-                    let mut over = line.over();
-                    drop(line);
+        let ended = |session: Option<Arc<Session>>| async move {
+            match session {
+                Some(session) => {
+                    let mut over = session.over();
+                    drop(session);
                     // An error means that the session value itself is gone.
                     let _ = over.wait_for(|over| *over).await;
                 }
                 None => std::future::pending().await,
             }
         };
-        let moved = |line: Option<Arc<Session>>| async move {
-            match line {
-                Some(line) => {
-                    let (mut leader, own) = (line.leader(), line.member);
-                    drop(line);
+        let moved = |session: Option<Arc<Session>>| async move {
+            match session {
+                Some(session) => {
+                    let (mut leader, own) = (session.leader(), session.member);
+                    drop(session);
                     if leader.wait_for(|at| at.is_elsewhere(own)).await.is_err() {
                         std::future::pending::<()>().await;
                     }
@@ -207,9 +212,9 @@ impl ConnectionManager {
                 None => std::future::pending().await,
             }
         };
-        let (first, second) = (self.lines.first.clone(), self.lines.second.clone());
+        let (first, second) = (self.sessions.first.clone(), self.sessions.second.clone());
         // While the leader is elsewhere and cannot be reached, retry it only after `SHUN`.
-        let first_elsewhere = first.as_ref().is_some_and(|line| line.elsewhere().is_some());
+        let first_elsewhere = first.as_ref().is_some_and(|session| session.elsewhere().is_some());
         let pause = match pause {
             Some(pause) if first_elsewhere => pause.max(SHUN),
             Some(pause) => pause,

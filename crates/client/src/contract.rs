@@ -43,8 +43,8 @@ impl Client {
         let until = Instant::now() + self.shared.settings.timeout;
         let mut pause = PAUSE_MIN;
         loop {
-            let line = self.shared.line(until).await.ok_or(Error::Unavailable)?;
-            let asked = tokio::time::timeout_at(until, ask(line.channel.clone())).await;
+            let session = self.shared.session(until).await.ok_or(Error::Unavailable)?;
+            let asked = tokio::time::timeout_at(until, ask(session.channel.clone())).await;
             match asked.map_err(|_| Error::Unavailable)? {
                 Ok(answer) => return Ok(answer.into_inner()),
                 Err(status) => match meaning(&status) {
@@ -71,11 +71,11 @@ impl Client {
         ask: impl AsyncFnOnce(Channel) -> Result<tonic::Response<T>, tonic::Status>,
     ) -> Result<T, Error> {
         let (began, timeout) = (Instant::now(), self.shared.settings.timeout);
-        let line = self.shared.line(began + timeout).await.ok_or(Error::Unavailable)?;
+        let session = self.shared.session(began + timeout).await.ok_or(Error::Unavailable)?;
         let unknown = || Error::Unknown { request: id.clone(), waited: began.elapsed() };
         let asked = match within {
-            Some(within) => tokio::time::timeout(within, ask(line.channel.clone())).await,
-            None => Ok(ask(line.channel.clone()).await),
+            Some(within) => tokio::time::timeout(within, ask(session.channel.clone())).await,
+            None => Ok(ask(session.channel.clone()).await),
         };
         match asked.map_err(|_| unknown())? {
             Ok(answer) => Ok(answer.into_inner()),

@@ -212,9 +212,10 @@ impl Observer {
     }
 
     async fn begin(&self, until: Instant) -> Result<Streaming<v1::LeaderResponse>, Option<Error>> {
-        let line = self.election.client.shared.line(until).await.ok_or(Some(Error::Unavailable))?;
+        let session =
+            self.election.client.shared.session(until).await.ok_or(Some(Error::Unavailable))?;
         let ask = v1::LeaderRequest { name: self.election.name.clone(), stale: false };
-        let mut client = ElectionServiceClient::new(line.channel.clone());
+        let mut client = ElectionServiceClient::new(session.channel.clone());
         let asked = tokio::time::timeout_at(until, client.observe(ask)).await.map_err(|_| None)?;
         asked.map(tonic::Response::into_inner).map_err(|status| failed(&status))
     }

@@ -43,7 +43,7 @@ pub struct Ask {
 /// A granted lock, and how long it can be relied on.
 pub struct Hold {
     token: Token,
-    life: Mutex<LeaseState>,
+    state: Mutex<LeaseState>,
     lost: Arc<Signal>,
     standing: watch::Sender<Standing>,
     /// Whether the work has stopped. Losses after that are not reported.
@@ -62,12 +62,12 @@ impl Ask {
     /// the lock.
     pub fn granted(&self) -> Result<Arc<Hold>, Duration> {
         let now = clock::read();
-        let mut life = self.asking.granted(now).map_err(|late| late.after)?;
+        let mut state = self.asking.granted(now).map_err(|late| late.after)?;
         // Only a lost lease refuses a grant, and this one was just granted.
-        life.granted("", self.token, Revision(0), now).map_err(|_| Duration::ZERO)?;
+        state.granted("", self.token, Revision(0), now).map_err(|_| Duration::ZERO)?;
         Ok(Arc::new(Hold {
             token: self.token,
-            life: Mutex::new(life),
+            state: Mutex::new(state),
             lost: Arc::default(),
             standing: watch::Sender::new(Standing::Valid),
             over: AtomicBool::new(false),
@@ -77,15 +77,15 @@ impl Ask {
 
 impl Hold {
     fn lock(&self) -> MutexGuard<'_, LeaseState> {
-        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the lease state, and notifies everything that relies on it if the change loses the lease.
     fn with<T>(&self, act: impl FnOnce(&mut LeaseState) -> T) -> T {
         let (done, standing) = {
-            let mut life = self.lock();
-            let done = act(&mut life);
-            (done, life.standing(clock::read()))
+            let mut state = self.lock();
+            let done = act(&mut state);
+            (done, state.standing(clock::read()))
         };
         if self.over.load(Ordering::Acquire) {
             return done;
@@ -106,13 +106,13 @@ impl Hold {
     /// Checks that the lock can be relied on at this moment.
     pub fn check(&self) -> Result<(), Cause> {
         let now = clock::read();
-        self.with(|life| life.check_grant(self.token, now)).map_err(|lost| lost.cause())
+        self.with(|state| state.check_grant(self.token, now)).map_err(|lost| lost.cause())
     }
 
     /// Returns the current standing.
     pub fn standing(&self) -> Standing {
         let now = clock::read();
-        self.with(|life| life.standing(now))
+        self.with(|state| state.standing(now))
     }
 
     /// Subscribes to changes of the standing.
@@ -128,31 +128,31 @@ impl Hold {
     /// Returns the number of the renewal that is due now, if one is. Its lease time counts from here.
     pub fn renewal(&self) -> Option<u64> {
         let now = clock::read();
-        self.with(|life| life.poll(now).then(|| life.renewing(now)))
+        self.with(|state| state.poll(now).then(|| state.renewing(now)))
     }
 
     /// Records the acknowledgement of a renewal: the lock is still ours, or it is not.
     pub fn renewed(&self, number: u64, ours: bool) {
         let now = clock::read();
-        self.with(|life| {
+        self.with(|state| {
             if ours {
-                let ttl = life.pace().ttl();
-                life.renewed(number, ttl, Revision(0), now);
+                let ttl = state.pace().ttl();
+                state.renewed(number, ttl, Revision(0), now);
             } else {
-                life.ended(Cause::Gone, now);
+                state.ended(Cause::Gone, now);
             }
         });
     }
 
     /// Records that a renewal failed or was not answered in time.
     pub fn not_renewed(&self, number: u64) {
-        self.with(|life| life.not_renewed(number));
+        self.with(|state| state.not_renewed(number));
     }
 
     /// Returns how long nothing is due, or `None` if the lock is lost.
     pub fn due_in(&self) -> Option<Duration> {
         let now = clock::read();
-        self.with(|life| life.check(now).is_ok().then(|| life.due().since(now.boot)))
+        self.with(|state| state.check(now).is_ok().then(|| state.due().since(now.boot)))
     }
 
     /// How long the store keeps the lock after a renewal.
@@ -167,9 +167,9 @@ impl Hold {
 
     /// Records that the work has stopped. Returns whether to release the lock, once.
     pub fn stopped(&self) -> bool {
-        let farewells = self.with(|life| {
-            life.stopped(self.token);
-            life.farewells()
+        let farewells = self.with(|state| {
+            state.stopped(self.token);
+            state.farewells()
         });
         self.over.store(true, Ordering::Release);
         farewells.iter().any(|(_, _, farewell)| *farewell == EndMessage::Release)
@@ -177,7 +177,7 @@ impl Hold {
 
     fn lost_at(&self) -> Option<Moment> {
         let now = clock::read();
-        self.with(|life| life.check(now).is_ok().then(|| life.lost_at()))
+        self.with(|state| state.check(now).is_ok().then(|| state.lost_at()))
     }
 }
 

@@ -97,8 +97,8 @@ impl Guard {
         let lost = Arc::new(Signal::default());
         locks.iter().for_each(|lock| held.listen(lock.token, lost.clone()));
         let now = clock::read();
-        let granted = held.with_at(now, |life| {
-            locks.iter().try_for_each(|lock| life.granted(&lock.name, lock.token, at, now))
+        let granted = held.with_at(now, |state| {
+            locks.iter().try_for_each(|lock| state.granted(&lock.name, lock.token, at, now))
         });
         let inner = Some(Arc::new(GuardState { held, own, turns }));
         let guard = Self { inner, locks, lost, at };
@@ -192,8 +192,9 @@ impl Guard {
     }
 
     fn checked_at(&self, now: ClockReading) -> Result<(), Lost> {
-        let each =
-            |lock: &Lock| self.inner().held.with_at(now, |life| life.check_grant(lock.token, now));
+        let each = |lock: &Lock| {
+            self.inner().held.with_at(now, |state| state.check_grant(lock.token, now))
+        };
         self.locks.iter().try_for_each(each)
     }
 
@@ -208,7 +209,7 @@ impl Guard {
         let now = clock::read();
         match self.checked() {
             Err(lost) => Standing::Lost(lost.cause()),
-            Ok(()) => self.inner().held.with(|life| life.standing(now)),
+            Ok(()) => self.inner().held.with(|state| state.standing(now)),
         }
     }
 
@@ -512,7 +513,7 @@ impl Drop for Releasing {
 impl GuardState {
     /// Releases a single lock, whose work has stopped and whose lease continues.
     async fn release(self, token: Token, now: ClockReading) -> Result<(), Error> {
-        let lock = self.held.with_at(now, |life| life.given_back(token, now));
+        let lock = self.held.with_at(now, |state| state.given_back(token, now));
         if lock.is_none() {
             // The lock was lost just now, so `finish` has more to tell the cluster.
             let runtime = self.held.shared.runtime.clone();
@@ -534,9 +535,9 @@ impl GuardState {
         let now = clock::read();
         // If the lease is the guard's own and no lock was taken away, one revoke ends everything.
         let whole =
-            own && tokens.iter().all(|it| held.with(|life| life.check_grant(*it, now)).is_ok());
+            own && tokens.iter().all(|it| held.with(|state| state.check_grant(*it, now)).is_ok());
         let done = if whole {
-            held.with(|life| tokens.iter().for_each(|token| life.stopped(*token)));
+            held.with(|state| tokens.iter().for_each(|token| state.stopped(*token)));
             Box::pin(held.revoke()).await
         } else {
             held.farewell(tokens).await

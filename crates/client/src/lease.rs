@@ -50,7 +50,7 @@ pub(crate) struct HeldLease {
     pub(crate) id: LeaseId,
     pub(crate) created: Revision,
     pub(crate) handle: Handle,
-    life: Mutex<LeaseStatus>,
+    state: Mutex<LeaseStatus>,
     standing: watch::Sender<Standing>,
     /// The instant from which the lease counts as lost if nothing newer is acknowledged.
     until: watch::Sender<Moment>,
@@ -66,7 +66,7 @@ pub(crate) struct HeldLease {
 
 /// The lease state, and what was last published of it.
 struct LeaseStatus {
-    life: LeaseState,
+    state: LeaseState,
     standing: Standing,
     until: Moment,
 }
@@ -131,7 +131,7 @@ impl Lease {
     /// ```
     pub fn standing(&self) -> Standing {
         let now = clock::read();
-        self.held.with(|life| life.standing(now))
+        self.held.with(|state| state.standing(now))
     }
 
     /// Checks that the lease can be relied on at this moment.
@@ -143,7 +143,7 @@ impl Lease {
     /// ```
     pub fn check(&self) -> Result<(), Error> {
         let now = clock::read();
-        self.held.with(|life| life.check(now)).map_err(Error::Lost)
+        self.held.with(|state| state.check(now)).map_err(Error::Lost)
     }
 
     /// Subscribes to changes of the standing. The receiver holds the current one from the start.
@@ -169,7 +169,7 @@ impl Lease {
     /// # }
     /// ```
     pub async fn revoke(self) -> Result<(), Error> {
-        if !self.held.with(|life| life.is_idle()) {
+        if !self.held.with(|state| state.is_idle()) {
             return Err(Error::Failed {
                 reason: "LEASE_IN_USE".to_owned(),
                 message: "the lease has guards".to_owned(),
@@ -190,7 +190,7 @@ impl HeldLease {
     pub(crate) fn new(
         shared: Arc<ClientShared>,
         granted: &v1::Lease,
-        life: LeaseState,
+        state: LeaseState,
     ) -> Option<Arc<Self>> {
         let held = Arc::new(Self {
             shared: shared.clone(),
@@ -198,11 +198,11 @@ impl HeldLease {
             created: convert::revision_from(granted.created)?,
             handle: convert::handle_from(granted.lease_slot, granted.lease_generation)?,
             standing: watch::Sender::new(Standing::Valid),
-            until: watch::Sender::new(life.lost_at()),
-            life: Mutex::new(LeaseStatus {
+            until: watch::Sender::new(state.lost_at()),
+            state: Mutex::new(LeaseStatus {
                 standing: Standing::Valid,
-                until: life.lost_at(),
-                life,
+                until: state.lost_at(),
+                state,
             }),
             signals: Mutex::default(),
             seqs: Mutex::default(),
@@ -235,7 +235,7 @@ impl HeldLease {
             }
         };
         match asking.granted(clock::read()) {
-            Ok(life) => Self::new(shared.clone(), &granted, life).ok_or_else(strange),
+            Ok(state) => Self::new(shared.clone(), &granted, state).ok_or_else(strange),
             Err(late) => {
                 give_back(shared, id);
                 Err(Error::Lost(Cause::Unreachable { silent: late.after }.into()))
@@ -266,13 +266,13 @@ impl HeldLease {
     ) -> T {
         let (changed, done, losses);
         {
-            let mut lived = self.life.lock().unwrap_or_else(PoisonError::into_inner);
-            done = act(&mut lived.life);
-            let (standing, until) = (lived.life.standing(now), lived.life.lost_at());
+            let mut lived = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            done = act(&mut lived.state);
+            let (standing, until) = (lived.state.standing(now), lived.state.lost_at());
             let news = (standing, until) != (lived.standing, lived.until);
             (lived.standing, lived.until) = (standing, until);
             changed = (news && self.publish(standing, until)).then_some(standing);
-            losses = lived.life.losses().collect::<Vec<_>>();
+            losses = lived.state.losses().collect::<Vec<_>>();
         }
         if let Some(standing) = changed {
             tracing::debug!(lease = %self.id, ?standing, "a lease stands otherwise");
@@ -327,7 +327,7 @@ impl HeldLease {
                 signals.insert(new, signal);
             }
         }
-        self.with(|life| life.regranted(old, new, at));
+        self.with(|state| state.regranted(old, new, at));
     }
 
     pub(crate) fn unlisten(&self, token: Token) {
@@ -373,10 +373,10 @@ impl HeldLease {
     /// Tells the cluster what it may know about grants whose work has stopped.
     pub(crate) async fn farewell(self: &Arc<Self>, tokens: &[Token]) -> Result<(), Error> {
         let now = clock::read();
-        let (lost, farewells) = self.with_at(now, |life| {
-            let lost = life.check(now);
-            tokens.iter().for_each(|token| life.stopped(*token));
-            (lost, life.farewells())
+        let (lost, farewells) = self.with_at(now, |state| {
+            let lost = state.check(now);
+            tokens.iter().for_each(|token| state.stopped(*token));
+            (lost, state.farewells())
         });
         let mut outcome = Ok(());
         for (token, lock, farewell) in farewells {
@@ -454,7 +454,7 @@ impl HeldLease {
 
     /// Revokes the lease, if no work runs under it.
     pub(crate) async fn revoke(&self) -> Result<(), Error> {
-        if !self.with(|life| life.is_idle()) || self.revoked.swap(true, Ordering::AcqRel) {
+        if !self.with(|state| state.is_idle()) || self.revoked.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         revoke(&self.shared, convert::lease(self.id), self.handle).await
@@ -464,7 +464,7 @@ impl HeldLease {
 impl Drop for HeldLease {
     fn drop(&mut self) {
         self.shared.forget(self.handle);
-        let idle = self.life.get_mut().unwrap_or_else(PoisonError::into_inner).life.is_idle();
+        let idle = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).state.is_idle();
         if idle && !*self.revoked.get_mut() {
             let (shared, id, handle) = (self.shared.clone(), convert::lease(self.id), self.handle);
             self.shared.runtime.spawn(async move {

@@ -56,14 +56,14 @@ struct PendingEntry {
     /// The id of the request that has the slot, or had it last.
     id: u64,
     taken: bool,
-    post: Arc<ResponseSlot>,
+    slot: Arc<ResponseSlot>,
 }
 
 /// A request that was sent or queued, and its responses. Dropping it cancels the subscription.
 pub(crate) struct RequestHandle {
     id: u64,
-    asks: Arc<PendingRequests>,
-    post: Arc<ResponseSlot>,
+    pending: Arc<PendingRequests>,
+    slot: Arc<ResponseSlot>,
 }
 
 impl PendingRequests {
@@ -74,21 +74,21 @@ impl PendingRequests {
     /// Queues a request for sending and assigns its id. Returns `None` if the session is closed or the queue is full.
     pub(crate) fn ask(self: &Arc<Self>, mut request: v1::Request) -> Option<RequestHandle> {
         let now = clock::boot();
-        let (id, post, sender) = {
+        let (id, slot, sender) = {
             let mut inner = self.lock();
             if inner.closed || inner.is_full() {
                 return None;
             }
-            let (id, post) = inner.place(now)?;
+            let (id, slot) = inner.place(now)?;
             request.id = id;
             inner.bytes += weight(&request);
             inner.outgoing.push(request);
-            (id, post, inner.sender.take())
+            (id, slot, inner.sender.take())
         };
         if let Some(sender) = sender {
             sender.wake();
         }
-        Some(RequestHandle { id, asks: self.clone(), post })
+        Some(RequestHandle { id, pending: self.clone(), slot })
     }
 
     /// Delivers a message to all requests it concerns. The caller lends `wakers` so that the buffer is reused.
@@ -112,7 +112,7 @@ impl PendingRequests {
     /// Marks every request that has waited `time` for its answer as late, and wakes its task.
     pub(crate) fn late_after(&self, time: Duration, wakers: &mut Vec<Waker>) {
         let now = clock::boot();
-        wakers.extend(self.lock().posts().filter_map(|post| post.late_after(time, now)));
+        wakers.extend(self.lock().slots().filter_map(|slot| slot.late_after(time, now)));
         wakers.drain(..).for_each(Waker::wake);
     }
 
@@ -120,8 +120,8 @@ impl PendingRequests {
     pub(crate) fn owe_for(&self, time: Duration) -> bool {
         let now = clock::boot();
         let owed =
-            |post: &Arc<ResponseSlot>| post.owed_since().is_some_and(|at| now.since(at) >= time);
-        self.lock().posts().any(owed)
+            |slot: &Arc<ResponseSlot>| slot.owed_since().is_some_and(|at| now.since(at) >= time);
+        self.lock().slots().any(owed)
     }
 
     /// Closes the session: accepts no more requests and tells every pending one that the session is over.
@@ -129,7 +129,7 @@ impl PendingRequests {
         let mut wakers: Vec<Waker> = {
             let mut inner = self.lock();
             inner.closed = true;
-            let told: Vec<Waker> = inner.posts().filter_map(|it| it.put(Response::Gone)).collect();
+            let told: Vec<Waker> = inner.slots().filter_map(|it| it.put(Response::Gone)).collect();
             told.into_iter().chain(inner.sender.take()).collect()
         };
         wakers.drain(..).for_each(Waker::wake);
@@ -137,8 +137,8 @@ impl PendingRequests {
 }
 
 impl PendingState {
-    fn posts(&self) -> impl Iterator<Item = &Arc<ResponseSlot>> {
-        self.places.iter().filter(|it| it.taken).map(|it| &it.post)
+    fn slots(&self) -> impl Iterator<Item = &Arc<ResponseSlot>> {
+        self.places.iter().filter(|it| it.taken).map(|it| &it.slot)
     }
 
     /// Whether the outgoing queue is at its bound. Cancelled requests count too, because they stay in the queue.
@@ -152,7 +152,7 @@ impl PendingState {
             Some(at) => at,
             None if self.places.len() < PLACES_MAX => {
                 let id = self.places.len() as u64;
-                self.places.push(PendingEntry { id, taken: false, post: Arc::default() });
+                self.places.push(PendingEntry { id, taken: false, slot: Arc::default() });
                 self.places.len() - 1
             }
             None => return None,
@@ -161,8 +161,8 @@ impl PendingState {
         // A slot is reused 2^44 times before an id repeats.
         place.id = place.id.wrapping_add(1 << PLACE_BITS);
         place.taken = true;
-        place.post.begin(asked);
-        Some((place.id, place.post.clone()))
+        place.slot.begin(asked);
+        Some((place.id, place.slot.clone()))
     }
 
     fn find(&mut self, id: u64) -> Option<(usize, &mut PendingEntry)> {
@@ -172,7 +172,7 @@ impl PendingState {
     }
 
     fn tell(&mut self, id: u64, said: Response) -> Option<Waker> {
-        self.find(id).and_then(|(_, place)| place.post.put(said))
+        self.find(id).and_then(|(_, place)| place.slot.put(said))
     }
 
     fn leave(&mut self, id: u64) {
@@ -206,43 +206,43 @@ impl PendingState {
 impl RequestHandle {
     /// Returns the next response.
     pub(crate) async fn next(&mut self) -> Response {
-        self.post.next().await
+        self.slot.next().await
     }
 
     /// Returns the next response, or `None` once it is late.
     pub(crate) async fn soon(&mut self) -> Option<Response> {
-        self.post.soon().await
+        self.slot.soon().await
     }
 
     /// Puts back the response that was returned last.
     pub(crate) fn put_back(&mut self, said: Response) {
-        self.post.put_back(said);
+        self.slot.put_back(said);
     }
 
     /// How long ago the request was queued.
     pub(crate) fn ago(&self) -> Duration {
-        clock::boot().since(self.post.asked())
+        clock::boot().since(self.slot.asked())
     }
 }
 
 impl Drop for RequestHandle {
     fn drop(&mut self) {
-        self.post.end();
-        self.asks.lock().leave(self.id);
+        self.slot.end();
+        self.pending.lock().leave(self.id);
     }
 }
 
 /// The sending half of a session: the hello, then requests. Requests that wait at the same time share a message.
 pub(crate) struct OutgoingMessages {
     hello: Option<v1::Hello>,
-    asks: Arc<PendingRequests>,
+    pending: Arc<PendingRequests>,
     /// How many requests waited when this task last yielded to the others.
     seen: usize,
 }
 
 impl OutgoingMessages {
-    pub(crate) fn new(hello: v1::Hello, asks: Arc<PendingRequests>) -> Self {
-        Self { hello: Some(hello), asks, seen: 0 }
+    pub(crate) fn new(hello: v1::Hello, pending: Arc<PendingRequests>) -> Self {
+        Self { hello: Some(hello), pending, seen: 0 }
     }
 }
 
@@ -255,7 +255,7 @@ impl Stream for OutgoingMessages {
             let said = v1::SessionRequest { hello: Some(hello), requests: Vec::new() };
             return Poll::Ready(Some(said));
         }
-        let mut inner = this.asks.lock();
+        let mut inner = this.pending.lock();
         let there = inner.outgoing.len();
         if there == 0 {
             this.seen = 0;
@@ -283,7 +283,7 @@ impl Stream for OutgoingMessages {
 impl Drop for OutgoingMessages {
     fn drop(&mut self) {
         // Nothing is sent any more. Responses that already arrived are still delivered.
-        self.asks.lock().closed = true;
+        self.pending.lock().closed = true;
     }
 }
 
@@ -319,10 +319,10 @@ mod tests {
 
     /// Creates a session's pending requests, and its sending half after the hello.
     fn session() -> (Arc<PendingRequests>, OutgoingMessages) {
-        let asks = Arc::<PendingRequests>::default();
-        let mut outgoing = OutgoingMessages::new(v1::Hello::default(), asks.clone());
+        let pending = Arc::<PendingRequests>::default();
+        let mut outgoing = OutgoingMessages::new(v1::Hello::default(), pending.clone());
         assert!(matches!(poll(&mut outgoing), Poll::Ready(Some(said)) if said.hello.is_some()));
-        (asks, outgoing)
+        (pending, outgoing)
     }
 
     fn poll(outgoing: &mut OutgoingMessages) -> Poll<Option<v1::SessionRequest>> {
@@ -337,7 +337,7 @@ mod tests {
             match poll(outgoing) {
                 Poll::Ready(Some(said)) => sizes.push(said.requests.len()),
                 Poll::Ready(None) => return sizes,
-                Poll::Pending if outgoing.asks.lock().outgoing.is_empty() => return sizes,
+                Poll::Pending if outgoing.pending.lock().outgoing.is_empty() => return sizes,
                 Poll::Pending => {}
             }
         }
@@ -345,8 +345,9 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_was_told_together_asks_again_in_one_message_that_does_not_wait_for_others() {
-        let (asks, mut outgoing) = session();
-        let mut asked: Vec<RequestHandle> = (0..3).map(|_| asks.ask(request()).unwrap()).collect();
+        let (pending, mut outgoing) = session();
+        let mut asked: Vec<RequestHandle> =
+            (0..3).map(|_| pending.ask(request()).unwrap()).collect();
         assert_eq!(sent(&mut outgoing), [3]);
         let waiting = asked.iter_mut().map(|it| Box::pin(it.next()));
         let mut waiting: Vec<_> = waiting.collect();
@@ -354,63 +355,63 @@ mod tests {
             assert!(it.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         }
         drop(waiting);
-        asks.tell(&mut answers(asked.iter().map(|it| it.id)), &mut Vec::new());
-        let first = asks.ask(request());
+        pending.tell(&mut answers(asked.iter().map(|it| it.id)), &mut Vec::new());
+        let first = pending.ask(request());
         assert!(poll(&mut outgoing).is_pending(), "two more are expected");
-        let others = [asks.ask(request()), asks.ask(request())];
+        let others = [pending.ask(request()), pending.ask(request())];
         assert!(matches!(poll(&mut outgoing), Poll::Ready(Some(said)) if said.requests.len() == 3));
         drop((first, others));
     }
 
     #[tokio::test]
     async fn what_is_said_too_late_is_not_told_to_whoever_has_the_place_now() {
-        let (asks, _outgoing) = session();
-        let old = asks.ask(request()).unwrap();
+        let (pending, _outgoing) = session();
+        let old = pending.ask(request()).unwrap();
         let id = old.id;
         drop(old);
-        let mut new = asks.ask(request()).unwrap();
-        assert_eq!(asks.lock().places.len(), 1, "the place is used again");
-        asks.tell(&mut answers([id, new.id]), &mut Vec::new());
+        let mut new = pending.ask(request()).unwrap();
+        assert_eq!(pending.lock().places.len(), 1, "the place is used again");
+        pending.tell(&mut answers([id, new.id]), &mut Vec::new());
         assert!(matches!(new.next().await, Response::Answer(answer) if answer.id == new.id));
-        asks.close();
+        pending.close();
         assert!(matches!(new.next().await, Response::Gone), "the other answer was not for it");
-        assert!(asks.ask(request()).is_none(), "nothing can be asked any more");
+        assert!(pending.ask(request()).is_none(), "nothing can be asked any more");
     }
 
     #[test]
     fn whoever_has_just_let_go_is_owed_nothing() {
-        let (asks, _outgoing) = session();
-        let asked = asks.ask(request()).unwrap();
-        assert!(asks.owe_for(Duration::ZERO));
+        let (pending, _outgoing) = session();
+        let asked = pending.ask(request()).unwrap();
+        assert!(pending.owe_for(Duration::ZERO));
         // Between the two steps of dropping the request, when the session may look at the slot.
-        asked.post.end();
-        assert!(!asks.owe_for(Duration::ZERO) && !asks.owe_for(Duration::from_secs(1)));
+        asked.slot.end();
+        assert!(!pending.owe_for(Duration::ZERO) && !pending.owe_for(Duration::from_secs(1)));
     }
 
     #[test]
     fn what_is_not_sent_has_a_bound_also_if_nobody_waits_for_it_any_more() {
-        let (asks, mut outgoing) = session();
-        let kept = (0..2 * OUTGOING_MAX).filter(|_| asks.ask(request()).is_some()).count();
+        let (pending, mut outgoing) = session();
+        let kept = (0..2 * OUTGOING_MAX).filter(|_| pending.ask(request()).is_some()).count();
         assert_eq!(kept, OUTGOING_MAX);
-        assert_eq!(asks.lock().places.len(), 1, "whoever is refused takes no place");
+        assert_eq!(pending.lock().places.len(), 1, "whoever is refused takes no place");
         assert_eq!(sent(&mut outgoing).iter().sum::<usize>(), OUTGOING_MAX);
         let large = OUTGOING_BYTES / 4;
-        let kept = (0..8).filter(|_| asks.ask(put(large)).is_some()).count();
+        let kept = (0..8).filter(|_| pending.ask(put(large)).is_some()).count();
         assert_eq!(kept, 4);
         assert!(poll(&mut outgoing).is_pending() && matches!(poll(&mut outgoing), Poll::Ready(_)));
-        assert!(asks.ask(request()).is_some(), "there is room again");
+        assert!(pending.ask(request()).is_some(), "there is room again");
     }
 
     #[test]
     fn a_message_has_a_bound_in_requests_and_in_bytes_and_the_rest_goes_after_it() {
-        let (asks, mut outgoing) = session();
-        let many: Vec<_> = (0..TOGETHER_MAX + 5).map(|_| asks.ask(request())).collect();
+        let (pending, mut outgoing) = session();
+        let many: Vec<_> = (0..TOGETHER_MAX + 5).map(|_| pending.ask(request())).collect();
         assert_eq!(sent(&mut outgoing), [TOGETHER_MAX, 5]);
-        let large: Vec<_> = (0..3).map(|_| asks.ask(put(TOGETHER_BYTES - 1))).collect();
+        let large: Vec<_> = (0..3).map(|_| pending.ask(put(TOGETHER_BYTES - 1))).collect();
         assert_eq!(sent(&mut outgoing), [2, 1]);
-        let last = asks.ask(request());
+        let last = pending.ask(request());
         drop((many, large, last));
-        asks.close();
+        pending.close();
         assert_eq!(sent(&mut outgoing), [1], "what was asked before the end is still sent");
         assert!(matches!(poll(&mut outgoing), Poll::Ready(None)));
     }

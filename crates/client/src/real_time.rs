@@ -5,7 +5,7 @@
 
 use tonic::transport::{Channel, Endpoint};
 
-use crate::life::{Moment, Reading};
+use crate::state::{Moment, Reading};
 
 /// No other clock than the machine's.
 pub(crate) const fn read() -> Option<Reading> {

@@ -55,46 +55,47 @@ fn beat(shared: &Arc<ClientShared>, turn: &mut usize) -> Duration {
     let mut due = false;
     for lease in &leases {
         let now = clock::read();
-        due |= lease.with(|life| life.poll(now));
+        due |= lease.with(|state| state.poll(now));
     }
     if due && !shared.mute.load(Ordering::Relaxed) {
         send(shared, &leases, turn);
     } else if due {
         for lease in &leases {
             let now = clock::read();
-            lease.with(|life| {
-                let number = life.renewing(now);
-                life.not_renewed(number);
+            lease.with(|state| {
+                let number = state.renewing(now);
+                state.not_renewed(number);
             });
         }
     }
     let now = clock::boot();
     let next = leases.iter().filter_map(|lease| {
         let now = clock::read();
-        lease.with(|life| life.check(now).is_ok().then(|| life.due()))
+        lease.with(|state| state.check(now).is_ok().then(|| state.due()))
     });
     next.min().map_or(IDLE, |next| next.since(now)).max(Duration::from_millis(1))
 }
 
 fn send(shared: &Arc<ClientShared>, leases: &[Arc<HeldLease>], turn: &mut usize) {
-    let lines = shared.lines.borrow().clone();
-    let again = leases.iter().any(|lease| lease.with(|life| life.is_retrying()));
+    let sessions = shared.sessions.borrow().clone();
+    let again = leases.iter().any(|lease| lease.with(|state| state.is_retrying()));
     *turn = if again { *turn + 1 } else { 0 };
-    let alive = |line: &Arc<Session>| !line.is_over();
-    let both: Vec<_> = [lines.first, lines.second].into_iter().flatten().filter(alive).collect();
-    let line = both.get(*turn % both.len().max(1)).cloned();
+    let alive = |session: &Arc<Session>| !session.is_over();
+    let both: Vec<_> =
+        [sessions.first, sessions.second].into_iter().flatten().filter(alive).collect();
+    let session = both.get(*turn % both.len().max(1)).cloned();
     let mut parts: Vec<RenewalPart> = Vec::new();
     for lease in leases {
         // Read the clock before anything is sent: the renewed lease counts from here.
         let now = clock::read();
-        if let Some(number) = lease.with(|life| life.is_soon(now).then(|| life.renewing(now))) {
+        if let Some(number) = lease.with(|state| state.is_soon(now).then(|| state.renewing(now))) {
             parts.push((lease.clone(), number));
         }
     }
     for parts in parts.chunks(RENEW_MAX) {
-        match &line {
-            Some(line) => {
-                shared.runtime.spawn(one(shared.clone(), line.clone(), parts.to_vec()));
+        match &session {
+            Some(session) => {
+                shared.runtime.spawn(one(shared.clone(), session.clone(), parts.to_vec()));
             }
             None => failed(parts),
         }
@@ -103,13 +104,13 @@ fn send(shared: &Arc<ClientShared>, leases: &[Arc<HeldLease>], turn: &mut usize)
 
 fn failed(parts: &[RenewalPart]) {
     for (lease, number) in parts {
-        lease.with(|life| life.not_renewed(*number));
+        lease.with(|state| state.not_renewed(*number));
     }
 }
 
 /// Sends one renewal to one member.
-async fn one(shared: Arc<ClientShared>, line: Arc<Session>, parts: Vec<RenewalPart>) {
-    let windows = parts.iter().map(|(lease, _)| lease.with(|life| life.pace().window()));
+async fn one(shared: Arc<ClientShared>, session: Arc<Session>, parts: Vec<RenewalPart>) {
+    let windows = parts.iter().map(|(lease, _)| lease.with(|state| state.pace().window()));
     let patience = windows.min().unwrap_or_default();
     let command = Command::Renew(v1::RenewRequest {
         generations: parts.iter().map(|(lease, _)| lease.handle.generation).collect(),
@@ -119,7 +120,7 @@ async fn one(shared: Arc<ClientShared>, line: Arc<Session>, parts: Vec<RenewalPa
     let mut request = RequestIdentity::Harmless.request(command);
     request.deadline_ms = ms(patience);
     // Later attempts run independently. This one can still prove something until its window is over.
-    let answer = match line.ask(request) {
+    let answer = match session.ask(request) {
         Some(mut asked) => tokio::time::timeout(patience, asked.next()).await,
         None => Ok(Response::Gone),
     };
@@ -130,7 +131,7 @@ async fn one(shared: Arc<ClientShared>, line: Arc<Session>, parts: Vec<RenewalPa
     };
     let Some(Answer::Renewed(renewed)) = renewed else {
         if timed_out {
-            line.suspect();
+            session.suspect();
         }
         failed(&parts);
         return;
@@ -140,7 +141,7 @@ async fn one(shared: Arc<ClientShared>, line: Arc<Session>, parts: Vec<RenewalPa
         let changed = renewed.changed.get(at).copied().and_then(convert::revision_from);
         let changed = changed.unwrap_or(Revision(0));
         let now = clock::read();
-        let heard = lease.with(|life| life.renewed(*number, ttl, changed, now));
+        let heard = lease.with(|state| state.renewed(*number, ttl, changed, now));
         if heard == AckEffect::ReadHoldings {
             shared.runtime.spawn(read_holdings(shared.clone(), lease.clone()));
         }
@@ -155,7 +156,7 @@ async fn read_holdings(shared: Arc<ClientShared>, lease: Arc<HeldLease>) {
         lease_generation: lease.handle.generation,
         ..Default::default()
     };
-    let window = lease.with(|life| life.pace().window());
+    let window = lease.with(|state| state.pace().window());
     let asked = shared.call_within(Command::GetLease(ask), RequestIdentity::Harmless, window).await;
     let now = clock::read();
     match asked {
@@ -164,10 +165,10 @@ async fn read_holdings(shared: Arc<ClientShared>, lease: Arc<HeldLease>) {
             let holds: Vec<Token> =
                 view.holds.iter().filter_map(|it| Token::from_u64(it.token)).collect();
             let (revision, changed) = (number(revision), number(view.changed));
-            lease.with(|life| life.holdings(revision, changed, &holds, now));
+            lease.with(|state| state.holdings(revision, changed, &holds, now));
         }
         Err(crate::Error::Refused(tenure_types::Refusal::LeaseNotFound)) => {
-            lease.with(|life| life.ended(Cause::Gone, now));
+            lease.with(|state| state.ended(Cause::Gone, now));
         }
         // The next acknowledgement triggers another read.
         Ok(_) | Err(_) => {}

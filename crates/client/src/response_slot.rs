@@ -148,68 +148,68 @@ mod tests {
     const AT: Moment = Moment::from_micros(7_000_000);
     const LATE: Duration = Duration::from_secs(1);
 
-    fn put(post: &ResponseSlot, said: Response) {
-        if let Some(waker) = post.put(said) {
+    fn put(slot: &ResponseSlot, said: Response) {
+        if let Some(waker) = slot.put(said) {
             waker.wake();
         }
     }
 
     #[tokio::test]
     async fn everything_is_told_in_order_and_then_that_it_is_over() {
-        let post = Arc::new(ResponseSlot::default());
-        post.begin(AT);
+        let slot = Arc::new(ResponseSlot::default());
+        slot.begin(AT);
         let reader = tokio::spawn({
-            let post = post.clone();
-            async move { (post.next().await, post.next().await, post.next().await) }
+            let slot = slot.clone();
+            async move { (slot.next().await, slot.next().await, slot.next().await) }
         });
         tokio::task::yield_now().await;
-        assert_eq!(post.owed_since(), Some(AT));
-        put(&post, Response::Answer(Box::default()));
-        assert_eq!(post.owed_since(), None);
-        put(&post, Response::Granted(v1::Granted::default()));
-        put(&post, Response::WaitEnded);
+        assert_eq!(slot.owed_since(), Some(AT));
+        put(&slot, Response::Answer(Box::default()));
+        assert_eq!(slot.owed_since(), None);
+        put(&slot, Response::Granted(v1::Granted::default()));
+        put(&slot, Response::WaitEnded);
         let told = reader.await.unwrap();
         assert!(
             matches!(told, (Response::Answer(_), Response::Granted(_), Response::WaitEnded)),
             "{told:?}"
         );
-        put(&post, Response::Gone);
-        assert!(matches!(post.next().await, Response::Gone));
-        assert!(matches!(post.next().await, Response::Gone), "also who asks again is told");
-        post.begin(AT);
-        put(&post, Response::WaitEnded);
+        put(&slot, Response::Gone);
+        assert!(matches!(slot.next().await, Response::Gone));
+        assert!(matches!(slot.next().await, Response::Gone), "also who asks again is told");
+        slot.begin(AT);
+        put(&slot, Response::WaitEnded);
         assert!(
-            matches!(post.next().await, Response::WaitEnded),
+            matches!(slot.next().await, Response::WaitEnded),
             "nothing of the last request is left"
         );
     }
 
     #[tokio::test]
     async fn whoever_expects_an_answer_soon_is_told_that_it_is_late_and_still_hears_it() {
-        let post = Arc::new(ResponseSlot::default());
-        post.begin(AT);
+        let slot = Arc::new(ResponseSlot::default());
+        slot.begin(AT);
         let reader = tokio::spawn({
-            let post = post.clone();
-            async move { post.soon().await }
+            let slot = slot.clone();
+            async move { slot.soon().await }
         });
         tokio::task::yield_now().await;
-        assert!(post.late_after(LATE, AT + LATE / 2).is_none(), "it is not late yet");
-        post.late_after(LATE, AT + LATE).expect("somebody waits").wake();
+        assert!(slot.late_after(LATE, AT + LATE / 2).is_none(), "it is not late yet");
+        slot.late_after(LATE, AT + LATE).expect("somebody waits").wake();
         assert!(reader.await.unwrap().is_none());
-        assert!(post.soon().await.is_none(), "once late, nothing is expected soon any more");
-        put(&post, Response::Answer(Box::default()));
-        assert!(matches!(post.soon().await, Some(Response::Answer(_))));
+        assert!(slot.soon().await.is_none(), "once late, nothing is expected soon any more");
+        put(&slot, Response::Answer(Box::default()));
+        assert!(matches!(slot.soon().await, Some(Response::Answer(_))));
     }
 
     #[tokio::test]
     async fn what_is_put_back_is_heard_first() {
-        let post = ResponseSlot::default();
-        put(&post, Response::Answer(Box::default()));
-        put(&post, Response::Granted(v1::Granted::default()));
-        put(&post, Response::WaitEnded);
-        let first = post.next().await;
-        post.put_back(first);
-        let told = (post.next().await, post.next().await, post.next().await);
+        let slot = ResponseSlot::default();
+        put(&slot, Response::Answer(Box::default()));
+        put(&slot, Response::Granted(v1::Granted::default()));
+        put(&slot, Response::WaitEnded);
+        let first = slot.next().await;
+        slot.put_back(first);
+        let told = (slot.next().await, slot.next().await, slot.next().await);
         assert!(
             matches!(told, (Response::Answer(_), Response::Granted(_), Response::WaitEnded)),
             "{told:?}"

@@ -59,7 +59,7 @@ pub(crate) struct Session {
 
 /// What the reading half shares with the tasks that send requests.
 struct SessionShared {
-    asks: Arc<PendingRequests>,
+    pending: Arc<PendingRequests>,
     /// Where the leader is, according to the member.
     leader: watch::Sender<LeaderAddress>,
     /// When the member last sent anything, in microseconds of our clock.
@@ -84,8 +84,8 @@ struct SessionOpening(Option<Arc<PendingRequests>>);
 
 impl Drop for SessionOpening {
     fn drop(&mut self) {
-        if let Some(asks) = &self.0 {
-            asks.close();
+        if let Some(pending) = &self.0 {
+            pending.close();
         }
     }
 }
@@ -140,11 +140,11 @@ impl Session {
             Some(connector) => endpoint.connect_with_connector(connector).await,
         };
         let channel = connected.map_err(|error| deepest(&error))?;
-        let asks = Arc::<PendingRequests>::default();
-        let mut opening = SessionOpening(Some(asks.clone()));
+        let pending = Arc::<PendingRequests>::default();
+        let mut opening = SessionOpening(Some(pending.clone()));
         let mut client =
             SessionServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX);
-        let opened = client.open(OutgoingMessages::new(hello, asks.clone())).await;
+        let opened = client.open(OutgoingMessages::new(hello, pending.clone())).await;
         let mut from = opened.map_err(|status| status.message().to_owned())?.into_inner();
         let first = from.message().await.map_err(|status| status.message().to_owned())?;
         let welcome = match first {
@@ -159,7 +159,7 @@ impl Session {
         let met = ClusterIncarnation { cluster: header.cluster_id, epoch, incarnation };
         shared.upgrade().ok_or("the client is gone")?.recognise(met)?;
         let heard = Arc::new(SessionShared {
-            asks,
+            pending,
             leader: watch::Sender::new(leader),
             newest_us: AtomicU64::new(clock::boot().micros()),
             over: watch::Sender::new(false),
@@ -173,7 +173,7 @@ impl Session {
 
     /// Queues a request for sending and assigns its id.
     pub(crate) fn ask(&self, request: v1::Request) -> Option<RequestHandle> {
-        self.heard.asks.ask(request)
+        self.heard.pending.ask(request)
     }
 
     /// Closes the session if the member, which did not answer one request in time, does not answer others either.
@@ -219,11 +219,11 @@ impl SessionShared {
 
     /// Whether the member has sent nothing for `TRY` although it owed an answer all that time.
     fn is_overdue(&self) -> bool {
-        self.is_silent() && self.asks.owe_for(TRY)
+        self.is_silent() && self.pending.owe_for(TRY)
     }
 
     fn close(&self) {
-        self.asks.close();
+        self.pending.close();
         self.is_over.store(true, Ordering::Release);
         self.over.send_replace(true);
     }
@@ -247,7 +247,7 @@ async fn read(
                 if heard.is_overdue() {
                     break;
                 }
-                heard.asks.late_after(LOOK, &mut wakers);
+                heard.pending.late_after(LOOK, &mut wakers);
                 continue;
             }
         };
@@ -258,7 +258,7 @@ async fn read(
         if let Some(leader) = message.leader.take() {
             heard.leader.send_replace(leader.into());
         }
-        heard.asks.tell(&mut message, &mut wakers);
+        heard.pending.tell(&mut message, &mut wakers);
         for lost in message.losses {
             shared.lock_lost(&lost, &message.leases_ended);
         }

@@ -61,7 +61,7 @@ pub(crate) struct ClientShared {
     pub(crate) settings: ClientSettings,
     pub(crate) runtime: runtime::Handle,
     pub(crate) trust: Option<TlsTrust>,
-    pub(crate) lines: watch::Receiver<Sessions>,
+    pub(crate) sessions: watch::Receiver<Sessions>,
     leases: Mutex<BTreeMap<Handle, Weak<HeldLease>>>,
     pub(crate) renew: Notify,
     /// When leases are checked for renewal next, in microseconds of our clock; `u64::MAX` while that is not known.
@@ -69,7 +69,7 @@ pub(crate) struct ClientShared {
     pub(crate) watchdog: WatchdogTimer,
     budget: AtomicI64,
     /// The cluster that the client belongs to, from the first welcome on.
-    life: Mutex<Option<ClusterIncarnation>>,
+    state: Mutex<Option<ClusterIncarnation>>,
     /// For tests: renewals are not sent.
     pub(crate) mute: AtomicBool,
     /// For tests: nothing runs.
@@ -135,13 +135,13 @@ impl ClientShared {
             settings,
             runtime,
             trust,
-            lines: publish.subscribe(),
+            sessions: publish.subscribe(),
             leases: Mutex::default(),
             renew: Notify::new(),
             next_beat_us: AtomicU64::new(u64::MAX),
             watchdog,
             budget: AtomicI64::new(BUDGET),
-            life: Mutex::default(),
+            state: Mutex::default(),
             mute: AtomicBool::new(false),
             pause: Default::default(),
         });
@@ -158,11 +158,11 @@ impl ClientShared {
     /// Builds the hello: the client's identity, and the leases that it wants notifications about.
     pub(crate) fn hello(&self) -> v1::Hello {
         let leases = self.held();
-        let life = *self.life.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = *self.state.lock().unwrap_or_else(PoisonError::into_inner);
         v1::Hello {
-            cluster_id: life.map_or(0, |life| life.cluster),
-            epoch: life.map_or(0, |life| life.epoch),
-            incarnation: life.map_or(0, |life| life.incarnation),
+            cluster_id: state.map_or(0, |state| state.cluster),
+            epoch: state.map_or(0, |state| state.epoch),
+            incarnation: state.map_or(0, |state| state.incarnation),
             client: self.settings.name.clone(),
             leases: leases.iter().take(RENEW_MAX).map(|lease| lease.name()).collect(),
             software: concat!("tenure-rust ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -172,8 +172,8 @@ impl ClientShared {
     /// Checks that a member belongs to our cluster. A cluster that was restored since has ended all of our leases.
     pub(crate) fn recognise(&self, met: ClusterIncarnation) -> Result<(), String> {
         let known = {
-            let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
-            match *life {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            match *state {
                 Some(known) if known.cluster != met.cluster => {
                     return Err("belongs to another cluster".to_owned());
                 }
@@ -183,7 +183,7 @@ impl ClientShared {
                     );
                 }
                 known => {
-                    *life = Some(met);
+                    *state = Some(met);
                     known
                 }
             }
@@ -191,25 +191,26 @@ impl ClientShared {
         if known.is_some_and(|known| known != met) {
             for lease in self.held() {
                 let now = clock::read();
-                lease.with(|life| life.ended(Cause::Gone, now));
+                lease.with(|state| state.ended(Cause::Gone, now));
             }
         }
         Ok(())
     }
 
     /// Returns the current session, if there is one.
-    pub(crate) fn line_now(&self) -> Option<Arc<Session>> {
-        self.lines.borrow().first.clone().filter(|line| !line.is_over())
+    pub(crate) fn session_now(&self) -> Option<Arc<Session>> {
+        self.sessions.borrow().first.clone().filter(|session| !session.is_over())
     }
 
     /// Returns a session, as soon as there is one.
-    pub(crate) async fn line(&self, until: Instant) -> Option<Arc<Session>> {
-        let there = |lines: &Sessions| lines.first.as_ref().is_some_and(|line| !line.is_over());
-        if let Some(line) = self.line_now() {
-            return Some(line);
+    pub(crate) async fn session(&self, until: Instant) -> Option<Arc<Session>> {
+        let there =
+            |sessions: &Sessions| sessions.first.as_ref().is_some_and(|session| !session.is_over());
+        if let Some(session) = self.session_now() {
+            return Some(session);
         }
-        let mut lines = self.lines.clone();
-        let waited = tokio::time::timeout_at(until, lines.wait_for(there)).await;
+        let mut sessions = self.sessions.clone();
+        let waited = tokio::time::timeout_at(until, sessions.wait_for(there)).await;
         waited.ok()?.ok()?.first.clone()
     }
 
@@ -253,9 +254,9 @@ impl ClientShared {
         }
         let mut request = RequestIdentity::Harmless.request(command);
         request.deadline_ms = ms(within.min(MEMBER));
-        let line = self.line_now()?;
-        let asked = line.ask(request)?;
-        Some((line, asked))
+        let session = self.session_now()?;
+        let asked = session.ask(request)?;
+        Some((session, asked))
     }
 
     async fn call_doubting(
@@ -287,12 +288,12 @@ impl ClientShared {
             let on = match asked.take() {
                 Some(asked) => Some(asked),
                 None => {
-                    let line = self.line(until).await;
-                    let Some(line) = line else { return Err(given_up(*doubt)) };
+                    let session = self.session(until).await;
+                    let Some(session) = session else { return Err(given_up(*doubt)) };
                     let mut request = request.clone();
                     let left = until.saturating_duration_since(Instant::now());
                     request.deadline_ms = ms(left.min(MEMBER));
-                    line.ask(request).map(|on| (line, on))
+                    session.ask(request).map(|on| (session, on))
                 }
             };
             let Some((_line, mut on)) = on else {
@@ -361,7 +362,7 @@ impl ClientShared {
 
     pub(crate) fn register(&self, lease: &Arc<HeldLease>) {
         self.lock().insert(lease.handle, Arc::downgrade(lease));
-        let (due, lost_at) = lease.with(|life| (life.due(), life.lost_at()));
+        let (due, lost_at) = lease.with(|state| (state.due(), state.lost_at()));
         // Wake the watchdog and the renewal task only if they would look too late; with thousands of leases that is
         // rare.
         self.watchdog.wake_before(lost_at);
@@ -391,7 +392,7 @@ impl ClientShared {
         let whole = with.iter().find(of).filter(|_| lost.reason.is_empty());
         let reason = whole.map_or(&lost.reason, |it| &it.reason);
         let loss = Lost::on_word(cause(lost.cause()), &lost.by, reason);
-        lease.with(|life| life.taken(token, loss));
+        lease.with(|state| state.taken(token, loss));
     }
 
     /// Records the end of a lease.
@@ -399,7 +400,7 @@ impl ClientShared {
         if let Some(lease) = self.find(ended.lease_slot, ended.lease_generation) {
             let now = clock::read();
             let loss = Lost::on_word(cause(ended.cause()), &ended.by, &ended.reason);
-            lease.with(|life| life.ended(loss, now));
+            lease.with(|state| state.ended(loss, now));
         }
     }
 
@@ -411,7 +412,7 @@ impl ClientShared {
         let mut next = None;
         for lease in self.held() {
             let now = clock::read();
-            let alive = lease.with(|life| life.check(now).is_ok().then(|| life.lost_at()));
+            let alive = lease.with(|state| state.check(now).is_ok().then(|| state.lost_at()));
             next = next.into_iter().chain(alive).min();
         }
         next

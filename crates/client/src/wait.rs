@@ -109,7 +109,7 @@ async fn own_once(
     let mut request = ask.request(ask.wait_ms());
     request.new_lease = Some(Box::new(new));
     loop {
-        let Some(line) = shared.line(reach).await else {
+        let Some(session) = shared.session(reach).await else {
             let request = crate::RequestId::from(format!("lease {}", orphan.id));
             let unknown = Error::Unknown { request, waited: began.elapsed() };
             return Some(Err(if orphan.sent { unknown } else { Error::Unavailable }));
@@ -120,13 +120,13 @@ async fn own_once(
         // Read the clock before the send; a repetition under the same lease also counts from here.
         asking.sent(clock::read());
         let command = Command::Acquire(request.clone());
-        let Some(mut asked) = line.ask(RequestIdentity::Harmless.request(command)) else {
+        let Some(mut asked) = session.ask(RequestIdentity::Harmless.request(command)) else {
             tokio::time::sleep(PAUSE).await;
             continue;
         };
         orphan.sent = true;
         let Ok(said) = tokio::time::timeout_at(worthless.min(reach), asked.next()).await else {
-            line.suspect();
+            session.suspect();
             return None;
         };
         let (lease, granted) = match update_of(said, ask) {
@@ -147,15 +147,15 @@ async fn own_once(
                 return Some(Err(strange()));
             }
         };
-        let Ok(life) = asking.granted(clock::read()) else { return None };
-        let held = HeldLease::new(shared.clone(), &lease, life);
+        let Ok(state) = asking.granted(clock::read()) else { return None };
+        let held = HeldLease::new(shared.clone(), &lease, state);
         orphan.sent = false;
         let Some(held) = held else { return Some(Err(strange())) };
         let granted = match granted {
             Some(granted) => Ok(granted),
             None => {
                 let stand = StandingAsk { held: &held, ask, numbers: None, until };
-                stand.run(Some((line, asked))).await
+                stand.run(Some((session, asked))).await
             }
         };
         return Some(
@@ -205,13 +205,13 @@ impl PlaceCleanup {
         if time < PATIENT {
             return None;
         }
-        let line = self.held.shared.line_now()?;
+        let session = self.held.shared.session_now()?;
         let seq = self.held.seq_now()?;
         let wait_ms = left_ms(ask, until);
         let identity = seq.identity();
         self.sent = Some(NumberedRequest { seq, wait_ms });
-        let on = line.ask(request(&self.held, ask, identity, wait_ms))?;
-        Some((line, on))
+        let on = session.ask(request(&self.held, ask, identity, wait_ms))?;
+        Some((session, on))
     }
 
     /// Returns what was granted, if the message is a grant.
@@ -314,20 +314,20 @@ impl StandingAsk<'_> {
         let (mut sent, mut pause) = (asked.is_some(), PAUSE);
         loop {
             let step = async {
-                let (line, mut on) = match asked.take() {
+                let (session, mut on) = match asked.take() {
                     Some(asked) => asked,
                     None => {
-                        let line = held.shared.line(Instant::now() + FAR).await?;
+                        let session = held.shared.session(Instant::now() + FAR).await?;
                         let request = self.request().await;
-                        let on = line.ask(request)?;
+                        let on = session.ask(request)?;
                         sent = true;
-                        (line, on)
+                        (session, on)
                     }
                 };
                 let said = on.next().await;
-                Some((update_of(said, ask), line, on))
+                Some((update_of(said, ask), session, on))
             };
-            let (heard, line, on) = tokio::select! {
+            let (heard, session, on) = tokio::select! {
                 () = lost(&mut standing) => return Err(gone(held)),
                 () = at_last(limit) => return Err(self.out_of_time(sent).await),
                 step = step => match step {
@@ -348,7 +348,7 @@ impl StandingAsk<'_> {
                         **sent = None;
                     }
                     pause = PAUSE;
-                    asked = Some((line, on));
+                    asked = Some((session, on));
                 }
                 AskUpdate::No(error) => return Err(error),
                 AskUpdate::Over if ask.wait == WaitLimit::Unlimited => {
@@ -507,5 +507,5 @@ pub(crate) async fn lost(standing: &mut watch::Receiver<Standing>) {
 /// Returns why a lost lease was lost.
 pub(crate) fn gone(held: &HeldLease) -> Error {
     let now = clock::read();
-    Error::Lost(held.with(|life| life.check(now)).err().unwrap_or_else(|| Cause::Gone.into()))
+    Error::Lost(held.with(|state| state.check(now)).err().unwrap_or_else(|| Cause::Gone.into()))
 }

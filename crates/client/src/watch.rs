@@ -205,8 +205,8 @@ impl Watch {
         let until = Instant::now() + self.ask.client.shared.settings.timeout;
         let mut pause = PAUSE_MIN;
         loop {
-            let line = self.ask.client.shared.line(until).await.ok_or(Error::Unavailable)?;
-            match tokio::time::timeout_at(until, self.begin(line.channel.clone())).await {
+            let session = self.ask.client.shared.session(until).await.ok_or(Error::Unavailable)?;
+            match tokio::time::timeout_at(until, self.begin(session.channel.clone())).await {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(Some(error))) => return Err(error),
                 Ok(Err(None)) | Err(_) if Instant::now() >= until => {

@@ -138,7 +138,7 @@ mod tests {
             let shared = ClientShared::start(settings, runtime.handle().clone()).unwrap();
             let mut asking = PendingGrant::new(Pace::new(TTL).unwrap());
             asking.sent(clock::read());
-            let life = asking.granted(clock::read()).unwrap();
+            let state = asking.granted(clock::read()).unwrap();
             let granted = v1::Lease {
                 lease: 7,
                 created: 1,
@@ -146,7 +146,7 @@ mod tests {
                 lease_generation: 1,
                 ..Default::default()
             };
-            let held = HeldLease::new(shared, &granted, life).unwrap();
+            let held = HeldLease::new(shared, &granted, state).unwrap();
             let token = Token::from_u64(1).unwrap();
             let lock = Lock { name: "deploy".to_owned(), token, slot: None };
             let guard =

@@ -37,8 +37,8 @@ impl AcceptedTokens {
         }
         let fenced = self.0.iter().any(|(seen, _)| {
             let sharing = (claim.mode, seen.mode) == (Mode::Shared, Mode::Shared);
-            let older_life = seen.token.epoch() > Some(epoch);
-            older_life || (!sharing && seen.token > claim.token)
+            let older_incarnation = seen.token.epoch() > Some(epoch);
+            older_incarnation || (!sharing && seen.token > claim.token)
         });
         if fenced {
             return ModelAnswer::Stale;

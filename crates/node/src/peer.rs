@@ -257,7 +257,7 @@ fn put_failure(out: &mut Vec<u8>, failure: NodeFailure) {
         NodeFailure::Unknown => out.put_u8(1),
         NodeFailure::Rejected(why) => {
             out.put_u8(2);
-            put_why(out, why);
+            put_reason(out, why);
         }
         NodeFailure::TooLarge { bound } => {
             out.put_u8(3);
@@ -278,7 +278,7 @@ fn put_failure(out: &mut Vec<u8>, failure: NodeFailure) {
 fn get_failure(kind: u8, bytes: &mut Bytes) -> Option<NodeFailure> {
     Some(match kind {
         1 => NodeFailure::Unknown,
-        2 => NodeFailure::Rejected(get_why(bytes)?),
+        2 => NodeFailure::Rejected(get_reason(bytes)?),
         3 => NodeFailure::TooLarge { bound: bytes.try_get_u64_le().ok()? },
         4 => NodeFailure::Expired,
         5 => NodeFailure::Overloaded,
@@ -310,7 +310,7 @@ pub(crate) fn failure_for(level: u16, failure: NodeFailure) -> NodeFailure {
     }
 }
 
-fn put_why(out: &mut Vec<u8>, why: RejectReason) {
+fn put_reason(out: &mut Vec<u8>, why: RejectReason) {
     match why {
         RejectReason::NotLeader { leader } => {
             out.put_u8(0);
@@ -337,7 +337,7 @@ fn put_why(out: &mut Vec<u8>, why: RejectReason) {
     }
 }
 
-fn get_why(bytes: &mut Bytes) -> Option<RejectReason> {
+fn get_reason(bytes: &mut Bytes) -> Option<RejectReason> {
     Some(match bytes.try_get_u8().ok()? {
         0 => RejectReason::NotLeader { leader: MemberId::new(bytes.try_get_u64_le().ok()?) },
         1 => RejectReason::Transferring,

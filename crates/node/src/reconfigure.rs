@@ -133,7 +133,7 @@ pub struct Reconfigure {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum At {
     Viewing,
-    WritingCard,
+    WritingRecord,
     HandingOver(HandOver, Stage),
     Changing(MembershipChange),
     Paused {
@@ -142,7 +142,7 @@ enum At {
     },
     /// The removal failed so. Is the member removed nevertheless?
     Checking(NodeFailure),
-    DeletingCard,
+    DeletingRecord,
     Confirming,
     Over,
 }
@@ -279,7 +279,7 @@ impl Reconfigure {
                 Err(why) => self.fail(why),
                 Ok(()) => {
                     let put = directory::put(&directory::key(record.id), &record.names.to_string());
-                    self.at = At::WritingCard;
+                    self.at = At::WritingRecord;
                     Some(ReconfigureOutput::Write(put.into()))
                 }
             },
@@ -306,13 +306,15 @@ impl Reconfigure {
 
     fn written(&mut self, outcome: Result<Outcome, NodeFailure>) -> Output {
         match (&self.at, &self.request) {
-            (At::WritingCard, Reconfiguration::Add(record)) => match outcome.map(|it| it.result) {
-                Ok(Ok(_)) => self.change(MembershipChange::AddLearner(record.id)),
-                Ok(Err(refusal)) => self.fail(NotReconfigured::Refused(refusal)),
-                Err(failure) => self.fail(NotReconfigured::Failed(failure)),
-            },
+            (At::WritingRecord, Reconfiguration::Add(record)) => {
+                match outcome.map(|it| it.result) {
+                    Ok(Ok(_)) => self.change(MembershipChange::AddLearner(record.id)),
+                    Ok(Err(refusal)) => self.fail(NotReconfigured::Refused(refusal)),
+                    Err(failure) => self.fail(NotReconfigured::Failed(failure)),
+                }
+            }
             // An address that stays in the directory does no harm: no member dials an id that is no member.
-            (At::DeletingCard, _) => {
+            (At::DeletingRecord, _) => {
                 self.at = At::Confirming;
                 Some(ReconfigureOutput::View(Fresh::Now))
             }
@@ -367,7 +369,7 @@ impl Reconfigure {
         }
         let key = directory::key(id);
         let delete = Command::Delete { key: &key, expect: Expect::Any, guard: None };
-        self.at = At::DeletingCard;
+        self.at = At::DeletingRecord;
         Some(ReconfigureOutput::Write(directory::encode(delete).into()))
     }
 
@@ -389,17 +391,17 @@ impl Reconfigure {
     }
 
     fn transfer(&mut self, moment: Moment, hand_over: HandOver, cluster: &Cluster) -> Output {
-        let heir = match hand_over.to {
-            None => heir(cluster, moment.lead),
+        let successor = match hand_over.to {
+            None => successor(cluster, moment.lead),
             Some(id) if cluster.members.voters.contains(&id) => Some(id),
             Some(member) => return self.fail(NotReconfigured::NotFound { member }),
         };
-        let Some(heir) = heir else { return self.fail(NotReconfigured::LastVoter) };
+        let Some(successor) = successor else { return self.fail(NotReconfigured::LastVoter) };
         if let Some(by) = hand_over.done(moment.lead) {
             return self.handed_over(by);
         }
         self.at = At::HandingOver(hand_over, Stage::Asked);
-        Some(ReconfigureOutput::Admin(AdminRequest::Transfer(heir)))
+        Some(ReconfigureOutput::Admin(AdminRequest::Transfer(successor)))
     }
 
     /// The leader has answered a request to hand over.
@@ -470,7 +472,7 @@ fn check_new(record: &MemberRecord, cluster: &Cluster) -> Result<(), NotReconfig
 }
 
 /// The voter that may lead best: the one that has most, as far as that is known here.
-fn heir(cluster: &Cluster, leader: Option<MemberId>) -> Option<MemberId> {
+fn successor(cluster: &Cluster, leader: Option<MemberId>) -> Option<MemberId> {
     let others = cluster.members.voters.iter().copied().filter(|id| Some(*id) != leader);
     others.max_by_key(|id| (cluster.linked.contains(id), cluster.status.matched.get(id).copied()))
 }

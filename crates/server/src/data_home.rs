@@ -119,7 +119,7 @@ impl DataHome {
         fs::write(&path, directory::records_text(given))
             .and_then(|()| fs::File::open(&path)?.sync_all())
             .map_err(|source| StartError::System { doing: "keep the list of members", source })?;
-        self.enter_life(lineage)
+        self.enter_incarnation(lineage)
     }
 
     /// The members that this member was given when it joined.
@@ -150,7 +150,7 @@ impl DataHome {
         let snapshots = Snapshots::open(home.disk.clone())?;
         let members = Membership::of_voters([member]);
         tenure_raft::found(&mut log, &snapshots, machine, &members)?;
-        home.enter_life(lineage)
+        home.enter_incarnation(lineage)
     }
 
     /// Draws a member id that was never used.
@@ -158,7 +158,7 @@ impl DataHome {
         member_id(draw_id())
     }
 
-    fn enter_life(&mut self, lineage: Lineage) -> Result<(), StartError> {
+    fn enter_incarnation(&mut self, lineage: Lineage) -> Result<(), StartError> {
         self.identity.epoch = u64::from(lineage.epoch.get());
         self.identity.incarnation = lineage.incarnation.0;
         self.belong_to(lineage.cluster)

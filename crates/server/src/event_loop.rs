@@ -126,7 +126,7 @@ impl Driver {
         self.on.net.close();
         self.on.member.outbox().send(Delivery::Notices(Vec::new()));
         self.on.member.feed().close();
-        self.on.member.tally().close();
+        self.on.member.lock_metrics().close();
         if end.is_corrupt() || end == End::Cluster(Stop::Removed) {
             // Whoever ends the process then would end the doors too, before they have said why.
             std::thread::sleep(LAST_WORDS);
@@ -332,7 +332,7 @@ impl Driver {
         // A removed member is told so before its link goes.
         if let Some((directory, members, vouched)) = learned {
             self.on.net.learn(&directory, &members, vouched);
-            self.log_card_objection();
+            self.log_record_objection();
         }
         if let Some(index) = applied {
             self.offer(now_us, index, &notices);
@@ -358,12 +358,12 @@ impl Driver {
     /// Leaves what was applied with those who watch and those who count.
     fn offer(&mut self, now_us: u64, index: u64, notices: &[Notice]) {
         let (member, count) = (&self.on.member, &mut self.count);
-        let tally = member.tally();
-        let counted = (count.begun && tally.is_attended()).then_some(|records| {
+        let lock_metrics = member.lock_metrics();
+        let counted = (count.begun && lock_metrics.is_attended()).then_some(|records| {
             // Room is handed over only if somebody waited for it, who then has a notice.
             let granted = |notice: &Notice| matches!(notice, Notice::Granted { .. });
             let freed = if notices.iter().any(granted) { &count.freed[..] } else { &[] };
-            tally.leave(now_us, records, freed);
+            lock_metrics.leave(now_us, records, freed);
         });
         member.feed().offer(&mut self.told, self.on.node.machine(), counted);
         count.freed.clear();
@@ -427,7 +427,7 @@ impl Driver {
     }
 
     /// Logs why the leader does not write this member's card to the directory, once for each reason.
-    fn log_card_objection(&mut self) {
+    fn log_record_objection(&mut self) {
         let objection = self.on.node.record_objection();
         if objection == self.record_objection {
             return;

@@ -25,7 +25,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::api::{AllowedHosts, InProcessListener as Doors};
+use crate::api::{AllowedHosts, InProcessListener};
 use crate::callers::{Callers, CountingObserver};
 use crate::dispatch::{self, Delivery, Dispatch};
 use crate::member::{End, LoopEvent, MemberHandle};
@@ -101,7 +101,7 @@ struct RunningMember {
     /// The connections that it opened when it started.
     link: LinkId,
     net: Arc<Net>,
-    listeners: Doors,
+    listeners: InProcessListener,
     connections: JoinSet<()>,
 }
 
@@ -280,8 +280,10 @@ impl InsideState {
         let dispatch =
             Dispatch::new(member.clone(), net.clone(), cluster, true, keys, Handle::current());
         let listens = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let listeners =
-            Doors::open(&dispatch, AllowedHosts::new(listens, &permit.record.names.clients, []));
+        let listeners = InProcessListener::open(
+            &dispatch,
+            AllowedHosts::new(listens, &permit.record.names.clients, []),
+        );
         permit.up = Some(RunningMember {
             told: replica.machine().revision(),
             node: Node::new(replica, node_config),

@@ -95,7 +95,7 @@ pub struct MemberHandle {
     backing_up: Arc<AtomicBool>,
     feed: Arc<Feed>,
     meters: Arc<NodeMeters>,
-    tally: Arc<LockMetrics>,
+    lock_metrics: Arc<LockMetrics>,
 }
 
 /// Calls that wait for their answer.
@@ -181,7 +181,7 @@ pub struct MemberStatus {
     /// The machine's clock.
     pub clock_ms: u64,
     /// What it measures of itself.
-    pub figures: NodeMetrics,
+    pub metrics: NodeMetrics,
     /// Memory of the records and the history of the state, without indexes.
     pub state_bytes: u64,
 }
@@ -209,7 +209,7 @@ impl MemberHandle {
             backing_up: Arc::default(),
             feed: Arc::default(),
             meters: Arc::default(),
-            tally: Arc::default(),
+            lock_metrics: Arc::default(),
         };
         (member, events)
     }
@@ -344,7 +344,7 @@ impl MemberHandle {
 
     /// What it can show of itself.
     pub fn status(&self) -> Result<MemberStatus, Gone> {
-        let figures = self.figures();
+        let metrics = self.metrics();
         let lineage = self.lineage().clone();
         self.look(move |replica| {
             let stats = replica.machine().stats();
@@ -357,14 +357,14 @@ impl MemberHandle {
                 revision: replica.machine().revision(),
                 hash: replica.machine().rolling_hash(),
                 clock_ms: replica.machine().clock_ms(),
-                figures,
+                metrics,
                 state_bytes: stats.record_bytes + stats.history_bytes,
             }
         })
     }
 
     /// What it measures of itself, without asking its loop.
-    pub fn figures(&self) -> NodeMetrics {
+    pub fn metrics(&self) -> NodeMetrics {
         self.meters.read()
     }
 
@@ -463,8 +463,8 @@ impl MemberHandle {
     }
 
     /// Where the loop leaves what is counted of locks.
-    pub(crate) fn tally(&self) -> &Arc<LockMetrics> {
-        &self.tally
+    pub(crate) fn lock_metrics(&self) -> &Arc<LockMetrics> {
+        &self.lock_metrics
     }
 
     pub(crate) fn over(&self) -> &Arc<EndState> {

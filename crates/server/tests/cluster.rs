@@ -22,20 +22,23 @@ fn strangers_are_refused_and_nonsense_is_cut_off() {
     let (_, running) = found(dir.path(), 1);
     let id = running[leader(&running)].member.id();
     let port = running[0].members.unwrap();
-    let life = |cluster: &str, epoch: u16, incarnation: u64, to: &str| {
-        let life = format!("cluster {cluster}\nepoch {epoch}\nincarnation {incarnation:016x}");
-        ask(port, format!("hello 1\n{life}\nfrom 1\nto {to}\nlevel 1").as_bytes())
+    let incarnation = |cluster: &str, epoch: u16, incarnation: u64, to: &str| {
+        let incarnation =
+            format!("cluster {cluster}\nepoch {epoch}\nincarnation {incarnation:016x}");
+        ask(port, format!("hello 1\n{incarnation}\nfrom 1\nto {to}\nlevel 1").as_bytes())
     };
     let (cluster, id) = (&running[0].cluster, id.to_string());
-    assert!(life("another", 0, 0, &id).starts_with("refused this member is of another cluster"));
-    assert!(life(cluster, 1, 0, &id).starts_with("refused the cluster was restored"));
-    assert!(life(cluster, 0, 7, &id).starts_with("refused this is another restore"));
-    assert!(life(cluster, 0, 0, "2").starts_with("refused this is member"));
-    assert!(life(cluster, 0, 0, &id).starts_with("refused 1 is no member"));
+    assert!(
+        incarnation("another", 0, 0, &id).starts_with("refused this member is of another cluster")
+    );
+    assert!(incarnation(cluster, 1, 0, &id).starts_with("refused the cluster was restored"));
+    assert!(incarnation(cluster, 0, 7, &id).starts_with("refused this is another restore"));
+    assert!(incarnation(cluster, 0, 0, "2").starts_with("refused this is member"));
+    assert!(incarnation(cluster, 0, 0, &id).starts_with("refused 1 is no member"));
     // Whoever belongs to another life is not taken for a newcomer either.
     let newest = tenure_core::LEVEL_MAX;
-    let join = |level: u16, life: &str| {
-        ask(port, format!("join 9 x h:1 h:2\nlevel {level}{life}").as_bytes())
+    let join = |level: u16, incarnation: &str| {
+        ask(port, format!("join 9 x h:1 h:2\nlevel {level}{incarnation}").as_bytes())
     };
     let other = format!("\ncluster {cluster}\nepoch 0\nincarnation 0000000000000007");
     assert!(join(newest, &other).starts_with("refused this is another restore"));

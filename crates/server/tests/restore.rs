@@ -167,15 +167,15 @@ fn a_waived_quiet_period_grants_at_once_and_each_restore_is_a_life_of_its_own() 
     running.stop();
 
     let mut lives: Vec<Restored> = Vec::new();
-    for life in 1..=3 {
-        let data = dir.path().join(format!("life {life}"));
+    for incarnation in 1..=3 {
+        let data = dir.path().join(format!("life {incarnation}"));
         let wanted = wanted(RestoreOrigin::Backup(file.clone()), data.clone());
         let restored = restore(&RestoreOptions { stopped: StoppedFor::ForGood, ..wanted }).unwrap();
-        assert_eq!((restored.lineage.epoch.get(), restored.quiet_ms), (life, None));
+        assert_eq!((restored.lineage.epoch.get(), restored.quiet_ms), (incarnation, None));
         let running = run(&data);
         lease(&running.member, 1);
         let new = lock(&running.member, 1, Wait::No).unwrap().unwrap();
-        assert!(new > old && new.epoch().unwrap().get() == life);
+        assert!(new > old && new.epoch().unwrap().get() == incarnation);
         running.stop();
         assert!(lives.iter().all(|one| one.lineage.incarnation != restored.lineage.incarnation));
         assert!(lives.iter().all(|one| one.member != restored.member));

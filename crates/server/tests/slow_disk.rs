@@ -56,8 +56,8 @@ fn a_leader_waits_for_its_slow_disk_and_leads_on_meanwhile() {
         let status = running[1].member.status().ok()?;
         let leader = running.iter().find(|one| Some(one.member.id()) == status.agreement.leader)?;
         if leader.member.id() != first.id() {
-            let wish = tenure_raft::AdminRequest::Transfer(first.id());
-            let _ = leader.member.admin(wish, DEADLINE);
+            let request = tenure_raft::AdminRequest::Transfer(first.id());
+            let _ = leader.member.admin(request, DEADLINE);
         }
         first.status().ok()?.agreement.serving.then_some(())
     });
@@ -65,9 +65,9 @@ fn a_leader_waits_for_its_slow_disk_and_leads_on_meanwhile() {
 
     // A disk that is a little slow makes the leader move its syncs to the sync thread.
     DELAY_MS.store(SLOWISH_MS, Ordering::Relaxed);
-    let before = first.figures().syncs;
+    let before = first.metrics().syncs;
     wait("the leader notices", || {
-        (put(first, "slow") && first.figures().syncs > before + 2).then_some(())
+        (put(first, "slow") && first.metrics().syncs > before + 2).then_some(())
     });
     let term = first.status().unwrap().agreement.term;
 
@@ -84,6 +84,6 @@ fn a_leader_waits_for_its_slow_disk_and_leads_on_meanwhile() {
         let status = one.member.status().unwrap();
         assert_eq!((status.agreement.term, status.agreement.leader), (term, Some(first.id())));
     }
-    assert!(first.figures().sync_p99_us >= SLOW_MS * 1000);
+    assert!(first.metrics().sync_p99_us >= SLOW_MS * 1000);
     running.iter().for_each(RunningServer::stop);
 }

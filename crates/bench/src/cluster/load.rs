@@ -88,9 +88,9 @@ impl Clients {
         (0..in_flight).for_each(|at| self.send(member, at));
         self.run(member, warm_up, &mut Vec::new())?;
         let mut latencies_us = Vec::new();
-        let syncs = member.figures().syncs;
+        let syncs = member.metrics().syncs;
         let took = self.run(member, measure, &mut latencies_us)?;
-        let syncs = member.figures().syncs - syncs;
+        let syncs = member.metrics().syncs - syncs;
         for _ in 0..in_flight {
             self.take()?;
         }

@@ -65,7 +65,7 @@ pub(super) fn unreachable(text: &str, tried: &str, tls: bool) -> Finding {
 
 /// Checks the connection and everything that members report about themselves.
 pub(super) async fn look(client: &Client, place: &ConnectionTarget) -> Vec<Finding> {
-    let mut found = vec![tls(place), talk(client).await];
+    let mut found = vec![tls(place), ask_read(client).await];
     match each::status(client, place).await {
         Ok(status) => found.extend(members(&status)),
         Err(error) => {
@@ -97,7 +97,7 @@ fn is_loopback(address: &str) -> bool {
     host == "localhost" || bare.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
-async fn talk(client: &Client) -> Finding {
+async fn ask_read(client: &Client) -> Finding {
     let mut times = Vec::new();
     for _ in 0..QUESTIONS {
         let began_us = os::now_us();

@@ -11,7 +11,7 @@ use super::words;
 
 /// The answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum ClientReply {
     /// The command was done.
     Ok(String),
     /// A rule refused the command.
@@ -56,22 +56,23 @@ impl Client {
     }
 
     /// Sends a command once and takes the answer.
-    pub(crate) fn say(&mut self, line: &str) -> Said {
+    pub(crate) fn say(&mut self, line: &str) -> ClientReply {
         let Some(answer) = self.exchange(line) else {
             let sent = self.connection.is_some();
             self.turn_away();
-            let not_done = || Said::NotDone("nobody answers".to_owned());
-            return if sent { Said::Unknown } else { not_done() };
+            let not_done = || ClientReply::NotDone("nobody answers".to_owned());
+            return if sent { ClientReply::Unknown } else { not_done() };
         };
         let (word, rest) = answer.split_once(' ').unwrap_or((&answer, ""));
         match word {
-            "ok" => Said::Ok(rest.to_owned()),
-            "refused" => Said::Refused(rest.to_owned()),
+            "ok" => ClientReply::Ok(rest.to_owned()),
+            "refused" => ClientReply::Refused(rest.to_owned()),
             // Any member forwards commands to the leader, unless it knows none or cannot reach it: another member may.
             _ => {
                 self.turn_away();
-                let not_done = rest.starts_with("none ").then(|| Said::NotDone(rest.to_owned()));
-                not_done.unwrap_or(Said::Unknown)
+                let not_done =
+                    rest.starts_with("none ").then(|| ClientReply::NotDone(rest.to_owned()));
+                not_done.unwrap_or(ClientReply::Unknown)
             }
         }
     }
@@ -86,10 +87,12 @@ impl Client {
     ) -> Option<Result<String, String>> {
         loop {
             match self.say(line) {
-                Said::Ok(answer) => return Some(Ok(answer)),
-                Said::Refused(why) => return Some(Err(why)),
-                Said::NotDone(_) | Said::Unknown if stop() => return None,
-                Said::NotDone(_) | Said::Unknown => std::thread::sleep(Duration::from_millis(10)),
+                ClientReply::Ok(answer) => return Some(Ok(answer)),
+                ClientReply::Refused(why) => return Some(Err(why)),
+                ClientReply::NotDone(_) | ClientReply::Unknown if stop() => return None,
+                ClientReply::NotDone(_) | ClientReply::Unknown => {
+                    std::thread::sleep(Duration::from_millis(10))
+                }
             }
         }
     }

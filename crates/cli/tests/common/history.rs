@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A command that a client was told had been done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct Acknowledged {
     /// When the client first sent it.
     pub(crate) asked_us: u64,
     pub(crate) told_us: u64,
@@ -39,7 +39,7 @@ pub(crate) enum Unsure {
 /// What one client, or all of them, recorded.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
-    pub(crate) told: Vec<Told>,
+    pub(crate) told: Vec<Acknowledged>,
     pub(crate) unsure: Vec<Unsure>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Holds {
 
 /// A grant and how it ended.
 struct Grant<'a> {
-    told: &'a Told,
+    told: &'a Acknowledged,
     lease: u64,
     place: u64,
     token: u64,
@@ -66,7 +66,7 @@ struct Grant<'a> {
     confirmed: bool,
 }
 
-impl Told {
+impl Acknowledged {
     /// Whether the revision is the command's own, not a newer one.
     fn is_exact(&self) -> bool {
         self.once
@@ -148,7 +148,7 @@ impl History {
 
     /// Revisions date changes: no two changes share one, and they follow the order of time.
     fn check_revisions(&self, holds: &Holds, found: &mut Vec<String>) {
-        let mut owners: BTreeMap<u64, &Told> = BTreeMap::new();
+        let mut owners: BTreeMap<u64, &Acknowledged> = BTreeMap::new();
         for told in self.told.iter().filter(|told| told.is_exact()) {
             if matches!(told.done, Done::Put { .. } | Done::Released { .. })
                 && let Some(other) = owners.insert(told.revision, told)
@@ -156,7 +156,7 @@ impl History {
                 found.push(format!("one revision for two changes: {other:?} and {told:?}"));
             }
         }
-        let mut asked: Vec<&Told> = self.told.iter().collect();
+        let mut asked: Vec<&Acknowledged> = self.told.iter().collect();
         asked.sort_by_key(|told| told.asked_us);
         let mut answered = asked.clone();
         answered.sort_by_key(|told| told.told_us);

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tenure_server::os;
 
-use super::client::{Client, Said, field, number};
-use super::history::{Done, History, Holds, Told, Unsure};
+use super::client::{Client, ClientReply, field, number};
+use super::history::{Acknowledged, Done, History, Holds, Unsure};
 use super::{Cluster, wait};
 
 /// How many locks all clients queue for.
@@ -125,12 +125,12 @@ impl Worker {
         let (me, asked_us) = (self.number, os::now_us());
         let (key, value) = (format!("single/{me}-{round}"), format!("{me}-{round}"));
         match self.client.say(&format!("put {key} {value}")) {
-            Said::Ok(answer) => {
+            ClientReply::Ok(answer) => {
                 let version = number(&answer, "version");
                 self.told(asked_us, true, &answer, Done::Put { key, value, version });
             }
-            Said::Refused(why) => panic!("put {key}: refused {why}"),
-            Said::NotDone(_) | Said::Unknown => {}
+            ClientReply::Refused(why) => panic!("put {key}: refused {why}"),
+            ClientReply::NotDone(_) | ClientReply::Unknown => {}
         }
     }
 
@@ -145,12 +145,12 @@ impl Worker {
         // Every other time send it without a key first: then nothing repeats it, and its revision is exact.
         if round.is_multiple_of(2) {
             match self.client.say(&line) {
-                Said::Ok(answer) => {
+                ClientReply::Ok(answer) => {
                     return self.told(asked_us, true, &answer, Done::Released { lock, token });
                 }
-                Said::Refused(why) => panic!("{line}: refused {why}"),
-                Said::NotDone(_) => {}
-                Said::Unknown => doubt = true,
+                ClientReply::Refused(why) => panic!("{line}: refused {why}"),
+                ClientReply::NotDone(_) => {}
+                ClientReply::Unknown => doubt = true,
             }
         }
         let line = format!("once unlock-{me}-{token} {line}");
@@ -176,7 +176,7 @@ impl Worker {
         let mut place = None;
         loop {
             match self.client.say(&line) {
-                Said::Ok(answer) => {
+                ClientReply::Ok(answer) => {
                     let at = number(&answer, "place");
                     if place.is_some_and(|place| place != at) {
                         panic!("asking again keeps the place (Q3): {place:?} became {at}");
@@ -194,8 +194,8 @@ impl Worker {
                         return Some(token);
                     }
                 }
-                Said::Refused(why) => panic!("{line}: refused {why}"),
-                Said::NotDone(_) | Said::Unknown => {}
+                ClientReply::Refused(why) => panic!("{line}: refused {why}"),
+                ClientReply::NotDone(_) | ClientReply::Unknown => {}
             }
             if self.is_late() {
                 return None;
@@ -226,7 +226,13 @@ impl Worker {
 
     fn told(&mut self, asked_us: u64, once: bool, answer: &str, done: Done) {
         let revision = number(answer, "revision");
-        self.history.told.push(Told { asked_us, told_us: os::now_us(), once, revision, done });
+        self.history.told.push(Acknowledged {
+            asked_us,
+            told_us: os::now_us(),
+            once,
+            revision,
+            done,
+        });
         self.acknowledged.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -245,9 +251,9 @@ fn holds(cluster: &Cluster, history: &History) -> Holds {
     let mut client = Client::new(cluster.addresses(), Duration::from_secs(15));
     let mut ok = |line: &str| {
         wait(line, || match client.say(line) {
-            Said::Ok(answer) => Some(answer),
-            Said::Refused(why) => panic!("{line}: {why}"),
-            Said::NotDone(_) | Said::Unknown => None,
+            ClientReply::Ok(answer) => Some(answer),
+            ClientReply::Refused(why) => panic!("{line}: {why}"),
+            ClientReply::NotDone(_) | ClientReply::Unknown => None,
         })
     };
     for told in &history.told {

@@ -196,15 +196,15 @@ fn carry(shared: &Arc<Shared>, dialler: TcpStream, to: usize, behind: u16) {
     });
     let back = through.clone();
     std::thread::spawn(move || {
-        let _ = back.pump(&back.member, &back.dialler, to, from);
+        let _ = back.forward(&back.member, &back.dialler, to, from);
         back.break_off();
     });
-    let _ = through.pump(&through.dialler, &through.member, from, to);
+    let _ = through.forward(&through.dialler, &through.member, from, to);
     through.break_off();
 }
 
 impl Through {
-    fn pump(
+    fn forward(
         &self,
         mut source: &TcpStream,
         mut sink: &TcpStream,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tenure_server::os;
 
-use super::client::{Client, Said, number};
+use super::client::{Client, ClientReply, number};
 
 /// The pause between two polls.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -94,7 +94,7 @@ fn look(member: SocketAddr, stop: &AtomicBool) -> Vec<Look> {
     let mut looks = Vec::new();
     while !stop.load(Ordering::Acquire) {
         let asked_us = os::now_us();
-        if let Said::Ok(status) = client.say("status")
+        if let ClientReply::Ok(status) = client.say("status")
             && status.contains("serving=true")
         {
             let [term, clock_ms, revision] =

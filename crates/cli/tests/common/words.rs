@@ -82,7 +82,7 @@ pub(crate) fn told(line: &str, answer: &Answer) -> String {
     });
     let (_, words) = words(line);
     if !(200..300).contains(&answer.status) {
-        return undone(words[0], answer.status, &body["error"]);
+        return not_applied(words[0], answer.status, &body["error"]);
     }
     let revision = text(&body["header"]["revision"]);
     let (stale, words) = match words[..] {
@@ -137,7 +137,7 @@ pub(crate) fn told(line: &str, answer: &Answer) -> String {
 }
 
 /// A response without success, as a line. The state machine never refuses changes of members.
-fn undone(word: &str, status: u16, error: &Value) -> String {
+fn not_applied(word: &str, status: u16, error: &Value) -> String {
     let (reason, message) = (text(&error["reason"]), text(&error["message"]));
     let of_members = ["promote", "remove", "transfer"].contains(&word);
     if of_members || (status >= 500 && !REFUSALS.contains(&&*reason)) {

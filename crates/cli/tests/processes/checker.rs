@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::common::history::{Done, History, Holds, Told, Unsure};
+use crate::common::history::{Acknowledged, Done, History, Holds, Unsure};
 use crate::common::watch::{Judged, Life, Look, Seen};
 
-fn told(asked_us: u64, told_us: u64, revision: u64, done: Done) -> Told {
-    Told { asked_us, told_us, once: true, revision, done }
+fn told(asked_us: u64, told_us: u64, revision: u64, done: Done) -> Acknowledged {
+    Acknowledged { asked_us, told_us, once: true, revision, done }
 }
 
 fn put(value: &str, version: u64) -> Done {

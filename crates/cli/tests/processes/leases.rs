@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tenure_server::os;
 
-use crate::common::client::{Client, Said, number};
+use crate::common::client::{Client, ClientReply, number};
 use crate::common::watch::{Life, Watch};
 use crate::common::{Cluster, kills, progress, wait};
 
@@ -109,7 +109,7 @@ fn kill_leaders(cluster: &mut Cluster, kills: usize) -> Vec<u64> {
         cluster.kill(leader);
         let mut client = Client::new(others, Duration::from_secs(2));
         wait("another leads", || {
-            matches!(client.say(&format!("put kill {kill}")), Said::Ok(_)).then_some(())
+            matches!(client.say(&format!("put kill {kill}")), ClientReply::Ok(_)).then_some(())
         });
         took_us.push(os::now_us() - killed_us);
         cluster.start(leader, &[]);
@@ -137,19 +137,21 @@ fn keep_renewing(members: Vec<SocketAddr>, number: u64, counts: &Counts) {
     while !counts.stop.load(Ordering::Acquire) {
         let asked_us = os::now_us();
         match client.say(&line) {
-            Said::Ok(answer) if answer.contains("ended") => {
+            ClientReply::Ok(answer) if answer.contains("ended") => {
                 // A lease that was not renewed for longer than the ttl may have ended.
                 assert!(os::now_us() < since_us + TTL_MS * 1_000, "no renewal got through in time");
                 counts.early.fetch_add(1, Ordering::AcqRel);
                 return;
             }
-            Said::Ok(_) => {
+            ClientReply::Ok(_) => {
                 since_us = asked_us;
                 counts.renewals.fetch_add(RENEWED, Ordering::AcqRel);
                 std::thread::sleep(Duration::from_millis(TTL_MS / 6));
             }
-            Said::Refused(why) => panic!("{line}: refused {why}"),
-            Said::NotDone(_) | Said::Unknown => std::thread::sleep(Duration::from_millis(20)),
+            ClientReply::Refused(why) => panic!("{line}: refused {why}"),
+            ClientReply::NotDone(_) | ClientReply::Unknown => {
+                std::thread::sleep(Duration::from_millis(20))
+            }
         }
     }
 }
@@ -178,7 +180,7 @@ fn fall_silent(members: &[SocketAddr], number: u64, counts: &Counts) -> Vec<Life
         std::thread::sleep(Duration::from_millis(os::random() % 500));
         let Some((asked_us, told_us)) = renew_once(&mut client, lease) else { continue };
         let (gone_us, revision) = loop {
-            if let Said::Ok(answer) = reader.say(&format!("locks {lock}"))
+            if let ClientReply::Ok(answer) = reader.say(&format!("locks {lock}"))
                 && answer.starts_with("count=0")
             {
                 break (os::now_us(), crate::common::client::number(&answer, "revision"));
@@ -195,10 +197,12 @@ fn renew_once(client: &mut Client, lease: u64) -> Option<(u64, u64)> {
     loop {
         let asked_us = os::now_us();
         match client.say(&format!("renew {lease}")) {
-            Said::Ok(answer) if answer.starts_with("ended") => return None,
-            Said::Ok(_) => return Some((asked_us, os::now_us())),
-            Said::Refused(why) => panic!("renew {lease}: refused {why}"),
-            Said::NotDone(_) | Said::Unknown => std::thread::sleep(Duration::from_millis(10)),
+            ClientReply::Ok(answer) if answer.starts_with("ended") => return None,
+            ClientReply::Ok(_) => return Some((asked_us, os::now_us())),
+            ClientReply::Refused(why) => panic!("renew {lease}: refused {why}"),
+            ClientReply::NotDone(_) | ClientReply::Unknown => {
+                std::thread::sleep(Duration::from_millis(10))
+            }
         }
     }
 }

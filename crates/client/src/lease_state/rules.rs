@@ -31,9 +31,9 @@ fn token(number: u64) -> Token {
 fn granted() -> LeaseState {
     let mut asking = PendingGrant::new(Pace::new(TTL).unwrap());
     asking.sent(at(0.0));
-    let mut life = asking.granted(at(1.0)).unwrap();
-    life.granted("lock", token(1), Revision(1), at(1.0)).unwrap();
-    life
+    let mut state = asking.granted(at(1.0)).unwrap();
+    state.granted("lock", token(1), Revision(1), at(1.0)).unwrap();
+    state
 }
 
 fn cause(checked: Result<(), Lost>) -> Option<Cause> {
@@ -42,26 +42,26 @@ fn cause(checked: Result<(), Lost>) -> Option<Cause> {
 
 #[test]
 fn it_is_renewed_at_a_third_then_every_twentyfourth_doubtful_between_and_lost_at_half() {
-    let mut life = granted();
-    assert!(!life.poll(at(7.9)));
-    assert!(life.poll(at(8.0)));
-    life.renewing(at(8.0));
-    assert!(!life.poll(at(8.9)), "each try has its time");
-    assert!(life.poll(at(9.0)));
-    life.renewing(at(9.0));
-    assert_eq!(life.standing(at(9.9)), Standing::Valid);
-    assert_eq!(life.standing(at(10.0)), Standing::Doubtful);
-    assert!(life.check(at(11.9)).is_ok());
-    assert!(matches!(cause(life.check(at(12.0))), Some(Cause::Unreachable { .. })));
-    assert!(!life.poll(at(13.0)), "nothing is renewed any more");
+    let mut state = granted();
+    assert!(!state.poll(at(7.9)));
+    assert!(state.poll(at(8.0)));
+    state.renewing(at(8.0));
+    assert!(!state.poll(at(8.9)), "each try has its time");
+    assert!(state.poll(at(9.0)));
+    state.renewing(at(9.0));
+    assert_eq!(state.standing(at(9.9)), Standing::Valid);
+    assert_eq!(state.standing(at(10.0)), Standing::Doubtful);
+    assert!(state.check(at(11.9)).is_ok());
+    assert!(matches!(cause(state.check(at(12.0))), Some(Cause::Unreachable { .. })));
+    assert!(!state.poll(at(13.0)), "nothing is renewed any more");
 }
 
 #[test]
 fn each_try_counts_from_its_own_sending_and_a_late_answer_revives_nothing() {
-    let mut life = granted();
-    let (first, second) = (life.renewing(at(8.0)), life.renewing(at(9.0)));
-    life.renewed(first, TTL, NONE, at(11.0));
-    assert_eq!(life.lost_at(), at(20.0).boot);
+    let mut state = granted();
+    let (first, second) = (state.renewing(at(8.0)), state.renewing(at(9.0)));
+    state.renewed(first, TTL, NONE, at(11.0));
+    assert_eq!(state.lost_at(), at(20.0).boot);
     // An acknowledgement older than the newest one changes nothing.
     let mut other = granted();
     let (old, new) = (other.renewing(at(8.0)), other.renewing(at(9.0)));
@@ -69,9 +69,9 @@ fn each_try_counts_from_its_own_sending_and_a_late_answer_revives_nothing() {
     other.renewed(old, TTL, NONE, at(10.5));
     assert_eq!(other.lost_at(), at(21.0).boot);
 
-    assert!(life.check(at(20.0)).is_err());
-    life.renewed(second, TTL, NONE, at(20.1));
-    assert!(life.check(at(20.2)).is_err());
+    assert!(state.check(at(20.0)).is_err());
+    state.renewed(second, TTL, NONE, at(20.1));
+    assert!(state.check(at(20.2)).is_err());
 }
 
 #[test]
@@ -85,31 +85,31 @@ fn a_request_sent_again_counts_from_the_first_time_and_may_come_too_late() {
 
 #[test]
 fn an_acknowledgement_that_tells_of_a_loss_counts_after_the_holdings_were_read() {
-    let mut life = granted();
-    life.granted("other", token(2), Revision(2), at(2.0)).unwrap();
-    let number = life.renewing(at(8.0));
-    assert_eq!(life.renewed(number, TTL, Revision(7), at(8.1)), AckEffect::ReadHoldings);
-    assert_eq!(life.lost_at(), at(12.0).boot, "not yet");
+    let mut state = granted();
+    state.granted("other", token(2), Revision(2), at(2.0)).unwrap();
+    let number = state.renewing(at(8.0));
+    assert_eq!(state.renewed(number, TTL, Revision(7), at(8.1)), AckEffect::ReadHoldings);
+    assert_eq!(state.lost_at(), at(12.0).boot, "not yet");
     // Granted after the reading, so rightly not in it.
-    life.granted("third", token(9), Revision(9), at(8.2)).unwrap();
-    life.holdings(Revision(8), Revision(7), &[token(2)], at(8.3));
-    assert_eq!(life.lost_at(), at(20.0).boot);
-    assert_eq!(cause(life.check_grant(token(1), at(8.4))), Some(Cause::Gone));
-    assert_eq!(life.check_grant(token(2), at(8.4)), Ok(()));
-    assert_eq!(life.check_grant(token(9), at(8.4)), Ok(()));
+    state.granted("third", token(9), Revision(9), at(8.2)).unwrap();
+    state.holdings(Revision(8), Revision(7), &[token(2)], at(8.3));
+    assert_eq!(state.lost_at(), at(20.0).boot);
+    assert_eq!(cause(state.check_grant(token(1), at(8.4))), Some(Cause::Gone));
+    assert_eq!(state.check_grant(token(2), at(8.4)), Ok(()));
+    assert_eq!(state.check_grant(token(9), at(8.4)), Ok(()));
 }
 
 #[test]
 fn nothing_is_said_before_the_work_has_stopped() {
-    let mut life = granted();
-    life.granted("other", token(2), Revision(2), at(2.0)).unwrap();
-    life.taken(token(1), Cause::Forced);
-    assert!(life.farewells().is_empty() && !life.is_idle());
-    life.stopped(token(1));
-    assert_eq!(life.farewells(), [(token(1), "lock".to_owned(), EndMessage::Confirm)]);
-    life.stopped(token(2));
-    assert_eq!(life.farewells(), [(token(2), "other".to_owned(), EndMessage::Release)]);
-    assert!(life.farewells().is_empty() && life.is_idle());
+    let mut state = granted();
+    state.granted("other", token(2), Revision(2), at(2.0)).unwrap();
+    state.taken(token(1), Cause::Forced);
+    assert!(state.farewells().is_empty() && !state.is_idle());
+    state.stopped(token(1));
+    assert_eq!(state.farewells(), [(token(1), "lock".to_owned(), EndMessage::Confirm)]);
+    state.stopped(token(2));
+    assert_eq!(state.farewells(), [(token(2), "other".to_owned(), EndMessage::Release)]);
+    assert!(state.farewells().is_empty() && state.is_idle());
 }
 
 #[test]

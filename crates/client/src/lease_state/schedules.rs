@@ -74,7 +74,7 @@ struct ScheduleWorld {
     pace: Pace,
     stop_us: u64,
     asking: PendingGrant,
-    life: Option<LeaseState>,
+    state: Option<LeaseState>,
     stopping: bool,
     /// When the guard's cancellation fired. The work stops within its grace from there.
     cancelled: Option<Moment>,
@@ -83,7 +83,7 @@ struct ScheduleWorld {
     done_at: Option<u64>,
     done: bool,
     machine: ClusterScript,
-    tally: ScheduleCounts,
+    counts: ScheduleCounts,
 }
 
 fn token() -> Token {
@@ -138,14 +138,14 @@ impl ScheduleWorld {
             pace,
             stop_us,
             asking: PendingGrant::new(pace),
-            life: None,
+            state: None,
             stopping: false,
             cancelled: None,
             over: false,
             done_at: None,
             done: false,
             machine: ClusterScript::default(),
-            tally: ScheduleCounts::default(),
+            counts: ScheduleCounts::default(),
         };
         world.at(0, ScheduleEvent::Ask);
         if world.rng.u8(..3) == 0 {
@@ -222,7 +222,7 @@ impl ScheduleWorld {
         if let Some(delay) = self.delay() {
             self.at(self.now + delay, ScheduleEvent::ToClient(told));
         } else if matches!(told, ReplySent::Taken) {
-            self.tally.taken_unheard += 1;
+            self.counts.taken_unheard += 1;
         }
     }
 
@@ -250,7 +250,7 @@ impl ScheduleWorld {
             self.step(event)?;
             let reading = self.reading();
             if self.cancelled.is_none()
-                && self.life.as_mut().is_some_and(|life| life.losses().next().is_some())
+                && self.state.as_mut().is_some_and(|state| state.losses().next().is_some())
             {
                 self.cancelled = Some(reading.boot);
             }
@@ -258,17 +258,17 @@ impl ScheduleWorld {
         // A window barely longer than a third of the ttl is allowed, but leaves no time for one round trip.
         let roomy = self.pace.window() >= self.pace.ttl() * 5 / 12;
         if self.calm && roomy && !matches!(self.standing(), Some(Standing::Valid)) {
-            return Err(format!("L5: lost without a fault: {:?}", self.life));
+            return Err(format!("L5: lost without a fault: {:?}", self.state));
         }
         if self.calm && self.done && self.machine.passed_on.is_none() {
-            return Err(format!("given back without a fault, and held: {:?}", self.life));
+            return Err(format!("given back without a fault, and held: {:?}", self.state));
         }
         Ok(())
     }
 
     fn standing(&mut self) -> Option<Standing> {
         let reading = self.reading();
-        self.life.as_mut().map(|life| life.standing(reading))
+        self.state.as_mut().map(|state| state.standing(reading))
     }
 
     fn step(&mut self, event: ScheduleEvent) -> Result<(), String> {
@@ -297,7 +297,7 @@ impl ScheduleWorld {
     }
 
     fn ask(&mut self) {
-        if self.life.is_some() || self.over {
+        if self.state.is_some() || self.over {
             return;
         }
         let reading = self.reading();
@@ -308,15 +308,15 @@ impl ScheduleWorld {
 
     fn poll(&mut self) {
         let reading = self.reading();
-        let Some(life) = &mut self.life else { return };
-        if life.poll(reading) {
-            let number = life.renewing(reading);
+        let Some(state) = &mut self.state else { return };
+        if state.poll(reading) {
+            let number = state.renewing(reading);
             self.send(RequestSent::Renew(number));
         }
         self.farewells();
-        let Some(life) = &mut self.life else { return };
-        if life.check(reading).is_ok() || mutant!("late_answer_revives") {
-            let due = life.due();
+        let Some(state) = &mut self.state else { return };
+        if state.check(reading).is_ok() || mutant!("late_answer_revives") {
+            let due = state.due();
             let at = self.real(due).max(self.now + 1_000);
             self.at(at, ScheduleEvent::Poll);
         }
@@ -324,10 +324,10 @@ impl ScheduleWorld {
 
     fn work(&mut self) {
         let reading = self.reading();
-        let Some(life) = &mut self.life else { return };
+        let Some(state) = &mut self.state else { return };
         // One step at a time: an action that has begun is done before the next check.
         let mut next = self.now;
-        match life.check_grant(token(), reading) {
+        match state.check_grant(token(), reading) {
             Ok(()) if !self.done && self.done_at.is_some_and(|at| at <= self.now) => {
                 self.done = true;
                 self.give_back();
@@ -341,9 +341,9 @@ impl ScheduleWorld {
                 self.at(self.now + lag, ScheduleEvent::Act { until });
             }
             Err(cause) if !self.stopping && !self.done => {
-                *self.tally.losses.entry(cause.word()).or_default() += 1;
+                *self.counts.losses.entry(cause.word()).or_default() += 1;
                 self.stopping = true;
-                let cancelled = self.cancelled.unwrap_or(reading.boot).min(life.lost_at());
+                let cancelled = self.cancelled.unwrap_or(reading.boot).min(state.lost_at());
                 let most = cancelled + Duration::from_micros(self.stop_us);
                 let left = self.real(most).saturating_sub(self.now + 2);
                 let lag = self.rng.u64(..=left);
@@ -361,7 +361,7 @@ impl ScheduleWorld {
         if self.reading().boot > until {
             return Ok(());
         }
-        self.tally.acts += 1;
+        self.counts.acts += 1;
         match self.machine.passed_on {
             Some(passed_on) if passed_on <= self.now => Err(format!(
                 "T4: an effect at {} although another holds since {passed_on}",
@@ -382,24 +382,24 @@ impl ScheduleWorld {
     fn give_back(&mut self) {
         let reading = self.reading();
         let short = self.rng.bool();
-        let Some(life) = &mut self.life else { return };
-        if short && life.given_back(token(), reading).is_some() {
-            self.tally.given_back += 1;
+        let Some(state) = &mut self.state else { return };
+        if short && state.given_back(token(), reading).is_some() {
+            self.counts.given_back += 1;
             self.send(RequestSent::Release);
             return;
         }
-        self.tally.farewells += u64::from(life.check_grant(token(), reading).is_ok());
-        life.stopped(token());
+        self.counts.farewells += u64::from(state.check_grant(token(), reading).is_ok());
+        state.stopped(token());
         self.farewells();
-        let Some(life) = &mut self.life else { return };
-        if life.check(reading).is_err() && life.is_idle() {
+        let Some(state) = &mut self.state else { return };
+        if state.check(reading).is_err() && state.is_idle() {
             self.send(RequestSent::Revoke);
         }
     }
 
     fn farewells(&mut self) {
-        let Some(life) = &mut self.life else { return };
-        for (_, _, farewell) in life.farewells() {
+        let Some(state) = &mut self.state else { return };
+        for (_, _, farewell) in state.farewells() {
             self.send(match farewell {
                 EndMessage::Release => RequestSent::Release,
                 EndMessage::Confirm => RequestSent::Confirm,
@@ -417,39 +417,39 @@ impl ScheduleWorld {
     fn receive(&mut self, told: ReplySent) {
         let reading = self.reading();
         match told {
-            ReplySent::Granted if self.life.is_none() && !self.over => {
+            ReplySent::Granted if self.state.is_none() && !self.over => {
                 match self.asking.granted(reading) {
-                    Ok(mut life) => {
-                        if life.granted("lock", token(), Revision(1), reading).is_ok() {
-                            self.life = Some(life);
+                    Ok(mut state) => {
+                        if state.granted("lock", token(), Revision(1), reading).is_ok() {
+                            self.state = Some(state);
                             self.at(self.now, ScheduleEvent::Work);
                             self.at(self.now, ScheduleEvent::Poll);
                         }
                     }
                     Err(_) => {
-                        self.tally.late_grants += 1;
+                        self.counts.late_grants += 1;
                         self.over = true;
                         self.send(RequestSent::Revoke);
                     }
                 }
             }
             ReplySent::Renewed { number, lives, changed } => {
-                let Some(life) = &mut self.life else { return };
-                self.tally.late_answers += u64::from(life.check(reading).is_err());
+                let Some(state) = &mut self.state else { return };
+                self.counts.late_answers += u64::from(state.check(reading).is_err());
                 let ttl = if lives { self.pace.ttl() } else { Duration::ZERO };
-                if life.renewed(number, ttl, changed, reading) == AckEffect::ReadHoldings {
+                if state.renewed(number, ttl, changed, reading) == AckEffect::ReadHoldings {
                     self.send(RequestSent::Holdings);
                 }
             }
             ReplySent::Held { revision, changed, held } => {
                 let holds = if held { vec![token()] } else { Vec::new() };
-                if let Some(life) = &mut self.life {
-                    life.holdings(revision, changed, &holds, reading);
+                if let Some(state) = &mut self.state {
+                    state.holdings(revision, changed, &holds, reading);
                 }
             }
             ReplySent::Taken => {
-                if let Some(life) = &mut self.life {
-                    life.taken(token(), Cause::Forced);
+                if let Some(state) = &mut self.state {
+                    state.taken(token(), Cause::Forced);
                 }
             }
             ReplySent::Granted => {}
@@ -463,18 +463,18 @@ fn scale(time: u64, ppm: i64) -> u64 {
 }
 
 /// Returns the first violation among the schedules, with its seed.
-fn find(tally: &mut ScheduleCounts) -> Option<(u64, String)> {
+fn find(counts: &mut ScheduleCounts) -> Option<(u64, String)> {
     for seed in 0..SCHEDULES {
         let mut world = ScheduleWorld::new(seed);
         let found = world.run().err();
-        tally.acts += world.tally.acts;
-        tally.late_answers += world.tally.late_answers;
-        tally.taken_unheard += world.tally.taken_unheard;
-        tally.late_grants += world.tally.late_grants;
-        tally.given_back += world.tally.given_back;
-        tally.farewells += world.tally.farewells;
-        for (word, count) in world.tally.losses {
-            *tally.losses.entry(word).or_default() += count;
+        counts.acts += world.counts.acts;
+        counts.late_answers += world.counts.late_answers;
+        counts.taken_unheard += world.counts.taken_unheard;
+        counts.late_grants += world.counts.late_grants;
+        counts.given_back += world.counts.given_back;
+        counts.farewells += world.counts.farewells;
+        for (word, count) in world.counts.losses {
+            *counts.losses.entry(word).or_default() += count;
         }
         if let Some(violation) = found {
             return Some((seed, violation));
@@ -485,18 +485,18 @@ fn find(tally: &mut ScheduleCounts) -> Option<(u64, String)> {
 
 #[test]
 fn the_work_stops_before_another_can_start_whatever_happens() {
-    let mut tally = ScheduleCounts::default();
-    if let Some((seed, violation)) = find(&mut tally) {
+    let mut counts = ScheduleCounts::default();
+    if let Some((seed, violation)) = find(&mut counts) {
         panic!("seed {seed}: {violation}");
     }
-    println!("{SCHEDULES} schedules: {tally:?}");
+    println!("{SCHEDULES} schedules: {counts:?}");
     // A schedule in which nothing goes wrong proves nothing.
-    assert!(tally.acts > 100_000, "{tally:?}");
+    assert!(counts.acts > 100_000, "{counts:?}");
     for cause in ["cluster_unreachable", "local_stall", "suspended", "forced", "gone"] {
-        assert!(tally.losses.get(cause).is_some_and(|count| *count > 10), "{cause}: {tally:?}");
+        assert!(counts.losses.get(cause).is_some_and(|count| *count > 10), "{cause}: {counts:?}");
     }
-    assert!(tally.late_answers > 100 && tally.taken_unheard > 20 && tally.late_grants > 20);
-    assert!(tally.given_back > 100 && tally.farewells > 100, "{tally:?}");
+    assert!(counts.late_answers > 100 && counts.taken_unheard > 20 && counts.late_grants > 20);
+    assert!(counts.given_back > 100 && counts.farewells > 100, "{counts:?}");
 }
 
 #[test]

@@ -150,7 +150,7 @@ impl Tickets {
     fn verified(&self, text: &str, keys: &Arc<KeySet>) -> Result<Arc<Ticket>, Forged> {
         let parts = read::read(text)?;
         // A refusal may be reported before the signature is verified; nothing is accepted before that.
-        of_this_life(&parts.ticket, keys)?;
+        of_this_incarnation(&parts.ticket, keys)?;
         if parts.signature.is_empty() {
             return Err(Forged::Unsigned);
         }
@@ -191,7 +191,7 @@ impl fmt::Debug for Tickets {
 }
 
 /// Checks that a ticket names the cluster, and the life of it, that these keys belong to.
-fn of_this_life(ticket: &Ticket, keys: &KeySet) -> Result<(), Forged> {
+fn of_this_incarnation(ticket: &Ticket, keys: &KeySet) -> Result<(), Forged> {
     if ticket.cluster != keys.cluster {
         let said = ticket.cluster.chars().take(128).collect();
         return Err(Forged::OtherCluster { said, known: keys.cluster.clone() });

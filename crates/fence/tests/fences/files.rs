@@ -8,7 +8,7 @@ use fastrand::Rng;
 use tenure_fence::files::{Failure, FileFence};
 use tenure_fence::{Claim, Error, Floor, LockSlot};
 
-use crate::subject::{Said, Subject, claim, said, token};
+use crate::subject::{FenceReply, Subject, claim, said, token};
 use crate::trials::{self, Size};
 
 /// How often the test kills a writer. Each one is a process that has to be started.
@@ -21,11 +21,11 @@ const WRITE_FROM: &str = "TENURE_FENCE_TEST_WRITE_FROM";
 pub(crate) struct Dir(FileFence);
 
 impl Subject for Dir {
-    fn write(&self, at: LockSlot<'_>, claim: Claim, value: &str) -> Result<(), Said> {
+    fn write(&self, at: LockSlot<'_>, claim: Claim, value: &str) -> Result<(), FenceReply> {
         said(self.0.write(at, claim, |draft| std::fs::write(draft.path().join("value"), value)))
     }
 
-    fn raise(&self, at: LockSlot<'_>, claim: Claim) -> Result<(), Said> {
+    fn raise(&self, at: LockSlot<'_>, claim: Claim) -> Result<(), FenceReply> {
         said(self.0.raise(at, claim))
     }
 
@@ -99,7 +99,7 @@ fn a_slow_writer_holds_up_nobody() {
             .unwrap();
         std::fs::write(draft.path().join("value"), "A, late")
     });
-    assert_eq!(said(late), Err(Said::Stale { floor: 2 }));
+    assert_eq!(said(late), Err(FenceReply::Stale { floor: 2 }));
     assert_eq!(Dir(fence).read().as_deref(), Some("B"));
 }
 
@@ -191,7 +191,7 @@ fn killed_in_the_middle_of_writes_nothing_is_lost_or_torn() {
         );
         floor = kept.exclusive.unwrap().get();
         let late = fence.write("ledger", token(floor - 1), |_| Ok(()));
-        assert_eq!(said(late), Err(Said::Stale { floor }), "kill {kill}");
+        assert_eq!(said(late), Err(FenceReply::Stale { floor }), "kill {kill}");
     }
     fence.write("ledger", token(floor), |_| Ok(())).unwrap();
     let left = std::fs::read_dir(dir.path().join("drafts")).unwrap().count();

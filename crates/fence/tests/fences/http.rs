@@ -21,7 +21,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tower::{Layer as _, ServiceExt as _};
 
-use crate::subject::{Said, Subject, claim};
+use crate::subject::{FenceReply, Subject, claim};
 use crate::trials::{self, Size};
 
 /// A service that stores one value, with a fence for each lock and slot in front of it.
@@ -89,7 +89,7 @@ impl<'a> Service<'a> {
         path: &str,
         claim: Claim,
         value: &str,
-    ) -> Result<(), Said> {
+    ) -> Result<(), FenceReply> {
         let kept = Arc::clone(&self.value);
         let service = tower::service_fn(move |request: Request<Body>| {
             let kept = Arc::clone(&kept);
@@ -109,7 +109,7 @@ impl<'a> Service<'a> {
     }
 }
 
-async fn understand(response: Response<FencedBody<Body>>) -> Result<(), Said> {
+async fn understand(response: Response<FencedBody<Body>>) -> Result<(), FenceReply> {
     let floor =
         response.headers().get(FENCING_FLOOR).map(|floor| floor.to_str().unwrap().parse().unwrap());
     let status = response.status();
@@ -120,20 +120,20 @@ async fn understand(response: Response<FencedBody<Body>>) -> Result<(), Said> {
     let body = String::from_utf8(body.to_vec()).unwrap();
     let reason = body.split('"').nth(5).unwrap().to_owned();
     Err(match (status.as_u16(), reason.as_str()) {
-        (412, "STALE_TOKEN") => Said::Stale { floor: floor.unwrap() },
-        (412, "TOKEN_USED") => Said::Used,
-        (403, "OTHER_INCARNATION") => Said::OtherIncarnation,
-        (400, "NOT_A_TOKEN") => Said::Impossible,
+        (412, "STALE_TOKEN") => FenceReply::Stale { floor: floor.unwrap() },
+        (412, "TOKEN_USED") => FenceReply::Used,
+        (403, "OTHER_INCARNATION") => FenceReply::OtherIncarnation,
+        (400, "NOT_A_TOKEN") => FenceReply::Impossible,
         _ => panic!("{status}: {body}"),
     })
 }
 
 impl Subject for Service<'_> {
-    fn write(&self, at: LockSlot<'_>, claim: Claim, value: &str) -> Result<(), Said> {
+    fn write(&self, at: LockSlot<'_>, claim: Claim, value: &str) -> Result<(), FenceReply> {
         self.ask(at, Method::POST, "/value", claim, value)
     }
 
-    fn raise(&self, at: LockSlot<'_>, claim: Claim) -> Result<(), Said> {
+    fn raise(&self, at: LockSlot<'_>, claim: Claim) -> Result<(), FenceReply> {
         self.ask(at, Method::PUT, WELL_KNOWN, claim, "")
     }
 

@@ -26,7 +26,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 
 use crate::server;
-use crate::subject::{Said, Subject, claim, said, token};
+use crate::subject::{FenceReply, Subject, claim, said, token};
 use crate::trials::{self, Size};
 
 const BUCKET: &str = "ledgers";
@@ -46,11 +46,11 @@ impl<'a> Object<'a> {
 }
 
 impl Subject for Object<'_> {
-    fn write(&self, at: LockSlot<'_>, claim: Claim, value: &str) -> Result<(), Said> {
+    fn write(&self, at: LockSlot<'_>, claim: Claim, value: &str) -> Result<(), FenceReply> {
         said(self.runtime.block_on(self.fence.put(&self.path, at, claim, value.to_owned())))
     }
 
-    fn raise(&self, at: LockSlot<'_>, claim: Claim) -> Result<(), Said> {
+    fn raise(&self, at: LockSlot<'_>, claim: Claim) -> Result<(), FenceReply> {
         said(self.runtime.block_on(self.fence.raise(&self.path, at, claim)))
     }
 
@@ -122,7 +122,7 @@ fn attributes_and_floors_outlive_the_data(runtime: &Runtime, store: &Arc<dyn Obj
         object.fence.delete(path, "odd, näme", token(3)).await.unwrap();
         assert_eq!(object.fence.get(path).await.unwrap(), None);
         let late = object.fence.put(path, "odd, näme", token(2), "late").await;
-        assert_eq!(said(late), Err(Said::Stale { floor: 3 }));
+        assert_eq!(said(late), Err(FenceReply::Stale { floor: 3 }));
         object.fence.put(path, "odd, näme", token(3), "").await.unwrap();
         assert_eq!(object.fence.get(path).await.unwrap().unwrap(), "");
         // Only the fence writes this metadata; the fence does not overwrite what it cannot parse.
@@ -164,7 +164,7 @@ fn the_same_bytes_under_another_token_are_another_version(
         assert!(matches!(refused, Err(object_store::Error::Precondition { .. })), "{refused:?}");
         assert_eq!(object.fence.get(path).await.unwrap().unwrap(), "same");
         let late = object.fence.put(path, "ledger", claim(2), "same").await;
-        assert_eq!(said(late), Err(Said::Stale { floor: 3 }));
+        assert_eq!(said(late), Err(FenceReply::Stale { floor: 3 }));
     });
 }
 

@@ -9,7 +9,7 @@ use tokio_postgres::{Client, NoTls};
 
 use crate::planted::{self, Planted};
 use crate::server;
-use crate::subject::{Said, Subject, claim, said, token};
+use crate::subject::{FenceReply, Subject, claim, said, token};
 use crate::trials::{self, Size};
 
 /// A database, and its idle connections.
@@ -104,7 +104,7 @@ impl<'a> Table<'a> {
 }
 
 impl Subject for Table<'_> {
-    fn write(&self, at: LockSlot<'_>, claim: Claim, value: &str) -> Result<(), Said> {
+    fn write(&self, at: LockSlot<'_>, claim: Claim, value: &str) -> Result<(), FenceReply> {
         let written = self.database.with(async |client| {
             let tx = client.transaction().await.unwrap();
             postgres::check(&tx, at, claim).await?;
@@ -114,7 +114,7 @@ impl Subject for Table<'_> {
         said(written)
     }
 
-    fn raise(&self, at: LockSlot<'_>, claim: Claim) -> Result<(), Said> {
+    fn raise(&self, at: LockSlot<'_>, claim: Claim) -> Result<(), FenceReply> {
         said(self.database.with(async |client| postgres::raise(client, at, claim).await))
     }
 

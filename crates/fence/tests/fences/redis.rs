@@ -8,7 +8,7 @@ use tenure_fence::{Claim, Error, Floor, LockSlot, Touch, padded};
 
 use crate::planted::{self, Planted};
 use crate::server;
-use crate::subject::{Said, Subject, claim, said, token};
+use crate::subject::{FenceReply, Subject, claim, said, token};
 use crate::trials::{self, Size};
 
 pub(crate) struct Key<'a> {
@@ -62,14 +62,14 @@ impl<'a> Key<'a> {
 }
 
 impl Subject for Key<'_> {
-    fn write(&self, at: LockSlot<'_>, claim: Claim, value: &str) -> Result<(), Said> {
+    fn write(&self, at: LockSlot<'_>, claim: Claim, value: &str) -> Result<(), FenceReply> {
         let given = (claim, Touch::Write);
         let command = said(fence::command(at, given, &[&self.name], &[self.set(value)]))?;
         let written = self.with(|db| self.spoilt(&command).query(db).unwrap());
         said(fence::answer(written, given)).map(|answers| assert_eq!(answers, [Value::Okay]))
     }
 
-    fn raise(&self, at: LockSlot<'_>, claim: Claim) -> Result<(), Said> {
+    fn raise(&self, at: LockSlot<'_>, claim: Claim) -> Result<(), FenceReply> {
         let given = (claim, Touch::Raise);
         let command = said(fence::command(at, given, &[], &[]))?;
         let raised = self.with(|db| self.spoilt(&command).query(db).unwrap());
@@ -114,7 +114,7 @@ fn the_short_forms_do_the_same(db: &mut Connection) {
     let set = redis::cmd("SET").arg("{short}:a").arg("B").to_owned();
     fence::raise(db, "short", token(1)).unwrap();
     assert_eq!(fence::write(db, "short", token(2), &["{short}:a"], &[set]).unwrap(), [Value::Okay]);
-    assert_eq!(said(fence::raise(db, "short", token(1))), Err(Said::Stale { floor: 2 }));
+    assert_eq!(said(fence::raise(db, "short", token(1))), Err(FenceReply::Stale { floor: 2 }));
 }
 
 fn several_commands_are_one_step(db: &mut Connection) {
@@ -137,7 +137,7 @@ fn a_command_that_fails_leaves_the_floor_raised(db: &mut Connection) {
     assert!(matches!(failed, Error::Store(_)), "{failed:?}");
     assert_eq!(fence::floor(db, "failing").unwrap().exclusive, Some(token(2)));
     let late = fence::write(db, "failing", claim(1), &[], &[]).unwrap_err();
-    assert_eq!(late.refused().map(Said::from), Some(Said::Stale { floor: 2 }));
+    assert_eq!(late.refused().map(FenceReply::from), Some(FenceReply::Stale { floor: 2 }));
 }
 
 /// Mistakes that callers in other languages may make.

@@ -15,7 +15,7 @@ use tenure_server::restore::{RestoreOptions, RestoreOrigin, restore};
 use tenure_server::{Entrance, RunningServer, ServerSettings, start};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::subject::{Said, Subject};
+use crate::subject::{FenceReply, Subject};
 use crate::{files, gates, http, object, postgres, redis, sqlite};
 
 /// A fence: sets up data behind it, and runs the scenario on that once.
@@ -56,7 +56,7 @@ impl<S: Subject> Resource for S {
     fn write(&self, lock: &str, token: Token, value: &str) -> bool {
         match Subject::write(self, LockSlot::from(lock), token.into(), value) {
             Ok(()) => true,
-            Err(Said::Stale { floor }) => {
+            Err(FenceReply::Stale { floor }) => {
                 assert!(floor > token.get(), "the floor {floor} is no reason");
                 false
             }

@@ -8,7 +8,7 @@ use tenure_fence::sqlite::{self, MIGRATION};
 use tenure_fence::{Claim, Error, Floor, LockSlot};
 
 use crate::planted::{self, Planted};
-use crate::subject::{Said, Subject, claim, said, token};
+use crate::subject::{FenceReply, Subject, claim, said, token};
 use crate::trials::{self, Size};
 
 /// A database file of its own; every access is a connection of its own, as if from another process.
@@ -58,7 +58,7 @@ impl File {
 }
 
 impl Subject for File {
-    fn write(&self, at: LockSlot<'_>, claim: Claim, value: &str) -> Result<(), Said> {
+    fn write(&self, at: LockSlot<'_>, claim: Claim, value: &str) -> Result<(), FenceReply> {
         let mut db = self.connect();
         let tx = db.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
         said(sqlite::check(&tx, at, claim))?;
@@ -66,7 +66,7 @@ impl Subject for File {
         said(sqlite::commit(tx))
     }
 
-    fn raise(&self, at: LockSlot<'_>, claim: Claim) -> Result<(), Said> {
+    fn raise(&self, at: LockSlot<'_>, claim: Claim) -> Result<(), FenceReply> {
         said(sqlite::raise(&mut self.connect(), at, claim))
     }
 

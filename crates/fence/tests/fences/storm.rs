@@ -7,7 +7,7 @@ use std::thread::ScopedJoinHandle;
 use fastrand::Rng;
 use tenure_fence::{LockSlot, Token};
 
-use crate::subject::{Said, Subject, claim};
+use crate::subject::{FenceReply, Subject, claim};
 
 const WRITERS: u64 = 6;
 
@@ -36,7 +36,7 @@ pub(crate) fn no_lower_token_after_a_higher(lock: &str, data: &dyn Subject, writ
                         let begun = clock.fetch_add(1, Ordering::SeqCst);
                         let said = data.write(at, claim(token), &token.to_string());
                         let ended = clock.fetch_add(1, Ordering::SeqCst);
-                        assert!(matches!(said, Ok(()) | Err(Said::Stale { .. })), "{said:?}");
+                        assert!(matches!(said, Ok(()) | Err(FenceReply::Stale { .. })), "{said:?}");
                         history.lock().unwrap().push(Write {
                             token,
                             begun,

@@ -6,8 +6,8 @@ use tenure_fence::{Claim, Error, Floor, LockSlot, Refused, Token};
 
 /// Data behind a fence, under a name of its own. Anything but a refusal is a panic.
 pub(crate) trait Subject: Sync {
-    fn write(&self, at: LockSlot<'_>, claim: Claim, value: &str) -> Result<(), Said>;
-    fn raise(&self, at: LockSlot<'_>, claim: Claim) -> Result<(), Said>;
+    fn write(&self, at: LockSlot<'_>, claim: Claim, value: &str) -> Result<(), FenceReply>;
+    fn raise(&self, at: LockSlot<'_>, claim: Claim) -> Result<(), FenceReply>;
     fn floor(&self, at: LockSlot<'_>) -> Floor;
     fn read(&self) -> Option<String>;
     /// The same write, past the fence.
@@ -16,27 +16,27 @@ pub(crate) trait Subject: Sync {
 
 /// A refusal, with what every fence can report about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Said {
+pub(crate) enum FenceReply {
     Stale { floor: u64 },
     Used,
     OtherIncarnation,
     Impossible,
 }
 
-impl From<Refused> for Said {
+impl From<Refused> for FenceReply {
     fn from(refused: Refused) -> Self {
         match refused {
-            Refused::Stale { floor, .. } => Said::Stale { floor: floor.get() },
-            Refused::Used { .. } => Said::Used,
-            Refused::OtherIncarnation { .. } => Said::OtherIncarnation,
-            Refused::Impossible { .. } => Said::Impossible,
+            Refused::Stale { floor, .. } => FenceReply::Stale { floor: floor.get() },
+            Refused::Used { .. } => FenceReply::Used,
+            Refused::OtherIncarnation { .. } => FenceReply::OtherIncarnation,
+            Refused::Impossible { .. } => FenceReply::Impossible,
             other => panic!("unknown refusal: {other:?}"),
         }
     }
 }
 
 /// Returns the refusal, or panics on any other error.
-pub(crate) fn said<T, B: StdError + 'static>(result: Result<T, Error<B>>) -> Result<T, Said> {
+pub(crate) fn said<T, B: StdError + 'static>(result: Result<T, Error<B>>) -> Result<T, FenceReply> {
     result.map_err(|error| match error.refused() {
         Some(refused) => refused.into(),
         None => panic!("not refused, but failed: {error:?}"),

@@ -4,7 +4,7 @@ use fastrand::Rng;
 use tenure_fence::{Claim, Error, Floors, Incarnation, LockSlot, Token, Touch};
 
 use crate::storm;
-use crate::subject::{Said, Subject, claim};
+use crate::subject::{FenceReply, Subject, claim};
 
 /// How much to try: a server answers slower than a library.
 #[derive(Clone, Copy)]
@@ -38,7 +38,7 @@ fn the_late_writer_is_refused(lock: &str, data: &dyn Subject) {
     let (a, b) = (claim(1), claim(2));
     data.write(at, a, "A, in time").unwrap();
     data.write(at, b, "B").unwrap();
-    assert_eq!(data.write(at, a, "A, late"), Err(Said::Stale { floor: 2 }));
+    assert_eq!(data.write(at, a, "A, late"), Err(FenceReply::Stale { floor: 2 }));
     assert_eq!(data.read().as_deref(), Some("B"));
     // The holder writes as often as it likes.
     data.write(at, b, "B again").unwrap();
@@ -59,11 +59,11 @@ fn raising_keeps_older_ones_out(lock: &str, data: &dyn Subject) {
     data.write(at, claim(1), "A, in time").unwrap();
     data.raise(at, claim(2)).unwrap();
     assert_eq!(data.read().as_deref(), Some("A, in time"), "raising leaves the data");
-    assert_eq!(data.write(at, claim(1), "A, late"), Err(Said::Stale { floor: 2 }));
-    assert_eq!(data.raise(at, claim(1)), Err(Said::Stale { floor: 2 }));
+    assert_eq!(data.write(at, claim(1), "A, late"), Err(FenceReply::Stale { floor: 2 }));
+    assert_eq!(data.raise(at, claim(1)), Err(FenceReply::Stale { floor: 2 }));
     // Raising has not used the token up.
     data.write(at, claim(2).once(), "B").unwrap();
-    assert_eq!(data.write(at, claim(2).once(), "B again"), Err(Said::Used));
+    assert_eq!(data.write(at, claim(2).once(), "B again"), Err(FenceReply::Used));
     assert_eq!(data.read().as_deref(), Some("B"));
     // Another slot, and another mode, have floors of their own.
     data.write((lock, 0).into(), claim(1), "slot 0").unwrap();
@@ -91,7 +91,7 @@ pub(crate) fn answers_are_those_of_the_rule(lock: &str, data: &dyn Subject, step
         let value = format!("step {step}");
         let expected =
             rule.admit::<std::io::Error>(at, claim, touch).map_err(|error| match error {
-                Error::Refused(refused) => Said::from(refused),
+                Error::Refused(refused) => FenceReply::from(refused),
                 other => panic!("{other:?}"),
             });
         let said = match touch {

@@ -48,7 +48,7 @@ fn have(attempt: u64, id: SnapshotId, offset: u64) -> TransferMessage {
     TransferMessage::Have { attempt, id, offset }
 }
 
-fn hear(
+fn receive(
     incoming: &mut IncomingTransfer,
     from: u64,
     message: TransferMessage,
@@ -75,12 +75,15 @@ fn refused(to: u64, attempt: u64, id: SnapshotId, reason: TransferRefusal) -> Tr
 fn receiver() -> IncomingTransfer {
     let mut incoming = IncomingTransfer::default();
     let id = snapshot(9);
-    assert_eq!(hear(&mut incoming, 1, offer(1, 5, id)), [TransferAction::Open { number: 1, id }]);
-    assert_eq!(hear(&mut incoming, 1, offer(1, 5, id)), [], "the file is not open yet");
+    assert_eq!(
+        receive(&mut incoming, 1, offer(1, 5, id)),
+        [TransferAction::Open { number: 1, id }]
+    );
+    assert_eq!(receive(&mut incoming, 1, offer(1, 5, id)), [], "the file is not open yet");
     let told = |offset| TransferAction::Send { to: member(1), message: have(1, id, offset) };
     assert_eq!(written(&mut incoming, 1, 0), [told(0)]);
     assert!(matches!(
-        hear(&mut incoming, 1, chunk(id, 0))[..],
+        receive(&mut incoming, 1, chunk(id, 0))[..],
         [TransferAction::Write { offset: 0, .. }]
     ));
     assert_eq!(written(&mut incoming, 1, CHUNK_BYTES), [told(CHUNK_BYTES)]);
@@ -92,12 +95,12 @@ fn a_stale_leaders_offer_is_refused() {
     let mut incoming = IncomingTransfer::default();
     let id = snapshot(9);
     assert_eq!(
-        hear(&mut incoming, 1, offer(1, 4, id)),
+        receive(&mut incoming, 1, offer(1, 4, id)),
         [refused(1, 1, id, TransferRefusal::Stale)]
     );
     let mut incoming = receiver();
-    hear(&mut incoming, 2, offer(1, 6, snapshot(9)));
-    let late = hear(&mut incoming, 1, offer(2, 5, snapshot(10)));
+    receive(&mut incoming, 2, offer(1, 6, snapshot(9)));
+    let late = receive(&mut incoming, 1, offer(2, 5, snapshot(10)));
     assert_eq!(late, [refused(1, 2, snapshot(10), TransferRefusal::Stale)]);
 }
 
@@ -106,23 +109,23 @@ fn a_state_that_is_there_already_is_not_sent() {
     let mut incoming = IncomingTransfer::default();
     let done =
         TransferAction::Send { to: member(1), message: TransferMessage::Done { id: snapshot(3) } };
-    assert_eq!(hear(&mut incoming, 1, offer(1, 5, snapshot(3))), [done]);
+    assert_eq!(receive(&mut incoming, 1, offer(1, 5, snapshot(3))), [done]);
 }
 
 #[test]
 fn doubled_reordered_and_damaged_chunks_change_nothing() {
     let (mut incoming, id) = (receiver(), snapshot(9));
-    assert_eq!(hear(&mut incoming, 1, chunk(id, 0)), [], "doubled");
-    assert_eq!(hear(&mut incoming, 1, chunk(id, 2)), [], "too early");
-    assert_eq!(hear(&mut incoming, 2, chunk(id, 1)), [], "of another sender");
-    assert_eq!(hear(&mut incoming, 1, chunk(snapshot(8), 1)), [], "of another snapshot");
+    assert_eq!(receive(&mut incoming, 1, chunk(id, 0)), [], "doubled");
+    assert_eq!(receive(&mut incoming, 1, chunk(id, 2)), [], "too early");
+    assert_eq!(receive(&mut incoming, 2, chunk(id, 1)), [], "of another sender");
+    assert_eq!(receive(&mut incoming, 1, chunk(snapshot(8), 1)), [], "of another snapshot");
     let TransferMessage::Chunk { offset, bytes, checksum, .. } = chunk(id, 1) else {
         unreachable!()
     };
     let damaged = TransferMessage::Chunk { id, offset, bytes, checksum: checksum ^ 1 };
-    assert_eq!(hear(&mut incoming, 1, damaged), []);
-    assert!(matches!(hear(&mut incoming, 1, chunk(id, 1))[..], [TransferAction::Write { .. }]));
-    assert_eq!(hear(&mut incoming, 1, chunk(id, 1)), [], "it is on its way to the disk");
+    assert_eq!(receive(&mut incoming, 1, damaged), []);
+    assert!(matches!(receive(&mut incoming, 1, chunk(id, 1))[..], [TransferAction::Write { .. }]));
+    assert_eq!(receive(&mut incoming, 1, chunk(id, 1)), [], "it is on its way to the disk");
 }
 
 #[test]
@@ -130,10 +133,10 @@ fn one_snapshot_arrives_at_a_time_and_a_newer_leaders_takes_its_place() {
     let mut incoming = receiver();
     let (old, new) = (snapshot(9), snapshot(12));
     assert_eq!(
-        hear(&mut incoming, 2, offer(1, 5, new)),
+        receive(&mut incoming, 2, offer(1, 5, new)),
         [refused(2, 1, new, TransferRefusal::Busy)]
     );
-    let taken = hear(&mut incoming, 2, offer(1, 6, new));
+    let taken = receive(&mut incoming, 2, offer(1, 6, new));
     let open = TransferAction::Open { number: 2, id: new };
     assert_eq!(taken, [refused(1, 1, old, TransferRefusal::Stale), open]);
     assert_eq!(written(&mut incoming, 1, 2 * CHUNK_BYTES), [], "a late report of the older one");
@@ -143,14 +146,14 @@ fn one_snapshot_arrives_at_a_time_and_a_newer_leaders_takes_its_place() {
 fn a_newer_leader_with_the_same_snapshot_goes_on_where_the_older_one_was() {
     let (mut incoming, id) = (receiver(), snapshot(9));
     let told = TransferAction::Send { to: member(2), message: have(4, id, CHUNK_BYTES) };
-    assert_eq!(hear(&mut incoming, 2, offer(4, 6, id)), [told]);
+    assert_eq!(receive(&mut incoming, 2, offer(4, 6, id)), [told]);
 }
 
 #[test]
 fn the_whole_is_verified_once_and_then_it_is_done() {
     let (mut incoming, id) = (receiver(), snapshot(9));
     for number in 1..3 {
-        hear(&mut incoming, 1, chunk(id, number));
+        receive(&mut incoming, 1, chunk(id, number));
     }
     written(&mut incoming, 1, 2 * CHUNK_BYTES);
     let finish = written(&mut incoming, 1, id.bytes);
@@ -158,17 +161,21 @@ fn the_whole_is_verified_once_and_then_it_is_done() {
         finish[..],
         [TransferAction::Send { .. }, TransferAction::Finish { number: 1, .. }]
     ));
-    let busy = hear(&mut incoming, 2, offer(1, 6, snapshot(12)));
+    let busy = receive(&mut incoming, 2, offer(1, 6, snapshot(12)));
     assert_eq!(busy, [refused(2, 1, snapshot(12), TransferRefusal::Busy)]);
     let told = TransferAction::Send { to: member(1), message: have(2, id, id.bytes) };
-    assert_eq!(hear(&mut incoming, 1, offer(2, 5, id)), [told], "it is being verified");
+    assert_eq!(receive(&mut incoming, 1, offer(2, 5, id)), [told], "it is being verified");
     let mut out = Vec::new();
     incoming.received(id, 10, &mut out);
     assert_eq!(
         out,
         [TransferAction::Send { to: member(1), message: TransferMessage::Done { id } }]
     );
-    assert_eq!(hear(&mut incoming, 1, offer(3, 5, id)), [], "the replica is about to install it");
+    assert_eq!(
+        receive(&mut incoming, 1, offer(3, 5, id)),
+        [],
+        "the replica is about to install it"
+    );
 }
 
 #[test]

@@ -137,7 +137,7 @@ pub(crate) async fn explain(
         ),
     };
     let max = page(it.limit);
-    let usually = dispatch.member().tally().usually(&lock);
+    let usually = dispatch.member().lock_metrics().usually(&lock);
     let ask = move |machine: &Machine| {
         let Some(explained) = machine.explain(asker, &lock, max) else {
             // A lock that nobody holds or awaits is free: there is nothing else to say of it.

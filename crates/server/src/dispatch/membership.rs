@@ -63,13 +63,13 @@ impl Dispatch {
     async fn reconfigure(
         &self,
         who: &Principal,
-        wish: Reconfiguration,
+        request: Reconfiguration,
         within: Duration,
     ) -> Result<Reconfigured, v1::Error> {
         self.may(who, Action::Admin)?;
         let until_us = self.deadline_us(within);
         let mut lead = self.member().lead();
-        let mut machine = Reconfigure::new(wish, self.member().id(), until_us);
+        let mut machine = Reconfigure::new(request, self.member().id(), until_us);
         let mut output = machine.begin(self.moment());
         loop {
             let left = self.until(until_us);

@@ -83,8 +83,8 @@ impl Dispatch {
         member.outbox().attend();
         runtime.spawn(outbox::route(member.outbox().clone(), member.clone()));
         let hub = Hub::start(member.clone(), &runtime);
-        member.tally().attend();
-        runtime.spawn(metrics::count(member.tally().clone()));
+        member.lock_metrics().attend();
+        runtime.spawn(metrics::count(member.lock_metrics().clone()));
         let asked = Arc::default();
         let inner = DispatchShared { member, net, runtime, cluster, hub, asked, insecure, keys };
         let dispatch = Self { inner: Arc::new(inner) };

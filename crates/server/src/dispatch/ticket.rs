@@ -43,10 +43,10 @@ impl Dispatch {
         within: Duration,
     ) -> Result<Signed, v1::Error> {
         let until_us = self.deadline_us(within);
-        let life = self.member().lineage().clone();
+        let incarnation = self.member().lineage().clone();
         loop {
             let key = self.keys().current();
-            let (name, record, of) = (lock.to_owned(), self.record_key(&key), life.clone());
+            let (name, record, of) = (lock.to_owned(), self.record_key(&key), incarnation.clone());
             let ask = move |machine: &Machine| {
                 let held = machine.holding(&Hold { lease, lock: &name, token });
                 (held, KeyRecords::read(machine).signs(&of, record))
@@ -55,7 +55,7 @@ impl Dispatch {
             let (revision, (held, known)) = read?;
             let grant = held.map_err(|refusal| v1::Error::from(&refusal))?;
             if known {
-                let ticket = ticket::sign(&key, &life, lock, &grant);
+                let ticket = ticket::sign(&key, &incarnation, lock, &grant);
                 return Ok(Signed { ticket, key: key.id().to_string(), revision });
             }
             // A ticket that nobody can verify would be worth nothing: first the key.
@@ -72,9 +72,10 @@ impl Dispatch {
         self.may(who, Action::Read)?;
         let until_us = self.deadline_us(within.min(KEYS_WITHIN));
         let own = self.record_key(&self.keys().current());
-        let life = self.member().lineage();
+        let incarnation = self.member().lineage();
         let mut seen = self.records(Fresh::Now, self.until(until_us)).await;
-        let missing = |(_, records, _): &(Revision, KeyRecords, u64)| !records.signs(life, own);
+        let missing =
+            |(_, records, _): &(Revision, KeyRecords, u64)| !records.signs(incarnation, own);
         if seen.as_ref().is_ok_and(missing)
             && self.publish(&self.keys().current(), OVERLAP_MS, until_us).await.is_ok()
         {
@@ -92,10 +93,10 @@ impl Dispatch {
         };
         Ok(v1::TicketKeysResponse {
             header: Some(self.header(revision)),
-            cluster: life.cluster.clone(),
-            epoch: life.epoch.get().into(),
-            incarnation: life.incarnation.0,
-            keys: records.good(life, clock_ms).map(key).collect(),
+            cluster: incarnation.cluster.clone(),
+            epoch: incarnation.epoch.get().into(),
+            incarnation: incarnation.incarnation.0,
+            keys: records.good(incarnation, clock_ms).map(key).collect(),
         })
     }
 
@@ -117,8 +118,8 @@ impl Dispatch {
         let drawn = SigningKey::draw();
         let (_, records, clock_ms) = self.records_by_a_moved_clock(until_us).await?;
         let retires_ms = ticket::retires_ms(clock_ms, overlap_ms);
-        let (life, trial) = (self.member().lineage(), self.record_key(&drawn));
-        records.with(life, trial, retires_ms, clock_ms).map_err(|_| too_many())?;
+        let (incarnation, trial) = (self.member().lineage(), self.record_key(&drawn));
+        records.with(incarnation, trial, retires_ms, clock_ms).map_err(|_| too_many())?;
         let dispatch = self.clone();
         let renewed = self.runtime().spawn_blocking(move || dispatch.keys().renew()).await;
         let key = match renewed {
@@ -139,14 +140,15 @@ impl Dispatch {
         overlap_ms: u64,
         until_us: u64,
     ) -> Result<Revision, v1::Error> {
-        let (life, own) = (self.member().lineage(), self.record_key(key));
+        let (incarnation, own) = (self.member().lineage(), self.record_key(key));
         loop {
             let (revision, records, clock_ms) = self.records_by_a_moved_clock(until_us).await?;
-            if records.signs(life, own) {
+            if records.signs(incarnation, own) {
                 return Ok(revision);
             }
             let retires_ms = ticket::retires_ms(clock_ms, overlap_ms);
-            let records = records.with(life, own, retires_ms, clock_ms).map_err(|_| too_many())?;
+            let records =
+                records.with(incarnation, own, retires_ms, clock_ms).map_err(|_| too_many())?;
             match self.write_keys(&records, self.until(until_us)).await {
                 // Another member has written: read again.
                 Err(error) if error.reason == "COMPARE_FAILED" && self.now_us() < until_us => {}

@@ -163,11 +163,11 @@ impl LockMetrics {
 }
 
 /// Counts records until the member ends.
-pub(crate) async fn count(tally: Arc<LockMetrics>) {
+pub(crate) async fn count(lock_metrics: Arc<LockMetrics>) {
     loop {
-        tally.news.notified().await;
+        lock_metrics.news.notified().await;
         tokio::time::sleep(GATHER).await;
-        if tally.catch_up() {
+        if lock_metrics.catch_up() {
             return;
         }
     }
@@ -431,16 +431,16 @@ mod tests {
     /// A machine and its metrics.
     struct Stage {
         machine: Machine,
-        tally: LockMetrics,
+        lock_metrics: LockMetrics,
         shown: Registry,
     }
 
     impl Stage {
         fn new() -> Self {
             let mut shown = Registry::default();
-            let tally = LockMetrics::default();
-            tally.register(&mut shown);
-            Self { machine: Machine::new(Epoch::default()), tally, shown }
+            let lock_metrics = LockMetrics::default();
+            lock_metrics.register(&mut shown);
+            Self { machine: Machine::new(Epoch::default()), lock_metrics, shown }
         }
 
         /// Runs a command at a given time; leaves a gap instead of its records unless `seen`.
@@ -457,7 +457,7 @@ mod tests {
             let revision = effects.outcomes[0].revision;
             let freed = [FreedAt { revision, asked_at_us: at_us - 100 }];
             let records = records.ok().filter(|_| seen).map(Arc::new);
-            self.tally.leave(at_us, records, &freed);
+            self.lock_metrics.leave(at_us, records, &freed);
         }
 
         fn lease(&mut self, id: u64) {
@@ -468,7 +468,7 @@ mod tests {
 
         /// The value of a metric with its labels.
         fn figure(&self, name: &str) -> Option<f64> {
-            self.tally.catch_up();
+            self.lock_metrics.catch_up();
             let mut text = String::new();
             encode(&mut text, &self.shown).unwrap();
             let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -513,8 +513,8 @@ mod tests {
         assert_eq!(of("lock_wait_seconds_count"), Some(2.0), "one did not wait");
         assert_eq!(of("lock_hold_seconds_sum"), Some(0.03));
         assert_eq!(of("handover_seconds_sum"), Some(0.0001));
-        assert_eq!(stage.tally.usually("a/b"), Some((30, 1)));
-        assert_eq!(stage.tally.usually("a/c"), None);
+        assert_eq!(stage.lock_metrics.usually("a/b"), Some((30, 1)));
+        assert_eq!(stage.lock_metrics.usually("a/c"), None);
     }
 
     #[test]

@@ -21,28 +21,32 @@ const BYTES_MAX: u64 = 4_096;
 pub(crate) struct SigningKeys {
     /// The directory; none inside a test without a disk.
     dir: Option<PathBuf>,
-    life: Lineage,
+    incarnation: Lineage,
     current: Mutex<Arc<SigningKey>>,
 }
 
 impl SigningKeys {
     /// Reads the member's key, or draws a new one: if there is none yet, if the cluster was restored since, or if other
     /// users could read the old one.
-    pub(crate) fn open(data: &Path, life: &Lineage) -> io::Result<Self> {
+    pub(crate) fn open(data: &Path, incarnation: &Lineage) -> io::Result<Self> {
         let dir = data.join(DIR);
         DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
-        let key = match read(&dir.join(NAME), life)? {
+        let key = match read(&dir.join(NAME), incarnation)? {
             Some(key) => key,
-            None => drawn(&dir, life)?,
+            None => drawn(&dir, incarnation)?,
         };
-        Ok(Self { dir: Some(dir), life: life.clone(), current: Mutex::new(Arc::new(key)) })
+        Ok(Self {
+            dir: Some(dir),
+            incarnation: incarnation.clone(),
+            current: Mutex::new(Arc::new(key)),
+        })
     }
 
     /// A key that exists in memory only.
     #[cfg(feature = "virtual-time")]
-    pub(crate) fn unkept(life: &Lineage) -> Self {
+    pub(crate) fn unkept(incarnation: &Lineage) -> Self {
         let current = Mutex::new(Arc::new(SigningKey::draw()));
-        Self { dir: None, life: life.clone(), current }
+        Self { dir: None, incarnation: incarnation.clone(), current }
     }
 
     pub(crate) fn current(&self) -> Arc<SigningKey> {
@@ -53,14 +57,14 @@ impl SigningKeys {
     pub(crate) fn renew(&self) -> io::Result<Arc<SigningKey>> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         *current = Arc::new(match &self.dir {
-            Some(dir) => drawn(dir, &self.life)?,
+            Some(dir) => drawn(dir, &self.incarnation)?,
             None => SigningKey::draw(),
         });
         Ok(Arc::clone(&current))
     }
 }
 
-fn read(path: &Path, life: &Lineage) -> io::Result<Option<SigningKey>> {
+fn read(path: &Path, incarnation: &Lineage) -> io::Result<Option<SigningKey>> {
     let found = match fs::metadata(path) {
         Ok(found) => found,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -72,7 +76,7 @@ fn read(path: &Path, life: &Lineage) -> io::Result<Option<SigningKey>> {
     } else if found.len() > BYTES_MAX {
         "it is too long".to_owned()
     } else {
-        match parse(&fs::read_to_string(path)?, life) {
+        match parse(&fs::read_to_string(path)?, incarnation) {
             Some(key) => return Ok(Some(key)),
             None => "it is damaged, or the cluster was restored".to_owned(),
         }
@@ -81,9 +85,9 @@ fn read(path: &Path, life: &Lineage) -> io::Result<Option<SigningKey>> {
     Ok(None)
 }
 
-fn parse(text: &str, life: &Lineage) -> Option<SigningKey> {
+fn parse(text: &str, incarnation: &Lineage) -> Option<SigningKey> {
     let mut lines = text.lines();
-    let whose = head(life);
+    let whose = head(incarnation);
     if !whose.iter().all(|line| lines.next() == Some(line)) {
         return None;
     }
@@ -91,13 +95,13 @@ fn parse(text: &str, life: &Lineage) -> Option<SigningKey> {
     SigningKey::parse(field("secret ")?, field("public ")?)
 }
 
-fn head(life: &Lineage) -> Vec<String> {
-    [FORMAT.to_owned()].into_iter().chain(life.lines()).collect()
+fn head(incarnation: &Lineage) -> Vec<String> {
+    [FORMAT.to_owned()].into_iter().chain(incarnation.lines()).collect()
 }
 
-fn drawn(dir: &Path, life: &Lineage) -> io::Result<SigningKey> {
+fn drawn(dir: &Path, incarnation: &Lineage) -> io::Result<SigningKey> {
     let key = SigningKey::draw();
-    let head = head(life).join("\n");
+    let head = head(incarnation).join("\n");
     let text = format!("{head}\nsecret {}\npublic {}\n", key.secret(), key.public());
     let next = dir.join("key.next");
     match fs::remove_file(&next) {
@@ -123,7 +127,7 @@ mod tests {
     use super::*;
     use tenure_node::Incarnation;
 
-    fn life(incarnation: u64) -> Lineage {
+    fn incarnation(incarnation: u64) -> Lineage {
         let epoch = Epoch::new(2).unwrap();
         Lineage { cluster: "c".into(), epoch, incarnation: Incarnation(incarnation) }
     }
@@ -131,25 +135,25 @@ mod tests {
     #[test]
     fn a_key_stays_until_it_is_renewed_and_is_for_its_owner_alone() {
         let data = tempfile::tempdir().unwrap();
-        let open = |life: &Lineage| SigningKeys::open(data.path(), life).unwrap();
+        let open = |incarnation: &Lineage| SigningKeys::open(data.path(), incarnation).unwrap();
         let id = |keys: &SigningKeys| keys.current().id().clone();
-        let first = id(&open(&life(7)));
-        let keys = open(&life(7));
+        let first = id(&open(&incarnation(7)));
+        let keys = open(&incarnation(7));
         assert_eq!(id(&keys), first);
         let file = data.path().join("tickets/key");
         assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
         let renewed = keys.renew().unwrap().id().clone();
         assert_ne!(renewed, first);
-        assert_eq!(id(&open(&life(7))), renewed);
+        assert_eq!(id(&open(&incarnation(7))), renewed);
         assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
-        let other = id(&open(&life(8)));
+        let other = id(&open(&incarnation(8)));
         assert_ne!(other, renewed, "another life has another key");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
-        let safe = id(&open(&life(8)));
+        let safe = id(&open(&incarnation(8)));
         assert_ne!(safe, other, "a key that others could read is replaced");
         assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
         fs::write(&file, fs::read_to_string(&file).unwrap().replace("secret ", "secret A"))
             .unwrap();
-        assert_ne!(id(&open(&life(8))), safe, "a damaged key is replaced");
+        assert_ne!(id(&open(&incarnation(8))), safe, "a damaged key is replaced");
     }
 }

@@ -52,12 +52,17 @@ struct TicketClaims<'a> {
 }
 
 /// Signs a ticket for a grant. The same grant and key give the same text.
-pub(crate) fn sign(key: &SigningKey, life: &Lineage, lock: &str, grant: &HolderView) -> String {
+pub(crate) fn sign(
+    key: &SigningKey,
+    incarnation: &Lineage,
+    lock: &str,
+    grant: &HolderView,
+) -> String {
     let header = TicketHeader { alg: "EdDSA", kid: key.id().as_str(), typ: "tenure-ticket+jwt" };
     let claims = TicketClaims {
-        iss: &life.cluster,
-        epoch: life.epoch.get(),
-        incarnation: life.incarnation.to_string(),
+        iss: &incarnation.cluster,
+        epoch: incarnation.epoch.get(),
+        incarnation: incarnation.incarnation.to_string(),
         lock,
         slot: grant.slot,
         mode: match grant.mode {

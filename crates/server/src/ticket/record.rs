@@ -74,8 +74,8 @@ impl KeyRecord {
         (self.member, self.public)
     }
 
-    fn is_of(&self, life: &Lineage) -> bool {
-        self.epoch == life.epoch && self.incarnation == life.incarnation
+    fn is_of(&self, incarnation: &Lineage) -> bool {
+        self.epoch == incarnation.epoch && self.incarnation == incarnation.incarnation
     }
 
     fn is_due(&self, clock_ms: u64) -> bool {
@@ -103,25 +103,29 @@ impl KeyRecords {
     }
 
     /// The records whose keys verify tickets of this incarnation of the cluster.
-    pub(crate) fn good(&self, life: &Lineage, clock_ms: u64) -> impl Iterator<Item = &KeyRecord> {
-        self.all.iter().filter(move |record| record.is_of(life) && !record.is_due(clock_ms))
+    pub(crate) fn good(
+        &self,
+        incarnation: &Lineage,
+        clock_ms: u64,
+    ) -> impl Iterator<Item = &KeyRecord> {
+        self.all.iter().filter(move |record| record.is_of(incarnation) && !record.is_due(clock_ms))
     }
 
     /// Whether a member may sign with a key.
-    pub(crate) fn signs(&self, life: &Lineage, (member, public): RecordKey) -> bool {
-        let current = |record: &KeyRecord| record.retires_ms.is_none() && record.is_of(life);
+    pub(crate) fn signs(&self, incarnation: &Lineage, (member, public): RecordKey) -> bool {
+        let current = |record: &KeyRecord| record.retires_ms.is_none() && record.is_of(incarnation);
         self.all.iter().any(|record| record.key() == (member, public) && current(record))
     }
 
     /// The records with a key that its member signs with from now on; the member's other keys retire at `retires_ms`.
     pub(crate) fn with(
         mut self,
-        life: &Lineage,
+        incarnation: &Lineage,
         (member, public): RecordKey,
         retires_ms: u64,
         clock_ms: u64,
     ) -> Result<Self, TooMany> {
-        self.all.retain(|record| record.is_of(life) && record.key() != (member, public));
+        self.all.retain(|record| record.is_of(incarnation) && record.key() != (member, public));
         for record in self.all.iter_mut().filter(|record| record.member == member) {
             record.retire(retires_ms);
         }
@@ -129,7 +133,7 @@ impl KeyRecords {
         if self.all.iter().filter(|record| record.member == member).count() > RETIRING_MAX {
             return Err(TooMany);
         }
-        let (epoch, incarnation) = (life.epoch, life.incarnation);
+        let (epoch, incarnation) = (incarnation.epoch, incarnation.incarnation);
         self.all.push(KeyRecord { member, epoch, incarnation, public, retires_ms: None });
         Ok(self)
     }
@@ -137,13 +141,13 @@ impl KeyRecords {
     /// The records without those that are over, and with the keys of removed members retiring; none if nothing changes.
     pub(crate) fn tended(
         &self,
-        life: &Lineage,
+        incarnation: &Lineage,
         is_member: impl Fn(MemberId) -> bool,
         retires_ms: u64,
         is_over: impl Fn(&KeyRecord) -> bool,
     ) -> Option<Self> {
         let mut all: Vec<KeyRecord> =
-            self.all.iter().filter(|it| it.is_of(life) && !is_over(it)).cloned().collect();
+            self.all.iter().filter(|it| it.is_of(incarnation) && !is_over(it)).cloned().collect();
         for record in all.iter_mut().filter(|it| it.retires_ms.is_none() && !is_member(it.member)) {
             record.retire(retires_ms);
         }
@@ -169,7 +173,7 @@ impl KeyRecords {
 mod tests {
     use super::*;
 
-    fn life(epoch: u16) -> Lineage {
+    fn incarnation(epoch: u16) -> Lineage {
         let epoch = Epoch::new(epoch).unwrap();
         Lineage { cluster: "c".into(), epoch, incarnation: Incarnation(7) }
     }
@@ -178,32 +182,37 @@ mod tests {
         (MemberId::new(member).unwrap(), PublicKey([byte; 32]))
     }
 
-    fn ids(records: &KeyRecords, life: &Lineage, clock_ms: u64) -> Vec<(u64, u8)> {
-        records.good(life, clock_ms).map(|it| (it.member.get(), it.public.0[0])).collect()
+    fn ids(records: &KeyRecords, incarnation: &Lineage, clock_ms: u64) -> Vec<(u64, u8)> {
+        records.good(incarnation, clock_ms).map(|it| (it.member.get(), it.public.0[0])).collect()
     }
 
     #[test]
     fn a_key_takes_the_place_of_the_others_of_its_member_after_an_overlap() {
-        let records = KeyRecords::default().with(&life(1), key(1, 1), 0, 0).unwrap();
-        let records = records.with(&life(1), key(2, 2), 0, 0).unwrap();
-        let records = records.with(&life(1), key(1, 3), 1_000, 100).unwrap();
-        assert_eq!(ids(&records, &life(1), 999), [(1, 1), (2, 2), (1, 3)]);
-        assert_eq!(ids(&records, &life(1), 1_000), [(2, 2), (1, 3)]);
-        assert!(records.signs(&life(1), key(1, 3)) && records.signs(&life(1), key(2, 2)));
-        assert!(!records.signs(&life(1), key(1, 1)), "a key that retires signs nothing more");
+        let records = KeyRecords::default().with(&incarnation(1), key(1, 1), 0, 0).unwrap();
+        let records = records.with(&incarnation(1), key(2, 2), 0, 0).unwrap();
+        let records = records.with(&incarnation(1), key(1, 3), 1_000, 100).unwrap();
+        assert_eq!(ids(&records, &incarnation(1), 999), [(1, 1), (2, 2), (1, 3)]);
+        assert_eq!(ids(&records, &incarnation(1), 1_000), [(2, 2), (1, 3)]);
+        assert!(
+            records.signs(&incarnation(1), key(1, 3)) && records.signs(&incarnation(1), key(2, 2))
+        );
+        assert!(
+            !records.signs(&incarnation(1), key(1, 1)),
+            "a key that retires signs nothing more"
+        );
         // A retirement can be moved forward, not back.
-        let later = records.clone().with(&life(1), key(1, 4), 5_000, 100).unwrap();
-        assert_eq!(ids(&later, &life(1), 1_000), [(2, 2), (1, 3), (1, 4)]);
-        let now = records.with(&life(1), key(1, 4), 100, 100).unwrap();
-        assert_eq!(ids(&now, &life(1), 100), [(2, 2), (1, 4)]);
+        let later = records.clone().with(&incarnation(1), key(1, 4), 5_000, 100).unwrap();
+        assert_eq!(ids(&later, &incarnation(1), 1_000), [(2, 2), (1, 3), (1, 4)]);
+        let now = records.with(&incarnation(1), key(1, 4), 100, 100).unwrap();
+        assert_eq!(ids(&now, &incarnation(1), 100), [(2, 2), (1, 4)]);
     }
 
     #[test]
     fn another_life_knows_none_of_the_keys() {
-        let records = KeyRecords::default().with(&life(1), key(1, 1), 0, 0).unwrap();
-        assert_eq!(ids(&records, &life(2), 0), []);
-        assert!(!records.signs(&life(2), key(1, 1)));
-        let tended = records.tended(&life(2), |_| true, 0, |_| false).unwrap();
+        let records = KeyRecords::default().with(&incarnation(1), key(1, 1), 0, 0).unwrap();
+        assert_eq!(ids(&records, &incarnation(2), 0), []);
+        assert!(!records.signs(&incarnation(2), key(1, 1)));
+        let tended = records.tended(&incarnation(2), |_| true, 0, |_| false).unwrap();
         assert_eq!(tended.all, []);
     }
 
@@ -211,29 +220,29 @@ mod tests {
     fn keys_being_retired_are_bounded() {
         let mut records = KeyRecords::default();
         for byte in 0..=4 {
-            records = records.with(&life(1), key(1, byte), 1_000, 0).unwrap();
+            records = records.with(&incarnation(1), key(1, byte), 1_000, 0).unwrap();
         }
-        assert!(records.clone().with(&life(1), key(1, 9), 1_000, 0).is_err());
-        assert!(records.clone().with(&life(1), key(2, 9), 1_000, 0).is_ok());
-        assert!(records.with(&life(1), key(1, 9), 0, 0).is_ok());
+        assert!(records.clone().with(&incarnation(1), key(1, 9), 1_000, 0).is_err());
+        assert!(records.clone().with(&incarnation(1), key(2, 9), 1_000, 0).is_ok());
+        assert!(records.with(&incarnation(1), key(1, 9), 0, 0).is_ok());
     }
 
     #[test]
     fn keys_of_members_that_are_gone_are_retired_and_then_taken_out() {
-        let records = KeyRecords::default().with(&life(1), key(1, 1), 0, 0).unwrap();
+        let records = KeyRecords::default().with(&incarnation(1), key(1, 1), 0, 0).unwrap();
         let stays = |_: &KeyRecord| false;
-        assert_eq!(records.tended(&life(1), |_| true, 500, stays), None);
-        let retiring = records.tended(&life(1), |_| false, 500, stays).unwrap();
-        assert_eq!(ids(&retiring, &life(1), 499), [(1, 1)]);
-        assert_eq!(retiring.tended(&life(1), |_| false, 900, stays), None, "once is enough");
-        let out = retiring.tended(&life(1), |_| false, 900, |it| it.is_due(500)).unwrap();
+        assert_eq!(records.tended(&incarnation(1), |_| true, 500, stays), None);
+        let retiring = records.tended(&incarnation(1), |_| false, 500, stays).unwrap();
+        assert_eq!(ids(&retiring, &incarnation(1), 499), [(1, 1)]);
+        assert_eq!(retiring.tended(&incarnation(1), |_| false, 900, stays), None, "once is enough");
+        let out = retiring.tended(&incarnation(1), |_| false, 900, |it| it.is_due(500)).unwrap();
         assert_eq!(out.all, []);
     }
 
     #[test]
     fn a_line_reads_back_and_nonsense_does_not() {
         let record =
-            KeyRecords::default().with(&life(1), key(0xab, 1), 0, 0).unwrap().all[0].clone();
+            KeyRecords::default().with(&incarnation(1), key(0xab, 1), 0, 0).unwrap().all[0].clone();
         let line = format!("00000000000000ab 1 0000000000000007 {} -", record.public);
         assert_eq!(KeyRecord::parse(&line), Some(record));
         for bad in ["", "1", &line[..20], &format!("{line} -"), &line.replace(" -", " x")] {

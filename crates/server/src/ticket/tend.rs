@@ -28,10 +28,10 @@ pub(crate) async fn tend(dispatch: Dispatch) {
             (KeyRecords::read(machine), machine.clock_ms(), replica.members().clone())
         };
         let Ok((records, clock_ms, members)) = dispatch.look(look).await else { continue };
-        let (life, now_us) = (dispatch.member().lineage(), dispatch.now_us());
+        let (incarnation, now_us) = (dispatch.member().lineage(), dispatch.now_us());
         let left_ms =
             |record: &KeyRecord| record.retires_ms.map(|at_ms| at_ms.saturating_sub(clock_ms));
-        let counted = records.good(life, clock_ms);
+        let counted = records.good(incarnation, clock_ms);
         let counted = counted.filter_map(|it| Some((it.key(), left_ms(it)?)));
         over_us = counted
             .map(|(key, left_ms)| {
@@ -44,7 +44,7 @@ pub(crate) async fn tend(dispatch: Dispatch) {
             left_ms(record) == Some(0) || (record.retires_ms.is_some() && counted)
         };
         let is_member = |id| members.contains(id);
-        let starts = records.tended(life, is_member, clock_ms, |_| false).is_some();
+        let starts = records.tended(incarnation, is_member, clock_ms, |_| false).is_some();
         let clock_ms = match starts {
             // Keys start their overlap: it counts from now, not from the last write.
             true => {
@@ -57,10 +57,12 @@ pub(crate) async fn tend(dispatch: Dispatch) {
             false => clock_ms,
         };
         let until_ms = retires_ms(clock_ms, OVERLAP_MS);
-        let Some(tended) = records.tended(life, is_member, until_ms, is_over) else { continue };
+        let Some(tended) = records.tended(incarnation, is_member, until_ms, is_over) else {
+            continue;
+        };
         // Another member may have written or may lead now; then the next round tries again.
         if dispatch.write_keys(&tended, WITHIN).await.is_ok() {
-            let count = tended.good(life, clock_ms).count();
+            let count = tended.good(incarnation, clock_ms).count();
             tracing::info!(keys = count, "ticket signing keys retired or removed");
         }
     }

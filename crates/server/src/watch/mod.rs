@@ -130,7 +130,7 @@ impl Hub {
     }
 
     /// The current metrics.
-    pub fn figures(&self) -> HubMetrics {
+    pub fn metrics(&self) -> HubMetrics {
         let stage = self.inner.stage();
         let newest = Revision(stage.next.0.saturating_sub(1));
         let lag_worst = stage.index.slots().map(|slot| slot.lag(newest)).max().unwrap_or(0);

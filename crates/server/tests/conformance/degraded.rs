@@ -106,7 +106,7 @@ fn apis(at: SocketAddr) -> Vec<Arc<dyn Api>> {
 /// Sends a request to all APIs at once.
 async fn ask_all(apis: &[Arc<dyn Api>], each: impl Fn(usize) -> Ask) -> Vec<Reply> {
     let asked = apis.iter().enumerate();
-    let asked = asked.map(|(number, api)| tokio::spawn(soon(api.ask("straits", each(number)))));
+    let asked = asked.map(|(number, api)| tokio::spawn(soon(api.ask("degraded", each(number)))));
     let mut replies = Vec::new();
     for reply in asked.collect::<Vec<_>>() {
         replies.push(reply.await.expect("it is answered"));
@@ -129,7 +129,7 @@ async fn refuse(
     let mut replies = ask_all(apis, &each).await;
     for (number, reply) in replies.iter_mut().enumerate().filter(|(_, it)| in_doubt(it)) {
         *reply = wait_for("it is certain", async || {
-            let reply = apis[number].ask("straits", each(number)).await;
+            let reply = apis[number].ask("degraded", each(number)).await;
             (!in_doubt(&reply)).then_some(reply)
         })
         .await;
@@ -234,7 +234,7 @@ async fn changing(seen: &mut Seen) {
         let at = open(api, connect_to(running.clients), running.clients);
         // This request may arrive before the first one does.
         let reply = wait_for("another change is under way", async || {
-            let reply = at.ask("straits", remove()).await;
+            let reply = at.ask("degraded", remove()).await;
             (!in_doubt(&reply)).then_some(reply)
         })
         .await;
@@ -346,7 +346,7 @@ async fn diverging() {
         .await;
     }
     wait("it finds out", || one.member.ended().map(|end| assert!(end.is_corrupt(), "{end}")));
-    soon(listening.hear("CORRUPT")).await;
+    soon(listening.read_refusal("CORRUPT")).await;
 }
 
 /// Connections without requests.
@@ -372,7 +372,7 @@ impl Listening {
     }
 
     /// Checks that each connection receives the reason and ends.
-    async fn hear(mut self, reason: &str) {
+    async fn read_refusal(mut self, reason: &str) {
         let mut said = None;
         while let Ok(Some(message)) = self.session.message().await {
             said = message.closing.or(said);

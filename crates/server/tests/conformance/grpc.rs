@@ -24,7 +24,7 @@ use v1::answer::Result as Wire;
 use v1::request::Command;
 
 use crate::common::soon;
-use crate::request::{Answered, Api, Ask, Bad, Fault, How, Reply, Told, told};
+use crate::request::{Answered, Api, Ask, Bad, Fault, How, Reply, Reported, told};
 
 /// A client of one member.
 #[derive(Clone)]
@@ -65,7 +65,7 @@ struct Caller {
     plain: bool,
 }
 
-type Outcome = Result<Option<Told>, Box<Fault>>;
+type Outcome = Result<Option<Reported>, Box<Fault>>;
 
 /// The fault of a refused call; the metadata must agree with the details.
 pub(crate) fn fault(status: &Status) -> Box<Fault> {
@@ -116,44 +116,44 @@ impl Caller {
             What::Locks { prefix } => {
                 let ask = v1::ListLocksRequest { prefix, ..Default::default() };
                 let it = done(LockAdminServiceClient::new(channel()).list(ask).await)?;
-                Ok(Some(Told::new("listed").with("count", it.locks.len())))
+                Ok(Some(Reported::new("listed").with("count", it.locks.len())))
             }
             What::Keys { prefix } => {
                 let ask = v1::ListKeysRequest { prefix, ..Default::default() };
                 let it = done(KeyServiceClient::new(channel()).list(ask).await)?;
-                Ok(Some(Told::new("listed").with("count", it.kvs.len())))
+                Ok(Some(Reported::new("listed").with("count", it.kvs.len())))
             }
             What::Leases => {
                 let ask = v1::ListLeasesRequest::default();
                 let it = done(LeaseServiceClient::new(channel()).list(ask).await)?;
-                Ok(Some(Told::new("listed").with("count", it.leases.len())))
+                Ok(Some(Reported::new("listed").with("count", it.leases.len())))
             }
             What::Queue { lock } => {
                 let ask = v1::QueueRequest { lock, ..Default::default() };
                 let it = done(LockAdminServiceClient::new(channel()).queue(ask).await)?;
-                Ok(Some(Told::new("listed").with("count", it.waiters.len())))
+                Ok(Some(Reported::new("listed").with("count", it.waiters.len())))
             }
             What::History { lock, from } => {
                 let ask = v1::HistoryRequest { lock, from, ..Default::default() };
                 let it = done(LockAdminServiceClient::new(channel()).history(ask).await)?;
-                Ok(Some(Told::new("listed").with("count", it.batches.len())))
+                Ok(Some(Reported::new("listed").with("count", it.batches.len())))
             }
             What::Limits(limits) => {
                 let limit = |(limit, value)| v1::LimitValue { limit, value };
                 let limits = limits.into_iter().map(limit).collect();
                 let ask = self.request(v1::SetLimitsRequest { limits });
                 done(MaintenanceServiceClient::new(channel()).set_limits(ask).await)?;
-                Ok(Some(Told::new("set")))
+                Ok(Some(Reported::new("set")))
             }
             What::Compact { keep } => {
                 let ask = self.request(v1::CompactRequest { keep });
                 done(MaintenanceServiceClient::new(channel()).compact(ask).await)?;
-                Ok(Some(Told::new("compacted")))
+                Ok(Some(Reported::new("compacted")))
             }
             What::Level(level) => {
                 let ask = self.request(v1::RaiseLevelRequest { level });
                 done(MaintenanceServiceClient::new(channel()).raise_level(ask).await)?;
-                Ok(Some(Told::new("raised")))
+                Ok(Some(Reported::new("raised")))
             }
             What::Campaign { name, lease, value, wait_ms } => {
                 let ask = v1::CampaignRequest { name, lease, value: value.into(), wait_ms };
@@ -161,13 +161,13 @@ impl Caller {
                 let it = done(ElectionServiceClient::new(channel()).campaign(ask).await)?;
                 let leader = it.leader.unwrap_or_default();
                 let grants = vec![(leader.name.clone(), leader.token)];
-                Ok(Some(Told { grants, ..Told::new("leads") }))
+                Ok(Some(Reported { grants, ..Reported::new("leads") }))
             }
             What::Proclaim { name, lease, token, value } => {
                 let ask = v1::ProclaimRequest { name, lease, token, value: value.into() };
                 let ask = self.request(ask);
                 done(ElectionServiceClient::new(channel()).proclaim(ask).await)?;
-                Ok(Some(Told::new("proclaimed")))
+                Ok(Some(Reported::new("proclaimed")))
             }
             What::Leader { name } => {
                 let ask = v1::LeaderRequest { name, stale: false };
@@ -183,7 +183,7 @@ impl Caller {
             What::Resign { name, lease, token } => {
                 let ask = self.request(v1::ResignRequest { name, lease, token });
                 done(ElectionServiceClient::new(channel()).resign(ask).await)?;
-                Ok(Some(Told::new("resigned")))
+                Ok(Some(Reported::new("resigned")))
             }
             What::Watch { name, from, events } => self.watch(name, from, events, 1).await,
             What::Add { member, name, hops } => {
@@ -195,12 +195,12 @@ impl Caller {
                     hops,
                 };
                 done(ClusterServiceClient::new(channel()).add(ask).await)?;
-                Ok(Some(Told::new("added")))
+                Ok(Some(Reported::new("added")))
             }
             What::Promote(member_id) => {
                 let ask = v1::PromoteMemberRequest { member_id };
                 done(ClusterServiceClient::new(channel()).promote(ask).await)?;
-                Ok(Some(Told::new("promoted")))
+                Ok(Some(Reported::new("promoted")))
             }
             What::Remove(member_id) => {
                 let ask = v1::RemoveMemberRequest { member_id };
@@ -208,22 +208,22 @@ impl Caller {
                     return self.within(ms, "ClusterService/Remove", &ask.encode_to_vec()).await;
                 }
                 done(ClusterServiceClient::new(channel()).remove(ask).await)?;
-                Ok(Some(Told::new("removed")))
+                Ok(Some(Reported::new("removed")))
             }
             What::Ticket { lock, lease, token } => {
                 let ask = v1::SignTicketRequest { lock, lease, token, ..Default::default() };
                 let it = done(TicketServiceClient::new(channel()).sign(ask).await)?;
-                Ok(Some(Told::new("signed").with("parts", it.ticket.split('.').count())))
+                Ok(Some(Reported::new("signed").with("parts", it.ticket.split('.').count())))
             }
             What::Rotate { overlap_ms } => {
                 let ask = v1::RotateTicketKeyRequest { overlap_ms };
                 done(TicketServiceClient::new(channel()).rotate_key(ask).await)?;
-                Ok(Some(Told::new("rotated")))
+                Ok(Some(Reported::new("rotated")))
             }
             What::TicketKeys => {
                 let ask = v1::TicketKeysRequest {};
                 let it = done(TicketServiceClient::new(channel()).keys(ask).await)?;
-                Ok(Some(Told::new("keys").with("some", !it.keys.is_empty())))
+                Ok(Some(Reported::new("keys").with("some", !it.keys.is_empty())))
             }
             What::Bad(bad) => self.bad(bad).await,
         }
@@ -280,7 +280,7 @@ impl Caller {
         }
         match Status::from_header_map(&headers) {
             Some(status) if status.code() != tonic::Code::Ok => Err(fault(&status)),
-            _ => Ok(Some(Told::new("done"))),
+            _ => Ok(Some(Reported::new("done"))),
         }
     }
 
@@ -299,7 +299,7 @@ impl Caller {
                 let it = done(lock.lease_grant(self.request(ask)).await)?;
                 let revision = revision(it.header.as_ref());
                 let lease = Some((it.id, it.create_revision));
-                Ok(Some(Told { lease, revision, ..Told::new("granted") }))
+                Ok(Some(Reported { lease, revision, ..Reported::new("granted") }))
             }
             Command::Renew(it) => {
                 let ids = it.leases.into_iter().map(|id| v1::LeaseKeepAliveRequest { id });
@@ -308,8 +308,8 @@ impl Caller {
                 let first = soon(stream.message()).await;
                 let first = first.map_err(|status| fault(&status))?.unwrap();
                 let told = match first.ttl_ms {
-                    0 => Told::new("gone"),
-                    ttl_ms => Told::new("renewed").with("ttl_ms", ttl_ms),
+                    0 => Reported::new("gone"),
+                    ttl_ms => Reported::new("renewed").with("ttl_ms", ttl_ms),
                 };
                 Ok(Some(told))
             }
@@ -358,12 +358,12 @@ impl Caller {
             Command::Release(it) => {
                 let ask = v1::UnlockRequest { name: it.lock, lease_id: it.lease, token: it.token };
                 done(lock.unlock(self.request(ask)).await)?;
-                Ok(Some(Told::new("released")))
+                Ok(Some(Reported::new("released")))
             }
             Command::Revoke(it) if !it.by_other => {
                 let ask = v1::LeaseRevokeRequest { id: it.lease };
                 done(lock.lease_revoke(self.request(ask)).await)?;
-                Ok(Some(Told::new("revoked")))
+                Ok(Some(Reported::new("revoked")))
             }
             other => self.command(other, None).await,
         }
@@ -389,7 +389,7 @@ impl Caller {
             seen += message.events.len();
         }
         drop(to);
-        Ok(Some(Told::new("events").with("count", seen)))
+        Ok(Some(Reported::new("events").with("count", seen)))
     }
 
     async fn bad(&self, bad: Bad) -> Outcome {
@@ -400,7 +400,7 @@ impl Caller {
                 let mut put = Request::new(v1::PutRequest::default());
                 put.metadata_mut().insert("x-long", crate::http::LONG.parse().unwrap());
                 done(KeyServiceClient::new(self.channel.clone()).put(put).await)?;
-                return Ok(Some(Told::new("put")));
+                return Ok(Some(Reported::new("put")));
             }
             Bad::UnknownCall => "/tenure.v1.LockService/Steal",
             Bad::Malformed | Bad::TooLarge => "/tenure.v1.KeyService/Put",
@@ -415,20 +415,20 @@ impl Caller {
                 let value = vec![0; 3 << 20].into();
                 let put = v1::PutRequest { key: "k".into(), value, ..Default::default() };
                 done(KeyServiceClient::new(self.channel.clone()).put(put).await)?;
-                return Ok(Some(Told::new("put")));
+                return Ok(Some(Reported::new("put")));
             }
             _ => v1::Header { cluster_id: 1, ..Default::default() },
         };
         let path = http::uri::PathAndQuery::from_static(path);
         done(client.unary(Request::new(message), path, codec).await)?;
-        Ok(Some(Told::new("done")))
+        Ok(Some(Reported::new("done")))
     }
 }
 
-fn led(leader: Option<v1::Leadership>) -> Told {
+fn led(leader: Option<v1::Leadership>) -> Reported {
     match leader {
-        None => Told::new("vacant"),
-        Some(it) => Told::new("leader").with("value", String::from_utf8_lossy(&it.value)),
+        None => Reported::new("vacant"),
+        Some(it) => Reported::new("leader").with("value", String::from_utf8_lossy(&it.value)),
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use v1::request::Command;
 
 use crate::json;
-use crate::request::{Answered, Api, Ask, Bad, Fault, How, Reply, Told, What};
+use crate::request::{Answered, Api, Ask, Bad, Fault, How, Reply, Reported, What};
 
 /// More bytes than headers may have.
 pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| "x".repeat(20_000));
@@ -116,12 +116,12 @@ impl Http {
             if let Some(data) = line.strip_prefix("data: ") {
                 let data: Value = serde_json::from_str(data).unwrap();
                 if let Some(value) = data["leader"]["value"].as_str() {
-                    return Reply::Done(Told::new("leader").with("value", value));
+                    return Reply::Done(Reported::new("leader").with("value", value));
                 }
                 seen += data["events"].as_array().map_or(0, Vec::len);
             }
         }
-        Reply::Done(Told::new("events").with("count", seen))
+        Reply::Done(Reported::new("events").with("count", seen))
     }
 }
 
@@ -323,36 +323,35 @@ fn expect(expect: Option<&v1::Expect>) -> Option<Vec<(&'static str, String)>> {
     }
 }
 
-fn told(word: &'static str, got: &Got) -> Told {
+fn told(word: &'static str, got: &Got) -> Reported {
     if word == "bytes" {
-        return Told::new("key").with("value", String::from_utf8_lossy(&got.body));
+        return Reported::new("key").with("value", String::from_utf8_lossy(&got.body));
     }
     let value = got.value();
     let revision = value["header"].is_object().then(|| json::number(&value["header"]["revision"]));
     let told = match word {
         "locks" | "keys" | "leases" | "waiters" | "changes" => {
-            Told::new("listed").with("count", value[word].as_array().unwrap().len())
+            Reported::new("listed").with("count", value[word].as_array().unwrap().len())
         }
         "set" | "proclaimed" | "resigned" | "added" | "promoted" | "removed" | "done" => {
-            Told::new(word)
+            Reported::new(word)
         }
         "signed" => {
             let parts = value["ticket"].as_str().unwrap_or_default().split('.').count();
-            Told::new("signed").with("parts", parts)
+            Reported::new("signed").with("parts", parts)
         }
-        "rotated" => Told::new(word),
-        "jwks" => Told::new("keys").with("some", !value["keys"].as_array().unwrap().is_empty()),
+        "rotated" => Reported::new(word),
+        "jwks" => Reported::new("keys").with("some", !value["keys"].as_array().unwrap().is_empty()),
         "leads" => {
             let token = json::number(&value["leader"]["token"]).unsigned_abs();
-            Told { grants: vec![(String::new(), token)], ..Told::new("leads") }
+            Reported { grants: vec![(String::new(), token)], ..Reported::new("leads") }
         }
-        "leader" if value["leader"].is_null() => Told::new("vacant"),
-        "leader" => {
-            Told::new("leader").with("value", value["leader"]["value"].as_str().unwrap_or_default())
-        }
+        "leader" if value["leader"].is_null() => Reported::new("vacant"),
+        "leader" => Reported::new("leader")
+            .with("value", value["leader"]["value"].as_str().unwrap_or_default()),
         word => json::told(word, &value),
     };
-    Told { revision: revision.unwrap_or(0), ..told }
+    Reported { revision: revision.unwrap_or(0), ..told }
 }
 
 fn bad_request(bad: Bad) -> Option<Sent> {

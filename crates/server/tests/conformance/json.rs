@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use tenure_wire::v1;
 use v1::request::Command;
 
-use crate::request::{Fault, How, Told};
+use crate::request::{Fault, How, Reported};
 
 /// The name of a command on a JSON session, and its content.
 pub(crate) fn command(command: &Command) -> (&'static str, Value) {
@@ -155,45 +155,45 @@ fn conditions(body: &mut Value, expect: Option<&v1::Expect>, guard: Option<&v1::
 }
 
 /// Decodes an answer by its name on a session.
-pub(crate) fn told(name: &str, it: &Value) -> Told {
+pub(crate) fn told(name: &str, it: &Value) -> Reported {
     let count = |list: &Value| list.as_array().map_or(0, Vec::len);
     match name {
         "acquired" | "grants" => held(it),
-        "ended" => Told::new("ended"),
-        "released" => Told::new("released"),
-        "renewed" if it["ttl_ms"] == 0 => Told::new("gone"),
-        "renewed" => Told::new("renewed").with("ttl_ms", &it["ttl_ms"]),
-        "lease_granted" => Told { lease: Some(granted(it)), ..Told::new("granted") },
-        "revoked" => Told::new("revoked"),
-        "left" => Told::new("left"),
-        "stopped" => Told::new("stopped"),
+        "ended" => Reported::new("ended"),
+        "released" => Reported::new("released"),
+        "renewed" if it["ttl_ms"] == 0 => Reported::new("gone"),
+        "renewed" => Reported::new("renewed").with("ttl_ms", &it["ttl_ms"]),
+        "lease_granted" => Reported { lease: Some(granted(it)), ..Reported::new("granted") },
+        "revoked" => Reported::new("revoked"),
+        "left" => Reported::new("left"),
+        "stopped" => Reported::new("stopped"),
         "downgraded" => {
             let token = number(&it["token"]).unsigned_abs();
-            Told { grants: vec![(String::new(), token)], ..Told::new("downgraded") }
+            Reported { grants: vec![(String::new(), token)], ..Reported::new("downgraded") }
         }
-        "updated" => Told::new("updated").with("version", &it["version"]),
-        "forced" => Told::new("forced").with("cools", it["left_ms"].as_u64().unwrap() > 0),
-        "put" => Told::new("put").with("version", &it["version"]),
-        "deleted" => Told::new("deleted").with("existed", &it["existed"]),
-        "lease" => Told::new("lease")
+        "updated" => Reported::new("updated").with("version", &it["version"]),
+        "forced" => Reported::new("forced").with("cools", it["left_ms"].as_u64().unwrap() > 0),
+        "put" => Reported::new("put").with("version", &it["version"]),
+        "deleted" => Reported::new("deleted").with("existed", &it["existed"]),
+        "lease" => Reported::new("lease")
             .with("client", it["client"].as_str().unwrap_or_default())
             .with("holds", count(&it["holds"]))
             .with("waits", count(&it["waits"]))
             .with("keys", count(&it["keys"])),
-        "lock" => Told::new("lock")
+        "lock" => Reported::new("lock")
             .with("holders", count(&it["lock"]["holders"]))
             .with("waiting", it["lock"]["waiting"].as_u64().unwrap_or(0)),
-        "key" if it.is_null() => Told::new("nothing"),
-        "key" => Told::new("key").with("value", it["value"].as_str().unwrap_or_default()),
-        "explained" => Told::new("explained")
+        "key" if it.is_null() => Reported::new("nothing"),
+        "key" => Reported::new("key").with("value", it["value"].as_str().unwrap_or_default()),
+        "explained" => Reported::new("explained")
             .with("holders", count(&it["lock"]["holders"]))
             .with("ahead", count(&it["ahead"])),
         other => panic!("`{other}`: {it}"),
     }
 }
 
-fn held(it: &Value) -> Told {
-    let mut told = Told::new("held");
+fn held(it: &Value) -> Reported {
+    let mut told = Reported::new("held");
     if let Some(slot) = it["slot"].as_u64() {
         told = told.with("slot", slot);
     }

@@ -60,10 +60,10 @@ fn every_api_keeps_the_table() {
     });
     let runs = runs.collect::<Vec<_>>().into_iter();
     let handle = runtime.handle().clone();
-    let hardship = std::thread::spawn(move || handle.block_on(overload::all()));
+    let overloaded = std::thread::spawn(move || handle.block_on(overload::all()));
     let handle = runtime.handle().clone();
-    let straits = std::thread::spawn(move || handle.block_on(degraded::all()));
-    let runs = runs.chain([hardship, straits]);
+    let degraded_members = std::thread::spawn(move || handle.block_on(degraded::all()));
+    let runs = runs.chain([overloaded, degraded_members]);
     let (mut covered, mut steps) = (BTreeSet::new(), 0);
     let mut failed = Vec::new();
     for run in runs {

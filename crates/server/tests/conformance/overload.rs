@@ -143,7 +143,7 @@ async fn refused(
     reason: &str,
 ) {
     let at = open(api, connect(running), running.clients);
-    let reply = soon(at.ask("hardship", ask(command))).await;
+    let reply = soon(at.ask("overload", ask(command))).await;
     seen.must_be(api, &reply, reason);
 }
 
@@ -155,7 +155,7 @@ impl Seen {
             other => Err(format!("wanted {reason}, got {other:?}")),
         };
         if let Err(why) = kept {
-            self.failed.push(format!("{api}, in hardship: {why}"));
+            self.failed.push(format!("{api}, under overload: {why}"));
         }
         self.steps += 1;
     }
@@ -231,7 +231,7 @@ async fn full(seen: &mut Seen) {
     let data = dir.path().join("full");
     let running = run(ServerSettings { disk: |disk| Arc::new(Crowded(disk)), ..settings(&data) });
     FULL.store(true, Ordering::Release);
-    wait("the member notices", || running.member.figures().disk_short.then_some(()));
+    wait("the member notices", || running.member.metrics().disk_short.then_some(()));
     for (number, api) in APIS.iter().enumerate() {
         let grows = Command::Put(put(format!("k/{number}"), 1));
         refused(seen, &running, api, grows, "DISK_FULL").await;
@@ -320,7 +320,7 @@ async fn not_read(seen: &mut Seen) {
     // A watch that was not read for a second is too slow for the next event.
     wait_for("both are too slow", async || {
         keys.put(put("big".into(), VALUE_BYTES)).await.unwrap();
-        let slow = running.hub().figures().slow;
+        let slow = running.hub().metrics().slow;
         (slow >= 2).then_some(())
     })
     .await;

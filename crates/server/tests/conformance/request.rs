@@ -112,7 +112,7 @@ pub(crate) enum Bad {
 /// The reply to a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
-    Done(Told),
+    Done(Reported),
     Refused(Fault),
     /// The API does not have this operation.
     NotHere,
@@ -120,7 +120,7 @@ pub(crate) enum Reply {
 
 /// The result of a successful request.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Reported {
     pub(crate) word: &'static str,
     pub(crate) facts: BTreeMap<&'static str, String>,
     /// The locks that are held now, with their tokens; a lock without a name is the requested one.
@@ -172,7 +172,7 @@ pub(crate) trait Api: Send + Sync {
     fn ask(&self, who: &str, ask: Ask) -> Answered;
 }
 
-impl Told {
+impl Reported {
     pub(crate) fn new(word: &'static str) -> Self {
         Self { word, ..Self::default() }
     }
@@ -198,32 +198,35 @@ impl Fault {
 }
 
 /// The result of a session's answer, or of a call with the same content. None while the request waits.
-pub(crate) fn told(result: v1::answer::Result, revision: i64) -> Option<Result<Told, v1::Error>> {
+pub(crate) fn told(
+    result: v1::answer::Result,
+    revision: i64,
+) -> Option<Result<Reported, v1::Error>> {
     use v1::answer::Result as Wire;
     let told = match result {
         Wire::Error(error) => return Some(Err(error)),
         Wire::Queued(_) => return None,
         Wire::Acquired(it) => held(&it),
-        Wire::Ended(_) => Told::new("ended"),
-        Wire::Released(_) => Told::new("released"),
-        Wire::Renewed(it) if it.ttl_ms == [0] => Told::new("gone"),
-        Wire::Renewed(it) => Told::new("renewed").with("ttl_ms", it.ttl_ms[0]),
+        Wire::Ended(_) => Reported::new("ended"),
+        Wire::Released(_) => Reported::new("released"),
+        Wire::Renewed(it) if it.ttl_ms == [0] => Reported::new("gone"),
+        Wire::Renewed(it) => Reported::new("renewed").with("ttl_ms", it.ttl_ms[0]),
         Wire::LeaseGranted(it) => {
-            Told { lease: Some((it.lease, it.created)), ..Told::new("granted") }
+            Reported { lease: Some((it.lease, it.created)), ..Reported::new("granted") }
         }
-        Wire::Revoked(_) => Told::new("revoked"),
-        Wire::Left(_) => Told::new("left"),
-        Wire::Stopped(_) => Told::new("stopped"),
+        Wire::Revoked(_) => Reported::new("revoked"),
+        Wire::Left(_) => Reported::new("left"),
+        Wire::Stopped(_) => Reported::new("stopped"),
         Wire::Downgraded(it) => {
-            Told { grants: vec![(String::new(), it.token)], ..Told::new("downgraded") }
+            Reported { grants: vec![(String::new(), it.token)], ..Reported::new("downgraded") }
         }
-        Wire::Updated(it) => Told::new("updated").with("version", it.version),
-        Wire::Forced(it) => Told::new("forced").with("cools", it.left_ms > 0),
-        Wire::Put(it) => Told::new("put").with("version", it.version),
-        Wire::Deleted(it) => Told::new("deleted").with("existed", it.existed),
+        Wire::Updated(it) => Reported::new("updated").with("version", it.version),
+        Wire::Forced(it) => Reported::new("forced").with("cools", it.left_ms > 0),
+        Wire::Put(it) => Reported::new("put").with("version", it.version),
+        Wire::Deleted(it) => Reported::new("deleted").with("existed", it.existed),
         Wire::Lease(it) => {
             let view = it.lease.unwrap_or_default();
-            Told::new("lease")
+            Reported::new("lease")
                 .with("client", &view.client)
                 .with("holds", view.holds.len())
                 .with("waits", view.waits.len())
@@ -231,21 +234,21 @@ pub(crate) fn told(result: v1::answer::Result, revision: i64) -> Option<Result<T
         }
         Wire::Lock(it) => {
             let view = it.lock.unwrap_or_default();
-            Told::new("lock").with("holders", view.holders.len()).with("waiting", view.waiting)
+            Reported::new("lock").with("holders", view.holders.len()).with("waiting", view.waiting)
         }
         Wire::Key(it) => match it.kv {
-            Some(kv) => Told::new("key").with("value", String::from_utf8_lossy(&kv.value)),
-            None => Told::new("nothing"),
+            Some(kv) => Reported::new("key").with("value", String::from_utf8_lossy(&kv.value)),
+            None => Reported::new("nothing"),
         },
-        Wire::Explained(it) => Told::new("explained")
+        Wire::Explained(it) => Reported::new("explained")
             .with("holders", it.lock.map_or(0, |lock| lock.holders.len()))
             .with("ahead", it.ahead.len()),
     };
-    Some(Ok(Told { revision, ..told }))
+    Some(Ok(Reported { revision, ..told }))
 }
 
-fn held(it: &v1::AcquireResponse) -> Told {
-    let mut told = Told::new("held");
+fn held(it: &v1::AcquireResponse) -> Reported {
+    let mut told = Reported::new("held");
     if let Some(slot) = it.slot {
         told = told.with("slot", slot);
     }

@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use v1::answer::Result as Wire;
 
-use crate::request::{Answered, Api, Ask, Bad, Fault, How, Reply, Told, What, told};
+use crate::request::{Answered, Api, Ask, Bad, Fault, How, Reply, Reported, What, told};
 
 /// The pending requests, by request id.
 #[derive(Clone, Default)]
@@ -202,8 +202,8 @@ fn bad_session(channel: &Channel, bad: Bad) -> Answered {
     })
 }
 
-impl From<Told> for Reply {
-    fn from(told: Told) -> Self {
+impl From<Reported> for Reply {
+    fn from(told: Reported) -> Self {
         Self::Done(told)
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tenure_wire::v1;
 use v1::request::Command;
 
-use crate::request::{Ask, Bad, Told, What};
+use crate::request::{Ask, Bad, Reported, What};
 use crate::script::{Step, ms};
 
 /// The leases, tokens and revisions of a scenario, by the names in it.
@@ -56,7 +56,7 @@ impl Stage {
     }
 
     /// Records the result of a step.
-    pub(crate) fn learn(&mut self, step: &Step, told: &Told) {
+    pub(crate) fn learn(&mut self, step: &Step, told: &Reported) {
         if let Some(lease) = told.lease {
             self.leases.insert(step.who.clone(), lease);
         }

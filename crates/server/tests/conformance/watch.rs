@@ -29,7 +29,7 @@ const EVENTS_PER_STOP: usize = 7;
 const KILLS: usize = 2;
 
 /// The API addresses of the running members.
-type Doors = Arc<Mutex<Vec<Option<SocketAddr>>>>;
+type Addresses = Arc<Mutex<Vec<Option<SocketAddr>>>>;
 
 /// The next result of a watch.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ struct Seen {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn watchers_that_hop_see_everything_once_or_are_told() {
     let mut members = tokio::task::block_in_place(|| Members::found(3));
-    let apis: Doors =
+    let apis: Addresses =
         Arc::new(Mutex::new((0..3).map(|at| Some(members.one(at).clients)).collect()));
     let written = Arc::new(Mutex::new(BTreeMap::new()));
     let (stop, last) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(u64::MAX)));
@@ -123,7 +123,7 @@ async fn first_of(written: &Written) -> i64 {
 }
 
 /// Writes numbers into one key, at any member. A write without an answer is repeated under its id.
-async fn write(apis: Doors, written: Written, stop: Arc<AtomicBool>) {
+async fn write(apis: Addresses, written: Written, stop: Arc<AtomicBool>) {
     let mut number = 0_u64;
     while !stop.load(Ordering::Acquire) {
         number += 1;
@@ -148,7 +148,7 @@ async fn write(apis: Doors, written: Written, stop: Arc<AtomicBool>) {
     }
 }
 
-async fn compact(apis: &Doors, at: usize, keep: i64) {
+async fn compact(apis: &Addresses, at: usize, keep: i64) {
     let at = apis.lock().unwrap()[at].unwrap();
     let channel = Endpoint::from_shared(format!("http://{at}")).unwrap().connect_lazy();
     let compact = v1::CompactRequest { keep };
@@ -156,13 +156,13 @@ async fn compact(apis: &Doors, at: usize, keep: i64) {
 }
 
 /// The address of a running member, in rotation.
-fn api(apis: &Doors, turn: usize) -> Option<SocketAddr> {
+fn api(apis: &Addresses, turn: usize) -> Option<SocketAddr> {
     let apis = apis.lock().unwrap();
     apis[turn % apis.len()]
 }
 
 async fn watch(
-    apis: Doors,
+    apis: Addresses,
     form: &'static str,
     at: usize,
     first: i64,

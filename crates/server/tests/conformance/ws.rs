@@ -14,7 +14,7 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
 use crate::json;
-use crate::request::{Answered, Api, Ask, Bad, Fault, How, Reply, Told, What};
+use crate::request::{Answered, Api, Ask, Bad, Fault, How, Reply, Reported, What};
 use crate::session::Waiting;
 
 /// The WebSocket API of one member.
@@ -149,9 +149,9 @@ fn take(message: &Value, waiting: &Waiting) {
             "renewed" => waiting.answer(id, json::told("renewed", &content[0]).into()),
             "lease" | "key" => {
                 let told = json::told(name, &content[&**name]);
-                waiting.answer(id, Told { revision, ..told }.into());
+                waiting.answer(id, Reported { revision, ..told }.into());
             }
-            name => waiting.answer(id, Told { revision, ..json::told(name, content) }.into()),
+            name => waiting.answer(id, Reported { revision, ..json::told(name, content) }.into()),
         }
     }
     for granted in list("grants") {
@@ -201,7 +201,7 @@ pub(crate) fn upgrade(
         let mut request = format!("ws://{at}{path}").into_client_request().unwrap();
         request.headers_mut().insert(header, value.parse().unwrap());
         match connect_async(request).await {
-            Ok(_) => Reply::Done(Told::new("open")),
+            Ok(_) => Reply::Done(Reported::new("open")),
             Err(error) => not_opened(error),
         }
     })

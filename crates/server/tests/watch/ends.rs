@@ -106,7 +106,7 @@ fn a_slow_consumer_is_told_and_loses_nothing_by_going_on_from_there() {
         assert!(matches!(mark, WatchStep::Progress(at) if at >= live), "it is live: {mark:?}");
         let last = tokio::task::block_in_place(|| {
             let last = done(cluster.member(), keys(1_500));
-            wait("it is given up", || (hub.figures().slow == 1).then_some(()));
+            wait("it is given up", || (hub.metrics().slow == 1).then_some(()));
             last
         });
         let end = follow(&mut watch, last, &mut seen).await.expect_err("it has ended");
@@ -135,7 +135,7 @@ fn a_buffer_is_bounded_in_bytes_too() {
             for _ in 0..5 {
                 done(cluster.member(), (0..40).map(|_| put("large", &large)).collect());
             }
-            wait("it is given up", || (hub.figures().slow == 1).then_some(()));
+            wait("it is given up", || (hub.metrics().slow == 1).then_some(()));
         });
         let end = step(&mut watch).await;
         assert!(matches!(end, WatchStep::SlowConsumer { resume } if resume == from), "{end:?}");
@@ -156,16 +156,16 @@ fn a_burst_that_no_buffer_holds_ends_nobody_who_comes_for_it() {
         assert!(matches!(mark, WatchStep::Progress(_)), "it is live: {mark:?}");
         let last = tokio::task::block_in_place(|| {
             let last = done(cluster.member(), keys(5_000));
-            wait("it is behind", || (hub.figures().lag_worst >= 5_000).then_some(()));
+            wait("it is behind", || (hub.metrics().lag_worst >= 5_000).then_some(()));
             last
         });
         let mut seen = Vec::new();
         follow(&mut watch, last, &mut seen).await.expect("it goes on");
         let history = tokio::task::block_in_place(|| cluster.history());
         check(&expected(&history, &OwnedFilter::All, from), &seen, last).unwrap();
-        assert_eq!((hub.figures().slow, hub.figures().watches), (0, 1));
+        assert_eq!((hub.metrics().slow, hub.metrics().watches), (0, 1));
         drop(watch);
-        assert_eq!(hub.figures().watches, 0);
+        assert_eq!(hub.metrics().watches, 0);
     });
     cluster.stop();
 }

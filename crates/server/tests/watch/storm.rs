@@ -79,7 +79,7 @@ fn ten_thousand_watches_of_a_key_hear_once_each_while_commits_go_on() {
         gap_us / 1_000,
         calm_us / 1_000,
     );
-    assert_eq!(hub.figures().slow, 0);
+    assert_eq!(hub.metrics().slow, 0);
     cluster.stop();
 }
 

@@ -323,7 +323,7 @@ impl SimCluster {
     }
 
     /// Sends an operator's request to a member, which need not lead.
-    pub(super) fn request_admin(&mut self, wish: AdminRequest) -> bool {
+    pub(super) fn request_admin(&mut self, request: AdminRequest) -> bool {
         let up: Vec<usize> = (0..self.nodes.len()).filter(|at| self.nodes[*at].is_up()).collect();
         if up.is_empty() {
             return false;
@@ -339,7 +339,7 @@ impl SimCluster {
             process.host.admins.insert(admin, deadline_us);
         }
         let (admin, principal) = (AdminId(admin), Principal::anyone());
-        self.give(node, boot, Input::Admin { admin, principal, request: wish, deadline_us });
+        self.give(node, boot, Input::Admin { admin, principal, request: request, deadline_us });
         true
     }
 

@@ -102,7 +102,7 @@ impl SimCluster {
 
     /// N10: in a calm cluster the directory has every member as it is. Members of an older build announce nothing, and
     /// leaders of one do not understand it.
-    pub(super) fn check_cards(&self) -> CheckResult {
+    pub(super) fn check_records(&self) -> CheckResult {
         let Some(leader) = self.leader().filter(|at| self.nodes[*at].level >= 2) else {
             return Ok(());
         };

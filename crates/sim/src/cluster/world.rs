@@ -247,7 +247,7 @@ impl SimCluster {
             self.run_until(self.now_us + S)?;
         }
         self.probe()?;
-        self.check_cards()?;
+        self.check_records()?;
         self.compare_all()
     }
 

@@ -35,7 +35,7 @@ history               what happened                    help, quit";
 /// Reads lines and answers them until the input ends.
 pub(crate) fn run(output: OutputFormat) -> std::result::Result<Exit, CliError> {
     let asks = output == OutputFormat::Text && stdin().is_terminal();
-    match talk(&mut stdin().lock(), &mut stdout().lock(), asks, output) {
+    match read_lines(&mut stdin().lock(), &mut stdout().lock(), asks, output) {
         Ok(()) => Ok(Exit::Done),
         // The reader of our output has gone, so no error message can reach it.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Exit::Done),
@@ -43,7 +43,7 @@ pub(crate) fn run(output: OutputFormat) -> std::result::Result<Exit, CliError> {
     }
 }
 
-fn talk(
+fn read_lines(
     from: &mut dyn BufRead,
     to: &mut dyn Write,
     asks: bool,

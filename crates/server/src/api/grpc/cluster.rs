@@ -171,7 +171,7 @@ pub(in crate::api) async fn status(
 ) -> Result<v1::StatusResponse, Failure> {
     let cluster = dispatch.view(who).await?;
     let me = dispatch.member().id();
-    let figures = dispatch.member().figures();
+    let metrics = dispatch.member().metrics();
     let of = |member: v1::Member| {
         let id = MemberId::new(member.member_id);
         let own = id == Some(me);
@@ -193,8 +193,8 @@ pub(in crate::api) async fn status(
             up,
             behind,
             applied: own.then_some(cluster.status.applied.index),
-            fsync_p99_us: own.then_some(figures.sync_p99_us),
-            disk_free_bytes: own.then_some(figures.disk_free_bytes),
+            fsync_p99_us: own.then_some(metrics.sync_p99_us),
+            disk_free_bytes: own.then_some(metrics.disk_free_bytes),
             state: state.to_owned(),
             software: if own { super::SOFTWARE.to_owned() } else { String::new() },
         }

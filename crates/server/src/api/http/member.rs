@@ -84,7 +84,7 @@ pub(super) struct Own {
 pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult {
     call.query::<NoParameters>()?;
     let member = http.dispatch.member();
-    let (figures, lineage) = (member.figures(), member.lineage());
+    let (metrics, lineage) = (member.metrics(), member.lineage());
     let look = http.dispatch.look_at_node(|node| {
         let machine = node.machine();
         let stats = machine.stats();
@@ -123,13 +123,13 @@ pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult
         epoch: lineage.epoch.get(),
         incarnation: Decimal(lineage.incarnation.0),
         state_bytes,
-        data_bytes: figures.data_bytes,
-        log_bytes: figures.log_bytes,
-        disk_free_bytes: figures.disk_free_bytes,
-        disk_short: figures.disk_short,
-        syncs: figures.syncs,
-        fsync_last_us: figures.sync_last_us,
-        fsync_p99_us: figures.sync_p99_us,
+        data_bytes: metrics.data_bytes,
+        log_bytes: metrics.log_bytes,
+        disk_free_bytes: metrics.disk_free_bytes,
+        disk_short: metrics.disk_short,
+        syncs: metrics.syncs,
+        fsync_last_us: metrics.sync_last_us,
+        fsync_p99_us: metrics.sync_p99_us,
         header: http.header(revision),
     })
 }

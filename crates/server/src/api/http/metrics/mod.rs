@@ -1,6 +1,6 @@
 //! Serves the metrics of a member for Prometheus.
 //!
-//! Events are counted where they happen (`meter/`, `figures.rs`); gauges are read when the metrics are requested.
+//! Events are counted where they happen (`meter/`, `metrics.rs`); gauges are read when the metrics are requested.
 
 mod walk;
 
@@ -81,7 +81,7 @@ impl Metrics {
         let mut registry = Registry::with_prefix("tenure");
         let member = dispatch.member();
         dispatch.asked().register(&mut registry);
-        member.tally().register(&mut registry);
+        member.lock_metrics().register(&mut registry);
         member.meters().register(&mut registry);
         let leader_changes = Counter::default();
         let help = "How often another member, or none, came to lead";
@@ -190,17 +190,17 @@ struct LoopReading {
 
 async fn fill(shown: &MetricsReading, http: &Http) {
     shown.in_flight.set(http.dispatch.in_flight());
-    let own = http.dispatch.member().figures();
+    let own = http.dispatch.member().metrics();
     shown.fsyncs.inc_by(own.syncs.saturating_sub(shown.fsyncs.get()));
     shown.fsync_p99_us.set(own.sync_p99_us);
     shown.disk_free_bytes.set(own.disk_free_bytes);
     shown.disk_short.set(u64::from(own.disk_short));
     shown.data_bytes.set(own.data_bytes);
-    let figures = http.dispatch.hub().figures();
-    shown.watches.set(figures.watches as u64);
-    shown.watch_lag.set(figures.lag_worst);
-    shown.slow.inc_by(figures.slow.saturating_sub(shown.slow.get()));
-    http.dispatch.member().tally().catch_up();
+    let metrics = http.dispatch.hub().metrics();
+    shown.watches.set(metrics.watches as u64);
+    shown.watch_lag.set(metrics.lag_worst);
+    shown.slow.inc_by(metrics.slow.saturating_sub(shown.slow.get()));
+    http.dispatch.member().lock_metrics().catch_up();
     // An event loop that waits for its disk does not answer, and that is when the other metrics matter most.
     match tokio::time::timeout(LOOP, look(http)).await {
         Ok(Ok((looked, walked))) => shown.look(looked, walked),
