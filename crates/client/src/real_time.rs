@@ -5,10 +5,10 @@
 
 use tonic::transport::{Channel, Endpoint};
 
-use crate::state::{Moment, Reading};
+use crate::lease_state::{ClockReading, Moment};
 
 /// No other clock than the machine's.
-pub(crate) const fn read() -> Option<Reading> {
+pub(crate) const fn read() -> Option<ClockReading> {
     None
 }
 

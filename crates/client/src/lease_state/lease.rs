@@ -292,6 +292,11 @@ impl LeaseState {
         now: ClockReading,
     ) -> Result<(), Lost> {
         self.check(now)?;
+        // A member that was behind may report a grant after the lease has lost something newer. That loss may be the
+        // loss of this very grant, and acknowledged renewals have moved the local deadline beyond it since.
+        if at < self.known {
+            return Err(Cause::Gone.into());
+        }
         let lock = lock.to_owned();
         self.grants.insert(token, LeaseGrant { lock, at, lost: None, stopped: false, told: false });
         Ok(())

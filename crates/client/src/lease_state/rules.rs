@@ -57,6 +57,19 @@ fn it_is_renewed_at_a_third_then_every_twentyfourth_doubtful_between_and_lost_at
 }
 
 #[test]
+fn a_grant_older_than_a_loss_that_was_read_becomes_no_guard() {
+    let mut state = granted();
+    let number = state.renewing(at(8.0));
+    assert_eq!(state.renewed(number, TTL, Revision(9), at(8.5)), AckEffect::ReadHoldings);
+    state.holdings(Revision(9), Revision(9), &[token(1)], at(8.6));
+    // A member that was behind reports a grant of revision 5. It may be the one that ended at revision 9, and the
+    // acknowledged renewal has moved the local deadline beyond the time for which that grant kept others out.
+    assert!(state.granted("other", token(2), Revision(5), at(8.7)).is_err());
+    assert!(state.check_grant(token(1), at(8.7)).is_ok(), "other locks are not affected");
+    state.granted("other", token(3), Revision(10), at(8.8)).unwrap();
+}
+
+#[test]
 fn each_try_counts_from_its_own_sending_and_a_late_answer_revives_nothing() {
     let mut state = granted();
     let (first, second) = (state.renewing(at(8.0)), state.renewing(at(9.0)));
