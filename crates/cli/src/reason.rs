@@ -360,7 +360,7 @@ somebody else refused, else one of these. What the exit codes mean says `tenure 
     fn every_reason_that_a_command_says_stands_in_a_table() {
         let mut words = Vec::new();
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        said(&here.join("src"), &["Failure::new(", "Self::new("], &mut words);
+        said(&here.join("src"), &["CliError::new(", "Self::new("], &mut words);
         said(&here.join("../client/src"), &["Error::Failed {\n"], &mut words);
         for (word, file) in &words {
             assert!(!find(word).is_empty(), "{word} of {file} stands in no table");

@@ -461,16 +461,16 @@ fn save(
     member: &MemberHandle,
 ) {
     let written = (|| {
-        let mut sync_thread = snapshots.write(point, meta)?;
+        let mut writer = snapshots.write(point, meta)?;
         let mut failed = None;
         frozen.write(&mut |part| {
             if failed.is_none() {
-                failed = sync_thread.append(part).err();
+                failed = writer.append(part).err();
             }
         });
         match failed {
             Some(error) => Err(error),
-            None => sync_thread.finish(),
+            None => writer.finish(),
         }
     })();
     let saved = match written {

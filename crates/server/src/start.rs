@@ -112,7 +112,7 @@ pub struct RunningServer {
     pub clients: SocketAddr,
     /// The address on which it listens for members.
     pub members: Option<SocketAddr>,
-    api: Option<Arc<PeerListener>>,
+    peer_listener: Option<Arc<PeerListener>>,
     listeners: ApiListeners,
     hub: Hub,
     // Dropped last: the fields above have tasks on it.
@@ -197,12 +197,13 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     let hosts = AllowedHosts::new(clients, &record.names.clients, names);
     let me = Me::new(record.id, record.names.clone(), settings.level_known);
     let mut member_port = member_port.map(|(port, _)| port);
-    let mut api = None;
+    let mut peer_listener = None;
     if home.cluster().is_none()
         && let Some(port) = member_port.take()
     {
         // The other members ask for this member's identity before there is a cluster.
-        api = Some(PeerListener::open(port, me.clone(), wire.clone()).map_err(system("listen"))?);
+        peer_listener =
+            Some(PeerListener::open(port, me.clone(), wire.clone()).map_err(system("listen"))?);
     }
     if let Some(cluster) = home.cluster() {
         bootstrap::check_cluster(cluster, &settings.entrance, &settings.name, &wire)?;
@@ -211,7 +212,7 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
             tracing::info!(%cluster, join, "this member belongs to its cluster already");
         }
     } else if let Err(error) = enter(&mut home, &settings, &record, &wire) {
-        api.inspect(|api: &Arc<PeerListener>| api.close());
+        peer_listener.inspect(|it: &Arc<PeerListener>| it.close());
         return Err(error);
     }
     let lineage = home.lineage().expect("the member has entered a cluster");
@@ -228,10 +229,11 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     check_name(&settings, &opened.boot.machine, &record)?;
     let level = directory::first_level(&opened.boot.machine);
     let me = Me { cluster: Some(cluster.clone()), founders, level, ..me };
-    match (&api, member_port) {
-        (Some(api), _) => api.introduce(me),
+    match (&peer_listener, member_port) {
+        (Some(listener), _) => listener.introduce(me),
         (None, Some(port)) => {
-            api = Some(PeerListener::open(port, me, wire.clone()).map_err(system("listen"))?);
+            peer_listener =
+                Some(PeerListener::open(port, me, wire.clone()).map_err(system("listen"))?);
         }
         (None, None) => {}
     }
@@ -249,7 +251,7 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     let (member, events) = MemberHandle::new(record.id, lineage, Arc::new(os::Monotonic), None);
     let admission = member.admission().clone();
     let net = Net::new(level_known, member.clone(), wire.clone());
-    let identity = api.is_some().then(|| MemberIdentity {
+    let identity = peer_listener.is_some().then(|| MemberIdentity {
         record: record.clone(),
         lineage: member.lineage().clone(),
         level_known,
@@ -257,8 +259,8 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     });
     let given = opened.given.into_iter().map(|record| (record.id, record.names)).collect();
     net.learn(&given, replica.members(), replica.vouched());
-    if let Some(api) = &api {
-        api.admit(net.clone(), opened.snapshots.clone());
+    if let Some(listener) = &peer_listener {
+        listener.admit(net.clone(), opened.snapshots.clone());
     }
     let runtime = dispatch_runtime(settings.workers).map_err(system("start a thread"))?;
     let node_config = tenure_node::NodeConfig {
@@ -294,7 +296,7 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     let listeners = ApiListeners::open(client_port, &dispatch, hosts, settings.tls)
         .map_err(system("listen"))?;
     let (hub, runtime) = (dispatch.hub().clone(), Some(runtime));
-    Ok(RunningServer { member, cluster, clients, members, api, listeners, hub, runtime })
+    Ok(RunningServer { member, cluster, clients, members, peer_listener, listeners, hub, runtime })
 }
 
 impl RunningServer {
@@ -308,7 +310,7 @@ impl RunningServer {
         self.listeners.close();
         self.member.leave(LEAVE);
         self.listeners.emptied();
-        self.api.iter().for_each(|api| api.close());
+        self.peer_listener.iter().for_each(|it| it.close());
     }
 }
 

@@ -135,7 +135,7 @@ impl PeerStream {
         }
         let ReadBuffer { raw, plain, .. } = incoming;
         if let Err(error) = session.take_in(&raw[..read], plain) {
-            session.log_reason();
+            session.send_alert();
             return Err(io::Error::new(io::ErrorKind::InvalidData, error));
         }
         Ok(read)
@@ -273,7 +273,7 @@ impl TlsSession {
 
     /// Tells the other end why its handshake failed, and gives it a moment to read that: closing a
     /// socket with unread bytes takes back what was written.
-    fn log_reason(&self) {
+    fn send_alert(&self) {
         let _ = self.socket.set_write_timeout(Some(LAST_WORDS));
         let _ = self.send_all(&[]);
         let _ = self.socket.shutdown(Shutdown::Write);

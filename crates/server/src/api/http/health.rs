@@ -21,7 +21,7 @@ const LAG_MAX: u64 = 2_000;
 
 /// How a member is.
 #[derive(Serialize, ToSchema)]
-pub(super) struct HealthAnswer {
+pub(super) struct Health {
     /// `ok`, or what is wrong.
     status: String,
     /// How many entries are agreed on and not applied here yet.
@@ -36,8 +36,8 @@ pub(super) struct HealthAnswer {
 #[utoipa::path(
     get, path = "/healthz", tag = "health",
     responses(
-        (status = 200, description = "It runs.", body = HealthAnswer),
-        (status = 503, description = "It does not any more.", body = HealthAnswer),
+        (status = 200, description = "It runs.", body = Health),
+        (status = 503, description = "It does not any more.", body = Health),
     ),
 )]
 pub(super) async fn alive(State(http): State<Http>) -> Response {
@@ -51,8 +51,8 @@ pub(super) async fn alive(State(http): State<Http>) -> Response {
 #[utoipa::path(
     get, path = "/readyz", tag = "health",
     responses(
-        (status = 200, description = "It can serve.", body = HealthAnswer),
-        (status = 503, description = "It cannot, and why.", body = HealthAnswer),
+        (status = 200, description = "It can serve.", body = Health),
+        (status = 503, description = "It cannot, and why.", body = Health),
     ),
 )]
 pub(super) async fn ready(State(http): State<Http>) -> Response {
@@ -90,9 +90,9 @@ async fn leader_lost(http: &Http) {
 }
 
 fn good(lag_entries: Option<u64>, header: Option<Header>) -> Response {
-    json_with(StatusCode::OK, &HealthAnswer { status: "ok".to_owned(), lag_entries, header })
+    json_with(StatusCode::OK, &Health { status: "ok".to_owned(), lag_entries, header })
 }
 
 fn bad(status: String, lag_entries: Option<u64>) -> Response {
-    json_with(StatusCode::SERVICE_UNAVAILABLE, &HealthAnswer { status, lag_entries, header: None })
+    json_with(StatusCode::SERVICE_UNAVAILABLE, &Health { status, lag_entries, header: None })
 }

@@ -18,7 +18,7 @@ use crate::dispatch::{Fresh, WITHIN};
 
 /// The limits in force.
 #[derive(Serialize, ToSchema)]
-pub(super) struct LimitsAnswer {
+pub(super) struct Limits {
     /// Each by name.
     limits: Vec<LimitValue>,
     /// Who answers, and when.
@@ -36,19 +36,19 @@ pub(crate) struct SetLimits {
 /// Shows the limits in force.
 #[utoipa::path(
     get, path = "/v1/limits", tag = "cluster",
-    responses((status = 200, description = "The limits.", body = LimitsAnswer)),
+    responses((status = 200, description = "The limits.", body = Limits)),
 )]
 pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult {
     call.query::<NoParameters>()?;
     let (header, limits) = http.read(Fresh::Now, WITHIN, values).await?;
-    json(&LimitsAnswer { limits, header })
+    json(&Limits { limits, header })
 }
 
 /// Sets limits.
 #[utoipa::path(
     patch, path = "/v1/limits", tag = "cluster", request_body = SetLimits,
     params(TimeoutParameter, ("Idempotency-Key" = Option<String>, Header, description = "The request id.")),
-    responses((status = 200, description = "The limits as they are now.", body = LimitsAnswer)),
+    responses((status = 200, description = "The limits as they are now.", body = Limits)),
 )]
 pub(super) async fn set(State(http): State<Http>, call: HttpCall) -> HttpResult {
     let within = within(call.query::<TimeoutParameter>()?.timeout)?;
@@ -68,7 +68,7 @@ pub(super) async fn set(State(http): State<Http>, call: HttpCall) -> HttpResult 
     let command = Command::SetLimits(limits);
     http.run(request_id(key.as_ref()), command, within).await?;
     let (header, limits) = http.read(Fresh::Now, WITHIN, values).await?;
-    json(&LimitsAnswer { limits, header })
+    json(&Limits { limits, header })
 }
 
 /// No parameters.
