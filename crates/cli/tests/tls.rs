@@ -189,7 +189,7 @@ fn another_authority_is_refused_and_the_others_go_on() {
     start(&mut cluster, at, &papers, &["--join", &seed]);
     somebody_says(&cluster, &[0], "invalid peer certificate: UnknownIssuer");
     cluster.kill(at);
-    // A member that trusts only its own authority does not talk to the cluster.
+    // A member that trusts only its own authority does not connect to the cluster.
     start(
         &mut cluster,
         at,

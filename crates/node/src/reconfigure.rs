@@ -4,9 +4,9 @@
 //! everything that was agreed on, so that what is refused is refused for a reason of now; the leader has the last word.
 //!
 //! ```text
-//! add       view now ─► write the card ─► add the learner
+//! add       view now ─► write the record ─► add the learner
 //! promote   view now ─► promote
-//! remove    view now ─► hand over, if the member leads ─► remove ─► delete the card ─► view now
+//! remove    view now ─► hand over, if the member leads ─► remove ─► delete the record ─► view now
 //! transfer  view now ─► transfer ─► wait for the new leader, at most 2 s ─► view now …
 //! ```
 //!
@@ -59,7 +59,7 @@ pub enum Reconfigured {
 /// Why it was not reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NotReconfigured {
-    /// A word of the card cannot stand in the directory.
+    /// A word of the record cannot stand in the directory.
     Word {
         /// The field of the request.
         field: &'static str,
@@ -76,7 +76,7 @@ pub enum NotReconfigured {
     },
     /// There is no other voter.
     LastVoter,
-    /// The machine refused the card.
+    /// The machine refused the record.
     Refused(Refusal),
     /// Something failed. Whether it had an effect is said there.
     Failed(NodeFailure),
@@ -442,7 +442,7 @@ impl Reconfigure {
     }
 }
 
-/// The field of a new member's card that cannot stand in the directory.
+/// The field of a new member's record that cannot stand in the directory.
 fn not_a_word(record: &MemberRecord) -> Option<&'static str> {
     let names = &record.names;
     let fields = [

@@ -32,7 +32,7 @@ fn strangers_are_refused_and_nonsense_is_cut_off() {
     assert!(life(cluster, 0, 7, &id).starts_with("refused this is another restore"));
     assert!(life(cluster, 0, 0, "2").starts_with("refused this is member"));
     assert!(life(cluster, 0, 0, &id).starts_with("refused 1 is no member"));
-    // Whoever belongs to another life is not taken for a newcomer either.
+    // A join from a member of another cluster, epoch or incarnation is refused too.
     let newest = tenure_core::LEVEL_MAX;
     let join = |level: u16, life: &str| {
         ask(port, format!("join 9 x h:1 h:2\nlevel {level}{life}").as_bytes())

@@ -1,4 +1,4 @@
-//! Starts real processes of the built binary and talks to them.
+//! Starts real processes of the built binary and sends them requests.
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
 pub(crate) mod client;

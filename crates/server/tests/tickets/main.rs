@@ -37,7 +37,7 @@ impl Grant {
         json!({"lock": self.lock, "lease": self.lease, "token": self.token})
     }
 
-    /// A ticket signed by the member that the client talks to.
+    /// A ticket signed by the member that the client is connected to.
     fn ticket(&self, client: &Client) -> String {
         let signed = client.post("/v1/tickets", &self.ask()).ok();
         signed["ticket"].as_str().unwrap().to_owned()

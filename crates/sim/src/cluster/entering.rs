@@ -126,7 +126,7 @@ impl SimCluster {
                 let level = self.nodes[at].level_known();
                 Ok(Control::IAm(Me::new(self.nodes[at].id, names.clone(), level)))
             }
-            // A stranger that uses the id of a member is not where its card says.
+            // A stranger that uses the id of a member is not where its record says.
             None => Err(format!("{} does not answer", names.members)),
         };
         let boot = self.nodes[node].boot;

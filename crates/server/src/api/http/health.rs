@@ -70,7 +70,7 @@ pub(super) async fn ready(State(http): State<Http>) -> Response {
     if lag > LAG_MAX {
         return bad(format!("{lag} entries behind"), Some(lag));
     }
-    // A member that finds out meanwhile that nobody leads says so at once: the read would wait for the next leader.
+    // A member that loses its leader meanwhile says so at once: the read would wait for the next leader.
     tokio::select! {
         read = http.read(Fresh::Now, QUORUM, |_| ()) => match read {
             Ok((header, ())) => good(Some(lag), Some(header)),
