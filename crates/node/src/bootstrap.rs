@@ -29,7 +29,7 @@ const SAY_EVERY_US: u64 = 10_000_000;
 /// A member to be asked [`Control::Who`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WhoRequest {
-    /// Where it listens.
+    /// The address at which it listens for members.
     pub address: Address,
     /// The name that its certificate must have; none if that is not known.
     pub name: Option<String>,

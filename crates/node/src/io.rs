@@ -82,7 +82,7 @@ pub struct CommandBatch {
 pub enum Fresh {
     /// Not older than the read.
     Now,
-    /// As this member has it.
+    /// The state of this member, which may be old.
     Stale,
     /// Not older than this revision.
     AtLeast(Revision),
@@ -363,7 +363,7 @@ pub enum Output {
         to: MemberId,
         /// The snapshot's last entry.
         point: Point,
-        /// How it ended.
+        /// The end of the transfer: arrived, or the reason why not.
         ending: TransferEnd,
     },
     /// Ask the member that this record names, at the address in it, who it is. Report with [`Input::CalledBack`], in
@@ -384,7 +384,7 @@ pub enum Output {
     /// Ask the member at this address the question. Report an answer with [`Input::StandingAnswer`]; if there is
     /// none, nothing is due.
     AskStanding {
-        /// Where it listens for members.
+        /// The address at which it listens for members.
         address: Address,
         /// The name that its certificate must have.
         name: String,

@@ -119,7 +119,7 @@ pub enum ReconfigureOutput {
     Done(Result<Reconfigured, NotReconfigured>),
 }
 
-/// One wish of an operator on its way.
+/// One operator's request to change the members or the leader, until it is done.
 #[derive(Debug)]
 pub struct Reconfigure {
     request: Reconfiguration,
@@ -151,7 +151,7 @@ enum At {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct HandOver {
     to: Option<MemberId>,
-    /// Who led at its begin.
+    /// The leader when the transfer began.
     before: Option<MemberId>,
 }
 
@@ -175,7 +175,7 @@ impl HandOver {
 type Output = Option<ReconfigureOutput>;
 
 impl Reconfigure {
-    /// A wish that the member `me` was asked for.
+    /// A request that an operator sent to the member `me`.
     pub fn new(request: Reconfiguration, me: MemberId, deadline_us: u64) -> Self {
         Self { request, me, deadline_us, before: None, at: At::Over }
     }
@@ -271,7 +271,7 @@ impl Reconfigure {
         }
     }
 
-    /// Judges a wish by the cluster as it is now, and makes the next step.
+    /// Checks the request against the cluster as it is now, and takes the next step.
     fn decide(&mut self, moment: Moment, cluster: Box<Cluster>) -> Output {
         let members = &cluster.members;
         match &self.request {

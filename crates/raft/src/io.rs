@@ -247,14 +247,14 @@ pub enum ProposalFate {
     Applied(Vec<Outcome>),
     /// They were not applied and never will be.
     NotDone {
-        /// How many commands.
+        /// The number of commands in the proposal that share this fate.
         commands: usize,
         /// The reason.
         why: RejectReason,
     },
     /// They may have been applied; this member cannot know.
     Unknown {
-        /// How many commands.
+        /// The number of commands in the proposal that share this fate.
         commands: usize,
     },
 }

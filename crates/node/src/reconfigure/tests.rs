@@ -53,7 +53,7 @@ fn cluster(voters: &[u64]) -> Box<Cluster> {
     })
 }
 
-/// A wish at member 1, and the outputs so far.
+/// A request at member 1, and its output so far.
 struct Run {
     machine: Reconfigure,
     moment: Moment,
@@ -61,7 +61,7 @@ struct Run {
 }
 
 impl Run {
-    /// A wish while member 1 leads. It has looked at nothing yet.
+    /// A request while member 1 leads. It has not viewed the cluster yet.
     fn new(request: Reconfiguration) -> Self {
         let mut machine = Reconfigure::new(request, id(1), DEADLINE_US);
         let moment = Moment { now_us: 0, lead: Some(id(1)) };

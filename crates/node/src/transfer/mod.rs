@@ -35,9 +35,9 @@ pub use outgoing::OutgoingTransfers;
 
 /// The part of a snapshot in one message. Small, so that it does not keep a link busy for long.
 pub const CHUNK_BYTES: u64 = 256 * 1024;
-/// How many such parts may be on their way and not written.
+/// The most parts that may be on their way and not yet written.
 const WINDOW_CHUNKS: u64 = 8;
-/// How many bytes that is.
+/// The most bytes that may be on their way and not yet written.
 pub const WINDOW_BYTES: u64 = WINDOW_CHUNKS * CHUNK_BYTES;
 
 /// What has to happen outside of the two machines.
@@ -74,7 +74,7 @@ pub enum TransferAction {
         to: MemberId,
         /// The snapshot's last entry.
         point: Point,
-        /// How it ended.
+        /// The end of the transfer: arrived, or the reason why not.
         ending: TransferEnd,
     },
     /// Open what there is of a snapshot, or begin with nothing. Report with [`IncomingTransfer::written`].

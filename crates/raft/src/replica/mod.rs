@@ -74,11 +74,11 @@ pub enum BootError {
     /// The log does not continue the snapshot.
     #[error("log from {base} to {last} does not continue the snapshot at {applied}")]
     Gap {
-        /// Where the log starts.
+        /// The index of the entry before the log's first.
         base: u64,
-        /// Where the log ends.
+        /// The index of the log's last entry.
         last: u64,
-        /// Where the snapshot is.
+        /// The index of the snapshot's last entry.
         applied: u64,
     },
     /// The notes in the log cannot be read.

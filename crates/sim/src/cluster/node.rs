@@ -192,7 +192,7 @@ impl SimMember {
         Ok(())
     }
 
-    /// Who it is among others.
+    /// The identity that the member presents to others.
     fn identity(&self, lineage: Lineage) -> MemberIdentity {
         let (record, level_known) = (self.record(), self.level_known());
         MemberIdentity { record, lineage, level_known, given: self.given.clone() }
