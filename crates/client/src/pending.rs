@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_was_told_together_asks_again_in_one_message_that_does_not_wait_for_others() {
+    async fn requests_answered_together_are_repeated_in_one_message_without_waiting_for_others() {
         let (asks, mut outgoing) = session();
         let mut asked: Vec<RequestHandle> = (0..3).map(|_| asks.ask(request()).unwrap()).collect();
         assert_eq!(sent(&mut outgoing), [3]);
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_said_too_late_is_not_told_to_whoever_has_the_place_now() {
+    async fn a_late_answer_is_not_given_to_the_request_that_reuses_the_place() {
         let (asks, _outgoing) = session();
         let old = asks.ask(request()).unwrap();
         let id = old.id;
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_just_let_go_is_owed_nothing() {
+    fn a_request_that_was_just_dropped_is_owed_no_answer() {
         let (asks, _outgoing) = session();
         let asked = asks.ask(request()).unwrap();
         assert!(asks.owe_for(Duration::ZERO));
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_sent_has_a_bound_also_if_nobody_waits_for_it_any_more() {
+    fn unsent_requests_are_bounded_also_if_no_caller_waits_for_them() {
         let (asks, mut outgoing) = session();
         let kept = (0..2 * OUTGOING_MAX).filter(|_| asks.ask(request()).is_some()).count();
         assert_eq!(kept, OUTGOING_MAX);

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_expects_an_answer_soon_is_told_that_it_is_late_and_still_hears_it() {
+    async fn a_caller_that_expects_an_answer_soon_is_told_that_it_is_late_and_still_gets_it() {
         let post = Arc::new(ResponseSlot::default());
         post.begin(AT);
         let reader = tokio::spawn({

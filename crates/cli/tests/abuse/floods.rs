@@ -116,7 +116,7 @@ fn who_asks_and_never_listens_is_not_read_from() {
 }
 
 #[test]
-fn empty_frames_without_end_disturb_nobody() {
+fn empty_frames_without_end_disturb_no_other_client() {
     let victim = Victim::start();
     let host = victim.address().to_string();
     victim.withstand(0, || {

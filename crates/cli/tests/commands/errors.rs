@@ -101,7 +101,7 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
 }
 
 #[test]
-fn nobody_reached_means_nothing_happened() {
+fn no_member_reached_means_nothing_happened() {
     for arguments in [
         &["locks"][..],
         &["lock", "a"],

@@ -48,7 +48,7 @@ fn a_lease_lives_as_long_as_it_is_renewed() {
 }
 
 #[test]
-fn a_lease_that_nobody_renews_ends_by_itself() {
+fn a_lease_that_no_client_renews_ends_by_itself() {
     let id = one(&["lease", "grant", "--ttl", "1s", "--client", "short"]);
     let id = id["lease"].as_str().unwrap();
     ok(&["try", "short-lived", "--lease", id]);
@@ -58,7 +58,7 @@ fn a_lease_that_nobody_renews_ends_by_itself() {
 }
 
 #[test]
-fn whoever_works_under_a_revoked_lease_is_told_to_stop_first() {
+fn the_holder_under_a_revoked_lease_is_told_to_stop_first() {
     let id = lease("elsewhere");
     let token = ok(&["try", "elsewhere", "--lease", &id]).trim().to_owned();
     let ran = run(&["lease", "revoke", &id, "--client", "ops"]);

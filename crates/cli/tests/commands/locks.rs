@@ -166,7 +166,7 @@ fn under_a_lease_a_lock_is_taken_and_given_back_at_once() {
 }
 
 #[test]
-fn a_lease_lives_on_while_somebody_waits_under_it() {
+fn a_lease_lives_on_while_a_waiter_uses_it() {
     const TTL_MS: u64 = 4_000;
     let holder = lease("first");
     let token = ok(&["try", "patient", "--lease", &holder]).trim().to_owned();

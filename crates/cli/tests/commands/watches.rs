@@ -42,7 +42,7 @@ fn a_revision_that_has_not_come_is_not_waited_for_in_silence() {
 }
 
 #[test]
-fn one_leads_and_everybody_sees_it() {
+fn one_candidate_leads_and_every_observer_sees_it() {
     let seen = Live::start(&["observe", "e/billing"]);
     seen.says("vacant");
     let mut first =

@@ -130,7 +130,7 @@ fn a_leader_behind_a_black_hole_costs_no_guard() {
 }
 
 #[test]
-fn whoever_was_cut_off_when_its_lock_was_taken_away_finds_out_by_whom() {
+fn a_holder_that_was_cut_off_when_its_lock_was_forced_learns_who_forced_it() {
     let cluster = Cluster::found_behind_doors(1);
     let doors = cluster.doors.as_ref().unwrap();
     let me = 3;

@@ -48,7 +48,7 @@ fn refused(builder: tenure::Builder) -> String {
 }
 
 #[test]
-fn clients_under_tls_hold_over_failovers_and_nobody_else_gets_in() {
+fn clients_under_tls_hold_over_failovers_and_clients_without_a_certificate_are_rejected() {
     let (mut cluster, authority, papers) = found();
     let (runtime, me) = (runtime(), authority.sign("worker"));
     let addresses: Vec<String> =

@@ -259,7 +259,7 @@ async fn a_grace_that_does_not_fit_and_a_cluster_that_is_not_there_are_said_so()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_take_turns_one_at_a_time_and_nobody_is_forgotten() {
+async fn many_clients_take_turns_one_at_a_time_and_none_is_forgotten() {
     let member = Alone::start();
     let inside = Arc::new(AtomicU64::new(0));
     let mut tasks = tokio::task::JoinSet::new();
@@ -397,7 +397,7 @@ async fn one_that_waits_for_long_does_not_hold_up_the_other_requests_of_its_leas
 }
 
 #[tokio::test]
-async fn a_release_that_nobody_waits_for_is_done_all_the_same() {
+async fn a_release_whose_caller_does_not_wait_is_still_done() {
     let member = Alone::start();
     let client = member.client("a").await;
     let lease = client.lease(Duration::from_secs(60)).await.unwrap();
@@ -420,7 +420,7 @@ async fn polled_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 }
 
 #[test]
-fn whoever_waits_for_an_answer_is_told_when_the_runtime_of_the_client_ends() {
+fn a_caller_that_waits_for_an_answer_is_told_when_the_runtime_of_the_client_ends() {
     let member = Alone::start();
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     // This runtime runs only inside `block_on`, so what the client queues later is not sent.

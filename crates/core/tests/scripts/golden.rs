@@ -25,7 +25,7 @@ fn an_entry_with_every_command_is_read_and_written_as_ever() {
 }
 
 #[test]
-fn whoever_takes_something_away_stands_last_and_only_if_they_said_who_they_are() {
+fn the_name_of_the_revoker_is_encoded_last_and_only_if_it_is_given() {
     let (reason, urgency) = ("stuck", Urgency::Cooling);
     let force = |by| Command::Force { lock: "deploy", token: token(5), by, reason, urgency };
     let lease = LeaseRef::Id(id(1));

@@ -352,7 +352,7 @@ async fn every_reason_of_the_table_is_said_as_it_stands_there() {
 }
 
 #[tokio::test]
-async fn whoever_raises_waits_until_the_lower_ones_have_ended() {
+async fn a_request_that_raises_the_floor_waits_until_the_lower_ones_have_ended() {
     let slow = Slow::default();
     let fence = FenceLayer::waiting("lock", memory(), Duration::from_secs(600)).unwrap();
     let app = slow.behind(fence.clone());
@@ -380,7 +380,7 @@ async fn whoever_raises_waits_until_the_lower_ones_have_ended() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_ever_and_who_goes_away_has_ended() {
+async fn no_request_waits_for_ever_and_a_caller_that_goes_away_ends_its_request() {
     let slow = Slow::default();
     let app =
         slow.behind(FenceLayer::waiting("lock", memory(), Duration::from_millis(50)).unwrap());

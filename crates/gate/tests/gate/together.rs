@@ -28,19 +28,19 @@ const INSIDE: &[(Reason, &str, &str, &str)] = &[
         Reason::Overloaded,
         "1,024 writes have to wait at one moment",
         include_str!("../../src/store/writer.rs"),
-        "nobody_waits_for_a_writer_that_cannot_keep_up_or_has_stopped",
+        "no_caller_waits_for_a_writer_that_cannot_keep_up_or_has_stopped",
     ),
     (
         Reason::ShuttingDown,
         "said between the failure of the disk and the end of the process",
         include_str!("../../src/store/writer.rs"),
-        "nobody_waits_for_a_writer_that_cannot_keep_up_or_has_stopped",
+        "no_caller_waits_for_a_writer_that_cannot_keep_up_or_has_stopped",
     ),
     (
         Reason::Internal,
         "the disk has to fail in the middle of a write",
         include_str!("../../src/store/writer.rs"),
-        "nobody_waits_for_a_writer_that_cannot_keep_up_or_has_stopped",
+        "no_caller_waits_for_a_writer_that_cannot_keep_up_or_has_stopped",
     ),
 ];
 

@@ -380,7 +380,7 @@ fn a_new_member_learns_from_a_snapshot_votes_and_another_leaves() {
 }
 
 #[test]
-fn the_reluctant_lead_only_while_nobody_else_can() {
+fn reluctant_members_lead_only_while_no_other_can() {
     for eager in 0..3 {
         let mut cluster = Cluster::with_one_eager(3, eager);
         cluster.run(2);

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_that_never_drains_holds_nobody_up() {
+    fn a_sink_that_never_drains_blocks_no_thread() {
         let it = bench(BYTES_MAX);
         assert!(pushes_end(&it, None, DEADLINE), "a line waits for the sink");
         let room = (BYTES_MAX / 100 + 1) as u64;

@@ -26,7 +26,7 @@ impl Run {
             tokio::spawn(door.ask("faults", ask))
         });
         // Write before, while and after the others stop: one write is in flight when the quorum is lost.
-        let writing = tokio::spawn(write_until_nobody_leads(door.clone()));
+        let writing = tokio::spawn(write_until_no_member_leads(door.clone()));
         for at in (0..3).filter(|at| *at != leader) {
             tokio::task::block_in_place(|| self.members.stop(at));
         }
@@ -73,7 +73,7 @@ impl Run {
     }
 }
 
-async fn write_until_nobody_leads(door: Arc<dyn Door>) -> Vec<Reply> {
+async fn write_until_no_member_leads(door: Arc<dyn Door>) -> Vec<Reply> {
     let mut refused = Vec::new();
     for number in 0.. {
         match door.ask("faults", put(&format!("fault/{number}"), 400)).await {

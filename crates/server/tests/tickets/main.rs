@@ -146,7 +146,7 @@ fn a_rotated_key_is_believed_for_as_long_as_the_overlap() {
 }
 
 #[test]
-fn an_overlap_lasts_its_whole_time_after_nobody_wrote_anything_for_a_while() {
+fn an_overlap_lasts_its_whole_time_after_a_while_without_writes() {
     let members = Members::found(1);
     let client = client(&members, 0);
     // There is no lease, so nothing is due and the machine's clock stands still.
