@@ -247,7 +247,7 @@ fn told_after(ttl: Duration) -> Duration {
         while tenure::engine::now().since(before) < ttl * 5 / 4 {
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert!(guard.check().is_err(), "a check compares the clock, whoever runs");
+        assert!(guard.check().is_err(), "a check compares the clock, whichever task runs");
         // Only now may a timer of the runtime fire.
         tokio::time::sleep(Duration::from_millis(1)).await;
         work.join().unwrap()

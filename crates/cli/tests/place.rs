@@ -108,7 +108,7 @@ fn a_learner_serves_reads_and_has_no_vote() {
     let second = (0..3).find(|at| *at != first && *at != cluster.leader()).unwrap();
     cluster.kill(second);
     let last = (0..3).find(|at| *at != first && *at != second).unwrap();
-    wait("nobody leads", || {
+    wait("no member leads", || {
         cluster.ask(last, "status").unwrap().contains("leader=none").then_some(())
     });
     assert!(cluster.ask(last, "put key lost").unwrap().starts_with("error none"));

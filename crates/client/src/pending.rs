@@ -392,7 +392,7 @@ mod tests {
         let (asks, mut outgoing) = session();
         let kept = (0..2 * OUTGOING_MAX).filter(|_| asks.ask(request()).is_some()).count();
         assert_eq!(kept, OUTGOING_MAX);
-        assert_eq!(asks.lock().places.len(), 1, "whoever is refused takes no place");
+        assert_eq!(asks.lock().places.len(), 1, "a refused request takes no place");
         assert_eq!(sent(&mut outgoing).iter().sum::<usize>(), OUTGOING_MAX);
         let large = OUTGOING_BYTES / 4;
         let kept = (0..8).filter(|_| asks.ask(put(large)).is_some()).count();

@@ -194,7 +194,7 @@ mod tests {
         });
         tokio::task::yield_now().await;
         assert!(post.late_after(LATE, AT + LATE / 2).is_none(), "it is not late yet");
-        post.late_after(LATE, AT + LATE).expect("somebody waits").wake();
+        post.late_after(LATE, AT + LATE).expect("a caller waits").wake();
         assert!(reader.await.unwrap().is_none());
         assert!(post.soon().await.is_none(), "once late, nothing is expected soon any more");
         put(&post, Response::Answer(Box::default()));

@@ -185,7 +185,11 @@ mod tests {
         stage.prefer(1, 100);
         assert_eq!(stage.run(30_000), []);
         stage.directory.clear();
-        assert_eq!(stage.run(30_000), [], "nobody in the book is as everybody");
+        assert_eq!(
+            stage.run(30_000),
+            [],
+            "an empty directory gives all members the same preference"
+        );
     }
 
     #[test]

@@ -110,7 +110,7 @@ async fn leader(servers: &mut [Server]) -> &mut Server {
             }
         }
     };
-    let at = tokio::time::timeout(DEADLINE, leads).await.expect("somebody leads");
+    let at = tokio::time::timeout(DEADLINE, leads).await.expect("a member leads");
     &mut servers[at]
 }
 

@@ -110,7 +110,7 @@ fn who_asks_and_never_listens_is_not_read_from() {
                 sent += part.len();
                 stream.write_all(&part).is_err()
             });
-            assert!(stopped, "it took {sent} bytes from somebody who never listens");
+            assert!(stopped, "it took {sent} bytes from a client that never reads");
         }
     });
 }

@@ -109,7 +109,7 @@ fn a_command_under_a_revoked_lease_is_stopped_at_once_and_its_lock_goes_on() {
     holder.says("\"acquired\"");
     let held = wait("it is held", || json(&["lease", "list"]).into_iter().find(held_by("told")));
     let mut next = Live::start(&["run", "told", "--client", "next", "--", "true"]);
-    wait("somebody waits", || ok(&["queue", "told"]).contains("next").then_some(()));
+    wait("a client waits", || ok(&["queue", "told"]).contains("next").then_some(()));
     let id = held["lease"].as_str().unwrap();
     let revoked = run(&["lease", "revoke", id, "--reason", "runner 7 was deleted"]);
     assert_eq!(revoked.code, 0, "{revoked:?}");

@@ -107,7 +107,7 @@ fn a_lock_in_the_foreground_is_held_until_ctrl_c() {
     bob.says("acquired");
     assert_eq!(bob.interrupt(), Some(0));
     bob.says("released");
-    wait("nobody has it", || ok(&["locks", "fore"]).is_empty().then_some(()));
+    wait("no client holds it", || ok(&["locks", "fore"]).is_empty().then_some(()));
     assert!(ok(&["explain", "fore"]).contains("lock `fore` is free"));
     let history = ok(&["history", "fore"]);
     let expected = [("granted", "ana"), ("queued", "bob"), ("queued", "eve"), ("granted", "bob")];

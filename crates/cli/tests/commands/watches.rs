@@ -58,7 +58,7 @@ fn one_candidate_leads_and_every_observer_sees_it() {
     wait("both campaign", || (json(&["queue", "e/billing"]).len() == 2).then_some(()));
     let mut waiting = waiting;
     assert_eq!(waiting.interrupt(), Some(130));
-    assert_eq!(json(&["queue", "e/billing"]).len(), 1, "whoever leaves is gone at once");
+    assert_eq!(json(&["queue", "e/billing"]).len(), 1, "a candidate that leaves is gone at once");
     refused(75, "HELD", &["elect", "e/billing", "--value", "y", "--wait", "0"]);
     assert_eq!(first.interrupt(), Some(0));
     first.says("resigned");

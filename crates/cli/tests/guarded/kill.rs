@@ -166,7 +166,7 @@ fn report(word: &str, kills: usize, load: &Load) {
     let told = load.told.lock().unwrap();
     let count = |which| told.values().filter(|told| **told == which).count();
     let (done, refused) = (count(Told::Done), count(Told::Refused));
-    assert!(refused > 0, "nobody was ever late");
+    assert!(refused > 0, "no write was ever late");
     println!("{word} kills={kills} acknowledged={done} refused={refused} violations=0");
 }
 

@@ -265,7 +265,7 @@ fn one_that_forks_and_ends_as_fast_as_it_can_is_caught() {
     let _guard = world.next("hop");
     let (granted_us, hopped) = (os::now_us(), count());
     wait("a while passes", || (os::now_us() > granted_us + 200_000).then_some(()));
-    assert_eq!(count(), hopped, "nobody hops on");
+    assert_eq!(count(), hopped, "no process hops on");
 }
 
 #[test]

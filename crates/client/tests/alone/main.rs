@@ -254,7 +254,7 @@ async fn a_grace_that_does_not_fit_and_a_cluster_that_is_not_there_are_said_so()
     let nine = Duration::from_secs(9);
     assert!(matches!(client.lock("x").grace(nine).await, Err(Error::Pace(_))));
     let nobody = Client::builder().address("127.0.0.1:1").timeout(Duration::from_millis(200));
-    let Err(Error::Unreachable { tried, .. }) = nobody.connect().await else { panic!("somebody") };
+    let Err(Error::Unreachable { tried, .. }) = nobody.connect().await else { panic!("connected") };
     assert!(tried.iter().any(|it| it.address == "127.0.0.1:1" && it.outcome.contains("refused")));
 }
 
@@ -274,7 +274,7 @@ async fn many_clients_take_turns_one_at_a_time_and_none_is_forgotten() {
                 let own = round % 2 == 0;
                 let guard =
                     if own { client.lock("x").await } else { lease.lock("x").await }.unwrap();
-                assert_eq!(inside.fetch_add(1, Ordering::AcqRel), 0, "nobody else is inside");
+                assert_eq!(inside.fetch_add(1, Ordering::AcqRel), 0, "no other client is inside");
                 tokio::task::yield_now().await;
                 assert!(last < Some(guard.token()), "tokens only grow");
                 last = Some(guard.token());
@@ -309,7 +309,7 @@ async fn a_member_of_another_cluster_is_never_taken_for_one_of_ours() {
     let lost = guard.lost().await;
     assert!(
         matches!(lost.cause(), Cause::Unreachable { .. }),
-        "nobody there renews our lease: {lost:?}"
+        "no member there renews our lease: {lost:?}"
     );
     assert!(matches!(
         client.key("a").put("1").await,

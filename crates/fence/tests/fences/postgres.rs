@@ -229,7 +229,7 @@ fn a_transaction_with_another_token_waits_for_the_current_one(database: &Databas
         });
         let watcher = database.connect_inside().await;
         while watcher.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) == 0 {
-            assert!(!second.is_finished(), "nobody waited");
+            assert!(!second.is_finished(), "the second transaction did not wait");
         }
         tx.execute("update slow set value = 1", &[]).await.unwrap();
         tx.commit().await.unwrap();

@@ -164,7 +164,7 @@ fn a_holder_that_was_paused_beyond_its_ttl_is_refused_at_every_fence() {
 
 fn play(stage: &Stage, lock: &str, before: Token, data: &dyn Resource) {
     let written = data.write(lock, before, "before the restore");
-    assert_eq!(written, !data.forgets(), "{lock}: nobody newer was here yet");
+    assert_eq!(written, !data.forgets(), "{lock}: no newer holder was here yet");
     let (paused, is_paused) = channel();
     let (wake, woken) = channel();
     std::thread::scope(|scope| {

@@ -38,7 +38,7 @@ impl Run {
             }
         }
         let lead = self.members.one(leader).member.lead();
-        wait_for("nobody leads", async || lead.borrow().by.is_none().then_some(())).await;
+        wait_for("no member leads", async || lead.borrow().by.is_none().then_some(())).await;
         if matches!(self.door, "grpc" | "plain") {
             let what = What::Bad(Bad::Backup);
             let backup = Ask { what, key: None, seq: 0, deadline_ms: None };
