@@ -421,9 +421,9 @@ impl Driver {
 
     fn log_leader(&self, term: u64, by: Option<MemberId>) {
         match by {
-            Some(id) if id == self.on.node.replica().id() => tracing::info!(term, "leads"),
-            Some(id) => tracing::info!(leader = %id, term, "follows"),
-            None => tracing::info!(term, "nobody leads"),
+            Some(id) if id == self.on.node.replica().id() => tracing::info!(term, "became leader"),
+            Some(id) => tracing::info!(leader = %id, term, "follows a leader"),
+            None => tracing::info!(term, "no leader"),
         }
     }
 
@@ -434,8 +434,8 @@ impl Driver {
             return;
         }
         match &objection {
-            Some(why) => tracing::warn!(why, "the directory does not take this member's card"),
-            None => tracing::info!("the directory takes this member's card"),
+            Some(why) => tracing::warn!(why, "the leader rejects this member's directory record"),
+            None => tracing::info!("the leader accepts this member's directory record"),
         }
         self.record_objection = objection;
     }
