@@ -35,13 +35,13 @@ impl<T> Default for Backlog<T> {
 }
 
 impl<T> Backlog<T> {
-    /// A backlog of at most so many outcomes and notices.
+    /// A backlog of at most `max` outcomes and notices.
     pub fn new(max: usize) -> Self {
         Self { items: Vec::new(), mail: 0, max, lost: false }
     }
 
-    /// Adds a delivery with so many outcomes or notices: none if it says which session wants what. Those are kept in any
-    /// case: connections bound them.
+    /// Adds a delivery with `mail` outcomes or notices; 0 if it opens, closes or attaches sessions. Such deliveries are
+    /// always kept: the limit on connections bounds them.
     pub fn put(&mut self, item: T, mail: usize) {
         if mail > 0 && (self.lost || self.mail.saturating_add(mail) > self.max) {
             self.lost = true;

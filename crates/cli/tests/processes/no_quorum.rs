@@ -10,10 +10,11 @@ use crate::common::{Cluster, wait};
 
 /// How long the server tries if a call sets no limit: `WITHIN` of `server/src/dispatch`.
 const DEFAULT: Duration = Duration::from_secs(10);
-/// A member that knows of no leader waits for one a third of that time. What is left is for a busy machine.
+/// The time for a request at a member that knows of no leader: the member waits for one for a third of [`DEFAULT`]. The
+/// rest is for a busy machine.
 const PATIENT: Duration = Duration::from_secs(5);
-/// A member that has known of no leader for so long answers at once. `/readyz` does so at any time: it waits a second
-/// at most, and no longer than until its member knows that there is no leader.
+/// The time for an answer at once. A member that has known of no leader for [`PATIENT`] answers at once. `/readyz` does
+/// so at any time: it waits for a second at most, and stops as soon as its member knows that there is no leader.
 const AT_ONCE: Duration = Duration::from_millis(1_500);
 
 /// A call without a timeout of its own, how long its answer took, its status and its body.

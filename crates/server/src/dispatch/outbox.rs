@@ -1,7 +1,7 @@
 //! Carries answers and notices from the event loop to the mailboxes of sessions.
 //!
-//! The event loop puts deliveries into one outbox, in the order in which they were applied, and rings its bell once per
-//! turn. One task empties the outbox and routes its content ([`tenure_node::Router`]). Only that task knows which
+//! The event loop puts deliveries into one outbox, in the order in which the node emits them, and rings its bell once
+//! per turn. One task empties the outbox and routes its content ([`tenure_node::Router`]). Only that task knows which
 //! session is attached to which lease.
 
 use std::collections::BTreeMap;

@@ -44,7 +44,7 @@ pub(crate) enum Dialled {
 pub(crate) struct LinkHandle {
     pub(crate) id: MemberId,
     state: Mutex<LinkState>,
-    /// Notified when the connection or the address changes, for the dialling thread and the writer.
+    /// Notified when the connection or the address changes, for the dialling thread.
     changed: Condvar,
     /// Notified when there are frames, for the writer. Separate from `changed`, so that frames wake no other thread.
     filled: Condvar,

@@ -86,7 +86,7 @@ impl Net {
         })
     }
 
-    /// Hands frames to a link and returns whether the link took all of them.
+    /// Hands frames to a link. Returns whether the link queued them, see [`LinkHandle::push`]; false if there is none.
     pub(crate) fn send(&self, to: MemberId, frames: Vec<Frame>) -> bool {
         let link = self.links().get(&to).cloned();
         link.is_some_and(|link| link.push(frames))

@@ -39,7 +39,7 @@ impl Wire {
         let mut stream = match self.tls.as_ref().and_then(|tls| tls.members()) {
             None => PeerStream::plain(socket),
             Some(members) => {
-                // The verifier checks the member's name, not the server name of its address: see `tls/verify.rs`.
+                // The verifier ignores this server name; `objection` below checks the member's: see `tls/verify.rs`.
                 let nobody = ServerName::try_from("member.invalid").map_err(io::Error::other)?;
                 let state =
                     ClientConnection::new(members.client, nobody).map_err(io::Error::other)?;

@@ -95,7 +95,7 @@ impl SimCluster {
         Self::sized(seed, size)
     }
 
-    /// A cluster of so many voters that follows from a seed.
+    /// A cluster of `size` voters; everything else follows from the seed.
     pub(super) fn sized(seed: u64, size: usize) -> Self {
         let mut rng = Rng::with_seed(seed);
         let worst =
