@@ -102,8 +102,9 @@ impl EventLoop {
     }
 }
 
-/// Ends the process when the loop panics in a build that unwinds, as debug builds and tests do. The panic hook only logs,
-/// and members inside a test have none, so the process would go on without its loop. Release builds abort instead.
+/// Ends the process when the loop panics in a build that unwinds, as debug builds and tests do. The panic hook only
+/// logs, and members inside a test have none, so the process would go on without its loop. Release builds abort
+/// instead.
 struct EndOnPanic {
     member: MemberHandle,
 }

@@ -13,8 +13,9 @@ const DEFAULT: Duration = Duration::from_secs(10);
 /// The time for a request at a member that knows of no leader: the member waits for one for a third of [`DEFAULT`]. The
 /// rest is for a busy machine.
 const PATIENT: Duration = Duration::from_secs(5);
-/// The time for an answer at once. A member that has known of no leader for [`PATIENT`] answers at once. `/readyz` does
-/// so at any time: it waits for a second at most, and stops as soon as its member knows that there is no leader.
+/// The time for an answer at once. A member that has known of no leader for a third of [`DEFAULT`] answers at
+/// once. `/readyz` does so at any time: it waits for a second at most, and stops as soon as its member knows that there
+/// is no leader.
 const AT_ONCE: Duration = Duration::from_millis(1_500);
 
 /// A call without a timeout of its own, how long its answer took, its status and its body.
