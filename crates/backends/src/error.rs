@@ -12,14 +12,14 @@ use crate::backend::StoreError;
 /// use tenure_backends::Error;
 /// fn advice(error: &Error) -> &str {
 ///     match error {
-///         Error::Held { .. } => "somebody else has it",
+///         Error::Held { .. } => "another client has it",
 ///         Error::Unavailable { .. } => "try later",
 ///         Error::Lost { .. } => "the work was stopped",
 ///         _ => "something else",
 ///     }
 /// }
 /// # let lock = "deploy".to_owned();
-/// assert_eq!(advice(&Error::Held { lock, waited: None }), "somebody else has it");
+/// assert_eq!(advice(&Error::Held { lock, waited: None }), "another client has it");
 /// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -179,7 +179,7 @@ fn find(tally: &BackendScheduleCounts) -> Option<(u64, String)> {
 }
 
 #[test]
-fn one_holder_at_a_time_and_nobody_waits_in_vain() {
+fn one_holder_at_a_time_and_no_waiter_waits_in_vain() {
     let tally = BackendScheduleCounts::default();
     if let Some((seed, violation)) = find(&tally) {
         panic!("seed {seed}: {violation}");
@@ -202,7 +202,7 @@ fn a_watch_that_begins_after_the_try_misses_the_event() {
 }
 
 #[test]
-fn a_lock_that_was_given_back_cancels_nobody() {
+fn a_lock_that_was_given_back_cancels_no_work() {
     let runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = { runtime }.enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
@@ -247,7 +247,7 @@ fn told_after(ttl: Duration) -> Duration {
         while tenure::engine::now().since(before) < ttl * 5 / 4 {
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert!(guard.check().is_err(), "a check compares the clock, whoever runs");
+        assert!(guard.check().is_err(), "a check compares the clock, whichever task runs");
         // Only now may a timer of the runtime fire.
         tokio::time::sleep(Duration::from_millis(1)).await;
         work.join().unwrap()

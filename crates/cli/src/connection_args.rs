@@ -54,7 +54,7 @@ pub(crate) struct ConnectionArgs {
 
 /// The name recorded for a client that takes something away. A default name loses its process id: another process that
 /// repeats the request has to send the same name.
-pub(crate) fn whoever(client: &tenure::Client) -> String {
+pub(crate) fn actor_name(client: &tenure::Client) -> String {
     let name = client.name();
     let numbered = format!("/{}", std::process::id());
     name.strip_suffix(&numbered).unwrap_or(name).to_owned()

@@ -133,7 +133,7 @@ impl From<Error> for CliError {
             Error::Unreachable { waited, tried } => {
                 let each = |it: &Tried| json!({ "address": it.address, "outcome": it.outcome });
                 let fields: Vec<Value> = tried.iter().map(each).collect();
-                let advice = nobody_there(tried);
+                let advice = unreachable_advice(tried);
                 let tried = tried.iter().map(|it| format!("{} {}", it.address, it.outcome));
                 let shown = duration::shown(*waited);
                 Self::new(exit, "UNREACHABLE", format!("no member answered within {shown}"))
@@ -192,7 +192,7 @@ impl From<Error> for CliError {
 }
 
 /// What the user can do if no member answers.
-pub(crate) fn nobody_there(tried: &[Tried]) -> &'static str {
+pub(crate) fn unreachable_advice(tried: &[Tried]) -> &'static str {
     match tried {
         // A user who gave no address, on a machine where no member runs, is probably just starting.
         [one] if one.address == LOOPBACK => {
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asked_under_a_lease_of_its_own_and_was_not_answered_may_have_been_granted_it() {
+    fn a_client_that_got_no_answer_under_its_own_lease_may_have_been_granted_the_lock() {
         let unanswered =
             |error| crate::lock::unanswered("lock `l`", std::time::Duration::from_secs(15), error);
         let request = tenure::RequestId::from("lease 7".to_owned());

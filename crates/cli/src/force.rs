@@ -69,7 +69,7 @@ pub(crate) fn force(flags: &ForceArgs) -> Result<Exit, CliError> {
         confirm(flags)?;
         let began = Instant::now();
         let (lock, now, by) =
-            (flags.lock.clone(), flags.now, connection_args::whoever(&cluster.client));
+            (flags.lock.clone(), flags.now, connection_args::actor_name(&cluster.client));
         let command = Command::Force(v1::ForceRequest { lock, token, reason, now, by });
         let id = request_id(flags.request_id.as_ref());
         let (answer, revision) = cluster.client.ask(command, Some(&id)).await?;

@@ -12,7 +12,7 @@ use v1::answer::Result as Answer;
 use v1::lease_service_client::LeaseServiceClient;
 use v1::request::Command;
 
-use crate::connection_args::{ConnectedCluster, ConnectionArgs, request_id, whoever};
+use crate::connection_args::{ConnectedCluster, ConnectionArgs, actor_name, request_id};
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::CliError;
@@ -219,7 +219,7 @@ async fn revoke(cluster: &ConnectedCluster, flags: &RevokeArgs) -> Result<Exit, 
         reason: flags.reason.clone().unwrap_or_default(),
         now: flags.now,
         // The holder itself needs no name.
-        by: if flags.stopped { String::new() } else { whoever(&cluster.client) },
+        by: if flags.stopped { String::new() } else { actor_name(&cluster.client) },
         ..Default::default()
     });
     let id = (!flags.stopped).then(|| request_id(None));

@@ -154,7 +154,7 @@ pub(crate) fn quiet(quiet_ms: u64) -> String {
     )
 }
 
-/// Somebody else's words without anything that moves the cursor.
+/// Replaces the control characters in text of another origin, which could move the cursor.
 pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_holder_stops_before_anybody_else_starts() {
+    fn the_holder_stops_before_the_next_one_starts() {
         for ttl in [5, 15, 60, 3_600] {
             let follows = Follows::of(&flags(ttl)).unwrap();
             let stopped = follows.pace.window() + Duration::from_secs(2);

@@ -367,7 +367,7 @@ somebody else refused, else one of these. What the exit codes mean says `tenure 
         }
         for row in SDK.iter().chain(TABLE) {
             let is_said = words.iter().any(|(word, _)| word == row.reason);
-            assert!(is_said, "nobody says {}", row.reason);
+            assert!(is_said, "no command reports {}", row.reason);
         }
     }
 }

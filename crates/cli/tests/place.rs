@@ -62,7 +62,7 @@ fn the_preferred_member_gets_leadership_back_and_not_while_it_cannot_take_it() {
 }
 
 #[test]
-fn who_shall_not_lead_does_so_only_while_nobody_else_can() {
+fn a_member_with_preference_0_leads_only_while_no_other_can() {
     let mut cluster = found(["0", "50", "0"]);
     wait("the only one that may leads", || (cluster.leader() == 1).then_some(()));
     cluster.kill(1);
@@ -74,7 +74,7 @@ fn who_shall_not_lead_does_so_only_while_nobody_else_can() {
 }
 
 #[test]
-fn a_learner_reads_as_well_as_anybody_and_counts_for_nothing() {
+fn a_learner_serves_reads_and_has_no_vote() {
     let mut cluster = found(["50"; 3]);
     let learner = cluster.add();
     let seed = format!("127.0.0.1:{}", cluster.members[0].members);
@@ -108,7 +108,7 @@ fn a_learner_reads_as_well_as_anybody_and_counts_for_nothing() {
     let second = (0..3).find(|at| *at != first && *at != cluster.leader()).unwrap();
     cluster.kill(second);
     let last = (0..3).find(|at| *at != first && *at != second).unwrap();
-    wait("nobody leads", || {
+    wait("no member leads", || {
         cluster.ask(last, "status").unwrap().contains("leader=none").then_some(())
     });
     assert!(cluster.ask(last, "put key lost").unwrap().starts_with("error none"));

@@ -41,7 +41,7 @@ fn words(cluster: &Cluster, at: usize) -> String {
 }
 
 /// Waits until one of these members has logged something.
-fn somebody_says(cluster: &Cluster, others: &[usize], what: &str) {
+fn one_member_logs(cluster: &Cluster, others: &[usize], what: &str) {
     wait(what, || others.iter().any(|at| words(cluster, *at).contains(what)).then_some(()));
 }
 
@@ -154,7 +154,7 @@ fn who_shows_a_certificate_of_another_member_is_refused_and_the_others_go_on() {
     std::fs::rename(cluster.dir.path().join(&real), cluster.data(stolen)).unwrap();
     start(&mut cluster, stolen, &authority.sign("m9"), &["--rename"]);
     let why = format!("its certificate names `m9`, not the member `{real}`");
-    somebody_says(&cluster, &others, &why);
+    one_member_logs(&cluster, &others, &why);
     cluster.ok("put key another");
     cluster.agree(&others);
     let behind = cluster.ask(stolen, "status").unwrap();
@@ -187,23 +187,23 @@ fn another_authority_is_refused_and_the_others_go_on() {
     papers.ca = authority.and(&theirs);
     let seed = format!("127.0.0.1:{}", cluster.members[0].members);
     start(&mut cluster, at, &papers, &["--join", &seed]);
-    somebody_says(&cluster, &[0], "invalid peer certificate: UnknownIssuer");
+    one_member_logs(&cluster, &[0], "invalid peer certificate: UnknownIssuer");
     cluster.kill(at);
-    // A member that trusts only its own authority does not talk to the cluster.
+    // A member that trusts only its own authority does not connect to the cluster.
     start(
         &mut cluster,
         at,
         &theirs.sign("m3"),
         &["--bootstrap", &format!("m3=127.0.0.1:1,m0={seed}")],
     );
-    somebody_says(&cluster, &[at], "invalid peer certificate: UnknownIssuer");
+    one_member_logs(&cluster, &[at], "invalid peer certificate: UnknownIssuer");
     cluster.ok("put key value");
     cluster.agree(&[0, 1, 2]);
     assert!(cluster.ok("members").starts_with("ok count=3 "));
 }
 
 #[test]
-fn who_speaks_in_plain_or_not_at_all_is_cut_off_and_keeps_nobody_out() {
+fn peers_that_speak_in_plain_or_not_at_all_are_cut_off_and_keep_no_member_out() {
     let (mut cluster, _, papers) = found("ours");
     let away = (cluster.leader() + 1) % 3;
     let here = (away + 1) % 3;
@@ -217,7 +217,7 @@ fn who_speaks_in_plain_or_not_at_all_is_cut_off_and_keeps_nobody_out() {
     let mut answer = Vec::new();
     let _ = plain.read_to_end(&mut answer);
     assert!(!String::from_utf8_lossy(&answer).contains("i-am"), "{answer:?}");
-    somebody_says(&cluster, &[here], "a connection was refused");
+    one_member_logs(&cluster, &[here], "a connection was refused");
     start(&mut cluster, away, &papers[away], &[]);
     cluster.ok("put key value");
     cluster.agree(&[0, 1, 2]);

@@ -213,7 +213,7 @@ impl Client {
         tried(&self.shared)
     }
 
-    /// For tests of what happens when nobody hears us: renewals are not sent while this is so.
+    /// For tests of lost renewals: the client does not send renewals while this is set.
     #[doc(hidden)]
     pub fn drop_renewals(&self, drop: bool) {
         self.shared.mute.store(drop, Ordering::Relaxed);

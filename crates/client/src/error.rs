@@ -15,7 +15,7 @@ use crate::lease_state::{Lost, PaceError};
 /// use tenure::{Error, Refusal};
 /// fn advice(error: &Error) -> &str {
 ///     match error {
-///         Error::Refused(Refusal::Held(_)) => "somebody else has it",
+///         Error::Refused(Refusal::Held(_)) => "another client has it",
 ///         Error::Refused(_) => "the answer is no",
 ///         Error::Unavailable => "nothing happened, try later",
 ///         Error::Unknown { .. } => "it may have happened",

@@ -344,10 +344,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_was_told_together_asks_again_in_one_message_that_does_not_wait_for_others() {
+    async fn requests_answered_together_are_repeated_in_one_message_without_waiting_for_others() {
         let (pending, mut outgoing) = session();
-        let mut asked: Vec<RequestHandle> =
-            (0..3).map(|_| pending.ask(request()).unwrap()).collect();
+        let mut asked: Vec<RequestHandle> = (0..3).map(|_| pending.ask(request()).unwrap()).collect();
         assert_eq!(sent(&mut outgoing), [3]);
         let waiting = asked.iter_mut().map(|it| Box::pin(it.next()));
         let mut waiting: Vec<_> = waiting.collect();
@@ -364,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_said_too_late_is_not_told_to_whoever_has_the_place_now() {
+    async fn a_late_answer_is_not_given_to_the_request_that_reuses_the_place() {
         let (pending, _outgoing) = session();
         let old = pending.ask(request()).unwrap();
         let id = old.id;
@@ -379,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_just_let_go_is_owed_nothing() {
+    fn a_request_that_was_just_dropped_is_owed_no_answer() {
         let (pending, _outgoing) = session();
         let asked = pending.ask(request()).unwrap();
         assert!(pending.owe_for(Duration::ZERO));
@@ -389,11 +388,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_sent_has_a_bound_also_if_nobody_waits_for_it_any_more() {
+    fn unsent_requests_are_bounded_also_if_no_caller_waits_for_them() {
         let (pending, mut outgoing) = session();
         let kept = (0..2 * OUTGOING_MAX).filter(|_| pending.ask(request()).is_some()).count();
         assert_eq!(kept, OUTGOING_MAX);
-        assert_eq!(pending.lock().places.len(), 1, "whoever is refused takes no place");
+        assert_eq!(pending.lock().places.len(), 1, "a refused request takes no place");
         assert_eq!(sent(&mut outgoing).iter().sum::<usize>(), OUTGOING_MAX);
         let large = OUTGOING_BYTES / 4;
         let kept = (0..8).filter(|_| pending.ask(put(large)).is_some()).count();

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_expects_an_answer_soon_is_told_that_it_is_late_and_still_hears_it() {
+    async fn a_caller_that_expects_an_answer_soon_is_told_that_it_is_late_and_still_gets_it() {
         let slot = Arc::new(ResponseSlot::default());
         slot.begin(AT);
         let reader = tokio::spawn({
@@ -194,7 +194,7 @@ mod tests {
         });
         tokio::task::yield_now().await;
         assert!(slot.late_after(LATE, AT + LATE / 2).is_none(), "it is not late yet");
-        slot.late_after(LATE, AT + LATE).expect("somebody waits").wake();
+        slot.late_after(LATE, AT + LATE).expect("a caller waits").wake();
         assert!(reader.await.unwrap().is_none());
         assert!(slot.soon().await.is_none(), "once late, nothing is expected soon any more");
         put(&slot, Response::Answer(Box::default()));

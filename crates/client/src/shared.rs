@@ -79,11 +79,11 @@ pub(crate) struct ClientShared {
 /// How the cluster recognises a request that is sent again.
 #[derive(Clone, Debug)]
 pub(crate) enum RequestIdentity {
-    /// Needs no recognition: doing it twice is doing it once.
+    /// Not recognised: applying it twice has the effect of applying it once.
     Harmless,
-    /// By a key that the cluster remembers.
+    /// Recognised by a key that the cluster remembers.
     Key(String),
-    /// By its number under its lease.
+    /// Recognised by its number under its lease.
     Seq { seq: u64, done: u64 },
 }
 

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn under_tls_somebody_is_believed_or_nobody_is_asked() {
+    fn a_tls_key_source_needs_a_readable_authority() {
         let why = |tls: Option<&KeySourceTls>| KeySource::parse("https://a:1", tls).err().unwrap();
         assert!(why(None).contains("--tls-ca"));
         let dir = tempfile::tempdir().unwrap();

@@ -82,7 +82,7 @@ pub struct CommandBatch {
 pub enum Fresh {
     /// Not older than the read.
     Now,
-    /// As this member has it.
+    /// The state of this member, which may be old.
     Stale,
     /// Not older than this revision.
     AtLeast(Revision),
@@ -172,7 +172,7 @@ pub enum Input {
         /// Whether it arrived.
         saved: Saved,
     },
-    /// A member wants to be added, or its card has changed. Answered by one [`Output::JoinAnswer`].
+    /// A member wants to be added, or its record has changed. Answered by one [`Output::JoinAnswer`].
     Join {
         /// The request.
         join: JoinId,
@@ -363,15 +363,15 @@ pub enum Output {
         to: MemberId,
         /// The snapshot's last entry.
         point: Point,
-        /// How it ended.
+        /// The end of the transfer: arrived, or the reason why not.
         ending: TransferEnd,
     },
-    /// Ask the member that this card names, at the address in it, who it is. Report with [`Input::CalledBack`], in
+    /// Ask the member that this record names, at the address in it, who it is. Report with [`Input::CalledBack`], in
     /// any case.
     CallBack {
         /// The request to join.
         join: JoinId,
-        /// The card of the member. Its certificate must have the name in it.
+        /// The record of the member. Its certificate must have the name in it.
         record: MemberRecord,
     },
     /// The answer to a request to join.
@@ -384,7 +384,7 @@ pub enum Output {
     /// Ask the member at this address the question. Report an answer with [`Input::StandingAnswer`]; if there is
     /// none, nothing is due.
     AskStanding {
-        /// Where it listens for members.
+        /// The address at which it listens for members.
         address: Address,
         /// The name that its certificate must have.
         name: String,

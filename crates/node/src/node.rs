@@ -24,8 +24,8 @@ use crate::reads::WaitingReads;
 use crate::timers::Timers;
 use crate::transfer::drive::Transfers;
 
-/// How long requests wait for a leader when none is known: longer than an election with a split vote. Without a
-/// leader for so long, a member answers at once that none is there.
+/// How long requests wait for a leader when none is known: longer than an election with a split vote. A
+/// member that has known of no leader for this time answers at once that there is none.
 pub const PATIENCE_US: u64 = 3_000_000;
 /// The most entries that a learner may lack when it gets a vote: until it has caught up, the majority would have one
 /// member less than it seems.
@@ -43,9 +43,10 @@ pub struct NodeConfig {
     pub command_bytes_max: usize,
     /// The budget for requests in flight.
     pub admission: Admission,
-    /// Who the member is among others; none for one that stays alone. Such a one adds no members.
+    /// The identity that the member presents to others; none for a member that stays alone and adds no members.
     pub identity: Option<MemberIdentity>,
-    /// The part of a snapshot in one message: [`CHUNK_BYTES`](crate::transfer::CHUNK_BYTES), or less where snapshots are small.
+    /// The part of a snapshot in one message: [`CHUNK_BYTES`](crate::transfer::CHUNK_BYTES), or less where snapshots
+    /// are small.
     pub chunk_bytes: u64,
 }
 

@@ -180,16 +180,20 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_as_good_as_others_keeps_it() {
+    fn a_leader_with_the_highest_preference_keeps_leadership() {
         let mut stage = Stage::new();
         stage.prefer(1, 100);
         assert_eq!(stage.run(30_000), []);
         stage.directory.clear();
-        assert_eq!(stage.run(30_000), [], "nobody in the book is as everybody");
+        assert_eq!(
+            stage.run(30_000),
+            [],
+            "an empty directory gives all members the same preference"
+        );
     }
 
     #[test]
-    fn who_never_leads_by_choice_gives_it_to_anybody() {
+    fn a_leader_with_preference_0_hands_over_to_any_higher_preference() {
         let mut stage = Stage::new();
         (1..=3).for_each(|number| stage.prefer(number, 0));
         assert_eq!(stage.run(30_000), []);

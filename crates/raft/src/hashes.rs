@@ -52,7 +52,10 @@ mod tests {
         let mut hashes = Hashes::default();
         hashes.note(1000, id(1), 7);
         hashes.note(1000, id(2), 8);
-        assert!(!hashes.differs(1000, id(1), &members), "nobody knows yet who is wrong");
+        assert!(
+            !hashes.differs(1000, id(1), &members),
+            "it is not known yet which member is wrong"
+        );
         hashes.note(1000, id(3), 8);
         assert!(hashes.differs(1000, id(1), &members));
         assert!(!hashes.differs(1000, id(2), &members));

@@ -94,7 +94,7 @@ fn strangers_are_not_heard_until_a_member_or_the_operator_vouches_for_them() {
 }
 
 #[test]
-fn a_removed_member_is_never_heard_again_whoever_vouches_for_it() {
+fn a_removed_member_is_never_accepted_again_whichever_member_vouches_for_it() {
     let (mut cluster, leader, follower) = led();
     let gone = 3 - leader - follower;
     cluster.remove(leader, gone);

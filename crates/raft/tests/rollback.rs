@@ -250,7 +250,7 @@ fn with_all_members_up_a_restart_waits_for_a_round_trip_only() {
 }
 
 #[test]
-fn a_sole_voter_waits_for_nobody() {
+fn a_sole_voter_waits_for_no_other_member() {
     let mut cluster = Cluster::new(1);
     cluster.run_ms(20);
     assert!(!cluster.status(0).asking);
@@ -294,7 +294,7 @@ fn a_commit_index_alone_holds_no_answer_back() {
 }
 
 #[test]
-fn while_all_that_remember_are_down_nobody_can_tell_and_they_tell_when_they_return() {
+fn while_all_that_remember_are_down_no_member_can_tell_and_they_tell_when_they_return() {
     let mut cluster = Cluster::new(3);
     let (b, c) = (1, 2);
     let a = cluster.elect(0);
@@ -317,7 +317,7 @@ fn while_all_that_remember_are_down_nobody_can_tell_and_they_tell_when_they_retu
 }
 
 #[test]
-fn what_a_leader_had_told_nobody_is_not_noticed() {
+fn the_loss_of_entries_that_a_leader_never_sent_is_not_noticed() {
     let mut cluster = Cluster::new(3);
     let a = cluster.elect(0);
     cluster.write(a, 5);

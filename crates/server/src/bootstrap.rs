@@ -1,6 +1,6 @@
 //! Brings a member with an empty directory into a cluster: founds one with others, or joins one.
 //!
-//! The node's machines decide; this drives them with connections and the clock.
+//! The node's sans-IO machines decide. This module drives them with connections and the clock.
 
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use crate::os;
 use crate::peer::Wire;
 use crate::start::Entrance;
 
-/// How long a restart waits to hear of another cluster.
+/// How long a restarting member waits for the listed members to say which cluster they belong to.
 const WHO_US: u64 = 500_000;
-/// The longest sleep between two looks at whether the member was told to stop.
+/// The longest sleep between two checks whether the member was told to stop.
 const LOOK_US: u64 = 100_000;
 
 /// Founds a cluster with the listed members.
@@ -47,7 +47,7 @@ pub(crate) fn found(
         if stopped() {
             return Err(StartError::Interrupted);
         }
-        // The next turn judges the answers of this one, and pauses before another round.
+        // After a round of questions, the next turn judges the answers and sets the pause before another round.
         if !asked {
             sleep_until(bootstrap.wake_us());
         }
@@ -84,8 +84,8 @@ fn sleep_until(wake_us: u64) {
     std::thread::sleep(os::until(until_us).max(Duration::from_millis(1)));
 }
 
-/// Refuses a directory of one cluster when the listed members belong to another. Those that do not answer soon are not
-/// waited for: their messages would be refused anyway.
+/// Refuses a data directory of one cluster when the listed members belong to another. It does not wait for members that
+/// do not answer soon: if they belong to another cluster, this member refuses their messages anyway.
 pub(crate) fn check_cluster(
     cluster: &str,
     entrance: &Entrance,

@@ -1,4 +1,4 @@
-//! Gives clients what a node has for them: answers, notices, reads, results of admin requests.
+//! Matches the node's answers, reads, admin results and join answers to the callers that wait for them.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::member::{AdminDone, JoinDone, LoopEvent, MemberHandle, Question};
 use crate::metrics::FreedAt;
 use crate::node_metrics::NodeMeters;
 
-/// Callers that wait at one member, beside sessions and calls.
+/// The callers that wait for one member's reads, admin requests and joins. Sessions and calls are kept elsewhere.
 #[derive(Default)]
 pub(crate) struct Callers {
     newest: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Callers {
 }
 
 impl Callers {
-    /// Turns an event into an input of the node; gives back an event that is none.
+    /// Turns an event into an input of the node. Returns an event that is not one.
     #[expect(
         clippy::result_large_err,
         reason = "an event that is no input is handed on, not an error"
@@ -50,7 +50,7 @@ impl Callers {
         })
     }
 
-    /// Does what an output wants for a client; gives back an output that is for something else.
+    /// Performs an output that is for a caller. Returns an output that is not.
     pub(crate) fn perform(
         &mut self,
         output: Output,
@@ -90,7 +90,7 @@ impl Callers {
     }
 }
 
-/// Answers an event that will not be taken any more.
+/// Answers an event that the event loop did not take before the member ended.
 pub(crate) fn refuse(event: LoopEvent, member: &MemberHandle) {
     match event {
         LoopEvent::Read { question, .. } => question(Err(NodeFailure::Stopping)),
@@ -108,10 +108,10 @@ pub(crate) fn refuse(event: LoopEvent, member: &MemberHandle) {
     }
 }
 
-/// Counts what a node does.
+/// Records metrics of what the node does.
 pub(crate) struct CountingObserver<'a> {
     pub(crate) meters: &'a NodeMeters,
-    /// Commands that may have made room for others.
+    /// The commands that may have freed locks.
     pub(crate) freed: &'a mut Vec<FreedAt>,
 }
 

@@ -1,8 +1,8 @@
 //! Drives one member's node on a thread of its own: the event loop.
 //!
-//! One turn: take what has arrived, read the clock, end the node's turn, do what comes out. Sends leave before the
-//! one sync of the turn, so that other disks work while this one does. What became durable is told to the node at once,
-//! in a further turn without sleep.
+//! One turn takes the events that have arrived, reads the clock, ends the node's turn, and performs the outputs.
+//! Messages leave before the turn's only sync, so that the other members' disks work while this one does. The loop
+//! reports what became durable to the node at once, in a further turn without sleep.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,17 +26,17 @@ use crate::os;
 use crate::peer::{Class, Frame, Net};
 use crate::snapshot_disk::SnapshotDisk;
 
-/// Inputs taken in one turn, at most.
+/// The largest number of events that one turn takes.
 const TAKEN_MAX: usize = 8_192;
-/// A log that was not written for so long is quiet, and is marked.
+/// How long the log must not have been written before the loop marks its end.
 const QUIET_US: u64 = 500_000;
-/// How long the doors have to say that a member found damage.
+/// How long the APIs have to report that the member found damage or was removed, before the process may end.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// Called on the loop when the member ends by itself.
+/// Called on the event loop's thread when the member ends without being told to.
 pub(crate) type OnEnd = Box<dyn Fn(&End) + Send>;
 
-/// One member's loop and everything it owns.
+/// One member's event loop and everything that it owns.
 pub(crate) struct EventLoop {
     pub(crate) node: Node,
     pub(crate) log_writer: LogWriter,
@@ -46,33 +46,34 @@ pub(crate) struct EventLoop {
     pub(crate) member: MemberHandle,
     pub(crate) events: Receiver<LoopEvent>,
     pub(crate) on_end: OnEnd,
-    // Held for its lock.
+    // Owned for the lock on the data directory.
     pub(crate) dir: DataDir,
 }
 
-/// What a loop knows from turn to turn.
+/// The state that an event loop keeps from turn to turn.
 struct Driver {
     on: EventLoop,
     callers: Callers,
     outputs: Vec<Output>,
     outgoing: BTreeMap<MemberId, Vec<Frame>>,
     written_at_us: u64,
-    /// Watches were offered everything up to this revision.
+    /// The revision up to which the loop has offered all events to watches.
     told: Revision,
     /// Callers that wait for the member to end.
     leaving: Vec<Sender<()>>,
     may_end: bool,
-    /// Why the directory does not take this member's card, as it was last logged.
+    /// The reason, as last logged, why the leader does not write this member's record to the directory.
     record_objection: Option<String>,
     count: Count,
 }
 
-/// What has to do with counting only.
+/// The state that only metrics need.
 struct Count {
-    /// The last entry that was here at the start. What is applied up to it has happened, and was counted, before.
+    /// The last entry in the log at the start. Entries up to it were counted before the restart, so they are not
+    /// counted again.
     from_index: u64,
     begun: bool,
-    /// Commands of this turn that may have made room for others.
+    /// The commands of this turn that may have freed locks.
     freed: Vec<FreedAt>,
 }
 
@@ -101,8 +102,9 @@ impl EventLoop {
     }
 }
 
-/// Ends the process when the loop panics in a build that unwinds, as debug builds and tests do. The panic hook only logs,
-/// and members inside a test have none, so the process would go on without its loop. Release builds abort instead.
+/// Ends the process when the loop panics in a build that unwinds, as debug builds and tests do. The panic hook only
+/// logs, and members inside a test have none, so the process would go on without its loop. Release builds abort
+/// instead.
 struct EndOnPanic {
     member: MemberHandle,
 }
@@ -128,21 +130,21 @@ impl Driver {
         self.on.member.feed().close();
         self.on.member.lock_metrics().close();
         if end.is_corrupt() || end == End::Cluster(Stop::Removed) {
-            // Whoever ends the process then would end the doors too, before they have said why.
+            // `on_end` may end the process, and with it the APIs, before they have told clients why.
             std::thread::sleep(LAST_WORDS);
         }
         if end != End::Told {
             (self.on.on_end)(&end);
         }
         let told = std::mem::take(&mut self.leaving);
-        // The directory is free before anyone hears that it is.
+        // Frees the data directory before the callers of `leave` hear that the member has ended.
         drop(self);
         for done in told {
             let _ = done.send(());
         }
     }
 
-    /// Tells every caller that still waits that the member has ended.
+    /// Answers every caller that still waits: the member has ended.
     fn tell_callers(&mut self) {
         let mut outputs = Vec::new();
         self.on.node.end(&mut outputs);
@@ -162,7 +164,7 @@ impl Driver {
             if let Err(end) = self.take(wait) {
                 return end;
             }
-            // After the last input was taken, never before: see `Node::turn`.
+            // Read the clock after the last input was taken, never before: see `Node::turn`.
             let now_us = os::now_us();
             let machine = self.on.node.machine();
             let before = (machine.clock_ms(), machine.next_due_ms());
@@ -185,7 +187,7 @@ impl Driver {
         }
     }
 
-    /// Waits for an input and takes all that are there.
+    /// Waits for an event and takes all that are there.
     fn take(&mut self, wait: Duration) -> Result<(), End> {
         let first = if wait.is_zero() {
             match self.on.events.try_recv() {
@@ -247,7 +249,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Does what the turn wants; tells whether something became durable.
+    /// Performs the outputs of the turn and returns whether something became durable.
     fn perform(&mut self, now_us: u64) -> Result<bool, End> {
         let mut wrote = false;
         let mut compact = None;
@@ -273,7 +275,7 @@ impl Driver {
                     wrote = true;
                 }
                 Output::Notices(more) => {
-                    // In order with the answers before and after them.
+                    // Put at once, to stay in order with the answers before and after them.
                     notices.extend(more.iter().cloned());
                     self.on.member.outbox().put(Delivery::Notices(more));
                 }
@@ -329,7 +331,7 @@ impl Driver {
         }
         self.outputs = outputs;
         self.flush();
-        // A removed member is told so before its link goes.
+        // The flush above tells a removed member so before its link is closed.
         if let Some((directory, members, vouched)) = learned {
             self.on.net.learn(&directory, &members, vouched);
             self.log_record_objection();
@@ -337,7 +339,7 @@ impl Driver {
         if let Some(index) = applied {
             self.offer(now_us, index, &notices);
         }
-        // Before the sync: only what is durable on a majority is applied and answered.
+        // Safe before the sync: the node applies and answers only what is durable on a majority.
         self.on.member.outbox().ring();
         let inbox = self.on.member.inbox();
         let durable =
@@ -355,12 +357,12 @@ impl Driver {
         Ok(durable.is_some())
     }
 
-    /// Leaves what was applied with those who watch and those who count.
+    /// Offers what was applied to watches and to the lock metrics.
     fn offer(&mut self, now_us: u64, index: u64, notices: &[Notice]) {
         let (member, count) = (&self.on.member, &mut self.count);
         let lock_metrics = member.lock_metrics();
         let counted = (count.begun && lock_metrics.is_attended()).then_some(|records| {
-            // Room is handed over only if somebody waited for it, who then has a notice.
+            // A freed lock was handed over only if a waiter got it, and that waiter has a notice.
             let granted = |notice: &Notice| matches!(notice, Notice::Granted { .. });
             let freed = if notices.iter().any(granted) { &count.freed[..] } else { &[] };
             lock_metrics.leave(now_us, records, freed);
@@ -373,7 +375,7 @@ impl Driver {
         count.begun |= index >= count.from_index;
     }
 
-    /// Notes by how much the first thing that ended by the clock in this turn was late.
+    /// Records how late the first thing was that the clock ended in this turn.
     fn count_late(&self, (before_ms, due_ms): (u64, Option<u64>)) {
         let now_ms = self.on.node.machine().clock_ms();
         let Some(due_ms) = due_ms.filter(|due_ms| before_ms < now_ms && *due_ms <= now_ms) else {
@@ -384,8 +386,8 @@ impl Driver {
         }
     }
 
-    /// A follower has nothing else to do than to wait for its disk. A leader has others to keep, so
-    /// it does not wait for a slow one.
+    /// Where to sync the log. A follower can do nothing else until its disk is done, so it waits. A leader has to send
+    /// heartbeats meanwhile, so it does not wait for a slow disk.
     fn sync_where(&self) -> Where {
         let slow = self.on.log_writer.is_slow();
         if self.on.node.replica().leads() && slow { Where::Aside } else { Where::Here }
@@ -401,7 +403,7 @@ impl Driver {
         self.outgoing.entry(to).or_default().push(frame);
     }
 
-    /// Gives each link what the turn has for it, at once.
+    /// Hands each link all frames of the turn at once.
     fn flush(&mut self) {
         for (member, frames) in std::mem::take(&mut self.outgoing) {
             if !self.on.net.send(member, frames) {
@@ -420,21 +422,21 @@ impl Driver {
 
     fn log_leader(&self, term: u64, by: Option<MemberId>) {
         match by {
-            Some(id) if id == self.on.node.replica().id() => tracing::info!(term, "leads"),
-            Some(id) => tracing::info!(leader = %id, term, "follows"),
-            None => tracing::info!(term, "nobody leads"),
+            Some(id) if id == self.on.node.replica().id() => tracing::info!(term, "became leader"),
+            Some(id) => tracing::info!(leader = %id, term, "follows a leader"),
+            None => tracing::info!(term, "no leader"),
         }
     }
 
-    /// Logs why the leader does not write this member's card to the directory, once for each reason.
+    /// Logs why the leader does not write this member's record to the directory, once for each reason.
     fn log_record_objection(&mut self) {
         let objection = self.on.node.record_objection();
         if objection == self.record_objection {
             return;
         }
         match &objection {
-            Some(why) => tracing::warn!(why, "the directory does not take this member's card"),
-            None => tracing::info!("the directory takes this member's card"),
+            Some(why) => tracing::warn!(why, "the leader rejects this member's directory record"),
+            None => tracing::info!("the leader accepts this member's directory record"),
         }
         self.record_objection = objection;
     }
@@ -452,7 +454,7 @@ impl Driver {
     }
 }
 
-/// Writes a snapshot and reports, in any case.
+/// Writes a snapshot and reports whether that succeeded.
 fn save(
     snapshots: &Snapshots,
     point: tenure_store::Point,

@@ -2,7 +2,7 @@
 //!
 //! A [`tenure_raft::Replica`] has none of these. One thread, the event loop, drives it: the loop takes the inputs that
 //! have arrived, reads the clock, ends the replica's turn and performs its outputs. Everything else reaches the loop
-//! through a [`Member`]:
+//! through a [`MemberHandle`]:
 //!
 //! ```text
 //! APIs        ─┐                          ┌─► log: write, one sync per turn
@@ -10,7 +10,7 @@
 //! snapshots   ─┘                          └─► responses and notices to the callers that wait
 //! ```
 //!
-//! Start reading at [`start`], then `turn.rs`.
+//! Start reading at [`start`], then `event_loop.rs`.
 
 #[macro_use]
 mod plant;

@@ -1,4 +1,4 @@
-//! A handle to one running member: how other threads talk to its event loop.
+//! Gives other threads and tasks a handle to one running member and its event loop.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,12 +25,12 @@ use crate::node_metrics::{NodeMeters, NodeMetrics};
 use crate::os::{self, Clock};
 use crate::watch::Feed;
 
-/// Inputs waiting for the event loop, at most; a thread that sends more waits. Two turns' worth.
+/// The most events that wait for the event loop: as many as two turns take. A thread that sends more waits.
 pub(crate) const INBOX_MAX: usize = 16_384;
-/// A definite answer may come a little after the caller's time is over.
+/// Added to the caller's timeout, so that a definite "not applied" arrives before the outcome is reported as unknown.
 const LAST_WORD: Duration = Duration::from_millis(150);
 
-/// What the event loop is told.
+/// An event that other threads send to the event loop.
 pub(crate) enum LoopEvent {
     Input(Input),
     Read { question: Question, principal: Principal, fresh: Fresh, deadline_us: u64 },
@@ -46,9 +46,9 @@ pub(crate) enum LoopEvent {
 
 /// Why the event loop has not taken an event at once.
 pub(crate) enum NotTaken {
-    /// Too many wait; here it is back.
+    /// The inbox is full. Carries the event back.
     Full(Box<LoopEvent>),
-    /// The member has ended; here it is back, so that its caller can be told.
+    /// The member has ended. Carries the event back, so that its caller gets an answer.
     Ended(Box<LoopEvent>),
 }
 
@@ -62,19 +62,19 @@ impl NotTaken {
     }
 }
 
-/// The state of a machine: up to which entry, at which level and revision.
+/// The frozen state of a machine, with the entry, the level and the revision that it is at.
 pub(crate) type FrozenState = (Point, u16, Revision, Frozen);
 
-/// Asked once the machine may be, or told why it may not.
+/// Called with the machine once it is fresh enough, or with the reason why the read failed.
 pub(crate) type Question = Box<dyn FnOnce(Result<&Machine, NodeFailure>) + Send>;
 
-/// Told what became of each command, in order.
+/// Called with the outcome of each command, in order.
 pub(crate) type OutcomesCallback = Box<dyn FnOnce(Outcomes) + Send>;
 
-/// Told the answer to a request to join.
+/// Called with the answer to a request to join.
 pub(crate) type JoinDone = Box<dyn FnOnce(Control) + Send>;
 
-/// Told what became of an admin request.
+/// Called with the result of an admin request.
 pub(crate) type AdminDone = Box<dyn FnOnce(Result<(), NodeFailure>) + Send>;
 
 /// A handle to one running member.
@@ -85,7 +85,7 @@ pub struct MemberHandle {
     admission: Admission,
     clock: Arc<dyn Clock>,
     inbox: SyncSender<LoopEvent>,
-    /// Rung when something was put into the inbox, for an event loop that is a task.
+    /// Notified after each event put into the inbox, for an event loop that runs as a task.
     bell: Option<Arc<tokio::sync::Notify>>,
     calls: Arc<Calls>,
     over: Arc<EndState>,
@@ -116,7 +116,7 @@ impl Calls {
         call
     }
 
-    /// Tells a call what became of its commands.
+    /// Answers a call with the outcomes of its commands.
     pub(crate) fn answer(&self, call: CallId, outcomes: Outcomes) {
         let done = self.lock().remove(&call);
         if let Some(done) = done {
@@ -125,7 +125,7 @@ impl Calls {
     }
 }
 
-/// Whether a member runs, and why not.
+/// Whether a member has ended, and why.
 #[derive(Default)]
 pub(crate) struct EndState {
     ended: AtomicBool,
@@ -135,19 +135,19 @@ pub(crate) struct EndState {
 /// How a member ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum End {
-    /// Because it was told to.
+    /// The member was told to stop.
     #[error("stopped")]
     Told,
-    /// Because the cluster says that it must.
+    /// The replica requires the member to stop, for the given reason.
     #[error("{0}")]
     Cluster(Stop),
-    /// Because its disk failed.
+    /// The member's disk failed.
     #[error("{0}")]
     Disk(String),
 }
 
 impl End {
-    /// Whether the state or the disk is not what it was. Whoever asks is told so.
+    /// Whether the state or the log is damaged. Callers then get `Corrupt` instead of `ShuttingDown`.
     pub fn is_corrupt(&self) -> bool {
         let damage = |stop: &Stop| {
             matches!(stop, Stop::Diverged { .. } | Stop::Forgot { .. } | Stop::Malformed { .. })
@@ -156,38 +156,38 @@ impl End {
     }
 }
 
-/// The member has ended, or could not answer in time. A question may be asked again.
+/// The member has ended, or could not answer in time. A read may be repeated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("no quorum confirmed the leader in time")]
 pub struct Gone;
 
-/// What a member can show of itself.
+/// A member's status.
 #[derive(Clone, Debug)]
 pub struct MemberStatus {
-    /// Who.
+    /// The member's id.
     pub id: MemberId,
-    /// Of the agreement.
+    /// The status of the replica: term, leader, log.
     pub agreement: ReplicaStatus,
-    /// Who belongs to the cluster.
+    /// The members of the cluster.
     pub members: Membership,
-    /// Which life of which cluster.
+    /// The cluster, epoch and incarnation that the member belongs to.
     pub lineage: Lineage,
-    /// The level of the machine's rules, and up to where they are known here.
+    /// The level of the machine's rules, and the highest level that this member knows.
     pub level: (u16, u16),
     /// The newest revision.
     pub revision: Revision,
-    /// Hash over everything applied and answered.
+    /// The rolling hash over everything applied and answered.
     pub hash: u128,
     /// The machine's clock.
     pub clock_ms: u64,
-    /// What it measures of itself.
+    /// The member's measurements of itself.
     pub metrics: NodeMetrics,
-    /// Memory of the records and the history of the state, without indexes.
+    /// The memory of the state's records and history, without indexes.
     pub state_bytes: u64,
 }
 
 impl MemberHandle {
-    /// A member that goes by this clock. `bell` is rung when something was put into its inbox.
+    /// A member that uses this clock. `bell` is notified after each event put into its inbox.
     pub(crate) fn new(
         id: MemberId,
         lineage: Lineage,
@@ -214,27 +214,27 @@ impl MemberHandle {
         (member, events)
     }
 
-    /// Who it is.
+    /// The member's id.
     pub fn id(&self) -> MemberId {
         self.id
     }
 
-    /// Which life of which cluster it belongs to.
+    /// The cluster, epoch and incarnation that the member belongs to.
     pub fn lineage(&self) -> &Lineage {
         &self.lineage
     }
 
-    /// The member's clock.
+    /// The time of the member's clock.
     pub(crate) fn now_us(&self) -> u64 {
         self.clock.now_us()
     }
 
-    /// How long until a moment of the member's clock.
+    /// The time left until a moment of the member's clock; zero if it has passed.
     pub(crate) fn until(&self, moment_us: u64) -> Duration {
         Duration::from_micros(moment_us.saturating_sub(self.now_us()))
     }
 
-    /// The moment at which a time from now is over, by the member's clock.
+    /// The moment of the member's clock that is `within` from now.
     pub(crate) fn deadline_us(&self, within: Duration) -> u64 {
         self.now_us().saturating_add(os::micros(within))
     }
@@ -244,10 +244,10 @@ impl MemberHandle {
         &self.admission
     }
 
-    /// Submits commands in log form and waits for what becomes of each.
+    /// Submits commands in their log encoding and waits for the outcome of each.
     ///
-    /// `patience` is how long they may wait for others before they are proposed. What is not answered within
-    /// `timeout` is unknown: it may still happen.
+    /// `patience` is how long they may wait to be proposed together with others. The outcome of a command that is not
+    /// answered within `timeout` is unknown: it may still be applied.
     pub fn submit(&self, requests: Vec<Bytes>, patience: Duration, timeout: Duration) -> Outcomes {
         let commands = requests.len();
         let (sender, receiver) = channel();
@@ -260,7 +260,7 @@ impl MemberHandle {
         }
     }
 
-    /// Submits commands and goes on; `done` is called on the event loop and must be quick.
+    /// Submits commands and returns. The event loop calls `done`, which must be quick.
     pub fn submit_then(
         &self,
         requests: Vec<Bytes>,
@@ -275,7 +275,7 @@ impl MemberHandle {
         self.ring();
     }
 
-    /// The event by which commands without a session are submitted.
+    /// Builds the event that submits commands without a session.
     pub(crate) fn call(
         &self,
         requests: Vec<Bytes>,
@@ -290,7 +290,7 @@ impl MemberHandle {
         LoopEvent::Input(Input::Submit(batch))
     }
 
-    /// Asks the machine something that is not older than now, unless no quorum confirms the leader within
+    /// Reads the machine in a state that is not older than the call. Fails if no quorum confirms the leader within
     /// `timeout`.
     pub fn read<T: Send + 'static>(
         &self,
@@ -309,7 +309,7 @@ impl MemberHandle {
         }
     }
 
-    /// Asks the machine as it is here, which may be old.
+    /// Reads this member's machine as it is, which may be old.
     pub fn read_stale<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
@@ -317,7 +317,7 @@ impl MemberHandle {
         self.look(move |replica| ask(replica.machine()))
     }
 
-    /// Wants something of the leader: other members, or another leader.
+    /// Sends an admin request to the leader: to change the members or to transfer leadership.
     pub fn admin(&self, request: AdminRequest, timeout: Duration) -> Result<(), NodeFailure> {
         let (sender, receiver) = channel();
         let (principal, deadline_us) = (Principal::member(), self.deadline_us(timeout));
@@ -328,7 +328,7 @@ impl MemberHandle {
         receiver.recv_timeout(timeout + LAST_WORD).unwrap_or(Err(NodeFailure::Unknown))
     }
 
-    /// Who leads, and every change of it.
+    /// A receiver of the current leader and of every change of it.
     pub fn lead(&self) -> watch::Receiver<Lead> {
         self.lead.subscribe()
     }
@@ -337,12 +337,12 @@ impl MemberHandle {
         self.lead.send_replace(lead);
     }
 
-    /// Where the loop puts what sessions are to know.
+    /// The outbox for answers and notices to sessions.
     pub(crate) fn outbox(&self) -> &Arc<Outbox> {
         &self.outbox
     }
 
-    /// What it can show of itself.
+    /// The member's status.
     pub fn status(&self) -> Result<MemberStatus, Gone> {
         let metrics = self.metrics();
         let lineage = self.lineage().clone();
@@ -363,7 +363,7 @@ impl MemberHandle {
         })
     }
 
-    /// What it measures of itself, without asking its loop.
+    /// The member's measurements of itself. Does not involve the event loop.
     pub fn metrics(&self) -> NodeMetrics {
         self.meters.read()
     }
@@ -379,7 +379,7 @@ impl MemberHandle {
         receiver.recv().map_err(|_| Gone)
     }
 
-    /// The state as it is here, to be written while the machine goes on.
+    /// Freezes this member's state, so that it can be written while the machine goes on.
     pub(crate) fn freeze(&self) -> Result<FrozenState, Gone> {
         let (done, receiver) = channel();
         self.tell(LoopEvent::Freeze { done });
@@ -390,25 +390,26 @@ impl MemberHandle {
         &self.backing_up
     }
 
-    /// Hands leadership over if it has it, makes everything durable and ends.
+    /// Has the member hand over leadership if it leads, make everything durable, and end.
     pub fn leave(&self, timeout: Duration) {
         let (done, receiver) = channel();
         self.tell(LoopEvent::Leave { done });
         let _ = receiver.recv_timeout(timeout);
     }
 
-    /// Why it has ended; nothing while it runs.
+    /// Why the member has ended; none while it runs.
     pub fn ended(&self) -> Option<End> {
         self.over.why()
     }
 
-    /// Tells the event loop something. Events to a member that has ended are dropped, and their senders with them.
+    /// Sends the event loop an event and waits for room in its inbox. If the member has ended, the event is dropped
+    /// with the reply channel in it.
     pub(crate) fn tell(&self, event: LoopEvent) {
         let _ = self.inbox.send(event);
         self.ring();
     }
 
-    /// The same, for tasks that must not wait.
+    /// Sends the event loop an event if its inbox has room, for tasks that must not wait.
     pub(crate) fn try_tell(&self, event: LoopEvent) -> Result<(), NotTaken> {
         let sent = self.inbox.try_send(event).map_err(|error| match error {
             TrySendError::Full(event) => NotTaken::Full(Box::new(event)),
@@ -418,8 +419,8 @@ impl MemberHandle {
         sent
     }
 
-    /// Submits a batch for a task that must not wait. If the event loop does not take it, the batch is answered
-    /// at once: nothing was done.
+    /// Submits a batch for a task that must not wait. If the event loop does not take it, answers the batch at once:
+    /// nothing was applied.
     pub(crate) fn try_submit(&self, event: LoopEvent) {
         let Err(not_taken) = self.try_tell(event) else { return };
         if let (LoopEvent::Input(Input::Submit(batch)), failure) = not_taken.back() {
@@ -448,7 +449,7 @@ impl MemberHandle {
         &self.calls
     }
 
-    /// Where the loop leaves what watches shall hear of.
+    /// The feed of events to watches.
     pub(crate) fn feed(&self) -> &Feed {
         &self.feed
     }
@@ -457,12 +458,12 @@ impl MemberHandle {
         &self.inbox
     }
 
-    /// Where the loop writes its figures.
+    /// The meters that the event loop writes.
     pub(crate) fn meters(&self) -> &Arc<NodeMeters> {
         &self.meters
     }
 
-    /// Where the loop leaves what is counted of locks.
+    /// The metrics of locks, which the event loop feeds.
     pub(crate) fn lock_metrics(&self) -> &Arc<LockMetrics> {
         &self.lock_metrics
     }

@@ -157,7 +157,7 @@ async fn cycle(channel: &Channel, lock: &str) -> Result<(), tonic::Status> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_api_is_open_to_those_with_a_certificate_and_to_nobody_else() {
+async fn every_api_accepts_clients_with_a_certificate_and_no_others() {
     let member = Guarded::start();
     let channel = member.grpc(Some(&member.theirs)).await.unwrap();
     cycle(&channel, "a").await.unwrap();
@@ -211,7 +211,7 @@ async fn every_api_is_open_to_those_with_a_certificate_and_to_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_speaks_in_plain_or_stops_half_way_is_cut_off_and_disturbs_nobody() {
+async fn clients_that_speak_in_plain_or_stop_half_way_are_cut_off_and_disturb_no_other() {
     let member = Guarded::start();
     let channel = member.grpc(Some(&member.theirs)).await.unwrap();
     for plain in [HEALTH.as_bytes(), b"status\n", b"PRI * HTTP/2.0\r\n"] {

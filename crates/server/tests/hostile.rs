@@ -50,7 +50,7 @@ fn dial(port: SocketAddr) -> TcpStream {
 }
 
 #[test]
-fn the_silent_and_the_slow_are_cut_off_and_keep_nobody_out() {
+fn silent_and_slow_peers_are_cut_off_and_keep_no_member_out() {
     let dir = tempfile::tempdir().unwrap();
     let (_, running) = found(dir.path(), 1);
     let port = running[0].members.unwrap();

@@ -51,7 +51,7 @@ fn raise(running: &[&RunningServer], level: u16) -> Result<(), RejectReason> {
     let command = Command::RaiseLevel { level };
     encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
     let bytes = Bytes::from(bytes);
-    wait("somebody decides", || {
+    wait("a member decides", || {
         let leads = |one: &&&RunningServer| one.member.status().is_ok_and(|s| s.agreement.serving);
         let leader = running.iter().find(leads)?;
         match leader.member.submit(vec![bytes.clone()], Duration::ZERO, DEADLINE).pop()? {
@@ -179,7 +179,7 @@ fn the_level_is_raised_once_all_know_it_and_then_an_old_version_does_not_come_ba
     running[2] = start(settings(dir.path(), 2, &listed, NEW)).unwrap();
     let all: Vec<&RunningServer> = running.iter().collect();
     wait("it says what it knows now", || raise(&all, NEW).ok());
-    wait("everybody is there", || running.iter().all(|one| level(one) == NEW).then_some(()));
+    wait("every member is there", || running.iter().all(|one| level(one) == NEW).then_some(()));
 
     // After a downgrade it stops at the entry that raised the level.
     running[2].stop();

@@ -52,7 +52,7 @@ fn a_leader_waits_for_its_slow_disk_and_leads_on_meanwhile() {
     let dir = tempfile::tempdir().unwrap();
     let running = found(dir.path());
     let first = &running[0].member;
-    wait("somebody leads", || {
+    wait("a member leads", || {
         let status = running[1].member.status().ok()?;
         let leader = running.iter().find(|one| Some(one.member.id()) == status.agreement.leader)?;
         if leader.member.id() != first.id() {

@@ -7,23 +7,23 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use tenure_store::{Batch, Entry, HardState, Log, Options, sim::SimDisk};
+//! use tenure_store::{HardState, Log, LogBatch, LogEntry, LogOptions, sim::SimDisk};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let disk = Arc::new(SimDisk::new(42));
-//! let (mut log, recovered) = Log::open(disk, Options { segment_bytes: 8192, ..Options::default() })?;
+//! let (mut log, recovered) = Log::open(disk, LogOptions { segment_bytes: 8192, ..LogOptions::default() })?;
 //! assert_eq!(recovered.last.index, 0);
 //!
-//! let entries = [Entry { index: 1, term: 1, kind: 0, payload: "hello".into() }];
+//! let entries = [LogEntry { index: 1, term: 1, kind: 0, payload: "hello".into() }];
 //! let hard_state = Some(HardState { term: 1, vote: Some(3), commit: 0 });
-//! log.write(&Batch { entries: &entries, hard_state, ..Batch::default() })?;
+//! log.write(&LogBatch { entries: &entries, hard_state, ..LogBatch::default() })?;
 //! log.sync()?; // Only from here on may the member acknowledge the batch.
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! **Order of an installed snapshot:** [`SnapshotReceiver::finish`] (the file is durable), then a
-//! [`Batch`] with `snapshot` and [`Log::sync`], then [`Log::compact_to`]. A crash between any two
+//! [`LogBatch`] with `snapshot` and [`Log::sync`], then [`Log::compact_to`]. A crash between any two
 //! leaves a log that some durable snapshot continues into.
 //!
 //! Nothing here reads a clock or draws a random number, except that the real disk reports how long a sync took. The

@@ -110,7 +110,7 @@ async fn dropped_renewals_stop_the_work_before_anyone_else_starts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leaders_are_killed_and_nobody_loses_anything() {
+async fn leaders_are_killed_and_no_client_loses_anything() {
     let cluster = Cluster::start().await.unwrap();
     let (a, b) = (cluster.client("a").await.unwrap(), cluster.client("b").await.unwrap());
     let guard = a.lock("deploy").await.unwrap();
@@ -133,7 +133,7 @@ async fn leaders_are_killed_and_nobody_loses_anything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_quorum_nobody_hangs_and_nobody_is_told_what_is_not_known() {
+async fn without_a_quorum_no_call_hangs_and_none_reports_what_is_not_known() {
     let cluster = Cluster::start().await.unwrap();
     let a = cluster.builder().name("a").ttl(TTL * 20).connect().await.unwrap();
     let (lease, guard) = (a.lease(TTL * 20).await.unwrap(), a.lock("held").await.unwrap());

@@ -358,7 +358,7 @@ mod tests {
     use crate::refusal::tests::samples;
 
     #[test]
-    fn every_reason_stands_once_and_somebody_gives_it() {
+    fn every_reason_stands_once_and_is_used() {
         let rows: BTreeSet<_> = TABLE.iter().map(|row| row.reason).collect();
         assert_eq!(rows.len(), TABLE.len(), "a reason stands twice");
         let given: BTreeSet<_> = samples()

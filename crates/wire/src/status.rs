@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_of_somebody_else_has_no_error() {
+    fn a_status_of_another_server_has_no_error() {
         assert_eq!(error_from(&Status::unavailable("proxy")), None);
         let noise =
             Status::with_details(tonic::Code::Internal, "", Bytes::from_static(b"\xff\xff"));

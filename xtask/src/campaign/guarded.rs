@@ -16,7 +16,7 @@ type Scenario = (&'static str, &'static str);
 
 const KILLS: &[Scenario] = &[
     ("kill::a_store_killed_in_the_middle_of_writes_loses_nothing", "store"),
-    ("kill::a_proxy_killed_in_the_middle_of_writes_lets_nobody_in_late", "proxy"),
+    ("kill::a_proxy_killed_in_the_middle_of_writes_lets_no_late_write_in", "proxy"),
 ];
 const SET: &[Scenario] = &[
     ("set::with_the_fence_no_number_is_lost", "set"),

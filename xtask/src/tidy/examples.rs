@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_outside_sees_needs_none() {
+    fn items_not_visible_outside_need_none() {
         assert_eq!(fault("pub(crate) fn f() {}\npub use a::B;\npub mod c;\nfn g() {}"), "");
         assert_eq!(fault("/// For tests.\n#[doc(hidden)]\npub fn f() {}"), "");
         assert_eq!(fault("//! For tests.\n#![doc(hidden)]\n\npub fn f() {}"), "");

@@ -120,7 +120,7 @@ impl Memory {
     ///
     /// ```
     /// # use tenure_backends::Memory;
-    /// assert!(!Memory::new().delete("deploy"), "nobody has it");
+    /// assert!(!Memory::new().delete("deploy"), "no client has it");
     /// ```
     pub fn delete(&self, key: &str) -> bool {
         let (gone, events) = self.lock().delete(key, None);

@@ -76,7 +76,7 @@ async fn a_killed_server_is_a_loss_in_time_and_waiters_go_on_when_it_is_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_leader_of_three_costs_no_lock_and_whoever_waits_is_served() {
+async fn a_killed_leader_of_three_costs_no_lock_and_waiters_are_served() {
     let Some(mut servers) = Server::etcds::<3>().await else { return };
     let all = servers.each_ref().map(|server| server.address.clone()).join(",");
     let ttl = Duration::from_secs(15);
@@ -110,12 +110,12 @@ async fn leader(servers: &mut [Server]) -> &mut Server {
             }
         }
     };
-    let at = tokio::time::timeout(DEADLINE, leads).await.expect("somebody leads");
+    let at = tokio::time::timeout(DEADLINE, leads).await.expect("a member leads");
     &mut servers[at]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_that_somebody_deleted_is_a_lost_lock() {
+async fn a_key_that_another_client_deleted_is_a_lost_lock() {
     let Some(server) = Server::etcd().await else { return };
     let locks = locks(&server, SHORT);
     let guard = locks.lock("deploy").await.unwrap();

@@ -54,7 +54,7 @@ async fn a_lock_outlives_its_ttl_and_a_killed_server_is_a_loss_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_holder_is_waited_out_although_nobody_says_so() {
+async fn a_dead_holder_is_waited_out_without_any_notification() {
     let Some(server) = Server::redis().await else { return };
     let address = server.address.clone();
     let dead = std::thread::spawn(move || {

@@ -58,7 +58,7 @@ pub(crate) async fn contend<B: Backend, T: Send + 'static>(
         });
     }
     let done = tokio::time::timeout(DEADLINE, all.join_all()).await;
-    done.expect("everybody gets the lock in time");
+    done.expect("every client gets the lock in time");
     assert!(resource.writes.load(Ordering::Relaxed) >= tasks * rounds);
     let seen = std::mem::take(&mut *seen.lock().unwrap());
     assert_eq!(seen.len() as u64, tasks * rounds);

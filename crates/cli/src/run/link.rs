@@ -1,4 +1,4 @@
-//! Starts the watchdog, talks to it, and takes over if it is stopped or killed.
+//! Starts the watchdog, exchanges messages with it, and takes over if it is stopped or killed.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, ErrorKind};

@@ -118,8 +118,8 @@ fn unreachable(messages: &mut Messages, error: &Error) {
     }
     messages.detail("effect", "none: no lock was asked for, the command did not start");
     let advice = match error {
-        Error::Unreachable { tried, .. } => failure::nobody_there(tried),
-        _ => failure::nobody_there(&[]),
+        Error::Unreachable { tried, .. } => failure::unreachable_advice(tried),
+        _ => failure::unreachable_advice(&[]),
     };
     messages.detail("try", advice);
 }

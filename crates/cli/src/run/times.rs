@@ -110,7 +110,7 @@ mod tests {
     const TTL: Duration = Duration::from_secs(15);
 
     #[test]
-    fn nothing_is_left_before_anybody_else_can_start_whatever_the_ttl() {
+    fn nothing_is_left_before_the_next_holder_can_start_whatever_the_ttl() {
         for ttl in (1..=3_600).map(Duration::from_secs) {
             for grace in [None, Some(most(&Pace::new(ttl).unwrap()))] {
                 let times = RunTimes::new(ttl, grace).unwrap();

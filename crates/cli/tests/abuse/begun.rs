@@ -39,7 +39,7 @@ fn many(victim: &Victim, first: &[u8]) -> Vec<TcpStream> {
 }
 
 #[test]
-fn whoever_begins_and_does_not_go_on_is_cut_off() {
+fn a_client_that_begins_and_does_not_go_on_is_cut_off() {
     let victim = Victim::start();
     // All attacks run at once: each takes as long as its limit.
     victim.withstand(0, || {

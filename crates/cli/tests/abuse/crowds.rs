@@ -89,7 +89,7 @@ fn thousands_wait_for_locks_and_watch() {
         drop(crowd);
         wait("all are gone", || (victim.files() < files + 64).then_some(()));
     });
-    wait("nobody waits any more", || {
+    wait("no client waits any more", || {
         (!ask(port, "locks wanted")?.contains("waiting=1")).then_some(())
     });
 }

@@ -110,13 +110,13 @@ fn who_asks_and_never_listens_is_not_read_from() {
                 sent += part.len();
                 stream.write_all(&part).is_err()
             });
-            assert!(stopped, "it took {sent} bytes from somebody who never listens");
+            assert!(stopped, "it took {sent} bytes from a client that never reads");
         }
     });
 }
 
 #[test]
-fn empty_frames_without_end_disturb_nobody() {
+fn empty_frames_without_end_disturb_no_other_client() {
     let victim = Victim::start();
     let host = victim.address().to_string();
     victim.withstand(0, || {

@@ -48,7 +48,8 @@ impl Victim {
     /// Does what an honest client does: gets a lease and a lock, and gives both back.
     pub(crate) fn cycle(&self, number: u64) {
         let say = |line: String| {
-            let answer = ask(self.port, &line).unwrap_or_else(|| panic!("nobody answers `{line}`"));
+            let answer =
+                ask(self.port, &line).unwrap_or_else(|| panic!("no member answers `{line}`"));
             assert!(answer.starts_with("ok"), "{line}: {answer}");
             answer
         };

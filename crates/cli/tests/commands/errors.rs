@@ -101,7 +101,7 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
 }
 
 #[test]
-fn nobody_reached_means_nothing_happened() {
+fn no_member_reached_means_nothing_happened() {
     for arguments in [
         &["locks"][..],
         &["lock", "a"],
@@ -277,7 +277,7 @@ fn colour_is_for_terminals_whose_owners_want_it() {
         command.env("TERM", "xterm").env_remove("NO_COLOR").envs(variables.iter().copied());
         ended(&mut command).out
     };
-    assert!(shown(&[]).contains("\x1b["), "somebody looks");
+    assert!(shown(&[]).contains("\x1b["), "stderr is a terminal");
     for variables in [[("NO_COLOR", "1")], [("TERM", "dumb")]] {
         let text = shown(&variables);
         assert!(text.contains("error: no member answered") && !text.contains('\x1b'), "{text:?}");

@@ -51,7 +51,7 @@ fn a_bench_measures_every_workload_and_draws_it() {
 }
 
 #[test]
-fn top_prints_one_look_where_nobody_watches() {
+fn top_prints_once_if_stdout_is_no_terminal() {
     let id = crate::stage::lease("seen");
     ok(&["try", "top/seen", "--lease", &id]);
     let text = ok(&["top", "top/", "--interval", "100ms"]);

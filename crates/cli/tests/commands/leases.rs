@@ -48,7 +48,7 @@ fn a_lease_lives_as_long_as_it_is_renewed() {
 }
 
 #[test]
-fn a_lease_that_nobody_renews_ends_by_itself() {
+fn a_lease_that_no_client_renews_ends_by_itself() {
     let id = one(&["lease", "grant", "--ttl", "1s", "--client", "short"]);
     let id = id["lease"].as_str().unwrap();
     ok(&["try", "short-lived", "--lease", id]);
@@ -58,7 +58,7 @@ fn a_lease_that_nobody_renews_ends_by_itself() {
 }
 
 #[test]
-fn whoever_works_under_a_revoked_lease_is_told_to_stop_first() {
+fn the_holder_under_a_revoked_lease_is_told_to_stop_first() {
     let id = lease("elsewhere");
     let token = ok(&["try", "elsewhere", "--lease", &id]).trim().to_owned();
     let ran = run(&["lease", "revoke", &id, "--client", "ops"]);
@@ -109,7 +109,7 @@ fn a_command_under_a_revoked_lease_is_stopped_at_once_and_its_lock_goes_on() {
     holder.says("\"acquired\"");
     let held = wait("it is held", || json(&["lease", "list"]).into_iter().find(held_by("told")));
     let mut next = Live::start(&["run", "told", "--client", "next", "--", "true"]);
-    wait("somebody waits", || ok(&["queue", "told"]).contains("next").then_some(()));
+    wait("a client waits", || ok(&["queue", "told"]).contains("next").then_some(()));
     let id = held["lease"].as_str().unwrap();
     let revoked = run(&["lease", "revoke", id, "--reason", "runner 7 was deleted"]);
     assert_eq!(revoked.code, 0, "{revoked:?}");

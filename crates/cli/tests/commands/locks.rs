@@ -107,7 +107,7 @@ fn a_lock_in_the_foreground_is_held_until_ctrl_c() {
     bob.says("acquired");
     assert_eq!(bob.interrupt(), Some(0));
     bob.says("released");
-    wait("nobody has it", || ok(&["locks", "fore"]).is_empty().then_some(()));
+    wait("no client holds it", || ok(&["locks", "fore"]).is_empty().then_some(()));
     assert!(ok(&["explain", "fore"]).contains("lock `fore` is free"));
     let history = ok(&["history", "fore"]);
     let expected = [("granted", "ana"), ("queued", "bob"), ("queued", "eve"), ("granted", "bob")];
@@ -166,7 +166,7 @@ fn under_a_lease_a_lock_is_taken_and_given_back_at_once() {
 }
 
 #[test]
-fn a_lease_lives_on_while_somebody_waits_under_it() {
+fn a_lease_lives_on_while_a_waiter_uses_it() {
     const TTL_MS: u64 = 4_000;
     let holder = lease("first");
     let token = ok(&["try", "patient", "--lease", &holder]).trim().to_owned();

@@ -54,7 +54,7 @@ impl Three {
     }
 
     fn leader(&self) -> String {
-        wait("somebody leads", || {
+        wait("a member leads", || {
             let status = self.json(&["cluster", "status"]).remove(0);
             Some(status["leader"]["name"].as_str()?.to_owned())
         })

@@ -42,7 +42,7 @@ fn a_revision_that_has_not_come_is_not_waited_for_in_silence() {
 }
 
 #[test]
-fn one_leads_and_everybody_sees_it() {
+fn one_candidate_leads_and_every_observer_sees_it() {
     let seen = Live::start(&["observe", "e/billing"]);
     seen.says("vacant");
     let mut first =
@@ -58,7 +58,7 @@ fn one_leads_and_everybody_sees_it() {
     wait("both campaign", || (json(&["queue", "e/billing"]).len() == 2).then_some(()));
     let mut waiting = waiting;
     assert_eq!(waiting.interrupt(), Some(130));
-    assert_eq!(json(&["queue", "e/billing"]).len(), 1, "whoever leaves is gone at once");
+    assert_eq!(json(&["queue", "e/billing"]).len(), 1, "a candidate that leaves is gone at once");
     refused(75, "HELD", &["elect", "e/billing", "--value", "y", "--wait", "0"]);
     assert_eq!(first.interrupt(), Some(0));
     first.says("resigned");

@@ -60,7 +60,7 @@ impl Client {
         let Some(answer) = self.exchange(line) else {
             let sent = self.connection.is_some();
             self.turn_away();
-            let not_done = || ClientReply::NotDone("nobody answers".to_owned());
+            let not_done = || ClientReply::NotDone("no member answers".to_owned());
             return if sent { ClientReply::Unknown } else { not_done() };
         };
         let (word, rest) = answer.split_once(' ').unwrap_or((&answer, ""));

@@ -128,7 +128,7 @@ impl History {
                 }
                 Some((held, at)) if *at > version && !unsure(key) => {
                     found.push(format!(
-                        "key {key} holds {held} at {at}, nobody wrote after {version}"
+                        "key {key} holds {held} at {at}, no client wrote after {version}"
                     ));
                 }
                 Some(_) => {}
@@ -203,7 +203,8 @@ impl History {
             });
         }
         for ((lock, token), _) in releases {
-            found.push(format!("lock {lock} was released under token {token}, which nobody got"));
+            found
+                .push(format!("lock {lock} was released under token {token}, which no client got"));
         }
         for grants in locks.values_mut() {
             grants.sort_by_key(|grant| grant.token);

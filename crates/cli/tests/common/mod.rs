@@ -1,4 +1,4 @@
-//! Starts real processes of the built binary and talks to them.
+//! Starts real processes of the built binary and sends them requests.
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
 pub(crate) mod client;
@@ -36,12 +36,12 @@ const PATIENCE: Duration = Duration::from_secs(40);
 /// The binary under test.
 pub(crate) const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
 
-/// Waits until something is so.
+/// Waits until the condition returns a value, at the longest for [`DEADLINE`].
 pub(crate) fn wait<T>(what: &str, is_so: impl FnMut() -> Option<T>) -> T {
     wait_within(DEADLINE, what, is_so)
 }
 
-/// The same, for what may take only so long.
+/// Waits until the condition returns a value, at the longest for `time`.
 pub(crate) fn wait_within<T>(
     time: Duration,
     what: &str,

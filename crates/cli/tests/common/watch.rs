@@ -116,7 +116,7 @@ impl Seen {
     pub(crate) fn judge(&self, lives: &[Life], ttl_ms: u64) -> Judged {
         let (from, to) = match (self.looks.first(), self.looks.last()) {
             (Some(first), Some(last)) => (first.told_us, last.told_us),
-            _ => panic!("nobody was ever seen to lead"),
+            _ => panic!("no member was ever seen to lead"),
         };
         let leaderless_ms = self.leaderless_us(from, to) / 1_000;
         let mut judged = Judged { leaderless_ms, ..Judged::default() };

@@ -166,7 +166,7 @@ fn report(word: &str, kills: usize, load: &Load) {
     let told = load.told.lock().unwrap();
     let count = |which| told.values().filter(|told| **told == which).count();
     let (done, refused) = (count(Told::Done), count(Told::Refused));
-    assert!(refused > 0, "nobody was ever late");
+    assert!(refused > 0, "no write was ever late");
     println!("{word} kills={kills} acknowledged={done} refused={refused} violations=0");
 }
 
@@ -183,7 +183,7 @@ fn a_store_killed_in_the_middle_of_writes_loses_nothing() {
 }
 
 #[test]
-fn a_proxy_killed_in_the_middle_of_writes_lets_nobody_in_late() {
+fn a_proxy_killed_in_the_middle_of_writes_lets_no_late_write_in() {
     let kills = kills(5);
     let (dir, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
     let mut proxy = Guardian::proxy(dir.path(), upstream.address);

@@ -366,7 +366,7 @@ fn with_the_fence_no_number_is_lost() {
     let shown = run(dir.path(), adds(200), true);
     report("set", &shown);
     assert_eq!(shown.lost, 0, "violation: acknowledged and gone: {shown:?}");
-    assert!(shown.pauses >= CLIENTS && shown.refused > 0, "nobody was ever late: {shown:?}");
+    assert!(shown.pauses >= CLIENTS && shown.refused > 0, "no client was ever late: {shown:?}");
     assert!(shown.kills > 0 && shown.partitions > 0, "{shown:?}");
 }
 

@@ -195,7 +195,7 @@ fn keys_are_rotated_and_kept(cluster: &mut Cluster, store: &mut Guardian, dir: &
 }
 
 #[test]
-fn a_proxy_that_demands_tickets_lets_nobody_else_through() {
+fn a_proxy_that_requires_tickets_rejects_requests_without_one() {
     let (dir, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
     let cluster = Cluster::found(1);
     let holder = Holder::new(&cluster, "ana");

@@ -70,9 +70,9 @@ fn send(to: SocketAddr, call: &Call) -> TcpStream {
 /// When the caller of an attempt closes the first connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Close {
-    /// Before it repeats the call.
+    /// The caller closes it before it repeats the call.
     Before,
-    /// While the repeated call is under way.
+    /// The caller closes it while the repeated call is under way.
     Meanwhile,
 }
 

@@ -91,7 +91,7 @@ fn what_was_acknowledged_and_is_gone_is_noticed() {
 
 #[test]
 fn what_was_done_twice_is_noticed() {
-    complains("nobody wrote after 2", |_, holds| {
+    complains("no client wrote after 2", |_, holds| {
         holds.keys.insert("k".into(), ("b".into(), 3));
     });
     complains("version 3 after 1", |history, _| history.told[7].done = put("b", 3));
@@ -107,7 +107,7 @@ fn tokens_that_do_not_grow_are_noticed() {
         history.told[5].done = released(3);
         history.told[9].done = granted(1, 3, 1);
     });
-    complains("which nobody got", |history, _| history.told[8].done = released(7));
+    complains("which no client got", |history, _| history.told[8].done = released(7));
 }
 
 #[test]

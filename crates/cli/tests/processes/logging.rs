@@ -73,7 +73,7 @@ fn a_full_stderr_that_is_not_read_does_not_stop_a_member() {
     wait("the log is written once it is read", || {
         let length = reader.read(&mut page).unwrap();
         read.extend_from_slice(&page[..length]);
-        String::from_utf8_lossy(&read).contains("\"message\":\"leads\"").then_some(())
+        String::from_utf8_lossy(&read).contains("\"message\":\"became leader\"").then_some(())
     });
     put("last");
     member.stop();

@@ -90,7 +90,7 @@ fn two_wiped_members_grant_nothing() {
         cluster.members[at].process = None;
     }
     wiped.iter().for_each(|at| refuses_to_start_wiped(&mut cluster, *at));
-    wait("nobody leads", || {
+    wait("no member leads", || {
         let status = cluster.ask(kept, "status")?;
         status.contains("serving=false").then_some(())
     });

@@ -28,7 +28,7 @@ fn a_leader_whose_cable_is_pulled_gives_way_and_comes_back() {
 }
 
 #[test]
-fn packets_lost_in_one_direction_or_between_two_members_stop_nobody() {
+fn packets_lost_in_one_direction_or_between_two_members_stop_no_client() {
     let Some(cluster) = Cluster::found_in_spaces() else { return };
     let load = Load::begin(&cluster.addresses(), 4);
     let spaces = cluster.spaces.as_ref().unwrap();

@@ -1,4 +1,4 @@
-//! A member without a quorum says so soon: to its clients, and to whatever asks whether it is ready.
+//! Tests that a member without a quorum reports it soon, to its clients and to readiness checks.
 
 use std::time::Duration;
 
@@ -8,12 +8,14 @@ use tenure_server::os;
 use crate::common::http::{Call, Connection};
 use crate::common::{Cluster, wait};
 
-/// How long the server tries by itself if a call does not say how long: `WITHIN` of `server/src/edge`.
+/// How long the server tries if a call sets no limit: `WITHIN` of `server/src/dispatch`.
 const DEFAULT: Duration = Duration::from_secs(10);
-/// A member that knows of no leader waits for one a third of that time. What is left is for a busy machine.
+/// The time for a request at a member that knows of no leader: the member waits for one for a third of [`DEFAULT`]. The
+/// rest is for a busy machine.
 const PATIENT: Duration = Duration::from_secs(5);
-/// A member that has known of no leader for so long answers at once. `/readyz` does so at any time: it waits a second
-/// at most, and no longer than until its member knows that nobody leads.
+/// The time for an answer at once. A member that has known of no leader for a third of [`DEFAULT`] answers at
+/// once. `/readyz` does so at any time: it waits for a second at most, and stops as soon as its member knows that there
+/// is no leader.
 const AT_ONCE: Duration = Duration::from_millis(1_500);
 
 /// A call without a timeout of its own, how long its answer took, its status and its body.

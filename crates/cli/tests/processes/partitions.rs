@@ -38,7 +38,7 @@ fn a_leader_that_is_cut_off_gives_way_to_one_of_the_others() {
 }
 
 #[test]
-fn a_leader_that_hears_nobody_or_that_nobody_hears_gives_way() {
+fn a_leader_that_cannot_receive_or_cannot_send_is_replaced() {
     let cluster = Cluster::found_behind_proxies();
     let load = Load::begin(&cluster.addresses(), 4);
     let proxies = cluster.proxies.as_ref().unwrap();

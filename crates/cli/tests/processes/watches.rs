@@ -98,7 +98,7 @@ fn watchers_hop_over_killed_leaders_and_see_everything_once_or_are_told() {
             watchers.iter().all(std::thread::ScopedJoinHandle::is_finished).then_some(())
         });
         let [one, other, sleeper] = watchers.map(|watcher| watcher.join().unwrap());
-        assert!(!sleeper.gaps.is_empty(), "whoever sleeps for long is told what it missed");
+        assert!(!sleeper.gaps.is_empty(), "a watch that sleeps for long is told what it missed");
         let mut stops = 0;
         for seen in [&one, &other, &sleeper] {
             stage.judge(seen);
@@ -196,7 +196,7 @@ impl Stage {
                 Some(told) => assert_eq!(told, value, "at {revision}"),
                 None => {
                     let told = seen.gaps.iter().any(|(from, to)| (*from..*to).contains(revision));
-                    assert!(told, "{revision} was missed, and nobody said so: {:?}", seen.gaps);
+                    assert!(told, "{revision} was missed and no gap was reported: {:?}", seen.gaps);
                 }
             }
         }

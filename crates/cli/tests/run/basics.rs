@@ -35,7 +35,7 @@ fn the_exit_code_is_the_commands_own() {
 }
 
 #[test]
-fn a_lock_that_somebody_else_has_is_code_75_and_who_has_it() {
+fn a_lock_that_another_client_holds_is_code_75_and_names_the_holder() {
     let world = World::new(1);
     let held = world.hold("busy", &["--client", "ana", "--metadata", "release 5.2"], Role::Plain);
     let ran = world.run("busy", &["--wait", "0"], &["true"]);
@@ -81,7 +81,7 @@ fn what_the_command_leaves_behind_ends_before_the_lock_is_given_back() {
 }
 
 #[test]
-fn nobody_there_is_code_69_and_nothing_happened() {
+fn an_unreachable_cluster_is_code_69_and_nothing_happened() {
     let address = format!("127.0.0.1:{}", free_port());
     let mut command = Command::new(TENURE);
     command.args(["run", "x", "--addr", &address, "--connect-timeout", "300ms", "--", "true"]);

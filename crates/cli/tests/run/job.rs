@@ -59,7 +59,7 @@ pub(crate) fn environment(role: Role, dir: &Path) -> [(&'static str, String); 2]
 }
 
 /// Takes the role that this process was started for, if it was.
-#[expect(clippy::zombie_processes, reason = "nobody waits for it: that is what it is for")]
+#[expect(clippy::zombie_processes, reason = "no process waits for it: that is its purpose")]
 pub(crate) fn act() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let role = ROLES.into_iter().find(|it| format!("{it:?}") == role).unwrap();
@@ -135,7 +135,7 @@ pub(crate) fn put_guarded(addresses: &str, lock: &str, token: &str) -> String {
 }
 
 /// Acquires the lock with the SDK, and starts a command that nothing ends.
-#[expect(clippy::zombie_processes, reason = "nobody waits for it: that is what it is for")]
+#[expect(clippy::zombie_processes, reason = "no process waits for it: that is its purpose")]
 fn loose(dir: &Path) {
     let [lock, address] = ["TENURE_LOCK", "TENURE_ADDR"].map(|name| std::env::var(name).unwrap());
     let runtime = runtime();

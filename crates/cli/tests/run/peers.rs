@@ -205,9 +205,9 @@ fn flock_stays(name: &str, flags: &[&str], blow: Signal) {
     let held = Held::spawn(command, scratch(), Role::Family);
     held.runs(3);
     held.signal(blow);
-    assert!(stays(&file), "nobody else gets it");
+    assert!(stays(&file), "no other process gets it");
     let record = held.record();
-    assert!(record.pids.iter().all(|pid| is_alive(*pid)), "and nobody is stopped");
+    assert!(record.pids.iter().all(|pid| is_alive(*pid)), "and no process is stopped");
     drop(held);
     let busy = || !flock(&file, &["-n"]).arg("true").status().unwrap().success();
     wait("all of it is gone", || (!busy()).then_some(()));

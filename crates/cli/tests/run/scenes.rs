@@ -194,7 +194,7 @@ fn ends_as_lost(held: &mut Held, blow: Blow) -> Option<Value> {
 }
 
 #[test]
-fn a_command_that_nobody_watches_does_overlap() {
+fn a_command_without_a_watchdog_does_overlap() {
     // Without this control the tests above might be unable to fail.
     let world = World::new(1);
     let [own, rest @ ..] = job::program();
@@ -210,7 +210,7 @@ fn a_command_that_nobody_watches_does_overlap() {
 }
 
 #[test]
-fn a_watchdog_that_somebody_stops_is_continued() {
+fn a_watchdog_that_a_signal_stops_is_continued() {
     let world = World::new(1);
     let held = world.hold("awake", &[], Role::Plain);
     let watchdog = held.watchdog();
@@ -265,7 +265,7 @@ fn one_that_forks_and_ends_as_fast_as_it_can_is_caught() {
     let _guard = world.next("hop");
     let (granted_us, hopped) = (os::now_us(), count());
     wait("a while passes", || (os::now_us() > granted_us + 200_000).then_some(()));
-    assert_eq!(count(), hopped, "nobody hops on");
+    assert_eq!(count(), hopped, "no process hops on");
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn a_run_within_a_run_goes_with_the_outer_one() {
 }
 
 #[test]
-fn nobody_who_reads_what_the_watchdog_says_can_keep_it_from_its_work() {
+fn no_reader_of_the_watchdogs_output_can_block_the_watchdog() {
     let world = World::new(1);
     let addresses = world.addresses();
     // The reader has gone, or it is there and does not read.

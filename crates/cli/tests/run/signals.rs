@@ -50,7 +50,7 @@ fn sigterm_is_passed_on_and_after_the_grace_everything_is_killed() {
 }
 
 #[test]
-fn whoever_gives_up_leaves_the_queue() {
+fn a_waiter_that_gives_up_leaves_the_queue() {
     let world = World::new(1);
     let _first = world.hold("queue", &[], Role::Plain);
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {

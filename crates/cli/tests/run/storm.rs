@@ -142,7 +142,7 @@ fn twenty_who_want_one_lock_never_meet_and_none_starves() {
         bar.finish_and_clear();
         // Every client that has not had a turn since the storm ended gets one.
         let before: Vec<u64> = workers.iter().map(|it| it.done.load(Ordering::Relaxed)).collect();
-        wait("everybody has a turn", || {
+        wait("every client has a turn", || {
             let turn =
                 |(worker, before): (&Worker, &u64)| worker.done.load(Ordering::Relaxed) > *before;
             workers.iter().zip(&before).all(turn).then_some(())
@@ -165,5 +165,5 @@ fn twenty_who_want_one_lock_never_meet_and_none_starves() {
         done.iter().max().unwrap()
     );
     assert_eq!(met, 0, "two were at work at once");
-    assert!(clients > 0, "somebody was killed");
+    assert!(clients > 0, "a client was killed");
 }

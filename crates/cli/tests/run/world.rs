@@ -20,7 +20,7 @@ use crate::job::{self, Record, Role};
 pub(crate) const TTL: Duration = Duration::from_secs(3);
 
 pub(crate) struct World {
-    // Dropped first: its tasks talk to the members.
+    // Dropped first: its tasks use connections to the members.
     pub(crate) client: Client,
     pub(crate) runtime: Runtime,
     pub(crate) cluster: Cluster,

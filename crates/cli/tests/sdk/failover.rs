@@ -126,12 +126,12 @@ fn a_leader_behind_a_black_hole_costs_no_guard() {
         (os::now_us() > until_us).then_some(())
     });
     runtime.block_on(client.key("a").put("1")).unwrap();
-    assert_eq!(cluster.leader(), leader, "nobody else had a reason to lead");
+    assert_eq!(cluster.leader(), leader, "no other member had a reason to lead");
     runtime.block_on(guard.release()).unwrap();
 }
 
 #[test]
-fn whoever_was_cut_off_when_its_lock_was_taken_away_finds_out_by_whom() {
+fn a_holder_that_was_cut_off_when_its_lock_was_forced_learns_who_forced_it() {
     let cluster = Cluster::found_behind_client_proxies(1);
     let client_proxies = cluster.client_proxies.as_ref().unwrap();
     let me = 3;
@@ -149,7 +149,7 @@ fn whoever_was_cut_off_when_its_lock_was_taken_away_finds_out_by_whom() {
         .output()
         .unwrap();
     assert!(forced.status.success(), "{}", String::from_utf8_lossy(&forced.stderr));
-    assert!(guard.check().is_ok(), "nobody could tell it");
+    assert!(guard.check().is_ok(), "no member could tell it");
     client_proxies.around(me, Road::Open);
     let lost = runtime.block_on(guard.lost());
     assert_eq!(lost, Cause::Gone, "{lost}");

@@ -185,7 +185,7 @@ fn judge(run: Run, spans: &[Span], totals: &mut Totals) {
     let costs =
         [Fault::ClientStopped, Fault::ClientCut, Fault::ClientSwallowed, Fault::MajorityStopped];
     if costs.contains(&run.fault) && losses == 0 {
-        totals.violations.push(violation("nobody lost anything".to_owned()));
+        totals.violations.push(violation("no client lost anything".to_owned()));
     }
 }
 

@@ -48,7 +48,7 @@ fn refused(builder: tenure::Builder) -> String {
 }
 
 #[test]
-fn clients_under_tls_hold_over_failovers_and_nobody_else_gets_in() {
+fn clients_under_tls_hold_over_failovers_and_clients_without_a_certificate_are_rejected() {
     let (mut cluster, authority, papers) = found();
     let (runtime, me) = (runtime(), authority.sign("worker"));
     let addresses: Vec<String> =
@@ -67,7 +67,10 @@ fn clients_under_tls_hold_over_failovers_and_nobody_else_gets_in() {
 
     let theirs = Authority::new(cluster.dir.path(), "theirs").sign("worker");
     let stranger = secured(&theirs.ca).identity(&me.cert, &me.key);
-    assert!(refused(stranger).contains("UnknownIssuer"), "whom nobody we believe has signed");
+    assert!(
+        refused(stranger).contains("UnknownIssuer"),
+        "not signed by an authority that we trust"
+    );
     let nameless = refused(secured(&me.ca));
     assert!(!nameless.contains("connected"), "without a certificate: {nameless}");
     let forged = refused(secured(&me.ca).identity(&theirs.cert, &theirs.key));

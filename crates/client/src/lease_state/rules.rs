@@ -136,5 +136,9 @@ fn the_cause_tells_whose_fault_it_was() {
     let mut refused = granted();
     let number = refused.renewing(at(8.0));
     refused.renewed(number, Duration::ZERO, NONE, at(8.1));
-    assert_eq!(cause(refused.check(at(8.2))), Some(Cause::Gone), "nobody said who ended it");
+    assert_eq!(
+        cause(refused.check(at(8.2))),
+        Some(Cause::Gone),
+        "the answer does not say who ended it"
+    );
 }

@@ -47,7 +47,7 @@ async fn the_floor_is_raised_before_the_guard_is_handed_out() {
 }
 
 #[tokio::test]
-async fn whoever_the_fence_does_not_let_in_gives_the_lock_back() {
+async fn a_client_that_the_fence_refuses_gives_the_lock_back() {
     let member = Alone::start();
     let client = member.client("a").await;
     let no = |_: tenure::Lock| std::future::ready(Err(std::io::Error::other("no disk")));

@@ -25,7 +25,7 @@ async fn a_lock_taken_away_stops_the_work_and_goes_on_when_it_has_stopped() {
     assert_eq!(cause(&done), Some(Cause::Forced));
     assert_eq!(done.unwrap_err().to_string(), "lost: forced by b: a test");
     assert!(stop.is_cancelled() && guard.check().is_err());
-    assert!(!other.is_finished(), "nobody starts before the work has stopped");
+    assert!(!other.is_finished(), "no other client starts before the work has stopped");
     // Releasing confirms that the work has stopped: the lock is handed over long before the ttl of 60s.
     assert!(matches!(guard.release().await, Err(Error::Lost { .. })));
     let lost = b.why_taken("deploy", token).await.unwrap().unwrap();

@@ -254,12 +254,12 @@ async fn a_grace_that_does_not_fit_and_a_cluster_that_is_not_there_are_said_so()
     let nine = Duration::from_secs(9);
     assert!(matches!(client.lock("x").grace(nine).await, Err(Error::Pace(_))));
     let nobody = Client::builder().address("127.0.0.1:1").timeout(Duration::from_millis(200));
-    let Err(Error::Unreachable { tried, .. }) = nobody.connect().await else { panic!("somebody") };
+    let Err(Error::Unreachable { tried, .. }) = nobody.connect().await else { panic!("connected") };
     assert!(tried.iter().any(|it| it.address == "127.0.0.1:1" && it.outcome.contains("refused")));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_take_turns_one_at_a_time_and_nobody_is_forgotten() {
+async fn many_clients_take_turns_one_at_a_time_and_none_is_forgotten() {
     let member = Alone::start();
     let inside = Arc::new(AtomicU64::new(0));
     let mut tasks = tokio::task::JoinSet::new();
@@ -274,7 +274,7 @@ async fn many_take_turns_one_at_a_time_and_nobody_is_forgotten() {
                 let own = round % 2 == 0;
                 let guard =
                     if own { client.lock("x").await } else { lease.lock("x").await }.unwrap();
-                assert_eq!(inside.fetch_add(1, Ordering::AcqRel), 0, "nobody else is inside");
+                assert_eq!(inside.fetch_add(1, Ordering::AcqRel), 0, "no other client is inside");
                 tokio::task::yield_now().await;
                 assert!(last < Some(guard.token()), "tokens only grow");
                 last = Some(guard.token());
@@ -309,7 +309,7 @@ async fn a_member_of_another_cluster_is_never_taken_for_one_of_ours() {
     let lost = guard.lost().await;
     assert!(
         matches!(lost.cause(), Cause::Unreachable { .. }),
-        "nobody there renews our lease: {lost:?}"
+        "no member there renews our lease: {lost:?}"
     );
     assert!(matches!(
         client.key("a").put("1").await,
@@ -397,7 +397,7 @@ async fn one_that_waits_for_long_does_not_hold_up_the_other_requests_of_its_leas
 }
 
 #[tokio::test]
-async fn a_release_that_nobody_waits_for_is_done_all_the_same() {
+async fn a_release_whose_caller_does_not_wait_is_still_done() {
     let member = Alone::start();
     let client = member.client("a").await;
     let lease = client.lease(Duration::from_secs(60)).await.unwrap();
@@ -420,7 +420,7 @@ async fn polled_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 }
 
 #[test]
-fn whoever_waits_for_an_answer_is_told_when_the_runtime_of_the_client_ends() {
+fn a_caller_that_waits_for_an_answer_is_told_when_the_runtime_of_the_client_ends() {
     let member = Alone::start();
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     // This runtime runs only inside `block_on`, so what the client queues later is not sent.

@@ -160,7 +160,7 @@ fn actor_command(
         // Numbered by the lease, but not bound to it.
         "put-free" => send(request, put(words.at(2), words.at(3), None, words)),
         "delete" => send(request, delete(words.at(2), words)),
-        verb => panic!("nobody knows how to `{verb}`"),
+        verb => panic!("unknown verb `{verb}`"),
     }
 }
 

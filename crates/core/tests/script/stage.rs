@@ -232,7 +232,7 @@ impl Stage {
 
     /// How an actor refers to its lease: by number, by its newest handle, or by the previous handle.
     pub(super) fn lease_ref(&self, name: &str, words: &Words) -> LeaseRef {
-        let actor = self.actors.get(name).unwrap_or_else(|| panic!("`{name}` is nobody yet"));
+        let actor = self.actors.get(name).unwrap_or_else(|| panic!("`{name}` has no lease yet"));
         let newest = actor.leases.len();
         let handle = |back: usize| LeaseRef::Handle(actor.leases[newest - back].handle);
         if words.flag("old-handle") {

@@ -124,7 +124,7 @@ fn one_who_does_not_wait_is_told_who_holds_since_when_and_how_many_wait() {
 }
 
 #[test]
-fn nobody_but_the_holder_can_give_a_lock_back() {
+fn only_the_holder_can_release_a_lock() {
     check(
         "
          0s  A lease 10s              granted
@@ -193,7 +193,7 @@ fn a_release_tells_exactly_one_waiter() {
 }
 
 #[test]
-fn a_lock_begins_anew_after_everybody_has_left() {
+fn a_lock_begins_anew_after_all_holders_and_waiters_have_left() {
     check(
         "
          0s  A lease 10s       granted

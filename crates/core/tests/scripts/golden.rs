@@ -25,7 +25,7 @@ fn an_entry_with_every_command_is_read_and_written_as_ever() {
 }
 
 #[test]
-fn whoever_takes_something_away_stands_last_and_only_if_they_said_who_they_are() {
+fn the_name_of_the_revoker_is_encoded_last_and_only_if_it_is_given() {
     let (reason, urgency) = ("stuck", Urgency::Cooling);
     let force = |by| Command::Force { lock: "deploy", token: token(5), by, reason, urgency };
     let lease = LeaseRef::Id(id(1));
@@ -35,12 +35,12 @@ fn whoever_takes_something_away_stands_last_and_only_if_they_said_who_they_are()
         encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
         bytes
     };
-    for [nobody, somebody] in [["", "ops@host"].map(force), ["", "ops@host"].map(revoke)] {
-        let with_name = [&bytes(nobody.clone())[..], &[8], b"ops@host"].concat();
-        assert_eq!(hex(&bytes(somebody.clone())), hex(&with_name));
-        assert_eq!(decode_request(&with_name).unwrap().command, somebody);
-        let empty_name = [&bytes(nobody)[..], &[0]].concat();
-        assert!(decode_request(&empty_name).is_err(), "nobody has one form only");
+    for [unnamed, named] in [["", "ops@host"].map(force), ["", "ops@host"].map(revoke)] {
+        let with_name = [&bytes(unnamed.clone())[..], &[8], b"ops@host"].concat();
+        assert_eq!(hex(&bytes(named.clone())), hex(&with_name));
+        assert_eq!(decode_request(&with_name).unwrap().command, named);
+        let empty_name = [&bytes(unnamed)[..], &[0]].concat();
+        assert!(decode_request(&empty_name).is_err(), "the missing name has one form only");
     }
 }
 

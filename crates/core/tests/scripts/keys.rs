@@ -69,7 +69,7 @@ fn a_key_bound_to_a_lease_ends_with_it() {
 }
 
 #[test]
-fn a_key_is_bound_to_whoever_wrote_it_last() {
+fn a_key_is_bound_to_the_lease_that_wrote_it_last() {
     check(
         "
          0s  A lease 10s           granted

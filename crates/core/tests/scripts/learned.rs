@@ -100,7 +100,7 @@ fn two_asks_that_were_under_way_together_never_get_the_same_token() {
 }
 
 #[test]
-fn zero_is_no_token_for_anybody() {
+fn zero_is_never_a_valid_token() {
     check(
         "
          0s  A lease 60s               granted
@@ -113,7 +113,7 @@ fn zero_is_no_token_for_anybody() {
 }
 
 #[test]
-fn a_made_up_token_however_large_is_simply_not_the_holders_and_blocks_nobody() {
+fn an_invented_token_however_large_is_not_the_holders_and_blocks_no_client() {
     check(
         "
          0s  A lease 60s                                  granted

@@ -116,7 +116,7 @@ fn asking_for_a_lease_again_with_the_same_words_is_the_same_lease() {
 }
 
 #[test]
-fn a_lease_number_in_use_is_refused_to_anybody_else() {
+fn a_lease_number_in_use_is_refused_to_any_other_request() {
     check(
         "
          0s  A lease 10s id=7          granted
@@ -160,7 +160,7 @@ fn a_stale_handle_never_means_the_lease_that_came_after() {
 }
 
 #[test]
-fn revoking_on_the_holders_own_word_frees_its_locks_at_once_and_tells_nobody() {
+fn revoking_on_the_holders_own_word_frees_its_locks_at_once_and_sends_no_notice() {
     check(
         "
          0s  A lease 10s              granted

@@ -83,7 +83,7 @@ fn the_slot_of_an_expired_lease_goes_to_the_first_who_waits() {
 }
 
 #[test]
-fn a_slot_that_cools_is_not_given_to_anybody() {
+fn a_slot_that_cools_is_not_granted() {
     check(
         "
          0s  A lease 10s           granted

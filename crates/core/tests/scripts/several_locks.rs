@@ -29,7 +29,7 @@ fn while_one_of_several_locks_is_held_none_is_granted() {
 }
 
 #[test]
-fn a_free_lock_somebody_waits_for_with_others_is_kept_for_them() {
+fn a_free_lock_that_a_waiter_needs_with_others_is_kept_for_it() {
     check(
         "
          0s  A lease 10s       granted

@@ -47,7 +47,7 @@ fn shared_asks_wait_for_an_exclusive_holder_and_are_granted_together() {
 }
 
 #[test]
-fn nobody_overtakes_a_waiting_writer() {
+fn no_reader_overtakes_a_waiting_writer() {
     check(
         "
          0s  A lease 10s           granted

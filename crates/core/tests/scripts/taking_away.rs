@@ -30,7 +30,7 @@ fn a_lock_taken_away_cools_until_the_lease_would_have_ended() {
 }
 
 #[test]
-fn whoever_loses_a_lock_is_told_who_took_it_away_and_why_and_so_is_the_history() {
+fn a_holder_that_loses_a_lock_and_the_history_learn_who_took_it_away_and_why() {
     check_held(
         "
          2s  force deploy token=1 by=ops@host reason=stuck  forced, free in 8s;
@@ -171,7 +171,7 @@ fn one_who_lost_a_lock_may_queue_for_it_again() {
 }
 
 #[test]
-fn the_pause_after_an_expired_lease_keeps_everybody_out() {
+fn the_pause_after_an_expired_lease_keeps_every_waiter_out() {
     check("
          0s  A lease 10s               granted
          0s  B lease 60s               granted

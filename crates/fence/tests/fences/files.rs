@@ -89,7 +89,7 @@ fn a_draft_made_from_data_that_was_replaced_is_not_published() {
 }
 
 #[test]
-fn a_slow_writer_holds_up_nobody() {
+fn a_slow_writer_delays_no_other_writer() {
     let dir = tempfile::tempdir().unwrap();
     let fence = FileFence::open(dir.path()).unwrap();
     // A pauses in the middle of its write; B writes without waiting for it.

@@ -310,7 +310,7 @@ async fn every_refusal_has_its_status() {
     let (status, body) = answer(&broken, request(Method::POST, "/work", &["7"])).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(body.contains("FENCE_FAILED"), "{body}");
-    assert_eq!(slow.log.lock().unwrap().len(), 2, "nobody else was let in");
+    assert_eq!(slow.log.lock().unwrap().len(), 2, "no other request was let in");
 }
 
 /// Covers every row of the table: a new reason needs a case here.
@@ -331,7 +331,7 @@ async fn every_reason_of_the_table_is_said_as_it_stands_there() {
             Reason::ForgedToken => &["6 stolen"],
             Reason::OtherIncarnation => &["5 00000000000000a2"],
             Reason::FenceBusy | Reason::FenceFailed => &["6"],
-            other => panic!("nobody says {other:?}"),
+            other => panic!("no request leads to {other:?}"),
         };
         let app = match reason {
             Reason::FenceFailed => slow.behind(layer(Memory { broken: true, ..memory() })),
@@ -352,7 +352,7 @@ async fn every_reason_of_the_table_is_said_as_it_stands_there() {
 }
 
 #[tokio::test]
-async fn whoever_raises_waits_until_the_lower_ones_have_ended() {
+async fn a_request_that_raises_the_floor_waits_until_the_lower_ones_have_ended() {
     let slow = Slow::default();
     let fence = FenceLayer::waiting("lock", memory(), Duration::from_secs(600)).unwrap();
     let app = slow.behind(fence.clone());
@@ -380,7 +380,7 @@ async fn whoever_raises_waits_until_the_lower_ones_have_ended() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_ever_and_who_goes_away_has_ended() {
+async fn no_request_waits_for_ever_and_a_caller_that_goes_away_ends_its_request() {
     let slow = Slow::default();
     let app =
         slow.behind(FenceLayer::waiting("lock", memory(), Duration::from_millis(50)).unwrap());

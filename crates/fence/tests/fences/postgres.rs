@@ -161,8 +161,8 @@ fn postgres_refuses_the_dead() {
         "migrating again keeps the floors"
     );
     a_protected_table_refuses_sql_written_by_hand(database);
-    whoever_comes_with_another_token_waits_for_the_transaction(database);
-    nobody_edits_a_floor_by_hand(database);
+    a_transaction_with_another_token_waits_for_the_current_one(database);
+    no_user_can_edit_a_floor_by_hand(database);
     others_run_the_statement_themselves(database);
     so_do_users_of_sqlx(database);
 }
@@ -213,7 +213,7 @@ fn a_protected_table_refuses_sql_written_by_hand(database: &Database) {
     database.run("select tenure_fence.unprotect('ledger'); delete from ledger");
 }
 
-fn whoever_comes_with_another_token_waits_for_the_transaction(database: &Database) {
+fn a_transaction_with_another_token_waits_for_the_current_one(database: &Database) {
     database.run("create table slow (value int); insert into slow values (0)");
     let (mut a, mut b) = (database.connect(), database.connect());
     let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
@@ -229,7 +229,7 @@ fn whoever_comes_with_another_token_waits_for_the_transaction(database: &Databas
         });
         let watcher = database.connect_inside().await;
         while watcher.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) == 0 {
-            assert!(!second.is_finished(), "nobody waited");
+            assert!(!second.is_finished(), "the second transaction did not wait");
         }
         tx.execute("update slow set value = 1", &[]).await.unwrap();
         tx.commit().await.unwrap();
@@ -240,7 +240,7 @@ fn whoever_comes_with_another_token_waits_for_the_transaction(database: &Databas
     });
 }
 
-fn nobody_edits_a_floor_by_hand(database: &Database) {
+fn no_user_can_edit_a_floor_by_hand(database: &Database) {
     database
         .run("create role clerk login; create table desk (value int); grant all on desk to clerk");
     database.run("select tenure_fence.protect('desk', 'desk')");

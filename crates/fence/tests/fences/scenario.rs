@@ -151,7 +151,7 @@ async fn hold(stage: &Stage, name: &str, lock: &str) -> (Client, Guard) {
 }
 
 #[test]
-fn whoever_was_paused_beyond_its_ttl_is_refused_at_every_fence() {
+fn a_holder_that_was_paused_beyond_its_ttl_is_refused_at_every_fence() {
     let stage = &Stage::set();
     std::thread::scope(|scope| {
         for ((name, fence), before) in EVERY.into_iter().zip(&stage.before) {
@@ -164,7 +164,7 @@ fn whoever_was_paused_beyond_its_ttl_is_refused_at_every_fence() {
 
 fn play(stage: &Stage, lock: &str, before: Token, data: &dyn Resource) {
     let written = data.write(lock, before, "before the restore");
-    assert_eq!(written, !data.forgets(), "{lock}: nobody newer was here yet");
+    assert_eq!(written, !data.forgets(), "{lock}: no newer holder was here yet");
     let (paused, is_paused) = channel();
     let (wake, woken) = channel();
     std::thread::scope(|scope| {

@@ -68,7 +68,7 @@ pub(crate) fn no_lower_token_after_a_higher(lock: &str, data: &dyn Subject, writ
         history.iter().filter(|write| write.accepted).map(|write| write.token).max().unwrap();
     assert_eq!(data.floor(at).exclusive.map(Token::get), Some(highest));
     assert_eq!(data.read(), Some(highest.to_string()), "the data is that of the highest token");
-    assert!(history.iter().any(|write| !write.accepted), "nobody was ever late");
+    assert!(history.iter().any(|write| !write.accepted), "no write was ever late");
 }
 
 /// Returns a fault that a history of exclusive writes shows.
@@ -85,7 +85,7 @@ fn fault(history: &[Write]) -> Option<String> {
     for write in refused {
         // The higher write need not have been accepted: one that waits has raised the floor, and may be overtaken.
         if !history.iter().any(|other| other.token > write.token && other.begun < write.ended) {
-            return Some(format!("{write:?} was refused, and nobody was higher"));
+            return Some(format!("{write:?} was refused, and no token was higher"));
         }
     }
     None
@@ -100,5 +100,5 @@ fn the_checker_knows_a_fence_that_lets_the_dead_in() {
     let dead = [write(3, 0, 1, true), write(2, 2, 3, true)];
     assert!(fault(&dead).unwrap().contains("accepted after"));
     let deaf = [write(3, 0, 1, true), write(3, 2, 3, false)];
-    assert!(fault(&deaf).unwrap().contains("nobody was higher"));
+    assert!(fault(&deaf).unwrap().contains("no token was higher"));
 }

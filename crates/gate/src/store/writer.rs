@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_waits_for_a_writer_that_cannot_keep_up_or_has_stopped() {
+    async fn no_caller_waits_for_a_writer_that_cannot_keep_up_or_has_stopped() {
         let (queue, asks) = sync_channel(1);
         let writer = StoreWriter { queue, waiting: Arc::default(), bytes: Arc::default() };
         let why = async |bytes| -> &'static Row { writer.ask(ask(bytes)).await.unwrap_err().row };

@@ -34,7 +34,7 @@ pub(crate) fn started(
 }
 
 #[test]
-fn whoever_wakes_up_late_does_not_reach_the_service() {
+fn a_holder_that_wakes_up_late_does_not_reach_the_service() {
     let (dir, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
     let proxy = started(dir.path(), upstream.address, |_| ());
     let put = |to, token, body| call(to, "PUT", "/text", token, body);
@@ -61,7 +61,7 @@ fn whoever_wakes_up_late_does_not_reach_the_service() {
 }
 
 #[test]
-fn whoever_raises_waits_for_those_that_were_let_in_before() {
+fn a_request_that_raises_the_floor_waits_for_those_let_in_before() {
     let (dir, upstream) = (tempfile::tempdir().unwrap(), Upstream::start());
     let wait = Duration::from_millis(300);
     let proxy = started(dir.path(), upstream.address, |settings| settings.wait = wait);

@@ -36,7 +36,7 @@ fn value(to: SocketAddr, key: &str) -> String {
 }
 
 #[test]
-fn whoever_wakes_up_late_is_refused() {
+fn a_holder_that_wakes_up_late_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let store = started(dir.path(), |_| ());
     let to = store.address;
@@ -83,7 +83,7 @@ fn a_store_that_is_stopped_goes_on_from_where_it_was() {
 }
 
 #[test]
-fn a_store_is_for_its_own_machine_unless_somebody_says_otherwise() {
+fn a_store_listens_on_loopback_only_unless_it_is_set_insecure() {
     let dir = tempfile::tempdir().unwrap();
     let everywhere = "0.0.0.0:0".parse().unwrap();
     let error = start(Settings { listen: everywhere, ..settings(dir.path()) }).unwrap_err();

@@ -28,19 +28,19 @@ const INSIDE: &[(Reason, &str, &str, &str)] = &[
         Reason::Overloaded,
         "1,024 writes have to wait at one moment",
         include_str!("../../src/store/writer.rs"),
-        "nobody_waits_for_a_writer_that_cannot_keep_up_or_has_stopped",
+        "no_caller_waits_for_a_writer_that_cannot_keep_up_or_has_stopped",
     ),
     (
         Reason::ShuttingDown,
         "said between the failure of the disk and the end of the process",
         include_str!("../../src/store/writer.rs"),
-        "nobody_waits_for_a_writer_that_cannot_keep_up_or_has_stopped",
+        "no_caller_waits_for_a_writer_that_cannot_keep_up_or_has_stopped",
     ),
     (
         Reason::Internal,
         "the disk has to fail in the middle of a write",
         include_str!("../../src/store/writer.rs"),
-        "nobody_waits_for_a_writer_that_cannot_keep_up_or_has_stopped",
+        "no_caller_waits_for_a_writer_that_cannot_keep_up_or_has_stopped",
     ),
 ];
 
@@ -104,7 +104,7 @@ fn every_reason_is_said_by_the_store_or_the_proxy() {
     let rows = Reason::ALL.iter().map(|it| it.row()).chain(Fence::ALL.iter().map(|it| it.row()));
     let rows: BTreeSet<_> = rows.map(|row| row.reason).collect();
     let silent: Vec<_> = rows.difference(&told.0).filter(|it| !inside.contains(**it)).collect();
-    assert!(silent.is_empty(), "nobody says {silent:?}");
+    assert!(silent.is_empty(), "no test covers {silent:?}");
     assert!(told.0.is_disjoint(&inside), "what is said from outside is not only said inside");
     println!("reasons rows={} outside={} inside={}", rows.len(), told.0.len(), inside.len());
 }

@@ -74,11 +74,11 @@ pub enum BootError {
     /// The log does not continue the snapshot.
     #[error("log from {base} to {last} does not continue the snapshot at {applied}")]
     Gap {
-        /// Where the log starts.
+        /// The index of the entry before the log's first.
         base: u64,
-        /// Where the log ends.
+        /// The index of the log's last entry.
         last: u64,
-        /// Where the snapshot is.
+        /// The index of the snapshot's last entry.
         applied: u64,
     },
     /// The notes in the log cannot be read.
@@ -326,7 +326,7 @@ impl Replica {
         self.config.id
     }
 
-    /// The machine, for queries: after [`Output::ReadReady`], or for an answer that may be stale.
+    /// The machine, for queries: after [`ReplicaOutput::ReadReady`], or for an answer that may be stale.
     pub fn machine(&self) -> &Machine {
         &self.machine
     }

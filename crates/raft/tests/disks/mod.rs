@@ -376,7 +376,7 @@ impl Cluster {
     /// The last heartbeat that the leader has sent to a follower that has acknowledged something.
     pub(crate) fn heartbeat(&mut self) -> Step {
         self.run_ms(100);
-        let leader = self.leader().expect("somebody leads");
+        let leader = self.leader().expect("a member leads");
         let beats = |step: &&Step| step.kind == StepKind::Heartbeat && step.commit > 0;
         self.members[leader].sent.iter().rfind(beats).cloned().expect("it beats")
     }

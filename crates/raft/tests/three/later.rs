@@ -37,7 +37,7 @@ fn a_member_that_forgot_stops_before_the_leader_repeats_what_it_forgot() {
 }
 
 #[test]
-fn a_member_greets_whoever_it_is_linked_to() {
+fn a_member_greets_every_member_it_is_linked_to() {
     let mut cluster = Cluster::new(3);
     cluster.run(1);
     cluster.members[0].inputs.push(ReplicaInput::Linked { member: id(1) });

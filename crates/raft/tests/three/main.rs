@@ -149,7 +149,7 @@ impl Cluster {
         let fates = of_it.flat_map(|(_, fate)| match fate {
             ProposalFate::Applied(all) => all.iter().map(|one| Ok(one.result.is_ok())).collect(),
             ProposalFate::NotDone { commands, why } => vec![Err(*why); *commands],
-            ProposalFate::Unknown { .. } => panic!("nobody missed anything"),
+            ProposalFate::Unknown { .. } => panic!("no member missed anything"),
         });
         fates.collect()
     }
@@ -380,7 +380,7 @@ fn a_new_member_learns_from_a_snapshot_votes_and_another_leaves() {
 }
 
 #[test]
-fn the_reluctant_lead_only_while_nobody_else_can() {
+fn reluctant_members_lead_only_while_no_other_can() {
     for eager in 0..3 {
         let mut cluster = Cluster::with_one_eager(3, eager);
         cluster.run(2);
@@ -496,7 +496,7 @@ fn a_leader_whose_disk_is_stuck_leads_on_and_stops_proposing() {
     let proposed = status.last.index - before;
     // 16 MiB of them, and a clock entry every second.
     assert!((60..80).contains(&proposed), "{proposed} entries wait for the disk");
-    assert!(cluster.fates(leader, 1_000).is_empty(), "nobody is answered before it is durable");
+    assert!(cluster.fates(leader, 1_000).is_empty(), "no caller is answered before it is durable");
     cluster.members[leader].stuck = false;
     cluster.run(3);
     for number in 0..100 {

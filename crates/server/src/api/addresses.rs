@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_has_its_share_and_nobody_elses() {
+    fn an_address_has_its_own_share_and_no_other() {
         let addresses = ConnectionsByAddress::new(2);
         let (one, other) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
         let first = addresses.enter(one);

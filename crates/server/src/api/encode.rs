@@ -231,7 +231,7 @@ pub(crate) fn explained(it: &Explained) -> v1::ExplainResponse {
     }
 }
 
-/// A lock that nobody holds or awaits. During the quiet period after a restore it is not granted all the same.
+/// A lock without holders or waiters. During the quiet period after a restore the cluster does not grant it either.
 pub(crate) fn free(quiet_ms: Option<u64>) -> v1::ExplainResponse {
     let freed = Some(v1::Freed { in_ms: quiet_ms.unwrap_or(0), at_latest: true });
     v1::ExplainResponse { freed, quiet_ms, ..Default::default() }

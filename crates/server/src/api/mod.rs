@@ -185,7 +185,7 @@ impl InProcessListener {
     }
 }
 
-/// Who asks. Clients have no credentials yet, so all of them are the same principal.
+/// The principal of a client. Clients have no credentials yet, so all of them are the same principal.
 pub(crate) fn principal() -> Principal {
     Principal::anyone()
 }

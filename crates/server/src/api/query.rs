@@ -28,7 +28,8 @@ pub(crate) fn fresh(stale: bool) -> Fresh {
     if stale { Fresh::Stale } else { Fresh::Now }
 }
 
-/// The newest revision, if one that a watch shall start at lies beyond the next: nobody could wait for it knowingly.
+/// The newest revision, if `from` lies beyond the next one. No client can know such a revision, so a watch must not
+/// wait for it.
 pub(crate) async fn beyond(
     dispatch: &Dispatch,
     who: &Principal,
@@ -38,7 +39,7 @@ pub(crate) async fn beyond(
     if from <= newest.next() {
         return Ok(None);
     }
-    // This member may be behind: whether there is such a revision only a fresh answer tells.
+    // This member may be behind: only a fresh read tells whether there is such a revision.
     let (newest, ()) = dispatch.read(who, Fresh::Now, WITHIN, |_| ()).await?;
     Ok((from > newest.next()).then_some(newest))
 }
@@ -140,7 +141,7 @@ pub(crate) async fn explain(
     let usually = dispatch.member().lock_metrics().usually(&lock);
     let ask = move |machine: &Machine| {
         let Some(explained) = machine.explain(asker, &lock, max) else {
-            // A lock that nobody holds or awaits is free: there is nothing else to say of it.
+            // A lock without holders or waiters is free: there is nothing else to explain.
             return encode::free(machine.quiet_ms());
         };
         let mut response = encode::explained(&explained);

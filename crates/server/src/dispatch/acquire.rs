@@ -1,7 +1,7 @@
 //! Waits for a lock on behalf of a caller that has no session.
 //!
-//! A task of its own asks and waits, so that it outlives its caller. [`PendingAcquire`] decides when the caller is told
-//! what, and when the ask is taken back; the task carries its inputs and outputs.
+//! Each acquire runs in its own task, which outlives the caller. [`PendingAcquire`] decides when the caller gets which
+//! reply and when the acquire is abandoned. The task feeds it inputs and performs its outputs.
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ use super::{ClientSession, Dispatch, Failure, Principal};
 const ASK: u64 = 1;
 const ABANDON: u64 = 2;
 
-/// A reply on its way to the caller. It is dropped with its receipt if the caller does not take it.
+/// A reply on its way to the caller. If the caller does not take it, it is dropped together with its receipt, and the
+/// task learns that the caller is gone.
 struct Reply {
     outcome: Result<Outcome, Failure>,
     receipt: oneshot::Sender<()>,
@@ -30,13 +31,13 @@ struct Asking {
     session: ClientSession,
     pending: PendingAcquire,
     begun_us: u64,
-    /// None once it has its reply or is gone.
+    /// The channel to the caller; none once the caller has its reply or is gone.
     caller: Option<oneshot::Sender<Reply>>,
 }
 
 impl Dispatch {
-    /// Acquires locks, waiting for the turn: the outcome is `Acquired`, a refusal, or `Queued` if the
-    /// place is to be kept.
+    /// Acquires locks and waits in their queues. The outcome is `Acquired`, a refusal, or `Queued` if the terms say to
+    /// keep the place in the queue.
     pub(crate) async fn acquire(
         &self,
         who: &Principal,
@@ -72,7 +73,7 @@ impl Asking {
         }
     }
 
-    /// Waits until something happens, or only until the acquire's next moment has come.
+    /// Waits for input, at the longest until the acquire has to be woken.
     async fn inputs(&mut self) -> Vec<AcquireInput> {
         let (dispatch, wake_us) = (&self.dispatch, self.pending.wake_us());
         let gone = async {
@@ -108,7 +109,7 @@ impl Asking {
         }
     }
 
-    /// Gives the caller its reply; tells whether it took it.
+    /// Sends the caller its reply and returns whether the caller took it.
     async fn reply(&mut self, reply: Result<Outcome, tenure_node::NodeFailure>) -> bool {
         let waited = Duration::from_micros(self.dispatch.now_us().saturating_sub(self.begun_us));
         let outcome = reply.map_err(|failure| self.dispatch.failure(failure, waited));
@@ -118,7 +119,7 @@ impl Asking {
     }
 }
 
-/// What a piece of mail means for the acquire.
+/// Converts a message of the session's mailbox to an input of the acquire.
 fn input(mail: MailboxMessage) -> AcquireInput {
     match mail {
         MailboxMessage::Answers { batch: ABANDON, outcomes } => {

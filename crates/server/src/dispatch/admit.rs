@@ -1,7 +1,7 @@
 //! Authorises commands and admits them against the member's budget.
 //!
-//! Every command of every API passes [`Edge::admitted`] or [`Edge::admit`]: first whether the caller may run it, then
-//! whether there is room for it. What is admitted is counted at that moment.
+//! Every command of every API passes [`Dispatch::admitted`] or [`Dispatch::admit`]. They check first that the caller
+//! may run the command, then that the budget has room for it. An admitted command counts towards the budget at once.
 
 use bytes::Bytes;
 use tenure_core::request::{Command, RequestId};
@@ -10,12 +10,12 @@ use tenure_node::{Action, Permit, Principal, authorise, weight};
 use super::{Dispatch, Failure, RETRY_AFTER_MS, WITHIN, encode};
 
 impl Dispatch {
-    /// Authorises what is no command.
+    /// Authorises an action that is not a command.
     pub(super) fn may(&self, who: &Principal, action: Action<'_>) -> Result<(), Failure> {
         authorise(who.name(), action).map_err(|failure| self.failure(failure, WITHIN))
     }
 
-    /// Admits a command that takes so many bytes in the form of the log.
+    /// Authorises and admits a command that takes `bytes` bytes in its log encoding.
     pub(crate) fn admit(
         &self,
         who: &Principal,
@@ -27,7 +27,7 @@ impl Dispatch {
         permit.ok_or(Failure::Overloaded { retry_after_ms: RETRY_AFTER_MS })
     }
 
-    /// A command in the form of the log, admitted.
+    /// Encodes a command for the log, then authorises and admits it.
     pub(super) fn admitted(
         &self,
         who: &Principal,

@@ -1,6 +1,6 @@
-//! Adds, promotes and removes members and transfers leadership, whichever member is asked.
+//! Adds, promotes and removes members and transfers leadership, on any member.
 //!
-//! [`Reconfigure`] decides each step; this does what it says and tells it the result.
+//! [`Reconfigure`] decides each step. This module performs the step and reports its result.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::{Dispatch, Principal};
 use crate::member::End;
 
 impl Dispatch {
-    /// Adds a member that follows.
+    /// Adds a member without a vote.
     pub(crate) async fn add(
         &self,
         who: &Principal,
@@ -26,7 +26,7 @@ impl Dispatch {
         self.reconfigure(who, Reconfiguration::Add(record), within).await.map(drop)
     }
 
-    /// Gives a member that has caught up a vote. One that has a vote keeps it.
+    /// Gives a vote to a member that has caught up. A member that has a vote keeps it.
     pub(crate) async fn promote(
         &self,
         who: &Principal,
@@ -36,8 +36,8 @@ impl Dispatch {
         self.reconfigure(who, Reconfiguration::Promote(id), within).await.map(drop)
     }
 
-    /// Removes a member for ever, then its address. One that leads hands over first. Tells how the cluster is then,
-    /// also if it was this member, which has ended or is about to.
+    /// Removes a member for ever, then its record in the directory. A leader hands over first. Returns the cluster
+    /// after the removal, also if the removed member is this one, which has ended or is about to.
     pub(crate) async fn remove(
         &self,
         who: &Principal,
@@ -50,7 +50,7 @@ impl Dispatch {
         }
     }
 
-    /// Lets another member lead: this one, or whichever is best.
+    /// Transfers leadership to the given member, or to the best one if none is given.
     pub(crate) async fn transfer(
         &self,
         who: &Principal,
@@ -94,7 +94,7 @@ impl Dispatch {
                 }
                 None => {
                     let due = self.until(machine.wake_us());
-                    // This member has the sender of the leader, so waiting for it does not fail.
+                    // This member owns the sender of the watch channel, so `changed` does not fail.
                     if tokio::time::timeout(due, lead.changed()).await.is_err() {
                         output = machine.turn(self.moment());
                         continue;

@@ -1,10 +1,10 @@
-//! Stands between the APIs and the event loop.
+//! Connects the APIs to the event loop.
 //!
-//! An API decodes what a client wants and hands it to the [`Edge`], which authorises it, admits it against the member's
-//! budget, and hands it to the event loop. The node decides how it reaches the leader and what becomes of it:
+//! An API decodes a request and passes it to [`Dispatch`], which authorises it, admits it against the member's budget,
+//! and sends it to the event loop. The node decides how the request reaches the leader and what its outcome is:
 //!
 //! ```text
-//! API ─► Edge::call, Edge::acquire, Session ─► inbox ─► event loop, Node
+//! API ─► Dispatch::call, Dispatch::acquire, ClientSession ─► inbox ─► event loop, Node
 //! API ◄─ outcome or Failure ◄─ Mailbox, oneshot ◄─ route ◄─ Outbox ◄─ event loop
 //! ```
 
@@ -41,19 +41,19 @@ use crate::peer::Net;
 use crate::ticket::SigningKeys;
 use crate::watch::Hub;
 
-/// After so long a caller that was refused for lack of room may try again.
+/// How long a caller that was refused for lack of room is told to wait before it retries.
 pub(crate) const RETRY_AFTER_MS: u64 = 100;
-/// How long a call may take if its caller does not say.
+/// How long a call may take if its caller sets no limit.
 pub(crate) const WITHIN: Duration = Duration::from_secs(10);
 /// Added to a caller's deadline, so that a definite "not applied" arrives before the outcome is reported as unknown.
 pub(crate) const LAST_WORD_US: u64 = 150_000;
 const LAST_WORD: Duration = Duration::from_micros(LAST_WORD_US);
-/// A renewal waits for others at most this long, and at most a sixtieth of its ttl.
+/// The longest time that a renewal waits to be proposed together with others. It never exceeds a sixtieth of the ttl.
 const GATHER_US: u64 = 50_000;
-/// The shortest ttl there is, for renewals of leases that a session has not seen granted.
+/// The shortest ttl that a lease can have. Assumed for renewals of leases that the session has not seen granted.
 pub(crate) const TTL_MIN_MS: u64 = 1_000;
 
-/// Everything a door needs of a member. Cheap to clone.
+/// Everything that an API needs of a member. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Dispatch {
     inner: Arc<DispatchShared>,
@@ -71,7 +71,7 @@ struct DispatchShared {
 }
 
 impl Dispatch {
-    /// The edge of a running member; `runtime` carries its tasks.
+    /// The dispatch of a running member. Its tasks run on `runtime`.
     pub(crate) fn new(
         member: MemberHandle,
         net: Arc<Net>,
@@ -92,57 +92,57 @@ impl Dispatch {
         dispatch
     }
 
-    /// The member behind it.
+    /// The member that it dispatches to.
     pub(crate) fn member(&self) -> &MemberHandle {
         &self.inner.member
     }
 
-    /// The cluster it belongs to.
+    /// The id of the cluster that the member belongs to.
     pub(crate) fn cluster(&self) -> &str {
         &self.inner.cluster
     }
 
-    /// Whether strangers may come in, from elsewhere.
+    /// Whether clients on other machines may connect without authentication.
     pub(crate) fn is_insecure(&self) -> bool {
         self.inner.insecure
     }
 
-    /// Where watches are.
+    /// The hub that serves watches.
     pub(crate) fn hub(&self) -> &Hub {
         &self.inner.hub
     }
 
-    /// Where requests are counted.
+    /// The metrics of requests.
     pub(crate) fn asked(&self) -> &Arc<RequestMetrics> {
         &self.inner.asked
     }
 
-    /// Who leads, as far as this member knows.
+    /// The leader, as far as this member knows.
     pub(crate) fn lead(&self) -> Lead {
         *self.inner.member.lead().borrow()
     }
 
-    /// Where its tasks run.
+    /// The runtime of its tasks.
     pub(crate) fn runtime(&self) -> &Handle {
         &self.inner.runtime
     }
 
-    /// Commands on their way.
+    /// The number of admitted commands that have no outcome yet.
     pub(crate) fn in_flight(&self) -> u64 {
         self.member().admission().commands()
     }
 
-    /// The member's clock.
+    /// The time of the member's clock.
     pub(crate) fn now_us(&self) -> u64 {
         self.member().now_us()
     }
 
-    /// How long until a moment of the member's clock.
+    /// The time left until a moment of the member's clock; zero if it has passed.
     pub(crate) fn until(&self, moment_us: u64) -> Duration {
         self.member().until(moment_us)
     }
 
-    /// The moment at which a time from now is over, by the member's clock.
+    /// The moment of the member's clock that is `within` from now.
     pub(crate) fn deadline_us(&self, within: Duration) -> u64 {
         self.member().deadline_us(within)
     }
@@ -160,7 +160,7 @@ impl Dispatch {
         self.run(request, permit, patience_us, within).await
     }
 
-    /// Runs a command of the member itself.
+    /// Runs a command on behalf of the member itself.
     async fn run_own(&self, command: Command<'_>, within: Duration) -> Result<Outcome, Failure> {
         let request = encode(&Principal::member(), RequestId::None, command);
         self.run(request, Permit::default(), 0, within).await
@@ -193,12 +193,12 @@ impl Dispatch {
         let unknown = tenure_node::NodeFailure::Unknown;
         match tokio::time::timeout(within + LAST_WORD, outcome).await {
             Ok(Ok(Some(outcome))) => outcome,
-            // The answer may come yet; the caller's time is over.
+            // The answer may still come, but the caller's time is over.
             Ok(Ok(None) | Err(_)) | Err(_) => Err(unknown),
         }
     }
 
-    /// A failure in the words of the public contract, for a caller that was willing to wait so long.
+    /// Converts a failure to one of the public contract, for a caller that was willing to wait for `waited`.
     pub(crate) fn failure(&self, failure: tenure_node::NodeFailure, waited: Duration) -> Failure {
         use tenure_node::NodeFailure as Node;
         if failure.effect() == tenure_node::Effect::None
@@ -249,12 +249,12 @@ impl Dispatch {
         self.inner.net.hint(leader)
     }
 
-    /// What callers are told who ask a member that has ended.
+    /// The failure for callers of a member that has ended.
     pub(crate) fn farewell(&self) -> Failure {
         self.member().ended().map_or(Failure::ShuttingDown, |end| (&end).into())
     }
 
-    /// Wants something of the leader: other members, or another leader.
+    /// Sends an admin request to the leader: to change the members or to transfer leadership.
     async fn admin(
         &self,
         who: &Principal,
@@ -287,14 +287,14 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A command in the form of the log.
+/// Encodes a command for the log.
 pub(crate) fn encode(who: &Principal, id: RequestId<'_>, command: Command<'_>) -> Bytes {
     let mut bytes = Vec::new();
     encode_request(&Request { principal: who.name(), id, command }, &mut bytes);
     bytes.into()
 }
 
-/// How long a command may wait for others.
+/// How long a command may wait to be proposed together with others.
 pub(crate) fn patience_us(command: &Command<'_>, ttl_min_ms: u64) -> u64 {
     match command {
         Command::Renew(_) => GATHER_US.min(ttl_min_ms * 1_000 / 60),

@@ -1,8 +1,8 @@
-//! Carries what the event loop has for sessions to their mailboxes.
+//! Carries answers and notices from the event loop to the mailboxes of sessions.
 //!
-//! The event loop puts deliveries into one box, in the order in which things became true, and rings once per turn. One
-//! task empties the box and routes its content ([`tenure_node::Router`]): it alone knows which session wants to hear of
-//! which lease.
+//! The event loop puts deliveries into one outbox, in the order in which the node emits them, and rings its bell once
+//! per turn. One task empties the outbox and routes its content ([`tenure_node::Router`]). Only that task knows which
+//! session is attached to which lease.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,12 +16,12 @@ use tokio::sync::Notify;
 
 use crate::member::{LoopEvent, MemberHandle};
 
-/// A session that has more than this waiting to be taken is not reading, and is closed.
+/// The number of unread messages in a mailbox beyond which its session counts as not reading and is closed.
 const MAIL_MAX: usize = 65_536;
-/// Leases looked at on the event loop in one go.
+/// The number of leases that the event loop looks up in one event, so that a sweep does not delay commands.
 const SWEEP_PART: usize = 4_096;
 
-/// Something for a session, or about which session wants what.
+/// A message for sessions, or a change of the sessions and what they are attached to.
 pub(crate) enum Delivery {
     Answers {
         session: SessionId,
@@ -39,12 +39,12 @@ pub(crate) enum Delivery {
     },
     Ended(Vec<Handle>),
     Close(SessionId),
-    /// Notices were lost: every session ends, and its client comes back and asks.
+    /// Notices were lost: every session ends, and its client reconnects and reads the state.
     CloseAll,
 }
 
 impl Delivery {
-    /// Outcomes and notices in it.
+    /// The number of outcomes and notices in it.
     fn mail(&self) -> usize {
         match self {
             Delivery::Answers { outcomes, .. } => outcomes.len(),
@@ -54,30 +54,30 @@ impl Delivery {
     }
 }
 
-/// What a session finds in its mailbox.
+/// A message in the mailbox of a session.
 pub(crate) enum MailboxMessage {
     Answers {
         batch: u64,
         outcomes: Outcomes,
     },
     Notice(Notice),
-    /// It did not read, or the member ends. Nothing follows.
+    /// The session did not read, or the member ends. No message follows.
     Closed,
 }
 
-/// Deliveries on their way.
+/// The deliveries that the routing task has not taken yet.
 #[derive(Default)]
 pub(crate) struct Outbox {
     items: Mutex<Backlog<Delivery>>,
     filled: AtomicBool,
     bell: Notify,
-    /// Whether a task empties it.
+    /// Whether a task empties it. Until then deliveries are dropped.
     attended: AtomicBool,
     newest: AtomicU64,
 }
 
 impl Outbox {
-    /// Adds a delivery; it leaves when the bell is rung.
+    /// Adds a delivery. The routing task takes it after the next [`Outbox::ring`].
     pub(crate) fn put(&self, delivery: Delivery) {
         if self.attended.load(Ordering::Acquire) {
             let mail = delivery.mail();
@@ -86,20 +86,20 @@ impl Outbox {
         }
     }
 
-    /// Lets go what was put in.
+    /// Wakes the routing task if a delivery was added.
     pub(crate) fn ring(&self) {
         if self.filled.swap(false, Ordering::AcqRel) {
             self.bell.notify_one();
         }
     }
 
-    /// Adds a delivery that cannot wait for the end of a turn.
+    /// Adds a delivery and wakes the routing task, for callers outside the event loop's turn.
     pub(crate) fn send(&self, delivery: Delivery) {
         self.put(delivery);
         self.ring();
     }
 
-    /// Begins a session.
+    /// Opens a session.
     pub(crate) fn open(&self) -> (SessionId, Arc<Mailbox>) {
         let session = SessionId(self.newest.fetch_add(1, Ordering::Relaxed));
         let mailbox = Arc::new(Mailbox::default());
@@ -107,13 +107,13 @@ impl Outbox {
         (session, mailbox)
     }
 
-    /// From now on a task runs [`route`].
+    /// Declares that a task runs [`route`] from now on.
     pub(crate) fn attend(&self) {
         self.attended.store(true, Ordering::Release);
     }
 }
 
-/// Where one session finds what is for it.
+/// The messages that wait for one session.
 #[derive(Default)]
 pub(crate) struct Mailbox {
     mail: Mutex<Vec<MailboxMessage>>,
@@ -121,7 +121,7 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    /// Waits until there is something and takes all of it. Safe to cancel.
+    /// Waits for a message and takes all that are there. Safe to cancel.
     pub(crate) async fn take(&self) -> Vec<MailboxMessage> {
         loop {
             let mail = std::mem::take(&mut *self.lock());
@@ -132,7 +132,7 @@ impl Mailbox {
         }
     }
 
-    /// Adds mail; tells how much waits.
+    /// Adds a message and returns the number of messages that wait.
     fn put(&self, mail: MailboxMessage) -> usize {
         let mut box_ = self.lock();
         box_.push(mail);
@@ -222,7 +222,7 @@ impl Sessions {
         }
     }
 
-    /// Asks the event loop which leases are gone. If it has no time for it now, the next sweep will do.
+    /// Asks the event loop which leases have ended. If its inbox is full, the next sweep asks again.
     fn sweep(&mut self, member: &MemberHandle, outbox: &Arc<Outbox>) {
         for part in self.router.sweep().unwrap_or_default().chunks(SWEEP_PART) {
             let (part, outbox) = (part.to_vec(), outbox.clone());

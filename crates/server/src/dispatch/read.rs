@@ -1,4 +1,4 @@
-//! Asks the machine on behalf of an API, and looks at the member itself.
+//! Reads the machine on behalf of an API, and inspects the member itself.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::watch::{OwnedFilter, Start, WatchOptions, WatchReader};
 type NodeFailure = tenure_node::NodeFailure;
 
 impl Dispatch {
-    /// Asks the machine something. The answer comes with the revision it is from.
+    /// Reads the machine at the given freshness. Returns the result with the revision that it was read at.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         who: &Principal,
@@ -44,12 +44,12 @@ impl Dispatch {
         match tokio::time::timeout(within + LAST_WORD, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(NodeFailure::Stopping),
-            // The event loop waits, for its disk most likely.
+            // The event loop is blocked, most likely by its disk.
             Err(_) => Err(NodeFailure::Expired),
         }
     }
 
-    /// Looks at this member as it is, for the member itself.
+    /// Inspects this member's replica as it is now, without authorisation: for the member's own use.
     pub(crate) async fn look<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&Replica) -> T + Send + 'static,
@@ -57,7 +57,7 @@ impl Dispatch {
         self.look_at_node(|node| ask(node.replica())).await
     }
 
-    /// Looks at this member's node as it is, for the member itself.
+    /// Inspects this member's node as it is now, without authorisation: for the member's own use.
     pub(crate) async fn look_at_node<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&Node) -> T + Send + 'static,
@@ -76,17 +76,17 @@ impl Dispatch {
         self.member().try_tell(look).map_err(|not_taken| not_taken.back().1)?;
         match tokio::time::timeout(WITHIN, answer).await {
             Ok(answer) => answer.map_err(|_| NodeFailure::Stopping),
-            // The event loop waits, for its disk most likely.
+            // The event loop is blocked, most likely by its disk.
             Err(_) => Err(NodeFailure::Expired),
         }
     }
 
-    /// Who belongs to the cluster, as this member knows it.
+    /// The cluster as this member knows it, which may be old.
     pub(crate) async fn view(&self, who: &Principal) -> Result<Cluster, Failure> {
         self.cluster_at(who, Fresh::Stale, WITHIN).await.map_err(|it| self.failure(it, WITHIN))
     }
 
-    /// The same, not older than now.
+    /// The cluster, not older than the call.
     pub(crate) async fn view_now(
         &self,
         who: &Principal,
@@ -95,7 +95,7 @@ impl Dispatch {
         self.cluster_at(who, Fresh::Now, within).await.map_err(|it| self.failure(it, within))
     }
 
-    /// The cluster in a state that is so fresh.
+    /// The cluster at the given freshness.
     pub(super) async fn cluster_at(
         &self,
         who: &Principal,
@@ -109,7 +109,7 @@ impl Dispatch {
         self.peek(Cluster::of).await
     }
 
-    /// Begins a watch.
+    /// Starts a watch.
     pub(crate) fn watch(
         &self,
         who: &Principal,

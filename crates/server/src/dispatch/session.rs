@@ -1,4 +1,4 @@
-//! One client's stream of commands, answers and notices, as the APIs use it.
+//! Gives the APIs one client's stream of commands, answers and notices.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::Dispatch;
 use super::outbox::{Delivery, Mailbox, MailboxMessage};
 use crate::member::LoopEvent;
 
-/// One session. Dropping it ends it; its leases live on.
+/// One session. Dropping it ends the session; the leases that it is attached to live on.
 pub(crate) struct ClientSession {
     dispatch: Dispatch,
     session: SessionId,
@@ -18,7 +18,7 @@ pub(crate) struct ClientSession {
 }
 
 impl Dispatch {
-    /// Begins a session.
+    /// Opens a session.
     pub(crate) fn session(&self) -> ClientSession {
         let (session, mailbox) = self.member().outbox().open();
         ClientSession { dispatch: self.clone(), session, mailbox }
@@ -26,8 +26,8 @@ impl Dispatch {
 }
 
 impl ClientSession {
-    /// Sends commands on their way, in log form. They were admitted under `permit`. Their answers come in one
-    /// [`Mail::Answers`] with the number of the batch, in order.
+    /// Submits commands in their log encoding, which were admitted under `permit`. Their answers arrive in order, in
+    /// one [`MailboxMessage::Answers`] with the number of the batch.
     pub(crate) fn submit(
         &self,
         batch: u64,
@@ -43,13 +43,13 @@ impl ClientSession {
         member.try_submit(LoopEvent::Input(Input::Submit(batch)));
     }
 
-    /// Wants to hear of these leases too. Those that an answer names are attached by it.
+    /// Subscribes the session to notices of these leases. An answer that names a lease attaches that lease by itself.
     pub(crate) fn attach(&self, leases: Vec<Handle>) {
         let session = self.session;
         self.dispatch.member().outbox().send(Delivery::Attach { session, leases });
     }
 
-    /// Waits for mail and takes all of it. Safe to cancel.
+    /// Waits for a message and takes all that are there. Safe to cancel.
     pub(crate) async fn mail(&self) -> Vec<MailboxMessage> {
         self.mailbox.take().await
     }

@@ -1,4 +1,4 @@
-//! How is a ticket signed, whichever member is asked?
+//! Signs tickets, and publishes and rotates this member's signing key.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::ticket::{
     self, KeyRecords, OVERLAP_MS, OVERLAP_MS_MAX, RecordKey, SigningKey, SigningKeys,
 };
 
-/// While there is no quorum, whoever asks for the keys waits so long before it is given those known here.
+/// How long a request for the keys waits for a quorum before it gets the keys that this member knows.
 const KEYS_WITHIN: Duration = Duration::from_secs(2);
 
-/// A ticket, what it was signed with, and when in the cluster's history.
+/// A ticket, the id of the key that signed it, and the revision at which the grant was confirmed.
 pub(crate) struct Signed {
     pub(crate) ticket: String,
     pub(crate) key: String,
@@ -33,7 +33,7 @@ impl Dispatch {
         (self.member().id(), key.public())
     }
 
-    /// Signs a ticket for a grant that is in force, if the caller knows its lease and token.
+    /// Signs a ticket for a grant that is in force. The caller must name its lease and token.
     pub(crate) async fn ticket(
         &self,
         who: &Principal,
@@ -58,12 +58,12 @@ impl Dispatch {
                 let ticket = ticket::sign(&key, &incarnation, lock, &grant);
                 return Ok(Signed { ticket, key: key.id().to_string(), revision });
             }
-            // A ticket that nobody can verify would be worth nothing: first the key.
+            // A resource could not verify the ticket before the key is published.
             self.publish(&key, OVERLAP_MS, until_us).await?;
         }
     }
 
-    /// The public keys of all members, this one's among them. Without a quorum, those that are known here.
+    /// The public keys of all members, including this one's. Without a quorum, the keys that this member knows.
     pub(crate) async fn ticket_keys(
         &self,
         who: &Principal,
@@ -100,7 +100,7 @@ impl Dispatch {
         })
     }
 
-    /// Gives this member a new key; tickets of the old one are believed for a while.
+    /// Gives this member a new key. Tickets signed with the old key stay valid for the overlap.
     pub(crate) async fn rotate_key(
         &self,
         who: &Principal,
@@ -114,7 +114,7 @@ impl Dispatch {
             let problem = format!("is at most {OVERLAP_MS_MAX}: 30 days");
             return Err(Failure::InvalidField { field: "overlap_ms", problem }.into());
         }
-        // Whoever cannot make a new key known keeps the old one.
+        // Check first that a new key could be published. If it could not, the member keeps the old key.
         let drawn = SigningKey::draw();
         let (_, records, clock_ms) = self.records_by_a_moved_clock(until_us).await?;
         let retires_ms = ticket::retires_ms(clock_ms, overlap_ms);
@@ -133,7 +133,7 @@ impl Dispatch {
         Ok((revision, key.id().to_string()))
     }
 
-    /// Makes this member's key known, in the place of those it had.
+    /// Publishes this member's key and retires the keys that it had before.
     async fn publish(
         &self,
         key: &SigningKey,
@@ -157,14 +157,14 @@ impl Dispatch {
         }
     }
 
-    /// Moves the machine's clock to where the leader has counted: it stands still while nothing is written.
+    /// Moves the machine's clock up to the leader's: it stands still while no entry is written.
     pub(crate) async fn move_clock(&self, within: Duration) -> Result<(), v1::Error> {
-        // A renewal of no lease changes nothing, but the entry that carries it has the leader's count.
+        // A renewal of no lease changes nothing, but its entry carries the leader's clock.
         self.run_own(Command::Renew(Vec::new()), within).await?;
         Ok(())
     }
 
-    /// The keys, and a clock by which an overlap can be counted from now.
+    /// Reads the keys, and the machine's clock after it was moved, so that an overlap is counted from now.
     async fn records_by_a_moved_clock(
         &self,
         until_us: u64,
@@ -187,7 +187,7 @@ impl Dispatch {
         Ok((revision, records, clock_ms))
     }
 
-    /// Writes the keys, if they are as they were when they were read.
+    /// Writes the keys, if they have not changed since they were read.
     pub(crate) async fn write_keys(
         &self,
         records: &KeyRecords,

@@ -1,6 +1,6 @@
 //! Holds the lines that are not written yet, in a bounded queue that one thread drains.
 //!
-//! The lock is held for a push or a pop and never while a line is written, so [`Queue::push`] does not wait for the
+//! The lock is held for a push or a pop and never while a line is written, so [`LineQueue::push`] does not wait for the
 //! sink. When the queue is full, new lines are dropped until half of it is written; then one line says how many.
 
 use std::collections::VecDeque;
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_that_never_drains_holds_nobody_up() {
+    fn a_sink_that_never_drains_blocks_no_thread() {
         let it = bench(BYTES_MAX);
         assert!(pushes_end(&it, None, DEADLINE), "a line waits for the sink");
         let room = (BYTES_MAX / 100 + 1) as u64;

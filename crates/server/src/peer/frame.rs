@@ -1,6 +1,6 @@
-//! How are messages told apart on a connection?
+//! Frames the messages on a connection between members.
 //!
-//! Each is preceded by its length in four bytes, little-endian.
+//! Each message is preceded by its length in four bytes, little-endian.
 
 use std::io::{self, Read, Write};
 
@@ -8,19 +8,19 @@ use bytes::Bytes;
 
 /// The longest frame taken from a link. A message holds about a mebibyte of entries, or one command.
 pub(crate) const FRAME_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// The longest frame that is not of a link: a few lines of text.
+/// The longest frame outside a link: a few lines of text.
 pub(crate) const CONTROL_BYTES_MAX: usize = 256 * 1024;
-/// The part of a snapshot in one frame.
+/// The size of the part of a snapshot in one frame.
 pub(crate) const CHUNK_BYTES: usize = 1024 * 1024;
 
 /// What happens to a frame for which a link has no room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
-    /// The connection is closed: it is not sent again, and the other end must know that it is lost.
+    /// The connection is closed: the message is not sent again, and the other end must know that it is lost.
     Urgent,
-    /// It is dropped: it carries entries, which are sent again.
+    /// The frame is dropped: it carries entries, which are sent again.
     Entries,
-    /// It is dropped: it carries a part of a snapshot, which is sent again. All others go first.
+    /// The frame is dropped: it carries a part of a snapshot, which is sent again. All other frames go first.
     Bulk,
 }
 
@@ -52,8 +52,7 @@ pub(crate) fn write(to: &mut impl Write, message: &[u8]) -> io::Result<()> {
     to.write_all(&bytes)
 }
 
-/// Reads one frame of at most `max` bytes. Memory is taken as the bytes arrive, not as they are
-/// announced.
+/// Reads one frame of at most `max` bytes. Allocates memory as the bytes arrive, not as the length announces them.
 pub(crate) fn read(from: &mut impl Read, max: usize) -> io::Result<Bytes> {
     let mut length = [0; 4];
     from.read_exact(&mut length)?;

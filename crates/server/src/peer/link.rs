@@ -1,4 +1,4 @@
-//! What is between this member and one other?
+//! Carries messages between this member and one other over their one connection.
 
 use std::collections::VecDeque;
 use std::io::{self, BufReader, Write};
@@ -18,22 +18,22 @@ use crate::member::LoopEvent;
 use crate::os;
 use tenure_node::directory::Address;
 
-/// Bytes waiting for a connection, at most. Entries beyond are dropped, and sent again later.
+/// The most bytes that wait for a connection. Entries beyond are dropped, and sent again later.
 const QUEUE_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Messages without entries have a little more room, so that heartbeats pass.
+/// The most bytes for messages without entries. They have a little more room, so that heartbeats pass.
 const URGENT_BYTES_MAX: usize = QUEUE_BYTES_MAX + 1024 * 1024;
-/// Parts of snapshots that wait for a connection, at most: two windows of a transfer.
+/// The most parts of snapshots that wait for a connection: two windows of a transfer.
 const BULK_MAX: usize = 16;
-/// The member with the larger id dials only after so long without a connection: the other one may
-/// not know where it lives.
+/// How long the member with the larger id waits without a connection before it dials: the other member may not know its
+/// address.
 const LARGER_DIALS_US: u64 = 1_000_000;
-/// Bytes sent and not acknowledged for so long break a connection.
+/// How long sent bytes may stay unacknowledged before the connection breaks.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// Bytes that the system does not take for so long break it too.
+/// How long a write may wait for the operating system before the connection breaks.
 const WRITE: Duration = Duration::from_secs(10);
 
-/// Which end of a connection dialled.
+/// The end of a connection that dialled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Dialled {
     Here,
@@ -44,19 +44,19 @@ pub(crate) enum Dialled {
 pub(crate) struct LinkHandle {
     pub(crate) id: MemberId,
     state: Mutex<LinkState>,
-    /// For everyone: there is a connection, or none, or another address.
+    /// Notified when the connection or the address changes, for the dialling thread.
     changed: Condvar,
-    /// For whoever writes: there are frames. Apart, so that they wake nobody else.
+    /// Notified when there are frames, for the writer. Separate from `changed`, so that frames wake no other thread.
     filled: Condvar,
 }
 
 #[derive(Default)]
 struct LinkState {
     address: Option<Address>,
-    /// Whether it belongs to the cluster, so that dialling makes sense.
+    /// Whether the other member is known to belong to the cluster. The link dials only then.
     wanted: bool,
     connection: Option<LinkConnection>,
-    /// Of the newest connection.
+    /// The number of the newest connection.
     generation: u64,
     lost_at_us: u64,
     closed: bool,
@@ -66,7 +66,7 @@ struct LinkConnection {
     socket: TcpStream,
     queue: Vec<Vec<u8>>,
     bytes: usize,
-    /// Parts of snapshots. One leaves at a time, when nothing else waits.
+    /// Parts of snapshots. They leave one at a time, when no other frame waits.
     bulk: VecDeque<Vec<u8>>,
 }
 
@@ -87,7 +87,7 @@ impl LinkHandle {
         self.lock().connection.is_some()
     }
 
-    /// Whether it is known to belong to the cluster.
+    /// Whether the other member is known to belong to the cluster.
     pub(crate) fn is_wanted(&self) -> bool {
         self.lock().wanted
     }
@@ -96,7 +96,7 @@ impl LinkHandle {
         self.lock().address.clone()
     }
 
-    /// Queues frames; tells whether all of them are on their way.
+    /// Queues frames and returns whether all entries and urgent frames were queued.
     pub(crate) fn push(&self, frames: Vec<Frame>) -> bool {
         let mut state = self.lock();
         let Some(connection) = &mut state.connection else { return false };
@@ -130,7 +130,7 @@ impl LinkHandle {
         all
     }
 
-    /// Waits until this end has to dial, and says where; nothing once the link is closed.
+    /// Waits until this end has to dial and returns the address; none once the link is closed.
     pub(crate) fn wait_to_dial(&self, me: MemberId) -> Option<Address> {
         let mut state = self.lock();
         loop {
@@ -150,7 +150,7 @@ impl LinkHandle {
         }
     }
 
-    /// Waits before dialling again, unless the other end does first or the link is closed.
+    /// Waits before the next dial. Returns early if the other end has dialled or the link is closed.
     pub(crate) fn pause(&self, time: Duration) {
         let state = self.lock();
         let idle = |state: &mut LinkState| state.connection.is_none() && !state.closed;
@@ -173,7 +173,7 @@ impl LinkHandle {
         let Some(generation) = self.attach(socket.try_clone()?, dialled, net.member.id()) else {
             return Ok(());
         };
-        // What the other end knows can change only with its process, and so with its connection.
+        // The level that the other member knows changes only with its process, and so with its connection.
         let (member, id) = (self.id, LinkId(generation));
         net.member.tell(LoopEvent::Input(Input::Linked { member, link: id, level }));
         let link = self.clone();
@@ -199,7 +199,7 @@ impl LinkHandle {
             let bytes = frame::read(&mut from, FRAME_BYTES_MAX)?;
             let message =
                 PeerMessage::decode(&bytes).ok_or(io::Error::from(io::ErrorKind::InvalidData))?;
-            // Waits while the event loop has more than it can take; the sender feels it then.
+            // Blocks while the event loop's inbox is full, which slows the sender down through TCP.
             net.member.tell(LoopEvent::Input(Input::Peer { from: self.id, message }));
             if net.member.over().is() {
                 return Ok(());
@@ -238,11 +238,11 @@ impl LinkHandle {
         }
     }
 
-    /// Takes a connection into use, unless another one is to be preferred.
+    /// Makes a connection the link's connection and returns its number; none if the existing one is preferred.
     fn attach(&self, socket: TcpStream, dialled: Dialled, me: MemberId) -> Option<u64> {
         let mut state = self.lock();
-        // Both ends agree on this: what the smaller id dialled replaces anything, what the larger
-        // one dialled only fills a gap.
+        // Both ends follow the same rule: a connection that the smaller id dialled replaces any other, one that the
+        // larger id dialled is used only if there is none.
         let by_smaller = (dialled == Dialled::Here) == (me < self.id);
         if state.closed || state.connection.is_some() && !by_smaller {
             return None;
@@ -268,7 +268,7 @@ impl LinkHandle {
         self.tell_all();
     }
 
-    /// Wakes everyone, also a writer whose connection is no longer the newest.
+    /// Wakes all waiting threads, including a writer whose connection is no longer the newest.
     fn tell_all(&self) {
         self.changed.notify_all();
         self.filled.notify_all();
@@ -279,7 +279,7 @@ impl LinkHandle {
     }
 }
 
-/// Has the system notice when the other end is gone without a word.
+/// Has the operating system detect that the other end is gone without closing the connection.
 fn watch_over(stream: &TcpStream) -> io::Result<()> {
     let silence_ms = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);
     sockopt::set_socket_keepalive(stream, true)?;
@@ -297,14 +297,14 @@ mod tests {
     use super::*;
     use crate::plant;
 
-    /// How long the other end waits for the connection to end.
+    /// How long the other end waits for the connection to close.
     const PATIENCE: Duration = Duration::from_secs(1);
 
     fn frame(class: Class, len: usize) -> Vec<Frame> {
         vec![Frame { class, bytes: vec![0; len] }]
     }
 
-    /// A link that nothing drains overflows with an answer. Whether its other end sees the connection end.
+    /// Overflows a link that no writer drains with an answer. Returns whether the other end sees the connection close.
     fn the_other_end_learns_of_it() -> bool {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Accepts connections on the members' port and answers what they begin with.
+//! Accepts connections on the members' port and serves the request in their first frame.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,16 +18,16 @@ use crate::log::Limiter;
 use crate::log_writer::spawn;
 use crate::os;
 
-/// Connections at once: links, snapshots and questions of every member that could be.
+/// The most connections at once: room for the links, snapshots and questions of the largest cluster.
 const CONNECTIONS_MAX: usize = 1_024;
-/// Connections at once of which nobody knows yet whose they are. One more, and the oldest of them is
-/// closed: a member says who it is within milliseconds, and is not kept out by those who never do.
+/// The most connections at once whose other end has not identified itself. One more closes the oldest of them: a member
+/// identifies itself within milliseconds, so connections that never do cannot keep it out.
 const UNKNOWN_MAX: usize = 64;
-/// How long the port has to become free.
+/// How long [`PeerListener::close`] waits for the port to become free.
 const CLOSE: Duration = Duration::from_secs(1);
 
-/// The members' port. It answers who this member is from the first moment; everything else once the
-/// member runs.
+/// The listener on the members' port. It answers from the first moment who this member is, and serves everything else
+/// once the member runs.
 pub(crate) struct PeerListener {
     me: Mutex<Me>,
     inside: OnceLock<PeerListenerShared>,
@@ -37,11 +37,11 @@ pub(crate) struct PeerListener {
     connections: AtomicUsize,
     unknown: Mutex<UnidentifiedConnections>,
     closed: AtomicBool,
-    /// Ends when nobody listens any more.
+    /// Disconnected once the listening thread has closed the port.
     listens: Mutex<Receiver<()>>,
 }
 
-/// Connections of which nobody knows yet whose they are, by the order in which they came.
+/// The connections whose other end has not identified itself, in the order in which they were accepted.
 #[derive(Default)]
 struct UnidentifiedConnections {
     next: u64,
@@ -54,7 +54,7 @@ struct PeerListenerShared {
 }
 
 impl PeerListener {
-    /// Begins to answer.
+    /// Starts the thread that accepts connections.
     pub(crate) fn open(listener: TcpListener, me: Me, wire: Wire) -> io::Result<Arc<Self>> {
         let (listening, listens) = channel::<()>();
         let peer_listener = Arc::new(Self {
@@ -77,22 +77,22 @@ impl PeerListener {
         Ok(peer_listener)
     }
 
-    /// Changes what is told to whoever asks who this is.
+    /// Changes the answer to the question who this member is.
     pub(crate) fn introduce(&self, me: Me) {
         *self.me.lock().unwrap_or_else(PoisonError::into_inner) = me;
     }
 
-    /// Lets others in: the member runs.
+    /// Serves links, snapshots and joins from now on: the member runs.
     pub(crate) fn admit(&self, net: Arc<Net>, snapshots: Snapshots) {
         let _ = self.inside.set(PeerListenerShared { net, snapshots });
     }
 
-    /// Stops listening. The port is free then, so that a member can be started again at once.
+    /// Stops listening and waits until the port is free, so that a member can be started again at once.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        // Wakes the thread that listens.
+        // Wakes the listening thread.
         let _ = TcpStream::connect_timeout(&self.address, Duration::from_millis(100));
-        // Nothing is ever said: it ends with the thread.
+        // The channel carries no message. It disconnects when the thread ends.
         let listens = self.listens.lock().unwrap_or_else(PoisonError::into_inner);
         if listens.recv_timeout(CLOSE) == Err(RecvTimeoutError::Timeout) {
             let waited = format!("{CLOSE:?}");
@@ -106,7 +106,7 @@ impl PeerListener {
                 return;
             }
             let Ok(stream) = stream else {
-                // Out of descriptors, most likely: give others time to close some.
+                // Most likely no file descriptors are left: give other threads time to close some.
                 std::thread::sleep(Duration::from_millis(50));
                 continue;
             };
@@ -116,7 +116,7 @@ impl PeerListener {
             }
             let (listener, number) = (self.clone(), self.unknown().enter(&stream));
             let answers = spawn("tenure-link-in", move || {
-                // Whoever knocked knows that it failed; here it is not worth a line.
+                // The other end sees that the connection failed; it is not worth a log line here.
                 let _ = listener.answer(stream, number);
                 listener.unknown().leave(number);
                 listener.connections.fetch_sub(1, Ordering::AcqRel);
@@ -177,7 +177,7 @@ impl PeerListener {
                     Some(why) => Control::Refused(why),
                     None => inside.net.join(join.clone(), stream.peer_name()),
                 };
-                // The cluster may have taken its time to agree.
+                // The cluster may have used up the limit to agree, so the answer gets a new one.
                 stream.limit(Some(os::now_us() + ANSWER_US))?;
                 let message = "a member was not added";
                 if let Control::Refused(why) = &answer
@@ -201,7 +201,7 @@ impl PeerListener {
 }
 
 impl UnidentifiedConnections {
-    /// Counts a connection, and closes the oldest if there are too many.
+    /// Adds a connection and returns its number. Closes the oldest if there are too many.
     fn enter(&mut self, socket: &TcpStream) -> u64 {
         self.next += 1;
         if let Ok(socket) = socket.try_clone() {

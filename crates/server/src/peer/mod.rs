@@ -1,9 +1,8 @@
-//! How do members talk to each other?
+//! Connects the members of a cluster with each other.
 //!
-//! One long-lived connection per pair carries the messages of the agreement; the member with the
-//! smaller id dials. Snapshots travel on a connection of their own, so heartbeats never wait behind
-//! them. Everything on the members' port starts with one frame that says what it wants, under TLS if
-//! the member has certificates.
+//! One long-lived connection per pair carries the messages of Raft; the member with the smaller id dials. Snapshots
+//! travel on a connection of their own, so heartbeats never wait behind them. Every connection to the members' port
+//! starts with one frame that says what it is for. Connections use TLS if the member has certificates.
 
 mod control;
 mod frame;

@@ -1,4 +1,4 @@
-//! Which links does a member have, and who may begin one?
+//! Keeps the links of a member and decides which members may open one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -26,35 +26,35 @@ use tenure_node::directory::{Address, MemberNames, MemberRecord};
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// How long the link of a removed member stays open.
+/// How long the link of a removed member stays open, so that the member learns of its removal.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// How long the cluster may take to agree on a new member.
 const AGREE: Duration = Duration::from_secs(8);
-/// Links to those of whom this member does not know that they belong to the cluster, at most. It may
-/// have been away while others came, but not while that many did.
+/// The most links to members that this member does not know to belong to the cluster. Members may have been added while
+/// it was away, but not that many.
 const STRANGERS_MAX: usize = 16;
 
 /// The links of one member.
 pub(crate) struct Net {
-    /// Up to which level this member knows the machine's rules.
+    /// The highest level of the machine's rules that this member knows.
     pub(super) level: u16,
     pub(super) member: MemberHandle,
     links: Mutex<BTreeMap<MemberId, Arc<LinkHandle>>>,
-    /// What the book says of each member: its name is what its certificate must have.
+    /// The directory's names and addresses of each member. Its certificate must have the member's name.
     names: Mutex<BTreeMap<MemberId, MemberNames>>,
-    /// Whose messages count.
+    /// The ids whose messages are accepted.
     known: Mutex<LinkedIds>,
     pub(super) wire: Wire,
     limiter: Limiter,
-    /// To whom a snapshot is on its way.
+    /// The members to which a snapshot is being sent.
     pub(super) sending: Mutex<BTreeSet<MemberId>>,
-    /// One snapshot arrives at a time.
+    /// Held while a snapshot is received: one arrives at a time.
     pub(super) receiving: Mutex<()>,
     closed: AtomicBool,
 }
 
-/// Closes the link of a removed member once it has had time to hear that it was removed. Nothing that it says counts
-/// any more.
+/// Closes the link of a removed member after the member has had time to learn of its removal. Its messages are no
+/// longer accepted.
 fn close_later(link: Arc<LinkHandle>) {
     spawn("tenure-link-close", move || {
         std::thread::sleep(FAREWELL);
@@ -66,7 +66,7 @@ fn close_later(link: Arc<LinkHandle>) {
 #[derive(Default)]
 struct LinkedIds {
     members: Membership,
-    /// Others that a member, or the list that this one was given when it joined, vouches for.
+    /// Other ids that a member, or the list that this member got when it joined, vouches for.
     vouched: BTreeSet<MemberId>,
 }
 
@@ -86,13 +86,13 @@ impl Net {
         })
     }
 
-    /// Hands frames to a link; tells whether all of them are on their way.
+    /// Hands frames to a link. Returns whether the link queued them, see [`LinkHandle::push`]; false if there is none.
     pub(crate) fn send(&self, to: MemberId, frames: Vec<Frame>) -> bool {
         let link = self.links().get(&to).cloned();
         link.is_some_and(|link| link.push(frames))
     }
 
-    /// Learns who the members are and where they live.
+    /// Takes over the members and their addresses: opens links to them and closes those of removed members.
     pub(crate) fn learn(
         self: &Arc<Self>,
         directory: &BTreeMap<MemberId, MemberNames>,
@@ -104,7 +104,7 @@ impl Net {
         let all = members.all();
         let me = self.member.id();
         for id in all.iter().chain(directory.keys()).filter(|id| **id != me) {
-            // Before its first snapshot a member knows the others only from the book it was given.
+            // Before its first snapshot a member knows the others only from the directory that it got when it joined.
             let wanted = all.contains(id) || all.is_empty();
             let address = directory.get(id).map(|names| names.members.clone());
             if wanted {
@@ -123,13 +123,13 @@ impl Net {
         });
     }
 
-    /// Where a member lives, as far as this one knows.
+    /// The address of a member's members' port, if this member knows it.
     pub(crate) fn address(&self, id: MemberId) -> Option<Address> {
         self.links().get(&id).and_then(|link| link.address())
     }
 
-    /// Why this id gets no link; nothing if it does. In plain nothing proves that the other end has the id that it
-    /// says; under TLS its certificate must name the member.
+    /// Why this id gets no link; none if it does. Without TLS nothing proves that the other end has the id that it
+    /// claims. With TLS its certificate must name the member.
     fn stranger(&self, id: MemberId) -> Option<String> {
         let known = self.known();
         if known.members.retired.contains(&id) {
@@ -139,8 +139,8 @@ impl Net {
         (!belongs).then(|| format!("{id} is no member of the cluster, as far as this one knows"))
     }
 
-    /// Why the other end of a connection is not told about the cluster; nothing if it is. Under TLS its certificate
-    /// must name a member.
+    /// Why the other end of a connection may not learn about the cluster; none if it may. With TLS its certificate must
+    /// name a member.
     pub(super) fn unnamed(&self, stream: &PeerStream) -> Option<String> {
         let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         let refused = |names: &MemberNames| stream.objection(&names.name).is_some();
@@ -149,7 +149,7 @@ impl Net {
         })
     }
 
-    /// Answers a member that wants to be added, or whose address has changed.
+    /// Passes a join to the node and returns its answer. The member asks to be added, or its address has changed.
     pub(super) fn join(&self, join: Join, peer_name: PeerName) -> Control {
         let (done, answer) = channel();
         let done = Box::new(move |control| {
@@ -160,8 +160,8 @@ impl Net {
         answer.recv_timeout(AGREE).unwrap_or_else(|_| late())
     }
 
-    /// Asks a member that wants to be added who it is, on behalf of the node, on a thread of its own. Tells whether
-    /// there is one.
+    /// Asks a member that wants to be added who it is, on behalf of the node, on a new thread. Returns whether the
+    /// thread could be started.
     pub(crate) fn call_back(self: &Arc<Self>, join: JoinId, record: MemberRecord) -> bool {
         let net = self.clone();
         spawn("tenure-call-back", move || {
@@ -172,7 +172,7 @@ impl Net {
         })
     }
 
-    /// Asks another member on behalf of the node, on a thread of its own.
+    /// Sends a question about this member's standing to another member, on behalf of the node, on a new thread.
     pub(crate) fn ask_standing(self: &Arc<Self>, address: String, name: String, question: Control) {
         let net = self.clone();
         spawn("tenure-standing", move || {
@@ -186,13 +186,13 @@ impl Net {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a connection from here begins with.
+    /// The first message on a connection from this member.
     pub(super) fn hello(&self, to: MemberId) -> Hello {
         let lineage = self.member.lineage().clone();
         Hello { lineage, from: self.member.id(), to, level: self.level }
     }
 
-    /// Why a connection that begins so must not go on. It is said once for each of its kind.
+    /// Why a connection with this hello is refused; none if it is accepted. Logs each reason once per member.
     pub(super) fn objection(&self, hello: &Hello, stream: &PeerStream) -> Option<String> {
         let why = hello
             .objection(self.member.lineage(), self.member.id())
@@ -202,7 +202,7 @@ impl Net {
         Some(why)
     }
 
-    /// Carries messages over a connection that another member has begun.
+    /// Serves a connection that another member has dialled, until it breaks.
     pub(super) fn accept(self: &Arc<Self>, hello: &Hello, stream: PeerStream) -> io::Result<()> {
         if !self.has_room(hello.from) {
             let why = "too many unknown members have links";
@@ -212,7 +212,7 @@ impl Net {
         self.link(hello.from).serve(stream, Dialled::There, hello.level, self)
     }
 
-    /// Ends every link.
+    /// Closes every link.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.links().values().for_each(|link| link.close());
@@ -228,8 +228,8 @@ impl Net {
         }
     }
 
-    /// Whether a link to this member may be added. Each has a thread, so those of strangers that are not
-    /// in use make way first.
+    /// Whether a link to this member may be added. Each link has a thread, so unconnected links to unknown members are
+    /// closed first.
     fn has_room(&self, id: MemberId) -> bool {
         let mut links = self.links();
         if links.contains_key(&id) {
@@ -261,7 +261,7 @@ impl Net {
         link.clone()
     }
 
-    /// Dials whenever this end has to, until the link is closed.
+    /// Dials whenever it is this end's part, until the link is closed.
     fn keep(self: &Arc<Self>, link: &Arc<LinkHandle>) {
         let mut pause = PAUSE_MIN;
         while let Some(address) = link.wait_to_dial(self.member.id()) {
@@ -284,7 +284,7 @@ impl Net {
                 if let Some(why) = self.objection(&hello, &stream) {
                     return Err(io::Error::other(why));
                 }
-                // How it ends says nothing that the next attempt would not.
+                // The error is ignored: if it persists, the next attempt reports it.
                 let _ = link.serve(stream, Dialled::Here, hello.level, self);
                 Ok(())
             }
@@ -294,14 +294,14 @@ impl Net {
         }
     }
 
-    /// The name that a member's certificate must have. Nothing if the book does not tell: a member that
-    /// was away for long must take its news from members that it never heard of, on the word of the
-    /// authority that signed their certificates.
+    /// The name that a member's certificate must have; none if the directory does not say. A member that was away for
+    /// long has to accept messages from members that it does not know, trusting the authority that signed their
+    /// certificates.
     pub(super) fn name(&self, id: MemberId) -> Option<String> {
         self.named(id).map(|names| names.name)
     }
 
-    /// Where a member's doors are, as far as this one knows.
+    /// The name and client address of a member, as far as this member knows them.
     pub(crate) fn hint(&self, id: MemberId) -> v1::LeaderHint {
         let known = self.named(id).map(|names| (names.name, names.clients));
         let (name, address) = known.unwrap_or_default();
@@ -312,9 +312,9 @@ impl Net {
         self.names.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 
-    /// Learns how members are called and where their clients find them.
+    /// Takes over the names and client addresses of members.
     pub(crate) fn learn_names(&self, directory: &BTreeMap<MemberId, MemberNames>) {
-        // Whoever was added by hand is called by its id until it tells its name.
+        // A member that was added by hand has its id as its name until it announces its name.
         let told = directory.iter().filter(|(id, names)| names.name != id.to_string());
         let told = told.map(|(id, names)| (*id, names.clone()));
         self.names.lock().unwrap_or_else(PoisonError::into_inner).extend(told);

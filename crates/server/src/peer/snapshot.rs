@@ -1,7 +1,8 @@
-//! How does a snapshot get to another member?
+//! Sends snapshots to other members and receives them.
 //!
-//! On a connection of its own: what it is, the step that announces it, where to go on, then the
-//! bytes of the file. Whatever happens, the replica that wanted it sent hears how it ended.
+//! A snapshot travels on a connection of its own: the sender names the snapshot and sends the step that announces it,
+//! the receiver says at which offset to continue, and the sender sends the bytes of the file. The sending replica
+//! always gets a report of whether it succeeded.
 
 use std::io;
 use std::sync::{Arc, PoisonError};
@@ -21,7 +22,7 @@ use crate::log_writer::spawn;
 use crate::member::{End, LoopEvent};
 use crate::os;
 
-/// Why a snapshot that was sent here cannot be used.
+/// Why a received snapshot cannot be used.
 #[derive(Debug, thiserror::Error)]
 enum Unusable {
     #[error(transparent)]
@@ -29,14 +30,13 @@ enum Unusable {
     #[error(transparent)]
     Outgrown(Stop),
 }
-/// How long one part may take: a network that carries less than this cannot carry a cluster.
+/// How long one part of [`CHUNK_BYTES`] may take. A network slower than this cannot carry a cluster.
 const CHUNK_US: u64 = 30_000_000;
-/// How long the other end may take to verify and read the whole.
+/// How long the other end may take to verify and read the whole snapshot.
 const VERIFY_US: u64 = 60_000_000;
 
 impl Net {
-    /// Sends a snapshot on a thread of its own, one at a time to each member, and tells whether
-    /// that could begin.
+    /// Sends a snapshot on a new thread, one at a time to each member. Returns whether the thread could be started.
     pub(crate) fn send_snapshot(
         self: &Arc<Self>,
         to: MemberId,
@@ -99,7 +99,7 @@ impl Net {
         }
     }
 
-    /// Takes a snapshot that another member sends.
+    /// Receives a snapshot that another member sends.
     pub(super) fn receive_snapshot(
         &self,
         hello: &Hello,
@@ -151,7 +151,8 @@ impl Net {
         while receiver.have() < id.bytes {
             stream.limit(Some(os::now_us() + CHUNK_US)).map_err(io)?;
             let chunk: Bytes = frame::read(stream, CHUNK_BYTES).map_err(io)?;
-            // Parts are as large as they can be: whoever sends crumbs would keep others waiting for ever.
+            // Every part but the last must have full size: each has its own time limit, so a sender of tiny parts could
+            // block other snapshots for ever.
             let left = id.bytes - receiver.have();
             if (chunk.len() as u64) < left.min(CHUNK_BYTES as u64) {
                 let text = format!("a part of {} bytes, {left} are missing", chunk.len());

@@ -1,7 +1,7 @@
-//! What carries bytes between two members: a socket, in plain or under TLS?
+//! Carries bytes between two members over a socket, with or without TLS.
 //!
-//! A link reads on one thread and writes on another. In plain they need nothing of each other; under
-//! TLS both need the session, which neither keeps while it waits for the network.
+//! A link reads on one thread and writes on another. Without TLS the threads share nothing. With TLS both need the
+//! session, and neither holds its lock while it waits for the network.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -14,16 +14,16 @@ use tenure_node::PeerName;
 use crate::os;
 use crate::tls;
 
-/// Bytes read from, and encrypted for, a socket at once.
+/// The most bytes read from a socket, or encrypted for it, at once.
 const PIECE_BYTES: usize = 256 * 1024;
-/// How long whoever is refused has time to hear why.
+/// How long a refused peer has to read the reason before the socket is closed.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// One connection to another member.
 pub(crate) struct PeerStream {
     way: Transport,
     until_us: Option<u64>,
-    /// The names in the other end's certificate; nothing in plain.
+    /// The names in the other end's certificate; none without TLS.
     names: Option<Vec<String>>,
 }
 
@@ -32,7 +32,7 @@ enum Transport {
     Tls(Arc<TlsSession>, ReadBuffer),
 }
 
-/// The end of a connection that another thread writes to.
+/// The write half of a connection, for another thread.
 pub(crate) enum WriteHalf {
     Plain(TcpStream),
     Tls(Arc<TlsSession>),
@@ -42,12 +42,12 @@ pub(crate) enum WriteHalf {
 pub(crate) struct TlsSession {
     socket: TcpStream,
     state: Mutex<Connection>,
-    /// Taken before `state`, and kept until the socket has the bytes: records leave in the order in
-    /// which they were encrypted.
+    /// Encrypted bytes. Locked before `state`, and held until the socket has the bytes, so that records leave in the
+    /// order in which they were encrypted.
     out: Mutex<Vec<u8>>,
 }
 
-/// What was read and not yet taken.
+/// Bytes that were read from the socket and decrypted but not yet taken by the reader.
 struct ReadBuffer {
     raw: Box<[u8]>,
     plain: Vec<u8>,
@@ -59,7 +59,7 @@ impl PeerStream {
         Self { way: Transport::Plain(socket), until_us: None, names: None }
     }
 
-    /// Begins a TLS session, which must be there before the given moment.
+    /// Performs the TLS handshake, which must be complete before the given moment.
     pub(crate) fn handshake(
         socket: TcpStream,
         mut state: Connection,
@@ -88,7 +88,7 @@ impl PeerStream {
         Ok(stream)
     }
 
-    /// Nothing on it may take longer than until this moment; for ever, if there is none.
+    /// Limits all reads and writes to end before this moment; removes the limit if none is given.
     pub(crate) fn limit(&mut self, until_us: Option<u64>) -> io::Result<()> {
         self.until_us = until_us;
         if until_us.is_none() {
@@ -97,12 +97,12 @@ impl PeerStream {
         Ok(())
     }
 
-    /// What the connection proves of its other end.
+    /// What the connection proves about the name of its other end.
     pub(crate) fn peer_name(&self) -> PeerName {
         self.names.clone().map_or(PeerName::Plain, PeerName::Certified)
     }
 
-    /// Why the other end cannot be the member of this name; nothing if it can. In plain everybody can.
+    /// Why the other end cannot be the member of this name; none if it can. Without TLS any peer can.
     pub(crate) fn objection(&self, name: &str) -> Option<String> {
         let names = self.names.as_ref()?;
         let named = tls::listed(names);
@@ -117,7 +117,7 @@ impl PeerStream {
         }
     }
 
-    /// For another thread to write to.
+    /// The write half, for another thread.
     pub(crate) fn outgoing(&self) -> io::Result<WriteHalf> {
         Ok(match &self.way {
             Transport::Plain(socket) => WriteHalf::Plain(socket.try_clone()?),
@@ -235,8 +235,8 @@ impl TlsSession {
         let answers = state.wants_write() && !state.is_handshaking();
         drop(state);
         if answers {
-            // New keys, perhaps. Whoever writes at this moment takes it along next time: waiting for
-            // it here could have both ends wait for each other.
+            // A key update, perhaps. If the writer holds the lock now, its next write sends this too. Waiting for the
+            // lock here could make both ends wait for each other.
             match self.out.try_lock() {
                 Ok(out) => self.encrypt_and_write(out, &[]).map(drop)?,
                 Err(TryLockError::Poisoned(_) | TryLockError::WouldBlock) => {}
@@ -245,7 +245,7 @@ impl TlsSession {
         Ok(())
     }
 
-    /// Encrypts and writes a piece; tells how long it was.
+    /// Encrypts and writes at most one piece, and returns its length.
     fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         let piece = &bytes[..bytes.len().min(PIECE_BYTES)];
         self.send_all(piece)?;
@@ -271,8 +271,8 @@ impl TlsSession {
         written
     }
 
-    /// Tells the other end why its handshake failed, and gives it a moment to read that: closing a
-    /// socket with unread bytes takes back what was written.
+    /// Sends the other end the TLS alert that says why its handshake failed, and gives it a moment to read it. Closing
+    /// a socket with unread bytes discards what was written.
     fn send_alert(&self) {
         let _ = self.socket.set_write_timeout(Some(LAST_WORDS));
         let _ = self.send_all(&[]);
@@ -286,7 +286,7 @@ impl TlsSession {
     }
 }
 
-/// The system's word for a limit that has passed says nothing to people.
+/// Replaces the operating system's error for a passed limit, which does not mention time, with a clear one.
 fn late(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "silent for too long"),
@@ -310,7 +310,7 @@ mod tests {
     use super::*;
     use crate::tls::{ServerTls, ServerTlsFiles};
 
-    /// Two ends that believe the same certificate.
+    /// Two connected ends that trust the same certificate.
     fn pair() -> (PeerStream, PeerStream) {
         let dir = tempfile::tempdir().unwrap();
         let key = KeyPair::generate().unwrap();
@@ -335,14 +335,14 @@ mod tests {
         let (one, other) = pair();
         assert_eq!(one.objection("M0"), None);
         assert!(one.objection("m1").unwrap().contains("names `m0`, not the member `m1`"));
-        // Neither hangs up before both have read everything.
+        // Neither end closes before both have read everything.
         let ends: Vec<PeerStream> = std::thread::scope(|scope| {
             let read = [one, other].map(|mut end| {
                 end.limit(None).unwrap();
                 let mut out = end.outgoing().unwrap();
                 scope.spawn(move || {
                     for round in 0..ROUNDS {
-                        // Longer than a piece now and then.
+                        // Longer than one piece.
                         let bytes = vec![round.to_le_bytes()[0]; 3 * PIECE_BYTES / 2];
                         out.write_all(&bytes).unwrap();
                         if let WriteHalf::Tls(session) = &out {

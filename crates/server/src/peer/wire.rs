@@ -1,4 +1,4 @@
-//! How does a connection between members begin, and with what limits?
+//! Opens and accepts connections between members, and sets their time limits.
 
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -17,12 +17,12 @@ use crate::tls::ServerTls;
 
 /// How long a member may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(2);
-/// How long both ends may take for the handshake, all in all.
+/// How long the whole handshake may take.
 pub(crate) const HANDSHAKE_US: u64 = 5_000_000;
-/// How long a member may take to answer, and to take what it is told.
+/// How long a member may take to answer, and to read what it is sent.
 pub(crate) const ANSWER_US: u64 = 10_000_000;
 
-/// How this member's connections begin: in plain, or under certificates.
+/// Opens and accepts this member's connections, with TLS if the member has certificates for it.
 #[derive(Clone, Default)]
 pub(crate) struct Wire {
     tls: Option<Arc<ServerTls>>,
@@ -33,13 +33,13 @@ impl Wire {
         Self { tls: tls.filter(|tls| tls.covers_members()) }
     }
 
-    /// Opens a connection to the member of this name; to any, if the caller knows none.
+    /// Opens a connection to the member of this name, or to any member if the caller knows no name.
     pub(crate) fn dial(&self, address: &str, name: Option<&str>) -> io::Result<PeerStream> {
         let socket = connect(address)?;
         let mut stream = match self.tls.as_ref().and_then(|tls| tls.members()) {
             None => PeerStream::plain(socket),
             Some(members) => {
-                // Who the other end must be is not a matter of its address: see `tls/verify.rs`.
+                // The verifier ignores this server name; `objection` below checks the member's: see `tls/verify.rs`.
                 let nobody = ServerName::try_from("member.invalid").map_err(io::Error::other)?;
                 let state =
                     ClientConnection::new(members.client, nobody).map_err(io::Error::other)?;
@@ -54,8 +54,8 @@ impl Wire {
         Ok(stream)
     }
 
-    /// Begins a connection that somebody has dialled. All that follows until it is known who must be
-    /// over within the same limit.
+    /// Accepts a connection that another process has dialled. The handshake, and everything until the other end has
+    /// identified itself, must be complete within one limit.
     pub(crate) fn accept(&self, socket: TcpStream) -> io::Result<PeerStream> {
         socket.set_nodelay(true)?;
         let until_us = os::now_us() + HANDSHAKE_US;

@@ -65,9 +65,9 @@ impl DialTrust {
 /// The configurations for both ends of a connection between members.
 #[derive(Clone)]
 pub struct MemberTls {
-    /// For the end that dials.
+    /// The configuration of the end that dials.
     pub client: Arc<ClientConfig>,
-    /// For the end that accepts.
+    /// The configuration of the end that accepts.
     pub server: Arc<ServerConfig>,
 }
 

@@ -322,7 +322,7 @@ async fn diverging() {
     members.start_again(damaged);
     let one = &members.one(damaged);
     let listening = Listening::open(one.clients).await;
-    assert!(one.member.ended().is_none(), "nobody has compared anything yet");
+    assert!(one.member.ended().is_none(), "no member has compared anything yet");
     // The leader grants this lock; the damaged member has no token left for it. Members on a busy machine may elect a
     // new leader at any time.
     wait_for("it is granted", async || {

@@ -26,7 +26,7 @@ impl Run {
             tokio::spawn(api.ask("faults", ask))
         });
         // Write before, while and after the others stop: one write is in flight when the quorum is lost.
-        let writing = tokio::spawn(write_until_nobody_leads(api.clone()));
+        let writing = tokio::spawn(write_until_no_member_leads(api.clone()));
         for at in (0..3).filter(|at| *at != leader) {
             tokio::task::block_in_place(|| self.members.stop(at));
         }
@@ -38,7 +38,7 @@ impl Run {
             }
         }
         let lead = self.members.one(leader).member.lead();
-        wait_for("nobody leads", async || lead.borrow().by.is_none().then_some(())).await;
+        wait_for("no member leads", async || lead.borrow().by.is_none().then_some(())).await;
         if matches!(self.api, "grpc" | "plain") {
             let what = What::Bad(Bad::Backup);
             let backup = Ask { what, key: None, seq: 0, deadline_ms: None };
@@ -73,7 +73,7 @@ impl Run {
     }
 }
 
-async fn write_until_nobody_leads(api: Arc<dyn Api>) -> Vec<Reply> {
+async fn write_until_no_member_leads(api: Arc<dyn Api>) -> Vec<Reply> {
     let mut refused = Vec::new();
     for number in 0.. {
         match api.ask("faults", put(&format!("fault/{number}"), 400)).await {

@@ -94,7 +94,7 @@ async fn watchers_that_hop_see_everything_once_or_are_told() {
         let missed = written.keys().filter(|it| !seen.changes.contains_key(it));
         for revision in missed {
             let excused = seen.gaps.iter().any(|(from, to)| (*from..*to).contains(revision));
-            assert!(excused, "{revision} was missed, and nobody said so: {:?}", seen.gaps);
+            assert!(excused, "{revision} was missed and no gap was reported: {:?}", seen.gaps);
         }
     }
     // From before the floor, in both forms.

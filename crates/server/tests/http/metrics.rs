@@ -88,7 +88,7 @@ fn every_figure_is_listed_and_moves() {
     ] {
         moved(name, &[]);
     }
-    assert!(sum(&after, "tenure_lock_wait_seconds_sum", &[ours]) > 0.0, "somebody waited");
+    assert!(sum(&after, "tenure_lock_wait_seconds_sum", &[ours]) > 0.0, "a client waited");
 
     let explained = at.get("/v1/locks/metrics/a?view=explain").ok();
     assert_eq!(explained["usually_of"], 1, "{explained}");
@@ -146,7 +146,7 @@ fn happen(at: &Client, other: &Client, told: &str) {
     let token = at.lock("metrics/forced", &lease);
     let force = json!({ "lock": "metrics/forced", "token": token, "reason": "a test" });
     at.post("/v1/force", &force).ok();
-    wait("somebody holds and does not renew", || {
+    wait("a client holds and does not renew", || {
         let ask = json!({ "lease": at.lease(1_000) });
         (at.post("/v1/locks/metrics/expired", &ask).status == 200).then_some(())
     });

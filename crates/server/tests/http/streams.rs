@@ -104,7 +104,7 @@ fn without_a_quorum_nothing_happens_and_the_member_says_so() {
     assert_ne!(wait("it is not ready", unready).value()["status"], "ok");
     assert_eq!(at.get("/healthz").ok()["status"], "ok");
     // There is no leader: nothing is sent anywhere, so nothing can have happened.
-    wait("nobody leads", || at.get("/v1/cluster").ok().get("leader").is_none().then_some(()));
+    wait("no member leads", || at.get("/v1/cluster").ok().get("leader").is_none().then_some(()));
     let renew = format!("/v1/leases/{lease}/renew?timeout=300ms");
     at.ask("POST", &renew, &[], b"").refused(503, "NO_LEADER");
     at.get(&format!("/v1/leases/{lease}?stale=true")).ok();

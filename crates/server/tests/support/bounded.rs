@@ -68,7 +68,7 @@ pub(crate) fn try_start_all(all: Vec<ServerSettings>) -> Option<Vec<RunningServe
 
 /// The same for members whose ports are reserved.
 pub(crate) fn start_all(all: Vec<ServerSettings>) -> Vec<RunningServer> {
-    try_start_all(all).expect("the ports of this process are nobody else's")
+    try_start_all(all).expect("no other process uses the ports of this process")
 }
 
 /// Runs a program to its end; kills it if it takes too long.

@@ -37,7 +37,7 @@ impl Grant {
         json!({"lock": self.lock, "lease": self.lease, "token": self.token})
     }
 
-    /// A ticket signed by the member that the client talks to.
+    /// A ticket signed by the member that the client is connected to.
     fn ticket(&self, client: &Client) -> String {
         let signed = client.post("/v1/tickets", &self.ask()).ok();
         signed["ticket"].as_str().unwrap().to_owned()
@@ -146,7 +146,7 @@ fn a_rotated_key_is_believed_for_as_long_as_the_overlap() {
 }
 
 #[test]
-fn an_overlap_lasts_its_whole_time_after_nobody_wrote_anything_for_a_while() {
+fn an_overlap_lasts_its_whole_time_after_a_while_without_writes() {
     let members = Members::found(1);
     let client = client(&members, 0);
     // There is no lease, so nothing is due and the machine's clock stands still.

@@ -105,7 +105,7 @@ pub(crate) fn done(member: &MemberHandle, commands: Vec<Bytes>) -> Revision {
     let revisions: Vec<_> = fates
         .into_iter()
         .map(|fate| {
-            let outcome = fate.expect("a leader that nobody disturbs answers");
+            let outcome = fate.expect("an undisturbed leader answers");
             outcome.result.expect("nothing here is refused");
             outcome.revision
         })

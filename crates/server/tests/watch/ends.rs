@@ -144,7 +144,7 @@ fn a_buffer_is_bounded_in_bytes_too() {
 }
 
 #[test]
-fn a_burst_that_no_buffer_holds_ends_nobody_who_comes_for_it() {
+fn a_burst_that_no_buffer_holds_ends_no_watch_that_reads_it() {
     let cluster = Cluster::found(1);
     cluster.runtime.block_on(async {
         let hub = &cluster.hubs[0];

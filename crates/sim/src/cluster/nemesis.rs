@@ -99,8 +99,8 @@ impl Nemesis {
         Self { kinds: vec![FaultKind::Heal], pause_us: 5 * S, healed: false, quiet_until_us: 0 }
     }
 
-    /// One voter with learners, whose power fails often: it elects itself, so nobody but its disk
-    /// remembers in which terms it has led.
+    /// One voter with learners, whose power fails often. It elects itself, so only its disk remembers in which
+    /// terms it has led.
     pub(super) fn lonely() -> Self {
         let kinds = vec![
             FaultKind::Add,

@@ -76,7 +76,7 @@ pub struct SimCluster {
     /// The newest membership that any member has applied.
     pub(super) members: Membership,
     pub(super) members_at: u64,
-    /// When that was.
+    /// The time at which the newest membership was applied.
     pub(super) members_since_us: u64,
     pub(super) trace: u64,
     pub(super) newest_arrival: BTreeMap<(usize, usize), u64>,
@@ -95,7 +95,7 @@ impl SimCluster {
         Self::sized(seed, size)
     }
 
-    /// A cluster of so many voters that follows from a seed.
+    /// A cluster of `size` voters; everything else follows from the seed.
     pub(super) fn sized(seed: u64, size: usize) -> Self {
         let mut rng = Rng::with_seed(seed);
         let worst =

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_down_has_failed_already() {
+    fn a_member_that_is_down_counts_as_failed() {
         let five = Membership::of_voters(ids(1..=5));
         let up_to = |last: u64| survives(&five, |id| id.get() <= last);
         assert_eq!([5, 4, 3, 2, 0].map(up_to), [2, 1, 0, 0, 0]);

@@ -251,7 +251,8 @@ fn unknown(id: i64) -> Failure {
     decode::invalid("watch_id", &format!("{id} is no watch of this stream"))
 }
 
-/// Why a watch cannot start where it shall, if that is known. While nobody can say how far the cluster is, it waits.
+/// Why a watch cannot start at the requested revision; none if it can, or if the newest revision is not known, so that
+/// the watch waits.
 async fn future(dispatch: &Dispatch, who: &Principal, start: Start) -> Option<WatchUpdate> {
     let Start::From(asked) = start else { return None };
     let newest = query::beyond(dispatch, who, asked).await.ok()??;

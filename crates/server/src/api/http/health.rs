@@ -14,9 +14,9 @@ use super::Http;
 use super::answer::json_with;
 use crate::dispatch::Fresh;
 
-/// A quorum that does not answer within this is not there for those who ask.
+/// How long a readiness check waits for a quorum before it reports that there is none.
 const QUORUM: Duration = Duration::from_secs(1);
-/// So many entries may be agreed on and not applied yet.
+/// The most entries that a ready member may have committed and not applied yet.
 const LAG_MAX: u64 = 2_000;
 
 /// How a member is.
@@ -70,7 +70,7 @@ pub(super) async fn ready(State(http): State<Http>) -> Response {
     if lag > LAG_MAX {
         return bad(format!("{lag} entries behind"), Some(lag));
     }
-    // A member that finds out meanwhile that nobody leads says so at once: the read would wait for the next leader.
+    // A member that loses its leader meanwhile says so at once: the read would wait for the next leader.
     tokio::select! {
         read = http.read(Fresh::Now, QUORUM, |_| ()) => match read {
             Ok((header, ())) => good(Some(lag), Some(header)),

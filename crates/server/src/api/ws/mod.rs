@@ -215,7 +215,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let handler = async move |socket| {
             let heard = LiveSocket::with(socket, PLAIN_BYTES_MAX, patience).next().await;
-            assert!(heard.is_none(), "nobody said anything");
+            assert!(heard.is_none(), "the client sent nothing");
         };
         let upgrade = async move |upgrade: WebSocketUpgrade| upgrade.on_upgrade(handler);
         let router = Router::new().route("/", get(upgrade));
