@@ -1,9 +1,9 @@
 //! Bounds what the event loop leaves for the router of a member.
 //!
-//! The router runs on a thread of its own. If it stands still, answers and notices pile up behind it, while the loop goes
-//! on: an answered command is in flight no more, so the budget for commands does not bound its answer. When too much
-//! waits, the answers and notices are dropped and every session ends. Its client comes back and asks what became of its
-//! asks, as it does when a snapshot has jumped over notices.
+//! The router runs on a thread of its own. If it stands still, answers and notices pile up behind it, while the loop
+//! goes on: an answered command is in flight no more, so the budget for commands does not bound its answer. When too
+//! much waits, the answers and notices are dropped and every session ends. Its client comes back and asks what became
+//! of its asks, as it does when a snapshot has jumped over notices.
 
 /// How many outcomes and notices wait for the router of a shipping member, at most. One turn leaves far fewer; a router
 /// that is this far behind does not run.
@@ -40,8 +40,8 @@ impl<T> Backlog<T> {
         Self { items: Vec::new(), mail: 0, max, lost: false }
     }
 
-    /// Adds a delivery with so many outcomes or notices: none if it says which session wants what. Those are kept in any
-    /// case: connections bound them.
+    /// Adds a delivery with so many outcomes or notices: none if it says which session wants what. Those are kept in
+    /// any case: connections bound them.
     pub fn put(&mut self, item: T, mail: usize) {
         if mail > 0 && (self.lost || self.mail.saturating_add(mail) > self.max) {
             self.lost = true;

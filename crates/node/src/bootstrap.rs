@@ -6,9 +6,9 @@
 //!
 //! The first state also holds names and addresses, and it must be the same on every founder. Founders may believe
 //! different addresses, because one of them may restart elsewhere while the others ask. Therefore only the founder
-//! with the smallest id decides on the first cards. It stores them with the cluster's id, then tells them; the
-//! others adopt what it tells, to the letter. A founder that has adopted the cards tells them as well, so any one
-//! of them is enough for the rest. An address that was wrong in the first cards is corrected later, by the member
+//! with the smallest id decides on the first records. It stores them with the cluster's id, then tells them; the
+//! others adopt what it tells, to the letter. A founder that has adopted the records tells them as well, so any one
+//! of them is enough for the rest. An address that was wrong in the first records is corrected later, by the member
 //! itself, like any address that changes.
 //!
 //! The level of the first state is decided and told in the same way: founders say up to which level they know the
@@ -40,7 +40,7 @@ pub struct WhoRequest {
 pub struct Founded {
     /// The id of the cluster.
     pub cluster: String,
-    /// The founders' cards, in the order of their ids: the content of the first state.
+    /// The founders' records, in the order of their ids: the content of the first state.
     pub founders: Vec<MemberRecord>,
     /// The level of the first state: the newest one that all founders know.
     pub level: u16,
@@ -124,7 +124,7 @@ enum WhoAnswer {
 }
 
 impl Bootstrap {
-    /// A member with this card and an empty directory that knows the rules up to this level. The list names every
+    /// A member with this record and an empty directory that knows the rules up to this level. The list names every
     /// founder, this one too.
     pub fn new(
         listed: &[(String, Address)],

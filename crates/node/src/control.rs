@@ -14,7 +14,7 @@ use tenure_store::{Point, SnapshotId};
 use crate::directory::{self, LEVEL_MIN, MemberNames, MemberRecord};
 use crate::lineage::Lineage;
 
-/// The longest message, in bytes. It has room for the longest cards of as many members as a cluster can have.
+/// The longest message, in bytes. It has room for the longest records of as many members as a cluster can have.
 pub const CONTROL_BYTES_MAX: usize = 256 * 1024;
 
 /// A member's description of itself.
@@ -24,7 +24,7 @@ pub struct Me {
     pub record: MemberRecord,
     /// The cluster that it belongs to; none before it has bootstrapped or joined one.
     pub cluster: Option<String>,
-    /// The cards of the members that founded that cluster.
+    /// The records of the members that founded that cluster.
     pub founders: Vec<MemberRecord>,
     /// The level of that cluster's first state. Before there is a cluster: up to which level the member knows the
     /// machine's rules. Versions that do not say so know the oldest one.
@@ -47,7 +47,7 @@ pub enum Control {
     Have(u64),
     /// The snapshot arrived whole.
     Done,
-    /// Asks to be added to the cluster, or says that a member's card has changed.
+    /// Asks to be added to the cluster, or says that a member's record has changed.
     Join(Join),
     /// Answers [`Control::Join`]: the sender is a member now.
     Joined {
@@ -82,7 +82,7 @@ pub struct Hello {
 /// A request to be a member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Join {
-    /// The sender's card.
+    /// The sender's record.
     pub record: MemberRecord,
     /// The newest level of the machine's rules that the sender knows.
     pub level: u16,

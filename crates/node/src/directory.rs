@@ -20,11 +20,12 @@ use crate::principal::Principal;
 pub const RESERVED: &str = tenure_core::request::OWN_KEYS;
 /// The prefix of each member's key.
 pub const PREFIX: &str = "tenure/members/";
-/// The cards of those who founded the cluster, one per line, then the level of the first state if it is not the oldest.
+/// The records of those who founded the cluster, one per line, then the level of the first state if it is not the
+/// oldest.
 pub const FOUNDERS: &str = "tenure/founders";
 /// The oldest level of the machine's rules.
 pub(crate) const LEVEL_MIN: u16 = 1;
-/// Before the level in [`FOUNDERS`]. No card begins with it.
+/// Before the level in [`FOUNDERS`]. No record begins with it.
 const LEVEL: &str = "level ";
 
 /// More members than any cluster should have; the reader ignores any beyond.
@@ -125,7 +126,7 @@ pub fn parse_id(text: &str) -> Option<MemberId> {
     u64::from_str_radix(text, 16).ok().and_then(MemberId::new)
 }
 
-/// Whether a name or address can stand in the book: no spaces, nothing invisible, not too long.
+/// Whether a name or address can stand in the directory: no spaces, nothing invisible, not too long.
 pub fn is_word(text: &str) -> bool {
     let visible = |c: char| !c.is_whitespace() && !c.is_control();
     !text.is_empty() && text.len() <= WORD_BYTES_MAX && text.chars().all(visible)
@@ -160,12 +161,12 @@ pub fn first_level(machine: &Machine) -> u16 {
     level.unwrap_or(LEVEL_MIN)
 }
 
-/// Cards, one per line; lines that are none are left out.
+/// Records, one per line; lines that are none are left out.
 pub fn parse_records(text: &str) -> Vec<MemberRecord> {
     text.lines().filter_map(MemberRecord::parse).take(MEMBERS_MAX).collect()
 }
 
-/// Writes cards, one per line.
+/// Writes records, one per line.
 pub fn records_text(records: &[MemberRecord]) -> String {
     records.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }

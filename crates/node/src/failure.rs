@@ -1,7 +1,7 @@
 //! Says why a command, read or admin request has no outcome, and whether it may have had an effect.
 //!
 //! There are three kinds of "no" end to end. A [`Refusal`](tenure_types::Refusal) is an outcome: the machine
-//! decided. A [`Failure`] comes from the member that was asked. A [`Stop`](tenure_raft::Stop) ends the member.
+//! decided. A [`NodeFailure`] comes from the member that was asked. A [`Stop`](tenure_raft::Stop) ends the member.
 
 use tenure_raft::{MemberId, RejectReason};
 
@@ -43,7 +43,7 @@ pub enum NodeFailure {
     Unknown,
 }
 
-/// What a caller may conclude from a [`Failure`].
+/// What a caller may conclude from a [`NodeFailure`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
     /// The request had no effect and never will.

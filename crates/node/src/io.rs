@@ -172,7 +172,7 @@ pub enum Input {
         /// Whether it arrived.
         saved: Saved,
     },
-    /// A member wants to be added, or its card has changed. Answered by one [`Output::JoinAnswer`].
+    /// A member wants to be added, or its record has changed. Answered by one [`Output::JoinAnswer`].
     Join {
         /// The request.
         join: JoinId,
@@ -366,12 +366,12 @@ pub enum Output {
         /// How it ended.
         ending: TransferEnd,
     },
-    /// Ask the member that this card names, at the address in it, who it is. Report with [`Input::CalledBack`], in
+    /// Ask the member that this record names, at the address in it, who it is. Report with [`Input::CalledBack`], in
     /// any case.
     CallBack {
         /// The request to join.
         join: JoinId,
-        /// The card of the member. Its certificate must have the name in it.
+        /// The record of the member. Its certificate must have the name in it.
         record: MemberRecord,
     },
     /// The answer to a request to join.

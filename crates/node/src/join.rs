@@ -1,6 +1,6 @@
 //! Brings a member into a cluster that exists: the side of the member that wants to join.
 //!
-//! The leader's side is in `join/admit.rs`. `join/standing.rs` keeps a member's card in the directory true and
+//! The leader's side is in `join/admit.rs`. `join/standing.rs` keeps a member's record in the directory true and
 //! notices that the member was removed.
 
 pub(crate) mod admit;
@@ -33,7 +33,7 @@ pub struct MemberIdentity {
     pub lineage: Lineage,
     /// The newest level of the machine's rules that it knows.
     pub level_known: u16,
-    /// Cards that it was given when it joined. They count while its own state has no directory.
+    /// Records that it was given when it joined. They count while its own state has no directory.
     pub given: Vec<MemberRecord>,
 }
 
@@ -94,7 +94,7 @@ impl Joining {
         Control::Join(self.join.clone())
     }
 
-    /// The member to be asked now, with [`Entering::request`]. It must be followed by one [`Entering::handle`],
+    /// The member to be asked now, with [`Joining::request`]. It must be followed by one [`Joining::handle`],
     /// also if it could not be reached.
     pub fn turn(&mut self, now_us: u64) -> Option<WhoRequest> {
         if self.ended.is_some() {

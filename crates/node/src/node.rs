@@ -45,7 +45,8 @@ pub struct NodeConfig {
     pub admission: Admission,
     /// Who the member is among others; none for one that stays alone. Such a one adds no members.
     pub identity: Option<MemberIdentity>,
-    /// The part of a snapshot in one message: [`CHUNK_BYTES`](crate::transfer::CHUNK_BYTES), or less where snapshots are small.
+    /// The part of a snapshot in one message: [`CHUNK_BYTES`](crate::transfer::CHUNK_BYTES), or less where snapshots
+    /// are small.
     pub chunk_bytes: u64,
 }
 

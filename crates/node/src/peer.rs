@@ -19,7 +19,7 @@ const ADMIN: u8 = 0xc2;
 const ADMIN_ANSWER: u8 = 0xc3;
 /// Commands, with the time that is left for them. Read by members that know level 2.
 const COMMANDS_WITHIN: u8 = 0xc4;
-/// A member's card. Read by members that know level 2, like the kinds from 0xc5 to 0xc9, which are a transfer's.
+/// A member's record. Read by members that know level 2, like the kinds from 0xc5 to 0xc9, which are a transfer's.
 const ANNOUNCE: u8 = 0xca;
 
 /// The level from which on members read [`COMMANDS_WITHIN`] and all kinds of failures.
@@ -64,7 +64,7 @@ pub enum PeerMessage {
     },
     /// A part of the transfer of a snapshot.
     Transfer(TransferMessage),
-    /// The sender's card, which the receiver, as leader, shall write to the directory.
+    /// The sender's record, which the receiver, as leader, shall write to the directory.
     Announce {
         /// The sender's names.
         names: MemberNames,

@@ -4,9 +4,9 @@
 //! everything that was agreed on, so that what is refused is refused for a reason of now; the leader has the last word.
 //!
 //! ```text
-//! add       view now ─► write the card ─► add the learner
+//! add       view now ─► write the record ─► add the learner
 //! promote   view now ─► promote
-//! remove    view now ─► hand over, if the member leads ─► remove ─► delete the card ─► view now
+//! remove    view now ─► hand over, if the member leads ─► remove ─► delete the record ─► view now
 //! transfer  view now ─► transfer ─► wait for the new leader, at most 2 s ─► view now …
 //! ```
 //!
@@ -59,7 +59,7 @@ pub enum Reconfigured {
 /// Why it was not reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NotReconfigured {
-    /// A word of the card cannot stand in the directory.
+    /// A word of the record cannot stand in the directory.
     Word {
         /// The field of the request.
         field: &'static str,
@@ -76,7 +76,7 @@ pub enum NotReconfigured {
     },
     /// There is no other voter.
     LastVoter,
-    /// The machine refused the card.
+    /// The machine refused the record.
     Refused(Refusal),
     /// Something failed. Whether it had an effect is said there.
     Failed(NodeFailure),
@@ -119,7 +119,7 @@ pub enum ReconfigureOutput {
     Done(Result<Reconfigured, NotReconfigured>),
 }
 
-/// One wish of an operator on its way.
+/// One request of an operator on its way.
 #[derive(Debug)]
 pub struct Reconfigure {
     request: Reconfiguration,
@@ -175,7 +175,7 @@ impl HandOver {
 type Output = Option<ReconfigureOutput>;
 
 impl Reconfigure {
-    /// A wish that the member `me` was asked for.
+    /// A request that the member `me` was asked for.
     pub fn new(request: Reconfiguration, me: MemberId, deadline_us: u64) -> Self {
         Self { request, me, deadline_us, before: None, at: At::Over }
     }
@@ -271,7 +271,7 @@ impl Reconfigure {
         }
     }
 
-    /// Judges a wish by the cluster as it is now, and makes the next step.
+    /// Judges a request by the cluster as it is now, and makes the next step.
     fn decide(&mut self, moment: Moment, cluster: Box<Cluster>) -> Output {
         let members = &cluster.members;
         match &self.request {
@@ -442,7 +442,7 @@ impl Reconfigure {
     }
 }
 
-/// The field of a new member's card that cannot stand in the directory.
+/// The field of a new member's record that cannot stand in the directory.
 fn not_a_word(record: &MemberRecord) -> Option<&'static str> {
     let names = &record.names;
     let fields = [

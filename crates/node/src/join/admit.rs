@@ -1,17 +1,17 @@
 //! Adds members to the cluster: the leader's side of a join.
 //!
 //! The leader checks the request, then calls a new member back at the address that it gives ([`Output::CallBack`]): a
-//! member that cannot be reached would count towards the limit and never catch up. Then it writes the member's card
+//! member that cannot be reached would count towards the limit and never catch up. Then it writes the member's record
 //! to the directory, adds the member as a learner, and answers. One join at a time is that far: a joiner that finds
 //! another one in flight is refused and asks again.
 //!
-//! A join that names an existing member changes that member's card, so it must come from that member:
+//! A join that names an existing member changes that member's record, so it must come from that member:
 //!
 //! - Under TLS the connection's certificate must have the name that the directory lists under the id. A member that
 //!   takes a new name needs a certificate with both names until the directory has the new one.
-//! - Without TLS nothing proves who asks. A join then changes the card of a learner that has never acknowledged
+//! - Without TLS nothing proves who asks. A join then changes the record of a learner that has never acknowledged
 //!   anything and has no link: one that was added and started again elsewhere before it got the state. Every other
-//!   member announces its card over its link, see `join/standing.rs`.
+//!   member announces its record over its link, see `join/standing.rs`.
 //!
 //! The leader adds the next new member when the one before has acknowledged entries, or after a while. A learner
 //! that never does counts towards the limit of members until an operator removes it.
@@ -89,7 +89,7 @@ impl Joins {
 }
 
 impl Node {
-    /// Takes a request to be added, or of a member whose card has changed.
+    /// Takes a request to be added, or of a member whose record has changed.
     pub(crate) fn join(&mut self, join: JoinId, request: Join, peer: PeerName) {
         let known = directory::read(self.replica.machine());
         if let Err(answer) = self.check_join(&request, &peer, &known) {
@@ -127,7 +127,7 @@ impl Node {
         }
     }
 
-    /// Has the cluster agree on a card and, if it is of a new member, on that member.
+    /// Has the cluster agree on a record and, if it is of a new member, on that member.
     fn agree_on(
         &mut self,
         join: JoinId,
@@ -201,7 +201,7 @@ impl Node {
         Ok(())
     }
 
-    /// Why a card cannot stand in the directory.
+    /// Why a record cannot stand in the directory.
     pub(super) fn check_record(
         &self,
         id: MemberId,
@@ -268,7 +268,7 @@ impl Node {
         Some(current)
     }
 
-    /// Takes the replica's result for the card.
+    /// Takes the replica's result for the record.
     pub(crate) fn join_written(&mut self, proposal: ProposalId, fate: ProposalFate) {
         let Some(current) = self.take_join(proposal) else { return };
         let why = match fate {
@@ -305,8 +305,8 @@ impl Node {
         }
     }
 
-    /// Removes the card of a member that was not added. The card stays if this member no longer leads; the next attempt
-    /// of the joiner writes it again.
+    /// Removes the record of a member that was not added. The record stays if this member no longer leads; the next
+    /// attempt of the joiner writes it again.
     fn remove_card(&mut self, id: MemberId) {
         let key = directory::key(id);
         let command = Command::Delete { key: &key, expect: Expect::Any, guard: None };
@@ -335,7 +335,7 @@ impl Node {
         let (machine, members) = (self.replica.machine(), self.replica.members());
         let mut known = directory::read(machine);
         known.retain(|id, _| members.contains(*id));
-        // The leader's own card may not be in the directory yet, and the joiner must know it to accept its messages.
+        // The leader's own record may not be in the directory yet, and the joiner must know it to accept its messages.
         known.insert(identity.record.id, identity.record.names.clone());
         let directory = known.into_iter().map(|(id, names)| MemberRecord { id, names });
         let (lineage, level) = (identity.lineage.clone(), machine.level());
@@ -369,7 +369,7 @@ impl Node {
     }
 }
 
-/// Whether a join may change the card of an existing member.
+/// Whether a join may change the record of an existing member.
 fn may_change(
     id: MemberId,
     before: Option<&MemberNames>,

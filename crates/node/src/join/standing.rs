@@ -1,7 +1,7 @@
-//! Keeps this member's card in the directory up to date, and detects that the member was removed.
+//! Keeps this member's record in the directory up to date, and detects that the member was removed.
 //!
-//! A member that starts at a new address, or with a new name or preference, announces its card over its link to the
-//! leader until the directory has it. The link is what proves that the card is the member's own. A member reaches
+//! A member that starts at a new address, or with a new name or preference, announces its record over its link to the
+//! leader until the directory has it. The link is what proves that the record is the member's own. A member reaches
 //! the leader from a new address because both ends of a link dial.
 //!
 //! The entry that removes a member may never reach it: the leader stops sending once the others have agreed. So a
@@ -15,7 +15,7 @@ use crate::io::Output;
 use crate::node::{NO_CALLER, Node};
 use crate::peer::{PeerMessage, WITHIN_LEVEL};
 
-/// The interval at which a member announces a card that differs from the directory.
+/// The interval at which a member announces a record that differs from the directory.
 const ANNOUNCE_US: u64 = 500_000;
 /// How long a member hears of no leader before it asks whether it was removed: an election is over by then.
 const ALONE_US: u64 = 3_000_000;
@@ -44,7 +44,7 @@ impl StandingCheck {
 }
 
 impl Node {
-    /// Announces the card, or asks whether the member was removed, if that is due. A replica turns at least once in
+    /// Announces the record, or asks whether the member was removed, if that is due. A replica turns at least once in
     /// a tick, so this needs no timer of its own.
     pub(crate) fn keep_standing(&mut self) {
         if self.config.identity.is_none() {
@@ -78,20 +78,21 @@ impl Node {
             }
             return self.take_announcement(id, &names);
         }
-        // An older leader does not know the message. The card waits until a newer one leads.
+        // An older leader does not know the message. The record waits until a newer one leads.
         if self.links.get(&leader).is_some_and(|linked| linked.level >= WITHIN_LEVEL) {
             let message = PeerMessage::Announce { names };
             self.staged.push(Output::Send { to: leader, message });
         }
     }
 
-    /// Why the leader does not write this member's card to the directory, to be logged; none if it does or has.
+    /// Why the leader does not write this member's record to the directory, to be logged; none if it does or has.
     pub fn record_objection(&self) -> Option<String> {
         let MemberRecord { id, names } = &self.config.identity.as_ref()?.record;
         self.check_record(*id, names, &directory::read(self.replica.machine())).err()
     }
 
-    /// Writes the card that a member has announced over its link. Ignores a card that is not valid in the directory.
+    /// Writes the record that a member has announced over its link. Ignores a record that is not valid in the
+    /// directory.
     pub(crate) fn take_announcement(&mut self, from: MemberId, names: &MemberNames) {
         let known = directory::read(self.replica.machine());
         let may = self.replica.status().serving && known.get(&from) != Some(names);

@@ -43,7 +43,7 @@ struct Cluster {
     call_back: fn(MemberRecord) -> Option<Result<Control, String>>,
 }
 
-/// The answer of the member that the card names.
+/// The answer of the member that the record names.
 fn is_there(record: MemberRecord) -> Option<Result<Control, String>> {
     Some(Ok(Control::IAm(Me::new(record.id, record.names, 2))))
 }

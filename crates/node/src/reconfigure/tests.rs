@@ -53,7 +53,7 @@ fn cluster(voters: &[u64]) -> Box<Cluster> {
     })
 }
 
-/// A wish at member 1, and the outputs so far.
+/// A request at member 1, and the outputs so far.
 struct Run {
     machine: Reconfigure,
     moment: Moment,
@@ -61,7 +61,7 @@ struct Run {
 }
 
 impl Run {
-    /// A wish while member 1 leads. It has looked at nothing yet.
+    /// A request while member 1 leads. It has looked at nothing yet.
     fn new(request: Reconfiguration) -> Self {
         let mut machine = Reconfigure::new(request, id(1), DEADLINE_US);
         let moment = Moment { now_us: 0, lead: Some(id(1)) };
@@ -135,7 +135,7 @@ impl Run {
         self.admin(&AdminRequest::Transfer(id(to)))
     }
 
-    /// The output is a command of the member itself about the card of this member.
+    /// The output is a command of the member itself about the record of this member.
     fn writes(self, number: u64) -> Self {
         let Some(ReconfigureOutput::Write(bytes)) = &self.output else { panic!("{self}") };
         let request = decode_request(bytes).unwrap();
@@ -288,7 +288,7 @@ fn a_leader_hands_over_before_it_is_removed() {
     let run = Run::in_three(Reconfiguration::Remove(id(1))).viewed(cluster(&[1, 2, 3]));
     let run = run.transfers(3).changed(Ok(())).idle(HANDED_OVER_US);
     let run = run.led_by(3).changes(MembershipChange::Remove(id(1)));
-    // It removes itself, so it can neither delete its card nor look again.
+    // It removes itself, so it can neither delete its record nor look again.
     assert_eq!(voters(run.changed(Ok(())).done()), [2, 3]);
 }
 

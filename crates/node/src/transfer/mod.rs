@@ -17,7 +17,8 @@
 //! Every transfer ends in exactly one report to the sender's replica. A newer request for the same receiver takes
 //! the place of the older one, and the report is that of the newer.
 //!
-//! [`Outgoing`] and [`Incoming`] are machines without clock or disk: they say what has to be read, written and sent.
+//! [`OutgoingTransfers`] and [`IncomingTransfer`] are machines without clock or disk: they say what has to be read,
+//! written and sent.
 
 pub(crate) mod drive;
 mod incoming;
@@ -49,14 +50,14 @@ pub enum TransferAction {
         /// The message.
         message: TransferMessage,
     },
-    /// Look for the complete snapshot at this point. Report with [`Outgoing::found`].
+    /// Look for the complete snapshot at this point. Report with [`OutgoingTransfers::found`].
     Find {
         /// The member that needs it.
         to: MemberId,
         /// Its last entry.
         point: Point,
     },
-    /// Read a part of a snapshot. Report with [`Outgoing::read`].
+    /// Read a part of a snapshot. Report with [`OutgoingTransfers::read`].
     Read {
         /// The member that needs it.
         to: MemberId,
@@ -76,14 +77,14 @@ pub enum TransferAction {
         /// How it ended.
         ending: TransferEnd,
     },
-    /// Open what there is of a snapshot, or begin with nothing. Report with [`Incoming::written`].
+    /// Open what there is of a snapshot, or begin with nothing. Report with [`IncomingTransfer::written`].
     Open {
         /// The transfer.
         number: u64,
         /// The snapshot.
         id: SnapshotId,
     },
-    /// Append to it. Report with [`Incoming::written`].
+    /// Append to it. Report with [`IncomingTransfer::written`].
     Write {
         /// The transfer.
         number: u64,
@@ -94,7 +95,8 @@ pub enum TransferAction {
         /// The bytes.
         bytes: Bytes,
     },
-    /// Verify the whole and hand it to the replica. Report with [`Incoming::received`] or [`Incoming::failed`].
+    /// Verify the whole and hand it to the replica. Report with [`IncomingTransfer::received`] or
+    /// [`IncomingTransfer::failed`].
     Finish {
         /// The transfer.
         number: u64,

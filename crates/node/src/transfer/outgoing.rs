@@ -103,7 +103,7 @@ impl OutgoingTransfers {
         out.push(TransferAction::Find { to, point });
     }
 
-    /// Takes the disk's answer to [`Action::Find`].
+    /// Takes the disk's answer to [`TransferAction::Find`].
     pub fn found(
         &mut self,
         to: MemberId,
