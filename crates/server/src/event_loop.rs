@@ -30,7 +30,7 @@ use crate::snapshot_disk::SnapshotDisk;
 const TAKEN_MAX: usize = 8_192;
 /// A log that was not written for so long is quiet, and is marked.
 const QUIET_US: u64 = 500_000;
-/// How long the doors have to say that a member found damage.
+/// How long the APIs have to say that a member found damage.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// Called on the loop when the member ends by itself.
@@ -62,7 +62,7 @@ struct Driver {
     /// Callers that wait for the member to end.
     leaving: Vec<Sender<()>>,
     may_end: bool,
-    /// Why the directory does not take this member's card, as it was last logged.
+    /// Why the directory does not take this member's record, as it was last logged.
     record_objection: Option<String>,
     count: Count,
 }
@@ -101,8 +101,9 @@ impl EventLoop {
     }
 }
 
-/// Ends the process when the loop panics in a build that unwinds, as debug builds and tests do. The panic hook only logs,
-/// and members inside a test have none, so the process would go on without its loop. Release builds abort instead.
+/// Ends the process when the loop panics in a build that unwinds, as debug builds and tests do. The panic hook only
+/// logs, and members inside a test have none, so the process would go on without its loop. Release builds abort
+/// instead.
 struct EndOnPanic {
     member: MemberHandle,
 }
@@ -128,7 +129,7 @@ impl Driver {
         self.on.member.feed().close();
         self.on.member.tally().close();
         if end.is_corrupt() || end == End::Cluster(Stop::Removed) {
-            // Whoever ends the process then would end the doors too, before they have said why.
+            // Whoever ends the process then would end the APIs too, before they have said why.
             std::thread::sleep(LAST_WORDS);
         }
         if end != End::Told {
@@ -426,7 +427,7 @@ impl Driver {
         }
     }
 
-    /// Logs why the leader does not write this member's card to the directory, once for each reason.
+    /// Logs why the leader does not write this member's record to the directory, once for each reason.
     fn log_card_objection(&mut self) {
         let objection = self.on.node.record_objection();
         if objection == self.record_objection {

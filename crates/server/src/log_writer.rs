@@ -81,7 +81,7 @@ impl LogWriter {
         self.meters = meters;
     }
 
-    /// Writes what a turn persists. It is durable after [`Pen::sync`].
+    /// Writes what a turn persists. It is durable after [`LogWriter::sync`].
     pub(crate) fn write(&mut self, persist: &Persist) -> Result<(), WriteError> {
         let batch = &persist.batch();
         let written = match self.log.write(batch) {
@@ -100,7 +100,7 @@ impl LogWriter {
     }
 
     /// Makes what was written durable. Returns the number of the last durable write, if the sync ended at once. With
-    /// [`Where::Aside`] the sync may end later; see [`Pen::finish`]. On an error the process must stop at once.
+    /// [`Where::Aside`] the sync may end later; see [`LogWriter::finish`]. On an error the process must stop at once.
     pub(crate) fn sync(
         &mut self,
         wanted: Where,

@@ -14,7 +14,7 @@ pub(crate) struct SyncThread {
 }
 
 impl SyncThread {
-    /// Hands the job to the thread, which reports the result as [`Event::Synced`]. Returns the job if there is no
+    /// Hands the job to the thread, which reports the result as [`LoopEvent::Synced`]. Returns the job if there is no
     /// thread for it.
     pub(crate) fn hand(
         &mut self,

@@ -1,7 +1,7 @@
 //! Authorises commands and admits them against the member's budget.
 //!
-//! Every command of every API passes [`Edge::admitted`] or [`Edge::admit`]: first whether the caller may run it, then
-//! whether there is room for it. What is admitted is counted at that moment.
+//! Every command of every API passes [`Dispatch::admitted`] or [`Dispatch::admit`]: first whether the caller may run
+//! it, then whether there is room for it. What is admitted is counted at that moment.
 
 use bytes::Bytes;
 use tenure_core::request::{Command, RequestId};

@@ -1,10 +1,10 @@
 //! Stands between the APIs and the event loop.
 //!
-//! An API decodes what a client wants and hands it to the [`Edge`], which authorises it, admits it against the member's
+//! An API decodes what a client wants and hands it to [`Dispatch`], which authorises it, admits it against the member's
 //! budget, and hands it to the event loop. The node decides how it reaches the leader and what becomes of it:
 //!
 //! ```text
-//! API ─► Edge::call, Edge::acquire, Session ─► inbox ─► event loop, Node
+//! API ─► Dispatch::call, Dispatch::acquire, ClientSession ─► inbox ─► event loop, Node
 //! API ◄─ outcome or Failure ◄─ Mailbox, oneshot ◄─ route ◄─ Outbox ◄─ event loop
 //! ```
 
@@ -53,7 +53,7 @@ const GATHER_US: u64 = 50_000;
 /// The shortest ttl there is, for renewals of leases that a session has not seen granted.
 pub(crate) const TTL_MIN_MS: u64 = 1_000;
 
-/// Everything a door needs of a member. Cheap to clone.
+/// Everything an API needs of a member. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Dispatch {
     inner: Arc<DispatchShared>,
@@ -71,7 +71,7 @@ struct DispatchShared {
 }
 
 impl Dispatch {
-    /// The edge of a running member; `runtime` carries its tasks.
+    /// The dispatch of a running member; `runtime` carries its tasks.
     pub(crate) fn new(
         member: MemberHandle,
         net: Arc<Net>,

@@ -27,7 +27,7 @@ impl Dispatch {
 
 impl ClientSession {
     /// Sends commands on their way, in log form. They were admitted under `permit`. Their answers come in one
-    /// [`Mail::Answers`] with the number of the batch, in order.
+    /// [`MailboxMessage::Answers`] with the number of the batch, in order.
     pub(crate) fn submit(
         &self,
         batch: u64,

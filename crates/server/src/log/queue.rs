@@ -1,6 +1,6 @@
 //! Holds the lines that are not written yet, in a bounded queue that one thread drains.
 //!
-//! The lock is held for a push or a pop and never while a line is written, so [`Queue::push`] does not wait for the
+//! The lock is held for a push or a pop and never while a line is written, so [`LineQueue::push`] does not wait for the
 //! sink. When the queue is full, new lines are dropped until half of it is written; then one line says how many.
 
 use std::collections::VecDeque;

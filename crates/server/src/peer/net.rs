@@ -40,7 +40,7 @@ pub(crate) struct Net {
     pub(super) level: u16,
     pub(super) member: MemberHandle,
     links: Mutex<BTreeMap<MemberId, Arc<LinkHandle>>>,
-    /// What the book says of each member: its name is what its certificate must have.
+    /// What the directory says of each member: its name is what its certificate must have.
     names: Mutex<BTreeMap<MemberId, MemberNames>>,
     /// Whose messages count.
     known: Mutex<LinkedIds>,
@@ -104,7 +104,7 @@ impl Net {
         let all = members.all();
         let me = self.member.id();
         for id in all.iter().chain(directory.keys()).filter(|id| **id != me) {
-            // Before its first snapshot a member knows the others only from the book it was given.
+            // Before its first snapshot a member knows the others only from the directory it was given.
             let wanted = all.contains(id) || all.is_empty();
             let address = directory.get(id).map(|names| names.members.clone());
             if wanted {
@@ -294,14 +294,14 @@ impl Net {
         }
     }
 
-    /// The name that a member's certificate must have. Nothing if the book does not tell: a member that
+    /// The name that a member's certificate must have. Nothing if the directory does not tell: a member that
     /// was away for long must take its news from members that it never heard of, on the word of the
     /// authority that signed their certificates.
     pub(super) fn name(&self, id: MemberId) -> Option<String> {
         self.named(id).map(|names| names.name)
     }
 
-    /// Where a member's doors are, as far as this one knows.
+    /// Where a member's APIs are, as far as this one knows.
     pub(crate) fn hint(&self, id: MemberId) -> v1::LeaderHint {
         let known = self.named(id).map(|names| (names.name, names.clients));
         let (name, address) = known.unwrap_or_default();

@@ -1,15 +1,15 @@
 //! Delivers every event to each watch, once and in order.
 //!
 //! ```text
-//! event loop ─once per turn─► Feed ──► hub's task ──► groups ──► buffer of each watch ──► Watch::next
-//!      ▲                                                                                       │
-//!      └──────────────── bounded parts of the history, while a watch is behind ────────────────┘
+//! event loop ─once per turn─► Feed ──► hub's task ──► groups ──► buffer of each watch ──► WatchReader::next
+//!      ▲                                                                                          │
+//!      └───────────────── bounded parts of the history, while a watch is behind ──────────────────┘
 //! ```
 //!
 //! A watch is a cursor: the next revision. It reads the history until there is nothing newer, then joins the hub's
 //! stream at its cursor. When the hub cannot deliver something, because a turn was too large, a snapshot was installed,
 //! or the watch's buffer was full, the watch reads the history again from the same cursor. So one rule covers a start
-//! in the past, a jump and a slow reader: below the floor the answer is [`Step::Compacted`], else it goes on.
+//! in the past, a jump and a slow reader: below the floor the answer is [`WatchStep::Compacted`], else it goes on.
 //!
 //! Start reading at [`Hub::watch`], then `reader.rs` and `serve.rs`.
 
@@ -45,7 +45,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The revision at which a watch starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {
-    /// After everything that was acknowledged before; see [`Watch::started`].
+    /// After everything that was acknowledged before; see [`WatchReader::started`].
     Now,
     /// At this revision. If the member has not reached it, the watch waits.
     From(Revision),

@@ -67,7 +67,7 @@ impl SharedBatch {
     }
 }
 
-/// Collects the events of a [`Shared`].
+/// Collects the events of a [`SharedBatch`].
 #[derive(Default)]
 pub(super) struct Gathered {
     events: Vec<Event>,

@@ -52,7 +52,7 @@ pub(super) enum NextBatch {
     Nothing(WatchPosition),
 }
 
-/// The result of a [`Slot::put`].
+/// The result of a [`WatchSlot::put`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PutResult {
     Done,

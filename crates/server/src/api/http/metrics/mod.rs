@@ -1,6 +1,7 @@
 //! Serves the metrics of a member for Prometheus.
 //!
-//! Events are counted where they happen (`meter/`, `figures.rs`); gauges are read when the metrics are requested.
+//! Events are counted where they happen (`metrics/`, `node_metrics.rs`); gauges are read when the metrics are
+//! requested.
 
 mod walk;
 
