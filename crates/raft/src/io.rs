@@ -24,8 +24,8 @@ pub enum ReplicaInput {
         /// The message.
         message: Message,
     },
-    /// Encoded commands, to be applied in this order. The replica answers with [`Output::Answer`], perhaps in several
-    /// parts, which come in order and together cover all commands.
+    /// Encoded commands, to be applied in this order. The replica answers with [`ReplicaOutput::Answer`], perhaps in
+    /// several parts, which come in order and together cover all commands.
     Submit {
         /// The proposal id.
         proposal: ProposalId,
@@ -37,7 +37,8 @@ pub enum ReplicaInput {
         /// When their caller gives up, by the clock of the turns. Commands that wait longer are not proposed.
         deadline_us: u64,
     },
-    /// A read of a state not older than now. The replica answers with [`Output::ReadReady`] or [`Output::ReadFailed`].
+    /// A read of a state not older than now. The replica answers with [`ReplicaOutput::ReadReady`] or
+    /// [`ReplicaOutput::ReadFailed`].
     Read {
         /// The proposal id.
         proposal: ProposalId,
@@ -65,7 +66,7 @@ pub enum ReplicaInput {
         /// The members in the snapshot.
         members: Membership,
     },
-    /// A snapshot has reached another member, or could not be sent. Required for every [`Output::SendSnapshot`].
+    /// A snapshot has reached another member, or could not be sent. Required for every [`ReplicaOutput::SendSnapshot`].
     SnapshotSent {
         /// The receiver.
         to: MemberId,
@@ -98,7 +99,7 @@ pub enum ReplicaInput {
     /// The free space of this member's disk. While the leader is short of space, or so many others that no quorum is
     /// left, commands that make the state grow are not applied.
     Space(Space),
-    /// An admin request. The replica answers with [`Output::Changed`].
+    /// An admin request. The replica answers with [`ReplicaOutput::Changed`].
     Admin {
         /// The proposal id.
         proposal: ProposalId,
@@ -143,15 +144,15 @@ pub enum ReplicaOutput {
         /// The message.
         message: Message,
     },
-    /// Send the snapshot at the point that the step names, then the step. Always report with [`Input::SnapshotSent`],
-    /// even if the snapshot is gone.
+    /// Send the snapshot at the point that the step names, then the step. Always report with
+    /// [`ReplicaInput::SnapshotSent`], even if the snapshot is gone.
     SendSnapshot {
         /// The receiver.
         to: MemberId,
         /// The step that announces the snapshot.
         step: Step,
     },
-    /// Write this to the log. Report with [`Input::Persisted`] once it is durable.
+    /// Write this to the log. Report with [`ReplicaInput::Persisted`] once it is durable.
     Persist(Persist),
     /// The fate of commands.
     Answer {
@@ -186,7 +187,7 @@ pub enum ReplicaOutput {
         /// The newest revision, for watches.
         revision: Revision,
     },
-    /// Write a snapshot. Report with [`Input::SnapshotSaved`].
+    /// Write a snapshot. Report with [`ReplicaInput::SnapshotSaved`].
     SaveSnapshot {
         /// The last entry that it includes.
         point: Point,

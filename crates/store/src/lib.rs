@@ -23,7 +23,7 @@
 //! ```
 //!
 //! **Order of an installed snapshot:** [`SnapshotReceiver::finish`] (the file is durable), then a
-//! [`Batch`] with `snapshot` and [`Log::sync`], then [`Log::compact_to`]. A crash between any two
+//! [`LogBatch`] with `snapshot` and [`Log::sync`], then [`Log::compact_to`]. A crash between any two
 //! leaves a log that some durable snapshot continues into.
 //!
 //! Nothing here reads a clock or draws a random number, except that the real disk reports how long a sync took. The

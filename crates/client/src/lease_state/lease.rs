@@ -84,7 +84,7 @@ struct Wake {
 pub(crate) enum AckEffect {
     /// Nothing to do.
     Nothing,
-    /// Read what the lease holds, and pass it to [`Life::holdings`].
+    /// Read what the lease holds, and pass it to [`LeaseState::holdings`].
     ReadHoldings,
 }
 

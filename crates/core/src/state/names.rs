@@ -77,7 +77,7 @@ impl LockNames {
             NameOrder { sorted: names.into_iter().collect(), ..NameOrder::default() };
     }
 
-    /// Adds the lock in a slot without sorting it; [`Names::settle_all`] must follow.
+    /// Adds the lock in a slot without sorting it; [`LockNames::settle_all`] must follow.
     pub(crate) fn insert_unordered(&mut self, locks: &Slab<Lock>, slot: SlabIndex) {
         let hash = self.hash(locks.at(slot).name.as_bytes());
         let seed = self.seed;

@@ -1,7 +1,8 @@
 //! Stores floors and data so that they change together.
 //!
-//! Both are in one file of an embedded transactional engine. One [`Turn`] is one transaction: it evaluates each request
-//! after the effects of those before it. When it ends, either everything that it admitted is durable, or none of it.
+//! Both are in one file of an embedded transactional engine. One [`Transaction`] is one transaction: it evaluates each
+//! request after the effects of those before it. When it ends, either everything that it admitted is durable, or none
+//! of it.
 
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt as _;

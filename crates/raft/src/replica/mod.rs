@@ -326,7 +326,7 @@ impl Replica {
         self.config.id
     }
 
-    /// The machine, for queries: after [`Output::ReadReady`], or for an answer that may be stale.
+    /// The machine, for queries: after [`ReplicaOutput::ReadReady`], or for an answer that may be stale.
     pub fn machine(&self) -> &Machine {
         &self.machine
     }

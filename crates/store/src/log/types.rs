@@ -96,7 +96,7 @@ pub struct Room {
     pub in_segment: u64,
     /// The bytes of batches that fit in the next segment, if it is prepared.
     pub in_next: u64,
-    /// The free bytes on the disk; a further segment needs [`Options::segment_bytes`] of them.
+    /// The free bytes on the disk; a further segment needs [`LogOptions::segment_bytes`] of them.
     pub on_disk: u64,
 }
 

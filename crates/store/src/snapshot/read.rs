@@ -12,8 +12,8 @@ use crate::{Point, disk::File};
 
 /// Reads a snapshot chunk by chunk and verifies each before returning it.
 ///
-/// The whole is verified only once [`SnapshotReader::next_chunk`] has returned `None`. The caller must build the state
-/// aside and use it only then.
+/// The whole is verified only once [`SnapshotFileReader::next_chunk`] has returned `None`. The caller must build the
+/// state aside and use it only then.
 #[derive(Debug)]
 pub struct SnapshotFileReader {
     name: String,
