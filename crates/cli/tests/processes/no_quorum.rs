@@ -8,7 +8,7 @@ use tenure_server::os;
 use crate::common::http::{Call, Connection};
 use crate::common::{Cluster, wait};
 
-/// How long the server tries by itself if a call does not say how long: `WITHIN` of `server/src/edge`.
+/// How long the server tries by itself if a call does not say how long: `WITHIN` of `server/src/dispatch`.
 const DEFAULT: Duration = Duration::from_secs(10);
 /// A member that knows of no leader waits for one a third of that time. What is left is for a busy machine.
 const PATIENT: Duration = Duration::from_secs(5);

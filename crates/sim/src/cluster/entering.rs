@@ -1,4 +1,5 @@
-//! Brings new members in as a member does that was told where others live: it asks to be added until the leader has (N10).
+//! Brings new members in as a member does that was told where others live: it asks to be added until the leader has
+//! (N10).
 
 use tenure_node::directory::MemberNames;
 use tenure_node::{Control, Input, Join, JoinError, JoinId, Joined, Joining, Me, PeerName};
@@ -9,7 +10,8 @@ use super::world::SimCluster;
 use super::{MS, S};
 use crate::invariant::CheckResult;
 
-/// How long a connection waits for its answer: longer than a leader takes to say that the cluster has not agreed in time.
+/// How long a connection waits for its answer: longer than a leader takes to say that the cluster has not agreed in
+/// time.
 const PATIENCE_US: u64 = 10 * S;
 
 impl SimCluster {
@@ -126,7 +128,7 @@ impl SimCluster {
                 let level = self.nodes[at].level_known();
                 Ok(Control::IAm(Me::new(self.nodes[at].id, names.clone(), level)))
             }
-            // A stranger that uses the id of a member is not where its card says.
+            // A stranger that uses the id of a member is not where its record says.
             None => Err(format!("{} does not answer", names.members)),
         };
         let boot = self.nodes[node].boot;

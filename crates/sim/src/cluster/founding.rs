@@ -59,7 +59,7 @@ struct Scene<'a> {
     now_us: u64,
 }
 
-/// Founds a cluster of members with these cards, that know the rules up to these levels.
+/// Founds a cluster of members with these records, that know the rules up to these levels.
 pub(super) fn found(
     rng: &mut Rng,
     faults: &mut FaultCounts,

@@ -5,7 +5,7 @@
 //! every step the checks compare the members with an oracle that applies each entry once. Then all faults end, and the
 //! cluster must work again.
 //!
-//! Start reading at [`World::run`].
+//! Start reading at [`SimCluster::run`].
 
 mod ask_history;
 pub mod campaign;

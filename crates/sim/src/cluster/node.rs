@@ -63,7 +63,7 @@ pub(super) struct SimMember {
     pub(super) must_stop: Option<u64>,
     /// What it is called since its last start, and where it lives.
     pub(super) names: MemberNames,
-    /// The cards that it was given when it joined.
+    /// The records that it was given when it joined.
     pub(super) given: Vec<MemberRecord>,
     /// It asks to be added, and has not been.
     pub(super) entering: Option<Joining>,

@@ -83,7 +83,7 @@ impl Routed {
 }
 
 impl SessionHost {
-    /// A desk whose router may be so many outcomes and notices behind.
+    /// A host whose router may be so many outcomes and notices behind.
     pub(super) fn new(backlog_max: usize) -> Self {
         Self { backlog: Backlog::new(backlog_max), ..Self::default() }
     }

@@ -18,7 +18,7 @@ const NAME: &str = "stranger";
 /// The id of a process that never was a member.
 const STRANGER: u64 = 0xdead;
 
-/// Whether this gives a stranger's card to a member.
+/// Whether this gives a stranger's record to a member.
 pub(super) fn takes_over(request: &Request<'_>) -> bool {
     matches!(&request.command, Command::Put(put)
         if put.key.starts_with(directory::PREFIX) && put.value.starts_with(NAME.as_bytes()))

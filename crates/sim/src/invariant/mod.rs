@@ -1,7 +1,7 @@
 //! Checks the numbered invariants on what was observed, independently of the model.
 //!
-//! Each file checks one group of the numbered invariants. They share a [`Ledger`], which derives the state from answers
-//! and events alone.
+//! Each file checks one group of the numbered invariants. They share an [`ObservedLedger`], which derives the state
+//! from answers and events alone.
 
 mod abandon;
 mod exclusion;
