@@ -50,7 +50,7 @@ enum BenchProgram {
         #[arg(long, value_enum, default_value = "text")]
         output: BenchOutput,
     },
-    /// Clients of the doors of three members: cycles per second, latency, hand-overs, CPU
+    /// Clients of the APIs of three members: cycles per second, latency, hand-overs, CPU
     Apis {
         /// Half a second for each measurement, to see that it runs
         #[arg(long)]

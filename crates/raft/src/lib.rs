@@ -10,7 +10,7 @@
 //!     replica.handle(input)                for every input waiting, up to a bound
 //!     now = monotonic clock                after the last input was taken, never before
 //!     wake_at = replica.turn(now, &mut outputs)
-//!     for each output, in order: do it     sends before the sync, see `Output`
+//!     for each output, in order: do it     sends before the sync, see `ReplicaOutput`
 //! }
 //! ```
 //!

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 8 bytes "tenurbak", u32 format, u32 length of the head
-//! head    text, one `name value` per line, see `Head`
+//! head    text, one `name value` per line, see `BackupHead`
 //! state   as many bytes as the head says: a snapshot of the machine
 //! u32     CRC-32C of everything before it
 //! ```

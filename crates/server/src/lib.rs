@@ -1,13 +1,13 @@
 //! Surrounds one member's node with threads, sockets, a disk and a clock.
 //!
-//! A [`tenure_raft::Replica`] has none of these. One thread, the event loop, drives it: the loop takes the inputs that
-//! have arrived, reads the clock, ends the replica's turn and performs its outputs. Everything else reaches the loop
+//! A [`tenure_node::Node`] has none of these. One thread, the event loop, drives it: the loop takes the inputs that
+//! have arrived, reads the clock, ends the node's turn and performs its outputs. Everything else reaches the loop
 //! through a [`MemberHandle`]:
 //!
 //! ```text
-//! APIs        ─┐                          ┌─► log: write, one sync per turn
-//! peer readers ├─► inbox ─► loop, Replica ┼─► links: one writer thread per connection
-//! snapshots   ─┘                          └─► responses and notices to the callers that wait
+//! APIs        ─┐                       ┌─► log: write, one sync per turn
+//! peer readers ├─► inbox ─► loop, Node ┼─► links: one writer thread per connection
+//! snapshots   ─┘                       └─► responses and notices to the callers that wait
 //! ```
 //!
 //! Start reading at [`start`], then `event_loop.rs`.

@@ -240,14 +240,14 @@ pub const TABLE: &[Row] = rows! {
     "INVALID_FIELD" InvalidArgument 400 Frame None No,
         "a field cannot be as it is", "correct the field that is named";
     "WAIT_TOO_LONG" InvalidArgument 400 Frame None No,
-        "the wait is longer than the lease would live, and this door renews nothing",
+        "the wait is longer than the lease would live, and this API renews nothing",
         "wait at most as long as the bound, or renew the lease first";
     "TOO_LARGE" ResourceExhausted 413 Close(1009) None No,
-        "the message is longer than the door takes", "send less at once";
+        "the message is longer than the API takes", "send less at once";
     "UNSUPPORTED_MEDIA" Unimplemented 415 Close(1003) None No,
-        "the body is of a type or in an encoding that the door does not take", "send what is named, not compressed";
+        "the body is of a type or in an encoding that the API does not take", "send what is named, not compressed";
     "HEADERS_TOO_LARGE" ResourceExhausted 431 RefuseUpgrade(1009) None No,
-        "the headers are longer than the door takes", "send shorter headers";
+        "the headers are longer than the API takes", "send shorter headers";
     "TOO_SLOW" DeadlineExceeded 408 RefuseUpgrade(1008) None AtOnce,
         "the request came too slowly", "send it faster";
     "UNKNOWN_OPERATION" Unimplemented 404 Frame None No,
@@ -284,7 +284,7 @@ pub const TABLE: &[Row] = rows! {
         "the request was passed on too often without finding the leader", "try again later";
     "TOKEN_TOO_LARGE" FailedPrecondition 409 Frame None No,
         "the plain lock protocol cannot carry a token of 2^53 or more; the lock was given back",
-        "use another door";
+        "use another API";
 };
 
 /// Renders the table as a part of the reference of errors.
@@ -309,7 +309,7 @@ pub fn reference() -> String {
 const INTRODUCTION: &str = "\
 ## The cluster
 
-The same on every door.
+The same through every API.
 
 - **effect** `unknown`: the same request id learns which.
 - **again** says whether sending the same thing again makes sense. *later* means after `retry_after_ms` if it is

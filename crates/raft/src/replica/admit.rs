@@ -186,7 +186,7 @@ impl Replica {
         let leader = MemberId::new(raft.leader_id);
         let same_term = step.term == raft.term;
         match step.kind {
-            // A file comes with it. The two arrive together, as `Input::SnapshotReceived`.
+            // A file comes with it. The two arrive together, as `ReplicaInput::SnapshotReceived`.
             StepKind::Snapshot => false,
             // A term has one leader.
             StepKind::Append | StepKind::Heartbeat => {

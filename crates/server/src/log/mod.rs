@@ -1,7 +1,7 @@
 //! Installs the `tracing` subscriber of a process: one line per event on stderr, written by a thread of its own.
 //!
 //! ```text
-//! any thread ─ event ─► Subscriber: level, line ─► Queue, bounded ─► log writer thread ─► stderr
+//! any thread ─ event ─► Subscriber: level, line ─► LineQueue, bounded ─► log writer thread ─► stderr
 //! ```
 //!
 //! An event never waits for stderr: a pipe that is not read, a slow disk or a stopped terminal must not stop the event

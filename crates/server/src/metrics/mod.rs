@@ -4,9 +4,9 @@
 //! metrics with labels. Nothing here decides anything, and no decision reads these metrics.
 //!
 //! ```text
-//! event loop ──numbers──► Meters                                   ─┐
-//! event loop ──records──► Tally: by prefix, mode, and how long      ├─► /metrics
-//! APIs ─requests─► Asked: by API and command, refusals by reason   ─┘
+//! event loop ─numbers──► NodeMeters                                               ─┐
+//! event loop ─records──► LockMetrics: by prefix, mode, and how long                ├─► /metrics
+//! APIs       ─requests─► RequestMetrics: by API and command, refusals by reason   ─┘
 //! ```
 
 mod histogram;

@@ -352,8 +352,8 @@ impl SimCluster {
         one.hold = Some(BelievedHold { lock, token, revision, until_us, hears: Some(stream.id) });
         // A release that was not answered may still come true: what it gave back is not taken up again.
         let given_back = one.released[lock].is_some_and(|released| token <= released);
-        // A member that is behind tells of a grant after the leader has renewed the lease and has said that something was
-        // taken since: it may have been this.
+        // A member that is behind tells of a grant after the leader has renewed the lease and has said that something
+        // was taken since: it may have been this.
         let taken = one.lease.is_some_and(|lease| revision < lease.changed);
         if given_back || taken {
             self.release(stream.client);

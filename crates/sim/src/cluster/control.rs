@@ -1,8 +1,8 @@
 //! Runs clusters whose promises cannot hold, to show that the checks would notice: a control of the simulator itself.
 //!
-//! The disks of a majority lie about their syncs. All members lose power, and those with lying disks come back first. They
-//! are a majority and have forgotten what was agreed on, and the only members that remember are down. So they agree on
-//! something else, and some check must say so.
+//! The disks of a majority lie about their syncs. All members lose power, and those with lying disks come back first.
+//! They are a majority and have forgotten what was agreed on, and the only members that remember are down. So they
+//! agree on something else, and some check must say so.
 
 use tenure_store::sim::Restart;
 

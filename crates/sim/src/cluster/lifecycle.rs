@@ -27,7 +27,8 @@ impl SimCluster {
             ..ReplicaConfig::new(self.nodes[node].id)
         };
         let entropy = self.rng.u64(..);
-        // A member that has joined was told of the others. If an operator has added it by hand, it is given their names.
+        // A member that has joined was told of the others. If an operator has added it by hand, it is given their
+        // names.
         let told = &self.nodes[node].given;
         let given = match &told[..] {
             [] => self.members.all(),

@@ -225,9 +225,9 @@ impl SimCluster {
             && !self.nodes.iter().any(|other| lost(other) && self.members.contains(other.id))
     }
 
-    /// Whether a majority would know the newest members without this one. A change of members counts on a member once it
-    /// has applied it: if the one that did is lost before the others hear of it, and a removed voter is gone, those that
-    /// are left are no majority of the members that they know.
+    /// Whether a majority would know the newest members without this one. A change of members counts on a member once
+    /// it has applied it: if the one that did is lost before the others hear of it, and a removed voter is gone, those
+    /// that are left are no majority of the members that they know.
     pub(super) fn is_settled(&self, without: usize) -> bool {
         let knows = |id: &&MemberId| {
             let at = self.at(**id).filter(|at| *at != without);

@@ -95,7 +95,7 @@ pub struct Leader {
     pub member_id: Decimal,
     /// Its name.
     pub name: String,
-    /// The address of its doors.
+    /// The address of its APIs.
     pub address: String,
 }
 
