@@ -346,7 +346,8 @@ mod tests {
     #[tokio::test]
     async fn requests_answered_together_are_repeated_in_one_message_without_waiting_for_others() {
         let (pending, mut outgoing) = session();
-        let mut asked: Vec<RequestHandle> = (0..3).map(|_| pending.ask(request()).unwrap()).collect();
+        let mut asked: Vec<RequestHandle> =
+            (0..3).map(|_| pending.ask(request()).unwrap()).collect();
         assert_eq!(sent(&mut outgoing), [3]);
         let waiting = asked.iter_mut().map(|it| Box::pin(it.next()));
         let mut waiting: Vec<_> = waiting.collect();

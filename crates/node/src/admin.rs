@@ -188,7 +188,7 @@ impl Node {
         self.admins
             .waiting
             .insert(proposal, PendingAdmin { origin, at: AdminStage::Proposed, due_us: u64::MAX });
-        self.replica.handle(RaftInput::Admin { proposal, request: request });
+        self.replica.handle(RaftInput::Admin { proposal, request });
     }
 
     fn answer_peer_admin(&mut self, to: MemberId, number: u64, result: Result<(), NodeFailure>) {

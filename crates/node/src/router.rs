@@ -118,7 +118,9 @@ impl Router {
         match &listening[..] {
             [one] => deliver(*one, SessionMessage::Notice(notice)),
             several => {
-                several.iter().for_each(|to| deliver(*to, SessionMessage::Notice(notice.clone())))
+                for to in several {
+                    deliver(*to, SessionMessage::Notice(notice.clone()));
+                }
             }
         }
         if last {

@@ -28,7 +28,9 @@ fn strangers_are_refused_and_nonsense_is_cut_off() {
         ask(port, format!("hello 1\n{incarnation}\nfrom 1\nto {to}\nlevel 1").as_bytes())
     };
     let (cluster, id) = (&running[0].cluster, id.to_string());
-    assert!(incarnation("another", 0, 0, &id).starts_with("refused this member is of another cluster"));
+    assert!(
+        incarnation("another", 0, 0, &id).starts_with("refused this member is of another cluster")
+    );
     assert!(incarnation(cluster, 1, 0, &id).starts_with("refused the cluster was restored"));
     assert!(incarnation(cluster, 0, 7, &id).starts_with("refused this is another restore"));
     assert!(incarnation(cluster, 0, 0, "2").starts_with("refused this is member"));

@@ -2,16 +2,16 @@
 
 use tenure_core::mutants;
 
-use crate::campaign::{self, Plan};
+use crate::campaign::{self, ModelPlan};
 use crate::cluster;
 
 /// The number of sequences that the machine without a planted bug must survive first.
 const CLEAN: u64 = 200;
 
 /// Runs all planted bugs, and returns whether each was caught as expected.
-pub fn run(plan: Plan) -> bool {
+pub fn run(plan: ModelPlan) -> bool {
     mutants::select(0);
-    let clean = campaign::run(Plan { sequences: CLEAN, ..plan }, &|| {});
+    let clean = campaign::run(ModelPlan { sequences: CLEAN, ..plan }, &|| {});
     if let Some((seed, failure)) = clean.failure {
         let violation = failure.violation;
         println!(
@@ -82,8 +82,8 @@ fn planted_in_clusters() -> Vec<Planted> {
 }
 
 /// Runs all bugs that clusters must show and whose name contains `only`. Returns whether each was caught as expected.
-pub fn run_clusters(plan: cluster::campaign::Plan, only: &str) -> bool {
-    let clean = cluster::campaign::Plan { seeds: CLEAN_SEEDS, ..plan };
+pub fn run_clusters(plan: cluster::campaign::ClusterPlan, only: &str) -> bool {
+    let clean = cluster::campaign::ClusterPlan { seeds: CLEAN_SEEDS, ..plan };
     if let Some((seed, violation)) = cluster::campaign::run(clean, &|| {}).failure {
         println!(
             "violation {} seed={seed}: {} (no bug was planted)",

@@ -40,8 +40,8 @@ pub(crate) fn without_that_rule_the_new_member_stops_instead_of_being_sent_entri
         cluster.kill(3);
         let hard_state = HardState { term: 1, vote: None, commit: 1 };
         cluster.replace_disk(3, Disk { hard_state, ..Disk::default() });
-        assert_eq!(cluster.change(leader, Change::Remove(id(3))), Ok(()));
-        assert_eq!(cluster.change(leader, Change::AddLearner(id(3))), Ok(()));
+        assert_eq!(cluster.change(leader, MembershipChange::Remove(id(3))), Ok(()));
+        assert_eq!(cluster.change(leader, MembershipChange::AddLearner(id(3))), Ok(()));
         cluster.start(3);
         if late_answer {
             let held = late.index;
