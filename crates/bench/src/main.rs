@@ -138,12 +138,12 @@ fn main() -> Result<()> {
         BenchProgram::Fence { quick, output } => print(&fence::run(quick)?, output),
         BenchProgram::Start { binary, output } => print(&start::run(&binary)?, output),
         BenchProgram::Sdk { quick, only, output } => {
-            print(&sdk::run(quick, only.as_deref())?, output)
+            print(&sdk::run(quick, only.as_deref())?, output);
         }
         BenchProgram::Idle { address, leases, seconds } => sdk::idle(&address, leases, seconds)?,
         BenchProgram::Follow { at, dir, addresses } => cluster::follow(at, &dir, &addresses)?,
         BenchProgram::Memory { kind, count } => {
-            println!("{}", memory::bytes_per_object(kind, count)?)
+            println!("{}", memory::bytes_per_object(kind, count)?);
         }
     }
     Ok(())

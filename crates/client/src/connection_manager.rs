@@ -127,7 +127,7 @@ impl ConnectionManager {
             match self.dial(address).await {
                 // The same member under another address is no standby.
                 Some(session) if session.member == first.member => {
-                    self.known.retain(|it| it != address)
+                    self.known.retain(|it| it != address);
                 }
                 Some(session) => {
                     self.sessions.second = Some(session);

@@ -232,7 +232,7 @@ impl Driver {
                 }
             }
             LoopEvent::Prepared(prepared) => {
-                self.on.log_writer.adopt(prepared).map_err(write_end)?
+                self.on.log_writer.adopt(prepared).map_err(write_end)?;
             }
             LoopEvent::Leave { done } => {
                 self.leaving.push(done);

@@ -41,7 +41,7 @@ pub(crate) fn explain(flags: &ExplainArgs) -> Result<Exit, CliError> {
         match cluster.output {
             OutputFormat::Json => output::object(&Explained::from(explained)),
             OutputFormat::Text => {
-                output::out(&text(&flags.lock, &explained, cluster.client.name()))
+                output::out(&text(&flags.lock, &explained, cluster.client.name()));
             }
         }
         Ok(Exit::Done)

@@ -91,7 +91,7 @@ impl Client {
                 ClientReply::Refused(why) => return Some(Err(why)),
                 ClientReply::NotDone(_) | ClientReply::Unknown if stop() => return None,
                 ClientReply::NotDone(_) | ClientReply::Unknown => {
-                    std::thread::sleep(Duration::from_millis(10))
+                    std::thread::sleep(Duration::from_millis(10));
                 }
             }
         }

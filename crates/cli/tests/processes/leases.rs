@@ -150,7 +150,7 @@ fn keep_renewing(members: Vec<SocketAddr>, number: u64, counts: &Counts) {
             }
             ClientReply::Refused(why) => panic!("{line}: refused {why}"),
             ClientReply::NotDone(_) | ClientReply::Unknown => {
-                std::thread::sleep(Duration::from_millis(20))
+                std::thread::sleep(Duration::from_millis(20));
             }
         }
     }
@@ -201,7 +201,7 @@ fn renew_once(client: &mut Client, lease: u64) -> Option<(u64, u64)> {
             ClientReply::Ok(_) => return Some((asked_us, os::now_us())),
             ClientReply::Refused(why) => panic!("renew {lease}: refused {why}"),
             ClientReply::NotDone(_) | ClientReply::Unknown => {
-                std::thread::sleep(Duration::from_millis(10))
+                std::thread::sleep(Duration::from_millis(10));
             }
         }
     }

@@ -339,7 +339,7 @@ impl SimCluster {
             process.host.admins.insert(admin, deadline_us);
         }
         let (admin, principal) = (AdminId(admin), Principal::anyone());
-        self.give(node, boot, Input::Admin { admin, principal, request: request, deadline_us });
+        self.give(node, boot, Input::Admin { admin, principal, request, deadline_us });
         true
     }
 

@@ -318,7 +318,7 @@ impl ObservedLedger {
                 let cools = self.cools(part, cause, token);
                 match (event.left_ms, self.grants.get_mut(&token)) {
                     (Some(_), Some(grant)) if cools => {
-                        grant.standing = GrantStanding::Cooling(ends)
+                        grant.standing = GrantStanding::Cooling(ends);
                     }
                     (Some(_), Some(grant)) => grant.standing = GrantStanding::Delayed(ends),
                     (None, _) => {
