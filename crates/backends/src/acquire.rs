@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::Pace;
-use tenure::engine::{Ask, jittered};
+use tenure::engine::{StoreAsk, jittered};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::backend::{Backend, Owner, Put, StoreError, Watch};
@@ -108,7 +108,7 @@ impl<B: Backend> AcquireTask<B> {
         let (shared, lock) = (self.shared.clone(), self.lock.clone());
         let mut orphan = OrphanKey { shared, lock, owner: owner.clone(), perhaps: true };
         // Read the clock before anything is sent: the lock's time counts from here.
-        let asked = Ask::sent(self.pace);
+        let asked = StoreAsk::sent(self.pace);
         let putting = self.shared.backend.put_if_absent(&self.lock, &owner, self.pace.ttl());
         let put = timeout(self.patience(), putting).await.unwrap_or_else(|_| Err(silent()))?;
         self.answered = Instant::now();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tenure::engine::Hold;
+use tenure::engine::StoreHold;
 use tenure::{Cancellation, Cause, Standing, Token};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -40,14 +40,14 @@ pub struct Guard<B: Backend> {
     inner: Option<BackendGuardState<B>>,
     token: <B::Promise as Promise>::Token,
     cancellation: Cancellation,
-    hold: Arc<Hold>,
+    hold: Arc<StoreHold>,
 }
 
 struct BackendGuardState<B: Backend> {
     shared: Arc<LocksShared<B>>,
     lock: String,
     owner: Owner,
-    hold: Arc<Hold>,
+    hold: Arc<StoreHold>,
     renewal_task: AbortHandle,
 }
 
@@ -56,7 +56,7 @@ impl<B: Backend> Guard<B> {
         shared: Arc<LocksShared<B>>,
         (lock, owner): (String, Owner),
         token: <B::Promise as Promise>::Token,
-        hold: Arc<Hold>,
+        hold: Arc<StoreHold>,
     ) -> Self {
         if let Some(watchdog) = &shared.watchdog {
             watchdog.watch(&hold);
@@ -242,7 +242,7 @@ async fn keep<B: Backend>(
     shared: Arc<LocksShared<B>>,
     lock: String,
     owner: Owner,
-    hold: Arc<Hold>,
+    hold: Arc<StoreHold>,
 ) {
     loop {
         if let Some(number) = hold.renewal() {

@@ -7,7 +7,7 @@ use std::process::Command as Process;
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
-use tenure_core::request::{Acquire, Command, Wait};
+use tenure_core::request::{Acquire, AskWait, Command};
 use tenure_types::{Handle, Limit};
 
 use crate::core::load::{Load, acquire, encoded};
@@ -67,7 +67,7 @@ pub(crate) fn bytes_per_object(kind: MemoryKind, count: u64) -> Result<f64> {
             let before = resident_bytes()?;
             for lock in 0..count {
                 let lease = leases[usize::try_from(lock % 1_000)?];
-                load.apply_all(&[encoded(acquire(lease, &name(lock), Wait::No))]);
+                load.apply_all(&[encoded(acquire(lease, &name(lock), AskWait::No))]);
             }
             // A list request has put their names in order.
             if kind == MemoryKind::ListedLock {
@@ -81,7 +81,7 @@ pub(crate) fn bytes_per_object(kind: MemoryKind, count: u64) -> Result<f64> {
             let locks = count.div_ceil(1_000) + 1;
             let holder = load.leases_from(1_001, 1, 3_600_000);
             for lock in 0..locks {
-                load.apply_all(&[encoded(acquire(holder[0], &name(lock), Wait::No))]);
+                load.apply_all(&[encoded(acquire(holder[0], &name(lock), AskWait::No))]);
             }
             let before = resident_bytes()?;
             for waiter in 0..count {
@@ -103,7 +103,7 @@ pub(crate) fn bytes_per_object(kind: MemoryKind, count: u64) -> Result<f64> {
 
 /// A wait that closes no cycle, so that the search for deadlocks is not part of the measurement.
 fn independent(lease: Handle, lock: &str) -> Command<'_> {
-    match acquire(lease, lock, Wait::Unlimited) {
+    match acquire(lease, lock, AskWait::Unlimited) {
         Command::Acquire(acquire) => Command::Acquire(Acquire { independent: true, ..acquire }),
         other => other,
     }

@@ -26,7 +26,7 @@ const KNOWN_MAX: usize = 64;
 
 /// The current sessions.
 #[derive(Clone, Default)]
-pub(crate) struct Sessions {
+pub(crate) struct CurrentSessions {
     /// The session with the leader, or with a member that forwards to it.
     pub(crate) first: Option<Arc<Session>>,
     /// The session with another member.
@@ -39,8 +39,8 @@ pub(crate) struct ConnectionManager {
     shared: Weak<ClientShared>,
     known: Vec<String>,
     tried: Vec<(String, String)>,
-    sessions: Sessions,
-    publish: watch::Sender<Sessions>,
+    sessions: CurrentSessions,
+    publish: watch::Sender<CurrentSessions>,
     turn: usize,
     pause: Duration,
 }
@@ -49,10 +49,10 @@ impl ConnectionManager {
     pub(crate) fn new(
         shared: Weak<ClientShared>,
         known: Vec<String>,
-        publish: watch::Sender<Sessions>,
+        publish: watch::Sender<CurrentSessions>,
     ) -> Self {
         let turn = usize::try_from(crate::clock::random() % 64).unwrap_or(0);
-        let (tried, sessions) = (Vec::new(), Sessions::default());
+        let (tried, sessions) = (Vec::new(), CurrentSessions::default());
         Self { shared, known, tried, sessions, publish, turn, pause: PAUSE_MIN }
     }
 

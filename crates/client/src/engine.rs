@@ -34,14 +34,14 @@ pub fn now() -> Moment {
 }
 
 /// A lock request that is about to be sent. Its lease time counts from here.
-pub struct Ask {
+pub struct StoreAsk {
     asking: PendingGrant,
     /// Identifies this grant in the lease state. The store's own token is kept by the guard.
     token: Token,
 }
 
 /// A granted lock, and how long it can be relied on.
-pub struct Hold {
+pub struct StoreHold {
     token: Token,
     state: Mutex<LeaseState>,
     lost: Arc<Signal>,
@@ -50,7 +50,7 @@ pub struct Hold {
     over: AtomicBool,
 }
 
-impl Ask {
+impl StoreAsk {
     /// Reads the clock. The caller must send the request after this call.
     pub fn sent(pace: Pace) -> Self {
         let mut asking = PendingGrant::new(pace);
@@ -60,12 +60,12 @@ impl Ask {
 
     /// Records the grant. If the answer took too long to be relied on, returns how long; the caller must then release
     /// the lock.
-    pub fn granted(&self) -> Result<Arc<Hold>, Duration> {
+    pub fn granted(&self) -> Result<Arc<StoreHold>, Duration> {
         let now = clock::read();
         let mut state = self.asking.granted(now).map_err(|late| late.after)?;
         // Only a lost lease refuses a grant, and this one was just granted.
         state.granted("", self.token, Revision(0), now).map_err(|_| Duration::ZERO)?;
-        Ok(Arc::new(Hold {
+        Ok(Arc::new(StoreHold {
             token: self.token,
             state: Mutex::new(state),
             lost: Arc::default(),
@@ -75,7 +75,7 @@ impl Ask {
     }
 }
 
-impl Hold {
+impl StoreHold {
     fn lock(&self) -> MutexGuard<'_, LeaseState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -184,17 +184,17 @@ impl Hold {
 /// The thread that tells work to stop when the runtime is too busy to notice.
 pub struct Watchdog {
     dog: watchdog::WatchdogTimer,
-    holds: Arc<Mutex<Vec<Weak<Hold>>>>,
+    holds: Arc<Mutex<Vec<Weak<StoreHold>>>>,
 }
 
 impl Watchdog {
     /// Starts the thread. The thread ends when this value is dropped.
     pub fn start() -> io::Result<Self> {
         let (dog, holds) =
-            (watchdog::WatchdogTimer::new()?, Arc::<Mutex<Vec<Weak<Hold>>>>::default());
+            (watchdog::WatchdogTimer::new()?, Arc::<Mutex<Vec<Weak<StoreHold>>>>::default());
         let watched = Arc::downgrade(&holds);
         dog.start(move || {
-            let holds: Vec<Arc<Hold>> = {
+            let holds: Vec<Arc<StoreHold>> = {
                 let watched = watched.upgrade()?;
                 let mut watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
                 watched.retain(|hold| hold.strong_count() > 0);
@@ -206,7 +206,7 @@ impl Watchdog {
     }
 
     /// Adds a lock to those that the thread watches.
-    pub fn watch(&self, hold: &Arc<Hold>) {
+    pub fn watch(&self, hold: &Arc<StoreHold>) {
         self.holds.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(hold));
         self.dog.wake();
     }

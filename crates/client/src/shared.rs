@@ -14,7 +14,7 @@ use v1::answer::Result as Answer;
 use v1::request::Command;
 
 use crate::clock;
-use crate::connection_manager::{ConnectionManager, Sessions};
+use crate::connection_manager::{ConnectionManager, CurrentSessions};
 use crate::error::{Error, Meaning, RequestId};
 use crate::lease::HeldLease;
 use crate::lease_state::{Cause, Lost, Moment};
@@ -61,7 +61,7 @@ pub(crate) struct ClientShared {
     pub(crate) settings: ClientSettings,
     pub(crate) runtime: runtime::Handle,
     pub(crate) trust: Option<TlsTrust>,
-    pub(crate) sessions: watch::Receiver<Sessions>,
+    pub(crate) sessions: watch::Receiver<CurrentSessions>,
     leases: Mutex<BTreeMap<Handle, Weak<HeldLease>>>,
     pub(crate) renew: Notify,
     /// When leases are checked for renewal next, in microseconds of our clock; `u64::MAX` while that is not known.
@@ -130,7 +130,7 @@ impl ClientShared {
         let setup = |error: std::io::Error| Error::Setup(error.to_string());
         let watchdog = WatchdogTimer::new().map_err(setup)?;
         let trust = TlsTrust::load(&settings.tls).map_err(Error::Setup)?;
-        let publish = watch::Sender::new(Sessions::default());
+        let publish = watch::Sender::new(CurrentSessions::default());
         let shared = Arc::new(Self {
             settings,
             runtime,
@@ -204,8 +204,9 @@ impl ClientShared {
 
     /// Returns a session, as soon as there is one.
     pub(crate) async fn session(&self, until: Instant) -> Option<Arc<Session>> {
-        let there =
-            |sessions: &Sessions| sessions.first.as_ref().is_some_and(|session| !session.is_over());
+        let there = |sessions: &CurrentSessions| {
+            sessions.first.as_ref().is_some_and(|session| !session.is_over())
+        };
         if let Some(session) = self.session_now() {
             return Some(session);
         }

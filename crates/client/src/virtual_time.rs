@@ -33,7 +33,7 @@ thread_local! {
 }
 
 /// While this exists, clients on this thread use the time of the Tokio runtime.
-pub struct Entered {
+pub struct VirtualTimeScope {
     // Not `Send`: the value belongs to the thread that entered.
     _here: std::marker::PhantomData<*const ()>,
 }
@@ -93,14 +93,14 @@ impl Pause {
 }
 
 /// Makes this thread's clients use the time of its Tokio runtime.
-pub fn enter() -> Entered {
+pub fn enter() -> VirtualTimeScope {
     if ENTERED.replace(ENTERED.get() + 1) == 0 {
         BEGAN.set(Some(Instant::now()));
     }
-    Entered { _here: std::marker::PhantomData }
+    VirtualTimeScope { _here: std::marker::PhantomData }
 }
 
-impl Drop for Entered {
+impl Drop for VirtualTimeScope {
     fn drop(&mut self) {
         ENTERED.set(ENTERED.get() - 1);
         if ENTERED.get() == 0 {

@@ -139,14 +139,14 @@ pub struct Queued {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Grants {
     /// One lock.
-    One(Grant),
+    One(LockGrant),
     /// Any other number of them.
-    Many(Vec<Grant>),
+    Many(Vec<LockGrant>),
 }
 
 impl Grants {
     /// Returns the grants as a slice.
-    pub fn as_slice(&self) -> &[Grant] {
+    pub fn as_slice(&self) -> &[LockGrant] {
         match self {
             Grants::One(grant) => core::slice::from_ref(grant),
             Grants::Many(grants) => grants,
@@ -154,8 +154,8 @@ impl Grants {
     }
 }
 
-impl FromIterator<Grant> for Grants {
-    fn from_iter<I: IntoIterator<Item = Grant>>(grants: I) -> Self {
+impl FromIterator<LockGrant> for Grants {
+    fn from_iter<I: IntoIterator<Item = LockGrant>>(grants: I) -> Self {
         let mut grants = grants.into_iter();
         match (grants.next(), grants.next()) {
             (Some(only), None) => Grants::One(only),
@@ -171,7 +171,7 @@ impl FromIterator<Grant> for Grants {
 
 /// One lock that is held.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Grant {
+pub struct LockGrant {
     /// The lock's name.
     pub lock: Name,
     /// The fencing token.

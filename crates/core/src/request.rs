@@ -208,7 +208,7 @@ pub struct Acquire<'a> {
     /// The locks and their modes, in any order.
     pub locks: Asks<'a>,
     /// How long to wait in the queue.
-    pub wait: Wait,
+    pub wait: AskWait,
     /// The metadata of the grants; in an election, the candidate's value. May be empty.
     pub metadata: &'a [u8],
     /// How long the lock stays unavailable after an end that the holder did not ask for.
@@ -291,7 +291,7 @@ pub struct Ask<'a> {
 
 /// How long an acquire request waits in the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wait {
+pub enum AskWait {
     /// It does not wait.
     No,
     /// It waits until it is granted.
@@ -380,7 +380,7 @@ mod tests {
         let acquire = Acquire {
             lease: AskLease::Existing(lease),
             locks: Asks::One(Ask { lock: "deploy", mode: Mode::Exclusive }),
-            wait: Wait::No,
+            wait: AskWait::No,
             metadata: b"",
             lock_delay_ms: 0,
             max_hold_ms: None,

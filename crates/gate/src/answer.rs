@@ -38,11 +38,11 @@ pub(crate) struct AnswerReason(pub(crate) &'static str);
 
 #[derive(Serialize)]
 struct Whole {
-    error: ErrorBody,
+    error: ErrorFields,
 }
 
 #[derive(Serialize)]
-struct ErrorBody {
+struct ErrorFields {
     reason: &'static str,
     message: String,
     effect: &'static str,
@@ -81,7 +81,7 @@ impl ErrorAnswer {
     /// The body, in the form that the table of errors describes.
     fn body(&self) -> Body {
         let Self { row, message, floor, bytes, ticket } = self;
-        let error = ErrorBody {
+        let error = ErrorFields {
             reason: row.reason,
             message: message.clone(),
             effect: row.effect.word(),

@@ -27,7 +27,7 @@ const EVERY: Duration = Duration::from_secs(30);
 const AT_MOST_EVERY: Duration = Duration::from_secs(1);
 
 /// The keys, and their sources.
-pub(crate) struct Keys {
+pub(crate) struct VerificationKeys {
     tickets: Tickets,
     places: Vec<KeySource>,
     kept: PathBuf,
@@ -45,7 +45,7 @@ struct LastRead {
     failing: bool,
 }
 
-impl Keys {
+impl VerificationKeys {
     /// Reads the set from one of these sources, or else the one that was kept the last time.
     pub(crate) fn open(
         places: &[String],
@@ -225,7 +225,7 @@ mod tests {
             let told = Arc::clone(&told);
             Arc::new(move |what| *told.lock().unwrap() = what.to_owned())
         };
-        let open = || Keys::open(&places, None, dir.path(), Arc::clone(&tell));
+        let open = || VerificationKeys::open(&places, None, dir.path(), Arc::clone(&tell));
         assert!(matches!(open(), Err(StartError::Keys(_))), "there are none");
         fs::write(&file, set(2)).unwrap();
         assert!(open().is_ok() && told.lock().unwrap().is_empty());
@@ -264,7 +264,7 @@ mod tests {
         fs::write(&newer, set(3)).unwrap();
         fs::write(&file, set(1)).unwrap();
         let both = [&file, &newer].map(|path| path.display().to_string());
-        assert!(Keys::open(&both, None, dir.path(), quiet()).is_ok());
+        assert!(VerificationKeys::open(&both, None, dir.path(), quiet()).is_ok());
         assert_eq!(fs::read_to_string(dir.path().join(KEPT)).unwrap(), set(3));
         fs::write(dir.path().join(KEPT), "no set").unwrap();
         assert!(matches!(open(), Err(StartError::Unreadable { .. })));
@@ -277,7 +277,9 @@ mod tests {
         fs::write(&file, set(2)).unwrap();
         let places = [file.display().to_string()];
         let data = dir.path().to_owned();
-        let keys = std::thread::spawn(move || Keys::open(&places, None, &data, quiet()).unwrap());
+        let keys = std::thread::spawn(move || {
+            VerificationKeys::open(&places, None, &data, quiet()).unwrap()
+        });
         let keys = Arc::new(keys.join().unwrap());
         keys.refresh().await;
         let began = Instant::now();
@@ -298,7 +300,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let member = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let place = format!("http://{}", member.local_addr().unwrap());
-        let keys = Arc::new(Keys {
+        let keys = Arc::new(VerificationKeys {
             tickets: Tickets::new(KeySet::parse(&set(2)).unwrap()),
             places: vec![KeySource::parse(&place, None).unwrap()],
             kept: dir.path().join(KEPT),

@@ -9,7 +9,7 @@ use tenure_fence::{Claim, LockSlot};
 
 use crate::answer::ErrorAnswer;
 use crate::key_source::KeySourceTls;
-use crate::keys::Keys;
+use crate::keys::VerificationKeys;
 use crate::listen::{RunningService, StartError};
 
 /// Receives messages for the operator: one when a problem begins, and one when it ends.
@@ -38,7 +38,7 @@ pub enum Believe {
 #[derive(Clone)]
 pub(crate) enum Judge {
     Verify(Arc<dyn Verify>),
-    Tickets(Arc<Keys>),
+    Tickets(Arc<VerificationKeys>),
 }
 
 impl Believe {
@@ -48,7 +48,7 @@ impl Believe {
             Self::Numbers => Judge::Verify(Arc::new(BareTokens)),
             Self::Other(verify) => Judge::Verify(verify),
             Self::Tickets { keys, tls, tell } => {
-                Judge::Tickets(Arc::new(Keys::open(&keys, tls.as_ref(), data, tell)?))
+                Judge::Tickets(Arc::new(VerificationKeys::open(&keys, tls.as_ref(), data, tell)?))
             }
         })
     }

@@ -8,7 +8,7 @@ use crate::failure::NodeFailure;
 use crate::io::{AdminId, AdminRequest, LinkId, Output};
 use crate::node::Node;
 use crate::peer::{self, PeerMessage};
-use crate::principal::{Action, Principal, authorise};
+use crate::principal::{Principal, PrincipalAction, authorise};
 
 /// Before a request that found no leader is tried again.
 const PAUSE_US: u64 = 20_000;
@@ -47,7 +47,7 @@ impl Node {
         deadline_us: u64,
     ) {
         let expired = self.now_us >= deadline_us;
-        let refused = authorise(principal.name(), Action::Admin).err();
+        let refused = authorise(principal.name(), PrincipalAction::Admin).err();
         if let Some(failure) = refused.or(expired.then_some(NodeFailure::Expired)) {
             let result = Err(failure);
             return self.staged.push(Output::AdminDone { admin, result });
@@ -171,7 +171,7 @@ impl Node {
     /// Carries out what another member wants of the leader. That member has authorised its caller, and asks in its
     /// own name.
     pub(crate) fn peer_wants(&mut self, from: MemberId, number: u64, request: AdminRequest) {
-        if let Err(failure) = authorise(Principal::member().name(), Action::Admin) {
+        if let Err(failure) = authorise(Principal::member().name(), PrincipalAction::Admin) {
             return self.answer_peer_admin(from, number, Err(failure));
         }
         if !self.replica.leads() {

@@ -9,7 +9,7 @@ use crate::node::Node;
 
 /// The cluster as one member sees it.
 #[derive(Clone, Debug)]
-pub struct Cluster {
+pub struct ClusterView {
     /// The voters, learners and retired ids.
     pub members: Membership,
     /// The state of the replicated log.
@@ -20,7 +20,7 @@ pub struct Cluster {
     pub linked: BTreeSet<MemberId>,
 }
 
-impl Cluster {
+impl ClusterView {
     /// The cluster as a node sees it.
     pub fn of(node: &Node) -> Self {
         let replica = node.replica();

@@ -39,10 +39,10 @@ pub enum Control {
     /// Answers [`Control::Who`].
     IAm(Me),
     /// Opens a link, and accepts one.
-    Hello(Hello),
+    Hello(PeerHello),
     /// Opens a connection that carries one snapshot. The step that announces it is the next frame. Members that
     /// know level 2 send snapshots over links instead.
-    Snapshot(Hello, SnapshotId),
+    Snapshot(PeerHello, SnapshotId),
     /// Answers [`Control::Snapshot`] with the number of bytes that are already here.
     Have(u64),
     /// The snapshot arrived whole.
@@ -68,7 +68,7 @@ pub enum Control {
 
 /// The two ends of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Hello {
+pub struct PeerHello {
     /// The cluster that the sender belongs to.
     pub lineage: Lineage,
     /// The sender.
@@ -162,12 +162,12 @@ impl Control {
                     level,
                 })
             }
-            "hello" => Control::Hello(Hello::from(&fields)?),
+            "hello" => Control::Hello(PeerHello::from(&fields)?),
             "snapshot" => {
                 let point = Point { index: number("index")?, term: number("term")? };
                 let checksum = u32::try_from(number("checksum")?).ok()?;
                 let id = SnapshotId { point, bytes: number("bytes")?, checksum };
-                Control::Snapshot(Hello::from(&fields)?, id)
+                Control::Snapshot(PeerHello::from(&fields)?, id)
             }
             "have" => Control::Have(value.parse().ok()?),
             "done" => Control::Done,
@@ -192,7 +192,7 @@ impl Control {
     }
 }
 
-impl Hello {
+impl PeerHello {
     fn lines(&self) -> Vec<String> {
         let mut lines = self.lineage.lines().to_vec();
         lines.extend([line("from", self.from), line("to", self.to), line("level", self.level)]);
@@ -250,7 +250,7 @@ mod tests {
         let record = MemberRecord { id: id(0xfe), names };
         let (epoch, incarnation) = (Epoch::new(3).unwrap(), Incarnation(9));
         let lineage = Lineage { cluster: "c".into(), epoch, incarnation };
-        let hello = Hello { lineage: lineage.clone(), from: id(1), to: id(2), level: 4 };
+        let hello = PeerHello { lineage: lineage.clone(), from: id(1), to: id(2), level: 4 };
         let join = Join { record: record.clone(), level: 4, lineage: None };
         let point = Point { index: 9, term: 2 };
         let founders = vec![record.clone()];

@@ -56,8 +56,8 @@ pub use acquire::{AcquireInput, AcquireOutput, AcquireTerms, PendingAcquire, Pla
 pub use admission::{Admission, Permit, Weight, weight};
 pub use backlog::{BACKLOG_MAX, Backlog, Taken};
 pub use bootstrap::{Bootstrap, BootstrapError, Founded, WhoRequest, other_cluster};
-pub use cluster::Cluster;
-pub use control::{CONTROL_BYTES_MAX, Control, Hello, Join, Me};
+pub use cluster::ClusterView;
+pub use control::{CONTROL_BYTES_MAX, Control, Join, Me, PeerHello};
 pub use failure::{Effect, NodeFailure};
 pub use io::*;
 pub use join::admit::PeerName;
@@ -65,10 +65,10 @@ pub use join::{JoinError, Joined, Joining, MemberIdentity, undiallable};
 pub use lineage::{Incarnation, Lineage};
 pub use node::{Node, NodeConfig, PATIENCE_US};
 pub use peer::PeerMessage;
-pub use principal::{Action, Principal, authorise};
+pub use principal::{Principal, PrincipalAction, authorise};
 pub use reconfigure::{
-    Moment, NotReconfigured, Reconfiguration, Reconfigure, ReconfigureInput, ReconfigureOutput,
-    Reconfigured,
+    InputContext, NotReconfigured, Reconfiguration, Reconfigure, ReconfigureInput,
+    ReconfigureOutput, Reconfigured,
 };
 pub use router::{Router, SessionMessage};
 

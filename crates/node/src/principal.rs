@@ -35,7 +35,7 @@ impl Principal {
 
 /// What a principal wants to do.
 #[derive(Clone, Copy, Debug)]
-pub enum Action<'a> {
+pub enum PrincipalAction<'a> {
     /// Run a command.
     Command(&'a Command<'a>),
     /// Read the state once.
@@ -46,19 +46,25 @@ pub enum Action<'a> {
     Admin,
 }
 
-impl<'a> From<&'a Command<'a>> for Action<'a> {
+impl<'a> From<&'a Command<'a>> for PrincipalAction<'a> {
     fn from(command: &'a Command<'a>) -> Self {
-        Action::Command(command)
+        PrincipalAction::Command(command)
     }
 }
 
 /// Decides whether the principal of this name may do something. Callers without credentials may do everything
 /// but write the cluster's own keys.
-pub fn authorise<'a>(principal: &str, action: impl Into<Action<'a>>) -> Result<(), NodeFailure> {
+pub fn authorise<'a>(
+    principal: &str,
+    action: impl Into<PrincipalAction<'a>>,
+) -> Result<(), NodeFailure> {
     let key = match action.into() {
-        Action::Command(Command::Put(put)) => put.key,
-        Action::Command(Command::Delete { key, .. }) => key,
-        Action::Command(_) | Action::Read | Action::Watch | Action::Admin => return Ok(()),
+        PrincipalAction::Command(Command::Put(put)) => put.key,
+        PrincipalAction::Command(Command::Delete { key, .. }) => key,
+        PrincipalAction::Command(_)
+        | PrincipalAction::Read
+        | PrincipalAction::Watch
+        | PrincipalAction::Admin => return Ok(()),
     };
     if key.starts_with(directory::RESERVED) && principal != MEMBER {
         return Err(NodeFailure::Forbidden);
@@ -85,7 +91,7 @@ mod tests {
     #[test]
     fn callers_without_credentials_read_watch_and_administer() {
         let anyone = Principal::anyone();
-        for action in [Action::Read, Action::Watch, Action::Admin] {
+        for action in [PrincipalAction::Read, PrincipalAction::Watch, PrincipalAction::Admin] {
             assert_eq!(authorise(anyone.name(), action), Ok(()), "{action:?}");
         }
     }

@@ -7,7 +7,7 @@ use tenure_raft::{ProposalId, ReplicaInput as RaftInput};
 use crate::failure::NodeFailure;
 use crate::io::{Fresh, Output, ReadId};
 use crate::node::Node;
-use crate::principal::{Action, Principal, authorise};
+use crate::principal::{Principal, PrincipalAction, authorise};
 
 /// Before a read that failed is tried again.
 const PAUSE_US: u64 = 20_000;
@@ -44,7 +44,7 @@ impl Node {
         deadline_us: u64,
     ) {
         let expired = self.now_us >= deadline_us;
-        let refused = authorise(principal.name(), Action::Read).err();
+        let refused = authorise(principal.name(), PrincipalAction::Read).err();
         if let Some(failure) = refused.or(expired.then_some(NodeFailure::Expired)) {
             return self.staged.push(Output::ReadFailed { read, failure });
         }

@@ -20,7 +20,7 @@ use tenure_core::request::{Command, Expect};
 use tenure_raft::{MemberId, MembershipChange, RejectReason};
 use tenure_types::Refusal;
 
-use crate::cluster::Cluster;
+use crate::cluster::ClusterView;
 use crate::directory::{self, MemberRecord};
 use crate::failure::NodeFailure;
 use crate::io::{AdminRequest, Fresh};
@@ -51,7 +51,7 @@ pub enum Reconfigured {
     /// The member was added or has a vote.
     Changed,
     /// The member was removed, and this is the cluster then.
-    Removed(Box<Cluster>),
+    Removed(Box<ClusterView>),
     /// This member leads.
     Leads(MemberId),
 }
@@ -84,7 +84,7 @@ pub enum NotReconfigured {
 
 /// The moment of an input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Moment {
+pub struct InputContext {
     /// The member's clock.
     pub now_us: u64,
     /// The leader, as this member knows it.
@@ -95,7 +95,7 @@ pub struct Moment {
 #[derive(Clone, Debug)]
 pub enum ReconfigureInput {
     /// The result of [`ReconfigureOutput::View`].
-    Viewed(Result<Box<Cluster>, NodeFailure>),
+    Viewed(Result<Box<ClusterView>, NodeFailure>),
     /// The result of [`ReconfigureOutput::Write`].
     Written(Result<Outcome, NodeFailure>),
     /// The result of [`ReconfigureOutput::Admin`].
@@ -126,7 +126,7 @@ pub struct Reconfigure {
     me: MemberId,
     deadline_us: u64,
     /// The cluster before a removal.
-    before: Option<Box<Cluster>>,
+    before: Option<Box<ClusterView>>,
     at: At,
 }
 
@@ -134,7 +134,7 @@ pub struct Reconfigure {
 enum At {
     Viewing,
     WritingRecord,
-    HandingOver(HandOver, Stage),
+    HandingOver(HandOver, HandOverStage),
     Changing(MembershipChange),
     Paused {
         change: MembershipChange,
@@ -156,7 +156,7 @@ struct HandOver {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+enum HandOverStage {
     Viewing,
     Asked,
     Awaiting { until_us: u64 },
@@ -181,7 +181,7 @@ impl Reconfigure {
     }
 
     /// Makes the first step.
-    pub fn begin(&mut self, moment: Moment) -> Output {
+    pub fn begin(&mut self, moment: InputContext) -> Output {
         match &self.request {
             Reconfiguration::Add(record) => {
                 if let Some(field) = not_a_word(record) {
@@ -198,15 +198,14 @@ impl Reconfigure {
     /// When the next [`Reconfigure::turn`] is due, if no output is under way and no input comes first.
     pub fn wake_us(&self) -> u64 {
         match self.at {
-            At::Paused { until_us, .. } | At::HandingOver(_, Stage::Awaiting { until_us }) => {
-                until_us
-            }
+            At::Paused { until_us, .. }
+            | At::HandingOver(_, HandOverStage::Awaiting { until_us }) => until_us,
             _ => u64::MAX,
         }
     }
 
     /// Lets time pass.
-    pub fn turn(&mut self, moment: Moment) -> Output {
+    pub fn turn(&mut self, moment: InputContext) -> Output {
         if moment.now_us < self.wake_us() {
             return None;
         }
@@ -217,7 +216,7 @@ impl Reconfigure {
             }
             // The request may have been lost on its way.
             At::HandingOver(hand_over, _) => {
-                self.at = At::HandingOver(hand_over, Stage::Viewing);
+                self.at = At::HandingOver(hand_over, HandOverStage::Viewing);
                 Some(ReconfigureOutput::View(Fresh::Now))
             }
             _ => None,
@@ -225,13 +224,13 @@ impl Reconfigure {
     }
 
     /// Takes an input. One that the present state does not wait for changes nothing.
-    pub fn handle(&mut self, moment: Moment, input: ReconfigureInput) -> Output {
+    pub fn handle(&mut self, moment: InputContext, input: ReconfigureInput) -> Output {
         match input {
             ReconfigureInput::Viewed(cluster) => self.viewed(moment, cluster),
             ReconfigureInput::Written(outcome) => self.written(outcome),
             ReconfigureInput::Changed(result) => self.changed(moment, result),
             ReconfigureInput::Led => match self.at {
-                At::HandingOver(hand_over, Stage::Awaiting { .. }) => {
+                At::HandingOver(hand_over, HandOverStage::Awaiting { .. }) => {
                     hand_over.done(moment.lead).and_then(|by| self.handed_over(by))
                 }
                 _ => None,
@@ -245,13 +244,17 @@ impl Reconfigure {
         }
     }
 
-    fn viewed(&mut self, moment: Moment, cluster: Result<Box<Cluster>, NodeFailure>) -> Output {
+    fn viewed(
+        &mut self,
+        moment: InputContext,
+        cluster: Result<Box<ClusterView>, NodeFailure>,
+    ) -> Output {
         match (self.at.clone(), cluster) {
             (At::Viewing, Ok(cluster)) => self.decide(moment, cluster),
-            (At::HandingOver(hand_over, Stage::Viewing), Ok(cluster)) => {
+            (At::HandingOver(hand_over, HandOverStage::Viewing), Ok(cluster)) => {
                 self.transfer(moment, hand_over, &cluster)
             }
-            (At::Viewing | At::HandingOver(_, Stage::Viewing), Err(failure)) => {
+            (At::Viewing | At::HandingOver(_, HandOverStage::Viewing), Err(failure)) => {
                 self.fail(NotReconfigured::Failed(failure))
             }
             (At::Checking(failure), cluster) => {
@@ -272,7 +275,7 @@ impl Reconfigure {
     }
 
     /// Checks the request against the cluster as it is now, and takes the next step.
-    fn decide(&mut self, moment: Moment, cluster: Box<Cluster>) -> Output {
+    fn decide(&mut self, moment: InputContext, cluster: Box<ClusterView>) -> Output {
         let members = &cluster.members;
         match &self.request {
             Reconfiguration::Add(record) => match check_new(record, &cluster) {
@@ -327,10 +330,10 @@ impl Reconfigure {
         Some(ReconfigureOutput::Admin(AdminRequest::Change(vec![change])))
     }
 
-    fn changed(&mut self, moment: Moment, result: Result<(), NodeFailure>) -> Output {
+    fn changed(&mut self, moment: InputContext, result: Result<(), NodeFailure>) -> Output {
         let change = match self.at {
             At::Changing(change) => change,
-            At::HandingOver(hand_over, Stage::Asked) => {
+            At::HandingOver(hand_over, HandOverStage::Asked) => {
                 return self.asked(moment, hand_over, result);
             }
             _ => return None,
@@ -355,7 +358,7 @@ impl Reconfigure {
         }
     }
 
-    fn remove(&mut self, moment: Moment, id: MemberId) -> Output {
+    fn remove(&mut self, moment: InputContext, id: MemberId) -> Output {
         if moment.lead == Some(id) {
             return self.hand_over(None, moment);
         }
@@ -384,13 +387,18 @@ impl Reconfigure {
         self.done(Reconfigured::Removed(cluster))
     }
 
-    fn hand_over(&mut self, to: Option<MemberId>, moment: Moment) -> Output {
+    fn hand_over(&mut self, to: Option<MemberId>, moment: InputContext) -> Output {
         let hand_over = HandOver { to, before: moment.lead };
-        self.at = At::HandingOver(hand_over, Stage::Viewing);
+        self.at = At::HandingOver(hand_over, HandOverStage::Viewing);
         Some(ReconfigureOutput::View(Fresh::Now))
     }
 
-    fn transfer(&mut self, moment: Moment, hand_over: HandOver, cluster: &Cluster) -> Output {
+    fn transfer(
+        &mut self,
+        moment: InputContext,
+        hand_over: HandOver,
+        cluster: &ClusterView,
+    ) -> Output {
         let successor = match hand_over.to {
             None => successor(cluster, moment.lead),
             Some(id) if cluster.members.voters.contains(&id) => Some(id),
@@ -400,14 +408,14 @@ impl Reconfigure {
         if let Some(by) = hand_over.done(moment.lead) {
             return self.handed_over(by);
         }
-        self.at = At::HandingOver(hand_over, Stage::Asked);
+        self.at = At::HandingOver(hand_over, HandOverStage::Asked);
         Some(ReconfigureOutput::Admin(AdminRequest::Transfer(successor)))
     }
 
     /// The leader has answered a request to hand over.
     fn asked(
         &mut self,
-        moment: Moment,
+        moment: InputContext,
         hand_over: HandOver,
         result: Result<(), NodeFailure>,
     ) -> Output {
@@ -418,7 +426,7 @@ impl Reconfigure {
             return self.fail(NotReconfigured::Failed(failure));
         }
         let until_us = moment.now_us.saturating_add(HANDED_OVER_US).min(self.deadline_us);
-        self.at = At::HandingOver(hand_over, Stage::Awaiting { until_us });
+        self.at = At::HandingOver(hand_over, HandOverStage::Awaiting { until_us });
         self.turn(moment)
     }
 
@@ -429,7 +437,7 @@ impl Reconfigure {
         }
     }
 
-    fn left_us(&self, moment: Moment) -> u64 {
+    fn left_us(&self, moment: InputContext) -> u64 {
         self.deadline_us.saturating_sub(moment.now_us)
     }
 
@@ -456,7 +464,7 @@ fn not_a_word(record: &MemberRecord) -> Option<&'static str> {
 }
 
 /// Why a member cannot be added.
-fn check_new(record: &MemberRecord, cluster: &Cluster) -> Result<(), NotReconfigured> {
+fn check_new(record: &MemberRecord, cluster: &ClusterView) -> Result<(), NotReconfigured> {
     let members = &cluster.members;
     if members.contains(record.id) {
         return Err(NotReconfigured::Exists { member: record.id.to_string() });
@@ -472,7 +480,7 @@ fn check_new(record: &MemberRecord, cluster: &Cluster) -> Result<(), NotReconfig
 }
 
 /// The voter that may lead best: the one that has most, as far as that is known here.
-fn successor(cluster: &Cluster, leader: Option<MemberId>) -> Option<MemberId> {
+fn successor(cluster: &ClusterView, leader: Option<MemberId>) -> Option<MemberId> {
     let others = cluster.members.voters.iter().copied().filter(|id| Some(*id) != leader);
     others.max_by_key(|id| (cluster.linked.contains(id), cluster.status.matched.get(id).copied()))
 }

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use tenure_core::codec::{encode_request, seal_entry};
 use tenure_core::outcome::{Answer, Effects, Outcome};
 use tenure_core::request::{
-    Acquire, Ask, AskLease, Asks, Command, Hold, LeaseRef, NewLease, Purpose, Request, RequestId,
-    Wait,
+    Acquire, Ask, AskLease, AskWait, Asks, Command, Hold, LeaseRef, NewLease, Purpose, Request,
+    RequestId,
 };
 use tenure_core::{LEVEL_MAX, Machine};
 use tenure_node::{
@@ -178,7 +178,7 @@ impl World {
         let acquire = Acquire {
             lease: AskLease::Existing(lease(want.caller)),
             locks: Asks::One(Ask { lock: want.lock, mode: Mode::Exclusive }),
-            wait: Wait::Unlimited,
+            wait: AskWait::Unlimited,
             metadata: b"",
             lock_delay_ms: 0,
             max_hold_ms: None,

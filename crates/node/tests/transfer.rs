@@ -11,7 +11,7 @@ use tenure_node::transfer::{
     IncomingTransfer, OutgoingTransfers, ReplicaView, SnapshotUnreadable, TransferAction,
     TransferEnd, TransferMessage, TransferRefusal,
 };
-use tenure_raft::{MemberId, Membership, SnapshotHead, Step, StepKind};
+use tenure_raft::{AnnouncedSnapshot, MemberId, Membership, Step, StepKind};
 use tenure_store::{Point, SnapshotId};
 
 const SECOND: u64 = 1_000_000;
@@ -252,7 +252,7 @@ impl World {
 
     fn step(&self) -> Step {
         let point = self.id.point;
-        let head = SnapshotHead { point, members: Membership::default() };
+        let head = AnnouncedSnapshot { point, members: Membership::default() };
         Step {
             kind: StepKind::Snapshot,
             term: self.term,

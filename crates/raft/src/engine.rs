@@ -11,7 +11,7 @@ use raft::eraftpb::{
 use tenure_store::{HardState, LogEntry, Point};
 
 use crate::member::{MemberId, Membership, MembershipChange};
-use crate::message::{SnapshotHead, Step, StepKind};
+use crate::message::{AnnouncedSnapshot, Step, StepKind};
 
 /// An entry whose payload is for the machine; empty if the leader appended it for itself.
 pub(crate) const NORMAL: u8 = 0;
@@ -125,7 +125,7 @@ pub(crate) fn step_from(mut message: EngineMessage) -> Option<(MemberId, Step)> 
     let snapshot = (kind == StepKind::Snapshot).then(|| {
         let meta = message.get_snapshot().get_metadata();
         let members = members_from(meta.get_conf_state(), &Membership::default());
-        Box::new(SnapshotHead { point: Point { index: meta.index, term: meta.term }, members })
+        Box::new(AnnouncedSnapshot { point: Point { index: meta.index, term: meta.term }, members })
     });
     let mut context = message.take_context();
     let mut entries = message.take_entries().into_vec();

@@ -44,7 +44,7 @@ pub use io::{
     ReplicaOutput, Saved, Space, Stop,
 };
 pub use member::{MemberId, Membership, MembershipChange};
-pub use message::{Message, SnapshotHead, Step, StepKind};
+pub use message::{AnnouncedSnapshot, Message, Step, StepKind};
 pub use observed::Observed;
 #[cfg(mutants)]
 pub mod mutants {

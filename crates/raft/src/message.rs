@@ -64,12 +64,12 @@ pub struct Step {
     /// Entries after `index`.
     pub entries: Vec<LogEntry>,
     /// With [`StepKind::Snapshot`]: the snapshot that is sent along with this message.
-    pub snapshot: Option<Box<SnapshotHead>>,
+    pub snapshot: Option<Box<AnnouncedSnapshot>>,
 }
 
 /// The snapshot that a message announces.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SnapshotHead {
+pub struct AnnouncedSnapshot {
     /// The last entry that it includes.
     pub point: Point,
     /// The members after that entry. Only the snapshot itself contains the retired ones.
@@ -212,7 +212,7 @@ impl Step {
         out.put_bytes(&self.context);
         out.put_u8(u8::from(self.snapshot.is_some()));
         if let Some(head) = &self.snapshot {
-            let SnapshotHead { point, members } = &**head;
+            let AnnouncedSnapshot { point, members } = &**head;
             put_point(out, *point);
             members.encode(out);
         }
@@ -236,7 +236,7 @@ impl Step {
         let context = share(buffer, reader.bytes()?);
         let snapshot = if reader.flag()? {
             let point = get_point(reader)?;
-            Some(Box::new(SnapshotHead { point, members: Membership::read(reader)? }))
+            Some(Box::new(AnnouncedSnapshot { point, members: Membership::read(reader)? }))
         } else {
             None
         };
@@ -314,7 +314,7 @@ mod tests {
             learners: MemberId::new(9).into_iter().collect(),
             ..Membership::of_voters((1..4).filter_map(MemberId::new))
         };
-        let head = Box::new(SnapshotHead { point: Point { index: 9, term: 2 }, members });
+        let head = Box::new(AnnouncedSnapshot { point: Point { index: 9, term: 2 }, members });
         let observed = Observed {
             term: 3,
             vote: MemberId::new(7),

@@ -22,7 +22,7 @@ const GIVEN: &str = "given";
 
 /// The sizes of the files on disk.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sizes {
+pub(crate) struct FileSizes {
     pub(crate) segment_bytes: u32,
     pub(crate) reserve_bytes: u64,
 }
@@ -33,7 +33,7 @@ pub(crate) struct DataHome {
     dir: DataDir,
     disk: Arc<dyn Disk>,
     identity: DirectoryIdentity,
-    sizes: Sizes,
+    sizes: FileSizes,
 }
 
 /// Everything that the event loop needs from the disk.
@@ -49,7 +49,7 @@ pub(crate) struct Opened {
 impl DataHome {
     /// Locks the directory and reads its identity. A new directory gets a member id, which is drawn once and never
     /// changes.
-    pub(crate) fn open(path: &Path, sizes: Sizes) -> Result<Self, StartError> {
+    pub(crate) fn open(path: &Path, sizes: FileSizes) -> Result<Self, StartError> {
         let (dir, warnings) = DataDir::open_or_create(path)?;
         for warning in warnings {
             tracing::warn!(problem = %warning, "other users can access the data directory");
@@ -132,7 +132,7 @@ impl DataHome {
     /// last: before that, no member starts from the directory.
     pub(crate) fn lay_down(
         dir: DataDir,
-        sizes: Sizes,
+        sizes: FileSizes,
         member: MemberId,
         lineage: Lineage,
         machine: &tenure_core::Machine,
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
     use tenure_node::directory::MemberNames;
 
-    const SIZES: Sizes = Sizes { segment_bytes: 64 * 1024, reserve_bytes: 4096 };
+    const SIZES: FileSizes = FileSizes { segment_bytes: 64 * 1024, reserve_bytes: 4096 };
 
     fn founded(founders: &[MemberRecord]) -> Founded {
         let (cluster, founders) = (directory::cluster_id(founders), founders.to_vec());

@@ -11,7 +11,7 @@ use tenure_store::{
 };
 
 use crate::member::LoopEvent;
-use crate::node_metrics::{NodeMeters, Sizes, Syncs};
+use crate::node_metrics::{DiskSpace, NodeMeters, Syncs};
 use crate::sync_thread::SyncThread;
 
 /// The time between two looks at the disk; a write that finds the disk full causes another one.
@@ -179,7 +179,7 @@ impl LogWriter {
         let held = if reserve_held { reserve.bytes() } else { 0 };
         // The error of a directory that cannot be listed is reported by the code that needs it.
         let data_bytes = log_bytes + held + snapshots.bytes().unwrap_or(0);
-        let sizes = Sizes { disk_free_bytes: free_bytes, data_bytes, log_bytes };
+        let sizes = DiskSpace { disk_free_bytes: free_bytes, data_bytes, log_bytes };
         self.meters.look(sizes, &self.syncs);
         let restores = reserve.is_due(free_bytes);
         drop(reserve);

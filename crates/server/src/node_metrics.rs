@@ -96,7 +96,7 @@ pub(crate) struct Syncs {
 
 /// The space in use and free on the disk.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sizes {
+pub(crate) struct DiskSpace {
     pub(crate) disk_free_bytes: u64,
     pub(crate) data_bytes: u64,
     pub(crate) log_bytes: u64,
@@ -174,7 +174,7 @@ impl NodeMeters {
         to.register("log_lines_dropped", help, crate::log::dropped_lines());
     }
 
-    pub(crate) fn look(&self, sizes: Sizes, syncs: &Syncs) {
+    pub(crate) fn look(&self, sizes: DiskSpace, syncs: &Syncs) {
         self.disk_free_bytes.store(sizes.disk_free_bytes, Ordering::Relaxed);
         self.data_bytes.store(sizes.data_bytes, Ordering::Relaxed);
         self.log_bytes.store(sizes.log_bytes, Ordering::Relaxed);

@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 
 use crate::api::{AllowedHosts, ApiListeners};
 use crate::bootstrap;
-use crate::data_home::{DataHome, Sizes};
+use crate::data_home::{DataHome, FileSizes};
 use crate::dispatch::Dispatch;
 use crate::error::StartError;
 use crate::event_loop::EventLoop;
@@ -179,7 +179,7 @@ impl ServerSettings {
 /// Starts a member. When this returns, the member has joined its cluster or waits for the cluster to send its state.
 pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     let sizes =
-        Sizes { segment_bytes: settings.segment_bytes, reserve_bytes: settings.reserve_bytes };
+        FileSizes { segment_bytes: settings.segment_bytes, reserve_bytes: settings.reserve_bytes };
     let mut home = DataHome::open(&settings.data, sizes)?.through(settings.disk);
     let covered = settings.tls.as_ref().is_some_and(|tls| tls.covers_members());
     if let Some(tls) = &settings.tls {

@@ -134,9 +134,9 @@ fn a_snapshot_in_crumbs_is_refused() {
 
 /// The step that announces the snapshot.
 fn step() -> Vec<u8> {
-    use tenure_raft::{Membership, Message, SnapshotHead, Step, StepKind};
+    use tenure_raft::{AnnouncedSnapshot, Membership, Message, Step, StepKind};
     let point = tenure_store::Point { index: 900, term: 9 };
-    let head = SnapshotHead { point, members: Membership::default() };
+    let head = AnnouncedSnapshot { point, members: Membership::default() };
     Message::Step(Step {
         kind: StepKind::Snapshot,
         term: 9,

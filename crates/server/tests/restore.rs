@@ -8,8 +8,8 @@ use bytes::Bytes;
 use tenure_core::codec::encode_request;
 use tenure_core::outcome::{Answer, Outcome};
 use tenure_core::request::{
-    Acquire, Ask, AskLease, Asks, Command, Expect, LeaseRef, NewLease, Purpose, Put, Request,
-    RequestId, Wait,
+    Acquire, Ask, AskLease, AskWait, Asks, Command, Expect, LeaseRef, NewLease, Purpose, Put,
+    Request, RequestId,
 };
 use tenure_core::{Compacted, Filter};
 use tenure_server::backup::{BackupError, TakeError, Verified, take};
@@ -53,7 +53,7 @@ fn lease(member: &MemberHandle, id: u64) {
     submit(member, Command::GrantLease(new)).result.unwrap();
 }
 
-fn lock(member: &MemberHandle, id: u64, wait: Wait) -> Result<Option<Token>, Refusal> {
+fn lock(member: &MemberHandle, id: u64, wait: AskWait) -> Result<Option<Token>, Refusal> {
     let acquire = Acquire {
         lease: AskLease::Existing(LeaseRef::Id(LeaseId::new(id).unwrap())),
         locks: Asks::One(Ask { lock: "deploy", mode: Mode::Exclusive }),
@@ -100,8 +100,8 @@ fn nothing_is_granted_in_the_quiet_period_and_old_cursors_are_compacted() {
     let member = &running.member;
     lease(member, 1);
     lease(member, 2);
-    let old = lock(member, 1, Wait::No).unwrap().unwrap();
-    assert_eq!(lock(member, 2, Wait::Unlimited), Ok(None));
+    let old = lock(member, 1, AskWait::No).unwrap().unwrap();
+    assert_eq!(lock(member, 2, AskWait::Unlimited), Ok(None));
     let cursor = put(member, "kept").revision;
     let file = dir.path().join("backup");
     back_up(member, &file);
@@ -137,10 +137,10 @@ fn nothing_is_granted_in_the_quiet_period_and_old_cursors_are_compacted() {
 
     // A client that does not wait gets the reason; one that waits gets the lock after the period, not before.
     lease(&member, 1);
-    assert!(matches!(lock(&member, 1, Wait::No), Err(Refusal::Quiet { .. })));
+    assert!(matches!(lock(&member, 1, AskWait::No), Err(Refusal::Quiet { .. })));
     let new = loop {
         // Renewing keeps the lease alive as long as it takes.
-        match lock(&member, 1, Wait::Unlimited) {
+        match lock(&member, 1, AskWait::Unlimited) {
             Ok(Some(token)) => break token,
             Ok(None) => {
                 let id = LeaseRef::Id(LeaseId::new(1).unwrap());
@@ -161,7 +161,7 @@ fn a_waived_quiet_period_grants_at_once_and_each_restore_is_a_life_of_its_own() 
     let dir = tempfile::tempdir().unwrap();
     let running = run(&dir.path().join("first"));
     lease(&running.member, 1);
-    let old = lock(&running.member, 1, Wait::No).unwrap().unwrap();
+    let old = lock(&running.member, 1, AskWait::No).unwrap().unwrap();
     let file = dir.path().join("backup");
     back_up(&running.member, &file);
     running.stop();
@@ -174,7 +174,7 @@ fn a_waived_quiet_period_grants_at_once_and_each_restore_is_a_life_of_its_own() 
         assert_eq!((restored.lineage.epoch.get(), restored.quiet_ms), (incarnation, None));
         let running = run(&data);
         lease(&running.member, 1);
-        let new = lock(&running.member, 1, Wait::No).unwrap().unwrap();
+        let new = lock(&running.member, 1, AskWait::No).unwrap().unwrap();
         assert!(new > old && new.epoch().unwrap().get() == incarnation);
         running.stop();
         assert!(lives.iter().all(|one| one.lineage.incarnation != restored.lineage.incarnation));

@@ -13,7 +13,7 @@ use tenure_core::Machine;
 use tenure_core::codec::seal_entry;
 use tenure_core::outcome::Effects;
 use tenure_raft::{
-    MemberId, Membership, Message, Observed, SnapshotHead, Step as RaftStep, StepKind,
+    AnnouncedSnapshot, MemberId, Membership, Message, Observed, Step as RaftStep, StepKind,
 };
 use tenure_store::{LogEntry, Point};
 use tenure_types::{Epoch, Term};
@@ -141,7 +141,7 @@ fn messages() -> Vec<Vec<u8>> {
             reject_hint: 7,
             context: Bytes::from_static(b"context"),
             entries: (42..45).map(entry).collect(),
-            snapshot: Some(Box::new(SnapshotHead { point, members: members.clone() })),
+            snapshot: Some(Box::new(AnnouncedSnapshot { point, members: members.clone() })),
             ..plain(kind)
         };
         [plain(kind), full]

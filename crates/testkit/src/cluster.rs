@@ -49,7 +49,7 @@ pub struct Cluster {
     inside: Inside,
     addresses: Vec<String>,
     suffix: String,
-    _time: virtual_time::Entered,
+    _time: virtual_time::VirtualTimeScope,
 }
 
 /// A paused client. Dropping this resumes it.

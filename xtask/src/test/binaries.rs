@@ -14,7 +14,7 @@ use crate::output::{self, Tests};
 use crate::repo::Repo;
 
 use super::log::LayerLog;
-use super::retry::{Failure, Markers, failures};
+use super::retry::{FailedTest, Markers, failures};
 
 /// How many programs run side by side: most of them wait for disks, elections and deadlines.
 const TOGETHER: usize = 3;
@@ -64,12 +64,12 @@ impl Binary {
 }
 
 /// What became of one program.
-pub(crate) struct Ended {
+pub(crate) struct FinishedBinary {
     pub(crate) tests: Tests,
     /// Why it did not pass, if it did not.
     pub(crate) problem: Option<String>,
     /// The failed tests with their output.
-    pub(crate) failures: Vec<Failure>,
+    pub(crate) failures: Vec<FailedTest>,
     binary: Binary,
 }
 
@@ -115,9 +115,10 @@ pub(crate) fn run(
     log: &mut LayerLog,
     binaries: Vec<Binary>,
     markers: &Markers,
-) -> Result<Vec<Ended>> {
+) -> Result<Vec<FinishedBinary>> {
     let mut waiting = binaries.into_iter();
-    let (mut running, mut ended): (Vec<RunningBinary>, Vec<Ended>) = (Vec::new(), Vec::new());
+    let (mut running, mut ended): (Vec<RunningBinary>, Vec<FinishedBinary>) =
+        (Vec::new(), Vec::new());
     loop {
         while running.len() < TOGETHER {
             let Some(next) = waiting.next() else { break };
@@ -143,9 +144,9 @@ pub(crate) fn run(
 fn tried_again(
     repo: &Repo,
     log: &mut LayerLog,
-    ended: Vec<Ended>,
+    ended: Vec<FinishedBinary>,
     markers: &Markers,
-) -> Result<Vec<Ended>> {
+) -> Result<Vec<FinishedBinary>> {
     let mut all = Vec::new();
     for mut each in ended {
         if each.problem.is_some() && each.may_try_again(markers) {
@@ -171,10 +172,10 @@ fn tried_again(
     Ok(all)
 }
 
-impl Ended {
+impl FinishedBinary {
     fn may_try_again(&self, markers: &Markers) -> bool {
         let all_listed = self.failures.len() as u64 == self.tests.failed;
-        let allowed = |failure: &Failure| markers.allow(&self.binary.krate, &failure.test);
+        let allowed = |failure: &FailedTest| markers.allow(&self.binary.krate, &failure.test);
         all_listed && !self.failures.is_empty() && self.failures.iter().all(allowed)
     }
 
@@ -223,7 +224,11 @@ fn looked_at(running: &mut RunningBinary) -> Result<Option<Option<String>>> {
     Ok(Some(Some(format!("{name} did not end within {}s", LIMIT.as_secs()))))
 }
 
-fn closed(log: &mut LayerLog, running: RunningBinary, problem: Option<String>) -> Result<Ended> {
+fn closed(
+    log: &mut LayerLog,
+    running: RunningBinary,
+    problem: Option<String>,
+) -> Result<FinishedBinary> {
     let RunningBinary { binary, watch, said, .. } = running;
     let bytes = std::fs::read(&said).with_context(|| format!("cannot read {}", said.display()))?;
     let text = String::from_utf8_lossy(&bytes);
@@ -238,7 +243,7 @@ fn closed(log: &mut LayerLog, running: RunningBinary, problem: Option<String>) -
         binary.name, tests.passed, tests.failed
     ));
     let failures = if problem.is_some() { failures(&text) } else { Vec::new() };
-    Ok(Ended { tests, problem, failures, binary })
+    Ok(FinishedBinary { tests, problem, failures, binary })
 }
 
 #[cfg(test)]

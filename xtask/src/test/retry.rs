@@ -23,7 +23,7 @@ pub(crate) struct Markers(BTreeSet<(String, String)>);
 
 /// One test that failed, and the lines that it printed from its panic on.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Failure {
+pub(crate) struct FailedTest {
     pub(crate) test: String,
     pub(crate) said: Vec<String>,
 }
@@ -89,7 +89,7 @@ fn marked(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-impl Failure {
+impl FailedTest {
     /// The first lines of the output.
     pub(crate) fn short(&self) -> Vec<String> {
         let shown = self.said.iter().take(LINES);
@@ -98,19 +98,19 @@ impl Failure {
 }
 
 /// The failed tests of a program, as its runner lists them.
-pub(crate) fn failures(text: &str) -> Vec<Failure> {
+pub(crate) fn failures(text: &str) -> Vec<FailedTest> {
     // The runner prints the output of each failed test first and the list of their names last.
     let Some((before, list)) = text.rsplit_once("\nfailures:\n") else { return Vec::new() };
     let names = list.lines().take_while(|line| line.starts_with("    "));
     names.map(|name| failure(before, name.trim())).collect()
 }
 
-fn failure(text: &str, test: &str) -> Failure {
+fn failure(text: &str, test: &str) -> FailedTest {
     let head = format!("---- {test} stdout ----");
     let said = text.split_once(&head).map_or("", |(_, said)| said);
     let said = said.lines().take_while(|line| !line.starts_with("---- "));
     let said = said.skip_while(|line| !line.contains("panicked at"));
-    Failure { test: test.to_owned(), said: said.map(str::to_owned).collect() }
+    FailedTest { test: test.to_owned(), said: said.map(str::to_owned).collect() }
 }
 
 #[cfg(test)]

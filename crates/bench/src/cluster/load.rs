@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use tenure_core::outcome::{Answer, Outcome};
-use tenure_core::request::{Command, Wait};
+use tenure_core::request::{AskWait, Command};
 use tenure_server::{MemberHandle, NodeFailure, os};
 use tenure_types::{Handle, Limit, Token};
 
@@ -122,7 +122,7 @@ impl Clients {
         let client = &mut self.clients[at];
         let command = match client.held {
             Some(token) => release(client.lease, &client.lock, token),
-            None => acquire(client.lease, &client.lock, Wait::No),
+            None => acquire(client.lease, &client.lock, AskWait::No),
         };
         let request = Bytes::from(encoded(command));
         client.sent_at_us = os::now_us();

@@ -1,7 +1,7 @@
 //! Measures how long it takes to end very many leases that are due at once, and the longest single pause.
 
 use tenure_core::codec::seal_entry;
-use tenure_core::request::Wait;
+use tenure_core::request::AskWait;
 use tenure_types::Term;
 
 use super::load::{Load, acquire, encoded};
@@ -36,7 +36,7 @@ fn end(count: u64, holding: bool) -> (f64, f64) {
         let asks: Vec<Vec<u8>> = leases
             .iter()
             .zip(&names)
-            .map(|(&lease, name)| encoded(acquire(lease, name, Wait::No)))
+            .map(|(&lease, name)| encoded(acquire(lease, name, AskWait::No)))
             .collect();
         load.apply_all(&asks);
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_core::request::Wait;
+use tenure_core::request::AskWait;
 
 use super::load::{Load, acquire, encoded, release, sealed, token};
 use crate::clock::timed;
@@ -36,7 +36,7 @@ fn nanoseconds(waiting: u64, handovers: u64) -> f64 {
     let mut load = Load::new();
     let leases = load.leases(waiting + 1, 3_600_000);
     let asks: Vec<Vec<u8>> =
-        leases.iter().map(|&lease| encoded(acquire(lease, "deploy", Wait::Unlimited))).collect();
+        leases.iter().map(|&lease| encoded(acquire(lease, "deploy", AskWait::Unlimited))).collect();
     load.apply_all(&asks);
     let mut holder = 0;
     let mut granted = 1;
@@ -48,7 +48,7 @@ fn nanoseconds(waiting: u64, handovers: u64) -> f64 {
                     let hand_over = encoded(release(lease, "deploy", token(granted)));
                     holder = (holder + 1) % leases.len();
                     granted += 1;
-                    [hand_over, encoded(acquire(lease, "deploy", Wait::Unlimited))]
+                    [hand_over, encoded(acquire(lease, "deploy", AskWait::Unlimited))]
                 })
                 .collect();
             let entries = sealed(load.clock_ms, &requests);

@@ -4,8 +4,8 @@ use tenure_core::Machine;
 use tenure_core::codec::{encode_request, seal_entry};
 use tenure_core::outcome::{Answer, Effects};
 use tenure_core::request::{
-    Acquire, Ask, AskLease, Asks, Command, Hold, LeaseRef, NewLease, Purpose, Request, RequestId,
-    Wait,
+    Acquire, Ask, AskLease, AskWait, Asks, Command, Hold, LeaseRef, NewLease, Purpose, Request,
+    RequestId,
 };
 use tenure_types::{Epoch, Handle, LeaseId, Limit, Mode, Term, Token};
 
@@ -97,7 +97,7 @@ pub(crate) fn new_lease(id: u64, ttl_ms: u64) -> Vec<u8> {
     }))
 }
 
-pub(crate) fn acquire(lease: Handle, lock: &str, wait: Wait) -> Command<'_> {
+pub(crate) fn acquire(lease: Handle, lock: &str, wait: AskWait) -> Command<'_> {
     Command::Acquire(Acquire {
         lease: AskLease::Existing(LeaseRef::Handle(lease)),
         locks: Asks::One(Ask { lock, mode: Mode::Exclusive }),

@@ -1,6 +1,6 @@
 //! Measures how long the machine stops for a snapshot, and how long writing and reading one takes.
 
-use tenure_core::request::Wait;
+use tenure_core::request::AskWait;
 use tenure_core::{Machine, SnapshotReader};
 
 use super::load::{Load, acquire, encoded};
@@ -15,7 +15,7 @@ pub(crate) fn measure(scale: u64, figures: &mut RunFigures) {
     let asks: Vec<Vec<u8>> = names
         .iter()
         .zip(leases.iter().cycle())
-        .map(|(name, &lease)| encoded(acquire(lease, name, Wait::No)))
+        .map(|(name, &lease)| encoded(acquire(lease, name, AskWait::No)))
         .collect();
     load.apply_all(&asks);
     let (frozen, stop) = timed(|| load.machine.freeze());

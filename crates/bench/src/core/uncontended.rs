@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_core::request::{LeaseRef, RequestId, Wait};
+use tenure_core::request::{AskWait, LeaseRef, RequestId};
 use tenure_types::{Handle, Token};
 
 use super::load::{Load, acquire, encoded_as, release, sealed, token};
@@ -110,7 +110,7 @@ impl Clients {
             None => {
                 self.tokens += 1;
                 self.held[lock] = Some(token(self.tokens));
-                encoded_as(id, acquire(lease, name, Wait::No))
+                encoded_as(id, acquire(lease, name, AskWait::No))
             }
         }
     }

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use tenure_core::codec::seal_entry;
-use tenure_raft::{MemberId, Membership, Message, SnapshotHead, Step, StepKind};
+use tenure_raft::{AnnouncedSnapshot, MemberId, Membership, Message, Step, StepKind};
 use tenure_store::{LogEntry, Point};
 use tenure_types::Term;
 
@@ -130,7 +130,7 @@ fn a_snapshot_that_a_stranger_offers_is_not_taken(mut stage: Stage) {
     let (term, last) = (stage.number(0, "term"), stage.number(0, "last"));
     let point = Point { index: last + BEYOND, term };
     let members_then = Membership::of_voters(members.into_iter().filter_map(MemberId::new));
-    let head = SnapshotHead { point, members: members_then };
+    let head = AnnouncedSnapshot { point, members: members_then };
     let offered = Step { snapshot: Some(Box::new(head)), ..step(StepKind::Snapshot, term) };
     for (at, to) in members.into_iter().enumerate() {
         let ends = (UNKNOWN_ID, to);

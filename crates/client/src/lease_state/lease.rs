@@ -38,7 +38,7 @@ pub(crate) struct LeaseState {
     known: Revision,
     /// An acknowledgement that counts only after the holdings were read.
     proof: Option<RenewalProof>,
-    grants: BTreeMap<Token, LeaseGrant>,
+    grants: BTreeMap<Token, HeldGrant>,
     wake: Wake,
 }
 
@@ -56,7 +56,7 @@ struct RenewalProof {
 }
 
 #[derive(Debug)]
-struct LeaseGrant {
+struct HeldGrant {
     lock: String,
     /// A revision at which the lock was surely held.
     at: Revision,
@@ -298,14 +298,14 @@ impl LeaseState {
             return Err(Cause::Gone.into());
         }
         let lock = lock.to_owned();
-        self.grants.insert(token, LeaseGrant { lock, at, lost: None, stopped: false, told: false });
+        self.grants.insert(token, HeldGrant { lock, at, lost: None, stopped: false, told: false });
         Ok(())
     }
 
     /// Moves a held lock to another token.
     pub(crate) fn regranted(&mut self, old: Token, new: Token, at: Revision) {
         if let Some(grant) = self.grants.remove(&old) {
-            self.grants.insert(new, LeaseGrant { at, ..grant });
+            self.grants.insert(new, HeldGrant { at, ..grant });
         }
     }
 
@@ -346,7 +346,7 @@ impl LeaseState {
 
     /// Returns the lost locks with their causes.
     pub(crate) fn losses(&self) -> impl Iterator<Item = (Token, Lost)> {
-        let lost = |it: &LeaseGrant| it.lost.as_ref().or(self.lost.as_ref()).cloned();
+        let lost = |it: &HeldGrant| it.lost.as_ref().or(self.lost.as_ref()).cloned();
         self.grants.iter().filter_map(move |(token, it)| Some((*token, lost(it)?)))
     }
 

@@ -7,7 +7,7 @@ use tenure_types::{Handle, Held, Holder, HolderState, Limit, PlaceNumber, Refusa
 use super::request::get_lease_id;
 use super::{Malformed, Reader, Writer};
 use crate::outcome::{
-    Acquired, Answer, Grant, Grants, KeyWritten, LeaseGrant, Outcome, Queued, Renewal,
+    Acquired, Answer, Grants, KeyWritten, LeaseGrant, LockGrant, Outcome, Queued, Renewal,
 };
 
 /// Encodes an outcome, to be sent to the member that forwarded the command.
@@ -194,7 +194,7 @@ fn put_grants(out: &mut Vec<u8>, grants: &Grants) {
 fn get_grants(reader: &mut Reader<'_>) -> Result<Grants, Malformed> {
     let len = reader.len(3)?;
     let grant = |reader: &mut Reader<'_>| {
-        Ok(Grant { lock: reader.name()?, token: reader.token()?, slot: get_slot(reader)? })
+        Ok(LockGrant { lock: reader.name()?, token: reader.token()?, slot: get_slot(reader)? })
     };
     (0..len).map(|_| grant(reader)).collect()
 }

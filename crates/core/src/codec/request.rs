@@ -8,8 +8,8 @@ use tenure_types::{Handle, LeaseId, Limit, PlaceNumber};
 
 use super::{Malformed, Reader, Writer};
 use crate::request::{
-    Abandon, Acquire, Ask, AskId, AskLease, Asks, Command, Expect, Hold, LeaseRef, NewLease,
-    Purpose, Put, Request, RequestId, Revoker, Urgency, Wait, WriteGuard,
+    Abandon, Acquire, Ask, AskId, AskLease, AskWait, Asks, Command, Expect, Hold, LeaseRef,
+    NewLease, Purpose, Put, Request, RequestId, Revoker, Urgency, WriteGuard,
 };
 
 /// The number of the command that raises the level.
@@ -283,9 +283,9 @@ fn put_acquire(out: &mut Vec<u8>, acquire: &Acquire<'_>) {
         out.put_mode(ask.mode);
     }
     match acquire.wait {
-        Wait::No => out.put_u8(0),
-        Wait::Unlimited => out.put_u8(1),
-        Wait::Limit { ms } => {
+        AskWait::No => out.put_u8(0),
+        AskWait::Unlimited => out.put_u8(1),
+        AskWait::Limit { ms } => {
             out.put_u8(2);
             out.put(ms);
         }
@@ -309,9 +309,9 @@ fn get_acquire<'a>(reader: &mut Reader<'a>) -> Result<Acquire<'a>, Malformed> {
         len => Asks::Many((0..len).map(|_| ask(reader)).collect::<Result<_, _>>()?),
     };
     let wait = match reader.u8()? {
-        0 => Wait::No,
-        1 => Wait::Unlimited,
-        2 => Wait::Limit { ms: reader.number()? },
+        0 => AskWait::No,
+        1 => AskWait::Unlimited,
+        2 => AskWait::Limit { ms: reader.number()? },
         _ => return Err(Malformed),
     };
     let metadata = reader.bytes()?;

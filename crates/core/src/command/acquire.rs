@@ -10,7 +10,7 @@ use super::queue::Asker;
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::{Acquired, Answer, Grants};
-use crate::request::{Acquire, Ask, AskLease, NewLease, Wait};
+use crate::request::{Acquire, Ask, AskLease, AskWait, NewLease};
 use crate::state::due::DueKind;
 use crate::state::record::{AskCount, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE, Terms};
 use crate::state::slab::SlabIndex;
@@ -116,7 +116,7 @@ impl Machine {
             Sorted::Many(asks)
         };
         self.check_limit(Limit::MetadataBytes, acquire.metadata.len() as u64)?;
-        if let Wait::Limit { ms } = acquire.wait {
+        if let AskWait::Limit { ms } = acquire.wait {
             self.check_limit(Limit::WaitMs, ms)?;
         }
         self.check_limit(Limit::LockDelayMs, acquire.lock_delay_ms)?;
@@ -184,9 +184,9 @@ impl Machine {
             return Ok(self.grant_at_once(asker, asks));
         }
         let until_ms = match acquire.wait {
-            Wait::No | Wait::Limit { ms: 0 } => return Err(self.not_now(blocked)),
-            Wait::Unlimited => None,
-            Wait::Limit { ms } => NonZeroU64::new(self.deadline(ms)),
+            AskWait::No | AskWait::Limit { ms: 0 } => return Err(self.not_now(blocked)),
+            AskWait::Unlimited => None,
+            AskWait::Limit { ms } => NonZeroU64::new(self.deadline(ms)),
         };
         for located in asks {
             let queue = located.lock.map_or(0, |lock| self.locks.at(lock).queue.len);
@@ -306,7 +306,7 @@ impl Machine {
         &self,
         lease: SlabIndex,
         place: PlaceNumber,
-    ) -> Vec<(crate::outcome::Grant, Mode)> {
+    ) -> Vec<(crate::outcome::LockGrant, Mode)> {
         let grants = self.leases.at(lease).grants;
         grants
             .iter::<IN_LEASE, _>(&self.grants)
@@ -314,7 +314,7 @@ impl Machine {
             .map(|(_, grant)| {
                 let lock = self.locks.at(grant.lock);
                 let (token, slot) = (grant.token, grant.mode.slot());
-                let shown = crate::outcome::Grant { lock: lock.name.clone(), token, slot };
+                let shown = crate::outcome::LockGrant { lock: lock.name.clone(), token, slot };
                 (shown, grant.mode.asked(lock.slots))
             })
             .collect()
@@ -356,11 +356,11 @@ impl Machine {
         }
     }
 
-    fn replace_limit(&mut self, place: SlabIndex, wait: Wait) {
+    fn replace_limit(&mut self, place: SlabIndex, wait: AskWait) {
         let until_ms = match wait {
-            Wait::No | Wait::Limit { ms: 0 } => return,
-            Wait::Unlimited => None,
-            Wait::Limit { ms } => NonZeroU64::new(self.deadline(ms)),
+            AskWait::No | AskWait::Limit { ms: 0 } => return,
+            AskWait::Unlimited => None,
+            AskWait::Limit { ms } => NonZeroU64::new(self.deadline(ms)),
         };
         let number = self.places.at(place).number.0;
         if let Some(old) = self.places.at(place).until_ms {

@@ -268,7 +268,7 @@ impl Machine {
         mode: Mode,
         asker: Asker<'_>,
         place: PlaceNumber,
-    ) -> outcome::Grant {
+    ) -> outcome::LockGrant {
         let token = self.next_token();
         let (mode_now, before) = self.seat(lock, mode);
         let grant = self.grants.insert(Grant {
@@ -312,7 +312,7 @@ impl Machine {
                 ..EventRef::new(Cause::Granted, SubjectRef::Lock(record.name.as_bytes()))
             },
         );
-        outcome::Grant { lock: record.name.clone(), token, slot }
+        outcome::LockGrant { lock: record.name.clone(), token, slot }
     }
 
     /// Where to insert a new grant among a lock's grants: for a semaphore, the lowest free slot.

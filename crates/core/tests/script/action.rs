@@ -2,8 +2,8 @@
 
 use tenure_core::codec::encode_request;
 use tenure_core::request::{
-    Abandon, Acquire, Ask, AskId, AskLease, Asks, Command, Expect, Hold, LeaseRef, NewLease,
-    Purpose, Put, Request, RequestId, Revoker, Urgency, Wait, WriteGuard,
+    Abandon, Acquire, Ask, AskId, AskLease, AskWait, Asks, Command, Expect, Hold, LeaseRef,
+    NewLease, Purpose, Put, Request, RequestId, Revoker, Urgency, WriteGuard,
 };
 use tenure_types::{LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 
@@ -180,11 +180,11 @@ fn token(number: u64) -> Token {
     Token::from_u64(number).expect("a token")
 }
 
-fn wait(words: &Words) -> Wait {
+fn wait(words: &Words) -> AskWait {
     match words.span("wait") {
-        Some(ms) => Wait::Limit { ms },
-        None if words.flag("try") => Wait::No,
-        None => Wait::Unlimited,
+        Some(ms) => AskWait::Limit { ms },
+        None if words.flag("try") => AskWait::No,
+        None => AskWait::Unlimited,
     }
 }
 

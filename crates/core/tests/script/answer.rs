@@ -64,7 +64,7 @@ fn renewal(renewal: Option<&Renewal>) -> String {
 }
 
 fn grants(grants: &Grants) -> String {
-    let one = |grant: &tenure_core::outcome::Grant| match grant.slot {
+    let one = |grant: &tenure_core::outcome::LockGrant| match grant.slot {
         Some(slot) => format!("token={} slot={slot}", grant.token),
         None => format!("token={}", grant.token),
     };

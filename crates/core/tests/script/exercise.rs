@@ -4,8 +4,8 @@ use tenure_core::Machine;
 use tenure_core::codec::{encode_request, seal_entry};
 use tenure_core::outcome::Effects;
 use tenure_core::request::{
-    Abandon, Acquire, Ask, AskId, AskLease, Asks, Command, Expect, Hold, LeaseRef, Purpose, Put,
-    Request, RequestId, Revoker, Urgency, Wait, WriteGuard,
+    Abandon, Acquire, Ask, AskId, AskLease, AskWait, Asks, Command, Expect, Hold, LeaseRef,
+    Purpose, Put, Request, RequestId, Revoker, Urgency, WriteGuard,
 };
 use tenure_types::{LeaseId, Limit, Mode, Name, PlaceNumber, Revision, Term, Token};
 
@@ -63,7 +63,7 @@ pub(crate) fn exercise(machine: &mut Machine) {
 
 fn about_lock(machine: &mut Machine, lease: LeaseRef, lock: &str, holders: &[Shown]) {
     for mode in [Mode::Exclusive, Mode::Shared, Mode::Slot { of: 2 }] {
-        for wait in [Wait::No, Wait::Limit { ms: 5_000 }, Wait::Unlimited] {
+        for wait in [AskWait::No, AskWait::Limit { ms: 5_000 }, AskWait::Unlimited] {
             run(
                 machine,
                 Command::Acquire(Acquire {

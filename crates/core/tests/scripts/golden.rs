@@ -4,8 +4,8 @@
 
 use tenure_core::codec::{decode_request, encode_request, open_entry, seal_entry};
 use tenure_core::request::{
-    Abandon, Acquire, Ask, AskId, AskLease, Asks, Command, Expect, Hold, LeaseRef, NewLease,
-    Purpose, Put, Request, RequestId, Revoker, Urgency, Wait, WriteGuard,
+    Abandon, Acquire, Ask, AskId, AskLease, AskWait, Asks, Command, Expect, Hold, LeaseRef,
+    NewLease, Purpose, Put, Request, RequestId, Revoker, Urgency, WriteGuard,
 };
 use tenure_core::{Filter, Machine};
 use tenure_types::{Handle, LeaseId, Limit, Mode, Name, PlaceNumber, Revision, Term, Token};
@@ -146,7 +146,7 @@ fn every_command() -> Vec<Request<'static>> {
     let one = Acquire {
         lease: AskLease::Existing(handle),
         locks: Asks::One(Ask { lock: "deploy", mode: Mode::Exclusive }),
-        wait: Wait::No,
+        wait: AskWait::No,
         metadata: b"",
         lock_delay_ms: 0,
         max_hold_ms: None,
@@ -159,14 +159,14 @@ fn every_command() -> Vec<Request<'static>> {
             Ask { lock: "data", mode: Mode::Shared },
             Ask { lock: "pool", mode: Mode::Slot { of: 300 } },
         ]),
-        wait: Wait::Limit { ms: 5_000 },
+        wait: AskWait::Limit { ms: 5_000 },
         metadata: b"value",
         lock_delay_ms: 1_000,
         max_hold_ms: Some(60_000),
         purpose: Purpose::Election,
         independent: true,
     };
-    let patient = Acquire { wait: Wait::Unlimited, ..one.clone() };
+    let patient = Acquire { wait: AskWait::Unlimited, ..one.clone() };
     let put = Put { key: "k", value: b"v", lease: Some(lease), expect: Expect::Any, guard };
     let (reason, cooling, now) = ("stuck", Urgency::Cooling, Urgency::Now);
     let commands = vec![

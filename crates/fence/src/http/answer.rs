@@ -22,13 +22,13 @@ pub const FENCING_FLOOR: HeaderName = HeaderName::from_static("fencing-floor");
 pub const TENURE_REASON: HeaderName = HeaderName::from_static("tenure-reason");
 
 /// A refusal before it has a body.
-pub(super) struct Rejection {
+pub(super) struct RefusalDraft {
     reason: Reason,
     message: String,
     floor: Option<u64>,
 }
 
-impl Rejection {
+impl RefusalDraft {
     pub(super) fn required() -> Self {
         let message = "a header Fencing-Token with the token of the lock is needed".to_owned();
         Self { reason: Reason::TokenRequired, message, floor: None }

@@ -15,7 +15,7 @@ use tower::{Layer, Service};
 use crate::claim::{Claim, LockSlot, Times};
 use crate::rule::Touch;
 
-use super::answer::{self, FENCING_TOKEN, Rejection};
+use super::answer::{self, FENCING_TOKEN, RefusalDraft};
 use super::body::FencedBody;
 use super::keep::Keep;
 use super::turnstile::Turnstile;
@@ -175,7 +175,7 @@ impl LayerFence {
         let touch = if own { Touch::Raise } else { Touch::Write };
         let entered = match self.turnstile.enter(claim, touch).await {
             Ok(entered) => entered,
-            Err(denied) => return Ok(Rejection::denied(&denied).response(self.at())),
+            Err(denied) => return Ok(RefusalDraft::denied(&denied).response(self.at())),
         };
         if own {
             drop(entered);
@@ -186,11 +186,11 @@ impl LayerFence {
         Ok(response.map(|body| FencedBody::service(body, Some(entered))))
     }
 
-    fn claim<Q>(&self, request: &Request<Q>) -> Result<Claim, Rejection> {
+    fn claim<Q>(&self, request: &Request<Q>) -> Result<Claim, RefusalDraft> {
         let mut given = request.headers().get_all(FENCING_TOKEN).iter();
-        let malformed = || Rejection::unproven(&Unproven::Malformed);
+        let malformed = || RefusalDraft::unproven(&Unproven::Malformed);
         let text =
-            given.next().ok_or_else(Rejection::required)?.to_str().map_err(|_| malformed())?;
+            given.next().ok_or_else(RefusalDraft::required)?.to_str().map_err(|_| malformed())?;
         // With two tokens, the fence and the service might each trust a different one.
         if given.next().is_some() {
             return Err(malformed());
@@ -198,7 +198,7 @@ impl LayerFence {
         let claim = self
             .verify
             .verify(text, self.at())
-            .map_err(|unproven| Rejection::unproven(&unproven))?;
+            .map_err(|unproven| RefusalDraft::unproven(&unproven))?;
         Ok(if self.times == Times::Once { claim.once() } else { claim })
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct Parts<'a> {
 /// Denies unknown fields: `crit`, `jwk` or `jku` would have to be obeyed.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Header {
+struct JwtHeader {
     alg: String,
     kid: String,
     typ: String,
@@ -75,7 +75,7 @@ pub(super) fn read(text: &str) -> Result<Parts<'_>, Forged> {
     if said.alg != ALGORITHM {
         return Err(Forged::Algorithm { said: said.alg.chars().take(32).collect() });
     }
-    let header: Header =
+    let header: JwtHeader =
         serde_json::from_slice(&header).map_err(|_| not("its header is not that of a ticket"))?;
     // The header was parsed twice, and both results must agree.
     if header.typ != KIND || header.alg != ALGORITHM {

@@ -19,12 +19,12 @@ use crate::rule::{Floor, Touch};
 const CLUSTER: &str = "5f3a0000000000000000000000000001";
 const TOKEN: u64 = (2 << 48) | 1_043;
 
-struct Member {
+struct SigningMember {
     id: &'static str,
     pair: Ed25519KeyPair,
 }
 
-impl Member {
+impl SigningMember {
     fn new(id: &'static str, seed: u8) -> Self {
         Self { id, pair: Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap() }
     }
@@ -76,11 +76,11 @@ fn with(changes: &Value) -> Value {
     claims
 }
 
-fn set_of(members: &[&Member]) -> KeySet {
+fn set_of(members: &[&SigningMember]) -> KeySet {
     set(members, 2, "00000000000000af")
 }
 
-fn set(members: &[&Member], epoch: u16, incarnation: &str) -> KeySet {
+fn set(members: &[&SigningMember], epoch: u16, incarnation: &str) -> KeySet {
     let keys: Vec<Value> = members.iter().map(|member| member.jwk()).collect();
     let set = json!({"cluster": CLUSTER, "epoch": epoch, "incarnation": incarnation, "keys": keys});
     KeySet::parse(&set.to_string()).unwrap()
@@ -93,14 +93,14 @@ fn ledger() -> Resource<'static> {
 /// A ticket for the lock `ledger`, and keys that verify it.
 #[cfg(feature = "http")]
 pub(super) fn a_ticket_and_its_keys() -> (String, KeySet) {
-    let a = Member::new("a", 1);
+    let a = SigningMember::new("a", 1);
     (a.sign(&claims()), set_of(&[&a]))
 }
 
 /// Every text that those keys do not prove for that lock, by name and with the reason.
 #[cfg(feature = "http")]
 pub(super) fn forged_tickets() -> Vec<(&'static str, String, &'static str)> {
-    let (a, b) = (Member::new("a", 1), Member::new("b", 2));
+    let (a, b) = (SigningMember::new("a", 1), SigningMember::new("b", 2));
     let all = forgeries(&a, &b, &b).into_iter();
     // A layer is for one whole lock and for any holder, and has never seen another key.
     let plain = all.filter(|(_, _, resource, reason)| {
@@ -115,7 +115,7 @@ pub(super) fn forged_tickets() -> Vec<(&'static str, String, &'static str)> {
 
 #[test]
 fn a_ticket_proves_what_it_says() {
-    let a = Member::new("a", 1);
+    let a = SigningMember::new("a", 1);
     let tickets = Tickets::new(set_of(&[&a]));
     let text = a.sign(&claims());
     for _ in 0..2 {
@@ -144,9 +144,9 @@ fn a_ticket_proves_what_it_says() {
 
 /// Every forgery, by name: the text, the resource it is presented to, and the reason.
 fn forgeries(
-    a: &Member,
-    b: &Member,
-    gone: &Member,
+    a: &SigningMember,
+    b: &SigningMember,
+    gone: &SigningMember,
 ) -> Vec<(&'static str, String, Resource<'static>, &'static str)> {
     let good = a.sign(&claims());
     let (head, signature) = good.rsplit_once('.').unwrap();
@@ -267,7 +267,8 @@ fn forgeries(
 
 #[test]
 fn every_forgery_is_refused_for_its_own_reason() {
-    let (a, b, gone) = (Member::new("a", 1), Member::new("b", 2), Member::new("gone", 3));
+    let (a, b, gone) =
+        (SigningMember::new("a", 1), SigningMember::new("b", 2), SigningMember::new("gone", 3));
     let tickets = Tickets::new(set_of(&[&a, &gone]));
     // Also after the honest ticket was cached.
     for _ in 0..2 {
@@ -289,7 +290,7 @@ fn every_forgery_is_refused_for_its_own_reason() {
 
 #[test]
 fn a_claim_that_stands_twice_is_refused() {
-    let a = Member::new("a", 1);
+    let a = SigningMember::new("a", 1);
     let twice = claims().to_string().replacen('{', r#"{"token":"1","#, 1);
     let signed =
         format!("{}.{}", encoded(a.header().to_string().as_bytes()), encoded(twice.as_bytes()));
@@ -300,7 +301,7 @@ fn a_claim_that_stands_twice_is_refused() {
 
 #[test]
 fn after_a_restore_nothing_of_before_is_believed() {
-    let a = Member::new("a", 1);
+    let a = SigningMember::new("a", 1);
     let tickets = Tickets::new(set_of(&[&a]));
     let text = a.sign(&claims());
     tickets.check(&text, &ledger()).unwrap();
@@ -321,8 +322,8 @@ fn after_a_restore_nothing_of_before_is_believed() {
 
 #[test]
 fn a_key_that_was_rotated_away_does_not_come_back_with_an_older_set() {
-    let (a, gone) = (Member::new("a", 1), Member::new("gone", 3));
-    let at = |members: &[&Member], revision: u64| KeySet {
+    let (a, gone) = (SigningMember::new("a", 1), SigningMember::new("gone", 3));
+    let at = |members: &[&SigningMember], revision: u64| KeySet {
         revision: Some(Revision(revision)),
         ..set_of(members)
     };
@@ -348,8 +349,8 @@ fn a_key_that_was_rotated_away_does_not_come_back_with_an_older_set() {
 
 #[test]
 fn a_key_whose_time_is_over_does_not_come_back_at_the_same_revision() {
-    let (a, gone) = (Member::new("a", 1), Member::new("gone", 3));
-    let at = |members: &[&Member], revision: Option<u64>| KeySet {
+    let (a, gone) = (SigningMember::new("a", 1), SigningMember::new("gone", 3));
+    let at = |members: &[&SigningMember], revision: Option<u64>| KeySet {
         revision: revision.map(Revision),
         ..set_of(members)
     };
@@ -368,14 +369,14 @@ fn a_key_whose_time_is_over_does_not_come_back_at_the_same_revision() {
     assert_eq!(tickets.update(at(&[&a, &gone], Some(9))), over);
     assert_eq!(tickets.check(&text, &ledger()).unwrap_err().reason(), "TICKET_KEY_UNKNOWN");
     // A set of a later revision is accepted.
-    let new = Member::new("new", 5);
+    let new = SigningMember::new("new", 5);
     tickets.update(at(&[&a, &new], Some(10))).unwrap();
     tickets.check(&new.sign(&claims()), &ledger()).unwrap();
 }
 
 #[test]
 fn keys_of_another_life_or_kind_are_left_out_and_bad_ones_refused() {
-    let a = Member::new("a", 1);
+    let a = SigningMember::new("a", 1);
     assert_eq!(set_of(&[&a]).len(), 1);
     assert!(set(&[&a], 3, "00000000000000af").is_empty());
     assert!(set(&[&a], 2, "00000000000000a0").is_empty());
@@ -409,7 +410,7 @@ fn keys_of_another_life_or_kind_are_left_out_and_bad_ones_refused() {
 
 #[test]
 fn what_is_remembered_is_bounded() {
-    let a = Member::new("a", 1);
+    let a = SigningMember::new("a", 1);
     let ticket = Tickets::new(set_of(&[&a])).check(&a.sign(&claims()), &ledger()).unwrap();
     let mut cache = Cache::default();
     for number in 0..3 * Cache::MAX {

@@ -56,7 +56,7 @@ struct ShopState {
 /// The query of a fenced request: the lock, slot and use of its token.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct LockParameters {
+struct FenceParameters {
     lock: String,
     slot: Option<u32>,
     #[serde(default)]
@@ -99,12 +99,12 @@ struct DeleteAnswer {
 
 #[derive(Serialize)]
 struct ListAnswer {
-    keys: Vec<KeyAnswer>,
+    keys: Vec<StoredKeyAnswer>,
     more: bool,
 }
 
 #[derive(Serialize)]
-struct KeyAnswer {
+struct StoredKeyAnswer {
     key: String,
     lock: String,
     slot: Option<u32>,
@@ -262,7 +262,7 @@ async fn list(State(shop): State<StoreApi>, uri: Uri) -> HttpResult {
         ));
     }
     let read = shop.read(move |engine| engine.list(&prefix, after.as_deref(), most)).await?;
-    let keys = read.0.into_iter().map(KeyAnswer::from).collect();
+    let keys = read.0.into_iter().map(StoredKeyAnswer::from).collect();
     Ok(object(&ListAnswer { keys, more: read.1 }))
 }
 
@@ -291,14 +291,14 @@ async fn metrics(State(shop): State<StoreApi>) -> HttpResult {
     Ok(([(CONTENT_TYPE, kind)], text).into_response())
 }
 
-impl LockParameters {
+impl FenceParameters {
     fn ask(self, claim: Claim, act: StoreAction) -> StoreRequest {
         let claim = if self.once { claim.once() } else { claim };
         StoreRequest { lock: self.lock, slot: self.slot, claim, act }
     }
 }
 
-impl From<KeyInfo> for KeyAnswer {
+impl From<KeyInfo> for StoredKeyAnswer {
     fn from(about: KeyInfo) -> Self {
         let KeyInfo { key, lock, slot, token, bytes, .. } = about;
         Self { key, lock, slot, token: token.to_string(), bytes }
@@ -312,8 +312,8 @@ async fn fenced(
     method: &Method,
     uri: &Uri,
     headers: &HeaderMap,
-) -> Result<(String, LockParameters, Claim), ErrorAnswer> {
-    let (key, under) = (name(key)?, query::<LockParameters>(uri)?);
+) -> Result<(String, FenceParameters, Claim), ErrorAnswer> {
+    let (key, under) = (name(key)?, query::<FenceParameters>(uri)?);
     let at = LockSlot { lock: &under.lock, slot: under.slot };
     at.check()
         .map_err(|invalid| ErrorAnswer::new(Reason::InvalidName, format!("lock: {invalid}")))?;

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_new_member_is_called_back_after_the_cheap_checks_only() {
-    let mut cluster = Cluster::of(3);
+    let mut cluster = JoinCluster::of(3);
     let leader = cluster.leader();
     let mut namesake = record(4);
     namesake.names.name = "m2".into();
@@ -28,7 +28,7 @@ fn a_new_member_is_called_back_after_the_cheap_checks_only() {
 
 #[test]
 fn a_member_that_is_not_where_it_says_is_not_added() {
-    let mut cluster = Cluster::of(3);
+    let mut cluster = JoinCluster::of(3);
     cluster.call_back = |_| Some(Err("no route".into()));
     let answer = cluster.join_plain(record(4));
     assert!(is_refused(&answer, "does not answer at h:4: no route"), "{answer:?}");
@@ -42,7 +42,7 @@ fn a_member_that_is_not_where_it_says_is_not_added() {
 
 #[test]
 fn calls_that_are_not_answered_do_not_keep_others_out_and_are_bounded() {
-    let mut cluster = Cluster::of(3);
+    let mut cluster = JoinCluster::of(3);
     let leader = cluster.leader();
     cluster.call_back = |record| (record.id == id(99)).then(|| is_there(record)).flatten();
     for number in 4..4 + CALLS_MAX as u64 - 1 {
@@ -66,7 +66,7 @@ fn calls_that_are_not_answered_do_not_keep_others_out_and_are_bounded() {
 
 #[test]
 fn a_join_is_checked_again_after_the_call() {
-    let mut cluster = Cluster::of(3);
+    let mut cluster = JoinCluster::of(3);
     let leader = cluster.leader();
     cluster.call_back = |_| None;
     let (join, peer_name) = (JoinId(1_000), PeerName::Plain);

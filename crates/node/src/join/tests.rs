@@ -24,7 +24,7 @@ mod call_back;
 
 const TICK_US: u64 = 10_000;
 
-struct Cluster {
+struct JoinCluster {
     now_us: u64,
     nodes: BTreeMap<MemberId, Node>,
     answers: BTreeMap<u64, Control>,
@@ -70,7 +70,7 @@ fn certified(name: &str) -> PeerName {
     PeerName::Certified(vec!["other".into(), name.into()])
 }
 
-impl Cluster {
+impl JoinCluster {
     fn of(voters: u64) -> Self {
         let founders: Vec<MemberRecord> = (1..=voters).map(record).collect();
         let members = Membership::of_voters(founders.iter().map(|record| record.id));
@@ -311,7 +311,7 @@ fn moved(number: u64, address: &str) -> MemberRecord {
 
 #[test]
 fn a_member_joins_and_gets_the_state_in_chunks() {
-    let mut cluster = Cluster::of(3);
+    let mut cluster = JoinCluster::of(3);
     let answer = cluster.join_plain(record(4));
     let Control::Joined { lineage: told, directory, .. } = answer else { panic!("{answer:?}") };
     assert_eq!((told, directory.len()), (lineage(), 4));
@@ -326,7 +326,7 @@ fn a_member_joins_and_gets_the_state_in_chunks() {
 
 #[test]
 fn a_damaged_snapshot_is_replaced_and_then_arrives() {
-    let mut cluster = Cluster::of(1);
+    let mut cluster = JoinCluster::of(1);
     cluster.damaged = 1;
     assert!(matches!(cluster.join_plain(record(2)), Control::Joined { .. }));
     cluster.start_empty(record(2));
@@ -339,7 +339,7 @@ fn a_damaged_snapshot_is_replaced_and_then_arrives() {
 
 #[test]
 fn a_stranger_cannot_take_over_a_voters_address() {
-    let mut cluster = Cluster::of(3);
+    let mut cluster = JoinCluster::of(3);
     let before = cluster.names(2);
     let answer = cluster.join_plain(moved(2, "evil:1"));
     assert!(is_refused(&answer, "is in the cluster"), "{answer:?}");
@@ -354,7 +354,7 @@ fn a_stranger_cannot_take_over_a_voters_address() {
 
 #[test]
 fn a_member_changes_its_address_with_its_certificate() {
-    let mut cluster = Cluster::of(3);
+    let mut cluster = JoinCluster::of(3);
     let leader = cluster.leader();
     let answer = cluster.join(leader, request(moved(2, "new:1")), certified("m2"));
     assert!(matches!(answer, Control::Joined { .. }), "{answer:?}");
@@ -364,7 +364,7 @@ fn a_member_changes_its_address_with_its_certificate() {
 
 #[test]
 fn a_restarted_member_announces_its_new_address_over_its_link() {
-    let mut cluster = Cluster::of(3);
+    let mut cluster = JoinCluster::of(3);
     let mover = cluster.other();
     let record = moved(mover.get(), "new:9");
     let node = cluster.nodes.get_mut(&mover).unwrap();
@@ -382,7 +382,7 @@ fn a_restarted_member_announces_its_new_address_over_its_link() {
 
 #[test]
 fn an_announcement_counts_only_for_its_sender_and_never_takes_a_name() {
-    let mut cluster = Cluster::of(3);
+    let mut cluster = JoinCluster::of(3);
     let (leader, other) = (cluster.leader(), cluster.other());
     let before = cluster.names(other.get());
     let names = record(leader.get()).names;
@@ -397,7 +397,7 @@ fn an_announcement_counts_only_for_its_sender_and_never_takes_a_name() {
 
 #[test]
 fn a_name_that_another_member_has_is_refused() {
-    let mut cluster = Cluster::of(3);
+    let mut cluster = JoinCluster::of(3);
     let mut twin = record(4);
     twin.names.name = "m2".into();
     let answer = cluster.join_plain(twin);
@@ -406,7 +406,7 @@ fn a_name_that_another_member_has_is_refused() {
 
 #[test]
 fn addresses_that_cannot_be_dialled_are_refused() {
-    let mut cluster = Cluster::of(1);
+    let mut cluster = JoinCluster::of(1);
     for bad in ["-", "h:0", "0.0.0.0:7", "h"] {
         let answer = cluster.join_plain(moved(4, bad));
         assert!(is_refused(&answer, "cannot dial"), "{bad}: {answer:?}");
@@ -416,7 +416,7 @@ fn addresses_that_cannot_be_dialled_are_refused() {
 
 #[test]
 fn a_removed_id_is_refused_for_ever_by_every_member() {
-    let mut cluster = Cluster::of(3);
+    let mut cluster = JoinCluster::of(3);
     let (leader, gone) = (cluster.leader(), cluster.other());
     cluster.cut.push(gone);
     cluster.change(MembershipChange::Remove(gone));
@@ -449,7 +449,7 @@ fn a_removed_id_is_refused_for_ever_by_every_member() {
 
 #[test]
 fn a_follower_names_the_leader_and_an_older_member_is_refused() {
-    let mut cluster = Cluster::of(3);
+    let mut cluster = JoinCluster::of(3);
     let (leader, other) = (cluster.leader(), cluster.other());
     let answer = cluster.join(other, request(record(4)), PeerName::Plain);
     assert_eq!(answer, Control::Elsewhere(record(leader.get()).names.members));
@@ -464,7 +464,7 @@ fn a_follower_names_the_leader_and_an_older_member_is_refused() {
 
 #[test]
 fn strangers_cannot_fill_the_cluster_at_once() {
-    let mut cluster = Cluster::of(1);
+    let mut cluster = JoinCluster::of(1);
     let leader = cluster.leader();
     for number in 100..200 {
         cluster.asked += 1;
@@ -487,7 +487,7 @@ fn strangers_cannot_fill_the_cluster_at_once() {
 
 #[test]
 fn a_learner_that_was_never_there_may_come_back_elsewhere() {
-    let mut cluster = Cluster::of(3);
+    let mut cluster = JoinCluster::of(3);
     assert!(matches!(cluster.join_plain(record(4)), Control::Joined { .. }));
     assert!(
         matches!(cluster.join_plain(record(4)), Control::Joined { .. }),
@@ -502,7 +502,7 @@ fn a_learner_that_was_never_there_may_come_back_elsewhere() {
 
 #[test]
 fn without_a_quorum_a_join_is_answered_in_time() {
-    let mut cluster = Cluster::of(3);
+    let mut cluster = JoinCluster::of(3);
     let leader = cluster.leader();
     let others: Vec<_> = cluster.nodes.keys().copied().filter(|it| *it != leader).collect();
     cluster.cut.extend(others);
@@ -512,7 +512,7 @@ fn without_a_quorum_a_join_is_answered_in_time() {
 
 #[test]
 fn an_older_receiver_is_sent_its_snapshot_in_the_older_way() {
-    let mut cluster = Cluster::of(1);
+    let mut cluster = JoinCluster::of(1);
     cluster.level = 1;
     assert!(matches!(cluster.join_plain(record(2)), Control::Joined { .. }));
     cluster.start_empty(record(2));

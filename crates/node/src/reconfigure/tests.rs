@@ -27,7 +27,7 @@ fn record(number: u64) -> MemberRecord {
 }
 
 /// A cluster of these voters, seen by member 1.
-fn cluster(voters: &[u64]) -> Box<Cluster> {
+fn cluster(voters: &[u64]) -> Box<ClusterView> {
     let status = ReplicaStatus {
         term: Term(2),
         leader: None,
@@ -45,7 +45,7 @@ fn cluster(voters: &[u64]) -> Box<Cluster> {
         cut: None,
         dropped: Default::default(),
     };
-    Box::new(Cluster {
+    Box::new(ClusterView {
         members: Membership::of_voters(voters.iter().copied().map(id)),
         status,
         directory: voters.iter().map(|number| (id(*number), record(*number).names)).collect(),
@@ -56,7 +56,7 @@ fn cluster(voters: &[u64]) -> Box<Cluster> {
 /// A request at member 1, and its output so far.
 struct Run {
     machine: Reconfigure,
-    moment: Moment,
+    moment: InputContext,
     output: Output,
 }
 
@@ -64,7 +64,7 @@ impl Run {
     /// A request while member 1 leads. It has not viewed the cluster yet.
     fn new(request: Reconfiguration) -> Self {
         let mut machine = Reconfigure::new(request, id(1), DEADLINE_US);
-        let moment = Moment { now_us: 0, lead: Some(id(1)) };
+        let moment = InputContext { now_us: 0, lead: Some(id(1)) };
         let output = machine.begin(moment);
         Self { machine, moment, output }
     }
@@ -79,7 +79,7 @@ impl Run {
         self
     }
 
-    fn viewed(self, cluster: Box<Cluster>) -> Self {
+    fn viewed(self, cluster: Box<ClusterView>) -> Self {
         assert!(matches!(self.output, Some(ReconfigureOutput::View(Fresh::Now))), "{self}");
         self.handle(ReconfigureInput::Viewed(Ok(cluster)))
     }
@@ -310,7 +310,7 @@ fn a_removal_that_failed_is_looked_at_again() {
     let elected = elected.handle(view(cluster(&[1, 2, 3])));
     elected.viewed(cluster(&[1, 2, 3])).transfers(1);
     let mut late = failed();
-    late.moment = Moment { now_us: DEADLINE_US - ANSWERED_US + 1, lead: Some(id(3)) };
+    late.moment = InputContext { now_us: DEADLINE_US - ANSWERED_US + 1, lead: Some(id(3)) };
     let late = late.handle(view(cluster(&[1, 2, 3])));
     assert_eq!(late.fails(), NotReconfigured::Failed(NodeFailure::Unknown));
 }

@@ -202,7 +202,7 @@ fn reason_of(number: u8) -> Option<TransferRefusal> {
 
 #[cfg(test)]
 mod tests {
-    use tenure_raft::{Membership, SnapshotHead, StepKind};
+    use tenure_raft::{AnnouncedSnapshot, Membership, StepKind};
 
     use super::*;
 
@@ -210,7 +210,7 @@ mod tests {
     fn every_message_reads_back_and_no_part_of_one_does() {
         let point = Point { index: 9, term: 2 };
         let id = SnapshotId { point, bytes: 77, checksum: 5 };
-        let head = SnapshotHead { point, members: Membership::default() };
+        let head = AnnouncedSnapshot { point, members: Membership::default() };
         let step = Step {
             kind: StepKind::Snapshot,
             term: 3,

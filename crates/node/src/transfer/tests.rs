@@ -1,7 +1,7 @@
 //! Tests the rules of a transfer one by one. `tests/transfer.rs` drives both ends from seeds.
 
 use bytes::Bytes;
-use tenure_raft::{MemberId, Membership, SnapshotHead, Step, StepKind};
+use tenure_raft::{AnnouncedSnapshot, MemberId, Membership, Step, StepKind};
 use tenure_store::{Point, SnapshotId};
 
 use super::*;
@@ -19,7 +19,7 @@ fn snapshot(index: u64) -> SnapshotId {
 }
 
 fn step(term: u64, id: SnapshotId) -> Step {
-    let head = SnapshotHead { point: id.point, members: Membership::default() };
+    let head = AnnouncedSnapshot { point: id.point, members: Membership::default() };
     Step {
         kind: StepKind::Snapshot,
         term,

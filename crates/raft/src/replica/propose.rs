@@ -92,7 +92,7 @@ impl Replica {
             return;
         }
         let may_grow = self.may_grow() || mutant!("growth_on_a_full_disk");
-        let mut joined = Joined::default();
+        let mut joined = EntryDraft::default();
         for Submitted { proposal, requests, deadline_us } in self.queue.take() {
             let expired = (self.now_us >= deadline_us).then_some(RejectReason::Expired);
             if let Some(why) = expired.or_else(|| self.level_objection(&requests)) {
@@ -130,8 +130,8 @@ impl Replica {
         }
     }
 
-    fn propose_joined(&mut self, joined: &mut Joined, out: &mut Vec<ReplicaOutput>) {
-        let Joined { requests, runs, .. } = std::mem::take(joined);
+    fn propose_joined(&mut self, joined: &mut EntryDraft, out: &mut Vec<ReplicaOutput>) {
+        let EntryDraft { requests, runs, .. } = std::mem::take(joined);
         if requests.is_empty() {
             for run in runs {
                 self.pending.refuse(self.sealed, run, RejectReason::DiskFull, out);
@@ -198,13 +198,13 @@ impl Replica {
 
 /// One entry under construction.
 #[derive(Default)]
-struct Joined {
+struct EntryDraft {
     requests: Vec<Bytes>,
     runs: Vec<CommandRun>,
     bytes: usize,
 }
 
-impl Joined {
+impl EntryDraft {
     fn is_full(&self, more: usize) -> bool {
         !self.requests.is_empty()
             && (self.requests.len() >= ENTRY_COMMANDS_MAX || self.bytes + more > ENTRY_BYTES_MAX)

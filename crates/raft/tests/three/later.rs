@@ -105,7 +105,7 @@ fn a_stale_snapshot_behind_a_newer_one_is_left_alone() {
     let members = Membership { learners: [id(3)].into(), ..Membership::of_voters((0..3).map(id)) };
     let received = |from: usize, index, term| {
         let point = Point { index, term };
-        let head = Box::new(SnapshotHead { point, members: members.clone() });
+        let head = Box::new(AnnouncedSnapshot { point, members: members.clone() });
         let step = Step {
             kind: StepKind::Snapshot,
             term,

@@ -4,8 +4,8 @@
 //! machine knows (limits, leases, holders) is left to the machine to refuse.
 
 use tenure_core::request::{
-    Acquire, Ask, AskLease, Asks, Command, Expect, Hold, LeaseRef, NewLease, Purpose, Put,
-    RequestId, Revoker, Urgency, Wait, WriteGuard,
+    Acquire, Ask, AskLease, AskWait, Asks, Command, Expect, Hold, LeaseRef, NewLease, Purpose, Put,
+    RequestId, Revoker, Urgency, WriteGuard,
 };
 use tenure_types::{LeaseId, Mode, Token};
 use tenure_wire::{Failure, convert, v1};
@@ -136,11 +136,11 @@ pub(crate) fn acquire<'a>(
 }
 
 /// Absent means no limit, 0 means no wait.
-pub(crate) fn wait(ms: Option<u64>) -> Wait {
+pub(crate) fn wait(ms: Option<u64>) -> AskWait {
     match ms {
-        None => Wait::Unlimited,
-        Some(0) => Wait::No,
-        Some(ms) => Wait::Limit { ms },
+        None => AskWait::Unlimited,
+        Some(0) => AskWait::No,
+        Some(ms) => AskWait::Limit { ms },
     }
 }
 

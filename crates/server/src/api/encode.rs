@@ -1,7 +1,7 @@
 //! Encodes the machine's outcomes, views and events for clients.
 
 use tenure_core::event::{Cause, Event, Subject};
-use tenure_core::outcome::{Answer, Grant, Grants, LeaseGrant, Outcome, Renewal, TakenBy};
+use tenure_core::outcome::{Answer, Grants, LeaseGrant, LockGrant, Outcome, Renewal, TakenBy};
 use tenure_core::request::Purpose;
 use tenure_core::view::{HolderView, KeyView, LeaseView, LockView, WaiterView};
 use tenure_core::{Explained, Freed};
@@ -102,7 +102,7 @@ pub(crate) fn lock_grants(grants: &Grants) -> Vec<v1::LockGrant> {
     grants.as_slice().iter().map(lock_grant).collect()
 }
 
-fn lock_grant(grant: &Grant) -> v1::LockGrant {
+fn lock_grant(grant: &LockGrant) -> v1::LockGrant {
     let lock = grant.lock.as_str().to_owned();
     v1::LockGrant { lock, token: grant.token.get(), slot: grant.slot }
 }

@@ -5,13 +5,13 @@
 
 use bytes::Bytes;
 use tenure_core::request::{Command, RequestId};
-use tenure_node::{Action, Permit, Principal, authorise, weight};
+use tenure_node::{Permit, Principal, PrincipalAction, authorise, weight};
 
 use super::{Dispatch, Failure, RETRY_AFTER_MS, WITHIN, encode};
 
 impl Dispatch {
     /// Authorises an action that is not a command.
-    pub(super) fn may(&self, who: &Principal, action: Action<'_>) -> Result<(), Failure> {
+    pub(super) fn may(&self, who: &Principal, action: PrincipalAction<'_>) -> Result<(), Failure> {
         authorise(who.name(), action).map_err(|failure| self.failure(failure, WITHIN))
     }
 

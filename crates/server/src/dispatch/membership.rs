@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tenure_node::directory::MemberRecord;
 use tenure_node::{
-    Action, Cluster, Moment, NotReconfigured, Permit, Reconfiguration, Reconfigure,
-    ReconfigureInput, ReconfigureOutput, Reconfigured,
+    ClusterView, InputContext, NotReconfigured, Permit, PrincipalAction, Reconfiguration,
+    Reconfigure, ReconfigureInput, ReconfigureOutput, Reconfigured,
 };
 use tenure_raft::{MemberId, Stop};
 use tenure_wire::{Failure, v1};
@@ -43,7 +43,7 @@ impl Dispatch {
         who: &Principal,
         id: MemberId,
         within: Duration,
-    ) -> Result<Cluster, v1::Error> {
+    ) -> Result<ClusterView, v1::Error> {
         match self.reconfigure(who, Reconfiguration::Remove(id), within).await? {
             Reconfigured::Removed(cluster) => Ok(*cluster),
             Reconfigured::Changed | Reconfigured::Leads(_) => Err(Failure::Internal.into()),
@@ -66,7 +66,7 @@ impl Dispatch {
         request: Reconfiguration,
         within: Duration,
     ) -> Result<Reconfigured, v1::Error> {
-        self.may(who, Action::Admin)?;
+        self.may(who, PrincipalAction::Admin)?;
         let until_us = self.deadline_us(within);
         let mut lead = self.member().lead();
         let mut machine = Reconfigure::new(request, self.member().id(), until_us);
@@ -106,8 +106,8 @@ impl Dispatch {
         }
     }
 
-    fn moment(&self) -> Moment {
-        Moment { now_us: self.now_us(), lead: self.lead().by }
+    fn moment(&self) -> InputContext {
+        InputContext { now_us: self.now_us(), lead: self.lead().by }
     }
 
     fn not_reconfigured(&self, why: NotReconfigured, within: Duration) -> v1::Error {

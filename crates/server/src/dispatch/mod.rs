@@ -31,7 +31,7 @@ use tokio::sync::oneshot;
 
 pub(crate) use outbox::{Delivery, MailboxMessage, Outbox};
 pub(crate) use session::ClientSession;
-pub(crate) use tenure_node::{AcquireTerms, Cluster, Fresh, PlaceFate, Principal};
+pub(crate) use tenure_node::{AcquireTerms, ClusterView, Fresh, PlaceFate, Principal};
 pub(crate) use tenure_wire::Failure;
 pub(crate) use ticket::Signed;
 

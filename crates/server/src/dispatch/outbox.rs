@@ -151,7 +151,7 @@ impl Mailbox {
 
 /// Empties the outbox for as long as the member runs.
 pub(crate) async fn route(outbox: Arc<Outbox>, member: MemberHandle) {
-    let mut sessions = Sessions::default();
+    let mut sessions = OpenSessions::default();
     loop {
         outbox.bell.notified().await;
         let taken = outbox.items.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -174,12 +174,12 @@ pub(crate) async fn route(outbox: Arc<Outbox>, member: MemberHandle) {
 
 /// The open sessions of a member.
 #[derive(Default)]
-struct Sessions {
+struct OpenSessions {
     router: Router,
     mailboxes: BTreeMap<SessionId, Arc<Mailbox>>,
 }
 
-impl Sessions {
+impl OpenSessions {
     fn deliver(&mut self, item: Delivery) {
         let mut unread = Vec::new();
         let Self { router, mailboxes } = self;

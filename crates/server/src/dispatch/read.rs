@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure_core::Machine;
-use tenure_node::{Action, Cluster, Fresh, Node, Principal, authorise};
+use tenure_node::{ClusterView, Fresh, Node, Principal, PrincipalAction, authorise};
 use tenure_raft::Replica;
 use tenure_types::Revision;
 use tokio::sync::oneshot;
@@ -82,7 +82,7 @@ impl Dispatch {
     }
 
     /// The cluster as this member knows it, which may be old.
-    pub(crate) async fn view(&self, who: &Principal) -> Result<Cluster, Failure> {
+    pub(crate) async fn view(&self, who: &Principal) -> Result<ClusterView, Failure> {
         self.cluster_at(who, Fresh::Stale, WITHIN).await.map_err(|it| self.failure(it, WITHIN))
     }
 
@@ -91,7 +91,7 @@ impl Dispatch {
         &self,
         who: &Principal,
         within: Duration,
-    ) -> Result<Cluster, Failure> {
+    ) -> Result<ClusterView, Failure> {
         self.cluster_at(who, Fresh::Now, within).await.map_err(|it| self.failure(it, within))
     }
 
@@ -101,12 +101,12 @@ impl Dispatch {
         who: &Principal,
         fresh: Fresh,
         within: Duration,
-    ) -> Result<Cluster, NodeFailure> {
+    ) -> Result<ClusterView, NodeFailure> {
         match fresh {
-            Fresh::Stale => authorise(who.name(), Action::Read)?,
+            Fresh::Stale => authorise(who.name(), PrincipalAction::Read)?,
             Fresh::Now | Fresh::AtLeast(_) => drop(self.ask(who, fresh, within, |_| ()).await?),
         }
-        self.peek(Cluster::of).await
+        self.peek(ClusterView::of).await
     }
 
     /// Starts a watch.
@@ -117,7 +117,7 @@ impl Dispatch {
         start: Start,
         options: WatchOptions,
     ) -> Result<WatchReader, Failure> {
-        self.may(who, Action::Watch)?;
+        self.may(who, PrincipalAction::Watch)?;
         Ok(self.hub().watch(filter, start, options))
     }
 }

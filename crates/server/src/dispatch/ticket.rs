@@ -7,7 +7,7 @@ use tenure_core::request::{Command, Hold, LeaseRef};
 use tenure_types::{Refusal, Revision, Token};
 use tenure_wire::{Failure, v1};
 
-use tenure_node::Action;
+use tenure_node::PrincipalAction;
 
 use super::{Dispatch, Fresh, Permit, Principal};
 use crate::ticket::{
@@ -69,7 +69,7 @@ impl Dispatch {
         who: &Principal,
         within: Duration,
     ) -> Result<v1::TicketKeysResponse, v1::Error> {
-        self.may(who, Action::Read)?;
+        self.may(who, PrincipalAction::Read)?;
         let until_us = self.deadline_us(within.min(KEYS_WITHIN));
         let own = self.record_key(&self.keys().current());
         let incarnation = self.member().lineage();
@@ -85,7 +85,7 @@ impl Dispatch {
             Ok(seen) => seen,
             Err(_) => self.records(Fresh::Stale, within).await?,
         };
-        let key = |record: &ticket::KeyRecord| v1::TicketKey {
+        let key = |record: &ticket::TicketKeyRecord| v1::TicketKey {
             key: record.id().to_string(),
             member_id: record.member.get(),
             public: bytes::Bytes::copy_from_slice(&record.public.0),
@@ -107,7 +107,7 @@ impl Dispatch {
         overlap_ms: Option<u64>,
         within: Duration,
     ) -> Result<(Revision, String), v1::Error> {
-        self.may(who, Action::Admin)?;
+        self.may(who, PrincipalAction::Admin)?;
         let until_us = self.deadline_us(within);
         let overlap_ms = overlap_ms.unwrap_or(OVERLAP_MS);
         if overlap_ms > OVERLAP_MS_MAX {

@@ -184,15 +184,15 @@ struct OfLock {
     prefix: Arc<str>,
 }
 
-type Times = Family<OfLock, Histogram, fn() -> Histogram>;
+type LockDurations = Family<OfLock, Histogram, fn() -> Histogram>;
 
 /// The registered metrics.
 #[derive(Clone)]
 struct LockReading {
     grants: Family<OfGrant, Counter>,
-    waits: Times,
-    holds: Times,
-    handovers: Times,
+    waits: LockDurations,
+    holds: LockDurations,
+    handovers: LockDurations,
     gaps: Counter,
 }
 
@@ -422,8 +422,8 @@ mod tests {
     use tenure_core::codec::{encode_request, seal_entry};
     use tenure_core::outcome::Effects;
     use tenure_core::request::{
-        Acquire, Ask, AskLease, Asks, Command, Hold, LeaseRef, NewLease, Purpose, Request,
-        RequestId, Wait,
+        Acquire, Ask, AskLease, AskWait, Asks, Command, Hold, LeaseRef, NewLease, Purpose, Request,
+        RequestId,
     };
     use tenure_core::{Machine, Most};
     use tenure_types::{Epoch, Term, Token};
@@ -484,7 +484,7 @@ mod tests {
         Command::Acquire(Acquire {
             lease: AskLease::Existing(lease_ref(lease)),
             locks: Asks::One(Ask { lock, mode: Mode::Exclusive }),
-            wait: Wait::Unlimited,
+            wait: AskWait::Unlimited,
             metadata: &[],
             lock_delay_ms: 0,
             max_hold_ms: None,

@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure_node::{Control, Hello, Input, Join, JoinId, PeerName};
+use tenure_node::{Control, Input, Join, JoinId, PeerHello, PeerName};
 use tenure_raft::{MemberId, Membership};
 use tenure_wire::v1;
 
@@ -187,13 +187,13 @@ impl Net {
     }
 
     /// The first message on a connection from this member.
-    pub(super) fn hello(&self, to: MemberId) -> Hello {
+    pub(super) fn hello(&self, to: MemberId) -> PeerHello {
         let lineage = self.member.lineage().clone();
-        Hello { lineage, from: self.member.id(), to, level: self.level }
+        PeerHello { lineage, from: self.member.id(), to, level: self.level }
     }
 
     /// Why a connection with this hello is refused; none if it is accepted. Logs each reason once per member.
-    pub(super) fn objection(&self, hello: &Hello, stream: &PeerStream) -> Option<String> {
+    pub(super) fn objection(&self, hello: &PeerHello, stream: &PeerStream) -> Option<String> {
         let why = hello
             .objection(self.member.lineage(), self.member.id())
             .or_else(|| self.stranger(hello.from))
@@ -203,7 +203,11 @@ impl Net {
     }
 
     /// Serves a connection that another member has dialled, until it breaks.
-    pub(super) fn accept(self: &Arc<Self>, hello: &Hello, stream: PeerStream) -> io::Result<()> {
+    pub(super) fn accept(
+        self: &Arc<Self>,
+        hello: &PeerHello,
+        stream: PeerStream,
+    ) -> io::Result<()> {
         if !self.has_room(hello.from) {
             let why = "too many unknown members have links";
             self.log_once("a connection was refused", hello.from, why);

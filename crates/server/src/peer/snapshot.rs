@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
 use tenure_core::BadSnapshot;
-use tenure_node::{Control, Hello, Input};
+use tenure_node::{Control, Input, PeerHello};
 use tenure_raft::{LoadError, MemberId, Message, Saved, Step, Stop};
 use tenure_store::{SnapshotError, SnapshotId, Snapshots};
 
@@ -102,7 +102,7 @@ impl Net {
     /// Receives a snapshot that another member sends.
     pub(super) fn receive_snapshot(
         &self,
-        hello: &Hello,
+        hello: &PeerHello,
         id: SnapshotId,
         snapshots: &Snapshots,
         stream: &mut PeerStream,

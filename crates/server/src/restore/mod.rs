@@ -19,7 +19,7 @@ use tenure_raft::MemberId;
 use tenure_types::{Epoch, Revision, Term, Token};
 
 use crate::backup::Verified;
-use crate::data_home::{DataHome, Sizes};
+use crate::data_home::{DataHome, FileSizes};
 pub use error::RestoreError;
 use ledger::EpochLedger;
 pub(crate) use ledger::is_ledger_line;
@@ -134,7 +134,7 @@ pub fn restore(wanted: &RestoreOptions) -> Result<Restored, RestoreError> {
         return Err(RestoreError::EpochTooLow { epoch, least: before.epoch.get() + 1 });
     }
     rewrite_directory(&mut machine, member, wanted.names.as_ref());
-    let sizes = Sizes { segment_bytes: wanted.segment_bytes, reserve_bytes: 0 };
+    let sizes = FileSizes { segment_bytes: wanted.segment_bytes, reserve_bytes: 0 };
     DataHome::lay_down(dir, sizes, member, lineage.clone(), &machine)?;
     Ok(Restored {
         lineage,

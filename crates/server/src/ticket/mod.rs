@@ -21,7 +21,7 @@ use tenure_node::Lineage;
 pub(crate) use keep::SigningKeys;
 pub(crate) use key::SigningKey;
 pub(crate) use overlap::{read_after_moving, retires_ms};
-pub(crate) use record::{KeyRecord, KeyRecords, RecordKey, is_record};
+pub(crate) use record::{KeyRecords, RecordKey, TicketKeyRecord, is_record};
 pub(crate) use tend::tend;
 
 /// How long tickets of a retired key stay valid by default: longer than most locks are held.

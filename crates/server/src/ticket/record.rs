@@ -25,7 +25,7 @@ const RETIRING_MAX: usize = 4;
 
 /// One public key.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct KeyRecord {
+pub(crate) struct TicketKeyRecord {
     /// The member that signs with it.
     pub(crate) member: MemberId,
     /// The epoch and the incarnation of the cluster.
@@ -43,7 +43,7 @@ pub(crate) type RecordKey = (MemberId, PublicKey);
 /// All records, and the revision at which they were written.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct KeyRecords {
-    all: Vec<KeyRecord>,
+    all: Vec<TicketKeyRecord>,
     written: Option<Revision>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct KeyRecords {
 #[derive(Debug)]
 pub(crate) struct TooMany;
 
-impl KeyRecord {
+impl TicketKeyRecord {
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split(' ');
         let mut next = || words.next();
@@ -90,7 +90,7 @@ impl KeyRecord {
 
 /// Whether a line is a valid record.
 pub(crate) fn is_record(line: &str) -> bool {
-    KeyRecord::parse(line).is_some()
+    TicketKeyRecord::parse(line).is_some()
 }
 
 impl KeyRecords {
@@ -98,7 +98,7 @@ impl KeyRecords {
     pub(crate) fn read(machine: &Machine) -> Self {
         let Some(key) = machine.key(KEY) else { return Self::default() };
         let text = str::from_utf8(&key.value).unwrap_or_default();
-        let all = text.lines().filter_map(KeyRecord::parse).take(KEYS_MAX).collect();
+        let all = text.lines().filter_map(TicketKeyRecord::parse).take(KEYS_MAX).collect();
         Self { all, written: Some(key.modified) }
     }
 
@@ -107,13 +107,14 @@ impl KeyRecords {
         &self,
         incarnation: &Lineage,
         clock_ms: u64,
-    ) -> impl Iterator<Item = &KeyRecord> {
+    ) -> impl Iterator<Item = &TicketKeyRecord> {
         self.all.iter().filter(move |record| record.is_of(incarnation) && !record.is_due(clock_ms))
     }
 
     /// Whether a member may sign with a key.
     pub(crate) fn signs(&self, incarnation: &Lineage, (member, public): RecordKey) -> bool {
-        let current = |record: &KeyRecord| record.retires_ms.is_none() && record.is_of(incarnation);
+        let current =
+            |record: &TicketKeyRecord| record.retires_ms.is_none() && record.is_of(incarnation);
         self.all.iter().any(|record| record.key() == (member, public) && current(record))
     }
 
@@ -134,7 +135,7 @@ impl KeyRecords {
             return Err(TooMany);
         }
         let (epoch, incarnation) = (incarnation.epoch, incarnation.incarnation);
-        self.all.push(KeyRecord { member, epoch, incarnation, public, retires_ms: None });
+        self.all.push(TicketKeyRecord { member, epoch, incarnation, public, retires_ms: None });
         Ok(self)
     }
 
@@ -144,9 +145,9 @@ impl KeyRecords {
         incarnation: &Lineage,
         is_member: impl Fn(MemberId) -> bool,
         retires_ms: u64,
-        is_over: impl Fn(&KeyRecord) -> bool,
+        is_over: impl Fn(&TicketKeyRecord) -> bool,
     ) -> Option<Self> {
-        let mut all: Vec<KeyRecord> =
+        let mut all: Vec<TicketKeyRecord> =
             self.all.iter().filter(|it| it.is_of(incarnation) && !is_over(it)).cloned().collect();
         for record in all.iter_mut().filter(|it| it.retires_ms.is_none() && !is_member(it.member)) {
             record.retire(retires_ms);
@@ -157,7 +158,7 @@ impl KeyRecords {
     /// The command that writes the records, unless another writer has written since they were read.
     pub(crate) fn write(&self) -> Bytes {
         let mut text = String::new();
-        for KeyRecord { member, epoch, incarnation, public, retires_ms } in &self.all {
+        for TicketKeyRecord { member, epoch, incarnation, public, retires_ms } in &self.all {
             let retires = retires_ms.map_or("-".to_owned(), |at_ms| at_ms.to_string());
             let epoch = epoch.get();
             let member = member.get();
@@ -230,7 +231,7 @@ mod tests {
     #[test]
     fn keys_of_members_that_are_gone_are_retired_and_then_taken_out() {
         let records = KeyRecords::default().with(&incarnation(1), key(1, 1), 0, 0).unwrap();
-        let stays = |_: &KeyRecord| false;
+        let stays = |_: &TicketKeyRecord| false;
         assert_eq!(records.tended(&incarnation(1), |_| true, 500, stays), None);
         let retiring = records.tended(&incarnation(1), |_| false, 500, stays).unwrap();
         assert_eq!(ids(&retiring, &incarnation(1), 499), [(1, 1)]);
@@ -244,9 +245,9 @@ mod tests {
         let record =
             KeyRecords::default().with(&incarnation(1), key(0xab, 1), 0, 0).unwrap().all[0].clone();
         let line = format!("00000000000000ab 1 0000000000000007 {} -", record.public);
-        assert_eq!(KeyRecord::parse(&line), Some(record));
+        assert_eq!(TicketKeyRecord::parse(&line), Some(record));
         for bad in ["", "1", &line[..20], &format!("{line} -"), &line.replace(" -", " x")] {
-            assert_eq!(KeyRecord::parse(bad), None, "{bad:?}");
+            assert_eq!(TicketKeyRecord::parse(bad), None, "{bad:?}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tenure_raft::Replica;
 
-use super::{KeyRecord, KeyRecords, OVERLAP_MS, RecordKey, read_after_moving, retires_ms};
+use super::{KeyRecords, OVERLAP_MS, RecordKey, TicketKeyRecord, read_after_moving, retires_ms};
 use crate::dispatch::{Dispatch, WITHIN};
 
 /// The time between two checks.
@@ -29,8 +29,9 @@ pub(crate) async fn tend(dispatch: Dispatch) {
         };
         let Ok((records, clock_ms, members)) = dispatch.look(look).await else { continue };
         let (incarnation, now_us) = (dispatch.member().lineage(), dispatch.now_us());
-        let left_ms =
-            |record: &KeyRecord| record.retires_ms.map(|at_ms| at_ms.saturating_sub(clock_ms));
+        let left_ms = |record: &TicketKeyRecord| {
+            record.retires_ms.map(|at_ms| at_ms.saturating_sub(clock_ms))
+        };
         let counted = records.good(incarnation, clock_ms);
         let counted = counted.filter_map(|it| Some((it.key(), left_ms(it)?)));
         over_us = counted
@@ -39,7 +40,7 @@ pub(crate) async fn tend(dispatch: Dispatch) {
                 (key, over_us.get(&key).map_or(over, |known| over.min(*known)))
             })
             .collect();
-        let is_over = |record: &KeyRecord| {
+        let is_over = |record: &TicketKeyRecord| {
             let counted = over_us.get(&record.key()).is_some_and(|over| *over <= now_us);
             left_ms(record) == Some(0) || (record.retires_ms.is_some() && counted)
         };

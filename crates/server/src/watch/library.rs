@@ -40,7 +40,7 @@ pub(super) enum HistoryQuestion {
 pub(super) type HistoryPart = Result<Arc<RevisionRecords>, Compacted>;
 
 /// The member has ended.
-struct Ended;
+struct MemberEnded;
 
 /// Queries not yet passed on.
 #[derive(Default)]
@@ -92,7 +92,10 @@ impl WantedHistory {
     }
 }
 
-async fn ask_now(member: &MemberHandle, to: Vec<oneshot::Sender<Revision>>) -> Result<(), Ended> {
+async fn ask_now(
+    member: &MemberHandle,
+    to: Vec<oneshot::Sender<Revision>>,
+) -> Result<(), MemberEnded> {
     // One read serves all watches, each of which was authorised when it began. A read that fails drops the senders,
     // and each watch asks again.
     let question = Box::new(move |machine: Result<&Machine, NodeFailure>| {
@@ -112,12 +115,12 @@ async fn ask_part(
     under_way: &Arc<Semaphore>,
     from: Revision,
     mut to: Vec<oneshot::Sender<HistoryPart>>,
-) -> Result<(), Ended> {
+) -> Result<(), MemberEnded> {
     to.retain(|to| !to.is_closed());
     if to.is_empty() {
         return Ok(());
     }
-    let turn = under_way.clone().acquire_owned().await.map_err(|_| Ended)?;
+    let turn = under_way.clone().acquire_owned().await.map_err(|_| MemberEnded)?;
     let answer = move |machine: &Machine| {
         let part = machine.records(from, PART).map(Arc::new);
         to.into_iter().for_each(|to| drop(to.send(part.clone())));
@@ -126,11 +129,11 @@ async fn ask_part(
     tell(member, LoopEvent::Look(Box::new(|node| answer(node.machine())))).await
 }
 
-async fn tell(member: &MemberHandle, mut event: LoopEvent) -> Result<(), Ended> {
+async fn tell(member: &MemberHandle, mut event: LoopEvent) -> Result<(), MemberEnded> {
     loop {
         match member.try_tell(event) {
             Ok(()) => return Ok(()),
-            Err(NotTaken::Ended(_)) => return Err(Ended),
+            Err(NotTaken::Ended(_)) => return Err(MemberEnded),
             Err(NotTaken::Full(back)) => event = *back,
         }
         sleep(FULL).await;

@@ -59,7 +59,7 @@ pub struct WatchReader {
 }
 
 /// The member has ended.
-struct Ended;
+struct MemberEnded;
 
 impl WatchReader {
     pub(super) fn new(
@@ -135,7 +135,7 @@ impl WatchReader {
         self.mark(next, self.known.max(served))
     }
 
-    async fn step(&mut self) -> Result<WatchStep, Ended> {
+    async fn step(&mut self) -> Result<WatchStep, MemberEnded> {
         loop {
             if let Some(batch) = self.read.pop_front() {
                 return Ok(WatchStep::Batch(batch));
@@ -168,11 +168,11 @@ impl WatchReader {
     }
 
     /// Reads the newest revision.
-    async fn start(&mut self) -> Result<(), Ended> {
+    async fn start(&mut self) -> Result<(), MemberEnded> {
         loop {
             if self.reading.is_none() {
                 let (sender, receiver) = oneshot::channel();
-                self.inner.asks.send(HistoryQuestion::Now(sender)).map_err(|_| Ended)?;
+                self.inner.asks.send(HistoryQuestion::Now(sender)).map_err(|_| MemberEnded)?;
                 self.reading = Some(receiver);
             }
             let Some(reading) = &mut self.reading else { continue };
@@ -185,23 +185,23 @@ impl WatchReader {
                 return Ok(());
             }
             if self.inner.member.ended().is_some() {
-                return Err(Ended);
+                return Err(MemberEnded);
             }
             sleep(PAUSE).await;
         }
     }
 
     /// Reads a part of the history.
-    async fn look(&mut self, next: Revision) -> Result<Result<Revision, Compacted>, Ended> {
+    async fn look(&mut self, next: Revision) -> Result<Result<Revision, Compacted>, MemberEnded> {
         if self.looking.is_none() {
             let (sender, receiver) = oneshot::channel();
-            self.inner.asks.send(HistoryQuestion::Part(next, sender)).map_err(|_| Ended)?;
+            self.inner.asks.send(HistoryQuestion::Part(next, sender)).map_err(|_| MemberEnded)?;
             self.looking = Some(receiver);
         }
         let Some(looking) = &mut self.looking else { return Ok(Ok(next)) };
         let looked = looking.await;
         self.looking = None;
-        Ok(looked.map_err(|_| Ended)?.map(|part| {
+        Ok(looked.map_err(|_| MemberEnded)?.map(|part| {
             self.keep(&part, next, part.next());
             self.known = part.newest().next();
             let (next, seen) = (part.next(), part.is_complete());

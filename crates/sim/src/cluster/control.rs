@@ -23,7 +23,7 @@ const END_US: u64 = 60 * S;
 const EXPECTED: [&str; 8] = ["S1", "S2", "S6", "S7", "S8", "S9", "S12", "S13"];
 
 /// How the control went.
-pub struct Control {
+pub struct ControlResult {
     /// Seeds that ran.
     pub seeds: u64,
     /// Seeds in which a named invariant was broken.
@@ -33,8 +33,8 @@ pub struct Control {
 }
 
 /// Runs the control over the first seeds.
-pub fn run(seeds: u64) -> Control {
-    let mut control = Control { seeds, caught: 0, by: Vec::new() };
+pub fn run(seeds: u64) -> ControlResult {
+    let mut control = ControlResult { seeds, caught: 0, by: Vec::new() };
     for seed in 0..seeds {
         let Some(InvariantViolation { invariant, .. }) =
             run_one(SimCluster::sized(seed, 3)).failure

@@ -33,7 +33,7 @@ struct Founder {
     founded: Option<(u64, Founded)>,
 }
 
-enum Step {
+enum FoundingStep {
     Up(usize),
     Down(usize),
     Turn(usize, u64),
@@ -53,7 +53,7 @@ enum Step {
 
 struct Scene<'a> {
     rng: &'a mut Rng,
-    queue: EventQueue<Step>,
+    queue: EventQueue<FoundingStep>,
     founders: Vec<Founder>,
     listed: Vec<(String, String)>,
     now_us: u64,
@@ -79,10 +79,10 @@ pub(super) fn found(
         let late = scene.rng.u8(0..4) == 0;
         faults.count_by("founder_late", u64::from(late));
         let starts_us = scene.rng.u64(0..if late { 5 * S } else { 50 * MS });
-        scene.queue.push(starts_us, Step::Up(founder));
+        scene.queue.push(starts_us, FoundingStep::Up(founder));
         if scene.rng.u8(0..4) == 0 {
             let at_us = starts_us + scene.rng.u64(0..500) * MS;
-            scene.queue.push(at_us, Step::Down(founder));
+            scene.queue.push(at_us, FoundingStep::Down(founder));
         }
     }
     while let Some((at_us, step)) = scene.queue.pop() {
@@ -105,9 +105,13 @@ pub(super) fn found(
 }
 
 impl Scene<'_> {
-    fn happen(&mut self, step: Step, faults: &mut FaultCounts) -> Result<(), InvariantViolation> {
+    fn happen(
+        &mut self,
+        step: FoundingStep,
+        faults: &mut FaultCounts,
+    ) -> Result<(), InvariantViolation> {
         match step {
-            Step::Up(at) => {
+            FoundingStep::Up(at) => {
                 let founder = &mut self.founders[at];
                 (founder.up, founder.boot) = (true, founder.boot + 1);
                 if founder.boot > 1 && self.rng.bool() {
@@ -120,23 +124,23 @@ impl Scene<'_> {
                     let made = made
                         .map_err(|refused| InvariantViolation::new("N10", refused.to_string()))?;
                     founder.bootstrap = Some(made);
-                    self.queue.push(self.now_us, Step::Turn(at, founder.boot));
+                    self.queue.push(self.now_us, FoundingStep::Turn(at, founder.boot));
                 }
             }
-            Step::Down(at) => {
+            FoundingStep::Down(at) => {
                 faults.count("founder_crash");
                 (self.founders[at].up, self.founders[at].bootstrap) = (false, None);
                 let most_ms = [50, 3000][self.rng.usize(0..2)];
-                self.queue.push(self.now_us + self.rng.u64(1..most_ms) * MS, Step::Up(at));
+                self.queue.push(self.now_us + self.rng.u64(1..most_ms) * MS, FoundingStep::Up(at));
             }
-            Step::Turn(at, boot) => self.turn(at, boot)?,
-            Step::Asked { from, boot, to } => self.asked(from, boot, to)?,
-            Step::Answered { to, boot, address, answer } => {
+            FoundingStep::Turn(at, boot) => self.turn(at, boot)?,
+            FoundingStep::Asked { from, boot, to } => self.asked(from, boot, to)?,
+            FoundingStep::Answered { to, boot, address, answer } => {
                 let founder = &mut self.founders[to];
                 if let Some(bootstrap) = founder.bootstrap.as_mut().filter(|_| founder.boot == boot)
                 {
                     bootstrap.handle(&address, answer);
-                    self.queue.push(self.now_us, Step::Turn(to, boot));
+                    self.queue.push(self.now_us, FoundingStep::Turn(to, boot));
                 }
             }
         }
@@ -165,10 +169,10 @@ impl Scene<'_> {
             // Some connections take long to come up, so founders are asked at different moments of a round.
             let most_us = if self.rng.u8(0..4) == 0 { 2 * S } else { 20 * MS };
             let at_us = self.now_us + self.rng.u64(MS..most_us);
-            self.queue.push(at_us, Step::Asked { from: at, boot, to });
+            self.queue.push(at_us, FoundingStep::Asked { from: at, boot, to });
         }
         if asks.is_empty() && wake_us != u64::MAX {
-            self.queue.push(wake_us.max(self.now_us + 1), Step::Turn(at, boot));
+            self.queue.push(wake_us.max(self.now_us + 1), FoundingStep::Turn(at, boot));
         }
         Ok(())
     }
@@ -193,7 +197,7 @@ impl Scene<'_> {
             _ => (self.rng.u64(MS..20 * MS), Ok(said)),
         };
         let address = self.listed[to].1.clone();
-        let step = Step::Answered { to: from, boot, address, answer };
+        let step = FoundingStep::Answered { to: from, boot, address, answer };
         self.queue.push(self.now_us + late_us, step);
         Ok(())
     }

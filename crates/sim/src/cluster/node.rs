@@ -73,7 +73,7 @@ pub(super) struct SimMember {
 
 /// Bounds that are small in a run, so that they are met.
 #[derive(Clone, Copy)]
-pub(super) struct Sizes {
+pub(super) struct SimBounds {
     /// The part of a snapshot in one message.
     pub(super) chunk_bytes: u64,
     /// Outcomes and notices that may wait for a router.
@@ -155,7 +155,7 @@ impl SimMember {
         config: ReplicaConfig,
         given: BTreeSet<MemberId>,
         lineage: Lineage,
-        sizes: Sizes,
+        sizes: SimBounds,
         entropy: u64,
     ) -> Result<()> {
         let (mut log, snapshots, cut) = self.open(entropy)?;

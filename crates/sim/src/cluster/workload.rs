@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use tenure_core::codec::encode_request;
 use tenure_core::request::{
-    Acquire, Ask, AskLease, Asks, Command, Expect, Hold, LeaseRef, NewLease, Purpose, Put, Request,
-    RequestId, Urgency, Wait,
+    Acquire, Ask, AskLease, AskWait, Asks, Command, Expect, Hold, LeaseRef, NewLease, Purpose, Put,
+    Request, RequestId, Urgency,
 };
 use tenure_node::{Fresh, SessionId};
 use tenure_raft::BATCH_US;
@@ -249,9 +249,9 @@ impl SimCluster {
     fn acquire(&mut self, client: usize, lease: LeaseId) -> Op {
         let lock = self.rng.usize(0..LOCKS.len());
         let wait = match self.rng.u8(0..4) {
-            0 => Wait::No,
-            1 => Wait::Unlimited,
-            _ => Wait::Limit { ms: self.rng.u64(200..4_000) },
+            0 => AskWait::No,
+            1 => AskWait::Unlimited,
+            _ => AskWait::Limit { ms: self.rng.u64(200..4_000) },
         };
         let max_hold_ms = (self.rng.u8(0..4) == 0).then(|| self.rng.u64(1_000..4_000));
         let acquire = Acquire {

@@ -15,7 +15,7 @@ use super::event::{EventQueue, SimEvent};
 use super::links::Links;
 use super::nemesis::Nemesis;
 use super::network::{SimNetwork, Weather};
-use super::node::{SimMember, Sizes};
+use super::node::{SimBounds, SimMember};
 use super::oracle::{Oracle, ensure, first_state};
 use super::recovery::RECOVERY_US;
 use super::watcher::Watcher;
@@ -84,7 +84,7 @@ pub struct SimCluster {
     pub(super) in_flight_lost: bool,
     pub(super) slow_sync: u64,
     pub(super) snapshot_entries: u64,
-    pub(super) sizes: Sizes,
+    pub(super) sizes: SimBounds,
     pub(super) verbose: bool,
 }
 
@@ -138,7 +138,7 @@ impl SimCluster {
             in_flight_lost: rng.bool(),
             slow_sync: [0, 0, 5, 30][rng.usize(0..4)],
             snapshot_entries: [40, 100, 400][rng.usize(0..3)],
-            sizes: Sizes {
+            sizes: SimBounds {
                 chunk_bytes: [256, 1024, 64 * 1024][rng.usize(0..3)],
                 backlog: [24, 200, BACKLOG_MAX][rng.usize(0..3)],
             },

@@ -1,6 +1,6 @@
 //! Generates requests that no well-meaning client would send.
 
-use tenure_core::request::{LeaseRef, Purpose, Urgency, Wait};
+use tenure_core::request::{AskWait, LeaseRef, Purpose, Urgency};
 use tenure_types::{Handle, LeaseId, Limit, Mode, Revision, Token};
 
 use super::step::{
@@ -51,24 +51,24 @@ pub(super) fn request(made: &mut Generator, view: &ObservedState) -> OwnedReques
             new.metadata = vec![7; 4_097];
             OwnedCommand::GrantLease(new)
         }
-        3 => OwnedCommand::Acquire(ask(lease, vec![(name, Mode::Exclusive)], Wait::No)),
+        3 => OwnedCommand::Acquire(ask(lease, vec![(name, Mode::Exclusive)], AskWait::No)),
         4 => {
             let many = if made.rng.bool() { 65 } else { 0 };
             let locks = (0..many).map(|n| (format!("many/{n}"), Mode::Shared)).collect();
-            OwnedCommand::Acquire(ask(lease, locks, Wait::Unlimited))
+            OwnedCommand::Acquire(ask(lease, locks, AskWait::Unlimited))
         }
         5 => {
             let of = if made.rng.bool() { 0 } else { 1_025 };
-            OwnedCommand::Acquire(ask(lease, vec![("a".into(), Mode::Slot { of })], Wait::No))
+            OwnedCommand::Acquire(ask(lease, vec![("a".into(), Mode::Slot { of })], AskWait::No))
         }
         6 => {
             let locks = ["b", "a", "b", "a"].map(|lock| (lock.to_owned(), Mode::Exclusive));
-            OwnedCommand::Acquire(ask(lease, locks.to_vec(), Wait::No))
+            OwnedCommand::Acquire(ask(lease, locks.to_vec(), AskWait::No))
         }
         7 => {
-            let mut ask = ask(lease, vec![("a".into(), Mode::Exclusive)], Wait::No);
+            let mut ask = ask(lease, vec![("a".into(), Mode::Exclusive)], AskWait::No);
             match made.rng.u32(..5) {
-                0 => ask.wait = Wait::Limit { ms: u64::MAX },
+                0 => ask.wait = AskWait::Limit { ms: u64::MAX },
                 1 => ask.lock_delay_ms = u64::MAX,
                 2 => ask.max_hold_ms = Some(u64::MAX),
                 3 => ask.max_hold_ms = Some(0),
@@ -133,7 +133,7 @@ pub(super) fn request(made: &mut Generator, view: &ObservedState) -> OwnedReques
     request
 }
 
-fn ask(lease: LeaseRef, locks: Vec<(String, Mode)>, wait: Wait) -> OwnedAcquire {
+fn ask(lease: LeaseRef, locks: Vec<(String, Mode)>, wait: AskWait) -> OwnedAcquire {
     OwnedAcquire {
         lease: OwnedAskLease::Existing(lease),
         locks,

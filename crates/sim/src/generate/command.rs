@@ -2,7 +2,7 @@
 //!
 //! Most commands are about the present state; some are late and name something of the past.
 
-use tenure_core::request::{LeaseRef, Purpose, Urgency, Wait};
+use tenure_core::request::{AskWait, LeaseRef, Purpose, Urgency};
 use tenure_types::{HolderState, LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 
 use super::memory::{PastGrant, pick};
@@ -129,7 +129,7 @@ fn retry(made: &mut Generator, view: &ObservedState) -> Option<OwnedRequest> {
         0 => request.command = command(made, view, CommandKind::Release),
         1 => {
             if let OwnedCommand::Acquire(acquire) = &mut request.command {
-                acquire.wait = Wait::Limit { ms: 700 };
+                acquire.wait = AskWait::Limit { ms: 700 };
             }
         }
         2 => {
@@ -324,13 +324,13 @@ fn acquire(made: &mut Generator, view: &ObservedState) -> OwnedAcquire {
     let wait = match () {
         () if rng.u32(..100) < swarm.tries => {
             if rng.bool() {
-                Wait::No
+                AskWait::No
             } else {
-                Wait::Limit { ms: 0 }
+                AskWait::Limit { ms: 0 }
             }
         }
-        () if rng.u32(..100) < swarm.limited => Wait::Limit { ms: rng.u64(1..30) * 100 },
-        () => Wait::Unlimited,
+        () if rng.u32(..100) < swarm.limited => AskWait::Limit { ms: rng.u64(1..30) * 100 },
+        () => AskWait::Unlimited,
     };
     let lock_delay_ms = if rng.u32(..100) < swarm.delay { rng.u64(1..20) * 100 } else { 0 };
     let max_hold_ms = (rng.u32(..100) < swarm.max_hold).then(|| rng.u64(8..80) * 100);

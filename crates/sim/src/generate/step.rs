@@ -6,8 +6,8 @@
 use tenure_core::StoppedFor;
 use tenure_core::codec;
 use tenure_core::request::{
-    Abandon, Acquire, Ask, AskId, AskLease, Asks, Command, Expect, Hold, LeaseRef, NewLease,
-    Purpose, Put, Request, RequestId, Revoker, Urgency, Wait, WriteGuard,
+    Abandon, Acquire, Ask, AskId, AskLease, AskWait, Asks, Command, Expect, Hold, LeaseRef,
+    NewLease, Purpose, Put, Request, RequestId, Revoker, Urgency, WriteGuard,
 };
 use tenure_types::{LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 
@@ -129,7 +129,7 @@ pub enum OwnedAskLease {
 pub struct OwnedAcquire {
     pub lease: OwnedAskLease,
     pub locks: Vec<(String, Mode)>,
-    pub wait: Wait,
+    pub wait: AskWait,
     pub metadata: Vec<u8>,
     pub lock_delay_ms: u64,
     pub max_hold_ms: Option<u64>,

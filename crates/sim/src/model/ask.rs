@@ -2,7 +2,7 @@
 
 use tenure_core::event::Cause;
 use tenure_core::outcome::{Acquired, Answer, Grants, Queued};
-use tenure_core::request::{Acquire, AskLease, LeaseRef, Wait};
+use tenure_core::request::{Acquire, AskLease, AskWait, LeaseRef};
 use tenure_types::{Held, LeaseId, Limit, Mode, Name, PlaceNumber, Refusal};
 
 use super::event::place_event;
@@ -33,9 +33,9 @@ impl Model {
             return Err(Refusal::MaxHoldTooShort { ttl_ms });
         }
         let patience = match ask.wait {
-            Wait::No | Wait::Limit { ms: 0 } => WaitDeadline::None,
-            Wait::Unlimited => WaitDeadline::Endless,
-            Wait::Limit { ms } => WaitDeadline::Until(later(self.clock_ms, self.whole(ms))),
+            AskWait::No | AskWait::Limit { ms: 0 } => WaitDeadline::None,
+            AskWait::Unlimited => WaitDeadline::Endless,
+            AskWait::Limit { ms } => WaitDeadline::Until(later(self.clock_ms, self.whole(ms))),
         };
         if let Some(standing) = self.present_standing(lease, &locks, patience) {
             return standing;
@@ -110,7 +110,7 @@ impl Model {
 
     fn check_bounds(&self, ask: &Acquire<'_>) -> Result<(), Refusal> {
         self.within(Limit::MetadataBytes, ask.metadata.len() as u64)?;
-        if let Wait::Limit { ms } = ask.wait {
+        if let AskWait::Limit { ms } = ask.wait {
             self.within(Limit::WaitMs, ms)?;
         }
         self.within(Limit::LockDelayMs, ask.lock_delay_ms)?;

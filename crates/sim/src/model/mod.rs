@@ -91,7 +91,7 @@ pub struct Model {
     /// All places. Those that wait for a lock are its queue: all queues share one order.
     places: BTreeMap<PlaceNumber, Place>,
     keys: BTreeMap<Name, Key>,
-    key_records: Vec<once::KeyRecord>,
+    key_records: Vec<once::KeyedRequest>,
     /// The events of the present command, or of the present `end_due`.
     events: Vec<Event>,
     /// The locks of which the present command ended or took away an election's grant.

@@ -26,14 +26,14 @@ pub(super) struct RequestRecord {
 
 /// A request with a key.
 #[derive(Clone)]
-pub(super) struct KeyRecord {
+pub(super) struct KeyedRequest {
     pub(super) principal: String,
     pub(super) key: String,
     at_ms: u64,
     pub(super) record: RequestRecord,
 }
 
-impl KeyRecord {
+impl KeyedRequest {
     fn weight(&self) -> u64 {
         (128 + self.principal.len() + self.key.len() + self.record.names_len()) as u64
     }
@@ -144,7 +144,7 @@ impl Model {
         self.within(Limit::NameBytes, principal.len() as u64)?;
         let clock_ms = self.clock_ms;
         self.key_records.retain(|record| clock_ms - record.at_ms <= REMEMBERED_MS);
-        let same = |record: &KeyRecord| record.principal == principal && record.key == key;
+        let same = |record: &KeyedRequest| record.principal == principal && record.key == key;
         if let Some(at) = self.key_records.iter().position(same) {
             let record = self.key_records[at].record.clone();
             let verdict = self.repeat(&record, command);
@@ -159,7 +159,7 @@ impl Model {
             return Err(Refusal::Limit { limit: Limit::Requests, bound, asked: number + 1 });
         }
         let bound = self.limits.get(Limit::RequestBytes);
-        let asked: u64 = self.key_records.iter().map(KeyRecord::weight).sum();
+        let asked: u64 = self.key_records.iter().map(KeyedRequest::weight).sum();
         if asked >= bound {
             return Err(Refusal::Limit { limit: Limit::RequestBytes, bound, asked });
         }
@@ -167,7 +167,7 @@ impl Model {
         if matches!(command, Command::Renew(_)) {
             return result;
         }
-        self.key_records.push(KeyRecord {
+        self.key_records.push(KeyedRequest {
             principal: principal.to_owned(),
             key: key.to_owned(),
             at_ms: self.clock_ms,

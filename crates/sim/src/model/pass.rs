@@ -107,6 +107,6 @@ pub(super) fn admits_beside(others: &[Mode], mode: Mode) -> bool {
 }
 
 /// A grant in the form of the answer to its holder.
-pub(super) fn show(lock: &Name, grant: &Grant) -> outcome::Grant {
-    outcome::Grant { lock: lock.clone(), token: grant.token, slot: grant.slot }
+pub(super) fn show(lock: &Name, grant: &Grant) -> outcome::LockGrant {
+    outcome::LockGrant { lock: lock.clone(), token: grant.token, slot: grant.slot }
 }

@@ -4,8 +4,8 @@ use tenure_core::StoppedFor;
 use tenure_core::event::Cause;
 use tenure_core::outcome::{Acquired, Answer, Effects, Notice, Queued};
 use tenure_core::request::{
-    Acquire, Ask, AskLease, Asks, Command, Hold, LeaseRef, NewLease, Purpose, Request, RequestId,
-    Urgency, Wait,
+    Acquire, Ask, AskLease, AskWait, Asks, Command, Hold, LeaseRef, NewLease, Purpose, Request,
+    RequestId, Urgency,
 };
 use tenure_types::{
     Epoch, HolderState, LeaseId, Mode, PlaceNumber, Refusal, Revision, Term, Token,
@@ -17,13 +17,13 @@ const X: Mode = Mode::Exclusive;
 const S: Mode = Mode::Shared;
 
 /// A model, and the only place where these tests touch its interface.
-struct Cluster {
+struct TestModel {
     model: Model,
     term: u64,
     last: Effects,
 }
 
-impl Cluster {
+impl TestModel {
     fn new() -> Self {
         let model = Model::new(Epoch::default());
         Self { model, term: 1, last: Effects::default() }
@@ -119,7 +119,7 @@ fn ask<'a>(lease: u64, locks: &[(&'a str, Mode)]) -> Acquire<'a> {
     Acquire {
         lease: AskLease::Existing(by(lease)),
         locks: Asks::Many(locks.iter().map(|&(lock, mode)| Ask { lock, mode }).collect()),
-        wait: Wait::Unlimited,
+        wait: AskWait::Unlimited,
         metadata: b"",
         lock_delay_ms: 0,
         max_hold_ms: None,
@@ -130,7 +130,7 @@ fn ask<'a>(lease: u64, locks: &[(&'a str, Mode)]) -> Acquire<'a> {
 
 #[test]
 fn a_released_lock_goes_to_the_first_in_the_queue() {
-    let mut cluster = Cluster::new();
+    let mut cluster = TestModel::new();
     for lease in 1..=3 {
         cluster.lease(0, lease, 60_000);
     }
@@ -146,7 +146,7 @@ fn a_released_lock_goes_to_the_first_in_the_queue() {
 
 #[test]
 fn expiry_removes_the_places_of_a_lease_before_its_grants() {
-    let mut cluster = Cluster::new();
+    let mut cluster = TestModel::new();
     cluster.lease(0, 1, 10_000);
     cluster.lease(0, 2, 60_000);
     cluster.held(1, 1, &[("a", X)]);
@@ -169,7 +169,7 @@ fn expiry_removes_the_places_of_a_lease_before_its_grants() {
 
 #[test]
 fn readers_come_in_together_and_the_writer_after_them() {
-    let mut cluster = Cluster::new();
+    let mut cluster = TestModel::new();
     for lease in 1..=4 {
         cluster.lease(0, lease, 60_000);
     }
@@ -187,7 +187,7 @@ fn readers_come_in_together_and_the_writer_after_them() {
 
 #[test]
 fn a_semaphore_gives_its_lowest_free_slot() {
-    let mut cluster = Cluster::new();
+    let mut cluster = TestModel::new();
     let slot = Mode::Slot { of: 2 };
     for lease in 1..=3 {
         cluster.lease(0, lease, 60_000);
@@ -206,7 +206,7 @@ fn a_semaphore_gives_its_lowest_free_slot() {
 
 #[test]
 fn several_locks_are_granted_all_or_none() {
-    let mut cluster = Cluster::new();
+    let mut cluster = TestModel::new();
     for lease in 1..=3 {
         cluster.lease(0, lease, 60_000);
     }
@@ -225,7 +225,7 @@ fn several_locks_are_granted_all_or_none() {
 
 #[test]
 fn a_wait_that_closes_a_ring_is_refused_with_the_ring() {
-    let mut cluster = Cluster::new();
+    let mut cluster = TestModel::new();
     for lease in 1..=3 {
         cluster.lease(0, lease, 60_000);
     }
@@ -252,7 +252,7 @@ fn a_wait_that_closes_a_ring_is_refused_with_the_ring() {
 
 #[test]
 fn a_forced_lock_cools_until_its_holder_has_stopped() {
-    let mut cluster = Cluster::new();
+    let mut cluster = TestModel::new();
     let created = cluster.lease(0, 1, 10_000);
     cluster.lease(0, 2, 60_000);
     let mut election = ask(1, &[("leader", X)]);
@@ -284,7 +284,7 @@ fn a_forced_lock_cools_until_its_holder_has_stopped() {
 
 #[test]
 fn a_lock_delay_keeps_others_out_after_an_expiry() {
-    let mut cluster = Cluster::new();
+    let mut cluster = TestModel::new();
     cluster.lease(0, 1, 10_000);
     cluster.lease(0, 2, 60_000);
     let mut delayed = ask(1, &[("disk", X)]);
@@ -304,7 +304,7 @@ fn a_lock_delay_keeps_others_out_after_an_expiry() {
 
 #[test]
 fn a_max_hold_takes_the_lock_away_one_ttl_early() {
-    let mut cluster = Cluster::new();
+    let mut cluster = TestModel::new();
     cluster.lease(0, 1, 10_000);
     let mut short = ask(1, &[("disk", X)]);
     short.max_hold_ms = Some(10_000);
@@ -321,7 +321,7 @@ fn a_max_hold_takes_the_lock_away_one_ttl_early() {
 
 #[test]
 fn a_repeated_request_gets_the_present_standing() {
-    let mut cluster = Cluster::new();
+    let mut cluster = TestModel::new();
     cluster.lease(0, 1, 60_000);
     cluster.lease(0, 2, 60_000);
     cluster.held(1, 1, &[("a", X)]);
@@ -346,7 +346,7 @@ fn a_repeated_request_gets_the_present_standing() {
 
 #[test]
 fn after_a_restore_nothing_is_granted_until_unknown_leases_would_have_ended() {
-    let mut cluster = Cluster::new();
+    let mut cluster = TestModel::new();
     cluster.lease(0, 1, 10_000);
     cluster.held(5_000, 1, &[("a", X)]);
     let epoch = Epoch::new(1).unwrap();
@@ -359,7 +359,7 @@ fn after_a_restore_nothing_is_granted_until_unknown_leases_would_have_ended() {
     // The new leader counts from zero; the clock continues from where the backup had it.
     cluster.lease(0, 2, 60_000);
     let mut hasty = ask(2, &[("a", X)]);
-    hasty.wait = Wait::No;
+    hasty.wait = AskWait::No;
     let refused = cluster.run(1_000, Command::Acquire(hasty));
     assert_eq!(refused, Err(Refusal::Quiet { left_ms: 9_000 }));
     cluster.queued(2_000, 2, &[("a", X)]);

@@ -61,7 +61,7 @@ struct RecordStream {
 }
 
 /// The place and state in which the reading of one segment ended.
-struct End {
+struct SegmentEnd {
     offset: u32,
     /// The highest durable mark of the records read.
     durable: u32,
@@ -74,11 +74,11 @@ struct End {
 struct FoundSegments {
     /// The full segments, oldest first, and the content of the newest of them.
     sealed: VecDeque<Segment>,
-    last_sealed: Option<(Vec<u8>, End)>,
+    last_sealed: Option<(Vec<u8>, SegmentEnd)>,
     /// The segment in which the stream ends.
     active: Segment,
     image: Vec<u8>,
-    end: End,
+    end: SegmentEnd,
     /// The segment prepared ahead, if any.
     next: Option<(Segment, Vec<u8>)>,
 }
@@ -202,7 +202,7 @@ impl RecordStream {
     fn read_all(&mut self, disk: &dyn Disk, numbers: &[u64]) -> Result<FoundSegments, OpenError> {
         let mut sealed = VecDeque::with_capacity(numbers.len());
         let mut last_sealed = None;
-        let mut tail: Option<(Segment, Vec<u8>, End)> = None;
+        let mut tail: Option<(Segment, Vec<u8>, SegmentEnd)> = None;
         let mut next = None;
         for number in numbers {
             let segment = segment::open(disk, *number).map_err(|bad| self.bad(*number, bad))?;
@@ -241,8 +241,8 @@ impl RecordStream {
     }
 
     /// Reads one segment up to the end of its last whole batch.
-    fn read(&mut self, segment: &Segment, image: &[u8]) -> Result<End, OpenError> {
-        let mut end = End {
+    fn read(&mut self, segment: &Segment, image: &[u8]) -> Result<SegmentEnd, OpenError> {
+        let mut end = SegmentEnd {
             offset: FIRST_RECORD,
             durable: FIRST_RECORD,
             marked: FIRST_RECORD,
@@ -290,7 +290,7 @@ impl RecordStream {
         offset: u32,
         batch_end: u32,
         record: &LogRecord<'_>,
-        end: &mut End,
+        end: &mut SegmentEnd,
     ) -> Result<(), Impossible> {
         let is_start = matches!(record, LogRecord::Start { .. });
         // A segment begins with exactly one start record.

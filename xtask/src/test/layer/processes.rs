@@ -5,7 +5,7 @@ use anyhow::Result;
 use crate::output;
 use crate::programs::processes_command;
 
-use super::super::retry::{Failure, Markers, failures};
+use super::super::retry::{FailedTest, Markers, failures};
 use super::{LayerContext, LayerReport, counted};
 
 /// How many scenarios run at once. They mostly wait: for elections, for disks, for processes to start.
@@ -50,7 +50,7 @@ pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
 }
 
 /// Runs failed scenarios once more, alone, if the marker of each allows it. Returns how many passed: all or none.
-fn try_again(stage: &mut LayerContext<'_>, failed: &[Failure], count: u64) -> Result<u64> {
+fn try_again(stage: &mut LayerContext<'_>, failed: &[FailedTest], count: u64) -> Result<u64> {
     let markers = Markers::load(stage.repo)?;
     let allowed = failed.iter().all(|failure| markers.allow("cli", &failure.test));
     if failed.is_empty() || !allowed || failed.len() as u64 != count {

@@ -54,7 +54,7 @@ pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     if unsteady > 0 {
         did.push_str(&format!(", {unsteady} of them UNSTEADY: only at the second try"));
     }
-    let words = ended.iter().flat_map(binaries::Ended::words).collect();
+    let words = ended.iter().flat_map(binaries::FinishedBinary::words).collect();
     let report =
         LayerReport::did(tests.passed + tests.failed, did).with_tests(tests).with_words(words);
     let problems: Vec<String> = ended.into_iter().filter_map(|each| each.problem).collect();

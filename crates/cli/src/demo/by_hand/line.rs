@@ -1,6 +1,6 @@
 //! Parses a line typed into `tenure demo --by-hand`.
 
-use tenure_core::request::{Urgency, Wait};
+use tenure_core::request::{AskWait, Urgency};
 use tenure_types::Mode;
 
 /// The meaning of a typed line.
@@ -15,7 +15,7 @@ pub(crate) enum Typed {
 /// A line that the state machine answers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum DemoLine {
-    Lock { client: String, lock: String, mode: Mode, wait: Wait },
+    Lock { client: String, lock: String, mode: Mode, wait: AskWait },
     Unlock { client: String, lock: String },
     Leave { client: String, lock: String },
     Renew { client: String },
@@ -53,8 +53,8 @@ pub(crate) fn parse(line: &str) -> Result<Typed, String> {
     }))
 }
 
-fn options(mut words: &[&str]) -> Result<(Mode, Wait), String> {
-    let (mut mode, mut wait) = (Mode::Exclusive, Wait::Unlimited);
+fn options(mut words: &[&str]) -> Result<(Mode, AskWait), String> {
+    let (mut mode, mut wait) = (Mode::Exclusive, AskWait::Unlimited);
     while !words.is_empty() {
         words = match words {
             ["shared", rest @ ..] => {
@@ -67,11 +67,11 @@ fn options(mut words: &[&str]) -> Result<(Mode, Wait), String> {
                 rest
             }
             ["try", rest @ ..] => {
-                wait = Wait::No;
+                wait = AskWait::No;
                 rest
             }
             ["limit", time, rest @ ..] => {
-                wait = Wait::Limit { ms: milliseconds(time)? };
+                wait = AskWait::Limit { ms: milliseconds(time)? };
                 rest
             }
             [other, ..] => return Err(format!("`{other}` is no option of lock")),

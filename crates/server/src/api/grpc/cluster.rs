@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status};
 
 use super::call::{GrpcCall, to_status};
 use crate::api::decode;
-use crate::dispatch::{Cluster, Dispatch, Principal};
+use crate::dispatch::{ClusterView, Dispatch, Principal};
 use tenure_node::directory::{MemberNames, MemberRecord, Preference};
 
 /// The most times a request may be forwarded; one with more has gone in circles.
@@ -136,7 +136,7 @@ fn member(id: u64) -> Result<MemberId, Status> {
     MemberId::new(id).ok_or_else(|| to_status(decode::invalid("member_id", "is missing")))
 }
 
-pub(in crate::api) fn members(cluster: &Cluster) -> Vec<v1::Member> {
+pub(in crate::api) fn members(cluster: &ClusterView) -> Vec<v1::Member> {
     let member = |id: MemberId| {
         let names = cluster.directory.get(&id);
         let names = names.map(|names| (&*names.name, &*names.members, &*names.clients));
@@ -152,7 +152,7 @@ pub(in crate::api) fn members(cluster: &Cluster) -> Vec<v1::Member> {
     cluster.members.all().into_iter().map(member).collect()
 }
 
-pub(in crate::api) fn role(cluster: &Cluster, id: MemberId) -> v1::Role {
+pub(in crate::api) fn role(cluster: &ClusterView, id: MemberId) -> v1::Role {
     if cluster.status.leader == Some(id) {
         v1::Role::Leader
     } else if cluster.members.voters.contains(&id) {

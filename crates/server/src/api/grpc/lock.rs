@@ -25,7 +25,7 @@ pub(super) struct LockApi {
 }
 
 /// The result of an acquire: the grant, or the refusal with its reason, the queue length and the holder.
-enum Taken {
+enum LockAttempt {
     Yes(v1::Header, Acquired),
     No { header: v1::Header, reason: &'static str, position: u64, holder: Option<v1::Holder> },
 }
@@ -59,24 +59,24 @@ macro_rules! taken {
 }
 
 impl LockApi {
-    async fn take(&self, call: &GrpcCall, ask: &v1::AcquireRequest) -> Result<Taken, Status> {
+    async fn take(&self, call: &GrpcCall, ask: &v1::AcquireRequest) -> Result<LockAttempt, Status> {
         let acquire = decode::acquire(ask, "").map_err(to_status)?;
         let outcome = locks::over(call.acquire(acquire, ask.wait_ms).await?);
         let header = self.dispatch.header(outcome.revision);
         match outcome.result {
-            Ok(Answer::Acquired(acquired)) => Ok(Taken::Yes(header, acquired)),
+            Ok(Answer::Acquired(acquired)) => Ok(LockAttempt::Yes(header, acquired)),
             Ok(_) => Err(to_status(Failure::Internal)),
             Err(refusal) => {
                 let reason = refusal.reason();
                 match refusal {
                     Refusal::Held(held) => {
                         let holder = held.holder.as_ref().map(Into::into);
-                        Ok(Taken::No { header, reason, position: held.ahead, holder })
+                        Ok(LockAttempt::No { header, reason, position: held.ahead, holder })
                     }
                     Refusal::WaitTimeout => {
                         let (position, holder) =
                             self.in_the_way(call, &ask.lock, outcome.revision).await;
-                        Ok(Taken::No { header, reason, position, holder })
+                        Ok(LockAttempt::No { header, reason, position, holder })
                     }
                     refusal => Err(encode::refused(&refusal).into()),
                 }

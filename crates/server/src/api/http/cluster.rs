@@ -12,7 +12,7 @@ use super::leases::TimeoutParameter;
 use super::limits::NoParameters;
 use super::{Http, HttpError};
 use crate::api::{decode, grpc};
-use crate::dispatch::Cluster;
+use crate::dispatch::ClusterView;
 use tenure_node::directory::{MemberNames, MemberRecord, Preference};
 
 const AT: &str = "/v1/cluster/members/";
@@ -96,7 +96,7 @@ async fn listed(http: &Http) -> HttpResult {
     shown(http, &cluster, revision)
 }
 
-fn shown(http: &Http, cluster: &Cluster, revision: Revision) -> HttpResult {
+fn shown(http: &Http, cluster: &ClusterView, revision: Revision) -> HttpResult {
     let members = grpc::cluster::members(cluster).into_iter().map(Into::into).collect();
     json(&Members { members, header: http.header(revision) })
 }

@@ -108,7 +108,7 @@ pub(super) async fn list(State(http): State<Http>, call: HttpCall) -> HttpResult
 /// How to look at a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum LockView {
+pub(super) enum LockViewKind {
     /// Who waits, in order.
     Queue,
     /// Who has it, who is before me, what they wait for, and when it can be mine.
@@ -124,7 +124,7 @@ pub(super) enum LockView {
 pub(super) struct LockParameters {
     /// `queue`, `explain` or `history`; without it, the lock and its holders.
     #[param(inline)]
-    view: Option<LockView>,
+    view: Option<LockViewKind>,
     /// With a view: how many places or revisions at most, up to 1000; else 100.
     #[param(minimum = 1)]
     limit: Option<u32>,
@@ -165,9 +165,9 @@ pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult
     let lock = call.name(AT)?;
     let fits = [
         ("limit", query.limit.is_none() || query.view.is_some()),
-        ("after", query.after.is_none() || query.view == Some(LockView::Queue)),
-        ("lease", query.lease.is_none() || query.view == Some(LockView::Explain)),
-        ("from", query.from.is_none() || query.view == Some(LockView::History)),
+        ("after", query.after.is_none() || query.view == Some(LockViewKind::Queue)),
+        ("lease", query.lease.is_none() || query.view == Some(LockViewKind::Explain)),
+        ("from", query.from.is_none() || query.view == Some(LockViewKind::History)),
     ];
     if let Some((field, _)) = fits.into_iter().find(|(_, fits)| !fits) {
         return Err(decode::invalid(field, "does not go with this view").into());
@@ -176,12 +176,12 @@ pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult
     let stale = query.stale.unwrap_or(false);
     match query.view {
         None => plain(&http, lock, query::fresh(stale)).await,
-        Some(LockView::Queue) => {
+        Some(LockViewKind::Queue) => {
             let after = query.after.map_or(0, |after| after.0);
             queue(&http, v1::QueueRequest { lock, limit, after, stale }).await
         }
-        Some(LockView::Explain) => explain(&http, lock, &query).await,
-        Some(LockView::History) => {
+        Some(LockViewKind::Explain) => explain(&http, lock, &query).await,
+        Some(LockViewKind::History) => {
             let Ok(from) = i64::try_from(query.from.map_or(0, |from| from.0)) else {
                 return Err(decode::invalid("from", "is no revision").into());
             };

@@ -92,7 +92,7 @@ pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult
         let state_bytes = stats.record_bytes + stats.history_bytes;
         let (hash, clock_ms) = (machine.rolling_hash(), machine.clock_ms());
         let own = (machine.revision(), hash, clock_ms, levels, state_bytes);
-        (crate::dispatch::Cluster::of(node), own)
+        (crate::dispatch::ClusterView::of(node), own)
     });
     let (mut cluster, (revision, hash, clock_ms, (level, level_known), state_bytes)) = look.await?;
     let names = cluster.directory.remove(&member.id());

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tenure_core::Machine;
 use tenure_core::outcome::{Answer, Outcome};
 use tenure_core::request::{
-    Acquire, Ask, AskLease, Asks, Command, LeaseRef, NewLease, Purpose, RequestId, Revoker, Wait,
+    Acquire, Ask, AskLease, AskWait, Asks, Command, LeaseRef, NewLease, Purpose, RequestId, Revoker,
 };
 use tenure_types::{LeaseId, Mode, Refusal};
 use tenure_wire::json::plain::{PlainCommand, PlainReply, PlainRequest, PlainToken};
@@ -180,7 +180,7 @@ async fn attempt(
     let ask = Acquire {
         lease: AskLease::Existing(LeaseRef::Id(lease)),
         locks: Asks::One(Ask { lock: &line.key, mode: Mode::Exclusive }),
-        wait: Wait::Unlimited,
+        wait: AskWait::Unlimited,
         metadata: &[],
         lock_delay_ms: 0,
         max_hold_ms: None,

@@ -121,7 +121,7 @@ pub struct Answer {
     pub stopped: Option<Ended>,
     /// The lock is held shared, under a new token.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub downgraded: Option<Token>,
+    pub downgraded: Option<NewToken>,
     /// The metadata was replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub updated: Option<Version>,
@@ -179,7 +179,7 @@ pub struct Left {
 
 /// A new token.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
-pub struct Token {
+pub struct NewToken {
     /// The token.
     pub token: Decimal,
 }
@@ -244,7 +244,9 @@ impl Answer {
                 form.left = Some(Left { held: of.held.into_iter().map(Into::into).collect() });
             }
             Some(R::Stopped(_)) => form.stopped = Some(Ended {}),
-            Some(R::Downgraded(of)) => form.downgraded = Some(Token { token: Decimal(of.token) }),
+            Some(R::Downgraded(of)) => {
+                form.downgraded = Some(NewToken { token: Decimal(of.token) })
+            }
             Some(R::Updated(of)) => form.updated = Some(Version { version: of.version }),
             Some(R::Ended(_)) => form.ended = Some(Ended {}),
             Some(R::Forced(of)) => {

@@ -7,9 +7,9 @@ mod request;
 
 pub use answer::{
     Answer, Asked, Ended, Granted, KeyAnswer, LeaseAnswer, LeaseEnded, Left, LockState, Lost,
-    Queued, ServerMessage, Token, Version, WaitEnded, Welcome,
+    NewToken, Queued, ServerMessage, Version, WaitEnded, Welcome,
 };
 pub use request::{
-    ClientMessage, Delete, Expect, Guard, Hello, Hold, HoldUpdate, Name, Put, Renew, Request,
+    ClientMessage, Delete, Expect, Guard, Hello, Hold, HoldUpdate, Put, ReadTarget, Renew, Request,
     Resume, Revoke, Stopped, Which,
 };

@@ -106,13 +106,13 @@ pub struct Request {
     pub delete: Option<Delete>,
     /// Show a lease.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub get_lease: Option<Name>,
+    pub get_lease: Option<ReadTarget>,
     /// Show a lock.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub get_lock: Option<Name>,
+    pub get_lock: Option<ReadTarget>,
     /// Show a key.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub get_key: Option<Name>,
+    pub get_key: Option<ReadTarget>,
     /// Explain a lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub explain: Option<Which>,
@@ -266,7 +266,7 @@ pub struct Guard {
 /// Something to be shown.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Name {
+pub struct ReadTarget {
     /// The name of a lock or key, or the id of a lease.
     pub name: String,
     /// The member's own state will do, however old.
@@ -289,7 +289,7 @@ impl TryFrom<Request> for v1::Request {
 
 /// Returns the one command of a request.
 fn command(request: Request) -> Result<Command, Failure> {
-    let stale = |of: &Name| of.stale;
+    let stale = |of: &ReadTarget| of.stale;
     let commands = [
         request.acquire.map(|of| of.try_into().map(Command::Acquire)),
         request.release.map(|of| release(of).map(Command::Release)),
@@ -381,7 +381,7 @@ fn stopped(of: Stopped) -> Result<v1::StoppedRequest, Failure> {
     })
 }
 
-fn get_lease(of: &Name) -> Result<v1::GetLeaseRequest, Failure> {
+fn get_lease(of: &ReadTarget) -> Result<v1::GetLeaseRequest, Failure> {
     let problem = || "is no lease id".to_owned();
     let id = Decimal::parse(&of.name)
         .ok_or_else(|| Failure::InvalidField { field: "name", problem: problem() })?;
