@@ -52,8 +52,8 @@ pub(crate) struct ConnectionArgs {
     pub(crate) output: OutputFormat,
 }
 
-/// The name recorded for a client that takes something away. A default name loses its process id: another process that
-/// repeats the request has to send the same name.
+/// The client name that is recorded with a forced release or a revocation. Strips the process id from a default name,
+/// so that a repetition of the request by another process carries the same name.
 pub(crate) fn actor_name(client: &tenure::Client) -> String {
     let name = client.name();
     let numbered = format!("/{}", std::process::id());
@@ -69,7 +69,7 @@ pub(crate) struct ConnectionTarget {
     pub(crate) tls: Option<TlsArgs>,
 }
 
-/// The files with certificates.
+/// The paths of the certificate and key files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TlsArgs {
     pub(crate) ca: PathBuf,
@@ -155,7 +155,7 @@ impl ConnectionArgs {
         let ca = path(&self.tls_ca, "TENURE_CA", file.tls.ca);
         let cert = path(&self.tls_cert, "TENURE_CERT", file.tls.cert);
         let key = path(&self.tls_key, "TENURE_KEY", file.tls.key);
-        // A wrong value in a flag is a wrong argument; one from anywhere else is an unusable configuration.
+        // An invalid value in a flag is an argument error; one in a variable or the file is a configuration error.
         let wrong_addr = if self.addr.is_some() { CliError::arguments } else { CliError::config };
         let flagged = self.tls_ca.is_some() || self.tls_cert.is_some() || self.tls_key.is_some();
         let wrong_tls = if flagged { CliError::arguments } else { CliError::config };
@@ -181,7 +181,7 @@ impl ConnectionArgs {
 }
 
 impl ConnectionTarget {
-    /// Connects; a member has answered then.
+    /// Connects. Returns after a member has answered.
     pub(crate) async fn connect(&self) -> Result<Client, CliError> {
         Ok(self.builder()?.connect().await?)
     }
@@ -240,7 +240,7 @@ impl ConnectionFile {
     }
 }
 
-/// A single-threaded runtime: commands mostly wait.
+/// Creates a single-threaded runtime, which is enough because commands mostly wait.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
     let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
     built.map_err(|error| CliError::refused(format!("cannot start: {error}")))
@@ -252,7 +252,8 @@ pub(crate) fn request_id(given: Option<&String>) -> RequestId {
     RequestId::from(given.cloned().unwrap_or_else(drawn))
 }
 
-/// The value of a flag, else of its variable, which `tenure run` sets for its command.
+/// Returns the value of a flag or, without the flag, of its environment variable. `tenure run` sets these variables for
+/// its command.
 pub(crate) fn said<T: std::str::FromStr>(
     flag: Option<T>,
     name: &str,

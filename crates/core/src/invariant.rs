@@ -39,7 +39,7 @@ impl Machine {
     }
 
     /// S1: at every revision an exclusive lock has at most one holder, and no lock has more holders than slots. Q2: no
-    /// place at the head of a queue could be granted.
+    /// place at the head of a queue is grantable, and every lock has a grant or a queue.
     fn check_locks(&self) -> Result<(), Violation> {
         for (slot, lock) in self.locks.iter() {
             let grants = || lock.grants.iter::<IN_LOCK, _>(&self.grants).map(|(_, grant)| grant);
@@ -124,7 +124,8 @@ impl Machine {
             })
     }
 
-    /// S2: no token is above the newest, and no two grants share one.
+    /// S2: no grant has a token above the newest one. T2: every cooling, lock-delay and max hold is in the list of
+    /// deadlines.
     fn check_grants(&self) -> Result<(), Violation> {
         let newest = Token::new(self.epoch, self.counter).map_or(0, Token::get);
         for (slot, grant) in self.grants.iter() {
@@ -170,7 +171,7 @@ impl Machine {
         ensure(waits == self.waits.len() && in_queues == waits, "Q3", "a wait belongs to no place")
     }
 
-    /// S5: every grant, place and key that belongs to a lease belongs to one that exists.
+    /// S5: every held grant, place and leased key belongs to a lease that exists.
     fn check_leases(&self) -> Result<(), Violation> {
         let (mut grants, mut places, mut keys) = (0, 0, 0);
         for (slot, lease) in self.leases.iter() {

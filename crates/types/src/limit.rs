@@ -1,7 +1,8 @@
 //! Defines the limits of a cluster, their defaults and their allowed ranges.
 
-/// The maximum number of leases in one renewal, in the state machine and in every API. A client with more sends
-/// several. It is no setting: clients split their renewals by it before they know a cluster.
+/// The maximum number of leases in one renewal, in the state machine and in every API. A client with more leases sends
+/// several renewals. It is a constant, not a limit of the cluster, because clients split renewals before they know a
+/// cluster's limits.
 pub const RENEW_MAX: usize = 4_096;
 
 /// One named setting of the replicated state.
@@ -18,7 +19,7 @@ pub enum Limit {
     TtlMinMs = 3,
     /// The longest ttl that a lease may have.
     TtlMaxMs = 4,
-    /// The longest limit that a wait may have.
+    /// The longest wait limit that an acquire may set.
     WaitMs = 5,
     /// The longest lock-delay.
     LockDelayMs = 6,
@@ -42,9 +43,9 @@ pub enum Limit {
     HistoryRevisions = 15,
     /// Bytes kept in the history.
     HistoryBytes = 16,
-    /// Remembered requests that came without a lease.
+    /// Records of requests with an idempotency key.
     Requests = 17,
-    /// Bytes of remembered requests that came without a lease.
+    /// Bytes of the records of requests with an idempotency key.
     RequestBytes = 18,
     /// Objects (leases, locks, places, keys) that one entry ends because they are due.
     EndsPerEntry = 19,

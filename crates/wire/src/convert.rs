@@ -4,7 +4,7 @@ use tenure_types::{Handle, Holder, HolderState, LeaseId, Mode, Name, Revision, R
 
 use crate::v1;
 
-/// Encodes a revision. Revisions of every epoch fit a signed number, so none is cut off.
+/// Encodes a revision. Epochs have 15 bits, so every revision fits into an `i64` and none is clamped.
 pub fn revision(revision: Revision) -> i64 {
     i64::try_from(revision.0).unwrap_or(i64::MAX)
 }
@@ -101,7 +101,7 @@ impl From<&RingLink> for v1::RingLink {
     }
 }
 
-/// Decodes a step of a cycle of waits; `None` if it is invalid.
+/// Decodes one link of a deadlock cycle; `None` if it is invalid.
 pub fn ring_link_from(link: &v1::RingLink) -> Option<RingLink> {
     Some(RingLink {
         lease: lease_from(link.lease)?,
@@ -110,7 +110,7 @@ pub fn ring_link_from(link: &v1::RingLink) -> Option<RingLink> {
     })
 }
 
-/// The word for a cause, the same in events, notices, logs and metrics.
+/// The name of a cause in events, notices, logs and metrics.
 pub fn cause_word(cause: v1::Cause) -> &'static str {
     match cause {
         v1::Cause::Unspecified => "unspecified",

@@ -10,7 +10,7 @@ use crate::workspace::{Crate, Workspace};
 
 use super::source::SourceFile;
 
-/// Inputs that programs generated: bytes, even if they look like text.
+/// The directory of fuzz corpora, which are generated and count as bytes even if they are valid text.
 const CORPUS: &str = "fuzz/corpus/";
 
 /// The content of every file, and every crate.
@@ -49,7 +49,7 @@ impl Tree {
         self.files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
     }
 
-    /// Every file that people wrote.
+    /// Every text file outside the fuzz corpora.
     pub(super) fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
         let written =
             self.bytes().filter(|(name, bytes)| !name.starts_with(CORPUS) && !bytes.contains(&0));
@@ -78,7 +78,7 @@ impl Tree {
                 .is_some_and(|(name, _)| name.starts_with(&below))
     }
 
-    /// The Rust files under some directories, with their code and whether all of it is for tests.
+    /// The Rust files under some directories, each with its code and whether the whole file is test code.
     pub(super) fn sources<'a>(&'a self, dirs: &[&str]) -> Vec<(&'a str, SourceFile, bool)> {
         let under: Vec<(&str, SourceFile)> = self
             .rust()

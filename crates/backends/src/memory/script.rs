@@ -28,7 +28,7 @@ pub enum Action {
     Event,
 }
 
-/// A message whose fate the script decides.
+/// A message, as the script sees it when it decides about its delivery.
 ///
 /// ```
 /// # use tenure_backends::{Action, Call};
@@ -43,11 +43,11 @@ pub struct Call<'a> {
     pub client: &'a str,
     /// The kind of the message.
     pub action: Action,
-    /// How many messages of all clients there were before it.
+    /// The number of messages, of all clients, before this one.
     pub number: u64,
 }
 
-/// The fate of a message in one direction.
+/// Whether and when a message arrives, in one direction.
 ///
 /// ```
 /// # use tenure_backends::Way;
@@ -70,9 +70,9 @@ pub enum Way {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fate {
-    /// The request's way to the store.
+    /// The delivery of the request to the store.
     pub there: Way,
-    /// The answer's way back.
+    /// The delivery of the answer to the client.
     pub back: Way,
 }
 
@@ -98,7 +98,7 @@ impl Fate {
 }
 
 impl Default for Fate {
-    /// Delivers both at once.
+    /// Delivers the request and the answer without delay.
     fn default() -> Self {
         Self { there: Way::After(Duration::ZERO), back: Way::After(Duration::ZERO) }
     }

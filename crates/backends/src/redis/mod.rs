@@ -1,8 +1,9 @@
 //! Keeps locks on one Redis server.
 //!
-//! The key has the owner's name and an expiry; scripts on the server compare and act in one step. A client that
-//! releases a lock publishes that on a channel, and waiters also know when the key would expire. Redis has nothing that
-//! survives the server and could serve as a token: [`EfficiencyOnly`].
+//! A lock is a key that expires, with the owner's name as its value. Lua scripts on the server compare the owner and
+//! act atomically. A release publishes a message on a channel, and a waiter also knows when the key will expire. Redis
+//! has no value that survives the loss of the server and could serve as a fencing token, so these locks are
+//! [`EfficiencyOnly`].
 
 mod redlock;
 
@@ -32,7 +33,7 @@ const SWAP: &str = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end \
                     return redis.call('pexpire', KEYS[1], ARGV[2])";
 const DELETE: &str = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end \
                       redis.call('del', KEYS[1]) redis.call('publish', KEYS[1], 'free') return 1";
-/// Removes a key that did not become a hold, without publishing it.
+/// Deletes the key of an acquire that failed on other servers, without publishing a message.
 const FORGET: &str = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end \
                       return redis.call('del', KEYS[1])";
 
@@ -58,11 +59,11 @@ struct RedisServer {
     shared: Mutex<Option<MultiplexedConnection>>,
 }
 
-/// A command that was sent. If this is dropped without an answer, the connection is not used again, because it may be
-/// dead.
+/// Marks a command as sent and not yet answered. If it is dropped in that state, the shared connection is discarded,
+/// because it may be dead.
 struct Unanswered<'a>(Option<&'a RedisServer>);
 
-/// The owner of a key.
+/// The result of a put: the key is ours, or another owner has it.
 enum KeyOwner {
     Ours,
     Theirs {
@@ -131,7 +132,7 @@ impl Redis {
         let mut command = cmd("EVAL");
         command.arg(script).arg(1).arg(key).arg(words);
         let answer = command.query_async(&mut connection).await;
-        // An error from the script is an answer, too.
+        // An error that the server reports is an answer, too: the connection works.
         if answer.as_ref().err().is_none_or(|error: &RedisError| error.code().is_some()) {
             unanswered.0 = None;
         }
@@ -147,15 +148,15 @@ impl Redis {
             Value::Array(_) => from_redis_value(value).map_err(|it| failed(it.into()))?,
             other => return Err(strange(&other)),
         };
-        // The current millisecond has to pass, too. A key without an expiry is not one of ours; it is checked again
-        // after a ttl.
+        // Add one for the millisecond in progress. A key without an expiry was not put by this code; the caller tries
+        // again after a ttl.
         let left = u64::try_from(left).map_or(ttl, |ms| Duration::from_millis(ms + 1));
-        // Other programs put random bytes there, which need not be text; the lock is held all the same.
+        // Another program may have stored an owner that is not UTF-8. The lock is held in any case.
         let whose = String::from_utf8_lossy(&whose).into_owned();
         Ok(KeyOwner::Theirs { whose, left })
     }
 
-    /// Deletes a key that did not become a hold, without publishing it.
+    /// Deletes the key of an acquire that failed on other servers, without publishing a message.
     async fn forget(&self, lock: &str, owner: &Owner) -> Result<bool, StoreError> {
         truth(&self.eval(FORGET, &self.key(lock), &[owner.as_str()]).await?)
     }

@@ -1,4 +1,4 @@
-//! Measures cycles over HTTP/JSON.
+//! Measures acquire-release cycles over HTTP/JSON.
 
 use std::net::SocketAddr;
 
@@ -62,7 +62,8 @@ fn field(body: &str, name: &str) -> Result<String> {
     Ok(rest[..rest.find('"').context("a string ends")?].to_owned())
 }
 
-/// Lets clients cycle, each over a connection of its own: first to warm up, then measured.
+/// Runs acquire-release cycles of several clients, each over a connection of its own, during a warm-up and then during
+/// the measurement.
 pub(super) async fn measure(
     address: SocketAddr,
     clients: usize,

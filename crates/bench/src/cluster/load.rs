@@ -17,7 +17,7 @@ use crate::core::load::{acquire, encoded, new_lease, release};
 
 /// The longest ttl that a lease may have: none ends during a measurement.
 const TTL_MS: u64 = 3_600_000;
-/// How long an answer may take before the measurement is given up.
+/// How long an answer may take before the measurement fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// All clients that send commands.
@@ -77,7 +77,7 @@ impl Clients {
         Ok(Self { clients, answered, answers })
     }
 
-    /// Keeps `in_flight` commands in flight: first to warm up, then measured.
+    /// Keeps `in_flight` commands in flight during a warm-up and then during the measurement.
     pub(crate) fn measure(
         &mut self,
         member: &MemberHandle,

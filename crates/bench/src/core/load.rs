@@ -12,7 +12,7 @@ use tenure_types::{Epoch, Handle, LeaseId, Limit, Mode, Term, Token};
 /// The number of commands in one entry, as a busy leader batches them.
 pub(crate) const PER_ENTRY: usize = 256;
 
-/// A machine, and the clock of its entries.
+/// A machine, and the leader's count that its next entries carry.
 pub(crate) struct Load {
     pub(crate) machine: Machine,
     pub(crate) effects: Effects,
@@ -20,7 +20,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Creates a machine without the limits that protect a cluster from such a load.
+    /// Creates a machine whose limits are raised far enough for the benchmarks.
     pub(crate) fn new() -> Self {
         let mut load = Self {
             machine: Machine::new(Epoch::default()),
@@ -37,7 +37,7 @@ impl Load {
         load
     }
 
-    /// Applies encoded requests, up to `PER_ENTRY` to an entry.
+    /// Applies encoded requests, at most `PER_ENTRY` in each entry.
     pub(crate) fn apply_all(&mut self, requests: &[Vec<u8>]) {
         for entry in sealed(self.clock_ms, requests) {
             self.apply(&entry);

@@ -27,7 +27,7 @@ pub(super) struct Shape {
     pub(super) duration: Duration,
 }
 
-/// The measured interval by the machine's clock, with counters that all clients share.
+/// The measured interval by the local monotonic clock, with counters that all clients share.
 #[derive(Clone)]
 struct MeasuredSpan {
     from_us: u64,
@@ -133,7 +133,7 @@ async fn pass_on(lease: &Lease, name: &str, released_us: &AtomicU64) -> Result<u
     let now_us = os::now_us();
     let before_us = released_us.swap(now_us, Ordering::Relaxed);
     guard.release().await?;
-    // The first grant follows no release.
+    // No release precedes the first grant.
     Ok(if before_us == 0 { 0 } else { now_us.saturating_sub(before_us) })
 }
 

@@ -1,6 +1,6 @@
 //! Collects the status that every member reports about itself.
 //!
-//! Only the leader knows which members are behind; only the member itself knows the state of its disk.
+//! Only the leader knows which members lag behind; only a member itself knows the state of its disk.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use crate::failure::CliError;
 /// How long a member may take to answer before the status is shown without its own report.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The cluster as one member sees it, completed with the members' own reports.
+/// Returns the status that the leader reports, or the connected member if the leader does not answer, completed with
+/// each member's report about itself.
 pub(crate) async fn status(
     client: &tenure::Client,
     place: &ConnectionTarget,
@@ -64,8 +65,7 @@ pub(crate) fn by_name(status: &mut v1::StatusResponse) {
     status.members.sort_by_cached_key(|it| it.member.as_ref().map(|member| member.name.clone()));
 }
 
-/// The status as the leader sees it, if the leader is another member and answers: only the leader knows which members
-/// are behind.
+/// Requests the status from the leader. `None` if the connected member leads, or if the leader does not answer.
 async fn seen_by_leader(
     place: &ConnectionTarget,
     seen: &v1::StatusResponse,

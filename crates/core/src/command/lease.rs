@@ -15,7 +15,7 @@ use crate::state::list::LinkedList;
 use crate::state::record::{IN_LEASE, Lease};
 use crate::state::slab::SlabIndex;
 
-/// What a lease weighs, without client name and metadata.
+/// The weight of a lease in `state_bytes`, without its client name and metadata.
 pub(crate) const LEASE_BYTES: u64 = 128;
 
 /// Why a lease ends, which decides how its grants end.
@@ -47,7 +47,8 @@ impl Machine {
         Ok(Answer::LeaseGranted(self.lease_grant(slot)))
     }
 
-    /// Checks whether a lease may be granted; returns `Some` if an equal lease with this number is live already.
+    /// Checks whether a lease may be granted. Returns the live lease with the same id, client, ttl and metadata, if
+    /// there is one.
     pub(super) fn check_new_lease(&self, new: &NewLease<'_>) -> Result<Option<SlabIndex>, Refusal> {
         self.check_name(new.client)?;
         self.check_limit(Limit::MetadataBytes, new.metadata.len() as u64)?;
@@ -62,7 +63,7 @@ impl Machine {
             let same = lease.client.as_bytes() == new.client.as_bytes()
                 && u64::from(lease.ttl_ms) == new.ttl_ms
                 && lease.metadata() == new.metadata;
-            // A lease that is due counts as gone, but its number stays taken until `end_due` removes it.
+            // A lease that is due is no longer live, but its id stays in use until `end_due` removes it.
             return if same && self.is_live(slot) {
                 Ok(Some(slot))
             } else {
@@ -244,7 +245,7 @@ impl Lease {
         self.metadata.as_ref().map_or(&[], |metadata| metadata)
     }
 
-    /// The lease's share of the weight of the state.
+    /// The weight of the lease in `state_bytes`.
     pub(crate) fn weight(&self) -> u64 {
         LEASE_BYTES + (self.client.as_bytes().len() + self.metadata().len()) as u64
     }

@@ -18,7 +18,7 @@ use crate::state::record::{
 };
 use crate::state::slab::SlabIndex;
 
-/// What the records weigh, without their names and metadata.
+/// The weights of the records in `state_bytes`, without their names and metadata.
 pub(crate) const LOCK_BYTES: u64 = 96;
 pub(crate) const GRANT_BYTES: u64 = 64;
 pub(crate) const PLACE_BYTES: u64 = 64;
@@ -114,8 +114,8 @@ impl Machine {
         }
     }
 
-    /// Whether the quiet period after a restore lasts, in which nothing is granted. `end_due` ends it, so that its end
-    /// and the grants that follow share one revision.
+    /// Whether the quiet period after a restore is in force. Nothing is granted during it. `end_due` ends it, so that
+    /// its end and the grants that follow share one revision.
     pub(crate) fn is_quiet(&self) -> bool {
         self.quiet_until_ms.is_some()
     }
@@ -290,7 +290,8 @@ impl Machine {
         let lease = self.leases.at_mut(asker.lease);
         lease.grants.push::<IN_LEASE, _>(&mut self.grants, grant);
         if let Some(max_hold_ms) = asker.terms.max_hold_ms() {
-            // Due one ttl early, so that the holder has stopped when the longest hold is over.
+            // Due one ttl before `max_hold` is over: the holder has stopped when the cooling that follows ends, at the
+            // deadline of its lease.
             let due_ms = max_hold_due(self.clock_ms, max_hold_ms, u64::from(lease.ttl_ms));
             self.due.insert(due_ms, DueKind::MaxHold, token.get(), Some(grant));
         }
@@ -315,7 +316,8 @@ impl Machine {
         outcome::LockGrant { lock: record.name.clone(), token, slot }
     }
 
-    /// Where to insert a new grant among a lock's grants: for a semaphore, the lowest free slot.
+    /// Returns the mode of a new grant, for a semaphore with the lowest free slot, and the grant after which to insert
+    /// it.
     fn seat(&self, lock: SlabIndex, mode: Mode) -> (GrantMode, Option<SlabIndex>) {
         let grants = self.locks.at(lock).grants;
         match mode {
@@ -388,8 +390,8 @@ impl Machine {
         })
     }
 
-    /// Counts the places ahead of a wait in its queue. For the last wait, which is the usual case of a new one, the
-    /// queue's length gives the answer without counting.
+    /// Counts the places ahead of a wait in its queue. The last wait, such as a new one, has all others ahead of it, so
+    /// the length of the queue is enough.
     pub(crate) fn count_ahead(&self, wait: SlabIndex) -> u64 {
         let record = self.waits.at(wait);
         if record.in_queue.after.is_none() {
@@ -407,7 +409,7 @@ impl Lock {
         self.version += 1;
     }
 
-    /// The lock's share of the weight of the state.
+    /// The weight of the lock in `state_bytes`.
     pub(crate) fn weight(&self) -> u64 {
         LOCK_BYTES + self.name.as_bytes().len() as u64
     }
@@ -442,7 +444,7 @@ impl GrantMode {
     }
 }
 
-/// When a grant with a longest hold is taken away.
+/// The instant at which a grant with `max_hold` is taken away.
 pub(crate) fn max_hold_due(since_ms: u64, max_hold_ms: u64, ttl_ms: u64) -> u64 {
     let hold_ms = max_hold_ms.saturating_sub(ttl_ms);
     since_ms.saturating_add(hold_ms).min(crate::state::due::CLOCK_MAX)

@@ -92,7 +92,7 @@ impl Machine {
         urgency: Urgency,
     ) -> Option<u64> {
         let lease = self.lease_of(slot).expect("only a held grant is taken away");
-        // The deadline at this entry: a later renewal does not make other leases wait longer.
+        // The cooling ends at the deadline that the lease has at this entry. A later renewal does not extend it.
         let cooling_until_ms = self.leases.at(lease).deadline_ms;
         let cools = urgency == Urgency::Cooling
             && cooling_until_ms > self.clock_ms
@@ -142,7 +142,7 @@ impl Machine {
     fn delay_of(&self, slot: SlabIndex) -> Option<(GrantPhase, u64)> {
         let delay_ms = self.grants.at(slot).terms.lock_delay_ms();
         let until_ms = self.deadline(delay_ms);
-        // At the end of the clock's range no time is left to wait.
+        // Without a lock-delay, and at `CLOCK_MAX`, the deadline is not later than the clock.
         let waits = until_ms > self.clock_ms && !mutant!("lock_delay_forgotten");
         waits.then_some((GrantPhase::Delayed, until_ms))
     }
@@ -231,7 +231,7 @@ impl Machine {
 }
 
 impl<'a> TakeAwayDetails<'a> {
-    /// The notice for the former holder; `None` if neither name nor reason was given.
+    /// The name and reason for the notice to the former holder; `None` if neither was given.
     pub(super) fn word(self) -> Option<Box<TakenBy>> {
         let said = !self.by.is_empty() || !self.reason.is_empty();
         said.then(|| {

@@ -25,7 +25,7 @@ impl Answer {
         self.headers.iter().find(|(each, _)| each == name).map(|(_, value)| value.as_str())
     }
 
-    /// The reason code, if the response is not success.
+    /// The reason code; empty if the response has none.
     pub(crate) fn reason(&self) -> &str {
         self.header("tenure-reason").unwrap_or_default()
     }
@@ -36,7 +36,7 @@ impl Answer {
     }
 }
 
-/// A connection that is kept from one call to the next. After an error it cannot be used again.
+/// A connection that stays open between calls. After an error it cannot be used again.
 pub(crate) struct Connection(BufReader<TcpStream>);
 
 impl Connection {
@@ -114,7 +114,7 @@ pub(crate) fn call(
     Connection::open(to).unwrap().call(verb, path, &headers, body.as_bytes()).unwrap()
 }
 
-/// Sends `POST /write`, as a client does that knows only this call.
+/// Sends `POST /write`, the only call that a minimal client uses.
 pub(crate) fn write(to: SocketAddr, client: &str, lock: &str, token: u64, data: &str) -> Answer {
     let body = format!(
         r#"{{"clientID":"{client}","fencingToken":{{"key":"{lock}","value":{token}}},"data":"{data}"}}"#

@@ -10,13 +10,14 @@ use tenure_types::Term;
 use super::world::SimCluster;
 
 impl SimCluster {
-    /// Hands a forged message to a member: an append of the next term, as a new leader would send it, or
-    /// a heartbeat whose term leaves no room for another.
+    /// Hands a forged message to a member: an append of the next term, as a new leader would send it, or a heartbeat
+    /// with the term `u64::MAX - 1`, after which almost no term is left.
     pub(super) fn forge_step(&mut self, node: usize) {
         let Some(process) = &self.nodes[node].process else { return };
         let status = process.replica().status();
         let (last, term) = (status.last, status.term.0);
-        // A member that joins believes those it was given, until it learns of a removal.
+        // Choose an id that this member knows to be removed. A member that joins accepts messages from the ids that it
+        // was given until it learns that one of them was removed.
         let removed = process.replica().members().retired.iter().next_back().copied();
         let stranger = MemberId::new(u64::MAX - 7).expect("it is not zero");
         let (from, kind) = match self.rng.u8(0..3) {

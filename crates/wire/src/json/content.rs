@@ -6,7 +6,8 @@ use bytes::Bytes;
 
 use crate::Failure;
 
-/// Encodes bytes as the two fields `name` and `name_base64`: one of them, or none if there are no bytes.
+/// Encodes bytes for the JSON fields `name` (text) and `name_base64`. At most one of them is `Some`, and none for empty
+/// bytes.
 pub fn text_or_base64(bytes: &Bytes) -> (Option<String>, Option<String>) {
     if bytes.is_empty() {
         return (None, None);
