@@ -12,9 +12,11 @@ fn quick(workload: &str) -> String {
     text
 }
 
+/// The figure of this name: `apply_per_s=   1500.5  commands …`.
 fn figure(text: &str, name: &str) -> f64 {
-    let lines = text.lines().flat_map(str::split_whitespace);
-    let value = lines.filter_map(|word| word.strip_prefix(name)?.strip_prefix('=')).next();
+    let values =
+        text.lines().filter_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix('='));
+    let value = values.filter_map(|rest| rest.split_whitespace().next()).next();
     let value = value.unwrap_or_else(|| panic!("no `{name}=` in\n{text}"));
     value.parse().unwrap_or_else(|_| panic!("`{name}={value}` is no number"))
 }

@@ -34,7 +34,7 @@ enum LockAttempt {
 macro_rules! taken {
     ($response:ident, $taken:expr, $key:expr) => {
         match $taken {
-            Taken::Yes(header, acquired) => {
+            LockAttempt::Yes(header, acquired) => {
                 let grant = acquired.grants.as_slice().first();
                 v1::$response {
                     header: Some(header),
@@ -46,7 +46,7 @@ macro_rules! taken {
                     ..Default::default()
                 }
             }
-            Taken::No { header, reason, position, holder } => v1::$response {
+            LockAttempt::No { header, reason, position, holder } => v1::$response {
                 header: Some(header),
                 key: $key,
                 position,
