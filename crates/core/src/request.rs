@@ -296,7 +296,7 @@ pub enum AskWait {
     No,
     /// It waits until it is granted.
     Unlimited,
-    /// It waits for at most this long by the machine's clock. Zero means [`Wait::No`].
+    /// It waits for at most this long by the machine's clock. Zero means [`AskWait::No`].
     Limit {
         /// The limit in milliseconds.
         ms: u64,

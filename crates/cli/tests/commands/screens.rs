@@ -92,6 +92,7 @@ fn installed() -> bool {
     (apt(&install) || (apt(&["-q", "update"]) && apt(&install))) && there()
 }
 
+// Retry once: a machine that stalls draws the screen later than the test waits for it.
 #[test]
 fn top_shows_locks_and_obeys_its_keys() {
     let Some(terminal) = Terminal::open(100, 30) else { return };

@@ -245,7 +245,7 @@ impl Answer {
             }
             Some(R::Stopped(_)) => form.stopped = Some(Ended {}),
             Some(R::Downgraded(of)) => {
-                form.downgraded = Some(NewToken { token: Decimal(of.token) })
+                form.downgraded = Some(NewToken { token: Decimal(of.token) });
             }
             Some(R::Updated(of)) => form.updated = Some(Version { version: of.version }),
             Some(R::Ended(_)) => form.ended = Some(Ended {}),
