@@ -1,6 +1,6 @@
 //! Serves the metrics of a member for Prometheus.
 //!
-//! Events are counted where they happen (`meter/`, `metrics.rs`); gauges are read when the metrics are requested.
+//! `metrics/` and `node_metrics.rs` count events where they happen; gauges are read when the metrics are requested.
 
 mod walk;
 
