@@ -52,7 +52,7 @@ impl Node {
     }
 
     /// Makes the next attempt of a flight.
-    fn dispatch(&mut self, flight: Flight) {
+    fn dispatch(&mut self, flight: Box<Flight>) {
         match self.lead.by {
             Some(id) if id == self.id() => self.propose(flight),
             Some(leader) => self.forward(flight, leader),
@@ -64,7 +64,7 @@ impl Node {
         }
     }
 
-    fn propose(&mut self, flight: Flight) {
+    fn propose(&mut self, flight: Box<Flight>) {
         let proposal = self.in_flight.number();
         // A command does not wait for others beyond its own deadline.
         let left_us = flight.deadline_us().saturating_sub(self.now_us);
@@ -82,7 +82,7 @@ impl Node {
         self.again = true;
     }
 
-    fn forward(&mut self, flight: Flight, leader: MemberId) {
+    fn forward(&mut self, flight: Box<Flight>, leader: MemberId) {
         let Some(linked) = self.links.get(&leader).copied() else {
             return self.pause(flight);
         };
@@ -98,12 +98,12 @@ impl Node {
     }
 
     /// Tries a flight again after a pause, or when the leader changes.
-    fn pause(&mut self, flight: Flight) {
+    fn pause(&mut self, flight: Box<Flight>) {
         let due_us = self.now_us.saturating_add(PAUSE_US).min(flight.deadline_us());
         self.wait(flight, due_us);
     }
 
-    fn wait(&mut self, flight: Flight, due_us: u64) {
+    fn wait(&mut self, flight: Box<Flight>, due_us: u64) {
         let (proposal, commands) = (self.in_flight.number(), flight.commands());
         self.add(
             proposal,
@@ -233,7 +233,13 @@ impl Node {
     /// Ends an attempt: answers the caller, or repeats the commands that may be repeated.
     fn settle(&mut self, origin: Origin, outcomes: Outcomes) {
         match origin {
-            Origin::Client(mut flight) => {
+            Origin::Client(flight) => {
+                let (mut flight, outcomes) = match flight.finish_first(outcomes) {
+                    Ok((to, outcomes)) => {
+                        return self.staged.push(Output::Answer { to, outcomes });
+                    }
+                    Err(goes_on) => goes_on,
+                };
                 if flight.note(outcomes, self.now_us) {
                     self.pause(flight);
                 } else {
@@ -248,7 +254,7 @@ impl Node {
     }
 
     /// Tells the caller what became of a batch. Commands that have no outcome get this failure.
-    fn finish(&mut self, flight: Flight, rest: NodeFailure) {
+    fn finish(&mut self, flight: Box<Flight>, rest: NodeFailure) {
         let (to, outcomes) = flight.finish(rest);
         self.staged.push(Output::Answer { to, outcomes });
     }

@@ -38,8 +38,8 @@ pub(crate) enum AttemptStage {
 
 /// The source of an attempt's commands.
 pub(crate) enum Origin {
-    /// A client of this member.
-    Client(Flight),
+    /// A client of this member. Boxed: a flight is moved many times between its attempts.
+    Client(Box<Flight>),
     /// Another member, which forwarded them under its own number.
     Peer { from: MemberId, number: u64, asked_at_us: u64, permit: Permit },
 }
@@ -147,17 +147,29 @@ impl ProposalAttempt {
 impl Flight {
     /// A batch of which nothing was tried. Commands of more than `bound` bytes are left out: every log would refuse
     /// them, and stop its member.
-    pub(crate) fn new(batch: CommandBatch, bound: usize) -> Self {
+    pub(crate) fn new(batch: CommandBatch, bound: usize) -> Box<Self> {
         let fits = |request: &Bytes| request.len() <= bound;
         if batch.requests.iter().all(fits) {
-            return Self { batch, outcomes: Vec::new(), part: None };
+            return Box::new(Self { batch, outcomes: Vec::new(), part: None });
         }
         let too_large = NodeFailure::TooLarge { bound: bound as u64 };
         let outcome = |request| if fits(request) { None } else { Some(Err(too_large)) };
         let outcomes = batch.requests.iter().map(outcome).collect();
         let left = batch.requests.iter().enumerate().filter(|(_, request)| fits(request));
         let part = Some(left.map(|(at, _)| at).collect());
-        Self { batch, outcomes, part }
+        Box::new(Self { batch, outcomes, part })
+    }
+
+    /// Ends a batch that was answered whole at its first attempt, which is what happens to nearly every batch. Gives
+    /// the outcomes back if the flight has to go on.
+    pub(crate) fn finish_first(
+        self: Box<Self>,
+        outcomes: Outcomes,
+    ) -> Result<(ReplyTo, Outcomes), (Box<Self>, Outcomes)> {
+        if self.part.is_some() || outcomes.iter().any(Result::is_err) {
+            return Err((self, outcomes));
+        }
+        Ok((self.batch.reply, outcomes))
     }
 
     pub(crate) fn deadline_us(&self) -> u64 {
@@ -217,7 +229,7 @@ impl Flight {
 
     /// Ends the batch: returns its reply address and its outcomes. A command without an answer gets this failure.
     /// Returns the permit to the budget.
-    pub(crate) fn finish(self, rest: NodeFailure) -> (ReplyTo, Outcomes) {
+    pub(crate) fn finish(self: Box<Self>, rest: NodeFailure) -> (ReplyTo, Outcomes) {
         let CommandBatch { requests, reply, permit, .. } = self.batch;
         if mutant!("admission_leaked") && rest != NodeFailure::Unknown {
             std::mem::forget(permit);
@@ -254,7 +266,7 @@ mod tests {
 
     const NOT_APPLIED: NodeFailure = NodeFailure::Rejected(RejectReason::Replaced);
 
-    fn flight(commands: Vec<Command<'_>>, bound: usize) -> Flight {
+    fn flight(commands: Vec<Command<'_>>, bound: usize) -> Box<Flight> {
         let encode = |command| {
             let mut bytes = Vec::new();
             encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);

@@ -159,11 +159,11 @@ pub enum Input {
         /// The sender.
         from: MemberId,
         /// The step that announced it.
-        step: Step,
+        step: Box<Step>,
         /// The state in it.
         machine: Box<Machine>,
         /// The members in it.
-        members: Membership,
+        members: Box<Membership>,
     },
     /// A snapshot has reached another member, or never will.
     SnapshotSent {

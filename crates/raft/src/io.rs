@@ -60,11 +60,11 @@ pub enum ReplicaInput {
         /// The sender.
         from: MemberId,
         /// The step that announced the snapshot.
-        step: Step,
+        step: Box<Step>,
         /// The state in the snapshot.
         machine: Box<Machine>,
         /// The members in the snapshot.
-        members: Membership,
+        members: Box<Membership>,
     },
     /// A snapshot has reached another member, or could not be sent. Required for every [`ReplicaOutput::SendSnapshot`].
     SnapshotSent {

@@ -123,7 +123,8 @@ impl SnapshotWriteThread {
                     };
                     match self.finish(incoming, id) {
                         Ok((machine, members)) => {
-                            let machine = Box::new(machine);
+                            let (step, machine) = (Box::new(step), Box::new(machine));
+                            let members = Box::new(members);
                             self.tell(Input::SnapshotReceived { from, step, machine, members });
                         }
                         Err(reason) => self.tell(Input::TransferFailed { number, reason }),

@@ -253,7 +253,7 @@ impl JoinCluster {
                 let bytes = self.parts.remove(&at).unwrap();
                 let sent = self.disks[&from].iter().rev().find(|(other, ..)| *other == id).unwrap();
                 assert_eq!(&bytes[..], &sent.1[..]);
-                let members = sent.2.clone();
+                let (step, members) = (Box::new(step), Box::new(sent.2.clone()));
                 let mut reader = SnapshotReader::knowing(tenure_core::LEVEL_MAX);
                 reader.push(&bytes).unwrap();
                 let machine = Box::new(reader.finish().unwrap());

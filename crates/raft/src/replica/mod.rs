@@ -302,7 +302,7 @@ impl Replica {
             ReplicaInput::Persisted { number } => self.persisted(number),
             ReplicaInput::SnapshotSaved { point, saved } => self.snapshot_saved(point, saved),
             ReplicaInput::SnapshotReceived { from, step, machine, members } => {
-                self.snapshot_received(from, step, machine, members);
+                self.snapshot_received(from, *step, machine, *members);
             }
             ReplicaInput::SnapshotSent { to, saved } => {
                 let status = match saved {

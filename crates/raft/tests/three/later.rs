@@ -121,7 +121,8 @@ fn a_stale_snapshot_behind_a_newer_one_is_left_alone() {
             snapshot: Some(head),
         };
         let machine = Box::new(Machine::new(Epoch::default()));
-        ReplicaInput::SnapshotReceived { from: id(from), step, machine, members: members.clone() }
+        let (from, step, members) = (id(from), Box::new(step), Box::new(members.clone()));
+        ReplicaInput::SnapshotReceived { from, step, machine, members }
     };
     // The second has an older term and arrives in the same turn.
     let inputs = [received(leader, 90, 7), received((leader + 1) % 3, 40, 6)];

@@ -85,7 +85,7 @@ pub(crate) async fn locks(
         gather(max, after.clone(), read, |view| view.lock.as_str().to_owned(), lock_bytes)
     };
     let (revision, views) =
-        dispatch.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
+        dispatch.read_sorted(who, fresh(it.stale), within, ask).await.map_err(failed)?;
     let locks: Vec<_> = views.records.iter().map(encode::lock_view).collect();
     let next = locks.last().filter(|_| views.cut).map(|last| last.lock.clone());
     let (header, next) = (Some(dispatch.header(revision)), next.unwrap_or_default());

@@ -14,6 +14,9 @@ use crate::watch::{OwnedFilter, Start, WatchOptions, WatchReader};
 
 type NodeFailure = tenure_node::NodeFailure;
 
+/// The most names that one turn of the event loop sorts for a list: a few milliseconds.
+const SORTED_MAX: usize = 4_096;
+
 impl Dispatch {
     /// Reads the machine at the given freshness. Returns the result with the revision that it was read at.
     pub(crate) async fn read<T: Send + 'static>(
@@ -25,6 +28,29 @@ impl Dispatch {
     ) -> Result<(Revision, T), Failure> {
         let read = self.ask(who, fresh, within, ask).await;
         read.map_err(|failure| self.failure(failure, within))
+    }
+
+    /// Reads the machine with the names of its locks in order, as lists need them. Names that are not sorted yet are
+    /// sorted first, a bounded number in each turn of the event loop.
+    pub(crate) async fn read_sorted<T: Send + 'static>(
+        &self,
+        who: &Principal,
+        fresh: Fresh,
+        within: Duration,
+        ask: impl Fn(&Machine) -> T + Clone + Send + 'static,
+    ) -> Result<(Revision, T), Failure> {
+        let deadline_us = self.deadline_us(within);
+        loop {
+            let ask = ask.clone();
+            let sorted =
+                move |machine: &Machine| machine.settle_lists(SORTED_MAX).then(|| ask(machine));
+            let left = self.member().until(deadline_us);
+            if let (revision, Some(listed)) = self.read(who, fresh, left, sorted).await? {
+                return Ok((revision, listed));
+            }
+            let sort = |machine: &Machine| machine.settle_lists(SORTED_MAX);
+            while !self.read(who, Fresh::Stale, self.member().until(deadline_us), sort).await?.1 {}
+        }
     }
 
     async fn ask<T: Send + 'static>(

@@ -171,7 +171,8 @@ impl Net {
             })?;
         machine.reseed_names(os::random());
         tracing::info!(index = id.point.index, bytes = id.bytes, "snapshot received");
-        let machine = Box::new(machine);
+        let (machine, members) = (Box::new(machine), Box::new(members));
+        let step = Box::new(step);
         let received = Input::SnapshotReceived { from, step, machine, members };
         self.member.tell(LoopEvent::Input(received));
         Ok(())

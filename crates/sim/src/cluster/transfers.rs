@@ -69,7 +69,8 @@ impl SimCluster {
                 let Some((_, incoming)) = taken else { return Ok(()) };
                 match finish(process, incoming, id) {
                     Ok((machine, members)) => {
-                        let machine = Box::new(machine);
+                        let (step, machine) = (Box::new(step), Box::new(machine));
+                        let members = Box::new(members);
                         Input::SnapshotReceived { from, step, machine, members }
                     }
                     Err(error) => {

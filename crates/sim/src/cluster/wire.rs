@@ -125,7 +125,7 @@ impl SimCluster {
                 let saved = match process.receive(id, &file) {
                     Ok((machine, members)) => {
                         let (from, machine) = (self.nodes[from].id, Box::new(machine));
-                        let step = *step;
+                        let members = Box::new(members);
                         let input = Input::SnapshotReceived { from, step, machine, members };
                         self.give(to, boot, input);
                         Saved::Yes

@@ -212,4 +212,16 @@ impl Http {
         let (revision, found) = read.map_err(answer::HttpError::from)?;
         Ok((self.header(revision), found))
     }
+
+    /// Queries the machine with the names of its locks in order.
+    async fn read_sorted<T: Send + 'static>(
+        &self,
+        fresh: Fresh,
+        within: Duration,
+        ask: impl Fn(&tenure_core::Machine) -> T + Clone + Send + 'static,
+    ) -> Result<(Header, T), HttpError> {
+        let read = self.dispatch.read_sorted(&self.who(), fresh, within, ask).await;
+        let (revision, found) = read.map_err(answer::HttpError::from)?;
+        Ok((self.header(revision), found))
+    }
 }

@@ -85,7 +85,7 @@ pub(super) async fn walk(http: &Http) -> Result<Walked, HttpError> {
             let next = walked.add(machine, from.as_deref());
             (walked, next)
         };
-        let (_, (more, next)) = http.read(Fresh::Stale, WITHIN, page).await?;
+        let (_, (more, next)) = http.read_sorted(Fresh::Stale, WITHIN, page).await?;
         walked = more;
         match next {
             Some(next) => after = Some(next),
