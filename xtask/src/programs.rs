@@ -1,6 +1,6 @@
 //! Builds and starts the programs of the workspace.
 
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::Result;
 
@@ -21,6 +21,9 @@ pub(crate) const PROCESSES: &str = "processes";
 pub(crate) const BENCHES: &str = "benches";
 /// The tests that inject faults into `tenure run`.
 pub(crate) const RUN: &str = "run";
+
+/// The target directory of the builds with planted bugs.
+const MUTANTS_DIR: &str = "target/mutants";
 
 /// The package and the name of each test program that plants bugs and prints how many its checks caught.
 pub(crate) const PLANTED_TESTS: &[(&str, &str)] =
@@ -55,26 +58,34 @@ pub(crate) fn sim_command(repo: &Repo) -> Command {
     command
 }
 
-/// The command for the planted bugs, of the machine (`mutants`) or of the replicated log (`cluster-mutants`).
-pub(crate) fn mutants_command(repo: &Repo, which: &str) -> Command {
-    let mut command = cargo(repo, "run");
-    add_rustflags(&mut command, "--cfg mutants");
-    // A separate target directory: other flags in the shared one would recompile everything, each way.
-    command.args(["--target-dir", "target/mutants", "--profile", "sim", "--package", SIM]);
-    command.args(["--", which]);
-    command
-}
-
-/// Builds the tests that show planted bugs which the simulator does not, in the directory and with the profile of
-/// [`mutants_command`], so that both share what is compiled.
-pub(crate) fn planted_tests_command(repo: &Repo) -> Command {
+/// Builds the planted bugs: the simulator, and the tests that show bugs which it does not. All of it at once, so that
+/// cargo compiles every crate once, with one set of features.
+pub(crate) fn mutants_build(repo: &Repo) -> Command {
     let mut command = cargo(repo, "test");
     add_rustflags(&mut command, "--cfg mutants");
-    command.args(["--target-dir", "target/mutants", "--profile", "sim", "--no-run"]);
+    // A separate target directory: other flags in the shared one would recompile everything, each way.
+    command.args(["--target-dir", MUTANTS_DIR, "--profile", "sim", "--no-run"]);
     command.arg("--message-format=json-render-diagnostics");
+    // Cargo builds the program of a package for any of its tests.
+    command.args(["--package", SIM, "--test", "quick"]);
     for (package, test) in PLANTED_TESTS {
         command.args(["--package", package, "--test", test]);
     }
+    command
+}
+
+/// The program with the planted bugs of the machine (`mutants`) or of the replicated log (`cluster-mutants`), which
+/// [`mutants_build`] has built.
+pub(crate) fn mutants_program(repo: &Repo, which: &str) -> Command {
+    let mut command = Command::new(repo.path(MUTANTS_DIR).join("sim").join(SIM));
+    command.current_dir(repo.root()).arg(which);
+    command
+}
+
+/// Builds the model and the simulator without planted bugs.
+pub(crate) fn sim_build(repo: &Repo) -> Command {
+    let mut command = cargo(repo, "build");
+    command.args(["--profile", "sim", "--package", SIM]);
     command
 }
 
@@ -136,12 +147,19 @@ pub(crate) fn sim(repo: &Repo, passed: &Passed) -> Result<ExitCode> {
 
 /// Runs `cargo xtask mutants`.
 pub(crate) fn mutants(repo: &Repo, passed: &Passed) -> Result<ExitCode> {
-    start(repo, SIM, mutants_command(repo, "mutants"), &passed.args)
+    start_mutants(repo, "mutants", &passed.args)
 }
 
 /// Runs `cargo xtask cluster-mutants`.
 pub(crate) fn cluster_mutants(repo: &Repo, passed: &Passed) -> Result<ExitCode> {
-    start(repo, SIM, mutants_command(repo, "cluster-mutants"), &passed.args)
+    start_mutants(repo, "cluster-mutants", &passed.args)
+}
+
+fn start_mutants(repo: &Repo, which: &str, args: &[String]) -> Result<ExitCode> {
+    // Its messages are for the test layers.
+    let built = mutants_build(repo).stdout(Stdio::null()).status()?;
+    anyhow::ensure!(built.success(), "the planted bugs do not build");
+    start(repo, SIM, mutants_program(repo, which), args)
 }
 
 /// Runs `cargo xtask bench`.

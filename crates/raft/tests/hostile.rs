@@ -1,11 +1,9 @@
 //! Tests that no message, from a member or from a stranger, brings a member down or changes it wrongly.
 
-mod disks;
-
 use std::collections::BTreeSet;
 
+use crate::disks::{Cluster, id};
 use bytes::Bytes;
-use disks::{Cluster, id};
 use tenure_raft::{
     INDEX_MAX, MemberId, Message, Observed, ReplicaInput, Step, StepKind, Stop, TERM_JUMP_MAX,
 };

@@ -1,8 +1,6 @@
 //! Tests that a member whose disk was rolled back is detected before it can do harm.
 
-mod disks;
-
-use disks::{Cluster, id};
+use crate::disks::{Cluster, id};
 use tenure_raft::{DiskLoss, Message, Observed, StepKind, Stop};
 use tenure_store::Point;
 

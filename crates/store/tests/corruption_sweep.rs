@@ -6,9 +6,7 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 
-mod support;
-
-use support::{SEGMENT_BYTES, State, marked_log, open};
+use crate::support::{SEGMENT_BYTES, State, marked_log, open};
 use tenure_store::{
     Damage, Disk, OpenError, Position,
     sim::{Rng, SECTOR_BYTES, SimDisk},

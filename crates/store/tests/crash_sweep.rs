@@ -6,11 +6,9 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 
-mod support;
-
 use std::{collections::BTreeMap, sync::Arc};
 
-use support::{Run, State, check_snapshots, open, random_batch, run, run_from, write};
+use crate::support::{Run, State, check_snapshots, open, random_batch, run, run_from, write};
 use tenure_store::{
     CutCause, Disk, LogBatch, Snapshots,
     sim::{DiskFault, FaultRates, Restart, Rng, SimDisk},

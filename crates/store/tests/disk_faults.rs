@@ -2,9 +2,7 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 
-mod support;
-
-use support::{
+use crate::support::{
     State,
     checks::{self, append, count},
     marked_log, open,

@@ -1,11 +1,9 @@
 //! Tests that a full or failing disk leaves a log that reports its state correctly.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{Run, SEGMENT_BYTES, State, open, random_batch};
 use bytes::Bytes;
-use support::{Run, SEGMENT_BYTES, State, open, random_batch};
 use tenure_store::{
     Fatal, Log, LogBatch, LogEntry, ReadError, Reserve, SnapshotError, Snapshots, WriteError,
     sim::{DiskFault, FaultRates, Restart, Rng, SimDisk},
@@ -72,7 +70,7 @@ fn a_batch_refused_for_lack_of_space_never_appears_and_the_next_one_does() {
         for _ in 0..40 {
             let (entries, hard_state) = random_batch(&mut rng, run.states.last().unwrap());
             let batch = LogBatch { entries: &entries, hard_state, ..LogBatch::default() };
-            match support::write(&mut log, &mut run, &batch) {
+            match crate::support::write(&mut log, &mut run, &batch) {
                 Ok(()) => {}
                 Err(WriteError::NoSpace) => {
                     run.states.pop();
@@ -156,11 +154,11 @@ fn a_snapshot_that_does_not_fit_leaves_the_older_one_and_no_trace() {
     let disk = SimDisk::new(1);
     let snapshots = Snapshots::open(Arc::new(disk.clone())).unwrap();
     let point = |index| tenure_store::Point { index, term: 1 };
-    support::write_snapshot(&snapshots, point(5)).unwrap();
+    crate::support::write_snapshot(&snapshots, point(5)).unwrap();
     let before = disk.files();
     disk.set_capacity(Some(1000));
-    let error = support::write_snapshot(&snapshots, point(6)).unwrap_err();
+    let error = crate::support::write_snapshot(&snapshots, point(6)).unwrap_err();
     assert!(matches!(error, SnapshotError::NoSpace), "{error:?}");
     assert_eq!(disk.files(), before);
-    support::check_snapshots(&disk, point(5));
+    crate::support::check_snapshots(&disk, point(5));
 }

@@ -3,11 +3,9 @@
 //! The version that a file under `golden/` is named after wrote that file, and the file never changes. A new format
 //! adds files beside them; `TENURE_WRITE_GOLDEN=1` writes those that are missing.
 
-mod support;
-
 use std::{fs, path::PathBuf, sync::Arc};
 
-use support::{State, open, options};
+use crate::support::{State, open, options};
 use tenure_store::{HardState, Log, LogBatch, LogEntry, Point, Snapshots, sim::SimDisk};
 
 const SEGMENT: &str = "log/0000000000000001.seg";

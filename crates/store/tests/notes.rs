@@ -1,10 +1,8 @@
 //! Tests that notes outlive restarts and the segments that they were written to.
 
-mod support;
-
 use std::sync::Arc;
 
-use support::{open, options};
+use crate::support::{open, options};
 use tenure_store::sim::{Restart, SimDisk};
 use tenure_store::{Log, LogBatch, LogEntry, LogOptions, NOTES_BYTES_MAX, Rejection, WriteError};
 

@@ -3,11 +3,9 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 
-mod support;
-
 use std::collections::BTreeMap;
 
-use support::program::{CLASSES, Class, Tally, run_program};
+use crate::support::program::{CLASSES, Class, Tally, run_program};
 use tenure_store::sim::DiskFault;
 
 /// The number of programs of each class.

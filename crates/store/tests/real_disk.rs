@@ -1,10 +1,8 @@
 //! Tests the log on the disk of this machine, with its slow work on other threads.
 
-mod support;
-
 use std::{sync::Arc, thread};
 
-use support::{State, options, run_on};
+use crate::support::{State, options, run_on};
 use tenure_store::{
     DataDir, DirectoryIdentity, Disk, Log, LogBatch, LogEntry, OpenError, Presence, Reserve,
     Snapshots,

@@ -2,11 +2,9 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 
-mod support;
-
 use std::sync::Arc;
 
-use support::{check_snapshots, checks, write_snapshot};
+use crate::support::{check_snapshots, checks, write_snapshot};
 use tenure_store::{
     Point, RawSnapshot, SnapshotError, SnapshotId, SnapshotReceiver, Snapshots,
     sim::{Restart, Rng, SimDisk, UnreadableRange},

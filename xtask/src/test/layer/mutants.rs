@@ -5,34 +5,46 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::output;
-use crate::programs::{PLANTED_TESTS, mutants_command, planted_tests_command};
+use crate::programs::{PLANTED_TESTS, mutants_build, mutants_program};
 
-use super::super::binaries;
+use super::super::binaries::{self, Binary};
 use super::{LayerContext, LayerReport};
 
 /// The fewest planted bugs: fewer would mean that they were not compiled in.
 const PLANTED_MIN: u64 = 10;
 
 pub(super) fn of_the_machine(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
-    run(stage, mutants_command(stage.repo, "mutants"))
+    if build(stage)?.is_none() {
+        return Ok(does_not_build());
+    }
+    run(stage, mutants_program(stage.repo, "mutants"))
 }
 
 /// In whole clusters, then in the tests that show what clusters do not.
 pub(super) fn of_the_log(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
-    let mut command = mutants_command(stage.repo, "cluster-mutants");
+    let Some(programs) = build(stage)? else { return Ok(does_not_build()) };
+    let mut command = mutants_program(stage.repo, "cluster-mutants");
     // A few of these bugs need many clusters before one shows them; the search for the others ends much earlier.
     command.args(["--seeds", "3000"]);
     let in_clusters = run(stage, command)?;
-    let in_tests = run_tests(stage)?;
+    let in_tests = run_tests(stage, programs)?;
     Ok(both(in_clusters, in_tests))
 }
 
-fn run_tests(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
-    let built = stage.log.run(planted_tests_command(stage.repo))?;
-    let programs = binaries::built(built.lines());
-    if !built.status.success() || programs.len() != PLANTED_TESTS.len() {
-        return Ok(LayerReport::failed("the tests with planted bugs do not build".to_owned()));
-    }
+/// Builds everything with planted bugs and returns the programs of tests among it; `None` if it does not build.
+fn build(stage: &mut LayerContext<'_>) -> Result<Option<Vec<Binary>>> {
+    let built = stage.log.run(mutants_build(stage.repo))?;
+    let mut programs = binaries::built(built.lines());
+    programs.retain(|each| each.krate != "sim");
+    let is_whole = built.status.success() && programs.len() == PLANTED_TESTS.len();
+    Ok(is_whole.then_some(programs))
+}
+
+fn does_not_build() -> LayerReport {
+    LayerReport::failed("the planted bugs do not build".to_owned())
+}
+
+fn run_tests(stage: &mut LayerContext<'_>, programs: Vec<Binary>) -> Result<LayerReport> {
     let (mut counted, mut problem) = (Vec::new(), None);
     for program in programs {
         let finished = stage.log.run(program.with_output())?;

@@ -1,0 +1,6 @@
+//! Drives nodes and their machines without a network, a disk or a clock.
+
+mod acquire;
+mod bootstrap;
+mod forwarding;
+mod transfer;
