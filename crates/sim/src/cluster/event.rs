@@ -3,9 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use tenure_node::{Control, LinkId, SessionMessage};
+use tenure_core::outcome::Outcome;
+use tenure_node::{Control, LinkId, NodeFailure, SessionId, SessionMessage};
 use tenure_raft::{MemberId, Saved};
 
+use super::call::CallInput;
 use super::disks::Lie;
 use super::packet::{ClientMessage, ClientStream, Packet};
 
@@ -45,6 +47,14 @@ pub(super) enum SimEvent {
     Cut { stream: ClientStream },
     /// A client does something.
     Client { client: usize },
+    /// A caller without a session does something.
+    Caller { caller: usize },
+    /// Something reaches an acquire of such a caller at its member.
+    Call { node: usize, boot: u64, call: SessionId, input: CallInput },
+    /// A reply reaches such a caller.
+    CallReply { caller: usize, call: SessionId, reply: Result<Outcome, NodeFailure> },
+    /// An operator's request is woken.
+    Operation { node: usize, boot: u64, operation: u64 },
     /// A watcher asks for what is new.
     Watch { watcher: usize },
     /// Something fails, or heals.

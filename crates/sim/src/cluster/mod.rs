@@ -8,6 +8,9 @@
 //! Start reading at `SimCluster::run` in `world.rs`.
 
 mod ask_history;
+mod call;
+mod call_history;
+mod caller;
 pub mod campaign;
 mod client;
 pub mod control;
@@ -23,6 +26,7 @@ mod log_writer;
 mod nemesis;
 mod network;
 mod node;
+mod operator;
 mod oracle;
 mod packet;
 mod recovery;

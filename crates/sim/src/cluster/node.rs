@@ -90,6 +90,8 @@ pub(super) struct SimProcess {
     pub(super) level: u16,
     /// The newest snapshot that arrives in parts, unless it has failed.
     pub(super) incoming: Option<(u64, SnapshotReceiver)>,
+    /// The leader, as the node has last said.
+    pub(super) lead: Option<MemberId>,
     pub(super) inbox: Vec<Input>,
     pub(super) outputs: Vec<Output>,
     /// A part of the budget that other clients take.
@@ -181,6 +183,7 @@ impl SimMember {
             snapshots,
             level: self.level.min(tenure_core::LEVEL_MAX),
             incoming: None,
+            lead: None,
             inbox: Vec::new(),
             outputs: Vec::new(),
             hog: None,

@@ -8,15 +8,17 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use tenure_core::Machine;
 use tenure_core::codec::{decode_request, encode_request, open_entry, seal_entry};
-use tenure_core::event::{Batch, Cause};
+use tenure_core::event::{Batch, Cause, Event};
 use tenure_core::outcome::{Effects, Outcome};
-use tenure_core::request::{Command, Request, RequestId};
+use tenure_core::request::{Command, LeaseRef, Request, RequestId};
+use tenure_core::view::LeaseView;
 use tenure_node::directory::{self, MemberRecord};
 use tenure_raft::FIRST;
 use tenure_store::{LogEntry, Point};
 use tenure_types::{Epoch, LeaseId, Limit, Revision, Term};
 
 use super::ask_history::AskHistory;
+use super::call_history::CallHistory;
 use super::strangers;
 use crate::invariant::{CheckResult, InvariantViolation};
 
@@ -96,6 +98,8 @@ pub(super) struct Oracle {
     stamp: Option<Stamp>,
     /// The requests of clients, and their results.
     pub(super) asked: AskHistory,
+    /// The acquires of callers without a session.
+    pub(super) calls: CallHistory,
     leaders: BTreeMap<u64, usize>,
     votes: BTreeMap<(usize, u64), u64>,
     newest_token: u64,
@@ -117,6 +121,7 @@ impl Oracle {
             pace_us: None,
             stamp: None,
             asked: AskHistory::default(),
+            calls: CallHistory::default(),
             leaders: BTreeMap::new(),
             votes: BTreeMap::new(),
             newest_token: 0,
@@ -139,6 +144,16 @@ impl Oracle {
     /// The level of the rules in force.
     pub(super) fn level(&self) -> u16 {
         self.machine.level()
+    }
+
+    /// Whether this member has ever led.
+    pub(super) fn led(&self, node: usize) -> bool {
+        self.leaders.values().any(|leader| *leader == node)
+    }
+
+    /// A lease in the newest state.
+    pub(super) fn lease(&self, lease: LeaseId) -> Option<LeaseView> {
+        self.machine.lease(LeaseRef::Id(lease))
     }
 
     /// The oldest revision that the newest state knows.
@@ -325,6 +340,7 @@ impl Oracle {
             ensure(!strangers::takes_over(&request), "N7", || {
                 format!("entry {} gives a stranger's card to a member", entry.index)
             })?;
+            self.calls.applied(&request, outcome);
             if let Ok(ask) = request.principal.parse() {
                 self.asked.applied(ask, entry.index, outcome)?;
             }
@@ -342,7 +358,8 @@ impl Oracle {
                 format!("{from} was given up as it happened"),
             ));
         };
-        for event in events.batches.iter().flat_map(|batch| &batch.events) {
+        for (revision, event) in dated_events(&events.batches) {
+            self.calls.happened(revision, event)?;
             if event.cause != Cause::Granted {
                 continue;
             }
@@ -350,6 +367,7 @@ impl Oracle {
             let newest = std::mem::replace(&mut self.newest_token, token);
             ensure(token > newest, "S2", || format!("token {token} after {newest}"))?;
         }
+        self.calls.end_entry();
         self.happened.extend(events.batches);
         Ok(())
     }
@@ -360,6 +378,11 @@ impl Oracle {
         self.acknowledged = self.acknowledged.max(index);
         Ok(())
     }
+}
+
+/// The events of some batches, each with its revision.
+fn dated_events(batches: &[Batch]) -> impl Iterator<Item = (Revision, &Event)> {
+    batches.iter().flat_map(|batch| batch.events.iter().map(|event| (batch.revision, event)))
 }
 
 /// The state that a cluster begins with. History is short, so that it is given up in every run.

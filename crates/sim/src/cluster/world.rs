@@ -10,6 +10,8 @@ use tenure_store::SnapshotId;
 use tenure_store::sim::DiskFault;
 use tenure_types::Epoch;
 
+use super::call::GiveBack;
+use super::caller::{SimCaller, SingleCall};
 use super::client::SimClient;
 use super::event::{EventQueue, SimEvent};
 use super::links::Links;
@@ -24,6 +26,8 @@ use crate::invariant::{CheckResult, InvariantViolation};
 
 /// The number of cursors that hop between members.
 const WATCHERS: u64 = 4;
+/// The most callers without a session.
+const CALLERS_MAX: usize = 3;
 
 /// The result of one seed.
 pub struct SeedResult {
@@ -50,6 +54,12 @@ pub struct SimCluster {
     pub(super) queue: EventQueue<SimEvent>,
     pub(super) nodes: Vec<SimMember>,
     pub(super) clients: Vec<SimClient>,
+    /// Callers without a session.
+    pub(super) callers: Vec<SimCaller>,
+    /// Commands of theirs that do not wait, by call.
+    pub(super) single_calls: BTreeMap<u64, (usize, SingleCall)>,
+    /// Commands that take an acquire of theirs back, by batch.
+    pub(super) give_backs: BTreeMap<u64, GiveBack>,
     pub(super) watchers: Vec<Watcher>,
     pub(super) network: SimNetwork,
     pub(super) oracle: Oracle,
@@ -111,6 +121,9 @@ impl SimCluster {
             queue: EventQueue::default(),
             nodes: Vec::new(),
             clients: Vec::new(),
+            callers: Vec::new(),
+            single_calls: BTreeMap::new(),
+            give_backs: BTreeMap::new(),
             watchers: (0..WATCHERS).map(|at| Watcher::new(seed ^ at << 48)).collect(),
             network: SimNetwork::new(weather),
             oracle: Oracle::new(first_state(&[], 1)),
@@ -167,6 +180,10 @@ impl SimCluster {
             let rate_ppm = world.draw_rate();
             world.clients.push(SimClient::new(&mut world.rng, rate_ppm));
             world.queue.push(began_us + S + client as u64 * MS, SimEvent::Client { client });
+        }
+        for caller in 0..world.rng.usize(0..=CALLERS_MAX) {
+            world.callers.push(SimCaller::default());
+            world.queue.push(began_us + S, SimEvent::Caller { caller });
         }
         for watcher in 0..world.watchers.len() {
             world.queue.push(began_us + S, SimEvent::Watch { watcher });
@@ -308,6 +325,12 @@ impl SimCluster {
                 Ok(())
             }
             SimEvent::Client { client } => self.client_acts(client),
+            SimEvent::Caller { caller } => self.caller_acts(caller),
+            SimEvent::Call { node, boot, call, input } => self.call_hears(node, boot, call, input),
+            SimEvent::CallReply { caller, call, reply } => self.caller_hears(caller, call, reply),
+            SimEvent::Operation { node, boot, operation } => {
+                self.operation_due(node, boot, operation)
+            }
             SimEvent::Watch { watcher } => self.watch(watcher),
             SimEvent::Nemesis => self.strike(),
             SimEvent::Enter { node } => self.enter(node),
