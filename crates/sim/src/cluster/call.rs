@@ -130,9 +130,9 @@ impl SimCluster {
         let local_us = self.nodes[node].local_us(self.now_us);
         let process = self.nodes[node].process.as_mut().expect("it is up");
         let decoded = decode_request(&request).expect("a caller's request reads back");
-        let admitted = authorise(decoded.principal, &decoded.command).ok().and_then(|()| {
-            process.admission.admit(weight(&decoded.command), request.len() as u64)
-        });
+        let admitted = authorise(decoded.principal, &decoded.command)
+            .ok()
+            .and_then(|()| process.admission.admit(weight(&decoded.command), request.len() as u64));
         let Some(permit) = admitted else {
             self.faults.count("overloaded");
             self.reply_to_caller(caller, call, Err(NodeFailure::Overloaded));
@@ -160,13 +160,11 @@ impl SimCluster {
     ) -> u64 {
         self.numbers += 1;
         let batch = self.numbers;
-        let (boot, asked_at_us) =
-            (self.nodes[node].boot, self.nodes[node].local_us(self.now_us));
+        let (boot, asked_at_us) = (self.nodes[node].boot, self.nodes[node].local_us(self.now_us));
         let process = self.nodes[node].process.as_mut().expect("it is up");
         let admitted = usize::try_from(permit.commands()).unwrap_or(usize::MAX);
         // Ask 0: the requests of a caller have keys, and N11 is their check.
-        let pending =
-            SubmittedBatch { session: Some(call), asks: vec![0], admitted, deadline_us };
+        let pending = SubmittedBatch { session: Some(call), asks: vec![0], admitted, deadline_us };
         process.host.batches.insert(batch, pending);
         let reply = ReplyTo::Session { session: call, batch };
         let requests = vec![request];

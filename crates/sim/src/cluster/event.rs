@@ -23,6 +23,8 @@ pub(super) enum SimEvent {
     Synced { node: usize, boot: u64 },
     /// A thread makes the next segment of the log.
     Prepare { node: usize, boot: u64 },
+    /// The thread that writes log lines runs.
+    WriteLog { node: usize, boot: u64 },
     /// A snapshot is written.
     Save { node: usize, boot: u64 },
     /// A member learns the result of sending a snapshot.

@@ -22,6 +22,7 @@ mod forge;
 mod founding;
 mod lifecycle;
 mod links;
+mod log_sink;
 mod log_writer;
 mod nemesis;
 mod network;

@@ -61,12 +61,7 @@ impl SimCluster {
     }
 
     /// Lets time pass for an operation.
-    pub(super) fn operation_due(
-        &mut self,
-        node: usize,
-        boot: u64,
-        operation: u64,
-    ) -> CheckResult {
+    pub(super) fn operation_due(&mut self, node: usize, boot: u64, operation: u64) -> CheckResult {
         let target = &self.nodes[node];
         if target.boot != boot || !target.is_up() {
             return Ok(());

@@ -30,6 +30,10 @@ impl SimCluster {
             return Ok(());
         }
         let local_us = target.local_us(self.now_us);
+        if self.waits_for_log(node)? {
+            return Ok(());
+        }
+        let target = &mut self.nodes[node];
         let Some(process) = &mut target.process else { return Ok(()) };
         for input in process.inbox.drain(..) {
             process.node.handle(input);
@@ -105,7 +109,7 @@ impl SimCluster {
                 let at_us = self.now_us + self.rng.u64(MS..100 * MS);
                 let boot = self.nodes[node].boot;
                 self.queue.push(at_us, SimEvent::Save { node, boot });
-                Ok(())
+                self.log(node, "snapshot begun")
             }
             Output::CompactLog { to } => {
                 *compact = Some(to);
@@ -119,6 +123,7 @@ impl SimCluster {
                 if lead.by == Some(self.nodes[node].id) {
                     self.oracle.leads(node, lead.term.0)?;
                 }
+                self.log(node, "another leader")?;
                 self.tell_operations(node, &ReconfigureInput::Led)
             }
             Output::MayEnd => self.may_end(node),
@@ -138,7 +143,7 @@ impl SimCluster {
             }
             Output::TransferEnded { .. } => {
                 self.faults.count("transfer_ended");
-                Ok(())
+                self.log(node, "snapshot sent or not")
             }
             Output::AskStanding { .. } | Output::Applied { .. } | Output::Directory { .. } => {
                 Ok(())
@@ -295,6 +300,7 @@ impl SimCluster {
             ));
         };
         self.faults.count("read_failed");
+        self.log(node, "a read failed")?;
         self.trace(|| format!("{read:?} at {node} failed: {failure}"));
         match found.reader {
             Reader::Client(client) => self.tell_reader(client, read),

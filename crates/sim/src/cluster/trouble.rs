@@ -36,10 +36,11 @@ pub(super) enum Trouble {
     Outage,
     DamageRunning,
     ForgeJoin,
+    StallLog,
 }
 
 /// All of them.
-pub(super) const ALL: [Trouble; 18] = [
+pub(super) const ALL: [Trouble; 19] = [
     Trouble::CutSession,
     Trouble::ClientOneWay,
     Trouble::ClientSleeps,
@@ -58,6 +59,7 @@ pub(super) const ALL: [Trouble; 18] = [
     Trouble::Outage,
     Trouble::DamageRunning,
     Trouble::ForgeJoin,
+    Trouble::StallLog,
 ];
 
 impl SimCluster {
@@ -125,6 +127,7 @@ impl SimCluster {
                 self.nodes[node].disk.set_outage((!ended).then_some(outage));
             }
             Trouble::ForgeJoin => self.forge_join(self.leader().unwrap_or(node)),
+            Trouble::StallLog => self.stall_log(node),
             Trouble::DamageRunning => self.damage_running(node),
         }
         Ok(())

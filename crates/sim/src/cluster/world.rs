@@ -154,6 +154,7 @@ impl SimCluster {
             sizes: SimBounds {
                 chunk_bytes: [256, 1024, 64 * 1024][rng.usize(0..3)],
                 backlog: [24, 200, BACKLOG_MAX][rng.usize(0..3)],
+                log_bytes: [128, 1024, 1024 * 1024][rng.usize(0..3)],
             },
             verbose: false,
             rng,
@@ -294,6 +295,7 @@ impl SimCluster {
                 self.prepare(node, boot);
                 Ok(())
             }
+            SimEvent::WriteLog { node, boot } => self.write_log(node, boot),
             SimEvent::Save { node, boot } if self.nodes[node].boot == boot => self.save(node),
             SimEvent::Save { .. } => Ok(()),
             SimEvent::Sent { node, boot, to, saved } => {
