@@ -49,6 +49,7 @@ pub mod preference;
 mod principal;
 mod reads;
 mod reconfigure;
+pub mod restore;
 mod router;
 mod timers;
 pub mod transfer;

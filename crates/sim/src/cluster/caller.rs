@@ -6,16 +6,15 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use tenure_core::codec::encode_request;
 use tenure_core::outcome::{Answer, Outcome};
 use tenure_core::request::{
-    Acquire, Ask, AskLease, AskWait, Asks, Command, Hold, LeaseRef, NewLease, Purpose, Request,
-    RequestId,
+    Acquire, Ask, AskLease, AskWait, Asks, Command, LeaseRef, Purpose, RequestId,
 };
-use tenure_node::{AcquireTerms, Effect, NodeFailure, Outcomes, PlaceFate, SessionId};
+use tenure_node::{AcquireTerms, Effect, NodeFailure, PlaceFate, SessionId};
 use tenure_types::{Handle, LeaseId, Mode, Token};
 
 use super::call::{CallInput, CallRequest};
+use super::caller_lease::encode;
 use super::client::LOCKS;
 use super::event::SimEvent;
 use super::oracle::ensure;
@@ -25,38 +24,36 @@ use crate::invariant::CheckResult;
 
 /// The beginning of every key of a caller.
 pub(super) const KEY: &str = "call-";
-/// How long a caller waits for the answer to a single call.
-const SINGLE_US: u64 = 2 * S;
 
 /// A caller, and what it believes.
 #[derive(Default)]
 pub(super) struct SimCaller {
-    lease: Option<CallerLease>,
+    pub(super) lease: Option<CallerLease>,
     /// The time before which it does not ask for a lease again.
-    granting_until_us: u64,
+    pub(super) granting_until_us: u64,
     want: Option<Want>,
-    hold: Option<CallerHold>,
+    pub(super) hold: Option<CallerHold>,
     /// The time by which its release must be answered.
-    releasing_until_us: Option<u64>,
+    pub(super) releasing_until_us: Option<u64>,
     /// Its calls that members have not ended.
     open: BTreeSet<SessionId>,
     /// Replies on their way to it.
     replies: BTreeSet<SessionId>,
 }
 
-struct CallerLease {
-    id: LeaseId,
-    handle: Handle,
-    ttl_ms: u64,
+pub(super) struct CallerLease {
+    pub(super) id: LeaseId,
+    pub(super) handle: Handle,
+    pub(super) ttl_ms: u64,
     /// Just before the newest acknowledged renewal was sent.
-    c0_us: u64,
-    renewed_us: u64,
+    pub(super) c0_us: u64,
+    pub(super) renewed_us: u64,
     /// Whether the answer to everything that was asked for it is known, and every give-back was applied.
-    clean: bool,
+    pub(super) clean: bool,
     /// Acquires that were answered with a grant or a place.
-    answered: u64,
+    pub(super) answered: u64,
     /// Whether an acquire was taken back since it was last found to hold nothing.
-    gave_back: bool,
+    pub(super) gave_back: bool,
 }
 
 /// A lock that it wants, under one key.
@@ -78,16 +75,9 @@ struct CallUnderWay {
 }
 
 #[derive(Clone, Copy)]
-struct CallerHold {
-    lock: usize,
-    token: Token,
-}
-
-/// A command of a caller that needs no session and does not wait.
-pub(super) enum SingleCall {
-    Grant { id: LeaseId, ttl_ms: u64, sent_us: u64 },
-    Renew { id: LeaseId, sent_us: u64 },
-    Release { id: LeaseId },
+pub(super) struct CallerHold {
+    pub(super) lock: usize,
+    pub(super) token: Token,
 }
 
 impl SimCaller {
@@ -114,7 +104,7 @@ impl SimCaller {
     }
 
     /// Lets its lease end by itself.
-    fn drop_lease(&mut self) {
+    pub(super) fn drop_lease(&mut self) {
         (self.lease, self.hold, self.releasing_until_us) = (None, None, None);
     }
 }
@@ -345,96 +335,6 @@ impl SimCluster {
         self.check_nothing_left(caller)
     }
 
-    fn caller_grants(&mut self, caller: usize) {
-        let id = LeaseId::new(self.rng.u64(1..1 << 40)).expect("positive and small");
-        let ttl_ms = [3_000, 6_000, 12_000][self.rng.usize(0..3)];
-        let new = NewLease { id, ttl_ms, client: "caller", metadata: b"" };
-        let sent_us = self.now_us;
-        let until_us = sent_us + SINGLE_US;
-        let single = SingleCall::Grant { id, ttl_ms, sent_us };
-        self.callers[caller].granting_until_us = until_us;
-        self.single_call(caller, Command::GrantLease(new), single);
-    }
-
-    fn caller_renews(&mut self, caller: usize) {
-        let now_us = self.now_us;
-        let Some(lease) = &mut self.callers[caller].lease else { return };
-        if now_us >= lease.renewed_us.max(lease.c0_us) + lease.ttl_ms * MS / 8 {
-            lease.renewed_us = now_us;
-            let (id, sent_us) = (lease.id, now_us);
-            let command = Command::Renew(vec![LeaseRef::Id(id)]);
-            self.single_call(caller, command, SingleCall::Renew { id, sent_us });
-        }
-    }
-
-    /// Releases the lock. The caller has stopped its work before.
-    fn caller_releases(&mut self, caller: usize) {
-        let until_us = self.now_us + SINGLE_US;
-        let one = &mut self.callers[caller];
-        let (Some(CallerHold { lock, token }), Some(lease)) = (one.hold.take(), &one.lease) else {
-            return;
-        };
-        one.releasing_until_us = Some(until_us);
-        let id = lease.id;
-        self.oracle.calls.give_up(token.get());
-        let hold = Hold { lease: LeaseRef::Id(id), lock: LOCKS[lock], token };
-        self.single_call(caller, Command::Release(hold), SingleCall::Release { id });
-    }
-
-    fn single_call(&mut self, caller: usize, command: Command<'_>, single: SingleCall) {
-        let node = self.rng.usize(0..self.nodes.len());
-        let boot = self.nodes[node].boot;
-        let deadline_us = self.nodes[node].local_us(self.now_us) + S;
-        let number = self.call(node, boot, 0, encode(RequestId::None, command), deadline_us);
-        self.single_calls.insert(number, (caller, single));
-    }
-
-    /// A single call has its answer.
-    pub(super) fn called(&mut self, number: u64, outcomes: &Outcomes) -> CheckResult {
-        let Some((caller, single)) = self.single_calls.remove(&number) else { return Ok(()) };
-        let Some(Ok(outcome)) = outcomes.first() else { return Ok(()) };
-        if self.rng.u8(0..10) == 0 {
-            return Ok(());
-        }
-        let one = &mut self.callers[caller];
-        match (single, &outcome.result) {
-            (SingleCall::Grant { id, ttl_ms, sent_us }, Ok(Answer::LeaseGranted(granted)))
-                if one.lease.is_none() =>
-            {
-                let (handle, c0_us, renewed_us) = (granted.handle, sent_us, sent_us);
-                let (clean, answered, gave_back) = (true, 0, false);
-                let lease = CallerLease {
-                    id,
-                    handle,
-                    ttl_ms,
-                    c0_us,
-                    renewed_us,
-                    clean,
-                    answered,
-                    gave_back,
-                };
-                one.lease = Some(lease);
-            }
-            (SingleCall::Renew { id, sent_us }, Ok(Answer::Renewed(renewed))) => {
-                let Some(lease) = one.lease.as_mut().filter(|lease| lease.id == id) else {
-                    return Ok(());
-                };
-                match renewed.first() {
-                    Some(Some(_)) => lease.c0_us = lease.c0_us.max(sent_us),
-                    _ => one.drop_lease(),
-                }
-            }
-            (SingleCall::Release { id }, Ok(_))
-                if one.lease.as_ref().is_some_and(|lease| lease.id == id) =>
-            {
-                one.releasing_until_us = None;
-                return self.check_nothing_left(caller);
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
     /// An acquire of this caller was taken back: from now on it is worth looking whether anything is left.
     pub(super) fn caller_gave_back(&mut self, caller: usize) {
         if let Some(lease) = &mut self.callers[caller].lease {
@@ -480,10 +380,4 @@ impl SimCluster {
             format!("caller {caller} acts on {lock}, so do client {client:?} or caller {other:?}")
         })
     }
-}
-
-fn encode(id: RequestId<'_>, command: Command<'_>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    encode_request(&Request { principal: "", id, command }, &mut bytes);
-    bytes
 }

@@ -361,6 +361,7 @@ impl SimCluster {
         }
         one.served = true;
         self.faults.count("held");
+        self.faults.count_by("held_after_restore", u64::from(self.backups.restores > 0));
         self.check_overlap(stream.client, lock)
     }
 

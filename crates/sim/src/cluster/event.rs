@@ -67,6 +67,10 @@ pub(super) enum SimEvent {
     Answered { node: usize, number: u64, answer: Result<Control, String> },
     /// A disk has lied for long enough.
     Lied { node: usize, boot: u64, lie: Lie },
+    /// An operator has a member backed up.
+    BackUp { node: usize },
+    /// The cluster is restored from a backup.
+    Restore,
     /// A disk is put back to what it was.
     RollBack { node: usize },
 }

@@ -47,6 +47,8 @@ enum FaultKind {
     Forge,
     Reuse,
     Lie,
+    BackUp,
+    LoseAll,
     /// Something above the log.
     Above(Trouble),
 }
@@ -86,7 +88,16 @@ impl Nemesis {
         let all = ALL.into_iter().chain(above);
         let mut kinds: Vec<_> = all.filter(|_| rng.u8(0..4) <= share).collect();
         kinds.push(FaultKind::Heal);
+        if rng.u8(0..6) == 0 {
+            kinds.extend([FaultKind::BackUp; 4]);
+            kinds.extend([FaultKind::LoseAll, FaultKind::Promote, FaultKind::Promote]);
+        }
         Self { kinds, pause_us: rng.u64(200..3000) * MS, healed: false, quiet_until_us: 0 }
+    }
+
+    /// Whether the whole cluster may be lost and restored.
+    pub(super) fn may_lose_all(&self) -> bool {
+        self.kinds.contains(&FaultKind::LoseAll)
     }
 
     /// Sets a time before which no other fault occurs.
@@ -205,6 +216,8 @@ impl SimCluster {
             FaultKind::Forge => self.forge_step(node),
             FaultKind::Reuse => self.reuse(),
             FaultKind::Lie => self.begin_lie(node),
+            FaultKind::BackUp => self.back_up(node),
+            FaultKind::LoseAll => self.lose_all(),
             FaultKind::Above(trouble) => self.make_trouble(trouble, node)?,
         }
         self.watch_links();
@@ -332,7 +345,7 @@ impl SimCluster {
     }
 
     pub(super) fn add(&mut self) -> CheckResult {
-        if self.members.all().len() >= 6 || self.nodes.len() >= 12 {
+        if self.members.all().len() >= 6 || self.nodes.len() >= 16 {
             return Ok(());
         }
         if self.rng.bool() {

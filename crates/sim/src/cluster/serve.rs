@@ -287,6 +287,7 @@ impl SimCluster {
                 let view = Box::new(ClusterView::of(&process.node));
                 self.operation_hears(node, operation, ReconfigureInput::Viewed(Ok(view)))?;
             }
+            Reader::Backup => self.backed_up(node),
         }
         Ok(())
     }
@@ -307,6 +308,7 @@ impl SimCluster {
             Reader::Operation(operation) => {
                 self.operation_hears(node, operation, ReconfigureInput::Viewed(Err(failure)))?;
             }
+            Reader::Backup => {}
         }
         Ok(())
     }

@@ -94,6 +94,8 @@ pub(super) enum Reader {
     Client(usize),
     /// An operator's request, by number.
     Operation(u64),
+    /// A backup.
+    Backup,
 }
 
 /// An admin request that waits.

@@ -11,7 +11,8 @@ use tenure_store::sim::DiskFault;
 use tenure_types::Epoch;
 
 use super::call::GiveBack;
-use super::caller::{SimCaller, SingleCall};
+use super::caller::SimCaller;
+use super::caller_lease::SingleCall;
 use super::client::SimClient;
 use super::event::{EventQueue, SimEvent};
 use super::links::Links;
@@ -19,7 +20,8 @@ use super::nemesis::Nemesis;
 use super::network::{SimNetwork, Weather};
 use super::node::{SimBounds, SimMember};
 use super::oracle::{Oracle, ensure, first_state};
-use super::recovery::RECOVERY_US;
+use super::recovery::{QUIET_US, RECOVERY_US};
+use super::restoring::SimBackups;
 use super::watcher::Watcher;
 use super::{FaultCounts, MS, S, founding};
 use crate::invariant::{CheckResult, InvariantViolation};
@@ -82,6 +84,7 @@ pub struct SimCluster {
     pub(super) in_time: BTreeMap<(usize, u64), bool>,
     /// Whether members count what a frame waits in its link.
     pub(super) counts_waiting: bool,
+    pub(super) backups: SimBackups,
     pub(super) faults: FaultCounts,
     /// The newest membership that any member has applied.
     pub(super) members: Membership,
@@ -142,6 +145,7 @@ impl SimCluster {
             probes: BTreeMap::new(),
             in_time: BTreeMap::new(),
             counts_waiting: rng.bool(),
+            backups: SimBackups::default(),
             faults: FaultCounts::default(),
             members: Membership::default(),
             members_at: 0,
@@ -188,6 +192,9 @@ impl SimCluster {
         }
         for watcher in 0..world.watchers.len() {
             world.queue.push(began_us + S, SimEvent::Watch { watcher });
+        }
+        if world.nemesis.may_lose_all() {
+            world.queue.push(began_us + S / 2, SimEvent::BackUp { node: 0 });
         }
         world.queue.push(began_us + 2 * S, SimEvent::Nemesis);
         world
@@ -259,7 +266,10 @@ impl SimCluster {
         let faulty_us = self.rng.u64(40..120) * S;
         self.run_until(faulty_us)?;
         self.heal();
-        let limit_us = self.now_us + RECOVERY_US;
+        let mut limit_us = self.now_us + RECOVERY_US;
+        if self.backups.restores > 0 || self.backups.is_lost() {
+            limit_us += QUIET_US;
+        }
         while !self.has_recovered() {
             ensure(self.now_us < limit_us, "L1", || self.describe())?;
             self.run_until(self.now_us + S)?;
@@ -276,6 +286,7 @@ impl SimCluster {
                 break;
             }
             self.now_us = at_us;
+            self.oracle.now_us = at_us;
             self.happen(event)?;
         }
         self.now_us = end_us;
@@ -344,6 +355,11 @@ impl SimCluster {
                 self.lied(node, boot, lie);
                 Ok(())
             }
+            SimEvent::BackUp { node } => {
+                self.back_up(node);
+                Ok(())
+            }
+            SimEvent::Restore => self.restore(),
             SimEvent::RollBack { node } => {
                 self.go_back(node);
                 Ok(())
