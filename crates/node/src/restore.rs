@@ -1,9 +1,10 @@
 //! Decides what a restored cluster begins with: its epoch, and its first state.
 //!
-//! A restore makes a cluster of one from a backup, or from the disk of the last member. Holders from before may still be
-//! at work. Three things make that safe: the epoch is above every one that was used, so every new token is above every
-//! old one; all leases are ended; and nothing is granted until the longest lease that a client can have, and the longest
-//! lock-delay, would have run out. The driver reads the source, keeps the ledger of epochs and lays the state down.
+//! A restore makes a cluster of one from a backup, or from the disk of the last member. Holders from before may still
+//! be at work. Three things make that safe: the epoch is above every one that was used, so every new token is above
+//! every old one; all leases are ended; and nothing is granted until the longest lease that a client can have, and the
+//! longest lock-delay, would have run out. The driver reads the source, keeps the ledger of epochs and lays the state
+//! down.
 
 use tenure_core::codec::{encode_request, seal_entry};
 use tenure_core::outcome::Effects;

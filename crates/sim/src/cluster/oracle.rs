@@ -415,8 +415,8 @@ fn dated_events(batches: &[Batch]) -> impl Iterator<Item = (Revision, &Event)> {
     batches.iter().flat_map(|batch| batch.events.iter().map(|event| (batch.revision, event)))
 }
 
-/// The state that a cluster begins with. History is short, so that it is given up in every run. Leases are short, so that
-/// a restored cluster grants locks before the run is over.
+/// The state that a cluster begins with. History is short, so that it is given up in every run. Leases are short, so
+/// that a restored cluster grants locks before the run is over.
 pub(super) fn first_state(founders: &[MemberRecord], level: u16) -> Machine {
     let limits = vec![
         (Limit::HistoryRevisions, HISTORY),
