@@ -161,9 +161,12 @@ impl PendingAcquire {
             },
             AcquireInput::CallerGone => self.caller_gone(now_us),
             AcquireInput::Told => {
-                if matches!(self.at, At::Replied { .. }) {
-                    self.at = At::Over;
+                let At::Replied { grant } = self.at else { return None };
+                if mutant!("told_grant_taken_back") {
+                    self.caller = Caller::Gone;
+                    return self.give_up(now_us, grant);
                 }
+                self.at = At::Over;
                 None
             }
             AcquireInput::NotTold => {
@@ -270,7 +273,9 @@ impl PendingAcquire {
         grant: Option<(Handle, PlaceNumber)>,
     ) -> Option<AcquireOutput> {
         match (grant, self.terms.place) {
-            (Some((lease, place)), PlaceFate::GivenUp) => self.abandon(now_us, lease, place),
+            (Some((lease, place)), PlaceFate::GivenUp) if !mutant!("untold_grant_kept") => {
+                self.abandon(now_us, lease, place)
+            }
             _ => {
                 self.at = At::Over;
                 None

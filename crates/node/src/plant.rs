@@ -28,6 +28,11 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("join_takes_over_a_member", &["N7"]),
     ("chunk_accepted_twice", &["N8"]),
     ("founders_decide_alone", &["N10"]),
+    ("epoch_of_another_restore", &["S2"]),
+    ("log_line_blocks_the_loop", &["N13"]),
+    ("told_grant_taken_back", &["N11", "S1"]),
+    ("untold_grant_kept", &["N11"]),
+    ("failed_removal_reported_as_done", &["N12"]),
 ];
 
 /// Planted bugs that only `tests/planted.rs` shows. Clusters cannot, because their snapshots fit one part, or do so

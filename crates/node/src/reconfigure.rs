@@ -350,6 +350,9 @@ impl Reconfigure {
             }
             (Ok(()), Reconfiguration::Remove(_)) => self.removed(),
             (Ok(()), _) => self.done(Reconfigured::Changed),
+            (Err(_), Reconfiguration::Remove(_)) if mutant!("failed_removal_reported_as_done") => {
+                self.removed()
+            }
             (Err(failure), Reconfiguration::Remove(_)) => {
                 self.at = At::Checking(failure);
                 Some(ReconfigureOutput::View(Fresh::Stale))

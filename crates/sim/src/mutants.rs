@@ -55,6 +55,9 @@ const OF_THE_MACHINE: &[(&str, &[&str])] = &[
     ("token_counter_not_in_snapshot", &["S2", "S9", "S10"]),
     ("requests_not_in_snapshot", &["S7", "S9", "S10"]),
     ("full_ttl_on_new_term", &["T1"]),
+    ("restore_keeps_epoch", &["S2", "S9", "S10"]),
+    ("quiet_from_backup_leases_only", &["T2", "S1"]),
+    ("grant_given_back_although_a_retry_was_told", &["N11", "S1"]),
 ];
 
 /// One planted bug: its name, what may catch it, and how it is chosen.

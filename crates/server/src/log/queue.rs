@@ -1,14 +1,14 @@
-//! Holds the lines that are not written yet, in a bounded queue that one thread drains.
+//! Shares the bounded queue of log lines between the threads that log and the one that writes.
 //!
-//! The lock is held for a push or a pop and never while a line is written, so [`LineQueue::push`] does not wait for the
-//! sink. When the queue is full, new lines are dropped until half of it is written; then one line says how many.
+//! [`LogQueue`] decides what waits and what is dropped. The lock is held for a push or a pop and never while a line is
+//! written, so [`LineQueue::push`] does not wait for the sink.
 
-use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
+use tenure_node::{LogQueue, Pushed, QueuedLine};
 
 use super::line::{self, LineForm};
 
@@ -20,33 +20,13 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// The lines that wait for the sink.
 pub(super) struct LineQueue {
-    state: Mutex<QueueState>,
+    state: Mutex<LogQueue>,
     /// Signals that a line was pushed.
     pushed: Condvar,
     /// Signals that everything is written.
     drained: Condvar,
     form: LineForm,
-    bytes_max: usize,
     dropped: Counter,
-}
-
-#[derive(Default)]
-struct QueueState {
-    waiting: VecDeque<QueuedLine>,
-    bytes: usize,
-    /// Whether lines are dropped until there is room again.
-    full: bool,
-    /// The number of dropped lines that no line has reported yet.
-    unreported: u64,
-    /// Whether the writer has taken an item and not written it yet.
-    writing: bool,
-}
-
-/// An item for the writer.
-enum QueuedLine {
-    Line(String),
-    /// Reports that this many lines were dropped at this point.
-    Gap(u64),
 }
 
 impl LineQueue {
@@ -55,35 +35,35 @@ impl LineQueue {
     }
 
     fn with_room(form: LineForm, dropped: Counter, bytes_max: usize) -> Self {
-        let (state, pushed, drained) = Default::default();
-        Self { state, pushed, drained, form, bytes_max, dropped }
+        let (pushed, drained) = Default::default();
+        Self { state: Mutex::new(LogQueue::new(bytes_max)), pushed, drained, form, dropped }
     }
 
     /// Queues a line, or drops and counts it if there is no room. Never waits for the sink.
     pub(super) fn push(&self, line: String) {
         let mut state = self.state();
         if mutant!("log_line_blocks_the_loop") {
-            let full = |state: &mut QueueState| state.bytes + line.len() > self.bytes_max;
+            let full = |state: &mut LogQueue| state.bytes() > BYTES_MAX / 2;
             let waited = self.drained.wait_while(state, full);
             state = waited.unwrap_or_else(PoisonError::into_inner);
         }
-        if state.full || state.bytes + line.len() > self.bytes_max {
-            // One long line alone must not shut out the short ones behind it.
-            state.full = state.bytes > self.bytes_max / 2;
-            state.unreported += 1;
-            self.dropped.inc();
-            return;
-        }
-        state.report_gap();
-        state.bytes += line.len();
-        state.waiting.push_back(QueuedLine::Line(line));
+        let pushed = state.push(line);
         drop(state);
-        self.pushed.notify_one();
+        match pushed {
+            Pushed::Queued => self.pushed.notify_one(),
+            Pushed::Dropped => {
+                self.dropped.inc();
+            }
+            #[cfg(mutants)]
+            Pushed::Blocked(_) => {
+                self.dropped.inc();
+            }
+        }
     }
 
     /// Waits until everything is written, for at most `within`; returns whether it is.
     pub(super) fn flush(&self, within: Duration) -> bool {
-        let busy = |state: &mut QueueState| state.writing || !state.waiting.is_empty();
+        let busy = |state: &mut LogQueue| !state.is_drained();
         let waited = self.drained.wait_timeout_while(self.state(), within, busy);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
@@ -103,8 +83,14 @@ impl LineQueue {
                     )
                 }
             };
-            if written.is_err() {
-                self.put_back(&item);
+            let mut state = self.state();
+            if written.is_ok() {
+                state.written();
+                continue;
+            }
+            state.refused(&item);
+            if matches!(item, QueuedLine::Line(_)) {
+                self.dropped.inc();
             }
         }
     }
@@ -112,18 +98,8 @@ impl LineQueue {
     /// Waits for the next item.
     fn take(&self) -> QueuedLine {
         let mut state = self.state();
-        state.writing = false;
         loop {
-            if let Some(item) = state.waiting.pop_front() {
-                if let QueuedLine::Line(line) = &item {
-                    state.bytes -= line.len();
-                }
-                if state.full && state.bytes <= self.bytes_max / 2 {
-                    state.full = false;
-                    // The report goes behind the lines that waited when the first line was dropped.
-                    state.report_gap();
-                }
-                state.writing = true;
+            if let Some(item) = state.take() {
                 return item;
             }
             self.drained.notify_all();
@@ -131,28 +107,8 @@ impl LineQueue {
         }
     }
 
-    /// Counts an item that the sink refused as lost: the reader of a pipe has gone, or a disk is full.
-    fn put_back(&self, item: &QueuedLine) {
-        let mut state = self.state();
-        state.unreported += match item {
-            QueuedLine::Line(_) => {
-                self.dropped.inc();
-                1
-            }
-            QueuedLine::Gap(lines) => *lines,
-        };
-    }
-
-    fn state(&self) -> MutexGuard<'_, QueueState> {
+    fn state(&self) -> MutexGuard<'_, LogQueue> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl QueueState {
-    fn report_gap(&mut self) {
-        if self.unreported > 0 {
-            self.waiting.push_back(QueuedLine::Gap(std::mem::take(&mut self.unreported)));
-        }
     }
 }
 
@@ -221,7 +177,7 @@ mod tests {
 
         /// Waits until the writer has taken a line and blocks in the sink.
         fn hangs(&self) {
-            while !(self.queue.state().writing && self.queue.state().waiting.is_empty()) {
+            while self.queue.state().is_drained() || !self.queue.state().is_empty() {
                 std::thread::yield_now();
             }
         }

@@ -12,11 +12,8 @@ mod survivor;
 use std::path::{Path, PathBuf};
 
 use tenure_core::Machine;
-use tenure_core::codec::{encode_request, seal_entry};
-use tenure_core::outcome::Effects;
-use tenure_core::request::{Command, Expect, Request, RequestId};
 use tenure_raft::MemberId;
-use tenure_types::{Epoch, Revision, Term, Token};
+use tenure_types::{Epoch, Revision, Token};
 
 use crate::backup::Verified;
 use crate::data_home::{DataHome, FileSizes};
@@ -25,6 +22,7 @@ use ledger::EpochLedger;
 pub(crate) use ledger::is_ledger_line;
 pub use tenure_core::StoppedFor;
 use tenure_node::directory::{self, MemberNames};
+use tenure_node::restore::{self, EpochRefusal, EpochRequest, UsedEpochs};
 use tenure_node::{Incarnation, Lineage};
 
 /// The directory for the copy of a survivor's log and snapshots, below the new data directory.
@@ -130,10 +128,9 @@ pub fn restore(wanted: &RestoreOptions) -> Result<Restored, RestoreError> {
     let written_down = ledger.is_closed().is_none().then(|| ledger.path().to_owned());
     let member = DataHome::draw_member();
     let FormerState { mut machine, index, unsure, .. } = source;
-    if !machine.restore(epoch, wanted.stopped) {
-        return Err(RestoreError::EpochTooLow { epoch, least: before.epoch.get() + 1 });
-    }
-    rewrite_directory(&mut machine, member, wanted.names.as_ref());
+    let names = wanted.names.as_ref();
+    restore::restore(&mut machine, epoch, wanted.stopped, member, names)
+        .map_err(|_| RestoreError::EpochTooLow { epoch, least: before.epoch.get() + 1 })?;
     let sizes = FileSizes { segment_bytes: wanted.segment_bytes, reserve_bytes: 0 };
     DataHome::lay_down(dir, sizes, member, lineage.clone(), &machine)?;
     Ok(Restored {
@@ -162,31 +159,24 @@ fn choose_epoch(
     before: Epoch,
     ledger: &EpochLedger,
 ) -> Result<Epoch, RestoreError> {
-    let token = wanted.above;
-    let above = match token {
-        Some(token) => Some(token.epoch().ok_or(RestoreError::NoEpochLeft)?),
-        None => None,
-    };
-    let given = ledger.epochs().iter().max().copied();
-    let highest = [Some(before), above, given].into_iter().flatten().max().unwrap_or(before);
-    let next = highest.get().checked_add(1).and_then(Epoch::new);
-    let Some(epoch) = wanted.epoch else {
-        if let Some(why) = ledger.is_closed() {
-            let (path, reason) = (ledger.path().to_owned(), why.to_string());
-            return Err(RestoreError::LedgerClosed { path, reason });
+    let request = EpochRequest { epoch: wanted.epoch, above: wanted.above };
+    let closed = ledger.is_closed();
+    let used = UsedEpochs { epochs: ledger.epochs(), writable: closed.is_none() };
+    restore::choose_epoch(request, before, used).map_err(|refusal| {
+        let epoch = wanted.epoch.unwrap_or(before);
+        match refusal {
+            EpochRefusal::Used => {
+                RestoreError::EpochUsed { epoch, ledger: ledger.path().to_owned() }
+            }
+            EpochRefusal::TooLow { least } => RestoreError::EpochTooLow { epoch, least },
+            EpochRefusal::TokenAbove(token) => RestoreError::TokenAbove { token, epoch },
+            EpochRefusal::NoneLeft => RestoreError::NoEpochLeft,
+            EpochRefusal::Unwritable => {
+                let reason = closed.map(ToString::to_string).unwrap_or_default();
+                RestoreError::LedgerClosed { path: ledger.path().to_owned(), reason }
+            }
         }
-        return next.ok_or(RestoreError::NoEpochLeft);
-    };
-    if ledger.epochs().contains(&epoch) {
-        return Err(RestoreError::EpochUsed { epoch, ledger: ledger.path().to_owned() });
-    }
-    if let Some(token) = token.filter(|_| above.is_some_and(|above| above >= epoch)) {
-        return Err(RestoreError::TokenAbove { token, epoch });
-    }
-    if epoch <= highest {
-        return Err(RestoreError::EpochTooLow { epoch, least: highest.get() + 1 });
-    }
-    Ok(epoch)
+    })
 }
 
 fn check_names(names: Option<&MemberNames>) -> Result<(), RestoreError> {
@@ -207,22 +197,4 @@ fn check_empty(data: &Path) -> Result<(), RestoreError> {
         }
     }
     Ok(())
-}
-
-/// Removes the former members from the member directory and adds the new one.
-fn rewrite_directory(machine: &mut Machine, member: MemberId, names: Option<&MemberNames>) {
-    let keys = directory::read(machine).into_keys().map(directory::key);
-    let mut requests: Vec<Vec<u8>> = keys.map(|key| delete(&key)).collect();
-    // If the command is refused for lack of room, the member repeats it when it starts.
-    requests.extend(names.map(|names| directory::put(&directory::key(member), &names.to_string())));
-    let term = Term(tenure_raft::FIRST.term);
-    let entry = seal_entry(term, 0, requests.iter().map(Vec::as_slice));
-    machine.apply(term, Some(&entry), &mut Effects::default());
-}
-
-fn delete(key: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let command = Command::Delete { key, expect: Expect::Any, guard: None };
-    encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
-    bytes
 }

@@ -175,7 +175,7 @@ impl SimClient {
         self.lease.is_some_and(|lease| self.local_us(now_us) < lease.c0_us + self.ttl_ms * MS / 2)
     }
 
-    fn acts_on(&self, lock: usize, now_us: u64) -> bool {
+    pub(super) fn acts_on(&self, lock: usize, now_us: u64) -> bool {
         let held = self.hold.filter(|held| held.lock == lock);
         held.is_some_and(|held| self.local_us(now_us) < held.until_us) && self.is_valid(now_us)
     }
@@ -361,6 +361,7 @@ impl SimCluster {
         }
         one.served = true;
         self.faults.count("held");
+        self.faults.count_by("held_after_restore", u64::from(self.backups.restores > 0));
         self.check_overlap(stream.client, lock)
     }
 
@@ -410,6 +411,9 @@ impl SimCluster {
                 format!("clients {other} and {client} both act on {}", LOCKS[lock])
             })?;
         }
-        Ok(())
+        let caller = self.callers.iter().position(|one| one.acts_on(lock, now_us));
+        ensure(caller.is_none(), "S1", || {
+            format!("client {client} and caller {caller:?} both act on {}", LOCKS[lock])
+        })
     }
 }

@@ -3,9 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use tenure_node::{Control, LinkId, SessionMessage};
+use tenure_core::outcome::Outcome;
+use tenure_node::{Control, LinkId, NodeFailure, SessionId, SessionMessage};
 use tenure_raft::{MemberId, Saved};
 
+use super::call::CallInput;
 use super::disks::Lie;
 use super::packet::{ClientMessage, ClientStream, Packet};
 
@@ -21,6 +23,8 @@ pub(super) enum SimEvent {
     Synced { node: usize, boot: u64 },
     /// A thread makes the next segment of the log.
     Prepare { node: usize, boot: u64 },
+    /// The thread that writes log lines runs.
+    WriteLog { node: usize, boot: u64 },
     /// A snapshot is written.
     Save { node: usize, boot: u64 },
     /// A member learns the result of sending a snapshot.
@@ -45,6 +49,14 @@ pub(super) enum SimEvent {
     Cut { stream: ClientStream },
     /// A client does something.
     Client { client: usize },
+    /// A caller without a session does something.
+    Caller { caller: usize },
+    /// Something reaches an acquire of such a caller at its member.
+    Call { node: usize, boot: u64, call: SessionId, input: CallInput },
+    /// A reply reaches such a caller.
+    CallReply { caller: usize, call: SessionId, reply: Result<Outcome, NodeFailure> },
+    /// An operator's request is woken.
+    Operation { node: usize, boot: u64, operation: u64 },
     /// A watcher asks for what is new.
     Watch { watcher: usize },
     /// Something fails, or heals.
@@ -55,6 +67,10 @@ pub(super) enum SimEvent {
     Answered { node: usize, number: u64, answer: Result<Control, String> },
     /// A disk has lied for long enough.
     Lied { node: usize, boot: u64, lie: Lie },
+    /// An operator has a member backed up.
+    BackUp { node: usize },
+    /// The cluster is restored from a backup.
+    Restore,
     /// A disk is put back to what it was.
     RollBack { node: usize },
 }

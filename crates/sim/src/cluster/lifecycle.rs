@@ -201,6 +201,7 @@ impl SimCluster {
     /// Ends a process: its connections and sessions are gone.
     pub(super) fn end(&mut self, node: usize, how: Restart) {
         let was_up = self.nodes[node].is_up();
+        self.calls_lost(node);
         self.nodes[node].crash(how);
         if was_up {
             self.break_all(node);

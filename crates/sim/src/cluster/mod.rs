@@ -8,6 +8,10 @@
 //! Start reading at `SimCluster::run` in `world.rs`.
 
 mod ask_history;
+mod call;
+mod call_history;
+mod caller;
+mod caller_lease;
 pub mod campaign;
 mod client;
 pub mod control;
@@ -19,13 +23,16 @@ mod forge;
 mod founding;
 mod lifecycle;
 mod links;
+mod log_sink;
 mod log_writer;
 mod nemesis;
 mod network;
 mod node;
+mod operator;
 mod oracle;
 mod packet;
 mod recovery;
+mod restoring;
 mod reuse;
 mod rollback;
 mod serve;

@@ -1,7 +1,7 @@
 //! Injects faults at random, and heals some of them.
 
 use fastrand::Rng;
-use tenure_node::{AdminId, Input, Principal};
+use tenure_node::Reconfiguration;
 use tenure_raft::{AdminRequest, MemberId, MembershipChange};
 use tenure_store::sim::{DiskFault, Restart};
 
@@ -47,6 +47,8 @@ enum FaultKind {
     Forge,
     Reuse,
     Lie,
+    BackUp,
+    LoseAll,
     /// Something above the log.
     Above(Trouble),
 }
@@ -86,7 +88,16 @@ impl Nemesis {
         let all = ALL.into_iter().chain(above);
         let mut kinds: Vec<_> = all.filter(|_| rng.u8(0..4) <= share).collect();
         kinds.push(FaultKind::Heal);
+        if rng.u8(0..6) == 0 {
+            kinds.extend([FaultKind::BackUp; 4]);
+            kinds.extend([FaultKind::LoseAll, FaultKind::Promote, FaultKind::Promote]);
+        }
         Self { kinds, pause_us: rng.u64(200..3000) * MS, healed: false, quiet_until_us: 0 }
+    }
+
+    /// Whether the whole cluster may be lost and restored.
+    pub(super) fn may_lose_all(&self) -> bool {
+        self.kinds.contains(&FaultKind::LoseAll)
     }
 
     /// Sets a time before which no other fault occurs.
@@ -192,11 +203,11 @@ impl SimCluster {
             },
             FaultKind::FlipLog => self.flip(node, "log", "flip_in_log"),
             FaultKind::FlipSnapshot => self.flip(node, "snapshots", "flip_in_snapshot"),
-            FaultKind::Add => self.add(),
-            FaultKind::Promote => self.promote(),
-            FaultKind::Remove => self.remove(),
-            FaultKind::Replace => self.replace(),
-            FaultKind::Transfer => self.transfer(),
+            FaultKind::Add => self.add()?,
+            FaultKind::Promote => self.promote()?,
+            FaultKind::Remove => self.remove()?,
+            FaultKind::Replace => self.replace()?,
+            FaultKind::Transfer => self.transfer()?,
             FaultKind::RollBack => {
                 let leader = self.leader().filter(|_| self.rng.u8(0..4) == 0);
                 self.roll_back(leader.unwrap_or(node));
@@ -205,6 +216,8 @@ impl SimCluster {
             FaultKind::Forge => self.forge_step(node),
             FaultKind::Reuse => self.reuse(),
             FaultKind::Lie => self.begin_lie(node),
+            FaultKind::BackUp => self.back_up(node),
+            FaultKind::LoseAll => self.lose_all(),
             FaultKind::Above(trouble) => self.make_trouble(trouble, node)?,
         }
         self.watch_links();
@@ -322,50 +335,39 @@ impl SimCluster {
         }
     }
 
-    /// Sends an operator's request to a member, which need not lead.
+    /// Sends a request to a member, which need not lead, as no operator's tool does: past the checks of an operation.
     pub(super) fn request_admin(&mut self, request: AdminRequest) -> bool {
-        let up: Vec<usize> = (0..self.nodes.len()).filter(|at| self.nodes[*at].is_up()).collect();
-        if up.is_empty() {
-            return false;
-        }
-        let node = self.leader().filter(|_| self.rng.bool());
-        let node = node.unwrap_or_else(|| up[self.rng.usize(0..up.len())]);
-        let boot = self.nodes[node].boot;
-        self.numbers += 1;
-        let admin = self.numbers;
+        let Some(node) = self.operated() else { return false };
         let within_us = [50 * MS, S, 5 * S, 30 * S][self.rng.usize(0..4)];
         let deadline_us = self.nodes[node].local_us(self.now_us) + within_us;
-        if let Some(process) = &mut self.nodes[node].process {
-            process.host.admins.insert(admin, deadline_us);
-        }
-        let (admin, principal) = (AdminId(admin), Principal::anyone());
-        self.give(node, boot, Input::Admin { admin, principal, request, deadline_us });
+        self.send_admin(node, request, deadline_us, None);
         true
     }
 
-    pub(super) fn add(&mut self) {
-        if self.members.all().len() >= 6 || self.nodes.len() >= 12 {
-            return;
+    pub(super) fn add(&mut self) -> CheckResult {
+        if self.members.all().len() >= 6 || self.nodes.len() >= 16 {
+            return Ok(());
         }
         if self.rng.bool() {
-            return self.join();
+            self.join();
+            return Ok(());
         }
         let node = self.new_node();
-        let id = self.nodes[node].id;
+        let record = self.nodes[node].record();
         self.queue.push(self.now_us, SimEvent::Start { node });
-        if self.request_admin(AdminRequest::Change(vec![MembershipChange::AddLearner(id)])) {
+        if self.operate(Reconfiguration::Add(record))? {
             self.faults.count("add");
         }
+        Ok(())
     }
 
-    fn promote(&mut self) {
-        let Some(id) = self.members.learners.first().copied() else { return };
+    fn promote(&mut self) -> CheckResult {
+        let Some(id) = self.members.learners.first().copied() else { return Ok(()) };
         let is_sound = |node: usize| self.nodes[node].is_up() && !self.nodes[node].damaged;
-        if self.at(id).is_some_and(is_sound)
-            && self.request_admin(AdminRequest::Change(vec![MembershipChange::Promote(id)]))
-        {
+        if self.at(id).is_some_and(is_sound) && self.operate(Reconfiguration::Promote(id))? {
             self.faults.count("promote");
         }
+        Ok(())
     }
 
     /// The member that the cluster can best do without.
@@ -376,22 +378,26 @@ impl SimCluster {
         others().find(dead).or_else(|| others().next_back())
     }
 
-    fn remove(&mut self) {
-        let Some(id) = self.needless() else { return };
+    fn remove(&mut self) -> CheckResult {
+        let leader = self.leader().filter(|_| self.rng.u8(0..4) == 0);
+        let leader = leader.map(|leader| self.nodes[leader].id);
+        let Some(id) = leader.or_else(|| self.needless()) else { return Ok(()) };
         let healthy = self.members.voters.len() - self.lost_voters();
         let is_dead = self.at(id).is_none_or(|node| self.nodes[node].dead);
         if self.members.voters.contains(&id) && !is_dead && healthy <= 3 {
-            return;
+            return Ok(());
         }
-        if self.request_admin(AdminRequest::Change(vec![MembershipChange::Remove(id)])) {
+        if self.operate(Reconfiguration::Remove(id))? {
             self.faults.count("remove");
+            self.faults.count_by("remove_leader", u64::from(leader == Some(id)));
         }
+        Ok(())
     }
 
     /// Adds one learner as a voter and removes one voter, in one step.
-    fn replace(&mut self) {
+    fn replace(&mut self) -> CheckResult {
         let Some(new) = self.members.learners.first().copied() else { return self.add() };
-        let Some(old) = self.needless() else { return };
+        let Some(old) = self.needless() else { return Ok(()) };
         let alive = self.at(new).is_some_and(|node| self.nodes[node].is_up());
         if alive && old != new {
             self.request_admin(AdminRequest::Change(vec![
@@ -399,13 +405,15 @@ impl SimCluster {
                 MembershipChange::Remove(old),
             ]));
         }
+        Ok(())
     }
 
-    fn transfer(&mut self) {
+    fn transfer(&mut self) -> CheckResult {
         let voters: Vec<_> = self.members.voters.iter().copied().collect();
         let to = voters[self.rng.usize(0..voters.len())];
+        let to = (self.rng.u8(0..4) > 0).then_some(to);
         let leader = self.leader();
-        if self.request_admin(AdminRequest::Transfer(to)) {
+        if self.operate(Reconfiguration::Transfer(to))? {
             self.faults.count("transfer");
         }
         // At times the old leader is the last to know.
@@ -414,5 +422,6 @@ impl SimCluster {
                 self.network.cut(from, leader);
             }
         }
+        Ok(())
     }
 }

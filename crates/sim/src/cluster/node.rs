@@ -15,6 +15,7 @@ use tenure_store::sim::{Restart, SimDisk};
 use tenure_store::{Cut, Log, LogOptions, Point, Reserve, SnapshotId, SnapshotReceiver, Snapshots};
 use tenure_types::Epoch;
 
+use super::log_sink::SimLog;
 use super::log_writer::{RESERVE_BYTES, SimLogWriter};
 use super::oracle::Stalled;
 use super::rollback::{GoingBack, OldDisk};
@@ -78,6 +79,8 @@ pub(super) struct SimBounds {
     pub(super) chunk_bytes: u64,
     /// Outcomes and notices that may wait for a router.
     pub(super) backlog: usize,
+    /// Bytes of log lines that may wait for their sink.
+    pub(super) log_bytes: usize,
 }
 
 /// A running process.
@@ -86,10 +89,13 @@ pub(super) struct SimProcess {
     pub(super) admission: Admission,
     pub(super) host: SessionHost,
     pub(super) log_writer: SimLogWriter,
+    pub(super) log: SimLog,
     pub(super) snapshots: Snapshots,
     pub(super) level: u16,
     /// The newest snapshot that arrives in parts, unless it has failed.
     pub(super) incoming: Option<(u64, SnapshotReceiver)>,
+    /// The leader, as the node has last said.
+    pub(super) lead: Option<MemberId>,
     pub(super) inbox: Vec<Input>,
     pub(super) outputs: Vec<Output>,
     /// A part of the budget that other clients take.
@@ -178,9 +184,11 @@ impl SimMember {
             admission,
             host: SessionHost::new(sizes.backlog),
             log_writer: SimLogWriter::new(log, reserve, self.proven),
+            log: SimLog::new(sizes.log_bytes),
             snapshots,
             level: self.level.min(tenure_core::LEVEL_MAX),
             incoming: None,
+            lead: None,
             inbox: Vec::new(),
             outputs: Vec::new(),
             hog: None,

@@ -8,15 +8,18 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use tenure_core::Machine;
 use tenure_core::codec::{decode_request, encode_request, open_entry, seal_entry};
-use tenure_core::event::{Batch, Cause};
+use tenure_core::event::{Batch, Cause, Event};
 use tenure_core::outcome::{Effects, Outcome};
-use tenure_core::request::{Command, Request, RequestId};
+use tenure_core::request::{Command, LeaseRef, Request, RequestId};
+use tenure_core::view::LeaseView;
 use tenure_node::directory::{self, MemberRecord};
 use tenure_raft::FIRST;
 use tenure_store::{LogEntry, Point};
 use tenure_types::{Epoch, LeaseId, Limit, Revision, Term};
 
 use super::ask_history::AskHistory;
+use super::call_history::CallHistory;
+use super::restoring::FormerHolds;
 use super::strangers;
 use crate::invariant::{CheckResult, InvariantViolation};
 
@@ -31,6 +34,9 @@ const STALL_MS: u64 = 100;
 
 /// The number of revisions kept.
 const HISTORY: u64 = 200;
+/// The longest ttl and the longest lock-delay that clients may ask for.
+const TTL_MAX_MS: u64 = 30_000;
+const LOCK_DELAY_MAX_MS: u64 = 1_000;
 
 /// One entry, and the state after it.
 struct Agreed {
@@ -96,6 +102,8 @@ pub(super) struct Oracle {
     stamp: Option<Stamp>,
     /// The requests of clients, and their results.
     pub(super) asked: AskHistory,
+    /// The acquires of callers without a session.
+    pub(super) calls: CallHistory,
     leaders: BTreeMap<u64, usize>,
     votes: BTreeMap<(usize, u64), u64>,
     newest_token: u64,
@@ -104,6 +112,10 @@ pub(super) struct Oracle {
     happened: Vec<Batch>,
     /// The highest index that a member has acknowledged to a client.
     pub(super) acknowledged: u64,
+    /// What clients from before the last restore may still rely on.
+    former: FormerHolds,
+    /// The present time of the simulation.
+    pub(super) now_us: u64,
 }
 
 impl Oracle {
@@ -117,6 +129,7 @@ impl Oracle {
             pace_us: None,
             stamp: None,
             asked: AskHistory::default(),
+            calls: CallHistory::default(),
             leaders: BTreeMap::new(),
             votes: BTreeMap::new(),
             newest_token: 0,
@@ -124,7 +137,28 @@ impl Oracle {
             happened: first.expect("the floor can be asked for").batches,
             machine,
             acknowledged: FIRST.index,
+            former: FormerHolds::default(),
+            now_us: 0,
         }
+    }
+
+    /// Begins the history of a restored cluster. Tokens go on from where they were.
+    pub(super) fn restored(&self, machine: Machine, former: FormerHolds) -> Self {
+        Self { newest_token: self.newest_token, former, ..Self::new(machine) }
+    }
+
+    /// The locks that are held, and how much longer the leases of their holders live.
+    pub(super) fn held(&self) -> impl Iterator<Item = (String, u64)> {
+        let leases = self.machine.leases(None, usize::MAX).into_iter();
+        leases.flat_map(|lease| {
+            let left_ms = lease.left_ms;
+            lease.holds.into_iter().map(move |(lock, _)| (lock.as_str().to_owned(), left_ms))
+        })
+    }
+
+    /// What clients from before the last restore may still rely on.
+    pub(super) fn former_holds(&self) -> FormerHolds {
+        self.former.clone()
     }
 
     /// The last index agreed on.
@@ -139,6 +173,16 @@ impl Oracle {
     /// The level of the rules in force.
     pub(super) fn level(&self) -> u16 {
         self.machine.level()
+    }
+
+    /// Whether this member has ever led.
+    pub(super) fn led(&self, node: usize) -> bool {
+        self.leaders.values().any(|leader| *leader == node)
+    }
+
+    /// A lease in the newest state.
+    pub(super) fn lease(&self, lease: LeaseId) -> Option<LeaseView> {
+        self.machine.lease(LeaseRef::Id(lease))
     }
 
     /// The oldest revision that the newest state knows.
@@ -325,6 +369,7 @@ impl Oracle {
             ensure(!strangers::takes_over(&request), "N7", || {
                 format!("entry {} gives a stranger's card to a member", entry.index)
             })?;
+            self.calls.applied(&request, outcome);
             if let Ok(ask) = request.principal.parse() {
                 self.asked.applied(ask, entry.index, outcome)?;
             }
@@ -342,14 +387,17 @@ impl Oracle {
                 format!("{from} was given up as it happened"),
             ));
         };
-        for event in events.batches.iter().flat_map(|batch| &batch.events) {
+        for (revision, event) in dated_events(&events.batches) {
+            self.calls.happened(revision, event)?;
             if event.cause != Cause::Granted {
                 continue;
             }
             let token = event.token.map_or(0, tenure_types::Token::get);
             let newest = std::mem::replace(&mut self.newest_token, token);
             ensure(token > newest, "S2", || format!("token {token} after {newest}"))?;
+            self.former.granted(&event.subject, self.now_us)?;
         }
+        self.calls.end_entry();
         self.happened.extend(events.batches);
         Ok(())
     }
@@ -362,9 +410,20 @@ impl Oracle {
     }
 }
 
-/// The state that a cluster begins with. History is short, so that it is given up in every run.
+/// The events of some batches, each with its revision.
+fn dated_events(batches: &[Batch]) -> impl Iterator<Item = (Revision, &Event)> {
+    batches.iter().flat_map(|batch| batch.events.iter().map(|event| (batch.revision, event)))
+}
+
+/// The state that a cluster begins with. History is short, so that it is given up in every run. Leases are short, so
+/// that a restored cluster grants locks before the run is over.
 pub(super) fn first_state(founders: &[MemberRecord], level: u16) -> Machine {
-    let command = Command::SetLimits(vec![(Limit::HistoryRevisions, HISTORY)]);
+    let limits = vec![
+        (Limit::HistoryRevisions, HISTORY),
+        (Limit::TtlMaxMs, TTL_MAX_MS),
+        (Limit::LockDelayMs, LOCK_DELAY_MAX_MS),
+    ];
+    let command = Command::SetLimits(limits);
     let mut request = Vec::new();
     encode_request(&Request { principal: "", id: RequestId::None, command }, &mut request);
     let term = Term(FIRST.term);

@@ -16,6 +16,8 @@ use crate::invariant::{CheckResult, InvariantViolation};
 /// How long a healed cluster may take. A client may wait for a lock whose holder died: for the longest ttl, and for the
 /// time that the leaders before have forgiven, which is bounded by their credit of a minute.
 pub(super) const RECOVERY_US: u64 = 100 * S;
+/// How long a restored cluster may grant nothing, and the time that it may take to restore it.
+pub(super) const QUIET_US: u64 = 50 * S;
 /// How long a member of a calm cluster may take for one command.
 const PROBE_US: u64 = 3 * S;
 

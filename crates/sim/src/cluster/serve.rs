@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tenure_core::codec::{decode_request, open_entry};
-use tenure_node::{Input, NodeFailure, Output, ReadId};
+use tenure_node::{ClusterView, Input, NodeFailure, Output, ReadId, ReconfigureInput};
 use tenure_raft::{Persist, Space, Stop};
 use tenure_store::LogEntry;
 use tenure_store::sim::Restart;
@@ -10,6 +10,7 @@ use tenure_store::sim::Restart;
 use super::MS;
 use super::event::SimEvent;
 use super::oracle::ensure;
+use super::session_host::Reader;
 use super::world::SimCluster;
 use crate::invariant::{CheckResult, InvariantViolation};
 
@@ -29,6 +30,10 @@ impl SimCluster {
             return Ok(());
         }
         let local_us = target.local_us(self.now_us);
+        if self.waits_for_log(node)? {
+            return Ok(());
+        }
+        let target = &mut self.nodes[node];
         let Some(process) = &mut target.process else { return Ok(()) };
         for input in process.inbox.drain(..) {
             process.node.handle(input);
@@ -85,17 +90,26 @@ impl SimCluster {
             Output::AdminDone { admin, result } => {
                 self.trace(|| format!("admin request {admin:?} at {node}: {result:?}"));
                 let process = self.nodes[node].process.as_mut().expect("it has just turned");
-                let waited = process.host.admins.remove(&admin.0).is_some();
+                let waited = process.host.admins.remove(&admin.0);
                 self.faults
                     .count_by("admin_unknown", u64::from(result == Err(NodeFailure::Unknown)));
-                ensure(waited, "N1", || format!("{node} answered {admin:?}, which did not wait"))
+                ensure(waited.is_some(), "N1", || {
+                    format!("{node} answered {admin:?}, which did not wait")
+                })?;
+                match waited.and_then(|it| it.operation) {
+                    Some(operation) => {
+                        let input = ReconfigureInput::Changed(result);
+                        self.operation_hears(node, operation, input)
+                    }
+                    None => Ok(()),
+                }
             }
             Output::SaveSnapshot { point, meta, frozen } => {
                 process.saving = Some((point, meta, frozen));
                 let at_us = self.now_us + self.rng.u64(MS..100 * MS);
                 let boot = self.nodes[node].boot;
                 self.queue.push(at_us, SimEvent::Save { node, boot });
-                Ok(())
+                self.log(node, "snapshot begun")
             }
             Output::CompactLog { to } => {
                 *compact = Some(to);
@@ -103,10 +117,14 @@ impl SimCluster {
             }
             Output::Led(lead) => {
                 self.trace(|| format!("{node} in {:?} is led by {:?}", lead.term, lead.by));
+                if let Some(process) = &mut self.nodes[node].process {
+                    process.lead = lead.by;
+                }
                 if lead.by == Some(self.nodes[node].id) {
                     self.oracle.leads(node, lead.term.0)?;
                 }
-                Ok(())
+                self.log(node, "another leader")?;
+                self.tell_operations(node, &ReconfigureInput::Led)
             }
             Output::MayEnd => self.may_end(node),
             Output::Stop(reason) => self.stopped(node, &reason),
@@ -125,7 +143,7 @@ impl SimCluster {
             }
             Output::TransferEnded { .. } => {
                 self.faults.count("transfer_ended");
-                Ok(())
+                self.log(node, "snapshot sent or not")
             }
             Output::AskStanding { .. } | Output::Applied { .. } | Output::Directory { .. } => {
                 Ok(())
@@ -203,6 +221,9 @@ impl SimCluster {
             Stop::Forgot { .. } => target.must_stop.is_some() || target.may_forget,
             _ => false,
         };
+        if matches!(reason, Stop::Removed) {
+            self.tell_operations(node, &ReconfigureInput::Removed)?;
+        }
         self.end(node, Restart::ProcessKilled);
         self.nodes[node].dead = true;
         let invariant = if matches!(reason, Stop::Diverged { .. }) { "S9" } else { "S8" };
@@ -260,8 +281,14 @@ impl SimCluster {
             format!("{node} served a read at {revision}, {} was asked for", found.revision)
         })?;
         self.faults.count("read");
-        let at_us = self.now_us + self.network.delay_us(&mut self.rng);
-        self.queue.push(at_us, SimEvent::Read { client: found.client, read: read.0 });
+        match found.reader {
+            Reader::Client(client) => self.tell_reader(client, read),
+            Reader::Operation(operation) => {
+                let view = Box::new(ClusterView::of(&process.node));
+                self.operation_hears(node, operation, ReconfigureInput::Viewed(Ok(view)))?;
+            }
+            Reader::Backup => self.backed_up(node),
+        }
         Ok(())
     }
 
@@ -274,10 +301,21 @@ impl SimCluster {
             ));
         };
         self.faults.count("read_failed");
+        self.log(node, "a read failed")?;
         self.trace(|| format!("{read:?} at {node} failed: {failure}"));
-        let at_us = self.now_us + self.network.delay_us(&mut self.rng);
-        self.queue.push(at_us, SimEvent::Read { client: found.client, read: read.0 });
+        match found.reader {
+            Reader::Client(client) => self.tell_reader(client, read),
+            Reader::Operation(operation) => {
+                self.operation_hears(node, operation, ReconfigureInput::Viewed(Err(failure)))?;
+            }
+            Reader::Backup => {}
+        }
         Ok(())
+    }
+
+    fn tell_reader(&mut self, client: usize, read: ReadId) {
+        let at_us = self.now_us + self.network.delay_us(&mut self.rng);
+        self.queue.push(at_us, SimEvent::Read { client, read: read.0 });
     }
 }
 

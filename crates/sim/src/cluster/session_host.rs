@@ -16,8 +16,10 @@ use tenure_node::{
 use tenure_types::{Handle, Revision};
 
 use super::MS;
+use super::call::{CallInput, HostedCall};
 use super::client::{LOCKS, Op};
 use super::event::SimEvent;
+use super::operator::HostedOperation;
 use super::oracle::ensure;
 use super::packet::{ClientMessage, ClientStream};
 use super::world::SimCluster;
@@ -37,33 +39,75 @@ pub(super) struct SessionHost {
     /// The time before which the router's thread does not run.
     pub(super) stalled_until_us: u64,
     /// A second copy of what the router should know.
-    sessions: BTreeMap<SessionId, (ClientStream, BTreeSet<Handle>)>,
+    sessions: BTreeMap<SessionId, (Endpoint, BTreeSet<Handle>)>,
     /// Batches that were submitted and not answered.
     pub(super) batches: BTreeMap<u64, SubmittedBatch>,
     pub(super) reads: BTreeMap<u64, WaitingRead>,
-    /// The times by which admin requests must be answered.
-    pub(super) admins: BTreeMap<u64, u64>,
+    pub(super) admins: BTreeMap<u64, WaitingAdmin>,
+    /// Acquires of callers without a session. Each has a session of its own at the member.
+    pub(super) calls: BTreeMap<SessionId, HostedCall>,
+    /// What operators want of this member.
+    pub(super) operations: BTreeMap<u64, HostedOperation>,
+}
+
+/// The receiver of a session's mail.
+#[derive(Clone, Copy)]
+pub(super) enum Endpoint {
+    /// A client, over its stream.
+    Client(ClientStream),
+    /// The member's own task for an acquire of a caller without a session.
+    Call(SessionId),
+}
+
+impl Endpoint {
+    fn session(&self) -> SessionId {
+        match self {
+            Endpoint::Client(stream) => stream.id,
+            Endpoint::Call(session) => *session,
+        }
+    }
 }
 
 /// A batch that was submitted.
 pub(super) struct SubmittedBatch {
-    pub(super) stream: Option<ClientStream>,
+    /// The session that submitted it; none for a single call.
+    pub(super) session: Option<SessionId>,
     pub(super) asks: Vec<u64>,
+    /// The number of its commands that count against the budget.
+    pub(super) admitted: usize,
     pub(super) deadline_us: u64,
 }
 
 /// A read that waits.
 pub(super) struct WaitingRead {
-    pub(super) client: usize,
+    pub(super) reader: Reader,
     /// What must have been applied.
     pub(super) floor: u64,
     pub(super) revision: Revision,
     pub(super) deadline_us: u64,
 }
 
+/// The origin of a read.
+#[derive(Clone, Copy)]
+pub(super) enum Reader {
+    /// A client, by number.
+    Client(usize),
+    /// An operator's request, by number.
+    Operation(u64),
+    /// A backup.
+    Backup,
+}
+
+/// An admin request that waits.
+pub(super) struct WaitingAdmin {
+    pub(super) deadline_us: u64,
+    /// The operator's request that it is a step of, if it is one.
+    pub(super) operation: Option<u64>,
+}
+
 /// What the loop, or a connection, leaves for the router.
-enum Routed {
-    Open(ClientStream),
+pub(super) enum Routed {
+    Open(Endpoint),
     Close(SessionId),
     Attach(ClientStream, Handle),
     Answer { session: SessionId, batch: u64, outcomes: Outcomes },
@@ -97,8 +141,15 @@ impl SessionHost {
         if let Some((read, _)) = self.reads.iter().find(|(_, it)| it.deadline_us < local_us) {
             return Some(format!("read {read}"));
         }
-        let admin = self.admins.iter().find(|(_, deadline_us)| **deadline_us < local_us);
-        admin.map(|(admin, _)| format!("admin request {admin}"))
+        if let Some((admin, _)) = self.admins.iter().find(|(_, it)| it.deadline_us < local_us) {
+            return Some(format!("admin request {admin}"));
+        }
+        let call = self.calls.iter().find(|(_, it)| it.over_by_us < local_us);
+        if let Some((call, _)) = call {
+            return Some(format!("acquire {call:?} without a session"));
+        }
+        let operation = self.operations.iter().find(|(_, it)| it.over_by_us < local_us);
+        operation.map(|(operation, _)| format!("operation {operation}"))
     }
 }
 
@@ -120,7 +171,9 @@ impl SimCluster {
         }
         let local_us = target.local_us(self.now_us);
         match said {
-            ClientMessage::Open => self.leave(stream.node, Routed::Open(stream)),
+            ClientMessage::Open => {
+                self.leave(stream.node, Routed::Open(Endpoint::Client(stream)));
+            }
             ClientMessage::Attach(lease) => self.leave(stream.node, Routed::Attach(stream, lease)),
             ClientMessage::Close => self.leave(stream.node, Routed::Close(stream.id)),
             ClientMessage::Submit { batch, ops, patience_us, within_us } => {
@@ -129,14 +182,14 @@ impl SimCluster {
             }
             ClientMessage::Read { read, fresh, within_us } => {
                 let deadline_us = local_us + within_us;
-                let (client, principal) = (stream.client, Principal::anyone());
+                let (reader, principal) = (Reader::Client(stream.client), Principal::anyone());
                 let (mut floor, mut revision) = (0, Revision(0));
                 match fresh {
                     tenure_node::Fresh::Now => floor = self.oracle.acknowledged,
                     tenure_node::Fresh::AtLeast(least) => revision = least,
                     tenure_node::Fresh::Stale => {}
                 }
-                let reading = WaitingRead { client, floor, revision, deadline_us };
+                let reading = WaitingRead { reader, floor, revision, deadline_us };
                 let process = self.nodes[stream.node].process.as_mut().expect("it is up");
                 process.host.reads.insert(read, reading);
                 let read = ReadId(read);
@@ -188,7 +241,8 @@ impl SimCluster {
         self.faults.count_by("expired_on_arrival", u64::from(deadline_us <= local_us + 100));
         let asks = ops.iter().map(|op| op.ask).collect();
         let process = self.nodes[stream.node].process.as_mut().expect("it is up");
-        let pending = SubmittedBatch { stream: Some(stream), asks, deadline_us };
+        let (session, admitted) = (Some(stream.id), ops.len());
+        let pending = SubmittedBatch { session, asks, admitted, deadline_us };
         process.host.batches.insert(batch, pending);
         let batch = CommandBatch {
             requests: ops.into_iter().map(|op| op.request).collect(),
@@ -210,7 +264,7 @@ impl SimCluster {
             ReplyTo::Call(call) => (call.0, None),
         };
         let pending = process.host.batches.remove(&number);
-        let Some(pending) = pending.filter(|it| it.stream.map(|it| it.id) == session) else {
+        let Some(pending) = pending.filter(|it| it.session == session) else {
             return Err(InvariantViolation::new(
                 "N1",
                 format!("{node} answered {to:?}, which did not wait"),
@@ -232,10 +286,15 @@ impl SimCluster {
         }
         match session {
             Some(session) => {
+                self.taken_back(number, &outcomes)?;
                 let batch = number;
                 self.leave(node, Routed::Answer { session, batch, outcomes });
             }
-            None => self.probed(number, &outcomes),
+            None => {
+                self.probed(number, &outcomes);
+                self.called(number, &outcomes)?;
+                self.operation_wrote(node, number, outcomes)?;
+            }
         }
         Ok(())
     }
@@ -264,7 +323,7 @@ impl SimCluster {
         self.leave(node, Routed::Skipped);
     }
 
-    fn leave(&mut self, node: usize, routed: Routed) {
+    pub(super) fn leave(&mut self, node: usize, routed: Routed) {
         let boot = self.nodes[node].boot;
         let Some(process) = &mut self.nodes[node].process else { return };
         let mail = routed.mail();
@@ -318,9 +377,9 @@ impl SimCluster {
         let mut expected: Vec<SessionId> = Vec::new();
         let mut invariant = "N5";
         match routed {
-            Routed::Open(stream) => {
-                host.router.open(stream.id);
-                host.sessions.insert(stream.id, (stream, BTreeSet::new()));
+            Routed::Open(endpoint) => {
+                host.router.open(endpoint.session());
+                host.sessions.insert(endpoint.session(), (endpoint, BTreeSet::new()));
             }
             Routed::Close(session) => {
                 host.router.close(session);
@@ -332,9 +391,9 @@ impl SimCluster {
                 ensure(closed.iter().eq(sessions.keys()), "N1", || {
                     format!("{node} ended {closed:?} of {:?}", sessions.keys())
                 })?;
-                for (stream, _) in sessions.into_values() {
+                for (endpoint, _) in sessions.into_values() {
                     self.faults.count("sessions_skipped");
-                    self.send_away(stream);
+                    self.send_away(node, endpoint);
                 }
                 return Ok(());
             }
@@ -382,12 +441,15 @@ impl SimCluster {
         ensure(reached == expected, invariant, || {
             format!("the router of {node} reached {reached:?}, expected were {expected:?}")
         })?;
-        let streams: Vec<_> = told
+        let endpoints: Vec<_> = told
             .into_iter()
             .filter_map(|(session, mail)| Some((host.sessions.get(&session)?.0, mail)))
             .collect();
-        for (stream, mail) in streams {
-            self.deliver(stream, mail);
+        for (endpoint, mail) in endpoints {
+            match endpoint {
+                Endpoint::Client(stream) => self.deliver(stream, mail),
+                Endpoint::Call(call) => self.mail_call(node, call, CallInput::Mail(mail)),
+            }
         }
         Ok(())
     }
@@ -405,7 +467,11 @@ impl SimCluster {
     }
 
     /// Ends a client's session from the member's side.
-    fn send_away(&mut self, stream: ClientStream) {
+    fn send_away(&mut self, node: usize, endpoint: Endpoint) {
+        let stream = match endpoint {
+            Endpoint::Client(stream) => stream,
+            Endpoint::Call(call) => return self.mail_call(node, call, CallInput::Closed),
+        };
         let delay_us = self.network.delay_us(&mut self.rng);
         let Some(session) = self.clients[stream.client].session_mut(stream.id) else { return };
         session.newest_us = session.newest_us.max(self.now_us + delay_us);
@@ -459,7 +525,7 @@ impl SimCluster {
         ensure(used > 0 || process.admission.bytes() == 0, "N2", || {
             format!("no command is in flight at {node}, and {} bytes", process.admission.bytes())
         })?;
-        let waiting: usize = process.host.batches.values().map(|batch| batch.asks.len()).sum();
+        let waiting: usize = process.host.batches.values().map(|batch| batch.admitted).sum();
         ensure(held >= waiting as u64, "N2", || {
             format!("{waiting} commands wait at {node}, {held} are admitted")
         })?;

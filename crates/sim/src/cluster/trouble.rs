@@ -36,10 +36,11 @@ pub(super) enum Trouble {
     Outage,
     DamageRunning,
     ForgeJoin,
+    StallLog,
 }
 
 /// All of them.
-pub(super) const ALL: [Trouble; 18] = [
+pub(super) const ALL: [Trouble; 19] = [
     Trouble::CutSession,
     Trouble::ClientOneWay,
     Trouble::ClientSleeps,
@@ -58,6 +59,7 @@ pub(super) const ALL: [Trouble; 18] = [
     Trouble::Outage,
     Trouble::DamageRunning,
     Trouble::ForgeJoin,
+    Trouble::StallLog,
 ];
 
 impl SimCluster {
@@ -110,7 +112,7 @@ impl SimCluster {
             Trouble::Suspend => self.suspend(node),
             Trouble::Forge => (0..8).for_each(|_| self.forge(node)),
             Trouble::Rename => self.rename(node),
-            Trouble::Wipe => self.wipe(node),
+            Trouble::Wipe => self.wipe(node)?,
             Trouble::Overload => self.overload(node),
             Trouble::Leave => {
                 let boot = self.nodes[node].boot;
@@ -125,6 +127,7 @@ impl SimCluster {
                 self.nodes[node].disk.set_outage((!ended).then_some(outage));
             }
             Trouble::ForgeJoin => self.forge_join(self.leader().unwrap_or(node)),
+            Trouble::StallLog => self.stall_log(node),
             Trouble::DamageRunning => self.damage_running(node),
         }
         Ok(())
@@ -202,7 +205,7 @@ impl SimCluster {
         let Some(process) = &mut self.nodes[node].process else { return number };
         let admitted = process.admission.admit(Weight::Asks, request.len() as u64);
         let Some(permit) = admitted else { return number };
-        let pending = SubmittedBatch { stream: None, asks: vec![ask], deadline_us };
+        let pending = SubmittedBatch { session: None, asks: vec![ask], admitted: 1, deadline_us };
         process.host.batches.insert(number, pending);
         let batch = CommandBatch {
             requests: vec![request.into()],
@@ -241,14 +244,14 @@ impl SimCluster {
     }
 
     /// A member's disk is gone for good. Another member takes its place, under its own id.
-    fn wipe(&mut self, node: usize) {
+    fn wipe(&mut self, node: usize) -> CheckResult {
         if !self.may_be_lost(node) || self.leader() == Some(node) {
-            return;
+            return Ok(());
         }
         self.faults.count("wiped");
         self.end(node, Restart::ProcessKilled);
         (self.nodes[node].dead, self.nodes[node].damaged) = (true, true);
-        self.add();
+        self.add()
     }
 
     /// Other clients use up a member's budget, for a while.

@@ -10,6 +10,9 @@ use tenure_store::SnapshotId;
 use tenure_store::sim::DiskFault;
 use tenure_types::Epoch;
 
+use super::call::GiveBack;
+use super::caller::SimCaller;
+use super::caller_lease::SingleCall;
 use super::client::SimClient;
 use super::event::{EventQueue, SimEvent};
 use super::links::Links;
@@ -17,13 +20,16 @@ use super::nemesis::Nemesis;
 use super::network::{SimNetwork, Weather};
 use super::node::{SimBounds, SimMember};
 use super::oracle::{Oracle, ensure, first_state};
-use super::recovery::RECOVERY_US;
+use super::recovery::{QUIET_US, RECOVERY_US};
+use super::restoring::SimBackups;
 use super::watcher::Watcher;
 use super::{FaultCounts, MS, S, founding};
 use crate::invariant::{CheckResult, InvariantViolation};
 
 /// The number of cursors that hop between members.
 const WATCHERS: u64 = 4;
+/// The most callers without a session.
+const CALLERS_MAX: usize = 3;
 
 /// The result of one seed.
 pub struct SeedResult {
@@ -50,6 +56,12 @@ pub struct SimCluster {
     pub(super) queue: EventQueue<SimEvent>,
     pub(super) nodes: Vec<SimMember>,
     pub(super) clients: Vec<SimClient>,
+    /// Callers without a session.
+    pub(super) callers: Vec<SimCaller>,
+    /// Commands of theirs that do not wait, by call.
+    pub(super) single_calls: BTreeMap<u64, (usize, SingleCall)>,
+    /// Commands that take an acquire of theirs back, by batch.
+    pub(super) give_backs: BTreeMap<u64, GiveBack>,
     pub(super) watchers: Vec<Watcher>,
     pub(super) network: SimNetwork,
     pub(super) oracle: Oracle,
@@ -72,6 +84,7 @@ pub struct SimCluster {
     pub(super) in_time: BTreeMap<(usize, u64), bool>,
     /// Whether members count what a frame waits in its link.
     pub(super) counts_waiting: bool,
+    pub(super) backups: SimBackups,
     pub(super) faults: FaultCounts,
     /// The newest membership that any member has applied.
     pub(super) members: Membership,
@@ -111,6 +124,9 @@ impl SimCluster {
             queue: EventQueue::default(),
             nodes: Vec::new(),
             clients: Vec::new(),
+            callers: Vec::new(),
+            single_calls: BTreeMap::new(),
+            give_backs: BTreeMap::new(),
             watchers: (0..WATCHERS).map(|at| Watcher::new(seed ^ at << 48)).collect(),
             network: SimNetwork::new(weather),
             oracle: Oracle::new(first_state(&[], 1)),
@@ -129,6 +145,7 @@ impl SimCluster {
             probes: BTreeMap::new(),
             in_time: BTreeMap::new(),
             counts_waiting: rng.bool(),
+            backups: SimBackups::default(),
             faults: FaultCounts::default(),
             members: Membership::default(),
             members_at: 0,
@@ -141,6 +158,7 @@ impl SimCluster {
             sizes: SimBounds {
                 chunk_bytes: [256, 1024, 64 * 1024][rng.usize(0..3)],
                 backlog: [24, 200, BACKLOG_MAX][rng.usize(0..3)],
+                log_bytes: [128, 1024, 1024 * 1024][rng.usize(0..3)],
             },
             verbose: false,
             rng,
@@ -168,8 +186,15 @@ impl SimCluster {
             world.clients.push(SimClient::new(&mut world.rng, rate_ppm));
             world.queue.push(began_us + S + client as u64 * MS, SimEvent::Client { client });
         }
+        for caller in 0..world.rng.usize(0..=CALLERS_MAX) {
+            world.callers.push(SimCaller::default());
+            world.queue.push(began_us + S, SimEvent::Caller { caller });
+        }
         for watcher in 0..world.watchers.len() {
             world.queue.push(began_us + S, SimEvent::Watch { watcher });
+        }
+        if world.nemesis.may_lose_all() {
+            world.queue.push(began_us + S / 2, SimEvent::BackUp { node: 0 });
         }
         world.queue.push(began_us + 2 * S, SimEvent::Nemesis);
         world
@@ -241,7 +266,10 @@ impl SimCluster {
         let faulty_us = self.rng.u64(40..120) * S;
         self.run_until(faulty_us)?;
         self.heal();
-        let limit_us = self.now_us + RECOVERY_US;
+        let mut limit_us = self.now_us + RECOVERY_US;
+        if self.backups.restores > 0 || self.backups.is_lost() {
+            limit_us += QUIET_US;
+        }
         while !self.has_recovered() {
             ensure(self.now_us < limit_us, "L1", || self.describe())?;
             self.run_until(self.now_us + S)?;
@@ -258,6 +286,7 @@ impl SimCluster {
                 break;
             }
             self.now_us = at_us;
+            self.oracle.now_us = at_us;
             self.happen(event)?;
         }
         self.now_us = end_us;
@@ -277,6 +306,7 @@ impl SimCluster {
                 self.prepare(node, boot);
                 Ok(())
             }
+            SimEvent::WriteLog { node, boot } => self.write_log(node, boot),
             SimEvent::Save { node, boot } if self.nodes[node].boot == boot => self.save(node),
             SimEvent::Save { .. } => Ok(()),
             SimEvent::Sent { node, boot, to, saved } => {
@@ -308,6 +338,12 @@ impl SimCluster {
                 Ok(())
             }
             SimEvent::Client { client } => self.client_acts(client),
+            SimEvent::Caller { caller } => self.caller_acts(caller),
+            SimEvent::Call { node, boot, call, input } => self.call_hears(node, boot, call, input),
+            SimEvent::CallReply { caller, call, reply } => self.caller_hears(caller, call, reply),
+            SimEvent::Operation { node, boot, operation } => {
+                self.operation_due(node, boot, operation)
+            }
             SimEvent::Watch { watcher } => self.watch(watcher),
             SimEvent::Nemesis => self.strike(),
             SimEvent::Enter { node } => self.enter(node),
@@ -319,6 +355,11 @@ impl SimCluster {
                 self.lied(node, boot, lie);
                 Ok(())
             }
+            SimEvent::BackUp { node } => {
+                self.back_up(node);
+                Ok(())
+            }
+            SimEvent::Restore => self.restore(),
             SimEvent::RollBack { node } => {
                 self.go_back(node);
                 Ok(())
