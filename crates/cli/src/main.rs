@@ -13,6 +13,7 @@ mod elect;
 mod exit;
 mod failure;
 mod fence;
+mod floor;
 mod force;
 mod guard;
 mod inspect;
@@ -427,7 +428,7 @@ fn run(command: &CliCommand) -> (OutputFormat, Result<Exit, CliError>) {
         CliCommand::Cluster(command) => (command.output(), cluster::run(command)),
         CliCommand::Backup(flags) => (flags.reach.output, backup::run(flags)),
         CliCommand::Restore(flags) => (flags.output, restore::run(flags)),
-        CliCommand::Store(flags) => (flags.output, store::run(flags)),
+        CliCommand::Store(flags) => (flags.output(), store::run(flags)),
         CliCommand::Fence(command) => (command.output(), fence::run(command)),
         CliCommand::Doctor(flags) => (flags.reach.output, doctor::doctor(flags)),
         CliCommand::Top(flags) => (flags.reach.output, top::top(flags)),
