@@ -77,7 +77,7 @@ mod tests {
         for bad in
             [good.to_owned(), format!("Basic {good}"), format!("{bearer}0"), "Bearer ".to_owned()]
         {
-            assert!(!admit(&[bad.clone()]), "{bad}");
+            assert!(!admit(std::slice::from_ref(&bad)), "{bad}");
         }
         fs::write(&path, "short\n").unwrap();
         assert!(Readers::open(&path).is_err());

@@ -36,7 +36,7 @@ fn check(repair: &FloorRepair, all: &[FloorRepair]) {
     assert_eq!((repair.from.as_str(), repair.to.as_str()), (LARGEST.to_string().as_str(), "34"));
     assert_eq!((repair.by.as_str(), repair.at_unix_ms), ("ana", 7));
     assert_eq!(repair.reason, "a script sent a wrong number");
-    assert_eq!(all, [repair.clone()]);
+    assert_eq!(all, std::slice::from_ref(repair));
 }
 
 #[test]
