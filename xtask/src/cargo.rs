@@ -1,6 +1,7 @@
 //! Starts cargo as a child process.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, ExitStatus};
 
 use anyhow::{Context, Result};
@@ -28,6 +29,17 @@ pub(crate) fn cargo(repo: &Repo, subcommand: &str) -> Command {
         command.arg("--locked");
     }
     command
+}
+
+/// The compiler that cargo uses.
+pub(crate) fn rustc() -> Command {
+    Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| OsString::from("rustc")))
+}
+
+/// The directory in which cargo keeps what it downloaded.
+pub(crate) fn home() -> Option<PathBuf> {
+    let named = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    named.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")))
 }
 
 /// Whether continuous integration started us.

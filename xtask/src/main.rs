@@ -8,6 +8,7 @@ mod fuzz;
 mod output;
 mod programs;
 mod repo;
+mod supply;
 mod test;
 mod tidy;
 mod workspace;
@@ -49,6 +50,10 @@ enum XtaskCommand {
     Fuzz(fuzz::FuzzCommand),
     /// Run for long and record the totals in docs/campaigns.md
     Campaign(campaign::Args),
+    /// Print the bill of materials of `tenure`: every crate that it links, as CycloneDX
+    Sbom(supply::sbom::SbomArgs),
+    /// Build twice in two directories and compare the bytes
+    Reproducible(supply::reproducible::ReproducibleArgs),
 }
 
 fn main() -> ExitCode {
@@ -78,6 +83,8 @@ fn run(cli: XtaskCli) -> anyhow::Result<ExitCode> {
         XtaskCommand::Bench(args) => programs::bench(&repo, &args),
         XtaskCommand::Fuzz(command) => fuzz::run(&repo, &command),
         XtaskCommand::Campaign(args) => campaign::run(&repo, &args),
+        XtaskCommand::Sbom(args) => supply::sbom::run(&repo, &args),
+        XtaskCommand::Reproducible(args) => supply::reproducible::run(&repo, &args),
     }
 }
 

@@ -12,6 +12,7 @@ use crate::data_dir;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::CliError;
+use crate::floor::{FloorCommand, FloorOf};
 use crate::guard;
 use crate::output::{self, OutputFormat};
 
@@ -28,6 +29,11 @@ pub(crate) enum FenceCommand {
     /// ended. Run one proxy per resource, and leave no other way to the service.
     #[command(verbatim_doc_comment)]
     Proxy(ProxyArgs),
+    /// Show and repair the floor of a proxy that is stopped
+    ///
+    ///   tenure fence floor list ledger
+    #[command(subcommand, verbatim_doc_comment)]
+    Floor(FloorCommand),
 }
 
 /// Flags of `tenure fence proxy`.
@@ -45,9 +51,8 @@ pub(crate) struct ProxyArgs {
     /// Listen here
     #[arg(long, value_name = "ADDR", default_value_t = SocketAddr::from(([127, 0, 0, 1], PORT)))]
     listen: SocketAddr,
-    /// Let other machines reach it, although it asks nobody who they are
-    #[arg(long)]
-    insecure: bool,
+    #[command(flatten)]
+    serve: guard::ServeArgs,
     /// Keep the floor here [default: below ~/.local/share/tenure/fence]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -72,14 +77,19 @@ pub(crate) struct ProxyArgs {
 
 impl FenceCommand {
     pub(crate) fn output(&self) -> OutputFormat {
-        let Self::Proxy(flags) = self;
-        flags.output
+        match self {
+            Self::Proxy(flags) => flags.output,
+            Self::Floor(command) => command.output(),
+        }
     }
 }
 
 /// Runs the proxy until a signal stops it.
 pub(crate) fn run(command: &FenceCommand) -> Result<Exit, CliError> {
-    let FenceCommand::Proxy(flags) = command;
+    let flags = match command {
+        FenceCommand::Proxy(flags) => flags,
+        FenceCommand::Floor(command) => return command.run(FloorOf::Proxy),
+    };
     let asked = guard::asked()?;
     let data = match &flags.data {
         Some(data) => data.clone(),
@@ -90,19 +100,22 @@ pub(crate) fn run(command: &FenceCommand) -> Result<Exit, CliError> {
     let proxy = start(Settings {
         slot: flags.slot,
         listen: flags.listen,
-        insecure: flags.insecure,
+        insecure: flags.serve.insecure,
+        bare_tokens: flags.proof.bare_tokens(),
+        tls: flags.serve.tls(),
+        hosts: flags.serve.hosts.clone(),
         reads: if flags.open_reads { Reads::Open } else { Reads::Fenced },
         once: flags.once,
         wait: flags.wait,
         timeout: flags.timeout,
-        believe: flags.proof.believe()?,
+        believe: flags.proof.believe(flags.listen)?,
         ..Settings::new(&flags.upstream, &flags.resource, &data)
     })?;
-    let address = format!("http://{}", proxy.address);
+    let address = flags.serve.address(proxy.address);
     match flags.output {
         OutputFormat::Json => output::object(&json!({
             "event": "ready", "http": address, "data": data, "lock": flags.resource,
-            "upstream": flags.upstream, "tickets": flags.proof.is_required(),
+            "upstream": flags.upstream, "tickets": flags.proof.is_required(flags.listen),
         })),
         OutputFormat::Text => output::tell(&format!(
             "tenure fence proxy: guards {} with lock `{}`; docs/guides/proxy.md\n  http     {address}\n  \
@@ -110,7 +123,7 @@ pub(crate) fn run(command: &FenceCommand) -> Result<Exit, CliError> {
             flags.upstream,
             flags.resource,
             data.display(),
-            flags.proof.words()
+            flags.proof.words(flags.listen)
         )),
     }
     asked.wait();
@@ -119,7 +132,7 @@ pub(crate) fn run(command: &FenceCommand) -> Result<Exit, CliError> {
 }
 
 /// The directory name for a lock and slot: injective, and safe for any characters in the lock's name.
-fn dir_of(lock: &str, slot: Option<u32>) -> String {
+pub(crate) fn dir_of(lock: &str, slot: Option<u32>) -> String {
     let mut name = String::new();
     for byte in lock.bytes() {
         match byte {

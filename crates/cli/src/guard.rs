@@ -1,5 +1,6 @@
-//! Holds what `tenure fence` and `tenure store` share: ticket flags, start errors and signals.
+//! Holds what `tenure fence` and `tenure store` share: flags for tickets and TLS, start errors and signals.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -7,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tenure_gate::{Believe, KeySourceTls, StartError};
+use tenure_gate::{Believe, KeySourceTls, ServeTls, StartError};
 
 use crate::connection_args::{ConnectionArgs, LOOPBACK};
 use crate::failure::{CliError, chain};
@@ -16,33 +17,81 @@ use crate::output;
 /// Flags that say whose tokens are believed.
 #[derive(Args)]
 pub(crate) struct TokenProofArgs {
-    /// Take signed tickets only: whoever invents a number is refused
-    #[arg(long)]
+    /// Take signed tickets only: whoever invents a number is refused. Beyond loopback this is the default
+    #[arg(long, conflicts_with = "bare_tokens")]
     require_ticket: bool,
+    /// Believe every number, also where other machines reach it
+    #[arg(long)]
+    bare_tokens: bool,
     /// Read the cluster's public keys here: http(s)://member:port, or a file with the set [default:
     /// http://127.0.0.1:7450]
-    #[arg(long, value_name = "PLACE", value_delimiter = ',', requires = "require_ticket")]
+    #[arg(long, value_name = "PLACE", value_delimiter = ',')]
     keys: Vec<String>,
     /// For https://: this authority signed the members' certificates [env: TENURE_CA]
-    #[arg(long, value_name = "FILE", requires = "require_ticket")]
+    #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
     /// Show this certificate to members [env: TENURE_CERT]
-    #[arg(long, value_name = "FILE", requires = "require_ticket")]
+    #[arg(long, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
     /// The private key of --tls-cert [env: TENURE_KEY]
-    #[arg(long, value_name = "FILE", requires = "require_ticket")]
+    #[arg(long, value_name = "FILE")]
     tls_key: Option<PathBuf>,
+    /// Take tickets of these principals only
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    principals: Vec<String>,
+}
+
+/// Flags that say how clients reach the service.
+#[derive(Args)]
+pub(crate) struct ServeArgs {
+    /// Let other machines reach it in plain text
+    #[arg(long)]
+    pub(crate) insecure: bool,
+    /// Serve TLS with this certificate
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// The private key of --cert
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// Refuse clients without a certificate that this authority signed
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    client_ca: Option<PathBuf>,
+    /// Answer to these host names too, beside addresses and localhost
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) hosts: Vec<String>,
+}
+
+impl ServeArgs {
+    pub(crate) fn tls(&self) -> Option<ServeTls> {
+        let (cert, key) = (self.cert.clone()?, self.key.clone()?);
+        Some(ServeTls { cert, key, client_ca: self.client_ca.clone() })
+    }
+
+    /// The URL of the service.
+    pub(crate) fn address(&self, at: SocketAddr) -> String {
+        format!("{}://{at}", if self.cert.is_some() { "https" } else { "http" })
+    }
 }
 
 impl TokenProofArgs {
-    pub(crate) fn believe(&self) -> Result<Believe, CliError> {
-        if !self.require_ticket {
+    /// Which tokens to accept at this address.
+    pub(crate) fn believe(&self, listen: SocketAddr) -> Result<Believe, CliError> {
+        if !self.is_required(listen) {
+            let unused = !self.keys.is_empty() || !self.principals.is_empty();
+            if unused || self.tls_ca.is_some() || self.tls_cert.is_some() || self.tls_key.is_some()
+            {
+                let text =
+                    "keys, certificates and principals are for tickets; try --require-ticket";
+                return Err(CliError::arguments(text.to_owned()));
+            }
             return Ok(Believe::Numbers);
         }
         let usual = || vec![format!("http://{LOOPBACK}")];
         let keys = if self.keys.is_empty() { usual() } else { self.keys.clone() };
         let tls = if keys.iter().any(|it| it.starts_with("https://")) { self.tls()? } else { None };
-        Ok(Believe::Tickets { keys, tls, tell: Arc::new(|what| eprintln!("warning: {what}")) })
+        let principals = self.principals.clone();
+        let tell = Arc::new(|what: &str| eprintln!("warning: {what}"));
+        Ok(Believe::Tickets { keys, tls, principals, tell })
     }
 
     /// The TLS settings for reading keys, resolved as for every other command.
@@ -56,13 +105,18 @@ impl TokenProofArgs {
         Ok(reach.place()?.tls.map(|tls| KeySourceTls { ca: tls.ca, own: tls.own }))
     }
 
-    pub(crate) fn is_required(&self) -> bool {
-        self.require_ticket
+    pub(crate) fn is_required(&self, listen: SocketAddr) -> bool {
+        self.require_ticket || !self.bare_tokens && !listen.ip().is_loopback()
+    }
+
+    /// Whether the operator accepts that clients can invent tokens.
+    pub(crate) fn bare_tokens(&self) -> bool {
+        self.bare_tokens
     }
 
     /// Describes which tokens are accepted, for the start message.
-    pub(crate) fn words(&self) -> &'static str {
-        if self.require_ticket {
+    pub(crate) fn words(&self, listen: SocketAddr) -> &'static str {
+        if self.is_required(listen) {
             "signed tickets only"
         } else {
             "every number; --require-ticket asks for a proof"

@@ -13,6 +13,7 @@ mod elect;
 mod exit;
 mod failure;
 mod fence;
+mod floor;
 mod force;
 mod guard;
 mod inspect;
@@ -49,6 +50,18 @@ use output::OutputFormat;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// What `--version` prints; `-V` prints the first line only. It has no time and no path, so that the same sources and
+/// the same compiler give the same binary.
+const LONG_VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    "\nbuilt by ",
+    env!("TENURE_BUILT_BY"),
+    "\nfor ",
+    env!("TENURE_BUILT_FOR"),
+    " as ",
+    env!("TENURE_BUILT_AS")
+);
+
 /// A lock that stops you in time.
 ///
 ///   tenure dev                          one durable member on this machine
@@ -56,7 +69,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 ///   tenure run deploy -- sleep 30       third terminal: says whom it waits for
 ///   tenure explain deploy               who has it, who waits, when it can be free
 #[derive(Parser)]
-#[command(name = "tenure", version, arg_required_else_help = true, verbatim_doc_comment)]
+#[command(name = "tenure", version, long_version = LONG_VERSION, arg_required_else_help = true, verbatim_doc_comment)]
 #[command(disable_help_subcommand = true, infer_subcommands = false)]
 #[command(
     after_help = "Each command's --help begins with examples; `tenure help HELD` explains a reason, \
@@ -415,7 +428,7 @@ fn run(command: &CliCommand) -> (OutputFormat, Result<Exit, CliError>) {
         CliCommand::Cluster(command) => (command.output(), cluster::run(command)),
         CliCommand::Backup(flags) => (flags.reach.output, backup::run(flags)),
         CliCommand::Restore(flags) => (flags.output, restore::run(flags)),
-        CliCommand::Store(flags) => (flags.output, store::run(flags)),
+        CliCommand::Store(flags) => (flags.output(), store::run(flags)),
         CliCommand::Fence(command) => (command.output(), fence::run(command)),
         CliCommand::Doctor(flags) => (flags.reach.output, doctor::doctor(flags)),
         CliCommand::Top(flags) => (flags.reach.output, top::top(flags)),

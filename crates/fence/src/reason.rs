@@ -165,6 +165,9 @@ reasons! {
     OtherHolder "TICKET_OTHER_HOLDER" 403 None,
         "somebody else holds the lock than the client that is named",
         "name the client that took the lock";
+    OtherPrincipal "TICKET_OTHER_PRINCIPAL" 403 None,
+        "the lease belongs to another principal than the one required here, or to none",
+        "take the lock as the principal that may write here";
 }
 
 #[cfg(test)]

@@ -16,6 +16,14 @@ impl Hosts {
         Self(OwnHosts::new(names).with_any_address())
     }
 
+    /// Whether the request has one `Host`, which is ours. The service behind a proxy judges origins itself.
+    pub(crate) fn admit_host(&self, headers: &HeaderMap) -> bool {
+        let mut hosts = headers.get_all(HOST).into_iter();
+        let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
+        let asked = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok());
+        asked.is_some_and(|asked| self.0.admit(asked.as_str(), std::iter::empty()))
+    }
+
     /// Whether a request is admitted: it has one `Host`, which is ours, and no `Origin` of another host.
     pub(crate) fn admit(&self, headers: &HeaderMap) -> bool {
         let mut hosts = headers.get_all(HOST).into_iter();

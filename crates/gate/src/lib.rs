@@ -12,11 +12,17 @@ mod key_source;
 mod keys;
 mod listen;
 pub mod proxy;
+mod readers;
 pub mod reason;
+mod repair;
 pub mod store;
+mod tls;
 mod trust;
 
 pub use answer::{REASON, TICKET};
 pub use key_source::KeySourceTls;
 pub use listen::{RunningService, StartError};
+pub use repair::{FloorRepair, RepairRequest};
+pub use tenure_fence::LockSlot;
+pub use tls::ServeTls;
 pub use trust::{Believe, Tell};

@@ -12,15 +12,19 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
+use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustix::net::sockopt::set_tcp_user_timeout;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tower::Service;
+
+use crate::tls::{Handshakes, ServeTls};
+use crate::trust::Believe;
 
 /// The maximum number of connections. Each may bring a body of the largest size.
 const CONNECTIONS_MAX: usize = 512;
@@ -61,9 +65,12 @@ where
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Every client that reaches the port could write.
-    #[error("{0} is reached from other machines, and nothing here asks who they are")]
+    /// Requests from other machines would cross the network in plain text.
+    #[error("{0} is reached from other machines, in plain text")]
     NotLoopback(SocketAddr),
+    /// Every client that reaches the port could invent a token.
+    #[error("{0} is reached from other machines, and every number would be believed as a token")]
+    BareTokens(SocketAddr),
     /// A setting is invalid.
     #[error("{0}")]
     Setting(String),
@@ -102,7 +109,10 @@ impl StartError {
     /// What the operator can try next.
     pub fn advice(&self) -> &'static str {
         match self {
-            Self::NotLoopback(_) => "127.0.0.1, or --insecure if the network around it is trusted",
+            Self::NotLoopback(_) => {
+                "--cert and --key, 127.0.0.1, or --insecure if the network around it is trusted"
+            }
+            Self::BareTokens(_) => "--require-ticket, or --bare-tokens if no client lies",
             Self::Setting(_) => "--help",
             Self::Listen { .. } => "another --listen",
             Self::Disk { .. } => "another --data, or look whether another process uses it",
@@ -157,10 +167,27 @@ impl Drop for RunningService {
     }
 }
 
-/// Listens; refuses an address that is not loopback unless `insecure` is set.
-pub(crate) fn bind(at: SocketAddr, insecure: bool) -> Result<std::net::TcpListener, StartError> {
-    if !insecure && !at.ip().is_loopback() {
-        return Err(StartError::NotLoopback(at));
+/// Whether an address that other machines reach may be used in plain text, and with tokens that prove nothing.
+pub(crate) struct Exposure<'a> {
+    pub(crate) insecure: bool,
+    pub(crate) bare_tokens: bool,
+    pub(crate) tls: Option<&'a ServeTls>,
+    pub(crate) believe: &'a Believe,
+}
+
+/// Listens. An address that is not loopback needs TLS and tickets, or the operator's word that it does without.
+pub(crate) fn bind(
+    at: SocketAddr,
+    exposure: &Exposure<'_>,
+) -> Result<std::net::TcpListener, StartError> {
+    let Exposure { insecure, bare_tokens, tls, believe } = exposure;
+    if !at.ip().is_loopback() {
+        if !insecure && tls.is_none() {
+            return Err(StartError::NotLoopback(at));
+        }
+        if !bare_tokens && matches!(believe, Believe::Numbers) {
+            return Err(StartError::BareTokens(at));
+        }
     }
     let listen = || {
         let listener = std::net::TcpListener::bind(at)?;
@@ -174,6 +201,7 @@ pub(crate) fn bind(at: SocketAddr, insecure: bool) -> Result<std::net::TcpListen
 pub(crate) fn serve<S: Answers>(
     listener: std::net::TcpListener,
     service: S,
+    handshakes: Option<Handshakes>,
 ) -> io::Result<RunningService> {
     let address = listener.local_addr()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -183,13 +211,15 @@ pub(crate) fn serve<S: Answers>(
         let _inside = runtime.enter();
         TcpListener::from_std(listener)?
     };
-    runtime.spawn(accept(listener, service, stopped, Arc::clone(&connections)));
+    let handshakes = handshakes.map(Arc::new);
+    runtime.spawn(accept(listener, service, handshakes, stopped, Arc::clone(&connections)));
     Ok(RunningService { address, runtime: Some(runtime), stop, connections })
 }
 
 async fn accept<S: Answers>(
     listener: TcpListener,
     service: S,
+    handshakes: Option<Arc<Handshakes>>,
     stopped: watch::Receiver<bool>,
     connections: Arc<Semaphore>,
 ) {
@@ -205,21 +235,34 @@ async fn accept<S: Answers>(
             continue;
         };
         let (service, stopped) = (service.clone(), stopped.clone());
+        let handshakes = handshakes.clone();
         tokio::spawn(async move {
-            converse(stream, service, stopped).await;
+            // Responses are correct without either option; without the timeout, a peer that does not read is only
+            // noticed later.
+            let _ = stream.set_nodelay(true);
+            let _ = set_tcp_user_timeout(&stream, STALLED_MS);
+            match handshakes {
+                None => converse(TokioIo::new(stream), service, stopped).await,
+                // The client was told in the handshake why it failed.
+                Some(handshakes) => {
+                    if let Ok(stream) = handshakes.accept(stream).await {
+                        converse(TokioIo::new(stream), service, stopped).await;
+                    }
+                }
+            }
             drop(place);
         });
     }
 }
 
-async fn converse<S: Answers>(stream: TcpStream, service: S, mut stopped: watch::Receiver<bool>) {
-    // Responses are correct without either option; without the timeout, a peer that does not read is only noticed
-    // later.
-    let _ = stream.set_nodelay(true);
-    let _ = set_tcp_user_timeout(&stream, STALLED_MS);
+async fn converse<S: Answers>(
+    io: impl Read + Write + Unpin + Send + 'static,
+    service: S,
+    mut stopped: watch::Receiver<bool>,
+) {
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
-    let talk = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+    let talk = builder.serve_connection(io, TowerToHyperService::new(service));
     let mut talk = pin!(talk);
     tokio::select! {
         // How the connection failed does not matter to the service.

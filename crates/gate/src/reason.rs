@@ -47,6 +47,9 @@ tenure_fence::reasons! {
     HostNotAllowed "HOST_NOT_ALLOWED" 403 None,
         "a host name that is not ours, or a page of another origin; `--hosts` adds names",
         "use the address the store listens on";
+    Unauthenticated "UNAUTHENTICATED" 401 None,
+        "the store was started with `--readers`, and the request has no token of that file",
+        "send a header Authorization: Bearer with a reader's token";
     UnknownOperation "UNKNOWN_OPERATION" 404 None,
         "there is no such path",
         "look at docs/guides/store.md";

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tenure_fence::http::{BareTokens, Unproven, Verify};
-use tenure_fence::ticket::Resource;
+use tenure_fence::ticket::{Forged, Resource, Ticket};
 use tenure_fence::{Claim, LockSlot};
 
 use crate::answer::ErrorAnswer;
@@ -27,6 +27,8 @@ pub enum Believe {
         keys: Vec<String>,
         /// The certificates to use under `https://`.
         tls: Option<KeySourceTls>,
+        /// The principals whose tickets are accepted; empty for all of them, and for tickets without one.
+        principals: Vec<String>,
         /// Receives a message when newer keys cannot be read.
         tell: Tell,
     },
@@ -38,7 +40,7 @@ pub enum Believe {
 #[derive(Clone)]
 pub(crate) enum Judge {
     Verify(Arc<dyn Verify>),
-    Tickets(Arc<VerificationKeys>),
+    Tickets(Arc<VerificationKeys>, Arc<[String]>),
 }
 
 impl Believe {
@@ -47,8 +49,9 @@ impl Believe {
         Ok(match self {
             Self::Numbers => Judge::Verify(Arc::new(BareTokens)),
             Self::Other(verify) => Judge::Verify(verify),
-            Self::Tickets { keys, tls, tell } => {
-                Judge::Tickets(Arc::new(VerificationKeys::open(&keys, tls.as_ref(), data, tell)?))
+            Self::Tickets { keys, tls, principals, tell } => {
+                let keys = VerificationKeys::open(&keys, tls.as_ref(), data, tell)?;
+                Judge::Tickets(Arc::new(keys), principals.into())
             }
         })
     }
@@ -66,26 +69,28 @@ impl Judge {
             Self::Verify(verify) => {
                 verify.verify(text, at).map_err(|unproven| ErrorAnswer::unproven(&unproven))
             }
-            Self::Tickets(keys) => {
+            Self::Tickets(keys, principals) => {
                 let resource = Resource::new(at);
                 let resource = client.map_or(resource, |client| resource.holder(client));
                 let ticket = keys.check(text, &resource).await;
+                let ticket = ticket.and_then(|ticket| among(ticket, principals));
                 ticket.map(|ticket| ticket.claim()).map_err(|forged| ErrorAnswer::forged(&forged))
             }
         }
     }
 
-    /// Prepares to verify a text at once: reads newer keys if the text names an unknown one.
-    pub(crate) async fn prepare(&self, text: &str, at: LockSlot<'_>) {
-        if let Self::Tickets(keys) = self {
-            // The fence decides afterwards what the text proves.
-            let _ = keys.check(text, &Resource::new(at)).await;
-        }
+    /// Prepares to verify a text at once: reads newer keys if the text names an unknown one. Returns the principal
+    /// that the text proves.
+    pub(crate) async fn prepare(&self, text: &str, at: LockSlot<'_>) -> Option<String> {
+        let Self::Tickets(keys, principals) = self else { return None };
+        // The fence decides afterwards whether the text is accepted.
+        let ticket = keys.check(text, &Resource::new(at)).await;
+        ticket.and_then(|ticket| among(ticket, principals)).ok()?.principal.clone()
     }
 
     /// Keeps the keys up to date for as long as the service runs.
     pub(crate) fn tend(&self, running: &RunningService) {
-        if let Self::Tickets(keys) = self {
+        if let Self::Tickets(keys, _) = self {
             running.beside(Arc::clone(keys).tend());
         }
     }
@@ -95,7 +100,24 @@ impl Verify for Judge {
     fn verify(&self, text: &str, at: LockSlot<'_>) -> Result<Claim, Unproven> {
         match self {
             Self::Verify(verify) => verify.verify(text, at),
-            Self::Tickets(keys) => keys.tickets().verify(text, at),
+            Self::Tickets(keys, principals) => {
+                let ticket = keys.tickets().check(text, &Resource::new(at));
+                let ticket = ticket.and_then(|ticket| among(ticket, principals));
+                let unproven = |forged: Forged| format!("{}: {forged}", forged.reason());
+                ticket
+                    .map(|ticket| ticket.claim())
+                    .map_err(|forged| Unproven::Forged(unproven(forged)))
+            }
         }
     }
+}
+
+/// Accepts a ticket whose principal is one of these, and every ticket if there are none.
+fn among(ticket: Arc<Ticket>, principals: &[String]) -> Result<Arc<Ticket>, Forged> {
+    let is = |wanted: &String| ticket.principal.as_ref() == Some(wanted);
+    if principals.is_empty() || principals.iter().any(is) {
+        return Ok(ticket);
+    }
+    let wanted = principals.join("`, `");
+    Err(Forged::OtherPrincipal { said: ticket.principal.clone(), wanted })
 }

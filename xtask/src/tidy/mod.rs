@@ -3,6 +3,7 @@
 mod alone;
 mod arrows;
 mod banned;
+mod dependencies;
 mod documents;
 mod examples;
 mod invariants;
@@ -28,6 +29,8 @@ pub(crate) struct TidyCheck {
 pub(crate) struct TidyFindings {
     pub(crate) looked_at: u64,
     pub(crate) faults: Vec<TidyFault>,
+    /// What a reader of the report should know, although no rule is broken.
+    pub(crate) notes: Vec<String>,
 }
 
 /// One place where a rule is broken.
@@ -51,6 +54,8 @@ pub(crate) const CHECKS: &[TidyCheck] = &[
     TidyCheck { name: "what others call has an example", look: examples::look },
     TidyCheck { name: "cited invariants exist", look: invariants::look },
     TidyCheck { name: "links lead somewhere", look: links::look },
+    TidyCheck { name: "crates from elsewhere follow deny.toml", look: dependencies::look },
+    TidyCheck { name: "the compiler is supported", look: dependencies::look_at_compiler },
 ];
 
 impl TidyCheck {

@@ -6,6 +6,7 @@ use std::fs;
 use anyhow::{Context, Result};
 
 use crate::repo::Repo;
+use crate::supply::external::{self, ExternalCrate};
 use crate::workspace::{Crate, Workspace};
 
 use super::source::SourceFile;
@@ -17,6 +18,8 @@ const CORPUS: &str = "fuzz/corpus/";
 pub(crate) struct Tree {
     files: BTreeMap<String, Vec<u8>>,
     pub(super) crates: Vec<Crate>,
+    /// The crates from elsewhere that this platform builds.
+    pub(super) external: Vec<ExternalCrate>,
 }
 
 impl Tree {
@@ -28,14 +31,14 @@ impl Tree {
                 fs::read(repo.path(&name)).with_context(|| format!("cannot read {name}"))?;
             files.insert(name, bytes);
         }
-        Ok(Self { files, crates: Workspace::load(repo)?.crates })
+        Ok(Self { files, crates: Workspace::load(repo)?.crates, external: external::load(repo)? })
     }
 
     /// A repository of these files, without crates.
     #[cfg(test)]
     pub(super) fn sample(files: &[(&str, &str)]) -> Self {
         let files = files.iter().map(|(name, text)| ((*name).to_owned(), text.as_bytes().to_vec()));
-        Self { files: files.collect(), crates: Vec::new() }
+        Self { files: files.collect(), crates: Vec::new(), external: Vec::new() }
     }
 
     /// Adds crates to a sample.

@@ -49,8 +49,14 @@ const COMMANDS: &[&str] = &[
     "backup",
     "restore",
     "store",
+    "store floor",
+    "store floor set",
+    "store floor list",
     "fence",
     "fence proxy",
+    "fence floor",
+    "fence floor set",
+    "fence floor list",
     "doctor",
     "top",
     "plan",
@@ -161,6 +167,8 @@ fn reasons_and_codes_are_explained() {
     assert!(unknown.err.contains("try      tenure help reasons"), "{unknown:?}");
     assert!(said(&["help", "exit"]).contains(" 75  not acquired"));
     assert!(said(&["--version"]).starts_with("tenure "));
+    assert!(said(&["--version"]).contains("\nbuilt by rustc 1."), "the compiler is recorded");
+    assert_eq!(said(&["-V"]).lines().count(), 1);
 }
 
 #[test]

@@ -99,6 +99,14 @@ pub enum Forged {
         /// The client that presented the ticket.
         wanted: String,
     },
+    /// The lease belongs to another principal, or the ticket names none.
+    #[error("the lease belongs to {}, not to `{wanted}`", .said.as_ref().map_or("no principal".to_owned(), |said| format!("`{said}`")))]
+    OtherPrincipal {
+        /// The principal that the ticket names.
+        said: Option<String>,
+        /// The principal that is required.
+        wanted: String,
+    },
 }
 
 impl Forged {
@@ -135,6 +143,7 @@ impl Forged {
             Self::OtherSlot { .. } => TicketReason::OtherSlot,
             Self::Shared => TicketReason::Shared,
             Self::OtherHolder { .. } => TicketReason::OtherHolder,
+            Self::OtherPrincipal { .. } => TicketReason::OtherPrincipal,
         }
     }
 

@@ -1,7 +1,8 @@
 //! Verifies that a token was granted by the cluster and not invented.
 //!
 //! On request a member issues a grant as a *ticket*: a compact JWT, signed with EdDSA (Ed25519) by that member, which
-//! names cluster, epoch, incarnation, lock, slot, mode, token, lease and holder. This module verifies it offline, with
+//! names cluster, epoch, incarnation, lock, slot, mode, token, lease, holder and, if the cluster authenticates its
+//! clients, the principal. This module verifies it offline, with
 //! the set of public keys that every member serves at `/.well-known/jwks.json`. A ticket has no expiry; the fence
 //! decides by its token whether it is stale.
 //!
@@ -60,6 +61,9 @@ pub struct Ticket {
     pub lease: u64,
     /// The holder's client name, as the client gave it.
     pub holder: String,
+    /// The principal that the lease belongs to: the identity that the cluster authenticated. `None` if the ticket names
+    /// none, as in a cluster without identities.
+    pub principal: Option<String>,
     /// The id of the key that signed.
     pub key: String,
 }

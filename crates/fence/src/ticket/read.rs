@@ -51,6 +51,7 @@ struct Claims {
     token: String,
     lease: String,
     holder: String,
+    principal: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -96,6 +97,10 @@ impl Claims {
         let slotted = self.mode == HeldMode::Slot;
         let fits = token.epoch() == Some(epoch) && slotted == self.slot.is_some();
         Name::check(&self.lock).ok().filter(|()| fits)?;
+        // An empty name would be the principal of clients that were not authenticated.
+        if self.principal.as_deref().is_some_and(str::is_empty) {
+            return None;
+        }
         Some(Ticket {
             cluster: self.iss,
             epoch,
@@ -106,6 +111,7 @@ impl Claims {
             token,
             lease: self.lease.parse().ok().filter(|lease| *lease > 0)?,
             holder: self.holder,
+            principal: self.principal,
             key,
         })
     }

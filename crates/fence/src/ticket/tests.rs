@@ -114,6 +114,20 @@ pub(super) fn forged_tickets() -> Vec<(&'static str, String, &'static str)> {
 }
 
 #[test]
+fn a_ticket_proves_its_principal_where_it_names_one() {
+    let a = SigningMember::new("a", 1);
+    let tickets = Tickets::new(set_of(&[&a]));
+    let plain = tickets.check(&a.sign(&claims()), &ledger()).unwrap();
+    assert_eq!(plain.principal, None);
+    let named = a.sign(&with(&json!({"principal": "payments"})));
+    let ticket = tickets.check(&named, &ledger().principal("payments")).unwrap();
+    assert_eq!(ticket.principal.as_deref(), Some("payments"));
+    // The cache holds the ticket now, and the next resource is still compared with it.
+    let other = tickets.check(&named, &ledger().principal("ci")).unwrap_err();
+    assert_eq!(other.to_string(), "the lease belongs to `payments`, not to `ci`");
+}
+
+#[test]
 fn a_ticket_proves_what_it_says() {
     let a = SigningMember::new("a", 1);
     let tickets = Tickets::new(set_of(&[&a]));
@@ -244,6 +258,14 @@ fn forgeries(
             "TICKET_OTHER_SLOT",
         ),
         ("wrong mode", sign(json!({"mode": "shared"})), any.exclusive(), "TICKET_SHARED"),
+        (
+            "other principal",
+            sign(json!({"principal": "ci"})),
+            any.principal("payments"),
+            "TICKET_OTHER_PRINCIPAL",
+        ),
+        ("no principal", sign(json!({})), any.principal("payments"), "TICKET_OTHER_PRINCIPAL"),
+        ("an empty principal", sign(json!({"principal": ""})), any, "NOT_A_TICKET"),
         ("other holder", sign(json!({"holder": "ben"})), any.holder("ana"), "TICKET_OTHER_HOLDER"),
         ("token of another epoch", sign(json!({"token": "9"})), any, "NOT_A_TICKET"),
         ("token as a number", sign(json!({"token": TOKEN})), any, "NOT_A_TICKET"),

@@ -28,6 +28,7 @@ pub struct Resource<'a> {
     at: LockSlot<'a>,
     alone: bool,
     holder: Option<&'a str>,
+    principal: Option<&'a str>,
 }
 
 impl<'a> Resource<'a> {
@@ -39,7 +40,7 @@ impl<'a> Resource<'a> {
     /// assert_ne!(Resource::new("workers"), Resource::new(("workers", 3)));
     /// ```
     pub fn new(at: impl Into<LockSlot<'a>>) -> Self {
-        Self { at: at.into(), alone: false, holder: None }
+        Self { at: at.into(), alone: false, holder: None, principal: None }
     }
 
     /// Requires an exclusive holder.
@@ -54,6 +55,19 @@ impl<'a> Resource<'a> {
         Self { holder: Some(holder), ..self }
     }
 
+    /// Requires that the lease belongs to this principal. A client chooses its own holder name; the cluster authenticates
+    /// a principal. A ticket without a principal is refused.
+    ///
+    /// ```
+    /// use tenure_fence::ticket::Resource;
+    ///
+    /// assert_ne!(Resource::new("ledger"), Resource::new("ledger").principal("payments"));
+    /// ```
+    #[must_use]
+    pub fn principal(self, principal: &'a str) -> Self {
+        Self { principal: Some(principal), ..self }
+    }
+
     fn admits(&self, ticket: &Ticket) -> Result<(), Forged> {
         if ticket.lock != self.at.lock {
             return Err(Forged::OtherLock {
@@ -66,6 +80,12 @@ impl<'a> Resource<'a> {
         }
         if self.alone && ticket.mode == Mode::Shared {
             return Err(Forged::Shared);
+        }
+        if let Some(wanted) = self.principal
+            && ticket.principal.as_deref() != Some(wanted)
+        {
+            let (said, wanted) = (ticket.principal.clone(), wanted.to_owned());
+            return Err(Forged::OtherPrincipal { said, wanted });
         }
         match self.holder {
             Some(wanted) if ticket.holder != wanted => {

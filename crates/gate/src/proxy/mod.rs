@@ -10,6 +10,7 @@
 
 mod forward;
 mod prepared;
+mod repair;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -19,9 +20,12 @@ use tenure_fence::LockSlot;
 use tenure_fence::http::{FenceLayer, FloorFile};
 use tower::Layer as _;
 
-use crate::listen::{self, RunningService, StartError};
+use crate::hosts::Hosts;
+use crate::listen::{self, Exposure, RunningService, StartError};
+use crate::tls::{Handshakes, ServeTls};
 use crate::trust::Believe;
 
+pub use repair::{floor, repair_floor, repairs};
 pub use tenure_fence::http::Reads;
 
 /// The default port of a proxy.
@@ -43,8 +47,15 @@ pub struct Settings {
     pub data: PathBuf,
     /// The address to listen on.
     pub listen: SocketAddr,
-    /// Whether other machines may reach the proxy, although it authenticates no client.
+    /// Whether other machines may reach the proxy in plain text.
     pub insecure: bool,
+    /// Whether to believe bare numbers as tokens although other machines reach the proxy.
+    pub bare_tokens: bool,
+    /// The certificate to serve TLS with.
+    pub tls: Option<ServeTls>,
+    /// Host names under which clients reach the proxy, in addition to addresses and `localhost`. The service sees its
+    /// own name, so it cannot recognise a web page that points a name of its own at the proxy; the proxy does.
+    pub hosts: Vec<String>,
     /// Whether requests that change nothing need a token.
     pub reads: Reads,
     /// Whether every token is admitted only once.
@@ -71,6 +82,9 @@ impl Settings {
             data: data.into(),
             listen: (Ipv4Addr::LOCALHOST, PORT).into(),
             insecure: false,
+            bare_tokens: false,
+            tls: None,
+            hosts: Vec::new(),
             reads: Reads::Fenced,
             once: false,
             wait: Duration::from_secs(5),
@@ -89,6 +103,9 @@ pub fn start(settings: Settings) -> Result<RunningService, StartError> {
         data,
         listen,
         insecure,
+        bare_tokens,
+        tls,
+        hosts,
         reads,
         once,
         wait,
@@ -102,16 +119,19 @@ pub fn start(settings: Settings) -> Result<RunningService, StartError> {
         return Err(StartError::Setting(text.to_owned()));
     }
     let forward = forward::Forward::new(&upstream, timeout)?;
-    let listener = listen::bind(listen, insecure)?;
+    let exposure = Exposure { insecure, bare_tokens, tls: tls.as_ref(), believe: &believe };
+    let listener = listen::bind(listen, &exposure)?;
+    let handshakes = tls.map(Handshakes::open).transpose()?;
     let disk = |source| StartError::Disk { what: data.display().to_string(), source };
     make(&data).map_err(disk)?;
-    let floor = FloorFile::open(data.join("floor"), at).map_err(disk)?;
+    let floor = FloorFile::open(data.join(repair::FLOOR), at).map_err(disk)?;
     let fence = FenceLayer::waiting(at, floor, wait).map_err(disk)?;
     let judge = believe.open(&data)?;
     let fence = fence.reads(reads).verify(judge.clone());
     let fence = if once { fence.once() } else { fence };
-    let service = prepared::KeyedFence::new(judge.clone(), at, fence.layer(forward));
-    let running = listen::serve(listener, service)
+    let service =
+        prepared::KeyedFence::new(judge.clone(), at, Hosts::new(&hosts), fence.layer(forward));
+    let running = listen::serve(listener, service, handshakes)
         .map_err(|source| StartError::Listen { at: listen, source })?;
     judge.tend(&running);
     Ok(running)

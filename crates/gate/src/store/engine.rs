@@ -21,7 +21,7 @@ use super::request::{
 };
 
 /// The floors as text, by lock and slot; the slot is -1 if the lock has none.
-const FLOORS: TableDefinition<'_, (&str, i64), &str> = TableDefinition::new("floors");
+pub(super) const FLOORS: TableDefinition<'_, (&str, i64), &str> = TableDefinition::new("floors");
 /// The records by key: lock, slot and token of the last write, bytes of the value, number of pieces.
 const RECORDS: TableDefinition<'_, &str, (&str, i64, u64, u64, u32)> =
     TableDefinition::new("records");
@@ -31,7 +31,7 @@ const PIECES: TableDefinition<'_, (&str, u32), &[u8]> = TableDefinition::new("pi
 const TOTALS: TableDefinition<'_, &str, u64> = TableDefinition::new("totals");
 
 const FORMAT: u64 = 1;
-const FILE: &str = "store.redb";
+pub(super) const FILE: &str = "store.redb";
 /// A piece shorter than this is appended to; a longer one is left as it is.
 const PIECE: usize = 64 * 1024;
 /// Enough for the pages that are read again and again; the system caches the rest.
@@ -44,7 +44,7 @@ pub(super) type EngineError = redb::Error;
 
 /// The open file.
 pub(super) struct Engine {
-    database: Database,
+    pub(super) database: Database,
 }
 
 /// How much the store contains.
@@ -363,11 +363,11 @@ impl<'t> Transaction<'t> {
 }
 
 /// The slot in a column: -1 if the lock has none.
-fn number(at: LockSlot<'_>) -> i64 {
+pub(super) fn number(at: LockSlot<'_>) -> i64 {
     at.slot.map_or(-1, i64::from)
 }
 
-fn floor(
+pub(super) fn floor(
     table: &impl ReadableTable<(&'static str, i64), &'static str>,
     at: LockSlot<'_>,
 ) -> Result<Floor, EngineError> {

@@ -23,6 +23,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::answer::{ErrorAnswer, json, shown};
 use crate::hosts::Hosts;
+use crate::readers::Readers;
 use crate::reason::{Fence, Reason};
 use crate::trust::Judge;
 
@@ -43,11 +44,18 @@ const LIST_MAX: usize = 1_000;
 #[derive(Clone)]
 pub(super) struct StoreApi(Arc<ShopState>);
 
+/// Which requests are admitted, before anything else about them is looked at.
+pub(super) struct Admitted {
+    pub(super) hosts: Hosts,
+    /// Without a list, every client may read.
+    pub(super) readers: Option<Readers>,
+}
+
 struct ShopState {
     engine: Arc<Engine>,
     writer: StoreWriter,
     judge: Judge,
-    hosts: Hosts,
+    admitted: Admitted,
     metrics: Arc<Metrics>,
     limits: StoreLimits,
     reads: Semaphore,
@@ -129,12 +137,12 @@ impl StoreApi {
         engine: Arc<Engine>,
         writer: StoreWriter,
         judge: Judge,
-        hosts: Hosts,
+        admitted: Admitted,
         metrics: Arc<Metrics>,
         limits: StoreLimits,
     ) -> Self {
         let reads = Semaphore::new(READS_MAX);
-        Self(Arc::new(ShopState { engine, writer, judge, hosts, metrics, limits, reads }))
+        Self(Arc::new(ShopState { engine, writer, judge, admitted, metrics, limits, reads }))
     }
 
     /// Reads the whole body, if it is not too long and arrives in time.
@@ -191,17 +199,31 @@ pub(super) fn routes(shop: StoreApi) -> Router {
 /// The filter that every request passes first.
 async fn enter(State(shop): State<StoreApi>, request: Request, next: Next) -> Response {
     let (began, call) = (Instant::now(), call(request.method(), request.uri().path()));
-    let response = if shop.0.hosts.admit(request.headers()) {
-        next.run(request).await
-    } else {
-        ErrorAnswer::new(
-            Reason::HostNotAllowed,
-            "the host name or origin of the request is not one of ours",
-        )
-        .into_response()
+    let response = match shop.0.admitted.admit(&request) {
+        Ok(()) => next.run(request).await,
+        Err(refused) => refused.into_response(),
     };
     shop.0.metrics.served(call, began.elapsed(), &response);
     response
+}
+
+impl Admitted {
+    fn admit(&self, request: &Request) -> Result<(), ErrorAnswer> {
+        if !self.hosts.admit(request.headers()) {
+            let message = "the host name or origin of the request is not one of ours";
+            return Err(ErrorAnswer::new(Reason::HostNotAllowed, message));
+        }
+        // A read with a token is a read as well: where bare tokens are believed, it proves nothing.
+        let reads = !matches!(*request.method(), Method::PUT | Method::POST | Method::DELETE)
+            && request.uri().path() != "/healthz";
+        match &self.readers {
+            Some(readers) if reads && !readers.admit(request.headers()) => {
+                let message = "a header Authorization: Bearer with a reader's token is needed";
+                Err(ErrorAnswer::new(Reason::Unauthenticated, message))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Maps a request to one of few names, so that clients cannot make the metrics grow.

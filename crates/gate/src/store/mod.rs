@@ -16,6 +16,7 @@
 mod engine;
 mod http;
 mod metrics;
+mod repair;
 mod request;
 mod write;
 mod writer;
@@ -25,9 +26,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::hosts::Hosts;
-use crate::listen::{self, RunningService, StartError};
+use crate::listen::{self, Exposure, RunningService, StartError};
+use crate::readers::Readers;
+use crate::tls::{Handshakes, ServeTls};
 use crate::trust::Believe;
 
+pub use repair::{KeptFloor, floors, repair_floor, repairs};
 pub use request::StoreLimits;
 
 /// The default port of a store.
@@ -42,8 +46,14 @@ pub struct Settings {
     pub data: PathBuf,
     /// The address to listen on.
     pub listen: SocketAddr,
-    /// Whether other machines may reach the store, although it authenticates no client.
+    /// Whether other machines may reach the store in plain text.
     pub insecure: bool,
+    /// Whether to believe bare numbers as tokens although other machines reach the store.
+    pub bare_tokens: bool,
+    /// The certificate to serve TLS with.
+    pub tls: Option<ServeTls>,
+    /// A file with the bearer tokens of readers, one per line. Without it every client may read.
+    pub readers: Option<PathBuf>,
     /// Host names under which browsers may reach the store, in addition to addresses and `localhost`.
     pub hosts: Vec<String>,
     /// The size limits.
@@ -61,6 +71,9 @@ impl Settings {
             data: data.into(),
             listen: (Ipv4Addr::LOCALHOST, PORT).into(),
             insecure: false,
+            bare_tokens: false,
+            tls: None,
+            readers: None,
             hosts: Vec::new(),
             limits: StoreLimits::default(),
             believe: Believe::Numbers,
@@ -77,7 +90,18 @@ pub fn is_write(body: &[u8]) -> bool {
 
 /// Starts a store, on threads of its own.
 pub fn start(settings: Settings) -> Result<RunningService, StartError> {
-    let Settings { data, listen, insecure, hosts, limits, believe, on_end } = settings;
+    let Settings {
+        data,
+        listen,
+        insecure,
+        bare_tokens,
+        tls,
+        readers,
+        hosts,
+        limits,
+        believe,
+        on_end,
+    } = settings;
     if limits.body_bytes_max as u64 > limits.value_bytes_max
         || limits.value_bytes_max > limits.bytes_max
     {
@@ -85,7 +109,10 @@ pub fn start(settings: Settings) -> Result<RunningService, StartError> {
             "a body must fit into a value, and a value into the store".to_owned(),
         ));
     }
-    let listener = listen::bind(listen, insecure)?;
+    let exposure = Exposure { insecure, bare_tokens, tls: tls.as_ref(), believe: &believe };
+    let listener = listen::bind(listen, &exposure)?;
+    let handshakes = tls.map(Handshakes::open).transpose()?;
+    let readers = readers.as_deref().map(Readers::open).transpose()?;
     let engine = Arc::new(engine::Engine::open(&data)?);
     let judge = believe.open(&data)?;
     let metrics = Arc::new(metrics::Metrics::new());
@@ -98,11 +125,11 @@ pub fn start(settings: Settings) -> Result<RunningService, StartError> {
         engine,
         writer.map_err(thread)?,
         judge.clone(),
-        Hosts::new(&hosts),
+        http::Admitted { hosts: Hosts::new(&hosts), readers },
         metrics,
         limits,
     );
-    let running = listen::serve(listener, http::routes(shop))
+    let running = listen::serve(listener, http::routes(shop), handshakes)
         .map_err(|source| StartError::Listen { at: listen, source })?;
     judge.tend(&running);
     Ok(running)

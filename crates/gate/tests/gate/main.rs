@@ -1,8 +1,10 @@
 //! Tests that the store and the proxy refuse stale tokens and malformed requests.
 
 mod calls;
+mod exposed;
 mod forms;
 mod proxy;
+mod repair;
 mod store;
 mod together;
 mod upstream;

@@ -92,6 +92,7 @@ fn a_store_listens_on_loopback_only_unless_it_is_set_insecure() {
     let store = started(dir.path(), |settings| {
         settings.listen = everywhere;
         settings.insecure = true;
+        settings.bare_tokens = true;
     });
     let to = ([127, 0, 0, 1], store.address.port()).into();
     let mut connection = Connection::open(to).unwrap();

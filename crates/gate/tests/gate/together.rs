@@ -97,6 +97,7 @@ fn every_reason_is_said_by_the_store_or_the_proxy() {
     let mut told = Told::default();
     the_store_says(&mut told);
     the_proxy_says(&mut told);
+    a_store_with_readers_says(&mut told);
     let inside: BTreeSet<_> = INSIDE.iter().map(|(it, ..)| it.row().reason).collect();
     for (reason, why, file, test) in INSIDE {
         assert!(file.contains(&format!("fn {test}()")), "{reason:?}: {why}");
@@ -107,6 +108,14 @@ fn every_reason_is_said_by_the_store_or_the_proxy() {
     assert!(silent.is_empty(), "no test covers {silent:?}");
     assert!(told.0.is_disjoint(&inside), "what is said from outside is not only said inside");
     println!("reasons rows={} outside={} inside={}", rows.len(), told.0.len(), inside.len());
+}
+
+fn a_store_with_readers_says(told: &mut Told) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("readers");
+    std::fs::write(&file, "x".repeat(32)).unwrap();
+    let store = crate::store::started(dir.path(), |settings| settings.readers = Some(file.clone()));
+    told.that(&call(store.address, "GET", "/v1/data", None, ""), Reason::Unauthenticated);
 }
 
 fn the_store_says(told: &mut Told) {

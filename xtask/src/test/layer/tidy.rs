@@ -18,6 +18,9 @@ pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
         for fault in &found.faults {
             stage.log.line(&format!("  {fault}"))?;
         }
+        for note in &found.notes {
+            stage.log.line(&format!("  note: {note}"))?;
+        }
         if found.faults.is_empty() { tests.passed += 1 } else { tests.failed += 1 }
     }
     let checks = counted(tests.passed + tests.failed, "check");
