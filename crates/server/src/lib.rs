@@ -48,7 +48,7 @@ pub use error::{StartError, chain};
 pub use fetch::request_backup;
 pub use member::{End, Gone, MemberHandle, MemberStatus};
 pub use node_metrics::NodeMetrics;
-pub use start::{Entrance, RunningServer, ServerSettings, start};
+pub use start::{Entrance, HealthListen, RunningServer, ServerSettings, start};
 pub use tenure_node::directory::{Address, MemberNames, MemberRecord, Preference};
 pub use tenure_node::{AdminRequest, Incarnation, Lead, Lineage, NodeFailure};
 pub use tenure_raft::Stop;

@@ -46,6 +46,8 @@ struct OfLoss {
 /// The metrics that the event loop writes and any thread may read.
 #[derive(Debug)]
 pub(crate) struct NodeMeters {
+    /// When the event loop last began a turn, by the clock of the process; 0 until its first turn.
+    turned_at_us: AtomicU64,
     disk_free_bytes: AtomicU64,
     disk_short: AtomicBool,
     data_bytes: AtomicU64,
@@ -69,6 +71,7 @@ impl Default for NodeMeters {
         let losses = Family::default();
         let cell = |cause: Cause| losses.get_or_create_owned(&OfLoss { cause: cause.word() });
         Self {
+            turned_at_us: AtomicU64::default(),
             disk_free_bytes: AtomicU64::default(),
             disk_short: AtomicBool::default(),
             data_bytes: AtomicU64::default(),
@@ -115,6 +118,18 @@ impl NodeMeters {
             sync_last_us: read(&self.sync_last_us),
             sync_p99_us: read(&self.sync_p99_us),
         }
+    }
+
+    /// Records that the event loop begins a turn.
+    pub(crate) fn turned(&self, now_us: u64) {
+        self.turned_at_us.store(now_us, Ordering::Relaxed);
+    }
+
+    /// How long ago the event loop began its last turn; `None` before the first one, and for a member inside a test,
+    /// whose loop is not a thread.
+    pub(crate) fn since_turn(&self, now_us: u64) -> Option<Duration> {
+        let at_us = self.turned_at_us.load(Ordering::Relaxed);
+        (at_us > 0).then(|| Duration::from_micros(now_us.saturating_sub(at_us)))
     }
 
     pub(crate) fn synced(&self, took: Duration) {

@@ -14,7 +14,7 @@ use tenure_raft::{Replica, ReplicaConfig};
 use tenure_store::Disk;
 use tokio::runtime::Runtime;
 
-use crate::api::{AllowedHosts, ApiListeners};
+use crate::api::{AllowedHosts, ApiListeners, HealthListener};
 use crate::bootstrap;
 use crate::data_home::{DataHome, FileSizes};
 use crate::dispatch::Dispatch;
@@ -56,6 +56,18 @@ pub enum Entrance {
     None,
 }
 
+/// Where a member serves health and metrics apart from its clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum HealthListen {
+    /// Nowhere: only the clients' port serves them.
+    #[default]
+    Off,
+    /// At this address.
+    At(Address),
+    /// At this address, unless another process has it: for a default that several members on one machine share.
+    IfFree(Address),
+}
+
 /// The settings of a member.
 pub struct ServerSettings {
     /// The member's name.
@@ -66,6 +78,8 @@ pub struct ServerSettings {
     pub clients: Address,
     /// The address on which it listens for members; none for a member that stays alone.
     pub members: Option<Address>,
+    /// Where it serves health and metrics without client certificates.
+    pub health: HealthListen,
     /// The address at which clients reach it, if that is not the one it listens on.
     pub advertise_clients: Option<Address>,
     /// Host names that clients may use in requests, besides the member's addresses.
@@ -112,8 +126,11 @@ pub struct RunningServer {
     pub clients: SocketAddr,
     /// The address on which it listens for members.
     pub members: Option<SocketAddr>,
+    /// The address on which it serves health and metrics apart from its clients.
+    pub health: Option<SocketAddr>,
     peer_listener: Option<Arc<PeerListener>>,
     listeners: ApiListeners,
+    health_listener: Option<HealthListener>,
     hub: Hub,
     // Dropped last: the fields above have tasks on it.
     runtime: Option<Runtime>,
@@ -127,6 +144,7 @@ impl ServerSettings {
             data: data.into(),
             clients: "127.0.0.1:7450".into(),
             members: None,
+            health: HealthListen::Off,
             advertise_clients: None,
             hosts: Vec::new(),
             advertise_members: None,
@@ -192,9 +210,12 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
         settings.members.as_ref().map(|at| listen(at, "--members", settings.insecure || covered));
     let member_port = member_port.transpose()?;
     let members = member_port.as_ref().map(|(_, address)| *address);
+    let health_port = listen_for_health(&settings.health)?;
     let record = MemberRecord { id: home.id(), names: settings.names(clients, members)? };
     let names = settings.hosts.iter().map(String::as_str);
-    let hosts = AllowedHosts::new(clients, &record.names.clients, names);
+    let hosts = AllowedHosts::new(clients, &record.names.clients, names.clone());
+    let health = health_port.as_ref().map(|(_, address)| *address);
+    let health_hosts = health.map(|at| AllowedHosts::new(at, &record.names.clients, names));
     let me = Me::new(record.id, record.names.clone(), settings.level_known);
     let mut member_port = member_port.map(|(port, _)| port);
     let mut peer_listener = None;
@@ -295,8 +316,25 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     let dispatch = Dispatch::new(member.clone(), net, cluster.clone(), insecure, keys, handle);
     let listeners = ApiListeners::open(client_port, &dispatch, hosts, settings.tls)
         .map_err(system("listen"))?;
+    let health_listener = match health_port.zip(health_hosts) {
+        Some(((port, _), hosts)) => {
+            Some(HealthListener::open(port, &dispatch, hosts).map_err(system("listen"))?)
+        }
+        None => None,
+    };
     let (hub, runtime) = (dispatch.hub().clone(), Some(runtime));
-    Ok(RunningServer { member, cluster, clients, members, peer_listener, listeners, hub, runtime })
+    Ok(RunningServer {
+        member,
+        cluster,
+        clients,
+        members,
+        health,
+        peer_listener,
+        listeners,
+        health_listener,
+        hub,
+        runtime,
+    })
 }
 
 impl RunningServer {
@@ -311,6 +349,7 @@ impl RunningServer {
         self.member.leave(LEAVE);
         self.listeners.emptied();
         self.peer_listener.iter().for_each(|it| it.close());
+        self.health_listener.iter().for_each(HealthListener::close);
     }
 }
 
@@ -389,6 +428,28 @@ fn listen(
     let listener = TcpListener::bind(address).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     Ok((listener, bound))
+}
+
+/// Binds the port for health and metrics. It needs no `insecure`: other machines get health and metrics there, and
+/// nothing else.
+fn listen_for_health(
+    health: &HealthListen,
+) -> Result<Option<(TcpListener, SocketAddr)>, StartError> {
+    let (address, needed) = match health {
+        HealthListen::Off => return Ok(None),
+        HealthListen::At(address) => (address, true),
+        HealthListen::IfFree(address) => (address, false),
+    };
+    match listen(address, "--health", true) {
+        Err(StartError::Listen { source, .. })
+            if !needed && source.kind() == io::ErrorKind::AddrInUse =>
+        {
+            let next = "--health ADDR, or --health none";
+            tracing::warn!(address, next, "health port in use; only the clients' port serves it");
+            Ok(None)
+        }
+        listening => listening.map(Some),
+    }
 }
 
 /// Whether only this machine can reach an address. Names are resolved; a name that cannot be resolved counts as

@@ -8,6 +8,7 @@ pub(crate) mod decode;
 mod encode;
 mod grpc;
 mod header;
+mod health_listener;
 pub(crate) mod http;
 mod list;
 mod protocol;
@@ -37,6 +38,7 @@ use addresses::{ConnectionsByAddress, CountedConnection};
 use protocol::{DetectedProtocol, Rewound};
 use request_filter::FilteredRouter;
 
+pub(crate) use health_listener::HealthListener;
 pub(crate) use http::AllowedHosts;
 
 /// The longest message that is read: the longest value, with room for the fields around it.
