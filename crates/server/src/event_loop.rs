@@ -215,6 +215,10 @@ impl Driver {
     }
 
     fn handle(&mut self, event: LoopEvent) -> Result<(), End> {
+        // The log writer's own reports are not counted as sent.
+        if !matches!(event, LoopEvent::Synced(_) | LoopEvent::Prepared(_)) {
+            self.on.member.meters().taken(1);
+        }
         let event = match self.callers.take(event) {
             Ok(input) => {
                 self.on.node.handle(input);

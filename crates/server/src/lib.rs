@@ -16,6 +16,7 @@
 mod plant;
 
 mod api;
+mod audit;
 pub mod backup;
 mod bootstrap;
 mod callers;
@@ -44,6 +45,7 @@ pub mod tls;
 pub mod untrusted;
 pub mod watch;
 
+pub use audit::AuditTo;
 pub use error::{StartError, chain};
 pub use fetch::request_backup;
 pub use member::{End, Gone, MemberHandle, MemberStatus};

@@ -15,6 +15,7 @@ use tenure_store::Disk;
 use tokio::runtime::Runtime;
 
 use crate::api::{AllowedHosts, ApiListeners, HealthListener};
+use crate::audit::{AuditRecord, AuditTo, Outcome};
 use crate::bootstrap;
 use crate::data_home::{DataHome, FileSizes};
 use crate::dispatch::Dispatch;
@@ -35,6 +36,8 @@ const LEAVE: Duration = Duration::from_secs(10);
 /// More than one, so that a large response does not delay other clients. No more, because the event loop and the disk
 /// need cores too.
 const WORKERS: usize = 2;
+/// The duration from which on requests and commits are logged as slow: a tenth of the usual timeout of a call.
+const SLOW: Duration = Duration::from_secs(1);
 /// The largest command. It is as large as the largest message of a client, and far below what a frame between members
 /// and the buffer of a link can hold.
 const COMMAND_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -96,6 +99,10 @@ pub struct ServerSettings {
     pub preference: Preference,
     /// The certificates that protect its ports.
     pub tls: Option<Arc<ServerTls>>,
+    /// Requests and commits that take at least this long are logged; none logs none.
+    pub slow: Option<Duration>,
+    /// Where administrative acts and denied calls are recorded.
+    pub audit: AuditTo,
     /// Size of new log segments.
     pub segment_bytes: u32,
     /// Space held in reserve for a full disk.
@@ -153,6 +160,8 @@ impl ServerSettings {
             insecure: false,
             preference: Preference::default(),
             tls: None,
+            slow: Some(SLOW),
+            audit: AuditTo::Memory,
             segment_bytes: 64 * 1024 * 1024,
             reserve_bytes: tenure_store::RESERVE_BYTES_DEFAULT,
             snapshot_entries: 1_000_000,
@@ -271,6 +280,12 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     let command_bytes_max = COMMAND_BYTES_MAX.min(settings.segment_bytes as usize / 2);
     let (member, events) = MemberHandle::new(record.id, lineage, Arc::new(os::Monotonic), None);
     let admission = member.admission().clone();
+    member.audit().write_to(&settings.audit).map_err(system("open the audit log"))?;
+    member.lock_metrics().audit_to(member.audit().clone());
+    member.meters().log_slow(settings.slow);
+    if let Some(tls) = &settings.tls {
+        member.meters().show_certificates(tls.clone());
+    }
     let net = Net::new(level_known, member.clone(), wire.clone());
     let identity = peer_listener.is_some().then(|| MemberIdentity {
         record: record.clone(),
@@ -314,6 +329,12 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     let insecure = settings.insecure;
     let handle = runtime.handle().clone();
     let dispatch = Dispatch::new(member.clone(), net, cluster.clone(), insecure, keys, handle);
+    dispatch.asked().watch(settings.slow, member.audit().clone());
+    // The epoch and the incarnation show whether the data was restored from a backup.
+    let lineage = member.lineage();
+    let record = AuditRecord::new("start", Outcome::Done).who(&settings.name).target(&cluster);
+    let record = record.with("epoch", lineage.epoch.get());
+    member.audit().record(&record.with("incarnation", lineage.incarnation.to_string()));
     let listeners = ApiListeners::open(client_port, &dispatch, hosts, settings.tls)
         .map_err(system("listen"))?;
     let health_listener = match health_port.zip(health_hosts) {

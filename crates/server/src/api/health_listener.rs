@@ -17,6 +17,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::http::{self, AllowedHosts, PeerAddress};
 use crate::dispatch::Dispatch;
+use crate::metrics::{ConnectionMeters, Refusing};
 
 /// The most connections at a time: some scrapers and probes, each with a few connections.
 const CONNECTIONS_MAX: usize = 64;
@@ -44,7 +45,8 @@ impl HealthListener {
         let port = tokio::net::TcpListener::from_std(port)?;
         let open = watch::Sender::new(true);
         let router = http::health_routes(dispatch, hosts);
-        dispatch.runtime().spawn(accept(port, router, open.subscribe()));
+        let meters = dispatch.member().meters().connections.clone();
+        dispatch.runtime().spawn(accept(port, router, meters, open.subscribe()));
         Ok(Self { open })
     }
 
@@ -54,7 +56,12 @@ impl HealthListener {
     }
 }
 
-async fn accept(port: tokio::net::TcpListener, router: Router, mut open: watch::Receiver<bool>) {
+async fn accept(
+    port: tokio::net::TcpListener,
+    router: Router,
+    meters: Arc<ConnectionMeters>,
+    mut open: watch::Receiver<bool>,
+) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let accepted = tokio::select! {
@@ -66,7 +73,10 @@ async fn accept(port: tokio::net::TcpListener, router: Router, mut open: watch::
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let Ok(permit) = room.clone().try_acquire_owned() else { continue };
+        let Ok(permit) = room.clone().try_acquire_owned() else {
+            meters.refused(Refusing::HealthFull);
+            continue;
+        };
         let (router, open) = (router.clone(), open.clone());
         tokio::spawn(async move {
             let _ = tokio::time::timeout(CONNECTION, serve(stream, from, router, open)).await;
