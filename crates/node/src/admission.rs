@@ -70,6 +70,11 @@ impl Admission {
         self.used.commands.load(Ordering::Relaxed)
     }
 
+    /// The most commands and the most bytes that may be in flight.
+    pub fn limits(&self) -> (u64, u64) {
+        (COMMANDS_MAX, BYTES_MAX)
+    }
+
     /// The number of bytes in flight.
     pub fn bytes(&self) -> u64 {
         self.used.bytes.load(Ordering::Relaxed)

@@ -111,7 +111,8 @@ impl Node {
         );
     }
 
-    fn add(&mut self, proposal: ProposalId, attempt: ProposalAttempt) {
+    fn add(&mut self, proposal: ProposalId, mut attempt: ProposalAttempt) {
+        attempt.begun_us = self.now_us;
         self.timers.set(attempt.due_us, proposal.0);
         self.in_flight.insert(proposal, attempt);
     }
@@ -165,6 +166,7 @@ impl Node {
         let whole = match fate {
             ProposalFate::Applied(outcomes) => {
                 observer.applied(now_us, attempt.asked_at_us(), &outcomes);
+                observer.timed(attempt.asked_at_us(), attempt.begun_us, now_us);
                 attempt.collect(outcomes.into_iter().map(Ok))
             }
             ProposalFate::NotDone { commands, why: RejectReason::Expired } => {

@@ -50,6 +50,8 @@ pub(crate) struct ProposalAttempt {
     pub(crate) at: AttemptStage,
     /// The time at which the attempt is handled again, by the member's clock.
     pub(crate) due_us: u64,
+    /// When the attempt began, by the member's clock.
+    pub(crate) begun_us: u64,
     /// The number of commands not answered yet.
     left: usize,
     collected: Outcomes,
@@ -115,7 +117,7 @@ impl InFlight {
 
 impl ProposalAttempt {
     pub(crate) fn new(origin: Origin, at: AttemptStage, due_us: u64, commands: usize) -> Self {
-        Self { origin, at, due_us, left: commands, collected: Vec::new() }
+        Self { origin, at, due_us, begun_us: 0, left: commands, collected: Vec::new() }
     }
 
     /// When its commands reached this member.

@@ -423,6 +423,8 @@ pub trait NodeObserver {
     fn took(&mut self, commands: usize);
     /// Commands were applied that reached this member at `asked_at_us`.
     fn applied(&mut self, now_us: u64, asked_at_us: u64, outcomes: &[Outcome]);
+    /// Commands that reached this member at the first time were proposed at the second and applied at the third.
+    fn timed(&mut self, _asked_at_us: u64, _proposed_at_us: u64, _applied_at_us: u64) {}
 }
 
 impl NodeObserver for () {

@@ -20,6 +20,7 @@ use std::time::Duration;
 use tenure_core::{BadSnapshot, Frozen, Machine, SnapshotReader};
 use tenure_types::Revision;
 
+use crate::audit::{AuditRecord, Outcome};
 use crate::member::{Gone, MemberHandle};
 use tenure_node::Lineage;
 
@@ -109,6 +110,8 @@ pub fn take(member: &MemberHandle, timeout: Duration) -> Result<Backup, TakeErro
     let mut state_bytes = 0;
     frozen.write(&mut |part| state_bytes += part.len() as u64);
     let lineage = member.lineage().clone();
+    let record = AuditRecord::new("backup", Outcome::Done).with("revision", revision.0);
+    member.audit().record(&record.with("state_bytes", state_bytes));
     let head = BackupHead { lineage, index: point.index, revision, level, state_bytes };
     Ok(Backup { head, frozen, _one: one })
 }

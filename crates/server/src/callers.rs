@@ -120,6 +120,10 @@ impl NodeObserver for CountingObserver<'_> {
         self.meters.took(commands);
     }
 
+    fn timed(&mut self, asked_at_us: u64, proposed_at_us: u64, applied_at_us: u64) {
+        self.meters.timed(asked_at_us, proposed_at_us, applied_at_us);
+    }
+
     fn applied(&mut self, now_us: u64, asked_at_us: u64, outcomes: &[Outcome]) {
         self.meters.committed(now_us.saturating_sub(asked_at_us));
         for outcome in outcomes {

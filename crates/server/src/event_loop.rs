@@ -30,6 +30,8 @@ use crate::snapshot_disk::SnapshotDisk;
 const TAKEN_MAX: usize = 8_192;
 /// How long the log must not have been written before the loop marks its end.
 const QUIET_US: u64 = 500_000;
+/// The longest sleep of an idle loop. `/healthz` reports a loop that has not turned for several times as long.
+const IDLE: Duration = Duration::from_secs(1);
 /// How long the APIs have to report that the member found damage or was removed, before the process may end.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
@@ -166,6 +168,7 @@ impl Driver {
             }
             // Read the clock after the last input was taken, never before: see `Node::turn`.
             let now_us = os::now_us();
+            self.on.member.meters().turned(now_us);
             let machine = self.on.node.machine();
             let before = (machine.clock_ms(), machine.next_due_ms());
             let mut counted =
@@ -183,7 +186,7 @@ impl Driver {
             if self.may_end {
                 return self.last_words();
             }
-            wait = if synced { Duration::ZERO } else { os::until(wake_at_us) };
+            wait = if synced { Duration::ZERO } else { os::until(wake_at_us).min(IDLE) };
         }
     }
 
@@ -212,6 +215,10 @@ impl Driver {
     }
 
     fn handle(&mut self, event: LoopEvent) -> Result<(), End> {
+        // The log writer's own reports are not counted as sent.
+        if !matches!(event, LoopEvent::Synced(_) | LoopEvent::Prepared(_)) {
+            self.on.member.meters().taken(1);
+        }
         let event = match self.callers.take(event) {
             Ok(input) => {
                 self.on.node.handle(input);

@@ -457,6 +457,7 @@ impl InsideMember {
 
 impl RunningMember {
     fn handle(&mut self, event: LoopEvent) {
+        self.member.meters().taken(1);
         match self.callers.take(event) {
             Ok(input) => self.node.handle(input),
             Err(LoopEvent::Look(ask)) => ask(&self.node),

@@ -16,6 +16,7 @@
 mod plant;
 
 mod api;
+mod audit;
 pub mod backup;
 mod bootstrap;
 mod callers;
@@ -44,11 +45,12 @@ pub mod tls;
 pub mod untrusted;
 pub mod watch;
 
+pub use audit::AuditTo;
 pub use error::{StartError, chain};
 pub use fetch::request_backup;
 pub use member::{End, Gone, MemberHandle, MemberStatus};
 pub use node_metrics::NodeMetrics;
-pub use start::{Entrance, RunningServer, ServerSettings, start};
+pub use start::{Entrance, HealthListen, RunningServer, ServerSettings, start};
 pub use tenure_node::directory::{Address, MemberNames, MemberRecord, Preference};
 pub use tenure_node::{AdminRequest, Incarnation, Lead, Lineage, NodeFailure};
 pub use tenure_raft::Stop;

@@ -19,6 +19,7 @@ use tenure_store::{Point, PreparedSegment, SyncReport};
 use tenure_types::Revision;
 use tokio::sync::watch;
 
+use crate::audit::AuditLog;
 use crate::dispatch::Outbox;
 use crate::metrics::LockMetrics;
 use crate::node_metrics::{NodeMeters, NodeMetrics};
@@ -96,6 +97,7 @@ pub struct MemberHandle {
     feed: Arc<Feed>,
     meters: Arc<NodeMeters>,
     lock_metrics: Arc<LockMetrics>,
+    audit: Arc<AuditLog>,
 }
 
 /// Calls that wait for their answer.
@@ -210,6 +212,7 @@ impl MemberHandle {
             feed: Arc::default(),
             meters: Arc::default(),
             lock_metrics: Arc::default(),
+            audit: Arc::default(),
         };
         (member, events)
     }
@@ -271,8 +274,7 @@ impl MemberHandle {
         let (patience_us, deadline_us) = (os::micros(patience), self.deadline_us(timeout));
         let event =
             self.call(requests, patience_us, deadline_us, Permit::default(), Box::new(done));
-        let _ = self.inbox.send(event);
-        self.ring();
+        self.tell(event);
     }
 
     /// Builds the event that submits commands without a session.
@@ -405,13 +407,19 @@ impl MemberHandle {
     /// Sends the event loop an event and waits for room in its inbox. If the member has ended, the event is dropped
     /// with the reply channel in it.
     pub(crate) fn tell(&self, event: LoopEvent) {
+        self.meters.sent(1);
         let _ = self.inbox.send(event);
         self.ring();
     }
 
     /// Sends the event loop an event if its inbox has room, for tasks that must not wait.
     pub(crate) fn try_tell(&self, event: LoopEvent) -> Result<(), NotTaken> {
-        let sent = self.inbox.try_send(event).map_err(|error| match error {
+        self.meters.sent(1);
+        let sent = self.inbox.try_send(event);
+        if sent.is_err() {
+            self.meters.taken(1);
+        }
+        let sent = sent.map_err(|error| match error {
             TrySendError::Full(event) => NotTaken::Full(Box::new(event)),
             TrySendError::Disconnected(event) => NotTaken::Ended(Box::new(event)),
         });
@@ -466,6 +474,11 @@ impl MemberHandle {
     /// The metrics of locks, which the event loop feeds.
     pub(crate) fn lock_metrics(&self) -> &Arc<LockMetrics> {
         &self.lock_metrics
+    }
+
+    /// The record of administrative acts and denied calls.
+    pub(crate) fn audit(&self) -> &Arc<AuditLog> {
+        &self.audit
     }
 
     pub(crate) fn over(&self) -> &Arc<EndState> {

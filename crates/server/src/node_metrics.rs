@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -11,7 +12,9 @@ use prometheus_client::registry::{Registry, Unit};
 use tenure_core::event::Cause;
 use tenure_core::outcome::Notice;
 
-use crate::metrics::{Histogram, Scale};
+use crate::log::Limiter;
+use crate::metrics::{ConnectionMeters, Histogram, Scale};
+use crate::tls::ServerTls;
 
 /// The number of recent syncs over which percentiles are computed.
 const SYNCS_KEPT: usize = 512;
@@ -44,8 +47,20 @@ struct OfLoss {
 }
 
 /// The metrics that the event loop writes and any thread may read.
-#[derive(Debug)]
 pub(crate) struct NodeMeters {
+    /// The connections of clients.
+    pub(crate) connections: Arc<ConnectionMeters>,
+    /// The certificates whose expiry is shown.
+    certificates: OnceLock<Arc<ServerTls>>,
+    /// Events put into the inbox of the event loop, and those that the loop took.
+    events_sent: AtomicU64,
+    events_taken: AtomicU64,
+    /// Commits that take at least this long are logged; `None` logs none.
+    slow: OnceLock<Option<Duration>>,
+    slow_commits: Counter,
+    slow_lines: Limiter,
+    /// When the event loop last began a turn, by the clock of the process; 0 until its first turn.
+    turned_at_us: AtomicU64,
     disk_free_bytes: AtomicU64,
     disk_short: AtomicBool,
     data_bytes: AtomicU64,
@@ -69,6 +84,14 @@ impl Default for NodeMeters {
         let losses = Family::default();
         let cell = |cause: Cause| losses.get_or_create_owned(&OfLoss { cause: cause.word() });
         Self {
+            connections: Arc::default(),
+            certificates: OnceLock::new(),
+            events_sent: AtomicU64::default(),
+            events_taken: AtomicU64::default(),
+            slow: OnceLock::new(),
+            slow_commits: Counter::default(),
+            slow_lines: Limiter::default(),
+            turned_at_us: AtomicU64::default(),
             disk_free_bytes: AtomicU64::default(),
             disk_short: AtomicBool::default(),
             data_bytes: AtomicU64::default(),
@@ -115,6 +138,70 @@ impl NodeMeters {
             sync_last_us: read(&self.sync_last_us),
             sync_p99_us: read(&self.sync_p99_us),
         }
+    }
+
+    /// Counts events that are put into the inbox.
+    pub(crate) fn sent(&self, events: u64) {
+        self.events_sent.fetch_add(events, Ordering::Relaxed);
+    }
+
+    /// Counts events that left the inbox.
+    pub(crate) fn taken(&self, events: u64) {
+        self.events_taken.fetch_add(events, Ordering::Relaxed);
+    }
+
+    /// The number of events that wait for the event loop. Senders that wait for room count.
+    pub(crate) fn inbox_len(&self) -> u64 {
+        let taken = self.events_taken.load(Ordering::Relaxed);
+        self.events_sent.load(Ordering::Relaxed).saturating_sub(taken)
+    }
+
+    /// Shows the expiry of these certificates from now on.
+    pub(crate) fn show_certificates(&self, tls: Arc<ServerTls>) {
+        let _ = self.certificates.set(tls);
+    }
+
+    pub(crate) fn certificates(&self) -> Option<&ServerTls> {
+        self.certificates.get().map(|tls| &**tls)
+    }
+
+    /// Logs commits that take at least this long from now on.
+    pub(crate) fn log_slow(&self, slow: Option<Duration>) {
+        let _ = self.slow.set(slow);
+    }
+
+    /// Logs a slow batch of commands with where its time went: until it was proposed (in the inbox, and waiting for a
+    /// leader), and from then until it was applied (replication and the disk).
+    pub(crate) fn timed(&self, asked_at_us: u64, proposed_at_us: u64, applied_at_us: u64) {
+        let Some(slow) = self.slow.get().copied().flatten() else { return };
+        let took_us = applied_at_us.saturating_sub(asked_at_us);
+        if took_us < micros(slow) {
+            return;
+        }
+        self.slow_commits.inc();
+        let queue_us = proposed_at_us.saturating_sub(asked_at_us);
+        let commit_us = applied_at_us.saturating_sub(proposed_at_us);
+        let (message, where_to) =
+            ("slow commit", if queue_us > commit_us { "queue" } else { "commit" });
+        if let Some(pass) = self.slow_lines.pass(message, "", where_to) {
+            let sync_ms = self.sync_last_us.load(Ordering::Relaxed) / 1_000;
+            let (took_ms, queue_ms, commit_ms) =
+                (took_us / 1_000, queue_us / 1_000, commit_us / 1_000);
+            let suppressed = pass.suppressed;
+            tracing::warn!(took_ms, queue_ms, commit_ms, sync_ms, suppressed, "{message}");
+        }
+    }
+
+    /// Records that the event loop begins a turn.
+    pub(crate) fn turned(&self, now_us: u64) {
+        self.turned_at_us.store(now_us, Ordering::Relaxed);
+    }
+
+    /// How long ago the event loop began its last turn; `None` before the first one, and for a member inside a test,
+    /// whose loop is not a thread.
+    pub(crate) fn since_turn(&self, now_us: u64) -> Option<Duration> {
+        let at_us = self.turned_at_us.load(Ordering::Relaxed);
+        (at_us > 0).then(|| Duration::from_micros(now_us.saturating_sub(at_us)))
     }
 
     pub(crate) fn synced(&self, took: Duration) {
@@ -170,6 +257,10 @@ impl NodeMeters {
         to.register("renewals", "Leases renewed, on the leader", self.renewals.clone());
         let help = "Locks that their holders lost without having asked for it";
         to.register("losses", help, self.losses.clone());
+        self.connections.register(to);
+        let help =
+            "Batches of commands that took longer to commit than is logged as slow, on the leader";
+        to.register("slow_commits", help, self.slow_commits.clone());
         let help = "Log lines that this process dropped because stderr did not take them";
         to.register("log_lines_dropped", help, crate::log::dropped_lines());
     }

@@ -14,7 +14,8 @@ use tenure_raft::{Replica, ReplicaConfig};
 use tenure_store::Disk;
 use tokio::runtime::Runtime;
 
-use crate::api::{AllowedHosts, ApiListeners};
+use crate::api::{AllowedHosts, ApiListeners, HealthListener};
+use crate::audit::{AuditRecord, AuditTo, Outcome};
 use crate::bootstrap;
 use crate::data_home::{DataHome, FileSizes};
 use crate::dispatch::Dispatch;
@@ -35,6 +36,8 @@ const LEAVE: Duration = Duration::from_secs(10);
 /// More than one, so that a large response does not delay other clients. No more, because the event loop and the disk
 /// need cores too.
 const WORKERS: usize = 2;
+/// The duration from which on requests and commits are logged as slow: a tenth of the usual timeout of a call.
+const SLOW: Duration = Duration::from_secs(1);
 /// The largest command. It is as large as the largest message of a client, and far below what a frame between members
 /// and the buffer of a link can hold.
 const COMMAND_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -56,6 +59,18 @@ pub enum Entrance {
     None,
 }
 
+/// Where a member serves health and metrics apart from its clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum HealthListen {
+    /// Nowhere: only the clients' port serves them.
+    #[default]
+    Off,
+    /// At this address.
+    At(Address),
+    /// At this address, unless another process has it: for a default that several members on one machine share.
+    IfFree(Address),
+}
+
 /// The settings of a member.
 pub struct ServerSettings {
     /// The member's name.
@@ -66,6 +81,8 @@ pub struct ServerSettings {
     pub clients: Address,
     /// The address on which it listens for members; none for a member that stays alone.
     pub members: Option<Address>,
+    /// Where it serves health and metrics without client certificates.
+    pub health: HealthListen,
     /// The address at which clients reach it, if that is not the one it listens on.
     pub advertise_clients: Option<Address>,
     /// Host names that clients may use in requests, besides the member's addresses.
@@ -82,6 +99,10 @@ pub struct ServerSettings {
     pub preference: Preference,
     /// The certificates that protect its ports.
     pub tls: Option<Arc<ServerTls>>,
+    /// Requests and commits that take at least this long are logged; none logs none.
+    pub slow: Option<Duration>,
+    /// Where administrative acts and denied calls are recorded.
+    pub audit: AuditTo,
     /// Size of new log segments.
     pub segment_bytes: u32,
     /// Space held in reserve for a full disk.
@@ -112,8 +133,11 @@ pub struct RunningServer {
     pub clients: SocketAddr,
     /// The address on which it listens for members.
     pub members: Option<SocketAddr>,
+    /// The address on which it serves health and metrics apart from its clients.
+    pub health: Option<SocketAddr>,
     peer_listener: Option<Arc<PeerListener>>,
     listeners: ApiListeners,
+    health_listener: Option<HealthListener>,
     hub: Hub,
     // Dropped last: the fields above have tasks on it.
     runtime: Option<Runtime>,
@@ -127,6 +151,7 @@ impl ServerSettings {
             data: data.into(),
             clients: "127.0.0.1:7450".into(),
             members: None,
+            health: HealthListen::Off,
             advertise_clients: None,
             hosts: Vec::new(),
             advertise_members: None,
@@ -135,6 +160,8 @@ impl ServerSettings {
             insecure: false,
             preference: Preference::default(),
             tls: None,
+            slow: Some(SLOW),
+            audit: AuditTo::Memory,
             segment_bytes: 64 * 1024 * 1024,
             reserve_bytes: tenure_store::RESERVE_BYTES_DEFAULT,
             snapshot_entries: 1_000_000,
@@ -192,9 +219,12 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
         settings.members.as_ref().map(|at| listen(at, "--members", settings.insecure || covered));
     let member_port = member_port.transpose()?;
     let members = member_port.as_ref().map(|(_, address)| *address);
+    let health_port = listen_for_health(&settings.health)?;
     let record = MemberRecord { id: home.id(), names: settings.names(clients, members)? };
     let names = settings.hosts.iter().map(String::as_str);
-    let hosts = AllowedHosts::new(clients, &record.names.clients, names);
+    let hosts = AllowedHosts::new(clients, &record.names.clients, names.clone());
+    let health = health_port.as_ref().map(|(_, address)| *address);
+    let health_hosts = health.map(|at| AllowedHosts::new(at, &record.names.clients, names));
     let me = Me::new(record.id, record.names.clone(), settings.level_known);
     let mut member_port = member_port.map(|(port, _)| port);
     let mut peer_listener = None;
@@ -250,6 +280,12 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     let command_bytes_max = COMMAND_BYTES_MAX.min(settings.segment_bytes as usize / 2);
     let (member, events) = MemberHandle::new(record.id, lineage, Arc::new(os::Monotonic), None);
     let admission = member.admission().clone();
+    member.audit().write_to(&settings.audit).map_err(system("open the audit log"))?;
+    member.lock_metrics().audit_to(member.audit().clone());
+    member.meters().log_slow(settings.slow);
+    if let Some(tls) = &settings.tls {
+        member.meters().show_certificates(tls.clone());
+    }
     let net = Net::new(level_known, member.clone(), wire.clone());
     let identity = peer_listener.is_some().then(|| MemberIdentity {
         record: record.clone(),
@@ -293,10 +329,33 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     let insecure = settings.insecure;
     let handle = runtime.handle().clone();
     let dispatch = Dispatch::new(member.clone(), net, cluster.clone(), insecure, keys, handle);
+    dispatch.asked().watch(settings.slow, member.audit().clone());
+    // The epoch and the incarnation show whether the data was restored from a backup.
+    let lineage = member.lineage();
+    let record = AuditRecord::new("start", Outcome::Done).who(&settings.name).target(&cluster);
+    let record = record.with("epoch", lineage.epoch.get());
+    member.audit().record(&record.with("incarnation", lineage.incarnation.to_string()));
     let listeners = ApiListeners::open(client_port, &dispatch, hosts, settings.tls)
         .map_err(system("listen"))?;
+    let health_listener = match health_port.zip(health_hosts) {
+        Some(((port, _), hosts)) => {
+            Some(HealthListener::open(port, &dispatch, hosts).map_err(system("listen"))?)
+        }
+        None => None,
+    };
     let (hub, runtime) = (dispatch.hub().clone(), Some(runtime));
-    Ok(RunningServer { member, cluster, clients, members, peer_listener, listeners, hub, runtime })
+    Ok(RunningServer {
+        member,
+        cluster,
+        clients,
+        members,
+        health,
+        peer_listener,
+        listeners,
+        health_listener,
+        hub,
+        runtime,
+    })
 }
 
 impl RunningServer {
@@ -311,6 +370,7 @@ impl RunningServer {
         self.member.leave(LEAVE);
         self.listeners.emptied();
         self.peer_listener.iter().for_each(|it| it.close());
+        self.health_listener.iter().for_each(HealthListener::close);
     }
 }
 
@@ -389,6 +449,28 @@ fn listen(
     let listener = TcpListener::bind(address).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     Ok((listener, bound))
+}
+
+/// Binds the port for health and metrics. It needs no `insecure`: other machines get health and metrics there, and
+/// nothing else.
+fn listen_for_health(
+    health: &HealthListen,
+) -> Result<Option<(TcpListener, SocketAddr)>, StartError> {
+    let (address, needed) = match health {
+        HealthListen::Off => return Ok(None),
+        HealthListen::At(address) => (address, true),
+        HealthListen::IfFree(address) => (address, false),
+    };
+    match listen(address, "--health", true) {
+        Err(StartError::Listen { source, .. })
+            if !needed && source.kind() == io::ErrorKind::AddrInUse =>
+        {
+            let next = "--health ADDR, or --health none";
+            tracing::warn!(address, next, "health port in use; only the clients' port serves it");
+            Ok(None)
+        }
+        listening => listening.map(Some),
+    }
 }
 
 /// Whether only this machine can reach an address. Names are resolved; a name that cannot be resolved counts as

@@ -42,7 +42,8 @@ impl DemoMembers {
             }
             let child = command
                 .args(["serve", "--while-stdin", "--name", name, "--bootstrap", &listed])
-                .args(["--clients", &address(client), "--members", &address(peer), "--data"])
+                .args(["--clients", &address(client), "--members", &address(peer)])
+                .args(["--health", "none", "--data"])
                 .arg(members.dir.join(name))
                 // The member ends with this process, however it ends: its stdin closes.
                 .stdin(Stdio::piped())

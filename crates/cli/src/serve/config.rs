@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tenure_server::log::Level;
 use tenure_server::tls::{ServerTls, ServerTlsFiles};
-use tenure_server::{Entrance, Preference, ServerSettings, StartError};
+use tenure_server::{AuditTo, Entrance, HealthListen, Preference, ServerSettings, StartError};
 
 use super::{ServeFlags, file};
 use crate::connection_args::is_address;
@@ -22,6 +23,7 @@ const NAMES: &[(&str, Option<&str>)] = &[
     ("member.snapshot_entries", Some("1000000")),
     ("listen.clients", Some("127.0.0.1:7450")),
     ("listen.members", Some("127.0.0.1:7451")),
+    ("listen.health", Some("127.0.0.1:7452")),
     ("listen.advertise_clients", None),
     ("listen.advertise_members", None),
     ("listen.hosts", None),
@@ -33,7 +35,12 @@ const NAMES: &[(&str, Option<&str>)] = &[
     ("tls.member_ca", None),
     ("tls.client_ca", None),
     ("log.level", Some("info")),
+    ("log.slow_ms", Some("1000")),
+    ("log.audit_file", None),
 ];
+
+/// The source of a default.
+const DEFAULT: &str = "default";
 
 /// The settings that are a host and a port.
 const ADDRESSES: &[&str] =
@@ -62,7 +69,7 @@ impl ServeConfig {
         let mut values = BTreeMap::new();
         for (name, usual) in NAMES {
             if let Some(usual) = usual {
-                values.insert(*name, ((*usual).to_owned(), "default".to_owned()));
+                values.insert(*name, ((*usual).to_owned(), DEFAULT.to_owned()));
             }
         }
         if let Some(path) = flags.config.as_ref().or_else(|| variables.get("TENURE_CONFIG")) {
@@ -115,6 +122,9 @@ impl ServeConfig {
         Ok(ServerSettings {
             clients: need("listen.clients")?,
             members: Some(need("listen.members")?),
+            health: self.health()?,
+            slow: self.slow()?,
+            audit: self.audit(),
             advertise_clients: own("listen.advertise_clients"),
             advertise_members: own("listen.advertise_members"),
             hosts: self.get("listen.hosts").map(list).unwrap_or_default(),
@@ -133,6 +143,45 @@ impl ServeConfig {
             let text = format!("member.preference is `{text}`; try a number from 0 to 100");
             self.wrong("member.preference", text)
         })
+    }
+
+    /// Where health and metrics are served. The default address may be in use: by another member on this machine.
+    fn health(&self) -> Result<HealthListen, CliError> {
+        let Some((text, source)) = self.values.get("listen.health") else {
+            return Ok(HealthListen::Off);
+        };
+        match text.as_str() {
+            "none" => Ok(HealthListen::Off),
+            text if !is_address(text) => {
+                let text = format!("listen.health is `{text}`; try host:port, or none");
+                Err(self.wrong("listen.health", text))
+            }
+            text if source == DEFAULT => Ok(HealthListen::IfFree(text.to_owned())),
+            text => Ok(HealthListen::At(text.to_owned())),
+        }
+    }
+
+    /// The duration from which on requests are logged as slow.
+    fn slow(&self) -> Result<Option<Duration>, CliError> {
+        match self.get("log.slow_ms") {
+            None | Some("none") => Ok(None),
+            Some(text) => match text.parse().ok().filter(|ms| *ms > 0) {
+                Some(ms) => Ok(Some(Duration::from_millis(ms))),
+                None => {
+                    let text = format!("log.slow_ms is `{text}`; try a number above 0, or none");
+                    Err(self.wrong("log.slow_ms", text))
+                }
+            },
+        }
+    }
+
+    /// Where administrative acts are recorded.
+    fn audit(&self) -> AuditTo {
+        match self.get("log.audit_file") {
+            None => AuditTo::Memory,
+            Some("stderr") => AuditTo::Stderr,
+            Some(path) => AuditTo::File(path.into()),
+        }
     }
 
     /// The lowest level that is logged.
@@ -251,6 +300,7 @@ fn from_flags(flags: &ServeFlags) -> Vec<(&'static str, String, &'static str)> {
         ("member.snapshot_entries", flags.snapshot_entries.clone(), "--snapshot-entries"),
         ("listen.clients", flags.clients.clone(), "--clients"),
         ("listen.members", flags.members.clone(), "--members"),
+        ("listen.health", flags.health.clone(), "--health"),
         ("listen.advertise_clients", flags.advertise_clients.clone(), "--advertise-clients"),
         ("listen.advertise_members", flags.advertise_members.clone(), "--advertise-members"),
         ("listen.hosts", join(&flags.hosts), "--hosts"),
@@ -262,6 +312,8 @@ fn from_flags(flags: &ServeFlags) -> Vec<(&'static str, String, &'static str)> {
         ("tls.member_ca", flags.tls_member_ca.clone(), "--tls-member-ca"),
         ("tls.client_ca", flags.tls_client_ca.clone(), "--tls-client-ca"),
         ("log.level", flags.log_level.clone(), "--log-level"),
+        ("log.slow_ms", flags.log_slow_ms.clone(), "--log-slow-ms"),
+        ("log.audit_file", flags.audit_file.clone(), "--audit-file"),
     ];
     values.into_iter().filter_map(|(name, value, flag)| Some((name, value?, flag))).collect()
 }
@@ -321,6 +373,22 @@ mod tests {
     }
 
     #[test]
+    fn health_is_served_on_loopback_unless_told_otherwise() {
+        let named = [("TENURE_MEMBER_NAME", "a"), ("TENURE_MEMBER_DATA", "d")];
+        let health = |file: &str| {
+            let flags = ServeFlags { config: Some("x.toml".into()), ..ServeFlags::default() };
+            gather(&flags, &named, file).unwrap().settings().map(|it| it.health)
+        };
+        let usual = "127.0.0.1:7452".to_owned();
+        assert_eq!(health("").ok(), Some(HealthListen::IfFree(usual.clone())));
+        let same = format!("[listen]\nhealth = \"{usual}\"\n");
+        assert_eq!(health(&same).ok(), Some(HealthListen::At(usual)));
+        assert_eq!(health("[listen]\nhealth = \"none\"\n").ok(), Some(HealthListen::Off));
+        let error = health("[listen]\nhealth = \"here\"\n").err().unwrap();
+        assert!(error.text.contains("listen.health is `here`"), "{}", error.text);
+    }
+
+    #[test]
     fn what_is_not_understood_is_refused() {
         let flags = ServeFlags { config: Some("x.toml".into()), ..ServeFlags::default() };
         let error = gather(&flags, &[], "[member]\nnmae = \"a\"\n").err().unwrap();
@@ -343,6 +411,9 @@ mod tests {
         assert!(error.text.contains("x.toml: log.level is `loud`; try error, "), "{}", error.text);
         let quiet = gather(&flags, &[("TENURE_LOG_LEVEL", "warn")], "").unwrap();
         assert_eq!(quiet.log_level().ok(), Some(Level::Warn));
+        let slow = gather(&flags, &named, "[log]\nslow_ms = 0\n").unwrap();
+        let error = slow.settings().err().unwrap();
+        assert!(error.text.contains("log.slow_ms is `0`; try a number above 0"), "{}", error.text);
         let config = gather(&flags, &[("TENURE_CLUSTER_BOOTSTRAP", "a")], "").unwrap();
         assert!(config.settings().is_err());
     }

@@ -35,6 +35,7 @@ struct MemberTable {
 struct ListenTable {
     clients: Option<String>,
     members: Option<String>,
+    health: Option<String>,
     advertise_clients: Option<String>,
     advertise_members: Option<String>,
     hosts: Option<Vec<String>>,
@@ -61,6 +62,16 @@ struct TlsTable {
 #[serde(default, deny_unknown_fields)]
 struct LogTable {
     level: Option<String>,
+    slow_ms: Option<SlowMs>,
+    audit_file: Option<String>,
+}
+
+/// A number of milliseconds, or `"none"`.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum SlowMs {
+    Number(u64),
+    Word(String),
 }
 
 /// The settings in a file, by name.
@@ -78,6 +89,7 @@ pub(crate) fn read(text: &str) -> Result<Vec<(&'static str, String)>, Wrong> {
         ("member.snapshot_entries", member.snapshot_entries.map(|number| number.to_string())),
         ("listen.clients", listen.clients),
         ("listen.members", listen.members),
+        ("listen.health", listen.health),
         ("listen.advertise_clients", listen.advertise_clients),
         ("listen.advertise_members", listen.advertise_members),
         ("listen.hosts", join(listen.hosts)),
@@ -89,6 +101,15 @@ pub(crate) fn read(text: &str) -> Result<Vec<(&'static str, String)>, Wrong> {
         ("tls.member_ca", tls.member_ca),
         ("tls.client_ca", tls.client_ca),
         ("log.level", log.level),
+        ("log.slow_ms", log.slow_ms.map(slow_ms)),
+        ("log.audit_file", log.audit_file),
     ];
     Ok(values.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
+}
+
+fn slow_ms(given: SlowMs) -> String {
+    match given {
+        SlowMs::Number(number) => number.to_string(),
+        SlowMs::Word(word) => word,
+    }
 }

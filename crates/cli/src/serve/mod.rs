@@ -63,6 +63,9 @@ struct ServeFlags {
     /// Listen for other members here [default: 127.0.0.1:7451]
     #[arg(long, value_name = "ADDR")]
     members: Option<String>,
+    /// Serve health and metrics here, without certificates, or none [default: 127.0.0.1:7452]
+    #[arg(long, value_name = "ADDR")]
+    health: Option<String>,
     /// Where clients reach this member, if not where it listens
     #[arg(long, value_name = "ADDR")]
     advertise_clients: Option<String>,
@@ -96,6 +99,12 @@ struct ServeFlags {
     /// Log what is at least so important: error, warn, info or debug [default: info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
+    /// Log requests that take so many milliseconds, with where the time went, or none [default: 1000]
+    #[arg(long, value_name = "NUMBER")]
+    log_slow_ms: Option<String>,
+    /// Append what administrators do to this file, one JSON object per line, or to stderr
+    #[arg(long, value_name = "FILE")]
+    audit_file: Option<String>,
 }
 
 impl ServeArgs {
@@ -144,11 +153,12 @@ pub(crate) fn run(flags: &ServeArgs) -> Result<Exit, CliError> {
     let running = start(settings).map_err(|error| unstarted(error, &data, Company::Unknown))?;
     let (member, cluster) = (running.member.id(), running.cluster.clone());
     let (clients, members) = (running.clients, running.members.unwrap_or(running.clients));
-    tracing::info!(name, %member, cluster, %clients, %members, restart = again, "serving");
+    let health = running.health.map(|at| at.to_string());
+    tracing::info!(name, %member, cluster, %clients, %members, health, restart = again, "serving");
     if flags.form() == OutputFormat::Json {
         output::offer(&json!({
             "event": "ready", "name": name, "member": member.to_string(), "cluster": cluster,
-            "clients": clients.to_string(), "members": members.to_string(), "restart": again,
+            "clients": clients.to_string(), "members": members.to_string(), "health": health, "restart": again,
         }));
     }
     requests.wait(&[running], |_| {});

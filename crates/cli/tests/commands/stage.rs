@@ -69,7 +69,7 @@ pub(crate) fn serve(
     let log = std::fs::File::create(dir.join(format!("{name}.log"))).unwrap();
     let mut child = Command::new(TENURE)
         .args(["serve", "--while-stdin", "--name", name, "--clients", &clients])
-        .args(["--members", &members, "--data"])
+        .args(["--members", &members, "--health", "none", "--data"])
         .arg(dir.join(name))
         .args(more)
         .env_clear()

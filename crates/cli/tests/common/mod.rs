@@ -308,7 +308,7 @@ impl Cluster {
         let (clients, members) = (format!("{host}:{clients}"), format!("{host}:{members}"));
         let mut arguments = vec!["serve", "--name", name, "--data", data.to_str().unwrap()];
         arguments.extend(["--clients", &clients, "--members", &members]);
-        arguments.extend(["--advertise-members", &advertised]);
+        arguments.extend(["--advertise-members", &advertised, "--health", "none"]);
         let client_proxy = self
             .client_proxies
             .as_ref()

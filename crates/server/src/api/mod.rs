@@ -8,6 +8,7 @@ pub(crate) mod decode;
 mod encode;
 mod grpc;
 mod header;
+mod health_listener;
 pub(crate) mod http;
 mod list;
 mod protocol;
@@ -31,12 +32,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::dispatch::{Dispatch, Principal};
+use crate::metrics::{Closing, OpenConnection, Port, Protocol, Refusing};
 use crate::os;
 use crate::tls::ServerTls;
 use addresses::{ConnectionsByAddress, CountedConnection};
 use protocol::{DetectedProtocol, Rewound};
 use request_filter::FilteredRouter;
 
+pub(crate) use health_listener::HealthListener;
 pub(crate) use http::AllowedHosts;
 
 /// The longest message that is read: the longest value, with room for the fields around it.
@@ -178,7 +181,8 @@ impl InProcessListener {
             let Some(counted) = addresses.enter(std::net::Ipv4Addr::LOCALHOST.into()) else {
                 return;
             };
-            let permit = ConnectionPermit::new(room, counted, &listener.open);
+            let connection = listener.dispatch.member().meters().connections.open(None);
+            let permit = ConnectionPermit::new(room, counted, &listener.open, Arc::new(connection));
             // A client that goes away is not an error.
             let _ = detect_and_serve(stream, &listener, permit).await;
         }
@@ -215,6 +219,7 @@ fn protocols() -> auto::Builder<TokioExecutor> {
 async fn accept(port: tokio::net::TcpListener, listener: Arc<Listener>) {
     let mut open = listener.open.clone();
     let addresses = ConnectionsByAddress::new(PER_ADDRESS_MAX);
+    let meters = listener.dispatch.member().meters().connections.clone();
     loop {
         let Ok(room) = listener.room.clone().acquire_owned().await else { return };
         let stream = tokio::select! {
@@ -226,17 +231,35 @@ async fn accept(port: tokio::net::TcpListener, listener: Arc<Listener>) {
             Err(error) => {
                 // The process is most likely out of file descriptors: wait until some are closed.
                 tracing::warn!(cause = %error, "cannot accept a connection");
+                meters.refused(Refusing::System);
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
         };
-        let Some(counted) = addresses.enter(from.ip()) else { continue };
+        let Some(counted) = addresses.enter(from.ip()) else {
+            meters.refused(Refusing::PerAddress);
+            continue;
+        };
         let listener = listener.clone();
-        let permit = ConnectionPermit::new(room, counted, &listener.open);
+        let connection = Arc::new(meters.open(Some(from.ip())));
+        let permit = ConnectionPermit::new(room, counted, &listener.open, connection.clone());
         tokio::spawn(async move {
             // A client that goes away, or violates the protocol, is not an error.
-            let _ = serve(stream, &listener, permit).await;
+            let served = serve(stream, &listener, permit).await;
+            connection.ends(closing(&served));
         });
+    }
+}
+
+/// Why a connection ended, for the metrics.
+fn closing(served: &io::Result<()>) -> Closing {
+    match served {
+        Ok(()) => Closing::Closed,
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => Closing::Timeout,
+        Err(error) => {
+            let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+            tls.map_or(Closing::Error, |_| Closing::Handshake)
+        }
     }
 }
 
@@ -247,6 +270,7 @@ pub(crate) struct ConnectionPermit {
     open: watch::Receiver<bool>,
     /// Whether the client has presented a certificate, if the port requires one.
     known: bool,
+    connection: Arc<OpenConnection>,
 }
 
 impl ConnectionPermit {
@@ -254,8 +278,14 @@ impl ConnectionPermit {
         room: OwnedSemaphorePermit,
         counted: CountedConnection,
         open: &watch::Receiver<bool>,
+        connection: Arc<OpenConnection>,
     ) -> Self {
-        Self { _held: Arc::new((room, counted)), open: open.clone(), known: true }
+        Self { _held: Arc::new((room, counted)), open: open.clone(), known: true, connection }
+    }
+
+    /// The connection that it permits, for the metrics and the audit log.
+    pub(crate) fn connection(&self) -> &OpenConnection {
+        &self.connection
     }
 
     /// Waits until the listener closes.
@@ -274,7 +304,11 @@ async fn serve(
     if let Some(tls) = &listener.tls {
         // The files are checked for every connection: a new certificate needs no restart.
         let accepting = TlsAcceptor::from(tls.clients()).accept(stream);
-        let stream = tokio::time::timeout(HANDSHAKE, accepting).await??;
+        let accepted = tokio::time::timeout(HANDSHAKE, accepting).await;
+        let stream = accepted.unwrap_or_else(|late| Err(late.into())).inspect_err(|error| {
+            let meters = &listener.dispatch.member().meters().connections;
+            meters.handshake_failed(Port::Clients, error);
+        })?;
         // A presented certificate has been verified. A client without one gets an error in its own protocol.
         permit.known = !tls.knows_clients() || stream.get_ref().1.peer_certificates().is_some();
         if !permit.known {
@@ -300,9 +334,11 @@ where
     match first {
         DetectedProtocol::Nothing => Ok(()),
         DetectedProtocol::Http1(read) => {
+            permit.connection().speaks(Protocol::Http1);
             speak(&listener.http1, Rewound::new(read, stream), listener, permit).await
         }
         DetectedProtocol::Http2(read) => {
+            permit.connection().speaks(Protocol::Http2);
             speak(&listener.http2, Rewound::new(read, stream), listener, permit).await
         }
     }

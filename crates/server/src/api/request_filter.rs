@@ -53,7 +53,9 @@ impl FilteredRouter {
 
     fn refuse<B>(&self, request: &Request<B>, failure: Failure) -> Response {
         let grpc = grpc::is_grpc(request);
-        self.dispatch.asked().refused(if grpc { Api::Grpc } else { Api::Http }, failure.reason());
+        let from = self.permit.connection().from();
+        let api = if grpc { Api::Grpc } else { Api::Http };
+        self.dispatch.asked().refused_from(api, failure.reason(), from);
         if grpc { grpc::refused(failure) } else { api::refused(failure) }
     }
 }

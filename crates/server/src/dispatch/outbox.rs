@@ -74,6 +74,8 @@ pub(crate) struct Outbox {
     /// Whether a task empties it. Until then deliveries are dropped.
     attended: AtomicBool,
     newest: AtomicU64,
+    /// Messages in all mailboxes.
+    mail: Arc<AtomicU64>,
 }
 
 impl Outbox {
@@ -102,9 +104,16 @@ impl Outbox {
     /// Opens a session.
     pub(crate) fn open(&self) -> (SessionId, Arc<Mailbox>) {
         let session = SessionId(self.newest.fetch_add(1, Ordering::Relaxed));
-        let mailbox = Arc::new(Mailbox::default());
+        let (mail, bell) = Default::default();
+        let mailbox = Arc::new(Mailbox { mail, bell, all: self.mail.clone() });
         self.send(Delivery::Open { session, mailbox: mailbox.clone() });
         (session, mailbox)
+    }
+
+    /// The number of outcomes and notices that wait for the routing task, and of messages in all mailboxes.
+    pub(crate) fn waiting(&self) -> (u64, u64) {
+        let backlog = self.items.lock().unwrap_or_else(PoisonError::into_inner).mail();
+        (backlog as u64, self.mail.load(Ordering::Relaxed))
     }
 
     /// Declares that a task runs [`route`] from now on.
@@ -118,6 +127,15 @@ impl Outbox {
 pub(crate) struct Mailbox {
     mail: Mutex<Vec<MailboxMessage>>,
     bell: Notify,
+    /// The messages in all mailboxes of the member, for the metrics.
+    all: Arc<AtomicU64>,
+}
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        let left = self.lock().len() as u64;
+        self.all.fetch_sub(left, Ordering::Relaxed);
+    }
 }
 
 impl Mailbox {
@@ -126,6 +144,7 @@ impl Mailbox {
         loop {
             let mail = std::mem::take(&mut *self.lock());
             if !mail.is_empty() {
+                self.all.fetch_sub(mail.len() as u64, Ordering::Relaxed);
                 return mail;
             }
             self.bell.notified().await;
@@ -136,6 +155,7 @@ impl Mailbox {
     fn put(&self, mail: MailboxMessage) -> usize {
         let mut box_ = self.lock();
         box_.push(mail);
+        self.all.fetch_add(1, Ordering::Relaxed);
         let waiting = box_.len();
         drop(box_);
         if waiting == 1 {

@@ -39,6 +39,12 @@ pub(super) fn format(form: LineForm, level: Level, message: &str, pairs: &[Pair]
     }
 }
 
+/// The time of the wall clock.
+pub(super) fn now() -> String {
+    let now = clock_gettime(ClockId::Realtime);
+    date(now.tv_sec, now.tv_nsec / 1_000_000)
+}
+
 fn as_text(start: &str, pairs: &[Pair]) -> String {
     let mut line = String::from(start);
     for (at, (name, value)) in pairs.iter().enumerate() {

@@ -7,6 +7,7 @@
 //! An event never waits for stderr: a pipe that is not read, a slow disk or a stopped terminal must not stop the event
 //! loop. While the queue is full, lines are dropped and counted.
 
+mod level;
 mod limit;
 mod line;
 mod queue;
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 
+use level::LevelCell;
 pub(crate) use limit::Limiter;
 pub use line::LineForm;
 use queue::LineQueue;
@@ -29,6 +31,7 @@ use subscriber::Subscriber;
 const FLUSH: Duration = Duration::from_secs(1);
 
 static QUEUE: OnceLock<Arc<LineQueue>> = OnceLock::new();
+static LEVEL: OnceLock<Arc<LevelCell>> = OnceLock::new();
 static DROPPED: OnceLock<Counter> = OnceLock::new();
 
 /// The least important lines that are written.
@@ -57,6 +60,16 @@ impl Level {
         }
     }
 
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+        }
+    }
+
     fn to_tracing(self) -> tracing::Level {
         match self {
             Self::Error => tracing::Level::ERROR,
@@ -77,7 +90,8 @@ pub fn install(form: Option<LineForm>, level: Level) -> io::Result<()> {
     let terminal = stderr().is_terminal();
     let form = form.unwrap_or(if terminal { LineForm::Text } else { LineForm::Json });
     let queue = Arc::new(LineQueue::new(form, dropped_lines()));
-    let subscriber = Subscriber::new(queue.clone(), form, level.to_tracing());
+    let level = Arc::new(LevelCell::new(level));
+    let subscriber = Subscriber::new(queue.clone(), form, level.clone());
     if tracing::subscriber::set_global_default(subscriber).is_err() {
         return Ok(());
     }
@@ -86,6 +100,7 @@ pub fn install(form: Option<LineForm>, level: Level) -> io::Result<()> {
         .name("tenure-log".to_owned())
         .spawn(move || writer.write_to(stderr()))?;
     let _ = QUEUE.set(queue);
+    let _ = LEVEL.set(level);
     std::panic::set_hook(Box::new(log_panic));
     Ok(())
 }
@@ -102,6 +117,24 @@ pub fn flush() {
     if let Some(queue) = QUEUE.get() {
         queue.flush(FLUSH);
     }
+}
+
+/// The level in force; none if no log is installed.
+pub fn level() -> Option<Level> {
+    LEVEL.get().map(|level| level.get())
+}
+
+/// Changes the level of the whole process and returns the previous one; none if no log is installed.
+pub fn set_level(level: Level) -> Option<Level> {
+    let before = LEVEL.get()?.set(level);
+    let (from, to) = (before.name(), level.name());
+    tracing::warn!(from, to, "log level changed");
+    Some(before)
+}
+
+/// The wall clock as text, for records that people read.
+pub(crate) fn wall_time() -> String {
+    line::now()
 }
 
 /// Counts the lines that this process has dropped.

@@ -10,8 +10,9 @@ use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
-use tracing::{Event, Level, Metadata};
+use tracing::{Event, Metadata};
 
+use super::level::LevelCell;
 use super::line::{self, LineForm};
 use super::queue::LineQueue;
 
@@ -23,11 +24,11 @@ const TARGETS: &str = "tenure";
 pub(super) struct Subscriber {
     queue: Arc<LineQueue>,
     form: LineForm,
-    level: Level,
+    level: Arc<LevelCell>,
 }
 
 impl Subscriber {
-    pub(super) fn new(queue: Arc<LineQueue>, form: LineForm, level: Level) -> Self {
+    pub(super) fn new(queue: Arc<LineQueue>, form: LineForm, level: Arc<LevelCell>) -> Self {
         Self { queue, form, level }
     }
 }
@@ -40,11 +41,11 @@ impl tracing::Subscriber for Subscriber {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.is_event()
             && metadata.target().starts_with(TARGETS)
-            && *metadata.level() <= self.level
+            && *metadata.level() <= self.level.get().to_tracing()
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(LevelFilter::from_level(self.level))
+        Some(LevelFilter::from_level(self.level.get().to_tracing()))
     }
 
     fn event(&self, event: &Event<'_>) {
@@ -119,13 +120,19 @@ mod tests {
         }
     }
 
+    fn log_twice() {
+        tracing::debug!("details");
+        tracing::info!("news");
+    }
+
     #[test]
     fn events_of_our_crates_are_lines_with_their_fields_in_order() {
         let queue = Arc::new(LineQueue::new(LineForm::Json, Counter::default()));
         let (writer, written) = (queue.clone(), FormattedFields::default());
         let to = written.clone();
         std::thread::spawn(move || writer.write_to(to));
-        let subscriber = Subscriber::new(queue.clone(), LineForm::Json, Level::INFO);
+        let level_cell = Arc::new(LevelCell::new(super::super::Level::Info));
+        let subscriber = Subscriber::new(queue.clone(), LineForm::Json, level_cell.clone());
         tracing::subscriber::with_default(subscriber, || {
             let (member, absent) = ("m 1", None::<u64>);
             tracing::info!(index = 7_u64, %member, ok = true, absent, "snapshot saved");
@@ -133,6 +140,11 @@ mod tests {
             tracing::info!(target: "h2::frame", "of a library");
             let _span = tracing::info_span!("span").entered();
             tracing::warn!(cause = %io::Error::other("x\"y"), "cannot {}", "send");
+            // A change takes effect also for lines that were skipped or written before.
+            for level in [super::super::Level::Debug, super::super::Level::Warn] {
+                level_cell.set(level);
+                log_twice();
+            }
         });
         assert!(queue.flush(Duration::from_secs(10)));
         let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
@@ -142,6 +154,8 @@ mod tests {
             [
                 r#""level":"info","message":"snapshot saved","index":"7","member":"m 1","ok":"true"}"#,
                 r#""level":"warn","message":"cannot send","cause":"x\"y"}"#,
+                r#""level":"debug","message":"details"}"#,
+                r#""level":"info","message":"news"}"#,
             ]
         );
     }

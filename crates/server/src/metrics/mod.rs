@@ -9,10 +9,14 @@
 //! APIs       ─requests─► RequestMetrics: by API and command, refusals by reason   ─┘
 //! ```
 
+mod connections;
 mod histogram;
 mod locks;
+mod process;
 mod requests;
 
+pub(crate) use connections::{Closing, ConnectionMeters, OpenConnection, Port, Protocol, Refusing};
 pub(crate) use histogram::{Histogram, Scale};
 pub(crate) use locks::{FreedAt, LockMetrics, OTHER, PREFIXES_MAX, count};
+pub(crate) use process::{ProcessUse, certificate_expiry};
 pub(crate) use requests::{Api, Class, RequestMetrics};

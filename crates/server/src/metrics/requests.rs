@@ -1,6 +1,8 @@
 //! Counts and times requests by API and command, and counts refusals by reason.
 
-use std::sync::OnceLock;
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -10,6 +12,8 @@ use tenure_wire::v1::request::Command;
 use tenure_wire::{reason, v1};
 
 use super::{Histogram, Scale};
+use crate::audit::{AuditLog, AuditRecord, Outcome};
+use crate::log::Limiter;
 
 /// The API that a request came through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,7 +130,15 @@ pub(crate) struct RequestMetrics {
     cells: [[OnceLock<Histogram>; CLASSES.len()]; APIS.len()],
     requests: Family<OfRequest, Histogram, fn() -> Histogram>,
     refusals: Family<OfRefusal, Counter>,
+    /// Requests that take at least this long are logged; `None` logs none.
+    slow: OnceLock<Option<Duration>>,
+    slow_requests: Counter,
+    slow_lines: Limiter,
+    audit: OnceLock<Arc<AuditLog>>,
 }
+
+/// The reasons of refusals that are recorded as denied: the caller may not do what it asked for.
+const DENIED: [&str; 3] = ["PERMISSION_DENIED", "UNAUTHENTICATED", "HOST_NOT_ALLOWED"];
 
 impl Default for RequestMetrics {
     fn default() -> Self {
@@ -134,6 +146,10 @@ impl Default for RequestMetrics {
             cells: APIS.map(|_| CLASSES.map(|_| OnceLock::new())),
             requests: Family::new_with_constructor(|| Histogram::new(Scale::QUICK)),
             refusals: Family::default(),
+            slow: OnceLock::new(),
+            slow_requests: Counter::default(),
+            slow_lines: Limiter::default(),
+            audit: OnceLock::new(),
         }
     }
 }
@@ -144,6 +160,14 @@ impl RequestMetrics {
         let help = "From a request to the first of its answer";
         to.register_with_unit("request", help, Unit::Seconds, self.requests.clone());
         to.register("refusals", "Answers that were not success", self.refusals.clone());
+        let help = "Requests that took longer than is logged as slow; waits for locks are left out";
+        to.register("slow_requests", help, self.slow_requests.clone());
+    }
+
+    /// Logs requests that take at least `slow`, and records denied ones, from now on.
+    pub(crate) fn watch(&self, slow: Option<Duration>, audit: Arc<AuditLog>) {
+        let _ = self.slow.set(slow);
+        let _ = self.audit.set(audit);
     }
 
     /// Records the duration of an answered request, whatever the response.
@@ -154,13 +178,37 @@ impl RequestMetrics {
             self.requests.get_or_create_owned(&of)
         });
         cell.observe(took_us);
+        // An acquire may wait for its lock, and a watch for its first event, as long as the caller likes.
+        if let Some(slow) = self.slow.get().copied().flatten()
+            && u128::from(took_us) >= slow.as_micros()
+            && !matches!(class, Class::Acquire | Class::Watch)
+        {
+            self.slow_requests.inc();
+            let (api, command) = (APIS[at_api].1, CLASSES[at_class].1);
+            let message = "slow request";
+            if let Some(pass) = self.slow_lines.pass(message, api, command) {
+                let (took_ms, suppressed) = (took_us / 1_000, pass.suppressed);
+                tracing::warn!(api, command, took_ms, suppressed, "{message}");
+            }
+        }
     }
 
     /// Counts a response other than success.
     pub(crate) fn refused(&self, api: Api, reason: &str) {
+        self.refused_from(api, reason, None);
+    }
+
+    /// Counts a response other than success to a caller at this address, if it is known.
+    pub(crate) fn refused_from(&self, api: Api, reason: &str, from: Option<IpAddr>) {
         let Some(row) = reason::row(reason) else { return };
         let refusal = OfRefusal { reason: row.reason, api: APIS[api as usize].1 };
         self.refusals.get_or_create(&refusal).inc();
+        if DENIED.contains(&row.reason)
+            && let Some(audit) = self.audit.get()
+        {
+            let record = AuditRecord::new("denied", Outcome::Refused(row.reason));
+            audit.record(&record.from(from).with("api", refusal.api));
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use super::net::Net;
 use super::wire::{ANSWER_US, Wire};
 use crate::log::Limiter;
 use crate::log_writer::spawn;
+use crate::metrics::Port;
 use crate::os;
 
 /// The most connections at once: room for the links, snapshots and questions of the largest cluster.
@@ -132,6 +133,10 @@ impl PeerListener {
         let from = socket.peer_addr()?.ip();
         let mut stream = self.wire.accept(socket).inspect_err(|error| {
             let (message, why) = ("a connection was refused", error.to_string());
+            if let Some(inside) = self.inside.get() {
+                let meters = &inside.net.member.meters().connections;
+                meters.handshake_failed(Port::Members, error);
+            }
             if let Some(pass) = self.limiter.pass(message, from, &why) {
                 tracing::warn!(%from, why, suppressed = pass.suppressed, "{message}");
             }

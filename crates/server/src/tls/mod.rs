@@ -174,6 +174,17 @@ impl ServerTls {
         self.newest(|now| now.clients.clone())
     }
 
+    /// The files with certificates, by what they are used for.
+    pub(crate) fn certificate_files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let ServerTlsFiles { cert, client_ca, member_ca, .. } = &self.files;
+        let all = [
+            ("own", Some(cert)),
+            ("client_ca", client_ca.as_ref()),
+            ("member_ca", member_ca.as_ref()),
+        ];
+        all.into_iter().filter_map(|(used, path)| Some((used, path?.as_path())))
+    }
+
     /// Whether clients need a certificate.
     pub(crate) fn knows_clients(&self) -> bool {
         self.files.client_ca.is_some()

@@ -19,6 +19,10 @@ const QUORUM: Duration = Duration::from_secs(1);
 /// The most entries that a ready member may have committed and not applied yet.
 const LAG_MAX: u64 = 2_000;
 
+/// How long the event loop may go without a turn before the member counts as hung. An idle loop turns every second; a
+/// turn lasts as long as a sync of the log.
+const HUNG: Duration = Duration::from_secs(5);
+
 /// How a member is.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Health {
@@ -32,18 +36,25 @@ pub(super) struct Health {
     header: Option<Header>,
 }
 
-/// Whether the member runs.
+/// Whether the member runs: it has not ended, and its event loop turns.
 #[utoipa::path(
     get, path = "/healthz", tag = "health",
     responses(
         (status = 200, description = "It runs.", body = Health),
-        (status = 503, description = "It does not any more.", body = Health),
+        (status = 503, description = "It does not any more, or its loop hangs.", body = Health),
     ),
 )]
 pub(super) async fn alive(State(http): State<Http>) -> Response {
-    match http.dispatch.member().ended() {
-        None => good(None, None),
-        Some(end) => bad(end.to_string(), None),
+    let member = http.dispatch.member();
+    if let Some(end) = member.ended() {
+        return bad(end.to_string(), None);
+    }
+    match member.meters().since_turn(member.now_us()) {
+        Some(since) if since >= HUNG => {
+            let seconds = since.as_secs();
+            bad(format!("the member's loop has not turned for {seconds} s"), None)
+        }
+        _ => good(None, None),
     }
 }
 

@@ -7,6 +7,7 @@ mod acquire;
 mod answer;
 mod call;
 mod cluster;
+mod diagnostics;
 mod duration;
 mod elections;
 mod health;
@@ -44,6 +45,7 @@ use crate::dispatch::{Dispatch, Fresh, Principal};
 use crate::metrics::Api;
 
 use answer::HttpError;
+pub(crate) use diagnostics::{PeerAddress, health_routes};
 pub(crate) use hosts::AllowedHosts;
 pub(crate) use limits::SetLimits;
 use metrics::Metrics;

@@ -22,6 +22,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::{ConnectionPermit, MESSAGE_BYTES_MAX, http};
 use crate::dispatch::Dispatch;
+use crate::metrics::Protocol;
 
 /// The most bytes of a message of the plain protocol, which has a few words.
 const PLAIN_BYTES_MAX: usize = 16 * 1024;
@@ -72,6 +73,7 @@ async fn session_socket(
         (Err(why), _) => return no_socket(&why),
         (Ok(_), None) => return no_socket(&"not over this version of HTTP"),
     };
+    permit.connection().speaks(Protocol::WebSocket);
     upgrade
         .max_message_size(MESSAGE_BYTES_MAX)
         .max_frame_size(MESSAGE_BYTES_MAX)
@@ -92,6 +94,7 @@ async fn plain_socket(
         (Err(why), _) => return no_socket(&why),
         (Ok(_), None) => return no_socket(&"not over this version of HTTP"),
     };
+    permit.connection().speaks(Protocol::WebSocket);
     upgrade
         .max_message_size(PLAIN_BYTES_MAX)
         .max_frame_size(PLAIN_BYTES_MAX)

@@ -2,6 +2,7 @@
 //!
 //! `metrics/` and `node_metrics.rs` count events where they happen; gauges are read when the metrics are requested.
 
+mod resources;
 mod walk;
 
 use std::collections::BTreeSet;
@@ -73,6 +74,7 @@ struct MetricsReading {
     watch_lag: Number,
     slow: Counter,
     silent: Number,
+    resources: resources::Resources,
 }
 
 impl Metrics {
@@ -83,6 +85,7 @@ impl Metrics {
         dispatch.asked().register(&mut registry);
         member.lock_metrics().register(&mut registry);
         member.meters().register(&mut registry);
+        member.audit().register(&mut registry);
         let leader_changes = Counter::default();
         let help = "How often another member, or none, came to lead";
         registry.register("leader_changes", help, leader_changes.clone());
@@ -124,6 +127,7 @@ impl MetricsReading {
             watch_lag: Number::default(),
             slow: Counter::default(),
             silent: Number::default(),
+            resources: resources::Resources::default(),
         };
         let to = &mut registry;
         to.register(
@@ -156,6 +160,7 @@ impl MetricsReading {
         to.register("watches_too_slow", "Watches that were ended as too slow", shown.slow.clone());
         let help = "1 if the member did not answer in time, so that what it holds is as of before";
         to.register("silent", help, shown.silent.clone());
+        shown.resources.register(to);
         Self { registry, ..shown }
     }
 }
@@ -190,6 +195,7 @@ struct LoopReading {
 
 async fn fill(shown: &MetricsReading, http: &Http) {
     shown.in_flight.set(http.dispatch.in_flight());
+    shown.resources.fill(http.dispatch.member());
     let own = http.dispatch.member().metrics();
     shown.fsyncs.inc_by(own.syncs.saturating_sub(shown.fsyncs.get()));
     shown.fsync_p99_us.set(own.sync_p99_us);

@@ -1,0 +1,143 @@
+//! Formats one record of the audit log.
+
+use std::net::IpAddr;
+
+use serde_json::{Map, Value};
+use tenure_core::Recorded;
+use tenure_core::event::{Cause, Event, Subject};
+use tenure_core::request::OWN_KEYS;
+use tenure_types::Revision;
+
+use super::AuditLog;
+
+/// The prefix of the keys that list the members.
+const MEMBERS: &str = tenure_node::directory::PREFIX;
+/// The prefix of the keys that hold the public keys of tickets.
+const TICKET_KEYS: &str = "tenure/ticket-keys";
+
+/// How an act ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome<'a> {
+    Done,
+    /// It was refused, for this reason of the table of errors.
+    Refused(&'a str),
+}
+
+/// One record: an act or a denied call.
+pub(crate) struct AuditRecord<'a> {
+    act: &'a str,
+    outcome: Outcome<'a>,
+    fields: Map<String, Value>,
+}
+
+impl<'a> AuditRecord<'a> {
+    pub(crate) fn new(act: &'a str, outcome: Outcome<'a>) -> Self {
+        Self { act, outcome, fields: Map::new() }
+    }
+
+    /// The name of the caller or operator.
+    pub(crate) fn who(self, name: &str) -> Self {
+        self.with("who", name)
+    }
+
+    /// The address that the call came from.
+    pub(crate) fn from(self, address: Option<IpAddr>) -> Self {
+        match address {
+            Some(address) => self.with("from", address.to_string()),
+            None => self,
+        }
+    }
+
+    /// What the act was about.
+    pub(crate) fn target(self, name: &str) -> Self {
+        self.with("target", name)
+    }
+
+    pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        let value = value.into();
+        if value.as_str() != Some("") {
+            self.fields.insert(name.to_owned(), value);
+        }
+        self
+    }
+
+    /// The record as one line, with the time of the wall clock.
+    pub(crate) fn line(&self) -> String {
+        let mut line = Map::new();
+        line.insert("time".to_owned(), crate::log::wall_time().into());
+        line.insert("act".to_owned(), self.act.into());
+        line.extend(self.fields.clone());
+        match self.outcome {
+            Outcome::Done => line.insert("outcome".to_owned(), "done".into()),
+            Outcome::Refused(reason) => {
+                line.insert("reason".to_owned(), reason.into());
+                line.insert("outcome".to_owned(), "refused".into())
+            }
+        };
+        Value::Object(line).to_string() + "\n"
+    }
+}
+
+impl AuditLog {
+    /// Records an event that this member has applied, if it belongs to an administrative act.
+    pub(crate) fn applied(&self, revision: Revision, event: &Recorded<'_>) {
+        if is_candidate(event)
+            && let Some(record) = of_event(revision, &event.to_event())
+        {
+            self.record(&record);
+        }
+    }
+
+    /// Records that events up to a revision were not seen: more happened at once than the loop copies, or a snapshot
+    /// replaced them. The audit logs of other members may have them.
+    pub(crate) fn missed(&self) {
+        self.record(&AuditRecord::new("gap", Outcome::Done));
+    }
+}
+
+/// Whether an event may belong to an administrative act: decides without a copy, for every event of the cluster.
+fn is_candidate(event: &Recorded<'_>) -> bool {
+    match event.cause() {
+        Cause::Forced | Cause::Revoked | Cause::LimitsSet | Cause::LevelRaised => true,
+        Cause::KeyPut | Cause::KeyDeleted => {
+            event.name().is_some_and(|name| name.starts_with(OWN_KEYS))
+        }
+        _ => false,
+    }
+}
+
+fn of_event(revision: Revision, event: &Event) -> Option<AuditRecord<'static>> {
+    let is_operator = event.by.is_some() || event.reason.is_some();
+    let name = match &event.subject {
+        Subject::Lock(name) | Subject::Key(name) => name.as_str().to_owned(),
+        Subject::Lease(lease) => lease.get().to_string(),
+        Subject::Settings => String::new(),
+    };
+    let act = match (event.cause, &event.subject) {
+        (Cause::Forced, _) => "force",
+        (Cause::Revoked, Subject::Lease(_)) if is_operator => "revoke",
+        (Cause::LimitsSet, _) => "set_limits",
+        (Cause::LevelRaised, _) => "raise_level",
+        (Cause::KeyPut, _) if name.starts_with(MEMBERS) => "member_written",
+        (Cause::KeyDeleted, _) if name.starts_with(MEMBERS) => "member_removed",
+        (Cause::KeyPut | Cause::KeyDeleted, _) if name.starts_with(TICKET_KEYS) => "ticket_key",
+        (Cause::KeyPut, _) => "own_key_written",
+        (Cause::KeyDeleted, _) => "own_key_deleted",
+        _ => return None,
+    };
+    let mut record =
+        AuditRecord::new(act, Outcome::Done).target(&name).with("revision", revision.0);
+    if let Some(by) = &event.by {
+        record = record.who(by.as_str());
+    }
+    if let Some(reason) = &event.reason {
+        record = record.with("why", &**reason);
+    }
+    if let (Some(lease), Cause::Forced) = (event.lease, event.cause) {
+        record = record.with("lease", lease.get().to_string());
+    }
+    if let Some(token) = event.token {
+        record = record.with("token", token.get());
+    }
+    Some(record)
+}
