@@ -28,7 +28,7 @@ pub(crate) enum FenceCommand {
     /// with 412. Whoever comes with a larger token waits until those that were let in before have
     /// ended. Run one proxy per resource, and leave no other way to the service.
     #[command(verbatim_doc_comment)]
-    Proxy(ProxyArgs),
+    Proxy(Box<ProxyArgs>),
     /// Show and repair the floor of a proxy that is stopped
     ///
     ///   tenure fence floor list ledger

@@ -100,13 +100,17 @@ pub enum Forged {
         wanted: String,
     },
     /// The lease belongs to another principal, or the ticket names none.
-    #[error("the lease belongs to {}, not to `{wanted}`", .said.as_ref().map_or("no principal".to_owned(), |said| format!("`{said}`")))]
+    #[error("the lease belongs to {}, not to `{wanted}`", principal_or_none(.said.as_deref()))]
     OtherPrincipal {
         /// The principal that the ticket names.
         said: Option<String>,
         /// The principal that is required.
         wanted: String,
     },
+}
+
+fn principal_or_none(said: Option<&str>) -> String {
+    said.map_or("no principal".to_owned(), |said| format!("`{said}`"))
 }
 
 impl Forged {

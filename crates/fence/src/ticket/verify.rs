@@ -55,8 +55,8 @@ impl<'a> Resource<'a> {
         Self { holder: Some(holder), ..self }
     }
 
-    /// Requires that the lease belongs to this principal. A client chooses its own holder name; the cluster authenticates
-    /// a principal. A ticket without a principal is refused.
+    /// Requires that the lease belongs to this principal. A client chooses its own holder name; the cluster
+    /// authenticates a principal. A ticket without a principal is refused.
     ///
     /// ```
     /// use tenure_fence::ticket::Resource;
