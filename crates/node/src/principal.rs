@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tenure_core::access::MEMBER;
 use tenure_core::request::Command;
 
 use crate::directory;
@@ -12,9 +13,6 @@ use crate::failure::NodeFailure;
 pub struct Principal {
     name: Arc<str>,
 }
-
-/// The name of the members themselves. No client can have it.
-const MEMBER: &str = "tenure/member";
 
 impl Principal {
     /// A caller without credentials.

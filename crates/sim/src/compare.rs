@@ -138,6 +138,8 @@ fn outcome_invariant(
         return "S7";
     }
     match (&machine.result, &model.result) {
+        (Err(Refusal::Forbidden { .. }), _) | (_, Err(Refusal::Forbidden { .. })) => "A1",
+        (Err(Refusal::Quota { .. }), _) | (_, Err(Refusal::Quota { .. })) => "A4",
         (Err(Refusal::Deadlock { .. }), _) | (_, Err(Refusal::Deadlock { .. })) => "Q4",
         // One of them considers a lease live that the other considers ended.
         (Err(Refusal::LeaseNotFound), _) | (_, Err(Refusal::LeaseNotFound)) => "S5",

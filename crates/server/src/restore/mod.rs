@@ -223,6 +223,8 @@ fn rewrite_directory(machine: &mut Machine, member: MemberId, names: Option<&Mem
 fn delete(key: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let command = Command::Delete { key, expect: Expect::Any, guard: None };
-    encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+    // The keys of the cluster are written by members only.
+    let principal = tenure_core::access::MEMBER;
+    encode_request(&Request { principal, id: RequestId::None, command }, &mut bytes);
     bytes
 }

@@ -25,6 +25,7 @@ pub(super) enum CommandKind {
     Compact,
     RaiseLevel,
     Abandon,
+    SetAccess,
     /// A repetition of an earlier request.
     Retry,
     /// A request that no client would send.
@@ -33,7 +34,7 @@ pub(super) enum CommandKind {
     Raw,
 }
 
-const KINDS: [(CommandKind, u32); 19] = [
+const KINDS: [(CommandKind, u32); 20] = [
     (CommandKind::GrantLease, 12),
     (CommandKind::Renew, 12),
     (CommandKind::Revoke, 4),
@@ -50,6 +51,7 @@ const KINDS: [(CommandKind, u32); 19] = [
     (CommandKind::Compact, 2),
     (CommandKind::RaiseLevel, 1),
     (CommandKind::Abandon, 12),
+    (CommandKind::SetAccess, 4),
     (CommandKind::Retry, 10),
     (CommandKind::Absurd, 4),
     (CommandKind::Raw, 2),
@@ -108,6 +110,8 @@ pub(super) struct Swarm {
     pub tight: bool,
     /// Whether the cluster is raised to the newest level at its beginning.
     pub newest: bool,
+    /// Whether requests have principals, and access rules are set at the beginning.
+    pub access: bool,
     /// Whether a count may be the largest possible, after which the clock never advances.
     pub end_of_time: bool,
     /// Whether long silences occur, after which the machine forgets request keys.
@@ -191,6 +195,7 @@ impl Swarm {
             batch: rng.usize(1..=4),
             tight: rng.u32(..3) == 0,
             newest: rng.u32(..4) > 0,
+            access: rng.u32(..3) == 0,
             end_of_time: rng.u32(..60) == 0,
             silences: rng.u32(..6) == 0,
         }
