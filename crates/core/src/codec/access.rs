@@ -187,7 +187,7 @@ fn changes(access: &Access) -> Vec<AccessChange<'_>> {
         changes.push(AccessChange::PutRole { name, rules });
     }
     for (name, record) in access.principals() {
-        let roles = record.roles.iter().map(|role| role.as_str()).collect();
+        let roles = record.roles.iter().map(tenure_types::Name::as_str).collect();
         let (enabled, quotas) = (record.enabled, record.quotas);
         changes.push(AccessChange::PutPrincipal(NewPrincipal { name, enabled, roles, quotas }));
         for credential in &record.credentials {

@@ -34,7 +34,7 @@ pub(super) enum CommandKind {
     Raw,
 }
 
-const KINDS: [(CommandKind, u32); 20] = [
+const KINDS: [(CommandKind, u32); 19] = [
     (CommandKind::GrantLease, 12),
     (CommandKind::Renew, 12),
     (CommandKind::Revoke, 4),
@@ -51,7 +51,6 @@ const KINDS: [(CommandKind, u32); 20] = [
     (CommandKind::Compact, 2),
     (CommandKind::RaiseLevel, 1),
     (CommandKind::Abandon, 12),
-    (CommandKind::SetAccess, 4),
     (CommandKind::Retry, 10),
     (CommandKind::Absurd, 4),
     (CommandKind::Raw, 2),
@@ -195,10 +194,19 @@ impl Swarm {
             batch: rng.usize(1..=4),
             tight: rng.u32(..3) == 0,
             newest: rng.u32(..4) > 0,
-            access: rng.u32(..3) == 0,
+            access: false,
             end_of_time: rng.u32(..60) == 0,
             silences: rng.u32(..6) == 0,
         }
+    }
+
+    /// Gives the requests of the sequence principals, and adds changes of the access rules.
+    pub(super) fn with_access(mut self) -> Self {
+        let weight = self.total.div_ceil(30);
+        self.weights.push((CommandKind::SetAccess, weight));
+        self.total += weight;
+        self.access = true;
+        self
     }
 
     /// Draws a kind of command by the weights.
