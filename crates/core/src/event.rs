@@ -45,11 +45,13 @@ pub enum Cause {
     LimitsSet = 18,
     /// The level was raised.
     LevelRaised = 19,
+    /// The access rules were changed. The reason says what was done, the value names what it was done to.
+    AccessChanged = 20,
 }
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Cause; 19] = [
+    pub const ALL: [Cause; 20] = [
         Cause::Granted,
         Cause::Released,
         Cause::Expired,
@@ -69,6 +71,7 @@ impl Cause {
         Cause::LeaseGranted,
         Cause::LimitsSet,
         Cause::LevelRaised,
+        Cause::AccessChanged,
     ];
 
     /// Returns the cause with this number.
@@ -98,6 +101,7 @@ impl Cause {
             Cause::LeaseGranted => "lease_granted",
             Cause::LimitsSet => "limits_set",
             Cause::LevelRaised => "level_raised",
+            Cause::AccessChanged => "access_changed",
         }
     }
 }

@@ -34,6 +34,7 @@ impl Machine {
         self.check_places()?;
         self.check_leases()?;
         self.check_requests()?;
+        self.check_owners()?;
         self.check_history()?;
         self.check_sums()
     }
@@ -233,6 +234,21 @@ impl Machine {
         ensure(indexed, "S7", "an idempotency key is not indexed")
     }
 
+    /// A3: the leases of a revoked principal are in the list of deadlines until they end. A4: what a principal uses is
+    /// counted as its records are.
+    fn check_owners(&self) -> Result<(), Violation> {
+        for (id, owner) in self.owners.iter() {
+            let Some(since_ms) = owner.revoked_ms.filter(|_| owner.used.leases > 0) else {
+                continue;
+            };
+            let number = u64::from(id.number());
+            let due = self.due.contains(since_ms, DueKind::Revoked, number, None);
+            ensure(due && since_ms <= self.clock_ms, "A3", "a lease outlives its principal")?;
+        }
+        let counted = self.count_owners();
+        ensure(counted.as_ref() == Some(&self.owners), "A4", "what a principal uses is miscounted")
+    }
+
     /// W3: history is complete from its floor to the newest revision.
     fn check_history(&self) -> Result<(), Violation> {
         let mut next = self.history.floor();
@@ -250,7 +266,8 @@ impl Machine {
             + self.places.iter().filter(|(_, place)| place.until_ms.is_some()).count()
             + self.grants.iter().filter(|(_, grant)| !grant.is_held()).count()
             + self.grants.iter().filter(|(_, g)| self.max_hold_deadline(g).is_some()).count()
-            + usize::from(self.quiet_until_ms.is_some());
+            + usize::from(self.quiet_until_ms.is_some())
+            + self.owners.ending();
         ensure(self.due.len() == deadlines, "S9", "something is due that does not exist")
     }
 }

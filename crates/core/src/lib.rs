@@ -11,6 +11,7 @@ extern crate alloc;
 #[macro_use]
 mod plant;
 
+pub mod access;
 pub mod codec;
 mod command;
 pub mod event;

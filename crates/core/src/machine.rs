@@ -2,23 +2,26 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use tenure_types::{
     Epoch, LeaseId, Limit, Limits, Name, PlaceNumber, Refusal, Revision, Term, Token,
 };
 use xxhash_rust::xxh3::Xxh3Default;
 
+use crate::access::Access;
 use crate::codec::{EventRef, open_entry, put_outcome};
 use crate::outcome::{Effects, Notice, Outcome};
 use crate::state::due::{CLOCK_MAX, DueSet};
 use crate::state::history::History;
 use crate::state::list::LinkedList;
 use crate::state::names::LockNames;
+use crate::state::owner::Owners;
 use crate::state::record::{Grant, Key, KeyRequest, Lease, Lock, Place, SeqRequest, WaitRecord};
 use crate::state::slab::{Slab, SlabIndex};
 
 /// The newest level that this build can apply. A cluster is raised to it by command, once every member knows it.
-pub const LEVEL_MAX: u16 = 2;
+pub const LEVEL_MAX: u16 = 3;
 
 /// The level at which every new cluster starts. It never changes, because a later build that replays a log from its
 /// beginning must go through the same states. For the same reason the defaults of the limits never change; a better
@@ -66,6 +69,10 @@ pub struct Machine {
     pub(crate) key_request_order: LinkedList,
     pub(crate) key_request_bytes: u64,
     pub(crate) history: History,
+    /// Who may do what. Shared with frozen copies of the state.
+    pub(crate) access: Arc<Access>,
+    /// The principals that own something.
+    pub(crate) owners: Owners,
 
     // Derived from the records: not part of a snapshot, rebuilt when one is read.
     pub(crate) leases_by_id: BTreeMap<LeaseId, SlabIndex>,
@@ -96,6 +103,10 @@ pub(crate) struct Work {
     /// Election locks that lost their leader.
     pub(crate) vacant: Vec<SlabIndex>,
     pub(crate) notices: Vec<Notice>,
+    /// The principal of the command being executed, if it can own something.
+    pub(crate) caller: Option<Name>,
+    /// How many more places and holders the commands of this entry may visit in search of deadlocks.
+    pub(crate) search_left: usize,
     /// Scratch space for encoding outcomes before hashing.
     pub(crate) buffer: Vec<u8>,
 }
@@ -130,6 +141,8 @@ impl Machine {
             key_request_order: LinkedList::default(),
             key_request_bytes: 0,
             history: History::new(revision.next()),
+            access: Arc::default(),
+            owners: Owners::default(),
             leases_by_id: BTreeMap::new(),
             names: LockNames::default(),
             keys_by_name: BTreeMap::new(),
@@ -161,6 +174,7 @@ impl Machine {
                 // Time first: whatever is due ends before any command can see it.
                 self.advance_clock(entry.count_ms);
                 self.end_due();
+                self.now.search_left = self.searches_per_entry();
                 for request in entry {
                     let outcome = self.execute(request);
                     effects.outcomes.push(outcome);

@@ -77,6 +77,8 @@ pub enum Answer {
         /// Whether it was the last one for its place, so that the place or the locks were given up.
         released: bool,
     },
+    /// The access rules are as the command said.
+    AccessSet,
 }
 
 impl Answer {

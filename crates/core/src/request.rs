@@ -6,11 +6,14 @@
 use alloc::vec::Vec;
 use tenure_types::{Handle, LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 
+use crate::access::AccessChange;
+
 /// One command with the request id that makes it safe to send twice.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request<'a> {
-    /// The authenticated caller as the API identifies it; empty if it is anonymous. It only separates the idempotency
-    /// keys of different callers.
+    /// The authenticated caller as the API identifies it; empty if it is anonymous. It separates the idempotency keys of
+    /// different callers. From [`LEVEL_ACCESS`] on it owns the leases and keys that it creates, and once identity is
+    /// enabled it decides what the command may do.
     pub principal: &'a str,
     /// How the machine recognises a repeated request.
     pub id: RequestId<'a>,
@@ -128,11 +131,17 @@ pub enum Command<'a> {
     },
     /// Take back one acquire request whose answer reached no caller. Available from [`LEVEL_ABANDON`] on.
     Abandon(Abandon<'a>),
+    /// Change the access rules. Available from [`LEVEL_ACCESS`] on.
+    SetAccess(AccessChange<'a>),
 }
 
 /// The level from which on the machine counts acquire requests and executes [`Command::Abandon`]. Below it the machine
 /// refuses that command as a build that cannot decode it does: `Malformed`.
 pub const LEVEL_ABANDON: u16 = 2;
+
+/// The level from which on the machine knows who owns leases and keys, and executes [`Command::SetAccess`]. Below it the
+/// machine refuses that command as `Malformed`.
+pub const LEVEL_ACCESS: u16 = 3;
 
 /// The prefix of the keys that belong to the cluster itself; the APIs let no client write them.
 pub const OWN_KEYS: &str = "tenure/";
@@ -157,7 +166,9 @@ impl Command<'_> {
             | Self::SetLimits(_)
             | Self::Compact { .. }
             | Self::RaiseLevel { .. }
-            | Self::Abandon(_) => false,
+            | Self::Abandon(_)
+            // An operator may have to revoke a principal to free space.
+            | Self::SetAccess(_) => false,
         }
     }
 }
@@ -409,12 +420,13 @@ mod tests {
             (Command::Compact { keep }, false),
             (Command::RaiseLevel { level: 2 }, false),
             (Command::Abandon(Abandon { ask: AskId::None, lease, place: PlaceNumber(1) }), false),
+            (Command::SetAccess(AccessChange::SetIdentity { enabled: true }), false),
         ];
         for (command, grows) in &all {
             assert_eq!(command.grows(), *grows, "{command:?}");
         }
         let mut kinds: Vec<_> = all.iter().map(|(it, _)| core::mem::discriminant(it)).collect();
         kinds.dedup();
-        assert_eq!(kinds.len(), 16, "every command is here, next to others of its kind");
+        assert_eq!(kinds.len(), 17, "every command is here, next to others of its kind");
     }
 }

@@ -99,6 +99,8 @@ impl Machine {
         self.leases_by_id.clear();
         self.names.clear();
         self.due = DueSet::default();
-        self.state_bytes = self.keys.iter().map(|(_, key)| key.weight()).sum();
+        self.drop_unused_owners();
+        let keys: u64 = self.keys.iter().map(|(_, key)| key.weight()).sum();
+        self.state_bytes = keys + self.access.bytes;
     }
 }

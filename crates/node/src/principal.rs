@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tenure_core::access::MEMBER;
 use tenure_core::request::Command;
 
 use crate::directory;
@@ -13,13 +14,16 @@ pub struct Principal {
     name: Arc<str>,
 }
 
-/// The name of the members themselves. No client can have it.
-const MEMBER: &str = "tenure/member";
-
 impl Principal {
     /// A caller without credentials.
     pub fn anyone() -> Self {
         Self { name: "".into() }
+    }
+
+    /// A caller that proved to be the principal of this name; `None` for the name of no client.
+    pub fn named(name: &str) -> Option<Self> {
+        let client = !name.is_empty() && !name.starts_with(directory::RESERVED);
+        client.then(|| Self { name: name.into() })
     }
 
     /// A member of the cluster, for what it does by itself.
@@ -86,6 +90,13 @@ mod tests {
         assert_eq!(authorise(anyone.name(), &own), Err(NodeFailure::Forbidden));
         assert_eq!(authorise(member.name(), &own), Ok(()));
         assert_eq!(authorise(anyone.name(), &other), Ok(()));
+    }
+
+    #[test]
+    fn no_client_gets_the_name_of_a_member() {
+        assert_eq!(Principal::named("ana").as_ref().map(Principal::name), Some("ana"));
+        assert_eq!(Principal::named(""), None);
+        assert_eq!(Principal::named(Principal::member().name()), None);
     }
 
     #[test]

@@ -39,6 +39,24 @@ pub fn outcomes(
     Ok(())
 }
 
+/// Compares the refusals that one rule alone explains. This comes before the events, which such a refusal changes too.
+pub fn refusals(machine: &Effects, model: &Effects) -> CheckResult {
+    let invariant = |outcome: &Outcome| match outcome.result {
+        Err(Refusal::Forbidden { .. }) => Some("A1"),
+        Err(Refusal::Quota { .. }) => Some("A4"),
+        Err(Refusal::Deadlock { .. }) => Some("Q4"),
+        _ => None,
+    };
+    for (left, right) in machine.outcomes.iter().zip(&model.outcomes) {
+        if let Some(invariant) = invariant(left).or(invariant(right))
+            && left.result != right.result
+        {
+            return differ(invariant, "refusal", left, right);
+        }
+    }
+    Ok(())
+}
+
 /// Compares the notices of both.
 pub fn notices(machine: &Effects, model: &Effects) -> CheckResult {
     let same = machine.notices.len() == model.notices.len()
@@ -138,6 +156,8 @@ fn outcome_invariant(
         return "S7";
     }
     match (&machine.result, &model.result) {
+        (Err(Refusal::Forbidden { .. }), _) | (_, Err(Refusal::Forbidden { .. })) => "A1",
+        (Err(Refusal::Quota { .. }), _) | (_, Err(Refusal::Quota { .. })) => "A4",
         (Err(Refusal::Deadlock { .. }), _) | (_, Err(Refusal::Deadlock { .. })) => "Q4",
         // One of them considers a lease live that the other considers ended.
         (Err(Refusal::LeaseNotFound), _) | (_, Err(Refusal::LeaseNotFound)) => "S5",

@@ -12,7 +12,7 @@ const UNREACHABLE: [(&str, &str); 2] = [
     ("refusal WaitTimeout", "said by a door to one who waits, never by the machine"),
 ];
 
-const ANSWERS: [&str; 19] = [
+const ANSWERS: [&str; 20] = [
     "LeaseGranted",
     "Renewed",
     "Revoked",
@@ -32,9 +32,10 @@ const ANSWERS: [&str; 19] = [
     "Compacted",
     "LevelRaised",
     "Abandoned",
+    "AccessSet",
 ];
 
-const REFUSALS: [&str; 29] = [
+const REFUSALS: [&str; 33] = [
     "NotLeader",
     "Malformed",
     "InvalidLevel",
@@ -64,6 +65,10 @@ const REFUSALS: [&str; 29] = [
     "TokensExhausted",
     "Quiet",
     "FutureRevision",
+    "Forbidden",
+    "Quota",
+    "AccessFull",
+    "PrincipalNotFound",
 ];
 
 const NOTICES: [&str; 4] = ["Granted", "Lost", "WaitEnded", "LeaseEnded"];
@@ -182,6 +187,7 @@ fn answer_name(answer: &Answer) -> &'static str {
         Answer::Compacted { .. } => "Compacted",
         Answer::LevelRaised => "LevelRaised",
         Answer::Abandoned { .. } => "Abandoned",
+        Answer::AccessSet => "AccessSet",
     }
 }
 
@@ -216,6 +222,10 @@ fn refusal_name(refusal: &Refusal) -> &'static str {
         Refusal::TokensExhausted => "TokensExhausted",
         Refusal::Quiet { .. } => "Quiet",
         Refusal::FutureRevision { .. } => "FutureRevision",
+        Refusal::Forbidden { .. } => "Forbidden",
+        Refusal::Quota { .. } => "Quota",
+        Refusal::AccessFull { .. } => "AccessFull",
+        Refusal::PrincipalNotFound => "PrincipalNotFound",
     }
 }
 

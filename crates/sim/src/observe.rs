@@ -177,6 +177,8 @@ impl<'a> ObservedStep<'a> {
         let ends = |event: &Event| {
             matches!(event.cause, Cause::WaitTimeout | Cause::MaxHold | Cause::DelayOver)
                 || (event.cause == Cause::Expired && matches!(event.subject, Subject::Lease(_)))
+                // The lease of a revoked principal.
+                || event.reason.as_deref() == Some("principal revoked")
         };
         events.iter().any(ends)
             || events.first().is_some_and(|event| match event.cause {

@@ -275,6 +275,7 @@ impl Runner {
         let expected = self.model.apply(log_term, entry, &|handle| handles.lease_of(handle));
         let history = self.model.history();
         let known = history.partition_point(|batch| batch.revision <= before.revision);
+        compare::refusals(&self.effects, &expected)?;
         compare::events(&batches, &history[known..])?;
         compare::outcomes(requests, &self.effects, &expected, before.revision)?;
         compare::notices(&self.effects, &expected)?;

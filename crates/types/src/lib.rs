@@ -6,6 +6,7 @@
 
 extern crate alloc;
 
+mod access;
 mod hosts;
 mod id;
 mod limit;
@@ -13,6 +14,7 @@ mod mode;
 mod name;
 mod refusal;
 
+pub use access::{Quota, QuotaSource, Quotas, Verb, VerbSet};
 pub use hosts::OwnHosts;
 pub use id::{Epoch, Handle, LeaseId, PlaceNumber, Revision, Term, Token};
 pub use limit::{Limit, Limits, RENEW_MAX};

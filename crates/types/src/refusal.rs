@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::{HolderState, LeaseId, Limit, Name, Revision, Token};
+use crate::{HolderState, LeaseId, Limit, Name, Quota, QuotaSource, Revision, Token, Verb};
 
 /// A holder of a lock, as shown to other clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -200,6 +200,40 @@ pub enum Refusal {
         /// The newest revision.
         newest: Revision,
     },
+    /// The principal is unknown or disabled, or may not do this.
+    #[error("the principal lacks the permission `{}`", verb.name())]
+    Forbidden {
+        /// The verb that the command needs.
+        verb: Verb,
+    },
+    /// A quota of the principal would be exceeded.
+    #[error("the quota `{}` of the principal is {bound}{}, asked for {asked}", quota.name(), setter(*set_by))]
+    Quota {
+        /// The quota.
+        quota: Quota,
+        /// Where its value was set.
+        set_by: QuotaSource,
+        /// Its value.
+        bound: u64,
+        /// The value that the command would have needed.
+        asked: u64,
+    },
+    /// The roles, principals and other parts of the access rules have no room for more.
+    #[error("the access rules have room for {max} of these")]
+    AccessFull {
+        /// The bound.
+        max: u64,
+    },
+    /// No principal has this name.
+    #[error("the principal does not exist")]
+    PrincipalNotFound,
+}
+
+fn setter(source: QuotaSource) -> &'static str {
+    match source {
+        QuotaSource::Default => " by default",
+        QuotaSource::Principal => "",
+    }
 }
 
 /// Details of [`Refusal::Held`].
@@ -294,6 +328,10 @@ impl Refusal {
             Refusal::TokensExhausted => "TOKENS_EXHAUSTED",
             Refusal::Quiet { .. } => "QUIET",
             Refusal::FutureRevision { .. } => "FUTURE_REVISION",
+            Refusal::Forbidden { .. } => "FORBIDDEN",
+            Refusal::Quota { .. } => "QUOTA_EXCEEDED",
+            Refusal::AccessFull { .. } => "ACCESS_FULL",
+            Refusal::PrincipalNotFound => "PRINCIPAL_NOT_FOUND",
         }
     }
 
@@ -337,6 +375,10 @@ impl Refusal {
             Refusal::TokensExhausted => "back up and restore with a new epoch",
             Refusal::Quiet { .. } => "wait in the queue",
             Refusal::FutureRevision { .. } => "name a revision that exists",
+            Refusal::Forbidden { .. } => "ask an administrator for the verb that is named",
+            Refusal::Quota { .. } => "give something back, or ask an administrator for more",
+            Refusal::AccessFull { .. } => "delete what is not needed",
+            Refusal::PrincipalNotFound => "create the principal first",
         }
     }
 }

@@ -133,6 +133,7 @@ pub fn cause_word(cause: v1::Cause) -> &'static str {
         v1::Cause::LeaseGranted => "lease_granted",
         v1::Cause::LimitsSet => "limits_set",
         v1::Cause::LevelRaised => "level_raised",
+        v1::Cause::AccessChanged => "access_changed",
     }
 }
 

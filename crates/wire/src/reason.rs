@@ -200,6 +200,16 @@ pub const TABLE: &[Row] = rows! {
         "the revision has not been reached", "name a revision that exists";
     "TOKENS_EXHAUSTED" ResourceExhausted 507 Frame None No,
         "every token of this epoch is used", "back up and restore with a new epoch";
+    "FORBIDDEN" PermissionDenied 403 Frame None No,
+        "the principal is unknown or disabled, or its roles do not permit this",
+        "ask an administrator for the verb that is named";
+    "QUOTA_EXCEEDED" ResourceExhausted 429 Frame None Later,
+        "the principal has as much as its quota allows",
+        "give something back, or ask an administrator for more";
+    "ACCESS_FULL" ResourceExhausted 507 Frame None No,
+        "the access rules have no room for more", "delete what is not needed";
+    "PRINCIPAL_NOT_FOUND" NotFound 404 Frame None No,
+        "no principal has this name", "create the principal first";
     "QUIET" Unavailable 503 Frame None Later,
         "the cluster was restored and waits until every lease of before would have ended",
         "wait in the queue";

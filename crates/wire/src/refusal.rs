@@ -1,6 +1,6 @@
 //! Encodes refusals of the machine as errors and decodes them without loss.
 
-use tenure_types::{Held, Limit, Name, Refusal, Revision};
+use tenure_types::{Held, Limit, Name, Quota, QuotaSource, Refusal, Revision, Verb};
 
 use crate::{convert, reason, v1};
 
@@ -61,6 +61,15 @@ fn details(refusal: &Refusal, error: &mut v1::Error) {
             error.bound = newest.0;
             error.revision = Some(convert::revision(*newest));
         }
+        // The verb and the quota are in fields that errors of the APIs use for the same.
+        Refusal::Forbidden { verb } => verb.name().clone_into(&mut error.limit),
+        Refusal::Quota { quota, set_by, bound, asked } => {
+            quota.name().clone_into(&mut error.limit);
+            error.bound = *bound;
+            error.asked = *asked;
+            error.least = u64::from(*set_by == QuotaSource::Principal);
+        }
+        Refusal::AccessFull { max } => error.bound = *max,
         Refusal::Overlap { lock }
         | Refusal::Duplicate { lock }
         | Refusal::NotHolder { lock }
@@ -75,7 +84,8 @@ fn details(refusal: &Refusal, error: &mut v1::Error) {
         | Refusal::WaitTimeout
         | Refusal::RequestStale
         | Refusal::RequestConflict
-        | Refusal::TokensExhausted => {}
+        | Refusal::TokensExhausted
+        | Refusal::PrincipalNotFound => {}
     }
 }
 
@@ -84,7 +94,9 @@ pub fn refusal_from(error: &v1::Error) -> Option<Refusal> {
     let lock = || Name::new(&error.lock).ok();
     let small = |number: u64| u16::try_from(number).ok();
     let holder = || error.holder.as_deref().map(convert::holder_from);
-    if let Some(limit) = Limit::from_name(&error.limit) {
+    // Some quotas have the name of a limit.
+    let limit = Limit::from_name(&error.limit).filter(|_| error.reason != "QUOTA_EXCEEDED");
+    if let Some(limit) = limit {
         if error.reason == "INVALID_LIMIT" {
             return Some(Refusal::InvalidLimit { limit, asked: error.asked });
         }
@@ -145,6 +157,18 @@ pub fn refusal_from(error: &v1::Error) -> Option<Refusal> {
             asked: Revision(error.asked),
             newest: convert::revision_from(error.revision?)?,
         },
+        "FORBIDDEN" => Refusal::Forbidden { verb: Verb::from_name(&error.limit)? },
+        "QUOTA_EXCEEDED" => Refusal::Quota {
+            quota: Quota::from_name(&error.limit)?,
+            set_by: match error.least {
+                0 => QuotaSource::Default,
+                _ => QuotaSource::Principal,
+            },
+            bound: error.bound,
+            asked: error.asked,
+        },
+        "ACCESS_FULL" => Refusal::AccessFull { max: error.bound },
+        "PRINCIPAL_NOT_FOUND" => Refusal::PrincipalNotFound,
         _ => return None,
     })
 }
@@ -202,7 +226,14 @@ pub(crate) mod tests {
             Refusal::TokensExhausted,
             Refusal::Quiet { left_ms: 15_000 },
             Refusal::FutureRevision { asked: Revision(9), newest: Revision(8) },
+            Refusal::AccessFull { max: 1_024 },
+            Refusal::PrincipalNotFound,
         ];
+        all.extend(Verb::ALL.into_iter().map(|verb| Refusal::Forbidden { verb }));
+        for set_by in [QuotaSource::Default, QuotaSource::Principal] {
+            let quota = |quota| Refusal::Quota { quota, set_by, bound: 1, asked: 2 };
+            all.extend(Quota::ALL.into_iter().map(quota));
+        }
         all.extend(Limit::all().map(|limit| Refusal::Limit { limit, bound: 1, asked: 2 }));
         all
     }

@@ -2,7 +2,10 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use tenure_types::{Handle, Held, Holder, HolderState, Limit, PlaceNumber, Refusal, RingLink};
+use tenure_types::{
+    Handle, Held, Holder, HolderState, Limit, PlaceNumber, Quota, QuotaSource, Refusal, RingLink,
+    Verb,
+};
 
 use super::request::get_lease_id;
 use super::{Malformed, Reader, Writer};
@@ -119,6 +122,7 @@ fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
             out.put_u8(19);
             out.put_u8(u8::from(*released));
         }
+        Answer::AccessSet => out.put_u8(20),
     }
 }
 
@@ -160,6 +164,7 @@ fn get_answer(reader: &mut Reader<'_>) -> Result<Answer, Malformed> {
         17 => Answer::Compacted { floor: reader.revision()? },
         18 => Answer::LevelRaised,
         19 => Answer::Abandoned { released: reader.flag()? },
+        20 => Answer::AccessSet,
         _ => return Err(Malformed),
     })
 }
@@ -311,6 +316,22 @@ fn put_refusal(out: &mut Vec<u8>, refusal: &Refusal) {
             out.put(asked.0);
             out.put(newest.0);
         }
+        Refusal::Forbidden { verb } => {
+            out.put_u8(31);
+            out.put_u8(*verb as u8);
+        }
+        Refusal::Quota { quota, set_by, bound, asked } => {
+            out.put_u8(32);
+            out.put_u8(*quota as u8);
+            out.put_u8(u8::from(*set_by == QuotaSource::Principal));
+            out.put(*bound);
+            out.put(*asked);
+        }
+        Refusal::AccessFull { max } => {
+            out.put_u8(33);
+            out.put(*max);
+        }
+        Refusal::PrincipalNotFound => out.put_u8(34),
     }
 }
 
@@ -367,6 +388,15 @@ fn get_refusal(reader: &mut Reader<'_>) -> Result<Refusal, Malformed> {
         28 => Refusal::TokensExhausted,
         29 => Refusal::Quiet { left_ms: reader.number()? },
         30 => Refusal::FutureRevision { asked: reader.revision()?, newest: reader.revision()? },
+        31 => Refusal::Forbidden { verb: Verb::from_number(reader.u8()?).ok_or(Malformed)? },
+        32 => Refusal::Quota {
+            quota: Quota::from_number(reader.u8()?).ok_or(Malformed)?,
+            set_by: if reader.flag()? { QuotaSource::Principal } else { QuotaSource::Default },
+            bound: reader.number()?,
+            asked: reader.number()?,
+        },
+        33 => Refusal::AccessFull { max: reader.number()? },
+        34 => Refusal::PrincipalNotFound,
         _ => return Err(Malformed),
     })
 }

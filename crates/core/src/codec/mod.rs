@@ -4,6 +4,7 @@
 //! and sent between members. Numbers are little-endian base-128; texts and lists are preceded by their length. Decoding
 //! never allocates more than a small multiple of the input's size.
 
+mod access;
 mod answer;
 mod entry;
 mod event;

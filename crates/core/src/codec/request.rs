@@ -6,6 +6,7 @@
 use alloc::vec::Vec;
 use tenure_types::{Handle, LeaseId, Limit, PlaceNumber};
 
+use super::access::{get_change, put_change};
 use super::{Malformed, Reader, Writer};
 use crate::request::{
     Abandon, Acquire, Ask, AskId, AskLease, AskWait, Asks, Command, Expect, Hold, LeaseRef,
@@ -173,6 +174,10 @@ fn put_command(out: &mut Vec<u8>, command: &Command<'_>) {
             out.put_u8(16);
             put_abandon(out, abandon);
         }
+        Command::SetAccess(change) => {
+            out.put_u8(17);
+            put_change(out, change);
+        }
     }
 }
 
@@ -234,6 +239,7 @@ fn get_command<'a>(reader: &mut Reader<'a>) -> Result<Command<'a>, Malformed> {
         14 => Command::Compact { keep: reader.revision()? },
         RAISE_LEVEL => Command::RaiseLevel { level: reader.u16()? },
         16 => Command::Abandon(get_abandon(reader)?),
+        17 => Command::SetAccess(get_change(reader)?),
         _ => return Err(Malformed),
     })
 }

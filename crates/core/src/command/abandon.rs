@@ -18,7 +18,7 @@ use crate::state::slab::SlabIndex;
 impl Machine {
     pub(super) fn abandon(&mut self, principal: &str, abandon: &Abandon<'_>) -> Answer {
         self.abandon_record(principal, abandon);
-        let released = match self.live_lease(abandon.lease) {
+        let released = match self.own_lease(abandon.lease) {
             Ok(lease) => self.abandon_place(lease, abandon.place),
             Err(_) => false,
         };
@@ -31,7 +31,7 @@ impl Machine {
         match abandon.ask {
             AskId::None => {}
             AskId::Seq { lease, seq } => {
-                let Ok(lease) = self.live_lease(lease) else { return };
+                let Ok(lease) = self.own_lease(lease) else { return };
                 let (_, Some(found)) = self.find_numbered(lease, seq) else { return };
                 match self.seq_requests.at(found).answer.less(abandon.place) {
                     Less::Other => {}

@@ -3,9 +3,10 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::num::NonZeroU64;
-use tenure_types::{Held, Limit, Mode, PlaceNumber, Refusal};
+use tenure_types::{Held, Limit, Mode, PlaceNumber, Quota, Refusal};
 
 use super::name;
+use super::owner::Payer;
 use super::queue::Asker;
 use crate::event::Cause;
 use crate::machine::Machine;
@@ -56,7 +57,7 @@ impl Machine {
         let asks = self.check_asks(acquire)?;
         let asks = asks.as_slice();
         let who = match acquire.lease {
-            AskLease::Existing(lease) => Who::Known(self.live_lease(lease)?),
+            AskLease::Existing(lease) => Who::Known(self.own_lease(lease)?),
             AskLease::New(new) => match self.check_new_lease(&new)? {
                 Some(slot) => Who::Known(slot),
                 None => Who::New(new),
@@ -83,7 +84,7 @@ impl Machine {
                 }
             }
         }
-        self.check_room(&who, asks)?;
+        self.check_room(&who, acquire, asks)?;
         self.ask(who, acquire, asks)
     }
 
@@ -127,7 +128,12 @@ impl Machine {
     }
 
     /// Checks that the limits and the state have room for the request.
-    fn check_room(&self, who: &Who<'_>, asks: &[Located<'_>]) -> Result<(), Refusal> {
+    fn check_room(
+        &self,
+        who: &Who<'_>,
+        acquire: &Acquire<'_>,
+        asks: &[Located<'_>],
+    ) -> Result<(), Refusal> {
         for Located { ask, lock } in asks {
             if let Some(lock) = lock {
                 let slots = self.locks.at(*lock).slots.map(core::num::NonZeroU32::get);
@@ -143,9 +149,25 @@ impl Machine {
             }
             Who::New(_) => 0,
         };
-        self.check_limit(Limit::LocksPerLease, has + asks.len() as u64)?;
+        let locks = asks.len() as u64;
+        self.check_limit(Limit::LocksPerLease, has + locks)?;
+        let lease_bytes = match who {
+            Who::Known(_) => 0,
+            Who::New(new) => new.metadata.len() as u64,
+        };
+        let bytes = acquire.metadata.len() as u64 * locks + lease_bytes;
+        self.check_quota(self.payer(who), Quota::Locks, locks)?;
+        self.check_quota(self.payer(who), Quota::Bytes, bytes)?;
         self.check_space()?;
         self.check_tokens(asks)
+    }
+
+    /// The principal that pays for what a lease gets.
+    fn payer(&self, who: &Who<'_>) -> Payer<'_> {
+        match who {
+            Who::Known(slot) => self.owner_pays(self.leases.at(*slot).owner),
+            Who::New(_) => self.caller_pays(),
+        }
     }
 
     fn check_tokens(&self, asks: &[Located<'_>]) -> Result<(), Refusal> {
@@ -192,6 +214,7 @@ impl Machine {
             let queue = located.lock.map_or(0, |lock| self.locks.at(lock).queue.len);
             self.check_limit(Limit::WaitersPerLock, u64::from(queue) + 1)?;
         }
+        self.check_quota(self.payer(&who), Quota::Places, 1)?;
         let lease = self.lease_for(who);
         let asker = Asker { lease, terms: &terms, asks: AskCount::first(self.level) };
         let place = self.add_place(asker, asks, until_ms, acquire.independent);

@@ -9,12 +9,17 @@ use alloc::vec::Vec;
 use tenure_types::{Mode, PlaceNumber, Refusal, RingLink, Token};
 
 use crate::machine::Machine;
+use crate::request::LEVEL_ACCESS;
 use crate::state::record::{GrantMode, GrantState, IN_LEASE, IN_LOCK};
 use crate::state::slab::SlabIndex;
 
 /// The most places or holders that one search visits. Beyond it the request may wait: a missed deadlock ends when
 /// leases expire, while a false one would be a wrong refusal.
 const SEARCH_MAX: usize = 10_000;
+
+/// The most places and holders that all searches of one entry visit together, from the level on at which this is counted.
+/// An entry has up to 1,024 commands, and every member must apply all of them.
+const SEARCH_ENTRY_MAX: usize = 100_000;
 
 /// The most steps of a cycle that a refusal names.
 const RING_MAX: usize = 32;
@@ -27,7 +32,10 @@ impl Machine {
         if record.independent || !awaited || mutant!("deadlock_missed") {
             return Ok(());
         }
-        let Some(reached) = self.reach(place) else {
+        let mut search_left = self.now.search_left;
+        let reached = self.reach(place, &mut search_left);
+        self.now.search_left = search_left;
+        let Some(reached) = reached else {
             self.deadlock_searches_cut += 1;
             return Ok(());
         };
@@ -50,14 +58,25 @@ impl Machine {
                 .any(|(slot, _)| self.waits_of(slot).any(|(_, wait)| wait.in_queue.after.is_some()))
     }
 
-    /// Every place that could keep this one waiting; `None` if there are too many places or holders to search.
-    fn reach(&self, place: SlabIndex) -> Option<BTreeMap<PlaceNumber, SlabIndex>> {
+    /// How many places and holders the commands of one entry may visit.
+    pub(crate) fn searches_per_entry(&self) -> usize {
+        if self.level >= LEVEL_ACCESS { SEARCH_ENTRY_MAX } else { usize::MAX }
+    }
+
+    /// Every place that could keep this one waiting; `None` if there are too many places or holders to search, or the
+    /// entry has none left. Subtracts what it visits from `left`.
+    fn reach(
+        &self,
+        place: SlabIndex,
+        left: &mut usize,
+    ) -> Option<BTreeMap<PlaceNumber, SlabIndex>> {
         let mut places = BTreeMap::new();
         let mut leases = BTreeSet::new();
         let mut locks = BTreeSet::new();
         let mut holders = 0;
         let mut open = Vec::from([place]);
         while let Some(place) = open.pop() {
+            *left = left.checked_sub(1)?;
             let record = self.places.at(place);
             if !self.is_live(record.lease) || places.insert(record.number, place).is_some() {
                 continue;
@@ -69,6 +88,7 @@ impl Machine {
                 if locks.insert(wait.lock) {
                     let grants = self.locks.at(wait.lock).grants;
                     holders += grants.len as usize;
+                    *left = left.saturating_sub(grants.len as usize);
                     let held = grants.iter::<IN_LOCK, _>(&self.grants);
                     found.extend(held.filter_map(|(slot, _)| self.lease_of(slot)));
                 }

@@ -4,12 +4,14 @@ use alloc::vec::Vec;
 use tenure_types::Limit;
 
 use super::TakeAwayDetails;
+use super::access::PRINCIPAL_REVOKED;
 use super::lease::LeaseEnd;
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::Notice;
 use crate::request::Urgency;
 use crate::state::due::{Due, DueKind};
+use crate::state::owner::OwnerId;
 use crate::state::record::GrantPhase;
 use crate::state::slab::SlabIndex;
 
@@ -30,6 +32,7 @@ impl Machine {
             match (due.kind, due.slot) {
                 (DueKind::WaitLimit, Some(place)) => self.end_wait(place),
                 (DueKind::Lease, Some(lease)) => self.end_places(lease, Cause::Expired),
+                (DueKind::Revoked, Some(lease)) => self.end_places(lease, Cause::Revoked),
                 _ => {}
             }
         }
@@ -42,6 +45,11 @@ impl Machine {
             match (due.kind, due.slot) {
                 (DueKind::Lease, Some(lease)) if self.leases.get(lease).is_some() => {
                     self.end_lease(lease, LeaseEnd::Expired);
+                }
+                // The lease may have been due by itself and ended earlier in this pass.
+                (DueKind::Revoked, Some(lease)) if self.leases.get(lease).is_some() => {
+                    let said = TakeAwayDetails { by: "", reason: PRINCIPAL_REVOKED };
+                    self.end_lease(lease, LeaseEnd::TakenAway { said, urgency: Urgency::Cooling });
                 }
                 (DueKind::MaxHold, Some(grant)) if self.is_in_phase(grant, None) => {
                     self.take_away(
@@ -101,6 +109,10 @@ impl Machine {
             if objects >= ends_max {
                 break;
             }
+            if due.kind == DueKind::Revoked {
+                objects = self.take_revoked(due, objects, &mut taken);
+                continue;
+            }
             objects += match (due.kind, due.slot) {
                 (DueKind::Lease, Some(lease)) => self.objects_of(lease),
                 _ => 1,
@@ -108,6 +120,22 @@ impl Machine {
             taken.push(due);
         }
         taken
+    }
+
+    /// Adds leases of a revoked principal to the items to end now, in the order of their creation. Returns how many
+    /// objects end in all.
+    fn take_revoked(&self, due: Due, mut objects: u64, taken: &mut Vec<Due>) -> u64 {
+        let Some(owner) = u32::try_from(due.id).ok().and_then(OwnerId::from_number) else {
+            return objects;
+        };
+        for lease in self.owners.leases(owner) {
+            if objects >= self.limits.get(Limit::EndsPerEntry) {
+                break;
+            }
+            objects += self.objects_of(lease);
+            taken.push(Due { slot: Some(lease), ..due });
+        }
+        objects
     }
 
     /// How many objects end with a lease.

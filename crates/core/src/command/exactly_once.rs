@@ -42,7 +42,7 @@ impl Machine {
                 Ok(self.dated(result))
             }
             RequestId::Seq { lease, seq, done } => {
-                let slot = self.live_lease(lease)?;
+                let slot = self.own_lease(lease)?;
                 self.execute_numbered(slot, seq, done, request, bytes)
             }
             RequestId::Key(key) => self.execute_keyed(request.principal, key, request, bytes),

@@ -1,6 +1,6 @@
 //! Executes the commands of holders and waiters on what they have: release, leave, downgrade, update.
 
-use tenure_types::{Limit, Mode, Refusal};
+use tenure_types::{Limit, Mode, Quota, Refusal};
 
 use super::queue::GRANT_BYTES;
 use super::{TakeAwayDetails, name};
@@ -22,7 +22,7 @@ impl Machine {
 
     pub(super) fn leave(&mut self, lease: LeaseRef, lock: &str) -> Result<Answer, Refusal> {
         self.check_known_name(lock)?;
-        let lease = self.live_lease(lease)?;
+        let lease = self.own_lease(lease)?;
         let not_waiting = Refusal::NotWaiting { lock: name(lock) };
         let Some(slot) = self.lock_slot(lock) else { return Err(not_waiting) };
         if let Some(place) = self.place_of(lease, slot) {
@@ -66,14 +66,18 @@ impl Machine {
         self.check_limit(Limit::MetadataBytes, metadata.len() as u64)?;
         let slot = self.held(hold)?;
         let old = self.grants.at(slot).terms.clone();
-        if metadata.len() > old.metadata().len() {
+        let owner = self.lease_of(slot).and_then(|lease| self.leases.at(lease).owner);
+        let (new_bytes, old_bytes) = (metadata.len() as u64, old.metadata().len() as u64);
+        if new_bytes > old_bytes {
+            self.check_quota(self.owner_pays(owner), Quota::Bytes, new_bytes - old_bytes)?;
             self.check_space()?;
         }
         let revision = self.begin_revision();
         let grant = self.grants.at_mut(slot);
         grant.terms = old.with_metadata(metadata);
-        self.state_bytes += metadata.len() as u64;
-        self.state_bytes -= old.metadata().len() as u64;
+        self.state_bytes += new_bytes;
+        self.state_bytes -= old_bytes;
+        self.owners.count(owner, |used| used.bytes = used.bytes - old_bytes + new_bytes);
         let (lock, token) = (grant.lock, grant.token);
         let lease = self.leases.at(self.lease_of(slot).expect("a held grant has a lease"));
         let record = self.locks.at_mut(lock);
@@ -96,7 +100,7 @@ impl Machine {
     /// Returns the grant that a live lease holds under exactly this token.
     pub(crate) fn held(&self, hold: &Hold<'_>) -> Result<SlabIndex, Refusal> {
         self.check_known_name(hold.lock)?;
-        let lease = self.live_lease(hold.lease)?;
+        let lease = self.own_lease(hold.lease)?;
         self.lock_slot(hold.lock)
             .and_then(|lock| self.grant_of(lease, lock))
             .filter(|&grant| {
@@ -124,7 +128,13 @@ impl Machine {
         if grant.is_election() {
             self.now.vacant.push(grant.lock);
         }
-        self.leases.at_mut(lease).grants.remove::<IN_LEASE, _>(&mut self.grants, slot);
+        let bytes = grant.terms.metadata().len() as u64;
+        let record = self.leases.at_mut(lease);
+        record.grants.remove::<IN_LEASE, _>(&mut self.grants, slot);
+        self.owners.count(record.owner, |used| {
+            used.locks -= 1;
+            used.bytes -= bytes;
+        });
     }
 
     /// Removes a grant that is in no lease's list any more, and marks its lock as touched.
@@ -133,6 +143,9 @@ impl Machine {
         self.locks.at_mut(lock).grants.remove::<IN_LOCK, _>(&mut self.grants, slot);
         let grant = self.grants.remove(slot);
         self.state_bytes -= grant.weight();
+        if let GrantState::Over(over) = &grant.state {
+            self.owners.count(over.owner, |used| used.ended -= 1);
+        }
         self.touch(lock);
     }
 
@@ -189,12 +202,14 @@ impl Machine {
         Some(super::queue::max_hold_due(grant.since_ms, max_hold_ms, ttl_ms))
     }
 
-    /// Whether a live lease holds the lock under this token.
+    /// Whether a live lease of the principal of the command holds the lock under this token.
     pub(super) fn is_guarded(&self, lock: &str, token: tenure_types::Token) -> bool {
         let Some(lock) = self.lock_slot(lock) else { return false };
         self.locks.at(lock).grants.iter::<IN_LOCK, _>(&self.grants).any(|(_, grant)| {
             let GrantState::Held(lease) = grant.state else { return false };
-            (grant.token == token || mutant!("guard_ignores_token")) && self.is_live(lease)
+            (grant.token == token || mutant!("guard_ignores_token"))
+                && self.is_live(lease)
+                && self.is_own(self.leases.at(lease).owner)
         })
     }
 }

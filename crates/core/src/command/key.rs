@@ -1,7 +1,7 @@
 //! Executes `Put` and `Delete` on the small fenced key-value store beside the locks.
 
 use alloc::boxed::Box;
-use tenure_types::{Limit, Refusal, Revision};
+use tenure_types::{Limit, Quota, Refusal, Revision};
 
 use super::name;
 use crate::codec::{EventRef, SubjectRef};
@@ -21,7 +21,7 @@ impl Machine {
         self.check_name(put.key)?;
         self.check_limit(Limit::ValueBytes, put.value.len() as u64)?;
         self.check_guard(put.guard.as_ref())?;
-        let lease = put.lease.map(|lease| self.live_lease(lease)).transpose()?;
+        let lease = put.lease.map(|lease| self.own_lease(lease)).transpose()?;
         let found = self.keys_by_name.get(put.key.as_bytes()).copied();
         self.check_expected(found, put.expect)?;
         let bound_to = found.and_then(|slot| self.keys.at(slot).lease);
@@ -29,6 +29,7 @@ impl Machine {
             let keys = u64::from(self.leases.at(lease).keys.len);
             self.check_limit(Limit::KeysPerLease, keys + 1)?;
         }
+        self.check_key_quotas(put, found)?;
         self.check_space()?;
         let revision = self.begin_revision();
         let previous = found.map(|slot| {
@@ -78,6 +79,7 @@ impl Machine {
         let key = self.keys.remove(slot);
         self.keys_by_name.remove(&key.name);
         self.state_bytes -= key.weight();
+        self.owners.count(key.owner, |used| used.remove_key(key.owned_bytes()));
         let revision = self.begin_revision();
         let lease = bound_to.map(|lease| self.leases.at(lease));
         self.history.emit(
@@ -92,16 +94,19 @@ impl Machine {
     }
 
     fn create_key(&mut self, key: &str, value: &[u8], revision: Revision) -> SlabIndex {
+        let owner = self.make_owner();
         let record = Key {
             name: name(key),
             value: Box::from(value),
             created: revision,
             modified: revision,
             version: 1,
+            owner,
             lease: None,
             in_lease: ListLink::default(),
         };
         self.state_bytes += record.weight();
+        self.owners.count(owner, |used| used.add_key(record.owned_bytes()));
         let index = record.name.clone();
         let slot = self.keys.insert(record);
         self.keys_by_name.insert(index, slot);
@@ -109,7 +114,14 @@ impl Machine {
     }
 
     fn rewrite_key(&mut self, slot: SlabIndex, value: &[u8], revision: Revision) -> SlabIndex {
+        let owner = self.make_owner();
         let key = self.keys.at_mut(slot);
+        // In this order, or an owner that writes its only key again would be removed in between.
+        let (old_owner, old_bytes) = (key.owner, key.owned_bytes());
+        let new_bytes = (key.name.as_bytes().len() + value.len()) as u64;
+        self.owners.count(owner, |used| used.add_key(new_bytes));
+        self.owners.count(old_owner, |used| used.remove_key(old_bytes));
+        key.owner = owner;
         self.state_bytes += value.len() as u64;
         self.state_bytes -= key.value.len() as u64;
         key.value = Box::from(value);
@@ -131,6 +143,22 @@ impl Machine {
             self.leases.at_mut(new).keys.push::<IN_LEASE, _>(&mut self.keys, slot);
         }
         self.keys.at_mut(slot).lease = lease;
+    }
+
+    /// A key counts for the principal that wrote it last, so that no principal can fill the quota of another.
+    fn check_key_quotas(&self, put: &Put<'_>, found: Option<SlabIndex>) -> Result<(), Refusal> {
+        let payer = self.caller_pays();
+        let bytes = (put.key.len() + put.value.len()) as u64;
+        let own = found.map(|slot| self.keys.at(slot)).filter(|key| self.is_callers(key.owner));
+        match own {
+            Some(key) => {
+                self.check_quota(payer, Quota::Bytes, bytes.saturating_sub(key.owned_bytes()))
+            }
+            None => {
+                self.check_quota(payer, Quota::Keys, 1)?;
+                self.check_quota(payer, Quota::Bytes, bytes)
+            }
+        }
     }
 
     fn check_guard(&self, guard: Option<&WriteGuard<'_>>) -> Result<(), Refusal> {

@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use tenure_types::{Handle, Limit, RENEW_MAX, Refusal, Revision, Token};
+use tenure_types::{Handle, Limit, Quota, RENEW_MAX, Refusal, Revision, Token, Verb};
 
 use super::{TakeAwayDetails, name};
 use crate::codec::{EventRef, SubjectRef};
@@ -60,7 +60,8 @@ impl Machine {
         self.check_limit(Limit::TtlMaxMs, new.ttl_ms)?;
         if let Some(&slot) = self.leases_by_id.get(&new.id) {
             let lease = self.leases.at(slot);
-            let same = lease.client.as_bytes() == new.client.as_bytes()
+            let same = self.is_own(lease.owner)
+                && lease.client.as_bytes() == new.client.as_bytes()
                 && u64::from(lease.ttl_ms) == new.ttl_ms
                 && lease.metadata() == new.metadata;
             // A lease that is due is no longer live, but its id stays in use until `end_due` removes it.
@@ -71,6 +72,8 @@ impl Machine {
             };
         }
         self.check_limit(Limit::Leases, self.leases.len() as u64 + 1)?;
+        self.check_quota(self.caller_pays(), Quota::Leases, 1)?;
+        self.check_quota(self.caller_pays(), Quota::Bytes, new.metadata.len() as u64)?;
         self.check_space()?;
         Ok(None)
     }
@@ -79,6 +82,7 @@ impl Machine {
         let created = self.begin_revision();
         self.leases_granted += 1;
         let deadline_ms = self.deadline(new.ttl_ms);
+        let owner = self.make_owner();
         let metadata = (!new.metadata.is_empty()).then(|| Box::new(Box::from(new.metadata)));
         let slot = self.leases.insert(Lease {
             id: new.id,
@@ -87,6 +91,7 @@ impl Machine {
             ttl_ms: u32::try_from(new.ttl_ms).expect("a ttl is within its limit's range"),
             deadline_ms,
             client: name(new.client),
+            owner,
             metadata,
             changed: Revision(0),
             grants: LinkedList::default(),
@@ -97,6 +102,9 @@ impl Machine {
             requests: LinkedList::default(),
         });
         self.leases_by_id.insert(new.id, slot);
+        if let Some(owner) = owner {
+            self.owners.add_lease(owner, created, slot, new.metadata.len() as u64);
+        }
         self.due.insert(deadline_ms, DueKind::Lease, new.id.get(), Some(slot));
         self.state_bytes += LEASE_BYTES + (new.client.len() + new.metadata.len()) as u64;
         self.emit(&EventRef {
@@ -129,7 +137,10 @@ impl Machine {
     }
 
     fn renew_one(&mut self, lease: LeaseRef) -> Option<Renewal> {
-        let mut slot = self.live_lease(lease).ok();
+        let mut slot = self.own_lease(lease).ok();
+        if mutant!("lease_of_another_principal_renewed") {
+            slot = self.live_lease(lease).ok();
+        }
         if mutant!("renewal_revives_ended_lease")
             && let LeaseRef::Id(id) = lease
         {
@@ -149,8 +160,19 @@ impl Machine {
         Some(Renewal { ttl_ms, changed })
     }
 
-    pub(super) fn revoke(&mut self, lease: LeaseRef, by: Revoker<'_>) -> Result<Answer, Refusal> {
-        let slot = self.live_lease(lease)?;
+    pub(super) fn revoke(
+        &mut self,
+        principal: &str,
+        lease: LeaseRef,
+        by: Revoker<'_>,
+    ) -> Result<Answer, Refusal> {
+        let slot = match by {
+            // To end the lease of another principal, with locks of any name, takes this verb for every name.
+            Revoker::Other { .. } if self.may(principal, Verb::Force, "") => {
+                self.live_lease(lease)?
+            }
+            Revoker::Holder | Revoker::Other { .. } => self.own_lease(lease)?,
+        };
         let end = match by {
             Revoker::Holder => LeaseEnd::Asked,
             Revoker::Other { name, reason, urgency } => {
@@ -215,6 +237,7 @@ impl Machine {
         let handle = self.handle(slot);
         let lease = self.leases.remove(slot);
         self.leases_by_id.remove(&lease.id);
+        self.disown_lease(&lease, slot);
         self.due.remove(lease.deadline_ms, DueKind::Lease, lease.id.get());
         self.state_bytes -= lease.weight();
         let said = match end {

@@ -1,6 +1,7 @@
 //! Executes commands: one file per command, or per group of commands that share their rules.
 
 mod abandon;
+mod access;
 mod acquire;
 mod deadlock;
 mod end_due;
@@ -8,6 +9,7 @@ mod exactly_once;
 mod hold;
 mod key;
 mod lease;
+mod owner;
 mod queue;
 mod settings;
 mod take_away;
@@ -17,7 +19,7 @@ use tenure_types::{InvalidName, Limit, Name, Refusal};
 use crate::codec::decode_request;
 use crate::machine::Machine;
 use crate::outcome::{Answer, Outcome};
-use crate::request::{Command, LEVEL_ABANDON, LeaseRef, Request};
+use crate::request::{Command, LEVEL_ABANDON, LEVEL_ACCESS, LeaseRef, Request};
 use crate::state::slab::SlabIndex;
 
 pub(crate) use exactly_once::SEQ_WINDOW;
@@ -39,7 +41,14 @@ impl Machine {
             Ok(Request { command: Command::Abandon(_), .. }) if self.level < LEVEL_ABANDON => {
                 Err(Refusal::Malformed)
             }
-            Ok(request) => self.execute_once(&request, bytes),
+            Ok(Request { command: Command::SetAccess(_), .. }) if self.level < LEVEL_ACCESS => {
+                Err(Refusal::Malformed)
+            }
+            // A request of a stranger is not remembered, or strangers could fill the memory of requests.
+            Ok(request) => self.authorise(&request).and_then(|()| {
+                self.set_caller(request.principal);
+                self.execute_once(&request, bytes)
+            }),
             Err(_) => Err(Refusal::Malformed),
         };
         outcome.unwrap_or_else(|refusal| self.dated(Err(refusal)))
@@ -55,7 +64,7 @@ impl Machine {
         let result = match &request.command {
             Command::GrantLease(lease) => self.grant_lease(lease),
             Command::Renew(leases) => self.renew(leases),
-            Command::Revoke { lease, by } => self.revoke(*lease, *by),
+            Command::Revoke { lease, by } => self.revoke(request.principal, *lease, *by),
             Command::Acquire(acquire) => self.acquire(acquire),
             Command::Release(hold) => self.release(hold),
             Command::Leave { lease, lock } => self.leave(*lease, lock),
@@ -73,9 +82,10 @@ impl Machine {
             Command::Compact { keep } => self.compact(*keep),
             Command::RaiseLevel { level } => self.raise_level(*level),
             Command::Abandon(abandon) => Ok(self.abandon(request.principal, abandon)),
+            Command::SetAccess(change) => self.set_access(request.principal, change),
         };
         self.finish();
-        result
+        result.map_err(|refusal| self.redact(request.principal, refusal))
     }
 
     /// Returns the live lease that a command names.
@@ -91,9 +101,17 @@ impl Machine {
         slot.filter(|&slot| self.is_live(slot)).ok_or(Refusal::LeaseNotFound)
     }
 
-    /// Whether a lease has not reached its deadline.
+    /// Returns the live lease that a command names, if the principal of the command owns it. The lease of another
+    /// principal is refused like one that does not exist.
+    pub(crate) fn own_lease(&self, lease: LeaseRef) -> Result<SlabIndex, Refusal> {
+        let slot = self.live_lease(lease)?;
+        if self.is_own(self.leases.at(slot).owner) { Ok(slot) } else { Err(Refusal::LeaseNotFound) }
+    }
+
+    /// Whether a lease has not reached its deadline and its principal was not revoked.
     pub(crate) fn is_live(&self, lease: SlabIndex) -> bool {
-        self.leases.at(lease).deadline_ms > self.clock_ms
+        let lease = self.leases.at(lease);
+        lease.deadline_ms > self.clock_ms && !self.owners.is_revoked(lease.owner)
     }
 
     /// The lock of this name, if it exists.

@@ -73,7 +73,7 @@ impl Machine {
                 let live = self.is_live(self.places.at(place).lease);
                 let blind = mutant!("grant_to_dead_waiter" | "expire_holders_before_waiters");
                 if !live && !blind {
-                    self.remove_place(place, Cause::Expired);
+                    self.remove_place(place, self.dead_cause(place));
                 } else if self.is_grantable(place) {
                     self.grant_place(place);
                 } else {
@@ -82,6 +82,12 @@ impl Machine {
             }
             self.now.idle.push(lock);
         }
+    }
+
+    /// Why the place of a lease that is not live ends.
+    fn dead_cause(&self, place: SlabIndex) -> Cause {
+        let lease = self.leases.at(self.places.at(place).lease);
+        if self.owners.is_revoked(lease.owner) { Cause::Revoked } else { Cause::Expired }
     }
 
     /// Whether a place can be granted all its locks now.
@@ -180,6 +186,13 @@ impl Machine {
         let lease = self.leases.at_mut(asker.lease);
         lease.waits += u32::try_from(asks.len()).expect("an ask is within its limit");
         lease.places.push::<IN_LEASE, _>(&mut self.places, place);
+        let (owner, locks) = (lease.owner, asks.len() as u64);
+        let bytes = self.places.at(place).owned_bytes(locks);
+        self.owners.count(owner, |used| {
+            used.places += 1;
+            used.locks += locks;
+            used.bytes += bytes;
+        });
         if let Some(until_ms) = until_ms {
             self.due.insert(until_ms.get(), DueKind::WaitLimit, self.newest_place.0, Some(place));
         }
@@ -233,7 +246,13 @@ impl Machine {
         let lease = self.leases.at_mut(self.places.at(place).lease);
         lease.waits -= locks;
         lease.places.remove::<IN_LEASE, _>(&mut self.places, place);
+        let owner = lease.owner;
         let record = self.places.remove(place);
+        self.owners.count(owner, |used| {
+            used.places -= 1;
+            used.locks -= u64::from(locks);
+            used.bytes -= record.owned_bytes(u64::from(locks));
+        });
         if let Some(until_ms) = record.until_ms {
             self.due.remove(until_ms.get(), DueKind::WaitLimit, record.number.0);
         }
@@ -297,6 +316,10 @@ impl Machine {
         }
         let metadata = asker.terms.metadata();
         self.state_bytes += GRANT_BYTES + metadata.len() as u64;
+        self.owners.count(lease.owner, |used| {
+            used.locks += 1;
+            used.bytes += metadata.len() as u64;
+        });
         let slot = mode_now.slot();
         let lease = self.leases.at(asker.lease);
         let record = self.locks.at(lock);

@@ -56,7 +56,9 @@ impl Machine {
         self.check_known_name(lock)?;
         let cools = |grant: &Grant| match &grant.state {
             GrantState::Over(over) => {
-                over.phase == GrantPhase::Cooling && (over.lease, over.created) == (lease, created)
+                over.phase == GrantPhase::Cooling
+                    && (over.lease, over.created) == (lease, created)
+                    && self.is_own(over.owner)
             }
             GrantState::Held(_) => false,
         };
@@ -180,7 +182,9 @@ impl Machine {
                     lease: lease.id,
                     created: lease.created,
                     client: lease.client.clone(),
+                    owner: lease.owner,
                 }));
+                self.owners.count(lease.owner, |used| used.ended += 1);
                 let kind = match phase {
                     GrantPhase::Cooling => DueKind::Cooling,
                     GrantPhase::Delayed => DueKind::LockDelay,

@@ -16,6 +16,8 @@ pub(crate) enum DueKind {
     Cooling = 3,
     LockDelay = 4,
     Quiet = 5,
+    /// The leases of a revoked principal.
+    Revoked = 6,
 }
 
 /// Everything with a deadline, ordered by (deadline, kind, id). The set is derived: it is not part of a snapshot, and
@@ -23,10 +25,12 @@ pub(crate) enum DueKind {
 #[derive(Clone, Default)]
 pub(crate) struct DueSet(BTreeMap<(u64, u64), Option<SlabIndex>>);
 
-/// One item that is due: its kind and, except for the quiet period, the slot of its record.
+/// One item that is due: its kind, its id and, except for the quiet period and revoked principals, the slot of its
+/// record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Due {
     pub(crate) kind: DueKind,
+    pub(crate) id: u64,
     pub(crate) slot: Option<SlabIndex>,
 }
 
@@ -59,7 +63,7 @@ impl DueSet {
     /// The items due at `clock_ms`, first to last.
     pub(crate) fn until(&self, clock_ms: u64) -> impl Iterator<Item = Due> {
         let end = (clock_ms.min(CLOCK_MAX) + 1) << 3;
-        self.0.range(..(end, 0)).map(|(&(when, _), &slot)| Due { kind: kind_of(when), slot })
+        self.0.range(..(end, 0)).map(|(&(when, id), &slot)| Due { kind: kind_of(when), id, slot })
     }
 
     pub(crate) fn contains(
@@ -85,6 +89,7 @@ fn kind_of(when: u64) -> DueKind {
         2 => DueKind::MaxHold,
         3 => DueKind::Cooling,
         4 => DueKind::LockDelay,
-        _ => DueKind::Quiet,
+        5 => DueKind::Quiet,
+        _ => DueKind::Revoked,
     }
 }

@@ -4,5 +4,6 @@ pub(crate) mod due;
 pub(crate) mod history;
 pub(crate) mod list;
 pub(crate) mod names;
+pub(crate) mod owner;
 pub(crate) mod record;
 pub(crate) mod slab;

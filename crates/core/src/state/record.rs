@@ -6,6 +6,7 @@ use core::num::NonZeroU64;
 use tenure_types::{LeaseId, Mode, Name, PlaceNumber, Revision, Token};
 
 use super::list::{Linked, LinkedList, ListLink};
+use super::owner::OwnerId;
 use super::slab::SlabIndex;
 use crate::outcome::Outcome;
 use crate::request::{LEVEL_ABANDON, Purpose};
@@ -21,6 +22,8 @@ pub(crate) struct Lease {
     /// The lease is live while this is ahead of the clock.
     pub(crate) deadline_ms: u64,
     pub(crate) client: Name,
+    /// The principal that created it; `None` if it was created without one.
+    pub(crate) owner: Option<OwnerId>,
     pub(crate) metadata: Option<Box<Box<[u8]>>>,
     /// The revision of the newest loss of a lock that the holder did not ask for.
     pub(crate) changed: Revision,
@@ -181,6 +184,8 @@ pub(crate) struct EndedGrant {
     pub(crate) lease: LeaseId,
     pub(crate) created: Revision,
     pub(crate) client: Name,
+    /// The owner of the lease.
+    pub(crate) owner: Option<OwnerId>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -227,6 +232,8 @@ pub(crate) struct Key {
     pub(crate) created: Revision,
     pub(crate) modified: Revision,
     pub(crate) version: u64,
+    /// The principal that last wrote it; `None` if it was written without one.
+    pub(crate) owner: Option<OwnerId>,
     pub(crate) lease: Option<SlabIndex>,
     pub(crate) in_lease: ListLink,
 }

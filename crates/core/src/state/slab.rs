@@ -15,6 +15,9 @@ const CHUNK: usize = 256;
 pub(crate) struct SlabIndex(NonZeroU32);
 
 impl SlabIndex {
+    /// The first slot.
+    pub(crate) const FIRST: Self = Self(NonZeroU32::MIN);
+
     /// Returns the slot with this number, counted from 0.
     pub(crate) fn from_index(index: usize) -> Option<Self> {
         let index = u32::try_from(index).ok()?.checked_add(1)?;

@@ -7,6 +7,7 @@ use tenure_core::request::{
 };
 use tenure_types::{LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 
+use super::access;
 use super::stage::Stage;
 use super::words::{Words, number, span};
 
@@ -56,6 +57,8 @@ pub(super) fn encode(stage: &mut Stage, words: &Words) -> Vec<u8> {
             let level = number(words.at(1)).try_into().expect("a level");
             send(once, Command::RaiseLevel { level });
         }
+        "role" | "unrole" | "principal" | "unprincipal" | "credential" | "uncredential"
+        | "identity" | "quotas" => send(once, Command::SetAccess(access::change(words))),
         name => {
             actor_command(stage, name, words, &mut send);
             // Token 0 means no token, and no request can be built with it, so the byte is overwritten here.

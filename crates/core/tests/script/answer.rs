@@ -50,6 +50,7 @@ fn show_answer(answer: &Answer) -> String {
         Answer::LimitsSet => String::from("set"),
         Answer::Compacted { floor } => format!("kept from {floor}"),
         Answer::LevelRaised => String::from("raised"),
+        Answer::AccessSet => String::from("done"),
         Answer::Abandoned { released: true } => String::from("abandoned, given up"),
         Answer::Abandoned { released: false } => String::from("abandoned"),
     }
@@ -138,6 +139,11 @@ fn show_refusal(refusal: &Refusal) -> String {
         Refusal::Deadlock { ring } => {
             let steps = ring.iter().map(|link| format!("{} {}", link.client, link.lock));
             return format!("{reason}: {}", steps.collect::<Vec<_>>().join(", "));
+        }
+        // What is missing is the content of these.
+        Refusal::Forbidden { verb } => return format!("{reason}: {}", verb.name()),
+        Refusal::Quota { quota, bound, asked, .. } => {
+            return format!("{reason}: {} {bound}, asked {asked}", quota.name());
         }
         Refusal::TokenOutdated { lock, holder: has } => match has {
             Some(has) => format!("{lock} by {}", holder(has)),

@@ -17,6 +17,7 @@
 //! Every line also checks the invariants. It is also applied to a second machine, which is written to a snapshot and
 //! read back after each line: the two must be indistinguishable.
 
+mod access;
 mod action;
 mod answer;
 mod exercise;

@@ -318,3 +318,33 @@ fn a_search_that_would_take_too_long_lets_the_ask_wait() {
         answers.join(" + "),
     ));
 }
+
+#[test]
+fn the_searches_of_one_entry_share_a_budget_from_level_three_on() {
+    // Each of the last 40 asks would search the whole queue of `big`.
+    let waiters = 3_000;
+    let joined = |one: &dyn Fn(usize) -> String, many: usize| {
+        (0..many).map(one).collect::<Vec<_>>().join(" + ")
+    };
+    for (level, cut) in [(2, 0), (3, 24)] {
+        check(&format!(
+            "
+         0s  level {level}  raised
+         0s  H lock big lease=60s  held token=1
+         0s  {}  {}
+         0s  {}  {}
+         0s  {}  {}
+         1s  {}  {}
+         1s  stats  leases=3081 locks=41 grants=41 places=3080 keys=0 requests=0 deadlines=3081 cut={cut}
+        ",
+            joined(&|n| format!("W{n} lock big lease=60s"), waiters),
+            joined(&|n| format!("queued ahead={n}"), waiters),
+            joined(&|n| format!("A{n} lock a{n} lease=60s"), 40),
+            joined(&|n| format!("held token={}", n + 2), 40),
+            joined(&|n| format!("B{n} lock a{n} lease=60s"), 40),
+            joined(&|_| String::from("queued ahead=0"), 40),
+            joined(&|n| format!("A{n} lock big"), 40),
+            joined(&|n| format!("queued ahead={}", waiters + n), 40),
+        ));
+    }
+}

@@ -2,13 +2,19 @@
 //!
 //! The golden files are never rewritten: a newer version must read them and write the same bytes.
 
+use tenure_core::access::{
+    AccessChange, IssuerKeys, NewCertificateRule, NewCredential, NewIssuer, NewPrincipal, NewRule,
+};
 use tenure_core::codec::{decode_request, encode_request, open_entry, seal_entry};
 use tenure_core::request::{
     Abandon, Acquire, Ask, AskId, AskLease, AskWait, Asks, Command, Expect, Hold, LeaseRef,
     NewLease, Purpose, Put, Request, RequestId, Revoker, Urgency, WriteGuard,
 };
 use tenure_core::{Filter, Machine};
-use tenure_types::{Handle, LeaseId, Limit, Mode, Name, PlaceNumber, Revision, Term, Token};
+use tenure_types::{
+    Handle, LeaseId, Limit, Mode, Name, PlaceNumber, Quota, Quotas, Revision, Term, Token, Verb,
+    VerbSet,
+};
 
 use crate::script::play;
 use crate::snapshots::EVERYTHING;
@@ -64,6 +70,28 @@ fn a_snapshot_whose_history_tells_who_took_things_away_is_read_and_written_as_ev
     let events = events.batches.iter().flat_map(|batch| &batch.events);
     let by: Vec<&str> = events.filter_map(|it| it.by.as_ref()).map(Name::as_str).collect();
     assert_eq!(by, ["ops@host", "eva"]);
+}
+
+#[test]
+fn an_entry_that_changes_access_rules_is_read_and_written_as_ever() {
+    let bytes = unhex(include_str!("../golden/entry_access.hex"));
+    assert_eq!(hex(&write_entry(&commands_of_access())), hex(&bytes));
+    let entry = open_entry(&bytes).expect("the entry can be opened");
+    let read: Vec<Request<'_>> =
+        entry.map(|request| decode_request(request).expect("every request can be read")).collect();
+    assert_eq!(read, commands_of_access());
+}
+
+#[test]
+fn a_snapshot_with_access_rules_and_owners_is_read_and_written_as_ever() {
+    let bytes = unhex(include_str!("../golden/snapshot_access.hex"));
+    assert_eq!(hex(&play(OWNED).machine.encode()), hex(&bytes));
+    let machine = Machine::decode(&bytes).expect("the snapshot can be read");
+    assert_eq!(hex(&machine.encode()), hex(&bytes));
+    assert!(machine.may("joe", Verb::Acquire, "a/x"));
+    assert!(!machine.may("joe", Verb::Force, "a/x"));
+    let (principal, credential) = machine.access().find_credential("key-1").expect("it was put");
+    assert_eq!((principal.as_str(), credential.hash), ("joe", [7; 32]));
 }
 
 #[test]
@@ -222,6 +250,79 @@ fn commands_by() -> Vec<Request<'static>> {
     let commands = [force(cooling), force(now), revoke(cooling), revoke(now)];
     let request = |command| Request { principal: "ann", id: RequestId::None, command };
     commands.into_iter().map(request).collect()
+}
+
+/// A state in which leases, keys and cooling grants have owners, and one owner is revoked.
+const OWNED: &str = "
+         0s  level 3                              raised
+         0s  role a acquire,keys,read@a/          done
+         0s  role ops all@                        done
+         0s  principal ana a leases=5             done
+         0s  principal joe a                      done
+         0s  principal ruth ops off               done
+         0s  credential joe key-1                 done
+         0s  quotas keys=100 bytes=4096           done
+         0s  A lease 60s                          granted
+         0s  identity on                          done
+         1s  B lease 60s as=ana                   granted
+         1s  B lock a/x meta=m as=ana             held token=1
+         1s  C lease 60s as=joe                   granted
+         1s  C lock a/x as=joe                    queued ahead=0
+         1s  C lock a/y as=joe                    held token=2
+         1s  put a/k v as=joe                     written version=1
+         2s  principal olga ops as=tenure/member  done
+         2s  force a/y token=2 as=olga            forced, free in 59001ms; C lost a/y, forced
+         3s  unprincipal ana as=olga              done
+";
+
+/// Every change of the access rules.
+fn commands_of_access() -> Vec<Request<'static>> {
+    let mut quotas = Quotas::default();
+    quotas.set(Quota::Leases, Some(300));
+    quotas.set(Quota::Bytes, Some(0));
+    let rules = vec![
+        NewRule { verbs: VerbSet::ALL, prefix: "" },
+        NewRule { verbs: VerbSet::default().with(Verb::Administer), prefix: "a/" },
+    ];
+    let roles = vec!["worker", "reader"];
+    let credential = NewCredential {
+        principal: "ana",
+        id: "key-1",
+        name: "for ci",
+        hash: [7; 32],
+        expires_ms: Some(1 << 40),
+    };
+    let certificate = NewCertificateRule { name: "team", pattern: "CN=*", principal: "ana" };
+    let issuer = NewIssuer {
+        issuer: "https://ci",
+        audience: "tenure",
+        keys: IssuerKeys::Jwks("{}"),
+        claim: "sub",
+        prefix: "ci/",
+    };
+    let changes = [
+        AccessChange::PutRole { name: "worker", rules },
+        AccessChange::DeleteRole { name: "worker" },
+        AccessChange::PutPrincipal(NewPrincipal { name: "ana", enabled: true, roles, quotas }),
+        AccessChange::DeletePrincipal { name: "ana" },
+        AccessChange::PutCredential(credential),
+        AccessChange::PutCredential(NewCredential { expires_ms: None, ..credential }),
+        AccessChange::DeleteCredential { id: "key-1" },
+        AccessChange::PutCertificateRule(certificate),
+        AccessChange::DeleteCertificateRule { name: "team" },
+        AccessChange::PutIssuer(issuer),
+        AccessChange::PutIssuer(NewIssuer { keys: IssuerKeys::Url("https://ci/keys"), ..issuer }),
+        AccessChange::DeleteIssuer { issuer: "https://ci" },
+        AccessChange::SetIdentity { enabled: true },
+        AccessChange::SetIdentity { enabled: false },
+        AccessChange::SetDefaultQuotas(quotas),
+    ];
+    let request = |change| Request {
+        principal: "ruth",
+        id: RequestId::None,
+        command: Command::SetAccess(change),
+    };
+    changes.into_iter().map(request).collect()
 }
 
 /// Abandoned acquire requests with every kind of request id.

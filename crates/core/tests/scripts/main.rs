@@ -6,6 +6,7 @@
 mod script;
 
 mod abandoned;
+mod access;
 mod clock_and_terms;
 mod deadlock;
 mod elections;

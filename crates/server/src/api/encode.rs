@@ -71,6 +71,7 @@ fn done(answer: &Answer, told: LeaseInAnswer) -> Wire {
         Answer::LimitsSet
         | Answer::Compacted { .. }
         | Answer::LevelRaised
+        | Answer::AccessSet
         | Answer::Abandoned { .. } => Wire::Error((&tenure_wire::Failure::Internal).into()),
     }
 }
@@ -330,7 +331,8 @@ fn ends(cause: Cause) -> bool {
         | Cause::KeyPut
         | Cause::LeaseGranted
         | Cause::LimitsSet
-        | Cause::LevelRaised => false,
+        | Cause::LevelRaised
+        | Cause::AccessChanged => false,
     }
 }
 

@@ -10,7 +10,7 @@ use super::step::{
     OwnedAcquire, OwnedAskLease, OwnedCommand, OwnedExpect, OwnedHold, OwnedId, OwnedLease,
     OwnedRequest,
 };
-use super::{CommandKind, Generator, absurd};
+use super::{CommandKind, Generator, absurd, access};
 use crate::observe::ObservedState;
 
 /// Few ttls, so that several things are due at the same time.
@@ -95,6 +95,7 @@ fn command(made: &mut Generator, view: &ObservedState, kind: CommandKind) -> Own
             OwnedCommand::Compact { keep: Revision(view.floor.0 + made.rng.u64(..span)) }
         }
         CommandKind::RaiseLevel => OwnedCommand::RaiseLevel { level: made.rng.u16(1..=2) },
+        CommandKind::SetAccess => access::change(made),
         CommandKind::Abandon => abandon(made, view),
         CommandKind::Acquire | CommandKind::Retry | CommandKind::Absurd | CommandKind::Raw => {
             OwnedCommand::Acquire(acquire(made, view))

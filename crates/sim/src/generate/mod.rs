@@ -4,6 +4,7 @@
 //! answers. A step once made is concrete and can be run again without the generator.
 
 mod absurd;
+mod access;
 mod command;
 mod memory;
 pub mod step;
@@ -40,6 +41,8 @@ impl Generator {
     pub fn new(seed: u64, commands: usize) -> Self {
         let mut rng = Rng::with_seed(seed);
         let swarm = Swarm::draw(&mut rng);
+        // Not drawn, so that the other sequences stay as they are.
+        let swarm = if seed % 4 == 3 { swarm.with_access() } else { swarm };
         // Lengths differ: short sequences are cheap and find shallow bugs.
         let left = rng.usize(commands.div_ceil(4)..=commands.max(1));
         Self {
@@ -65,7 +68,10 @@ impl Generator {
             if self.swarm.newest {
                 commands.push(step::OwnedCommand::RaiseLevel { level: tenure_core::LEVEL_MAX });
             }
-            if self.swarm.tight {
+            if self.swarm.newest && self.swarm.access {
+                commands.extend(access::first(self));
+            }
+            if self.swarm.tight && !(self.swarm.newest && self.swarm.access) {
                 commands.push(step::OwnedCommand::SetLimits(command::tight_limits(self, view)));
             }
             let item = |command| StepCommand::Request(Box::new(OwnedRequest::plain(command)));
@@ -171,6 +177,11 @@ impl Generator {
         if kind == CommandKind::Raw {
             return absurd::raw(self, view);
         }
-        StepCommand::Request(Box::new(command::request(self, view, kind)))
+        let mut request = command::request(self, view, kind);
+        // A repeated request and an abandoned one keep their principal.
+        if self.swarm.access && !matches!(kind, CommandKind::Retry | CommandKind::Abandon) {
+            access::sign(self, view, &mut request);
+        }
+        StepCommand::Request(Box::new(request))
     }
 }

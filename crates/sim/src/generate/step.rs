@@ -3,6 +3,7 @@
 //! Requests borrow from the bytes that they were decoded from. The types here own their data, so that a failing
 //! sequence can be run again with some of its steps left out.
 
+pub use super::access::OwnedAccess;
 use tenure_core::StoppedFor;
 use tenure_core::codec;
 use tenure_core::request::{
@@ -233,6 +234,7 @@ pub enum OwnedCommand {
     RaiseLevel {
         level: u16,
     },
+    SetAccess(OwnedAccess),
     Abandon {
         ask: OwnedId,
         lease: LeaseRef,
@@ -302,6 +304,7 @@ impl OwnedCommand {
             OwnedCommand::SetLimits(limits) => Command::SetLimits(limits.clone()),
             OwnedCommand::Compact { keep } => Command::Compact { keep: *keep },
             OwnedCommand::RaiseLevel { level } => Command::RaiseLevel { level: *level },
+            OwnedCommand::SetAccess(change) => Command::SetAccess(change.lend()),
             OwnedCommand::Abandon { ask, lease, place } => Command::Abandon(Abandon {
                 ask: match ask {
                     OwnedId::None => AskId::None,

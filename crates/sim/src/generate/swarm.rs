@@ -25,6 +25,7 @@ pub(super) enum CommandKind {
     Compact,
     RaiseLevel,
     Abandon,
+    SetAccess,
     /// A repetition of an earlier request.
     Retry,
     /// A request that no client would send.
@@ -108,6 +109,8 @@ pub(super) struct Swarm {
     pub tight: bool,
     /// Whether the cluster is raised to the newest level at its beginning.
     pub newest: bool,
+    /// Whether requests have principals, and access rules are set at the beginning.
+    pub access: bool,
     /// Whether a count may be the largest possible, after which the clock never advances.
     pub end_of_time: bool,
     /// Whether long silences occur, after which the machine forgets request keys.
@@ -191,9 +194,19 @@ impl Swarm {
             batch: rng.usize(1..=4),
             tight: rng.u32(..3) == 0,
             newest: rng.u32(..4) > 0,
+            access: false,
             end_of_time: rng.u32(..60) == 0,
             silences: rng.u32(..6) == 0,
         }
+    }
+
+    /// Gives the requests of the sequence principals, and adds changes of the access rules.
+    pub(super) fn with_access(mut self) -> Self {
+        let weight = self.total.div_ceil(30);
+        self.weights.push((CommandKind::SetAccess, weight));
+        self.total += weight;
+        self.access = true;
+        self
     }
 
     /// Draws a kind of command by the weights.

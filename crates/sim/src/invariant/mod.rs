@@ -4,6 +4,7 @@
 //! answers and events alone.
 
 mod abandon;
+mod access;
 mod exclusion;
 mod handle;
 mod history;
@@ -49,6 +50,7 @@ pub struct Checks {
     tokens: token::Tokens,
     once: once::Once,
     asks: abandon::AskTally,
+    access: access::AccessLedger,
     steps: u64,
 }
 
@@ -69,6 +71,10 @@ impl Checks {
             self.ledger.level = seen.after.level;
             self.tokens.catch_up(seen);
             self.asks.catch_up(seen);
+            // A foreign entry changes nothing.
+            if !seen.foreign && seen.after.level >= 3 {
+                self.access.catch_up();
+            }
             self.once.catch_up(&self.ledger, handles, seen);
         }
         self.views(machine, seen)
@@ -94,6 +100,7 @@ impl Checks {
         for part in seen.parts() {
             if let Some((request, outcome)) = part.command {
                 let ledger = &self.ledger;
+                self.access.before_command(ledger, handles, request, outcome, part.moved)?;
                 lease::before_command(ledger, handles, request, outcome, part.moved)?;
                 hold::before_command(ledger, handles, request, outcome, part.moved)?;
                 queue::before_command(ledger, handles, request, outcome)?;
@@ -102,6 +109,7 @@ impl Checks {
             self.asks.command(&part)?;
             for event in part.events {
                 let ledger = &self.ledger;
+                self.access.event(ledger, &part, event)?;
                 self.tokens.event(event, seen.epoch)?;
                 lease::event(ledger, event)?;
                 queue::event(ledger, event)?;
@@ -110,7 +118,7 @@ impl Checks {
                 self.ledger.event(&part, event);
             }
             if let Some((request, outcome)) = part.command {
-                time::renewal(&self.ledger, handles, request, outcome)?;
+                time::renewal(&self.ledger, handles, &self.access, request, outcome)?;
                 self.ledger.answered(handles, request, outcome);
             }
         }
@@ -118,6 +126,7 @@ impl Checks {
     }
 
     fn views(&mut self, machine: &Machine, seen: &ObservedStep<'_>) -> CheckResult {
+        self.access.views(seen.after)?;
         exclusion::views(seen.after)?;
         lease::views(&self.ledger, seen)?;
         time::views(&self.ledger, seen)?;

@@ -5,6 +5,7 @@ use tenure_core::outcome::{Answer, Outcome};
 use tenure_core::request::{Command, Request, RequestId, Urgency};
 use tenure_types::{HolderState, Token};
 
+use super::access::AccessLedger;
 use super::ledger::{GrantStanding, KnownGrant};
 use super::{CheckResult, Handles, InvariantViolation, ObservedLedger};
 use crate::observe::{ObservedCommand, ObservedStep};
@@ -40,6 +41,7 @@ pub(super) fn event(
 pub(super) fn renewal(
     ledger: &ObservedLedger,
     handles: &Handles,
+    access: &AccessLedger,
     request: &Request<'_>,
     outcome: &Outcome,
 ) -> CheckResult {
@@ -52,6 +54,7 @@ pub(super) fn renewal(
         let known = handles
             .resolve(ledger, *reference)
             .filter(|key| ledger.live_key(*key))
+            .filter(|key| access.renews(request.principal, *key) == Some(true))
             .and_then(|(id, _)| ledger.leases.get(&id));
         let Some(known) = known else { continue };
         let Some(renewal) = renewal else {

@@ -34,7 +34,7 @@ impl Model {
         handle_of: HandleOf<'_>,
     ) -> Verdict {
         self.abandon_record(principal, abandon, handle_of);
-        let Ok(lease) = self.live(abandon.lease, handle_of) else {
+        let Ok(lease) = self.own(abandon.lease, handle_of) else {
             return Ok(Answer::Abandoned { released: false });
         };
         let number = abandon.place;
@@ -70,7 +70,7 @@ impl Model {
         match abandon.ask {
             AskId::None => {}
             AskId::Seq { lease, seq } => {
-                let Ok(lease) = self.live(lease, handle_of) else { return };
+                let Ok(lease) = self.own(lease, handle_of) else { return };
                 let lease = self.leases.get_mut(&lease).expect("a live lease exists");
                 if lease.records.get_mut(&seq).is_some_and(|record| is_last(record, place)) {
                     lease.records.remove(&seq);

@@ -3,8 +3,9 @@
 use tenure_core::event::Cause;
 use tenure_core::outcome::{Acquired, Answer, Grants, Queued};
 use tenure_core::request::{Acquire, AskLease, AskWait, LeaseRef};
-use tenure_types::{Held, LeaseId, Limit, Mode, Name, PlaceNumber, Refusal};
+use tenure_types::{Held, LeaseId, Limit, Mode, Name, PlaceNumber, Quota, Refusal};
 
+use super::access::OwnerKey;
 use super::event::place_event;
 use super::pass::show;
 use super::state::later;
@@ -23,7 +24,7 @@ impl Model {
         let locks = self.check_asks(ask)?;
         self.check_bounds(ask)?;
         let (lease, ttl_ms, client) = match &ask.lease {
-            AskLease::Existing(lease) => self.known(self.live(*lease, handle_of)?),
+            AskLease::Existing(lease) => self.known(self.own(*lease, handle_of)?),
             AskLease::New(new) => match self.check_new_lease(new)? {
                 Some(same) => self.known(same),
                 None => (new.id, new.ttl_ms, self.name(new.client)?),
@@ -41,6 +42,13 @@ impl Model {
             return standing;
         }
         self.check_room(lease, &locks)?;
+        let payer = match self.leases.get(&lease) {
+            Some(lease) => lease.owner.clone(),
+            None => self.caller(),
+        };
+        self.check_quotas(lease, payer.as_ref(), ask, locks.len() as u64)?;
+        self.room()?;
+        self.check_tokens(locks.len() as u64)?;
 
         // Expired places may still be in these queues and must not block others.
         let queued = locks.iter().map(|(lock, _)| lock.clone());
@@ -201,12 +209,28 @@ impl Model {
         }
         let holds = self.held_by(lease).len();
         let waits: usize = self.places_of(lease).iter().map(|place| place.locks.len()).sum();
-        self.within(Limit::LocksPerLease, (holds + waits + locks.len()) as u64)?;
-        self.room()?;
-        if self.tokens_left() < locks.len() as u64 {
-            return Err(Refusal::TokensExhausted);
-        }
-        Ok(())
+        self.within(Limit::LocksPerLease, (holds + waits + locks.len()) as u64)
+    }
+
+    /// Checks what a principal may have. A new lease counts together with what is asked for.
+    fn check_quotas(
+        &self,
+        lease: LeaseId,
+        payer: Option<&OwnerKey>,
+        ask: &Acquire<'_>,
+        locks: u64,
+    ) -> Result<(), Refusal> {
+        let of_lease = match &ask.lease {
+            AskLease::New(new) if !self.leases.contains_key(&lease) => new.metadata.len() as u64,
+            _ => 0,
+        };
+        let bytes = ask.metadata.len() as u64 * locks + of_lease;
+        self.within_quota(payer, Quota::Locks, locks)?;
+        self.within_quota(payer, Quota::Bytes, bytes)
+    }
+
+    fn check_tokens(&self, locks: u64) -> Result<(), Refusal> {
+        if self.tokens_left() < locks { Err(Refusal::TokensExhausted) } else { Ok(()) }
     }
 
     /// The first lock that an ask cannot have at once.
@@ -237,6 +261,11 @@ impl Model {
                 return Err(Refusal::Limit { limit, bound, asked: length + 1 });
             }
         }
+        let payer = match self.leases.get(&place.lease) {
+            Some(lease) => lease.owner.clone(),
+            None => self.caller(),
+        };
+        self.within_quota(payer.as_ref(), Quota::Places, 1)?;
         self.places.insert(place.number, place.clone());
         if let Some(ring) = self.deadlock(&place) {
             self.places.remove(&place.number);
@@ -267,7 +296,7 @@ impl Model {
         handle_of: HandleOf<'_>,
     ) -> Verdict {
         let lock = self.known_name(lock)?;
-        let lease = self.live(lease, handle_of)?;
+        let lease = self.own(lease, handle_of)?;
         let waiting = self.queue_of(&lock).into_iter().find(|place| place.lease == lease);
         if let Some(number) = waiting.map(|place| place.number) {
             let touched = self.remove_place(number, Cause::Left);

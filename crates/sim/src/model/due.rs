@@ -25,6 +25,10 @@ enum DueWhat {
     Cooling(Name, Token),
     LockDelay(Name, Token),
     Quiet,
+    /// The leases of a revoked principal with this number.
+    Revoked(u64, Vec<LeaseId>),
+    /// One of them.
+    RevokedLease(LeaseId),
 }
 
 impl DueItem {
@@ -37,6 +41,8 @@ impl DueItem {
             DueWhat::Cooling(_, token) => (3, token.get()),
             DueWhat::LockDelay(_, token) => (4, token.get()),
             DueWhat::Quiet => (5, 0),
+            DueWhat::Revoked(number, _) => (6, *number),
+            DueWhat::RevokedLease(_) => unreachable!("it is made after sorting"),
         };
         (self.deadline_ms, kind, id)
     }
@@ -70,6 +76,9 @@ impl Model {
                 }
             }
         }
+        for (since_ms, number, leases) in self.ending() {
+            add(since_ms, DueWhat::Revoked(number, leases));
+        }
         if let Some(until_ms) = self.quiet_until_ms {
             add(until_ms, DueWhat::Quiet);
         }
@@ -86,6 +95,9 @@ impl Model {
                 DueWhat::WaitLimit(number) => touched.extend(self.end_wait(number)),
                 DueWhat::Lease(lease) => {
                     touched.extend(self.remove_places_of(lease, Cause::Expired));
+                }
+                DueWhat::RevokedLease(lease) => {
+                    touched.extend(self.remove_places_of(lease, Cause::Revoked));
                 }
                 _ => {}
             }
@@ -104,18 +116,31 @@ impl Model {
             if item.deadline_ms > self.clock_ms || objects >= most {
                 break;
             }
-            objects += match item.what {
-                DueWhat::Lease(lease) => {
-                    let bound = self.held_by(lease).len()
-                        + self.places_of(lease).len()
-                        + self.keys_of(lease).len();
-                    1 + bound as u64
+            match &item.what {
+                DueWhat::Revoked(_, leases) => {
+                    for lease in leases {
+                        if objects >= most {
+                            break;
+                        }
+                        objects += self.objects_of(*lease);
+                        let what = DueWhat::RevokedLease(*lease);
+                        taken.push(DueItem { deadline_ms: item.deadline_ms, what });
+                    }
+                    continue;
                 }
-                _ => 1,
-            };
+                DueWhat::Lease(lease) => objects += self.objects_of(*lease),
+                _ => objects += 1,
+            }
             taken.push(item);
         }
         taken
+    }
+
+    /// The number of objects that end with a lease.
+    fn objects_of(&self, lease: LeaseId) -> u64 {
+        let bound =
+            self.held_by(lease).len() + self.places_of(lease).len() + self.keys_of(lease).len();
+        1 + bound as u64
     }
 
     fn end_wait(&mut self, number: PlaceNumber) -> Vec<Name> {
@@ -131,8 +156,18 @@ impl Model {
     /// Ends anything but a place. Returns the locks that this touched.
     fn end_item(&mut self, what: DueWhat) -> BTreeSet<Name> {
         match what {
-            DueWhat::WaitLimit(_) => BTreeSet::new(),
+            DueWhat::WaitLimit(_) | DueWhat::Revoked(..) => BTreeSet::new(),
+            // The lease may just have ended, by its deadline or with its principal.
+            DueWhat::Lease(lease) | DueWhat::RevokedLease(lease)
+                if !self.leases.contains_key(&lease) =>
+            {
+                BTreeSet::new()
+            }
             DueWhat::Lease(lease) => self.end_lease(lease, LeaseEnd::Expired),
+            DueWhat::RevokedLease(lease) => {
+                let (said, urgency) = (("", super::access::REVOKED), Urgency::Cooling);
+                self.end_lease(lease, LeaseEnd::ByOther { said, urgency })
+            }
             DueWhat::MaxHold(lock, token) => {
                 // The lease may just have ended, and the grant with it.
                 if self.grant(&lock, token).is_none_or(|grant| !grant.is_held()) {

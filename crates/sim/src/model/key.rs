@@ -3,7 +3,7 @@
 use tenure_core::event::{Cause, Event, Previous, Subject};
 use tenure_core::outcome::{Answer, KeyWritten};
 use tenure_core::request::{Expect, Put, WriteGuard};
-use tenure_types::{LeaseId, Limit, Name, Refusal};
+use tenure_types::{LeaseId, Limit, Name, Quota, Refusal};
 
 use super::event::blank;
 use super::{HandleOf, Key, Model, Verdict};
@@ -14,7 +14,7 @@ impl Model {
         self.within(Limit::ValueBytes, put.value.len() as u64)?;
         self.check_guard(put.guard)?;
         let lease = match put.lease {
-            Some(lease) => Some(self.live(lease, handle_of)?),
+            Some(lease) => Some(self.own(lease, handle_of)?),
             None => None,
         };
         self.check_expect(&name, put.expect)?;
@@ -25,8 +25,21 @@ impl Model {
         {
             self.within(Limit::KeysPerLease, self.keys_of(lease).len() as u64 + 1)?;
         }
+        let caller = self.caller();
+        let bytes = (name.len() + put.value.len()) as u64;
+        match present.as_ref().filter(|key| caller.is_some() && key.owner == caller) {
+            Some(own) => {
+                let old = (name.len() + own.value.len()) as u64;
+                self.within_quota(caller.as_ref(), Quota::Bytes, bytes.saturating_sub(old))?;
+            }
+            None => {
+                self.within_quota(caller.as_ref(), Quota::Keys, 1)?;
+                self.within_quota(caller.as_ref(), Quota::Bytes, bytes)?;
+            }
+        }
         self.room()?;
 
+        let owner = self.number_caller();
         let revision = self.this_revision();
         let key = Key {
             value: put.value.to_vec(),
@@ -34,6 +47,7 @@ impl Model {
             modified: revision,
             version: present.as_ref().map_or(0, |key| key.version) + 1,
             lease,
+            owner,
         };
         let written = KeyWritten { version: key.version, created: key.created };
         let event = self.key_event(Cause::KeyPut, &name, lease, present);
@@ -63,7 +77,8 @@ impl Model {
         let Some(guard) = guard else { return Ok(()) };
         let lock = self.known_name(guard.lock)?;
         let grant = self.grant(&lock, guard.token);
-        if grant.is_some_and(|grant| grant.is_held() && self.is_live(grant.lease)) {
+        let holds = |grant: &super::Grant| grant.is_held() && self.is_live(grant.lease);
+        if grant.is_some_and(|grant| holds(grant) && self.is_own(grant.owner.as_ref())) {
             return Ok(());
         }
         Err(Refusal::GuardFailed { lock })

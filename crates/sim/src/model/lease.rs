@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tenure_core::event::{Cause, Event, Previous, Subject};
 use tenure_core::outcome::{Answer, LeaseGrant, Notice, Renewal};
 use tenure_core::request::{LeaseRef, NewLease, Revoker, Urgency};
-use tenure_types::{LeaseId, Limit, Name, Refusal, Revision};
+use tenure_types::{LeaseId, Limit, Name, Quota, Refusal, Revision};
 
 use super::event::{blank, held_event, lease_event, said, word};
 use super::state::later;
@@ -59,7 +59,8 @@ impl Model {
         }
         self.within(Limit::TtlMaxMs, new.ttl_ms)?;
         if let Some(lease) = self.leases.get(&new.id) {
-            let same = lease.client == client
+            let same = self.is_own(lease.owner.as_ref())
+                && lease.client == client
                 && lease.ttl_ms == new.ttl_ms
                 && lease.metadata == new.metadata;
             if same && self.is_live(new.id) {
@@ -68,12 +69,16 @@ impl Model {
             return Err(Refusal::LeaseExists { lease: new.id });
         }
         self.within(Limit::Leases, self.leases.len() as u64 + 1)?;
+        let caller = self.caller();
+        self.within_quota(caller.as_ref(), Quota::Leases, 1)?;
+        self.within_quota(caller.as_ref(), Quota::Bytes, new.metadata.len() as u64)?;
         self.room()?;
         Ok(None)
     }
 
     /// Grants a lease that is known to be new.
     pub(super) fn add_lease(&mut self, new: &NewLease<'_>) -> LeaseId {
+        let owner = self.number_caller();
         let lease = Lease {
             id: new.id,
             created: self.this_revision(),
@@ -84,6 +89,7 @@ impl Model {
             changed: Revision(0),
             done: 0,
             records: BTreeMap::new(),
+            owner,
         };
         self.events.push(lease_event(Cause::LeaseGranted, &lease));
         self.leases.insert(new.id, lease);
@@ -101,7 +107,7 @@ impl Model {
         }
         let mut renewals = Vec::new();
         for &lease in leases {
-            let Ok(id) = self.live(lease, handle_of) else {
+            let Ok(id) = self.own(lease, handle_of) else {
                 renewals.push(None);
                 continue;
             };
@@ -115,11 +121,13 @@ impl Model {
 
     pub(super) fn revoke(
         &mut self,
+        principal: &str,
         lease: LeaseRef,
         by: Revoker<'_>,
         handle_of: HandleOf<'_>,
     ) -> Verdict {
-        let id = self.live(lease, handle_of)?;
+        let any = matches!(by, Revoker::Other { .. }) && self.may_force_all(principal);
+        let id = if any { self.live(lease, handle_of)? } else { self.own(lease, handle_of)? };
         let end = match by {
             Revoker::Holder => LeaseEnd::ByHolder,
             Revoker::Other { name, reason, urgency } => {

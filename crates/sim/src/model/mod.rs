@@ -5,6 +5,7 @@
 //! with the real machine but the public types: a mistake would have to be made twice to stay hidden.
 
 mod abandon;
+mod access;
 mod ask;
 mod deadlock;
 mod due;
@@ -37,13 +38,16 @@ use state::later;
 const CLOCK_MAX: u64 = (1 << 60) - 1;
 
 /// The highest level that the rules define.
-const LEVEL_MAX: u16 = 2;
+const LEVEL_MAX: u16 = 3;
 
 /// The level from which on asks are counted and can be taken back.
 const LEVEL_COUNTED: u16 = 2;
 
 /// The level from which on a promised time lasts a millisecond longer, because counts are rounded down.
 const LEVEL_WHOLE: u16 = 2;
+
+/// The level from which on leases and keys have owners, and there are access rules.
+const LEVEL_OWNED: u16 = 3;
 
 /// The most limits that one command may set.
 const LIMITS_PER_COMMAND: usize = 32;
@@ -92,6 +96,8 @@ pub struct Model {
     places: BTreeMap<PlaceNumber, Place>,
     keys: BTreeMap<Name, Key>,
     key_records: Vec<once::KeyedRequest>,
+    rules: access::Rules,
+    owned: access::Owned,
     /// The events of the present command, or of the present `end_due`.
     events: Vec<Event>,
     /// The locks of which the present command ended or took away an election's grant.
@@ -114,6 +120,7 @@ struct Lease {
     changed: Revision,
     done: u64,
     records: BTreeMap<u64, once::RequestRecord>,
+    owner: Option<access::OwnerKey>,
 }
 
 /// A lock. It exists while it has a grant or a waiter.
@@ -145,6 +152,8 @@ struct Grant {
     max_hold_due_ms: Option<u64>,
     /// The number of asks that rely on it; `None` if asks were not counted when it was asked for.
     asks: Option<u64>,
+    /// The owner of the lease.
+    owner: Option<access::OwnerKey>,
 }
 
 /// Whether the holder still has the grant.
@@ -183,6 +192,8 @@ struct Key {
     modified: Revision,
     version: u64,
     lease: Option<LeaseId>,
+    /// The principal that last wrote it.
+    owner: Option<access::OwnerKey>,
 }
 
 impl Model {
@@ -207,6 +218,8 @@ impl Model {
             places: BTreeMap::new(),
             keys: BTreeMap::new(),
             key_records: Vec::new(),
+            rules: access::Rules::default(),
+            owned: access::Owned::default(),
             events: Vec::new(),
             vacated: BTreeSet::new(),
             notices: Vec::new(),
@@ -248,7 +261,14 @@ impl Model {
                 {
                     Err(Refusal::Malformed)
                 }
-                Some(request) => self.run_once(request, handle_of),
+                Some(Request { command: Command::SetAccess(_), .. })
+                    if self.level < LEVEL_OWNED =>
+                {
+                    Err(Refusal::Malformed)
+                }
+                Some(request) => {
+                    self.admit(request).and_then(|()| self.run_once(request, handle_of))
+                }
             };
             self.finish_step();
             let outcome = self.outcome(verdict);
@@ -273,6 +293,7 @@ impl Model {
         self.places.clear();
         self.locks.clear();
         self.keys.retain(|_, key| key.lease.is_none());
+        self.forget_owners();
         self.epoch = epoch;
         self.tokens_used = 0;
         self.revision = epoch.revision(self.revision);
@@ -368,10 +389,20 @@ impl Model {
 
     /// Runs a command that is known not to be a repetition.
     fn run(&mut self, principal: &str, command: &Command<'_>, handle_of: HandleOf<'_>) -> Verdict {
+        let verdict = self.run_command(principal, command, handle_of);
+        verdict.map_err(|refusal| self.blanked(principal, refusal))
+    }
+
+    fn run_command(
+        &mut self,
+        principal: &str,
+        command: &Command<'_>,
+        handle_of: HandleOf<'_>,
+    ) -> Verdict {
         match command {
             Command::GrantLease(new) => self.grant_lease(new),
             Command::Renew(leases) => self.renew(leases, handle_of),
-            Command::Revoke { lease, by } => self.revoke(*lease, *by, handle_of),
+            Command::Revoke { lease, by } => self.revoke(principal, *lease, *by, handle_of),
             Command::Acquire(ask) => self.acquire(ask, handle_of),
             Command::Release(hold) => self.release(hold, handle_of),
             Command::Leave { lease, lock } => self.leave(*lease, lock, handle_of),
@@ -389,6 +420,7 @@ impl Model {
             Command::Compact { keep } => self.compact(*keep),
             Command::RaiseLevel { level } => self.raise_level(*level),
             Command::Abandon(abandon) => self.abandon(principal, abandon, handle_of),
+            Command::SetAccess(change) => self.set_access(principal, change),
         }
     }
 
@@ -448,6 +480,7 @@ impl Model {
             }
         }
         self.drop_unused_locks();
+        self.forget_owners();
         if !self.events.is_empty() {
             self.revision = self.revision.next();
             let events = std::mem::take(&mut self.events);

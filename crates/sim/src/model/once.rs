@@ -101,7 +101,7 @@ impl Model {
         handle_of: HandleOf<'_>,
     ) -> Verdict {
         let command = &request.command;
-        let id = self.live(lease, handle_of)?;
+        let id = self.own(lease, handle_of)?;
         let lease = self.leases.get_mut(&id).expect("a live lease exists");
         lease.done = lease.done.max(done);
         let (done, created) = (lease.done, lease.created);

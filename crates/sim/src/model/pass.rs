@@ -33,7 +33,9 @@ impl Model {
         while let Some(lock) = set.pop_first() {
             while let Some(first) = self.queue_of(&lock).first().copied().cloned() {
                 if !self.is_live(first.lease) {
-                    set.extend(self.remove_place(first.number, Cause::Expired));
+                    let revoked = self.is_revoked(first.lease);
+                    let cause = if revoked { Cause::Revoked } else { Cause::Expired };
+                    set.extend(self.remove_place(first.number, cause));
                 } else if self.is_grantable(&first) {
                     self.hand_over(&first);
                     set.extend(first.names());
@@ -81,6 +83,7 @@ impl Model {
                 max_hold_ms: place.max_hold_ms,
                 max_hold_due_ms: due,
                 asks: place.asks,
+                owner: lease.owner.clone(),
             };
             let value = (!place.metadata.is_empty()).then(|| place.metadata.clone().into());
             let event = held_event(Cause::Granted, lock, &grant);

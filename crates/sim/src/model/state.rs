@@ -27,6 +27,7 @@ impl Model {
 
     pub(super) fn is_live(&self, lease: LeaseId) -> bool {
         self.leases.get(&lease).is_some_and(|lease| lease.deadline_ms > self.clock_ms)
+            && !self.is_revoked(lease)
     }
 
     /// The live lease that a reference names.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tenure_core::event::{Cause, Event, Previous};
 use tenure_core::outcome::{Answer, Notice};
 use tenure_core::request::{Hold, Purpose, Urgency};
-use tenure_types::{LeaseId, Limit, Mode, Name, Refusal, Revision, Token};
+use tenure_types::{LeaseId, Limit, Mode, Name, Quota, Refusal, Revision, Token};
 
 use super::event::{held_event, said, word};
 use super::state::later;
@@ -47,6 +47,8 @@ impl Model {
         self.within(Limit::MetadataBytes, metadata.len() as u64)?;
         let (lock, grant) = self.held_under(hold, handle_of)?;
         if metadata.len() > grant.metadata.len() {
+            let more = (metadata.len() - grant.metadata.len()) as u64;
+            self.within_quota(grant.owner.as_ref(), Quota::Bytes, more)?;
             self.room()?;
         }
         let modified = self.locks[&lock].modified;
@@ -70,7 +72,7 @@ impl Model {
         handle_of: HandleOf<'_>,
     ) -> Result<(Name, Grant), Refusal> {
         let lock = self.known_name(hold.lock)?;
-        let lease = self.live(hold.lease, handle_of)?;
+        let lease = self.own(hold.lease, handle_of)?;
         let grant = self.grant(&lock, hold.token).cloned();
         match grant.filter(|grant| grant.is_held() && grant.lease == lease) {
             Some(grant) => Ok((lock, grant)),
@@ -117,6 +119,7 @@ impl Model {
             matches!(grant.state, GrantState::Cooling { .. })
                 && grant.lease == lease
                 && grant.lease_created == created
+                && self.is_own(grant.owner.as_ref())
         });
         if !cools {
             return Err(Refusal::NotCooling { lock });

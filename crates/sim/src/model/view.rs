@@ -135,6 +135,7 @@ impl Model {
         let keys = self.keys.iter().map(|(name, key)| 96 + name.len() + key.value.len());
         let places = self.places.values().map(place);
         let leases = self.leases.values().map(lease);
-        locks.chain(places).chain(leases).chain(keys).sum::<usize>() as u64
+        let records = locks.chain(places).chain(leases).chain(keys).sum::<usize>();
+        (records + self.rules.weigh()) as u64
     }
 }

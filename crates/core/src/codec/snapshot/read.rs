@@ -230,6 +230,12 @@ impl SnapshotReader {
         machine.deadlock_searches_cut = head.deadlock_searches_cut;
         machine.rolling_hash = head.rolling_hash;
         machine.limits = limits;
+        machine.access = head.access;
+        for (id, name, revoked_ms) in head.owners {
+            if !machine.owners.insert(id, name, revoked_ms) {
+                return Err(BadSnapshot::Inconsistent);
+            }
+        }
         machine.history = History::new(head.floor);
         // The head is accepted once: only later sections may follow it.
         self.section = Section::Vacant;

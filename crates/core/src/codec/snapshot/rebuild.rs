@@ -19,6 +19,7 @@ impl Machine {
         self.link_places()?;
         self.link_keys()?;
         self.link_requests(key_request_order)?;
+        self.link_owners()?;
         if let Some(until_ms) = self.quiet_until_ms {
             self.due.insert(until_ms, DueKind::Quiet, 0, None);
         }
@@ -37,7 +38,7 @@ impl Machine {
         let waits = self.waits.len() as u64 * WAIT_BYTES;
         let keys: u64 = self.keys.iter().map(|(_, key)| key.weight()).sum();
         let requests: u64 = self.seq_requests.iter().map(|(_, request)| request.weight()).sum();
-        leases + locks + grants + places + waits + keys + requests
+        leases + locks + grants + places + waits + keys + requests + self.access.bytes
     }
 
     fn index_leases(&mut self) -> Result<(), BadSnapshot> {
@@ -163,6 +164,17 @@ impl Machine {
                 return Err(BadSnapshot::Inconsistent);
             }
             self.leases.at_mut(lease).keys.push::<IN_LEASE, _>(&mut self.keys, slot);
+        }
+        Ok(())
+    }
+
+    fn link_owners(&mut self) -> Result<(), BadSnapshot> {
+        self.owners = self.count_owners().ok_or(BadSnapshot::Inconsistent)?;
+        for (id, owner) in self.owners.iter() {
+            let ending = owner.revoked_ms.filter(|_| owner.used.leases > 0);
+            if let Some(since_ms) = ending {
+                self.due.insert(since_ms, DueKind::Revoked, u64::from(id.number()), None);
+            }
         }
         Ok(())
     }

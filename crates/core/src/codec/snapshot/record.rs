@@ -1,16 +1,20 @@
 //! Encodes and decodes each kind of record in a snapshot.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::num::{NonZeroU32, NonZeroU64};
-use tenure_types::{Epoch, Limit, Limits, PlaceNumber, Revision, Term, Token};
+use tenure_types::{Epoch, Limit, Limits, Name, PlaceNumber, Revision, Term, Token};
 
+use crate::access::Access;
+use crate::codec::access::{get_access, put_access};
 use crate::codec::request::get_lease_id;
 use crate::codec::{Malformed, Reader, Writer, get_outcome, put_outcome};
 use crate::machine::Machine;
-use crate::request::{LEVEL_ABANDON, Purpose};
+use crate::request::{LEVEL_ABANDON, LEVEL_ACCESS, Purpose};
 use crate::state::due::CLOCK_MAX;
 use crate::state::list::{LinkedList, ListLink};
+use crate::state::owner::OwnerId;
 use crate::state::record::{
     AskCount, AskRecord, EndedGrant, Grant, GrantMode, GrantPhase, GrantState, Key, KeyRequest,
     Lease, Lock, Place, Remembered, SeqRequest, Terms, WaitRecord,
@@ -41,6 +45,9 @@ pub(super) struct SnapshotHead {
     pub(super) deadlock_searches_cut: u64,
     pub(super) rolling_hash: u128,
     pub(super) floor: Revision,
+    pub(super) access: Arc<Access>,
+    /// The number, the name and the time of revocation of each owner.
+    pub(super) owners: Vec<(OwnerId, Name, Option<u64>)>,
 }
 
 impl SnapshotHead {
@@ -59,6 +66,12 @@ impl SnapshotHead {
             deadlock_searches_cut: machine.deadlock_searches_cut,
             rolling_hash: machine.rolling_hash,
             floor: machine.history.floor(),
+            access: Arc::clone(&machine.access),
+            owners: machine
+                .owners
+                .iter()
+                .map(|(id, owner)| (id, owner.name.clone(), owner.revoked_ms))
+                .collect(),
         }
     }
 }
@@ -79,10 +92,19 @@ pub(super) fn put_head(out: &mut Vec<u8>, head: &SnapshotHead, limits: &Limits) 
     out.put(head.floor.0);
     out.put(Limit::all().count() as u64);
     Limit::all().for_each(|limit| out.put(limits.get(limit)));
+    if head.level >= LEVEL_ACCESS {
+        put_access(out, &head.access);
+        out.put(head.owners.len() as u64);
+        for (id, name, revoked_ms) in &head.owners {
+            out.put(u64::from(id.number()));
+            out.put_name(name);
+            out.put_optional(*revoked_ms);
+        }
+    }
 }
 
 pub(super) fn get_head(reader: &mut Reader<'_>) -> Result<(SnapshotHead, Limits), Malformed> {
-    let head = SnapshotHead {
+    let mut head = SnapshotHead {
         clock_ms: get_time(reader)?,
         clock_term: Term(reader.number()?),
         base_ms: get_time(reader)?,
@@ -96,6 +118,8 @@ pub(super) fn get_head(reader: &mut Reader<'_>) -> Result<(SnapshotHead, Limits)
         deadlock_searches_cut: get_count(reader)?,
         rolling_hash: get_hash(reader)?,
         floor: reader.revision()?,
+        access: Arc::default(),
+        owners: Vec::new(),
     };
     let mut limits = Limits::default();
     if reader.number()? != Limit::all().count() as u64 {
@@ -108,6 +132,20 @@ pub(super) fn get_head(reader: &mut Reader<'_>) -> Result<(SnapshotHead, Limits)
     }
     if limits.get(Limit::TtlMinMs) > limits.get(Limit::TtlMaxMs) {
         return Err(Malformed);
+    }
+    // A level that this build does not know may have another form.
+    if head.level == LEVEL_ACCESS {
+        head.access = Arc::new(get_access(reader)?);
+        let len = reader.len(4)?;
+        for _ in 0..len {
+            let id = OwnerId::from_number(reader.u32()?).ok_or(Malformed)?;
+            let owner = (id, reader.name()?, get_optional_time(reader)?);
+            // Equal states have equal bytes, so there is one order.
+            if head.owners.last().is_some_and(|(last, _, _)| *last >= id) {
+                return Err(Malformed);
+            }
+            head.owners.push(owner);
+        }
     }
     Ok((head, limits))
 }
@@ -152,8 +190,19 @@ fn get_optional_time(reader: &mut Reader<'_>) -> Result<Option<u64>, Malformed> 
     if time.is_some_and(|time| time > CLOCK_MAX) { Err(Malformed) } else { Ok(time) }
 }
 
+/// Writes the owner, which exists from a level on.
+fn put_owner(out: &mut Vec<u8>, owner: Option<OwnerId>, level: u16) {
+    if level >= LEVEL_ACCESS {
+        out.put(owner.map_or(0, |owner| u64::from(owner.number())));
+    }
+}
+
+fn get_owner(reader: &mut Reader<'_>, level: u16) -> Result<Option<OwnerId>, Malformed> {
+    if level >= LEVEL_ACCESS { Ok(OwnerId::from_number(reader.u32()?)) } else { Ok(None) }
+}
+
 impl SnapshotRecord for Lease {
-    fn put(&self, out: &mut Vec<u8>, _level: u16) {
+    fn put(&self, out: &mut Vec<u8>, level: u16) {
         out.put(self.id.get());
         out.put(self.created.0);
         out.put(self.generation);
@@ -163,9 +212,10 @@ impl SnapshotRecord for Lease {
         out.put_bytes(self.metadata());
         out.put(self.changed.0);
         out.put(if mutant!("requests_not_in_snapshot") { 0 } else { self.done });
+        put_owner(out, self.owner, level);
     }
 
-    fn get(reader: &mut Reader<'_>, _level: u16) -> Result<Self, Malformed> {
+    fn get(reader: &mut Reader<'_>, level: u16) -> Result<Self, Malformed> {
         Ok(Lease {
             id: get_lease_id(reader)?,
             created: reader.revision()?,
@@ -184,6 +234,7 @@ impl SnapshotRecord for Lease {
             keys: LinkedList::default(),
             done: reader.number()?,
             requests: LinkedList::default(),
+            owner: get_owner(reader, level)?,
         })
     }
 }
@@ -227,6 +278,7 @@ impl SnapshotRecord for Grant {
                 out.put(over.lease.get());
                 out.put(over.created.0);
                 out.put_name(&over.client);
+                put_owner(out, over.owner, level);
             }
         }
         put_terms(out, &self.terms);
@@ -255,6 +307,7 @@ impl SnapshotRecord for Grant {
                     lease: get_lease_id(reader)?,
                     created: reader.revision()?,
                     client: reader.name()?,
+                    owner: get_owner(reader, level)?,
                 })),
                 _ => return Err(Malformed),
             },
@@ -325,16 +378,17 @@ impl SnapshotRecord for WaitRecord {
 }
 
 impl SnapshotRecord for Key {
-    fn put(&self, out: &mut Vec<u8>, _level: u16) {
+    fn put(&self, out: &mut Vec<u8>, level: u16) {
         out.put_name(&self.name);
         out.put_bytes(&self.value);
         out.put(self.created.0);
         out.put(self.modified.0);
         out.put(self.version);
         out.put_optional(self.lease.map(|lease| u64::from(lease.number())));
+        put_owner(out, self.owner, level);
     }
 
-    fn get(reader: &mut Reader<'_>, _level: u16) -> Result<Self, Malformed> {
+    fn get(reader: &mut Reader<'_>, level: u16) -> Result<Self, Malformed> {
         Ok(Key {
             name: reader.name()?,
             value: Box::from(reader.bytes()?),
@@ -348,6 +402,7 @@ impl SnapshotRecord for Key {
                     Some(SlabIndex::from_number(number).ok_or(Malformed)?)
                 }
             },
+            owner: get_owner(reader, level)?,
             in_lease: ListLink::default(),
         })
     }

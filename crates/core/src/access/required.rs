@@ -1,0 +1,84 @@
+//! Lists what each command requires of its principal. This is the only such table.
+
+use tenure_types::{Verb, VerbSet};
+
+use super::Access;
+use crate::request::{Ask, Command, Purpose, Revoker};
+
+/// What a command requires of its principal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Requirement<'a> {
+    /// That it exists and is enabled. For commands that only give up what is the caller's own.
+    Known,
+    /// One of these verbs, for some name. For commands on a lease, which has no name.
+    Somewhere(VerbSet),
+    /// One of these verbs, for this name.
+    Name(VerbSet, &'a str),
+    /// This verb, for the name of every lock.
+    Each(Verb, &'a [Ask<'a>]),
+    /// This verb, for the cluster itself.
+    Cluster(Verb),
+}
+
+/// The verbs for which a lease is of use.
+const LEASED: VerbSet = VerbSet::from_verbs(&[Verb::Acquire, Verb::Keys, Verb::Elect]);
+
+/// The verbs for which a lock is held.
+const HELD: VerbSet = VerbSet::from_verbs(&[Verb::Acquire, Verb::Elect]);
+
+/// What this command requires of its principal.
+pub fn required<'c>(command: &'c Command<'c>) -> Requirement<'c> {
+    let one = |verb| VerbSet::default().with(verb);
+    match command {
+        Command::GrantLease(_) | Command::Renew(_) => Requirement::Somewhere(LEASED),
+        Command::Acquire(acquire) => {
+            let verb = match acquire.purpose {
+                Purpose::Lock => Verb::Acquire,
+                Purpose::Election => Verb::Elect,
+            };
+            Requirement::Each(verb, acquire.locks.as_slice())
+        }
+        // The command itself compares the principal with that of the lease. Ending the lease of another principal
+        // requires `force` for the cluster.
+        Command::Revoke { by: Revoker::Holder | Revoker::Other { .. }, .. }
+        | Command::Release(_)
+        | Command::Leave { .. }
+        | Command::Stopped { .. }
+        | Command::Abandon(_) => Requirement::Known,
+        Command::Downgrade(hold) | Command::Update { hold, .. } => {
+            Requirement::Name(HELD, hold.lock)
+        }
+        Command::Force { lock, .. } => Requirement::Name(one(Verb::Force), lock),
+        Command::Put(put) => Requirement::Name(one(Verb::Keys), put.key),
+        Command::Delete { key, .. } => Requirement::Name(one(Verb::Keys), key),
+        Command::SetLimits(_) | Command::Compact { .. } | Command::RaiseLevel { .. } => {
+            Requirement::Cluster(Verb::Operate)
+        }
+        Command::SetAccess(_) => Requirement::Cluster(Verb::Administer),
+    }
+}
+
+impl Access {
+    /// Checks a requirement. Returns the missing verb as an error.
+    pub fn check(&self, principal: &str, requirement: Requirement<'_>) -> Result<(), Verb> {
+        let (allowed, verb) = match requirement {
+            // There is no verb for this. Every principal that exists has at least this permission to lose.
+            Requirement::Known => (self.knows(principal), Verb::Acquire),
+            Requirement::Somewhere(verbs) => (self.may_somewhere(principal, verbs), first(verbs)),
+            Requirement::Name(verbs, name) => {
+                (verbs.iter().any(|verb| self.may(principal, verb, name)), first(verbs))
+            }
+            Requirement::Each(verb, asks) => {
+                let each = asks.iter().all(|ask| self.may(principal, verb, ask.lock));
+                // A command without any lock is refused for that, but only to a known caller.
+                (each && self.knows(principal), verb)
+            }
+            Requirement::Cluster(verb) => (self.may(principal, verb, ""), verb),
+        };
+        if allowed { Ok(()) } else { Err(verb) }
+    }
+}
+
+fn first(verbs: VerbSet) -> Verb {
+    verbs.iter().next().unwrap_or(Verb::Acquire)
+}

@@ -1,0 +1,224 @@
+//! Encodes and decodes changes of the access rules, and the rules themselves.
+//!
+//! A snapshot contains the rules as the changes that create them, in one order, so that equal rules have equal bytes.
+
+use alloc::vec::Vec;
+use tenure_types::{Quota, Quotas, VerbSet};
+
+use super::{Malformed, Reader, Writer};
+use crate::access::{
+    Access, AccessChange, IssuerKeys, NewCertificateRule, NewCredential, NewIssuer, NewPrincipal,
+    NewRule, OwnedIssuerKeys,
+};
+
+pub(super) fn put_change(out: &mut Vec<u8>, change: &AccessChange<'_>) {
+    match change {
+        AccessChange::PutRole { name, rules } => {
+            out.put_u8(1);
+            out.put_bytes(name.as_bytes());
+            out.put(rules.len() as u64);
+            for rule in rules {
+                out.put(u64::from(rule.verbs.bits()));
+                out.put_bytes(rule.prefix.as_bytes());
+            }
+        }
+        AccessChange::DeleteRole { name } => {
+            out.put_u8(2);
+            out.put_bytes(name.as_bytes());
+        }
+        AccessChange::PutPrincipal(new) => {
+            out.put_u8(3);
+            out.put_bytes(new.name.as_bytes());
+            out.put_u8(u8::from(new.enabled));
+            out.put(new.roles.len() as u64);
+            new.roles.iter().for_each(|role| out.put_bytes(role.as_bytes()));
+            put_quotas(out, &new.quotas);
+        }
+        AccessChange::DeletePrincipal { name } => {
+            out.put_u8(4);
+            out.put_bytes(name.as_bytes());
+        }
+        AccessChange::PutCredential(new) => {
+            out.put_u8(5);
+            out.put_bytes(new.principal.as_bytes());
+            out.put_bytes(new.id.as_bytes());
+            out.put_bytes(new.name.as_bytes());
+            out.put_raw(&new.hash);
+            out.put_optional(new.expires_ms);
+        }
+        AccessChange::DeleteCredential { id } => {
+            out.put_u8(6);
+            out.put_bytes(id.as_bytes());
+        }
+        AccessChange::PutCertificateRule(new) => {
+            out.put_u8(7);
+            out.put_bytes(new.name.as_bytes());
+            out.put_bytes(new.pattern.as_bytes());
+            out.put_bytes(new.principal.as_bytes());
+        }
+        AccessChange::DeleteCertificateRule { name } => {
+            out.put_u8(8);
+            out.put_bytes(name.as_bytes());
+        }
+        AccessChange::PutIssuer(new) => {
+            out.put_u8(9);
+            out.put_bytes(new.issuer.as_bytes());
+            out.put_bytes(new.audience.as_bytes());
+            let (kind, keys) = match new.keys {
+                IssuerKeys::Jwks(keys) => (0, keys),
+                IssuerKeys::Url(url) => (1, url),
+            };
+            out.put_u8(kind);
+            out.put_bytes(keys.as_bytes());
+            out.put_bytes(new.claim.as_bytes());
+            out.put_bytes(new.prefix.as_bytes());
+        }
+        AccessChange::DeleteIssuer { issuer } => {
+            out.put_u8(10);
+            out.put_bytes(issuer.as_bytes());
+        }
+        AccessChange::SetIdentity { enabled } => {
+            out.put_u8(11);
+            out.put_u8(u8::from(*enabled));
+        }
+        AccessChange::SetDefaultQuotas(quotas) => {
+            out.put_u8(12);
+            put_quotas(out, quotas);
+        }
+    }
+}
+
+pub(super) fn get_change<'a>(reader: &mut Reader<'a>) -> Result<AccessChange<'a>, Malformed> {
+    Ok(match reader.u8()? {
+        1 => {
+            let name = reader.text()?;
+            let len = reader.len(2)?;
+            let rule = |reader: &mut Reader<'a>| {
+                let verbs = VerbSet::from_bits(reader.u16()?).ok_or(Malformed)?;
+                Ok(NewRule { verbs, prefix: reader.text()? })
+            };
+            let rules = (0..len).map(|_| rule(reader)).collect::<Result<_, _>>()?;
+            AccessChange::PutRole { name, rules }
+        }
+        2 => AccessChange::DeleteRole { name: reader.text()? },
+        3 => {
+            let (name, enabled) = (reader.text()?, reader.flag()?);
+            let len = reader.len(1)?;
+            let roles = (0..len).map(|_| reader.text()).collect::<Result<_, _>>()?;
+            let quotas = get_quotas(reader)?;
+            AccessChange::PutPrincipal(NewPrincipal { name, enabled, roles, quotas })
+        }
+        4 => AccessChange::DeletePrincipal { name: reader.text()? },
+        5 => AccessChange::PutCredential(NewCredential {
+            principal: reader.text()?,
+            id: reader.text()?,
+            name: reader.text()?,
+            hash: reader.raw(32)?.try_into().map_err(|_| Malformed)?,
+            expires_ms: reader.optional()?,
+        }),
+        6 => AccessChange::DeleteCredential { id: reader.text()? },
+        7 => AccessChange::PutCertificateRule(NewCertificateRule {
+            name: reader.text()?,
+            pattern: reader.text()?,
+            principal: reader.text()?,
+        }),
+        8 => AccessChange::DeleteCertificateRule { name: reader.text()? },
+        9 => {
+            let (issuer, audience) = (reader.text()?, reader.text()?);
+            let keys = match (reader.u8()?, reader.text()?) {
+                (0, keys) => IssuerKeys::Jwks(keys),
+                (1, url) => IssuerKeys::Url(url),
+                _ => return Err(Malformed),
+            };
+            let (claim, prefix) = (reader.text()?, reader.text()?);
+            AccessChange::PutIssuer(NewIssuer { issuer, audience, keys, claim, prefix })
+        }
+        10 => AccessChange::DeleteIssuer { issuer: reader.text()? },
+        11 => AccessChange::SetIdentity { enabled: reader.flag()? },
+        12 => AccessChange::SetDefaultQuotas(get_quotas(reader)?),
+        _ => return Err(Malformed),
+    })
+}
+
+fn put_quotas(out: &mut Vec<u8>, quotas: &Quotas) {
+    Quota::ALL.into_iter().for_each(|quota| out.put_optional(quotas.get(quota)));
+}
+
+fn get_quotas(reader: &mut Reader<'_>) -> Result<Quotas, Malformed> {
+    let mut quotas = Quotas::default();
+    for quota in Quota::ALL {
+        quotas.set(quota, reader.optional()?);
+    }
+    Ok(quotas)
+}
+
+/// Encodes the access rules.
+pub(in crate::codec) fn put_access(out: &mut Vec<u8>, access: &Access) {
+    let changes = changes(access);
+    out.put(changes.len() as u64);
+    changes.iter().for_each(|change| put_change(out, change));
+}
+
+/// Decodes the access rules. Only their one encoding is accepted.
+pub(in crate::codec) fn get_access(reader: &mut Reader<'_>) -> Result<Access, Malformed> {
+    let mut access = Access::default();
+    let mut bytes = Vec::new();
+    let len = reader.len(2)?;
+    let mut read = Vec::new();
+    read.put(len as u64);
+    for _ in 0..len {
+        let change = get_change(reader)?;
+        put_change(&mut read, &change);
+        access.change(&change).map_err(|_| Malformed)?;
+    }
+    put_access(&mut bytes, &access);
+    if bytes == read { Ok(access) } else { Err(Malformed) }
+}
+
+/// The changes that create these rules from none.
+fn changes(access: &Access) -> Vec<AccessChange<'_>> {
+    let mut changes = Vec::from([
+        AccessChange::SetIdentity { enabled: access.enabled },
+        AccessChange::SetDefaultQuotas(access.default_quotas),
+    ]);
+    for (name, rules) in access.roles() {
+        let rules =
+            rules.iter().map(|it| NewRule { verbs: it.verbs, prefix: &it.prefix }).collect();
+        changes.push(AccessChange::PutRole { name, rules });
+    }
+    for (name, record) in access.principals() {
+        let roles = record.roles.iter().map(tenure_types::Name::as_str).collect();
+        let (enabled, quotas) = (record.enabled, record.quotas);
+        changes.push(AccessChange::PutPrincipal(NewPrincipal { name, enabled, roles, quotas }));
+        for credential in &record.credentials {
+            changes.push(AccessChange::PutCredential(NewCredential {
+                principal: name,
+                id: &credential.id,
+                name: &credential.name,
+                hash: credential.hash,
+                expires_ms: credential.expires_ms,
+            }));
+        }
+    }
+    for (name, rule) in access.certificate_rules() {
+        let (pattern, principal) = (&*rule.pattern, &*rule.principal);
+        changes.push(AccessChange::PutCertificateRule(NewCertificateRule {
+            name,
+            pattern,
+            principal,
+        }));
+    }
+    for (issuer, known) in access.issuers() {
+        changes.push(AccessChange::PutIssuer(NewIssuer {
+            issuer,
+            audience: &known.audience,
+            keys: match &known.keys {
+                OwnedIssuerKeys::Jwks(keys) => IssuerKeys::Jwks(keys),
+                OwnedIssuerKeys::Url(url) => IssuerKeys::Url(url),
+            },
+            claim: &known.claim,
+            prefix: &known.prefix,
+        }));
+    }
+    changes
+}

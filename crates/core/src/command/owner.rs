@@ -1,0 +1,159 @@
+//! Counts what each principal owns, and checks its quotas.
+
+use alloc::collections::BTreeSet;
+use tenure_types::{Name, Quota, Refusal};
+
+use crate::machine::Machine;
+use crate::request::LEVEL_ACCESS;
+use crate::state::due::DueKind;
+use crate::state::owner::{OwnerId, Owners, Usage};
+use crate::state::record::{GrantState, IN_LEASE, Key, Lease, Place};
+use crate::state::slab::SlabIndex;
+
+/// The principal that pays for a command, with what it uses so far; `None` if no principal does.
+pub(super) type Payer<'a> = Option<(&'a Name, Usage)>;
+
+impl Machine {
+    /// Remembers the principal of the command that is about to be executed.
+    pub(super) fn set_caller(&mut self, principal: &str) {
+        let named = self.level >= LEVEL_ACCESS
+            && !principal.is_empty()
+            && principal != crate::access::MEMBER;
+        self.now.caller = if named { Name::new(principal).ok() } else { None };
+    }
+
+    /// The owner that the principal of the present command is, if it owns anything.
+    fn caller_owner(&self) -> Option<OwnerId> {
+        self.now.caller.as_ref().and_then(|caller| self.owners.find(caller.as_bytes()))
+    }
+
+    /// The owner that the principal of the present command is, so that it can own something.
+    pub(super) fn make_owner(&mut self) -> Option<OwnerId> {
+        let caller = self.now.caller.as_ref()?;
+        Some(self.owners.make(caller))
+    }
+
+    /// Whether what has this owner may be used by the principal of the present command. What has no owner is from before
+    /// there were principals.
+    pub(super) fn is_own(&self, owner: Option<OwnerId>) -> bool {
+        !self.access.is_enabled() || owner.is_none() || owner == self.caller_owner()
+    }
+
+    /// Whether this owner is the principal of the present command.
+    pub(super) fn is_callers(&self, owner: Option<OwnerId>) -> bool {
+        owner.is_some() && owner == self.caller_owner()
+    }
+
+    /// The principal of the present command as a payer.
+    pub(super) fn caller_pays(&self) -> Payer<'_> {
+        let used = self.caller_owner().and_then(|id| self.owners.get(id)).map(|owner| owner.used);
+        self.now.caller.as_ref().map(|name| (name, used.unwrap_or_default()))
+    }
+
+    /// An owner as a payer.
+    pub(super) fn owner_pays(&self, owner: Option<OwnerId>) -> Payer<'_> {
+        owner.and_then(|id| self.owners.get(id)).map(|owner| (&owner.name, owner.used))
+    }
+
+    /// Refuses what would take a principal beyond a quota.
+    pub(super) fn check_quota(
+        &self,
+        payer: Payer<'_>,
+        quota: Quota,
+        more: u64,
+    ) -> Result<(), Refusal> {
+        let Some((name, used)) = payer else { return Ok(()) };
+        let Some((bound, set_by)) = self.access.quota(name, quota) else { return Ok(()) };
+        let asked = used.of(quota).saturating_add(more);
+        let counted = if mutant!("quota_checked_after_the_fact") { used.of(quota) } else { asked };
+        // A quota may have been lowered below what is in use: what needs no more is still allowed.
+        if more > 0 && counted > bound {
+            return Err(Refusal::Quota { quota, set_by, bound, asked });
+        }
+        Ok(())
+    }
+
+    /// Counts a lease that has ended, and what remains to be done for its owner.
+    pub(super) fn disown_lease(&mut self, lease: &Lease, slot: SlabIndex) {
+        let Some(owner) = lease.owner else { return };
+        let bytes = lease.metadata().len() as u64;
+        if let Some(since_ms) = self.owners.remove_lease(owner, lease.created, slot, bytes) {
+            self.due.remove(since_ms, DueKind::Revoked, u64::from(owner.number()));
+        }
+    }
+
+    /// Counts every record for its owner, from nothing. Returns `None` if a record names an owner that does not exist, or
+    /// an owner has nothing.
+    pub(crate) fn count_owners(&self) -> Option<Owners> {
+        let mut owners = Owners::default();
+        let mut complete = true;
+        for (id, owner) in self.owners.iter() {
+            complete &= owners.insert(id, owner.name.clone(), owner.revoked_ms);
+        }
+        // Leases and keys first, or an owner would be removed before all its records are counted.
+        for (slot, lease) in self.leases.iter() {
+            if let Some(owner) = lease.owner {
+                complete &= owners.get(owner).is_some();
+                owners.add_lease(owner, lease.created, slot, lease.metadata().len() as u64);
+            }
+        }
+        for (_, key) in self.keys.iter() {
+            complete &= key.owner.is_none_or(|owner| owners.get(owner).is_some());
+            owners.count(key.owner, |used| {
+                used.keys += 1;
+                used.bytes += key.owned_bytes();
+            });
+        }
+        for (_, grant) in self.grants.iter() {
+            match &grant.state {
+                GrantState::Held(_) => {}
+                GrantState::Over(over) => {
+                    complete &= over.owner.is_none_or(|owner| owners.get(owner).is_some());
+                    owners.count(over.owner, |used| used.ended += 1);
+                }
+            }
+        }
+        for (_, lease) in self.leases.iter() {
+            let grants = lease.grants.iter::<IN_LEASE, _>(&self.grants);
+            let metadata = grants.map(|(_, grant)| grant.terms.metadata().len() as u64);
+            let (locks, bytes) = metadata.fold((0, 0), |(n, sum), bytes| (n + 1, sum + bytes));
+            owners.count(lease.owner, |used| {
+                used.locks += locks + u64::from(lease.waits);
+                used.places += u64::from(lease.places.len);
+                used.bytes += bytes;
+            });
+        }
+        for (slot, place) in self.places.iter() {
+            let locks = self.waits_of(slot).count() as u64;
+            let owner = self.leases.at(place.lease).owner;
+            owners.count(owner, |used| used.bytes += place.owned_bytes(locks));
+        }
+        let unused = owners.iter().any(|(_, owner)| owner.used == Usage::default());
+        (complete && !unused).then_some(owners)
+    }
+
+    /// Removes owners that have nothing, after their records were removed without counting.
+    pub(crate) fn drop_unused_owners(&mut self) {
+        let keys: BTreeSet<OwnerId> = self.keys.iter().filter_map(|(_, key)| key.owner).collect();
+        let mut kept = Owners::default();
+        for (id, owner) in self.owners.iter().filter(|(id, _)| keys.contains(id)) {
+            kept.insert(id, owner.name.clone(), owner.revoked_ms);
+        }
+        self.owners = kept;
+        self.owners = self.count_owners().expect("every owner that is kept has a key");
+    }
+}
+
+impl Key {
+    /// What counts against the quota of its owner.
+    pub(crate) fn owned_bytes(&self) -> u64 {
+        (self.name.as_bytes().len() + self.value.len()) as u64
+    }
+}
+
+impl Place {
+    /// What counts against the quota of its owner: as much as its grants will.
+    pub(crate) fn owned_bytes(&self, locks: u64) -> u64 {
+        self.terms.metadata().len() as u64 * locks
+    }
+}

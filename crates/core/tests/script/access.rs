@@ -1,0 +1,56 @@
+//! Builds the changes of the access rules that a script names.
+
+use tenure_core::access::{AccessChange, NewCredential, NewPrincipal, NewRule};
+use tenure_types::{Quota, Quotas, Verb, VerbSet};
+
+use super::words::{Words, number};
+
+/// The change that the words stand for: `role worker acquire,read@jobs/`, `principal ana worker leases=2`.
+pub(super) fn change(words: &Words) -> AccessChange<'_> {
+    let name = words.plain.get(1).map_or("", String::as_str);
+    match words.at(0) {
+        "role" => {
+            let rules = words.plain[2..].iter().map(|word| rule(word)).collect();
+            AccessChange::PutRole { name, rules }
+        }
+        "unrole" => AccessChange::DeleteRole { name },
+        "principal" => {
+            let enabled = !words.plain.iter().any(|word| word == "off");
+            let roles = words.plain[2..].iter().map(String::as_str).filter(|it| *it != "off");
+            let (roles, quotas) = (roles.collect(), quotas(words));
+            AccessChange::PutPrincipal(NewPrincipal { name, enabled, roles, quotas })
+        }
+        "unprincipal" => AccessChange::DeletePrincipal { name },
+        "credential" => AccessChange::PutCredential(NewCredential {
+            principal: name,
+            id: words.at(2),
+            name: "for a test",
+            hash: [7; 32],
+            expires_ms: None,
+        }),
+        "uncredential" => AccessChange::DeleteCredential { id: name },
+        "identity" => AccessChange::SetIdentity { enabled: name == "on" },
+        "quotas" => AccessChange::SetDefaultQuotas(quotas(words)),
+        word => panic!("`{word}` changes no access rule"),
+    }
+}
+
+fn rule(word: &str) -> NewRule<'_> {
+    let (verbs, prefix) = word.split_once('@').expect("`verbs@prefix`");
+    let verb = |name| match name {
+        "all" => VerbSet::ALL,
+        name => VerbSet::default().with(Verb::from_name(name).expect("a verb")),
+    };
+    let bits = verbs.split(',').fold(0, |bits, name| bits | verb(name).bits());
+    NewRule { verbs: VerbSet::from_bits(bits).expect("only verbs"), prefix }
+}
+
+fn quotas(words: &Words) -> Quotas {
+    let mut quotas = Quotas::default();
+    for (name, value) in words.options() {
+        if let Some(quota) = Quota::from_name(name) {
+            quotas.set(quota, Some(number(value)));
+        }
+    }
+    quotas
+}
