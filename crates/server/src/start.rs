@@ -70,6 +70,8 @@ pub struct ServerSettings {
     pub advertise_clients: Option<Address>,
     /// Host names that clients may use in requests, besides the member's addresses.
     pub hosts: Vec<String>,
+    /// Origins of web pages that may send requests, such as `https://app.example`, besides the member's own.
+    pub allowed_origins: Vec<String>,
     /// The address at which other members reach it, if that is not the one it listens on.
     pub advertise_members: Option<Address>,
     /// The way it enters a cluster.
@@ -129,6 +131,7 @@ impl ServerSettings {
             members: None,
             advertise_clients: None,
             hosts: Vec::new(),
+            allowed_origins: Vec::new(),
             advertise_members: None,
             entrance: Entrance::None,
             rename: false,
@@ -193,8 +196,11 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     let member_port = member_port.transpose()?;
     let members = member_port.as_ref().map(|(_, address)| *address);
     let record = MemberRecord { id: home.id(), names: settings.names(clients, members)? };
-    let names = settings.hosts.iter().map(String::as_str);
-    let hosts = AllowedHosts::new(clients, &record.names.clients, names);
+    // Clients that check the certificate ask for one of its names.
+    let certified = settings.tls.as_ref().map(|tls| tls.host_names()).unwrap_or_default();
+    let names = settings.hosts.iter().chain(&certified).map(String::as_str);
+    let hosts = AllowedHosts::new(clients, &record.names.clients, names)
+        .with_origins(&settings.allowed_origins);
     let me = Me::new(record.id, record.names.clone(), settings.level_known);
     let mut member_port = member_port.map(|(port, _)| port);
     let mut peer_listener = None;

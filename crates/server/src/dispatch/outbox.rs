@@ -14,10 +14,13 @@ use tenure_node::{Backlog, Outcomes, Router, SessionId, SessionMessage as Routed
 use tenure_types::Handle;
 use tokio::sync::Notify;
 
+use super::{Caller, Charge};
 use crate::member::{LoopEvent, MemberHandle};
 
 /// The number of unread messages in a mailbox beyond which its session counts as not reading and is closed.
 const MAIL_MAX: usize = 65_536;
+/// What an outcome or a notice counts against the memory of its connection.
+const MAIL_BYTES: usize = 256;
 /// The number of leases that the event loop looks up in one event, so that a sweep does not delay commands.
 const SWEEP_PART: usize = 4_096;
 
@@ -102,7 +105,9 @@ impl Outbox {
     /// Opens a session.
     pub(crate) fn open(&self) -> (SessionId, Arc<Mailbox>) {
         let session = SessionId(self.newest.fetch_add(1, Ordering::Relaxed));
-        let mailbox = Arc::new(Mailbox::default());
+        let charge = Caller::present_memory().charge(0);
+        let mailbox =
+            Arc::new(Mailbox { mail: Mutex::new((Vec::new(), charge)), bell: Notify::new() });
         self.send(Delivery::Open { session, mailbox: mailbox.clone() });
         (session, mailbox)
     }
@@ -113,10 +118,9 @@ impl Outbox {
     }
 }
 
-/// The messages that wait for one session.
-#[derive(Default)]
+/// The messages that wait for one session, and what they cost its connection.
 pub(crate) struct Mailbox {
-    mail: Mutex<Vec<MailboxMessage>>,
+    mail: Mutex<(Vec<MailboxMessage>, Charge)>,
     bell: Notify,
 }
 
@@ -124,19 +128,30 @@ impl Mailbox {
     /// Waits for a message and takes all that are there. Safe to cancel.
     pub(crate) async fn take(&self) -> Vec<MailboxMessage> {
         loop {
-            let mail = std::mem::take(&mut *self.lock());
-            if !mail.is_empty() {
+            if let Some(mail) = self.empty() {
                 return mail;
             }
             self.bell.notified().await;
         }
     }
 
+    fn empty(&self) -> Option<Vec<MailboxMessage>> {
+        let mut box_ = self.lock();
+        let mail = std::mem::take(&mut box_.0);
+        box_.1.set(0);
+        (!mail.is_empty()).then_some(mail)
+    }
+
     /// Adds a message and returns the number of messages that wait.
     fn put(&self, mail: MailboxMessage) -> usize {
         let mut box_ = self.lock();
-        box_.push(mail);
-        let waiting = box_.len();
+        let outcomes = match &mail {
+            MailboxMessage::Answers { outcomes, .. } => outcomes.len(),
+            MailboxMessage::Notice(_) | MailboxMessage::Closed => 1,
+        };
+        box_.1.add(outcomes * MAIL_BYTES);
+        box_.0.push(mail);
+        let waiting = box_.0.len();
         drop(box_);
         if waiting == 1 {
             self.bell.notify_one();
@@ -144,7 +159,7 @@ impl Mailbox {
         waiting
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<MailboxMessage>> {
+    fn lock(&self) -> MutexGuard<'_, (Vec<MailboxMessage>, Charge)> {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

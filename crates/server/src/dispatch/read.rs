@@ -1,14 +1,15 @@
 //! Reads the machine on behalf of an API, and inspects the member itself.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::Machine;
-use tenure_node::{ClusterView, Fresh, Node, Principal, PrincipalAction, authorise};
+use tenure_node::{ClusterView, Fresh, Node, Principal, PrincipalAction, Weight, authorise};
 use tenure_raft::Replica;
 use tenure_types::Revision;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
-use super::{Dispatch, Failure, LAST_WORD, WITHIN};
+use super::{Caller, Dispatch, Failure, LAST_WORD, WATCHES_MAX, WITHIN};
 use crate::member::LoopEvent;
 use crate::watch::{OwnedFilter, Start, WatchOptions, WatchReader};
 
@@ -16,6 +17,44 @@ type NodeFailure = tenure_node::NodeFailure;
 
 /// The most names that one turn of the event loop sorts for a list: a few milliseconds.
 const SORTED_MAX: usize = 4_096;
+/// The most reads of single records that the event loop has to answer at a time, and so in one turn.
+const RECORDS_MAX: usize = 512;
+/// The most reads of pages that the event loop has to answer at a time. A page takes it about a millisecond.
+const PAGES_MAX: usize = 4;
+
+/// What a read costs the event loop.
+#[derive(Clone, Copy)]
+pub(crate) enum ReadCost {
+    /// It finds one record.
+    Record,
+    /// It finds the leases of a session that begins. A client needs the session to renew them, so this is admitted like
+    /// a renewal.
+    Welcome,
+    /// It walks over many records.
+    Page,
+}
+
+/// Bounds the work that reads make in one turn of the event loop. Further reads wait outside of it.
+pub(super) struct ReadSlots {
+    records: Arc<Semaphore>,
+    pages: Arc<Semaphore>,
+}
+
+impl Default for ReadSlots {
+    fn default() -> Self {
+        let slots = |most| Arc::new(Semaphore::new(most));
+        Self { records: slots(RECORDS_MAX), pages: slots(PAGES_MAX) }
+    }
+}
+
+impl ReadSlots {
+    fn of(&self, cost: ReadCost) -> Arc<Semaphore> {
+        match cost {
+            ReadCost::Record | ReadCost::Welcome => self.records.clone(),
+            ReadCost::Page => self.pages.clone(),
+        }
+    }
+}
 
 impl Dispatch {
     /// Reads the machine at the given freshness. Returns the result with the revision that it was read at.
@@ -26,7 +65,29 @@ impl Dispatch {
         within: Duration,
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
     ) -> Result<(Revision, T), Failure> {
-        let read = self.ask(who, fresh, within, ask).await;
+        let read = self.ask(who, fresh, within, ReadCost::Record, ask).await;
+        read.map_err(|failure| self.failure(failure, within))
+    }
+
+    /// Reads what a session begins with, from this member's state as it is.
+    pub(crate) async fn read_welcome<T: Send + 'static>(
+        &self,
+        who: &Principal,
+        ask: impl FnOnce(&Machine) -> T + Send + 'static,
+    ) -> Result<(Revision, T), Failure> {
+        let read = self.ask(who, Fresh::Stale, WITHIN, ReadCost::Welcome, ask).await;
+        read.map_err(|failure| self.failure(failure, WITHIN))
+    }
+
+    /// Reads many records of the machine, a bounded number of which `ask` walks over.
+    pub(crate) async fn read_page<T: Send + 'static>(
+        &self,
+        who: &Principal,
+        fresh: Fresh,
+        within: Duration,
+        ask: impl FnOnce(&Machine) -> T + Send + 'static,
+    ) -> Result<(Revision, T), Failure> {
+        let read = self.ask(who, fresh, within, ReadCost::Page, ask).await;
         read.map_err(|failure| self.failure(failure, within))
     }
 
@@ -45,11 +106,12 @@ impl Dispatch {
             let sorted =
                 move |machine: &Machine| machine.settle_lists(SORTED_MAX).then(|| ask(machine));
             let left = self.member().until(deadline_us);
-            if let (revision, Some(listed)) = self.read(who, fresh, left, sorted).await? {
+            if let (revision, Some(listed)) = self.read_page(who, fresh, left, sorted).await? {
                 return Ok((revision, listed));
             }
             let sort = |machine: &Machine| machine.settle_lists(SORTED_MAX);
-            while !self.read(who, Fresh::Stale, self.member().until(deadline_us), sort).await?.1 {}
+            let left = || self.member().until(deadline_us);
+            while !self.read_page(who, Fresh::Stale, left(), sort).await?.1 {}
         }
     }
 
@@ -58,13 +120,29 @@ impl Dispatch {
         who: &Principal,
         fresh: Fresh,
         within: Duration,
+        cost: ReadCost,
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
     ) -> Result<(Revision, T), NodeFailure> {
+        // A read counts against the budget like a command, from when it is taken until the event loop has answered it.
+        let admission = self.member().admission();
+        let weight = match cost {
+            ReadCost::Record | ReadCost::Page => Weight::Asks,
+            ReadCost::Welcome => Weight::Keeps,
+        };
+        let permit = Caller::with_share(|share| admission.admit_from(weight, 0, share));
+        let permit = permit.ok_or(NodeFailure::Overloaded)?;
+        let (principal, deadline_us) = (who.clone(), self.deadline_us(within));
+        let waiting = self.inner.read_slots.of(cost).acquire_owned();
+        let slot = match tokio::time::timeout(within, waiting).await {
+            Ok(slot) => slot.map_err(|_| NodeFailure::Stopping)?,
+            Err(_) => return Err(NodeFailure::Expired),
+        };
+        let within = self.until(deadline_us);
         let (done, answer) = oneshot::channel();
         let question = Box::new(move |machine: Result<&Machine, NodeFailure>| {
             let _ = done.send(machine.map(|machine| (machine.revision(), ask(machine))));
+            drop((permit, slot));
         });
-        let (principal, deadline_us) = (who.clone(), self.deadline_us(within));
         let event = LoopEvent::Read { question, principal, fresh, deadline_us };
         self.member().try_tell(event).map_err(|not_taken| not_taken.back().1)?;
         match tokio::time::timeout(within + LAST_WORD, answer).await {
@@ -130,7 +208,9 @@ impl Dispatch {
     ) -> Result<ClusterView, NodeFailure> {
         match fresh {
             Fresh::Stale => authorise(who.name(), PrincipalAction::Read)?,
-            Fresh::Now | Fresh::AtLeast(_) => drop(self.ask(who, fresh, within, |_| ()).await?),
+            Fresh::Now | Fresh::AtLeast(_) => {
+                let _ = self.ask(who, fresh, within, ReadCost::Record, |_| ()).await?;
+            }
         }
         self.peek(ClusterView::of).await
     }
@@ -144,6 +224,11 @@ impl Dispatch {
         options: WatchOptions,
     ) -> Result<WatchReader, Failure> {
         self.may(who, PrincipalAction::Watch)?;
-        Ok(self.hub().watch(filter, start, options))
+        let count = Caller::watch().ok_or(Failure::Quota {
+            limit: "watches_per_connection",
+            bound: WATCHES_MAX as u64,
+            retry_after_ms: 0,
+        })?;
+        Ok(self.hub().watch(filter, start, options).counted(count))
     }
 }
