@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use tenure_core::event::{Batch, Subject};
+use tenure_core::event::{Batch, Event, Subject};
 use tenure_core::view::{KeyView, LeaseView, LockView};
-use tenure_core::{Filter, Machine};
+use tenure_core::{Filter, Machine, Most, RevisionRecords};
 use tenure_types::{LeaseId, PlaceNumber, Refusal, Revision};
 use tenure_wire::{Failure, Message, convert, v1};
 
@@ -20,8 +20,8 @@ const PAGE_BYTES: usize = 1024 * 1024;
 /// The number of records read at once. Values may be large: the event loop copies at most this many beyond a page.
 const PART: usize = 8;
 
-/// The most revisions of a history that one turn of the event loop examines, and the most turns for one page.
-const LOOKED_AT: usize = 500;
+/// The most of a history that one turn of the event loop copies, and the most turns for one page.
+const PIECE: Most = Most { revisions: 1_000, bytes: 256 * 1024 };
 const PIECES: usize = 20;
 
 /// A page of records, and whether there may be more after it.
@@ -174,28 +174,31 @@ struct HistoryPiece {
 }
 
 impl HistoryPiece {
-    fn extend(&mut self, piece: HistoryPiece, revision: Revision) {
-        self.batches.extend(piece.batches);
-        (self.next, self.floor, self.revision) = (piece.next, piece.floor, revision);
+    /// Adds the events of a lock from the next part of the history.
+    fn extend(&mut self, lock: &str, floor: Revision, records: &RevisionRecords) {
+        for record in records.iter() {
+            let named = record.events().filter(|it| it.is_admitted(Filter::Exact(lock)));
+            // A key may have the same name; its events do not belong here.
+            let of_lock = |event: &Event| matches!(event.subject, Subject::Lock(_));
+            let events: Vec<_> = named.map(|it| it.to_event()).filter(of_lock).collect();
+            if !events.is_empty() {
+                self.batches.push(Batch { revision: record.revision, events });
+            }
+        }
+        (self.next, self.floor, self.revision) = (records.next(), floor, records.newest());
     }
 }
 
-/// Examines a bounded number of revisions for events of a lock; runs on the event loop.
-fn piece(machine: &Machine, lock: &str, from: Revision) -> Result<HistoryPiece, v1::Error> {
-    let (floor, revision) = (machine.floor(), machine.revision());
+/// Copies a bounded part of the history; runs on the event loop, which decodes nothing.
+fn piece(machine: &Machine, from: Revision) -> Result<(Revision, RevisionRecords), v1::Error> {
+    let (floor, newest) = (machine.floor(), machine.revision());
     let from = if from == Revision(0) { floor } else { from };
-    if from > revision.next() {
-        let (asked, newest) = (from, revision);
-        return Err(v1::Error::from(&Refusal::FutureRevision { asked, newest }));
+    if from > newest.next() {
+        return Err(v1::Error::from(&Refusal::FutureRevision { asked: from, newest }));
     }
-    let events = machine.events(from, Filter::Exact(lock), LOOKED_AT);
-    let mut events = events.map_err(|gone| to_error(Failure::Compacted { floor: gone.floor }))?;
-    // A key may have the same name; its events do not belong here.
-    for batch in &mut events.batches {
-        batch.events.retain(|event| matches!(event.subject, Subject::Lock(_)));
-    }
-    events.batches.retain(|batch| !batch.events.is_empty());
-    Ok(HistoryPiece { batches: events.batches, next: events.next, floor, revision })
+    let records = machine.records(from, PIECE);
+    let records = records.map_err(|gone| to_error(Failure::Compacted { floor: gone.floor }))?;
+    Ok((floor, records))
 }
 
 /// The history of a lock: as many of its revisions as requested. The search is bounded, so a page may be empty and
@@ -214,13 +217,11 @@ pub(crate) async fn history(
     let mut at = HistoryCursor { from, fresh };
     let deadline_us = dispatch.deadline_us(within);
     for turn in 0..PIECES {
-        let lock = lock.clone();
-        let ask = move |machine: &Machine| piece(machine, &lock, at.from);
+        let ask = move |machine: &Machine| piece(machine, at.from);
         let within = dispatch.until(deadline_us);
-        let (revision, piece) =
-            dispatch.read_page(who, at.fresh, within, ask).await.map_err(failed)?;
+        let (_, piece) = dispatch.read_page(who, at.fresh, within, ask).await.map_err(failed)?;
         match piece {
-            Ok(piece) => found.extend(piece, revision),
+            Ok((floor, records)) => found.extend(&lock, floor, &records),
             // The history was compacted between two pieces: the next page says so.
             Err(_) if turn > 0 => break,
             Err(error) => return Err(error),

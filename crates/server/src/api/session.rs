@@ -4,6 +4,8 @@
 //! collect the results. So the session does not read from a client that does not read its answers, and only this one
 //! task has to be woken.
 
+mod notices;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::time::Duration;
@@ -11,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{FutureExt, Stream, StreamExt};
 use tenure_core::codec::encode_request;
-use tenure_core::outcome::{Answer, LeaseGrant, Notice, Outcome};
+use tenure_core::outcome::{Answer, LeaseGrant, Outcome};
 use tenure_core::request::{Command, LeaseRef, Request};
 use tenure_node::{Lead, Permit};
 use tenure_types::{Handle, LeaseId, PlaceNumber, RENEW_MAX, Refusal, Revision};
@@ -486,71 +488,6 @@ impl SessionHandler {
                 answer(pending.id, None, v1::answer::Result::Error((&failure).into()))
             }
         });
-    }
-
-    fn noticed(&mut self, notice: Notice, out: &mut v1::SessionResponse) {
-        let at = match &notice {
-            Notice::Granted { revision, .. }
-            | Notice::Lost { revision, .. }
-            | Notice::WaitEnded { revision, .. }
-            | Notice::LeaseEnded { revision, .. } => convert::revision(*revision),
-        };
-        out.revision = out.revision.max(at);
-        match notice {
-            Notice::Granted { lease, place, grants, .. } => {
-                let id = self.places.remove(&(lease, place)).unwrap_or_default();
-                let mut granted = v1::Granted {
-                    id,
-                    place: place.0,
-                    lease_slot: lease.slot,
-                    lease_generation: lease.generation,
-                    revision: at,
-                    ..Default::default()
-                };
-                match grants.as_slice() {
-                    [one] => {
-                        granted.lock = one.lock.as_str().to_owned();
-                        granted.token = one.token.get();
-                        granted.slot = one.slot;
-                    }
-                    _ => granted.locks = encode::lock_grants(&grants),
-                }
-                out.grants.push(granted);
-            }
-            Notice::Lost { lease, lock, token, cause, word, .. } => {
-                let (by, reason) = encode::word(word);
-                out.losses.push(v1::Lost {
-                    lock: lock.as_str().to_owned(),
-                    token: token.get(),
-                    lease_slot: lease.slot,
-                    lease_generation: lease.generation,
-                    revision: at,
-                    cause: encode::cause(cause).into(),
-                    by,
-                    reason,
-                });
-            }
-            Notice::WaitEnded { lease, place, .. } => out.waits_ended.push(v1::WaitEnded {
-                id: self.places.remove(&(lease, place)).unwrap_or_default(),
-                place: place.0,
-                lease_slot: lease.slot,
-                lease_generation: lease.generation,
-                revision: at,
-            }),
-            Notice::LeaseEnded { lease, cause, word, .. } => {
-                self.places.retain(|(of, _), _| *of != lease);
-                self.ended.push(lease);
-                let (by, reason) = encode::word(word);
-                out.leases_ended.push(v1::LeaseEnded {
-                    lease_slot: lease.slot,
-                    lease_generation: lease.generation,
-                    revision: at,
-                    cause: encode::cause(cause).into(),
-                    by,
-                    reason,
-                });
-            }
-        }
     }
 
     fn heed_grant(&mut self, lease: &LeaseGrant) {

@@ -17,10 +17,17 @@ type NodeFailure = tenure_node::NodeFailure;
 
 /// The most names that one turn of the event loop sorts for a list: a few milliseconds.
 const SORTED_MAX: usize = 4_096;
-/// The most reads of single records that the event loop has to answer at a time, and so in one turn.
-const RECORDS_MAX: usize = 512;
+/// The most reads of single records that wait for a quorum at a time, and so are answered in one turn.
+const RECORDS_MAX: usize = 2_048;
+/// The same for reads that wait for no quorum. They have their own bound, so that none waits while there is no leader.
+const STALE_MAX: usize = 512;
 /// The most reads of pages that the event loop has to answer at a time. A page takes it about a millisecond.
 const PAGES_MAX: usize = 4;
+
+/// The most watches of a member. Each takes about a kilobyte while nothing waits for it.
+const MEMBER_WATCHES_MAX: usize = 65_536;
+/// The most inspections of the member itself at a time, for status, health and metrics.
+const LOOKS_MAX: usize = 256;
 
 /// What a read costs the event loop.
 #[derive(Clone, Copy)]
@@ -37,21 +44,29 @@ pub(crate) enum ReadCost {
 /// Bounds the work that reads make in one turn of the event loop. Further reads wait outside of it.
 pub(super) struct ReadSlots {
     records: Arc<Semaphore>,
+    stale: Arc<Semaphore>,
     pages: Arc<Semaphore>,
+    looks: Arc<Semaphore>,
 }
 
 impl Default for ReadSlots {
     fn default() -> Self {
         let slots = |most| Arc::new(Semaphore::new(most));
-        Self { records: slots(RECORDS_MAX), pages: slots(PAGES_MAX) }
+        Self {
+            records: slots(RECORDS_MAX),
+            stale: slots(STALE_MAX),
+            pages: slots(PAGES_MAX),
+            looks: slots(LOOKS_MAX),
+        }
     }
 }
 
 impl ReadSlots {
-    fn of(&self, cost: ReadCost) -> Arc<Semaphore> {
-        match cost {
-            ReadCost::Record | ReadCost::Welcome => self.records.clone(),
-            ReadCost::Page => self.pages.clone(),
+    fn of(&self, cost: ReadCost, fresh: Fresh) -> Arc<Semaphore> {
+        match (cost, fresh) {
+            (ReadCost::Page, _) => self.pages.clone(),
+            (ReadCost::Record | ReadCost::Welcome, Fresh::Stale) => self.stale.clone(),
+            (ReadCost::Record | ReadCost::Welcome, _) => self.records.clone(),
         }
     }
 }
@@ -87,8 +102,14 @@ impl Dispatch {
         within: Duration,
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
     ) -> Result<(Revision, T), Failure> {
-        let read = self.ask(who, fresh, within, ReadCost::Page, ask).await;
-        read.map_err(|failure| self.failure(failure, within))
+        let deadline_us = self.deadline_us(within);
+        let failure = |failure| self.failure(failure, within);
+        if !matches!(fresh, Fresh::Stale) {
+            // First wait until this member's state is fresh enough, from which it never goes back.
+            self.ask(who, fresh, within, ReadCost::Record, |_| ()).await.map_err(failure)?;
+        }
+        let left = self.until(deadline_us);
+        self.ask(who, Fresh::Stale, left, ReadCost::Page, ask).await.map_err(failure)
     }
 
     /// Reads the machine with the names of its locks in order, as lists need them. Names that are not sorted yet are
@@ -132,7 +153,7 @@ impl Dispatch {
         let permit = Caller::with_share(|share| admission.admit_from(weight, 0, share));
         let permit = permit.ok_or(NodeFailure::Overloaded)?;
         let (principal, deadline_us) = (who.clone(), self.deadline_us(within));
-        let waiting = self.inner.read_slots.of(cost).acquire_owned();
+        let waiting = self.inner.read_slots.of(cost, fresh).acquire_owned();
         let slot = match tokio::time::timeout(within, waiting).await {
             Ok(slot) => slot.map_err(|_| NodeFailure::Stopping)?,
             Err(_) => return Err(NodeFailure::Expired),
@@ -173,9 +194,15 @@ impl Dispatch {
         &self,
         ask: impl FnOnce(&Node) -> T + Send + 'static,
     ) -> Result<T, NodeFailure> {
+        let waiting = self.inner.read_slots.looks.clone().acquire_owned();
+        let slot = match tokio::time::timeout(WITHIN, waiting).await {
+            Ok(slot) => slot.map_err(|_| NodeFailure::Stopping)?,
+            Err(_) => return Err(NodeFailure::Expired),
+        };
         let (done, answer) = oneshot::channel();
         let look = LoopEvent::Look(Box::new(move |node| {
             let _ = done.send(ask(node));
+            drop(slot);
         }));
         self.member().try_tell(look).map_err(|not_taken| not_taken.back().1)?;
         match tokio::time::timeout(WITHIN, answer).await {
@@ -224,11 +251,12 @@ impl Dispatch {
         options: WatchOptions,
     ) -> Result<WatchReader, Failure> {
         self.may(who, PrincipalAction::Watch)?;
-        let count = Caller::watch().ok_or(Failure::Quota {
-            limit: "watches_per_connection",
-            bound: WATCHES_MAX as u64,
-            retry_after_ms: 0,
-        })?;
+        let quota =
+            |limit, bound: usize| Failure::Quota { limit, bound: bound as u64, retry_after_ms: 0 };
+        if self.member().feed().watches() >= MEMBER_WATCHES_MAX {
+            return Err(quota("watches", MEMBER_WATCHES_MAX));
+        }
+        let count = Caller::watch().ok_or_else(|| quota("watches_per_connection", WATCHES_MAX))?;
         Ok(self.hub().watch(filter, start, options).counted(count))
     }
 }
