@@ -10,6 +10,7 @@ use crate::raw::{
 use crate::victim::Victim;
 
 const WINDOW_UPDATE: u8 = 8;
+const ACK: u8 = 1;
 /// The most bytes in one frame.
 const FRAME: usize = 16 * 1024;
 /// What a connection may have waiting for it, and some more for what arrives while it is being closed.
@@ -22,7 +23,10 @@ struct Credit {
 }
 
 impl Credit {
-    fn new(stream: TcpStream) -> Self {
+    /// Begins a connection, and accepts the windows that the member offers.
+    fn new(mut stream: TcpStream) -> Self {
+        let accepted = frame(SETTINGS, ACK, 0, b"");
+        pour(&mut stream, &[begin(), accepted].concat()).unwrap();
         Self { stream, bytes: 65_535 }
     }
 
@@ -60,12 +64,13 @@ fn parts_of_messages_on_many_streams_cut_the_connection_off() {
     let host = victim.address().to_string();
     victim.withstand(BUDGET_KB, || {
         let mut credit = Credit::new(victim.dial());
-        pour(&mut credit.stream, &begin()).unwrap();
         // On each of many sessions most of a message, and never its end.
         let cut_off = (0..500_u32).any(|at| {
             let id = at * 2 + 1;
             let opened = pour(&mut credit.stream, &frame(HEADERS, END_HEADERS, id, &open(&host)));
-            let begun = opened.ok().and_then(|()| credit.send(id, &message(1024 * 1024, b"\x12")));
+            let begun = opened
+                .ok()
+                .and_then(|()| credit.send(id, &message(1024 * 1024, b"\x12\xff\xff\x3f")));
             let mut sent = begun;
             for _ in 0..50 {
                 sent = sent.and_then(|()| credit.send(id, &[1; FRAME]));
@@ -85,7 +90,6 @@ fn messages_of_very_many_tiny_requests_are_not_decoded() {
         let message = message(tiny.len(), &tiny);
         for _ in 0..4 {
             let mut credit = Credit::new(victim.dial());
-            pour(&mut credit.stream, &begin()).unwrap();
             pour(&mut credit.stream, &frame(HEADERS, END_HEADERS, 1, &open(&host))).unwrap();
             // The session ends early, so that the rest of the message has no credit: that is fine.
             credit.stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
@@ -98,23 +102,25 @@ fn messages_of_very_many_tiny_requests_are_not_decoded() {
 fn answers_that_are_not_read_cut_the_connection_off() {
     let victim = Victim::start();
     let host = victim.address().to_string();
-    let value = vec![b'v'; 1024 * 1024];
-    let mut stream = victim.dial();
-    let put = format!(
-        "PUT /v1/keys/large HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
-        value.len()
-    );
-    pour(&mut stream, put.as_bytes()).unwrap();
-    pour(&mut stream, &value).unwrap();
-    let said = rest(&mut stream);
-    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    // One page of a list with these is a megabyte long.
+    let value = vec![b'v'; 30_000];
+    for key in 0..40 {
+        let put = format!(
+            "PUT /v1/keys/large/{key} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+            value.len()
+        );
+        let mut stream = victim.dial();
+        pour(&mut stream, &[put.as_bytes(), &value].concat()).unwrap();
+        let said = rest(&mut stream);
+        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    }
     victim.withstand(BUDGET_KB, || {
         let mut stream = victim.dial();
         // All windows are as large as they can be, and nothing is read.
         let windows = frame(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
         let connection = frame(WINDOW_UPDATE, 0, 0, &0x7fff_0000_u32.to_be_bytes());
         pour(&mut stream, &[begin(), windows, connection].concat()).unwrap();
-        let ask = request("GET", &host, "/v1/keys/large", &[]);
+        let ask = request("GET", &host, "/v1/keys?prefix=large", &[]);
         let flags = END_HEADERS | END_STREAM;
         stream.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
         for at in 0..1_000_u32 {
