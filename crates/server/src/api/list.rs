@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tenure_core::event::{Batch, Event, Subject};
 use tenure_core::view::{KeyView, LeaseView, LockView};
-use tenure_core::{Filter, Machine, Most, RevisionRecords};
+use tenure_core::{Compacted, Filter, Machine, Most, RevisionRecords};
 use tenure_types::{LeaseId, PlaceNumber, Refusal, Revision};
 use tenure_wire::{Failure, Message, convert, v1};
 
@@ -190,14 +190,16 @@ impl HistoryPiece {
 }
 
 /// Copies a bounded part of the history; runs on the event loop, which decodes nothing.
-fn piece(machine: &Machine, from: Revision) -> Result<(Revision, RevisionRecords), v1::Error> {
+fn piece(machine: &Machine, from: Revision) -> Result<(Revision, RevisionRecords), Box<v1::Error>> {
     let (floor, newest) = (machine.floor(), machine.revision());
     let from = if from == Revision(0) { floor } else { from };
     if from > newest.next() {
-        return Err(v1::Error::from(&Refusal::FutureRevision { asked: from, newest }));
+        let refusal = Refusal::FutureRevision { asked: from, newest };
+        return Err(Box::new(v1::Error::from(&refusal)));
     }
     let records = machine.records(from, PIECE);
-    let records = records.map_err(|gone| to_error(Failure::Compacted { floor: gone.floor }))?;
+    let compacted = |gone: Compacted| to_error(Failure::Compacted { floor: gone.floor });
+    let records = records.map_err(|gone| Box::new(compacted(gone)))?;
     Ok((floor, records))
 }
 
@@ -224,7 +226,7 @@ pub(crate) async fn history(
             Ok((floor, records)) => found.extend(&lock, floor, &records),
             // The history was compacted between two pieces: the next page says so.
             Err(_) if turn > 0 => break,
-            Err(error) => return Err(error),
+            Err(error) => return Err(*error),
         }
         let is_end = found.next > found.revision || found.next <= at.from;
         if is_end || found.batches.len() > max {
