@@ -55,7 +55,7 @@ mod timers;
 pub mod transfer;
 
 pub use acquire::{AcquireInput, AcquireOutput, AcquireTerms, PendingAcquire, PlaceFate};
-pub use admission::{Admission, Permit, Weight, weight};
+pub use admission::{AddressShare, Admission, Permit, ReserveShare, Weight, weight};
 pub use backlog::{BACKLOG_MAX, Backlog, Taken};
 pub use bootstrap::{Bootstrap, BootstrapError, Founded, WhoRequest, other_cluster};
 pub use cluster::ClusterView;

@@ -122,7 +122,10 @@ fn rewrite_directory(machine: &mut Machine, member: MemberId, names: Option<&Mem
 fn delete(key: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let command = Command::Delete { key, expect: Expect::Any, guard: None };
-    encode_request(&Request { principal: tenure_core::access::MEMBER, id: RequestId::None, command }, &mut bytes);
+    encode_request(
+        &Request { principal: tenure_core::access::MEMBER, id: RequestId::None, command },
+        &mut bytes,
+    );
     bytes
 }
 

@@ -51,5 +51,5 @@ pub mod mutants {
     //! Planted bugs, to show that the checks would find them.
     pub use crate::plant::{ALL, SHOWN_BY_TESTS, select, select_by_name};
 }
-pub use replica::{Boot, BootError, DroppedMessages, Replica, ReplicaStatus};
+pub use replica::{Boot, BootError, DroppedMessages, Replica, ReplicaStatus, keeps};
 pub use start::{FIRST, LoadError, found, load, read, replay};

@@ -26,8 +26,9 @@ use crate::node_metrics::{NodeMeters, NodeMetrics};
 use crate::os::{self, Clock};
 use crate::watch::Feed;
 
-/// The most events that wait for the event loop: as many as two turns take. A thread that sends more waits.
-pub(crate) const INBOX_MAX: usize = 16_384;
+/// The most events that wait for the event loop: as many as three turns take. A thread that sends more waits. Clients
+/// have at most 16,384 commands and reads in flight, so the rest stays free for what other members send.
+pub(crate) const INBOX_MAX: usize = 24_576;
 /// Added to the caller's timeout, so that a definite "not applied" arrives before the outcome is reported as unknown.
 const LAST_WORD: Duration = Duration::from_millis(150);
 

@@ -87,6 +87,8 @@ pub struct ServerSettings {
     pub advertise_clients: Option<Address>,
     /// Host names that clients may use in requests, besides the member's addresses.
     pub hosts: Vec<String>,
+    /// Origins of web pages that may send requests, such as `https://app.example`, besides the member's own.
+    pub allowed_origins: Vec<String>,
     /// The address at which other members reach it, if that is not the one it listens on.
     pub advertise_members: Option<Address>,
     /// The way it enters a cluster.
@@ -154,6 +156,7 @@ impl ServerSettings {
             health: HealthListen::Off,
             advertise_clients: None,
             hosts: Vec::new(),
+            allowed_origins: Vec::new(),
             advertise_members: None,
             entrance: Entrance::None,
             rename: false,
@@ -221,8 +224,11 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     let members = member_port.as_ref().map(|(_, address)| *address);
     let health_port = listen_for_health(&settings.health)?;
     let record = MemberRecord { id: home.id(), names: settings.names(clients, members)? };
-    let names = settings.hosts.iter().map(String::as_str);
-    let hosts = AllowedHosts::new(clients, &record.names.clients, names.clone());
+    // Clients that check the certificate ask for one of its names.
+    let certified = settings.tls.as_ref().map(|tls| tls.host_names()).unwrap_or_default();
+    let names = settings.hosts.iter().chain(&certified).map(String::as_str);
+    let hosts = AllowedHosts::new(clients, &record.names.clients, names.clone())
+        .with_origins(&settings.allowed_origins);
     let health = health_port.as_ref().map(|(_, address)| *address);
     let health_hosts = health.map(|at| AllowedHosts::new(at, &record.names.clients, names));
     let me = Me::new(record.id, record.names.clone(), settings.level_known);

@@ -219,9 +219,18 @@ async fn clients_that_speak_in_plain_or_stop_half_way_are_cut_off_and_disturb_no
         stream.write_all(plain).await.unwrap();
         let mut said = Vec::new();
         let _ = tokio::time::timeout(DEADLINE, stream.read_to_end(&mut said)).await.unwrap();
-        // A TLS alert at most.
-        assert!(said.first().is_none_or(|first| *first == 21), "{said:?}");
+        // It is told what is wrong, in the protocol that it speaks.
+        let http2 = plain.starts_with(b"PRI");
+        assert_eq!(said.starts_with(b"HTTP/1.1 400 "), !http2, "{said:?}");
+        let said = String::from_utf8_lossy(&said).into_owned();
+        assert!(said.contains("this port accepts only TLS"), "{said:?}");
     }
+    let plain = Endpoint::from_shared(format!("http://{}", member.address())).unwrap();
+    let told = match plain.connect().await {
+        Err(error) => format!("{error:?}"),
+        Ok(channel) => format!("{:?}", cycle(&channel, "plain").await.unwrap_err()),
+    };
+    assert!(told.contains("this port accepts only TLS"), "{told}");
     // The beginning of a handshake and nothing after it, or nothing at all.
     let began_us = os::now_us();
     let mut halves = Vec::new();
@@ -284,4 +293,55 @@ async fn a_new_certificate_is_shown_to_the_next_client() {
     fs::copy(&new.ca, &member.papers.ca).unwrap();
     assert_eq!(member.http(Some(&member.theirs)).await.as_deref(), Some("HTTP/1.1 200 OK"));
     cycle(&channel, "who is inside stays inside").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_with_tls_at_a_port_without_it_gets_an_alert() {
+    let guarded = Guarded::start();
+    let dir = tempfile::tempdir().unwrap();
+    let settings = alone::settings(dir.path());
+    let open = Alone::run(dir, settings);
+    let dial = Dial { to: open.running.clients, with: guarded.connector(None, b"h2") };
+    let refused = tokio::time::timeout(DEADLINE, dial.dial()).await.unwrap().unwrap_err();
+    assert!(refused.to_string().contains("alert: HandshakeFailure"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_certificate_of_a_client_is_counted() {
+    let member = Guarded::start();
+    assert_eq!(member.http(Some(&member.papers)).await, None);
+    let ask = "GET /metrics HTTP/1.1\r\nHost: m0\r\nConnection: close\r\n\r\n";
+    let mut stream = member.dial(Some(&member.theirs), b"http/1.1").await.unwrap();
+    stream.write_all(ask.as_bytes()).await.unwrap();
+    let mut said = Vec::new();
+    let _ = tokio::time::timeout(DEADLINE, stream.read_to_end(&mut said)).await.unwrap();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    let counted = "tenure_refusals_total{reason=\"UNAUTHENTICATED\",api=\"http\"} 1";
+    assert!(said.contains(counted), "{said}");
+}
+
+#[test]
+fn a_certificate_that_is_not_valid_now_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for (from, until, refused) in [
+        (1990, 2000, Some("has expired")),
+        (2000, 4000, None),
+        (3900, 4000, Some("is not valid yet")),
+    ] {
+        let mut params = rcgen::CertificateParams::new(vec!["m0".to_owned()]).unwrap();
+        params.not_before = rcgen::date_time_ymd(from, 1, 1);
+        params.not_after = rcgen::date_time_ymd(until, 1, 1);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let cert = params.self_signed(&key).unwrap();
+        let (cert_path, key_path) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+        fs::write(&cert_path, cert.pem()).unwrap();
+        fs::write(&key_path, key.serialize_pem()).unwrap();
+        let files =
+            ServerTlsFiles { cert: cert_path, key: key_path, client_ca: None, member_ca: None };
+        let loaded = ServerTls::load(files).map(drop).map_err(|error| error.to_string());
+        match refused {
+            None => loaded.unwrap(),
+            Some(why) => assert!(loaded.unwrap_err().ends_with(why), "{why}"),
+        }
+    }
 }

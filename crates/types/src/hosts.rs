@@ -15,13 +15,15 @@ use core::net::IpAddr;
 pub struct OwnHosts {
     names: BTreeSet<String>,
     any_address: bool,
+    /// Other origins whose pages may send requests.
+    origins: BTreeSet<String>,
 }
 
 impl OwnHosts {
     /// Takes the names and addresses of the server, without ports.
     pub fn new(names: impl IntoIterator<Item: AsRef<str>>) -> Self {
         let names = names.into_iter().map(|name| bare(name.as_ref())).collect();
-        Self { names, any_address: false }
+        Self { names, any_address: false, origins: BTreeSet::new() }
     }
 
     /// Also accepts every address as a host, for a server that listens on all addresses of its machine. Names are not
@@ -31,10 +33,25 @@ impl OwnHosts {
         Self { any_address: true, ..self }
     }
 
+    /// Also accepts requests of pages of these origins, such as `https://app.example`.
+    #[must_use]
+    pub fn with_origins(self, origins: impl IntoIterator<Item: AsRef<str>>) -> Self {
+        let origins = origins.into_iter().map(|it| it.as_ref().to_ascii_lowercase()).collect();
+        Self { origins, ..self }
+    }
+
+    /// Whether an origin is one of those that were given.
+    pub fn allows_origin(&self, origin: &[u8]) -> bool {
+        core::str::from_utf8(origin)
+            .is_ok_and(|origin| self.origins.contains(&origin.to_ascii_lowercase()))
+    }
+
     /// Whether to admit a request to `authority`, a host with or without a port, with these values of `Origin`.
     pub fn admit<'a>(&self, authority: &str, origins: impl IntoIterator<Item = &'a [u8]>) -> bool {
         self.knows(host(authority))
-            && origins.into_iter().all(|origin| is_same_origin(origin, authority))
+            && origins
+                .into_iter()
+                .all(|origin| is_same_origin(origin, authority) || self.allows_origin(origin))
     }
 
     fn knows(&self, host: &str) -> bool {
@@ -139,5 +156,19 @@ mod tests {
             assert!(!may(&[origin]), "{origin}");
             assert!(!may(&["http://127.0.0.1:7450", origin]), "{origin}");
         }
+    }
+
+    #[test]
+    fn a_page_of_an_allowed_origin_may_act_and_no_other() {
+        let hosts = own().with_origins(["https://App.example", "http://localhost:3000"]);
+        let may = |origin: &str| hosts.admit("a.example:7450", [origin.as_bytes()]);
+        assert!(may("https://app.example"));
+        assert!(may("http://localhost:3000"));
+        for origin in
+            ["http://app.example", "https://app.example:8443", "https://x.app.example", "null", ""]
+        {
+            assert!(!may(origin), "{origin}");
+        }
+        assert!(!hosts.admit("evil.example", [&b"https://app.example"[..]]), "the host counts too");
     }
 }

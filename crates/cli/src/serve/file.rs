@@ -39,6 +39,7 @@ struct ListenTable {
     advertise_clients: Option<String>,
     advertise_members: Option<String>,
     hosts: Option<Vec<String>>,
+    allowed_origins: Option<Vec<String>>,
     insecure: Option<bool>,
 }
 
@@ -93,6 +94,7 @@ pub(crate) fn read(text: &str) -> Result<Vec<(&'static str, String)>, Wrong> {
         ("listen.advertise_clients", listen.advertise_clients),
         ("listen.advertise_members", listen.advertise_members),
         ("listen.hosts", join(listen.hosts)),
+        ("listen.allowed_origins", join(listen.allowed_origins)),
         ("listen.insecure", listen.insecure.map(|insecure| insecure.to_string())),
         ("cluster.bootstrap", join(cluster.bootstrap)),
         ("cluster.join", join(cluster.join)),

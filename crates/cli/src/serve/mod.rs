@@ -75,6 +75,9 @@ struct ServeFlags {
     /// Names by which clients may ask for this member, beside its addresses
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     hosts: Option<Vec<String>>,
+    /// Web pages of these origins may send requests, such as https://app.example
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    allowed_origins: Option<Vec<String>>,
     /// Found a cluster with these: a=ADDR,b=ADDR,c=ADDR
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     bootstrap: Option<Vec<String>>,

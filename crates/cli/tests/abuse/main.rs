@@ -7,5 +7,6 @@ mod common;
 mod crowds;
 mod floods;
 mod large;
+mod memory;
 mod raw;
 mod victim;

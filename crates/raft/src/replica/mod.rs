@@ -37,6 +37,7 @@ pub use admit::DroppedMessages;
 use admit::KnownIds;
 use persist::DeferredMessages;
 use propose::ProposalQueue;
+pub use propose::keeps;
 use rollback::Promises;
 use snapshot::{Arrived, Schedule};
 use space::Shortage;

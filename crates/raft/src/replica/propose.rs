@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use tenure_core::codec::{decode_request, seal_entry};
+use tenure_core::request::Command;
 use tenure_store::Point;
 
 use super::Replica;
@@ -73,6 +74,20 @@ impl ProposalQueue {
     fn take(&mut self) -> Vec<Submitted> {
         std::mem::take(self).submitted
     }
+
+    /// Takes the batches that ask for something new. Batches that only keep or give back something stay, unless they
+    /// alone are too many.
+    fn take_asks(&mut self) -> Vec<Submitted> {
+        let keeping = |it: &Submitted| it.requests.iter().all(|request| is_keeping(request));
+        let (kept, asks): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.submitted).into_iter().partition(keeping);
+        self.commands = kept.iter().map(|it| it.requests.len()).sum();
+        self.submitted = kept;
+        if self.is_too_long() {
+            return asks.into_iter().chain(self.take()).collect();
+        }
+        asks
+    }
 }
 
 impl Replica {
@@ -84,8 +99,12 @@ impl Replica {
         }
         if !self.leads() || self.is_disk_behind() {
             let led_elsewhere = RejectReason::NotLeader { leader: self.leader() };
-            let why = if self.leads() { RejectReason::Busy } else { led_elsewhere };
-            for Submitted { proposal, requests, .. } in self.queue.take() {
+            // A lease must not end because the disk is slow, so renewals and releases wait for it.
+            let (why, refused) = match self.leads() {
+                true => (RejectReason::Busy, self.queue.take_asks()),
+                false => (led_elsewhere, self.queue.take()),
+            };
+            for Submitted { proposal, requests, .. } in refused {
                 let fate = ProposalFate::NotDone { commands: requests.len(), why };
                 out.push(ReplicaOutput::Answer { proposal, fate });
             }
@@ -232,4 +251,60 @@ impl EntryDraft {
 /// Whether a request would make the state grow. A request that cannot be decoded changes nothing.
 fn grows(request: &[u8]) -> bool {
     decode_request(request).is_ok_and(|request| request.command.grows())
+}
+
+/// Whether a request keeps or gives back what a client has.
+fn is_keeping(request: &[u8]) -> bool {
+    decode_request(request).is_ok_and(|request| keeps(&request.command))
+}
+
+/// Whether a command keeps or gives back what a client has: refusing it makes an overload worse.
+pub fn keeps(command: &Command<'_>) -> bool {
+    matches!(
+        command,
+        Command::Renew(_)
+            | Command::Revoke { .. }
+            | Command::Release(_)
+            | Command::Leave { .. }
+            | Command::Downgrade(_)
+            | Command::Stopped { .. }
+            | Command::Abandon(_)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenure_core::codec::encode_request;
+    use tenure_core::request::{Expect, Request, RequestId};
+
+    fn encoded(command: Command<'_>) -> Bytes {
+        let mut bytes = Vec::new();
+        encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
+        bytes.into()
+    }
+
+    #[test]
+    fn a_queue_that_is_too_long_gives_up_what_asks_for_more_and_keeps_renewals() {
+        let mut queue = ProposalQueue::default();
+        let delete = || encoded(Command::Delete { key: "k", expect: Expect::Any, guard: None });
+        let renew = || encoded(Command::Renew(Vec::new()));
+        queue.add(ProposalId(1), (0..WAITING_MAX).map(|_| delete()).collect(), 0, 1);
+        queue.add(ProposalId(2), vec![renew()], 0, 1);
+        queue.add(ProposalId(3), vec![renew(), delete()], 0, 1);
+        assert!(queue.is_too_long());
+        let asks: Vec<_> = queue.take_asks().iter().map(|it| it.proposal).collect();
+        assert_eq!(asks, [ProposalId(1), ProposalId(3)], "a batch is refused as a whole");
+        assert_eq!(queue.commands, 1);
+        assert_eq!(queue.take()[0].proposal, ProposalId(2));
+    }
+
+    #[test]
+    fn renewals_alone_are_bounded_too() {
+        let mut queue = ProposalQueue::default();
+        let renew = encoded(Command::Renew(Vec::new()));
+        queue.add(ProposalId(1), vec![renew; WAITING_MAX + 1], 0, 1);
+        assert_eq!(queue.take_asks().len(), 1);
+        assert!(queue.is_empty());
+    }
 }

@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use tenure_core::event::Subject;
+use tenure_core::event::{Batch, Event, Subject};
 use tenure_core::view::{KeyView, LeaseView, LockView};
-use tenure_core::{Filter, Machine};
+use tenure_core::{Compacted, Filter, Machine, Most, RevisionRecords};
 use tenure_types::{LeaseId, PlaceNumber, Refusal, Revision};
 use tenure_wire::{Failure, Message, convert, v1};
 
@@ -20,8 +20,9 @@ const PAGE_BYTES: usize = 1024 * 1024;
 /// The number of records read at once. Values may be large: the event loop copies at most this many beyond a page.
 const PART: usize = 8;
 
-/// The most revisions that one page of a history examines, to bound the work of the event loop.
-const LOOKED_AT: usize = 10_000;
+/// The most of a history that one turn of the event loop copies, and the most turns for one page.
+const PIECE: Most = Most { revisions: 1_000, bytes: 256 * 1024 };
+const PIECES: usize = 20;
 
 /// A page of records, and whether there may be more after it.
 struct RecordPage<T> {
@@ -103,7 +104,7 @@ pub(crate) async fn queue(
     // Read the places at once: they are small, and every further part would walk the queue from its head.
     let ask = move |machine: &Machine| machine.queue(&lock, after, max);
     let (revision, views) =
-        dispatch.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
+        dispatch.read_page(who, fresh(it.stale), within, ask).await.map_err(failed)?;
     let RecordPage { records: waiters, cut } = cut(views, max, encode::waiter_view);
     let next = waiters.last().filter(|_| cut).map_or(0, |last| last.place);
     Ok(v1::QueueResponse { header: Some(dispatch.header(revision)), waiters, next })
@@ -128,7 +129,7 @@ pub(crate) async fn leases(
         gather(max, after, read, |view| view.id, lease_bytes)
     };
     let (revision, views) =
-        dispatch.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
+        dispatch.read_page(who, fresh(it.stale), within, ask).await.map_err(failed)?;
     let next = views.records.last().filter(|_| views.cut).map_or(0, |last| convert::lease(last.id));
     let leases = views.records.iter().map(encode::lease_view).collect();
     Ok(v1::ListLeasesResponse { header: Some(dispatch.header(revision)), leases, next })
@@ -148,11 +149,58 @@ pub(crate) async fn keys(
         gather(max, after.clone(), read, |view| view.key.as_str().to_owned(), bytes)
     };
     let (revision, views) =
-        dispatch.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
+        dispatch.read_page(who, fresh(it.stale), within, ask).await.map_err(failed)?;
     let kvs: Vec<_> = views.records.iter().map(encode::key_value).collect();
     let next = kvs.last().filter(|_| views.cut).map(|last| last.key.clone());
     let (header, next) = (Some(dispatch.header(revision)), next.unwrap_or_default());
     Ok(v1::ListKeysResponse { header, kvs, next })
+}
+
+/// Where the next piece of a history begins, and how fresh it has to be.
+#[derive(Clone, Copy)]
+struct HistoryCursor {
+    from: Revision,
+    fresh: Fresh,
+}
+
+/// The part of a lock's history that was found so far.
+#[derive(Default)]
+struct HistoryPiece {
+    batches: Vec<Batch>,
+    /// The revision at which to go on.
+    next: Revision,
+    floor: Revision,
+    revision: Revision,
+}
+
+impl HistoryPiece {
+    /// Adds the events of a lock from the next part of the history.
+    fn extend(&mut self, lock: &str, floor: Revision, records: &RevisionRecords) {
+        for record in records.iter() {
+            let named = record.events().filter(|it| it.is_admitted(Filter::Exact(lock)));
+            // A key may have the same name; its events do not belong here.
+            let of_lock = |event: &Event| matches!(event.subject, Subject::Lock(_));
+            let events: Vec<_> = named.map(|it| it.to_event()).filter(of_lock).collect();
+            if !events.is_empty() {
+                self.batches.push(Batch { revision: record.revision, events });
+            }
+        }
+        (self.next, self.floor, self.revision) = (records.next(), floor, records.newest());
+    }
+}
+
+/// Copies a bounded part of the history; runs on the event loop, which decodes nothing.
+fn piece(machine: &Machine, from: Revision) -> Result<(Revision, RevisionRecords), Box<v1::Error>> {
+    let (floor, newest) = (machine.floor(), machine.revision());
+    let from = if from == Revision(0) { floor } else { from };
+    if from > newest.next() {
+        let refusal = Refusal::FutureRevision { asked: from, newest };
+        return Err(Box::new(v1::Error::from(&refusal)));
+    }
+    let records = machine.records(from, PIECE);
+    let compacted = |gone: Compacted| to_error(Failure::Compacted { floor: gone.floor });
+    let records = records.map_err(|gone| Box::new(compacted(gone)))?;
+    Ok((floor, records))
 }
 
 /// The history of a lock: as many of its revisions as requested. The search is bounded, so a page may be empty and
@@ -167,24 +215,28 @@ pub(crate) async fn history(
     let (lock, max) = (name(&it.lock, "lock")?, page(it.limit));
     let from = convert::revision_from(it.from)
         .ok_or_else(|| to_error(decode::invalid("from", "is negative")))?;
-    let ask = move |machine: &Machine| {
-        let floor = machine.floor();
-        let from = if from == Revision(0) { floor } else { from };
-        let newest = machine.revision();
-        if from > newest.next() {
-            return (floor, Err(v1::Error::from(&Refusal::FutureRevision { asked: from, newest })));
+    let mut found = HistoryPiece::default();
+    let mut at = HistoryCursor { from, fresh };
+    let deadline_us = dispatch.deadline_us(within);
+    for turn in 0..PIECES {
+        let ask = move |machine: &Machine| piece(machine, at.from);
+        let within = dispatch.until(deadline_us);
+        let (_, piece) = dispatch.read_page(who, at.fresh, within, ask).await.map_err(failed)?;
+        match piece {
+            Ok((floor, records)) => found.extend(&lock, floor, &records),
+            // The history was compacted between two pieces: the next page says so.
+            Err(_) if turn > 0 => break,
+            Err(error) => return Err(*error),
         }
-        let events = machine.events(from, Filter::Exact(&lock), LOOKED_AT);
-        (floor, events.map_err(|gone| to_error(Failure::Compacted { floor: gone.floor })))
-    };
-    let (revision, (floor, events)) =
-        dispatch.read(who, fresh, within, ask).await.map_err(failed)?;
-    let mut events = events?;
-    // A key may have the same name; its events do not belong here.
-    for batch in &mut events.batches {
-        batch.events.retain(|event| matches!(event.subject, Subject::Lock(_)));
+        let is_end = found.next > found.revision || found.next <= at.from;
+        if is_end || found.batches.len() > max {
+            break;
+        }
+        // This member's state never goes back, so later pieces are as fresh as the first.
+        at = HistoryCursor { from: found.next, fresh: Fresh::Stale };
     }
-    events.batches.retain(|batch| !batch.events.is_empty());
+    let HistoryPiece { floor, revision, .. } = found;
+    let mut events = found;
     if let Some(beyond) = events.batches.get(max) {
         events.next = beyond.revision;
         events.batches.truncate(max);

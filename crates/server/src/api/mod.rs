@@ -4,6 +4,7 @@
 //! may send is bounded here, by our own numbers and not by the defaults of a library.
 
 mod addresses;
+mod bounded_io;
 pub(crate) mod decode;
 mod encode;
 mod grpc;
@@ -11,6 +12,7 @@ mod header;
 mod health_listener;
 pub(crate) mod http;
 mod list;
+mod metered;
 mod protocol;
 mod query;
 mod request_filter;
@@ -18,7 +20,7 @@ pub(crate) mod session;
 pub(crate) mod ws;
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,16 +28,18 @@ use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
+use tenure_wire::Failure;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use crate::dispatch::{Dispatch, Principal};
-use crate::metrics::{Closing, OpenConnection, Port, Protocol, Refusing};
+use crate::dispatch::{Caller, Dispatch, MemberMemory, Principal};
+use crate::metrics::{Api, Closing, OpenConnection, Port, Protocol, Refusing};
 use crate::os;
 use crate::tls::ServerTls;
-use addresses::{ConnectionsByAddress, CountedConnection};
+use addresses::{ConnectionLimits, Connections, CountedConnection};
+use bounded_io::BoundedIo;
 use protocol::{DetectedProtocol, Rewound};
 use request_filter::FilteredRouter;
 
@@ -46,8 +50,9 @@ pub(crate) use http::AllowedHosts;
 pub(crate) const MESSAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// The most connections at a time. Each idle one takes some 20 KiB.
 const CONNECTIONS_MAX: usize = 20_000;
-/// The most connections of one address: a proxy needs most of them, and the rest stays free for operators.
-const PER_ADDRESS_MAX: usize = CONNECTIONS_MAX / 4 * 3;
+/// The limits on connections. A machine with a thousand clients is rare, and it can put a proxy in between.
+const LIMITS: ConnectionLimits =
+    ConnectionLimits { all: CONNECTIONS_MAX, kept_for_loopback: 64, per_address: 1_000 };
 /// The time from the first byte of a TLS handshake to its last.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// The time from the beginning of a request, or of a connection, to the end of its headers. A client without a required
@@ -68,6 +73,10 @@ const ERRORS_MAX: usize = 256;
 /// The most bytes in flight on one stream, and on a connection, before we have read them.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// The most bytes of answers that wait on one stream until the client takes them, beyond one message.
+const SEND_BYTES_MAX: usize = 128 * 1024;
+/// How long the system keeps a connection whose client acknowledges nothing that was sent to it.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
 /// The silence after which a connection gets a ping, and how long it may stay silent then before it is closed.
 const QUIET: Duration = Duration::from_secs(20);
 const SILENT: Duration = Duration::from_secs(10);
@@ -80,7 +89,7 @@ const EMPTIED: Duration = Duration::from_millis(2);
 /// The client listener of a member.
 pub(crate) struct ApiListeners {
     open: watch::Sender<bool>,
-    room: Arc<Semaphore>,
+    connections: Connections,
 }
 
 /// Everything that serves a connection.
@@ -91,7 +100,9 @@ struct Listener {
     dispatch: Dispatch,
     /// With certificates, the port accepts only TLS.
     tls: Option<Arc<ServerTls>>,
-    room: Arc<Semaphore>,
+    connections: Connections,
+    /// The memory in use for all connections.
+    memory: MemberMemory,
     open: watch::Receiver<bool>,
 }
 
@@ -107,17 +118,16 @@ impl ApiListeners {
         let _inside = dispatch.runtime().enter();
         let port = tokio::net::TcpListener::from_std(port)?;
         let open = watch::Sender::new(true);
-        let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let listener =
-            Arc::new(Listener::new(dispatch, hosts, tls, (room.clone(), open.subscribe())));
+        let listener = Arc::new(Listener::new(dispatch, hosts, tls, open.subscribe()));
+        let connections = listener.connections.clone();
         dispatch.runtime().spawn(accept(port, listener));
-        Ok(Self { open, room })
+        Ok(Self { open, connections })
     }
 
     /// Waits until all connections are closed, for at most [`LEAVE`].
     pub(crate) fn emptied(&self) {
         let until_us = os::now_us() + os::micros(LEAVE);
-        while self.room.available_permits() < CONNECTIONS_MAX && os::now_us() < until_us {
+        while !self.connections.is_empty() && os::now_us() < until_us {
             std::thread::sleep(EMPTIED);
         }
     }
@@ -133,18 +143,40 @@ impl Listener {
         dispatch: &Dispatch,
         hosts: AllowedHosts,
         tls: Option<Arc<ServerTls>>,
-        (room, open): (Arc<Semaphore>, watch::Receiver<bool>),
+        open: watch::Receiver<bool>,
     ) -> Self {
-        let http = http::routes(dispatch, hosts, ws::routes(dispatch));
+        let hosts = Arc::new(hosts);
+        let http = http::routes(dispatch, hosts.clone(), ws::routes(dispatch));
         Self {
             http1: protocols().http1_only(),
             http2: protocols().http2_only(),
-            router: grpc::routes(dispatch).reset_fallback().merge(http),
+            router: grpc::routes(dispatch, hosts).reset_fallback().merge(http),
             dispatch: dispatch.clone(),
             tls,
-            room,
+            connections: Connections::new(LIMITS),
+            memory: MemberMemory::default(),
             open,
         }
+    }
+}
+
+impl Listener {
+    /// Logs and counts a client whose certificate was refused. Other failed handshakes are not worth a line.
+    fn refused_handshake(&self, error: &io::Error, from: IpAddr) {
+        let why = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        if let Some(why @ rustls::Error::InvalidCertificate(_)) = why {
+            tracing::warn!(%from, cause = %why, "refused the certificate of a client");
+            self.dispatch.asked().refused(Api::Http, Failure::Unauthenticated.reason());
+        }
+    }
+
+    /// The permit for a connection from an address; none if there are too many.
+    fn permit(&self, from: IpAddr) -> Option<ConnectionPermit> {
+        let counted = self.connections.enter(from)?;
+        let connection = Arc::new(self.dispatch.member().meters().connections.open(Some(from)));
+        let caller = Caller::new(counted.share(), self.memory.clone());
+        let open = self.open.clone();
+        Some(ConnectionPermit { _held: Arc::new(counted), caller, open, known: true, connection })
     }
 }
 
@@ -152,7 +184,6 @@ impl Listener {
 #[cfg(feature = "virtual-time")]
 pub(crate) struct InProcessListener {
     listener: Arc<Listener>,
-    addresses: ConnectionsByAddress,
     // The listener stays open as long as this value exists.
     _open: watch::Sender<bool>,
 }
@@ -161,12 +192,8 @@ pub(crate) struct InProcessListener {
 impl InProcessListener {
     pub(crate) fn open(dispatch: &Dispatch, hosts: AllowedHosts) -> Self {
         let open = watch::Sender::new(true);
-        let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        Self {
-            listener: Arc::new(Listener::new(dispatch, hosts, None, (room, open.subscribe()))),
-            addresses: ConnectionsByAddress::new(PER_ADDRESS_MAX),
-            _open: open,
-        }
+        let listener = Arc::new(Listener::new(dispatch, hosts, None, open.subscribe()));
+        Self { listener, _open: open }
     }
 
     /// Serves one connection until it ends.
@@ -175,14 +202,9 @@ impl InProcessListener {
         stream: tokio::io::DuplexStream,
     ) -> impl Future<Output = ()> + Send + 'static {
         let listener = self.listener.clone();
-        let addresses = self.addresses.clone();
         async move {
-            let Ok(room) = listener.room.clone().acquire_owned().await else { return };
-            let Some(counted) = addresses.enter(std::net::Ipv4Addr::LOCALHOST.into()) else {
-                return;
-            };
-            let connection = listener.dispatch.member().meters().connections.open(None);
-            let permit = ConnectionPermit::new(room, counted, &listener.open, Arc::new(connection));
+            let here = std::net::Ipv4Addr::LOCALHOST.into();
+            let Some(permit) = listener.permit(here) else { return };
             // A client that goes away is not an error.
             let _ = detect_and_serve(stream, &listener, permit).await;
         }
@@ -210,7 +232,7 @@ fn protocols() -> auto::Builder<TokioExecutor> {
         .max_local_error_reset_streams(ERRORS_MAX)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_send_buf_size(STREAM_WINDOW as usize)
+        .max_send_buf_size(SEND_BYTES_MAX)
         .keep_alive_interval(QUIET)
         .keep_alive_timeout(SILENT);
     http
@@ -218,10 +240,8 @@ fn protocols() -> auto::Builder<TokioExecutor> {
 
 async fn accept(port: tokio::net::TcpListener, listener: Arc<Listener>) {
     let mut open = listener.open.clone();
-    let addresses = ConnectionsByAddress::new(PER_ADDRESS_MAX);
     let meters = listener.dispatch.member().meters().connections.clone();
     loop {
-        let Ok(room) = listener.room.clone().acquire_owned().await else { return };
         let stream = tokio::select! {
             accepted = port.accept() => accepted,
             _ = open.wait_for(|open| !open) => return,
@@ -236,16 +256,15 @@ async fn accept(port: tokio::net::TcpListener, listener: Arc<Listener>) {
                 continue;
             }
         };
-        let Some(counted) = addresses.enter(from.ip()) else {
+        let Some(permit) = listener.permit(from.ip()) else {
             meters.refused(Refusing::PerAddress);
+            listener.dispatch.asked().refused(Api::Http, "QUOTA");
             continue;
         };
-        let listener = listener.clone();
-        let connection = Arc::new(meters.open(Some(from.ip())));
-        let permit = ConnectionPermit::new(room, counted, &listener.open, connection.clone());
+        let (listener, connection) = (listener.clone(), permit.connection.clone());
         tokio::spawn(async move {
             // A client that goes away, or violates the protocol, is not an error.
-            let served = serve(stream, &listener, permit).await;
+            let served = serve(stream, from.ip(), &listener, permit).await;
             connection.ends(closing(&served));
         });
     }
@@ -266,7 +285,8 @@ fn closing(served: &io::Result<()>) -> Closing {
 /// The permit that a connection, or the WebSocket it becomes, holds while it exists.
 #[derive(Clone)]
 pub(crate) struct ConnectionPermit {
-    _held: Arc<(OwnedSemaphorePermit, CountedConnection)>,
+    _held: Arc<CountedConnection>,
+    caller: Caller,
     open: watch::Receiver<bool>,
     /// Whether the client has presented a certificate, if the port requires one.
     known: bool,
@@ -274,18 +294,14 @@ pub(crate) struct ConnectionPermit {
 }
 
 impl ConnectionPermit {
-    fn new(
-        room: OwnedSemaphorePermit,
-        counted: CountedConnection,
-        open: &watch::Receiver<bool>,
-        connection: Arc<OpenConnection>,
-    ) -> Self {
-        Self { _held: Arc::new((room, counted)), open: open.clone(), known: true, connection }
-    }
-
     /// The connection that it permits, for the metrics and the audit log.
     pub(crate) fn connection(&self) -> &OpenConnection {
         &self.connection
+    }
+
+    /// What counts against the limits of this connection.
+    pub(crate) fn caller(&self) -> &Caller {
+        &self.caller
     }
 
     /// Waits until the listener closes.
@@ -297,18 +313,33 @@ impl ConnectionPermit {
 
 async fn serve(
     stream: TcpStream,
+    from: IpAddr,
     listener: &Listener,
     mut permit: ConnectionPermit,
 ) -> io::Result<()> {
     stream.set_nodelay(true)?;
+    let millis = u32::try_from(UNACKNOWLEDGED.as_millis()).unwrap_or(u32::MAX);
+    rustix::net::sockopt::set_tcp_user_timeout(&stream, millis)?;
     if let Some(tls) = &listener.tls {
         // The files are checked for every connection: a new certificate needs no restart.
-        let accepting = TlsAcceptor::from(tls.clients()).accept(stream);
+        let config = tls.clients();
+        let accepting = async {
+            if !protocol::begins_tls(&stream).await? {
+                protocol::refuse_plain(stream).await?;
+                return Ok(None);
+            }
+            TlsAcceptor::from(config).accept(stream).await.map(Some)
+        };
         let accepted = tokio::time::timeout(HANDSHAKE, accepting).await;
-        let stream = accepted.unwrap_or_else(|late| Err(late.into())).inspect_err(|error| {
+        let accepted = accepted.unwrap_or_else(|late| Err(late.into())).inspect_err(|error| {
             let meters = &listener.dispatch.member().meters().connections;
             meters.handshake_failed(Port::Clients, error);
-        })?;
+            listener.refused_handshake(error, from);
+        });
+        let Some(stream) = accepted? else {
+            tracing::warn!(%from, "a client without TLS connected to a port that requires TLS");
+            return Ok(());
+        };
         // A presented certificate has been verified. A client without one gets an error in its own protocol.
         permit.known = !tls.knows_clients() || stream.get_ref().1.peer_certificates().is_some();
         if !permit.known {
@@ -333,6 +364,10 @@ where
     let first = tokio::time::timeout(HEADERS, protocol::detect(&mut stream)).await??;
     match first {
         DetectedProtocol::Nothing => Ok(()),
+        DetectedProtocol::Tls => {
+            tracing::warn!("a client with TLS connected to a port without TLS");
+            protocol::refuse_tls(&mut stream).await
+        }
         DetectedProtocol::Http1(read) => {
             permit.connection().speaks(Protocol::Http1);
             speak(&listener.http1, Rewound::new(read, stream), listener, permit).await
@@ -355,10 +390,14 @@ where
 {
     let seated = FilteredRouter::new(listener, permit.clone());
     let service = TowerToHyperService::new(seated);
-    let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    let caller = permit.caller().clone();
+    let stream = TokioIo::new(BoundedIo::new(stream, caller.clone()));
+    let connection = http.serve_connection_with_upgrades(stream, service);
     tokio::pin!(connection);
     tokio::select! {
         ended = connection.as_mut() => return ended.map_err(io::Error::other),
+        // Dropping the connection frees what waits for its client.
+        () = caller.memory().exceeded() => return Ok(()),
         () = permit.closing() => connection.as_mut().graceful_shutdown(),
     }
     match tokio::time::timeout(LEAVE, connection).await {

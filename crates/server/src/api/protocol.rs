@@ -6,17 +6,29 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
 
 /// The first bytes of every HTTP/2 client.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// The first byte of every TLS client. No request begins with it.
+const TLS_HANDSHAKE: u8 = 0x16;
+/// The alert that ends the handshake of such a client: handshake_failure.
+const TLS_ALERT: &[u8] = &[0x15, 3, 3, 0, 2, 2, 40];
+/// What a client without TLS is told at a port that requires it.
+const TLS_ONLY: &str = "this port accepts only TLS: use https://";
+/// How long a client of the wrong protocol has to read why it is refused.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The detected protocol, and the bytes that were read.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum DetectedProtocol {
     Nothing,
+    /// The client begins a TLS handshake at a port without TLS.
+    Tls,
     Http1(Bytes),
     Http2(Bytes),
 }
@@ -29,6 +41,9 @@ pub(super) async fn detect(from: &mut (impl AsyncRead + Unpin)) -> io::Result<De
             // The client has closed within the HTTP/2 preface.
             return Ok(DetectedProtocol::Nothing);
         }
+        if read[0] == TLS_HANDSHAKE {
+            return Ok(DetectedProtocol::Tls);
+        }
         let common = read.iter().zip(PREFACE).take_while(|(read, word)| read == word).count();
         if common == PREFACE.len() {
             return Ok(DetectedProtocol::Http2(read.freeze()));
@@ -37,6 +52,50 @@ pub(super) async fn detect(from: &mut (impl AsyncRead + Unpin)) -> io::Result<De
             return Ok(DetectedProtocol::Http1(read.freeze()));
         }
     }
+}
+
+/// Waits for the first byte of a connection, and returns whether it begins a TLS handshake.
+pub(super) async fn begins_tls(from: &TcpStream) -> io::Result<bool> {
+    let mut first = [0];
+    // A client that closes without a byte is left to the handshake.
+    Ok(from.peek(&mut first).await? == 0 || first[0] == TLS_HANDSHAKE)
+}
+
+/// Tells a client without TLS, in its protocol, that the port requires TLS.
+pub(super) async fn refuse_plain(mut stream: TcpStream) -> io::Result<()> {
+    let mut first = [0; 3];
+    let read = stream.peek(&mut first).await?;
+    let refusal = if PREFACE.starts_with(&first[..read]) {
+        // Empty settings, then GOAWAY with INADEQUATE_SECURITY and the text as debug data.
+        let length = u8::try_from(8 + TLS_ONLY.len()).unwrap_or(u8::MAX);
+        let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+        let go_away = [0, 0, length, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12];
+        [&settings[..], &go_away, TLS_ONLY.as_bytes()].concat()
+    } else {
+        let length = TLS_ONLY.len() + 1;
+        let head = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close";
+        format!("{head}\r\nContent-Length: {length}\r\n\r\n{TLS_ONLY}\n").into_bytes()
+    };
+    say(&mut stream, &refusal).await
+}
+
+/// Ends the handshake of a client with TLS at a port without it.
+pub(super) async fn refuse_tls(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+) -> io::Result<()> {
+    say(stream, TLS_ALERT).await
+}
+
+/// Writes the last bytes, and reads until the client has closed: what is unread would reset the connection.
+async fn say(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
+    let saying = async {
+        stream.write_all(bytes).await?;
+        stream.shutdown().await?;
+        let mut rest = [0; 1024];
+        while stream.read(&mut rest).await? > 0 {}
+        Ok(())
+    };
+    tokio::time::timeout(FAREWELL, saying).await.unwrap_or(Ok(()))
 }
 
 /// A stream that returns the bytes already read before the rest.
@@ -116,6 +175,7 @@ mod tests {
     fn both_versions_are_told_by_their_beginning() {
         let bytes = |bytes: &'static [u8]| Bytes::from_static(bytes);
         assert_eq!(heard(b"", b""), DetectedProtocol::Nothing);
+        assert_eq!(heard(b"\x16\x03", b"\x01"), DetectedProtocol::Tls);
         assert_eq!(heard(b"P", b""), DetectedProtocol::Nothing);
         assert_eq!(heard(b"P", b"UT /"), DetectedProtocol::Http1(bytes(b"PUT /")));
         assert_eq!(heard(b"GET", b""), DetectedProtocol::Http1(bytes(b"GET")));

@@ -180,8 +180,7 @@ pub(crate) async fn welcome(
         let name = tenure_node::directory::read(machine).remove(&me).map(|names| names.name);
         (leases, name, machine.epoch().get(), machine.level())
     };
-    let (revision, (leases, name, epoch, level)) =
-        dispatch.read(who, Fresh::Stale, WITHIN, ask).await?;
+    let (revision, (leases, name, epoch, level)) = dispatch.read_welcome(who, ask).await?;
     Ok(v1::Welcome {
         header: Some(dispatch.header(revision)),
         member: name.unwrap_or_default(),

@@ -5,9 +5,11 @@
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use axum::Router;
+use axum::body::Body;
 use axum::response::Response;
 use futures_util::future::Either;
 use http::Request;
@@ -16,8 +18,10 @@ use hyper::body::Incoming;
 use tenure_wire::Failure;
 use tower::Service;
 
-use super::{ConnectionPermit, HEADER_BYTES_MAX, HEADERS_MAX, Listener, grpc, http as api};
-use crate::dispatch::Dispatch;
+use super::{
+    ConnectionPermit, HEADER_BYTES_MAX, HEADERS_MAX, Listener, grpc, http as api, metered,
+};
+use crate::dispatch::{Caller, Dispatch};
 use crate::metrics::Api;
 
 /// The bytes that HTTP/2 adds to each header when it counts.
@@ -63,11 +67,13 @@ impl FilteredRouter {
 impl Service<Request<Incoming>> for FilteredRouter {
     type Response = Response;
     type Error = Infallible;
-    type Future =
-        Either<Ready<Result<Response, Infallible>>, <Router as Service<Request<Incoming>>>::Future>;
+    type Future = Either<
+        Ready<Result<Response, Infallible>>,
+        Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>,
+    >;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Service::<Request<Incoming>>::poll_ready(&mut self.router, context)
+        Service::<Request<Body>>::poll_ready(&mut self.router, context)
     }
 
     fn call(&mut self, mut request: Request<Incoming>) -> Self::Future {
@@ -77,7 +83,19 @@ impl Service<Request<Incoming>> for FilteredRouter {
         if request.headers().contains_key(UPGRADE) {
             request.extensions_mut().insert(self.permit.clone());
         }
-        Either::Right(self.router.call(request))
+        let caller = self.permit.caller().clone();
+        let is_grpc = grpc::is_grpc(&request);
+        let request = request.map(|body| metered::request(body, is_grpc, &caller));
+        let answering = self.router.call(request);
+        let answered = async move {
+            let caller = Caller::current();
+            let response = answering.await?;
+            Ok(match caller {
+                Some(caller) => response.map(|body| metered::response(body, caller)),
+                None => response,
+            })
+        };
+        Either::Right(Box::pin(caller.run(answered)))
     }
 }
 

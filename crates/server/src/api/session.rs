@@ -4,30 +4,35 @@
 //! collect the results. So the session does not read from a client that does not read its answers, and only this one
 //! task has to be woken.
 
-use std::collections::BTreeMap;
+mod notices;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{FutureExt, Stream, StreamExt};
 use tenure_core::codec::encode_request;
-use tenure_core::outcome::{Answer, LeaseGrant, Notice, Outcome};
+use tenure_core::outcome::{Answer, LeaseGrant, Outcome};
 use tenure_core::request::{Command, LeaseRef, Request};
 use tenure_node::{Lead, Permit};
 use tenure_types::{Handle, LeaseId, PlaceNumber, RENEW_MAX, Refusal, Revision};
-use tenure_wire::{Failure, convert, v1};
+use tenure_wire::{Failure, Message as _, convert, v1};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 
 use super::encode::{self, LeaseInAnswer};
 use super::{decode, query};
-use crate::dispatch::{self, ClientSession, Dispatch, MailboxMessage, Principal};
+use crate::dispatch::{self, Caller, Charge, ClientSession, Dispatch, MailboxMessage, Principal};
 use crate::metrics::{Api, Class};
+use crate::os;
 
-/// The most unanswered requests on one session; waits for locks do not count.
+/// The most unanswered requests on one session, and answers that are not sent; waits for locks do not count.
 pub(crate) const IN_FLIGHT_MAX: usize = 1_024;
 /// The most requests in one message.
 pub(crate) const REQUESTS_MAX: usize = 1_024;
+/// The most queries of one session that run at a time, or whose answers are not sent. Answers may be large.
+const QUESTIONS_MAX: usize = 16;
 /// Leases that a hello may name: as many as a renewal, since clients split by that.
 const HELLO_MAX: usize = RENEW_MAX;
 /// Requests without a deadline of their own have this one.
@@ -61,8 +66,14 @@ pub(crate) struct SessionHandler {
     ttl_min_ms: Option<u64>,
     /// The lease of each handle, for APIs that name leases by id.
     names: Option<LeaseNames>,
+    /// The leases that have ended since the last message, and whose names are still needed for it.
+    ended: Vec<Handle>,
+    /// The requests of the last message that are not taken yet.
+    rest: std::vec::IntoIter<v1::Request>,
     /// Running queries, each with the time it was received.
-    questions: JoinSet<(u64, v1::Answer)>,
+    questions: JoinSet<(u64, v1::Answer, Charge)>,
+    /// Queries that are to run, each with the time it was received.
+    waiting: VecDeque<(u64, v1::Request)>,
     lead: tokio::sync::watch::Receiver<Lead>,
     alarm: Pin<Box<Sleep>>,
     alarmed: bool,
@@ -116,7 +127,10 @@ impl SessionHandler {
             places: BTreeMap::new(),
             ttl_min_ms: None,
             names: None,
+            ended: Vec::new(),
+            rest: Vec::new().into_iter(),
             questions: JoinSet::new(),
+            waiting: VecDeque::new(),
             lead,
             alarm: Box::pin(tokio::time::sleep(DEADLINE)),
             alarmed: false,
@@ -144,17 +158,24 @@ impl SessionHandler {
         if self.closing {
             return None;
         }
+        self.forget_ended();
         loop {
             let mut out = v1::SessionResponse::default();
             tokio::select! {
                 biased;
                 mail = self.session.mail() => self.take_mail(mail, &mut out),
-                Some(Ok((asked_at_us, answer))) = self.questions.join_next(),
+                Some(Ok((asked_at_us, answer, _charge))) = self.questions.join_next(),
                     if !self.questions.is_empty() =>
                 {
                     self.in_flight -= 1;
+                    self.start_questions();
                     self.served(Class::Read, asked_at_us, self.dispatch.now_us());
                     out.answers.push(answer);
+                }
+                () = std::future::ready(()),
+                    if self.in_flight < IN_FLIGHT_MAX && !self.rest.as_slice().is_empty() =>
+                {
+                    self.take_requests(v1::SessionRequest::default(), from, &mut out).await;
                 }
                 request = from.next(), if self.in_flight < IN_FLIGHT_MAX => match request {
                     Some(Ok(request)) => self.take_requests(request, from, &mut out).await,
@@ -194,7 +215,8 @@ impl SessionHandler {
         }
     }
 
-    /// Takes a message and all messages that have arrived behind it.
+    /// Takes what is left of the last message, then a message and those that have arrived behind it, up to the limit
+    /// of requests in flight. Errors count too: a client that sends invalid requests waits for them like any other.
     async fn take_requests<S>(
         &mut self,
         first: v1::SessionRequest,
@@ -220,7 +242,11 @@ impl SessionHandler {
                 self.closing = true;
                 return;
             }
-            for mut request in message.requests {
+            if !message.requests.is_empty() {
+                self.rest = std::mem::take(&mut message.requests).into_iter();
+            }
+            while self.in_flight + out.answers.len() < IN_FLIGHT_MAX {
+                let Some(mut request) = self.rest.next() else { break };
                 decode::number_leases(&mut request, self.who.name());
                 let error = match too_many(&request) {
                     Some(refusal) => v1::Error::from(&refusal),
@@ -231,8 +257,6 @@ impl SessionHandler {
                 };
                 out.answers.push(answer(request.id, None, v1::answer::Result::Error(error)));
             }
-            // Answers that wait to be sent count too: a client that sends invalid requests waits for them like any
-            // other.
             if self.in_flight + out.answers.len() >= IN_FLIGHT_MAX {
                 break;
             }
@@ -309,12 +333,8 @@ impl SessionHandler {
     ) -> Result<(), Failure> {
         if query::is_question(request) {
             self.in_flight += 1;
-            let (dispatch, who, request) =
-                (self.dispatch.clone(), self.who.clone(), request.clone());
-            let within = within(request.deadline_ms);
-            let asked =
-                async move { (now_us, query::session(&dispatch, &who, &request, within).await) };
-            self.questions.spawn(asked);
+            self.waiting.push_back((now_us, request.clone()));
+            self.start_questions();
             return Ok(());
         }
         let command = decode::command(request, &self.client)?;
@@ -356,6 +376,36 @@ impl SessionHandler {
             answered: false,
         });
         Ok(())
+    }
+
+    /// Starts the queries that wait, as far as there is room for them.
+    fn start_questions(&mut self) {
+        while self.questions.len() < QUESTIONS_MAX {
+            let Some((asked_at_us, request)) = self.waiting.pop_front() else { return };
+            let (dispatch, who) = (self.dispatch.clone(), self.who.clone());
+            // Its time counts from when it was received.
+            let deadline_us = asked_at_us.saturating_add(os::micros(within(request.deadline_ms)));
+            let memory = Caller::present_memory();
+            let asked = async move {
+                let within = dispatch.until(deadline_us);
+                let answer = query::session(&dispatch, &who, &request, within).await;
+                let charge = memory.charge(answer.encoded_len());
+                (asked_at_us, answer, charge)
+            };
+            match Caller::current() {
+                Some(caller) => self.questions.spawn(caller.run(asked)),
+                None => self.questions.spawn(asked),
+            };
+        }
+    }
+
+    /// Forgets the names of leases that the last message reported as ended.
+    fn forget_ended(&mut self) {
+        for lease in self.ended.drain(..) {
+            if let Some(names) = &mut self.names {
+                names.remove(&lease);
+            }
+        }
     }
 
     /// Subscribes to the notices of the leases that the session renews.
@@ -438,70 +488,6 @@ impl SessionHandler {
                 answer(pending.id, None, v1::answer::Result::Error((&failure).into()))
             }
         });
-    }
-
-    fn noticed(&mut self, notice: Notice, out: &mut v1::SessionResponse) {
-        let at = match &notice {
-            Notice::Granted { revision, .. }
-            | Notice::Lost { revision, .. }
-            | Notice::WaitEnded { revision, .. }
-            | Notice::LeaseEnded { revision, .. } => convert::revision(*revision),
-        };
-        out.revision = out.revision.max(at);
-        match notice {
-            Notice::Granted { lease, place, grants, .. } => {
-                let id = self.places.remove(&(lease, place)).unwrap_or_default();
-                let mut granted = v1::Granted {
-                    id,
-                    place: place.0,
-                    lease_slot: lease.slot,
-                    lease_generation: lease.generation,
-                    revision: at,
-                    ..Default::default()
-                };
-                match grants.as_slice() {
-                    [one] => {
-                        granted.lock = one.lock.as_str().to_owned();
-                        granted.token = one.token.get();
-                        granted.slot = one.slot;
-                    }
-                    _ => granted.locks = encode::lock_grants(&grants),
-                }
-                out.grants.push(granted);
-            }
-            Notice::Lost { lease, lock, token, cause, word, .. } => {
-                let (by, reason) = encode::word(word);
-                out.losses.push(v1::Lost {
-                    lock: lock.as_str().to_owned(),
-                    token: token.get(),
-                    lease_slot: lease.slot,
-                    lease_generation: lease.generation,
-                    revision: at,
-                    cause: encode::cause(cause).into(),
-                    by,
-                    reason,
-                });
-            }
-            Notice::WaitEnded { lease, place, .. } => out.waits_ended.push(v1::WaitEnded {
-                id: self.places.remove(&(lease, place)).unwrap_or_default(),
-                place: place.0,
-                lease_slot: lease.slot,
-                lease_generation: lease.generation,
-                revision: at,
-            }),
-            Notice::LeaseEnded { lease, cause, word, .. } => {
-                self.places.retain(|(of, _), _| *of != lease);
-                let (by, reason) = encode::word(word);
-                out.leases_ended.push(v1::LeaseEnded {
-                    lease_slot: lease.slot,
-                    lease_generation: lease.generation,
-                    revision: at,
-                    cause: encode::cause(cause).into(),
-                    by,
-                    reason,
-                });
-            }
-        }
     }
 
     fn heed_grant(&mut self, lease: &LeaseGrant) {

@@ -7,7 +7,11 @@ use bytes::Bytes;
 use tenure_core::request::{Command, RequestId};
 use tenure_node::{Permit, Principal, PrincipalAction, authorise, weight};
 
-use super::{Dispatch, Failure, RETRY_AFTER_MS, WITHIN, encode};
+use super::{Caller, Dispatch, Failure, WITHIN, encode};
+use crate::os;
+
+/// How long a caller that was refused for lack of room is told to wait before it retries, at the least and at the most.
+const RETRY_AFTER_MS: std::ops::RangeInclusive<u64> = 50..=2_000;
 
 impl Dispatch {
     /// Authorises an action that is not a command.
@@ -23,8 +27,9 @@ impl Dispatch {
         bytes: usize,
     ) -> Result<Permit, Failure> {
         authorise(who.name(), command).map_err(|_| Failure::PermissionDenied { verb: "admin" })?;
-        let permit = self.member().admission().admit(weight(command), bytes as u64);
-        permit.ok_or(Failure::Overloaded { retry_after_ms: RETRY_AFTER_MS })
+        let (admission, weight) = (self.member().admission(), weight(command));
+        let permit = Caller::with_share(|share| admission.admit_from(weight, bytes as u64, share));
+        permit.ok_or_else(|| self.overloaded())
     }
 
     /// Encodes a command for the log, then authorises and admits it.
@@ -37,5 +42,38 @@ impl Dispatch {
         let request = encode(who, id, command.clone());
         let permit = self.admit(who, &command, request.len())?;
         Ok((request, permit))
+    }
+
+    /// The failure for a caller that there is no room for.
+    pub(crate) fn overloaded(&self) -> Failure {
+        let used = self.member().admission().percent_used();
+        Failure::Overloaded { retry_after_ms: retry_after_ms(used, os::random()) }
+    }
+}
+
+/// How long to wait before the next attempt: longer the fuller the budget is, and different for each caller, so that
+/// callers that were refused together do not return together.
+fn retry_after_ms(percent_used: u64, random: u64) -> u64 {
+    let (least, most) = (*RETRY_AFTER_MS.start(), *RETRY_AFTER_MS.end());
+    let load = percent_used.min(100);
+    // The mean grows with the square of the load: a member that is half full has room again soon.
+    let mean = least * 2 + (most / 2 - least * 2) * load * load / 10_000;
+    (mean / 2 + random % (mean + 1)).clamp(least, most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_grows_with_the_load_and_differs_between_callers() {
+        let all = |load| (0..1_000).map(move |random| retry_after_ms(load, random * 7_919));
+        let mean = |load| all(load).sum::<u64>() / 1_000;
+        assert!(mean(0) < mean(50) && mean(50) < mean(75) && mean(75) < mean(100));
+        for load in [0, 50, 75, 100, 1_000] {
+            let (least, most) = (all(load).min().unwrap(), all(load).max().unwrap());
+            assert!(RETRY_AFTER_MS.contains(&least) && RETRY_AFTER_MS.contains(&most), "{load}");
+            assert!(most >= 2 * least, "{load}: {least} to {most}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure_node::directory::MemberRecord;
 use tenure_node::{
     ClusterView, InputContext, NotReconfigured, Permit, PrincipalAction, Reconfiguration,
-    Reconfigure, ReconfigureInput, ReconfigureOutput, Reconfigured,
+    Reconfigure, ReconfigureInput, ReconfigureOutput, Reconfigured, undiallable,
 };
 use tenure_raft::{MemberId, Stop};
 use tenure_wire::{Failure, v1};
@@ -23,6 +23,10 @@ impl Dispatch {
         record: MemberRecord,
         within: Duration,
     ) -> Result<(), v1::Error> {
+        if let Some(why) = undiallable(&record.names.members) {
+            let problem = format!("cannot be dialled: {why}");
+            return Err(Failure::InvalidField { field: "member_address", problem }.into());
+        }
         self.reconfigure(who, Reconfiguration::Add(record), within).await.map(drop)
     }
 

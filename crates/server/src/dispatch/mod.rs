@@ -10,7 +10,9 @@
 
 mod acquire;
 mod admit;
+mod caller;
 mod membership;
+mod memory;
 mod outbox;
 mod read;
 mod session;
@@ -29,6 +31,8 @@ use tenure_wire::v1;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+pub(crate) use caller::{Caller, WATCHES_MAX, WatchCount};
+pub(crate) use memory::{Charge, MemberMemory};
 pub(crate) use outbox::{Delivery, MailboxMessage, Outbox};
 pub(crate) use session::ClientSession;
 pub(crate) use tenure_node::{AcquireTerms, ClusterView, Fresh, PlaceFate, Principal};
@@ -41,8 +45,6 @@ use crate::peer::Net;
 use crate::ticket::SigningKeys;
 use crate::watch::Hub;
 
-/// How long a caller that was refused for lack of room is told to wait before it retries.
-pub(crate) const RETRY_AFTER_MS: u64 = 100;
 /// How long a call may take if its caller sets no limit.
 pub(crate) const WITHIN: Duration = Duration::from_secs(10);
 /// Added to a caller's deadline, so that a definite "not applied" arrives before the outcome is reported as unknown.
@@ -68,6 +70,7 @@ struct DispatchShared {
     asked: Arc<RequestMetrics>,
     insecure: bool,
     keys: SigningKeys,
+    read_slots: read::ReadSlots,
 }
 
 impl Dispatch {
@@ -86,7 +89,18 @@ impl Dispatch {
         member.lock_metrics().attend();
         runtime.spawn(metrics::count(member.lock_metrics().clone()));
         let asked = Arc::default();
-        let inner = DispatchShared { member, net, runtime, cluster, hub, asked, insecure, keys };
+        let read_slots = read::ReadSlots::default();
+        let inner = DispatchShared {
+            member,
+            net,
+            runtime,
+            cluster,
+            hub,
+            asked,
+            insecure,
+            keys,
+            read_slots,
+        };
         let dispatch = Self { inner: Arc::new(inner) };
         dispatch.runtime().spawn(crate::ticket::tend(dispatch.clone()));
         dispatch
@@ -210,7 +224,7 @@ impl Dispatch {
             Node::NoLeader => Failure::NoLeader,
             Node::NotLeader { leader } => Failure::NotLeader { leader: Some(self.hint(leader)) },
             Node::Expired => Failure::Deadline,
-            Node::Overloaded => Failure::Overloaded { retry_after_ms: RETRY_AFTER_MS },
+            Node::Overloaded => self.overloaded(),
             Node::TooLarge { bound } => Failure::TooLarge { bound },
             Node::Forbidden => Failure::PermissionDenied { verb: "admin" },
             Node::Stopping => Failure::ShuttingDown,
@@ -229,7 +243,7 @@ impl Dispatch {
                 }
                 _ => Failure::NoLeader,
             },
-            RejectReason::Busy => Failure::Overloaded { retry_after_ms: RETRY_AFTER_MS },
+            RejectReason::Busy => self.overloaded(),
             RejectReason::DiskFull => Failure::DiskFull,
             RejectReason::Expired => Failure::Deadline,
             RejectReason::ChangeUnderWay => Failure::MembershipChanging,

@@ -14,10 +14,13 @@ use tenure_node::{Backlog, Outcomes, Router, SessionId, SessionMessage as Routed
 use tenure_types::Handle;
 use tokio::sync::Notify;
 
+use super::{Caller, Charge};
 use crate::member::{LoopEvent, MemberHandle};
 
 /// The number of unread messages in a mailbox beyond which its session counts as not reading and is closed.
 const MAIL_MAX: usize = 65_536;
+/// What an outcome or a notice counts against the memory of its connection.
+const MAIL_BYTES: usize = 256;
 /// The number of leases that the event loop looks up in one event, so that a sweep does not delay commands.
 const SWEEP_PART: usize = 4_096;
 
@@ -104,8 +107,9 @@ impl Outbox {
     /// Opens a session.
     pub(crate) fn open(&self) -> (SessionId, Arc<Mailbox>) {
         let session = SessionId(self.newest.fetch_add(1, Ordering::Relaxed));
-        let (mail, bell) = Default::default();
-        let mailbox = Arc::new(Mailbox { mail, bell, all: self.mail.clone() });
+        let charge = Caller::present_memory().charge(0);
+        let mail = Mutex::new((Vec::new(), charge));
+        let mailbox = Arc::new(Mailbox { mail, bell: Notify::new(), all: self.mail.clone() });
         self.send(Delivery::Open { session, mailbox: mailbox.clone() });
         (session, mailbox)
     }
@@ -122,10 +126,9 @@ impl Outbox {
     }
 }
 
-/// The messages that wait for one session.
-#[derive(Default)]
+/// The messages that wait for one session, and what they cost its connection.
 pub(crate) struct Mailbox {
-    mail: Mutex<Vec<MailboxMessage>>,
+    mail: Mutex<(Vec<MailboxMessage>, Charge)>,
     bell: Notify,
     /// The messages in all mailboxes of the member, for the metrics.
     all: Arc<AtomicU64>,
@@ -133,7 +136,7 @@ pub(crate) struct Mailbox {
 
 impl Drop for Mailbox {
     fn drop(&mut self) {
-        let left = self.lock().len() as u64;
+        let left = self.lock().0.len() as u64;
         self.all.fetch_sub(left, Ordering::Relaxed);
     }
 }
@@ -142,8 +145,7 @@ impl Mailbox {
     /// Waits for a message and takes all that are there. Safe to cancel.
     pub(crate) async fn take(&self) -> Vec<MailboxMessage> {
         loop {
-            let mail = std::mem::take(&mut *self.lock());
-            if !mail.is_empty() {
+            if let Some(mail) = self.empty() {
                 self.all.fetch_sub(mail.len() as u64, Ordering::Relaxed);
                 return mail;
             }
@@ -151,12 +153,24 @@ impl Mailbox {
         }
     }
 
+    fn empty(&self) -> Option<Vec<MailboxMessage>> {
+        let mut box_ = self.lock();
+        let mail = std::mem::take(&mut box_.0);
+        box_.1.set(0);
+        (!mail.is_empty()).then_some(mail)
+    }
+
     /// Adds a message and returns the number of messages that wait.
     fn put(&self, mail: MailboxMessage) -> usize {
         let mut box_ = self.lock();
-        box_.push(mail);
+        let outcomes = match &mail {
+            MailboxMessage::Answers { outcomes, .. } => outcomes.len(),
+            MailboxMessage::Notice(_) | MailboxMessage::Closed => 1,
+        };
+        box_.1.add(outcomes * MAIL_BYTES);
+        box_.0.push(mail);
         self.all.fetch_add(1, Ordering::Relaxed);
-        let waiting = box_.len();
+        let waiting = box_.0.len();
         drop(box_);
         if waiting == 1 {
             self.bell.notify_one();
@@ -164,7 +178,7 @@ impl Mailbox {
         waiting
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<MailboxMessage>> {
+    fn lock(&self) -> MutexGuard<'_, (Vec<MailboxMessage>, Charge)> {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,14 +1,15 @@
 //! Reads the machine on behalf of an API, and inspects the member itself.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::Machine;
-use tenure_node::{ClusterView, Fresh, Node, Principal, PrincipalAction, authorise};
+use tenure_node::{ClusterView, Fresh, Node, Principal, PrincipalAction, Weight, authorise};
 use tenure_raft::Replica;
 use tenure_types::Revision;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
-use super::{Dispatch, Failure, LAST_WORD, WITHIN};
+use super::{Caller, Dispatch, Failure, LAST_WORD, WATCHES_MAX, WITHIN};
 use crate::member::LoopEvent;
 use crate::watch::{OwnedFilter, Start, WatchOptions, WatchReader};
 
@@ -16,6 +17,59 @@ type NodeFailure = tenure_node::NodeFailure;
 
 /// The most names that one turn of the event loop sorts for a list: a few milliseconds.
 const SORTED_MAX: usize = 4_096;
+/// The most reads of single records that wait for a quorum at a time, and so are answered in one turn.
+const RECORDS_MAX: usize = 2_048;
+/// The same for reads that wait for no quorum. They have their own bound, so that none waits while there is no leader.
+const STALE_MAX: usize = 512;
+/// The most reads of pages that the event loop has to answer at a time. A page takes it about a millisecond.
+const PAGES_MAX: usize = 4;
+
+/// The most watches of a member. Each takes about a kilobyte while nothing waits for it.
+const MEMBER_WATCHES_MAX: usize = 65_536;
+/// The most inspections of the member itself at a time, for status, health and metrics.
+const LOOKS_MAX: usize = 256;
+
+/// What a read costs the event loop.
+#[derive(Clone, Copy)]
+pub(crate) enum ReadCost {
+    /// It finds one record.
+    Record,
+    /// It finds the leases of a session that begins. A client needs the session to renew them, so this is admitted like
+    /// a renewal.
+    Welcome,
+    /// It walks over many records.
+    Page,
+}
+
+/// Bounds the work that reads make in one turn of the event loop. Further reads wait outside of it.
+pub(super) struct ReadSlots {
+    records: Arc<Semaphore>,
+    stale: Arc<Semaphore>,
+    pages: Arc<Semaphore>,
+    looks: Arc<Semaphore>,
+}
+
+impl Default for ReadSlots {
+    fn default() -> Self {
+        let slots = |most| Arc::new(Semaphore::new(most));
+        Self {
+            records: slots(RECORDS_MAX),
+            stale: slots(STALE_MAX),
+            pages: slots(PAGES_MAX),
+            looks: slots(LOOKS_MAX),
+        }
+    }
+}
+
+impl ReadSlots {
+    fn of(&self, cost: ReadCost, fresh: Fresh) -> Arc<Semaphore> {
+        match (cost, fresh) {
+            (ReadCost::Page, _) => self.pages.clone(),
+            (ReadCost::Record | ReadCost::Welcome, Fresh::Stale) => self.stale.clone(),
+            (ReadCost::Record | ReadCost::Welcome, _) => self.records.clone(),
+        }
+    }
+}
 
 impl Dispatch {
     /// Reads the machine at the given freshness. Returns the result with the revision that it was read at.
@@ -26,8 +80,36 @@ impl Dispatch {
         within: Duration,
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
     ) -> Result<(Revision, T), Failure> {
-        let read = self.ask(who, fresh, within, ask).await;
+        let read = self.ask(who, fresh, within, ReadCost::Record, ask).await;
         read.map_err(|failure| self.failure(failure, within))
+    }
+
+    /// Reads what a session begins with, from this member's state as it is.
+    pub(crate) async fn read_welcome<T: Send + 'static>(
+        &self,
+        who: &Principal,
+        ask: impl FnOnce(&Machine) -> T + Send + 'static,
+    ) -> Result<(Revision, T), Failure> {
+        let read = self.ask(who, Fresh::Stale, WITHIN, ReadCost::Welcome, ask).await;
+        read.map_err(|failure| self.failure(failure, WITHIN))
+    }
+
+    /// Reads many records of the machine, a bounded number of which `ask` walks over.
+    pub(crate) async fn read_page<T: Send + 'static>(
+        &self,
+        who: &Principal,
+        fresh: Fresh,
+        within: Duration,
+        ask: impl FnOnce(&Machine) -> T + Send + 'static,
+    ) -> Result<(Revision, T), Failure> {
+        let deadline_us = self.deadline_us(within);
+        let failure = |failure| self.failure(failure, within);
+        if !matches!(fresh, Fresh::Stale) {
+            // First wait until this member's state is fresh enough, from which it never goes back.
+            self.ask(who, fresh, within, ReadCost::Record, |_| ()).await.map_err(failure)?;
+        }
+        let left = self.until(deadline_us);
+        self.ask(who, Fresh::Stale, left, ReadCost::Page, ask).await.map_err(failure)
     }
 
     /// Reads the machine with the names of its locks in order, as lists need them. Names that are not sorted yet are
@@ -45,11 +127,12 @@ impl Dispatch {
             let sorted =
                 move |machine: &Machine| machine.settle_lists(SORTED_MAX).then(|| ask(machine));
             let left = self.member().until(deadline_us);
-            if let (revision, Some(listed)) = self.read(who, fresh, left, sorted).await? {
+            if let (revision, Some(listed)) = self.read_page(who, fresh, left, sorted).await? {
                 return Ok((revision, listed));
             }
             let sort = |machine: &Machine| machine.settle_lists(SORTED_MAX);
-            while !self.read(who, Fresh::Stale, self.member().until(deadline_us), sort).await?.1 {}
+            let left = || self.member().until(deadline_us);
+            while !self.read_page(who, Fresh::Stale, left(), sort).await?.1 {}
         }
     }
 
@@ -58,13 +141,29 @@ impl Dispatch {
         who: &Principal,
         fresh: Fresh,
         within: Duration,
+        cost: ReadCost,
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
     ) -> Result<(Revision, T), NodeFailure> {
+        // A read counts against the budget like a command, from when it is taken until the event loop has answered it.
+        let admission = self.member().admission();
+        let weight = match cost {
+            ReadCost::Record | ReadCost::Page => Weight::Asks,
+            ReadCost::Welcome => Weight::Keeps,
+        };
+        let permit = Caller::with_share(|share| admission.admit_from(weight, 0, share));
+        let permit = permit.ok_or(NodeFailure::Overloaded)?;
+        let (principal, deadline_us) = (who.clone(), self.deadline_us(within));
+        let waiting = self.inner.read_slots.of(cost, fresh).acquire_owned();
+        let slot = match tokio::time::timeout(within, waiting).await {
+            Ok(slot) => slot.map_err(|_| NodeFailure::Stopping)?,
+            Err(_) => return Err(NodeFailure::Expired),
+        };
+        let within = self.until(deadline_us);
         let (done, answer) = oneshot::channel();
         let question = Box::new(move |machine: Result<&Machine, NodeFailure>| {
             let _ = done.send(machine.map(|machine| (machine.revision(), ask(machine))));
+            drop((permit, slot));
         });
-        let (principal, deadline_us) = (who.clone(), self.deadline_us(within));
         let event = LoopEvent::Read { question, principal, fresh, deadline_us };
         self.member().try_tell(event).map_err(|not_taken| not_taken.back().1)?;
         match tokio::time::timeout(within + LAST_WORD, answer).await {
@@ -95,9 +194,15 @@ impl Dispatch {
         &self,
         ask: impl FnOnce(&Node) -> T + Send + 'static,
     ) -> Result<T, NodeFailure> {
+        let waiting = self.inner.read_slots.looks.clone().acquire_owned();
+        let slot = match tokio::time::timeout(WITHIN, waiting).await {
+            Ok(slot) => slot.map_err(|_| NodeFailure::Stopping)?,
+            Err(_) => return Err(NodeFailure::Expired),
+        };
         let (done, answer) = oneshot::channel();
         let look = LoopEvent::Look(Box::new(move |node| {
             let _ = done.send(ask(node));
+            drop(slot);
         }));
         self.member().try_tell(look).map_err(|not_taken| not_taken.back().1)?;
         match tokio::time::timeout(WITHIN, answer).await {
@@ -130,7 +235,9 @@ impl Dispatch {
     ) -> Result<ClusterView, NodeFailure> {
         match fresh {
             Fresh::Stale => authorise(who.name(), PrincipalAction::Read)?,
-            Fresh::Now | Fresh::AtLeast(_) => drop(self.ask(who, fresh, within, |_| ()).await?),
+            Fresh::Now | Fresh::AtLeast(_) => {
+                let _ = self.ask(who, fresh, within, ReadCost::Record, |_| ()).await?;
+            }
         }
         self.peek(ClusterView::of).await
     }
@@ -144,6 +251,12 @@ impl Dispatch {
         options: WatchOptions,
     ) -> Result<WatchReader, Failure> {
         self.may(who, PrincipalAction::Watch)?;
-        Ok(self.hub().watch(filter, start, options))
+        let quota =
+            |limit, bound: usize| Failure::Quota { limit, bound: bound as u64, retry_after_ms: 0 };
+        if self.member().feed().watches() >= MEMBER_WATCHES_MAX {
+            return Err(quota("watches", MEMBER_WATCHES_MAX));
+        }
+        let count = Caller::watch().ok_or_else(|| quota("watches_per_connection", WATCHES_MAX))?;
+        Ok(self.hub().watch(filter, start, options).counted(count))
     }
 }

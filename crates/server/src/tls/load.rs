@@ -7,10 +7,11 @@ use std::sync::Arc;
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
+use super::validity::Validity;
 use super::verify::{self, Authority, dns_names};
 use super::{MemberTls, ServerTlsFiles, TlsError};
 
@@ -27,12 +28,27 @@ pub(super) struct Configs {
 pub(super) fn configs(files: &ServerTlsFiles) -> Result<Configs, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let chain = certificates(&files.cert)?;
+    for certificate in &chain {
+        check_validity(certificate, &files.cert)?;
+    }
     let key = key(&files.key)?;
     let names = dns_names(&chain[0]);
     let own = OwnCertificate { files, provider, chain, key };
     let members = files.member_ca.as_deref().map(|path| own.members(path)).transpose()?;
     let clients = own.clients(files.client_ca.as_deref())?;
     Ok(Configs { members, clients, names })
+}
+
+/// Checks that clients would find the certificate valid now.
+fn check_validity(certificate: &CertificateDer<'_>, path: &Path) -> Result<(), TlsError> {
+    let what = "certificate whose validity can be read";
+    let validity = Validity::of(certificate);
+    let validity = validity.ok_or_else(|| TlsError::Holds { path: path.to_owned(), what })?;
+    let now = i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX);
+    match validity.objection(now) {
+        None => Ok(()),
+        Some(why) => Err(TlsError::NotValid { cert: path.to_owned(), why }),
+    }
 }
 
 /// This member's certificate and key.

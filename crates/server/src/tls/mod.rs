@@ -7,12 +7,13 @@
 
 mod dial;
 mod load;
+mod validity;
 mod verify;
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustls::{ClientConfig, ServerConfig};
 
@@ -36,6 +37,8 @@ pub struct ServerTlsFiles {
 /// The certificates in force.
 pub struct ServerTls {
     files: ServerTlsFiles,
+    /// The name that the certificate must have, once it was checked.
+    name: OnceLock<String>,
     loaded: Mutex<Loaded>,
 }
 
@@ -118,6 +121,14 @@ pub enum TlsError {
         /// The error of the TLS library.
         why: rustls::Error,
     },
+    /// The certificate is not valid now.
+    #[error("the certificate {cert:?} {why}")]
+    NotValid {
+        /// The certificate.
+        cert: PathBuf,
+        /// Whether it has expired or is not valid yet.
+        why: &'static str,
+    },
     /// The certificate does not name this member.
     #[error("the certificate {cert:?} names {named}, not this member, `{name}`")]
     Unnamed {
@@ -139,6 +150,9 @@ impl TlsError {
             Self::Pair { .. } => "the key that the certificate was made for",
             Self::Authority { .. } => "the authority's own certificate",
             Self::Unbelieved { .. } => "a certificate that member_ca signed and that is valid now",
+            Self::NotValid { .. } => {
+                "a certificate that is valid now, or the right time on this machine"
+            }
             Self::Unnamed { .. } => "a certificate with this member's name among its DNS names",
         }
     }
@@ -159,7 +173,8 @@ impl ServerTls {
     pub fn load(files: ServerTlsFiles) -> Result<Self, TlsError> {
         let seen = seen(&files);
         let now = load::configs(&files)?;
-        Ok(Self { files, loaded: Mutex::new(Loaded { seen, refused: None, now }) })
+        let loaded = Mutex::new(Loaded { seen, refused: None, now });
+        Ok(Self { files, name: OnceLock::new(), loaded })
     }
 
     /// The configurations for connections between members, with certificates on both ends. None if members connect in
@@ -195,24 +210,41 @@ impl ServerTls {
         self.files.member_ca.is_some()
     }
 
-    /// Checks that other members will accept this one as `name`.
+    /// The host names in the certificate that a client can ask for.
+    pub(crate) fn host_names(&self) -> Vec<String> {
+        self.newest(|now| now.names.clone())
+    }
+
+    /// Checks that other members will accept this one as `name`. Later certificates are checked for the same name.
     pub(crate) fn check_name(&self, name: &str) -> Result<(), TlsError> {
-        if !self.covers_members() {
-            return Ok(());
-        }
         let names = self.newest(|now| now.names.clone());
-        if is_named(&names, name) {
+        self.check_names(&names, name)?;
+        let _ = self.name.set(name.to_owned());
+        Ok(())
+    }
+
+    fn check_names(&self, names: &[String], name: &str) -> Result<(), TlsError> {
+        if !self.covers_members() || is_named(names, name) {
             return Ok(());
         }
         let (cert, name) = (self.files.cert.clone(), name.to_owned());
-        Err(TlsError::Unnamed { cert, named: listed(&names), name })
+        Err(TlsError::Unnamed { cert, named: listed(names), name })
+    }
+
+    /// Reads the files again, and checks that they are this member's.
+    fn reload(&self) -> Result<load::Configs, TlsError> {
+        let now = load::configs(&self.files)?;
+        if let Some(name) = self.name.get() {
+            self.check_names(&now.names, name)?;
+        }
+        Ok(now)
     }
 
     fn newest<T>(&self, get: impl FnOnce(&load::Configs) -> T) -> T {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = seen(&self.files);
         if seen != loaded.seen && loaded.refused.as_ref() != Some(&seen) {
-            match load::configs(&self.files) {
+            match self.reload() {
                 Ok(now) => {
                     tracing::info!(cert = %shown(&self.files), "certificates reloaded");
                     *loaded = Loaded { seen, refused: None, now };
@@ -254,4 +286,46 @@ fn seen(files: &ServerTlsFiles) -> FileStamp {
         Some((found.modified().ok()?, found.len()))
     };
     all.into_iter().flatten().map(|path| one(path)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{
+        BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    };
+
+    #[test]
+    fn a_reloaded_certificate_must_name_this_member() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        fs::write(path("ca.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+        let issuer = Issuer::new(params, key);
+        let sign = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            let mut params = CertificateParams::new(names).unwrap();
+            params.extended_key_usages =
+                vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+            let key = KeyPair::generate().unwrap();
+            fs::write(path("key.pem"), key.serialize_pem()).unwrap();
+            fs::write(path("cert.pem"), params.signed_by(&key, &issuer).unwrap().pem()).unwrap();
+        };
+        sign(&["m0"]);
+        let files = ServerTlsFiles {
+            cert: path("cert.pem"),
+            key: path("key.pem"),
+            client_ca: None,
+            member_ca: Some(path("ca.pem")),
+        };
+        let tls = ServerTls::load(files).unwrap();
+        tls.check_name("m0").unwrap();
+        // The names differ in length, so that the files differ whatever the clock of the file system says.
+        sign(&["other-member"]);
+        assert_eq!(tls.host_names(), ["m0"], "the old certificate stays in force");
+        sign(&["m0", "m0.example"]);
+        assert_eq!(tls.host_names(), ["m0", "m0.example"]);
+    }
 }

@@ -99,7 +99,7 @@ impl Feed {
         self.watches.fetch_sub(1, Ordering::SeqCst);
     }
 
-    pub(super) fn watches(&self) -> usize {
+    pub(crate) fn watches(&self) -> usize {
         self.watches.load(Ordering::SeqCst)
     }
 

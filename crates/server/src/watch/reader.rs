@@ -14,6 +14,7 @@ use super::library::{HistoryPart, HistoryQuestion};
 use super::shared::{OwnedFilter, SharedBatch, admitted};
 use super::slot::{NextBatch, WatchPosition, WatchSlot};
 use super::{HubShared, Start, WatchOptions};
+use crate::dispatch::WatchCount;
 
 /// The pause between two attempts to learn the newest revision, while there is no leader.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -56,6 +57,8 @@ pub struct WatchReader {
     known: Revision,
     mark_at: Option<Instant>,
     end: Option<WatchStep>,
+    /// Counts the watch against the limit of its connection.
+    count: Option<WatchCount>,
 }
 
 /// The member has ended.
@@ -95,9 +98,16 @@ impl WatchReader {
             known: Revision(0),
             mark_at: None,
             end: None,
+            count: None,
         };
         watch.handed_out();
         watch
+    }
+
+    /// Counts the watch against a limit for as long as it exists.
+    pub(crate) fn counted(mut self, count: WatchCount) -> Self {
+        self.count = Some(count);
+        self
     }
 
     /// The revision at which the watch starts, once it is known: every event from it on is delivered, and none before.

@@ -7,6 +7,7 @@ use tenure_types::Revision;
 use tokio::sync::Notify;
 
 use super::SharedBatch;
+use crate::dispatch::{Caller, Charge};
 use crate::os;
 
 /// The most events that wait for one watch. One batch may be larger: a revision is never split.
@@ -28,6 +29,8 @@ struct Within {
     at: WatchPosition,
     /// When the reader last took something.
     taken_at_us: u64,
+    /// What the buffer costs the connection of the watch.
+    charge: Charge,
 }
 
 /// The source of a watch's events.
@@ -63,7 +66,8 @@ pub(super) enum PutResult {
 impl WatchSlot {
     pub(super) fn new(at: WatchPosition, patience_us: u64) -> Self {
         let (batches, taken_at_us) = (VecDeque::new(), os::now_us());
-        let within = Within { batches, events: 0, bytes: 0, at, taken_at_us };
+        let charge = Caller::present_memory().charge(0);
+        let within = Within { batches, events: 0, bytes: 0, at, taken_at_us, charge };
         Self { within: Mutex::new(within), news: Notify::new(), patience_us }
     }
 
@@ -82,7 +86,8 @@ impl WatchSlot {
             _ => return PutResult::Done,
         }
         let fits = within.events + batch.events.len() <= EVENTS_MAX
-            && within.bytes + batch.bytes() <= BYTES_MAX;
+            && within.bytes + batch.bytes() <= BYTES_MAX
+            && within.charge.of().has_room(batch.bytes());
         if !fits && !within.batches.is_empty() {
             // The batches in the buffer stay; the reader gets the rest from the history, if it comes in time.
             within.at = WatchPosition::Behind { next: batch.revision, seen: false };
@@ -90,6 +95,7 @@ impl WatchSlot {
         }
         within.events += batch.events.len();
         within.bytes += batch.bytes();
+        within.charge.add(batch.bytes());
         within.batches.push_back(batch.clone());
         drop(within);
         self.news.notify_one();
@@ -105,6 +111,7 @@ impl WatchSlot {
         within.at = WatchPosition::Slow { resume: first.revision };
         // Free the memory now: the reader may never come.
         (within.batches, within.events, within.bytes) = (VecDeque::new(), 0, 0);
+        within.charge.set(0);
         self.news.notify_one();
         PutResult::TooSlow
     }
@@ -116,6 +123,8 @@ impl WatchSlot {
         let Some(batch) = within.batches.pop_front() else { return NextBatch::Nothing(within.at) };
         within.events -= batch.events.len();
         within.bytes -= batch.bytes();
+        let bytes = within.bytes;
+        within.charge.set(bytes);
         NextBatch::Batch(batch)
     }
 

@@ -37,6 +37,10 @@ async fn members_are_shown_added_promoted_and_removed_by_any_member() {
     refused(clients.cluster.add(far).await, Code::Unavailable, "TOO_MANY_HOPS");
     let nameless = v1::AddMemberRequest { member_address: "a b".into(), ..add.clone() };
     refused(clients.cluster.add(nameless).await, Code::InvalidArgument, "INVALID_FIELD");
+    for address in ["127.0.0.1", "127.0.0.1:0", "0.0.0.0:7451", "[::]:7451", "host:port"] {
+        let nowhere = v1::AddMemberRequest { member_address: address.into(), ..add.clone() };
+        refused(clients.cluster.add(nowhere).await, Code::InvalidArgument, "INVALID_FIELD");
+    }
     let added = clients.cluster.add(add.clone()).await.unwrap().into_inner();
     heads(added.header.as_ref(), id);
     let role = async |clients: &mut Clients, id: u64| {

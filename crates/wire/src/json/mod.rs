@@ -17,6 +17,7 @@ mod mode;
 pub mod plain;
 mod schema;
 pub mod session;
+pub mod strict;
 pub mod ticket;
 mod view;
 

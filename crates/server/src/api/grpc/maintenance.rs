@@ -21,8 +21,10 @@ use crate::dispatch::Dispatch;
 /// The bytes of a backup in one message, and the most messages in flight.
 const CHUNK_BYTES: usize = 256 * 1024;
 const CHUNKS: usize = 4;
-/// A backup keeps a copy of everything that changes meanwhile, so a reader that takes nothing for this long loses it.
+/// A backup keeps a copy of everything that changes meanwhile, and a member takes one at a time. So a reader that takes
+/// nothing for this long loses it, and so does one that is slower than this on the whole.
 const READER: Duration = Duration::from_secs(30);
+const READER_BYTES_PER_SECOND: u64 = 512 * 1024;
 /// The retry delay while another backup is in progress.
 const BUSY_RETRY_MS: u64 = 1_000;
 
@@ -141,7 +143,8 @@ fn send(dispatch: &Dispatch, backup: &Backup, to: mpsc::Sender<Piece>) {
         total_bytes: Some(backup.bytes()),
         ..Default::default()
     };
-    let mut pieces = Pieces { dispatch, to, buffer: BytesMut::new(), hash: Xxh3::new() };
+    let pace = Pace { began_us: dispatch.now_us(), bytes: 0 };
+    let mut pieces = Pieces { dispatch, to, buffer: BytesMut::new(), hash: Xxh3::new(), pace };
     let sent = pieces.send(first).and_then(|()| backup.write(&mut pieces));
     // A reader that goes away is not an error; one that is cut off misses the checksum.
     let _ = sent.and_then(|()| pieces.finish());
@@ -152,13 +155,35 @@ struct Pieces<'a> {
     to: mpsc::Sender<Piece>,
     buffer: BytesMut,
     hash: Xxh3,
+    pace: Pace,
+}
+
+/// How fast the reader of a backup is.
+struct Pace {
+    began_us: u64,
+    /// The bytes that it has taken.
+    bytes: u64,
+}
+
+impl Pace {
+    /// How long the reader may take for the next piece.
+    fn left(&self, now_us: u64) -> Duration {
+        let taken = Duration::from_micros(now_us.saturating_sub(self.began_us));
+        let earned =
+            Duration::from_millis(self.bytes.saturating_mul(1_000) / READER_BYTES_PER_SECOND);
+        READER.saturating_add(earned).saturating_sub(taken).min(READER)
+    }
 }
 
 impl Pieces<'_> {
-    fn send(&self, piece: v1::BackupResponse) -> io::Result<()> {
-        let sending = async { tokio::time::timeout(READER, self.to.send(Ok(piece))).await };
+    fn send(&mut self, piece: v1::BackupResponse) -> io::Result<()> {
+        let (bytes, left) = (piece.chunk.len() as u64, self.pace.left(self.dispatch.now_us()));
+        let sending = async { tokio::time::timeout(left, self.to.send(Ok(piece))).await };
         match self.dispatch.runtime().block_on(sending) {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(())) => {
+                self.pace.bytes += bytes;
+                Ok(())
+            }
             Ok(Err(_)) | Err(_) => Err(io::ErrorKind::TimedOut.into()),
         }
     }
@@ -190,5 +215,31 @@ impl Write for Pieces<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_of_a_backup_that_is_slow_on_the_whole_loses_it() {
+        let second_us = 1_000_000;
+        let mut pace = Pace { began_us: 5, bytes: 0 };
+        assert_eq!(pace.left(5), READER);
+        // One that takes a piece just before it would lose it: soon nothing is left.
+        let (mut now_us, mut pieces) = (5, 0);
+        while !pace.left(now_us).is_zero() {
+            now_us += 29 * second_us;
+            pace.bytes += CHUNK_BYTES as u64;
+            pieces += 1;
+        }
+        assert!(pieces <= 2, "{pieces} pieces");
+        // One that keeps the pace may take as long as it needs.
+        let mut pace = Pace { began_us: 0, bytes: 0 };
+        for second in 0..10_000 {
+            assert_eq!(pace.left(second * second_us), READER);
+            pace.bytes += READER_BYTES_PER_SECOND;
+        }
     }
 }

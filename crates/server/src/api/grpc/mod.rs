@@ -17,10 +17,12 @@ mod ticket;
 mod timely;
 mod watch;
 
-use axum::Router;
+use std::sync::Arc;
+
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
+use axum::{BoxError, Router};
 use http::header::CONTENT_TYPE;
 use tenure_wire::v1::cluster_service_server::ClusterServiceServer;
 use tenure_wire::v1::election_service_server::ElectionServiceServer;
@@ -35,7 +37,7 @@ use tenure_wire::{Failure, status};
 use tonic::service::RoutesBuilder;
 use tonic::{Code, Status};
 
-use super::MESSAGE_BYTES_MAX;
+use super::{AllowedHosts, MESSAGE_BYTES_MAX};
 use crate::dispatch::Dispatch;
 use crate::metrics::{Api, Class};
 
@@ -47,7 +49,7 @@ const GRPC: &[u8] = b"application/grpc";
 const QUESTION_BYTES_MAX: usize = 16 * 1024;
 
 /// All services as routes of the one port.
-pub(super) fn routes(dispatch: &Dispatch) -> Router {
+pub(super) fn routes(dispatch: &Dispatch, hosts: Arc<AllowedHosts>) -> Router {
     let mut routes = RoutesBuilder::from(Router::new());
     macro_rules! add {
         ($($server:ident($service:expr)),+ $(,)?) => {$(
@@ -75,7 +77,7 @@ pub(super) fn routes(dispatch: &Dispatch) -> Router {
     routes
         .routes()
         .into_axum_router()
-        .layer(middleware::from_fn_with_state(dispatch.clone(), guard))
+        .layer(middleware::from_fn_with_state((dispatch.clone(), hosts), guard))
 }
 
 /// The response to a call without a route; none if the request is not gRPC.
@@ -88,10 +90,24 @@ pub(super) fn refused(failure: Failure) -> Response {
     call::to_status(failure).into_http()
 }
 
-/// Rejects requests other than gRPC, replaces errors of the library with ours, and counts the call.
-async fn guard(State(dispatch): State<Dispatch>, request: Request, next: Next) -> Response {
+/// A failure as the error of a request body, which the call is refused with.
+pub(super) fn body_error(failure: Failure) -> BoxError {
+    BoxError::from(call::to_status(failure))
+}
+
+/// Rejects requests to foreign hosts and requests other than gRPC, replaces errors of the library with ours, and counts
+/// the call.
+async fn guard(
+    State((dispatch, hosts)): State<(Dispatch, Arc<AllowedHosts>)>,
+    request: Request,
+    next: Next,
+) -> Response {
     let (began_us, class) = (dispatch.now_us(), Class::of_call(request.uri().path()));
-    let response = pass(request, next).await;
+    // A web page can send gRPC to its own host name, and have that name resolve to this member.
+    let response = match hosts.admit(&request) {
+        true => pass(request, next).await,
+        false => refused(Failure::HostNotAllowed),
+    };
     if let Some(class) = class {
         dispatch.asked().served(Api::Grpc, class, dispatch.now_us().saturating_sub(began_us));
     }

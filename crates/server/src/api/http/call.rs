@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use tenure_core::request::{LeaseRef, RequestId};
 use tenure_types::{LeaseId, Token};
 use tenure_wire::Failure;
-use tenure_wire::json::Decimal;
+use tenure_wire::json::{Decimal, strict};
 
 use super::answer::HttpError;
 use super::duration::DurationParameter;
@@ -96,7 +96,7 @@ impl HttpCall {
             return Err(Failure::UnsupportedMedia { expected: "application/json" }.into());
         }
         let bytes = self.read(JSON_BYTES_MAX).await?;
-        serde_json::from_slice(&bytes)
+        strict::from_slice(&bytes)
             .map_err(|error| Failure::Malformed { what: format!("body: {error}") }.into())
     }
 

@@ -27,8 +27,21 @@ impl AllowedHosts {
         Self(if listens.ip().is_unspecified() { own.with_any_address() } else { own })
     }
 
+    /// Also admits requests of pages of these origins.
+    #[must_use]
+    pub(crate) fn with_origins(self, origins: &[String]) -> Self {
+        Self(self.0.with_origins(origins))
+    }
+
+    /// The origin of the page that sends a request, if it is a foreign one that is allowed. A browser shows the page the
+    /// response only if the response names that origin.
+    pub(super) fn foreign_origin(&self, request: &Request) -> Option<HeaderValue> {
+        let origin = request.headers().get(ORIGIN)?;
+        self.0.allows_origin(origin.as_bytes()).then(|| origin.clone())
+    }
+
     /// Whether a request is admitted.
-    pub(super) fn admit(&self, request: &Request) -> bool {
+    pub(in crate::api) fn admit(&self, request: &Request) -> bool {
         let Some(asked) = asked(request) else { return false };
         let origins = request.headers().get_all(ORIGIN).into_iter().map(HeaderValue::as_bytes);
         self.0.admit(asked.as_str(), origins)
@@ -91,6 +104,17 @@ mod tests {
         let may = |origin| hosts.admit(&request("127.0.0.1:7450", Some(origin)));
         assert!(may("http://127.0.0.1:7450"));
         assert!(!may("http://127.0.0.1:3000"));
+    }
+
+    #[test]
+    fn an_allowed_origin_is_admitted_and_named() {
+        let hosts = hosts("127.0.0.1:7450").with_origins(&["https://app.example".to_owned()]);
+        let page = request("127.0.0.1:7450", Some("https://app.example"));
+        assert!(hosts.admit(&page));
+        assert_eq!(hosts.foreign_origin(&page).unwrap(), "https://app.example");
+        let own = request("127.0.0.1:7450", Some("http://127.0.0.1:7450"));
+        assert!(hosts.admit(&own) && hosts.foreign_origin(&own).is_none());
+        assert!(!hosts.admit(&request("127.0.0.1:7450", Some("https://evil.example"))));
     }
 
     #[test]

@@ -33,6 +33,11 @@ use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_MAX_AGE, VARY,
+};
+use http::{HeaderValue, Method, StatusCode};
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, RequestId};
 use tenure_types::Revision;
@@ -59,12 +64,9 @@ struct Http {
 }
 
 /// All paths as routes of the one port, together with the WebSocket routes, which a browser could open as well.
-pub(super) fn routes(dispatch: &Dispatch, hosts: AllowedHosts, sockets: Router) -> Router {
-    let http = Http {
-        dispatch: dispatch.clone(),
-        hosts: Arc::new(hosts),
-        metrics: Arc::new(Metrics::new(dispatch)),
-    };
+pub(super) fn routes(dispatch: &Dispatch, hosts: Arc<AllowedHosts>, sockets: Router) -> Router {
+    let http =
+        Http { dispatch: dispatch.clone(), hosts, metrics: Arc::new(Metrics::new(dispatch)) };
     let mut router = Router::new();
     for (path, verbs) in table() {
         router = router.route(path, verbs);
@@ -120,16 +122,35 @@ fn table() -> Vec<(&'static str, MethodRouter<Http>)> {
 async fn enter(State(http): State<Http>, request: Request, next: Next) -> Response {
     let began_us = http.dispatch.now_us();
     let class = metrics::class(request.method(), request.uri().path());
-    let response = if http.hosts.admit(&request) {
-        next.run(request).await
-    } else {
+    let origin = http.hosts.foreign_origin(&request);
+    let mut response = if !http.hosts.admit(&request) {
         HttpError::from(Failure::HostNotAllowed).into_response()
+    } else if origin.is_some() && request.method() == Method::OPTIONS {
+        permissions()
+    } else {
+        next.run(request).await
     };
+    if let Some(origin) = origin {
+        response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        response.headers_mut().insert(VARY, HeaderValue::from_static("Origin"));
+    }
     let asked = http.dispatch.asked();
     asked.served(Api::Http, class, http.dispatch.now_us().saturating_sub(began_us));
     if let Some(answer::ReasonExtension(reason)) = response.extensions().get() {
         asked.refused(Api::Http, reason);
     }
+    response
+}
+
+/// The response to a browser that asks what a page of another origin may send.
+fn permissions() -> Response {
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    let headers = response.headers_mut();
+    let methods = HeaderValue::from_static("GET, POST, PUT, PATCH, DELETE");
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
+    let allowed = HeaderValue::from_static("content-type, idempotency-key, authorization");
+    headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, allowed);
+    headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
     response
 }
 

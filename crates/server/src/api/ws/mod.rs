@@ -21,7 +21,7 @@ use tenure_wire::{Failure, v1};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::{ConnectionPermit, MESSAGE_BYTES_MAX, http};
-use crate::dispatch::Dispatch;
+use crate::dispatch::{Caller, Dispatch};
 use crate::metrics::Protocol;
 
 /// The most bytes of a message of the plain protocol, which has a few words.
@@ -32,6 +32,8 @@ const PATIENCE: PingSchedule =
 /// How long a client that was sent the reason of its closing has to read it, before what it still sends resets the
 /// connection.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// The close code for frames that the protocol does not allow.
+const PROTOCOL: u16 = 1002;
 /// The close code for reasons to which the table assigns none: a violation of the protocol's rules.
 const RULES: u16 = 1008;
 
@@ -79,7 +81,9 @@ async fn session_socket(
         .max_frame_size(MESSAGE_BYTES_MAX)
         .max_write_buffer_size(2 * MESSAGE_BYTES_MAX)
         .on_upgrade(async move |socket| {
-            session::serve(LiveSocket::new(socket, MESSAGE_BYTES_MAX), dispatch).await;
+            let caller = permit.caller().clone();
+            let socket = LiveSocket::new(socket, MESSAGE_BYTES_MAX, &caller);
+            caller.run(session::serve(socket, dispatch)).await;
             drop(permit);
         })
 }
@@ -100,7 +104,9 @@ async fn plain_socket(
         .max_frame_size(PLAIN_BYTES_MAX)
         .max_write_buffer_size(64 * PLAIN_BYTES_MAX)
         .on_upgrade(move |socket| {
-            plain::serve(LiveSocket::new(socket, PLAIN_BYTES_MAX), dispatch, permit)
+            let caller = permit.caller().clone();
+            let socket = LiveSocket::new(socket, PLAIN_BYTES_MAX, &caller);
+            caller.run(plain::serve(socket, dispatch, permit))
         })
 }
 
@@ -118,18 +124,31 @@ struct LiveSocket {
     silent: Duration,
     asks: tokio::time::Interval,
     heard_at: Instant,
+    /// Counts what is read for the next message.
+    caller: Option<Caller>,
+}
+
+impl Drop for LiveSocket {
+    fn drop(&mut self) {
+        if let Some(caller) = &self.caller {
+            caller.memory().message_read();
+        }
+    }
 }
 
 impl LiveSocket {
-    fn new(socket: WebSocket, bytes_max: usize) -> Self {
-        Self::with(socket, bytes_max, PATIENCE)
+    fn new(socket: WebSocket, bytes_max: usize, caller: &Caller) -> Self {
+        caller.memory().begin_socket();
+        let mut live = Self::with(socket, bytes_max, PATIENCE);
+        live.caller = Some(caller.clone());
+        live
     }
 
     fn with(socket: WebSocket, bytes_max: usize, patience: PingSchedule) -> Self {
         let now = Instant::now();
         let mut asks = interval_at(now + patience.asked, patience.asked);
         asks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { socket, bytes_max, silent: patience.silent, asks, heard_at: now }
+        Self { socket, bytes_max, silent: patience.silent, asks, heard_at: now, caller: None }
     }
 
     /// The next text, or the error in it; none when the connection is over. Safe to cancel.
@@ -138,6 +157,9 @@ impl LiveSocket {
             tokio::select! {
                 message = self.socket.recv() => {
                     self.heard_at = Instant::now();
+                    if let Some(caller) = &self.caller {
+                        caller.memory().message_read();
+                    }
                     match message? {
                         Ok(Message::Text(text)) => return Some(Ok(text.as_str().to_owned())),
                         Ok(Message::Binary(bytes)) => {
@@ -147,7 +169,15 @@ impl LiveSocket {
                         }
                         Ok(Message::Ping(_) | Message::Pong(_)) => {}
                         Ok(Message::Close(_)) => return None,
-                        Err(error) => return self.unreadable(&error).map(Err),
+                        Err(error) => {
+                            if let Some(failure) = self.unreadable(&error) {
+                                return Some(Err(failure));
+                            }
+                            if is_violation(&error) {
+                                self.farewell(PROTOCOL, "protocol error").await;
+                            }
+                            return None;
+                        }
                     }
                 }
                 _ = self.asks.tick() => {
@@ -178,20 +208,34 @@ impl LiveSocket {
             ) => code,
             Some(Socket::Frame | Socket::Redirect) | None => RULES,
         };
-        let reason = error.reason.as_str().into();
-        if self.socket.send(Message::Close(Some(CloseFrame { code, reason }))).await.is_err() {
+        self.farewell(code, &error.reason).await;
+    }
+
+    /// Sends the close frame, and gives the client time to read it.
+    async fn farewell(&mut self, code: u16, reason: &str) {
+        let frame = CloseFrame { code, reason: reason.into() };
+        let sending = self.socket.send(Message::Close(Some(frame)));
+        if !matches!(tokio::time::timeout(FAREWELL, sending).await, Ok(Ok(()))) {
             return;
         }
         let read_on = async { while let Some(Ok(_)) = self.socket.recv().await {} };
-        if tokio::time::timeout(FAREWELL, read_on).await.is_ok() && error.reason == "TOO_LARGE" {
+        let read = tokio::time::timeout(FAREWELL, read_on).await.is_ok();
+        if read && (reason == "TOO_LARGE" || code == PROTOCOL) {
             tokio::time::sleep(FAREWELL).await;
         }
     }
 
     /// Sends a text; none when the connection is over.
     async fn send_text(&mut self, text: String) -> Option<()> {
+        let _charge = Caller::present_memory().charge(text.len());
         self.socket.send(Message::Text(text.into())).await.ok()
     }
+}
+
+/// Whether the client has violated the protocol of WebSockets, and may still be there to read that.
+fn is_violation(error: &axum::Error) -> bool {
+    let what = error.to_string();
+    what.contains("WebSocket protocol error") && !what.contains("without closing handshake")
 }
 
 #[cfg(test)]
@@ -244,6 +288,21 @@ mod tests {
         assert!(began.elapsed() > silent, "not before it was silent for too long");
         assert!(!said.is_empty(), "it is asked");
         assert!(said.chunks(2).all(|frame| frame == PING), "it is told nothing: {said:?}");
+    }
+
+    #[tokio::test]
+    async fn a_violation_of_the_protocol_is_answered_with_a_close_frame() {
+        let patience = PingSchedule { asked: DEADLINE, silent: DEADLINE };
+        // A frame that is not masked, one with a reserved bit, one of an unknown kind, a continuation of nothing.
+        for frame in [[0x81, 0], [0xf1, 0x80], [0x83, 0x80], [0x80, 0x80]] {
+            let mut socket = socket(patience).await;
+            socket.write_all(&frame).await.unwrap();
+            socket.write_all(&[0; 4]).await.unwrap();
+            let mut said = [0; 4];
+            timeout(DEADLINE, socket.read_exact(&mut said)).await.unwrap().expect("a frame");
+            let [kind, _, high, low] = said;
+            assert_eq!((kind, u16::from_be_bytes([high, low])), (0x88, PROTOCOL), "{frame:?}");
+        }
     }
 
     #[tokio::test]

@@ -16,6 +16,7 @@ use tenure_core::request::{
 };
 use tenure_types::{LeaseId, Mode, Refusal};
 use tenure_wire::json::plain::{PlainCommand, PlainReply, PlainRequest, PlainToken};
+use tenure_wire::json::strict;
 use tenure_wire::{Failure, convert, v1};
 use tokio::task::{AbortHandle, JoinSet};
 use xxhash_rust::xxh3::xxh3_64;
@@ -238,7 +239,7 @@ fn lease_id(line: &PlainRequest) -> LeaseId {
 pub(crate) fn read(text: &str) -> Result<PlainRequest, Failure> {
     let malformed = |error: serde_json::Error| Failure::Malformed { what: error.to_string() };
     let invalid = |field, problem: &str| Failure::InvalidField { field, problem: problem.into() };
-    let line: PlainRequest = serde_json::from_str(text).map_err(malformed)?;
+    let line: PlainRequest = strict::from_str(text).map_err(malformed)?;
     match line.command() {
         None => Err(invalid("commandType", "must be 0 to acquire or 1 to release")),
         _ if line.key.is_empty() => Err(invalid("key", "is missing")),
@@ -286,7 +287,9 @@ mod tests {
             }
         }
         assert!(matches!(read("hello"), Err(Failure::Malformed { .. })));
-        assert!(matches!(read("[]"), Err(Failure::Malformed { .. })));
+        for array in ["[]", r#"[0,"k","c",15]"#] {
+            assert!(matches!(read(array), Err(Failure::Malformed { .. })), "{array}");
+        }
     }
 
     #[test]

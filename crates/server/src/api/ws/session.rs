@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::{Stream, StreamExt, stream};
 use tenure_types::Handle;
-use tenure_wire::json::Decimal;
 use tenure_wire::json::session::{
     Answer, Asked, ClientMessage, Granted, LeaseEnded, Lost, ServerMessage, WaitEnded,
 };
+use tenure_wire::json::{Decimal, strict};
 use tenure_wire::{Failure, convert, v1};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio_stream::wrappers::ReceiverStream;
@@ -95,7 +95,7 @@ async fn take(
     greeted: &mut bool,
     patience: &mut u32,
 ) -> Option<ServerMessage> {
-    let message: ClientMessage = match serde_json::from_str(heard) {
+    let message: ClientMessage = match strict::from_str(heard) {
         Ok(message) => message,
         Err(error) => {
             *patience -= 1;

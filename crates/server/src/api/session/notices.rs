@@ -1,0 +1,75 @@
+//! Encodes the notices of a session: grants, losses, and the ends of waits and leases.
+
+use tenure_core::outcome::Notice;
+use tenure_wire::{convert, v1};
+
+use super::SessionHandler;
+use crate::api::encode;
+
+impl SessionHandler {
+    /// Adds a notice to the next message.
+    pub(super) fn noticed(&mut self, notice: Notice, out: &mut v1::SessionResponse) {
+        let at = match &notice {
+            Notice::Granted { revision, .. }
+            | Notice::Lost { revision, .. }
+            | Notice::WaitEnded { revision, .. }
+            | Notice::LeaseEnded { revision, .. } => convert::revision(*revision),
+        };
+        out.revision = out.revision.max(at);
+        match notice {
+            Notice::Granted { lease, place, grants, .. } => {
+                let id = self.places.remove(&(lease, place)).unwrap_or_default();
+                let mut granted = v1::Granted {
+                    id,
+                    place: place.0,
+                    lease_slot: lease.slot,
+                    lease_generation: lease.generation,
+                    revision: at,
+                    ..Default::default()
+                };
+                match grants.as_slice() {
+                    [one] => {
+                        granted.lock = one.lock.as_str().to_owned();
+                        granted.token = one.token.get();
+                        granted.slot = one.slot;
+                    }
+                    _ => granted.locks = encode::lock_grants(&grants),
+                }
+                out.grants.push(granted);
+            }
+            Notice::Lost { lease, lock, token, cause, word, .. } => {
+                let (by, reason) = encode::word(word);
+                out.losses.push(v1::Lost {
+                    lock: lock.as_str().to_owned(),
+                    token: token.get(),
+                    lease_slot: lease.slot,
+                    lease_generation: lease.generation,
+                    revision: at,
+                    cause: encode::cause(cause).into(),
+                    by,
+                    reason,
+                });
+            }
+            Notice::WaitEnded { lease, place, .. } => out.waits_ended.push(v1::WaitEnded {
+                id: self.places.remove(&(lease, place)).unwrap_or_default(),
+                place: place.0,
+                lease_slot: lease.slot,
+                lease_generation: lease.generation,
+                revision: at,
+            }),
+            Notice::LeaseEnded { lease, cause, word, .. } => {
+                self.places.retain(|(of, _), _| *of != lease);
+                self.ended.push(lease);
+                let (by, reason) = encode::word(word);
+                out.leases_ended.push(v1::LeaseEnded {
+                    lease_slot: lease.slot,
+                    lease_generation: lease.generation,
+                    revision: at,
+                    cause: encode::cause(cause).into(),
+                    by,
+                    reason,
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Tells the code that serves a request which connection the request came over.
+//!
+//! Limits per connection and per address are counted deep in the member: where a command is admitted, a watch buffers
+//! events, or mail waits for a session. The API sets the caller around everything that it polls for a connection, so
+//! that no call has to pass it on. A task that a request spawns takes the caller along.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tenure_node::{AddressShare, ReserveShare};
+
+use super::memory::{ConnectionMemory, MemberMemory};
+
+/// The most watches of one connection. Each one that is behind buffers a part of the history.
+pub(crate) const WATCHES_MAX: usize = 1_024;
+
+tokio::task_local! {
+    static CALLER: Caller;
+}
+
+/// One connection, as far as limits are concerned. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    share: ReserveShare,
+    memory: ConnectionMemory,
+    watches: Arc<AtomicUsize>,
+}
+
+impl Caller {
+    /// The caller for a new connection from an address.
+    pub(crate) fn new(address: AddressShare, member: MemberMemory) -> Self {
+        let memory = ConnectionMemory::new(member);
+        Self { share: ReserveShare::new(address), memory, watches: Arc::default() }
+    }
+
+    /// The present caller; none for what the member does for itself.
+    pub(crate) fn current() -> Option<Self> {
+        CALLER.try_with(Clone::clone).ok()
+    }
+
+    /// Runs a future as work for this caller.
+    pub(crate) fn run<F: Future>(self, work: F) -> impl Future<Output = F::Output> {
+        CALLER.scope(self, work)
+    }
+
+    /// Runs a function as work for this caller.
+    pub(crate) fn enter<T>(&self, work: impl FnOnce() -> T) -> T {
+        CALLER.sync_scope(self.clone(), work)
+    }
+
+    /// The memory of the present caller, or that of the member itself, which nothing closes.
+    pub(crate) fn present_memory() -> ConnectionMemory {
+        CALLER.try_with(|caller| caller.memory.clone()).unwrap_or_default()
+    }
+
+    /// The memory of this caller.
+    pub(crate) fn memory(&self) -> &ConnectionMemory {
+        &self.memory
+    }
+
+    /// Calls a function with the present caller's share of the reserve.
+    pub(crate) fn with_share<T>(work: impl Fn(Option<&ReserveShare>) -> T) -> T {
+        CALLER.try_with(|caller| work(Some(&caller.share))).unwrap_or_else(|_| work(None))
+    }
+
+    /// Counts a watch of the present caller; `None` if it has too many.
+    pub(crate) fn watch() -> Option<WatchCount> {
+        let Some(caller) = Self::current() else { return Some(WatchCount(None)) };
+        let before = caller.watches.fetch_add(1, Ordering::Relaxed);
+        let count = WatchCount(Some(caller.watches));
+        (before < WATCHES_MAX).then_some(count)
+    }
+}
+
+/// A watch that counts until this is dropped.
+pub(crate) struct WatchCount(Option<Arc<AtomicUsize>>);
+
+impl Drop for WatchCount {
+    fn drop(&mut self) {
+        if let Some(watches) = &self.0 {
+            watches.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watches_are_counted_for_each_connection_and_given_back() {
+        let caller = Caller::new(AddressShare::default(), MemberMemory::default());
+        let other = Caller::new(AddressShare::default(), MemberMemory::default());
+        let all: Vec<_> =
+            caller.enter(|| (0..WATCHES_MAX).filter_map(|_| Caller::watch()).collect());
+        assert_eq!(all.len(), WATCHES_MAX);
+        assert!(caller.enter(Caller::watch).is_none());
+        assert!(other.enter(Caller::watch).is_some());
+        assert!(Caller::watch().is_some(), "the member itself is not limited");
+        drop(all);
+        assert!(caller.enter(Caller::watch).is_some());
+    }
+}

@@ -1,0 +1,216 @@
+//! Budgets the memory of what waits for clients: per connection, and for the member in sum.
+//!
+//! Partial messages, answers that are not written yet, mail and watch buffers are charged to the connection that they
+//! wait for. A charge never fails. A connection that exceeds its budget is marked, and the API closes it. If the member
+//! exceeds its budget, it closes connections that take more although they have more than a small share in use, so that a
+//! client that reads its answers is not affected by those that do not.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
+
+/// The most bytes that wait for one connection: many pages of a list at a time.
+pub(crate) const CONNECTION_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// The most bytes that wait for all connections. Beyond it a connection with more than [`SHARE_BYTES`] is closed when it
+/// takes more, and beyond half as much again one with more than [`SMALL_BYTES`].
+const MEMBER_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// A long page of a list, and its beginning in the buffers below.
+const SHARE_BYTES: usize = 2 * 1024 * 1024;
+/// Enough for commands, answers and renewals, of which no flood deprives a client.
+const SMALL_BYTES: usize = 64 * 1024;
+
+/// The memory in use for all connections of a member. Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct MemberMemory(Arc<AtomicUsize>);
+
+/// The memory in use for one connection. Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct ConnectionMemory {
+    inner: Arc<ConnectionUse>,
+}
+
+#[derive(Default)]
+struct ConnectionUse {
+    used: AtomicUsize,
+    over: AtomicBool,
+    exceeded: Notify,
+    member: MemberMemory,
+    /// Whether the connection has become a WebSocket, and the bytes read for the next message of it.
+    is_socket: AtomicBool,
+    partial: AtomicUsize,
+}
+
+/// What one connection may have in use while all have this much.
+fn allowed(all: usize) -> usize {
+    match all {
+        all if all <= MEMBER_BYTES_MAX => CONNECTION_BYTES_MAX,
+        all if all <= MEMBER_BYTES_MAX / 2 * 3 => SHARE_BYTES,
+        _ => SMALL_BYTES,
+    }
+}
+
+impl ConnectionMemory {
+    /// The memory of a new connection.
+    pub(crate) fn new(member: MemberMemory) -> Self {
+        Self { inner: Arc::new(ConnectionUse { member, ..ConnectionUse::default() }) }
+    }
+
+    /// Counts bytes until the charge is dropped.
+    pub(crate) fn charge(&self, bytes: usize) -> Charge {
+        self.add(bytes);
+        Charge { of: self.clone(), bytes }
+    }
+
+    /// Whether a buffer that can do without these bytes may take them.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        let used = self.inner.used.load(Ordering::Relaxed).saturating_add(bytes);
+        let all = self.inner.member.0.load(Ordering::Relaxed).saturating_add(bytes);
+        used <= allowed(all.saturating_mul(2)) / 2
+    }
+
+    /// Counts the messages of a WebSocket from now on, as their parts are read.
+    pub(crate) fn begin_socket(&self) {
+        self.inner.is_socket.store(true, Ordering::Relaxed);
+    }
+
+    /// Counts bytes that were read from the connection, if it is a WebSocket.
+    pub(crate) fn read(&self, bytes: usize) {
+        if bytes > 0 && self.inner.is_socket.load(Ordering::Relaxed) {
+            self.inner.partial.fetch_add(bytes, Ordering::Relaxed);
+            self.add(bytes);
+        }
+    }
+
+    /// A message of the WebSocket is complete, or its connection is over.
+    pub(crate) fn message_read(&self) {
+        self.subtract(self.inner.partial.swap(0, Ordering::Relaxed));
+    }
+
+    /// Whether the connection has exceeded its budget.
+    pub(crate) fn is_over(&self) -> bool {
+        self.inner.over.load(Ordering::Acquire)
+    }
+
+    /// Waits until the connection exceeds its budget.
+    pub(crate) async fn exceeded(&self) {
+        while !self.is_over() {
+            self.inner.exceeded.notified().await;
+        }
+    }
+
+    fn add(&self, bytes: usize) {
+        let used = self.inner.used.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        let all = self.inner.member.0.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        if used > allowed(all) && !self.inner.over.swap(true, Ordering::AcqRel) {
+            tracing::warn!(
+                bytes = used,
+                "closes a connection whose unread data exceeds its budget"
+            );
+            self.inner.exceeded.notify_one();
+        }
+    }
+
+    fn subtract(&self, bytes: usize) {
+        self.inner.used.fetch_sub(bytes, Ordering::Relaxed);
+        self.inner.member.0.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Bytes that count against a connection until this is dropped.
+pub(crate) struct Charge {
+    of: ConnectionMemory,
+    bytes: usize,
+}
+
+impl Charge {
+    /// Changes the number of bytes.
+    pub(crate) fn set(&mut self, bytes: usize) {
+        match bytes.checked_sub(self.bytes) {
+            Some(more) => self.of.add(more),
+            None => self.of.subtract(self.bytes - bytes),
+        }
+        self.bytes = bytes;
+    }
+
+    /// Adds to the number of bytes.
+    pub(crate) fn add(&mut self, bytes: usize) {
+        self.set(self.bytes.saturating_add(bytes));
+    }
+
+    /// The memory that the bytes count against.
+    pub(crate) fn of(&self) -> &ConnectionMemory {
+        &self.of
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.of.subtract(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_exceeds_its_budget_is_over_and_others_are_not() {
+        let member = MemberMemory::default();
+        let (one, other) =
+            (ConnectionMemory::new(member.clone()), ConnectionMemory::new(member.clone()));
+        let most = one.charge(CONNECTION_BYTES_MAX);
+        assert!(!one.is_over());
+        let _more = one.charge(1);
+        let _theirs = other.charge(SHARE_BYTES);
+        assert!(one.is_over() && !other.is_over());
+        drop(most);
+        assert!(one.is_over(), "it is closed whatever it gives back later");
+        assert_eq!(member.0.load(Ordering::Relaxed), SHARE_BYTES + 1);
+    }
+
+    #[test]
+    fn when_the_member_exceeds_its_budget_small_connections_go_on() {
+        let member = MemberMemory::default();
+        let many: Vec<_> = (0..9).map(|_| ConnectionMemory::new(member.clone())).collect();
+        let _charges: Vec<_> = many.iter().map(|it| it.charge(MEMBER_BYTES_MAX / 8)).collect();
+        assert_eq!(many.iter().filter(|it| it.is_over()).count(), 1, "the one that went beyond");
+        let small = ConnectionMemory::new(member.clone());
+        let _charge = small.charge(SHARE_BYTES);
+        assert!(!small.is_over());
+        assert!(!small.has_room(1));
+        // Very many connections with little each: beyond a point none gets more than commands need.
+        let many: Vec<_> = (0..1_000).map(|_| ConnectionMemory::new(member.clone())).collect();
+        let _charges: Vec<_> = many.iter().map(|it| it.charge(1024 * 1024)).collect();
+        assert!(many.iter().filter(|it| it.is_over()).count() > 800);
+        let small = ConnectionMemory::new(member);
+        let _charge = small.charge(SMALL_BYTES);
+        assert!(!small.is_over());
+    }
+
+    #[test]
+    fn a_message_of_a_socket_counts_until_it_is_complete() {
+        let memory = ConnectionMemory::default();
+        memory.read(100);
+        assert_eq!(memory.inner.used.load(Ordering::Relaxed), 0, "it is no socket yet");
+        memory.begin_socket();
+        memory.read(100);
+        memory.read(50);
+        assert_eq!(memory.inner.used.load(Ordering::Relaxed), 150);
+        memory.message_read();
+        memory.message_read();
+        assert_eq!(memory.inner.used.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_charge_follows_what_is_buffered() {
+        let memory = ConnectionMemory::default();
+        let mut charge = memory.charge(10);
+        charge.add(5);
+        assert_eq!(memory.inner.used.load(Ordering::Relaxed), 15);
+        charge.set(3);
+        assert_eq!(memory.inner.used.load(Ordering::Relaxed), 3);
+        drop(charge);
+        assert_eq!(memory.inner.used.load(Ordering::Relaxed), 0);
+    }
+}
