@@ -231,7 +231,7 @@ impl Flight {
 
     /// Ends the batch: returns its reply address and its outcomes. A command without an answer gets this failure.
     /// Returns the permit to the budget.
-    pub(crate) fn finish(self: Box<Self>, rest: NodeFailure) -> (ReplyTo, Outcomes) {
+    pub(crate) fn finish(self, rest: NodeFailure) -> (ReplyTo, Outcomes) {
         let CommandBatch { requests, reply, permit, .. } = self.batch;
         if mutant!("admission_leaked") && rest != NodeFailure::Unknown {
             std::mem::forget(permit);
