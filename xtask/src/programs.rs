@@ -82,13 +82,6 @@ pub(crate) fn mutants_program(repo: &Repo, which: &str) -> Command {
     command
 }
 
-/// Builds the model and the simulator without planted bugs.
-pub(crate) fn sim_build(repo: &Repo) -> Command {
-    let mut command = cargo(repo, "build");
-    command.args(["--profile", "sim", "--package", SIM]);
-    command
-}
-
 /// The scenarios of real members. Of the whole workspace, so that nothing is compiled anew after the
 /// layer of unit tests.
 pub(crate) fn processes_command(repo: &Repo) -> Command {

@@ -11,8 +11,8 @@ use crate::access::AccessChange;
 /// One command with the request id that makes it safe to send twice.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request<'a> {
-    /// The authenticated caller as the API identifies it; empty if it is anonymous. It separates the idempotency keys of
-    /// different callers. From [`LEVEL_ACCESS`] on it owns the leases and keys that it creates, and once identity is
+    /// The authenticated caller as the API identifies it; empty if it is anonymous. It separates the idempotency keys
+    /// of different callers. From [`LEVEL_ACCESS`] on it owns the leases and keys that it creates, and once identity is
     /// enabled it decides what the command may do.
     pub principal: &'a str,
     /// How the machine recognises a repeated request.
@@ -139,8 +139,8 @@ pub enum Command<'a> {
 /// refuses that command as a build that cannot decode it does: `Malformed`.
 pub const LEVEL_ABANDON: u16 = 2;
 
-/// The level from which on the machine knows who owns leases and keys, and executes [`Command::SetAccess`]. Below it the
-/// machine refuses that command as `Malformed`.
+/// The level from which on the machine knows who owns leases and keys, and executes [`Command::SetAccess`]. Below it
+/// the machine refuses that command as `Malformed`.
 pub const LEVEL_ACCESS: u16 = 3;
 
 /// The prefix of the keys that belong to the cluster itself; the APIs let no client write them.

@@ -23,7 +23,7 @@ const TOGETHER: usize = 3;
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// How often the running programs are polled.
-pub(crate) const LOOK: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(50);
 
 /// The slowest programs, which start first, so that none of them runs alone at the end. Those that use the whole
 /// processor are kept apart.

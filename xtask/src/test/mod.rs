@@ -1,6 +1,5 @@
 //! Runs the layers of tests and prints a summary.
 
-mod ahead;
 mod binaries;
 mod layer;
 mod log;
@@ -16,7 +15,6 @@ use crate::output::Tests;
 use crate::repo::Repo;
 use crate::workspace::Workspace;
 
-use self::ahead::AheadBuilds;
 use self::layer::{CHECKED, Depth, LAYERS, Layer, LayerContext, LayerReport};
 use self::log::{LayerLog, Verbosity};
 
@@ -85,13 +83,10 @@ fn run_layers<'a>(
 ) -> Result<ExitCode> {
     let watch = Stopwatch::start();
     let mut all = Vec::new();
-    let layers: Vec<&Layer> = layers.collect();
-    let mut ahead = None;
     // A failed layer does not keep the later ones from running.
-    for layer in &layers {
-        all.push(run_layer(repo, args, layer, depth, &layers, &mut ahead)?);
+    for layer in layers {
+        all.push(run_layer(repo, args, layer, depth)?);
     }
-    drop(ahead);
     println!();
     recap(&all).iter().for_each(|line| println!("{line}"));
     let tests = closing(&all);
@@ -101,18 +96,11 @@ fn run_layers<'a>(
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn run_layer(
-    repo: &Repo,
-    args: &Args,
-    layer: &Layer,
-    depth: Depth,
-    layers: &[&Layer],
-    ahead: &mut Option<AheadBuilds>,
-) -> Result<LayerResult> {
+fn run_layer(repo: &Repo, args: &Args, layer: &Layer, depth: Depth) -> Result<LayerResult> {
     let watch = Stopwatch::start();
     let show = if args.verbose { Verbosity::Everything } else { Verbosity::Progress };
     let log = LayerLog::create(repo, layer.name, show)?;
-    let mut stage = LayerContext { repo, log, strict: args.strict, depth, layers, ahead };
+    let mut stage = LayerContext { repo, log, strict: args.strict, depth };
     let report = needed(repo, layer).and_then(|()| (layer.run)(&mut stage));
     let report = report.unwrap_or_else(|error| LayerReport::failed(format!("{error:#}"))).settled();
     stage.log.clear_progress();

@@ -17,8 +17,8 @@ use crate::state::slab::SlabIndex;
 /// leases expire, while a false one would be a wrong refusal.
 const SEARCH_MAX: usize = 10_000;
 
-/// The most places and holders that all searches of one entry visit together, from the level on at which this is counted.
-/// An entry has up to 1,024 commands, and every member must apply all of them.
+/// The most places and holders that all searches of one entry visit together, from the level on at which this is
+/// counted. An entry has up to 1,024 commands, and every member must apply all of them.
 const SEARCH_ENTRY_MAX: usize = 100_000;
 
 /// The most steps of a cycle that a refusal names.

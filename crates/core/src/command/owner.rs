@@ -33,8 +33,8 @@ impl Machine {
         Some(self.owners.make(caller))
     }
 
-    /// Whether what has this owner may be used by the principal of the present command. What has no owner is from before
-    /// there were principals.
+    /// Whether what has this owner may be used by the principal of the present command. What has no owner is from
+    /// before there were principals.
     pub(super) fn is_own(&self, owner: Option<OwnerId>) -> bool {
         !self.access.is_enabled() || owner.is_none() || owner == self.caller_owner()
     }
@@ -82,8 +82,8 @@ impl Machine {
         }
     }
 
-    /// Counts every record for its owner, from nothing. Returns `None` if a record names an owner that does not exist, or
-    /// an owner has nothing.
+    /// Counts every record for its owner, from nothing. Returns `None` if a record names an owner that does not exist,
+    /// or an owner has nothing.
     pub(crate) fn count_owners(&self) -> Option<Owners> {
         let mut owners = Owners::default();
         let mut complete = true;

@@ -164,8 +164,8 @@ impl Owners {
         self.ending += usize::from(revoked && first);
     }
 
-    /// Counts a lease that has ended. Returns the clock of the revocation if the owner was revoked and this was its last
-    /// lease.
+    /// Counts a lease that has ended. Returns the clock of the revocation if the owner was revoked and this was its
+    /// last lease.
     pub(crate) fn remove_lease(
         &mut self,
         id: OwnerId,

@@ -45,7 +45,7 @@ struct JoinCluster {
 
 /// The answer of the member that the record names.
 fn is_there(record: MemberRecord) -> Option<Result<Control, String>> {
-    Some(Ok(Control::IAm(Me::new(record.id, record.names, 2))))
+    Some(Ok(Control::IAm(Me::new(record.id, record.names, tenure_core::LEVEL_MAX))))
 }
 
 fn id(number: u64) -> MemberId {
@@ -63,7 +63,7 @@ fn lineage() -> Lineage {
 }
 
 fn request(record: MemberRecord) -> Join {
-    Join { record, level: 2, lineage: None }
+    Join { record, level: tenure_core::LEVEL_MAX, lineage: None }
 }
 
 fn certified(name: &str) -> PeerName {
@@ -87,7 +87,7 @@ impl JoinCluster {
             cut: Vec::new(),
             damaged: 0,
             endings: Vec::new(),
-            level: 2,
+            level: tenure_core::LEVEL_MAX,
             called: Vec::new(),
             call_back: is_there,
         };

@@ -2,8 +2,8 @@
 //!
 //! Acts that change the cluster are taken from the events that this member applies, so an act is recorded whichever
 //! member and API it came through. Denied calls and acts that are not in the log, such as backups, are recorded where
-//! they happen. A record never waits for the file: it goes into a bounded queue, and is dropped and counted if the queue
-//! is full. The newest records are also kept in memory.
+//! they happen. A record never waits for the file: it goes into a bounded queue, and is dropped and counted if the
+//! queue is full. The newest records are also kept in memory.
 
 mod record;
 

@@ -2,8 +2,8 @@
 //!
 //! Partial messages, answers that are not written yet, mail and watch buffers are charged to the connection that they
 //! wait for. A charge never fails. A connection that exceeds its budget is marked, and the API closes it. If the member
-//! exceeds its budget, it closes connections that take more although they have more than a small share in use, so that a
-//! client that reads its answers is not affected by those that do not.
+//! exceeds its budget, it closes connections that take more although they have more than a small share in use, so that
+//! a client that reads its answers is not affected by those that do not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,8 +12,8 @@ use tokio::sync::Notify;
 
 /// The most bytes that wait for one connection: many pages of a list at a time.
 pub(crate) const CONNECTION_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// The most bytes that wait for all connections. Beyond it a connection with more than [`SHARE_BYTES`] is closed when it
-/// takes more, and beyond half as much again one with more than [`SMALL_BYTES`].
+/// The most bytes that wait for all connections. Beyond it a connection with more than [`SHARE_BYTES`] is closed when
+/// it takes more, and beyond half as much again one with more than [`SMALL_BYTES`].
 const MEMBER_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// A long page of a list, and its beginning in the buffers below.
 const SHARE_BYTES: usize = 2 * 1024 * 1024;

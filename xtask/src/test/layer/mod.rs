@@ -15,10 +15,9 @@ mod unit;
 use anyhow::Result;
 
 use crate::output::Tests;
-use crate::programs::{BENCH, CLI, SIM, mutants_build, sim_build};
+use crate::programs::{BENCH, CLI, SIM};
 use crate::repo::Repo;
 
-use super::ahead::AheadBuilds;
 use super::log::LayerLog;
 
 /// One layer of tests.
@@ -37,26 +36,6 @@ pub(crate) struct LayerContext<'a> {
     /// Whether warnings fail even outside continuous integration.
     pub(crate) strict: bool,
     pub(crate) depth: Depth,
-    /// All layers of this run.
-    pub(crate) layers: &'a [&'a Layer],
-    /// The builds that one layer began for later ones.
-    pub(crate) ahead: &'a mut Option<AheadBuilds>,
-}
-
-impl LayerContext<'_> {
-    /// Begins to build what later layers of this run need, while the tests of this layer wait.
-    pub(crate) fn build_ahead(&mut self) -> Result<()> {
-        let wanted = |name: &str| self.layers.iter().any(|layer| layer.name == name);
-        let mut builds = Vec::new();
-        if wanted("model") || wanted("sim") {
-            builds.push(sim_build(self.repo));
-        }
-        if wanted("mutants") || wanted("cluster-mutants") {
-            builds.push(mutants_build(self.repo));
-        }
-        *self.ahead = Some(AheadBuilds::start(self.repo, builds)?);
-        Ok(())
-    }
 }
 
 /// How much the layers do.

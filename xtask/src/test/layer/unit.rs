@@ -42,7 +42,6 @@ pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     let is_wanted = |each: &Binary| !(each.is_integration && leaves_out(stage.depth, &each.krate));
     let programs = binaries::built(built.lines()).into_iter().filter(is_wanted).collect();
     let markers = Markers::load(stage.repo)?;
-    stage.build_ahead()?;
     let ended = binaries::run(stage.repo, &mut stage.log, programs, &markers)?;
     let mut tests = Tests::default();
     ended.iter().for_each(|each| tests += each.tests);

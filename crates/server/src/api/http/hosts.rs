@@ -33,8 +33,8 @@ impl AllowedHosts {
         Self(self.0.with_origins(origins))
     }
 
-    /// The origin of the page that sends a request, if it is a foreign one that is allowed. A browser shows the page the
-    /// response only if the response names that origin.
+    /// The origin of the page that sends a request, if it is a foreign one that is allowed. A browser shows the page
+    /// the response only if the response names that origin.
     pub(super) fn foreign_origin(&self, request: &Request) -> Option<HeaderValue> {
         let origin = request.headers().get(ORIGIN)?;
         self.0.allows_origin(origin.as_bytes()).then(|| origin.clone())
