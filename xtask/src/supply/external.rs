@@ -30,11 +30,12 @@ struct Package {
     license: Option<String>,
 }
 
-/// Runs `cargo metadata`. This compiles and downloads nothing.
+/// Runs `cargo metadata`. This compiles nothing. It downloads the crates that are not on this machine yet: they name
+/// their licences, and the other layers need them anyway.
 pub(crate) fn load(repo: &Repo) -> Result<Vec<ExternalCrate>> {
     let (_, host) = compiler::in_use()?;
     let output = cargo(repo, "metadata")
-        .args(["--format-version", "1", "--offline", "--filter-platform", &host])
+        .args(["--format-version", "1", "--filter-platform", &host])
         .output()
         .context("cannot start cargo metadata")?;
     let why = String::from_utf8_lossy(&output.stderr);

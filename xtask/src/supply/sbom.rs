@@ -47,7 +47,7 @@ pub(crate) fn run(repo: &Repo, args: &SbomArgs) -> Result<ExitCode> {
     let target = args.target.as_ref().unwrap_or(&host);
     let output = cargo(repo, "tree")
         .args([
-            "--offline",
+            "--locked",
             "--package",
             PACKAGE,
             "--edges",

@@ -197,22 +197,23 @@ impl SimCluster {
     /// The member was asked to leave, and has handed over or cannot.
     fn may_end(&mut self, node: usize) -> CheckResult {
         let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
+        // The loop refuses what is in its inbox when it ends, such as the next step of an operation that has just heard
+        // of a failure.
+        for input in std::mem::take(&mut process.inbox) {
+            process.host.refuse(&input);
+        }
         let mut outputs = Vec::new();
         process.node.end(&mut outputs);
-        let host = &process.host;
-        let batches: Vec<_> = host.batches.keys().copied().collect();
-        let reads: Vec<_> = host.reads.keys().copied().collect();
-        let admins: Vec<_> = host.admins.keys().copied().collect();
         let mut compact = None;
         for output in outputs {
             self.perform(node, output, &mut compact)?;
         }
-        let host = &self.nodes[node].process.as_ref().expect("it has just ended").host;
-        // An operation that hears of the end may take its next step at once. The server's inbox refuses that step; here
-        // it ends with the process.
-        let left = batches.iter().filter(|it| host.batches.contains_key(it)).count()
-            + reads.iter().filter(|it| host.reads.contains_key(it)).count()
-            + admins.iter().filter(|it| host.admins.contains_key(it)).count();
+        let process = self.nodes[node].process.as_mut().expect("it has just ended");
+        for input in std::mem::take(&mut process.inbox) {
+            process.host.refuse(&input);
+        }
+        let host = &process.host;
+        let left = host.batches.len() + host.reads.len() + host.admins.len();
         ensure(left == 0, "N3", || format!("{node} ended and left {left} callers without a word"))?;
         self.faults.count("leave");
         self.crash(node, Restart::ProcessKilled);

@@ -127,6 +127,22 @@ impl Routed {
 }
 
 impl SessionHost {
+    /// Forgets the caller of an input that the member refuses because it has ended.
+    pub(super) fn refuse(&mut self, input: &Input) {
+        match input {
+            Input::Read { read, .. } => drop(self.reads.remove(&read.0)),
+            Input::Admin { admin, .. } => drop(self.admins.remove(&admin.0)),
+            Input::Submit(batch) => {
+                let number = match batch.reply {
+                    ReplyTo::Session { batch, .. } => batch,
+                    ReplyTo::Call(call) => call.0,
+                };
+                self.batches.remove(&number);
+            }
+            _ => {}
+        }
+    }
+
     /// A host whose router may be at most `backlog_max` outcomes and notices behind.
     pub(super) fn new(backlog_max: usize) -> Self {
         Self { backlog: Backlog::new(backlog_max), ..Self::default() }
