@@ -17,7 +17,7 @@ use crate::output;
 /// Flags that say whose tokens are believed.
 #[derive(Args)]
 pub(crate) struct TokenProofArgs {
-    /// Take signed tickets only: whoever invents a number is refused. Beyond loopback this is the default
+    /// Take signed tickets only, and refuse bare numbers. Beyond loopback this is the default
     #[arg(long, conflicts_with = "bare_tokens")]
     require_ticket: bool,
     /// Believe every number, also where other machines reach it

@@ -236,7 +236,7 @@ impl Dispatch {
         match fresh {
             Fresh::Stale => authorise(who.name(), PrincipalAction::Read)?,
             Fresh::Now | Fresh::AtLeast(_) => {
-                let _ = self.ask(who, fresh, within, ReadCost::Record, |_| ()).await?;
+                self.ask(who, fresh, within, ReadCost::Record, |_| ()).await?;
             }
         }
         self.peek(ClusterView::of).await
