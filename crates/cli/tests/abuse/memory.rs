@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use crate::common::wait;
 use crate::raw::{
     DATA, END_HEADERS, END_STREAM, HEADERS, SETTINGS, begin, frame, pour, request, rest,
 };
@@ -128,9 +129,9 @@ fn answers_that_are_not_read_cut_the_connection_off() {
                 break;
             }
         }
+        wait("the member closes it", || victim.says("exceeds its budget").then_some(()));
         // The connection ends long before a gigabyte has been read.
         let (mut read, mut part) = (0, vec![0; 1 << 20]);
-        std::thread::sleep(Duration::from_secs(1));
         while let Ok(bytes @ 1..) = stream.read(&mut part) {
             read += bytes;
         }

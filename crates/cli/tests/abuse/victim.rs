@@ -86,6 +86,11 @@ impl Victim {
         assert!(grown_kb < cost_kb + MARGIN_KB, "{grown_kb} KiB more");
     }
 
+    /// Whether the member has logged this.
+    pub(crate) fn says(&self, words: &str) -> bool {
+        self.process.words().contains(words)
+    }
+
     /// The open connections and files of the process.
     pub(crate) fn files(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.process.pid())).unwrap().count()
