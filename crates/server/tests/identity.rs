@@ -10,6 +10,7 @@ mod client;
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::time::Duration;
 
 use alone::Alone;
@@ -60,8 +61,14 @@ struct Key {
 impl Stage {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().to_owned();
+        Self::start(&data, dir)
+    }
+
+    /// Starts it with its data below `data`, and removes `dir` at the end.
+    fn start(data: &Path, dir: tempfile::TempDir) -> Self {
         let health = HealthListen::At("127.0.0.1:0".into());
-        let settings = ServerSettings { health, ..alone::settings(dir.path()) };
+        let settings = ServerSettings { health, ..alone::settings(data) };
         let member = Alone::run(dir, settings);
         let http = Client::new(member.running.clients, "http");
         let stage = Self { member, http };
@@ -450,6 +457,26 @@ fn the_key_of_the_local_administrator_is_new_at_each_start() {
     ask(second.clients, &old).refused(401, "UNAUTHENTICATED");
     wait("it answers", || (ask(second.clients, &read()).status == 200).then_some(()));
     second.stop();
+}
+
+#[test]
+fn a_member_that_starts_again_needs_credentials_from_its_first_answer_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let stage = Stage::start(dir.path(), tempfile::tempdir().unwrap());
+    stage.enable();
+    let ana = stage.key("ana", None);
+    drop(stage);
+    assert!(dir.path().join("m0/identity-enabled").exists());
+    // As a start from a snapshot of before: the rules are not there until the log is applied.
+    let again = start(alone::settings(dir.path())).unwrap();
+    let client = Client::new(again.clients, "again");
+    client.get("/v1/locks?stale=true").refused(401, "UNAUTHENTICATED");
+    wait("the key is known", || {
+        client.get("/v1/locks?stale=true").refused(401, "UNAUTHENTICATED");
+        let headers = [("Authorization", &*ana.bearer())];
+        (client.ask("GET", "/v1/locks", &headers, b"").status == 200).then_some(())
+    });
+    again.stop();
 }
 
 #[test]
