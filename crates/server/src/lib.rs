@@ -20,6 +20,7 @@ mod audit;
 pub mod backup;
 mod bootstrap;
 mod callers;
+mod credentials;
 mod data_home;
 mod dispatch;
 mod error;

@@ -5,6 +5,7 @@
 //! change, so that a certificate is replaced without a restart. New files that cannot be used are reported once, and
 //! the previous certificates stay in force.
 
+pub(crate) mod der;
 mod dial;
 mod load;
 mod validity;
