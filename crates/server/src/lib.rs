@@ -47,6 +47,7 @@ pub mod untrusted;
 pub mod watch;
 
 pub use audit::AuditTo;
+pub use credentials::IssuerAuthority;
 pub use error::{StartError, chain};
 pub use fetch::request_backup;
 pub use member::{End, Gone, MemberHandle, MemberStatus};
