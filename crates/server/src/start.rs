@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 use crate::api::{AllowedHosts, ApiListeners, HealthListener};
 use crate::audit::{AuditRecord, AuditTo, Outcome};
 use crate::bootstrap;
-use crate::credentials::IssuerAuthority;
+use crate::credentials::{IssuerAuthority, TrustedIssuers};
 use crate::data_home::{DataHome, FileSizes};
 use crate::dispatch::Dispatch;
 use crate::error::StartError;
@@ -339,6 +339,8 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
         listener.admit(net.clone(), opened.snapshots.clone());
     }
     let runtime = dispatch_runtime(settings.workers).map_err(system("start a thread"))?;
+    let issuers = TrustedIssuers::new(runtime.handle().clone(), settings.issuer_authority.clone());
+    member.identity().verify_tokens(issuers);
     let node_config = tenure_node::NodeConfig {
         command_bytes_max,
         admission,

@@ -39,6 +39,9 @@ enum KeySource {
     Unusable,
 }
 
+/// The keys of an issuer that a token needs.
+pub(crate) struct MissingKeys(Arc<TrustedIssuer>);
+
 /// Checks what an administrator says about the keys of an issuer. Returns what is wrong with it.
 pub(crate) fn check_keys(keys: &OwnedIssuerKeys) -> Result<(), &'static str> {
     match keys {
@@ -91,26 +94,28 @@ impl TrustedIssuers {
         self.issuer(&token)?.verify(&token, now_s)
     }
 
-    /// Like [`Self::verify`], but reads the issuer's keys again if the token's key is not among them.
-    pub(crate) async fn verify_with_newer_keys(
-        &self,
-        token: &str,
-        now_s: u64,
-    ) -> Result<VerifiedToken, TokenError> {
-        let token = UnverifiedToken::read(token)?;
-        let issuer = self.issuer(&token)?;
-        match (issuer.verify(&token, now_s), &issuer.keys) {
-            (Err(TokenError::NoKeys | TokenError::UnknownKey), KeySource::Address(keys)) => {
-                keys.again().await;
-                issuer.verify(&token, now_s)
-            }
-            (verified, _) => verified,
-        }
+    /// The keys to wait for, if a token cannot be verified because its key is not at hand, and the keys can be read
+    /// again now.
+    pub(crate) fn missing_keys(&self, token: &str) -> Option<MissingKeys> {
+        let token = UnverifiedToken::read(token).ok()?;
+        let issuer = self.issuer(&token).ok()?;
+        let KeySource::Address(keys) = &issuer.keys else { return None };
+        let has_key = keys.current().is_some_and(|keys| token.has_key(&keys));
+        (!has_key && keys.may_read()).then(|| MissingKeys(issuer))
     }
 
     fn issuer(&self, token: &UnverifiedToken<'_>) -> Result<Arc<TrustedIssuer>, TokenError> {
         let issuers = self.inner.issuers.read().unwrap_or_else(PoisonError::into_inner);
         issuers.get(token.issuer().as_bytes()).cloned().ok_or(TokenError::Issuer)
+    }
+}
+
+impl MissingKeys {
+    /// Reads the keys, and waits for the result for a moment.
+    pub(crate) async fn read(self) {
+        if let KeySource::Address(keys) = &self.0.keys {
+            keys.read().await;
+        }
     }
 }
 

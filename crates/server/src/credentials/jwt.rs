@@ -21,44 +21,54 @@ const LEEWAY_S: u64 = 30;
 const SUBJECT: &str = "sub";
 
 /// Why a token was refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TokenError {
     /// It is longer than any token that is accepted.
-    #[error("the token is longer than {TOKEN_BYTES_MAX} bytes")]
     TooLong,
     /// It is not a signed JWT.
-    #[error("the token is no signed JWT")]
     Malformed,
     /// Its algorithm is `none`, symmetric or unknown.
-    #[error("the token is not signed by an algorithm that is accepted")]
     Algorithm,
     /// It uses an extension that the verifier would have to understand.
-    #[error("the token has a critical extension, which is not supported")]
     Critical,
     /// The cluster does not trust its issuer.
-    #[error("the token is of an issuer that the cluster does not trust")]
     Issuer,
     /// The keys of the issuer could not be read yet, or not for too long.
-    #[error("the keys of the token's issuer are not available")]
     NoKeys,
-    /// The issuer has no key with this id for this algorithm.
-    #[error("the issuer has no key of the token's id and algorithm")]
+    /// The issuer has no key with this id for this algorithm, or several.
     UnknownKey,
     /// The signature is not the issuer's.
-    #[error("the signature of the token is wrong")]
     Signature,
     /// It is for others.
-    #[error("the token is for another audience")]
     Audience,
     /// It has expired.
-    #[error("the token has expired")]
     Expired,
     /// It is not valid yet.
-    #[error("the token is not valid yet")]
     NotYetValid,
     /// The claim that names the principal is missing or unusable.
-    #[error("the token does not name a principal")]
     Unnamed,
+}
+
+impl TokenError {
+    /// What the caller is told.
+    pub(crate) fn problem(self) -> &'static str {
+        match self {
+            Self::TooLong => "the token is too long",
+            Self::Malformed => {
+                "the token is no signed JWT with an issuer, an audience and an expiry"
+            }
+            Self::Algorithm => "the token is not signed by an algorithm that is accepted",
+            Self::Critical => "the token has a critical extension, which is not supported",
+            Self::Issuer => "the token is of an issuer that the cluster does not trust",
+            Self::NoKeys => "the keys of the token's issuer are not available",
+            Self::UnknownKey => "the issuer has no key of the token's id and algorithm",
+            Self::Signature => "the signature of the token is wrong",
+            Self::Audience => "the token is for another audience",
+            Self::Expired => "the token has expired",
+            Self::NotYetValid => "the token is not valid yet",
+            Self::Unnamed => "the token does not name a principal",
+        }
+    }
 }
 
 /// What a verified token says.
@@ -127,6 +137,11 @@ impl<'a> UnverifiedToken<'a> {
         &self.claims.iss
     }
 
+    /// Whether the key that the token names is among these.
+    pub(crate) fn has_key(&self, keys: &KeySet) -> bool {
+        keys.has(self.key_id.as_deref(), self.algorithm)
+    }
+
     /// Verifies the token against the record and the keys of its issuer, at a second of the wall clock since 1970.
     pub(crate) fn verify(
         &self,
@@ -134,10 +149,10 @@ impl<'a> UnverifiedToken<'a> {
         keys: &KeySet,
         now_s: u64,
     ) -> Result<VerifiedToken, TokenError> {
-        let id = self.key_id.as_deref();
-        if !keys.has(id, self.algorithm) {
+        if !self.has_key(keys) {
             return Err(TokenError::UnknownKey);
         }
+        let id = self.key_id.as_deref();
         if !keys.verifies(id, self.algorithm, self.signed.as_bytes(), &self.signature) {
             return Err(TokenError::Signature);
         }

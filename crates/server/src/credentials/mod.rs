@@ -16,8 +16,11 @@ use tenure_core::access::MEMBER;
 use tenure_types::Name;
 
 pub use issuer::IssuerAuthority;
-pub(crate) use issuer::{TrustedIssuers, check_keys};
-pub(crate) use jwt::{TokenError, VerifiedToken};
+#[allow(unused_imports, reason = "the calls that change issuers use it")]
+pub(crate) use issuer::check_keys;
+pub(crate) use issuer::{MissingKeys, TrustedIssuers};
+#[cfg(test)]
+use jwt::TokenError;
 
 /// The name of a principal from a rule's prefix and a value that a credential contains. None if that is no name, or a
 /// name that only members have: no credential makes a client a member.

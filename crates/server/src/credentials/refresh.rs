@@ -58,15 +58,19 @@ impl RefreshedKeys {
         self.shared.newest.borrow().keys.clone()
     }
 
-    /// Reads the keys once more, and waits for the result for a moment. Returns at once if the last attempt was not
-    /// long ago.
-    pub(crate) async fn again(&self) {
+    /// Whether the keys are being read, or may be read again now.
+    pub(crate) fn may_read(&self) -> bool {
+        let not_before = self.shared.newest.borrow().not_before;
+        not_before.is_none_or(|at| Instant::now() >= at)
+    }
+
+    /// Reads the keys once more, and waits for the result for a moment.
+    pub(crate) async fn read(&self) {
         let mut newest = self.shared.newest.subscribe();
-        if newest.borrow_and_update().not_before.is_some_and(|at| Instant::now() < at) {
-            return;
+        if self.may_read() {
+            self.shared.wanted.notify_one();
+            let _ = timeout(WAIT, newest.changed()).await;
         }
-        self.shared.wanted.notify_one();
-        let _ = timeout(WAIT, newest.changed()).await;
     }
 }
 
