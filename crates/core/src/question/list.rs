@@ -127,17 +127,19 @@ impl Machine {
 
     fn holder_view(&self, slot: SlabIndex) -> HolderView {
         let grant = self.grants.at(slot);
-        let (lease, lease_created, client) = match &grant.state {
+        let (lease, lease_created, client, owner) = match &grant.state {
             GrantState::Held(lease) => {
                 let lease = self.leases.at(*lease);
-                (lease.id, lease.created, lease.client.clone())
+                (lease.id, lease.created, lease.client.clone(), lease.owner)
             }
-            GrantState::Over(over) => (over.lease, over.created, over.client.clone()),
+            GrantState::Over(over) => (over.lease, over.created, over.client.clone(), over.owner),
         };
+        let owner = owner.and_then(|owner| self.owners.get(owner));
         HolderView {
             lease,
             lease_created,
             client,
+            principal: owner.map(|owner| owner.name.clone()),
             token: grant.token,
             mode: grant.asked_mode(self.locks.at(grant.lock).slots),
             slot: grant.mode.slot(),

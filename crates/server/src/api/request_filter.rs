@@ -24,8 +24,9 @@ use super::{
     ConnectionPermit, HEADER_BYTES_MAX, HEADERS_MAX, Listener, ending, grpc, http as api, metered,
     ws,
 };
+use crate::credentials::MissingKeys;
 use crate::dispatch::Dispatch;
-use crate::identity::CallerIdentity;
+use crate::identity::{CallerIdentity, Presented};
 use crate::metrics::Api;
 
 /// The paths that need no credentials.
@@ -74,6 +75,12 @@ impl FilteredRouter {
         if is_grpc { grpc::refused(failure) } else { api::refused(failure) }
     }
 
+    /// The keys that the token of a request needs and this member does not have yet.
+    fn missing_keys<B>(&self, request: &Request<B>) -> Option<MissingKeys> {
+        let presented = Presented::of_request(request.headers(), None).ok()?;
+        self.dispatch.member().identity().missing_keys(&presented)
+    }
+
     /// The identity of the caller of a request; none if the request needs none, or will present credentials later.
     fn identify<B>(&self, request: &Request<B>) -> Result<Option<CallerIdentity>, Failure> {
         let (path, headers) = (request.uri().path(), request.headers());
@@ -113,7 +120,18 @@ impl Service<Request<Incoming>> for FilteredRouter {
         let ends_itself = request.uri().path().starts_with(SESSIONS);
         let identity = match self.identify(&request) {
             Ok(identity) => identity,
-            Err(failure) => return Either::Left(ready(Ok(self.refuse(is_grpc, failure)))),
+            Err(failure) => {
+                let Some(missing) = self.missing_keys(&request) else {
+                    return Either::Left(ready(Ok(self.refuse(is_grpc, failure))));
+                };
+                // After an attempt to read them the keys are not read again for a while, so this repeats a few times at
+                // most.
+                let mut filter = self.clone();
+                return Either::Right(Box::pin(async move {
+                    missing.read().await;
+                    filter.call(request).await
+                }));
+            }
         };
         let permit = self.permit.identified(identity.clone());
         let caller = permit.caller().clone();

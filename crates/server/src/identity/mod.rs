@@ -18,6 +18,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use rustls::pki_types::CertificateDer;
 use tenure_core::access::Access;
 use tenure_node::Principal;
 use tenure_wire::Failure;
@@ -30,6 +31,7 @@ pub(crate) use caller::{CallerIdentity, CredentialWatch, IdentityCache};
 use marker::IdentityMarker;
 pub(crate) use presented::{Bearer, PeerCertificate, Presented, rejected};
 
+use crate::credentials::{MissingKeys, TrustedIssuers, certificate};
 use crate::os;
 
 /// The access rules as this member has applied them, and what its callers are compared with.
@@ -38,6 +40,8 @@ pub(crate) struct Identity {
     /// The hash of the local administrator's key; none inside a test without a disk.
     local: OnceLock<[u8; 32]>,
     marker: IdentityMarker,
+    /// The issuers of bearer tokens; none inside a test without a network.
+    issuers: OnceLock<TrustedIssuers>,
 }
 
 /// One state of the access rules. Each has another generation.
@@ -61,6 +65,7 @@ impl Default for Identity {
             published: watch::Sender::new(Published::default()),
             local: OnceLock::new(),
             marker: IdentityMarker::default(),
+            issuers: OnceLock::new(),
         }
     }
 }
@@ -69,6 +74,12 @@ impl Identity {
     /// Publishes the access rules if they are others than before. The event loop calls it before it answers the
     /// commands that changed them.
     pub(crate) fn publish(&self, access: &Arc<Access>) {
+        if let Some(issuers) = self.issuers.get()
+            && !Arc::ptr_eq(&self.published.borrow().access, access)
+        {
+            // Before the rules: a caller that sees the new rules sees their issuers.
+            issuers.replace(access.issuers());
+        }
         let is_new = self.published.send_if_modified(|published| {
             // The published copy keeps the old rules alive, so equal addresses mean equal rules.
             if Arc::ptr_eq(&published.access, access) {
@@ -122,7 +133,7 @@ impl Identity {
         let anyone = Resolved { principal: Principal::anyone(), expires_ms: None };
         match (&presented.bearer, &presented.certificate) {
             (Some(Bearer::ApiKey(key)), _) => self.by_api_key(access, key),
-            (Some(Bearer::Token(token)), _) => Self::by_token(access, token),
+            (Some(Bearer::Token(token)), _) => self.by_token(access, token),
             (None, Some(certificate)) => match Self::by_certificate(access, certificate) {
                 Ok(Some(resolved)) => Ok(resolved),
                 Ok(None) if self.is_required(access) => {
@@ -153,17 +164,39 @@ impl Identity {
         active(access, name.as_str(), credential.expires_ms)
     }
 
+    /// Verifies bearer tokens with the keys of these issuers from now on.
+    pub(crate) fn verify_tokens(&self, issuers: TrustedIssuers) {
+        issuers.replace(self.access().issuers());
+        let _ = self.issuers.set(issuers);
+    }
+
+    /// The keys to wait for before these credentials can be verified, if there are any.
+    pub(crate) fn missing_keys(&self, presented: &Presented) -> Option<MissingKeys> {
+        match &presented.bearer {
+            Some(Bearer::Token(token)) => self.issuers.get()?.missing_keys(token),
+            Some(Bearer::ApiKey(_)) | None => None,
+        }
+    }
+
     /// The principal of a bearer token.
-    fn by_token(_access: &Access, _token: &str) -> Result<Resolved, Failure> {
-        Err(rejected("bearer tokens of issuers are not accepted"))
+    fn by_token(&self, access: &Access, token: &str) -> Result<Resolved, Failure> {
+        let issuers = self.issuers.get();
+        let issuers =
+            issuers.ok_or_else(|| rejected("bearer tokens of issuers are not accepted"))?;
+        let verified = issuers.verify(token, os::wall_ms() / 1_000);
+        let verified = verified.map_err(|error| rejected(error.problem()))?;
+        let expires_ms = verified.expires_s.saturating_mul(1_000);
+        active(access, verified.principal.as_str(), Some(expires_ms))
     }
 
     /// The principal of a client certificate; none if no rule matches it.
     fn by_certificate(
-        _access: &Access,
-        _certificate: &PeerCertificate,
+        access: &Access,
+        certificate: &PeerCertificate,
     ) -> Result<Option<Resolved>, Failure> {
-        Ok(None)
+        let der = CertificateDer::from(certificate.der());
+        let name = certificate::principal(access.certificate_rules(), &der);
+        name.map(|name| active(access, name.as_str(), None)).transpose()
     }
 }
 

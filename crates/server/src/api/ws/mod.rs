@@ -172,6 +172,11 @@ async fn identify(
         Some(value) => presented.with_authorization(&value),
         None => Ok(presented),
     };
+    if let Ok(presented) = &presented
+        && let Some(missing) = identity.missing_keys(presented)
+    {
+        missing.read().await;
+    }
     match presented.and_then(|presented| CallerIdentity::resolve(identity, presented)) {
         Ok(identity) => Ok(IdentifiedSocket { socket, identity, first: Some(text) }),
         Err(failure) => Err(Unidentified::Refused(socket, failure)),
