@@ -53,6 +53,8 @@ pub(crate) use diagnostics::{PeerAddress, health_routes};
 pub(crate) use hosts::AllowedHosts;
 pub(crate) use limits::SetLimits;
 use metrics::Metrics;
+#[cfg(test)]
+pub(super) use openapi::described_routes;
 
 /// The state that every handler needs. Cheap to clone.
 #[derive(Clone)]
