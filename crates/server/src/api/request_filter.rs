@@ -158,7 +158,7 @@ impl Service<Request<Incoming>> for FilteredRouter {
 
 /// Whether a request needs no credentials: health, descriptions of the API, the public keys of tickets, and what a
 /// browser asks before it sends credentials.
-fn is_open(method: &Method, path: &str) -> bool {
+pub(super) fn is_open(method: &Method, path: &str) -> bool {
     method == Method::OPTIONS
         || OPEN_PATHS.contains(&path)
         || OPEN_SERVICES.iter().any(|service| path.starts_with(service))

@@ -10,6 +10,7 @@
 
 mod api_key;
 mod caller;
+mod decide;
 mod local_key;
 mod marker;
 mod presented;
