@@ -28,6 +28,7 @@ use tenure_server::{HealthListen, ServerSettings, os, start};
 use tenure_types::{Quotas, Verb, VerbSet};
 use tenure_wire::status::REASON;
 use tenure_wire::v1;
+use tenure_wire::v1::election_service_client::ElectionServiceClient;
 use tenure_wire::v1::lock_service_client::LockServiceClient;
 use tenure_wire::v1::session_service_client::SessionServiceClient;
 use tokio::net::TcpStream;
@@ -359,6 +360,9 @@ async fn all_ends(stage: &Stage, key: &Key, other: &Key, end: impl FnOnce()) {
     let watching = client.watch(key.call(ReceiverStream::new(requests))).await;
     let mut watching = watching.unwrap().into_inner();
     assert!(watching.message().await.unwrap().unwrap().into_fields().created);
+    let mut elections = ElectionServiceClient::new(stage.channel());
+    let leader = v1::LeaderRequest { name: "quiet".into(), ..Default::default() };
+    let mut observing = elections.observe(key.call(leader)).await.unwrap().into_inner();
     let (to_session, requests) = channel(1);
     let hello = Some(v1::Hello { client: "s".into(), ..Default::default() });
     to_session.send(v1::SessionRequest { hello, ..Default::default() }).await.unwrap();
@@ -384,6 +388,13 @@ async fn all_ends(stage: &Stage, key: &Key, other: &Key, end: impl FnOnce()) {
     ws.refused().await;
     assert_eq!(plain.next().await, Err(4401));
     unauthenticated(&watching.message().await.unwrap_err());
+    let ended = loop {
+        // The first message says that the election has no leader.
+        if let Err(ended) = observing.message().await {
+            break ended;
+        }
+    };
+    unauthenticated(&ended);
     let closing = session.message().await.unwrap().unwrap().closing.unwrap();
     assert_eq!(closing.reason, "UNAUTHENTICATED");
     unauthenticated(&waiting.await.unwrap().unwrap_err());

@@ -127,7 +127,7 @@ enum Unidentified {
     /// It is gone, or was told so already.
     Gone,
     /// Its credentials are missing or wrong.
-    Refused(LiveSocket, Failure),
+    Refused(Box<LiveSocket>, Failure),
 }
 
 /// Identifies the client of a socket: by the upgrade, or by the first message, because browsers cannot set headers.
@@ -179,7 +179,7 @@ async fn identify(
     }
     match presented.and_then(|presented| CallerIdentity::resolve(identity, presented)) {
         Ok(identity) => Ok(IdentifiedSocket { socket, identity, first: Some(text) }),
-        Err(failure) => Err(Unidentified::Refused(socket, failure)),
+        Err(failure) => Err(Unidentified::Refused(Box::new(socket), failure)),
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) async fn serve(socket: LiveSocket, dispatch: Dispatch, mut permit: Co
         Err(Unidentified::Refused(mut socket, failure)) => {
             let error = to_error(failure);
             if socket.send_text(text(&refused(&dispatch, &error))).await.is_some() {
-                socket.close(&error).await;
+                (*socket).close(&error).await;
             }
         }
     }

@@ -45,7 +45,7 @@ pub(super) async fn serve(socket: LiveSocket, dispatch: Dispatch, mut permit: Co
             let closing = Some(error.clone().into());
             let said = ServerMessage { closing, ..Default::default() };
             if socket.send_text(text(&said)).await.is_some() {
-                socket.close(&error).await;
+                (*socket).close(&error).await;
             }
         }
     }
