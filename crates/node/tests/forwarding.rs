@@ -7,16 +7,17 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use tenure_core::Machine;
+use tenure_core::access::{AccessChange, MEMBER, NewPrincipal, NewRule};
 use tenure_core::codec::encode_request;
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, LeaseRef, NewLease, Request, RequestId};
 use tenure_node::{
-    CallId, CommandBatch, Input, LinkId, Node, NodeConfig, NodeFailure, Outcomes, Output,
-    PeerMessage, ReplyTo, Weight,
+    AdminId, AdminRequest, CallId, CommandBatch, Input, LinkId, Node, NodeConfig, NodeFailure,
+    Outcomes, Output, PeerMessage, Principal, ReplyTo, Weight,
 };
 use tenure_raft::{Boot, MemberId, Membership, Message, Persist, Replica, StepKind};
 use tenure_store::{HardState, LogEntry, Point};
-use tenure_types::{Epoch, LeaseId};
+use tenure_types::{Epoch, LeaseId, Quotas, Verb, VerbSet};
 
 const STEP_US: u64 = 5_000;
 const SECOND_US: u64 = 1_000_000;
@@ -41,6 +42,9 @@ struct World {
     holds_entries: bool,
     /// Answers to forwarded commands are lost.
     loses_answers: bool,
+    /// The results of admin requests that callers were told, and those that members sent to others.
+    admins_done: Vec<Result<(), NodeFailure>>,
+    admins_answered: Vec<Result<(), NodeFailure>>,
 }
 
 fn id(number: usize) -> MemberId {
@@ -66,12 +70,16 @@ fn boot(number: usize, entries: Vec<LogEntry>, hard_state: HardState, notes: Vec
     Node::new(replica, NodeConfig { command_bytes_max, admission, identity: None, chunk_bytes })
 }
 
+fn encode(principal: &str, command: Command<'_>) -> Bytes {
+    let mut bytes = Vec::new();
+    encode_request(&Request { principal, id: RequestId::None, command }, &mut bytes);
+    bytes.into()
+}
+
 fn grant_lease(lease: u64) -> Bytes {
     let id = LeaseId::new(lease).unwrap();
     let lease = NewLease { id, ttl_ms: 600_000, client: "client", metadata: b"" };
-    let (mut bytes, command) = (Vec::new(), Command::GrantLease(lease));
-    encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
-    bytes.into()
+    encode("", Command::GrantLease(lease))
 }
 
 impl World {
@@ -92,6 +100,8 @@ impl World {
             link: 0,
             holds_entries: false,
             loses_answers: false,
+            admins_done: Vec::new(),
+            admins_answered: Vec::new(),
         };
         for (one, other) in [(0, 1), (0, 2), (1, 2)] {
             world.connect(one, other);
@@ -143,7 +153,10 @@ impl World {
     }
 
     fn submit(&mut self, number: usize, call: u64, lease: u64) {
-        let request = grant_lease(lease);
+        self.submit_request(number, call, grant_lease(lease));
+    }
+
+    fn submit_request(&mut self, number: usize, call: u64, request: Bytes) {
         let member = &mut self.members[number];
         let permit = member.node.admission().admit(Weight::Asks, request.len() as u64).unwrap();
         let batch = CommandBatch {
@@ -182,12 +195,16 @@ impl World {
                     Output::Send { to, message } => sent.push((id(number), to, message)),
                     Output::Persist(persist) => member.write(persist),
                     Output::Answer { to, outcomes } => member.answers.push((to, outcomes)),
+                    Output::AdminDone { result, .. } => self.admins_done.push(result),
                     Output::Stop(stop) => panic!("member {number} stops: {stop}"),
                     _ => {}
                 }
             }
         }
         for (from, to, message) in sent {
+            if let PeerMessage::AdminAnswer { result, .. } = &message {
+                self.admins_answered.push(*result);
+            }
             if !self.is_lost(&message) {
                 let at = usize::try_from(to.get() - 1).unwrap();
                 self.members[at].inputs.push(Input::Peer { from, message });
@@ -276,4 +293,56 @@ pub(crate) fn an_answer_to_an_earlier_start_is_not_taken_for_a_later_one() {
     let Some(Ok(outcome)) = outcomes.first() else { panic!("{outcomes:?}") };
     let Ok(Answer::LeaseGranted(granted)) = &outcome.result else { panic!("{outcome:?}") };
     assert_eq!(granted.id.get(), 8, "S13: the answer is that of another command");
+}
+
+/// An admin request is no command, so `apply` does not decide about it. Both the member that is asked and the leader
+/// do, with the principal that the request carries.
+#[test]
+fn the_leader_authorises_a_forwarded_admin_request_by_its_principal() {
+    let (mut world, leader, follower) = World::led();
+    let verbs = VerbSet::from_verbs(&[Verb::Operate]);
+    let rules = vec![NewRule { verbs, prefix: "" }];
+    let (roles, quotas) = (vec!["ops"], Quotas::default());
+    let olga = NewPrincipal { name: "olga", enabled: true, roles, quotas };
+    let commands = [
+        Command::RaiseLevel { level: tenure_core::LEVEL_MAX },
+        Command::SetAccess(AccessChange::PutRole { name: "ops", rules }),
+        Command::SetAccess(AccessChange::PutPrincipal(olga)),
+        Command::SetAccess(AccessChange::SetIdentity { enabled: true }),
+    ];
+    for (call, command) in (1..).zip(commands) {
+        world.submit_request(leader, call, encode(MEMBER, command));
+        world.run_until("it is answered", |world| world.answer(leader, call).is_some());
+        let outcomes = world.answer(leader, call).unwrap();
+        assert!(outcomes[0].as_ref().is_ok_and(|it| it.result.is_ok()), "{outcomes:?}");
+    }
+    world.run_until("all know", |world| {
+        world.members.iter().all(|it| it.node.machine().access().is_enabled())
+    });
+    let forbidden = Err(NodeFailure::Forbidden { verb: Some(Verb::Operate) });
+    let request = AdminRequest::Transfer(id(follower));
+    let ask = |world: &mut World, principal: Principal| {
+        let deadline_us = world.now_us + DEADLINE_US;
+        let (admin, request) = (AdminId(1), request.clone());
+        let input = Input::Admin { admin, principal, request, deadline_us };
+        world.members[follower].inputs.push(input);
+        world.run_until("it is answered", |world| !world.admins_done.is_empty());
+        world.admins_done.remove(0)
+    };
+    // The follower refuses it by itself.
+    assert_eq!(ask(&mut world, Principal::named("ana").unwrap()), forbidden);
+    assert_eq!(ask(&mut world, Principal::anyone()), forbidden);
+    assert!(world.admins_answered.is_empty(), "nothing was forwarded");
+    // A follower that did not refuse it, because it is behind, does not decide for the leader.
+    for principal in [Some("ana".to_owned()), Some(String::new()), None] {
+        let (number, request) = (77, request.clone());
+        let message = PeerMessage::Admin { number, principal, request };
+        let from = id(follower);
+        world.members[leader].inputs.push(Input::Peer { from, message });
+        world.run_until("it is answered", |world| !world.admins_answered.is_empty());
+        assert_eq!(world.admins_answered.remove(0), forbidden);
+    }
+    assert!(world.members[leader].node.replica().leads());
+    assert_eq!(ask(&mut world, Principal::named("olga").unwrap()), Ok(()));
+    assert_eq!(world.admins_answered, [Ok(())]);
 }
