@@ -39,6 +39,8 @@ pub(crate) struct Identity {
     local: OnceLock<[u8; 32]>,
     /// The issuers of bearer tokens; none inside a test without a network.
     issuers: OnceLock<TrustedIssuers>,
+    /// Set if the settings of this member require credentials of every caller.
+    known_only: OnceLock<()>,
 }
 
 /// One state of the access rules. Each has another generation.
@@ -62,6 +64,7 @@ impl Default for Identity {
             published: watch::Sender::new(Published::default()),
             local: OnceLock::new(),
             issuers: OnceLock::new(),
+            known_only: OnceLock::new(),
         }
     }
 }
@@ -141,6 +144,16 @@ impl Identity {
             return Err(rejected("the API key has expired"));
         }
         active(access, name.as_str(), credential.expires_ms)
+    }
+
+    /// Refuses callers without credentials from now on, also while identity is disabled.
+    pub(crate) fn admit_known_only(&self) {
+        let _ = self.known_only.set(());
+    }
+
+    /// Whether callers without credentials are refused, also while identity is disabled.
+    fn admits_known_only(&self) -> bool {
+        self.known_only.get().is_some()
     }
 
     /// Verifies bearer tokens with the keys of these issuers from now on.
