@@ -29,9 +29,12 @@ impl Machine {
             .collect()
     }
 
-    /// Returns the grant in force with this lease and token, or the refusal that a command on it would get.
+    /// Returns the grant in force with this lease and token, or the refusal that a command of the lease's principal
+    /// would get.
     pub fn holding(&self, hold: &Hold<'_>) -> Result<HolderView, Refusal> {
-        self.held(hold).map(|grant| self.holder_view(grant))
+        self.check_known_name(hold.lock)?;
+        let lease = self.live_lease(hold.lease)?;
+        self.held_by(lease, hold).map(|grant| self.holder_view(grant))
     }
 
     /// The present state of an acquire request that got a place: `Queued`, `Acquired` or `Ended`.
@@ -179,7 +182,7 @@ impl Machine {
         }
     }
 
-    fn lease_view(&self, slot: SlabIndex) -> LeaseView {
+    pub(super) fn lease_view(&self, slot: SlabIndex) -> LeaseView {
         let lease = self.leases.at(slot);
         let mut holds: Vec<_> = lease
             .grants

@@ -35,6 +35,8 @@ const OPEN_PATHS: [&str; 4] = ["/healthz", "/readyz", "/openapi.json", "/.well-k
 const OPEN_SERVICES: [&str; 2] = ["/grpc.health.v1.", "/grpc.reflection."];
 /// The path of the metrics, which name locks. The health listener serves them without credentials.
 const METRICS: &str = "/metrics";
+/// The service of sessions, which end themselves when their credentials do.
+const SESSIONS: &str = "/tenure.v1.SessionService/";
 /// The bytes that HTTP/2 adds to each header when it counts.
 const FIELD_BYTES: usize = 32;
 
@@ -115,6 +117,7 @@ impl Service<Request<Incoming>> for FilteredRouter {
             return Either::Left(ready(Ok(self.refuse(is_grpc, failure))));
         }
         let is_grpc = grpc::is_grpc(&request);
+        let ends_itself = request.uri().path().starts_with(SESSIONS);
         let identity = match self.identify(&request) {
             Ok(identity) => identity,
             Err(failure) => {
@@ -142,6 +145,7 @@ impl Service<Request<Incoming>> for FilteredRouter {
             let response = match identity {
                 None => answering.await?,
                 Some(identity) => match ending::until_ended(&identity, answering).await {
+                    Ok(response) if ends_itself => response?,
                     Ok(response) => ending::response(response?, identity),
                     Err(failure) => filter.refuse(is_grpc, failure),
                 },
@@ -154,7 +158,7 @@ impl Service<Request<Incoming>> for FilteredRouter {
 
 /// Whether a request needs no credentials: health, descriptions of the API, the public keys of tickets, and what a
 /// browser asks before it sends credentials.
-fn is_open(method: &Method, path: &str) -> bool {
+pub(super) fn is_open(method: &Method, path: &str) -> bool {
     method == Method::OPTIONS
         || OPEN_PATHS.contains(&path)
         || OPEN_SERVICES.iter().any(|service| path.starts_with(service))

@@ -10,7 +10,9 @@
 
 mod api_key;
 mod caller;
+mod decide;
 mod local_key;
+mod marker;
 mod presented;
 
 use std::io;
@@ -27,6 +29,7 @@ use tokio::sync::watch;
 pub(crate) use api_key::NewApiKey;
 use api_key::PresentedKey;
 pub(crate) use caller::{CallerIdentity, CredentialWatch, IdentityCache};
+use marker::IdentityMarker;
 pub(crate) use presented::{Bearer, PeerCertificate, Presented, rejected};
 
 use crate::credentials::{MissingKeys, TrustedIssuers, certificate};
@@ -37,6 +40,7 @@ pub(crate) struct Identity {
     published: watch::Sender<Published>,
     /// The hash of the local administrator's key; none inside a test without a disk.
     local: OnceLock<[u8; 32]>,
+    marker: IdentityMarker,
     /// The issuers of bearer tokens; none inside a test without a network.
     issuers: OnceLock<TrustedIssuers>,
     /// Set if the settings of this member require credentials of every caller.
@@ -63,6 +67,7 @@ impl Default for Identity {
         Self {
             published: watch::Sender::new(Published::default()),
             local: OnceLock::new(),
+            marker: IdentityMarker::default(),
             issuers: OnceLock::new(),
             known_only: OnceLock::new(),
         }
@@ -79,7 +84,7 @@ impl Identity {
             // Before the rules: a caller that sees the new rules sees their issuers.
             issuers.replace(access.issuers());
         }
-        self.published.send_if_modified(|published| {
+        let is_new = self.published.send_if_modified(|published| {
             // The published copy keeps the old rules alive, so equal addresses mean equal rules.
             if Arc::ptr_eq(&published.access, access) {
                 return false;
@@ -88,12 +93,29 @@ impl Identity {
                 Published { generation: published.generation + 1, access: Arc::clone(access) };
             true
         });
+        if is_new {
+            self.marker.follow(access.is_enabled());
+        }
     }
 
-    /// Accepts the key of the local administrator from now on, which it writes to the data directory.
-    pub(crate) fn write_local_key(&self, data: &Path) -> io::Result<()> {
+    /// Reports that the member has applied everything that was in its log at the start.
+    pub(crate) fn caught_up(&self) {
+        if self.marker.is_held() {
+            self.marker.release(self.access().is_enabled());
+        }
+    }
+
+    /// Uses the data directory from now on: to remember that identity is enabled, and for the key of the local
+    /// administrator, which it replaces.
+    pub(crate) fn open(&self, data: &Path) -> io::Result<()> {
+        self.marker.open(data)?;
         let _ = self.local.set(local_key::write(data)?);
         Ok(())
+    }
+
+    /// Whether callers need credentials by these rules.
+    pub(crate) fn is_required(&self, access: &Access) -> bool {
+        access.is_enabled() || self.marker.is_held()
     }
 
     /// The access rules as last published.
@@ -118,14 +140,14 @@ impl Identity {
             (Some(Bearer::Token(token)), _) => self.by_token(access, token),
             (None, Some(certificate)) => match Self::by_certificate(access, certificate) {
                 Ok(Some(resolved)) => Ok(resolved),
-                Ok(None) if access.is_enabled() => {
+                Ok(None) if self.is_required(access) => {
                     Err(rejected("no certificate rule matches the client certificate"))
                 }
-                Err(failure) if access.is_enabled() => Err(failure),
+                Err(failure) if self.is_required(access) => Err(failure),
                 // Without identity a certificate only admits the connection.
                 Ok(None) | Err(_) => Ok(anyone),
             },
-            (None, None) if access.is_enabled() => Err(Failure::Unauthenticated),
+            (None, None) if self.is_required(access) => Err(Failure::Unauthenticated),
             (None, None) => Ok(anyone),
         }
     }

@@ -143,7 +143,7 @@ async fn identify(
     }
     let identity = dispatch.member().identity();
     let is_late = async {
-        match identity.access().is_enabled() {
+        match identity.is_required(&identity.access()) {
             true => tokio::time::sleep(CREDENTIALS).await,
             false => std::future::pending().await,
         }
