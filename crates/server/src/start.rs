@@ -194,8 +194,8 @@ impl ServerSettings {
         }
     }
 
-    /// How the clients' port is protected, as far as the settings say. Whether the cluster has enabled identity does not
-    /// count: it can be disabled again while the member runs.
+    /// How the clients' port is protected, as far as the settings say. Whether the cluster has enabled identity does
+    /// not count: it can be disabled again while the member runs.
     fn client_protection(&self) -> Protection {
         match &self.tls {
             _ if self.insecure => Protection::Enough,

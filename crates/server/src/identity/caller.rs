@@ -32,9 +32,6 @@ impl CallerIdentity {
     pub(crate) fn resolve(identity: &Arc<Identity>, presented: Presented) -> Result<Self, Failure> {
         let published = identity.published();
         let resolved = identity.resolve(&published.access, &presented)?;
-        if identity.admits_known_only() && resolved.principal == Principal::anyone() {
-            return Err(Failure::Unauthenticated);
-        }
         let (identity, generation) = (Arc::clone(identity), published.generation);
         Ok(Self(Arc::new(Inner { identity, presented, resolved, generation })))
     }

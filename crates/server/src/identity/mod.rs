@@ -115,7 +115,7 @@ impl Identity {
 
     /// Whether callers need credentials by these rules.
     pub(crate) fn is_required(&self, access: &Access) -> bool {
-        access.is_enabled() || self.marker.is_held()
+        access.is_enabled() || self.marker.is_held() || self.known_only.get().is_some()
     }
 
     /// The access rules as last published.
@@ -171,11 +171,6 @@ impl Identity {
     /// Refuses callers without credentials from now on, also while identity is disabled.
     pub(crate) fn admit_known_only(&self) {
         let _ = self.known_only.set(());
-    }
-
-    /// Whether callers without credentials are refused, also while identity is disabled.
-    fn admits_known_only(&self) -> bool {
-        self.known_only.get().is_some()
     }
 
     /// Verifies bearer tokens with the keys of these issuers from now on.
