@@ -194,8 +194,8 @@ impl ServerSettings {
         }
     }
 
-    /// How the clients' port is protected, as far as the settings say. Whether the cluster has enabled identity does not
-    /// count: it can be disabled again while the member runs.
+    /// How the clients' port is protected, as far as the settings say. Whether the cluster has enabled identity does
+    /// not count: it can be disabled again while the member runs.
     fn client_protection(&self) -> Protection {
         match &self.tls {
             _ if self.insecure => Protection::Enough,
@@ -341,6 +341,9 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     let runtime = dispatch_runtime(settings.workers).map_err(system("start a thread"))?;
     let issuers = TrustedIssuers::new(runtime.handle().clone(), settings.issuer_authority.clone());
     member.identity().verify_tokens(issuers);
+    if settings.require_identity {
+        member.identity().admit_known_only();
+    }
     let node_config = tenure_node::NodeConfig {
         command_bytes_max,
         admission,

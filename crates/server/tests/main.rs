@@ -27,4 +27,5 @@ mod restore;
 mod slow_disk;
 mod support;
 mod tls;
+mod tokens;
 mod ws;

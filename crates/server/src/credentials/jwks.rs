@@ -286,7 +286,8 @@ mod tests {
     fn the_example_of_the_standard_verifies() {
         // RFC 8037, appendix A.4 and A.5.
         let text = b"eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc";
-        let signature = "hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg";
+        let signature = "hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhij\
+            cNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg";
         let signature = URL_SAFE_NO_PAD.decode(signature).unwrap();
         let keys = set(&json!([okp("a")])).unwrap();
         let verifies = |id| keys.verifies(id, Algorithm::EdDsa, text, &signature);

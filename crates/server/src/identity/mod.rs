@@ -43,6 +43,8 @@ pub(crate) struct Identity {
     marker: IdentityMarker,
     /// The issuers of bearer tokens; none inside a test without a network.
     issuers: OnceLock<TrustedIssuers>,
+    /// Set if the settings of this member require credentials of every caller.
+    known_only: OnceLock<()>,
 }
 
 /// One state of the access rules. Each has another generation.
@@ -67,6 +69,7 @@ impl Default for Identity {
             local: OnceLock::new(),
             marker: IdentityMarker::default(),
             issuers: OnceLock::new(),
+            known_only: OnceLock::new(),
         }
     }
 }
@@ -112,7 +115,7 @@ impl Identity {
 
     /// Whether callers need credentials by these rules.
     pub(crate) fn is_required(&self, access: &Access) -> bool {
-        access.is_enabled() || self.marker.is_held()
+        access.is_enabled() || self.marker.is_held() || self.known_only.get().is_some()
     }
 
     /// The access rules as last published.
@@ -163,6 +166,11 @@ impl Identity {
             return Err(rejected("the API key has expired"));
         }
         active(access, name.as_str(), credential.expires_ms)
+    }
+
+    /// Refuses callers without credentials from now on, also while identity is disabled.
+    pub(crate) fn admit_known_only(&self) {
+        let _ = self.known_only.set(());
     }
 
     /// Verifies bearer tokens with the keys of these issuers from now on.
