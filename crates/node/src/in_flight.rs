@@ -4,8 +4,6 @@
 //! command that may have had an effect again only if applying it twice does no harm. Once a command may have happened,
 //! a second attempt without effect proves nothing: its outcome stays unknown until an answer comes.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 use tenure_core::codec::decode_request;
 use tenure_core::outcome::Outcome;
@@ -15,6 +13,7 @@ use tenure_raft::{MemberId, ProposalId};
 use crate::admission::Permit;
 use crate::failure::{Effect, NodeFailure};
 use crate::io::{CommandBatch, LinkId, Outcomes, ReplyTo};
+use crate::numbered::Numbered;
 
 /// A client's batch and its results so far.
 pub(crate) struct Flight {
@@ -62,7 +61,7 @@ pub(crate) struct ProposalAttempt {
 #[derive(Default)]
 pub(crate) struct InFlight {
     newest: u64,
-    attempts: BTreeMap<ProposalId, ProposalAttempt>,
+    attempts: Numbered<ProposalAttempt>,
 }
 
 impl InFlight {
@@ -73,32 +72,32 @@ impl InFlight {
     }
 
     pub(crate) fn insert(&mut self, proposal: ProposalId, attempt: ProposalAttempt) {
-        self.attempts.insert(proposal, attempt);
+        self.attempts.insert(proposal.0, attempt);
     }
 
     pub(crate) fn get(&self, proposal: ProposalId) -> Option<&ProposalAttempt> {
-        self.attempts.get(&proposal)
+        self.attempts.get(proposal.0)
     }
 
     pub(crate) fn get_mut(&mut self, proposal: ProposalId) -> Option<&mut ProposalAttempt> {
-        self.attempts.get_mut(&proposal)
+        self.attempts.get_mut(proposal.0)
     }
 
     pub(crate) fn remove(&mut self, proposal: ProposalId) -> Option<ProposalAttempt> {
-        self.attempts.remove(&proposal)
+        self.attempts.remove(proposal.0)
     }
 
     /// The attempts that are where the caller says, in the order in which they were made.
     pub(crate) fn those(&self, is_there: impl Fn(AttemptStage) -> bool) -> Vec<ProposalId> {
         let there = self.attempts.iter().filter(|(_, attempt)| is_there(attempt.at));
-        there.map(|(proposal, _)| *proposal).collect()
+        there.map(|(proposal, _)| ProposalId(proposal)).collect()
     }
 
     /// The attempts that carry commands of this member.
     pub(crate) fn forwarded_by(&self, member: MemberId) -> Vec<ProposalId> {
         let theirs = |attempt: &ProposalAttempt| matches!(attempt.origin, Origin::Peer { from, .. } if from == member);
         let there = self.attempts.iter().filter(|(_, attempt)| theirs(attempt));
-        there.map(|(proposal, _)| *proposal).collect()
+        there.map(|(proposal, _)| ProposalId(proposal)).collect()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -111,7 +110,7 @@ impl InFlight {
             Origin::Client(flight) => flight.batch.permit.commands(),
             Origin::Peer { permit, .. } => permit.commands(),
         };
-        self.attempts.values().map(held).sum()
+        self.attempts.iter().map(|(_, attempt)| held(attempt)).sum()
     }
 }
 
@@ -134,7 +133,12 @@ impl ProposalAttempt {
         outcomes: impl Iterator<Item = Result<Outcome, NodeFailure>>,
     ) -> bool {
         let before = self.collected.len();
-        self.collected.extend(outcomes);
+        if before == 0 {
+            // Reuses the memory of the outcomes where the iterator owns it.
+            self.collected = outcomes.collect();
+        } else {
+            self.collected.extend(outcomes);
+        }
         self.left = self.left.saturating_sub(self.collected.len() - before);
         self.left == 0
     }

@@ -44,6 +44,7 @@ mod lineage;
 mod log_queue;
 mod missed;
 mod node;
+mod numbered;
 mod peer;
 pub mod preference;
 mod principal;
@@ -67,6 +68,7 @@ pub use join::{JoinError, Joined, Joining, MemberIdentity, undiallable};
 pub use lineage::{Incarnation, Lineage};
 pub use log_queue::{LogQueue, Pushed, QueuedLine};
 pub use node::{Node, NodeConfig, PATIENCE_US};
+pub use numbered::Numbered;
 pub use peer::PeerMessage;
 pub use principal::{Principal, PrincipalAction, authorise};
 pub use reconfigure::{

@@ -244,13 +244,17 @@ impl Node {
             None => self.leaderless_us.or(Some(self.now_us)),
             Some(_) => None,
         };
-        self.again = false;
-        for input in std::mem::take(&mut self.waiting) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        for input in waiting.drain(..) {
             self.take(input, observer);
         }
+        // Keeps the memory for the next turn.
+        self.waiting = waiting;
         self.expire();
         self.turn_transfers();
         let mut raft_outputs = std::mem::take(&mut self.raft_outputs);
+        // The replica's turn covers everything that it was handed before.
+        self.again = false;
         let wake_us = self.replica.turn(now_us, &mut raft_outputs);
         out.append(&mut self.staged);
         for output in raft_outputs.drain(..) {

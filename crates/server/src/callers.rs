@@ -4,18 +4,21 @@ use std::collections::BTreeMap;
 
 use tenure_core::outcome::{Answer, Outcome};
 use tenure_node::{
-    AdminId, Input, JoinId, Node, NodeFailure, NodeObserver, Output, ReadId, ReplyTo,
+    AdminId, CallId, Input, JoinId, Node, NodeFailure, NodeObserver, Numbered, Output, ReadId,
+    ReplyTo,
 };
 
 use crate::dispatch::Delivery;
-use crate::member::{AdminDone, JoinDone, LoopEvent, MemberHandle, Question};
+use crate::member::{AdminDone, JoinDone, LoopEvent, MemberHandle, OutcomesCallback, Question};
 use crate::metrics::FreedAt;
 use crate::node_metrics::NodeMeters;
 
-/// The callers that wait for one member's reads, admin requests and joins. Sessions and calls are kept elsewhere.
+/// The callers that wait for one member's commands, reads, admin requests and joins. Sessions are kept elsewhere.
 #[derive(Default)]
 pub(crate) struct Callers {
     newest: u64,
+    newest_call: u64,
+    calls: Numbered<OutcomesCallback>,
     reads: BTreeMap<ReadId, Question>,
     admins: BTreeMap<AdminId, AdminDone>,
     joins: BTreeMap<JoinId, JoinDone>,
@@ -31,6 +34,11 @@ impl Callers {
         self.newest += 1;
         Ok(match event {
             LoopEvent::Input(input) => input,
+            LoopEvent::Call { batch, done } => {
+                self.newest_call += 1;
+                self.calls.insert(self.newest_call, done);
+                Input::Submit(batch.numbered(CallId(self.newest_call)))
+            }
             LoopEvent::Read { question, principal, fresh, deadline_us } => {
                 let read = ReadId(self.newest);
                 self.reads.insert(read, question);
@@ -62,7 +70,9 @@ impl Callers {
                 member.outbox().put(Delivery::Answers { session, batch, outcomes });
             }
             Output::Answer { to: ReplyTo::Call(call), outcomes } => {
-                member.calls().answer(call, outcomes);
+                if let Some(done) = self.calls.remove(call.0) {
+                    done(outcomes);
+                }
             }
             Output::ReadReady { read } => self.read(read, |question| question(Ok(node.machine()))),
             Output::ReadFailed { read, failure } => {
@@ -95,13 +105,11 @@ pub(crate) fn refuse(event: LoopEvent, member: &MemberHandle) {
     match event {
         LoopEvent::Read { question, .. } => question(Err(NodeFailure::Stopping)),
         LoopEvent::Admin { done, .. } => done(Err(NodeFailure::Stopping)),
+        LoopEvent::Call { batch, done } => done(batch.failed(NodeFailure::Stopping)),
         LoopEvent::Input(Input::Submit(batch)) => {
             let outcomes = vec![Err(NodeFailure::Stopping); batch.requests.len()];
-            match batch.reply {
-                ReplyTo::Call(call) => member.calls().answer(call, outcomes),
-                ReplyTo::Session { session, batch } => {
-                    member.outbox().put(Delivery::Answers { session, batch, outcomes });
-                }
+            if let ReplyTo::Session { session, batch } = batch.reply {
+                member.outbox().put(Delivery::Answers { session, batch, outcomes });
             }
         }
         _ => {}

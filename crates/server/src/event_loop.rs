@@ -208,19 +208,19 @@ impl Driver {
             }
         };
         let Some(first) = first else { return self.mark_if_quiet() };
+        let mut taken = u64::from(is_counted(&first));
         self.handle(first)?;
         for _ in 1..TAKEN_MAX {
             let Ok(event) = self.on.events.try_recv() else { break };
+            taken += u64::from(is_counted(&event));
             self.handle(event)?;
         }
+        // Once for all of them: other threads write to the same memory with every event that they send.
+        self.on.member.meters().taken(taken);
         Ok(())
     }
 
     fn handle(&mut self, event: LoopEvent) -> Result<(), End> {
-        // The log writer's own reports are not counted as sent.
-        if !matches!(event, LoopEvent::Synced(_) | LoopEvent::Prepared(_)) {
-            self.on.member.meters().taken(1);
-        }
         let event = match self.callers.take(event) {
             Ok(input) => {
                 self.on.node.handle(input);
@@ -249,6 +249,7 @@ impl Driver {
             }
             LoopEvent::Die(end) => return Err(end),
             LoopEvent::Input(_)
+            | LoopEvent::Call { .. }
             | LoopEvent::Read { .. }
             | LoopEvent::Admin { .. }
             | LoopEvent::Join { .. } => {
@@ -499,6 +500,11 @@ fn save(
         }
     };
     member.tell(LoopEvent::Input(Input::SnapshotSaved { point, saved }));
+}
+
+/// Whether an event was counted as sent: the log writer's own reports were not.
+fn is_counted(event: &LoopEvent) -> bool {
+    !matches!(event, LoopEvent::Synced(_) | LoopEvent::Prepared(_))
 }
 
 fn write_end(error: WriteError) -> End {

@@ -1,11 +1,10 @@
 //! Gives other threads and tasks a handle to one running member and its event loop.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{
     Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel,
 };
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -36,6 +35,7 @@ const LAST_WORD: Duration = Duration::from_millis(150);
 /// An event that other threads send to the event loop.
 pub(crate) enum LoopEvent {
     Input(Input),
+    Call { batch: CallBatch, done: OutcomesCallback },
     Read { question: Question, principal: Principal, fresh: Fresh, deadline_us: u64 },
     Admin { request: AdminRequest, principal: Principal, deadline_us: u64, done: AdminDone },
     Join { request: Join, peer_name: PeerName, done: JoinDone },
@@ -74,6 +74,29 @@ pub(crate) type Question = Box<dyn FnOnce(Result<&Machine, NodeFailure>) + Send>
 /// Called with the outcome of each command, in order.
 pub(crate) type OutcomesCallback = Box<dyn FnOnce(Outcomes) + Send>;
 
+/// A [`CommandBatch`] of a caller without a session, for which the event loop draws the id of the call.
+pub(crate) struct CallBatch {
+    requests: Vec<Bytes>,
+    patience_us: u64,
+    asked_at_us: u64,
+    deadline_us: u64,
+    permit: Permit,
+}
+
+impl CallBatch {
+    /// The batch of the call with this id.
+    pub(crate) fn numbered(self, call: CallId) -> CommandBatch {
+        let Self { requests, patience_us, asked_at_us, deadline_us, permit } = self;
+        let reply = ReplyTo::Call(call);
+        CommandBatch { requests, patience_us, asked_at_us, deadline_us, reply, permit }
+    }
+
+    /// The answer if nothing was tried. Returns the permit to the budget.
+    pub(crate) fn failed(self, failure: NodeFailure) -> Outcomes {
+        vec![Err(failure); self.requests.len()]
+    }
+}
+
 /// Called with the answer to a request to join.
 pub(crate) type JoinDone = Box<dyn FnOnce(Control) + Send>;
 
@@ -90,7 +113,6 @@ pub struct MemberHandle {
     inbox: SyncSender<LoopEvent>,
     /// Notified after each event put into the inbox, for an event loop that runs as a task.
     bell: Option<Arc<tokio::sync::Notify>>,
-    calls: Arc<Calls>,
     over: Arc<EndState>,
     lead: Arc<watch::Sender<Lead>>,
     outbox: Arc<Outbox>,
@@ -101,33 +123,6 @@ pub struct MemberHandle {
     lock_metrics: Arc<LockMetrics>,
     audit: Arc<AuditLog>,
     identity: Arc<Identity>,
-}
-
-/// Calls that wait for their answer.
-#[derive(Default)]
-pub(crate) struct Calls {
-    newest: AtomicU64,
-    waiting: Mutex<BTreeMap<CallId, OutcomesCallback>>,
-}
-
-impl Calls {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<CallId, OutcomesCallback>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn add(&self, done: OutcomesCallback) -> CallId {
-        let call = CallId(self.newest.fetch_add(1, Ordering::Relaxed));
-        self.lock().insert(call, done);
-        call
-    }
-
-    /// Answers a call with the outcomes of its commands.
-    pub(crate) fn answer(&self, call: CallId, outcomes: Outcomes) {
-        let done = self.lock().remove(&call);
-        if let Some(done) = done {
-            done(outcomes);
-        }
-    }
 }
 
 /// Whether a member has ended, and why.
@@ -207,7 +202,6 @@ impl MemberHandle {
             clock,
             inbox,
             bell,
-            calls: Arc::default(),
             over: Arc::default(),
             lead: Arc::new(watch::Sender::new(Lead::default())),
             outbox: Arc::default(),
@@ -290,10 +284,9 @@ impl MemberHandle {
         permit: Permit,
         done: OutcomesCallback,
     ) -> LoopEvent {
-        let reply = ReplyTo::Call(self.calls.add(done));
         let asked_at_us = self.now_us();
-        let batch = CommandBatch { requests, patience_us, asked_at_us, deadline_us, reply, permit };
-        LoopEvent::Input(Input::Submit(batch))
+        let batch = CallBatch { requests, patience_us, asked_at_us, deadline_us, permit };
+        LoopEvent::Call { batch, done }
     }
 
     /// Reads the machine in a state that is not older than the call. Fails if no quorum confirms the leader within
@@ -435,12 +428,13 @@ impl MemberHandle {
     /// nothing was applied.
     pub(crate) fn try_submit(&self, event: LoopEvent) {
         let Err(not_taken) = self.try_tell(event) else { return };
-        if let (LoopEvent::Input(Input::Submit(batch)), failure) = not_taken.back() {
-            let outcomes = vec![Err(failure); batch.requests.len()];
-            drop(batch.permit);
-            match batch.reply {
-                ReplyTo::Call(call) => self.calls.answer(call, outcomes),
-                ReplyTo::Session { session, batch } => {
+        match not_taken.back() {
+            (LoopEvent::Call { batch, done }, failure) => done(batch.failed(failure)),
+            (LoopEvent::Input(Input::Submit(batch)), failure) => {
+                if let ReplyTo::Session { session, batch: number } = batch.reply {
+                    let outcomes = vec![Err(failure); batch.requests.len()];
+                    drop(batch.permit);
+                    let batch = number;
                     self.outbox.send(crate::dispatch::Delivery::Answers {
                         session,
                         batch,
@@ -448,6 +442,7 @@ impl MemberHandle {
                     });
                 }
             }
+            _ => {}
         }
     }
 
@@ -455,10 +450,6 @@ impl MemberHandle {
         if let Some(bell) = &self.bell {
             bell.notify_one();
         }
-    }
-
-    pub(crate) fn calls(&self) -> &Calls {
-        &self.calls
     }
 
     /// The feed of events to watches.

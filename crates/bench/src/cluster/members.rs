@@ -82,18 +82,19 @@ pub(crate) fn start() -> Result<BenchCluster> {
         followers.push(Follower(child));
     }
     let here = tenure_server::start(settings(0, dir.path(), &addresses))?;
-    let cluster = BenchCluster { here, followers, _dir: dir };
-    cluster.lead()
+    let mut cluster = BenchCluster { here, followers, _dir: dir };
+    cluster.lead()?;
+    Ok(cluster)
 }
 
 impl BenchCluster {
     /// Asks the current leader to transfer leadership, until this process leads.
-    fn lead(mut self) -> Result<Self> {
+    pub(crate) fn lead(&mut self) -> Result<()> {
         let until_us = os::now_us() + PATIENCE_US;
         let me = self.here.member.id();
         loop {
             if self.here.member.status()?.agreement.serving {
-                return Ok(self);
+                return Ok(());
             }
             ensure!(os::now_us() < until_us, "this process does not get to lead");
             for Follower(child) in &mut self.followers {
