@@ -32,7 +32,9 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 pub(crate) use caller::{Caller, WATCHES_MAX, WatchCount};
-pub(crate) use memory::{Charge, MemberMemory};
+#[cfg(test)]
+pub(crate) use memory::CONNECTION_BYTES_MAX;
+pub(crate) use memory::{Charge, ConnectionMemory, MemberMemory};
 pub(crate) use outbox::{Delivery, MailboxMessage, Outbox};
 pub(crate) use session::ClientSession;
 pub(crate) use tenure_node::{AcquireTerms, ClusterView, Fresh, PlaceFate, Principal};
