@@ -41,6 +41,7 @@ mod start;
 mod sync_thread;
 mod ticket;
 pub mod tls;
+mod traces;
 #[doc(hidden)]
 pub mod untrusted;
 pub mod watch;
@@ -54,3 +55,4 @@ pub use start::{Entrance, HealthListen, RunningServer, ServerSettings, start};
 pub use tenure_node::directory::{Address, MemberNames, MemberRecord, Preference};
 pub use tenure_node::{AdminRequest, Incarnation, Lead, Lineage, NodeFailure};
 pub use tenure_raft::Stop;
+pub use traces::TraceSettings;

@@ -28,6 +28,7 @@ use crate::peer::{Net, PeerListener, Wire};
 use crate::snapshot_disk::SnapshotDisk;
 use crate::ticket::SigningKeys;
 use crate::tls::ServerTls;
+use crate::traces::TraceSettings;
 use crate::watch::Hub;
 use tenure_node::directory::{self, Address, MemberNames, MemberRecord, Preference};
 
@@ -105,6 +106,8 @@ pub struct ServerSettings {
     pub slow: Option<Duration>,
     /// Where administrative acts and denied calls are recorded.
     pub audit: AuditTo,
+    /// Where it sends traces of requests; nowhere unless set.
+    pub traces: Option<TraceSettings>,
     /// Size of new log segments.
     pub segment_bytes: u32,
     /// Space held in reserve for a full disk.
@@ -165,6 +168,7 @@ impl ServerSettings {
             tls: None,
             slow: Some(SLOW),
             audit: AuditTo::Memory,
+            traces: None,
             segment_bytes: 64 * 1024 * 1024,
             reserve_bytes: tenure_store::RESERVE_BYTES_DEFAULT,
             snapshot_entries: 1_000_000,
@@ -305,6 +309,10 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
         listener.admit(net.clone(), opened.snapshots.clone());
     }
     let runtime = dispatch_runtime(settings.workers).map_err(system("start a thread"))?;
+    if let Some(to) = &settings.traces {
+        let traces = &member.meters().traces;
+        traces.start(to, &settings.name, runtime.handle()).map_err(system("export traces"))?;
+    }
     let node_config = tenure_node::NodeConfig {
         command_bytes_max,
         admission,
