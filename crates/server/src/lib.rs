@@ -25,6 +25,7 @@ mod dispatch;
 mod error;
 mod event_loop;
 mod fetch;
+mod inbox;
 #[cfg(feature = "virtual-time")]
 #[doc(hidden)]
 pub mod inside;

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{
-    Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel,
-};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,14 +19,12 @@ use tokio::sync::watch;
 
 use crate::audit::AuditLog;
 use crate::dispatch::Outbox;
+use crate::inbox::{self, Inbox, InboxEvents, NotSent};
 use crate::metrics::LockMetrics;
 use crate::node_metrics::{NodeMeters, NodeMetrics};
 use crate::os::{self, Clock};
 use crate::watch::Feed;
 
-/// The most events that wait for the event loop: as many as three turns take. A thread that sends more waits. Clients
-/// have at most 16,384 commands and reads in flight, so the rest stays free for what other members send.
-pub(crate) const INBOX_MAX: usize = 24_576;
 /// Added to the caller's timeout, so that a definite "not applied" arrives before the outcome is reported as unknown.
 const LAST_WORD: Duration = Duration::from_millis(150);
 
@@ -86,7 +82,7 @@ pub struct MemberHandle {
     lineage: Arc<Lineage>,
     admission: Admission,
     clock: Arc<dyn Clock>,
-    inbox: SyncSender<LoopEvent>,
+    inbox: Inbox,
     /// Notified after each event put into the inbox, for an event loop that runs as a task.
     bell: Option<Arc<tokio::sync::Notify>>,
     calls: Arc<Calls>,
@@ -196,8 +192,8 @@ impl MemberHandle {
         lineage: Lineage,
         clock: Arc<dyn Clock>,
         bell: Option<Arc<tokio::sync::Notify>>,
-    ) -> (Self, Receiver<LoopEvent>) {
-        let (inbox, events) = sync_channel(INBOX_MAX);
+    ) -> (Self, InboxEvents) {
+        let (inbox, events) = inbox::inbox();
         let member = Self {
             id,
             lineage: Arc::new(lineage),
@@ -421,8 +417,8 @@ impl MemberHandle {
             self.meters.taken(1);
         }
         let sent = sent.map_err(|error| match error {
-            TrySendError::Full(event) => NotTaken::Full(Box::new(event)),
-            TrySendError::Disconnected(event) => NotTaken::Ended(Box::new(event)),
+            NotSent::Full(event) => NotTaken::Full(Box::new(event)),
+            NotSent::Ended(event) => NotTaken::Ended(Box::new(event)),
         });
         self.ring();
         sent
@@ -463,7 +459,7 @@ impl MemberHandle {
         &self.feed
     }
 
-    pub(crate) fn inbox(&self) -> &SyncSender<LoopEvent> {
+    pub(crate) fn inbox(&self) -> &Inbox {
         &self.inbox
     }
 

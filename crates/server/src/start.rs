@@ -15,7 +15,7 @@ use tenure_store::Disk;
 use tokio::runtime::Runtime;
 
 use crate::api::{AllowedHosts, ApiListeners, HealthListener};
-use crate::audit::{AuditRecord, AuditTo, Outcome};
+use crate::audit::{self, AuditRecord, AuditTo, Outcome};
 use crate::bootstrap;
 use crate::data_home::{DataHome, FileSizes};
 use crate::dispatch::Dispatch;
@@ -290,8 +290,8 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     let command_bytes_max = COMMAND_BYTES_MAX.min(settings.segment_bytes as usize / 2);
     let (member, events) = MemberHandle::new(record.id, lineage, Arc::new(os::Monotonic), None);
     let admission = member.admission().clone();
-    member.audit().write_to(&settings.audit).map_err(system("open the audit log"))?;
-    member.lock_metrics().audit_to(member.audit().clone());
+    let audit = member.audit().write_to(&settings.audit, &settings.data, member.lineage());
+    let audit_resume = audit.map_err(system("open the audit log"))?;
     member.meters().log_slow(settings.slow);
     if let Some(tls) = &settings.tls {
         member.meters().show_certificates(tls.clone());
@@ -349,6 +349,7 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     let record = AuditRecord::new("start", Outcome::Done).who(&settings.name).target(&cluster);
     let record = record.with("epoch", lineage.epoch.get());
     member.audit().record(&record.with("incarnation", lineage.incarnation.to_string()));
+    dispatch.runtime().spawn(audit::follow(member.clone(), audit_resume));
     let listeners = ApiListeners::open(client_port, &dispatch, hosts, settings.tls)
         .map_err(system("listen"))?;
     let health_listener = match health_port.zip(health_hosts) {

@@ -157,8 +157,9 @@ impl Collector {
         port.set_nonblocking(true).unwrap();
         let port = tokio::net::TcpListener::from_std(port).unwrap();
         let incoming = tokio_stream::wrappers::TcpListenerStream::new(port);
-        let serving =
-            tonic::transport::Server::builder().add_service(self.clone()).serve_with_incoming(incoming);
+        let serving = tonic::transport::Server::builder()
+            .add_service(self.clone())
+            .serve_with_incoming(incoming);
         runtime.spawn(serving);
         at
     }
