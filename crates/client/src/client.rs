@@ -13,7 +13,7 @@ use crate::ask::LockAsk;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::lease::{HeldLease, Lease, pace};
-use crate::shared::{ClientSettings, ClientShared};
+use crate::shared::{ClientSettings, ClientShared, TraceHook};
 use crate::tls::{self, TlsFiles};
 
 /// The address to connect to if none is configured.
@@ -101,6 +101,7 @@ impl Client {
                 window: None,
                 grace: Duration::ZERO,
                 tls: TlsFiles::default(),
+                trace: None,
             },
         }
     }
@@ -337,6 +338,28 @@ impl Builder {
     /// ```
     pub fn grace(mut self, grace: Duration) -> Self {
         self.settings.grace = grace;
+        self
+    }
+
+    /// Sends the caller's trace context with its requests, for members that export traces.
+    ///
+    /// The client calls the hook for each request, on the task that makes the request, and sends what it returns as the
+    /// W3C `traceparent` of that request. Requests of the client itself, such as renewals, run on tasks without a trace,
+    /// where the hook returns `None`. The hook must be quick. The SDK depends on no tracing library: with OpenTelemetry,
+    /// format the current span's context.
+    ///
+    /// ```
+    /// fn traceparent() -> Option<String> {
+    ///     // "00-" trace id "-" span id "-" flags, of the current span
+    ///     Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned())
+    /// }
+    /// let builder = tenure::Client::builder().trace_context(traceparent);
+    /// ```
+    pub fn trace_context(
+        mut self,
+        hook: impl Fn() -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.settings.trace = Some(TraceHook(Arc::new(hook)));
         self
     }
 

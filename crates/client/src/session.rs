@@ -18,7 +18,7 @@ use tonic::transport::{Channel, Endpoint};
 use crate::clock;
 use crate::lease_state::Moment;
 use crate::pending::{OutgoingMessages, PendingRequests, RequestHandle};
-use crate::shared::{ClientShared, ClusterIncarnation};
+use crate::shared::{ClientShared, ClusterIncarnation, TraceHook};
 use crate::surroundings;
 
 /// The idle time after which the client sends a keep-alive ping.
@@ -55,6 +55,7 @@ pub(crate) struct Session {
     pub(crate) member: u64,
     pub(crate) channel: Channel,
     heard: Arc<SessionShared>,
+    trace: Option<TraceHook>,
 }
 
 /// What the reading half shares with the tasks that send requests.
@@ -157,7 +158,10 @@ impl Session {
         let member = header.member_id;
         let (epoch, incarnation) = (welcome.epoch, welcome.incarnation);
         let met = ClusterIncarnation { cluster: header.cluster_id, epoch, incarnation };
-        shared.upgrade().ok_or("the client is gone")?.recognise(met)?;
+        let client = shared.upgrade().ok_or("the client is gone")?;
+        client.recognise(met)?;
+        let trace = client.settings.trace.clone();
+        drop(client);
         let heard = Arc::new(SessionShared {
             pending,
             leader: watch::Sender::new(leader),
@@ -168,11 +172,14 @@ impl Session {
         tokio::spawn(read(from, SessionEnd(heard.clone()), shared.clone()));
         let address = address.to_owned();
         opening.0 = None;
-        Ok(Arc::new(Self { address, member, channel, heard }))
+        Ok(Arc::new(Self { address, member, channel, heard, trace }))
     }
 
     /// Queues a request for sending and assigns its id.
-    pub(crate) fn ask(&self, request: v1::Request) -> Option<RequestHandle> {
+    pub(crate) fn ask(&self, mut request: v1::Request) -> Option<RequestHandle> {
+        if let Some(TraceHook(hook)) = &self.trace {
+            request.traceparent = hook().unwrap_or_default();
+        }
         self.heard.pending.ask(request)
     }
 

@@ -47,6 +47,18 @@ pub(crate) struct ClientSettings {
     pub(crate) window: Option<Duration>,
     pub(crate) grace: Duration,
     pub(crate) tls: TlsFiles,
+    /// Names the caller's span for each request.
+    pub(crate) trace: Option<TraceHook>,
+}
+
+/// Returns the W3C `traceparent` of the caller, if it is in a trace.
+#[derive(Clone)]
+pub(crate) struct TraceHook(pub(crate) Arc<dyn Fn() -> Option<String> + Send + Sync>);
+
+impl std::fmt::Debug for TraceHook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TraceHook")
+    }
 }
 
 /// Identifies one life of one cluster. Another one knows nothing of our leases, even if its numbers look the same.

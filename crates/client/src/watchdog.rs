@@ -134,6 +134,7 @@ mod tests {
                 window: None,
                 grace: Duration::ZERO,
                 tls: Default::default(),
+                trace: None,
             };
             let shared = ClientShared::start(settings, runtime.handle().clone()).unwrap();
             let mut asking = PendingGrant::new(Pace::new(TTL).unwrap());

@@ -111,6 +111,8 @@ pub struct Permit {
     used: Option<Arc<BudgetUsed>>,
     commands: u64,
     bytes: u64,
+    /// How many of the commands keep or give back what a client has.
+    keeps: u64,
     /// The commands of it that are in the reserve, and whose share of it they use.
     reserved: Part,
     share: Option<ReserveShare>,
@@ -131,8 +133,9 @@ impl Admission {
     ) -> Option<Permit> {
         let before = self.used.add(Part { commands: 1, bytes });
         let used = Some(self.used.clone());
+        let keeps = u64::from(weight == Weight::Keeps);
         let mut permit =
-            Permit { used, commands: 1, bytes, reserved: Part::default(), share: None };
+            Permit { used, commands: 1, bytes, keeps, reserved: Part::default(), share: None };
         // The last command may take the bytes over the bound, so that one of any size can pass.
         let within = |parts: u64| {
             before.commands < COMMANDS_MAX / KEPT * parts && before.bytes < BYTES_MAX / KEPT * parts
@@ -180,6 +183,7 @@ impl Permit {
     pub fn join(&mut self, mut other: Permit) {
         self.commands += std::mem::take(&mut other.commands);
         self.bytes += std::mem::take(&mut other.bytes);
+        self.keeps += std::mem::take(&mut other.keeps);
         let reserved = std::mem::take(&mut other.reserved);
         self.reserved.commands += reserved.commands;
         self.reserved.bytes += reserved.bytes;
@@ -189,6 +193,11 @@ impl Permit {
         if self.used.is_none() {
             self.used = other.used.take();
         }
+    }
+
+    /// Whether it covers commands that keep or give back what a client has, and no others.
+    pub fn keeps_all(&self) -> bool {
+        self.commands > 0 && self.keeps == self.commands
     }
 
     /// The number of commands that this permit covers.

@@ -166,7 +166,8 @@ impl Node {
         let whole = match fate {
             ProposalFate::Applied(outcomes) => {
                 observer.applied(now_us, attempt.asked_at_us(), &outcomes);
-                observer.timed(attempt.asked_at_us(), attempt.begun_us, now_us);
+                let (reply, begun_us) = (attempt.reply(), attempt.begun_us);
+                observer.timed(reply, attempt.asked_at_us(), begun_us, now_us);
                 attempt.collect(outcomes.into_iter().map(Ok))
             }
             ProposalFate::NotDone { commands, why: RejectReason::Expired } => {

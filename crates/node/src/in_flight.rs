@@ -119,6 +119,14 @@ impl ProposalAttempt {
         Self { origin, at, due_us, begun_us: 0, left: commands, collected: Vec::new() }
     }
 
+    /// Where the answers of a client's commands go.
+    pub(crate) fn reply(&self) -> Option<ReplyTo> {
+        match &self.origin {
+            Origin::Client(flight) => Some(flight.batch.reply),
+            Origin::Peer { .. } => None,
+        }
+    }
+
     /// When its commands reached this member.
     pub(crate) fn asked_at_us(&self) -> u64 {
         match &self.origin {

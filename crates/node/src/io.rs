@@ -424,7 +424,15 @@ pub trait NodeObserver {
     /// Commands were applied that reached this member at `asked_at_us`.
     fn applied(&mut self, now_us: u64, asked_at_us: u64, outcomes: &[Outcome]);
     /// Commands that reached this member at the first time were proposed at the second and applied at the third.
-    fn timed(&mut self, _asked_at_us: u64, _proposed_at_us: u64, _applied_at_us: u64) {}
+    /// `_reply` is where their answers go; none for commands that another member forwarded.
+    fn timed(
+        &mut self,
+        _reply: Option<ReplyTo>,
+        _asked_at_us: u64,
+        _proposed_at_us: u64,
+        _applied_at_us: u64,
+    ) {
+    }
 }
 
 impl NodeObserver for () {

@@ -128,8 +128,17 @@ impl NodeObserver for CountingObserver<'_> {
         self.meters.took(commands);
     }
 
-    fn timed(&mut self, asked_at_us: u64, proposed_at_us: u64, applied_at_us: u64) {
+    fn timed(
+        &mut self,
+        reply: Option<ReplyTo>,
+        asked_at_us: u64,
+        proposed_at_us: u64,
+        applied_at_us: u64,
+    ) {
         self.meters.timed(asked_at_us, proposed_at_us, applied_at_us);
+        if let Some(reply) = reply {
+            self.meters.traces.timed(reply, proposed_at_us, applied_at_us);
+        }
     }
 
     fn applied(&mut self, now_us: u64, asked_at_us: u64, outcomes: &[Outcome]) {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use tenure_core::outcome::Notice;
@@ -19,6 +19,7 @@ use tenure_types::Revision;
 use crate::callers::{self, Callers, CountingObserver};
 use crate::dispatch::Delivery;
 use crate::error::chain;
+use crate::inbox::InboxEvents;
 use crate::log_writer::{LogWriter, Where, spawn};
 use crate::member::{End, LoopEvent, MemberHandle};
 use crate::metrics::FreedAt;
@@ -46,7 +47,7 @@ pub(crate) struct EventLoop {
     pub(crate) snapshot_disk: SnapshotDisk,
     pub(crate) net: Arc<Net>,
     pub(crate) member: MemberHandle,
-    pub(crate) events: Receiver<LoopEvent>,
+    pub(crate) events: InboxEvents,
     pub(crate) on_end: OnEnd,
     // Owned for the lock on the data directory.
     pub(crate) dir: DataDir,
@@ -153,7 +154,7 @@ impl Driver {
         for output in outputs {
             self.callers.perform(output, &self.on.node, &self.on.member);
         }
-        while let Ok(event) = self.on.events.try_recv() {
+        for event in self.on.events.take(Duration::ZERO, usize::MAX) {
             callers::refuse(event, &self.on.member);
         }
     }
@@ -194,26 +195,19 @@ impl Driver {
 
     /// Waits for an event and takes all that are there.
     fn take(&mut self, wait: Duration) -> Result<(), End> {
-        let first = if wait.is_zero() {
-            match self.on.events.try_recv() {
-                Ok(event) => Some(event),
-                Err(TryRecvError::Empty) => None,
-                Err(TryRecvError::Disconnected) => return Err(End::Told),
+        let mut events = self.on.events.take(wait, TAKEN_MAX);
+        if events.is_empty() {
+            return self.mark_if_quiet();
+        }
+        let (mut left, mut taken) = (TAKEN_MAX, 0);
+        // Also what arrives meanwhile: it shares the turn's sync.
+        while !events.is_empty() {
+            left -= events.len();
+            for event in events {
+                taken += u64::from(is_counted(&event));
+                self.handle(event)?;
             }
-        } else {
-            match self.on.events.recv_timeout(wait) {
-                Ok(event) => Some(event),
-                Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => return Err(End::Told),
-            }
-        };
-        let Some(first) = first else { return self.mark_if_quiet() };
-        let mut taken = u64::from(is_counted(&first));
-        self.handle(first)?;
-        for _ in 1..TAKEN_MAX {
-            let Ok(event) = self.on.events.try_recv() else { break };
-            taken += u64::from(is_counted(&event));
-            self.handle(event)?;
+            events = self.on.events.take(Duration::ZERO, left);
         }
         // Once for all of them: other threads write to the same memory with every event that they send.
         self.on.member.meters().taken(taken);
@@ -386,6 +380,7 @@ impl Driver {
             count.begun = true;
             member.identity().caught_up();
         }
+        member.audit().news(count.begun);
     }
 
     /// Records how late the first thing was that the clock ended in this turn.

@@ -8,7 +8,6 @@
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -28,6 +27,7 @@ use tokio::time::Instant;
 use crate::api::{AllowedHosts, InProcessListener};
 use crate::callers::{Callers, CountingObserver};
 use crate::dispatch::{self, Delivery, Dispatch};
+use crate::inbox::InboxEvents;
 use crate::member::{End, LoopEvent, MemberHandle};
 use crate::os::Clock;
 use crate::peer::{Net, Wire};
@@ -92,7 +92,7 @@ struct InsideMember {
 struct RunningMember {
     node: Node,
     member: MemberHandle,
-    events: Receiver<LoopEvent>,
+    events: InboxEvents,
     callers: Callers,
     told: Revision,
     wake_us: u64,
@@ -425,7 +425,7 @@ impl InsideMember {
     ) -> bool {
         let Some(up) = &mut self.up else { return false };
         let mut input = std::mem::take(&mut up.fresh);
-        while let Ok(event) = up.events.try_recv() {
+        for event in up.events.take(Duration::ZERO, usize::MAX) {
             up.handle(event);
             input = true;
         }

@@ -27,6 +27,7 @@ mod error;
 mod event_loop;
 mod fetch;
 mod identity;
+mod inbox;
 #[cfg(feature = "virtual-time")]
 #[doc(hidden)]
 pub mod inside;
@@ -43,6 +44,7 @@ mod start;
 mod sync_thread;
 mod ticket;
 pub mod tls;
+mod traces;
 #[doc(hidden)]
 pub mod untrusted;
 pub mod watch;
@@ -57,3 +59,4 @@ pub use start::{Entrance, HealthListen, RunningServer, ServerSettings, start};
 pub use tenure_node::directory::{Address, MemberNames, MemberRecord, Preference};
 pub use tenure_node::{AdminRequest, Incarnation, Lead, Lineage, NodeFailure};
 pub use tenure_raft::Stop;
+pub use traces::TraceSettings;

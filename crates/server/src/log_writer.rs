@@ -1,6 +1,5 @@
 //! Writes what a turn persists to the log, syncs it, and watches the free space of the disk.
 
-use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use tenure_store::{
     WriteError,
 };
 
+use crate::inbox::Inbox;
 use crate::member::LoopEvent;
 use crate::node_metrics::{DiskSpace, NodeMeters, Syncs};
 use crate::sync_thread::SyncThread;
@@ -101,11 +101,7 @@ impl LogWriter {
 
     /// Makes what was written durable. Returns the number of the last durable write, if the sync ended at once. With
     /// [`Where::Aside`] the sync may end later; see [`LogWriter::finish`]. On an error the process must stop at once.
-    pub(crate) fn sync(
-        &mut self,
-        wanted: Where,
-        inbox: &SyncSender<LoopEvent>,
-    ) -> Result<Option<u64>, Fatal> {
+    pub(crate) fn sync(&mut self, wanted: Where, inbox: &Inbox) -> Result<Option<u64>, Fatal> {
         // One sync at a time, so that writes become durable in order.
         if !self.unsynced || self.under_way.is_some() {
             return Ok(None);
@@ -158,7 +154,7 @@ impl LogWriter {
         &mut self,
         now_us: u64,
         snapshots: &Snapshots,
-        inbox: &SyncSender<LoopEvent>,
+        inbox: &Inbox,
     ) -> Option<Space> {
         if self.looked_at_us.is_some_and(|at_us| now_us < at_us.saturating_add(LOOK_US)) {
             return None;
@@ -247,7 +243,7 @@ impl LogWriter {
     }
 
     /// Starts the preparation of the next segment on another thread, unless the segment is ready or in preparation.
-    pub(crate) fn prepare(&mut self, inbox: &SyncSender<LoopEvent>) {
+    pub(crate) fn prepare(&mut self, inbox: &Inbox) {
         if self.preparing {
             return;
         }
@@ -280,7 +276,7 @@ impl LogWriter {
 }
 
 /// Prepares a segment, then takes the reserve again if there is room.
-fn prepare(preparation: Preparation, reserve: &Mutex<Reserve>, inbox: &SyncSender<LoopEvent>) {
+fn prepare(preparation: Preparation, reserve: &Mutex<Reserve>, inbox: &Inbox) {
     match preparation.run() {
         Ok(prepared) => {
             let _ = inbox.send(LoopEvent::Prepared(prepared));

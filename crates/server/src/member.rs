@@ -1,9 +1,7 @@
 //! Gives other threads and tasks a handle to one running member and its event loop.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{
-    Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel,
-};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,14 +19,12 @@ use tokio::sync::watch;
 use crate::audit::AuditLog;
 use crate::dispatch::Outbox;
 use crate::identity::Identity;
+use crate::inbox::{self, Inbox, InboxEvents, NotSent};
 use crate::metrics::LockMetrics;
 use crate::node_metrics::{NodeMeters, NodeMetrics};
 use crate::os::{self, Clock};
 use crate::watch::Feed;
 
-/// The most events that wait for the event loop: as many as three turns take. A thread that sends more waits. Clients
-/// have at most 16,384 commands and reads in flight, so the rest stays free for what other members send.
-pub(crate) const INBOX_MAX: usize = 24_576;
 /// Added to the caller's timeout, so that a definite "not applied" arrives before the outcome is reported as unknown.
 const LAST_WORD: Duration = Duration::from_millis(150);
 
@@ -84,6 +80,11 @@ pub(crate) struct CallBatch {
 }
 
 impl CallBatch {
+    /// Whether its commands only keep or give up what their callers have. Only renewals may wait for others.
+    pub(crate) fn keeps(&self) -> bool {
+        self.patience_us > 0 || self.permit.keeps_all()
+    }
+
     /// The batch of the call with this id.
     pub(crate) fn numbered(self, call: CallId) -> CommandBatch {
         let Self { requests, patience_us, asked_at_us, deadline_us, permit } = self;
@@ -110,7 +111,7 @@ pub struct MemberHandle {
     lineage: Arc<Lineage>,
     admission: Admission,
     clock: Arc<dyn Clock>,
-    inbox: SyncSender<LoopEvent>,
+    inbox: Inbox,
     /// Notified after each event put into the inbox, for an event loop that runs as a task.
     bell: Option<Arc<tokio::sync::Notify>>,
     over: Arc<EndState>,
@@ -193,8 +194,8 @@ impl MemberHandle {
         lineage: Lineage,
         clock: Arc<dyn Clock>,
         bell: Option<Arc<tokio::sync::Notify>>,
-    ) -> (Self, Receiver<LoopEvent>) {
-        let (inbox, events) = sync_channel(INBOX_MAX);
+    ) -> (Self, InboxEvents) {
+        let (inbox, events) = inbox::inbox();
         let member = Self {
             id,
             lineage: Arc::new(lineage),
@@ -417,8 +418,8 @@ impl MemberHandle {
             self.meters.taken(1);
         }
         let sent = sent.map_err(|error| match error {
-            TrySendError::Full(event) => NotTaken::Full(Box::new(event)),
-            TrySendError::Disconnected(event) => NotTaken::Ended(Box::new(event)),
+            NotSent::Full(event) => NotTaken::Full(Box::new(event)),
+            NotSent::Ended(event) => NotTaken::Ended(Box::new(event)),
         });
         self.ring();
         sent
@@ -457,7 +458,7 @@ impl MemberHandle {
         &self.feed
     }
 
-    pub(crate) fn inbox(&self) -> &SyncSender<LoopEvent> {
+    pub(crate) fn inbox(&self) -> &Inbox {
         &self.inbox
     }
 

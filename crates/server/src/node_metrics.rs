@@ -15,6 +15,7 @@ use tenure_core::outcome::Notice;
 use crate::log::Limiter;
 use crate::metrics::{ConnectionMeters, Histogram, Scale};
 use crate::tls::ServerTls;
+use crate::traces::Traces;
 
 /// The number of recent syncs over which percentiles are computed.
 const SYNCS_KEPT: usize = 512;
@@ -50,6 +51,8 @@ struct OfLoss {
 pub(crate) struct NodeMeters {
     /// The connections of clients.
     pub(crate) connections: Arc<ConnectionMeters>,
+    /// The traced requests, of which the event loop records the steps.
+    pub(crate) traces: Arc<Traces>,
     /// The certificates whose expiry is shown.
     certificates: OnceLock<Arc<ServerTls>>,
     /// Events put into the inbox of the event loop, and those that the loop took.
@@ -85,6 +88,7 @@ impl Default for NodeMeters {
         let cell = |cause: Cause| losses.get_or_create_owned(&OfLoss { cause: cause.word() });
         Self {
             connections: Arc::default(),
+            traces: Arc::default(),
             certificates: OnceLock::new(),
             events_sent: AtomicU64::default(),
             events_taken: AtomicU64::default(),
@@ -258,6 +262,7 @@ impl NodeMeters {
         let help = "Locks that their holders lost without having asked for it";
         to.register("losses", help, self.losses.clone());
         self.connections.register(to);
+        self.traces.register(to);
         let help =
             "Batches of commands that took longer to commit than is logged as slow, on the leader";
         to.register("slow_commits", help, self.slow_commits.clone());

@@ -15,7 +15,7 @@ use tenure_store::Disk;
 use tokio::runtime::Runtime;
 
 use crate::api::{AllowedHosts, ApiListeners, HealthListener};
-use crate::audit::{AuditRecord, AuditTo, Outcome};
+use crate::audit::{self, AuditRecord, AuditTo, Outcome};
 use crate::bootstrap;
 use crate::credentials::{IssuerAuthority, TrustedIssuers};
 use crate::data_home::{DataHome, FileSizes};
@@ -29,6 +29,7 @@ use crate::peer::{Net, PeerListener, Wire};
 use crate::snapshot_disk::SnapshotDisk;
 use crate::ticket::SigningKeys;
 use crate::tls::ServerTls;
+use crate::traces::TraceSettings;
 use crate::watch::Hub;
 use tenure_node::directory::{self, Address, MemberNames, MemberRecord, Preference};
 
@@ -110,6 +111,8 @@ pub struct ServerSettings {
     pub slow: Option<Duration>,
     /// Where administrative acts and denied calls are recorded.
     pub audit: AuditTo,
+    /// Where it sends traces of requests; nowhere unless set.
+    pub traces: Option<TraceSettings>,
     /// Size of new log segments.
     pub segment_bytes: u32,
     /// Space held in reserve for a full disk.
@@ -183,6 +186,7 @@ impl ServerSettings {
             tls: None,
             slow: Some(SLOW),
             audit: AuditTo::Memory,
+            traces: None,
             segment_bytes: 64 * 1024 * 1024,
             reserve_bytes: tenure_store::RESERVE_BYTES_DEFAULT,
             snapshot_entries: 1_000_000,
@@ -320,8 +324,8 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     let opened_identity = member.identity().open(&settings.data);
     opened_identity.map_err(system("write the key of the local administrator"))?;
     member.identity().publish(replica.machine().shared_access());
-    member.audit().write_to(&settings.audit).map_err(system("open the audit log"))?;
-    member.lock_metrics().audit_to(member.audit().clone());
+    let audit = member.audit().write_to(&settings.audit, &settings.data, member.lineage());
+    let audit_resume = audit.map_err(system("open the audit log"))?;
     member.meters().log_slow(settings.slow);
     if let Some(tls) = &settings.tls {
         member.meters().show_certificates(tls.clone());
@@ -343,6 +347,10 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     member.identity().verify_tokens(issuers);
     if settings.require_identity {
         member.identity().admit_known_only();
+    }
+    if let Some(to) = &settings.traces {
+        let traces = &member.meters().traces;
+        traces.start(to, &settings.name, runtime.handle()).map_err(system("export traces"))?;
     }
     let node_config = tenure_node::NodeConfig {
         command_bytes_max,
@@ -380,6 +388,7 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     let record = AuditRecord::new("start", Outcome::Done).who(&settings.name).target(&cluster);
     let record = record.with("epoch", lineage.epoch.get());
     member.audit().record(&record.with("incarnation", lineage.incarnation.to_string()));
+    dispatch.runtime().spawn(audit::follow(member.clone(), audit_resume));
     let listeners = ApiListeners::open(client_port, &dispatch, hosts, settings.tls)
         .map_err(system("listen"))?;
     let health_listener = match health_port.zip(health_hosts) {

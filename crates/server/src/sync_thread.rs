@@ -1,9 +1,10 @@
 //! Syncs the log on a thread of its own, so that the event loop goes on during a slow sync.
 
-use std::sync::mpsc::{Sender, SyncSender, channel};
+use std::sync::mpsc::{Sender, channel};
 
 use tenure_store::SyncJob;
 
+use crate::inbox::Inbox;
 use crate::log_writer::spawn;
 use crate::member::LoopEvent;
 
@@ -16,11 +17,7 @@ pub(crate) struct SyncThread {
 impl SyncThread {
     /// Hands the job to the thread, which reports the result as [`LoopEvent::Synced`]. Returns the job if there is no
     /// thread for it.
-    pub(crate) fn hand(
-        &mut self,
-        job: SyncJob,
-        inbox: &SyncSender<LoopEvent>,
-    ) -> Result<(), SyncJob> {
+    pub(crate) fn hand(&mut self, job: SyncJob, inbox: &Inbox) -> Result<(), SyncJob> {
         if self.jobs.is_none() {
             let (jobs, taken) = channel::<SyncJob>();
             let inbox = inbox.clone();

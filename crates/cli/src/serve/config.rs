@@ -10,6 +10,7 @@ use tenure_server::log::Level;
 use tenure_server::tls::{ServerTls, ServerTlsFiles};
 use tenure_server::{
     AuditTo, Entrance, HealthListen, IssuerAuthority, Preference, ServerSettings, StartError,
+    TraceSettings,
 };
 
 use super::{ServeFlags, file};
@@ -42,7 +43,12 @@ const NAMES: &[(&str, Option<&str>)] = &[
     ("log.level", Some("info")),
     ("log.slow_ms", Some("1000")),
     ("log.audit_file", None),
+    ("traces.otlp_endpoint", None),
+    ("traces.ratio", Some("0.01")),
 ];
+
+/// The variable that OpenTelemetry gives to the address of a collector.
+const OTEL_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
 /// The source of a default.
 const DEFAULT: &str = "default";
@@ -59,7 +65,8 @@ pub(crate) struct ServeConfig {
 impl ServeConfig {
     /// Flags override variables, which override the file, which overrides the defaults.
     pub(super) fn gather(flags: &ServeFlags) -> Result<Self, CliError> {
-        let variables = std::env::vars().filter(|(name, _)| name.starts_with("TENURE_"));
+        let is_ours = |name: &str| name.starts_with("TENURE_") || name == OTEL_ENDPOINT;
+        let variables = std::env::vars().filter(|(name, _)| is_ours(name));
         Self::from_parts(flags, &variables.collect(), |path| {
             std::fs::read_to_string(path)
                 .map_err(|error| CliError::config(format!("cannot read {path:?}: {error}")))
@@ -81,6 +88,11 @@ impl ServeConfig {
             for (name, value) in from_file(path, &read(path)?)? {
                 values.insert(name, (value, path.clone()));
             }
+        }
+        // It applies to every program on the machine, so a setting of this one overrides it.
+        if let Some(value) = variables.get(OTEL_ENDPOINT).filter(|value| !value.is_empty()) {
+            let from = (value.clone(), OTEL_ENDPOINT.to_owned());
+            values.entry("traces.otlp_endpoint").or_insert(from);
         }
         for (name, _) in NAMES {
             let variable = variable(name);
@@ -122,6 +134,7 @@ impl ServeConfig {
             health: self.health()?,
             slow: self.slow()?,
             audit: self.audit(),
+            traces: self.traces()?,
             advertise_clients: own("listen.advertise_clients"),
             advertise_members: own("listen.advertise_members"),
             hosts: self.get("listen.hosts").map(list).unwrap_or_default(),
@@ -193,6 +206,28 @@ impl ServeConfig {
             Some("stderr") => AuditTo::Stderr,
             Some(path) => AuditTo::File(path.into()),
         }
+    }
+
+    /// Where traces of requests are sent, if anywhere.
+    fn traces(&self) -> Result<Option<TraceSettings>, CliError> {
+        let ratio = match self.get("traces.ratio").unwrap_or("0").parse() {
+            Ok(ratio) if (0.0..=1.0).contains(&ratio) => ratio,
+            _ => {
+                let text = self.get("traces.ratio").unwrap_or_default();
+                let text = format!("traces.ratio is `{text}`; try a number from 0 to 1");
+                return Err(self.wrong("traces.ratio", text));
+            }
+        };
+        let endpoint = self.get("traces.otlp_endpoint").filter(|endpoint| *endpoint != "none");
+        let Some(endpoint) = endpoint else { return Ok(None) };
+        let host = endpoint.strip_prefix("http://").map(|host| host.trim_end_matches('/'));
+        if !host.is_some_and(is_address) {
+            let text = format!(
+                "traces.otlp_endpoint is `{endpoint}`; try http://host:port of OTLP/gRPC, or none"
+            );
+            return Err(self.wrong("traces.otlp_endpoint", text));
+        }
+        Ok(Some(TraceSettings { endpoint: endpoint.to_owned(), ratio }))
     }
 
     /// The lowest level that is logged.
@@ -332,6 +367,8 @@ fn from_flags(flags: &ServeFlags) -> Vec<(&'static str, String, &'static str)> {
         ("log.level", flags.log_level.clone(), "--log-level"),
         ("log.slow_ms", flags.log_slow_ms.clone(), "--log-slow-ms"),
         ("log.audit_file", flags.audit_file.clone(), "--audit-file"),
+        ("traces.otlp_endpoint", flags.otlp_endpoint.clone(), "--otlp-endpoint"),
+        ("traces.ratio", flags.trace_ratio.clone(), "--trace-ratio"),
     ];
     values.into_iter().filter_map(|(name, value, flag)| Some((name, value?, flag))).collect()
 }
@@ -347,8 +384,14 @@ fn variable(name: &str) -> String {
 /// Refuses unknown variables with our prefixes: they are typing errors that would otherwise go unnoticed.
 fn check_variables(variables: &BTreeMap<String, String>) -> Result<(), CliError> {
     for name in variables.keys() {
-        let ours =
-            ["TENURE_MEMBER_", "TENURE_LISTEN_", "TENURE_CLUSTER_", "TENURE_TLS_", "TENURE_LOG_"];
+        let ours = [
+            "TENURE_MEMBER_",
+            "TENURE_LISTEN_",
+            "TENURE_CLUSTER_",
+            "TENURE_TLS_",
+            "TENURE_LOG_",
+            "TENURE_TRACES_",
+        ];
         let known = NAMES.iter().any(|(known, _)| variable(known) == *name);
         if ours.iter().any(|start| name.starts_with(start)) && !known {
             return Err(CliError::config(format!(
@@ -404,6 +447,28 @@ mod tests {
         assert_eq!(health("[listen]\nhealth = \"none\"\n").ok(), Some(HealthListen::Off));
         let error = health("[listen]\nhealth = \"here\"\n").err().unwrap();
         assert!(error.text.contains("listen.health is `here`"), "{}", error.text);
+    }
+
+    #[test]
+    fn traces_are_off_unless_a_collector_is_named() {
+        let named = [("TENURE_MEMBER_NAME", "a"), ("TENURE_MEMBER_DATA", "d")];
+        let traces = |file: &str, more: &[(&str, &str)]| {
+            let flags = ServeFlags { config: Some("x.toml".into()), ..ServeFlags::default() };
+            let variables = [&named[..], more].concat();
+            gather(&flags, &variables, file).unwrap().settings().map(|it| it.traces)
+        };
+        let to = |endpoint: &str, ratio| {
+            Some(Some(TraceSettings { endpoint: endpoint.to_owned(), ratio }))
+        };
+        let otel = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317")];
+        let file = "[traces]\notlp_endpoint = \"http://[::1]:4317/\"\nratio = 0.5\n";
+        assert_eq!(traces("", &[]).ok(), Some(None));
+        assert_eq!(traces("", &otel).ok(), to("http://127.0.0.1:4317", 0.01));
+        assert_eq!(traces(file, &otel).ok(), to("http://[::1]:4317/", 0.5));
+        assert_eq!(traces("[traces]\notlp_endpoint = \"none\"\n", &otel).ok(), Some(None));
+        for bad in ["otlp_endpoint = \"https://a:1\"", "otlp_endpoint = \"a:1\"", "ratio = 2.0"] {
+            assert!(traces(&format!("[traces]\n{bad}\n"), &[]).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ struct ConfigFile {
     cluster: ClusterTable,
     tls: TlsTable,
     log: LogTable,
+    traces: TracesTable,
 }
 
 #[derive(Deserialize, Default)]
@@ -69,6 +70,13 @@ struct LogTable {
     audit_file: Option<String>,
 }
 
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+struct TracesTable {
+    otlp_endpoint: Option<String>,
+    ratio: Option<f64>,
+}
+
 /// A number of milliseconds, or `"none"`.
 #[derive(Deserialize)]
 #[serde(untagged)]
@@ -79,7 +87,7 @@ enum SlowMs {
 
 /// The settings in a file, by name.
 pub(crate) fn read(text: &str) -> Result<Vec<(&'static str, String)>, Wrong> {
-    let ConfigFile { member, listen, cluster, tls, log } =
+    let ConfigFile { member, listen, cluster, tls, log, traces } =
         toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
             Wrong { line, what: error.message().replace('\n', " ") }
@@ -109,6 +117,8 @@ pub(crate) fn read(text: &str) -> Result<Vec<(&'static str, String)>, Wrong> {
         ("log.level", log.level),
         ("log.slow_ms", log.slow_ms.map(slow_ms)),
         ("log.audit_file", log.audit_file),
+        ("traces.otlp_endpoint", traces.otlp_endpoint),
+        ("traces.ratio", traces.ratio.map(|ratio| ratio.to_string())),
     ];
     Ok(values.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
 }

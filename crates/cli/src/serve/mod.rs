@@ -114,6 +114,12 @@ struct ServeFlags {
     /// Append what administrators do to this file, one JSON object per line, or to stderr
     #[arg(long, value_name = "FILE")]
     audit_file: Option<String>,
+    /// Send traces of requests to this OTLP/gRPC collector, such as http://127.0.0.1:4317
+    #[arg(long, value_name = "URL")]
+    otlp_endpoint: Option<String>,
+    /// Trace this share of the requests that come without a traceparent [default: 0.01]
+    #[arg(long, value_name = "NUMBER")]
+    trace_ratio: Option<String>,
 }
 
 impl ServeArgs {

@@ -178,8 +178,9 @@ impl Listener {
     /// The permit for a connection from an address; none if there are too many.
     fn permit(&self, from: IpAddr) -> Option<ConnectionPermit> {
         let counted = self.connections.enter(from)?;
-        let connection = Arc::new(self.dispatch.member().meters().connections.open(Some(from)));
         let caller = Caller::new(counted.share(), self.memory.clone()).at(from);
+        let meters = &self.dispatch.member().meters().connections;
+        let connection = Arc::new(meters.open(Some(from), caller.memory().clone()));
         let open = self.open.clone();
         Some(ConnectionPermit {
             _held: Arc::new(counted),

@@ -27,6 +27,7 @@ use crate::dispatch::{self, Caller, Charge, ClientSession, Dispatch, MailboxMess
 use crate::identity::{CallerIdentity, CredentialWatch};
 use crate::metrics::{Api, Class};
 use crate::os;
+use crate::traces::{FollowedBatch, RequestSpan, TraceContext};
 
 /// The most unanswered requests on one session, and answers that are not sent; waits for locks do not count.
 pub(crate) const IN_FLIGHT_MAX: usize = 1_024;
@@ -62,6 +63,8 @@ pub(crate) struct SessionHandler {
     newest: u64,
     /// Batches in flight, with their requests.
     batches: BTreeMap<u64, Vec<PendingAnswers>>,
+    /// The batches in flight of which requests are traced.
+    followed: BTreeMap<u64, FollowedBatch>,
     in_flight: usize,
     /// The request that created each waiting place.
     places: BTreeMap<(Handle, PlaceNumber), u64>,
@@ -91,6 +94,7 @@ struct PendingAnswers {
     asked_at_us: u64,
     deadline_us: u64,
     answered: bool,
+    span: Option<RequestSpan>,
 }
 
 impl PendingAnswers {
@@ -129,6 +133,7 @@ impl SessionHandler {
             session,
             newest: 0,
             batches: BTreeMap::new(),
+            followed: BTreeMap::new(),
             in_flight: 0,
             places: BTreeMap::new(),
             ttl_min_ms: None,
@@ -207,14 +212,25 @@ impl SessionHandler {
         }
     }
 
+    /// The span of a request that is sampled. A session carries the requests of many callers, so each request names its
+    /// own.
+    fn span(&self, request: &v1::Request) -> Option<RequestSpan> {
+        let traces = self.dispatch.traces();
+        if !traces.is_on() {
+            return None;
+        }
+        let parent = TraceContext::parse(&request.traceparent);
+        traces.begin(parent, self.api.name(), Class::of_request(request).name())
+    }
+
     fn served(&self, class: Class, asked_at_us: u64, now_us: u64) {
         self.dispatch.asked().served(self.api, class, now_us.saturating_sub(asked_at_us));
     }
 
     fn count_refusals(&self, out: &v1::SessionResponse) {
         for answer in &out.answers {
-            if let Some(v1::answer::Result::Error(error)) = &answer.result {
-                self.dispatch.asked().refused(self.api, &error.reason);
+            if let Some(reason) = reason(answer) {
+                self.dispatch.asked().refused(self.api, reason);
             }
         }
         if let Some(error) = &out.closing {
@@ -381,6 +397,7 @@ impl SessionHandler {
             asked_at_us: now_us,
             deadline_us: now_us.saturating_add(within_us),
             answered: false,
+            span: self.span(request),
         });
         Ok(())
     }
@@ -434,6 +451,10 @@ impl SessionHandler {
         let requests = requests.collect();
         self.newest += 1;
         self.set_alarm(&pending);
+        let spans = pending.iter().filter_map(|pending| pending.span.as_ref());
+        let reply = self.session.reply_to(self.newest);
+        let followed = self.dispatch.follow(reply, spans.map(RequestSpan::steps));
+        self.followed.extend(followed.map(|followed| (self.newest, followed)));
         self.batches.insert(self.newest, pending);
         self.session.submit(self.newest, requests, patience_us, last_us, permit);
     }
@@ -444,9 +465,14 @@ impl SessionHandler {
             match letter {
                 MailboxMessage::Answers { batch, outcomes } => {
                     let pending = self.batches.remove(&batch).unwrap_or_default();
-                    for (pending, outcome) in pending.into_iter().zip(outcomes) {
+                    self.followed.remove(&batch);
+                    for (mut pending, outcome) in pending.into_iter().zip(outcomes) {
                         self.served(pending.class, pending.asked_at_us, now_us);
                         self.answered(&pending, outcome, out);
+                        if let Some(span) = pending.span.take() {
+                            let newest = out.answers.last().filter(|it| it.id == pending.id);
+                            span.finish(newest.and_then(reason));
+                        }
                     }
                 }
                 MailboxMessage::Notice(notice) => self.noticed(notice, out),
@@ -570,6 +596,14 @@ fn within(deadline_ms: u32) -> Duration {
 fn answer(id: u64, revision: Option<Revision>, result: v1::answer::Result) -> v1::Answer {
     let revision = revision.map_or(0, convert::revision);
     v1::Answer { id, revision, result: Some(result) }
+}
+
+/// The reason of an answer that is not success.
+fn reason(answer: &v1::Answer) -> Option<&str> {
+    match &answer.result {
+        Some(v1::answer::Result::Error(error)) => Some(&error.reason),
+        _ => None,
+    }
 }
 
 fn is_empty(out: &v1::SessionResponse) -> bool {

@@ -1,27 +1,39 @@
 //! Writes the audit log: what administrators did and what callers were denied, one JSON object per line.
 //!
-//! Acts that change the cluster are taken from the events that this member applies, so an act is recorded whichever
-//! member and API it came through. Denied calls and acts that are not in the log, such as backups, are recorded where
-//! they happen. A record never waits for the file: it goes into a bounded queue, and is dropped and counted if the
-//! queue is full. The newest records are also kept in memory.
+//! Acts that change the cluster are taken from the history of applied commands ([`follow`]), so an act is recorded
+//! whichever member and API it came through, and also if this member applies it later. Denied calls and acts that are
+//! not in the history, such as backups, are recorded where they happen. These never wait for the file: they go into a
+//! bounded queue, and are dropped and counted if the queue is full. The newest records are also kept in memory.
 
+mod follow;
+mod position;
 mod record;
 
 use std::collections::VecDeque;
-use std::fs::OpenOptions;
-use std::io::{self, BufWriter, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
+use tenure_node::Lineage;
+use tenure_types::Revision;
+use tokio::sync::Notify;
 
+use crate::os;
+pub(crate) use follow::follow;
+use position::{AuditResume, PositionFile};
 pub(crate) use record::{AuditRecord, Outcome};
 
 /// The most records that wait for the file.
 const WAITING_MAX: usize = 8_192;
+/// How often the position is saved while there are no acts.
+const SAVE: Duration = Duration::from_secs(1);
 /// The most records that are kept in memory, for readers of the health listener.
 const RECENT_MAX: usize = 1_000;
 
@@ -41,55 +53,124 @@ pub enum AuditTo {
 #[derive(Debug, Default)]
 pub(crate) struct AuditLog {
     recent: Mutex<VecDeque<Arc<str>>>,
-    sink: OnceLock<AuditSink>,
+    sink: OnceLock<SyncSender<AuditItem>>,
+    /// Notified when the history has changed.
+    news: Notify,
+    /// Whether the entries that were in the log at the start are applied.
+    live: AtomicBool,
     recorded: Counter,
     dropped: Counter,
 }
 
+/// What the thread that writes gets, in order.
 #[derive(Debug)]
-enum AuditSink {
+enum AuditItem {
+    Line(Arc<str>),
+    /// All acts up to this revision came before.
+    Reached(Revision),
+}
+
+/// Where the thread writes to.
+enum AuditTarget {
     Stderr,
-    File(SyncSender<Arc<str>>),
+    File(BufWriter<File>),
+}
+
+impl AuditTarget {
+    /// Writes lines and returns how many are lost.
+    fn write(&mut self, lines: &[Arc<str>]) -> u64 {
+        match self {
+            Self::Stderr => lines.iter().filter(|line| !crate::log::print(line)).count() as u64,
+            Self::File(file) => {
+                let written = lines.iter().try_for_each(|line| file.write_all(line.as_bytes()));
+                let Err(error) = written.and_then(|()| file.flush()) else { return 0 };
+                // Some of them may be in the file; count all, so that the loss is never too small.
+                tracing::error!(cause = %error, records = lines.len(), "cannot write the audit log");
+                lines.len() as u64
+            }
+        }
+    }
 }
 
 impl AuditLog {
-    /// Writes records from now on. The first call decides; later calls change nothing.
-    pub(crate) fn write_to(self: &Arc<Self>, to: &AuditTo) -> io::Result<()> {
-        let sink = match to {
-            AuditTo::Memory => return Ok(()),
-            AuditTo::Stderr => AuditSink::Stderr,
+    /// Writes records from now on. The position is kept in the data directory. Returns where the acts of the history
+    /// continue. The first call decides; later calls change nothing.
+    pub(crate) fn write_to(
+        self: &Arc<Self>,
+        to: &AuditTo,
+        data: &Path,
+        lineage: &Lineage,
+    ) -> io::Result<AuditResume> {
+        let position = PositionFile::new(data, lineage);
+        let (resume, target) = match to {
+            // What is kept in memory begins anew, with what the history still has.
+            AuditTo::Memory => return Ok(AuditResume::default()),
+            AuditTo::Stderr => (position.resume(None)?, AuditTarget::Stderr),
             AuditTo::File(path) => {
-                // Only the owner may read it: reasons and names are not for everyone.
-                let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-                let (sender, lines) = sync_channel(WAITING_MAX);
-                let log = self.clone();
-                let write = move || log.write(&lines, BufWriter::new(file));
-                std::thread::Builder::new().name("tenure-audit".to_owned()).spawn(write)?;
-                AuditSink::File(sender)
+                let resume = position.resume(Some(path))?;
+                (resume, AuditTarget::File(BufWriter::new(open(path)?)))
             }
         };
-        let _ = self.sink.set(sink);
-        Ok(())
+        let (sender, items) = sync_channel(WAITING_MAX);
+        let log = self.clone();
+        let write = move || log.write(&items, target, &position);
+        std::thread::Builder::new().name("tenure-audit".to_owned()).spawn(write)?;
+        let _ = self.sink.set(sender);
+        Ok(resume)
     }
 
-    /// Records an act or a denied call. Never waits.
+    /// Records a denied call, or an act that is not in the history. Never waits.
     pub(crate) fn record(&self, record: &AuditRecord<'_>) {
         let line: Arc<str> = record.line().into();
+        if !self.try_put(&line) {
+            self.keep(line);
+            self.dropped.inc();
+        }
+    }
+
+    /// Records a line if there is room for it, and returns whether there was.
+    fn try_put(&self, line: &Arc<str>) -> bool {
+        if let Some(sink) = self.sink.get()
+            && sink.try_send(AuditItem::Line(line.clone())).is_err()
+        {
+            return false;
+        }
+        self.keep(line.clone());
+        true
+    }
+
+    /// Keeps a record in memory and counts it.
+    fn keep(&self, line: Arc<str>) {
         self.recorded.inc();
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if recent.len() == RECENT_MAX {
             recent.pop_front();
         }
-        recent.push_back(line.clone());
-        drop(recent);
-        let taken = match self.sink.get() {
-            None => true,
-            Some(AuditSink::Stderr) => crate::log::print(&line),
-            Some(AuditSink::File(sender)) => sender.try_send(line).is_ok(),
-        };
-        if !taken {
-            self.dropped.inc();
+        recent.push_back(line);
+    }
+
+    /// Declares that all acts up to this revision were recorded.
+    fn reached(&self, revision: Revision) {
+        if let Some(sink) = self.sink.get() {
+            // If there is no room, a later position follows.
+            let _ = sink.try_send(AuditItem::Reached(revision));
         }
+    }
+
+    /// Declares that the history has changed; `live` from the end of the entries on that were in the log at the start.
+    pub(crate) fn news(&self, live: bool) {
+        if live {
+            self.live.store(true, Ordering::Release);
+        }
+        self.news.notify_one();
+    }
+
+    fn is_live(&self) -> bool {
+        self.live.load(Ordering::Acquire)
+    }
+
+    async fn changed(&self) {
+        self.news.notified().await;
     }
 
     /// The newest records, oldest first, at most `most`.
@@ -106,23 +187,62 @@ impl AuditLog {
         to.register("audit_records_dropped", help, self.dropped.clone());
     }
 
-    /// The work of the thread that writes the file.
-    fn write(&self, lines: &Receiver<Arc<str>>, mut file: impl Write) {
-        while let Ok(first) = lines.recv() {
-            let mut batch = vec![first];
-            batch.extend(lines.try_iter().take(WAITING_MAX));
-            let written = batch.iter().try_for_each(|line| file.write_all(line.as_bytes()));
-            if let Err(error) = written.and_then(|()| file.flush()) {
-                // Some of the batch may be in the file; count all of it, so that the loss is never too small.
-                self.dropped.inc_by(batch.len() as u64);
-                tracing::error!(cause = %error, records = batch.len(), "cannot write the audit log");
+    /// The work of the thread that writes.
+    fn write(&self, items: &Receiver<AuditItem>, mut target: AuditTarget, position: &PositionFile) {
+        let (mut unsaved, mut saved_at_us) = (None, 0);
+        loop {
+            let first = match unsaved {
+                None => items.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(_) => items.recv_timeout(SAVE),
+            };
+            let first = match first {
+                Ok(item) => Some(item),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let mut lines = Vec::new();
+            for item in first.into_iter().chain(items.try_iter().take(WAITING_MAX)) {
+                match item {
+                    AuditItem::Line(line) => lines.push(line),
+                    AuditItem::Reached(revision) => unsaved = Some(revision),
+                }
+            }
+            self.dropped.inc_by(target.write(&lines));
+            // Acts are rare and changes are many: the position follows acts at once, and changes from time to time.
+            let now_us = os::now_us();
+            let is_due =
+                !lines.is_empty() || now_us.saturating_sub(saved_at_us) >= os::micros(SAVE);
+            if let Some(reached) = unsaved.filter(|_| is_due) {
+                (unsaved, saved_at_us) = (None, now_us);
+                if let Err(error) = position.save(reached) {
+                    tracing::warn!(cause = %error, "cannot save the position of the audit log");
+                }
             }
         }
     }
 }
 
+/// Opens an audit file at its end. A line that a crash has cut is ended first.
+fn open(path: &Path) -> io::Result<File> {
+    // Only the owner may read it: reasons and names are not for everyone.
+    let mut options = OpenOptions::new();
+    let mut file = options.append(true).read(true).create(true).mode(0o600).open(path)?;
+    let mut last = [b'\n'];
+    if file.metadata()?.len() > 0 {
+        file.seek(SeekFrom::End(-1))?;
+        file.read_exact(&mut last)?;
+    }
+    if last != [b'\n'] {
+        file.write_all(b"\n")?;
+    }
+    Ok(file)
+}
+
 #[cfg(test)]
 mod tests {
+    use tenure_node::Incarnation;
+    use tenure_types::Epoch;
+
     use super::*;
 
     fn denied(log: &AuditLog, number: usize) {
@@ -145,7 +265,7 @@ mod tests {
         let log = AuditLog::default();
         // Nothing reads from the queue, as if the disk hung.
         let (sender, _lines) = sync_channel(WAITING_MAX);
-        log.sink.set(AuditSink::File(sender)).unwrap();
+        log.sink.set(sender).unwrap();
         (0..WAITING_MAX + 7).for_each(|at| denied(&log, at));
         assert_eq!((log.dropped.get(), log.recorded.get()), (7, WAITING_MAX as u64 + 7));
     }
@@ -155,10 +275,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit");
         let log = Arc::new(AuditLog::default());
-        log.write_to(&AuditTo::File(path.clone())).unwrap();
+        let (epoch, incarnation) = (Epoch::default(), Incarnation::default());
+        let lineage = Lineage { cluster: "c1".to_owned(), epoch, incarnation };
+        // A crash has cut the last line.
+        std::fs::write(&path, "{\"act\":\"for").unwrap();
+        log.write_to(&AuditTo::File(path.clone()), dir.path(), &lineage).unwrap();
         (0..3).for_each(|at| denied(&log, at));
         let until_us = crate::os::now_us() + 10_000_000;
-        while std::fs::read_to_string(&path).unwrap().lines().count() < 3 {
+        while std::fs::read_to_string(&path).unwrap().lines().count() < 4 {
             assert!(crate::os::now_us() < until_us, "the records are not written");
             std::thread::yield_now();
         }

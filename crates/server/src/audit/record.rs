@@ -8,8 +8,6 @@ use tenure_core::event::{Cause, Event, Subject};
 use tenure_core::request::OWN_KEYS;
 use tenure_types::Revision;
 
-use super::AuditLog;
-
 /// The prefix of the keys that list the members.
 const MEMBERS: &str = tenure_node::directory::PREFIX;
 /// The prefix of the keys that hold the public keys of tickets.
@@ -78,27 +76,22 @@ impl<'a> AuditRecord<'a> {
     }
 }
 
-impl AuditLog {
-    /// Records an event that this member has applied, if it belongs to an administrative act.
-    pub(crate) fn applied(&self, revision: Revision, event: &Recorded<'_>) {
-        if is_candidate(event)
-            && let Some(record) = of_event(revision, &event.to_event())
-        {
-            self.record(&record);
-        }
-    }
-
-    /// Records that events up to a revision were not seen: more happened at once than the loop copies, or a snapshot
-    /// replaced them. The audit logs of other members may have them.
-    pub(crate) fn missed(&self) {
-        self.record(&AuditRecord::new("gap", Outcome::Done));
-    }
+/// The record of an event, if it belongs to an administrative act.
+pub(super) fn of_recorded(
+    revision: Revision,
+    event: &Recorded<'_>,
+) -> Option<AuditRecord<'static>> {
+    is_candidate(event).then(|| of_event(revision, &event.to_event())).flatten()
 }
 
 /// Whether an event may belong to an administrative act: decides without a copy, for every event of the cluster.
 fn is_candidate(event: &Recorded<'_>) -> bool {
     match event.cause() {
-        Cause::Forced | Cause::Revoked | Cause::LimitsSet | Cause::LevelRaised => true,
+        Cause::Forced
+        | Cause::Revoked
+        | Cause::LimitsSet
+        | Cause::LevelRaised
+        | Cause::AccessChanged => true,
         Cause::KeyPut | Cause::KeyDeleted => {
             event.name().is_some_and(|name| name.starts_with(OWN_KEYS))
         }
@@ -111,13 +104,17 @@ fn of_event(revision: Revision, event: &Event) -> Option<AuditRecord<'static>> {
     let name = match &event.subject {
         Subject::Lock(name) | Subject::Key(name) => name.as_str().to_owned(),
         Subject::Lease(lease) => lease.get().to_string(),
-        Subject::Settings => String::new(),
+        // What the change of access was about.
+        Subject::Settings => {
+            String::from_utf8_lossy(event.value.as_deref().unwrap_or_default()).into_owned()
+        }
     };
     let act = match (event.cause, &event.subject) {
         (Cause::Forced, _) => "force",
         (Cause::Revoked, Subject::Lease(_)) if is_operator => "revoke",
         (Cause::LimitsSet, _) => "set_limits",
         (Cause::LevelRaised, _) => "raise_level",
+        (Cause::AccessChanged, _) => "set_access",
         (Cause::KeyPut, _) if name.starts_with(MEMBERS) => "member_written",
         (Cause::KeyDeleted, _) if name.starts_with(MEMBERS) => "member_removed",
         (Cause::KeyPut | Cause::KeyDeleted, _) if name.starts_with(TICKET_KEYS) => "ticket_key",

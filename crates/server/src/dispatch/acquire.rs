@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use super::outbox::MailboxMessage;
 use super::{ClientSession, Dispatch, Failure, Principal};
+use crate::traces::{self, FollowedBatch};
 
 /// The numbers of the two batches that an acquire may submit.
 const ASK: u64 = 1;
@@ -33,6 +34,8 @@ struct Asking {
     begun_us: u64,
     /// The channel to the caller; none once the caller has its reply or is gone.
     caller: Option<oneshot::Sender<Reply>>,
+    /// Records the steps of a traced acquire.
+    _followed: Option<FollowedBatch>,
 }
 
 impl Dispatch {
@@ -49,8 +52,9 @@ impl Dispatch {
         let (caller, reply) = oneshot::channel();
         let (session, begun_us) = (self.session(), self.now_us());
         let pending = PendingAcquire::new(who.clone(), id, terms, begun_us);
-        let asking =
-            Asking { dispatch: self.clone(), session, pending, begun_us, caller: Some(caller) };
+        let followed = self.follow(session.reply_to(ASK), traces::present());
+        let (dispatch, caller) = (self.clone(), Some(caller));
+        let asking = Asking { dispatch, session, pending, begun_us, caller, _followed: followed };
         self.runtime().spawn(asking.run(request, permit));
         let Ok(Reply { outcome, receipt }) = reply.await else {
             return Err(Failure::UnknownOutcome { waited_ms: terms.within_us / 1_000 });

@@ -21,16 +21,16 @@ const SHARE_BYTES: usize = 2 * 1024 * 1024;
 const SMALL_BYTES: usize = 64 * 1024;
 
 /// The memory in use for all connections of a member. Cheap to clone.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Debug)]
 pub(crate) struct MemberMemory(Arc<AtomicUsize>);
 
 /// The memory in use for one connection. Cheap to clone.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Debug)]
 pub(crate) struct ConnectionMemory {
     inner: Arc<ConnectionUse>,
 }
 
-#[derive(Default)]
+#[derive(Default, Debug)]
 struct ConnectionUse {
     used: AtomicUsize,
     over: AtomicBool,

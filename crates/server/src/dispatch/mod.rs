@@ -26,14 +26,16 @@ use bytes::Bytes;
 use tenure_core::codec::encode_request;
 use tenure_core::outcome::Outcome;
 use tenure_core::request::{Command, Request, RequestId};
-use tenure_node::{AdminRequest, Lead, Permit};
+use tenure_node::{AdminRequest, Input, Lead, Permit, ReplyTo};
 use tenure_raft::RejectReason;
 use tenure_wire::v1;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 pub(crate) use caller::{Caller, WATCHES_MAX, WatchCount};
-pub(crate) use memory::{Charge, MemberMemory};
+#[cfg(test)]
+pub(crate) use memory::CONNECTION_BYTES_MAX;
+pub(crate) use memory::{Charge, ConnectionMemory, MemberMemory};
 pub(crate) use outbox::{Delivery, MailboxMessage, Outbox};
 pub(crate) use permission::ReadScope;
 pub(crate) use session::ClientSession;
@@ -45,6 +47,7 @@ use crate::member::{End, LoopEvent, MemberHandle};
 use crate::metrics::{self, RequestMetrics};
 use crate::peer::Net;
 use crate::ticket::SigningKeys;
+use crate::traces::{self, FollowedBatch, SpanSteps, Traces};
 use crate::watch::Hub;
 
 /// How long a call may take if its caller sets no limit.
@@ -205,13 +208,32 @@ impl Dispatch {
             let _ = done.send(outcomes.into_iter().next());
         });
         let (member, deadline_us) = (self.member(), self.deadline_us(within));
-        member.try_submit(member.call(vec![request], patience_us, deadline_us, permit, done));
+        let event = member.call(vec![request], patience_us, deadline_us, permit, done);
+        let _followed = match &event {
+            LoopEvent::Input(Input::Submit(batch)) => self.follow(batch.reply, traces::present()),
+            _ => None,
+        };
+        member.try_submit(event);
         let unknown = tenure_node::NodeFailure::Unknown;
         match tokio::time::timeout(within + LAST_WORD, outcome).await {
             Ok(Ok(Some(outcome))) => outcome,
             // The answer may still come, but the caller's time is over.
             Ok(Ok(None) | Err(_)) | Err(_) => Err(unknown),
         }
+    }
+
+    /// Records the steps of a batch for the spans of its requests, until the returned value is dropped.
+    pub(crate) fn follow(
+        &self,
+        reply: ReplyTo,
+        steps: impl IntoIterator<Item = Arc<SpanSteps>>,
+    ) -> Option<FollowedBatch> {
+        self.traces().follow(reply, steps.into_iter().collect())
+    }
+
+    /// The traces of the member.
+    pub(crate) fn traces(&self) -> &Arc<Traces> {
+        &self.member().meters().traces
     }
 
     /// Converts a failure to one of the public contract, for a caller that was willing to wait for `waited`.

@@ -26,6 +26,11 @@ impl Dispatch {
 }
 
 impl ClientSession {
+    /// Where the answers of a batch with this number go.
+    pub(crate) fn reply_to(&self, batch: u64) -> ReplyTo {
+        ReplyTo::Session { session: self.session, batch }
+    }
+
     /// Submits commands in their log encoding, which were admitted under `permit`. Their answers arrive in order, in
     /// one [`MailboxMessage::Answers`] with the number of the batch.
     pub(crate) fn submit(
@@ -37,7 +42,7 @@ impl ClientSession {
         permit: Permit,
     ) {
         let member = self.dispatch.member();
-        let reply = ReplyTo::Session { session: self.session, batch };
+        let reply = self.reply_to(batch);
         let asked_at_us = member.now_us();
         let batch = CommandBatch { requests, patience_us, asked_at_us, deadline_us, reply, permit };
         member.try_submit(LoopEvent::Input(Input::Submit(batch)));

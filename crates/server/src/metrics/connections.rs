@@ -12,6 +12,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use rustls::{AlertDescription, CertificateError, Error as TlsError};
 
+use crate::dispatch::ConnectionMemory;
+
 /// What a client speaks on its connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Protocol {
@@ -34,9 +36,11 @@ pub(crate) enum Closing {
     Handshake,
     /// The client violated the protocol, or the connection broke.
     Error,
+    /// What waited for the client exceeded the connection's budget of memory.
+    Memory,
 }
 
-const CLOSINGS: [&str; 4] = ["closed", "timeout", "handshake", "error"];
+const CLOSINGS: [&str; 5] = ["closed", "timeout", "handshake", "error", "memory"];
 
 /// Why a connection was refused before it was served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -128,11 +132,15 @@ impl ConnectionMeters {
         to.register("tls_handshakes_failed", help, self.handshakes.clone());
     }
 
-    /// Counts a connection until the returned value is dropped.
-    pub(crate) fn open(self: &Arc<Self>, from: Option<IpAddr>) -> OpenConnection {
+    /// Counts a connection with this memory until the returned value is dropped.
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        from: Option<IpAddr>,
+        memory: ConnectionMemory,
+    ) -> OpenConnection {
         self.gauge(PROTOCOLS[0]).inc();
         let (protocol, closing) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        OpenConnection { of: self.clone(), from, protocol, closing }
+        OpenConnection { of: self.clone(), from, memory, protocol, closing }
     }
 
     pub(crate) fn refused(&self, why: Refusing) {
@@ -154,6 +162,7 @@ impl ConnectionMeters {
 pub(crate) struct OpenConnection {
     of: Arc<ConnectionMeters>,
     from: Option<IpAddr>,
+    memory: ConnectionMemory,
     protocol: AtomicUsize,
     closing: AtomicUsize,
 }
@@ -180,7 +189,10 @@ impl OpenConnection {
 impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.of.gauge(PROTOCOLS[*self.protocol.get_mut()]).dec();
-        let cause = CLOSINGS[*self.closing.get_mut()];
+        // A connection that exceeds its budget ends at several places, some of which see only a broken stream, and a
+        // WebSocket outlives the connection that it was. All of them are closed for the same cause.
+        let over = self.memory.is_over().then_some(Closing::Memory as usize);
+        let cause = CLOSINGS[over.unwrap_or(*self.closing.get_mut())];
         self.of.closed.get_or_create(&OfCause { cause }).inc();
     }
 }
@@ -217,12 +229,13 @@ fn handshake_cause(error: &io::Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dispatch::CONNECTION_BYTES_MAX;
 
     #[test]
     fn a_connection_is_counted_once_by_what_it_speaks_and_how_it_ends() {
         let meters = Arc::new(ConnectionMeters::default());
         let open = |at: usize| meters.gauge(PROTOCOLS[at]).get();
-        let one = meters.open(None);
+        let one = meters.open(None, ConnectionMemory::default());
         assert_eq!([open(0), open(2)], [1, 0]);
         one.speaks(Protocol::Http2);
         assert_eq!([open(0), open(2)], [0, 1]);
@@ -230,6 +243,19 @@ mod tests {
         drop(one);
         assert_eq!([open(0), open(2)], [0, 0]);
         assert_eq!(meters.closed.get_or_create(&OfCause { cause: "error" }).get(), 1);
+    }
+
+    #[test]
+    fn a_connection_over_its_budget_of_memory_counts_under_that_cause() {
+        let meters = Arc::new(ConnectionMeters::default());
+        let memory = ConnectionMemory::default();
+        let one = meters.open(None, memory.clone());
+        let charge = memory.charge(CONNECTION_BYTES_MAX + 1);
+        // A write that fails because of the budget looks like a broken connection.
+        one.ends(Closing::Error);
+        drop((one, charge));
+        let closed = |cause| meters.closed.get_or_create(&OfCause { cause }).get();
+        assert_eq!([closed("memory"), closed("error"), closed("closed")], [1, 0, 0]);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -20,7 +20,6 @@ use tokio::sync::Notify;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Histogram, Scale};
-use crate::audit::AuditLog;
 
 /// The most first segments that have metrics of their own; all others count as `other`.
 pub(crate) const PREFIXES_MAX: usize = 100;
@@ -66,8 +65,6 @@ pub(crate) struct LockMetrics {
     news: Notify,
     counts: Mutex<HoldTimes>,
     shown: LockReading,
-    /// Gets every event, because the events are decoded here.
-    audit: OnceLock<Arc<AuditLog>>,
 }
 
 impl Default for LockMetrics {
@@ -75,7 +72,7 @@ impl Default for LockMetrics {
         let shown = LockReading::default();
         let counts = Mutex::new(HoldTimes { shown: shown.clone(), ..HoldTimes::default() });
         let (attended, left, news) = (AtomicBool::default(), Mutex::default(), Notify::new());
-        Self { attended, left, news, counts, shown, audit: OnceLock::new() }
+        Self { attended, left, news, counts, shown }
     }
 }
 
@@ -87,11 +84,6 @@ impl LockMetrics {
 
     pub(crate) fn is_attended(&self) -> bool {
         self.attended.load(Ordering::Acquire)
-    }
-
-    /// Passes administrative acts among the records to the audit log from now on.
-    pub(crate) fn audit_to(&self, audit: Arc<AuditLog>) {
-        let _ = self.audit.set(audit);
     }
 
     /// Leaves the records of a turn; `None` if there were more than a turn copies.
@@ -132,14 +124,10 @@ impl LockMetrics {
             let rest = PendingCounts { closed: left.closed, ..PendingCounts::default() };
             std::mem::replace(&mut *left, rest)
         };
-        let audit = self.audit.get().map(|audit| &**audit);
         for part in left.parts {
             match part {
-                Some(part) => counts.add(&part, audit),
-                None => {
-                    counts.skip();
-                    audit.inspect(|audit| audit.missed());
-                }
+                Some(part) => counts.add(&part),
+                None => counts.skip(),
             }
         }
         left.closed
@@ -248,28 +236,19 @@ struct HoldTimes {
 type HoldKey = (u64, u64);
 
 impl HoldTimes {
-    fn add(&mut self, part: &TurnCounts, audit: Option<&AuditLog>) {
+    fn add(&mut self, part: &TurnCounts) {
         for record in part.records.iter() {
             let freed = part.freed.iter().find(|freed| freed.revision == record.revision);
             let asked_at_us = freed.map(|freed| freed.asked_at_us);
-            self.add_record(record, part.at_us, asked_at_us, audit);
+            self.add_record(record, part.at_us, asked_at_us);
         }
     }
 
-    fn add_record(
-        &mut self,
-        record: RevisionRecord<'_>,
-        at_us: u64,
-        asked_at_us: Option<u64>,
-        audit: Option<&AuditLog>,
-    ) {
+    fn add_record(&mut self, record: RevisionRecord<'_>, at_us: u64, asked_at_us: Option<u64>) {
         // A place in the queues of several locks is granted in all of them at once.
         let mut over: Vec<PlaceNumber> = Vec::new();
         let mut ends = false;
         for event in record.events() {
-            if let Some(audit) = audit {
-                audit.applied(record.revision, &event);
-            }
             let Some(name) = event.lock() else { continue };
             match (event.cause(), event.place()) {
                 (Cause::Queued, Some(place)) => {

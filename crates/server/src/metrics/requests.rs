@@ -71,7 +71,19 @@ const CLASSES: [(Class, &str); 12] = [
     (Class::Admin, "admin"),
 ];
 
+impl Api {
+    /// Its name in metrics and traces.
+    pub(crate) fn name(self) -> &'static str {
+        APIS[self as usize].1
+    }
+}
+
 impl Class {
+    /// Its name in metrics and traces.
+    pub(crate) fn name(self) -> &'static str {
+        CLASSES[self as usize].1
+    }
+
     /// The class of a session's request.
     pub(crate) fn of_request(request: &v1::Request) -> Self {
         match &request.command {

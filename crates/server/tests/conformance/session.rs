@@ -104,9 +104,9 @@ impl Api for Sessions {
             id,
             command: Some(command),
             seq: ask.seq,
-            done: 0,
             deadline_ms: ask.deadline_ms.unwrap_or(0),
             idempotency_key: ask.key.unwrap_or_default(),
+            ..Default::default()
         };
         let message = v1::SessionRequest { requests: vec![request], ..Default::default() };
         Box::pin(async move {

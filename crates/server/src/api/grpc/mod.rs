@@ -40,6 +40,7 @@ use tonic::{Code, Status};
 use super::{AllowedHosts, MESSAGE_BYTES_MAX};
 use crate::dispatch::Dispatch;
 use crate::metrics::{Api, Class};
+use crate::traces::{self, TraceContext};
 
 /// The name and version of the software.
 const SOFTWARE: &str = concat!("tenure ", env!("CARGO_PKG_VERSION"));
@@ -109,8 +110,12 @@ async fn guard(
 ) -> Response {
     let (began_us, class) = (dispatch.now_us(), Class::of_call(request.uri().path()));
     // A web page can send gRPC to its own host name, and have that name resolve to this member.
+    let span = class.filter(|_| dispatch.traces().is_on()).and_then(|class| {
+        let parent = TraceContext::of_headers(request.headers());
+        dispatch.traces().begin(parent, Api::Grpc.name(), class.name())
+    });
     let response = match hosts.admit(&request) {
-        true => pass(request, next).await,
+        true => traces::within(span.as_ref(), pass(request, next)).await,
         false => refused(Failure::HostNotAllowed),
     };
     if let Some(class) = class {
@@ -119,6 +124,9 @@ async fn guard(
     let reason = response.headers().get(status::REASON).and_then(|reason| reason.to_str().ok());
     if let Some(reason) = reason {
         dispatch.asked().refused(Api::Grpc, reason);
+    }
+    if let Some(span) = span {
+        span.finish(reason);
     }
     response
 }

@@ -47,6 +47,7 @@ use tenure_wire::json::Header;
 use crate::api::grpc;
 use crate::dispatch::{Caller, Dispatch, Fresh, Principal, ReadScope};
 use crate::metrics::Api;
+use crate::traces::{self, TraceContext};
 
 use answer::HttpError;
 pub(crate) use diagnostics::{PeerAddress, health_routes};
@@ -124,12 +125,18 @@ async fn enter(State(http): State<Http>, request: Request, next: Next) -> Respon
     let began_us = http.dispatch.now_us();
     let class = metrics::class(request.method(), request.uri().path());
     let origin = http.hosts.foreign_origin(&request);
+    let traces = http.dispatch.traces();
+    let span = (traces.is_on() && request.uri().path().starts_with("/v1/")).then(|| {
+        let parent = TraceContext::of_headers(request.headers());
+        traces.begin(parent, Api::Http.name(), class.name())
+    });
+    let span = span.flatten();
     let mut response = if !http.hosts.admit(&request) {
         HttpError::from(Failure::HostNotAllowed).into_response()
     } else if origin.is_some() && request.method() == Method::OPTIONS {
         permissions()
     } else {
-        next.run(request).await
+        traces::within(span.as_ref(), next.run(request)).await
     };
     if let Some(origin) = origin {
         response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
@@ -137,8 +144,12 @@ async fn enter(State(http): State<Http>, request: Request, next: Next) -> Respon
     }
     let asked = http.dispatch.asked();
     asked.served(Api::Http, class, http.dispatch.now_us().saturating_sub(began_us));
-    if let Some(answer::ReasonExtension(reason)) = response.extensions().get() {
+    let reason = response.extensions().get().map(|answer::ReasonExtension(reason)| &**reason);
+    if let Some(reason) = reason {
         asked.refused(Api::Http, reason);
+    }
+    if let Some(span) = span {
+        span.finish(reason);
     }
     response
 }
@@ -149,7 +160,9 @@ fn permissions() -> Response {
     let headers = response.headers_mut();
     let methods = HeaderValue::from_static("GET, POST, PUT, PATCH, DELETE");
     headers.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
-    let allowed = HeaderValue::from_static("content-type, idempotency-key, authorization");
+    let allowed = HeaderValue::from_static(
+        "content-type, idempotency-key, authorization, traceparent, tracestate",
+    );
     headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, allowed);
     headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
     response

@@ -72,6 +72,9 @@ pub struct Request {
     /// Makes a request without a lease safe to repeat.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
+    /// The caller's span in the form of the W3C header `traceparent`, for the member's traces.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
     /// Acquire locks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acquire: Option<Acquire>,
@@ -286,8 +289,9 @@ impl TryFrom<Request> for v1::Request {
         let (seq, done) = (request.seq.unwrap_or(0), request.done.unwrap_or(0));
         let deadline_ms = request.deadline_ms.unwrap_or(0);
         let idempotency_key = request.idempotency_key.clone().unwrap_or_default();
+        let traceparent = request.traceparent.clone().unwrap_or_default();
         let command = Some(command(request)?);
-        Ok(Self { id, seq, done, deadline_ms, idempotency_key, command })
+        Ok(Self { id, seq, done, deadline_ms, idempotency_key, traceparent, command })
     }
 }
 

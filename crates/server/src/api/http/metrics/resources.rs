@@ -5,7 +5,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::Number;
-use crate::member::{INBOX_MAX, MemberHandle};
+use crate::inbox::INBOX_MAX;
+use crate::member::MemberHandle;
 use crate::metrics::{ProcessUse, certificate_expiry};
 use crate::tls::ServerTls;
 

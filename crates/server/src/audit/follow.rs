@@ -1,0 +1,84 @@
+//! Takes administrative acts from the history of applied commands, and writes each of them once.
+//!
+//! The history is replicated and has every change of the last revisions, so the audit log does not depend on which
+//! member was asked, and a member that was down or slow writes later what it has missed. It reads the history at its
+//! own pace: a full queue delays records and loses none. Only revisions that the history no longer has are lost, and a
+//! record of the act `gap` names them.
+
+use std::time::Duration;
+
+use tenure_core::{Compacted, Most, RevisionRecords};
+use tenure_types::Revision;
+use tokio::sync::oneshot;
+
+use super::position::AuditResume;
+use super::record::{self, AuditRecord, Outcome};
+use crate::member::{LoopEvent, MemberHandle, NotTaken};
+
+/// The most that the event loop copies at a time: some tens of microseconds.
+const MOST: Most = Most { revisions: 4_096, bytes: 256 * 1024 };
+/// How long changes gather before they are read.
+const GATHER: Duration = Duration::from_millis(50);
+/// The pause before another attempt when a queue is full.
+const FULL: Duration = Duration::from_millis(20);
+
+/// Writes the acts from `resume` on, until the member ends.
+pub(crate) async fn follow(member: MemberHandle, resume: AuditResume) {
+    let AuditResume { mut next, mut written } = resume;
+    let audit = member.audit().clone();
+    loop {
+        // Read before the history is: what is in it now was applied before.
+        let is_late = !audit.is_live();
+        let Some(found) = read(&member, next).await else { return };
+        let records = match found {
+            Ok(records) => records,
+            Err(Compacted { floor }) => {
+                let gap = AuditRecord::new("gap", Outcome::Done).with("from_revision", next.0);
+                put(&member, &gap.with("to_revision", floor.0.saturating_sub(1))).await;
+                (next, written) = (floor, 0);
+                continue;
+            }
+        };
+        for revision in records.iter() {
+            for event in revision.events() {
+                let Some(act) = record::of_recorded(revision.revision, &event) else { continue };
+                if revision.revision == resume.next && written > 0 {
+                    written -= 1;
+                    continue;
+                }
+                put(&member, &if is_late { act.with("late", true) } else { act }).await;
+            }
+        }
+        if records.next() > next {
+            next = records.next();
+            audit.reached(Revision(next.0 - 1));
+        }
+        if records.is_complete() {
+            audit.changed().await;
+            tokio::time::sleep(GATHER).await;
+        }
+    }
+}
+
+/// Reads a part of the history; none if the member has ended.
+async fn read(member: &MemberHandle, from: Revision) -> Option<Result<RevisionRecords, Compacted>> {
+    loop {
+        let (done, found) = oneshot::channel();
+        let look = LoopEvent::Look(Box::new(move |node| {
+            let _ = done.send(node.machine().records(from, MOST));
+        }));
+        match member.try_tell(look) {
+            Ok(()) => return found.await.ok(),
+            Err(NotTaken::Full(_)) => tokio::time::sleep(FULL).await,
+            Err(NotTaken::Ended(_)) => return None,
+        }
+    }
+}
+
+/// Records an act, and waits as long as there is no room for it.
+async fn put(member: &MemberHandle, act: &AuditRecord<'_>) {
+    let line = act.line().into();
+    while !member.audit().try_put(&line) {
+        tokio::time::sleep(FULL).await;
+    }
+}
