@@ -18,6 +18,8 @@ pub struct ClusterView {
     pub directory: BTreeMap<MemberId, MemberNames>,
     /// The members to which this one has a connection, itself among them.
     pub linked: BTreeSet<MemberId>,
+    /// The machine's clock.
+    pub clock_ms: u64,
 }
 
 impl ClusterView {
@@ -29,6 +31,7 @@ impl ClusterView {
             status: replica.status(),
             directory: directory::read(replica.machine()),
             linked: node.linked().chain([replica.id()]).collect(),
+            clock_ms: replica.machine().clock_ms(),
         }
     }
 }

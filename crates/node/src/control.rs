@@ -12,6 +12,7 @@ use tenure_raft::{MemberId, RejectReason};
 use tenure_store::{Point, SnapshotId};
 
 use crate::directory::{self, LEVEL_MIN, MemberNames, MemberRecord};
+use crate::invitation::InvitationToken;
 use crate::lineage::Lineage;
 
 /// The longest message, in bytes. It has room for the longest records of as many members as a cluster can have.
@@ -62,6 +63,8 @@ pub enum Control {
     Elsewhere(String),
     /// The sender's id was removed from the cluster and is never used again.
     Retired,
+    /// The sender has no invitation that admits it, for this reason.
+    Uninvited(String),
     /// The request is refused, for this reason.
     Refused(String),
 }
@@ -88,6 +91,8 @@ pub struct Join {
     pub level: u16,
     /// The cluster that the sender belongs to, if any.
     pub lineage: Option<Lineage>,
+    /// The invitation that an operator gave to the sender. A member of the cluster needs none.
+    pub invitation: Option<InvitationToken>,
 }
 
 impl Control {
@@ -115,6 +120,7 @@ impl Control {
             Control::Join(join) => {
                 let mut lines = vec![line("join", &join.record), line("level", join.level)];
                 lines.extend(join.lineage.iter().flat_map(Lineage::lines));
+                lines.extend(join.invitation.as_ref().map(|token| line("invitation", token)));
                 lines
             }
             Control::Joined { lineage, level, directory } => {
@@ -126,7 +132,10 @@ impl Control {
             Control::Elsewhere(address) => vec![line("elsewhere", address)],
             // Older members know only the refusal and compare its words.
             Control::Retired => vec![line("refused", RejectReason::Retired), line("retired", 1)],
-            Control::Refused(why) => vec![line("refused", why.replace(['\n', '\r'], " "))],
+            Control::Uninvited(why) => {
+                vec![line("refused", one_line(why)), line("uninvited", 1)]
+            }
+            Control::Refused(why) => vec![line("refused", one_line(why))],
         };
         lines.join("\n").into_bytes()
     }
@@ -177,7 +186,12 @@ impl Control {
                     true => Some(Lineage::parse(|name| fields.get(name).copied())?),
                     false => None,
                 };
-                Control::Join(Join { record: MemberRecord::parse(value)?, level, lineage })
+                let invitation = match fields.get("invitation") {
+                    Some(text) => Some(InvitationToken::parse(text)?),
+                    None => None,
+                };
+                let record = MemberRecord::parse(value)?;
+                Control::Join(Join { record, level, lineage, invitation })
             }
             "joined" => {
                 let lineage = Lineage::parse(|name| fields.get(name).copied())?;
@@ -186,6 +200,7 @@ impl Control {
             }
             "elsewhere" => Control::Elsewhere(value.to_owned()),
             "refused" if fields.contains_key("retired") => Control::Retired,
+            "refused" if fields.contains_key("uninvited") => Control::Uninvited(value.to_owned()),
             "refused" => Control::Refused(value.to_owned()),
             _ => return None,
         })
@@ -227,6 +242,10 @@ impl Me {
     }
 }
 
+fn one_line(text: &str) -> String {
+    text.replace(['\n', '\r'], " ")
+}
+
 fn line(name: &str, value: impl Display) -> String {
     format!("{name} {value}")
 }
@@ -251,7 +270,8 @@ mod tests {
         let (epoch, incarnation) = (Epoch::new(3).unwrap(), Incarnation(9));
         let lineage = Lineage { cluster: "c".into(), epoch, incarnation };
         let hello = PeerHello { lineage: lineage.clone(), from: id(1), to: id(2), level: 4 };
-        let join = Join { record: record.clone(), level: 4, lineage: None };
+        let join = Join { record: record.clone(), level: 4, lineage: None, invitation: None };
+        let invitation = Some(InvitationToken::new([0x1f; crate::invitation::TOKEN_BYTES]));
         let point = Point { index: 9, term: 2 };
         let founders = vec![record.clone()];
         vec![
@@ -268,10 +288,12 @@ mod tests {
             Control::Have(12),
             Control::Done,
             Control::Join(join.clone()),
-            Control::Join(Join { lineage: Some(lineage.clone()), ..join }),
+            Control::Join(Join { lineage: Some(lineage.clone()), ..join.clone() }),
+            Control::Join(Join { invitation, ..join }),
             Control::Joined { lineage, level: 2, directory: vec![record] },
             Control::Elsewhere("h:3".into()),
             Control::Retired,
+            Control::Uninvited("no such invitation".into()),
             Control::Refused("no room for you".into()),
         ]
     }
@@ -301,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_refusal_cannot_pretend_to_be_another_answer() {
-        for text in ["no\nretired 1", "no\r\nretired 1"] {
+        for text in ["no\nretired 1", "no\r\nretired 1", "no\nuninvited 1"] {
             let said = Control::Refused(text.into());
             assert!(matches!(Control::decode(&said.encode()), Some(Control::Refused(_))));
         }

@@ -55,6 +55,12 @@ pub enum JoinError {
         /// The answer of each seed.
         tried: String,
     },
+    /// The cluster adds no member without an invitation, and this member presented none that admits it.
+    #[error("the cluster did not add this member: {why}")]
+    Uninvited {
+        /// The answer of the leader.
+        why: String,
+    },
     /// The cluster has removed this id. The data directory must be emptied, which draws a new one.
     #[error("the cluster has removed this member's id, which is never used again")]
     Retired,
@@ -67,6 +73,8 @@ pub struct Joining {
     join: Join,
     at: JoinStage,
     tried: Vec<String>,
+    /// A leader's answer in this round: the invitation does not admit this member.
+    uninvited: Option<String>,
     until_us: Option<u64>,
     ended: Option<Result<Joined, JoinError>>,
 }
@@ -86,7 +94,15 @@ enum JoinStage {
 impl Joining {
     /// A member that has no data. `join` must name no lineage.
     pub fn new(seeds: Vec<Address>, join: Join) -> Self {
-        Self { seeds, join, at: JoinStage::Seed(0), tried: Vec::new(), until_us: None, ended: None }
+        Self {
+            seeds,
+            join,
+            at: JoinStage::Seed(0),
+            tried: Vec::new(),
+            uninvited: None,
+            until_us: None,
+            ended: None,
+        }
     }
 
     /// What the member asks others for.
@@ -104,6 +120,12 @@ impl Joining {
         if let JoinStage::Seed(seed) = self.at
             && seed >= self.seeds.len()
         {
+            // Another seed may know a newer leader, so all of them are asked first. After that, asking again does
+            // not help.
+            if let Some(why) = self.uninvited.take() {
+                self.ended = Some(Err(JoinError::Uninvited { why }));
+                return None;
+            }
             if now_us >= until_us {
                 let tried = self.tried.join("; ");
                 self.ended = Some(Err(JoinError::Unreachable { tried }));
@@ -152,6 +174,10 @@ impl Joining {
                 None => return self.at = JoinStage::Next { seed, address: next, hops: hops + 1 },
                 Some(why) => format!("it names a leader at `{next}`: {why}"),
             },
+            Ok(Control::Uninvited(why)) => {
+                self.uninvited = Some(why.clone());
+                why
+            }
             Ok(Control::Refused(why)) => why,
             Ok(_) => "speaks another protocol".to_owned(),
             Err(error) => error,
@@ -208,7 +234,7 @@ mod tests {
         };
         let record = MemberRecord { id: MemberId::new(4).unwrap(), names };
         let seeds = seeds.iter().map(|seed| (*seed).to_owned()).collect();
-        Joining::new(seeds, Join { record, level: 1, lineage: None })
+        Joining::new(seeds, Join { record, level: 1, lineage: None, invitation: None })
     }
 
     fn joined(level: u16) -> Result<Control, String> {
@@ -274,6 +300,26 @@ mod tests {
         outgrown.turn(0);
         outgrown.handle(joined(2));
         assert!(outgrown.tried[0].contains("at level 2"), "{:?}", outgrown.tried);
+    }
+
+    #[test]
+    fn a_member_without_an_invitation_asks_every_seed_once() {
+        let mut uninvited = entering(&["h:1", "h:2"]);
+        for seed in ["h:1", "h:2"] {
+            assert_eq!(address(uninvited.turn(0)), seed);
+            let why = format!("none at {seed}");
+            uninvited.handle(Ok(Control::Uninvited(why)));
+        }
+        assert_eq!(uninvited.turn(0), None);
+        let why = "none at h:2".to_owned();
+        assert_eq!(uninvited.ended(), Some(&Err(JoinError::Uninvited { why })));
+        // The first seed knows an old leader.
+        let mut invited = entering(&["h:1", "h:2"]);
+        invited.turn(0);
+        invited.handle(Ok(Control::Uninvited("not known yet".into())));
+        assert_eq!(address(invited.turn(0)), "h:2");
+        invited.handle(joined(1));
+        assert!(matches!(invited.ended(), Some(Ok(_))));
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub mod directory;
 mod failure;
 mod forward;
 mod in_flight;
+pub mod invitation;
 mod io;
 mod join;
 mod level;
@@ -62,6 +63,7 @@ pub use bootstrap::{Bootstrap, BootstrapError, Founded, WhoRequest, other_cluste
 pub use cluster::ClusterView;
 pub use control::{CONTROL_BYTES_MAX, Control, Join, Me, PeerHello};
 pub use failure::{Effect, NodeFailure};
+pub use invitation::{InvitationToken, NewInvitation};
 pub use io::*;
 pub use join::admit::PeerName;
 pub use join::{JoinError, Joined, Joining, MemberIdentity, undiallable};

@@ -33,6 +33,7 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("told_grant_taken_back", &["N11", "S1"]),
     ("untold_grant_kept", &["N11"]),
     ("failed_removal_reported_as_done", &["N12"]),
+    ("invitation_used_twice", &["N14"]),
 ];
 
 /// Planted bugs that only `tests/planted.rs` shows. Clusters cannot, because their snapshots fit one part, or do so

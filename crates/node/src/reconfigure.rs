@@ -4,6 +4,7 @@
 //! everything that was agreed on, so that what is refused is refused for a reason of now; the leader has the last word.
 //!
 //! ```text
+//! invite    bring the clock up to date ─► view now ─► write the invitation
 //! add       view now ─► write the record ─► add the learner
 //! promote   view now ─► promote
 //! remove    view now ─► hand over, if the member leads ─► remove ─► delete the record ─► view now
@@ -18,11 +19,12 @@ use bytes::Bytes;
 use tenure_core::outcome::Outcome;
 use tenure_core::request::{Command, Expect};
 use tenure_raft::{MemberId, MembershipChange, RejectReason};
-use tenure_types::Refusal;
+use tenure_types::{Refusal, Revision};
 
 use crate::cluster::ClusterView;
 use crate::directory::{self, MemberRecord};
 use crate::failure::NodeFailure;
+use crate::invitation::NewInvitation;
 use crate::io::{AdminRequest, Fresh};
 
 /// Between two attempts while another change of members is under way.
@@ -35,6 +37,8 @@ const HANDED_OVER_US: u64 = 2_000_000;
 /// What an operator wants.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reconfiguration {
+    /// Let one more member join by itself.
+    Invite(NewInvitation),
     /// Add a member that learns.
     Add(MemberRecord),
     /// Give a member that has caught up a vote. One that has a vote keeps it.
@@ -48,6 +52,8 @@ pub enum Reconfiguration {
 /// What was reached.
 #[derive(Clone, Debug)]
 pub enum Reconfigured {
+    /// The invitation counts since this revision.
+    Invited(Revision),
     /// The member was added or has a vote.
     Changed,
     /// The member was removed, and this is the cluster then.
@@ -132,7 +138,10 @@ pub struct Reconfigure {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum At {
+    /// Bringing the machine's clock up to date.
+    Touching,
     Viewing,
+    WritingInvitation,
     WritingRecord,
     HandingOver(HandOver, HandOverStage),
     Changing(MembershipChange),
@@ -183,6 +192,11 @@ impl Reconfigure {
     /// Makes the first step.
     pub fn begin(&mut self, moment: InputContext) -> Output {
         match &self.request {
+            Reconfiguration::Invite(invitation) => {
+                let touch = invitation.touch().into();
+                self.at = At::Touching;
+                return Some(ReconfigureOutput::Write(touch));
+            }
             Reconfiguration::Add(record) => {
                 if let Some(field) = not_a_word(record) {
                     return self.fail(NotReconfigured::Word { field });
@@ -278,6 +292,11 @@ impl Reconfigure {
     fn decide(&mut self, moment: InputContext, cluster: Box<ClusterView>) -> Output {
         let members = &cluster.members;
         match &self.request {
+            Reconfiguration::Invite(invitation) => {
+                let put = invitation.put(cluster.clock_ms).into();
+                self.at = At::WritingInvitation;
+                Some(ReconfigureOutput::Write(put))
+            }
             Reconfiguration::Add(record) => match check_new(record, &cluster) {
                 Err(why) => self.fail(why),
                 Ok(()) => {
@@ -309,6 +328,17 @@ impl Reconfigure {
 
     fn written(&mut self, outcome: Result<Outcome, NodeFailure>) -> Output {
         match (&self.at, &self.request) {
+            (At::Touching | At::WritingInvitation, _) => match outcome {
+                Ok(Outcome { result: Err(refusal), .. }) => {
+                    self.fail(NotReconfigured::Refused(refusal))
+                }
+                Ok(_) if self.at == At::Touching => {
+                    self.at = At::Viewing;
+                    Some(ReconfigureOutput::View(Fresh::Now))
+                }
+                Ok(outcome) => self.done(Reconfigured::Invited(outcome.revision)),
+                Err(failure) => self.fail(NotReconfigured::Failed(failure)),
+            },
             (At::WritingRecord, Reconfiguration::Add(record)) => {
                 match outcome.map(|it| it.result) {
                     Ok(Ok(_)) => self.change(MembershipChange::AddLearner(record.id)),

@@ -57,12 +57,10 @@ pub(crate) fn found(
 /// Joins the cluster that one of the seeds belongs to.
 pub(crate) fn join(
     seeds: &[Address],
-    record: &MemberRecord,
-    level_known: u16,
+    join: Join,
     wire: &Wire,
     stopped: &dyn Fn() -> bool,
 ) -> Result<Joined, StartError> {
-    let join = Join { record: record.clone(), level: level_known, lineage: None };
     let mut entering = Joining::new(seeds.to_vec(), join);
     loop {
         if let Some(ask) = entering.turn(os::now_us()) {
@@ -137,6 +135,7 @@ impl From<JoinError> for StartError {
     fn from(not: JoinError) -> Self {
         match not {
             JoinError::Unreachable { tried } => StartError::Unreachable { tried },
+            JoinError::Uninvited { why } => StartError::Uninvited { why },
             JoinError::Retired => StartError::Retired,
         }
     }

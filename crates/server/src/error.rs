@@ -1,6 +1,7 @@
 //! Defines the errors that keep a member from starting, with advice for each; formats errors with their causes.
 
 use std::io;
+use std::path::PathBuf;
 
 use tenure_raft::{BootError, LoadError};
 use tenure_store::{DataDirError, IdentityError, OpenError, SnapshotError};
@@ -116,6 +117,20 @@ pub enum StartError {
     /// The cluster has removed this member.
     #[error("the cluster has removed this member's id, which is never used again")]
     Retired,
+    /// The cluster added no member without an invitation, and this member presented none that admits it.
+    #[error("the cluster did not add this member: {why}")]
+    Uninvited {
+        /// The answer of the leader.
+        why: String,
+    },
+    /// The file with the invitation cannot be used.
+    #[error("cannot read an invitation from {path:?}: {problem}")]
+    Invitation {
+        /// The file.
+        path: PathBuf,
+        /// The problem with it.
+        problem: String,
+    },
     /// No other member answered.
     #[error("no member could be asked: {tried}")]
     Unreachable {
@@ -165,6 +180,8 @@ impl StartError {
             | Self::Founders { .. }
             | Self::Word { .. }
             | Self::Founded { .. }
+            | Self::Uninvited { .. }
+            | Self::Invitation { .. }
             | Self::NotAlone { .. }
             | Self::OtherName { .. }
             | Self::Orphan => true,
@@ -232,6 +249,9 @@ impl StartError {
             }
             Self::Founders { .. } => "--bootstrap with each founder once, as name=address".into(),
             Self::Retired => "an empty directory, which draws a new id, and --join".into(),
+            Self::Uninvited { .. } | Self::Invitation { .. } => {
+                "`tenure cluster invite` at a member of the cluster, and its token with --invitation".into()
+            }
             Self::Word { .. } => "up to 256 bytes without spaces".into(),
             Self::Founded { peer, .. } => {
                 format!("--join {peer} instead of --bootstrap, to be added under a new id")

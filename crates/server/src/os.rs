@@ -39,9 +39,14 @@ pub fn wall_ms() -> u64 {
 
 /// A number that cannot be guessed.
 pub fn random() -> u64 {
-    let mut bytes = [0; 8];
+    u64::from_le_bytes(random_bytes())
+}
+
+/// Bytes that cannot be guessed.
+pub fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
     getrandom::fill(&mut bytes).expect("the system has randomness, or nothing here is safe");
-    u64::from_le_bytes(bytes)
+    bytes
 }
 
 /// A random time between half and the whole of this one, so that many callers do not retry at the same moment.

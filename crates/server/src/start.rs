@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tenure_core::Machine;
-use tenure_node::{Founded, Me, MemberIdentity, Node};
+use tenure_node::{Founded, InvitationToken, Join, Me, MemberIdentity, Node};
 use tenure_raft::{Replica, ReplicaConfig};
 use tenure_store::Disk;
 use tokio::runtime::Runtime;
@@ -61,6 +61,15 @@ pub enum Entrance {
     None,
 }
 
+/// Where the invitation is that a member presents when it joins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InvitationSource {
+    /// This is its text.
+    Token(InvitationToken),
+    /// This file has its text. It is read only when the member joins, so it need not outlive that.
+    File(PathBuf),
+}
+
 /// Where a member serves health and metrics apart from its clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HealthListen {
@@ -95,6 +104,8 @@ pub struct ServerSettings {
     pub advertise_members: Option<Address>,
     /// The way it enters a cluster.
     pub entrance: Entrance,
+    /// The invitation that it presents when it joins. An operator of the cluster made it.
+    pub invitation: Option<InvitationSource>,
     /// Whether a member that had another name may take this one.
     pub rename: bool,
     /// Whether it may listen on addresses that other machines reach without encryption, and without identity.
@@ -164,6 +175,19 @@ pub struct RunningServer {
     runtime: Option<Runtime>,
 }
 
+impl InvitationSource {
+    fn read(&self) -> Result<InvitationToken, StartError> {
+        let path = match self {
+            Self::Token(token) => return Ok(token.clone()),
+            Self::File(path) => path,
+        };
+        let unusable = |problem: String| StartError::Invitation { path: path.clone(), problem };
+        let text = fs::read_to_string(path).map_err(|error| unusable(error.to_string()))?;
+        let token = InvitationToken::parse(text.trim());
+        token.ok_or_else(|| unusable("it has no invitation".to_owned()))
+    }
+}
+
 impl ServerSettings {
     /// The default settings.
     pub fn new(name: impl Into<String>, data: impl Into<PathBuf>) -> Self {
@@ -178,6 +202,7 @@ impl ServerSettings {
             allowed_origins: Vec::new(),
             advertise_members: None,
             entrance: Entrance::None,
+            invitation: None,
             rename: false,
             insecure: false,
             require_identity: false,
@@ -484,7 +509,11 @@ fn enter(
             home.found(&bootstrap::found(listed, record, settings.level_known, wire, &stopped)?)
         }
         Entrance::Join(seeds) => {
-            let entered = bootstrap::join(seeds, record, settings.level_known, wire, &stopped)?;
+            let (record, level) = (record.clone(), settings.level_known);
+            let invitation =
+                settings.invitation.as_ref().map(InvitationSource::read).transpose()?;
+            let join = Join { record, level, lineage: None, invitation };
+            let entered = bootstrap::join(seeds, join, wire, &stopped)?;
             home.join(entered.lineage, &entered.directory)
         }
         Entrance::None => Err(StartError::NoEntrance),

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, Request, RequestId};
 use tenure_node::PeerMessage;
-use tenure_wire::json::cluster::{AddMember, ChangeMember};
+use tenure_wire::json::cluster::{AddMember, ChangeMember, Invite};
 use tenure_wire::json::election::{Campaign, Proclaim};
 use tenure_wire::json::lease::GrantLease;
 use tenure_wire::json::lock::{Acquire, Force, Patch};
@@ -72,6 +72,7 @@ pub fn json(bytes: &[u8]) {
     body::<Patch>(bytes);
     body::<AddMember>(bytes).map(|body| black_box(v1::AddMemberRequest::from(body)));
     body::<ChangeMember>(bytes);
+    body::<Invite>(bytes);
     body::<SetLimits>(bytes);
     body::<AskTicket>(bytes);
     body::<RotateKey>(bytes);

@@ -10,6 +10,7 @@ use tenure_wire::v1;
 use tokio::time::Instant;
 use v1::cluster_service_client::ClusterServiceClient;
 
+use super::invite;
 use super::status::list;
 use crate::connection_args::{ConnectedCluster, ConnectionArgs, request_id};
 use crate::duration;
@@ -65,7 +66,7 @@ pub(crate) struct TransferArgs {
     pub(crate) reach: ConnectionArgs,
 }
 
-/// Prints the command that adds a member; with `--wait`, waits for the member and promotes it.
+/// Makes an invitation and prints the command that adds a member with it; with `--wait`, waits for the member and promotes it.
 pub(super) async fn add(cluster: &ConnectedCluster, flags: &AddArgs) -> Result<Exit, CliError> {
     let members = list(cluster).await?.members;
     let known = members.iter().any(|it| it.name == flags.name);
@@ -75,15 +76,9 @@ pub(super) async fn add(cluster: &ConnectedCluster, flags: &AddArgs) -> Result<E
         return Err(CliError::new(Exit::Refused, "MEMBER_EXISTS", text).next(next));
     }
     if !known {
-        // A member that was started to run alone has no port for other members.
-        if members.iter().all(|it| it.member_address.rsplit_once(':').is_none()) {
-            let text =
-                "no member of this cluster listens for others: `tenure dev` starts one alone";
-            return Err(
-                CliError::refused(text).next("tenure serve --help, to found a cluster that grows")
-            );
-        }
-        print_next_steps(cluster, flags, &members);
+        invite::check_listens(&members)?;
+        let invitation = invite::order(cluster, None, None).await?.invitation;
+        print_next_steps(cluster, flags, &members, &invitation);
     }
     let Some(wait) = flags.wait else { return Ok(Exit::Done) };
     let until = Instant::now() + wait;
@@ -112,11 +107,17 @@ pub(super) async fn add(cluster: &ConnectedCluster, flags: &AddArgs) -> Result<E
     }
 }
 
-fn print_next_steps(cluster: &ConnectedCluster, flags: &AddArgs, members: &[v1::Member]) {
+fn print_next_steps(
+    cluster: &ConnectedCluster,
+    flags: &AddArgs,
+    members: &[v1::Member],
+    invitation: &str,
+) {
     let join: Vec<&str> = members.iter().map(|it| it.member_address.as_str()).collect();
     let (name, join) = (quoted(&flags.name), join.join(","));
     let line = format!(
-        "tenure serve --name {name} --data DIR --clients HOST:7450 --members HOST:7451 --join {join}"
+        "tenure serve --name {name} --data DIR --clients HOST:7450 --members HOST:7451 --join {join} \
+         --invitation {invitation}"
     );
     match cluster.output {
         OutputFormat::Json => output::object(&json!({ "name": flags.name, "command": line })),
@@ -124,7 +125,8 @@ fn print_next_steps(cluster: &ConnectedCluster, flags: &AddArgs, members: &[v1::
     }
     if cluster.output == OutputFormat::Text && flags.wait.is_none() {
         output::tell(&format!(
-            "type this on its machine, with an empty DIR; then: tenure cluster promote {name}\n"
+            "type this on its machine within an hour, with an empty DIR; then: \
+             tenure cluster promote {name}\n"
         ));
     }
 }
@@ -235,7 +237,7 @@ fn done(cluster: &ConnectedCluster, event: &str, member: &v1::Member) -> Result<
 }
 
 /// A change carries no request id to repeat it with. The member list shows whether it happened.
-fn changed(error: tenure::Error) -> CliError {
+pub(super) fn changed(error: tenure::Error) -> CliError {
     let failure = CliError::from(error);
     if failure.exit == Exit::Unknown { failure.next("tenure cluster members") } else { failure }
 }

@@ -2,6 +2,7 @@
 
 mod change;
 pub(crate) mod each;
+mod invite;
 mod keys;
 mod status;
 
@@ -29,11 +30,20 @@ pub(crate) enum ClusterCommand {
     ///   tenure cluster members
     #[command(verbatim_doc_comment)]
     Members(InspectArgs),
-    /// Say how to add a member; with --wait, give it a vote once it has come
+    /// Invite one member: print a token with which it can join
     ///
-    /// A member adds itself when it starts with --join, and learns without a vote at first.
+    /// The token is a secret and is shown only here. It lets the first member join that presents it, and ends
+    /// with that or when it expires. Founders of a new cluster need none.
     ///
-    ///   tenure cluster add d               prints what to type on d's machine
+    ///   tenure cluster invite --expires 10m > invitation
+    ///   tenure serve --name d … --join 10.0.0.11:7451 --invitation-file invitation
+    #[command(verbatim_doc_comment)]
+    Invite(invite::InviteArgs),
+    /// Invite a member and say how to add it; with --wait, give it a vote once it has come
+    ///
+    /// A member adds itself when it starts with --join and an invitation, and learns without a vote at first.
+    ///
+    ///   tenure cluster add d               prints what to type on d's machine within an hour
     ///   tenure cluster add d --wait 10m    and promotes d when it has caught up
     #[command(verbatim_doc_comment)]
     Add(change::AddArgs),
@@ -69,6 +79,7 @@ impl ClusterCommand {
     pub(crate) fn output(&self) -> OutputFormat {
         match self {
             Self::Status(it) | Self::Members(it) => it.reach.output,
+            Self::Invite(it) => it.reach.output,
             Self::Add(it) => it.reach.output,
             Self::Promote(it) => it.reach.output,
             Self::Remove(it) => it.reach.output,
@@ -83,6 +94,9 @@ pub(crate) fn run(command: &ClusterCommand) -> Result<Exit, CliError> {
     match command {
         ClusterCommand::Status(flags) => flags.reach.with(status::status),
         ClusterCommand::Members(flags) => flags.reach.with(status::members),
+        ClusterCommand::Invite(flags) => {
+            flags.reach.with(async |it| invite::invite(it, flags).await)
+        }
         ClusterCommand::Add(flags) => flags.reach.with(async |it| change::add(it, flags).await),
         ClusterCommand::Promote(flags) => {
             flags.reach.with(async |it| change::promote(it, flags).await)

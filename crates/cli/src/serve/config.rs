@@ -9,8 +9,8 @@ use std::time::Duration;
 use tenure_server::log::Level;
 use tenure_server::tls::{ServerTls, ServerTlsFiles};
 use tenure_server::{
-    AuditTo, Entrance, HealthListen, IssuerAuthority, Preference, ServerSettings, StartError,
-    TraceSettings,
+    AuditTo, Entrance, HealthListen, InvitationSource, InvitationToken, IssuerAuthority,
+    Preference, ServerSettings, StartError, TraceSettings,
 };
 
 use super::{ServeFlags, file};
@@ -35,6 +35,8 @@ const NAMES: &[(&str, Option<&str>)] = &[
     ("listen.require_identity", Some("false")),
     ("cluster.bootstrap", None),
     ("cluster.join", None),
+    (INVITATION, None),
+    ("cluster.invitation_file", None),
     ("tls.cert", None),
     ("tls.key", None),
     ("tls.member_ca", None),
@@ -49,6 +51,8 @@ const NAMES: &[(&str, Option<&str>)] = &[
 
 /// The variable that OpenTelemetry gives to the address of a collector.
 const OTEL_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+/// The setting that is a secret.
+const INVITATION: &str = "cluster.invitation";
 
 /// The source of a default.
 const DEFAULT: &str = "default";
@@ -140,6 +144,7 @@ impl ServeConfig {
             hosts: self.get("listen.hosts").map(list).unwrap_or_default(),
             allowed_origins: self.get("listen.allowed_origins").map(list).unwrap_or_default(),
             entrance: self.entrance()?,
+            invitation: self.invitation()?,
             insecure: self.flag("listen.insecure")?,
             require_identity: self.flag("listen.require_identity")?,
             issuer_authority: self
@@ -293,10 +298,30 @@ impl ServeConfig {
         }
     }
 
+    /// The invitation that a member presents when it joins.
+    fn invitation(&self) -> Result<Option<InvitationSource>, CliError> {
+        let path = self.get("cluster.invitation_file");
+        match (self.get(INVITATION), path) {
+            (Some(_), Some(_)) => Err(CliError::config(
+                "both cluster.invitation and cluster.invitation_file; try one of them",
+            )),
+            (None, path) => Ok(path.map(|path| InvitationSource::File(path.into()))),
+            (Some(text), None) => match InvitationToken::parse(text.trim()) {
+                Some(token) => Ok(Some(InvitationSource::Token(token))),
+                None => {
+                    let text = "cluster.invitation is no invitation; try what \
+                                `tenure cluster invite` prints";
+                    Err(self.wrong(INVITATION, text.to_owned()))
+                }
+            },
+        }
+    }
+
     /// Every setting with its source, for programs.
     pub(crate) fn objects(&self) -> Vec<serde_json::Value> {
         let one = |(name, _): &(&str, Option<&str>)| match self.values.get(name) {
             Some((value, source)) => {
+                let value = shown(name, value);
                 serde_json::json!({ "setting": name, "value": value, "source": source })
             }
             None => serde_json::json!({ "setting": name, "value": null }),
@@ -324,12 +349,22 @@ impl fmt::Display for ServeConfig {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, _) in NAMES {
             match self.values.get(name) {
-                Some((value, source)) => writeln!(to, "{name} = {value:?}  # {source}")?,
+                Some((value, source)) => {
+                    writeln!(to, "{name} = {:?}  # {source}", shown(name, value))?;
+                }
                 None => writeln!(to, "# {name} is not set")?,
             }
         }
         Ok(())
     }
+}
+
+/// A value without its secret.
+fn shown(name: &str, value: &str) -> String {
+    if name != INVITATION {
+        return value.to_owned();
+    }
+    InvitationToken::parse(value.trim()).map_or("…".to_owned(), |token| format!("{token:?}"))
 }
 
 fn from_file(path: &str, text: &str) -> Result<Vec<(&'static str, String)>, CliError> {
@@ -359,6 +394,8 @@ fn from_flags(flags: &ServeFlags) -> Vec<(&'static str, String, &'static str)> {
         ),
         ("cluster.bootstrap", join(&flags.bootstrap), "--bootstrap"),
         ("cluster.join", join(&flags.join), "--join"),
+        (INVITATION, flags.invitation.clone(), "--invitation"),
+        ("cluster.invitation_file", flags.invitation_file.clone(), "--invitation-file"),
         ("tls.cert", flags.tls_cert.clone(), "--tls-cert"),
         ("tls.key", flags.tls_key.clone(), "--tls-key"),
         ("tls.member_ca", flags.tls_member_ca.clone(), "--tls-member-ca"),
@@ -469,6 +506,34 @@ mod tests {
         for bad in ["otlp_endpoint = \"https://a:1\"", "otlp_endpoint = \"a:1\"", "ratio = 2.0"] {
             assert!(traces(&format!("[traces]\n{bad}\n"), &[]).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn an_invitation_comes_from_one_place_and_is_not_shown() {
+        let secret = "cd".repeat(32);
+        let text = format!("tenure-invitation_{}_{secret}", "ab".repeat(8));
+        let named = |invitation: &str| {
+            let variables = [
+                ("TENURE_MEMBER_NAME", "a"),
+                ("TENURE_MEMBER_DATA", "d"),
+                ("TENURE_CLUSTER_INVITATION", invitation),
+            ];
+            gather(&ServeFlags::default(), &variables, "").unwrap()
+        };
+        let config = named(&text);
+        let token = InvitationToken::parse(&text).unwrap();
+        let invitation = config.settings().unwrap_or_else(|error| panic!("{}", error.text));
+        assert_eq!(invitation.invitation, Some(InvitationSource::Token(token)));
+        let shown = format!("{config}{:?}", config.objects());
+        assert!(shown.contains("tenure-invitation_abab") && !shown.contains(&secret), "{shown}");
+        let wrong = named("secret");
+        let error = wrong.settings().err().unwrap();
+        assert!(error.text.contains("cluster.invitation is no invitation"), "{}", error.text);
+        assert!(!wrong.to_string().contains("secret") && !error.text.contains("secret"));
+        let file = Some("x".to_owned());
+        let flags = ServeFlags { invitation_file: file, ..ServeFlags::default() };
+        let both = gather(&flags, &[("TENURE_CLUSTER_INVITATION", &text)], "").unwrap();
+        assert!(both.invitation().is_err());
     }
 
     #[test]

@@ -50,6 +50,8 @@ struct ListenTable {
 struct ClusterTable {
     bootstrap: Option<Vec<String>>,
     join: Option<Vec<String>>,
+    invitation: Option<String>,
+    invitation_file: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -109,6 +111,8 @@ pub(crate) fn read(text: &str) -> Result<Vec<(&'static str, String)>, Wrong> {
         ("listen.require_identity", listen.require_identity.map(|required| required.to_string())),
         ("cluster.bootstrap", join(cluster.bootstrap)),
         ("cluster.join", join(cluster.join)),
+        ("cluster.invitation", cluster.invitation),
+        ("cluster.invitation_file", cluster.invitation_file),
         ("tls.cert", tls.cert),
         ("tls.key", tls.key),
         ("tls.member_ca", tls.member_ca),

@@ -84,6 +84,13 @@ struct ServeFlags {
     /// Enter the cluster that any of these belongs to
     #[arg(long, value_name = "ADDR", value_delimiter = ',', conflicts_with = "bootstrap")]
     join: Option<Vec<String>>,
+    /// With --join: what `tenure cluster invite` printed. Other users of this machine see flags; the variable
+    /// TENURE_CLUSTER_INVITATION and the file do not show it
+    #[arg(long, value_name = "TOKEN")]
+    invitation: Option<String>,
+    /// With --join: read the invitation from this file
+    #[arg(long, value_name = "FILE", conflicts_with = "invitation")]
+    invitation_file: Option<String>,
     /// Show this certificate to members and clients, and let clients in under TLS alone
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<String>,

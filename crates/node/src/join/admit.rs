@@ -5,13 +5,17 @@
 //! to the directory, adds the member as a learner, and answers. One join at a time is that far: a joiner that finds
 //! another one in flight is refused and asks again.
 //!
+//! A new member presents an invitation that an operator made. The leader uses it up before it writes the record, see
+//! `invitation.rs`. A member that an operator added by its id needs none, and a repeated join that changes nothing
+//! needs none.
+//!
 //! A join that names an existing member changes that member's record, so it must come from that member:
 //!
 //! - Under TLS the connection's certificate must have the name that the directory lists under the id. A member that
 //!   takes a new name needs a certificate with both names until the directory has the new one.
 //! - Without TLS nothing proves who asks. A join then changes the record of a learner that has never acknowledged
-//!   anything and has no link: one that was added and started again elsewhere before it got the state. Every other
-//!   member announces its record over its link, see `join/standing.rs`.
+//!   anything and has no link, and only with an invitation: for a member that was added and started again elsewhere
+//!   before it got the state. Every other member announces its record over its link, see `join/standing.rs`.
 //!
 //! The leader adds the next new member when the one before has acknowledged entries, or after a while. A learner
 //! that never does counts towards the limit of members until an operator removes it.
@@ -27,6 +31,7 @@ use tenure_raft::{
 use super::undiallable;
 use crate::control::{Control, Join};
 use crate::directory::{self, MemberNames, MemberRecord};
+use crate::invitation::InvitationUse;
 use crate::io::{AdminRequest, JoinId, Output};
 use crate::node::{NO_CALLER, Node};
 
@@ -80,6 +85,10 @@ struct CurrentMembers {
     due_us: u64,
     /// Whether the directory had no entry for the id before.
     fresh: bool,
+    /// Whether the directory has the record already.
+    same: bool,
+    /// The invitation whose use is being written.
+    invitation: Option<InvitationUse>,
 }
 
 impl Joins {
@@ -92,11 +101,12 @@ impl Node {
     /// Takes a request to be added, or of a member whose record has changed.
     pub(crate) fn join(&mut self, join: JoinId, request: Join, peer: PeerName) {
         let known = directory::read(self.replica.machine());
-        if let Err(answer) = self.check_join(&request, &peer, &known) {
-            return self.answer_join(join, *answer);
-        }
+        let invitation = match self.check_join(&request, &peer, &known) {
+            Err(answer) => return self.answer_join(join, *answer),
+            Ok(invitation) => invitation,
+        };
         if self.replica.members().contains(request.record.id) {
-            return self.agree_on(join, request.record, &known);
+            return self.agree_on(join, request.record, &known, invitation);
         }
         if self.joins.calling.len() >= CALLS_MAX {
             let why = format!("{CALLS_MAX} other members are being called back: try again");
@@ -123,7 +133,7 @@ impl Node {
         let known = directory::read(self.replica.machine());
         match self.check_join(&request, &peer, &known) {
             Err(answer) => self.answer_join(join, *answer),
-            Ok(()) => self.agree_on(join, request.record, &known),
+            Ok(invitation) => self.agree_on(join, request.record, &known, invitation),
         }
     }
 
@@ -133,19 +143,43 @@ impl Node {
         join: JoinId,
         record: MemberRecord,
         known: &BTreeMap<MemberId, MemberNames>,
+        invitation: Option<InvitationUse>,
     ) {
         let before = known.get(&record.id);
         let (fresh, same) = (before.is_none(), before == Some(&record.names));
-        let current = CurrentMembers { join, record, proposal: NO_CALLER, due_us: 0, fresh };
-        if same { self.add_learner(current) } else { self.write_record(current) }
+        let (proposal, due_us) = (NO_CALLER, 0);
+        let current =
+            CurrentMembers { join, record, proposal, due_us, fresh, same, invitation: None };
+        match invitation {
+            Some(invitation) => self.use_invitation(current, invitation),
+            None => self.write_or_add(current),
+        }
     }
 
+    fn write_or_add(&mut self, current: CurrentMembers) {
+        if current.same { self.add_learner(current) } else { self.write_record(current) }
+    }
+
+    /// Uses up an invitation. The write fails if another leader has used it for another member meanwhile.
+    fn use_invitation(&mut self, current: CurrentMembers, invitation: InvitationUse) {
+        let put = invitation.put(current.record.id);
+        let invitation = Some(invitation);
+        let proposal = self.wait_for_join(CurrentMembers { invitation, ..current });
+        self.replica.handle(RaftInput::Submit {
+            proposal,
+            requests: vec![put.into()],
+            patience_us: 0,
+            deadline_us: u64::MAX,
+        });
+    }
+
+    /// Whether a member may be added or its record changed, and the invitation that this uses up.
     fn check_join(
         &self,
         request: &Join,
         peer: &PeerName,
         known: &BTreeMap<MemberId, MemberNames>,
-    ) -> Result<(), Box<Control>> {
+    ) -> Result<Option<InvitationUse>, Box<Control>> {
         let refused = |why: String| Err(Box::new(Control::Refused(why)));
         let Some(identity) = &self.config.identity else {
             return refused("this member is alone and adds no others".into());
@@ -170,21 +204,38 @@ impl Node {
         if !status.serving {
             return refused("the leader has just begun: try again".into());
         }
-        let level = self.replica.machine().level();
+        let machine = self.replica.machine();
+        let incarnation = identity.lineage.incarnation;
+        let mut invitation =
+            InvitationUse::check(machine, incarnation, *id, request.invitation.as_ref());
+        if !members.contains(*id)
+            && let Err(why) = invitation
+        {
+            return Err(Box::new(Control::Uninvited(why.into())));
+        }
+        let level = machine.level();
         if request.level < level {
             return refused(Stop::Outgrown { level, known: request.level }.to_string());
         }
-        self.check_record(*id, names, known).or_else(refused)?;
+        if let Err(why) = self.check_record(*id, names, known) {
+            return refused(why);
+        }
         if members.contains(*id) {
             let before = known.get(id);
             let learns = members.learners.contains(id) && !members.voters.contains(id);
             let absent = status.matched.get(id).is_none_or(|matched| *matched == 0)
                 && !self.links.contains_key(id);
-            if before != Some(names) && !may_change(*id, before, peer, learns && absent) {
+            let by_invitation = learns && absent && invitation.is_ok();
+            let changed = before != Some(names);
+            if changed && !may_change(*id, before, peer, by_invitation) {
                 return refused(format!(
                     "member {id} is in the cluster: its card is changed by itself, over its link \
                      or with a certificate for the name that the directory has"
                 ));
+            }
+            // What proves to be the member's own needs no invitation.
+            if !changed || may_change(*id, before, peer, false) {
+                invitation = Err("not needed");
             }
         } else if members.all().len() >= MEMBERS_MAX {
             return refused(format!("the cluster has {MEMBERS_MAX} members"));
@@ -198,7 +249,7 @@ impl Node {
         if self.joins.current.is_some() {
             return refused("another member is being added: try again".into());
         }
-        Ok(())
+        Ok(invitation.ok())
     }
 
     /// Why a record cannot stand in the directory.
@@ -270,13 +321,19 @@ impl Node {
 
     /// Takes the replica's result for the record.
     pub(crate) fn join_written(&mut self, proposal: ProposalId, fate: ProposalFate) {
-        let Some(current) = self.take_join(proposal) else { return };
+        let Some(mut current) = self.take_join(proposal) else { return };
+        let invitation = current.invitation.take();
         let why = match fate {
             ProposalFate::Applied(outcomes) => {
-                match outcomes.into_iter().next().map(|it| it.result) {
-                    Some(Ok(_)) => return self.add_learner(current),
-                    Some(Err(refusal)) => refusal.to_string(),
-                    None => "the card has no outcome".into(),
+                match (outcomes.into_iter().next().map(|it| it.result), invitation) {
+                    (Some(Ok(_)), None) => return self.add_learner(current),
+                    (Some(Ok(_)), Some(used)) if used.has_expired(self.replica.machine()) => {
+                        let answer = Control::Uninvited("the invitation has expired".into());
+                        return self.answer_join(current.join, answer);
+                    }
+                    (Some(Ok(_)), Some(_)) => return self.write_or_add(current),
+                    (Some(Err(refusal)), _) => refusal.to_string(),
+                    (None, _) => "the card has no outcome".into(),
                 }
             }
             ProposalFate::NotDone { why, .. } => return self.join_failed(current.join, why),
@@ -369,22 +426,23 @@ impl Node {
     }
 }
 
-/// Whether a join may change the record of an existing member.
+/// Whether a join may change the record of an existing member. `by_invitation`: the member is a learner that was never
+/// there, and the join has an invitation that admits it.
 fn may_change(
     id: MemberId,
     before: Option<&MemberNames>,
     peer: &PeerName,
-    absent_learner: bool,
+    by_invitation: bool,
 ) -> bool {
     if mutant!("join_takes_over_a_member") {
         return true;
     }
     match (peer, before) {
-        (PeerName::Plain, _) => absent_learner,
+        (PeerName::Plain, _) => by_invitation,
         // The name of a member that an operator added by hand is its id until it announces a name.
-        (PeerName::Certified(_), Some(before)) if before.name == id.to_string() => absent_learner,
+        (PeerName::Certified(_), Some(before)) if before.name == id.to_string() => by_invitation,
         (PeerName::Certified(_), Some(before)) => peer.proves(&before.name),
-        (PeerName::Certified(_), None) => absent_learner,
+        (PeerName::Certified(_), None) => by_invitation,
     }
 }
 

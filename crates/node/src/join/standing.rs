@@ -53,6 +53,7 @@ impl Node {
         if self.now_us >= self.standing.announce_us && self.lead.by.is_some() {
             self.standing.announce_us = self.now_us.saturating_add(ANNOUNCE_US);
             self.announce();
+            self.sweep_invitations();
         }
         let since_us = self.leaderless_us.unwrap_or(self.now_us);
         let alone = self.now_us.saturating_sub(since_us) >= ALONE_US;
@@ -121,7 +122,8 @@ impl Node {
         let next = self.standing.asked.and_then(after).or_else(|| others.first_key_value());
         let Some((id, names)) = next else { return };
         let (record, level) = (identity.record.clone(), identity.level_known);
-        let join = Join { record, level, lineage: Some(identity.lineage.clone()) };
+        let lineage = Some(identity.lineage.clone());
+        let join = Join { record, level, lineage, invitation: None };
         let (address, name) = (names.members.clone(), names.name.clone());
         self.standing.asked = Some(*id);
         self.staged.push(Output::AskStanding { address, name, question: Control::Join(join) });

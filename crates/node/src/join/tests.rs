@@ -11,6 +11,7 @@ use tenure_types::Epoch;
 use super::*;
 use crate::admission::Admission;
 use crate::control::Me;
+use crate::invitation::{self, InvitationToken, NewInvitation, TOKEN_BYTES};
 use crate::io::{Input, LinkId};
 use crate::join::MemberIdentity;
 use crate::lineage::{Incarnation, Lineage};
@@ -21,8 +22,12 @@ use crate::transfer::SnapshotUnreadable;
 
 #[path = "call_back_tests.rs"]
 mod call_back;
+#[path = "invitation_tests.rs"]
+mod invitations;
 
 const TICK_US: u64 = 10_000;
+/// Members with ids up to this one have an invitation each, from the beginning.
+const INVITED: u64 = 300;
 
 struct JoinCluster {
     now_us: u64,
@@ -63,7 +68,24 @@ fn lineage() -> Lineage {
 }
 
 fn request(record: MemberRecord) -> Join {
-    Join { record, level: tenure_core::LEVEL_MAX, lineage: None }
+    let invitation = Some(token(record.id.get()));
+    Join { record, level: tenure_core::LEVEL_MAX, lineage: None, invitation }
+}
+
+fn token(number: u64) -> InvitationToken {
+    let mut random = [7; TOKEN_BYTES];
+    random[..8].copy_from_slice(&number.to_be_bytes());
+    random[8..16].copy_from_slice(&number.to_be_bytes());
+    InvitationToken::new(random)
+}
+
+fn invitation(number: u64) -> NewInvitation {
+    NewInvitation {
+        token: token(number),
+        expires_ms: invitation::EXPIRES_DEFAULT_MS,
+        member: None,
+        incarnation: lineage().incarnation,
+    }
 }
 
 fn certified(name: &str) -> PeerName {
@@ -110,7 +132,19 @@ impl JoinCluster {
             cluster.start(founder, boot);
         }
         cluster.run(2_000);
+        cluster.invite((1..=INVITED).map(invitation));
         cluster
+    }
+
+    /// Writes invitations, as an operation does.
+    fn invite(&mut self, invitations: impl IntoIterator<Item = NewInvitation>) {
+        let leader = self.leader();
+        let node = self.nodes.get_mut(&leader).unwrap();
+        let clock_ms = node.machine().clock_ms();
+        let requests = invitations.into_iter().map(|it| it.put(clock_ms).into()).collect();
+        let (proposal, patience_us, deadline_us) = (NO_CALLER, 0, u64::MAX);
+        node.replica.handle(RaftInput::Submit { proposal, requests, patience_us, deadline_us });
+        self.run(200);
     }
 
     fn start(&mut self, record: MemberRecord, boot: Boot) {
@@ -493,6 +527,11 @@ fn a_learner_that_was_never_there_may_come_back_elsewhere() {
         matches!(cluster.join_plain(record(4)), Control::Joined { .. }),
         "asking again is harmless"
     );
+    // In plaintext only the invitation proves that it is the same member.
+    let leader = cluster.leader();
+    let stranger = Join { invitation: None, ..request(moved(4, "evil:4")) };
+    let answer = cluster.join(leader, stranger, PeerName::Plain);
+    assert!(is_refused(&answer, "is in the cluster"), "{answer:?}");
     assert!(matches!(cluster.join_plain(moved(4, "new:4")), Control::Joined { .. }));
     cluster.start_empty(moved(4, "new:4"));
     cluster.run(2_000);

@@ -6,10 +6,12 @@ use tenure_core::codec::decode_request;
 use tenure_core::outcome::{Answer, KeyWritten};
 use tenure_raft::{Membership, ReplicaStatus};
 use tenure_store::Point;
-use tenure_types::{Revision, Term};
+use tenure_types::Term;
 
 use super::*;
 use crate::directory::{MemberNames, Preference};
+use crate::invitation::InvitationToken;
+use crate::lineage::Incarnation;
 use crate::principal::Principal;
 
 const DEADLINE_US: u64 = 10_000_000;
@@ -50,6 +52,7 @@ fn cluster(voters: &[u64]) -> Box<ClusterView> {
         status,
         directory: voters.iter().map(|number| (id(*number), record(*number).names)).collect(),
         linked: BTreeSet::from([id(1)]),
+        clock_ms: 5_000,
     })
 }
 
@@ -383,4 +386,26 @@ fn inputs_that_are_not_waited_for_change_nothing() {
     let run = run.written().idle(u64::MAX).led_by(2).idle(u64::MAX);
     let run = run.handle(ReconfigureInput::Viewed(Ok(cluster(&[1, 2, 3]))));
     assert!(matches!(run.done(), Ok(Reconfigured::Changed)));
+}
+
+#[test]
+fn an_invitation_counts_from_a_clock_that_is_up_to_date() {
+    let token = InvitationToken::new([3; crate::invitation::TOKEN_BYTES]);
+    let incarnation = Incarnation(0);
+    let new = NewInvitation { token, expires_ms: 1_000, member: None, incarnation };
+    let invite = || Run::new(Reconfiguration::Invite(new.clone()));
+    let put = new.put(5_000);
+    let run = invite();
+    assert!(
+        matches!(&run.output, Some(ReconfigureOutput::Write(it)) if *it == new.touch()),
+        "{run}"
+    );
+    let run = run.written().viewed(cluster(&[1, 2, 3]));
+    assert!(matches!(&run.output, Some(ReconfigureOutput::Write(it)) if *it == put), "{run}");
+    assert!(matches!(run.written().done(), Ok(Reconfigured::Invited(Revision(1)))));
+    let failed = || ReconfigureInput::Written(Err(NodeFailure::Unknown));
+    let unknown = NotReconfigured::Failed(NodeFailure::Unknown);
+    assert_eq!(invite().handle(failed()).fails(), unknown);
+    let writing = invite().written().viewed(cluster(&[1, 2, 3]));
+    assert_eq!(writing.handle(failed()).fails(), unknown);
 }

@@ -7,6 +7,7 @@ use tenure_core::request::{
     Acquire, Ask, AskLease, AskWait, Asks, Command, Expect, Hold, LeaseRef, NewLease, Purpose, Put,
     RequestId, Revoker, Urgency, WriteGuard,
 };
+use tenure_raft::MemberId;
 use tenure_types::{LeaseId, Mode, Token};
 use tenure_wire::{Failure, convert, v1};
 
@@ -289,6 +290,12 @@ fn urgency(now: bool) -> Urgency {
 }
 
 /// The failure for an invalid field.
+/// The member that a request names, if it names one.
+pub(crate) fn optional_member(id: Option<u64>) -> Result<Option<MemberId>, Failure> {
+    let member = |id| MemberId::new(id).ok_or_else(|| invalid("member_id", "is no member id"));
+    id.map(member).transpose()
+}
+
 pub(crate) fn invalid(field: &'static str, problem: &str) -> Failure {
     Failure::InvalidField { field, problem: problem.to_owned() }
 }

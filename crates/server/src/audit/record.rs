@@ -10,6 +10,8 @@ use tenure_types::Revision;
 
 /// The prefix of the keys that list the members.
 const MEMBERS: &str = tenure_node::directory::PREFIX;
+/// The prefix of the keys that hold invitations.
+const INVITATIONS: &str = tenure_node::invitation::PREFIX;
 /// The prefix of the keys that hold the public keys of tickets.
 const TICKET_KEYS: &str = "tenure/ticket-keys";
 
@@ -117,6 +119,11 @@ fn of_event(revision: Revision, event: &Event) -> Option<AuditRecord<'static>> {
         (Cause::AccessChanged, _) => "set_access",
         (Cause::KeyPut, _) if name.starts_with(MEMBERS) => "member_written",
         (Cause::KeyDeleted, _) if name.starts_with(MEMBERS) => "member_removed",
+        (Cause::KeyPut, _) if name.starts_with(INVITATIONS) && event.previous.is_none() => {
+            "member_invited"
+        }
+        (Cause::KeyPut, _) if name.starts_with(INVITATIONS) => "invitation_used",
+        (Cause::KeyDeleted, _) if name.starts_with(INVITATIONS) => "invitation_expired",
         (Cause::KeyPut | Cause::KeyDeleted, _) if name.starts_with(TICKET_KEYS) => "ticket_key",
         (Cause::KeyPut, _) => "own_key_written",
         (Cause::KeyDeleted, _) => "own_key_deleted",

@@ -5,17 +5,52 @@
 use std::time::Duration;
 
 use tenure_node::directory::MemberRecord;
+use tenure_node::invitation::{EXPIRES_DEFAULT_MS, EXPIRES_MAX_MS, TOKEN_BYTES};
 use tenure_node::{
-    ClusterView, InputContext, NotReconfigured, Permit, Reconfiguration, Reconfigure,
-    ReconfigureInput, ReconfigureOutput, Reconfigured, undiallable,
+    ClusterView, InputContext, InvitationToken, NewInvitation, NotReconfigured, Permit,
+    Reconfiguration, Reconfigure, ReconfigureInput, ReconfigureOutput, Reconfigured, undiallable,
 };
 use tenure_raft::{MemberId, Stop};
+use tenure_types::Revision;
 use tenure_wire::{Failure, v1};
 
 use super::{Dispatch, Principal};
 use crate::member::End;
+use crate::os;
+
+/// The shortest invitation: a shorter one would end before a member has started.
+const EXPIRES_MIN_MS: u64 = 1_000;
+
+/// An invitation that was made.
+pub(crate) struct Invited {
+    pub(crate) token: InvitationToken,
+    pub(crate) expires_ms: u64,
+    pub(crate) revision: Revision,
+}
 
 impl Dispatch {
+    /// Makes an invitation, with which one member can join by itself.
+    pub(crate) async fn invite(
+        &self,
+        who: &Principal,
+        expires_ms: Option<u64>,
+        member: Option<MemberId>,
+        within: Duration,
+    ) -> Result<Invited, v1::Error> {
+        let expires_ms = expires_ms.unwrap_or(EXPIRES_DEFAULT_MS);
+        if !(EXPIRES_MIN_MS..=EXPIRES_MAX_MS).contains(&expires_ms) {
+            let problem = format!("is not between {EXPIRES_MIN_MS} and {EXPIRES_MAX_MS}");
+            return Err(Failure::InvalidField { field: "expires_ms", problem }.into());
+        }
+        let token = InvitationToken::new(os::random_bytes::<TOKEN_BYTES>());
+        let incarnation = self.member().lineage().incarnation;
+        let new = NewInvitation { token: token.clone(), expires_ms, member, incarnation };
+        match self.reconfigure(who, Reconfiguration::Invite(new), within).await? {
+            Reconfigured::Invited(revision) => Ok(Invited { token, expires_ms, revision }),
+            _ => Err(Failure::Internal.into()),
+        }
+    }
+
     /// Adds a member without a vote.
     pub(crate) async fn add(
         &self,
@@ -50,7 +85,7 @@ impl Dispatch {
     ) -> Result<ClusterView, v1::Error> {
         match self.reconfigure(who, Reconfiguration::Remove(id), within).await? {
             Reconfigured::Removed(cluster) => Ok(*cluster),
-            Reconfigured::Changed | Reconfigured::Leads(_) => Err(Failure::Internal.into()),
+            _ => Err(Failure::Internal.into()),
         }
     }
 

@@ -10,7 +10,7 @@ use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, Expect, Put, Request, RequestId};
 use tenure_server::{Entrance, MemberHandle, RunningServer, ServerSettings, start};
 
-pub(crate) use crate::bounded::{DEADLINE, listed, start_all, wait};
+pub(crate) use crate::bounded::{DEADLINE, invite, listed, start_all, wait};
 
 /// The settings of one founder of a cluster.
 pub(crate) fn settings(dir: &Path, at: usize, listed: &[(String, String)]) -> ServerSettings {

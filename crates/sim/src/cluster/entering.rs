@@ -2,10 +2,13 @@
 //! (N10).
 
 use tenure_node::directory::MemberNames;
-use tenure_node::{Control, Input, Join, JoinError, JoinId, Joined, Joining, Me, PeerName};
+use tenure_node::{
+    Control, Input, InvitationToken, Join, JoinError, JoinId, Joined, Joining, Me, PeerName,
+};
 
 use super::event::SimEvent;
 use super::oracle::ensure;
+use super::strangers::{NAME, stranger};
 use super::world::SimCluster;
 use super::{MS, S};
 use crate::invariant::CheckResult;
@@ -16,13 +19,15 @@ const PATIENCE_US: u64 = 10 * S;
 
 impl SimCluster {
     /// A member with an empty disk begins to ask.
-    pub(super) fn join(&mut self) {
+    pub(super) fn join(&mut self) -> CheckResult {
         let node = self.new_node();
         self.faults.count("join");
-        self.ask_to_enter(node);
+        self.nodes[node].joins = true;
+        if self.share_invitation(node) { Ok(()) } else { self.invite(node) }
     }
 
-    fn ask_to_enter(&mut self, node: usize) {
+    /// A member begins to ask with an invitation, at this time.
+    pub(super) fn ask_to_enter(&mut self, node: usize, invitation: InvitationToken, at_us: u64) {
         let mut seeds: Vec<String> = self
             .members
             .all()
@@ -32,9 +37,10 @@ impl SimCluster {
         self.rng.shuffle(&mut seeds);
         seeds.truncate(self.rng.usize(1..=3));
         let target = &mut self.nodes[node];
-        let join = Join { record: target.record(), level: target.level_known(), lineage: None };
+        let (record, level) = (target.record(), target.level_known());
+        let join = Join { record, level, lineage: None, invitation: Some(invitation) };
         target.entering = Some(Joining::new(seeds, join));
-        self.queue.push(self.now_us, SimEvent::Enter { node });
+        self.queue.push(at_us, SimEvent::Enter { node });
     }
 
     /// The member does its next step.
@@ -129,6 +135,9 @@ impl SimCluster {
                 Ok(Control::IAm(Me::new(self.nodes[at].id, names.clone(), level)))
             }
             // A stranger that uses the id of a member is not where its record says.
+            None if names.name == NAME => {
+                Ok(Control::IAm(Me::new(stranger(), names.clone(), tenure_core::LEVEL_MAX)))
+            }
             None => Err(format!("{} does not answer", names.members)),
         };
         let boot = self.nodes[node].boot;
@@ -148,7 +157,11 @@ impl SimCluster {
             }
             Err(JoinError::Unreachable { .. }) => {
                 self.faults.count("join_given_up");
-                self.ask_to_enter(node);
+                return self.invite(node);
+            }
+            Err(JoinError::Uninvited { .. }) => {
+                self.faults.count("join_uninvited");
+                return self.invite(node);
             }
             Err(JoinError::Retired) => {
                 // It was added and removed again before it heard of it.

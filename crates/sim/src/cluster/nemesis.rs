@@ -349,8 +349,7 @@ impl SimCluster {
             return Ok(());
         }
         if self.rng.bool() {
-            self.join();
-            return Ok(());
+            return self.join();
         }
         let node = self.new_node();
         let record = self.nodes[node].record();

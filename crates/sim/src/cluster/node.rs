@@ -66,6 +66,8 @@ pub(super) struct SimMember {
     pub(super) names: MemberNames,
     /// The records that it was given when it joined.
     pub(super) given: Vec<MemberRecord>,
+    /// Whether it joins by itself, and no operator adds it.
+    pub(super) joins: bool,
     /// It asks to be added, and has not been.
     pub(super) entering: Option<Joining>,
     /// The request to join that it waits for.
@@ -129,6 +131,7 @@ impl SimMember {
             must_stop: None,
             names: names(id),
             given: Vec::new(),
+            joins: false,
             entering: None,
             asked: None,
         }

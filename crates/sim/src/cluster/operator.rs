@@ -245,6 +245,10 @@ impl SimCluster {
         };
         self.trace(|| format!("operation {operation} is done"));
         self.faults.count("operation_done");
+        if let (Reconfiguration::Invite(new), Reconfigured::Invited(since)) = (request, &reached) {
+            self.invited(new, *since);
+            return Ok(());
+        }
         let members = &self.members;
         let gone = |id| members.retired.contains(&id);
         let holds = match (request, &reached) {

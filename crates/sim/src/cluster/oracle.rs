@@ -19,6 +19,7 @@ use tenure_types::{Epoch, LeaseId, Limit, Revision, Term};
 
 use super::ask_history::AskHistory;
 use super::call_history::CallHistory;
+use super::invited::InvitationHistory;
 use super::restoring::FormerHolds;
 use super::strangers;
 use crate::invariant::{CheckResult, InvariantViolation};
@@ -104,6 +105,8 @@ pub(super) struct Oracle {
     pub(super) asked: AskHistory,
     /// The acquires of callers without a session.
     pub(super) calls: CallHistory,
+    /// The invitations that members have used.
+    pub(super) invitations: InvitationHistory,
     leaders: BTreeMap<u64, usize>,
     votes: BTreeMap<(usize, u64), u64>,
     newest_token: u64,
@@ -130,6 +133,7 @@ impl Oracle {
             stamp: None,
             asked: AskHistory::default(),
             calls: CallHistory::default(),
+            invitations: InvitationHistory::default(),
             leaders: BTreeMap::new(),
             votes: BTreeMap::new(),
             newest_token: 0,
@@ -168,6 +172,15 @@ impl Oracle {
 
     pub(super) fn full_hash(&self) -> u128 {
         self.machine.full_hash()
+    }
+
+    /// The revision of everything agreed on.
+    pub(super) fn revision(&self) -> Revision {
+        self.machine.revision()
+    }
+
+    pub(super) fn has_key(&self, key: &str) -> bool {
+        self.machine.key(key).is_some()
     }
 
     /// The level of the rules in force.
@@ -369,6 +382,7 @@ impl Oracle {
             ensure(!strangers::takes_over(&request), "N7", || {
                 format!("entry {} gives a stranger's card to a member", entry.index)
             })?;
+            self.invitations.applied(&request, outcome)?;
             self.calls.applied(&request, outcome);
             if let Ok(ask) = request.principal.parse() {
                 self.asked.applied(ask, entry.index, outcome)?;

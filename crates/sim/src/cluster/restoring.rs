@@ -108,6 +108,7 @@ impl SimCluster {
             (target.must_stop, target.going_back, target.old_disk) = (None, None, None);
         }
         self.joins.clear();
+        self.invitations.clear();
         self.network.heal();
         self.backups.lost_us = Some(self.now_us);
         let at_us = self.now_us + self.rng.u64(100..10_000) * MS;
@@ -162,7 +163,7 @@ impl SimCluster {
         self.in_time.clear();
         self.queue.push(self.now_us, SimEvent::Start { node });
         for _ in 0..2 {
-            self.join();
+            self.join()?;
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use super::world::SimCluster;
 use crate::invariant::CheckResult;
 
 /// The principal of forged commands.
-const NAME: &str = "stranger";
+pub(super) const NAME: &str = "stranger";
 /// The id of a process that never was a member.
 const STRANGER: u64 = 0xdead;
 
@@ -31,7 +31,7 @@ pub(super) fn is_forged(request: &Request<'_>) -> bool {
     request.principal == NAME || is_record
 }
 
-fn stranger() -> MemberId {
+pub(super) fn stranger() -> MemberId {
     MemberId::new(STRANGER).expect("it is positive")
 }
 
@@ -89,8 +89,11 @@ impl SimCluster {
         self.give(node, boot, Input::Peer { from, message });
     }
 
-    /// A stranger asks to join under the id of a voter.
+    /// A stranger asks to join, as a new member or under the id of a voter.
     pub(super) fn forge_join(&mut self, node: usize) {
+        if self.rng.bool() {
+            return self.forge_new_member(node);
+        }
         let boot = self.nodes[node].boot;
         let voters: Vec<MemberId> = self.members.voters.iter().copied().collect();
         let id = voters[self.rng.usize(0..voters.len())];
@@ -98,7 +101,8 @@ impl SimCluster {
         self.numbers += 1;
         let record = MemberRecord { id, names };
         let level = tenure_core::LEVEL_MAX;
-        let request = Join { record, level, lineage: Some(self.lineage.clone()) };
+        let lineage = Some(self.lineage.clone());
+        let request = Join { record, level, lineage, invitation: None };
         let peer_name = match self.rng.u8(0..3) {
             0 => PeerName::Plain,
             _ => PeerName::Certified(vec![NAME.into()]),
@@ -111,6 +115,7 @@ impl SimCluster {
     pub(super) fn check_members(&self) -> CheckResult {
         ensure(!self.members.contains(stranger()), "N6", || {
             "a stranger has made itself a member".into()
-        })
+        })?;
+        self.check_invited()
     }
 }

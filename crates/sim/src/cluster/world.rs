@@ -15,6 +15,7 @@ use super::caller::SimCaller;
 use super::caller_lease::SingleCall;
 use super::client::SimClient;
 use super::event::{EventQueue, SimEvent};
+use super::invited::SimInvitation;
 use super::links::Links;
 use super::nemesis::Nemesis;
 use super::network::{SimNetwork, Weather};
@@ -72,6 +73,8 @@ pub struct SimCluster {
     pub(super) sessions_made: u64,
     /// Chunks of snapshots that were read for sending.
     pub(super) chunks: BTreeMap<(SnapshotId, u64), Bytes>,
+    /// The invitations that an operator asked for.
+    pub(super) invitations: Vec<SimInvitation>,
     /// Requests to join, and who made them.
     pub(super) joins: BTreeMap<u64, usize>,
     /// The one life of the cluster.
@@ -135,6 +138,7 @@ impl SimCluster {
             numbers: 0,
             sessions_made: 0,
             chunks: BTreeMap::new(),
+            invitations: Vec::new(),
             joins: BTreeMap::new(),
             lineage: Lineage {
                 cluster: String::new(),

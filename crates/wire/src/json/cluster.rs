@@ -190,6 +190,31 @@ impl From<v1::StatusResponse> for Status {
     }
 }
 
+/// `POST /v1/cluster/invitations`: an invitation, with which one member can join by itself.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Invite {
+    /// How long it shall last; an hour if absent, a day at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_ms: Option<u64>,
+    /// The only member that it shall admit; any member if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member_id: Option<Decimal>,
+}
+
+/// An invitation for one member.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Invitation {
+    /// The secret text that the member presents, shown here only.
+    pub invitation: String,
+    /// The part of it that is no secret, as in the key `tenure/invitations/…`.
+    pub id: String,
+    /// How long it lasts from now on.
+    pub expires_ms: u64,
+    /// Who answers, and when.
+    pub header: Header,
+}
+
 /// `POST /v1/cluster/members`: a member to be added, without a vote at first.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -17,6 +17,8 @@ pub fn schemas() -> Vec<(String, RefOr<Schema>)> {
         super::cluster::Role,
         super::cluster::Counts,
         super::cluster::LimitValue,
+        super::cluster::Invite,
+        super::cluster::Invitation,
         super::cluster::AddMember,
         super::cluster::ChangeMember,
         super::cluster::MemberAction,

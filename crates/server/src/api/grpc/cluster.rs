@@ -74,6 +74,21 @@ impl v1::cluster_service_server::ClusterService for ClusterApi {
         }))
     }
 
+    async fn invite(
+        &self,
+        request: Request<v1::InviteRequest>,
+    ) -> Result<Response<v1::InviteResponse>, Status> {
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
+        let member = decode::optional_member(it.member_id).map_err(to_status)?;
+        let made = self.dispatch.invite(&call.who, it.expires_ms, member, call.within()).await?;
+        Ok(Response::new(v1::InviteResponse {
+            header: Some(self.dispatch.header(made.revision)),
+            invitation: made.token.to_string(),
+            id: made.token.id(),
+            expires_ms: made.expires_ms,
+        }))
+    }
+
     async fn promote(
         &self,
         request: Request<v1::PromoteMemberRequest>,

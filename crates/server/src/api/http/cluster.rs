@@ -4,7 +4,10 @@ use axum::extract::State;
 use tenure_raft::MemberId;
 use tenure_types::Revision;
 use tenure_wire::Failure;
-use tenure_wire::json::cluster::{AddMember, ChangeMember, MemberAction, Members, Status};
+use tenure_wire::json::Decimal;
+use tenure_wire::json::cluster::{
+    AddMember, ChangeMember, Invitation, Invite, MemberAction, Members, Status,
+};
 
 use super::answer::{HttpResult, json};
 use super::call::{HttpCall, within};
@@ -55,6 +58,21 @@ pub(super) async fn add(State(http): State<Http>, call: HttpCall) -> HttpResult 
     };
     http.dispatch.add(&http.who(), MemberRecord { id, names }, within).await?;
     listed(&http).await
+}
+
+/// Makes an invitation, with which one member can join by itself. The answer shows its secret, which is not stored.
+#[utoipa::path(
+    post, path = "/v1/cluster/invitations", tag = "cluster", request_body = Invite, params(TimeoutParameter),
+    responses((status = 200, description = "The invitation.", body = Invitation)),
+)]
+pub(super) async fn invite(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let within = within(call.query::<TimeoutParameter>()?.timeout)?;
+    let Invite { expires_ms, member_id } = call.json().await?;
+    let member = decode::optional_member(member_id.map(|Decimal(id)| id))?;
+    let made = http.dispatch.invite(&http.who(), expires_ms, member, within).await?;
+    let header = http.header(made.revision);
+    let (invitation, id, expires_ms) = (made.token.to_string(), made.token.id(), made.expires_ms);
+    json(&Invitation { invitation, id, expires_ms, header })
 }
 
 /// Gives a member that has caught up a vote, or lets it lead.

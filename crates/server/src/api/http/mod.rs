@@ -108,6 +108,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Http>)> {
         ("/v1/cluster", get(cluster::status)),
         ("/v1/cluster/members", get(cluster::members).post(cluster::add)),
         ("/v1/cluster/members/{member}", post(cluster::change).delete(cluster::remove)),
+        ("/v1/cluster/invitations", post(cluster::invite)),
         ("/v1/cluster/level", post(level::raise)),
         ("/v1/cluster/keys/rotate", post(tickets::rotate)),
         ("/v1/member", get(member::show)),

@@ -29,6 +29,7 @@ use super::{
         tickets::sign, tickets::keys, tickets::rotate,
         watch::start,
         cluster::status, cluster::members, cluster::add, cluster::change, cluster::remove,
+        cluster::invite,
         level::raise, member::show, limits::show, limits::set,
         health::alive, health::ready, metrics::show, show,
     ),
