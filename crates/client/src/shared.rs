@@ -16,6 +16,7 @@ use v1::request::Command;
 use crate::clock;
 use crate::connection_manager::{ConnectionManager, CurrentSessions};
 use crate::error::{Error, Meaning, RequestId};
+use crate::credentials::Credentials;
 use crate::lease::HeldLease;
 use crate::lease_state::{Cause, Lost, Moment};
 use crate::pending::RequestHandle;
@@ -47,6 +48,7 @@ pub(crate) struct ClientSettings {
     pub(crate) window: Option<Duration>,
     pub(crate) grace: Duration,
     pub(crate) tls: TlsFiles,
+    pub(crate) credentials: Credentials,
 }
 
 /// Identifies one life of one cluster. Another one knows nothing of our leases, even if its numbers look the same.
@@ -202,10 +204,13 @@ impl ClientShared {
         self.sessions.borrow().first.clone().filter(|session| !session.is_over())
     }
 
-    /// Returns a session, as soon as there is one.
+    /// Returns a session, as soon as there is one. Returns `None` at the deadline, or when members refuse the
+    /// credentials.
     pub(crate) async fn session(&self, until: Instant) -> Option<Arc<Session>> {
+        // A member that refuses the credentials will refuse them again, so nothing is gained by waiting.
         let there = |sessions: &CurrentSessions| {
-            sessions.first.as_ref().is_some_and(|session| !session.is_over())
+            sessions.denied.is_some()
+                || sessions.first.as_ref().is_some_and(|session| !session.is_over())
         };
         if let Some(session) = self.session_now() {
             return Some(session);
@@ -213,6 +218,17 @@ impl ClientShared {
         let mut sessions = self.sessions.clone();
         let waited = tokio::time::timeout_at(until, sessions.wait_for(there)).await;
         waited.ok()?.ok()?.first.clone()
+    }
+
+    /// The error of a request for which there is no session.
+    pub(crate) fn no_session(&self) -> Error {
+        match self.sessions.borrow().denied.as_ref() {
+            Some(denied) => Error::Failed {
+                reason: denied.reason.clone(),
+                message: denied.message.clone(),
+            },
+            None => Error::Unavailable,
+        }
     }
 
     /// Sends a request until it is answered, or until it is known that no answer will come.
@@ -284,7 +300,7 @@ impl ClientShared {
             tries += 1;
             let given_up = |doubt| match doubt {
                 Doubt::Yes if !question => unknown(),
-                Doubt::Yes | Doubt::No => Error::Unavailable,
+                Doubt::Yes | Doubt::No => self.no_session(),
             };
             let on = match asked.take() {
                 Some(asked) => Some(asked),
