@@ -57,7 +57,11 @@ enum XtaskCommand {
 }
 
 fn main() -> ExitCode {
-    match run(XtaskCli::parse()) {
+    let ended = match std::env::var_os(programs::PLANT) {
+        Some(_) => programs::plant(std::env::args_os()),
+        None => run(XtaskCli::parse()),
+    };
+    match ended {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");

@@ -2,9 +2,9 @@
 
 use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
-use crate::cargo::{add_rustflags, cargo, hand_over};
+use crate::cargo::{cargo, hand_over};
 use crate::repo::Repo;
 use crate::workspace::Workspace;
 
@@ -22,8 +22,10 @@ pub(crate) const BENCHES: &str = "benches";
 /// The tests that inject faults into `tenure run`.
 pub(crate) const RUN: &str = "run";
 
-/// The target directory of the builds with planted bugs.
-const MUTANTS_DIR: &str = "target/mutants";
+/// The simulator with the planted bugs. Cargo puts it where the one without them was, so it is copied away.
+const MUTANTS: &str = "target/tenure-mutants";
+/// Set when xtask is started in place of the compiler, to plant the bugs.
+pub(crate) const PLANT: &str = "TENURE_PLANT";
 
 /// The package and the name of each test program that plants bugs and prints how many its checks caught.
 pub(crate) const PLANTED_TESTS: &[(&str, &str)] =
@@ -60,24 +62,40 @@ pub(crate) fn sim_command(repo: &Repo) -> Command {
 
 /// Builds the planted bugs: the simulator, and the tests that show bugs which it does not. All of it at once, so that
 /// cargo compiles every crate once, with one set of features.
-pub(crate) fn mutants_build(repo: &Repo) -> Command {
+pub(crate) fn mutants_build(repo: &Repo) -> Result<Command> {
     let mut command = cargo(repo, "test");
-    add_rustflags(&mut command, "--cfg mutants");
-    // A separate target directory: other flags in the shared one would recompile everything, each way.
-    command.args(["--target-dir", MUTANTS_DIR, "--profile", "sim", "--no-run"]);
+    // Flags in the environment would recompile every crate. A wrapper for the workspace keeps those of others.
+    command.env("RUSTC_WORKSPACE_WRAPPER", std::env::current_exe()?).env(PLANT, "1");
+    command.args(["--profile", "sim", "--no-run"]);
     command.arg("--message-format=json-render-diagnostics");
     // Cargo builds the program of a package for any of its tests.
     command.args(["--package", SIM, "--test", "quick"]);
     for (package, test) in PLANTED_TESTS {
         command.args(["--package", package, "--test", test]);
     }
-    command
+    Ok(command)
+}
+
+/// Keeps the simulator that [`mutants_build`] has built, until the next such build.
+pub(crate) fn keep_mutants(repo: &Repo) -> Result<()> {
+    let built = repo.path("target/sim").join(SIM);
+    std::fs::copy(&built, repo.path(MUTANTS))
+        .with_context(|| format!("cannot copy {}", built.display()))?;
+    Ok(())
+}
+
+/// Compiles a crate of the workspace with the planted bugs: cargo starts xtask with the compiler and its arguments.
+pub(crate) fn plant(mut words: std::env::ArgsOs) -> Result<ExitCode> {
+    let rustc = words.nth(1).context("no compiler is named")?;
+    let mut command = Command::new(rustc);
+    command.args(words).args(["--cfg", "mutants"]);
+    hand_over(command)
 }
 
 /// The program with the planted bugs of the machine (`mutants`) or of the replicated log (`cluster-mutants`), which
 /// [`mutants_build`] has built.
 pub(crate) fn mutants_program(repo: &Repo, which: &str) -> Command {
-    let mut command = Command::new(repo.path(MUTANTS_DIR).join("sim").join(SIM));
+    let mut command = Command::new(repo.path(MUTANTS));
     command.current_dir(repo.root()).arg(which);
     command
 }
@@ -150,8 +168,9 @@ pub(crate) fn cluster_mutants(repo: &Repo, passed: &Passed) -> Result<ExitCode> 
 
 fn start_mutants(repo: &Repo, which: &str, args: &[String]) -> Result<ExitCode> {
     // Its messages are for the test layers.
-    let built = mutants_build(repo).stdout(Stdio::null()).status()?;
+    let built = mutants_build(repo)?.stdout(Stdio::null()).status()?;
     anyhow::ensure!(built.success(), "the planted bugs do not build");
+    keep_mutants(repo)?;
     start(repo, SIM, mutants_program(repo, which), args)
 }
 

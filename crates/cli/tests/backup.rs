@@ -1,14 +1,12 @@
 //! Tests that a cluster comes back from a backup, or from the disk of its last member.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use common::{Cluster, field, tenure, wait};
+use crate::common::{Cluster, field, tenure, wait};
 
 /// Long enough that nothing expires by itself, short enough to wait for the quiet period.
 const TTL_MS: u64 = 4_000;

@@ -1,10 +1,8 @@
 //! Tests that `tenure dev` keeps its data and reports what prevents its start.
 
-mod common;
-
 use std::fs;
 
-use common::{Process, ask, field, free_port, tenure, wait};
+use crate::common::{Process, ask, field, free_port, tenure, wait};
 
 fn dev(dir: &std::path::Path, port: u16) -> Process {
     let clients = format!("127.0.0.1:{port}");

@@ -1,13 +1,11 @@
 //! Tests how a member behaves on a disk that fills up.
 
-mod common;
-
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Process, ask, field, free_port, wait};
+use crate::common::{Process, ask, field, free_port, wait};
 
 /// `dev` needs two segments of 8 MiB and a reserve of 16, some more segments when they fill up, and takes the reserve
 /// again when twice as much is free.

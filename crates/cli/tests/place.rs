@@ -1,8 +1,6 @@
 //! Tests leadership preferences and reads of learners, with real processes.
 
-mod common;
-
-use common::{Cluster, field, wait};
+use crate::common::{Cluster, field, wait};
 
 /// Starts three founders with these preferences.
 fn found(preferences: [&str; 3]) -> Cluster {

@@ -1,14 +1,10 @@
 //! Tests which members and clients get in under TLS, and that others do not disturb the cluster.
 
-#[path = "common/authority.rs"]
-mod authority;
-mod common;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
-use authority::{Authority, Papers};
-use common::{Cluster, Process, field, tenure, wait};
+use crate::authority::{Authority, Papers};
+use crate::common::{Cluster, Process, TENURE, field, tenure, wait};
 use tenure_server::tls::DialTrust;
 
 /// Three members that use certificates.
@@ -103,7 +99,7 @@ fn certificates_and_address_come_from_flags_else_variables_else_the_file() {
 
     let places = [(&good, address.as_str()), (&bad, "127.0.0.1:1")];
     let run = |file: Option<usize>, variables: Option<usize>, flags: Option<usize>| {
-        let mut command = std::process::Command::new(common::TENURE);
+        let mut command = std::process::Command::new(TENURE);
         command.env_clear().args(["locks", "--connect-timeout"]);
         // Only the right settings get a long timeout; the wrong ones need not wait.
         let right = flags.or(variables).or(file) == Some(0);

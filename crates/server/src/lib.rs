@@ -25,6 +25,7 @@ mod dispatch;
 mod error;
 mod event_loop;
 mod fetch;
+mod identity;
 #[cfg(feature = "virtual-time")]
 #[doc(hidden)]
 pub mod inside;

@@ -21,6 +21,7 @@ use tokio::sync::watch;
 
 use crate::audit::AuditLog;
 use crate::dispatch::Outbox;
+use crate::identity::Identity;
 use crate::metrics::LockMetrics;
 use crate::node_metrics::{NodeMeters, NodeMetrics};
 use crate::os::{self, Clock};
@@ -99,6 +100,7 @@ pub struct MemberHandle {
     meters: Arc<NodeMeters>,
     lock_metrics: Arc<LockMetrics>,
     audit: Arc<AuditLog>,
+    identity: Arc<Identity>,
 }
 
 /// Calls that wait for their answer.
@@ -214,6 +216,7 @@ impl MemberHandle {
             meters: Arc::default(),
             lock_metrics: Arc::default(),
             audit: Arc::default(),
+            identity: Arc::default(),
         };
         (member, events)
     }
@@ -480,6 +483,11 @@ impl MemberHandle {
     /// The record of administrative acts and denied calls.
     pub(crate) fn audit(&self) -> &Arc<AuditLog> {
         &self.audit
+    }
+
+    /// The published access rules, by which the APIs recognise their callers.
+    pub(crate) fn identity(&self) -> &Arc<Identity> {
+        &self.identity
     }
 
     pub(crate) fn over(&self) -> &Arc<EndState> {

@@ -28,6 +28,15 @@ pub fn now_us() -> u64 {
     seconds * 1_000_000 + micros
 }
 
+/// The wall clock, in milliseconds since 1970. It may be set, forwards and backwards: only the expiry of credentials
+/// and of certificates depends on it.
+pub fn wall_ms() -> u64 {
+    let now = clock_gettime(ClockId::Realtime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let millis = u64::try_from(now.tv_nsec / 1_000_000).unwrap_or(0);
+    seconds * 1_000 + millis
+}
+
 /// A number that cannot be guessed.
 pub fn random() -> u64 {
     let mut bytes = [0; 8];

@@ -286,6 +286,9 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     let command_bytes_max = COMMAND_BYTES_MAX.min(settings.segment_bytes as usize / 2);
     let (member, events) = MemberHandle::new(record.id, lineage, Arc::new(os::Monotonic), None);
     let admission = member.admission().clone();
+    member.identity().publish(replica.machine().shared_access());
+    let written = member.identity().write_local_key(&settings.data);
+    written.map_err(system("write the key of the local administrator"))?;
     member.audit().write_to(&settings.audit).map_err(system("open the audit log"))?;
     member.lock_metrics().audit_to(member.audit().clone());
     member.meters().log_slow(settings.slow);

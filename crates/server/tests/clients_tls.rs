@@ -1,10 +1,6 @@
 //! Tests that the client port admits clients by their certificates, and that refused clients disturb no other.
 
-#[path = "support/alone.rs"]
-mod alone;
-#[path = "../../cli/tests/common/authority.rs"]
-mod authority;
-
+use crate::alone;
 use std::fs;
 use std::future::Future;
 use std::io::{Read, Write};
@@ -14,8 +10,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use alone::Alone;
-use authority::{Authority, Papers};
+use crate::alone::Alone;
+use crate::authority::{Authority, Papers};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};

@@ -1,11 +1,9 @@
 //! Tests that members in one process, over real sockets and disks, catch up and refuse strangers.
 
-mod support;
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use support::{catch_up, found, leader, put, settings};
+use crate::support::{catch_up, found, leader, put, settings};
 use tenure_server::RunningServer;
 
 #[test]

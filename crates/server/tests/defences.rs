@@ -1,11 +1,9 @@
 //! Tests what the client port refuses and bounds: foreign hosts, floods of requests, long histories.
 
-#[path = "support/alone.rs"]
-mod alone;
-
+use crate::alone;
 use std::time::Duration;
 
-use alone::Alone;
+use crate::alone::Alone;
 use prost::Message as _;
 use tenure_wire::v1;
 use tenure_wire::v1::key_service_client::KeyServiceClient;

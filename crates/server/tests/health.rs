@@ -1,19 +1,11 @@
 //! Tests the port for health, metrics and diagnostics.
 
-#[path = "support/alone.rs"]
-mod alone;
-#[path = "support/bounded.rs"]
-mod bounded;
-#[allow(dead_code, reason = "this test uses a part of the client")]
-#[path = "http/client.rs"]
-mod client;
-
 use std::net::SocketAddr;
 use std::sync::mpsc::channel;
 
-use alone::{Alone, settings};
-use bounded::wait;
-use client::Client;
+use crate::alone::{Alone, settings};
+use crate::bounded::wait;
+use crate::client::Client;
 use serde_json::json;
 use tenure_server::log::{Level, LineForm};
 use tenure_server::{AuditTo, HealthListen, ServerSettings, StartError, start};

@@ -1,12 +1,11 @@
 //! Tests that hostile connections to the members' port do not disturb the members.
 
-mod support;
-
+use crate::support;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use support::{found, leader, put, wait};
+use crate::support::{found, leader, put, wait};
 use tenure_server::RunningServer;
 
 fn frame(bytes: &[u8]) -> Vec<u8> {

@@ -1,15 +1,13 @@
 //! Tests members of several versions in one cluster: when the level may be raised, and which members stop.
 
-#[path = "support/bounded.rs"]
-mod bounded;
-
+use crate::bounded;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bounded::{DEADLINE, free_port, start_all, wait};
+use crate::bounded::{DEADLINE, free_port, start_all, wait};
 use bytes::Bytes;
 use tenure_core::codec::encode_request;
 use tenure_core::outcome::Answer;

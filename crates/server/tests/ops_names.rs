@@ -1,22 +1,12 @@
 //! Tests that the dashboard and the alert rules name only metrics that a member shows.
 
-#[path = "support/alone.rs"]
-mod alone;
-#[path = "../../cli/tests/common/authority.rs"]
-mod authority;
-#[path = "support/bounded.rs"]
-mod bounded;
-#[allow(dead_code, reason = "this test uses a part of the client")]
-#[path = "http/client.rs"]
-mod client;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use alone::{Alone, settings};
-use authority::Authority;
-use bounded::wait;
-use client::Client;
+use crate::alone::{Alone, settings};
+use crate::authority::Authority;
+use crate::bounded::wait;
+use crate::client::Client;
 use serde_json::{Value, json};
 use tenure_server::tls::{ServerTls, ServerTlsFiles};
 use tenure_server::{HealthListen, ServerSettings};

@@ -1,18 +1,13 @@
 //! Tests which commands an overloaded member refuses, how early, and which it does not.
 
-#[path = "support/disk.rs"]
-mod disk;
-#[path = "support/figures.rs"]
-mod figures;
-
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::disk::SyncedBy;
+use crate::figures::figure;
 use bytes::Bytes;
-use disk::SyncedBy;
-use figures::figure;
 use tenure_core::codec::encode_request;
 use tenure_core::request::{self, Expect, RequestId};
 use tenure_server::{Entrance, NodeFailure, ServerSettings, os, start};

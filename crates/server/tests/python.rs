@@ -3,15 +3,13 @@
 //! The packages are installed from Python's index once and stay in `target/`. Where they cannot be installed, the test
 //! reports that and proves nothing; in continuous integration that is a failure.
 
-mod common;
-
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use common::Members;
-use common::bounded::output;
+use crate::bounded::output;
+use crate::common::Members;
 
 /// The installed packages. A change here uses another directory.
 const PACKAGES: [&str; 4] = [

@@ -1,17 +1,14 @@
 //! Tests that a leader with a slow disk keeps leading.
 
-#[path = "support/disk.rs"]
-mod disk;
-mod support;
-
+use crate::support;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use disk::SyncedBy;
-use support::{DEADLINE, put, settings, start_all, wait};
+use crate::disk::SyncedBy;
+use crate::support::{DEADLINE, put, settings, start_all, wait};
 use tenure_server::{RunningServer, ServerSettings};
 use tenure_store::File;
 

@@ -1,19 +1,15 @@
 //! Tests members with certificates in one process: snapshots, replaced certificates, and the public port.
 
-#[path = "../../cli/tests/common/authority.rs"]
-mod authority;
-mod support;
-
 use std::fs;
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
-use authority::{Authority, Papers};
+use crate::authority::{Authority, Papers};
+use crate::support::{catch_up, leader, listed, put, settings, start_all, wait};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConnection, Stream};
-use support::{catch_up, leader, listed, put, settings, start_all, wait};
 use tenure_server::tls::{ServerTls, ServerTlsFiles};
 use tenure_server::{RunningServer, ServerSettings, start};
 

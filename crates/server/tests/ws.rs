@@ -1,14 +1,11 @@
 //! Tests sessions and the plain lock protocol over WebSockets.
 
-#[path = "support/alone.rs"]
-mod alone;
-#[path = "support/figures.rs"]
-mod figures;
-
+use crate::alone;
+use crate::figures;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use alone::Alone;
+use crate::alone::Alone;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;

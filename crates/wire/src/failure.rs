@@ -98,6 +98,12 @@ pub enum Failure {
     /// Credentials are missing or wrong.
     #[error("credentials are missing or wrong")]
     Unauthenticated,
+    /// Credentials were presented and are not accepted, or no longer.
+    #[error("{problem}")]
+    CredentialsRejected {
+        /// The problem.
+        problem: &'static str,
+    },
     /// The principal lacks the permission.
     #[error("not allowed: this needs the verb `{verb}`")]
     PermissionDenied {
@@ -220,7 +226,7 @@ impl Failure {
             Self::UnknownOperation => "UNKNOWN_OPERATION",
             Self::UnknownVerb { .. } => "UNKNOWN_VERB",
             Self::HostNotAllowed => "HOST_NOT_ALLOWED",
-            Self::Unauthenticated => "UNAUTHENTICATED",
+            Self::Unauthenticated | Self::CredentialsRejected { .. } => "UNAUTHENTICATED",
             Self::PermissionDenied { .. } => "PERMISSION_DENIED",
             Self::DiskFull => "DISK_FULL",
             Self::ShuttingDown => "SHUTTING_DOWN",
@@ -267,6 +273,7 @@ impl Failure {
             Self::UnknownVerb { verb: text() },
             Self::HostNotAllowed,
             Self::Unauthenticated,
+            Self::CredentialsRejected { problem: "the API key has expired" },
             Self::PermissionDenied { verb: "acquire" },
             Self::DiskFull,
             Self::ShuttingDown,

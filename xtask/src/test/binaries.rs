@@ -30,10 +30,11 @@ const LOOK: Duration = Duration::from_millis(50);
 const SLOW: &[&str] = &[
     "cli-sdk",
     "server-http",
+    "server-server",
     "backends-stores",
     "cli-run",
     "client-alone",
-    "cli-place",
+    "cli-members",
     "cli-commands",
     "fence-fences",
     "cli-abuse",

@@ -186,7 +186,7 @@ impl<'a> AccessChange<'a> {
 
 impl Access {
     /// Makes a change. Returns whether anything is different now.
-    pub(crate) fn change(&mut self, change: &AccessChange<'_>) -> Result<bool, Refusal> {
+    pub fn change(&mut self, change: &AccessChange<'_>) -> Result<bool, Refusal> {
         match change {
             AccessChange::PutRole { name, rules } => self.put_role(name, rules),
             AccessChange::DeleteRole { name } => Ok(self.delete_role(name)),

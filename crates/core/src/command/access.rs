@@ -20,6 +20,11 @@ impl Machine {
         &self.access
     }
 
+    /// The access rules, shared. A change of them makes another value, so a copy of this stays as it is.
+    pub fn shared_access(&self) -> &Arc<Access> {
+        &self.access
+    }
+
     /// Whether the principal of this name may do something with a name, as the state is now. The empty name stands for
     /// the cluster itself.
     pub fn may(&self, principal: &str, verb: Verb, name: &str) -> bool {

@@ -8,6 +8,7 @@ mod addresses;
 mod bounded_io;
 pub(crate) mod decode;
 mod encode;
+mod ending;
 mod grpc;
 mod header;
 mod health_listener;
@@ -35,7 +36,8 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use crate::dispatch::{Caller, Dispatch, MemberMemory, Principal};
+use crate::dispatch::{Caller, Dispatch, MemberMemory};
+use crate::identity::{CallerIdentity, IdentityCache, PeerCertificate};
 use crate::metrics::{Api, Closing, OpenConnection, Port, Protocol, Refusing};
 use crate::os;
 use crate::tls::ServerTls;
@@ -175,9 +177,17 @@ impl Listener {
     fn permit(&self, from: IpAddr) -> Option<ConnectionPermit> {
         let counted = self.connections.enter(from)?;
         let connection = Arc::new(self.dispatch.member().meters().connections.open(Some(from)));
-        let caller = Caller::new(counted.share(), self.memory.clone());
+        let caller = Caller::new(counted.share(), self.memory.clone()).at(from);
         let open = self.open.clone();
-        Some(ConnectionPermit { _held: Arc::new(counted), caller, open, known: true, connection })
+        Some(ConnectionPermit {
+            _held: Arc::new(counted),
+            caller,
+            open,
+            known: true,
+            certificate: None,
+            identities: IdentityCache::default(),
+            connection,
+        })
     }
 }
 
@@ -210,11 +220,6 @@ impl InProcessListener {
             let _ = detect_and_serve(stream, &listener, permit).await;
         }
     }
-}
-
-/// The principal of a client. Clients have no credentials yet, so all of them are the same principal.
-pub(crate) fn principal() -> Principal {
-    Principal::anyone()
 }
 
 fn protocols() -> auto::Builder<TokioExecutor> {
@@ -291,6 +296,9 @@ pub(crate) struct ConnectionPermit {
     open: watch::Receiver<bool>,
     /// Whether the client has presented a certificate, if the port requires one.
     known: bool,
+    /// The certificate that the client presented, which the listener has verified.
+    certificate: Option<PeerCertificate>,
+    identities: IdentityCache,
     connection: Arc<OpenConnection>,
 }
 
@@ -300,9 +308,19 @@ impl ConnectionPermit {
         &self.connection
     }
 
-    /// What counts against the limits of this connection.
+    /// What counts against the limits of this connection, and the principal of the request that took the permit.
     pub(crate) fn caller(&self) -> &Caller {
         &self.caller
+    }
+
+    /// The certificate that the client presented.
+    pub(crate) fn certificate(&self) -> Option<&PeerCertificate> {
+        self.certificate.as_ref()
+    }
+
+    /// The permit for a request that takes over the connection.
+    fn identified(&self, identity: Option<CallerIdentity>) -> Self {
+        Self { caller: self.caller.identified(identity), ..self.clone() }
     }
 
     /// Waits until the listener closes.
@@ -342,7 +360,10 @@ async fn serve(
             return Ok(());
         };
         // A presented certificate has been verified. A client without one gets an error in its own protocol.
-        permit.known = !tls.knows_clients() || stream.get_ref().1.peer_certificates().is_some();
+        // Without the certificates of a client authority, the handshake asks for none.
+        let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        permit.certificate = certificates.first().map(|it| PeerCertificate::new(it));
+        permit.known = !tls.knows_clients() || permit.certificate.is_some();
         if !permit.known {
             // Such a client needs no longer than this to read the error. Permits are for clients that are served.
             return tokio::time::timeout(HEADERS, detect_and_serve(stream, listener, permit))

@@ -1,7 +1,8 @@
 //! Rejects requests ahead of routing, and replies in the caller's protocol.
 //!
-//! The filter rejects requests without a required client certificate, requests with too many or too long headers, and,
-//! once the member has ended, every request that would need it.
+//! The filter rejects requests without a required client certificate, requests with too many or too long headers,
+//! requests with missing or wrong credentials, and, once the member has ended, every request that would need it. It
+//! names the principal of every other request.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -12,18 +13,27 @@ use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
 use futures_util::future::Either;
-use http::Request;
-use http::header::UPGRADE;
+use http::header::{AUTHORIZATION, UPGRADE};
+use http::{Method, Request};
 use hyper::body::Incoming;
+use tenure_types::Verb;
 use tenure_wire::Failure;
 use tower::Service;
 
 use super::{
-    ConnectionPermit, HEADER_BYTES_MAX, HEADERS_MAX, Listener, grpc, http as api, metered,
+    ConnectionPermit, HEADER_BYTES_MAX, HEADERS_MAX, Listener, ending, grpc, http as api, metered,
+    ws,
 };
-use crate::dispatch::{Caller, Dispatch};
+use crate::dispatch::Dispatch;
+use crate::identity::CallerIdentity;
 use crate::metrics::Api;
 
+/// The paths that need no credentials.
+const OPEN_PATHS: [&str; 4] = ["/healthz", "/readyz", "/openapi.json", "/.well-known/jwks.json"];
+/// The gRPC services that need none: health and reflection.
+const OPEN_SERVICES: [&str; 2] = ["/grpc.health.v1.", "/grpc.reflection."];
+/// The path of the metrics, which name locks. The health listener serves them without credentials.
+const METRICS: &str = "/metrics";
 /// The bytes that HTTP/2 adds to each header when it counts.
 const FIELD_BYTES: usize = 32;
 
@@ -55,12 +65,28 @@ impl FilteredRouter {
         (serves && self.dispatch.member().over().is()).then(|| self.dispatch.farewell())
     }
 
-    fn refuse<B>(&self, request: &Request<B>, failure: Failure) -> Response {
-        let grpc = grpc::is_grpc(request);
+    fn refuse(&self, is_grpc: bool, failure: Failure) -> Response {
         let from = self.permit.connection().from();
-        let api = if grpc { Api::Grpc } else { Api::Http };
+        let api = if is_grpc { Api::Grpc } else { Api::Http };
         self.dispatch.asked().refused_from(api, failure.reason(), from);
-        if grpc { grpc::refused(failure) } else { api::refused(failure) }
+        if is_grpc { grpc::refused(failure) } else { api::refused(failure) }
+    }
+
+    /// The identity of the caller of a request; none if the request needs none, or will present credentials later.
+    fn identify<B>(&self, request: &Request<B>) -> Result<Option<CallerIdentity>, Failure> {
+        let (path, headers) = (request.uri().path(), request.headers());
+        let is_socket = headers.contains_key(UPGRADE) && ws::PATHS.contains(&path);
+        let later = is_socket && !headers.contains_key(AUTHORIZATION);
+        if is_open(request.method(), path) || later {
+            return Ok(None);
+        }
+        let identity = self.dispatch.member().identity();
+        let certificate = self.permit.certificate();
+        let caller = self.permit.identities.resolve(identity, headers, certificate)?;
+        if path == METRICS && !identity.access().may(caller.principal().name(), Verb::Operate, "") {
+            return Err(Failure::PermissionDenied { verb: Verb::Operate.name() });
+        }
+        Ok(Some(caller))
     }
 }
 
@@ -78,25 +104,42 @@ impl Service<Request<Incoming>> for FilteredRouter {
 
     fn call(&mut self, mut request: Request<Incoming>) -> Self::Future {
         if let Some(failure) = self.objection(&request) {
-            return Either::Left(ready(Ok(self.refuse(&request, failure))));
+            let is_grpc = grpc::is_grpc(&request);
+            return Either::Left(ready(Ok(self.refuse(is_grpc, failure))));
         }
-        if request.headers().contains_key(UPGRADE) {
-            request.extensions_mut().insert(self.permit.clone());
-        }
-        let caller = self.permit.caller().clone();
         let is_grpc = grpc::is_grpc(&request);
+        let identity = match self.identify(&request) {
+            Ok(identity) => identity,
+            Err(failure) => return Either::Left(ready(Ok(self.refuse(is_grpc, failure)))),
+        };
+        let permit = self.permit.identified(identity.clone());
+        let caller = permit.caller().clone();
+        if request.headers().contains_key(UPGRADE) {
+            request.extensions_mut().insert(permit);
+        }
         let request = request.map(|body| metered::request(body, is_grpc, &caller));
         let answering = self.router.call(request);
+        let (filter, metered) = (self.clone(), caller.clone());
         let answered = async move {
-            let caller = Caller::current();
-            let response = answering.await?;
-            Ok(match caller {
-                Some(caller) => response.map(|body| metered::response(body, caller)),
-                None => response,
-            })
+            let response = match identity {
+                None => answering.await?,
+                Some(identity) => match ending::until_ended(&identity, answering).await {
+                    Ok(response) => ending::response(response?, identity),
+                    Err(failure) => filter.refuse(is_grpc, failure),
+                },
+            };
+            Ok(response.map(|body| metered::response(body, metered)))
         };
         Either::Right(Box::pin(caller.run(answered)))
     }
+}
+
+/// Whether a request needs no credentials: health, descriptions of the API, the public keys of tickets, and what a
+/// browser asks before it sends credentials.
+fn is_open(method: &Method, path: &str) -> bool {
+    method == Method::OPTIONS
+        || OPEN_PATHS.contains(&path)
+        || OPEN_SERVICES.iter().any(|service| path.starts_with(service))
 }
 
 fn are_too_long<B>(request: &Request<B>) -> bool {

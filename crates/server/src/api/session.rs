@@ -24,6 +24,7 @@ use tokio::time::{Instant, Sleep};
 use super::encode::{self, LeaseInAnswer};
 use super::{decode, query};
 use crate::dispatch::{self, Caller, Charge, ClientSession, Dispatch, MailboxMessage, Principal};
+use crate::identity::{CallerIdentity, CredentialWatch};
 use crate::metrics::{Api, Class};
 use crate::os;
 
@@ -54,6 +55,8 @@ pub(crate) struct SessionHandler {
     dispatch: Dispatch,
     api: Api,
     who: Principal,
+    /// Watches over the credentials of the client; none if it needs none.
+    credentials: Option<CredentialWatch>,
     client: String,
     session: ClientSession,
     newest: u64,
@@ -113,12 +116,15 @@ struct Gathered {
 }
 
 impl SessionHandler {
-    pub(crate) fn new(dispatch: Dispatch, who: Principal, api: Api) -> Self {
+    pub(crate) fn new(dispatch: Dispatch, identity: Option<CallerIdentity>, api: Api) -> Self {
+        let who = identity.as_ref().map(|it| it.principal().clone());
+        let who = who.unwrap_or_else(Principal::anyone);
         let (session, lead) = (dispatch.session(), dispatch.member().lead());
         Self {
             dispatch,
             api,
             who,
+            credentials: identity.map(|it| it.watch()),
             client: UNNAMED.to_owned(),
             session,
             newest: 0,
@@ -163,6 +169,7 @@ impl SessionHandler {
             let mut out = v1::SessionResponse::default();
             tokio::select! {
                 biased;
+                failure = ended(self.credentials.as_mut()) => self.close((&failure).into(), &mut out),
                 mail = self.session.mail() => self.take_mail(mail, &mut out),
                 Some(Ok((asked_at_us, answer, _charge))) = self.questions.join_next(),
                     if !self.questions.is_empty() =>
@@ -535,6 +542,14 @@ impl SessionHandler {
         if let Some(at) = soonest_us {
             self.alarm.as_mut().reset(Instant::now() + self.dispatch.until(at));
         }
+    }
+}
+
+/// Waits until the credentials of a client no longer hold.
+async fn ended(credentials: Option<&mut CredentialWatch>) -> Failure {
+    match credentials {
+        Some(credentials) => credentials.ended().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,15 +1,17 @@
-//! Tells the code that serves a request which connection the request came over.
+//! Tells the code that serves a request which connection the request came over, and which principal made it.
 //!
 //! Limits per connection and per address are counted deep in the member: where a command is admitted, a watch buffers
 //! events, or mail waits for a session. The API sets the caller around everything that it polls for a connection, so
 //! that no call has to pass it on. A task that a request spawns takes the caller along.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tenure_node::{AddressShare, ReserveShare};
+use tenure_node::{AddressShare, Principal, ReserveShare};
 
 use super::memory::{ConnectionMemory, MemberMemory};
+use crate::identity::CallerIdentity;
 
 /// The most watches of one connection. Each one that is behind buffers a part of the history.
 pub(crate) const WATCHES_MAX: usize = 1_024;
@@ -18,19 +20,49 @@ tokio::task_local! {
     static CALLER: Caller;
 }
 
-/// One connection, as far as limits are concerned. Cheap to clone.
+/// One connection, as far as limits are concerned, and the principal of the request on it. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Caller {
     share: ReserveShare,
     memory: ConnectionMemory,
     watches: Arc<AtomicUsize>,
+    from: Option<IpAddr>,
+    /// None until the caller has presented its credentials, and for what needs none.
+    identity: Option<CallerIdentity>,
 }
 
 impl Caller {
     /// The caller for a new connection from an address.
     pub(crate) fn new(address: AddressShare, member: MemberMemory) -> Self {
-        let memory = ConnectionMemory::new(member);
-        Self { share: ReserveShare::new(address), memory, watches: Arc::default() }
+        let (share, memory) = (ReserveShare::new(address), ConnectionMemory::new(member));
+        Self { share, memory, watches: Arc::default(), from: None, identity: None }
+    }
+
+    /// The same caller, with the address that it connects from.
+    pub(crate) fn at(self, from: IpAddr) -> Self {
+        Self { from: Some(from), ..self }
+    }
+
+    /// The same caller, for a request with these credentials.
+    pub(crate) fn identified(&self, identity: Option<CallerIdentity>) -> Self {
+        Self { identity, ..self.clone() }
+    }
+
+    /// The identity of this caller; none if it has not presented credentials, and need not.
+    pub(crate) fn identity(&self) -> Option<&CallerIdentity> {
+        self.identity.as_ref()
+    }
+
+    /// The principal of the present caller. A caller that was not identified is a caller without credentials, which
+    /// may do nothing while identity is enabled.
+    pub(crate) fn principal() -> Principal {
+        let present = |caller: &Caller| Some(caller.identity.as_ref()?.principal().clone());
+        CALLER.try_with(present).ok().flatten().unwrap_or_else(Principal::anyone)
+    }
+
+    /// The address that the present caller connects from, if it is known.
+    pub(crate) fn address() -> Option<IpAddr> {
+        CALLER.try_with(|caller| caller.from).ok().flatten()
     }
 
     /// The present caller; none for what the member does for itself.

@@ -13,6 +13,7 @@ use tenure_wire::{reason, v1};
 
 use super::{Histogram, Scale};
 use crate::audit::{AuditLog, AuditRecord, Outcome};
+use crate::dispatch::Caller;
 use crate::log::Limiter;
 
 /// The API that a request came through.
@@ -140,7 +141,7 @@ pub(crate) struct RequestMetrics {
 }
 
 /// The reasons of refusals that are recorded as denied: the caller may not do what it asked for.
-const DENIED: [&str; 3] = ["PERMISSION_DENIED", "UNAUTHENTICATED", "HOST_NOT_ALLOWED"];
+const DENIED: [&str; 4] = ["FORBIDDEN", "PERMISSION_DENIED", "UNAUTHENTICATED", "HOST_NOT_ALLOWED"];
 
 impl Default for RequestMetrics {
     fn default() -> Self {
@@ -190,14 +191,16 @@ impl RequestMetrics {
             let message = "slow request";
             if let Some(pass) = self.slow_lines.pass(message, api, command) {
                 let (took_ms, suppressed) = (took_us / 1_000, pass.suppressed);
-                tracing::warn!(api, command, took_ms, suppressed, "{message}");
+                let who = Caller::principal();
+                let principal = (!who.name().is_empty()).then(|| who.name());
+                tracing::warn!(api, command, took_ms, principal, suppressed, "{message}");
             }
         }
     }
 
     /// Counts a response other than success.
     pub(crate) fn refused(&self, api: Api, reason: &str) {
-        self.refused_from(api, reason, None);
+        self.refused_from(api, reason, Caller::address());
     }
 
     /// Counts a response other than success to a caller at this address, if it is known.
@@ -209,7 +212,8 @@ impl RequestMetrics {
             && let Some(audit) = self.audit.get()
         {
             let record = AuditRecord::new("denied", Outcome::Refused(row.reason));
-            audit.record(&record.from(from).with("api", refusal.api));
+            let record = record.who(Caller::principal().name()).from(from);
+            audit.record(&record.with("api", refusal.api));
         }
     }
 }

@@ -1,16 +1,14 @@
 //! Runs members in one process, over real sockets and disks, and connects clients to them.
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
-#[path = "../support/bounded.rs"]
-pub(crate) mod bounded;
-
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub(crate) use bounded::{DEADLINE, free_port, wait};
-use bounded::{listed, try_start_all};
 use tenure_server::{Entrance, RunningServer, ServerSettings, os, start};
 use tonic::transport::{Channel, Endpoint};
+
+use crate::bounded::{self, listed, try_start_all};
+pub(crate) use crate::bounded::{DEADLINE, free_port, wait};
 
 /// The same as `wait`, for asynchronous conditions.
 pub(crate) async fn wait_for<T>(what: &str, mut is_so: impl AsyncFnMut() -> Option<T>) -> T {

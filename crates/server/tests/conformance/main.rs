@@ -6,6 +6,8 @@
 
 #[path = "../../../cli/tests/common/authority.rs"]
 mod authority;
+#[path = "../support/bounded.rs"]
+mod bounded;
 #[path = "../common/mod.rs"]
 mod common;
 mod degraded;

@@ -2,6 +2,8 @@
 
 mod admin;
 mod bad;
+#[path = "../support/bounded.rs"]
+mod bounded;
 mod calls;
 mod cluster;
 #[path = "../common/mod.rs"]

@@ -1,5 +1,7 @@
 //! Tests that an HTTP client can do everything, and is refused as the table says.
 
+#[path = "../support/bounded.rs"]
+mod bounded;
 mod client;
 #[path = "../common/mod.rs"]
 mod common;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::bounded::output;
 use crate::client::Client;
-use crate::common::bounded::output;
 use crate::members::Members;
 
 const VERSION: &str = "schemathesis==4.32.5";

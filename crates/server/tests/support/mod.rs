@@ -1,17 +1,16 @@
 //! Runs members in one process, over real sockets and disks.
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
-mod bounded;
-
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-pub(crate) use bounded::{DEADLINE, listed, start_all, wait};
 use bytes::Bytes;
 use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, Expect, Put, Request, RequestId};
 use tenure_server::{Entrance, MemberHandle, RunningServer, ServerSettings, start};
+
+pub(crate) use crate::bounded::{DEADLINE, listed, start_all, wait};
 
 /// The settings of one founder of a cluster.
 pub(crate) fn settings(dir: &Path, at: usize, listed: &[(String, String)]) -> ServerSettings {

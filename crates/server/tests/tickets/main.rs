@@ -1,5 +1,7 @@
 //! Tests that a ticket proves its grant to every holder of the cluster's keys, and how long it does.
 
+#[path = "../support/bounded.rs"]
+mod bounded;
 #[path = "../http/client.rs"]
 #[allow(dead_code, reason = "shared with the tests of the HTTP API")]
 mod client;

@@ -20,6 +20,9 @@ pub(super) const RECOVERY_US: u64 = 100 * S;
 pub(super) const QUIET_US: u64 = 50 * S;
 /// How long a member of a calm cluster may take for one command.
 const PROBE_US: u64 = 3 * S;
+/// How long a calm cluster may take to write the records of its members: a new leader may have begun just now, and
+/// members announce themselves twice a second.
+const RECORDS_US: u64 = 5 * S;
 
 impl SimCluster {
     /// Ends every fault. What is lost stays lost.
@@ -102,9 +105,20 @@ impl SimCluster {
         }
     }
 
-    /// N10: in a calm cluster the directory has every member as it is. Members of an older build announce nothing, and
-    /// leaders of one do not understand it.
-    pub(super) fn check_records(&self) -> CheckResult {
+    /// N10: in a calm cluster the directory soon has every member as it is.
+    pub(super) fn await_records(&mut self) -> CheckResult {
+        let limit_us = self.now_us + RECORDS_US;
+        loop {
+            match self.check_records() {
+                Err(_) if self.now_us < limit_us => self.run_until(self.now_us + S)?,
+                checked => return checked,
+            }
+        }
+    }
+
+    /// Whether the directory has every member as it is. Members of an older build announce nothing, and leaders of one
+    /// do not understand it.
+    fn check_records(&self) -> CheckResult {
         let Some(leader) = self.leader().filter(|at| self.nodes[*at].level >= 2) else {
             return Ok(());
         };

@@ -275,7 +275,7 @@ impl SimCluster {
             self.run_until(self.now_us + S)?;
         }
         self.probe()?;
-        self.check_records()?;
+        self.await_records()?;
         self.compare_all()
     }
 

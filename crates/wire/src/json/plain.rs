@@ -20,6 +20,10 @@ pub struct PlainRequest {
     /// How many seconds the lock may be held. A release does not need it.
     #[serde(default)]
     pub ttl: u64,
+    /// `Bearer` and an API key or a token, for browsers, which cannot set the header of the upgrade. Only the first
+    /// message may have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authorization: Option<String>,
 }
 
 /// The command in a [`PlainRequest`].

@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::output;
-use crate::programs::{PLANTED_TESTS, mutants_build, mutants_program};
+use crate::programs::{PLANTED_TESTS, keep_mutants, mutants_build, mutants_program};
 
 use super::super::binaries::{self, Binary};
 use super::{LayerContext, LayerReport};
@@ -33,11 +33,15 @@ pub(super) fn of_the_log(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
 
 /// Builds everything with planted bugs and returns the programs of tests among it; `None` if it does not build.
 fn build(stage: &mut LayerContext<'_>) -> Result<Option<Vec<Binary>>> {
-    let built = stage.log.run(mutants_build(stage.repo))?;
+    let built = stage.log.run(mutants_build(stage.repo)?)?;
     let mut programs = binaries::built(built.lines());
     programs.retain(|each| each.krate != "sim");
     let is_whole = built.status.success() && programs.len() == PLANTED_TESTS.len();
-    Ok(is_whole.then_some(programs))
+    if !is_whole {
+        return Ok(None);
+    }
+    keep_mutants(stage.repo)?;
+    Ok(Some(programs))
 }
 
 fn does_not_build() -> LayerReport {

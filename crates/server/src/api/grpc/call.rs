@@ -15,8 +15,7 @@ use v1::answer::Result as Wire;
 
 use crate::api::decode;
 use crate::api::encode::{self, LeaseInAnswer};
-use crate::api::principal;
-use crate::dispatch::{AcquireTerms, Dispatch, PlaceFate, Principal, WITHIN};
+use crate::dispatch::{AcquireTerms, Caller, Dispatch, PlaceFate, Principal, WITHIN};
 use crate::os;
 
 /// The metadata key that makes a request safe to repeat.
@@ -55,7 +54,7 @@ impl GrpcCall {
                     .ok_or_else(|| to_status(decode::invalid(TIMEOUT, "is no duration")))?,
             ),
         };
-        let call = Self { dispatch: dispatch.clone(), who: principal(), key, deadline };
+        let call = Self { dispatch: dispatch.clone(), who: Caller::principal(), key, deadline };
         Ok((call, request.into_inner()))
     }
 

@@ -93,6 +93,11 @@ pub(super) fn refused(failure: Failure) -> Response {
     call::to_status(failure).into_http()
 }
 
+/// A failure as the status that ends a stream.
+pub(super) fn status(failure: &Failure) -> Status {
+    call::to_status(failure)
+}
+
 /// A failure as the error of a request body, which the call is refused with.
 pub(super) fn body_error(failure: Failure) -> BoxError {
     BoxError::from(call::to_status(failure))

@@ -6,9 +6,8 @@ use futures_util::{Stream, StreamExt, stream};
 use tenure_wire::{status, v1};
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::api::principal;
 use crate::api::session::SessionHandler;
-use crate::dispatch::Dispatch;
+use crate::dispatch::{Caller, Dispatch};
 use crate::metrics::Api;
 
 pub(super) struct SessionApi {
@@ -23,7 +22,8 @@ impl v1::session_service_server::SessionService for SessionApi {
         &self,
         request: Request<Streaming<v1::SessionRequest>>,
     ) -> Result<Response<Self::OpenStream>, Status> {
-        let handler = SessionHandler::new(self.dispatch.clone(), principal(), Api::Session);
+        let identity = Caller::current().and_then(|caller| caller.identity().cloned());
+        let handler = SessionHandler::new(self.dispatch.clone(), identity, Api::Session);
         let unread = |status| status::error_from(&super::plain(status)).map(Box::new);
         let from = request.into_inner().map(move |it| it.map_err(unread));
         let both = (handler, from);

@@ -18,9 +18,8 @@ use tokio::task::{AbortHandle, JoinSet};
 use tonic::{Status, Streaming};
 
 use super::call::{Streamed, to_status};
-use crate::api::principal;
 use crate::api::{decode, encode, query};
-use crate::dispatch::{Dispatch, Principal};
+use crate::dispatch::{Caller, Dispatch, Principal};
 use crate::metrics::Api;
 use crate::watch::{
     BatchForm, OwnedFilter, SharedBatch, Start, WatchOptions, WatchReader, WatchStep,
@@ -43,7 +42,7 @@ pub(super) fn serve(
     let (to, ready) = mpsc::channel(READY_MAX);
     let watching = WatchStreams {
         dispatch: dispatch.clone(),
-        who: principal(),
+        who: Caller::principal(),
         from,
         asking: true,
         to,

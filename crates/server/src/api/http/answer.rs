@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 use tenure_types::Refusal;
@@ -62,6 +62,9 @@ impl IntoResponse for HttpError {
         if retry_after_ms > 0 {
             let seconds = HeaderValue::from(retry_after_ms.div_ceil(1_000));
             response.headers_mut().insert(RETRY_AFTER, seconds);
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response.extensions_mut().insert(reason);
         response

@@ -46,8 +46,7 @@ use tenure_wire::Failure;
 use tenure_wire::json::Header;
 
 use crate::api::grpc;
-use crate::api::principal;
-use crate::dispatch::{Dispatch, Fresh, Principal};
+use crate::dispatch::{Caller, Dispatch, Fresh, Principal};
 use crate::metrics::Api;
 
 use answer::HttpError;
@@ -195,6 +194,11 @@ pub(super) fn refused(failure: Failure) -> Response {
     HttpError::from(failure).into_response()
 }
 
+/// The last event of a stream that the member ends with a failure.
+pub(super) fn closing(failure: &Failure) -> bytes::Bytes {
+    watch::closing(failure)
+}
+
 /// Parses the query of a URI as each handler would, for the fuzz targets.
 pub(crate) fn read_queries(uri: http::Uri) {
     let mut request = Request::new(axum::body::Body::empty());
@@ -231,7 +235,7 @@ pub(crate) fn read_queries(uri: http::Uri) {
 impl Http {
     /// The principal that makes the request.
     fn who(&self) -> Principal {
-        principal()
+        Caller::principal()
     }
 
     /// The response header for a revision.

@@ -7,9 +7,10 @@ use bytes::Bytes;
 use serde::Deserialize;
 use tenure_core::Machine;
 use tenure_types::{Refusal, Revision};
-use tenure_wire::Failure;
 use tenure_wire::json::Decimal;
+use tenure_wire::json::error::ErrorBody;
 use tenure_wire::json::event::{Change, Compacted, Progress, SlowConsumer};
+use tenure_wire::{Failure, v1};
 use utoipa::IntoParams;
 
 use super::Http;
@@ -43,12 +44,12 @@ pub(super) struct Query {
 
 /// Streams changes as server-sent events: one `change` per revision, so that a resume never splits one.
 ///
-/// The stream begins with `progress`, which says up to where everything is known. `compacted` and `slow_consumer` end
-/// it. `Last-Event-ID` resumes after the event of that id, whatever `from` says.
+/// The stream begins with `progress`, which says up to where everything is known. `compacted`, `slow_consumer`
+/// and `closing` end it; `closing` has the error. `Last-Event-ID` resumes after the event of that id, whatever `from` says.
 #[utoipa::path(
     get, path = "/v1/watch", tag = "watch",
     params(Query, ("Last-Event-ID" = Option<String>, Header, description = "Go on after this event.")),
-    responses((status = 200, description = "Events: `change`, `progress`, `compacted`, `slow_consumer`.",
+    responses((status = 200, description = "Events: `change`, `progress`, `compacted`, `slow_consumer`, `closing`.",
         body = String, content_type = "text/event-stream")),
 )]
 pub(super) async fn start(State(http): State<Http>, call: HttpCall) -> HttpResult {
@@ -116,6 +117,12 @@ fn step(step: WatchStep) -> Option<(Bytes, bool)> {
         }
         WatchStep::Closed => return None,
     })
+}
+
+/// The event that ends a stream with an error.
+pub(super) fn closing(failure: &Failure) -> Bytes {
+    let (_, body) = ErrorBody::new(v1::Error::from(failure));
+    bare("closing", &serde_json::to_string(&body).unwrap_or_default())
 }
 
 fn bare(event: &str, data: &str) -> Bytes {

@@ -21,7 +21,8 @@ use tenure_wire::{Failure, v1};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::{ConnectionPermit, MESSAGE_BYTES_MAX, http};
-use crate::dispatch::{Caller, Dispatch};
+use crate::dispatch::{Caller, Dispatch, MailboxMessage};
+use crate::identity::{CallerIdentity, Presented};
 use crate::metrics::Protocol;
 
 /// The most bytes of a message of the plain protocol, which has a few words.
@@ -36,6 +37,11 @@ const FAREWELL: Duration = Duration::from_secs(1);
 const PROTOCOL: u16 = 1002;
 /// The close code for reasons to which the table assigns none: a violation of the protocol's rules.
 const RULES: u16 = 1008;
+
+/// The paths of both.
+pub(super) const PATHS: [&str; 2] = ["/v1/ws", "/v1/lock-socket"];
+/// How long a client may take to send its credentials, if the upgrade had none and identity is enabled.
+const CREDENTIALS: Duration = Duration::from_secs(10);
 
 /// The routes of both.
 pub(super) fn routes(dispatch: &Dispatch) -> Router {
@@ -83,8 +89,7 @@ async fn session_socket(
         .on_upgrade(async move |socket| {
             let caller = permit.caller().clone();
             let socket = LiveSocket::new(socket, MESSAGE_BYTES_MAX, &caller);
-            caller.run(session::serve(socket, dispatch)).await;
-            drop(permit);
+            caller.run(session::serve(socket, dispatch, permit)).await;
         })
 }
 
@@ -108,6 +113,69 @@ async fn plain_socket(
             let socket = LiveSocket::new(socket, PLAIN_BYTES_MAX, &caller);
             caller.run(plain::serve(socket, dispatch, permit))
         })
+}
+
+/// A client that was identified, and its first message if that was read for its credentials.
+struct IdentifiedSocket {
+    socket: LiveSocket,
+    identity: CallerIdentity,
+    first: Option<String>,
+}
+
+/// Why a client was not identified.
+enum Unidentified {
+    /// It is gone, or was told so already.
+    Gone,
+    /// Its credentials are missing or wrong.
+    Refused(LiveSocket, Failure),
+}
+
+/// Identifies the client of a socket: by the upgrade, or by the first message, because browsers cannot set headers.
+/// `authorization` finds the credentials in a message.
+async fn identify(
+    mut socket: LiveSocket,
+    dispatch: &Dispatch,
+    permit: &mut ConnectionPermit,
+    authorization: impl Fn(&str) -> Option<String>,
+) -> Result<IdentifiedSocket, Unidentified> {
+    if let Some(identity) = permit.caller().identity().cloned() {
+        return Ok(IdentifiedSocket { socket, identity, first: None });
+    }
+    let identity = dispatch.member().identity();
+    let is_late = async {
+        match identity.access().is_enabled() {
+            true => tokio::time::sleep(CREDENTIALS).await,
+            false => std::future::pending().await,
+        }
+    };
+    // No request uses this session: it reports when the member ends by itself.
+    let session = dispatch.session();
+    let ended = async {
+        let is_last = |it: &MailboxMessage| matches!(it, MailboxMessage::Closed);
+        while !session.mail().await.iter().any(is_last) {}
+    };
+    let heard = tokio::select! {
+        heard = socket.next() => heard.ok_or(Unidentified::Gone)?,
+        () = is_late => Err(Failure::Unauthenticated),
+        () = ended => Err(dispatch.farewell()),
+        () = permit.closing() => Err(dispatch.farewell()),
+    };
+    let text = match heard {
+        Ok(text) => text,
+        Err(failure) => {
+            socket.close(&(&failure).into()).await;
+            return Err(Unidentified::Gone);
+        }
+    };
+    let presented = Presented { bearer: None, certificate: permit.certificate().cloned() };
+    let presented = match authorization(&text) {
+        Some(value) => presented.with_authorization(&value),
+        None => Ok(presented),
+    };
+    match presented.and_then(|presented| CallerIdentity::resolve(identity, presented)) {
+        Ok(identity) => Ok(IdentifiedSocket { socket, identity, first: Some(text) }),
+        Err(failure) => Err(Unidentified::Refused(socket, failure)),
+    }
 }
 
 /// How often a client is pinged, and how long it may send nothing at all.

@@ -21,9 +21,8 @@ use tenure_wire::{Failure, convert, v1};
 use tokio::task::{AbortHandle, JoinSet};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::LiveSocket;
+use super::{IdentifiedSocket, LiveSocket, Unidentified};
 use crate::api::ConnectionPermit;
-use crate::api::principal;
 use crate::dispatch::{
     AcquireTerms, Dispatch, Fresh, MailboxMessage, PlaceFate, Principal, WITHIN,
 };
@@ -38,20 +37,56 @@ const PAUSE: Duration = Duration::from_millis(200);
 const ALWAYS: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 /// Serves one client until it goes away.
-pub(super) async fn serve(
-    mut socket: LiveSocket,
+pub(super) async fn serve(socket: LiveSocket, dispatch: Dispatch, mut permit: ConnectionPermit) {
+    match super::identify(socket, &dispatch, &mut permit, authorization).await {
+        Ok(client) => {
+            let caller = permit.caller().identified(Some(client.identity.clone()));
+            caller.run(serve_identified(client, dispatch, permit)).await;
+        }
+        Err(Unidentified::Gone) => {}
+        Err(Unidentified::Refused(mut socket, failure)) => {
+            let error = to_error(failure);
+            if socket.send_text(text(&refused(&dispatch, &error))).await.is_some() {
+                socket.close(&error).await;
+            }
+        }
+    }
+}
+
+/// The credentials in a message.
+fn authorization(heard: &str) -> Option<String> {
+    read(heard).ok()?.authorization
+}
+
+async fn serve_identified(
+    client: IdentifiedSocket,
     dispatch: Dispatch,
     mut permit: ConnectionPermit,
 ) {
+    let IdentifiedSocket { mut socket, identity, first } = client;
+    let mut credentials = identity.watch();
+    let mut first = first.map(Ok);
+    let mut may_identify = first.is_some();
     // No request uses this session: it reports when the member ends by itself.
     let session = dispatch.session();
     let mut asks: JoinSet<PlainReply> = JoinSet::new();
     let mut waiting: BTreeMap<(String, String), AbortHandle> = BTreeMap::new();
     loop {
+        let heard = async {
+            match first.take() {
+                Some(first) => Some(first),
+                None => socket.next().await,
+            }
+        };
         let said = tokio::select! {
-            text = socket.next() => match text {
+            failure = credentials.ended() => return socket.close(&to_error(failure)).await,
+            text = heard => match text {
                 None => return,
-                Some(Ok(text)) => take(&text, &dispatch, &mut asks, &mut waiting).await,
+                Some(Ok(text)) => {
+                    let may_identify = std::mem::take(&mut may_identify);
+                    let who = identity.principal();
+                    take(&text, &dispatch, who, may_identify, &mut asks, &mut waiting).await
+                }
                 Some(Err(failure)) => return socket.close(&to_error(failure)).await,
             },
             Some(answered) = asks.join_next(), if !asks.is_empty() => {
@@ -79,6 +114,8 @@ pub(super) async fn serve(
 async fn take(
     text: &str,
     dispatch: &Dispatch,
+    who: &Principal,
+    may_identify: bool,
     asks: &mut JoinSet<PlainReply>,
     waiting: &mut BTreeMap<(String, String), AbortHandle>,
 ) -> Option<PlainReply> {
@@ -86,6 +123,11 @@ async fn take(
         Ok(line) => line,
         Err(failure) => return Some(refused(dispatch, &(&failure).into())),
     };
+    if line.authorization.is_some() && !may_identify {
+        let problem = "belongs into the first message, if the upgrade had no credentials";
+        let failure = crate::api::decode::invalid("authorization", problem);
+        return Some(refused(dispatch, &(&failure).into()));
+    }
     let began_us = dispatch.now_us();
     let served = move |dispatch: &Dispatch, class| {
         let took_us = dispatch.now_us().saturating_sub(began_us);
@@ -97,9 +139,10 @@ async fn take(
         ask.abort();
     }
     if line.command() == Some(PlainCommand::Release) {
-        let command = Command::Revoke { lease: LeaseRef::Id(lease_id(&line)), by: Revoker::Holder };
+        let command =
+            Command::Revoke { lease: LeaseRef::Id(lease_id(who, &line)), by: Revoker::Holder };
         // A release has no answer. If it fails, the ttl ends the hold.
-        let _ = dispatch.call(&principal(), RequestId::None, command, WITHIN).await;
+        let _ = dispatch.call(who, RequestId::None, command, WITHIN).await;
         served(dispatch, Class::Release);
         return None;
     }
@@ -107,9 +150,9 @@ async fn take(
         let failure = Failure::Overloaded { retry_after_ms: 1_000 };
         return Some(refused(dispatch, &(&failure).into()));
     }
-    let dispatch = dispatch.clone();
+    let (dispatch, who) = (dispatch.clone(), who.clone());
     let ask = asks.spawn(async move {
-        let acquired = acquire(&dispatch, &line).await;
+        let acquired = acquire(&dispatch, &who, &line).await;
         served(&dispatch, Class::Acquire);
         match acquired {
             Ok(token) => PlainReply { success: true, fencing_token: Some(token), reason: None },
@@ -121,10 +164,14 @@ async fn take(
 }
 
 /// Waits for the lock as long as the client does.
-async fn acquire(dispatch: &Dispatch, line: &PlainRequest) -> Result<PlainToken, v1::Error> {
-    let (who, lease) = (principal(), lease_id(line));
+async fn acquire(
+    dispatch: &Dispatch,
+    who: &Principal,
+    line: &PlainRequest,
+) -> Result<PlainToken, v1::Error> {
+    let lease = lease_id(who, line);
     loop {
-        let outcome = match attempt(dispatch, &who, line, lease).await {
+        let outcome = match attempt(dispatch, who, line, lease).await {
             Ok(outcome) => outcome,
             Err(forbidden @ Failure::PermissionDenied { .. }) => {
                 return Err(to_error(forbidden));
@@ -144,15 +191,12 @@ async fn acquire(dispatch: &Dispatch, line: &PlainRequest) -> Result<PlainToken,
         let Some(grant) = acquired.grants.as_slice().first() else { continue };
         let Some(token) = PlainToken::new(line.key.clone(), grant.token.get()) else {
             let command = Command::Revoke { lease: LeaseRef::Id(lease), by: Revoker::Holder };
-            let _ = dispatch.call(&who, RequestId::None, command, WITHIN).await;
+            let _ = dispatch.call(who, RequestId::None, command, WITHIN).await;
             return Err(to_error(Failure::TokenTooLarge));
         };
         // From here on the ttl counts for the client.
         let renew = Command::Renew(vec![LeaseRef::Handle(acquired.lease.handle)]);
-        match dispatch
-            .call(&who, RequestId::None, renew, WITHIN)
-            .await
-            .map(|outcome| outcome.result)
+        match dispatch.call(who, RequestId::None, renew, WITHIN).await.map(|outcome| outcome.result)
         {
             Ok(Ok(Answer::Renewed(renewals))) if renewals.iter().all(Option::is_some) => {
                 return Ok(token);
@@ -224,9 +268,13 @@ async fn is_theirs(
     dispatch.read(who, Fresh::Now, WITHIN, ask).await.map(|(_, theirs)| theirs)
 }
 
-/// The id of the lease for this client and key: the same on every member.
-fn lease_id(line: &PlainRequest) -> LeaseId {
-    let names = format!("{}\0{}", line.client_id, line.key);
+/// The id of the lease for this principal, client and key: the same on every member.
+fn lease_id(who: &Principal, line: &PlainRequest) -> LeaseId {
+    let mut names = format!("{}\0{}", line.client_id, line.key);
+    // Clients of different principals may have the same name.
+    if !who.name().is_empty() {
+        names = format!("{}\0{names}", who.name());
+    }
     let mut number = xxh3_64(names.as_bytes()) >> 1;
     loop {
         if let Some(id) = i64::try_from(number).ok().and_then(convert::lease_from) {
@@ -299,8 +347,12 @@ mod tests {
             key: key.into(),
             client_id: client.into(),
             ttl: 1,
+            authorization: None,
         };
-        assert_eq!(lease_id(&line("a", "k")), lease_id(&line("a", "k")));
-        assert_ne!(lease_id(&line("a", "bk")), lease_id(&line("ab", "k")));
+        let anyone = Principal::anyone();
+        assert_eq!(lease_id(&anyone, &line("a", "k")), lease_id(&anyone, &line("a", "k")));
+        assert_ne!(lease_id(&anyone, &line("a", "bk")), lease_id(&anyone, &line("ab", "k")));
+        let [ana, bob] = ["ana", "bob"].map(|name| Principal::named(name).unwrap());
+        assert_ne!(lease_id(&ana, &line("a", "k")), lease_id(&bob, &line("a", "k")));
     }
 }

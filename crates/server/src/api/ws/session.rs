@@ -17,8 +17,8 @@ use tenure_wire::{Failure, convert, v1};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::LiveSocket;
-use crate::api::principal;
+use super::{IdentifiedSocket, LiveSocket, Unidentified};
+use crate::api::ConnectionPermit;
 use crate::api::session::{LeaseNames, SessionHandler, Unread};
 use crate::dispatch::Dispatch;
 use crate::metrics::Api;
@@ -32,9 +32,34 @@ const READ_AHEAD: usize = 4;
 type AskedFor = BTreeMap<u64, Asked>;
 
 /// Serves one client until it goes away.
-pub(super) async fn serve(mut socket: LiveSocket, dispatch: Dispatch) {
+pub(super) async fn serve(socket: LiveSocket, dispatch: Dispatch, mut permit: ConnectionPermit) {
+    match super::identify(socket, &dispatch, &mut permit, authorization).await {
+        Ok(client) => {
+            let caller = permit.caller().identified(Some(client.identity.clone()));
+            caller.run(serve_identified(client, dispatch)).await;
+        }
+        Err(Unidentified::Gone) => {}
+        Err(Unidentified::Refused(mut socket, failure)) => {
+            dispatch.asked().refused(Api::Ws, failure.reason());
+            let error = v1::Error::from(&failure);
+            let closing = Some(error.clone().into());
+            let said = ServerMessage { closing, ..Default::default() };
+            if socket.send_text(text(&said)).await.is_some() {
+                socket.close(&error).await;
+            }
+        }
+    }
+}
+
+/// The credentials in a message.
+fn authorization(heard: &str) -> Option<String> {
+    strict::from_str::<ClientMessage>(heard).ok()?.hello?.authorization
+}
+
+async fn serve_identified(client: IdentifiedSocket, dispatch: Dispatch) {
+    let IdentifiedSocket { mut socket, identity, first } = client;
     let counted = dispatch.asked().clone();
-    let mut handler = SessionHandler::new(dispatch, principal(), Api::Ws);
+    let mut handler = SessionHandler::new(dispatch, Some(identity), Api::Ws);
     handler.remember_names();
     let (to, from) = channel::<v1::SessionRequest>(READ_AHEAD);
     let asked = Arc::new(Mutex::new(AskedFor::new()));
@@ -42,18 +67,31 @@ pub(super) async fn serve(mut socket: LiveSocket, dispatch: Dispatch) {
     // The session answers a hello with a welcome. A client may omit the hello; then one is sent on its behalf.
     let mut greeted = false;
     let mut patience = NONSENSE_MAX;
+    let mut first = first.map(Ok);
+    // Credentials are taken from the first message, if the upgrade had none.
+    let mut may_identify = first.is_some();
     loop {
+        let heard = async {
+            match first.take() {
+                Some(first) => Some(first),
+                None => socket.next().await,
+            }
+        };
         let said = tokio::select! {
             biased;
             said = answers.next() => {
                 let Some(said) = said else { return };
                 Some(said)
             }
-            heard = socket.next(), if to.capacity() > 0 => match heard {
+            heard = heard, if to.capacity() > 0 => match heard {
                 None => return,
                 Some(Err(failure)) => return socket.close(&(&failure).into()).await,
                 Some(Ok(heard)) => {
-                    let said = take(&heard, &to, &asked, &mut greeted, &mut patience).await;
+                    let late = !std::mem::take(&mut may_identify) && authorization(&heard).is_some();
+                    let said = match late {
+                        true => Some(nonsense(&already_identified(), 0)),
+                        false => take(&heard, &to, &asked, &mut greeted, &mut patience).await,
+                    };
                     // Unreadable messages do not reach the session, so they are counted here.
                     said.inspect(|said| reasons(said).for_each(|it| counted.refused(Api::Ws, it)))
                 }
@@ -134,6 +172,12 @@ async fn take(
 fn reasons(said: &ServerMessage) -> impl Iterator<Item = &str> {
     let errors = said.answers.iter().filter_map(|answer| answer.error.as_ref());
     errors.chain(&said.closing).map(|error| error.reason.as_str())
+}
+
+/// The failure for credentials that come too late.
+fn already_identified() -> Failure {
+    let problem = "belongs into the first message, if the upgrade had no credentials".to_owned();
+    Failure::InvalidField { field: "hello.authorization", problem }
 }
 
 /// The response to an unreadable message: an error without a request, or the end of the session.

@@ -31,6 +31,10 @@ pub struct Hello {
     /// The client's name, for leases that name none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
+    /// `Bearer` and an API key or a token, for browsers, which cannot set the header of the upgrade. Only in the first
+    /// message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub authorization: Option<String>,
     /// The cluster the client knew.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_id: Option<Decimal>,

@@ -1,0 +1,173 @@
+//! Tells the APIs which principal a caller is.
+//!
+//! The event loop publishes the replicated access rules after every change. The APIs resolve the credentials of each
+//! request against the published copy, by the wall clock, and end work in progress once its credentials no longer hold:
+//!
+//! ```text
+//! event loop ─► Identity::publish ─► published rules ─► Identity::resolve ◄─ Presented ◄─ headers, certificate
+//!                                                   └─► CallerIdentity::ended ─► sessions, streams, waiting calls
+//! ```
+
+mod api_key;
+mod caller;
+mod local_key;
+mod presented;
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use tenure_core::access::Access;
+use tenure_node::Principal;
+use tenure_wire::Failure;
+use tokio::sync::watch;
+
+#[allow(unused_imports, reason = "the calls that create API keys use it")]
+pub(crate) use api_key::NewApiKey;
+use api_key::PresentedKey;
+pub(crate) use caller::{CallerIdentity, CredentialWatch, IdentityCache};
+pub(crate) use presented::{Bearer, PeerCertificate, Presented, rejected};
+
+use crate::os;
+
+/// The access rules as this member has applied them, and what its callers are compared with.
+pub(crate) struct Identity {
+    published: watch::Sender<Published>,
+    /// The hash of the local administrator's key; none inside a test without a disk.
+    local: OnceLock<[u8; 32]>,
+}
+
+/// One state of the access rules. Each has another generation.
+#[derive(Clone, Default)]
+pub(crate) struct Published {
+    pub(crate) generation: u64,
+    pub(crate) access: Arc<Access>,
+}
+
+/// What credentials stand for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Resolved {
+    pub(crate) principal: Principal,
+    /// When the credentials expire, by the wall clock.
+    pub(crate) expires_ms: Option<u64>,
+}
+
+impl Default for Identity {
+    fn default() -> Self {
+        Self { published: watch::Sender::new(Published::default()), local: OnceLock::new() }
+    }
+}
+
+impl Identity {
+    /// Publishes the access rules if they are others than before. The event loop calls it before it answers the
+    /// commands that changed them.
+    pub(crate) fn publish(&self, access: &Arc<Access>) {
+        self.published.send_if_modified(|published| {
+            // The published copy keeps the old rules alive, so equal addresses mean equal rules.
+            if Arc::ptr_eq(&published.access, access) {
+                return false;
+            }
+            *published =
+                Published { generation: published.generation + 1, access: Arc::clone(access) };
+            true
+        });
+    }
+
+    /// Accepts the key of the local administrator from now on, which it writes to the data directory.
+    pub(crate) fn write_local_key(&self, data: &Path) -> io::Result<()> {
+        let _ = self.local.set(local_key::write(data)?);
+        Ok(())
+    }
+
+    /// The access rules as last published.
+    pub(crate) fn access(&self) -> Arc<Access> {
+        Arc::clone(&self.published.borrow().access)
+    }
+
+    /// The published rules and their generation.
+    pub(crate) fn published(&self) -> Published {
+        self.published.borrow().clone()
+    }
+
+    /// The principal that credentials stand for, by these rules and the wall clock.
+    pub(crate) fn resolve(
+        &self,
+        access: &Access,
+        presented: &Presented,
+    ) -> Result<Resolved, Failure> {
+        let anyone = Resolved { principal: Principal::anyone(), expires_ms: None };
+        match (&presented.bearer, &presented.certificate) {
+            (Some(Bearer::ApiKey(key)), _) => self.by_api_key(access, key),
+            (Some(Bearer::Token(token)), _) => Self::by_token(access, token),
+            (None, Some(certificate)) => match Self::by_certificate(access, certificate) {
+                Ok(Some(resolved)) => Ok(resolved),
+                Ok(None) if access.is_enabled() => {
+                    Err(rejected("no certificate rule matches the client certificate"))
+                }
+                Err(failure) if access.is_enabled() => Err(failure),
+                // Without identity a certificate only admits the connection.
+                Ok(None) | Err(_) => Ok(anyone),
+            },
+            (None, None) if access.is_enabled() => Err(Failure::Unauthenticated),
+            (None, None) => Ok(anyone),
+        }
+    }
+
+    fn by_api_key(&self, access: &Access, key: &PresentedKey) -> Result<Resolved, Failure> {
+        if &*key.id == local_key::ID {
+            let local = self.local.get().is_some_and(|hash| key.matches(hash));
+            let resolved = Resolved { principal: Principal::member(), expires_ms: None };
+            return local.then_some(resolved).ok_or_else(unknown_key);
+        }
+        let found = access.find_credential(&key.id);
+        let (name, credential) = found
+            .filter(|(_, credential)| key.matches(&credential.hash))
+            .ok_or_else(unknown_key)?;
+        if credential.expires_ms.is_some_and(|expires_ms| expires_ms <= os::wall_ms()) {
+            return Err(rejected("the API key has expired"));
+        }
+        active(access, name.as_str(), credential.expires_ms)
+    }
+
+    /// The principal of a bearer token.
+    fn by_token(_access: &Access, _token: &str) -> Result<Resolved, Failure> {
+        Err(rejected("bearer tokens of issuers are not accepted"))
+    }
+
+    /// The principal of a client certificate; none if no rule matches it.
+    fn by_certificate(
+        _access: &Access,
+        _certificate: &PeerCertificate,
+    ) -> Result<Option<Resolved>, Failure> {
+        Ok(None)
+    }
+}
+
+/// The principal of this name, if it exists and is enabled.
+fn active(access: &Access, name: &str, expires_ms: Option<u64>) -> Result<Resolved, Failure> {
+    let record = access.principal(name).ok_or_else(|| rejected("the principal does not exist"))?;
+    if !record.enabled {
+        return Err(rejected("the principal is disabled"));
+    }
+    // The name of a record is never one of the members' own.
+    let principal =
+        Principal::named(name).ok_or_else(|| rejected("the principal does not exist"))?;
+    Ok(Resolved { principal, expires_ms })
+}
+
+/// One failure for a key that does not exist and for a wrong secret.
+fn unknown_key() -> Failure {
+    rejected("the API key is unknown or was revoked")
+}
+
+/// Bytes as lowercase hexadecimal digits.
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests;

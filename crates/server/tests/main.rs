@@ -1,0 +1,30 @@
+//! Tests the server where no larger group of tests does: TLS, health, overload, levels, restore, WebSockets, and others.
+
+#[path = "support/alone.rs"]
+mod alone;
+#[path = "../../cli/tests/common/authority.rs"]
+mod authority;
+#[path = "support/bounded.rs"]
+mod bounded;
+#[allow(dead_code, reason = "these tests use a part of the client")]
+#[path = "http/client.rs"]
+mod client;
+mod clients_tls;
+mod cluster;
+mod common;
+mod defences;
+#[path = "support/disk.rs"]
+mod disk;
+#[path = "support/figures.rs"]
+mod figures;
+mod health;
+mod hostile;
+mod level;
+mod ops_names;
+mod overload;
+mod python;
+mod restore;
+mod slow_disk;
+mod support;
+mod tls;
+mod ws;
