@@ -173,7 +173,12 @@ impl From<Error> for CliError {
                     }
                     _ => failure.with("effect", "none"),
                 };
-                failure.with("try", told.map_or("tenure doctor", |told| told.advice))
+                let advice = match reason.as_str() {
+                    "UNAUTHENTICATED" => CREDENTIALS_ADVICE,
+                    "PERMISSION_DENIED" => PERMISSION_ADVICE,
+                    _ => told.map_or("tenure doctor", |told| told.advice),
+                };
+                failure.with("try", advice)
             }
             Error::Pace(PaceError::Ttl { ttl }) => {
                 let text =
@@ -190,6 +195,11 @@ impl From<Error> for CliError {
         }
     }
 }
+
+/// What a user without accepted credentials can do.
+const CREDENTIALS_ADVICE: &str = "TENURE_API_KEY, --api-key-file FILE or --token-file FILE; an administrator makes keys: tenure auth key create";
+/// What a user can do whose credentials do not permit this.
+const PERMISSION_ADVICE: &str = "tenure auth status, who you are; tenure auth can - VERB NAME, which says why; an administrator gives roles";
 
 /// What the user can do if no member answers.
 pub(crate) fn unreachable_advice(tried: &[Tried]) -> &'static str {
@@ -280,6 +290,13 @@ pub(crate) fn refused(refusal: &Refusal, exit: Exit) -> CliError {
             failure
                 .with("effect", "none")
                 .with("try", format!("--ttl {bound}, which is the {most} it allows"))
+        }
+        Refusal::Forbidden { verb } => {
+            let verb = verb.name();
+            let next = format!(
+                "tenure auth can - {verb} NAME, which says why; an administrator gives roles"
+            );
+            failure.with("effect", "none").with("try", next)
         }
         other => failure.with("effect", "none").with("try", other.advice()),
     }

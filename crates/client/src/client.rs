@@ -26,8 +26,9 @@ const ADDRESSES: &str = "TENURE_ADDR";
 const CA: &str = "TENURE_CA";
 const CERT: &str = "TENURE_CERT";
 const KEY: &str = "TENURE_KEY";
-/// The environment variables with an API key, and with the name of a file that has a bearer token.
+/// The environment variables with an API key, and with the names of files that have an API key and a bearer token.
 const API_KEY: &str = "TENURE_API_KEY";
+const API_KEY_FILE: &str = "TENURE_API_KEY_FILE";
 const TOKEN_FILE: &str = "TENURE_TOKEN_FILE";
 /// The default bound on one request, and on the search for a member.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -72,7 +73,7 @@ pub struct Client {
 pub struct Builder {
     settings: ClientSettings,
     /// What is wrong with the API key, for [`connect`](Self::connect) to report.
-    wrong_key: Option<&'static str>,
+    wrong_key: Option<String>,
 }
 
 /// An address, and the outcome of the last attempt to connect to it.
@@ -237,7 +238,8 @@ impl fmt::Debug for Client {
 impl Builder {
     /// Reads the environment: `TENURE_ADDR` has addresses separated by commas; `TENURE_CA`, `TENURE_CERT` and
     /// `TENURE_KEY` name the files of [`ca`](Self::ca) and [`identity`](Self::identity); `TENURE_API_KEY` is an
-    /// [`api_key`](Self::api_key), or else `TENURE_TOKEN_FILE` names a [`token_file`](Self::token_file).
+    /// [`api_key`](Self::api_key), or else `TENURE_API_KEY_FILE` names a file that has one, or else `TENURE_TOKEN_FILE`
+    /// names a [`token_file`](Self::token_file).
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), tenure::Error> {
@@ -250,8 +252,17 @@ impl Builder {
         let tls = &mut builder.settings.tls;
         tls.ca = file(CA).or(tls.ca.take());
         tls.identity = file(CERT).zip(file(KEY)).or(tls.identity.take());
-        match (std::env::var(API_KEY).ok().filter(|key| !key.is_empty()), file(TOKEN_FILE)) {
-            (Some(key), _) => builder.api_key(key),
+        if let Some(key) = std::env::var(API_KEY).ok().filter(|key| !key.is_empty()) {
+            return builder.api_key(key);
+        }
+        match (file(API_KEY_FILE), file(TOKEN_FILE)) {
+            (Some(path), _) => match std::fs::read_to_string(&path) {
+                Ok(key) => builder.api_key(key),
+                Err(error) => {
+                    builder.wrong_key = Some(format!("cannot read {}: {error}", path.display()));
+                    builder
+                }
+            },
             (None, Some(path)) => builder.token_file(path),
             (None, None) => builder,
         }
@@ -298,7 +309,7 @@ impl Builder {
                 self.settings.credentials = credentials.insecure(insecure);
                 self.wrong_key = None;
             }
-            Err(why) => self.wrong_key = Some(why),
+            Err(why) => self.wrong_key = Some(why.to_owned()),
         }
         self
     }
@@ -312,6 +323,14 @@ impl Builder {
     pub fn token_file(mut self, path: impl Into<PathBuf>) -> Self {
         let insecure = self.settings.credentials.is_insecure();
         self.settings.credentials = Credentials::token_file(path).insecure(insecure);
+        self.wrong_key = None;
+        self
+    }
+
+    /// For the project's own tools, which read credentials themselves.
+    #[doc(hidden)]
+    pub fn credentials(mut self, credentials: Credentials) -> Self {
+        self.settings.credentials = credentials;
         self.wrong_key = None;
         self
     }
@@ -411,7 +430,7 @@ impl Builder {
             self.settings.addresses.push(LOOPBACK.to_owned());
         }
         if let Some(why) = self.wrong_key {
-            return Err(Error::Setup(why.to_owned()));
+            return Err(Error::Setup(why));
         }
         let under_tls = self.settings.tls.ca.is_some();
         for address in &mut self.settings.addresses {
@@ -433,9 +452,7 @@ impl Builder {
         match shared.session(Instant::now() + timeout).await {
             Some(_) => Ok(Client { shared }),
             None => Err(match shared.no_session() {
-                Error::Unavailable => {
-                    Error::Unreachable { waited: timeout, tried: tried(&shared) }
-                }
+                Error::Unavailable => Error::Unreachable { waited: timeout, tried: tried(&shared) },
                 denied => denied,
             }),
         }

@@ -66,7 +66,9 @@ impl Credentials {
         };
         let parts = key.strip_prefix("tenure_").and_then(|rest| rest.split_once('_'));
         if !parts.is_some_and(|(id, secret)| hex(id, 16) && hex(secret, 64)) {
-            return Err("it is no API key: those are `tenure_`, 16 hexadecimal digits, `_` and 64 more");
+            return Err(
+                "it is no API key: those are `tenure_`, 16 hexadecimal digits, `_` and 64 more",
+            );
         }
         let value = bearer(key).ok_or("it is no API key")?;
         Ok(Self { source: Some(Arc::new(Source::ApiKey(value))), insecure: false })

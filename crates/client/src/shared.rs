@@ -15,8 +15,8 @@ use v1::request::Command;
 
 use crate::clock;
 use crate::connection_manager::{ConnectionManager, CurrentSessions};
-use crate::error::{Error, Meaning, RequestId};
 use crate::credentials::Credentials;
+use crate::error::{Error, Meaning, RequestId};
 use crate::lease::HeldLease;
 use crate::lease_state::{Cause, Lost, Moment};
 use crate::pending::RequestHandle;
@@ -223,10 +223,9 @@ impl ClientShared {
     /// The error of a request for which there is no session.
     pub(crate) fn no_session(&self) -> Error {
         match self.sessions.borrow().denied.as_ref() {
-            Some(denied) => Error::Failed {
-                reason: denied.reason.clone(),
-                message: denied.message.clone(),
-            },
+            Some(denied) => {
+                Error::Failed { reason: denied.reason.clone(), message: denied.message.clone() }
+            }
             None => Error::Unavailable,
         }
     }

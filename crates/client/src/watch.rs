@@ -222,7 +222,10 @@ impl Watch {
     }
 
     /// Starts or resumes the watch, and waits for the member's confirmation.
-    async fn begin(&mut self, channel: crate::credentials::MemberChannel) -> Result<(), Option<Error>> {
+    async fn begin(
+        &mut self,
+        channel: crate::credentials::MemberChannel,
+    ) -> Result<(), Option<Error>> {
         let (to, requests) = mpsc::unbounded_channel();
         let asked = v1::WatchRequest {
             key: self.ask.key.clone(),

@@ -49,6 +49,7 @@ pub mod watch;
 pub use audit::AuditTo;
 pub use error::{StartError, chain};
 pub use fetch::request_backup;
+pub use identity::NewApiKey;
 pub use member::{End, Gone, MemberHandle, MemberStatus};
 pub use node_metrics::NodeMetrics;
 pub use start::{Entrance, HealthListen, RunningServer, ServerSettings, start};

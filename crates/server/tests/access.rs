@@ -1,17 +1,12 @@
 //! Tests the calls that administer access: roles, principals, API keys, certificate rules, issuers, quotas, identity.
 
-#[path = "support/alone.rs"]
-mod alone;
-#[path = "http/client.rs"]
-#[allow(dead_code, reason = "this test uses a part of the client")]
-mod client;
-
-use alone::{Alone, settings};
-use client::{Client, Reply};
 use serde_json::{Value, json};
 use tenure_server::ServerSettings;
 use tenure_wire::v1;
 use v1::access_service_client::AccessServiceClient;
+
+use crate::alone::{Alone, settings};
+use crate::client::{Client, Reply};
 
 const HASH: &str = "ab";
 

@@ -8,7 +8,8 @@ use tenure_core::request::RequestId;
 use tenure_types::Refusal;
 use tenure_wire::v1;
 
-use super::{AccessCall, Answer, check, view, wall_ms};
+use super::{AccessCall, Answer, check, view};
+use crate::os;
 
 /// The claim of bearer tokens that names the principal unless the issuer has another.
 const CLAIM: &str = "sub";
@@ -28,7 +29,7 @@ impl AccessCall<'_> {
         &self,
         it: v1::CreateApiKeyRequest,
     ) -> Answer<v1::CreateApiKeyResponse> {
-        let now_ms = wall_ms();
+        let now_ms = os::wall_ms();
         let added = Added {
             principal: &it.principal,
             id: &it.key,
@@ -46,7 +47,7 @@ impl AccessCall<'_> {
         &self,
         it: v1::RotateApiKeyRequest,
     ) -> Answer<v1::RotateApiKeyResponse> {
-        let now_ms = wall_ms();
+        let now_ms = os::wall_ms();
         let old_ends_ms = check::expiry("overlap_ms", Some(it.overlap_ms), now_ms)?;
         if it.old_key == it.key {
             return Err(check::wrong("key", "is the id of the old key"));

@@ -4,7 +4,8 @@ use tenure_core::access::Access;
 use tenure_types::{Name, Refusal};
 use tenure_wire::v1;
 
-use super::{AccessCall, Answer, view, wall_ms};
+use super::{AccessCall, Answer, view};
+use crate::os;
 
 /// The records in a page if the request does not say, and at most.
 const PAGE: u32 = 100;
@@ -26,7 +27,7 @@ impl AccessCall<'_> {
         &self,
         it: v1::ListPrincipalsRequest,
     ) -> Answer<v1::ListPrincipalsResponse> {
-        let now_ms = wall_ms();
+        let now_ms = os::wall_ms();
         let ask = move |access: &Access| {
             let shown = |name: &str, record: &_| view::principal(name, record, now_ms);
             page(access.principals(), it.limit, &it.after, shown)
@@ -54,7 +55,7 @@ impl AccessCall<'_> {
             let (keys, next) = (principal.keys, String::new());
             return Ok(v1::ListApiKeysResponse { header: Some(header), keys, next });
         }
-        let now_ms = wall_ms();
+        let now_ms = os::wall_ms();
         let ask = move |access: &Access| {
             let with_keys = access.principals().filter(|(_, it)| !it.credentials.is_empty());
             let shown = |name: &str, record: &_| view::principal(name, record, now_ms).keys;

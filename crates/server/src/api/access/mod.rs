@@ -19,6 +19,7 @@ use tenure_types::{Refusal, Verb};
 use tenure_wire::{Failure, v1};
 
 use crate::dispatch::{Dispatch, Fresh, Principal};
+use crate::os;
 
 type Answer<T> = Result<T, v1::Error>;
 
@@ -33,7 +34,7 @@ pub(super) struct AccessCall<'a> {
 impl AccessCall<'_> {
     /// Whether identity is enabled, who the caller is and, to an administrator, how much there is.
     pub(super) async fn status(&self) -> Answer<v1::AccessStatusResponse> {
-        let (who, now_ms) = (self.who.name().to_owned(), wall_ms());
+        let (who, now_ms) = (self.who.name().to_owned(), os::wall_ms());
         let ask = move |machine: &Machine| {
             let administers = machine.may(&who, Verb::Administer, "");
             view::status(machine.access(), machine.level(), &who, administers.then_some(now_ms))
@@ -48,7 +49,7 @@ impl AccessCall<'_> {
         &self,
         it: v1::SetIdentityRequest,
     ) -> Answer<v1::SetIdentityResponse> {
-        let now_ms = wall_ms();
+        let now_ms = os::wall_ms();
         let administrable =
             self.prepare(move |access| check::administrable(access, now_ms)).await?;
         if it.enabled && !administrable {
@@ -152,7 +153,7 @@ impl AccessCall<'_> {
 
     /// A principal as it is now.
     async fn principal(&self, name: &str) -> Answer<(v1::Header, Option<v1::PrincipalView>)> {
-        let (name, now_ms) = (name.to_owned(), wall_ms());
+        let (name, now_ms) = (name.to_owned(), os::wall_ms());
         let ask = move |access: &Access| {
             access.principal(&name).map(|record| view::principal(&name, record, now_ms))
         };
@@ -214,10 +215,3 @@ impl AccessCall<'_> {
 }
 
 const DENIED: Failure = Failure::PermissionDenied { verb: "administer" };
-
-/// The wall clock in milliseconds since 1970. It decides when API keys expire, here and nowhere in the machine.
-#[allow(clippy::disallowed_methods, reason = "API keys expire by the wall clock")]
-fn wall_ms() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-}
