@@ -258,7 +258,7 @@ impl ConnectionTarget {
     }
 
     /// The credentials, read from where they are.
-    fn credentials(&self) -> Result<Credentials, CliError> {
+    pub(crate) fn credentials(&self) -> Result<Credentials, CliError> {
         let wrong = |what: String| CliError::config(what).with("effect", "none: nothing was sent");
         let credentials = match &self.credentials {
             None => Credentials::default(),
@@ -512,6 +512,26 @@ mod tests {
         assert_eq!(by_variable.client.as_deref(), Some("variable"));
         let flags = ConnectionArgs { addr: Some("x:9".to_owned()), ..ConnectionArgs::default() };
         assert_eq!(place(&flags, &variables, file).unwrap().addresses, ["x:9"]);
+    }
+
+    #[test]
+    fn credentials_come_from_one_place_and_are_never_shown() {
+        let key = ("TENURE_API_KEY", "tenure_secret");
+        let file = "api_key_file = \"k\"\n";
+        let from = |flags: &ConnectionArgs, variables: &[(&str, &str)]| {
+            let variables = [&[("TENURE_CLIENT_CONFIG", "/etc/c.toml")], variables].concat();
+            place(flags, &variables, file).map(|place| place.credentials.unwrap())
+        };
+        let none = ConnectionArgs::default();
+        let beside = CredentialArgs::ApiKeyFile("/etc/k".into());
+        assert_eq!(from(&none, &[]), Ok(beside));
+        let by_variable = from(&none, &[key]).unwrap();
+        assert_eq!(by_variable, CredentialArgs::ApiKey("tenure_secret".to_owned()));
+        assert!(!format!("{by_variable:?}").contains("secret"));
+        let flags = ConnectionArgs { token_file: Some("t".into()), ..none.clone() };
+        assert_eq!(from(&flags, &[key]), Ok(CredentialArgs::TokenFile("t".into())));
+        let both = from(&none, &[key, ("TENURE_TOKEN_FILE", "t")]).unwrap_err();
+        assert!(both.contains("TENURE_TOKEN_FILE") && !both.contains("secret"), "{both}");
     }
 
     #[test]

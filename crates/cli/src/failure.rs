@@ -173,12 +173,7 @@ impl From<Error> for CliError {
                     }
                     _ => failure.with("effect", "none"),
                 };
-                let advice = match reason.as_str() {
-                    "UNAUTHENTICATED" => CREDENTIALS_ADVICE,
-                    "PERMISSION_DENIED" => PERMISSION_ADVICE,
-                    _ => told.map_or("tenure doctor", |told| told.advice),
-                };
-                failure.with("try", advice)
+                failure.with("try", advice(reason))
             }
             Error::Pace(PaceError::Ttl { ttl }) => {
                 let text =
@@ -200,6 +195,15 @@ impl From<Error> for CliError {
 const CREDENTIALS_ADVICE: &str = "TENURE_API_KEY, --api-key-file FILE or --token-file FILE; an administrator makes keys: tenure auth key create";
 /// What a user can do whose credentials do not permit this.
 const PERMISSION_ADVICE: &str = "tenure auth status, who you are; tenure auth can - VERB NAME, which says why; an administrator gives roles";
+
+/// What the user can do about a failure with this reason.
+pub(crate) fn advice(reason: &str) -> &'static str {
+    match reason {
+        "UNAUTHENTICATED" => CREDENTIALS_ADVICE,
+        "PERMISSION_DENIED" => PERMISSION_ADVICE,
+        _ => reason::find(reason).first().map_or("tenure doctor", |(_, told)| told.advice),
+    }
+}
 
 /// What the user can do if no member answers.
 pub(crate) fn unreachable_advice(tried: &[Tried]) -> &'static str {

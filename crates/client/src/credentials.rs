@@ -107,7 +107,8 @@ impl Credentials {
         InterceptedService::new(channel, self.clone())
     }
 
-    fn value(&self) -> Result<Option<MetadataValue<Ascii>>, String> {
+    /// The value of the header `authorization`, if there are credentials.
+    pub fn authorization(&self) -> Result<Option<MetadataValue<Ascii>>, String> {
         match self.source.as_deref() {
             None => Ok(None),
             Some(Source::ApiKey(value)) => Ok(Some(value.clone())),
@@ -118,7 +119,7 @@ impl Credentials {
 
 impl Interceptor for Credentials {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        if let Some(value) = self.value().map_err(Status::unauthenticated)? {
+        if let Some(value) = self.authorization().map_err(Status::unauthenticated)? {
             request.metadata_mut().insert(AUTHORIZATION, value);
         }
         Ok(request)
