@@ -233,6 +233,15 @@ fn greet(flags: &DevArgs, running: &[(String, RunningServer)], data: &Data, took
     for (_, one) in running {
         text.push_str(&format!("  doors    {} (gRPC, HTTP, WebSocket)\n", one.clients));
     }
+    if let Some((_, one)) = running.first() {
+        let enabled = one.member.read(READY, |machine| machine.access().is_enabled());
+        text.push_str(match enabled {
+            Ok(true) => "  callers  need credentials: identity is enabled\n",
+            Ok(false) | Err(_) => {
+                "  callers  need no credentials: every process on this machine may do everything\n"
+            }
+        });
+    }
     let kept = if data.throwaway { "removed at the end" } else { "kept; --fresh for a throwaway" };
     text.push_str(&format!("  data     {} ({kept})\n", shown(&data.path)));
     if let Some((_, one)) = running.first() {

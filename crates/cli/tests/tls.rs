@@ -87,12 +87,13 @@ fn certificates_and_address_come_from_flags_else_variables_else_the_file() {
     let mut cluster = Cluster::new();
     let dir = cluster.dir.path().to_path_buf();
     let (ours, theirs) = (Authority::new(&dir, "ours"), Authority::new(&dir, "theirs"));
-    let (good, bad) = (ours.sign("ana"), theirs.sign("ana"));
+    let clients = Authority::new(&dir, "clients");
+    let (good, bad) = (clients.sign("ana").trusting(&ours), theirs.sign("ana"));
     cluster.trust = Some(DialTrust::load(&good.ca, Some((&good.cert, &good.key))).unwrap());
     cluster.add();
     let papers = ours.sign(&cluster.members[0].name);
     let listed = format!("m0=127.0.0.1:{}", cluster.members[0].members);
-    let ca = papers.ca.to_str().unwrap().to_owned();
+    let ca = clients.ca();
     start(&mut cluster, 0, &papers, &["--bootstrap", &listed, "--tls-client-ca", &ca]);
     cluster.leader();
     let address = cluster.address(0).to_string();

@@ -33,7 +33,7 @@ pub mod mutants {
     pub use crate::plant::{ALL, select};
 }
 pub use question::{
-    Chain, ChainStep, Compacted, Events, Explained, Filter, Freed, Most, Recorded, RevisionRecord,
-    RevisionRecords, Stats,
+    Chain, ChainStep, Compacted, Events, Explained, Explanation, Filter, Freed, Most, Recorded,
+    RevisionRecord, RevisionRecords, Stats,
 };
 pub use restore::StoppedFor;

@@ -37,6 +37,8 @@ pub struct HolderView {
     pub lease_created: Revision,
     /// The client of the lease.
     pub client: Name,
+    /// The principal that owns the lease, if it has an owner.
+    pub principal: Option<Name>,
     /// The fencing token.
     pub token: Token,
     /// The mode in which it is held.

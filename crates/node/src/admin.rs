@@ -25,8 +25,16 @@ struct PendingAdmin {
     due_us: u64,
 }
 
+/// An admin request of a client.
+struct ClientAdmin {
+    admin: AdminId,
+    principal: Principal,
+    request: AdminRequest,
+    deadline_us: u64,
+}
+
 enum AdminOrigin {
-    Client { admin: AdminId, request: AdminRequest, deadline_us: u64 },
+    Client(ClientAdmin),
     Peer { from: MemberId, number: u64 },
 }
 
@@ -42,24 +50,27 @@ impl Node {
     pub(crate) fn admin(
         &mut self,
         admin: AdminId,
-        principal: &Principal,
+        principal: Principal,
         request: AdminRequest,
         deadline_us: u64,
     ) {
+        self.bring(ClientAdmin { admin, principal, request, deadline_us });
+    }
+
+    /// Brings a request to the leader. Every attempt is authorised: the request may have waited since the last.
+    fn bring(&mut self, client: ClientAdmin) {
+        let ClientAdmin { admin, principal, request, deadline_us } = &client;
+        let (admin, deadline_us) = (*admin, *deadline_us);
         let expired = self.now_us >= deadline_us;
-        let refused = authorise(principal.name(), PrincipalAction::Admin).err();
+        let refused = self.may_administer(principal.name()).err();
         if let Some(failure) = refused.or(expired.then_some(NodeFailure::Expired)) {
             let result = Err(failure);
             return self.staged.push(Output::AdminDone { admin, result });
         }
-        self.bring(admin, request, deadline_us);
-    }
-
-    fn bring(&mut self, admin: AdminId, request: AdminRequest, deadline_us: u64) {
         let proposal = self.in_flight.number();
         let (at, due_us) = match self.lead.by {
             Some(id) if id == self.id() => {
-                if let Some(failure) = self.too_early(&request) {
+                if let Some(failure) = self.too_early(request) {
                     let result = Err(failure);
                     return self.staged.push(Output::AdminDone { admin, result });
                 }
@@ -69,8 +80,11 @@ impl Node {
             }
             Some(leader) => match self.links.get(&leader).copied() {
                 Some(linked) => {
-                    let message =
-                        PeerMessage::Admin { number: proposal.0, request: request.clone() };
+                    // A member of an older version knows no principals, nor does a cluster that has such a member.
+                    let named = linked.level >= peer::PRINCIPAL_LEVEL;
+                    let principal = named.then(|| principal.name().to_owned());
+                    let (number, request) = (proposal.0, request.clone());
+                    let message = PeerMessage::Admin { number, principal, request };
                     self.staged.push(Output::Send { to: leader, message });
                     (AdminStage::Forwarded { to: leader, link: linked.link }, deadline_us)
                 }
@@ -84,9 +98,13 @@ impl Node {
             }
             None => (AdminStage::Waiting, self.give_up_us(deadline_us)),
         };
-        let origin = AdminOrigin::Client { admin, request, deadline_us };
+        let origin = AdminOrigin::Client(client);
         self.timers.set(due_us, proposal.0);
         self.admins.waiting.insert(proposal, PendingAdmin { origin, at, due_us });
+    }
+
+    fn may_administer(&self, principal: &str) -> Result<(), NodeFailure> {
+        authorise(self.replica.machine().access(), principal, PrincipalAction::ADMIN)
     }
 
     fn take_admin(&mut self, proposal: ProposalId) -> Option<PendingAdmin> {
@@ -98,15 +116,13 @@ impl Node {
     /// Handles the timer of a request: tries it again or gives it up.
     pub(crate) fn admin_due(&mut self, proposal: ProposalId) {
         let Some(waiting) = self.take_admin(proposal) else { return };
-        let AdminOrigin::Client { admin, request, deadline_us } = waiting.origin else { return };
+        let AdminOrigin::Client(client) = waiting.origin else { return };
         let result = match waiting.at {
-            AdminStage::Waiting if self.now_us < deadline_us => {
-                return self.bring(admin, request, deadline_us);
-            }
+            AdminStage::Waiting if self.now_us < client.deadline_us => return self.bring(client),
             AdminStage::Waiting => Err(self.no_leader()),
             AdminStage::Proposed | AdminStage::Forwarded { .. } => Err(NodeFailure::Unknown),
         };
-        self.staged.push(Output::AdminDone { admin, result });
+        self.staged.push(Output::AdminDone { admin: client.admin, result });
     }
 
     /// Sends every waiting request on, now that a leader is known.
@@ -114,12 +130,9 @@ impl Node {
         let waits = self.admins.waiting.iter().filter(|(_, it)| it.at == AdminStage::Waiting);
         let proposals: Vec<ProposalId> = waits.map(|(proposal, _)| *proposal).collect();
         for proposal in proposals {
-            if let Some(PendingAdmin {
-                origin: AdminOrigin::Client { admin, request, deadline_us },
-                ..
-            }) = self.take_admin(proposal)
-            {
-                self.bring(admin, request, deadline_us);
+            let taken = self.take_admin(proposal);
+            if let Some(PendingAdmin { origin: AdminOrigin::Client(client), .. }) = taken {
+                self.bring(client);
             }
         }
     }
@@ -148,30 +161,39 @@ impl Node {
 
     fn settle_admin(&mut self, origin: AdminOrigin, result: Result<(), NodeFailure>) {
         match origin {
-            AdminOrigin::Client { admin, request, deadline_us } => match result {
+            AdminOrigin::Client(client) => match result {
                 Err(failure)
                     if failure.is_for_want_of_a_leader()
                         && failure != NodeFailure::Rejected(RejectReason::Replaced)
-                        && self.now_us < deadline_us =>
+                        && self.now_us < client.deadline_us =>
                 {
                     let proposal = self.in_flight.number();
-                    let due_us = self.now_us.saturating_add(PAUSE_US).min(deadline_us);
-                    let origin = AdminOrigin::Client { admin, request, deadline_us };
+                    let due_us = self.now_us.saturating_add(PAUSE_US).min(client.deadline_us);
+                    let origin = AdminOrigin::Client(client);
                     self.timers.set(due_us, proposal.0);
                     self.admins
                         .waiting
                         .insert(proposal, PendingAdmin { origin, at: AdminStage::Waiting, due_us });
                 }
-                result => self.staged.push(Output::AdminDone { admin, result }),
+                result => {
+                    self.staged.push(Output::AdminDone { admin: client.admin, result });
+                }
             },
             AdminOrigin::Peer { from, number } => self.answer_peer_admin(from, number, result),
         }
     }
 
-    /// Carries out what another member wants of the leader. That member has authorised its caller, and asks in its
-    /// own name.
-    pub(crate) fn peer_wants(&mut self, from: MemberId, number: u64, request: AdminRequest) {
-        if let Err(failure) = authorise(Principal::member().name(), PrincipalAction::Admin) {
+    /// Carries out what another member wants of the leader. That member has authorised its caller, by a state that may
+    /// be older than the leader's.
+    pub(crate) fn peer_wants(
+        &mut self,
+        from: MemberId,
+        number: u64,
+        principal: Option<&str>,
+        request: AdminRequest,
+    ) {
+        // A member that names no principal is of a version that knows none: its caller is not known.
+        if let Err(failure) = self.may_administer(principal.unwrap_or_default()) {
             return self.answer_peer_admin(from, number, Err(failure));
         }
         if !self.replica.leads() {
@@ -220,7 +242,7 @@ impl Node {
     pub(crate) fn end_admins(&mut self) {
         for (proposal, waiting) in std::mem::take(&mut self.admins.waiting) {
             self.timers.cancel(waiting.due_us, proposal.0);
-            if let AdminOrigin::Client { admin, .. } = waiting.origin {
+            if let AdminOrigin::Client(ClientAdmin { admin, .. }) = waiting.origin {
                 let waits = waiting.at == AdminStage::Waiting;
                 let result = Err(if waits { NodeFailure::Stopping } else { NodeFailure::Unknown });
                 self.staged.push(Output::AdminDone { admin, result });

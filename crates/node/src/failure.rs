@@ -4,6 +4,7 @@
 //! decided. A [`NodeFailure`] comes from the member that was asked. A [`Stop`](tenure_raft::Stop) ends the member.
 
 use tenure_raft::{MemberId, RejectReason};
+use tenure_types::Verb;
 
 /// Why there is no outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -34,7 +35,10 @@ pub enum NodeFailure {
     },
     /// The caller may not do this.
     #[error("not permitted")]
-    Forbidden,
+    Forbidden {
+        /// The verb that it lacks. A member of an older version does not say.
+        verb: Option<Verb>,
+    },
     /// The member is stopping, or has stopped.
     #[error("the member is stopping")]
     Stopping,
@@ -63,7 +67,7 @@ impl NodeFailure {
             | NodeFailure::Expired
             | NodeFailure::Overloaded
             | NodeFailure::TooLarge { .. }
-            | NodeFailure::Forbidden
+            | NodeFailure::Forbidden { .. }
             | NodeFailure::Stopping => Effect::None,
         }
     }

@@ -315,7 +315,8 @@ impl Node {
         let decoded = decode_request(request).ok();
         let mut kind = crate::admission::Weight::Asks;
         if let Some(request) = &decoded {
-            authorise(request.principal, &request.command)?;
+            let access = self.replica.machine().access();
+            authorise(access, request.principal, &request.command)?;
             kind = weight(&request.command);
         }
         let bytes = request.len() as u64;

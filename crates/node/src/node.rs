@@ -292,7 +292,7 @@ impl Node {
                 self.read(read, &principal, fresh, deadline_us);
             }
             Input::Admin { admin, principal, request, deadline_us } => {
-                self.admin(admin, &principal, request, deadline_us);
+                self.admin(admin, principal, request, deadline_us);
             }
             Input::Unlinked { member, link } => self.unlinked(member, link),
             Input::Join { join, request, peer_name } => self.join(join, request, peer_name),
@@ -342,7 +342,9 @@ impl Node {
                 self.take_forwarded(from, forwarded, observer);
             }
             PeerMessage::Answers { number, outcomes } => self.peer_answered(from, number, outcomes),
-            PeerMessage::Admin { number, request } => self.peer_wants(from, number, request),
+            PeerMessage::Admin { number, principal, request } => {
+                self.peer_wants(from, number, principal.as_deref(), request);
+            }
             PeerMessage::AdminAnswer { number, result } => {
                 self.peer_admin_answered(from, number, result);
             }

@@ -6,6 +6,7 @@
 use bytes::{Buf, BufMut, Bytes};
 use tenure_core::codec::{decode_outcome, encode_outcome};
 use tenure_raft::{MemberId, MembershipChange, Message, RejectReason, StepKind};
+use tenure_types::Verb;
 
 use crate::directory::MemberNames;
 use crate::failure::NodeFailure;
@@ -22,8 +23,16 @@ const COMMANDS_WITHIN: u8 = 0xc4;
 /// A member's record. Read by members that know level 2, like the kinds from 0xc5 to 0xc9, which are a transfer's.
 const ANNOUNCE: u8 = 0xca;
 
-/// The level from which on members read [`COMMANDS_WITHIN`] and all kinds of failures.
+/// An admin request with the principal that wants it. Read by members that know level 3.
+const ADMIN_BY: u8 = 0xcc;
+
+/// The level from which on members read [`COMMANDS_WITHIN`] and all kinds of failures but [`FORBIDDEN_VERB`].
 pub(crate) const WITHIN_LEVEL: u16 = 2;
+/// The level from which on members read [`ADMIN_BY`] and [`FORBIDDEN_VERB`].
+pub(crate) const PRINCIPAL_LEVEL: u16 = tenure_core::request::LEVEL_ACCESS;
+
+/// The kind of a failure that names the missing verb.
+const FORBIDDEN_VERB: u8 = 10;
 
 /// A message from one member to another.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,6 +61,8 @@ pub enum PeerMessage {
     Admin {
         /// The sender's number for it.
         number: u64,
+        /// The name of the principal that wants it. A member of an older version does not say.
+        principal: Option<String>,
         /// The requested change.
         request: AdminRequest,
     },
@@ -80,7 +91,9 @@ impl PeerMessage {
                 encode_commands(*number, *patience_us, *within_us, requests)
             }
             PeerMessage::Answers { number, outcomes } => encode_answers(*number, outcomes),
-            PeerMessage::Admin { number, request } => encode_admin(*number, request),
+            PeerMessage::Admin { number, principal, request } => {
+                encode_admin(*number, principal.as_deref(), request)
+            }
             PeerMessage::AdminAnswer { number, result } => encode_admin_answer(*number, result),
             PeerMessage::Transfer(transfer) => transfer.encode(),
             PeerMessage::Announce { names } => {
@@ -94,7 +107,7 @@ impl PeerMessage {
         match bytes.first() {
             Some(&(COMMANDS | COMMANDS_WITHIN)) => decode_commands(bytes.clone()),
             Some(&ANSWERS) => decode_answers(bytes.slice(1..)),
-            Some(&ADMIN) => decode_admin(bytes.slice(1..)),
+            Some(&(ADMIN | ADMIN_BY)) => decode_admin(bytes.clone()),
             Some(&ADMIN_ANSWER) => decode_admin_answer(bytes.slice(1..)),
             Some(0xc5..=0xc9) => TransferMessage::decode(bytes.clone()).map(PeerMessage::Transfer),
             Some(&ANNOUNCE) => {
@@ -188,9 +201,13 @@ fn decode_answers(mut bytes: Bytes) -> Option<PeerMessage> {
     bytes.is_empty().then_some(PeerMessage::Answers { number, outcomes })
 }
 
-fn encode_admin(number: u64, request: &AdminRequest) -> Vec<u8> {
-    let mut out = vec![ADMIN];
+fn encode_admin(number: u64, principal: Option<&str>, request: &AdminRequest) -> Vec<u8> {
+    let mut out = vec![if principal.is_some() { ADMIN_BY } else { ADMIN }];
     out.put_u64_le(number);
+    if let Some(principal) = principal {
+        out.put_u32_le(length_of(principal.as_bytes()));
+        out.put_slice(principal.as_bytes());
+    }
     let (kind, changes) = match request {
         AdminRequest::Transfer(to) => (0, vec![(0, *to)]),
         AdminRequest::Change(changes) => (1, changes.iter().map(change_parts).collect()),
@@ -212,7 +229,10 @@ fn change_parts(change: &MembershipChange) -> (u8, MemberId) {
 }
 
 fn decode_admin(mut bytes: Bytes) -> Option<PeerMessage> {
+    let named = bytes.try_get_u8().ok()? == ADMIN_BY;
     let number = bytes.try_get_u64_le().ok()?;
+    let principal =
+        if named { Some(str::from_utf8(&part(&mut bytes)?).ok()?.to_owned()) } else { None };
     let kind = bytes.try_get_u8().ok()?;
     let mut changes = Vec::new();
     while !bytes.is_empty() {
@@ -221,7 +241,8 @@ fn decode_admin(mut bytes: Bytes) -> Option<PeerMessage> {
         changes.push(match change {
             0 if kind == 0 && changes.is_empty() => {
                 let request = AdminRequest::Transfer(member);
-                return bytes.is_empty().then_some(PeerMessage::Admin { number, request });
+                let message = PeerMessage::Admin { number, principal, request };
+                return bytes.is_empty().then_some(message);
             }
             1 => MembershipChange::AddLearner(member),
             2 => MembershipChange::Promote(member),
@@ -230,7 +251,7 @@ fn decode_admin(mut bytes: Bytes) -> Option<PeerMessage> {
         });
     }
     let request = AdminRequest::Change(changes);
-    (kind == 1).then_some(PeerMessage::Admin { number, request })
+    (kind == 1).then_some(PeerMessage::Admin { number, principal, request })
 }
 
 fn encode_admin_answer(number: u64, result: &Result<(), NodeFailure>) -> Vec<u8> {
@@ -265,7 +286,11 @@ fn put_failure(out: &mut Vec<u8>, failure: NodeFailure) {
         }
         NodeFailure::Expired => out.put_u8(4),
         NodeFailure::Overloaded => out.put_u8(5),
-        NodeFailure::Forbidden => out.put_u8(6),
+        NodeFailure::Forbidden { verb: None } => out.put_u8(6),
+        NodeFailure::Forbidden { verb: Some(verb) } => {
+            out.put_u8(FORBIDDEN_VERB);
+            out.put_u8(verb as u8);
+        }
         NodeFailure::Stopping => out.put_u8(7),
         NodeFailure::NoLeader => out.put_u8(8),
         NodeFailure::NotLeader { leader } => {
@@ -282,10 +307,13 @@ fn get_failure(kind: u8, bytes: &mut Bytes) -> Option<NodeFailure> {
         3 => NodeFailure::TooLarge { bound: bytes.try_get_u64_le().ok()? },
         4 => NodeFailure::Expired,
         5 => NodeFailure::Overloaded,
-        6 => NodeFailure::Forbidden,
+        6 => NodeFailure::Forbidden { verb: None },
         7 => NodeFailure::Stopping,
         8 => NodeFailure::NoLeader,
         9 => NodeFailure::NotLeader { leader: MemberId::new(bytes.try_get_u64_le().ok()?)? },
+        FORBIDDEN_VERB => {
+            NodeFailure::Forbidden { verb: Some(Verb::from_number(bytes.try_get_u8().ok()?)?) }
+        }
         _ => return None,
     })
 }
@@ -293,12 +321,18 @@ fn get_failure(kind: u8, bytes: &mut Bytes) -> Option<NodeFailure> {
 /// The failure as a member that knows the rules up to this level can decode it. No translation claims an effect that
 /// the original does not.
 pub(crate) fn failure_for(level: u16, failure: NodeFailure) -> NodeFailure {
-    if level >= WITHIN_LEVEL {
+    if level >= PRINCIPAL_LEVEL {
         return failure;
+    }
+    if level >= WITHIN_LEVEL {
+        return match failure {
+            NodeFailure::Forbidden { .. } => NodeFailure::Forbidden { verb: None },
+            other => other,
+        };
     }
     match failure {
         NodeFailure::Unknown | NodeFailure::Rejected(_) | NodeFailure::TooLarge { .. } => failure,
-        NodeFailure::Expired | NodeFailure::Overloaded | NodeFailure::Forbidden => {
+        NodeFailure::Expired | NodeFailure::Overloaded | NodeFailure::Forbidden { .. } => {
             NodeFailure::Rejected(RejectReason::Busy)
         }
         NodeFailure::Stopping | NodeFailure::NoLeader => {
@@ -409,7 +443,8 @@ mod tests {
                 NodeFailure::TooLarge { bound: 5 },
                 NodeFailure::Expired,
                 NodeFailure::Overloaded,
-                NodeFailure::Forbidden,
+                NodeFailure::Forbidden { verb: None },
+                NodeFailure::Forbidden { verb: Some(Verb::Operate) },
                 NodeFailure::Stopping,
                 NodeFailure::NoLeader,
                 NodeFailure::NotLeader { leader: id(4) },
@@ -438,8 +473,10 @@ mod tests {
         assert!(PeerMessage::Transfer(chunk.clone()).is_bulk());
         reads_back(&PeerMessage::Transfer(chunk));
         reads_back(&PeerMessage::Transfer(TransferMessage::Done { id: snapshot }));
-        let request = AdminRequest::Transfer(id(4));
-        reads_back(&PeerMessage::Admin { number: 5, request });
+        for principal in [None, Some(String::new()), Some("ana".to_owned())] {
+            let request = AdminRequest::Transfer(id(4));
+            reads_back(&PeerMessage::Admin { number: 5, principal, request });
+        }
         reads_back(&PeerMessage::Raft(Message::Hello));
     }
 
@@ -451,15 +488,18 @@ mod tests {
             MembershipChange::Promote(id(2)),
             MembershipChange::Remove(id(3)),
         ];
-        let message = PeerMessage::Admin { number: 5, request: AdminRequest::Change(changes) };
-        assert_eq!(PeerMessage::decode(&Bytes::from(message.encode())), Some(message));
+        for principal in [None, Some("ana".to_owned())] {
+            let request = AdminRequest::Change(changes.clone());
+            let message = PeerMessage::Admin { number: 5, principal, request };
+            assert_eq!(PeerMessage::decode(&Bytes::from(message.encode())), Some(message));
+        }
     }
 
     #[test]
     fn an_older_member_is_told_nothing_that_it_cannot_read() {
         for failure in [
             NodeFailure::Expired,
-            NodeFailure::Forbidden,
+            NodeFailure::Forbidden { verb: Some(Verb::Operate) },
             NodeFailure::Stopping,
             NodeFailure::NoLeader,
         ] {
@@ -467,5 +507,8 @@ mod tests {
             assert!(matches!(told, NodeFailure::Rejected(_)), "{failure:?}");
             assert_eq!(told.effect(), failure.effect());
         }
+        let forbidden = NodeFailure::Forbidden { verb: Some(Verb::Operate) };
+        assert_eq!(failure_for(2, forbidden), NodeFailure::Forbidden { verb: None });
+        assert_eq!(failure_for(3, forbidden), forbidden);
     }
 }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use tenure_core::access::MEMBER;
+use tenure_core::access::{Access, MEMBER, required};
 use tenure_core::request::Command;
+use tenure_types::Verb;
 
 use crate::directory;
 use crate::failure::NodeFailure;
@@ -42,12 +43,18 @@ impl Principal {
 pub enum PrincipalAction<'a> {
     /// Run a command.
     Command(&'a Command<'a>),
-    /// Read the state once.
-    Read,
-    /// Be told of every change.
-    Watch,
+    /// Read what every principal may read, as the members and the limits. Requires that the principal is known.
+    Enter,
+    /// Do something with this name. The empty name stands for the cluster itself.
+    Name(Verb, &'a str),
+    /// Do something with names that begin so. Requires permission for one of them at least: the caller is given only
+    /// what it may have.
+    Below(Verb, &'a str),
+}
+
+impl PrincipalAction<'_> {
     /// Change the members or transfer leadership.
-    Admin,
+    pub const ADMIN: PrincipalAction<'static> = PrincipalAction::Name(Verb::Operate, "");
 }
 
 impl<'a> From<&'a Command<'a>> for PrincipalAction<'a> {
@@ -56,40 +63,89 @@ impl<'a> From<&'a Command<'a>> for PrincipalAction<'a> {
     }
 }
 
-/// Decides whether the principal of this name may do something. Callers without credentials may do everything
-/// but write the cluster's own keys.
+/// Decides by these access rules whether the principal of this name may do something. As long as identity is not
+/// enabled, every principal may do everything but write the cluster's own keys.
+///
+/// For a command this is the first of two decisions: `apply` makes the second, in the order of the log.
 pub fn authorise<'a>(
+    access: &Access,
     principal: &str,
     action: impl Into<PrincipalAction<'a>>,
 ) -> Result<(), NodeFailure> {
-    let key = match action.into() {
+    let action = action.into();
+    let missing = if access.is_enabled() {
+        missing(access, principal, action)
+    } else {
+        reserved(principal, action)
+    };
+    missing.map_or(Ok(()), |verb| Err(NodeFailure::Forbidden { verb: Some(verb) }))
+}
+
+/// The verb that a principal lacks, once identity is enabled.
+fn missing(access: &Access, principal: &str, action: PrincipalAction<'_>) -> Option<Verb> {
+    let (allowed, verb) = match action {
+        PrincipalAction::Command(command) => {
+            return access.check(principal, required(command)).err();
+        }
+        // There is no verb for this. `read` is the least that a principal can be given.
+        PrincipalAction::Enter => (access.knows(principal), Verb::Read),
+        PrincipalAction::Name(verb, name) => (access.may(principal, verb, name), verb),
+        PrincipalAction::Below(verb, prefix) => (access.may_below(principal, verb, prefix), verb),
+    };
+    (!allowed).then_some(verb)
+}
+
+/// The verb that a principal lacks if the action writes one of the cluster's own keys.
+fn reserved(principal: &str, action: PrincipalAction<'_>) -> Option<Verb> {
+    let key = match action {
         PrincipalAction::Command(Command::Put(put)) => put.key,
         PrincipalAction::Command(Command::Delete { key, .. }) => key,
-        PrincipalAction::Command(_)
-        | PrincipalAction::Read
-        | PrincipalAction::Watch
-        | PrincipalAction::Admin => return Ok(()),
+        _ => return None,
     };
-    if key.starts_with(directory::RESERVED) && principal != MEMBER {
-        return Err(NodeFailure::Forbidden);
-    }
-    Ok(())
+    (key.starts_with(directory::RESERVED) && principal != MEMBER).then_some(Verb::Keys)
 }
 
 #[cfg(test)]
 mod tests {
-    use tenure_core::request::Expect;
+    use tenure_core::access::{AccessChange, NewPrincipal, NewRule};
+    use tenure_core::request::{Acquire, Ask, AskLease, AskWait, Asks, Expect, LeaseRef, Purpose};
+    use tenure_types::{LeaseId, Mode, Quotas, VerbSet};
 
     use super::*;
+
+    fn forbidden(verb: Verb) -> Result<(), NodeFailure> {
+        Err(NodeFailure::Forbidden { verb: Some(verb) })
+    }
+
+    /// The rules with identity enabled: ana may acquire and read below `a/`, olga may operate the cluster.
+    fn teams() -> Access {
+        let mut access = Access::default();
+        let rule = |verbs: &[Verb], prefix| NewRule { verbs: VerbSet::from_verbs(verbs), prefix };
+        for (name, rules) in [
+            ("a", vec![rule(&[Verb::Acquire, Verb::Read], "a/")]),
+            ("ops", vec![rule(&[Verb::Operate], "")]),
+        ] {
+            access.change(&AccessChange::PutRole { name, rules }).unwrap();
+        }
+        for (name, role) in [("ana", "a"), ("olga", "ops")] {
+            let (roles, quotas) = (vec![role], Quotas::default());
+            let new = NewPrincipal { name, enabled: true, roles, quotas };
+            access.change(&AccessChange::PutPrincipal(new)).unwrap();
+        }
+        access.change(&AccessChange::SetIdentity { enabled: true }).unwrap();
+        access
+    }
 
     #[test]
     fn only_members_write_the_keys_of_the_cluster() {
         let (anyone, member) = (Principal::anyone(), Principal::member());
         let delete = |key| Command::Delete { key, expect: Expect::Any, guard: None };
         let (own, other) = (delete(directory::FOUNDERS), delete("config/a"));
-        assert_eq!(authorise(anyone.name(), &own), Err(NodeFailure::Forbidden));
-        assert_eq!(authorise(member.name(), &own), Ok(()));
-        assert_eq!(authorise(anyone.name(), &other), Ok(()));
+        for access in [Access::default(), teams()] {
+            assert_eq!(authorise(&access, anyone.name(), &own), forbidden(Verb::Keys));
+            assert_eq!(authorise(&access, member.name(), &own), Ok(()));
+        }
+        assert_eq!(authorise(&Access::default(), anyone.name(), &other), Ok(()));
     }
 
     #[test]
@@ -99,11 +155,61 @@ mod tests {
         assert_eq!(Principal::named(Principal::member().name()), None);
     }
 
+    const ACTIONS: [PrincipalAction<'static>; 5] = [
+        PrincipalAction::Enter,
+        PrincipalAction::Name(Verb::Read, "x"),
+        PrincipalAction::Below(Verb::Observe, ""),
+        PrincipalAction::Name(Verb::Administer, ""),
+        PrincipalAction::ADMIN,
+    ];
+
     #[test]
-    fn callers_without_credentials_read_watch_and_administer() {
+    fn without_identity_callers_without_credentials_read_watch_and_administer() {
         let anyone = Principal::anyone();
-        for action in [PrincipalAction::Read, PrincipalAction::Watch, PrincipalAction::Admin] {
-            assert_eq!(authorise(anyone.name(), action), Ok(()), "{action:?}");
+        for action in ACTIONS {
+            assert_eq!(authorise(&Access::default(), anyone.name(), action), Ok(()), "{action:?}");
         }
+    }
+
+    #[test]
+    fn with_identity_strangers_may_do_nothing() {
+        let access = teams();
+        for (action, stranger) in ACTIONS.into_iter().zip(["", "eve"].into_iter().cycle()) {
+            let refused = authorise(&access, stranger, action);
+            assert!(matches!(refused, Err(NodeFailure::Forbidden { .. })), "{action:?}");
+        }
+        let member = Principal::member();
+        for action in ACTIONS {
+            assert_eq!(authorise(&access, member.name(), action), Ok(()), "{action:?}");
+        }
+    }
+
+    #[test]
+    fn with_identity_a_principal_may_do_what_its_roles_permit() {
+        let access = teams();
+        let lock = |lock| acquire(Asks::One(Ask { lock, mode: Mode::Exclusive }));
+        assert_eq!(authorise(&access, "ana", &lock("a/x")), Ok(()));
+        assert_eq!(authorise(&access, "ana", &lock("b/x")), forbidden(Verb::Acquire));
+        assert_eq!(authorise(&access, "ana", PrincipalAction::Enter), Ok(()));
+        let read = |name| authorise(&access, "ana", PrincipalAction::Name(Verb::Read, name));
+        assert_eq!((read("a/x"), read("b/x")), (Ok(()), forbidden(Verb::Read)));
+        let list = |prefix| authorise(&access, "ana", PrincipalAction::Below(Verb::Read, prefix));
+        assert_eq!((list(""), list("a/b"), list("b")), (Ok(()), Ok(()), forbidden(Verb::Read)));
+        assert_eq!(authorise(&access, "ana", PrincipalAction::ADMIN), forbidden(Verb::Operate));
+        assert_eq!(authorise(&access, "olga", PrincipalAction::ADMIN), Ok(()));
+    }
+
+    fn acquire(locks: Asks<'static>) -> Command<'static> {
+        let lease = AskLease::Existing(LeaseRef::Id(LeaseId::new(1).unwrap()));
+        Command::Acquire(Acquire {
+            lease,
+            locks,
+            wait: AskWait::Unlimited,
+            metadata: &[],
+            lock_delay_ms: 0,
+            max_hold_ms: None,
+            purpose: Purpose::Lock,
+            independent: false,
+        })
     }
 }

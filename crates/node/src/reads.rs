@@ -44,7 +44,9 @@ impl Node {
         deadline_us: u64,
     ) {
         let expired = self.now_us >= deadline_us;
-        let refused = authorise(principal.name(), PrincipalAction::Read).err();
+        // What the read itself requires is decided by the state that it sees.
+        let access = self.replica.machine().access();
+        let refused = authorise(access, principal.name(), PrincipalAction::Enter).err();
         if let Some(failure) = refused.or(expired.then_some(NodeFailure::Expired)) {
             return self.staged.push(Output::ReadFailed { read, failure });
         }

@@ -46,6 +46,14 @@ pub enum StartError {
         /// The address.
         address: String,
     },
+    /// Other machines can reach the address, TLS protects it, and every caller would be served.
+    #[error(
+        "{address} can be reached from other machines, and callers need not identify themselves"
+    )]
+    Unidentified {
+        /// The address.
+        address: String,
+    },
     /// The certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -150,6 +158,7 @@ impl StartError {
             Self::Directory(_)
             | Self::Listen { .. }
             | Self::Exposed { .. }
+            | Self::Unidentified { .. }
             | Self::Tls(_)
             | Self::NoEntrance
             | Self::NotListed { .. }
@@ -207,8 +216,13 @@ impl StartError {
             }
             Self::Listen { flag, .. } => format!("an address of this machine with {flag}"),
             Self::Exposed { .. } => {
-                "127.0.0.1, certificates with --tls-cert and --tls-key, or --insecure if \
-                 the network is trusted"
+                "127.0.0.1; certificates with --tls-cert and --tls-key, and for clients --tls-client-ca \
+                 or --require-identity; or --insecure if the network is trusted"
+                    .into()
+            }
+            Self::Unidentified { .. } => {
+                "--tls-client-ca to demand certificates of clients, --require-identity to refuse \
+                 callers without credentials, or --insecure if the network is trusted"
                     .into()
             }
             Self::Tls(error) => error.advice().into(),

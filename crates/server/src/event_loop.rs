@@ -381,7 +381,10 @@ impl Driver {
         if count.begun {
             member.meters().count_notices(notices);
         }
-        count.begun |= index >= count.from_index;
+        if !count.begun && index >= count.from_index {
+            count.begun = true;
+            member.identity().caught_up();
+        }
     }
 
     /// Records how late the first thing was that the clock ended in this turn.

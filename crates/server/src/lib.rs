@@ -20,6 +20,7 @@ mod audit;
 pub mod backup;
 mod bootstrap;
 mod callers;
+mod credentials;
 mod data_home;
 mod dispatch;
 mod error;
@@ -47,6 +48,7 @@ pub mod untrusted;
 pub mod watch;
 
 pub use audit::AuditTo;
+pub use credentials::IssuerAuthority;
 pub use error::{StartError, chain};
 pub use fetch::request_backup;
 pub use identity::NewApiKey;

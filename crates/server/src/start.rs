@@ -17,6 +17,7 @@ use tokio::runtime::Runtime;
 use crate::api::{AllowedHosts, ApiListeners, HealthListener};
 use crate::audit::{AuditRecord, AuditTo, Outcome};
 use crate::bootstrap;
+use crate::credentials::{IssuerAuthority, TrustedIssuers};
 use crate::data_home::{DataHome, FileSizes};
 use crate::dispatch::Dispatch;
 use crate::error::StartError;
@@ -95,8 +96,12 @@ pub struct ServerSettings {
     pub entrance: Entrance,
     /// Whether a member that had another name may take this one.
     pub rename: bool,
-    /// Whether it may listen without encryption on addresses that other machines reach.
+    /// Whether it may listen on addresses that other machines reach without encryption, and without identity.
     pub insecure: bool,
+    /// Whether its APIs refuse callers without credentials also as long as the cluster has not enabled identity.
+    pub require_identity: bool,
+    /// The authorities that sign the certificates of issuers' servers, from which the keys of issuers are read.
+    pub issuer_authority: IssuerAuthority,
     /// How strongly this member should lead: from 0, only if no other member can, to 100.
     pub preference: Preference,
     /// The certificates that protect its ports.
@@ -123,6 +128,17 @@ pub struct ServerSettings {
     pub stop: Arc<AtomicBool>,
     /// Called once if the member ends by itself.
     pub on_end: Box<dyn Fn(&End) + Send>,
+}
+
+/// What protects a port.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Protection {
+    /// Nothing: only loopback addresses are allowed.
+    None,
+    /// TLS, but every caller is served.
+    EncryptedOnly,
+    /// As much as an address needs that other machines reach, or the operator needs none.
+    Enough,
 }
 
 /// A running member.
@@ -161,6 +177,8 @@ impl ServerSettings {
             entrance: Entrance::None,
             rename: false,
             insecure: false,
+            require_identity: false,
+            issuer_authority: IssuerAuthority::default(),
             preference: Preference::default(),
             tls: None,
             slow: Some(SLOW),
@@ -173,6 +191,17 @@ impl ServerSettings {
             disk: |disk| disk,
             stop: Arc::default(),
             on_end: Box::new(|_| {}),
+        }
+    }
+
+    /// How the clients' port is protected, as far as the settings say. Whether the cluster has enabled identity does not
+    /// count: it can be disabled again while the member runs.
+    fn client_protection(&self) -> Protection {
+        match &self.tls {
+            _ if self.insecure => Protection::Enough,
+            None => Protection::None,
+            Some(tls) if tls.knows_clients() || self.require_identity => Protection::Enough,
+            Some(_) => Protection::EncryptedOnly,
         }
     }
 
@@ -216,10 +245,12 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
         tls.check_name(&settings.name)?;
     }
     let wire = Wire::new(settings.tls.clone());
-    let protected = settings.insecure || settings.tls.is_some();
-    let (client_port, clients) = listen(&settings.clients, "--clients", protected)?;
+    let (client_port, clients) =
+        listen(&settings.clients, "--clients", settings.client_protection())?;
+    let member_protection =
+        if settings.insecure || covered { Protection::Enough } else { Protection::None };
     let member_port =
-        settings.members.as_ref().map(|at| listen(at, "--members", settings.insecure || covered));
+        settings.members.as_ref().map(|at| listen(at, "--members", member_protection));
     let member_port = member_port.transpose()?;
     let members = member_port.as_ref().map(|(_, address)| *address);
     let health_port = listen_for_health(&settings.health)?;
@@ -286,9 +317,9 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     let command_bytes_max = COMMAND_BYTES_MAX.min(settings.segment_bytes as usize / 2);
     let (member, events) = MemberHandle::new(record.id, lineage, Arc::new(os::Monotonic), None);
     let admission = member.admission().clone();
+    let opened_identity = member.identity().open(&settings.data);
+    opened_identity.map_err(system("write the key of the local administrator"))?;
     member.identity().publish(replica.machine().shared_access());
-    let written = member.identity().write_local_key(&settings.data);
-    written.map_err(system("write the key of the local administrator"))?;
     member.audit().write_to(&settings.audit).map_err(system("open the audit log"))?;
     member.lock_metrics().audit_to(member.audit().clone());
     member.meters().log_slow(settings.slow);
@@ -308,6 +339,8 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
         listener.admit(net.clone(), opened.snapshots.clone());
     }
     let runtime = dispatch_runtime(settings.workers).map_err(system("start a thread"))?;
+    let issuers = TrustedIssuers::new(runtime.handle().clone(), settings.issuer_authority.clone());
+    member.identity().verify_tokens(issuers);
     let node_config = tenure_node::NodeConfig {
         command_bytes_max,
         admission,
@@ -449,10 +482,14 @@ fn enter(
 fn listen(
     address: &str,
     flag: &'static str,
-    exposed: bool,
+    protection: Protection,
 ) -> Result<(TcpListener, SocketAddr), StartError> {
-    if !exposed && !is_loopback(address) {
-        return Err(StartError::Exposed { address: address.to_owned() });
+    if protection != Protection::Enough && !is_loopback(address) {
+        let address = address.to_owned();
+        return Err(match protection {
+            Protection::EncryptedOnly => StartError::Unidentified { address },
+            Protection::None | Protection::Enough => StartError::Exposed { address },
+        });
     }
     let failed = |source| StartError::Listen { address: address.to_owned(), flag, source };
     let listener = TcpListener::bind(address).map_err(failed)?;
@@ -470,7 +507,7 @@ fn listen_for_health(
         HealthListen::At(address) => (address, true),
         HealthListen::IfFree(address) => (address, false),
     };
-    match listen(address, "--health", true) {
+    match listen(address, "--health", Protection::Enough) {
         Err(StartError::Listen { source, .. })
             if !needed && source.kind() == io::ErrorKind::AddrInUse =>
         {

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use tenure_server::log::Level;
 use tenure_server::tls::{ServerTls, ServerTlsFiles};
-use tenure_server::{AuditTo, Entrance, HealthListen, Preference, ServerSettings, StartError};
+use tenure_server::{
+    AuditTo, Entrance, HealthListen, IssuerAuthority, Preference, ServerSettings, StartError,
+};
 
 use super::{ServeFlags, file};
 use crate::connection_args::is_address;
@@ -29,12 +31,14 @@ const NAMES: &[(&str, Option<&str>)] = &[
     ("listen.hosts", None),
     ("listen.allowed_origins", None),
     ("listen.insecure", Some("false")),
+    ("listen.require_identity", Some("false")),
     ("cluster.bootstrap", None),
     ("cluster.join", None),
     ("tls.cert", None),
     ("tls.key", None),
     ("tls.member_ca", None),
     ("tls.client_ca", None),
+    ("tls.issuer_ca", None),
     ("log.level", Some("info")),
     ("log.slow_ms", Some("1000")),
     ("log.audit_file", None),
@@ -105,14 +109,6 @@ impl ServeConfig {
                 return Err(self.wrong(name, text));
             }
         }
-        let insecure = match self.get("listen.insecure") {
-            Some("true") => true,
-            Some("false") | None => false,
-            Some(other) => {
-                let text = format!("listen.insecure is `{other}`; try true or false");
-                return Err(self.wrong("listen.insecure", text));
-            }
-        };
         let entries = need("member.snapshot_entries")?;
         let snapshot_entries = entries.parse().ok().filter(|entries| *entries > 0);
         let snapshot_entries = snapshot_entries.ok_or_else(|| {
@@ -131,12 +127,25 @@ impl ServeConfig {
             hosts: self.get("listen.hosts").map(list).unwrap_or_default(),
             allowed_origins: self.get("listen.allowed_origins").map(list).unwrap_or_default(),
             entrance: self.entrance()?,
-            insecure,
+            insecure: self.flag("listen.insecure")?,
+            require_identity: self.flag("listen.require_identity")?,
+            issuer_authority: self
+                .get("tls.issuer_ca")
+                .map_or(IssuerAuthority::System, |path| IssuerAuthority::File(path.into())),
             preference: self.preference()?,
             tls: self.tls()?,
             snapshot_entries,
             ..ServerSettings::new(need("member.name")?, need("member.data")?)
         })
+    }
+
+    /// A setting that is true or false.
+    fn flag(&self, name: &str) -> Result<bool, CliError> {
+        match self.get(name) {
+            Some("true") => Ok(true),
+            Some("false") | None => Ok(false),
+            Some(other) => Err(self.wrong(name, format!("{name} is `{other}`; try true or false"))),
+        }
     }
 
     fn preference(&self) -> Result<Preference, CliError> {
@@ -308,12 +317,18 @@ fn from_flags(flags: &ServeFlags) -> Vec<(&'static str, String, &'static str)> {
         ("listen.hosts", join(&flags.hosts), "--hosts"),
         ("listen.allowed_origins", join(&flags.allowed_origins), "--allowed-origins"),
         ("listen.insecure", flags.insecure.then(|| "true".to_owned()), "--insecure"),
+        (
+            "listen.require_identity",
+            flags.require_identity.then(|| "true".to_owned()),
+            "--require-identity",
+        ),
         ("cluster.bootstrap", join(&flags.bootstrap), "--bootstrap"),
         ("cluster.join", join(&flags.join), "--join"),
         ("tls.cert", flags.tls_cert.clone(), "--tls-cert"),
         ("tls.key", flags.tls_key.clone(), "--tls-key"),
         ("tls.member_ca", flags.tls_member_ca.clone(), "--tls-member-ca"),
         ("tls.client_ca", flags.tls_client_ca.clone(), "--tls-client-ca"),
+        ("tls.issuer_ca", flags.tls_issuer_ca.clone(), "--tls-issuer-ca"),
         ("log.level", flags.log_level.clone(), "--log-level"),
         ("log.slow_ms", flags.log_slow_ms.clone(), "--log-slow-ms"),
         ("log.audit_file", flags.audit_file.clone(), "--audit-file"),

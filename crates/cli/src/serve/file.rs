@@ -41,6 +41,7 @@ struct ListenTable {
     hosts: Option<Vec<String>>,
     allowed_origins: Option<Vec<String>>,
     insecure: Option<bool>,
+    require_identity: Option<bool>,
 }
 
 #[derive(Deserialize, Default)]
@@ -57,6 +58,7 @@ struct TlsTable {
     key: Option<String>,
     member_ca: Option<String>,
     client_ca: Option<String>,
+    issuer_ca: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -96,12 +98,14 @@ pub(crate) fn read(text: &str) -> Result<Vec<(&'static str, String)>, Wrong> {
         ("listen.hosts", join(listen.hosts)),
         ("listen.allowed_origins", join(listen.allowed_origins)),
         ("listen.insecure", listen.insecure.map(|insecure| insecure.to_string())),
+        ("listen.require_identity", listen.require_identity.map(|required| required.to_string())),
         ("cluster.bootstrap", join(cluster.bootstrap)),
         ("cluster.join", join(cluster.join)),
         ("tls.cert", tls.cert),
         ("tls.key", tls.key),
         ("tls.member_ca", tls.member_ca),
         ("tls.client_ca", tls.client_ca),
+        ("tls.issuer_ca", tls.issuer_ca),
         ("log.level", log.level),
         ("log.slow_ms", log.slow_ms.map(slow_ms)),
         ("log.audit_file", log.audit_file),

@@ -96,7 +96,13 @@ struct ServeFlags {
     /// Let only clients in whose certificates this authority signed
     #[arg(long, value_name = "FILE")]
     tls_client_ca: Option<String>,
-    /// Allow addresses that other machines reach, without encryption
+    /// Refuse callers without credentials, also before `tenure auth enable`
+    #[arg(long)]
+    require_identity: bool,
+    /// Read keys of token issuers from servers that this authority signed [default: those the system trusts]
+    #[arg(long, value_name = "FILE")]
+    tls_issuer_ca: Option<String>,
+    /// Allow addresses that other machines reach, without encryption or identity
     #[arg(long)]
     insecure: bool,
     /// Log what is at least so important: error, warn, info or debug [default: info]

@@ -51,6 +51,11 @@ impl Authority {
         papers
     }
 
+    /// The file with the authority's own certificate.
+    pub(crate) fn ca(&self) -> String {
+        self.dir.join("ca.pem").to_str().unwrap().to_owned()
+    }
+
     /// A file that trusts this authority and another one.
     pub(crate) fn and(&self, other: &Authority) -> PathBuf {
         let path = self.dir.join("both.pem");
@@ -60,6 +65,11 @@ impl Authority {
 }
 
 impl Papers {
+    /// The same certificate, for a client of members that another authority signed.
+    pub(crate) fn trusting(self, other: &Authority) -> Self {
+        Self { ca: other.dir.join("ca.pem"), ..self }
+    }
+
     /// The flags for `tenure serve`.
     pub(crate) fn flags(&self) -> Vec<String> {
         let text = |path: &PathBuf| path.to_str().unwrap().to_owned();

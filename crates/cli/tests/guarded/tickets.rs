@@ -296,17 +296,16 @@ fn after_a_restore_no_ticket_of_before_is_believed() {
     holder.give_back(guard);
 }
 
-/// A member that speaks TLS and requires a certificate from every client.
-fn secured(authority: &Authority, mut cluster: Cluster) -> Cluster {
-    let me = authority.sign("operator");
+/// A member that speaks TLS and requires a certificate of the second authority from every client.
+fn secured(authority: &Authority, clients: &Authority, mut cluster: Cluster) -> Cluster {
+    let me = clients.sign("operator").trusting(authority);
     cluster.trust = Some(DialTrust::load(&me.ca, Some((&me.cert, &me.key))).unwrap());
     cluster.add();
     let (name, port) = (cluster.members[0].name.clone(), cluster.members[0].members);
     let papers = authority.sign(&name);
     let mut flags = papers.flags();
     let listed = format!("{name}=127.0.0.1:{port}");
-    let ca = papers.ca.to_str().unwrap().to_owned();
-    flags.extend(["--tls-client-ca".to_owned(), ca, "--bootstrap".to_owned(), listed]);
+    flags.extend(["--tls-client-ca".to_owned(), clients.ca(), "--bootstrap".to_owned(), listed]);
     cluster.start(0, &flags.iter().map(String::as_str).collect::<Vec<_>>());
     cluster.leader();
     cluster
@@ -317,9 +316,10 @@ fn keys_are_read_under_tls_from_members_that_are_believed() {
     let dir = tempfile::tempdir().unwrap();
     let (authority, other) =
         (Authority::new(dir.path(), "ours"), Authority::new(dir.path(), "other"));
-    let cluster = secured(&authority, Cluster::new());
+    let clients = Authority::new(dir.path(), "clients");
+    let cluster = secured(&authority, &clients, Cluster::new());
     let keys = format!("https://{}", cluster.address(0));
-    let (me, stranger) = (authority.sign("store"), other.sign("store"));
+    let (me, stranger) = (clients.sign("store").trusting(&authority), other.sign("store"));
     let text = |path: &std::path::PathBuf| path.to_str().unwrap().to_owned();
     let (ca, cert, key) = (text(&me.ca), text(&me.cert), text(&me.key));
     let demand = ["--require-ticket", "--keys", &keys, "--tls-ca"];

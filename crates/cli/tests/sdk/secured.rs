@@ -10,11 +10,13 @@ use crate::authority::{Authority, Papers};
 use crate::common::Cluster;
 use crate::runtime;
 
-/// Three members that use certificates and require one from every client.
-fn found() -> (Cluster, Authority, Vec<Papers>) {
+/// Three members that use certificates and require one of another authority from every client. Returns a certificate
+/// for a client as well.
+fn found() -> (Cluster, Papers, Vec<Papers>) {
     let mut cluster = Cluster::new();
     let authority = Authority::new(cluster.dir.path(), "ours");
-    let me = authority.sign("operator");
+    let clients = Authority::new(cluster.dir.path(), "clients");
+    let me = clients.sign("operator").trusting(&authority);
     cluster.trust = Some(DialTrust::load(&me.ca, Some((&me.cert, &me.key))).unwrap());
     for _ in 0..3 {
         cluster.add();
@@ -27,12 +29,13 @@ fn found() -> (Cluster, Authority, Vec<Papers>) {
         start(&mut cluster, at, papers, &["--bootstrap", &listed]);
     }
     cluster.leader();
-    (cluster, authority, papers)
+    (cluster, clients.sign("worker").trusting(&authority), papers)
 }
 
 fn start(cluster: &mut Cluster, at: usize, papers: &Papers, more: &[&str]) {
     let mut flags = papers.flags();
-    flags.extend(["--tls-client-ca".to_owned(), papers.ca.to_str().unwrap().to_owned()]);
+    let clients = cluster.dir.path().join("clients/ca.pem");
+    flags.extend(["--tls-client-ca".to_owned(), clients.to_str().unwrap().to_owned()]);
     let flags: Vec<_> = flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
     cluster.start(at, &flags);
 }
@@ -49,8 +52,8 @@ fn refused(builder: tenure::Builder) -> String {
 
 #[test]
 fn clients_under_tls_hold_over_failovers_and_clients_without_a_certificate_are_rejected() {
-    let (mut cluster, authority, papers) = found();
-    let (runtime, me) = (runtime(), authority.sign("worker"));
+    let (mut cluster, me, papers) = found();
+    let runtime = runtime();
     let addresses: Vec<String> =
         cluster.addresses().iter().map(|address| format!("https://{address}")).collect();
     let secured = |ca: &PathBuf| Client::builder().addresses(&addresses.join(",")).ca(ca);

@@ -4,6 +4,7 @@
 
 mod change;
 mod required;
+mod scope;
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;

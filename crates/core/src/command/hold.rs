@@ -101,6 +101,11 @@ impl Machine {
     pub(crate) fn held(&self, hold: &Hold<'_>) -> Result<SlabIndex, Refusal> {
         self.check_known_name(hold.lock)?;
         let lease = self.own_lease(hold.lease)?;
+        self.held_by(lease, hold)
+    }
+
+    /// The grant in force with this lease and the lock and token of the hold.
+    pub(crate) fn held_by(&self, lease: SlabIndex, hold: &Hold<'_>) -> Result<SlabIndex, Refusal> {
         self.lock_slot(hold.lock)
             .and_then(|lock| self.grant_of(lease, lock))
             .filter(|&grant| {

@@ -127,7 +127,7 @@ impl Machine {
 
     /// Refuses text that cannot be the name of an existing object. An object that was named while longer names were
     /// allowed can still be released, taken away and deleted.
-    fn check_known_name(&self, name: &str) -> Result<(), Refusal> {
+    pub(crate) fn check_known_name(&self, name: &str) -> Result<(), Refusal> {
         let (limit, asked) = (Limit::NameBytes, name.len() as u64);
         match Name::check(name) {
             Ok(()) => Ok(()),

@@ -29,9 +29,12 @@ impl Machine {
             .collect()
     }
 
-    /// Returns the grant in force with this lease and token, or the refusal that a command on it would get.
+    /// Returns the grant in force with this lease and token, or the refusal that a command of the lease's principal
+    /// would get.
     pub fn holding(&self, hold: &Hold<'_>) -> Result<HolderView, Refusal> {
-        self.held(hold).map(|grant| self.holder_view(grant))
+        self.check_known_name(hold.lock)?;
+        let lease = self.live_lease(hold.lease)?;
+        self.held_by(lease, hold).map(|grant| self.holder_view(grant))
     }
 
     /// The present state of an acquire request that got a place: `Queued`, `Acquired` or `Ended`.
@@ -127,17 +130,19 @@ impl Machine {
 
     fn holder_view(&self, slot: SlabIndex) -> HolderView {
         let grant = self.grants.at(slot);
-        let (lease, lease_created, client) = match &grant.state {
+        let (lease, lease_created, client, owner) = match &grant.state {
             GrantState::Held(lease) => {
                 let lease = self.leases.at(*lease);
-                (lease.id, lease.created, lease.client.clone())
+                (lease.id, lease.created, lease.client.clone(), lease.owner)
             }
-            GrantState::Over(over) => (over.lease, over.created, over.client.clone()),
+            GrantState::Over(over) => (over.lease, over.created, over.client.clone(), over.owner),
         };
+        let owner = owner.and_then(|owner| self.owners.get(owner));
         HolderView {
             lease,
             lease_created,
             client,
+            principal: owner.map(|owner| owner.name.clone()),
             token: grant.token,
             mode: grant.asked_mode(self.locks.at(grant.lock).slots),
             slot: grant.mode.slot(),
@@ -177,7 +182,7 @@ impl Machine {
         }
     }
 
-    fn lease_view(&self, slot: SlabIndex) -> LeaseView {
+    pub(super) fn lease_view(&self, slot: SlabIndex) -> LeaseView {
         let lease = self.leases.at(slot);
         let mut holds: Vec<_> = lease
             .grants

@@ -3,11 +3,13 @@
 mod events;
 mod explain;
 mod list;
+mod permitted;
 mod records;
 mod stats;
 
 pub use events::{Compacted, Events, Filter};
 pub use explain::{Chain, ChainStep, Explained, Freed};
+pub use permitted::Explanation;
 pub use records::{Most, Recorded, RevisionRecord, RevisionRecords};
 pub use stats::Stats;
 

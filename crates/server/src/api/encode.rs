@@ -5,7 +5,7 @@ use tenure_core::outcome::{Answer, Grants, LeaseGrant, LockGrant, Outcome, Renew
 use tenure_core::request::Purpose;
 use tenure_core::view::{HolderView, KeyView, LeaseView, LockView, WaiterView};
 use tenure_core::{Explained, Freed};
-use tenure_types::{PlaceNumber, Refusal, Revision};
+use tenure_types::{Name, PlaceNumber, Refusal, Revision};
 use tenure_wire::{convert, v1};
 
 use v1::answer::Result as Wire;
@@ -230,6 +230,22 @@ pub(crate) fn explained(it: &Explained) -> v1::ExplainResponse {
         usually_of: 0,
         quiet_ms: it.quiet_ms,
     }
+}
+
+/// What concerns the caller's own lease of a lock that it may not read.
+pub(crate) fn explained_own(
+    lock: &Name,
+    holders: &[HolderView],
+    own: Option<&WaiterView>,
+    quiet_ms: Option<u64>,
+) -> v1::ExplainResponse {
+    let lock = v1::LockView {
+        lock: lock.as_str().to_owned(),
+        holders: holders.iter().map(holder_view).collect(),
+        ..Default::default()
+    };
+    let own = own.map(waiter_view);
+    v1::ExplainResponse { lock: Some(lock), own, quiet_ms, ..Default::default() }
 }
 
 /// A lock without holders or waiters. During the quiet period after a restore the cluster does not grant it either.

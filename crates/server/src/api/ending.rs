@@ -1,7 +1,7 @@
 //! Ends the calls and response streams of a caller whose credentials no longer hold.
 //!
 //! It surrounds every call: a call that waits is refused, a gRPC stream ends with the status in its trailers, and a
-//! stream of server-sent events ends with the event `closing`. Sessions end earlier, with a message of their own.
+//! stream of server-sent events ends with the event `closing`. Sessions end themselves, with a message of their own.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -56,9 +56,10 @@ pub(super) async fn until_ended<T>(
     call: impl Future<Output = T>,
 ) -> Result<T, Failure> {
     tokio::select! {
+        // The end first: what the log does to the leases of a revoked principal must not answer the call.
         biased;
-        response = call => Ok(response),
         failure = caller.ended() => Err(failure),
+        response = call => Ok(response),
     }
 }
 
@@ -78,6 +79,16 @@ struct EndingBody {
     over: bool,
 }
 
+impl EndingBody {
+    /// Ends the stream and returns its last frame.
+    fn end(&mut self, failure: &Failure) -> Frame<Bytes> {
+        self.over = true;
+        // Frees what the stream holds: watches, places, buffers.
+        self.body = Body::empty();
+        self.form.last(failure)
+    }
+}
+
 impl HttpBody for EndingBody {
     type Data = Bytes;
     type Error = axum::Error;
@@ -89,20 +100,20 @@ impl HttpBody for EndingBody {
         if self.over {
             return Poll::Ready(None);
         }
-        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
-            return Poll::Ready(frame);
+        // The end first: a stream that always has a next message would go on otherwise.
+        if let Some(ended) = &mut self.ended
+            && let Poll::Ready(failure) = ended.as_mut().poll(context)
+        {
+            return Poll::Ready(Some(Ok(self.end(&failure))));
         }
-        let Self { form, caller, ended, .. } = &mut *self;
-        let ended = ended.get_or_insert_with(|| {
-            let mut credentials = caller.watch();
-            Box::pin(async move { credentials.ended().await })
-        });
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if frame.is_ready() || self.ended.is_some() {
+            return frame;
+        }
+        let mut credentials = self.caller.watch();
+        let ended = self.ended.insert(Box::pin(async move { credentials.ended().await }));
         let failure = std::task::ready!(ended.as_mut().poll(context));
-        let last = form.last(&failure);
-        self.over = true;
-        // Frees what the stream holds: watches, places, buffers.
-        self.body = Body::empty();
-        Poll::Ready(Some(Ok(last)))
+        Poll::Ready(Some(Ok(self.end(&failure))))
     }
 
     fn is_end_stream(&self) -> bool {

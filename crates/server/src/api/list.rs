@@ -5,14 +5,15 @@
 use std::time::Duration;
 
 use tenure_core::event::{Batch, Event, Subject};
+use tenure_core::request::LeaseRef;
 use tenure_core::view::{KeyView, LeaseView, LockView};
 use tenure_core::{Compacted, Filter, Machine, Most, RevisionRecords};
-use tenure_types::{LeaseId, PlaceNumber, Refusal, Revision};
+use tenure_types::{LeaseId, PlaceNumber, Refusal, Revision, Verb};
 use tenure_wire::{Failure, Message, convert, v1};
 
 use super::query::{failed, fresh, name, page, to_error};
 use super::{decode, encode};
-use crate::dispatch::{Dispatch, Fresh, Principal};
+use crate::dispatch::{Dispatch, Fresh, Principal, ReadScope};
 
 /// The size at which a page is cut; it may exceed this by at most [`PART`] records. Clients accept 4 MiB by default.
 const PAGE_BYTES: usize = 1024 * 1024;
@@ -80,13 +81,17 @@ pub(crate) async fn locks(
     within: Duration,
 ) -> Result<v1::ListLocksResponse, v1::Error> {
     let (prefix, after, max) = (it.prefix.clone(), after(&it.after), page(it.limit));
+    let principal = who.clone();
     let ask = move |machine: &Machine| {
-        let read =
-            |after: Option<&String>, max| machine.locks(&prefix, after.map(String::as_str), max);
+        let who = principal.name();
+        let read = |after: Option<&String>, max| {
+            machine.locks_seen_by(who, &prefix, after.map(String::as_str), max)
+        };
         gather(max, after.clone(), read, |view| view.lock.as_str().to_owned(), lock_bytes)
     };
-    let (revision, views) =
-        dispatch.read_sorted(who, fresh(it.stale), within, ask).await.map_err(failed)?;
+    let scope = ReadScope::list(&it.prefix);
+    let read = dispatch.read_sorted(who, scope, fresh(it.stale), within, ask).await;
+    let (revision, views) = read.map_err(failed)?;
     let locks: Vec<_> = views.records.iter().map(encode::lock_view).collect();
     let next = locks.last().filter(|_| views.cut).map(|last| last.lock.clone());
     let (header, next) = (Some(dispatch.header(revision)), next.unwrap_or_default());
@@ -102,9 +107,14 @@ pub(crate) async fn queue(
     let (lock, max) = (name(&it.lock, "lock")?, page(it.limit));
     let after = (it.after != 0).then_some(PlaceNumber(it.after));
     // Read the places at once: they are small, and every further part would walk the queue from its head.
-    let ask = move |machine: &Machine| machine.queue(&lock, after, max);
-    let (revision, views) =
-        dispatch.read_page(who, fresh(it.stale), within, ask).await.map_err(failed)?;
+    let (scope, principal) = (ReadScope::read(&lock), who.clone());
+    let ask = move |machine: &Machine| {
+        let mut waiters = machine.queue(&lock, after, max);
+        machine.redact_waiters(principal.name(), &mut waiters);
+        waiters
+    };
+    let read = dispatch.read_page(who, scope, fresh(it.stale), within, ask).await;
+    let (revision, views) = read.map_err(failed)?;
     let RecordPage { records: waiters, cut } = cut(views, max, encode::waiter_view);
     let next = waiters.last().filter(|_| cut).map_or(0, |last| last.place);
     Ok(v1::QueueResponse { header: Some(dispatch.header(revision)), waiters, next })
@@ -124,12 +134,23 @@ pub(crate) async fn leases(
                 .ok_or_else(|| to_error(decode::invalid("after", "is negative")))?,
         ),
     };
+    let principal = who.clone();
     let ask = move |machine: &Machine| {
-        let read = |after: Option<&LeaseId>, max| machine.leases(after.copied(), max);
-        gather(max, after, read, |view| view.id, lease_bytes)
+        let id = |view: &LeaseView| view.id;
+        if machine.may(principal.name(), Verb::Read, "") {
+            let read = |after: Option<&LeaseId>, max| machine.leases(after.copied(), max);
+            return gather(max, after, read, id, lease_bytes);
+        }
+        let own = machine.own_leases(principal.name(), after, max);
+        let read = |after: Option<&LeaseId>, max| {
+            let rest = own.iter().filter(|id| after.is_none_or(|after| *id > after));
+            let views = rest.filter_map(|id| machine.lease(LeaseRef::Id(*id)));
+            views.take(max).collect()
+        };
+        gather(max, after, read, id, lease_bytes)
     };
-    let (revision, views) =
-        dispatch.read_page(who, fresh(it.stale), within, ask).await.map_err(failed)?;
+    let read = dispatch.read_page(who, ReadScope::Known, fresh(it.stale), within, ask).await;
+    let (revision, views) = read.map_err(failed)?;
     let next = views.records.last().filter(|_| views.cut).map_or(0, |last| convert::lease(last.id));
     let leases = views.records.iter().map(encode::lease_view).collect();
     Ok(v1::ListLeasesResponse { header: Some(dispatch.header(revision)), leases, next })
@@ -142,14 +163,18 @@ pub(crate) async fn keys(
     within: Duration,
 ) -> Result<v1::ListKeysResponse, v1::Error> {
     let (prefix, after, max) = (it.prefix.clone(), after(&it.after), page(it.limit));
+    let principal = who.clone();
     let ask = move |machine: &Machine| {
-        let read =
-            |after: Option<&String>, max| machine.keys(&prefix, after.map(String::as_str), max);
+        let who = principal.name();
+        let read = |after: Option<&String>, max| {
+            machine.keys_seen_by(who, &prefix, after.map(String::as_str), max)
+        };
         let bytes = |view: &KeyView| view.key.as_bytes().len() + view.value.len();
         gather(max, after.clone(), read, |view| view.key.as_str().to_owned(), bytes)
     };
-    let (revision, views) =
-        dispatch.read_page(who, fresh(it.stale), within, ask).await.map_err(failed)?;
+    let scope = ReadScope::list(&it.prefix);
+    let read = dispatch.read_page(who, scope, fresh(it.stale), within, ask).await;
+    let (revision, views) = read.map_err(failed)?;
     let kvs: Vec<_> = views.records.iter().map(encode::key_value).collect();
     let next = kvs.last().filter(|_| views.cut).map(|last| last.key.clone());
     let (header, next) = (Some(dispatch.header(revision)), next.unwrap_or_default());
@@ -221,7 +246,9 @@ pub(crate) async fn history(
     for turn in 0..PIECES {
         let ask = move |machine: &Machine| piece(machine, at.from);
         let within = dispatch.until(deadline_us);
-        let (_, piece) = dispatch.read_page(who, at.fresh, within, ask).await.map_err(failed)?;
+        let scope = ReadScope::read(&lock);
+        let read = dispatch.read_page(who, scope, at.fresh, within, ask).await;
+        let (_, piece) = read.map_err(failed)?;
         match piece {
             Ok((floor, records)) => found.extend(&lock, floor, &records),
             // The history was compacted between two pieces: the next page says so.

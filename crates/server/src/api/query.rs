@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use tenure_core::Machine;
 use tenure_core::request::LeaseRef;
-use tenure_types::{HolderState, RENEW_MAX, Revision};
+use tenure_core::{Explanation, Machine};
+use tenure_types::{HolderState, RENEW_MAX, Revision, Verb};
 use tenure_wire::{Failure, v1};
 
 use super::session::{IN_FLIGHT_MAX, REQUESTS_MAX};
 use super::{MESSAGE_BYTES_MAX, decode, encode};
-use crate::dispatch::{Dispatch, Fresh, Principal, WITHIN};
+use crate::dispatch::{Dispatch, Fresh, Principal, ReadScope, WITHIN};
 
 /// The most records in one page of a list, and the default.
 const PAGE_MAX: usize = 1_000;
@@ -35,12 +35,12 @@ pub(crate) async fn beyond(
     who: &Principal,
     from: Revision,
 ) -> Result<Option<Revision>, Failure> {
-    let (newest, ()) = dispatch.read(who, Fresh::Stale, WITHIN, |_| ()).await?;
+    let (newest, ()) = dispatch.read(who, ReadScope::Known, Fresh::Stale, WITHIN, |_| ()).await?;
     if from <= newest.next() {
         return Ok(None);
     }
     // This member may be behind: only a fresh read tells whether there is such a revision.
-    let (newest, ()) = dispatch.read(who, Fresh::Now, WITHIN, |_| ()).await?;
+    let (newest, ()) = dispatch.read(who, ReadScope::Known, Fresh::Now, WITHIN, |_| ()).await?;
     Ok((from > newest.next()).then_some(newest))
 }
 
@@ -92,9 +92,12 @@ pub(crate) async fn lease(
 ) -> Result<v1::GetLeaseResponse, v1::Error> {
     let lease =
         decode::lease_ref(it.lease_slot, it.lease_generation, it.lease).map_err(to_error)?;
-    let ask = move |machine: &Machine| machine.lease(lease).as_ref().map(encode::lease_view);
-    let (revision, view) =
-        dispatch.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
+    let principal = who.clone();
+    let ask = move |machine: &Machine| {
+        machine.lease_seen_by(principal.name(), lease).as_ref().map(encode::lease_view)
+    };
+    let read = dispatch.read(who, ReadScope::Known, fresh(it.stale), within, ask).await;
+    let (revision, view) = read.map_err(failed)?;
     let lease = view.ok_or_else(|| encode::refused(&tenure_types::Refusal::LeaseNotFound))?;
     Ok(v1::GetLeaseResponse { header: Some(dispatch.header(revision)), lease: Some(lease) })
 }
@@ -106,9 +109,10 @@ pub(crate) async fn lock(
     within: Duration,
 ) -> Result<v1::GetLockResponse, v1::Error> {
     let lock = name(&it.lock, "lock")?;
+    let scope = ReadScope::read(&lock);
     let ask = move |machine: &Machine| machine.lock(&lock).as_ref().map(encode::lock_view);
-    let (revision, lock) =
-        dispatch.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
+    let read = dispatch.read(who, scope, fresh(it.stale), within, ask).await;
+    let (revision, lock) = read.map_err(failed)?;
     Ok(v1::GetLockResponse { header: Some(dispatch.header(revision)), lock })
 }
 
@@ -119,8 +123,10 @@ pub(crate) async fn key(
     within: Duration,
 ) -> Result<v1::GetKeyResponse, v1::Error> {
     let key = name(&it.key, "key")?;
+    let scope = ReadScope::read(&key);
     let ask = move |machine: &Machine| machine.key(&key).as_ref().map(encode::key_value);
-    let (revision, kv) = dispatch.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
+    let read = dispatch.read(who, scope, fresh(it.stale), within, ask).await;
+    let (revision, kv) = read.map_err(failed)?;
     Ok(v1::GetKeyResponse { header: Some(dispatch.header(revision)), kv })
 }
 
@@ -139,10 +145,15 @@ pub(crate) async fn explain(
     };
     let max = page(it.limit);
     let usually = dispatch.member().lock_metrics().usually(&lock);
+    let principal = who.clone();
     let ask = move |machine: &Machine| {
-        let Some(explained) = machine.explain(asker, &lock, max) else {
+        let explained = match machine.explain_to(principal.name(), asker, &lock, max)? {
+            Some(Explanation::Whole(explained)) => explained,
+            Some(Explanation::Own { lock, holders, own, quiet_ms }) => {
+                return Ok((encode::explained_own(&lock, &holders, own.as_ref(), quiet_ms), false));
+            }
             // A lock without holders or waiters is free: there is nothing else to explain.
-            return encode::free(machine.quiet_ms());
+            None => return Ok((encode::free(machine.quiet_ms()), true)),
         };
         let mut response = encode::explained(&explained);
         let holders = response.lock.iter_mut().flat_map(|lock| &mut lock.holders);
@@ -151,12 +162,14 @@ pub(crate) async fn explain(
                 shown.renewed_ms = machine.renewed_ms(LeaseRef::Id(holder.lease));
             }
         }
-        response
+        Ok((response, true))
     };
-    let (revision, mut response) =
-        dispatch.read(who, fresh(it.stale), within, ask).await.map_err(failed)?;
+    let read = dispatch.read(who, ReadScope::Known, fresh(it.stale), within, ask).await;
+    let (revision, explained) = read.map_err(failed)?;
+    let denied = |verb: Verb| Failure::PermissionDenied { verb: verb.name() };
+    let (mut response, whole) = explained.map_err(denied)?;
     response.header = Some(dispatch.header(revision));
-    if let Some((held_ms, of)) = usually {
+    if let Some((held_ms, of)) = usually.filter(|_| whole) {
         (response.usually_held_ms, response.usually_of) = (Some(held_ms), of);
     }
     Ok(response)
@@ -173,9 +186,10 @@ pub(crate) async fn welcome(
         .iter()
         .filter_map(|it| decode::lease_ref(it.lease_slot, it.lease_generation, it.lease).ok())
         .collect();
-    let me = dispatch.member().id();
+    let (me, principal) = (dispatch.member().id(), who.clone());
     let ask = move |machine: &Machine| {
-        let leases = named.iter().filter_map(|lease| machine.lease(*lease));
+        let seen = named.iter().filter(|lease| machine.sees_lease(principal.name(), **lease));
+        let leases = seen.filter_map(|lease| machine.lease(*lease));
         let leases: Vec<_> = leases.filter_map(|view| encode::lease_view(&view).lease).collect();
         let name = tenure_node::directory::read(machine).remove(&me).map(|names| names.name);
         (leases, name, machine.epoch().get(), machine.level())

@@ -24,8 +24,9 @@ use super::{
     ConnectionPermit, HEADER_BYTES_MAX, HEADERS_MAX, Listener, ending, grpc, http as api, metered,
     ws,
 };
+use crate::credentials::MissingKeys;
 use crate::dispatch::Dispatch;
-use crate::identity::CallerIdentity;
+use crate::identity::{CallerIdentity, Presented};
 use crate::metrics::Api;
 
 /// The paths that need no credentials.
@@ -34,6 +35,8 @@ const OPEN_PATHS: [&str; 4] = ["/healthz", "/readyz", "/openapi.json", "/.well-k
 const OPEN_SERVICES: [&str; 2] = ["/grpc.health.v1.", "/grpc.reflection."];
 /// The path of the metrics, which name locks. The health listener serves them without credentials.
 const METRICS: &str = "/metrics";
+/// The service of sessions, which end themselves when their credentials do.
+const SESSIONS: &str = "/tenure.v1.SessionService/";
 /// The bytes that HTTP/2 adds to each header when it counts.
 const FIELD_BYTES: usize = 32;
 
@@ -72,6 +75,12 @@ impl FilteredRouter {
         if is_grpc { grpc::refused(failure) } else { api::refused(failure) }
     }
 
+    /// The keys that the token of a request needs and this member does not have yet.
+    fn missing_keys<B>(&self, request: &Request<B>) -> Option<MissingKeys> {
+        let presented = Presented::of_request(request.headers(), None).ok()?;
+        self.dispatch.member().identity().missing_keys(&presented)
+    }
+
     /// The identity of the caller of a request; none if the request needs none, or will present credentials later.
     fn identify<B>(&self, request: &Request<B>) -> Result<Option<CallerIdentity>, Failure> {
         let (path, headers) = (request.uri().path(), request.headers());
@@ -108,9 +117,21 @@ impl Service<Request<Incoming>> for FilteredRouter {
             return Either::Left(ready(Ok(self.refuse(is_grpc, failure))));
         }
         let is_grpc = grpc::is_grpc(&request);
+        let ends_itself = request.uri().path().starts_with(SESSIONS);
         let identity = match self.identify(&request) {
             Ok(identity) => identity,
-            Err(failure) => return Either::Left(ready(Ok(self.refuse(is_grpc, failure)))),
+            Err(failure) => {
+                let Some(missing) = self.missing_keys(&request) else {
+                    return Either::Left(ready(Ok(self.refuse(is_grpc, failure))));
+                };
+                // After an attempt to read them the keys are not read again for a while, so this repeats a few times at
+                // most.
+                let mut filter = self.clone();
+                return Either::Right(Box::pin(async move {
+                    missing.read().await;
+                    filter.call(request).await
+                }));
+            }
         };
         let permit = self.permit.identified(identity.clone());
         let caller = permit.caller().clone();
@@ -124,6 +145,7 @@ impl Service<Request<Incoming>> for FilteredRouter {
             let response = match identity {
                 None => answering.await?,
                 Some(identity) => match ending::until_ended(&identity, answering).await {
+                    Ok(response) if ends_itself => response?,
                     Ok(response) => ending::response(response?, identity),
                     Err(failure) => filter.refuse(is_grpc, failure),
                 },
@@ -136,7 +158,7 @@ impl Service<Request<Incoming>> for FilteredRouter {
 
 /// Whether a request needs no credentials: health, descriptions of the API, the public keys of tickets, and what a
 /// browser asks before it sends credentials.
-fn is_open(method: &Method, path: &str) -> bool {
+pub(super) fn is_open(method: &Method, path: &str) -> bool {
     method == Method::OPTIONS
         || OPEN_PATHS.contains(&path)
         || OPEN_SERVICES.iter().any(|service| path.starts_with(service))

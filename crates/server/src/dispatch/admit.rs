@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use tenure_core::request::{Command, RequestId};
-use tenure_node::{Permit, Principal, PrincipalAction, authorise, weight};
+use tenure_node::{Permit, Principal, weight};
 
 use super::{Caller, Dispatch, Failure, WITHIN, encode};
 use crate::os;
@@ -14,11 +14,6 @@ use crate::os;
 const RETRY_AFTER_MS: std::ops::RangeInclusive<u64> = 50..=2_000;
 
 impl Dispatch {
-    /// Authorises an action that is not a command.
-    pub(super) fn may(&self, who: &Principal, action: PrincipalAction<'_>) -> Result<(), Failure> {
-        authorise(who.name(), action).map_err(|failure| self.failure(failure, WITHIN))
-    }
-
     /// Authorises and admits a command that takes `bytes` bytes in its log encoding.
     pub(crate) fn admit(
         &self,
@@ -26,7 +21,8 @@ impl Dispatch {
         command: &Command<'_>,
         bytes: usize,
     ) -> Result<Permit, Failure> {
-        authorise(who.name(), command).map_err(|_| Failure::PermissionDenied { verb: "admin" })?;
+        let decided = self.member().identity().authorise(who, command);
+        decided.map_err(|failure| self.failure_to(who, failure, WITHIN))?;
         let (admission, weight) = (self.member().admission(), weight(command));
         let permit = Caller::with_share(|share| admission.admit_from(weight, bytes as u64, share));
         permit.ok_or_else(|| self.overloaded())

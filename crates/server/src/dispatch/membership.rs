@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tenure_node::directory::MemberRecord;
 use tenure_node::{
-    ClusterView, InputContext, NotReconfigured, Permit, PrincipalAction, Reconfiguration,
-    Reconfigure, ReconfigureInput, ReconfigureOutput, Reconfigured, undiallable,
+    ClusterView, InputContext, NotReconfigured, Permit, Reconfiguration, Reconfigure,
+    ReconfigureInput, ReconfigureOutput, Reconfigured, undiallable,
 };
 use tenure_raft::{MemberId, Stop};
 use tenure_wire::{Failure, v1};
@@ -70,7 +70,7 @@ impl Dispatch {
         request: Reconfiguration,
         within: Duration,
     ) -> Result<Reconfigured, v1::Error> {
-        self.may(who, PrincipalAction::Admin)?;
+        self.may_operate(who)?;
         let until_us = self.deadline_us(within);
         let mut lead = self.member().lead();
         let mut machine = Reconfigure::new(request, self.member().id(), until_us);

@@ -14,6 +14,7 @@ mod caller;
 mod membership;
 mod memory;
 mod outbox;
+mod permission;
 mod read;
 mod session;
 mod ticket;
@@ -34,6 +35,7 @@ use tokio::sync::oneshot;
 pub(crate) use caller::{Caller, WATCHES_MAX, WatchCount};
 pub(crate) use memory::{Charge, MemberMemory};
 pub(crate) use outbox::{Delivery, MailboxMessage, Outbox};
+pub(crate) use permission::ReadScope;
 pub(crate) use session::ClientSession;
 pub(crate) use tenure_node::{AcquireTerms, ClusterView, Fresh, PlaceFate, Principal};
 pub(crate) use tenure_wire::Failure;
@@ -226,7 +228,9 @@ impl Dispatch {
             Node::Expired => Failure::Deadline,
             Node::Overloaded => self.overloaded(),
             Node::TooLarge { bound } => Failure::TooLarge { bound },
-            Node::Forbidden => Failure::PermissionDenied { verb: "admin" },
+            Node::Forbidden { verb } => {
+                Failure::PermissionDenied { verb: verb.map_or("operate", tenure_types::Verb::name) }
+            }
             Node::Stopping => Failure::ShuttingDown,
             Node::Unknown => Failure::UnknownOutcome { waited_ms: millis(waited) },
             Node::Rejected(why) => self.rejected(why),

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::Machine;
-use tenure_node::{ClusterView, Fresh, Node, Principal, PrincipalAction, Weight, authorise};
+use tenure_node::{ClusterView, Fresh, Node, Principal, PrincipalAction, Weight};
 use tenure_raft::Replica;
 use tenure_types::Revision;
 use tokio::sync::{Semaphore, oneshot};
 
-use super::{Caller, Dispatch, Failure, LAST_WORD, WATCHES_MAX, WITHIN};
+use super::{Caller, Dispatch, Failure, LAST_WORD, ReadScope, WATCHES_MAX, WITHIN};
 use crate::member::LoopEvent;
 use crate::watch::{OwnedFilter, Start, WatchOptions, WatchReader};
 
@@ -76,12 +76,13 @@ impl Dispatch {
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         who: &Principal,
+        scope: ReadScope,
         fresh: Fresh,
         within: Duration,
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
     ) -> Result<(Revision, T), Failure> {
-        let read = self.ask(who, fresh, within, ReadCost::Record, ask).await;
-        read.map_err(|failure| self.failure(failure, within))
+        let read = self.ask(who, scope, fresh, within, ReadCost::Record, ask).await;
+        read.map_err(|failure| self.failure_to(who, failure, within))
     }
 
     /// Reads what a session begins with, from this member's state as it is.
@@ -90,26 +91,29 @@ impl Dispatch {
         who: &Principal,
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
     ) -> Result<(Revision, T), Failure> {
-        let read = self.ask(who, Fresh::Stale, WITHIN, ReadCost::Welcome, ask).await;
-        read.map_err(|failure| self.failure(failure, WITHIN))
+        let (scope, cost) = (ReadScope::Known, ReadCost::Welcome);
+        let read = self.ask(who, scope, Fresh::Stale, WITHIN, cost, ask).await;
+        read.map_err(|failure| self.failure_to(who, failure, WITHIN))
     }
 
     /// Reads many records of the machine, a bounded number of which `ask` walks over.
     pub(crate) async fn read_page<T: Send + 'static>(
         &self,
         who: &Principal,
+        scope: ReadScope,
         fresh: Fresh,
         within: Duration,
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
     ) -> Result<(Revision, T), Failure> {
         let deadline_us = self.deadline_us(within);
-        let failure = |failure| self.failure(failure, within);
+        let failure = |failure| self.failure_to(who, failure, within);
         if !matches!(fresh, Fresh::Stale) {
             // First wait until this member's state is fresh enough, from which it never goes back.
-            self.ask(who, fresh, within, ReadCost::Record, |_| ()).await.map_err(failure)?;
+            let known = ReadScope::Known;
+            self.ask(who, known, fresh, within, ReadCost::Record, |_| ()).await.map_err(failure)?;
         }
         let left = self.until(deadline_us);
-        self.ask(who, Fresh::Stale, left, ReadCost::Page, ask).await.map_err(failure)
+        self.ask(who, scope, Fresh::Stale, left, ReadCost::Page, ask).await.map_err(failure)
     }
 
     /// Reads the machine with the names of its locks in order, as lists need them. Names that are not sorted yet are
@@ -117,6 +121,7 @@ impl Dispatch {
     pub(crate) async fn read_sorted<T: Send + 'static>(
         &self,
         who: &Principal,
+        scope: ReadScope,
         fresh: Fresh,
         within: Duration,
         ask: impl Fn(&Machine) -> T + Clone + Send + 'static,
@@ -127,18 +132,22 @@ impl Dispatch {
             let sorted =
                 move |machine: &Machine| machine.settle_lists(SORTED_MAX).then(|| ask(machine));
             let left = self.member().until(deadline_us);
-            if let (revision, Some(listed)) = self.read_page(who, fresh, left, sorted).await? {
+            if let (revision, Some(listed)) =
+                self.read_page(who, scope.clone(), fresh, left, sorted).await?
+            {
                 return Ok((revision, listed));
             }
             let sort = |machine: &Machine| machine.settle_lists(SORTED_MAX);
             let left = || self.member().until(deadline_us);
-            while !self.read_page(who, Fresh::Stale, left(), sort).await?.1 {}
+            let scope = || scope.clone();
+            while !self.read_page(who, scope(), Fresh::Stale, left(), sort).await?.1 {}
         }
     }
 
     async fn ask<T: Send + 'static>(
         &self,
         who: &Principal,
+        scope: ReadScope,
         fresh: Fresh,
         within: Duration,
         cost: ReadCost,
@@ -160,8 +169,13 @@ impl Dispatch {
         };
         let within = self.until(deadline_us);
         let (done, answer) = oneshot::channel();
+        let who = who.clone();
         let question = Box::new(move |machine: Result<&Machine, NodeFailure>| {
-            let _ = done.send(machine.map(|machine| (machine.revision(), ask(machine))));
+            let answer = machine.and_then(|machine| {
+                scope.check(machine, &who)?;
+                Ok((machine.revision(), ask(machine)))
+            });
+            let _ = done.send(answer);
             drop((permit, slot));
         });
         let event = LoopEvent::Read { question, principal, fresh, deadline_us };
@@ -214,7 +228,8 @@ impl Dispatch {
 
     /// The cluster as this member knows it, which may be old.
     pub(crate) async fn view(&self, who: &Principal) -> Result<ClusterView, Failure> {
-        self.cluster_at(who, Fresh::Stale, WITHIN).await.map_err(|it| self.failure(it, WITHIN))
+        let view = self.cluster_at(who, Fresh::Stale, WITHIN).await;
+        view.map_err(|failure| self.failure_to(who, failure, WITHIN))
     }
 
     /// The cluster, not older than the call.
@@ -223,7 +238,8 @@ impl Dispatch {
         who: &Principal,
         within: Duration,
     ) -> Result<ClusterView, Failure> {
-        self.cluster_at(who, Fresh::Now, within).await.map_err(|it| self.failure(it, within))
+        let view = self.cluster_at(who, Fresh::Now, within).await;
+        view.map_err(|failure| self.failure_to(who, failure, within))
     }
 
     /// The cluster at the given freshness.
@@ -234,9 +250,10 @@ impl Dispatch {
         within: Duration,
     ) -> Result<ClusterView, NodeFailure> {
         match fresh {
-            Fresh::Stale => authorise(who.name(), PrincipalAction::Read)?,
+            Fresh::Stale => self.member().identity().authorise(who, PrincipalAction::Enter)?,
             Fresh::Now | Fresh::AtLeast(_) => {
-                self.ask(who, fresh, within, ReadCost::Record, |_| ()).await?;
+                let (scope, cost) = (ReadScope::Known, ReadCost::Record);
+                self.ask(who, scope, fresh, within, cost, |_| ()).await?;
             }
         }
         self.peek(ClusterView::of).await
@@ -250,13 +267,13 @@ impl Dispatch {
         start: Start,
         options: WatchOptions,
     ) -> Result<WatchReader, Failure> {
-        self.may(who, PrincipalAction::Watch)?;
+        self.may(who, filter.action())?;
         let quota =
             |limit, bound: usize| Failure::Quota { limit, bound: bound as u64, retry_after_ms: 0 };
         if self.member().feed().watches() >= MEMBER_WATCHES_MAX {
             return Err(quota("watches", MEMBER_WATCHES_MAX));
         }
         let count = Caller::watch().ok_or_else(|| quota("watches_per_connection", WATCHES_MAX))?;
-        Ok(self.hub().watch(filter, start, options).counted(count))
+        Ok(self.hub().watch(filter, start, options).counted(count).seen_by(who.clone()))
     }
 }

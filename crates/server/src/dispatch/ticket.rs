@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use tenure_core::Machine;
 use tenure_core::request::{Command, Hold, LeaseRef};
-use tenure_types::{Refusal, Revision, Token};
+use tenure_types::{Refusal, Revision, Token, Verb};
 use tenure_wire::{Failure, v1};
 
-use tenure_node::PrincipalAction;
-
-use super::{Dispatch, Fresh, Permit, Principal};
+use super::{Dispatch, Fresh, Permit, Principal, ReadScope};
 use crate::ticket::{
     self, KeyRecords, OVERLAP_MS, OVERLAP_MS_MAX, RecordKey, SigningKey, SigningKeys,
 };
@@ -47,11 +45,15 @@ impl Dispatch {
         loop {
             let key = self.keys().current();
             let (name, record, of) = (lock.to_owned(), self.record_key(&key), incarnation.clone());
+            let principal = who.clone();
             let ask = move |machine: &Machine| {
-                let held = machine.holding(&Hold { lease, lock: &name, token });
+                // A ticket is signed for the principal of the lease alone.
+                let held =
+                    machine.holding_of(principal.name(), &Hold { lease, lock: &name, token });
                 (held, KeyRecords::read(machine).signs(&of, record))
             };
-            let read = self.read(who, Fresh::Now, self.until(until_us), ask).await;
+            let scope = ReadScope::Name(Verb::Sign, lock.to_owned());
+            let read = self.read(who, scope, Fresh::Now, self.until(until_us), ask).await;
             let (revision, (held, known)) = read?;
             let grant = held.map_err(|refusal| v1::Error::from(&refusal))?;
             if known {
@@ -63,13 +65,12 @@ impl Dispatch {
         }
     }
 
-    /// The public keys of all members, including this one's. Without a quorum, the keys that this member knows.
+    /// The public keys of all members, including this one's. Without a quorum, the keys that this member knows. They are
+    /// public: resources that verify tickets need no credentials.
     pub(crate) async fn ticket_keys(
         &self,
-        who: &Principal,
         within: Duration,
     ) -> Result<v1::TicketKeysResponse, v1::Error> {
-        self.may(who, PrincipalAction::Read)?;
         let until_us = self.deadline_us(within.min(KEYS_WITHIN));
         let own = self.record_key(&self.keys().current());
         let incarnation = self.member().lineage();
@@ -107,7 +108,7 @@ impl Dispatch {
         overlap_ms: Option<u64>,
         within: Duration,
     ) -> Result<(Revision, String), v1::Error> {
-        self.may(who, PrincipalAction::Admin)?;
+        self.may_operate(who)?;
         let until_us = self.deadline_us(within);
         let overlap_ms = overlap_ms.unwrap_or(OVERLAP_MS);
         if overlap_ms > OVERLAP_MS_MAX {
@@ -183,7 +184,7 @@ impl Dispatch {
     ) -> Result<(Revision, KeyRecords, u64), Failure> {
         let ask = |machine: &Machine| (KeyRecords::read(machine), machine.clock_ms());
         let (revision, (records, clock_ms)) =
-            self.read(&Principal::member(), fresh, within, ask).await?;
+            self.read(&Principal::member(), ReadScope::Known, fresh, within, ask).await?;
         Ok((revision, records, clock_ms))
     }
 

@@ -10,13 +10,16 @@
 
 mod api_key;
 mod caller;
+mod decide;
 mod local_key;
+mod marker;
 mod presented;
 
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use rustls::pki_types::CertificateDer;
 use tenure_core::access::Access;
 use tenure_node::Principal;
 use tenure_wire::Failure;
@@ -25,8 +28,10 @@ use tokio::sync::watch;
 pub use api_key::NewApiKey;
 use api_key::PresentedKey;
 pub(crate) use caller::{CallerIdentity, CredentialWatch, IdentityCache};
+use marker::IdentityMarker;
 pub(crate) use presented::{Bearer, PeerCertificate, Presented, rejected};
 
+use crate::credentials::{MissingKeys, TrustedIssuers, certificate};
 use crate::os;
 
 /// The access rules as this member has applied them, and what its callers are compared with.
@@ -34,6 +39,9 @@ pub(crate) struct Identity {
     published: watch::Sender<Published>,
     /// The hash of the local administrator's key; none inside a test without a disk.
     local: OnceLock<[u8; 32]>,
+    marker: IdentityMarker,
+    /// The issuers of bearer tokens; none inside a test without a network.
+    issuers: OnceLock<TrustedIssuers>,
 }
 
 /// One state of the access rules. Each has another generation.
@@ -53,7 +61,12 @@ pub(crate) struct Resolved {
 
 impl Default for Identity {
     fn default() -> Self {
-        Self { published: watch::Sender::new(Published::default()), local: OnceLock::new() }
+        Self {
+            published: watch::Sender::new(Published::default()),
+            local: OnceLock::new(),
+            marker: IdentityMarker::default(),
+            issuers: OnceLock::new(),
+        }
     }
 }
 
@@ -61,7 +74,13 @@ impl Identity {
     /// Publishes the access rules if they are others than before. The event loop calls it before it answers the
     /// commands that changed them.
     pub(crate) fn publish(&self, access: &Arc<Access>) {
-        self.published.send_if_modified(|published| {
+        if let Some(issuers) = self.issuers.get()
+            && !Arc::ptr_eq(&self.published.borrow().access, access)
+        {
+            // Before the rules: a caller that sees the new rules sees their issuers.
+            issuers.replace(access.issuers());
+        }
+        let is_new = self.published.send_if_modified(|published| {
             // The published copy keeps the old rules alive, so equal addresses mean equal rules.
             if Arc::ptr_eq(&published.access, access) {
                 return false;
@@ -70,12 +89,29 @@ impl Identity {
                 Published { generation: published.generation + 1, access: Arc::clone(access) };
             true
         });
+        if is_new {
+            self.marker.follow(access.is_enabled());
+        }
     }
 
-    /// Accepts the key of the local administrator from now on, which it writes to the data directory.
-    pub(crate) fn write_local_key(&self, data: &Path) -> io::Result<()> {
+    /// Reports that the member has applied everything that was in its log at the start.
+    pub(crate) fn caught_up(&self) {
+        if self.marker.is_held() {
+            self.marker.release(self.access().is_enabled());
+        }
+    }
+
+    /// Uses the data directory from now on: to remember that identity is enabled, and for the key of the local
+    /// administrator, which it replaces.
+    pub(crate) fn open(&self, data: &Path) -> io::Result<()> {
+        self.marker.open(data)?;
         let _ = self.local.set(local_key::write(data)?);
         Ok(())
+    }
+
+    /// Whether callers need credentials by these rules.
+    pub(crate) fn is_required(&self, access: &Access) -> bool {
+        access.is_enabled() || self.marker.is_held()
     }
 
     /// The access rules as last published.
@@ -97,17 +133,17 @@ impl Identity {
         let anyone = Resolved { principal: Principal::anyone(), expires_ms: None };
         match (&presented.bearer, &presented.certificate) {
             (Some(Bearer::ApiKey(key)), _) => self.by_api_key(access, key),
-            (Some(Bearer::Token(token)), _) => Self::by_token(access, token),
+            (Some(Bearer::Token(token)), _) => self.by_token(access, token),
             (None, Some(certificate)) => match Self::by_certificate(access, certificate) {
                 Ok(Some(resolved)) => Ok(resolved),
-                Ok(None) if access.is_enabled() => {
+                Ok(None) if self.is_required(access) => {
                     Err(rejected("no certificate rule matches the client certificate"))
                 }
-                Err(failure) if access.is_enabled() => Err(failure),
+                Err(failure) if self.is_required(access) => Err(failure),
                 // Without identity a certificate only admits the connection.
                 Ok(None) | Err(_) => Ok(anyone),
             },
-            (None, None) if access.is_enabled() => Err(Failure::Unauthenticated),
+            (None, None) if self.is_required(access) => Err(Failure::Unauthenticated),
             (None, None) => Ok(anyone),
         }
     }
@@ -128,17 +164,39 @@ impl Identity {
         active(access, name.as_str(), credential.expires_ms)
     }
 
+    /// Verifies bearer tokens with the keys of these issuers from now on.
+    pub(crate) fn verify_tokens(&self, issuers: TrustedIssuers) {
+        issuers.replace(self.access().issuers());
+        let _ = self.issuers.set(issuers);
+    }
+
+    /// The keys to wait for before these credentials can be verified, if there are any.
+    pub(crate) fn missing_keys(&self, presented: &Presented) -> Option<MissingKeys> {
+        match &presented.bearer {
+            Some(Bearer::Token(token)) => self.issuers.get()?.missing_keys(token),
+            Some(Bearer::ApiKey(_)) | None => None,
+        }
+    }
+
     /// The principal of a bearer token.
-    fn by_token(_access: &Access, _token: &str) -> Result<Resolved, Failure> {
-        Err(rejected("bearer tokens of issuers are not accepted"))
+    fn by_token(&self, access: &Access, token: &str) -> Result<Resolved, Failure> {
+        let issuers = self.issuers.get();
+        let issuers =
+            issuers.ok_or_else(|| rejected("bearer tokens of issuers are not accepted"))?;
+        let verified = issuers.verify(token, os::wall_ms() / 1_000);
+        let verified = verified.map_err(|error| rejected(error.problem()))?;
+        let expires_ms = verified.expires_s.saturating_mul(1_000);
+        active(access, verified.principal.as_str(), Some(expires_ms))
     }
 
     /// The principal of a client certificate; none if no rule matches it.
     fn by_certificate(
-        _access: &Access,
-        _certificate: &PeerCertificate,
+        access: &Access,
+        certificate: &PeerCertificate,
     ) -> Result<Option<Resolved>, Failure> {
-        Ok(None)
+        let der = CertificateDer::from(certificate.der());
+        let name = certificate::principal(access.certificate_rules(), &der);
+        name.map(|name| active(access, name.as_str(), None)).transpose()
     }
 }
 

@@ -20,7 +20,6 @@ impl PeerCertificate {
         Self(der.into())
     }
 
-    #[allow(dead_code, reason = "certificate rules read it")]
     pub(crate) fn der(&self) -> &[u8] {
         &self.0
     }

@@ -107,7 +107,7 @@ fn the_local_key_stands_for_the_member_and_no_record_can_take_its_id() {
     let new = NewCredential { principal: "ana", id, name: "ci", hash, expires_ms: None };
     stage.change(&AccessChange::PutCredential(new));
     assert!(stage.resolve(&taken.text).is_err());
-    stage.identity.write_local_key(dir.path()).unwrap();
+    stage.identity.open(dir.path()).unwrap();
     let member = stage.resolve(&text(&dir)).map(|it| it.principal().clone());
     assert_eq!(member, Ok(Principal::member()));
     assert!(stage.resolve(&taken.text).is_err());

@@ -14,7 +14,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;
 use tenure_core::view::HolderView;
-use tenure_types::Mode;
+use tenure_types::{Mode, Name};
 
 use tenure_node::Lineage;
 
@@ -49,6 +49,10 @@ struct TicketClaims<'a> {
     token: String,
     lease: String,
     holder: &'a str,
+    /// The principal that the cluster authenticated. A lease without an owner has none, and an empty text would look
+    /// like one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    principal: Option<&'a str>,
 }
 
 /// Signs a ticket for a grant. The same grant and key give the same text.
@@ -73,6 +77,7 @@ pub(crate) fn sign(
         token: grant.token.get().to_string(),
         lease: grant.lease.get().to_string(),
         holder: grant.client.as_str(),
+        principal: grant.principal.as_ref().map(Name::as_str),
     };
     let signed = format!("{}.{}", encoded(&header), encoded(&claims));
     let signature = URL_SAFE_NO_PAD.encode(key.sign(signed.as_bytes()));

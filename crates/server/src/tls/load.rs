@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, TrustAnchor, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
@@ -33,6 +33,7 @@ pub(super) fn configs(files: &ServerTlsFiles) -> Result<Configs, TlsError> {
     }
     let key = key(&files.key)?;
     let names = dns_names(&chain[0]);
+    check_authorities(files)?;
     let own = OwnCertificate { files, provider, chain, key };
     let members = files.member_ca.as_deref().map(|path| own.members(path)).transpose()?;
     let clients = own.clients(files.client_ca.as_deref())?;
@@ -49,6 +50,26 @@ fn check_validity(certificate: &CertificateDer<'_>, path: &Path) -> Result<(), T
         None => Ok(()),
         Some(why) => Err(TlsError::NotValid { cert: path.to_owned(), why }),
     }
+}
+
+/// Checks that no authority signs both for members and for clients: every client with a certificate of it could connect
+/// to the members' port.
+fn check_authorities(files: &ServerTlsFiles) -> Result<(), TlsError> {
+    let (Some(client_ca), Some(member_ca)) = (&files.client_ca, &files.member_ca) else {
+        return Ok(());
+    };
+    // The keys are compared, so that a renewed certificate of the same authority counts as equal.
+    let (clients, members) = (authority(client_ca)?, authority(member_ca)?);
+    let is_shared = |root| members.roots.iter().any(|other: &TrustAnchor<'_>| same(root, other));
+    if clients.roots.iter().any(is_shared) {
+        let (client_ca, member_ca) = (client_ca.clone(), member_ca.clone());
+        return Err(TlsError::SharedAuthority { client_ca, member_ca });
+    }
+    Ok(())
+}
+
+fn same(one: &TrustAnchor<'_>, other: &TrustAnchor<'_>) -> bool {
+    one.subject_public_key_info == other.subject_public_key_info
 }
 
 /// This member's certificate and key.

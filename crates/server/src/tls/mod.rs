@@ -5,6 +5,7 @@
 //! change, so that a certificate is replaced without a restart. New files that cannot be used are reported once, and
 //! the previous certificates stay in force.
 
+pub(crate) mod der;
 mod dial;
 mod load;
 mod validity;
@@ -121,6 +122,16 @@ pub enum TlsError {
         /// The error of the TLS library.
         why: rustls::Error,
     },
+    /// The same authority signs the certificates of members and of clients.
+    #[error(
+        "an authority in {client_ca:?} is in {member_ca:?} as well, so that every client could pass for a member"
+    )]
+    SharedAuthority {
+        /// The authorities of clients.
+        client_ca: PathBuf,
+        /// The authorities of members.
+        member_ca: PathBuf,
+    },
     /// The certificate is not valid now.
     #[error("the certificate {cert:?} {why}")]
     NotValid {
@@ -150,6 +161,7 @@ impl TlsError {
             Self::Pair { .. } => "the key that the certificate was made for",
             Self::Authority { .. } => "the authority's own certificate",
             Self::Unbelieved { .. } => "a certificate that member_ca signed and that is valid now",
+            Self::SharedAuthority { .. } => "an authority for members alone",
             Self::NotValid { .. } => {
                 "a certificate that is valid now, or the right time on this machine"
             }
@@ -294,6 +306,39 @@ mod tests {
     use rcgen::{
         BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     };
+
+    #[test]
+    fn members_and_clients_have_different_authorities() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let sign = |name: &str, key: &KeyPair| {
+            let mut params = CertificateParams::new(Vec::new()).unwrap();
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            params.distinguished_name.push(rcgen::DnType::CommonName, name);
+            let pem = params.self_signed(key).unwrap().pem();
+            fs::write(path(name), &pem).unwrap();
+            (Issuer::new(params, KeyPair::from_pem(&key.serialize_pem()).unwrap()), pem)
+        };
+        let (one, two) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let (issuer, members) = sign("members.pem", &one);
+        let (_, renewed) = sign("renewed.pem", &one);
+        let (_, clients) = sign("clients.pem", &two);
+        fs::write(path("both.pem"), format!("{clients}{renewed}")).unwrap();
+        assert_ne!(members, renewed, "another certificate of the same key");
+        let params = CertificateParams::new(vec!["m0".to_owned()]).unwrap();
+        let key = KeyPair::generate().unwrap();
+        fs::write(path("key.pem"), key.serialize_pem()).unwrap();
+        fs::write(path("cert.pem"), params.signed_by(&key, &issuer).unwrap().pem()).unwrap();
+        let load = |client_ca: &str| {
+            let (client_ca, member_ca) = (Some(path(client_ca)), Some(path("members.pem")));
+            let (cert, key) = (path("cert.pem"), path("key.pem"));
+            ServerTls::load(ServerTlsFiles { cert, key, client_ca, member_ca })
+        };
+        assert!(load("clients.pem").is_ok());
+        for shared in ["members.pem", "renewed.pem", "both.pem"] {
+            assert!(matches!(load(shared), Err(TlsError::SharedAuthority { .. })), "{shared}");
+        }
+    }
 
     #[test]
     fn a_reloaded_certificate_must_name_this_member() {

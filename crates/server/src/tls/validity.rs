@@ -4,7 +4,8 @@
 
 use rustls::pki_types::CertificateDer;
 
-const SEQUENCE: u8 = 0x30;
+use super::der::{SEQUENCE, element, take};
+
 /// The version of a certificate, which may be missing.
 const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
@@ -42,26 +43,6 @@ impl Validity {
             _ => None,
         }
     }
-}
-
-/// Takes the next element: its tag and its content.
-fn element<'a>(from: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
-    let [tag, first, rest @ ..] = *from else { return None };
-    let (length, rest) = match usize::from(*first) {
-        short @ 0..0x80 => (short, rest),
-        long => {
-            let (bytes, rest) = rest.split_at_checked(long - 0x80).filter(|it| it.0.len() <= 4)?;
-            (bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)), rest)
-        }
-    };
-    let (content, rest) = rest.split_at_checked(length)?;
-    *from = rest;
-    Some((*tag, content))
-}
-
-/// Takes the next element, which must have this tag.
-fn take<'a>(from: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
-    element(from).filter(|it| it.0 == tag).map(|it| it.1)
 }
 
 fn time(from: &mut &[u8]) -> Option<i64> {

@@ -16,6 +16,7 @@
 mod feed;
 mod index;
 mod library;
+mod permitted;
 mod reader;
 mod serve;
 mod shared;

@@ -11,10 +11,11 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::index::GroupPlace;
 use super::library::{HistoryPart, HistoryQuestion};
+use super::permitted::Observer;
 use super::shared::{OwnedFilter, SharedBatch, admitted};
 use super::slot::{NextBatch, WatchPosition, WatchSlot};
 use super::{HubShared, Start, WatchOptions};
-use crate::dispatch::WatchCount;
+use crate::dispatch::{Principal, WatchCount};
 
 /// The pause between two attempts to learn the newest revision, while there is no leader.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -36,6 +37,8 @@ pub enum WatchStep {
         /// The revision to resume at: everything before it was delivered.
         resume: Revision,
     },
+    /// The principal of the watch may not observe any of it any more. The watch has ended.
+    Forbidden,
     /// The member has ended.
     Closed,
 }
@@ -59,6 +62,8 @@ pub struct WatchReader {
     end: Option<WatchStep>,
     /// Counts the watch against the limit of its connection.
     count: Option<WatchCount>,
+    /// The principal that watches; none if the member itself does.
+    observer: Option<Observer>,
 }
 
 /// The member has ended.
@@ -99,6 +104,7 @@ impl WatchReader {
             mark_at: None,
             end: None,
             count: None,
+            observer: None,
         };
         watch.handed_out();
         watch
@@ -107,6 +113,12 @@ impl WatchReader {
     /// Counts the watch against a limit for as long as it exists.
     pub(crate) fn counted(mut self, count: WatchCount) -> Self {
         self.count = Some(count);
+        self
+    }
+
+    /// Delivers only what the principal may observe at the time of the delivery.
+    pub(crate) fn seen_by(mut self, who: Principal) -> Self {
+        self.observer = Some(Observer::new(who));
         self
     }
 
@@ -126,7 +138,13 @@ impl WatchReader {
         if let Some(end) = &self.end {
             return end.clone();
         }
-        let step = self.step().await.unwrap_or(WatchStep::Closed);
+        let step = loop {
+            let step = self.step().await.unwrap_or(WatchStep::Closed);
+            let Some(observer) = &mut self.observer else { break step };
+            if let Some(seen) = observer.permit(self.inner.member.identity(), &self.filter, step) {
+                break seen;
+            }
+        };
         if !matches!(step, WatchStep::Batch(_) | WatchStep::Progress(_)) {
             self.end = Some(step.clone());
         }

@@ -61,6 +61,12 @@ impl SharedBatch {
         cell.get_or_init(|| encode(self)).clone()
     }
 
+    /// The batch with only some of its events; none if that leaves none.
+    pub(super) fn only(&self, kept: impl Fn(&Event) -> bool) -> Option<Arc<Self>> {
+        let events = self.events.iter().filter(|event| kept(event)).cloned().collect();
+        Gathered { events, bytes: self.bytes }.share(self.revision)
+    }
+
     /// Its size in a watch's buffer, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes

@@ -130,7 +130,8 @@ impl SimCluster {
         let local_us = self.nodes[node].local_us(self.now_us);
         let process = self.nodes[node].process.as_mut().expect("it is up");
         let decoded = decode_request(&request).expect("a caller's request reads back");
-        let admitted = authorise(decoded.principal, &decoded.command)
+        let access = process.node.machine().access();
+        let admitted = authorise(access, decoded.principal, &decoded.command)
             .ok()
             .and_then(|()| process.admission.admit(weight(&decoded.command), request.len() as u64));
         let Some(permit) = admitted else {

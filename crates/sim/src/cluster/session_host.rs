@@ -231,7 +231,8 @@ impl SimCluster {
         let mut refused = None;
         for op in &ops {
             let Ok(request) = decode_request(&op.request) else { continue };
-            let allowed = authorise(request.principal, &request.command).and_then(|()| {
+            let access = process.node.machine().access();
+            let allowed = authorise(access, request.principal, &request.command).and_then(|()| {
                 let bytes = op.request.len() as u64;
                 let one = process.admission.admit(weight(&request.command), bytes);
                 one.ok_or(NodeFailure::Overloaded)

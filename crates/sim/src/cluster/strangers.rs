@@ -71,7 +71,8 @@ impl SimCluster {
             2 | 3 => {
                 let changes = vec![MembershipChange::AddLearner(stranger())];
                 let request = AdminRequest::Change(changes);
-                ("forged_admin", PeerMessage::Admin { number, request })
+                let principal = Some(Principal::member().name().to_owned());
+                ("forged_admin", PeerMessage::Admin { number, principal, request })
             }
             4 => {
                 let outcome = Outcome { revision: Revision(1), result: Ok(Answer::Released) };

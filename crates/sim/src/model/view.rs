@@ -24,6 +24,7 @@ impl Model {
 
     fn view_grant(&self, grant: &Grant) -> HolderView {
         HolderView {
+            principal: grant.owner.as_ref().and_then(|(name, _)| Name::new(name).ok()),
             lease: grant.lease,
             lease_created: grant.lease_created,
             client: grant.client.clone(),

@@ -5,7 +5,8 @@ use tenure_core::access::{Access, MEMBER, Rule};
 use tenure_types::Verb;
 use tenure_wire::v1;
 
-use super::{AccessCall, Answer, DENIED, check};
+use super::{AccessCall, Answer, administer, check};
+use crate::dispatch::ReadScope;
 
 /// The most prefixes that an explanation names.
 const NAMED_MAX: usize = 5;
@@ -14,17 +15,12 @@ impl AccessCall<'_> {
     /// Tells whether a principal may do something with a name. Every principal may ask this about itself.
     pub(crate) async fn can(&self, it: v1::CanRequest) -> Answer<v1::CanResponse> {
         let verb = check::verb(&it.verb)?;
-        let who = self.who.name().to_owned();
-        let ask = move |machine: &Machine| {
-            let own = it.principal.is_empty() || it.principal == who;
-            if !own && !machine.may(&who, Verb::Administer, "") {
-                return None;
-            }
-            let principal = if it.principal.is_empty() { &who } else { &it.principal };
-            Some(explain(machine.access(), principal, verb, &it.name))
-        };
-        let (header, answer) = self.look(ask).await?;
-        let answer = answer.ok_or(DENIED)?;
+        let who = self.who.name();
+        let own = it.principal.is_empty() || it.principal == who;
+        let scope = if own { ReadScope::Known } else { administer() };
+        let principal = if own { who.to_owned() } else { it.principal };
+        let ask = move |machine: &Machine| explain(machine.access(), &principal, verb, &it.name);
+        let (header, answer) = self.look(scope, ask).await?;
         Ok(v1::CanResponse { header: Some(header), ..answer })
     }
 }

@@ -1,8 +1,11 @@
 //! Checks what requests to change access contain, as far as the machine does not.
 
-use tenure_core::access::{Access, NewRule};
+use tenure_core::access::{Access, NewRule, OwnedIssuerKeys};
 use tenure_types::{InvalidName, Name, Quota, Quotas, Verb, VerbSet};
 use tenure_wire::{Failure, v1};
+
+use crate::credentials::certificate::check_pattern;
+use crate::credentials::check_keys;
 
 /// The most bytes of a text that is not a name: the purpose of a key, a pattern, an audience, an address.
 const TEXT_MAX: usize = 1_024;
@@ -132,39 +135,24 @@ pub(super) fn expiry(
 /// Checks the pattern of a certificate rule.
 pub(super) fn pattern(pattern: &str) -> Result<(), v1::Error> {
     text("pattern", pattern, false)?;
-    let kind = pattern.split_once(':').filter(|(_, text)| !text.is_empty()).map(|(kind, _)| kind);
-    match kind {
-        Some("cn" | "dns" | "uri") => Ok(()),
-        _ => Err(wrong("pattern", "is not `cn:NAME`, `dns:NAME` or `uri:URI`")),
-    }
+    check_pattern(pattern).map_err(|why| wrong("pattern", format!("is not right: {why}")))
 }
 
 /// Checks where the keys of an issuer are.
 pub(super) fn issuer_keys(issuer: &v1::Issuer) -> Result<(), v1::Error> {
-    match (issuer.jwks.is_empty(), issuer.jwks_url.is_empty()) {
-        (true, true) => Err(wrong("jwks", "is missing, and so is `jwks_url`")),
-        (false, false) => Err(wrong("jwks", "is given, and so is `jwks_url`: give one of them")),
-        (true, false) => {
-            text("jwks_url", &issuer.jwks_url, false)?;
-            let local = ["http://127.0.0.1", "http://localhost", "http://[::1]"];
-            let url = &issuer.jwks_url;
-            if url.starts_with("https://") || local.iter().any(|start| url.starts_with(start)) {
-                return Ok(());
-            }
-            Err(wrong("jwks_url", "does not begin with `https://`"))
+    let (field, keys) = match (issuer.jwks.as_str(), issuer.jwks_url.as_str()) {
+        ("", "") => return Err(wrong("jwks", "is missing, and so is `jwks_url`")),
+        ("", url) => {
+            text("jwks_url", url, false)?;
+            ("jwks_url", OwnedIssuerKeys::Url(url.into()))
         }
-        (false, true) => {
-            if issuer.jwks.len() > JWKS_MAX {
-                return Err(wrong("jwks", format!("has more than {JWKS_MAX} bytes")));
-            }
-            let document: Option<serde_json::Value> = serde_json::from_str(&issuer.jwks).ok();
-            let keys = document.as_ref().and_then(|it| it.get("keys")?.as_array());
-            match keys {
-                Some(keys) if !keys.is_empty() => Ok(()),
-                _ => Err(wrong("jwks", "is no JWKS document: an object with a list `keys`")),
-            }
+        (document, "") if document.len() <= JWKS_MAX => {
+            ("jwks", OwnedIssuerKeys::Jwks(document.into()))
         }
-    }
+        (_, "") => return Err(wrong("jwks", format!("has more than {JWKS_MAX} bytes"))),
+        _ => return Err(wrong("jwks", "is given, and so is `jwks_url`: give one of them")),
+    };
+    check_keys(&keys).map_err(|why| wrong(field, format!("is not right: {why}")))
 }
 
 /// Whether an enabled principal that may administer the cluster can prove who it is: by an API key that has not

@@ -18,7 +18,7 @@ use tenure_core::request::{Command, LEVEL_ACCESS, RequestId};
 use tenure_types::{Refusal, Verb};
 use tenure_wire::{Failure, v1};
 
-use crate::dispatch::{Dispatch, Fresh, Principal};
+use crate::dispatch::{Dispatch, Fresh, Principal, ReadScope};
 use crate::os;
 
 type Answer<T> = Result<T, v1::Error>;
@@ -39,7 +39,7 @@ impl AccessCall<'_> {
             let administers = machine.may(&who, Verb::Administer, "");
             view::status(machine.access(), machine.level(), &who, administers.then_some(now_ms))
         };
-        let (header, mut status) = self.look(ask).await?;
+        let (header, mut status) = self.look(ReadScope::Known, ask).await?;
         status.header = Some(header);
         Ok(status)
     }
@@ -165,12 +165,7 @@ impl AccessCall<'_> {
         &self,
         ask: impl FnOnce(&Access) -> T + Send + 'static,
     ) -> Answer<(v1::Header, T)> {
-        let who = self.who.name().to_owned();
-        let ask = move |machine: &Machine| {
-            machine.may(&who, Verb::Administer, "").then(|| ask(machine.access()))
-        };
-        let (header, found) = self.look(ask).await?;
-        Ok((header, found.ok_or(DENIED)?))
+        self.look(administer(), |machine| ask(machine.access())).await
     }
 
     /// Reads the access rules for a change: checks also that the cluster has the level for it.
@@ -178,24 +173,21 @@ impl AccessCall<'_> {
         &self,
         ask: impl FnOnce(&Access) -> T + Send + 'static,
     ) -> Answer<T> {
-        let who = self.who.name().to_owned();
-        let ask = move |machine: &Machine| {
-            let administers = machine.may(&who, Verb::Administer, "");
-            (machine.level(), administers.then(|| ask(machine.access())))
-        };
-        let (_, (level, found)) = self.look(ask).await?;
+        let ask = |machine: &Machine| (machine.level(), ask(machine.access()));
+        let (_, (level, found)) = self.look(administer(), ask).await?;
         if level < LEVEL_ACCESS {
             return Err(Failure::LevelTooLow { level, needed: LEVEL_ACCESS }.into());
         }
-        Ok(found.ok_or(DENIED)?)
+        Ok(found)
     }
 
-    /// Reads the machine as it is now. The caller of this function decides what the caller of the API may see.
+    /// Reads the machine as it is now, for a caller that has this permission.
     async fn look<T: Send + 'static>(
         &self,
+        scope: ReadScope,
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
     ) -> Answer<(v1::Header, T)> {
-        let read = self.dispatch.read_page(&self.who, Fresh::Now, self.within, ask).await;
+        let read = self.dispatch.read_page(&self.who, scope, Fresh::Now, self.within, ask).await;
         let (revision, found) = read?;
         Ok((self.dispatch.header(revision), found))
     }
@@ -214,4 +206,7 @@ impl AccessCall<'_> {
     }
 }
 
-const DENIED: Failure = Failure::PermissionDenied { verb: "administer" };
+/// What every call needs but those about the caller itself.
+fn administer() -> ReadScope {
+    ReadScope::Name(Verb::Administer, String::new())
+}

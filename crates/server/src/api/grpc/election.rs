@@ -8,7 +8,7 @@ use tenure_core::event::{Cause, Event};
 use tenure_core::outcome::Answer;
 use tenure_core::request::Command;
 use tenure_core::view::HolderView;
-use tenure_types::{HolderState, Revision};
+use tenure_types::{HolderState, Revision, Verb};
 use tenure_wire::{Failure, convert, v1};
 use tonic::{Request, Response, Status};
 use v1::answer::Result as Wire;
@@ -16,7 +16,7 @@ use v1::answer::Result as Wire;
 use super::call::{GrpcCall, Streamed, to_status};
 use super::locks;
 use crate::api::{decode, encode, query};
-use crate::dispatch::{Dispatch, Fresh, Principal, WITHIN};
+use crate::dispatch::{Dispatch, Fresh, Principal, ReadScope, WITHIN};
 use crate::watch::{OwnedFilter, Start, WatchOptions, WatchReader, WatchStep};
 
 pub(super) struct ElectionApi {
@@ -52,7 +52,9 @@ impl v1::election_service_server::ElectionService for ElectionApi {
         let name = ask.lock.clone();
         let fresh = Fresh::AtLeast(outcome.revision);
         let shown = move |machine: &Machine| leadership(machine, &name);
-        let shown = self.dispatch.read(&call.who, fresh, call.within(), shown).await;
+        // The principal may not have permission to read. Only the leadership that it has itself is shown.
+        let scope = ReadScope::Name(Verb::Elect, ask.lock.clone());
+        let shown = self.dispatch.read(&call.who, scope, fresh, call.within(), shown).await;
         let shown = shown.ok().and_then(|(_, leader)| leader).filter(|it| it.token == token);
         let leader = shown.unwrap_or(v1::Leadership {
             name: ask.lock,
@@ -93,9 +95,10 @@ impl v1::election_service_server::ElectionService for ElectionApi {
     ) -> Result<Response<v1::LeaderResponse>, Status> {
         let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         let name = query::name(&it.name, "name").map_err(query::to_error)?;
+        let scope = ReadScope::read(&name);
         let shown = move |machine: &Machine| leadership(machine, &name);
-        let read =
-            self.dispatch.read(&call.who, query::fresh(it.stale), call.within(), shown).await;
+        let fresh = query::fresh(it.stale);
+        let read = self.dispatch.read(&call.who, scope, fresh, call.within(), shown).await;
         let (revision, leader) = read.map_err(super::call::to_status)?;
         Ok(Response::new(v1::LeaderResponse {
             header: Some(self.dispatch.header(revision)),
@@ -197,6 +200,11 @@ impl ElectionStream {
                 WatchStep::Progress(_) => {}
                 // Missed changes do not matter: the observer needs the current leader.
                 WatchStep::Compacted { .. } | WatchStep::SlowConsumer { .. } => self.at = None,
+                WatchStep::Forbidden => {
+                    self.over = true;
+                    let failure = Failure::PermissionDenied { verb: Verb::Observe.name() };
+                    return Some(Err(to_status(failure)));
+                }
                 WatchStep::Closed => {
                     self.over = true;
                     return Some(Err(to_status(self.dispatch.farewell())));
@@ -209,7 +217,8 @@ impl ElectionStream {
     async fn look(&mut self) -> Result<v1::LeaderResponse, Status> {
         let name = self.name.clone();
         let shown = move |machine: &Machine| leadership(machine, &name);
-        let read = self.dispatch.read(&self.who, self.fresh, WITHIN, shown).await;
+        let scope = ReadScope::Name(Verb::Observe, self.name.clone());
+        let read = self.dispatch.read(&self.who, scope, self.fresh, WITHIN, shown).await;
         let (revision, leader) = read.map_err(|failure| {
             self.over = true;
             to_status(failure)

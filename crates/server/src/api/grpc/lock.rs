@@ -15,7 +15,7 @@ use super::call::{GrpcCall, Streamed, to_status};
 use super::{locks, watch};
 use crate::api::encode::LeaseInAnswer;
 use crate::api::{decode, encode};
-use crate::dispatch::{Dispatch, Fresh};
+use crate::dispatch::{Dispatch, Fresh, ReadScope};
 
 /// The name of a client that says none.
 const UNNAMED: &str = "unnamed";
@@ -84,7 +84,7 @@ impl LockApi {
         }
     }
 
-    /// The number of waiters and the holder of a lock after a wait that timed out. Empty if the read fails.
+    /// The number of waiters and the holder of a lock after a wait that timed out. Empty if the read fails or is not permitted.
     async fn in_the_way(
         &self,
         call: &GrpcCall,
@@ -92,8 +92,9 @@ impl LockApi {
         since: Revision,
     ) -> (u64, Option<v1::Holder>) {
         let lock = lock.to_owned();
+        let (scope, fresh) = (ReadScope::read(&lock), Fresh::AtLeast(since));
         let ask = move |machine: &Machine| machine.lock(&lock);
-        let read = self.dispatch.read(&call.who, Fresh::AtLeast(since), call.within(), ask).await;
+        let read = self.dispatch.read(&call.who, scope, fresh, call.within(), ask).await;
         let Ok((_, Some(view))) = read else { return (0, None) };
         let holder = view.holders.first().map(|holder| {
             let (state, left_ms) = convert::holder_state(holder.state);

@@ -41,6 +41,8 @@ impl v1::maintenance_service_server::MaintenanceService for MaintenanceApi {
         request: Request<v1::BackupRequest>,
     ) -> Result<Response<Self::BackupStream>, Status> {
         let (call, _) = GrpcCall::new(&self.dispatch, request)?;
+        // A backup has everything in it.
+        self.dispatch.may_operate(&call.who).map_err(to_status)?;
         let (member, within) = (self.dispatch.member().clone(), call.within());
         let taking = self.dispatch.runtime().spawn_blocking(move || backup::take(&member, within));
         let backup = match taking.await {
@@ -80,6 +82,7 @@ impl v1::maintenance_service_server::MaintenanceService for MaintenanceApi {
         request: Request<v1::HashRequest>,
     ) -> Result<Response<v1::HashResponse>, Status> {
         let (call, _) = GrpcCall::new(&self.dispatch, request)?;
+        self.dispatch.may_operate(&call.who).map_err(to_status)?;
         let seen = self.dispatch.look(|replica| {
             let machine = replica.machine();
             let applied = replica.status().applied.index;

@@ -34,7 +34,7 @@ impl v1::ticket_service_server::TicketService for TicketApi {
         request: Request<v1::TicketKeysRequest>,
     ) -> Result<Response<v1::TicketKeysResponse>, Status> {
         let (call, _) = GrpcCall::new(&self.dispatch, request)?;
-        Ok(Response::new(self.dispatch.ticket_keys(&call.who, call.within()).await?))
+        Ok(Response::new(self.dispatch.ticket_keys(call.within()).await?))
     }
 
     async fn rotate_key(

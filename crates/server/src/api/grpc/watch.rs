@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use tenure_types::{Refusal, Revision};
+use tenure_types::{Refusal, Revision, Verb};
 use tenure_wire::shared::{EncodedWatch, WatchFields};
 use tenure_wire::status::REASON;
 use tenure_wire::{Failure, convert, v1};
@@ -217,6 +217,10 @@ impl WatchStreams {
             WatchUpdate::Future { asked, newest } => {
                 let refusal = Refusal::FutureRevision { asked, newest };
                 ended(self.fields(newest), v1::Error::from(&refusal))
+            }
+            WatchUpdate::Step(WatchStep::Forbidden) => {
+                let failure = Failure::PermissionDenied { verb: Verb::Observe.name() };
+                ended(self.fields(Revision(0)), failure.into())
             }
             WatchUpdate::Step(WatchStep::Closed) => {
                 return self.end(to_status(self.dispatch.farewell()));

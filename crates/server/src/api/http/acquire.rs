@@ -19,7 +19,7 @@ use super::call::{request_id, within};
 use super::duration::DurationParameter;
 use crate::api::encode::LeaseInAnswer;
 use crate::api::{decode, encode};
-use crate::dispatch::{AcquireTerms, Fresh, PlaceFate};
+use crate::dispatch::{AcquireTerms, Fresh, PlaceFate, ReadScope};
 use crate::os;
 
 const CLIENT: &str = "http";
@@ -102,10 +102,12 @@ impl Http {
         let left_ms = match acquire.lease {
             AskLease::New(new) => new.ttl_ms,
             AskLease::Existing(lease) => {
+                let who = self.who();
                 let left = move |machine: &tenure_core::Machine| {
-                    machine.lease(lease).map(|view| view.left_ms.min(view.ttl_ms))
+                    let seen = machine.lease_seen_by(who.name(), lease);
+                    seen.map(|view| view.left_ms.min(view.ttl_ms))
                 };
-                let (_, left_ms) = self.read(Fresh::Now, within, left).await?;
+                let (_, left_ms) = self.read(ReadScope::Known, Fresh::Now, within, left).await?;
                 left_ms.ok_or(&Refusal::LeaseNotFound)?
             }
         };

@@ -6,7 +6,7 @@ use tenure_core::Machine;
 use tenure_core::event::Cause;
 use tenure_core::request::{Command, Hold, Purpose};
 use tenure_core::view::HolderView;
-use tenure_types::{HolderState, Revision};
+use tenure_types::{HolderState, Revision, Verb};
 use tenure_wire::json::election::{Campaign, Election, ElectionDone, Leadership, Proclaim};
 use tenure_wire::json::lock::Acquired;
 use tenure_wire::json::{Decimal, Header, bytes_from, text_or_base64};
@@ -21,7 +21,7 @@ use super::duration::DurationParameter;
 use super::leases::TimeoutParameter;
 use super::stream::{EventStream, line};
 use crate::api::{decode, query};
-use crate::dispatch::{Fresh, WITHIN};
+use crate::dispatch::{Fresh, Principal, ReadScope, WITHIN};
 use crate::watch::{OwnedFilter, Start, WatchOptions, WatchReader, WatchStep};
 
 const AT: &str = "/v1/elections/";
@@ -59,7 +59,9 @@ pub(super) async fn campaign(State(http): State<Http>, call: HttpCall) -> HttpRe
     // The client's name comes from the state. If the leadership has already ended, it is not there any more.
     let (of, granted) = (name.clone(), held.token);
     let at = Fresh::AtLeast(Revision(header.revision.0));
-    let found = http.read(at, WITHIN, move |machine| {
+    // The principal may not have permission to read. Only the leadership that it has itself is shown.
+    let scope = ReadScope::Name(Verb::Elect, name.clone());
+    let found = http.read(scope, at, WITHIN, move |machine| {
         leader(machine, &of).filter(|leader| leader.token.0 == granted)
     });
     let (value, value_base64) = text_or_base64(&campaign.value);
@@ -114,8 +116,9 @@ pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult
         return observe(http, name).await;
     }
     let of = name.clone();
-    let fresh = query::fresh(query.stale.unwrap_or(false));
-    let (header, leader) = http.read(fresh, WITHIN, move |machine| leader(machine, &of)).await?;
+    let (scope, fresh) = (ReadScope::read(&name), query::fresh(query.stale.unwrap_or(false)));
+    let (header, leader) =
+        http.read(scope, fresh, WITHIN, move |machine| leader(machine, &of)).await?;
     json(&Election { name, leader, header })
 }
 
@@ -123,33 +126,44 @@ async fn observe(http: Http, name: String) -> HttpResult {
     let filter = OwnedFilter::Exact(name.clone());
     let options =
         WatchOptions { progress: Some(super::watch::PROGRESS), ..WatchOptions::default() };
-    let mut watch = http.dispatch.watch(&http.who(), filter, Start::Now, options)?;
+    let who = http.who();
+    let mut watch = http.dispatch.watch(&who, filter, Start::Now, options)?;
     let started = super::watch::started(&http.dispatch, &mut watch).await?;
     let at = Fresh::AtLeast(Revision(started.0.saturating_sub(1)));
     let of = name.clone();
-    let (header, leader) = http.read(at, WITHIN, move |machine| leader(machine, &of)).await?;
+    let scope = ReadScope::Name(Verb::Observe, name.clone());
+    let leads = move |machine: &Machine| leader(machine, &of);
+    let (header, leader) = http.read(scope, at, WITHIN, leads).await?;
     let first = leader_event(&name, leader, header);
-    let lines =
-        futures_util::stream::unfold(ElectionEvents { http, name, watch }, |mut it| async {
+    let lines = futures_util::stream::unfold(
+        ElectionEvents { http, who, name, watch, over: false },
+        |mut it| async {
             let line = it.next().await?;
             Some((line, it))
-        });
+        },
+    );
     Ok(EventStream::new(first, lines).into())
 }
 
 struct ElectionEvents {
     http: Http,
     name: String,
+    who: Principal,
     watch: WatchReader,
+    over: bool,
 }
 
 impl ElectionEvents {
     /// The next change of the leader; none if the stream is over.
     async fn next(&mut self) -> Option<bytes::Bytes> {
-        loop {
+        while !self.over {
             let batch = match self.watch.next().await {
                 WatchStep::Batch(batch) => batch,
                 WatchStep::Progress(revision) => return Some(super::watch::progress(revision)),
+                WatchStep::Forbidden => {
+                    self.over = true;
+                    return Some(super::watch::closing(&super::watch::unobservable()));
+                }
                 // An observer needs the current leader, so it starts again.
                 WatchStep::Compacted { .. }
                 | WatchStep::SlowConsumer { .. }
@@ -165,12 +179,16 @@ impl ElectionEvents {
                 continue;
             }
             let (at, of) = (Fresh::AtLeast(batch.revision), self.name.clone());
-            let read = self.http.read(at, WITHIN, move |machine| leader(machine, &of)).await;
+            let scope = ReadScope::Name(Verb::Observe, self.name.clone());
+            let leads = move |machine: &Machine| leader(machine, &of);
+            let read = self.http.dispatch.read(&self.who, scope, at, WITHIN, leads).await;
             // If the leader is gone again, another event follows and reports more.
-            if let Ok((header, Some(leader))) = read {
+            if let Ok((revision, Some(leader))) = read {
+                let header = self.http.header(revision);
                 return Some(leader_event(&self.name, Some(leader), header));
             }
         }
+        None
     }
 }
 

@@ -21,7 +21,7 @@ use super::duration::DurationParameter;
 use super::leases::unexpected;
 use super::page::{NamePage, more, page};
 use crate::api::{decode, list as lists, query};
-use crate::dispatch::WITHIN;
+use crate::dispatch::{ReadScope, WITHIN};
 
 const AT: &str = "/v1/keys/";
 
@@ -64,7 +64,8 @@ pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult
     let key = call.name(AT)?;
     let of = key.clone();
     let fresh = query::fresh(query.stale.unwrap_or(false));
-    let (_, view) = http.read(fresh, WITHIN, move |machine| machine.key(&of)).await?;
+    let scope = ReadScope::read(&key);
+    let (_, view) = http.read(scope, fresh, WITHIN, move |machine| machine.key(&of)).await?;
     let view = view.ok_or(Failure::KeyNotFound { key })?;
     let mut response = Response::new(Body::from(view.value.into_vec()));
     let headers = response.headers_mut();

@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 use serde::Deserialize;
+use tenure_core::Machine;
 use tenure_core::outcome::{Answer, Renewal};
 use tenure_core::request::{Command, LeaseRef, Revoker, Urgency};
 use tenure_types::{LeaseId, Refusal};
@@ -19,7 +20,7 @@ use super::call::{self, HttpCall, request_id, within};
 use super::duration::DurationParameter;
 use super::page::page;
 use crate::api::{decode, encode, list as lists, query};
-use crate::dispatch::WITHIN;
+use crate::dispatch::{ReadScope, WITHIN};
 
 const AT: &str = "/v1/leases/";
 /// The name of a client that gives none.
@@ -107,9 +108,11 @@ pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult
     let query: LeaseParameters = call.query()?;
     let lease = LeaseRef::Id(call.lease(AT, "")?);
     let fresh = query::fresh(query.stale.unwrap_or(false));
-    let (header, view) = http
-        .read(fresh, WITHIN, move |machine| machine.lease(lease).as_ref().map(encode::lease_view))
-        .await?;
+    let who = http.who();
+    let ask = move |machine: &Machine| {
+        machine.lease_seen_by(who.name(), lease).as_ref().map(encode::lease_view)
+    };
+    let (header, view) = http.read(ReadScope::Known, fresh, WITHIN, ask).await?;
     let view = view.ok_or(&Refusal::LeaseNotFound)?;
     json(&LeaseShown { header: Some(header), ..view.into() })
 }

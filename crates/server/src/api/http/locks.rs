@@ -23,7 +23,7 @@ use super::duration::DurationParameter;
 use super::leases::{TimeoutParameter, unexpected};
 use super::page::{NamePage, more, page};
 use crate::api::{decode, encode, list as lists, query};
-use crate::dispatch::{Fresh, WITHIN};
+use crate::dispatch::{Fresh, ReadScope, WITHIN};
 
 const AT: &str = "/v1/locks/";
 
@@ -191,10 +191,11 @@ pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult
 }
 
 async fn plain(http: &Http, lock: String, fresh: Fresh) -> HttpResult {
+    let scope = ReadScope::read(&lock);
     let ask = move |machine: &tenure_core::Machine| {
         machine.lock(&lock).as_ref().map(encode::lock_view).map(LockShown::from)
     };
-    let (header, lock) = http.read(fresh, WITHIN, ask).await?;
+    let (header, lock) = http.read(scope, fresh, WITHIN, ask).await?;
     json(&LockAnswer { lock, header })
 }
 

@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 use serde::Serialize;
+use tenure_node::PrincipalAction;
 use tenure_wire::json::cluster::Role;
 use tenure_wire::json::error::Leader;
 use tenure_wire::json::{Decimal, Header};
@@ -83,6 +84,7 @@ pub(super) struct Own {
 )]
 pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult {
     call.query::<NoParameters>()?;
+    http.dispatch.may(&http.who(), PrincipalAction::Enter)?;
     let member = http.dispatch.member();
     let (metrics, lineage) = (member.metrics(), member.lineage());
     let look = http.dispatch.look_at_node(|node| {

@@ -46,7 +46,7 @@ use tenure_wire::Failure;
 use tenure_wire::json::Header;
 
 use crate::api::grpc;
-use crate::dispatch::{Caller, Dispatch, Fresh, Principal};
+use crate::dispatch::{Caller, Dispatch, Fresh, Principal, ReadScope};
 use crate::metrics::Api;
 
 use answer::HttpError;
@@ -54,6 +54,8 @@ pub(crate) use diagnostics::{PeerAddress, health_routes};
 pub(crate) use hosts::AllowedHosts;
 pub(crate) use limits::SetLimits;
 use metrics::Metrics;
+#[cfg(test)]
+pub(super) use openapi::described_routes;
 
 /// The state that every handler needs. Cheap to clone.
 #[derive(Clone)]
@@ -259,23 +261,12 @@ impl Http {
     /// Queries the machine.
     async fn read<T: Send + 'static>(
         &self,
+        scope: ReadScope,
         fresh: Fresh,
         within: Duration,
         ask: impl Fn(&tenure_core::Machine) -> T + Send + Sync + 'static,
     ) -> Result<(Header, T), HttpError> {
-        let read = self.dispatch.read(&self.who(), fresh, within, ask).await;
-        let (revision, found) = read.map_err(answer::HttpError::from)?;
-        Ok((self.header(revision), found))
-    }
-
-    /// Queries the machine with the names of its locks in order.
-    async fn read_sorted<T: Send + 'static>(
-        &self,
-        fresh: Fresh,
-        within: Duration,
-        ask: impl Fn(&tenure_core::Machine) -> T + Clone + Send + 'static,
-    ) -> Result<(Header, T), HttpError> {
-        let read = self.dispatch.read_sorted(&self.who(), fresh, within, ask).await;
+        let read = self.dispatch.read(&self.who(), scope, fresh, within, ask).await;
         let (revision, found) = read.map_err(answer::HttpError::from)?;
         Ok((self.header(revision), found))
     }

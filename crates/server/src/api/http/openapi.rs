@@ -110,17 +110,28 @@ fn add(operation: &mut Operation, refusals: &[(&str, &str)]) {
     }
 }
 
+/// Every described route with its method, as `GET /v1/locks`.
+#[cfg(test)]
+pub(in crate::api) fn described_routes() -> std::collections::BTreeSet<String> {
+    let paths = described().paths.paths.iter();
+    let routes = |(path, item): (&String, &PathItem)| {
+        verbs(item).into_iter().map(|verb| format!("{verb} {path}")).collect::<Vec<_>>()
+    };
+    paths.flat_map(routes).collect()
+}
+
+#[cfg(test)]
+fn verbs(item: &PathItem) -> Vec<&'static str> {
+    let PathItem { get, put, post, delete, patch, .. } = item;
+    [("GET", get), ("PUT", put), ("POST", post), ("DELETE", delete), ("PATCH", patch)]
+        .into_iter()
+        .filter_map(|(verb, operation)| operation.as_ref().map(|_| verb))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn verbs(item: &PathItem) -> Vec<&'static str> {
-        let PathItem { get, put, post, delete, patch, .. } = item;
-        [("GET", get), ("PUT", put), ("POST", post), ("DELETE", delete), ("PATCH", patch)]
-            .into_iter()
-            .filter_map(|(verb, operation)| operation.as_ref().map(|_| verb))
-            .collect()
-    }
 
     #[test]
     fn every_route_is_described_and_nothing_else() {

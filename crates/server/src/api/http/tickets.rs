@@ -31,7 +31,7 @@ pub(super) async fn sign(State(http): State<Http>, call: HttpCall) -> HttpResult
 )]
 pub(super) async fn keys(State(http): State<Http>, call: HttpCall) -> HttpResult {
     call.query::<NoParameters>()?;
-    json(&KeySet::from(http.dispatch.ticket_keys(&http.who(), WITHIN).await?))
+    json(&KeySet::from(http.dispatch.ticket_keys(WITHIN).await?))
 }
 
 /// Gives the member that is asked a new key, and retires the one it had.

@@ -6,7 +6,7 @@ use axum::extract::State;
 use bytes::Bytes;
 use serde::Deserialize;
 use tenure_core::Machine;
-use tenure_types::{Refusal, Revision};
+use tenure_types::{Refusal, Revision, Verb};
 use tenure_wire::json::Decimal;
 use tenure_wire::json::error::ErrorBody;
 use tenure_wire::json::event::{Change, Compacted, Progress, SlowConsumer};
@@ -18,7 +18,7 @@ use super::answer::{self, HttpError, HttpResult};
 use super::call::HttpCall;
 use super::stream::{EventStream, encoded, line};
 use crate::api::{decode, encode, query};
-use crate::dispatch::{Dispatch, Fresh, WITHIN};
+use crate::dispatch::{Dispatch, Fresh, ReadScope, WITHIN};
 use crate::watch::{
     BatchForm, OwnedFilter, SharedBatch, Start, WatchOptions, WatchReader, WatchStep,
 };
@@ -115,8 +115,14 @@ fn step(step: WatchStep) -> Option<(Bytes, bool)> {
             let data = serde_json::to_string(&SlowConsumer { resume: Decimal(resume.0) });
             (bare("slow_consumer", &data.unwrap_or_default()), true)
         }
+        WatchStep::Forbidden => (closing(&unobservable()), true),
         WatchStep::Closed => return None,
     })
+}
+
+/// The failure that ends a watch whose principal may not observe any of it any more.
+pub(in crate::api) fn unobservable() -> Failure {
+    Failure::PermissionDenied { verb: Verb::Observe.name() }
 }
 
 /// The event that ends a stream with an error.
@@ -144,7 +150,7 @@ fn last_event(call: &HttpCall) -> Result<Option<Revision>, HttpError> {
 
 /// Checks that the history reaches back to a revision, and that the revision is not in the future.
 async fn reachable(http: &Http, from: Revision) -> Result<(), HttpError> {
-    let (_, floor) = http.read(Fresh::Stale, WITHIN, Machine::floor).await?;
+    let (_, floor) = http.read(ReadScope::Known, Fresh::Stale, WITHIN, Machine::floor).await?;
     if from < floor {
         return Err(Failure::Compacted { floor }.into());
     }

@@ -143,7 +143,7 @@ async fn identify(
     }
     let identity = dispatch.member().identity();
     let is_late = async {
-        match identity.access().is_enabled() {
+        match identity.is_required(&identity.access()) {
             true => tokio::time::sleep(CREDENTIALS).await,
             false => std::future::pending().await,
         }
@@ -172,6 +172,11 @@ async fn identify(
         Some(value) => presented.with_authorization(&value),
         None => Ok(presented),
     };
+    if let Ok(presented) = &presented
+        && let Some(missing) = identity.missing_keys(presented)
+    {
+        missing.read().await;
+    }
     match presented.and_then(|presented| CallerIdentity::resolve(identity, presented)) {
         Ok(identity) => Ok(IdentifiedSocket { socket, identity, first: Some(text) }),
         Err(failure) => Err(Unidentified::Refused(socket, failure)),

@@ -24,7 +24,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{IdentifiedSocket, LiveSocket, Unidentified};
 use crate::api::ConnectionPermit;
 use crate::dispatch::{
-    AcquireTerms, Dispatch, Fresh, MailboxMessage, PlaceFate, Principal, WITHIN,
+    AcquireTerms, Dispatch, Fresh, MailboxMessage, PlaceFate, Principal, ReadScope, WITHIN,
 };
 use crate::metrics::{Api, Class};
 use crate::os;
@@ -260,12 +260,13 @@ async fn is_theirs(
     lease: LeaseId,
     client: &str,
 ) -> Result<bool, Failure> {
-    let client = client.to_owned();
+    let (client, principal) = (client.to_owned(), who.clone());
     let ask = move |machine: &Machine| {
-        let view = machine.lease(LeaseRef::Id(lease));
+        let view = machine.lease_seen_by(principal.name(), LeaseRef::Id(lease));
         view.is_some_and(|view| view.client.as_str() == client)
     };
-    dispatch.read(who, Fresh::Now, WITHIN, ask).await.map(|(_, theirs)| theirs)
+    let read = dispatch.read(who, ReadScope::Known, Fresh::Now, WITHIN, ask).await;
+    read.map(|(_, theirs)| theirs)
 }
 
 /// The id of the lease for this principal, client and key: the same on every member.

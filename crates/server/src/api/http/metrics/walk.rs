@@ -8,7 +8,7 @@ use tenure_types::Mode;
 
 use super::HeldLabels;
 use crate::api::http::{Http, HttpError};
-use crate::dispatch::{Fresh, WITHIN};
+use crate::dispatch::{Fresh, Principal, ReadScope, WITHIN};
 use crate::metrics::{OTHER, PREFIXES_MAX};
 
 /// The most locks read at once, and the most pages for one response; the rest counts as `other`.
@@ -76,6 +76,7 @@ impl Walked {
 
 /// Reads the locks page by page, so that the event loop serves others in between.
 pub(super) async fn walk(http: &Http) -> Result<Walked, HttpError> {
+    let member = Principal::member();
     let mut walked = Walked::default();
     let mut after = None;
     for _ in 0..PAGES_MAX {
@@ -85,7 +86,9 @@ pub(super) async fn walk(http: &Http) -> Result<Walked, HttpError> {
             let next = walked.add(machine, from.as_deref());
             (walked, next)
         };
-        let (_, (more, next)) = http.read_sorted(Fresh::Stale, WITHIN, page).await?;
+        let (dispatch, known) = (&http.dispatch, ReadScope::Known);
+        let read = dispatch.read_sorted(&member, known, Fresh::Stale, WITHIN, page).await;
+        let (_, (more, next)) = read?;
         walked = more;
         match next {
             Some(next) => after = Some(next),
@@ -94,7 +97,8 @@ pub(super) async fn walk(http: &Http) -> Result<Walked, HttpError> {
     }
     // There are more locks than are read for a metric: only the total of the rest is known.
     let sums = |machine: &Machine| (machine.stats().grants, machine.stats().places);
-    let (_, (grants, places)) = http.read(Fresh::Stale, WITHIN, sums).await?;
+    let read = http.dispatch.read(&member, ReadScope::Known, Fresh::Stale, WITHIN, sums).await;
+    let (_, (grants, places)) = read?;
     let rest = grants.saturating_sub(walked.held.values().sum());
     *walked.held.entry(HeldLabels { prefix: OTHER.to_owned(), mode: ANY }).or_default() += rest;
     let rest = places.saturating_sub(walked.waiters.values().sum());

@@ -1,0 +1,102 @@
+//! Removes from a watch what its principal may not observe.
+//!
+//! The decision is made when a step is delivered, by the published access rules. The event loop publishes them before
+//! it offers the revisions of a turn, so an event is never judged by rules that are older than the event.
+
+use std::sync::Arc;
+
+use tenure_core::access::Access;
+use tenure_core::event::{Event, Subject};
+use tenure_node::{Principal, PrincipalAction};
+use tenure_types::Verb;
+
+use super::reader::WatchStep;
+use super::shared::{OwnedFilter, SharedBatch};
+use crate::identity::Identity;
+
+impl OwnedFilter {
+    /// What a watch with this filter requires of its principal.
+    pub(crate) fn action(&self) -> PrincipalAction<'_> {
+        match self {
+            Self::All => PrincipalAction::Below(Verb::Observe, ""),
+            Self::Exact(name) => PrincipalAction::Name(Verb::Observe, name),
+            Self::Prefix(prefix) => PrincipalAction::Below(Verb::Observe, prefix),
+        }
+    }
+
+    /// How much of the filter a principal may observe.
+    fn sight(&self, access: &Access, principal: &str) -> Sight {
+        let (name, only) = match self {
+            Self::All => ("", false),
+            Self::Exact(name) => (name.as_str(), true),
+            Self::Prefix(prefix) => (prefix.as_str(), false),
+        };
+        if access.may(principal, Verb::Observe, name) {
+            Sight::Everything
+        } else if !only && access.may_below(principal, Verb::Observe, name) {
+            Sight::Part
+        } else {
+            Sight::Nothing
+        }
+    }
+}
+
+/// How much of a watch its principal may observe.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Sight {
+    Everything,
+    Part,
+    Nothing,
+}
+
+/// The principal of a watch, and how much it may observe.
+pub(super) struct Observer {
+    who: Principal,
+    /// The generation of the rules, and what they mean for this watch.
+    known: Option<(u64, Sight)>,
+}
+
+impl Observer {
+    pub(super) fn new(who: Principal) -> Self {
+        Self { who, known: None }
+    }
+
+    /// The step as the principal may see it; none if nothing of it is left. A watch of which nothing may be observed
+    /// any more ends.
+    pub(super) fn permit(
+        &mut self,
+        identity: &Identity,
+        filter: &OwnedFilter,
+        step: WatchStep,
+    ) -> Option<WatchStep> {
+        let ends = !matches!(step, WatchStep::Batch(_) | WatchStep::Progress(_));
+        let permitted = identity.with_rules(|generation, access| {
+            let sight = match self.known {
+                Some((known, sight)) if known == generation => sight,
+                _ => filter.sight(access, self.who.name()),
+            };
+            self.known = Some((generation, sight));
+            match (sight, &step) {
+                (Sight::Nothing, _) if !ends => Some(WatchStep::Forbidden),
+                (Sight::Part, WatchStep::Batch(batch)) => {
+                    batch_for(batch, access, self.who.name()).map(WatchStep::Batch)
+                }
+                _ => Some(step.clone()),
+            }
+        });
+        permitted.unwrap_or(Some(step))
+    }
+}
+
+/// The events of a batch that a principal may observe. A batch that it may observe as a whole stays shared.
+fn batch_for(batch: &Arc<SharedBatch>, access: &Access, who: &str) -> Option<Arc<SharedBatch>> {
+    let seen = |event: &Event| {
+        let name = match &event.subject {
+            Subject::Lock(name) | Subject::Key(name) => name.as_str(),
+            // Only the whole cluster covers what has no name.
+            Subject::Lease(_) | Subject::Settings => "",
+        };
+        access.may(who, Verb::Observe, name)
+    };
+    if batch.events.iter().all(seen) { Some(batch.clone()) } else { batch.only(seen) }
+}

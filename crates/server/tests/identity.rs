@@ -1,0 +1,500 @@
+//! Tests that every API resolves its callers, and ends their work when their credentials end.
+
+#[path = "support/alone.rs"]
+mod alone;
+#[path = "support/bounded.rs"]
+mod bounded;
+#[allow(dead_code, reason = "this test uses a part of the client")]
+#[path = "http/client.rs"]
+mod client;
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use alone::Alone;
+use bounded::{DEADLINE, wait};
+use bytes::Bytes;
+use client::{Client, Reply};
+use futures_util::{SinkExt as _, StreamExt as _};
+use http::HeaderValue;
+use ring::digest::{SHA256, digest};
+use serde_json::{Value, json};
+use tenure_core::access::{AccessChange, MEMBER, NewCredential, NewPrincipal, NewRule};
+use tenure_core::codec::encode_request;
+use tenure_core::request::{Command, Request, RequestId};
+use tenure_server::{HealthListen, ServerSettings, os, start};
+use tenure_types::{Quotas, Verb, VerbSet};
+use tenure_wire::status::REASON;
+use tenure_wire::v1;
+use tenure_wire::v1::lock_service_client::LockServiceClient;
+use tenure_wire::v1::session_service_client::SessionServiceClient;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc::channel;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+/// Work ends as soon as the change is applied. This is longer only because the machine of a test may be busy.
+const PROMPT: Duration = Duration::from_secs(5);
+
+/// A single member with identity: `ana` may do everything, `bob` may only acquire.
+struct Stage {
+    member: Alone,
+    http: Client,
+}
+
+/// An API key.
+#[derive(Clone)]
+struct Key {
+    id: String,
+    text: String,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().to_owned();
+        Self::start(&data, dir)
+    }
+
+    /// Starts it with its data below `data`, and removes `dir` at the end.
+    fn start(data: &Path, dir: tempfile::TempDir) -> Self {
+        let health = HealthListen::At("127.0.0.1:0".into());
+        let settings = ServerSettings { health, ..alone::settings(data) };
+        let member = Alone::run(dir, settings);
+        let http = Client::new(member.running.clients, "http");
+        let stage = Self { member, http };
+        wait("it leads", || (stage.http.get("/readyz").status == 200).then_some(()));
+        let all = Verb::ALL.into_iter().fold(VerbSet::default(), VerbSet::with);
+        let one = VerbSet::default().with(Verb::Acquire);
+        for (name, verbs) in [("everything", all), ("worker", one)] {
+            let rules = vec![NewRule { verbs, prefix: "" }];
+            stage.change(&AccessChange::PutRole { name, rules });
+        }
+        stage.principal("ana", "everything", true);
+        stage.principal("bob", "worker", true);
+        stage
+    }
+
+    fn enabled() -> Self {
+        let stage = Self::new();
+        stage.enable();
+        stage
+    }
+
+    fn enable(&self) {
+        self.change(&AccessChange::SetIdentity { enabled: true });
+    }
+
+    fn change(&self, change: &AccessChange<'_>) {
+        let mut bytes = Vec::new();
+        let command = Command::SetAccess(change.clone());
+        let request = Request { principal: MEMBER, id: RequestId::None, command };
+        encode_request(&request, &mut bytes);
+        let member = &self.member.running.member;
+        let outcomes = member.submit(vec![Bytes::from(bytes)], Duration::ZERO, DEADLINE);
+        assert!(outcomes[0].as_ref().unwrap().result.is_ok(), "{outcomes:?}");
+    }
+
+    fn principal(&self, name: &str, role: &str, enabled: bool) {
+        let (roles, quotas) = (vec![role], Quotas::default());
+        self.change(&AccessChange::PutPrincipal(NewPrincipal { name, enabled, roles, quotas }));
+    }
+
+    fn key(&self, principal: &str, expires_ms: Option<u64>) -> Key {
+        let id = format!("{:016x}", os::random());
+        let secret: String = (0..4).map(|_| format!("{:016x}", os::random())).collect();
+        let hash = digest(&SHA256, secret.as_bytes()).as_ref().try_into().unwrap();
+        let new = NewCredential { principal, id: &id, name: "test", hash, expires_ms };
+        self.change(&AccessChange::PutCredential(new));
+        Key { text: format!("tenure_{id}_{secret}"), id }
+    }
+
+    fn revoke(&self, key: &Key) {
+        self.change(&AccessChange::DeleteCredential { id: &key.id });
+    }
+
+    fn get(&self, path: &str, key: &Key) -> Reply {
+        self.http.ask("GET", path, &[("Authorization", &key.bearer())], b"")
+    }
+
+    fn post(&self, path: &str, key: &Key, body: &Value) -> Reply {
+        self.http.json("POST", path, &[("Authorization", &key.bearer())], body)
+    }
+
+    fn lease(&self, key: &Key) -> String {
+        let granted = self.post("/v1/leases", key, &json!({"ttl_ms": 60_000})).ok();
+        granted["lease"].as_str().unwrap().to_owned()
+    }
+
+    fn at(&self) -> SocketAddr {
+        self.member.running.clients
+    }
+
+    fn channel(&self) -> Channel {
+        Endpoint::from_shared(format!("http://{}", self.at())).unwrap().connect_lazy()
+    }
+
+    fn waiters(&self, lock: &str, key: &Key) -> usize {
+        let queue = self.get(&format!("/v1/locks/{lock}?view=queue"), key).ok();
+        queue["waiters"].as_array().unwrap().len()
+    }
+}
+
+impl Key {
+    fn bearer(&self) -> String {
+        format!("Bearer {}", self.text)
+    }
+
+    fn metadata(&self) -> MetadataValue<Ascii> {
+        self.bearer().parse().unwrap()
+    }
+
+    /// A call with this key.
+    fn call<T>(&self, message: T) -> tonic::Request<T> {
+        let mut request = tonic::Request::new(message);
+        request.metadata_mut().insert("authorization", self.metadata());
+        request
+    }
+}
+
+fn unauthenticated(status: &Status) {
+    let reason = status.metadata().get(REASON).map(|it| it.to_str().unwrap());
+    assert_eq!((status.code(), reason), (Code::Unauthenticated, Some("UNAUTHENTICATED")));
+}
+
+/// A WebSocket.
+struct Socket(WebSocketStream<MaybeTlsStream<TcpStream>>);
+
+impl Socket {
+    async fn open(at: SocketAddr, path: &str, key: Option<&Key>) -> Self {
+        let mut request = format!("ws://{at}{path}").into_client_request().unwrap();
+        if let Some(key) = key {
+            let value = HeaderValue::from_str(&key.bearer()).unwrap();
+            request.headers_mut().insert("authorization", value);
+        }
+        Self(connect_async(request).await.unwrap().0)
+    }
+
+    async fn say(&mut self, message: Value) {
+        self.0.send(Message::text(message.to_string())).await.unwrap();
+    }
+
+    /// The next message, or the code with which the socket was closed.
+    async fn next(&mut self) -> Result<Value, u16> {
+        loop {
+            let next = tokio::time::timeout(DEADLINE, self.0.next()).await;
+            match next.expect("it came in time").expect("a close frame comes first").unwrap() {
+                Message::Text(text) => return Ok(serde_json::from_str(&text).unwrap()),
+                Message::Close(frame) => return Err(frame.unwrap().code.into()),
+                _ => {}
+            }
+        }
+    }
+
+    async fn ask(&mut self, message: Value) -> Value {
+        self.say(message).await;
+        self.next().await.unwrap()
+    }
+
+    /// Reads until the session is closed for want of credentials. Returns the text of the error.
+    async fn refused(&mut self) -> String {
+        loop {
+            let message = self.next().await.unwrap();
+            if !message["closing"].is_null() {
+                assert_eq!(message["closing"]["reason"], "UNAUTHENTICATED", "{message}");
+                assert_eq!(self.next().await, Err(4401));
+                return message["closing"]["message"].as_str().unwrap().to_owned();
+            }
+        }
+    }
+}
+
+#[test]
+fn http_resolves_the_caller_of_each_request() {
+    let stage = Stage::enabled();
+    let (ana, bob) = (stage.key("ana", None), stage.key("bob", None));
+    let expired = stage.key("ana", Some(1));
+    let wrong = Key {
+        text: format!("{}{}", &ana.text[..ana.text.len() - 64], "0".repeat(64)),
+        ..ana.clone()
+    };
+    let unknown =
+        Key { text: format!("tenure_{}_{}", "1".repeat(16), "0".repeat(64)), ..ana.clone() };
+
+    assert_eq!(stage.get("/v1/locks", &ana).status, 200);
+    let none = stage.http.get("/v1/locks");
+    none.refused(401, "UNAUTHENTICATED");
+    assert_eq!(none.header("www-authenticate"), Some("Bearer"));
+    let refused = stage.get("/v1/locks", &expired).refused(401, "UNAUTHENTICATED");
+    assert!(refused["message"].as_str().unwrap().contains("expired"), "{refused}");
+    for key in [&wrong, &unknown] {
+        stage.get("/v1/locks", key).refused(401, "UNAUTHENTICATED");
+    }
+    let bearer = ana.bearer();
+    let cases: [&[(&str, &str)]; 4] = [
+        &[("Authorization", "Basic YTpi")],
+        &[("Authorization", "Bearer")],
+        &[("Authorization", "Bearer tenure_1")],
+        &[("Authorization", &bearer), ("Authorization", &bearer)],
+    ];
+    for headers in cases {
+        stage.http.ask("GET", "/v1/locks", headers, b"").refused(401, "UNAUTHENTICATED");
+    }
+    for open in ["/healthz", "/readyz", "/openapi.json"] {
+        assert_eq!(stage.http.get(open).status, 200, "{open}");
+    }
+    // Metrics name locks: the public port serves them to operators only, the port on loopback to all.
+    stage.http.get("/metrics").refused(401, "UNAUTHENTICATED");
+    stage.get("/metrics", &bob).refused(403, "PERMISSION_DENIED");
+    assert_eq!(stage.get("/metrics", &ana).status, 200);
+    let health = Client::new(stage.member.running.health.unwrap(), "health");
+    assert_eq!(health.get("/metrics").status, 200);
+
+    stage.principal("ana", "everything", false);
+    let refused = stage.get("/v1/locks", &ana).refused(401, "UNAUTHENTICATED");
+    assert!(refused["message"].as_str().unwrap().contains("disabled"), "{refused}");
+}
+
+#[test]
+fn without_identity_credentials_are_resolved_and_wrong_ones_refused() {
+    let stage = Stage::new();
+    let (ana, bob) = (stage.key("ana", None), stage.key("bob", None));
+    assert_eq!(stage.http.get("/v1/locks").status, 200);
+    let wrong =
+        Key { text: format!("tenure_{}_{}", "1".repeat(16), "0".repeat(64)), ..ana.clone() };
+    stage.get("/v1/locks", &wrong).refused(401, "UNAUTHENTICATED");
+    // A lease that was granted before identity was enabled belongs to the principal all the same.
+    let lease = stage.lease(&ana);
+    stage.enable();
+    let renew = |key: &Key| {
+        let path = format!("/v1/leases/{lease}/renew");
+        stage.http.ask("POST", &path, &[("Authorization", &key.bearer())], b"").status
+    };
+    assert_eq!((renew(&ana), renew(&bob)), (200, 404));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn grpc_resolves_the_caller_of_each_call_and_stream() {
+    let stage = Stage::enabled();
+    let ana = stage.key("ana", None);
+    let expired = stage.key("ana", Some(1));
+    let mut client = LockServiceClient::new(stage.channel());
+    let grant = || v1::LeaseGrantRequest { ttl: 60, ..Default::default() };
+    unauthenticated(&client.lease_grant(grant()).await.unwrap_err());
+    unauthenticated(&client.lease_grant(expired.call(grant())).await.unwrap_err());
+    client.lease_grant(ana.call(grant())).await.unwrap();
+    let watches = tokio_stream::pending::<v1::WatchRequest>();
+    unauthenticated(&client.watch(watches).await.unwrap_err());
+    let requests = tokio_stream::pending::<v1::SessionRequest>();
+    let mut sessions = SessionServiceClient::new(stage.channel());
+    unauthenticated(&sessions.open(requests).await.unwrap_err());
+    HealthClient::new(stage.channel()).check(HealthCheckRequest::default()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_socket_is_identified_by_its_upgrade_or_its_first_message() {
+    let stage = Stage::enabled();
+    let ana = stage.key("ana", None);
+    let hello = |key: &Key| json!({"hello": {"client": "a", "authorization": key.bearer()}});
+    let mut socket = Socket::open(stage.at(), "/v1/ws", Some(&ana)).await;
+    assert_eq!(socket.ask(json!({"hello": {"client": "a"}})).await["welcome"]["member"], "m0");
+    let mut socket = Socket::open(stage.at(), "/v1/ws", None).await;
+    assert_eq!(socket.ask(hello(&ana)).await["welcome"]["member"], "m0");
+    // Credentials that come later are not taken.
+    socket.say(hello(&ana)).await;
+    assert_eq!(socket.next().await.unwrap()["closing"]["reason"], "INVALID_FIELD");
+    let mut socket = Socket::open(stage.at(), "/v1/ws", None).await;
+    socket.say(json!({"hello": {"client": "a"}})).await;
+    socket.refused().await;
+    let wrong =
+        Key { text: format!("tenure_{}_{}", "1".repeat(16), "0".repeat(64)), ..ana.clone() };
+    let mut socket = Socket::open(stage.at(), "/v1/ws", None).await;
+    socket.say(hello(&wrong)).await;
+    assert!(socket.refused().await.contains("unknown"));
+    let at = stage.at();
+    let upgrade = format!("ws://{at}/v1/ws").into_client_request().map(|mut request| {
+        let value = HeaderValue::from_str(&wrong.bearer()).unwrap();
+        request.headers_mut().insert("authorization", value);
+        request
+    });
+    let refused = connect_async(upgrade.unwrap()).await.unwrap_err().to_string();
+    assert!(refused.contains("401"), "{refused}");
+
+    let lock = |key: Option<&Key>| match key {
+        Some(key) => json!({"commandType": 0, "key": "l", "clientID": "c", "ttl": 60,
+            "authorization": key.bearer()}),
+        None => json!({"commandType": 0, "key": "l", "clientID": "c", "ttl": 60}),
+    };
+    let mut plain = Socket::open(at, "/v1/lock-socket", None).await;
+    assert_eq!(plain.ask(lock(Some(&ana))).await["success"], true);
+    let mut plain = Socket::open(at, "/v1/lock-socket", Some(&ana)).await;
+    assert_eq!(plain.ask(lock(None)).await["success"], true);
+    let mut plain = Socket::open(at, "/v1/lock-socket", None).await;
+    assert_eq!(plain.ask(lock(None)).await["reason"], "UNAUTHENTICATED");
+    assert_eq!(plain.next().await, Err(4401));
+}
+
+/// Opens everything that can stay open with a key, runs `end`, and checks that all of it ends for want of credentials.
+async fn all_ends(stage: &Stage, key: &Key, other: &Key, end: impl FnOnce()) {
+    let lease = stage.lease(other);
+    stage.post("/v1/locks/taken", other, &json!({"lease": lease})).ok();
+
+    let mut ws = Socket::open(stage.at(), "/v1/ws", Some(key)).await;
+    assert!(ws.ask(json!({"hello": {}})).await["welcome"].is_object());
+    let mut plain = Socket::open(stage.at(), "/v1/lock-socket", Some(key)).await;
+    plain.say(json!({"commandType": 0, "key": "taken", "clientID": "p", "ttl": 60})).await;
+    let mut client = LockServiceClient::new(stage.channel());
+    let (to_watches, requests) = channel(1);
+    let watch = v1::WatchRequest { watch_id: 1, key: "quiet".into(), ..Default::default() };
+    to_watches.send(watch).await.unwrap();
+    let watching = client.watch(key.call(ReceiverStream::new(requests))).await;
+    let mut watching = watching.unwrap().into_inner();
+    assert!(watching.message().await.unwrap().unwrap().into_fields().created);
+    let (to_session, requests) = channel(1);
+    let hello = Some(v1::Hello { client: "s".into(), ..Default::default() });
+    to_session.send(v1::SessionRequest { hello, ..Default::default() }).await.unwrap();
+    let mut sessions = SessionServiceClient::new(stage.channel());
+    let session = sessions.open(key.call(ReceiverStream::new(requests))).await;
+    let mut session = session.unwrap().into_inner();
+    assert!(session.message().await.unwrap().unwrap().welcome.is_some());
+    let lease: i64 = stage.lease(key).parse().unwrap();
+    let lock = v1::LockRequest { name: "taken".into(), lease_id: lease, ..Default::default() };
+    let lock = key.call(lock);
+    let waiting = tokio::spawn(async move { client.lock(lock).await });
+    let bearer = key.bearer();
+    let mut events = stage.http.events("/v1/watch?name=quiet", &[("Authorization", &bearer)]);
+    let (http, own) = (stage.http.clone(), json!({"lease": stage.lease(key)}));
+    let polling = tokio::task::spawn_blocking(move || {
+        let path = "/v1/locks/taken?wait=50s";
+        http.json("POST", path, &[("Authorization", &bearer)], &own)
+    });
+    wait("all wait", || (stage.waiters("taken", other) == 3).then_some(()));
+
+    end();
+    let began_us = os::now_us();
+    ws.refused().await;
+    assert_eq!(plain.next().await, Err(4401));
+    unauthenticated(&watching.message().await.unwrap_err());
+    let closing = session.message().await.unwrap().unwrap().closing.unwrap();
+    assert_eq!(closing.reason, "UNAUTHENTICATED");
+    unauthenticated(&waiting.await.unwrap().unwrap_err());
+    polling.await.unwrap().refused(401, "UNAUTHENTICATED");
+    let closing = tokio::task::spawn_blocking(move || events.next()).await.unwrap();
+    assert_eq!(
+        (&*closing.event, &closing.data["error"]["reason"]),
+        ("closing", &json!("UNAUTHENTICATED"))
+    );
+    let took = Duration::from_micros(os::now_us() - began_us);
+    eprintln!("all ended within {took:?}");
+    assert!(took < PROMPT, "it took {took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_work_ends_with_a_revoked_key_and_its_places_are_given_up() {
+    let stage = Stage::enabled();
+    let (key, other) = (stage.key("ana", None), stage.key("ana", None));
+    let mut stays = Socket::open(stage.at(), "/v1/ws", Some(&other)).await;
+    assert!(stays.ask(json!({"hello": {}})).await["welcome"].is_object());
+    all_ends(&stage, &key, &other, || stage.revoke(&key)).await;
+    // The calls that waited have given up their places. The plain protocol keeps its place for the ttl.
+    wait("the places are gone", || (stage.waiters("taken", &other) == 1).then_some(()));
+    // Another key of the same principal is not affected.
+    let answered = stays.ask(json!({"requests": [{"id": 1, "get_lock": {"name": "taken"}}]})).await;
+    assert_eq!(answered["answers"][0]["id"], 1, "{answered}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_work_ends_with_a_disabled_principal_and_its_places_are_removed() {
+    let stage = Stage::enabled();
+    stage.principal("eve", "everything", true);
+    let (key, other) = (stage.key("eve", None), stage.key("ana", None));
+    all_ends(&stage, &key, &other, || stage.principal("eve", "everything", false)).await;
+    wait("the places are gone", || (stage.waiters("taken", &other) == 0).then_some(()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_end_when_their_key_expires_or_identity_is_enabled() {
+    let stage = Stage::new();
+    let mut anyone = Socket::open(stage.at(), "/v1/ws", None).await;
+    assert!(anyone.ask(json!({"hello": {}})).await["welcome"].is_object());
+    let key = stage.key("ana", Some(os::wall_ms() + 1_500));
+    let mut ana = Socket::open(stage.at(), "/v1/ws", Some(&key)).await;
+    assert!(ana.ask(json!({"hello": {}})).await["welcome"].is_object());
+    stage.enable();
+    anyone.refused().await;
+    assert!(ana.refused().await.contains("expired"));
+}
+
+#[test]
+fn the_key_of_the_local_administrator_is_new_at_each_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("m0/admin.key");
+    let read = || {
+        let text = std::fs::read_to_string(&file).unwrap().trim_end().to_owned();
+        Key { id: String::new(), text }
+    };
+    let ask = |at: SocketAddr, key: &Key| {
+        let client = Client::new(at, "admin");
+        client.ask("GET", "/v1/limits", &[("Authorization", &key.bearer())], b"")
+    };
+    let first = start(alone::settings(dir.path())).unwrap();
+    let old = read();
+    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    wait("it answers", || (ask(first.clients, &old).status == 200).then_some(()));
+    first.stop();
+    drop(first);
+    let second = start(alone::settings(dir.path())).unwrap();
+    ask(second.clients, &old).refused(401, "UNAUTHENTICATED");
+    wait("it answers", || (ask(second.clients, &read()).status == 200).then_some(()));
+    second.stop();
+}
+
+#[test]
+fn a_member_that_starts_again_needs_credentials_from_its_first_answer_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let stage = Stage::start(dir.path(), tempfile::tempdir().unwrap());
+    stage.enable();
+    let ana = stage.key("ana", None);
+    drop(stage);
+    assert!(dir.path().join("m0/identity-enabled").exists());
+    // As a start from a snapshot of before: the rules are not there until the log is applied.
+    let again = start(alone::settings(dir.path())).unwrap();
+    let client = Client::new(again.clients, "again");
+    client.get("/v1/locks?stale=true").refused(401, "UNAUTHENTICATED");
+    wait("the key is known", || {
+        client.get("/v1/locks?stale=true").refused(401, "UNAUTHENTICATED");
+        let headers = [("Authorization", &*ana.bearer())];
+        (client.ask("GET", "/v1/locks", &headers, b"").status == 200).then_some(())
+    });
+    again.stop();
+}
+
+#[test]
+fn a_denied_call_is_recorded_with_its_principal_and_address() {
+    let stage = Stage::enabled();
+    let ana = stage.key("ana", None);
+    let headers = [("Authorization", &*ana.bearer())];
+    let denied = stage.http.ask("PUT", "/v1/keys/tenure/x", &headers, b"1");
+    assert_eq!(denied.status, 403);
+    stage.http.get("/v1/locks").refused(401, "UNAUTHENTICATED");
+    let health = Client::new(stage.member.running.health.unwrap(), "health");
+    let records = String::from_utf8(health.get("/debug/audit").body).unwrap();
+    let denied: Vec<Value> = records
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .filter(|record: &Value| record["act"] == "denied")
+        .collect();
+    let [named, unnamed] = &denied[..] else { panic!("{records}") };
+    assert_eq!((&named["who"], &named["from"]), (&json!("ana"), &json!("127.0.0.1")), "{named}");
+    assert_eq!((&unnamed["who"], &unnamed["from"]), (&Value::Null, &json!("127.0.0.1")));
+}
