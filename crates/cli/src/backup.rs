@@ -11,9 +11,9 @@ use tenure_server::backup::{BackupError, BackupHead, Verified};
 use tenure_server::tls::DialTrust;
 use tenure_server::{StartError, request_backup};
 
-use crate::connection_args::ConnectionArgs;
+use crate::connection_args::{ConnectionArgs, ConnectionTarget};
 use crate::exit::Exit;
-use crate::failure::{CliError, chain};
+use crate::failure::{self, CliError, chain};
 use crate::output::{self, OutputFormat};
 
 /// From this size on the command shows a progress bar.
@@ -44,7 +44,7 @@ fn take(flags: &BackupArgs) -> Result<Verified, CliError> {
         DialTrust::load(&tls.ca, own)
     });
     let trust = trust.transpose().map_err(StartError::from)?;
-    let (mut from, addr) = ask(&place.addresses, trust.as_ref())?;
+    let (mut from, addr) = ask(&place, trust.as_ref())?;
     let temporary = Temporary::beside(&flags.file)?;
     receive(&mut from, &temporary.file).map_err(|error| match error {
         TransferError::From(error) => {
@@ -58,13 +58,25 @@ fn take(flags: &BackupArgs) -> Result<Verified, CliError> {
 
 /// Asks the members one after another: any member has the whole state, or fetches it.
 fn ask(
-    addresses: &[String],
+    place: &ConnectionTarget,
     trust: Option<&DialTrust>,
 ) -> Result<(impl Read + use<>, String), CliError> {
+    let credentials = place.credentials()?;
     let mut tried = Vec::new();
-    for addr in addresses {
-        match request_backup(addr, trust) {
+    for addr in &place.addresses {
+        credentials.may_go_to(addr, trust.is_some()).map_err(CliError::config)?;
+        let authorization = credentials.authorization().map_err(CliError::config)?;
+        match request_backup(addr, trust, authorization) {
             Ok(from) => return Ok((from, addr.clone())),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(CliError::new(
+                    Exit::NotAllowed,
+                    "PERMISSION_DENIED",
+                    error.to_string(),
+                )
+                .with("effect", "none: nothing was written")
+                .next(failure::advice("PERMISSION_DENIED")));
+            }
             Err(error) => tried.push(format!("{addr} {error}")),
         }
     }

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Deserialize;
-use tenure::{Client, RequestId};
+use tenure::{Client, Credentials, MemberChannel, RequestId};
 use tenure_server::os;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use crate::duration;
 use crate::failure::CliError;
@@ -44,6 +44,15 @@ pub(crate) struct ConnectionArgs {
     /// The private key of --tls-cert [env: TENURE_KEY]
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_key: Option<PathBuf>,
+    /// Prove who we are with the API key in this file [env: TENURE_API_KEY, the key itself, or TENURE_API_KEY_FILE]
+    #[arg(long, value_name = "FILE", conflicts_with = "token_file")]
+    pub(crate) api_key_file: Option<PathBuf>,
+    /// Prove who we are with the bearer token in this file, read again when it changes [env: TENURE_TOKEN_FILE]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Send credentials to other machines without TLS too, where everyone on the way can read them
+    #[arg(long)]
+    pub(crate) insecure_credentials: bool,
     /// Read what is not said here from this file [env: TENURE_CLIENT_CONFIG] [default: ~/.config/tenure/client.toml]
     #[arg(long, value_name = "FILE")]
     pub(crate) client_config: Option<PathBuf>,
@@ -67,6 +76,29 @@ pub(crate) struct ConnectionTarget {
     pub(crate) client: Option<String>,
     pub(crate) patience: Duration,
     pub(crate) tls: Option<TlsArgs>,
+    pub(crate) credentials: Option<CredentialArgs>,
+    pub(crate) insecure_credentials: bool,
+}
+
+/// Where the credentials are.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum CredentialArgs {
+    /// An API key from a variable.
+    ApiKey(String),
+    /// A file with an API key.
+    ApiKeyFile(PathBuf),
+    /// A file with a bearer token.
+    TokenFile(PathBuf),
+}
+
+impl std::fmt::Debug for CredentialArgs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::ApiKey(_) => f.write_str("ApiKey"),
+            Self::ApiKeyFile(path) => write!(f, "ApiKeyFile({path:?})"),
+            Self::TokenFile(path) => write!(f, "TokenFile({path:?})"),
+        }
+    }
 }
 
 /// The paths of the certificate and key files.
@@ -89,6 +121,8 @@ struct ConnectionFile {
     addr: Option<AddressList>,
     client: Option<String>,
     connect_timeout: Option<String>,
+    api_key_file: Option<PathBuf>,
+    token_file: Option<PathBuf>,
     tls: ConnectionTlsTable,
 }
 
@@ -170,7 +204,44 @@ impl ConnectionArgs {
             client: self.client.clone().or_else(|| variable("TENURE_CLIENT")).or(file.client),
             patience: self.patience(variable("TENURE_CONNECT_TIMEOUT").or(file.connect_timeout))?,
             tls: tls(ca, cert, key).map_err(wrong_tls)?,
+            credentials: self.credentials(&variable, file.api_key_file, file.token_file)?,
+            insecure_credentials: self.insecure_credentials,
         })
+    }
+
+    /// The credentials that were said at the highest place.
+    fn credentials(
+        &self,
+        variable: &impl Fn(&str) -> Option<String>,
+        file_key: Option<PathBuf>,
+        file_token: Option<PathBuf>,
+    ) -> Result<Option<CredentialArgs>, CliError> {
+        let key_file = |path: Option<PathBuf>| path.map(CredentialArgs::ApiKeyFile);
+        let token_file = |path: Option<PathBuf>| path.map(CredentialArgs::TokenFile);
+        let path = |name: &str| variable(name).map(PathBuf::from);
+        let said = [
+            vec![key_file(self.api_key_file.clone()), token_file(self.token_file.clone())],
+            vec![
+                variable("TENURE_API_KEY").map(CredentialArgs::ApiKey),
+                key_file(path("TENURE_API_KEY_FILE")),
+                token_file(path("TENURE_TOKEN_FILE")),
+            ],
+            vec![key_file(file_key), token_file(file_token)],
+        ];
+        for place in said {
+            let mut given = place.into_iter().flatten();
+            match (given.next(), given.next()) {
+                (None, _) => {}
+                (Some(credentials), None) => return Ok(Some(credentials)),
+                (Some(_), Some(_)) => {
+                    return Err(CliError::config(
+                        "both an API key and a token are given, or two API keys; \
+                         try TENURE_API_KEY, TENURE_API_KEY_FILE or TENURE_TOKEN_FILE alone",
+                    ));
+                }
+            }
+        }
+        Ok(None)
     }
 
     fn patience(&self, said: Option<String>) -> Result<Duration, CliError> {
@@ -186,8 +257,28 @@ impl ConnectionTarget {
         Ok(self.builder()?.connect().await?)
     }
 
+    /// The credentials, read from where they are.
+    pub(crate) fn credentials(&self) -> Result<Credentials, CliError> {
+        let wrong = |what: String| CliError::config(what).with("effect", "none: nothing was sent");
+        let credentials = match &self.credentials {
+            None => Credentials::default(),
+            Some(CredentialArgs::ApiKey(key)) => {
+                Credentials::api_key(key).map_err(|why| wrong(format!("TENURE_API_KEY: {why}")))?
+            }
+            Some(CredentialArgs::ApiKeyFile(path)) => {
+                let text = std::fs::read_to_string(path)
+                    .map_err(|error| wrong(format!("cannot read {path:?}: {error}")))?;
+                Credentials::api_key(&text).map_err(|why| wrong(format!("{path:?}: {why}")))?
+            }
+            Some(CredentialArgs::TokenFile(path)) => Credentials::token_file(path),
+        };
+        Ok(credentials.insecure(self.insecure_credentials))
+    }
+
     /// A channel to one particular member, leader or not. It connects with the first request.
-    pub(crate) fn channel(&self, address: &str) -> Result<Channel, CliError> {
+    pub(crate) fn channel(&self, address: &str) -> Result<MemberChannel, CliError> {
+        let credentials = self.credentials()?;
+        credentials.may_go_to(address, self.tls.is_some()).map_err(CliError::config)?;
         let wrong = |error| CliError::config(format!("{address}: {error}"));
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(wrong)?;
@@ -199,12 +290,12 @@ impl ConnectionTarget {
             }
             endpoint = endpoint.tls_config(config).map_err(wrong)?;
         }
-        Ok(endpoint.connect_timeout(self.patience).connect_lazy())
+        Ok(credentials.over(endpoint.connect_timeout(self.patience).connect_lazy()))
     }
 
     /// A client builder with all settings.
     pub(crate) fn builder(&self) -> Result<tenure::Builder, CliError> {
-        let mut builder = Client::builder().timeout(self.patience);
+        let mut builder = Client::builder().timeout(self.patience).credentials(self.credentials()?);
         for address in &self.addresses {
             builder = builder.address(address);
         }
@@ -227,13 +318,19 @@ impl ConnectionFile {
             let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
             let what = error.message().replace('\n', " ");
             CliError::config(format!(
-                "{path:?} line {line}: {what}; try addr, client, connect_timeout, [tls]"
+                "{path:?} line {line}: {what}; try addr, client, connect_timeout, api_key_file, token_file, [tls]"
             ))
         })?;
         // Paths in the file are relative to its directory.
         let beside = path.parent().unwrap_or(Path::new(""));
-        for named in [&mut file.tls.ca, &mut file.tls.cert, &mut file.tls.key].into_iter().flatten()
-        {
+        let named = [
+            &mut file.tls.ca,
+            &mut file.tls.cert,
+            &mut file.tls.key,
+            &mut file.api_key_file,
+            &mut file.token_file,
+        ];
+        for named in named.into_iter().flatten() {
             *named = beside.join(&named);
         }
         Ok(file)
@@ -415,6 +512,26 @@ mod tests {
         assert_eq!(by_variable.client.as_deref(), Some("variable"));
         let flags = ConnectionArgs { addr: Some("x:9".to_owned()), ..ConnectionArgs::default() };
         assert_eq!(place(&flags, &variables, file).unwrap().addresses, ["x:9"]);
+    }
+
+    #[test]
+    fn credentials_come_from_one_place_and_are_never_shown() {
+        let key = ("TENURE_API_KEY", "tenure_secret");
+        let file = "api_key_file = \"k\"\n";
+        let from = |flags: &ConnectionArgs, variables: &[(&str, &str)]| {
+            let variables = [&[("TENURE_CLIENT_CONFIG", "/etc/c.toml")], variables].concat();
+            place(flags, &variables, file).map(|place| place.credentials.unwrap())
+        };
+        let none = ConnectionArgs::default();
+        let beside = CredentialArgs::ApiKeyFile("/etc/k".into());
+        assert_eq!(from(&none, &[]), Ok(beside));
+        let by_variable = from(&none, &[key]).unwrap();
+        assert_eq!(by_variable, CredentialArgs::ApiKey("tenure_secret".to_owned()));
+        assert!(!format!("{by_variable:?}").contains("secret"));
+        let flags = ConnectionArgs { token_file: Some("t".into()), ..none.clone() };
+        assert_eq!(from(&flags, &[key]), Ok(CredentialArgs::TokenFile("t".into())));
+        let both = from(&none, &[key, ("TENURE_TOKEN_FILE", "t")]).unwrap_err();
+        assert!(both.contains("TENURE_TOKEN_FILE") && !both.contains("secret"), "{both}");
     }
 
     #[test]

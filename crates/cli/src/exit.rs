@@ -80,6 +80,7 @@ impl Exit {
         use tenure::{Error, Refusal};
         match error {
             Error::Refused(Refusal::Held(_) | Refusal::WaitTimeout) => Self::NotAcquired,
+            Error::Refused(Refusal::Forbidden { .. }) => Self::NotAllowed,
             Error::Unavailable | Error::Unreachable { .. } => Self::Unreachable,
             Error::Unknown { .. } => Self::Unknown,
             Error::Lost { .. } => Self::Lost,

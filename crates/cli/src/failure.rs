@@ -173,7 +173,7 @@ impl From<Error> for CliError {
                     }
                     _ => failure.with("effect", "none"),
                 };
-                failure.with("try", told.map_or("tenure doctor", |told| told.advice))
+                failure.with("try", advice(reason))
             }
             Error::Pace(PaceError::Ttl { ttl }) => {
                 let text =
@@ -188,6 +188,20 @@ impl From<Error> for CliError {
             Error::Setup(why) => Self::new(exit, "CONFIG", why.clone()),
             other => Self::new(exit, "REFUSED", chain(other)),
         }
+    }
+}
+
+/// What a user without accepted credentials can do.
+const CREDENTIALS_ADVICE: &str = "TENURE_API_KEY, --api-key-file FILE or --token-file FILE; an administrator makes keys: tenure auth key create";
+/// What a user can do whose credentials do not permit this.
+const PERMISSION_ADVICE: &str = "tenure auth status, who you are; tenure auth can - VERB NAME, which says why; an administrator gives roles";
+
+/// What the user can do about a failure with this reason.
+pub(crate) fn advice(reason: &str) -> &'static str {
+    match reason {
+        "UNAUTHENTICATED" => CREDENTIALS_ADVICE,
+        "PERMISSION_DENIED" => PERMISSION_ADVICE,
+        _ => reason::find(reason).first().map_or("tenure doctor", |(_, told)| told.advice),
     }
 }
 
@@ -280,6 +294,13 @@ pub(crate) fn refused(refusal: &Refusal, exit: Exit) -> CliError {
             failure
                 .with("effect", "none")
                 .with("try", format!("--ttl {bound}, which is the {most} it allows"))
+        }
+        Refusal::Forbidden { verb } => {
+            let verb = verb.name();
+            let next = format!(
+                "tenure auth can - {verb} NAME, which says why; an administrator gives roles"
+            );
+            failure.with("effect", "none").with("try", next)
         }
         other => failure.with("effect", "none").with("try", other.advice()),
     }

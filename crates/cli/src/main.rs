@@ -1,5 +1,6 @@
 //! Parses the arguments of `tenure` and runs the command.
 
+mod auth;
 mod backup;
 mod bench;
 mod cluster;
@@ -229,6 +230,16 @@ enum CliCommand {
     ///   tenure cluster transfer b       let another member lead
     #[command(subcommand, verbatim_doc_comment)]
     Cluster(cluster::ClusterCommand),
+    /// Say who may do what: roles, principals, API keys, certificates, tokens, quotas
+    ///
+    ///   tenure auth init --data-dir /var/lib/tenure                         the first administrator
+    ///   tenure auth role put team-a --allow read,acquire,keys:team-a/
+    ///   tenure auth principal put ci-a --role team-a
+    ///   tenure auth key create ci-a --expires 90d --key-file ci-a.key
+    ///   tenure auth can ci-a acquire team-a/deploy                          yes or no, and why
+    ///   tenure auth enable                                                  from now on every caller needs credentials
+    #[command(subcommand, verbatim_doc_comment)]
+    Auth(auth::AuthCommand),
     /// Write the whole state of a running cluster to a file
     ///
     ///   tenure backup /backups/monday
@@ -426,6 +437,7 @@ fn run(command: &CliCommand) -> (OutputFormat, Result<Exit, CliError>) {
         CliCommand::Serve(flags) => (flags.form(), serve::run(flags)),
         CliCommand::Config(ConfigCommand::Check(flags)) => (flags.output, serve::check(flags)),
         CliCommand::Cluster(command) => (command.output(), cluster::run(command)),
+        CliCommand::Auth(command) => (command.output(), auth::run(command)),
         CliCommand::Backup(flags) => (flags.reach.output, backup::run(flags)),
         CliCommand::Restore(flags) => (flags.output, restore::run(flags)),
         CliCommand::Store(flags) => (flags.output(), store::run(flags)),

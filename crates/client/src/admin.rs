@@ -2,13 +2,13 @@
 
 use tenure_types::{LeaseId, Token};
 use tenure_wire::{convert, v1};
-use tonic::transport::Channel;
 use v1::answer::Result as Answer;
 use v1::cluster_service_client::ClusterServiceClient;
 use v1::lock_admin_service_client::LockAdminServiceClient;
 use v1::request::Command;
 
 use crate::client::Client;
+use crate::credentials::MemberChannel;
 use crate::election::failed;
 use crate::error::{Error, strange};
 use crate::guard::Guard;
@@ -169,7 +169,7 @@ impl Client {
 
     async fn single<T>(
         &self,
-        ask: impl AsyncFnOnce(Channel) -> Result<tonic::Response<T>, tonic::Status>,
+        ask: impl AsyncFnOnce(MemberChannel) -> Result<tonic::Response<T>, tonic::Status>,
     ) -> Result<T, Error> {
         self.shared.single(ask).await
     }
@@ -233,10 +233,10 @@ impl ClientShared {
     /// Sends a query outside of the session, within the usual request timeout.
     pub(crate) async fn single<T>(
         &self,
-        ask: impl AsyncFnOnce(Channel) -> Result<tonic::Response<T>, tonic::Status>,
+        ask: impl AsyncFnOnce(MemberChannel) -> Result<tonic::Response<T>, tonic::Status>,
     ) -> Result<T, Error> {
         let until = tokio::time::Instant::now() + self.settings.timeout;
-        let session = self.session(until).await.ok_or(Error::Unavailable)?;
+        let session = self.session(until).await.ok_or_else(|| self.no_session())?;
         let answer = tokio::time::timeout_at(until, ask(session.channel.clone())).await;
         let answer = answer.map_err(|_| Error::Unavailable)?;
         Ok(answer.map_err(|status| to_error(&status))?.into_inner())

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::ask::LockAsk;
+use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::lease::{HeldLease, Lease, pace};
@@ -25,6 +26,10 @@ const ADDRESSES: &str = "TENURE_ADDR";
 const CA: &str = "TENURE_CA";
 const CERT: &str = "TENURE_CERT";
 const KEY: &str = "TENURE_KEY";
+/// The environment variables with an API key, and with the names of files that have an API key and a bearer token.
+const API_KEY: &str = "TENURE_API_KEY";
+const API_KEY_FILE: &str = "TENURE_API_KEY_FILE";
+const TOKEN_FILE: &str = "TENURE_TOKEN_FILE";
 /// The default bound on one request, and on the search for a member.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The default ttl of a lease.
@@ -67,6 +72,8 @@ pub struct Client {
 #[must_use = "nothing is connected until `connect` is awaited"]
 pub struct Builder {
     settings: ClientSettings,
+    /// What is wrong with the API key, for [`connect`](Self::connect) to report.
+    wrong_key: Option<String>,
 }
 
 /// An address, and the outcome of the last attempt to connect to it.
@@ -102,7 +109,9 @@ impl Client {
                 grace: Duration::ZERO,
                 tls: TlsFiles::default(),
                 trace: None,
+                credentials: Credentials::default(),
             },
+            wrong_key: None,
         }
     }
 
@@ -229,7 +238,9 @@ impl fmt::Debug for Client {
 
 impl Builder {
     /// Reads the environment: `TENURE_ADDR` has addresses separated by commas; `TENURE_CA`, `TENURE_CERT` and
-    /// `TENURE_KEY` name the files of [`ca`](Self::ca) and [`identity`](Self::identity).
+    /// `TENURE_KEY` name the files of [`ca`](Self::ca) and [`identity`](Self::identity); `TENURE_API_KEY` is an
+    /// [`api_key`](Self::api_key), or else `TENURE_API_KEY_FILE` names a file that has one, or else `TENURE_TOKEN_FILE`
+    /// names a [`token_file`](Self::token_file).
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), tenure::Error> {
@@ -242,7 +253,20 @@ impl Builder {
         let tls = &mut builder.settings.tls;
         tls.ca = file(CA).or(tls.ca.take());
         tls.identity = file(CERT).zip(file(KEY)).or(tls.identity.take());
-        builder
+        if let Some(key) = std::env::var(API_KEY).ok().filter(|key| !key.is_empty()) {
+            return builder.api_key(key);
+        }
+        match (file(API_KEY_FILE), file(TOKEN_FILE)) {
+            (Some(path), _) => match std::fs::read_to_string(&path) {
+                Ok(key) => builder.api_key(key),
+                Err(error) => {
+                    builder.wrong_key = Some(format!("cannot read {}: {error}", path.display()));
+                    builder
+                }
+            },
+            (None, Some(path)) => builder.token_file(path),
+            (None, None) => builder,
+        }
     }
 
     /// Uses TLS with every member, and trusts certificates that this authority signed. The file is in PEM form. A
@@ -267,6 +291,58 @@ impl Builder {
     /// ```
     pub fn identity(mut self, cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.settings.tls.identity = Some((cert.into(), key.into()));
+        self
+    }
+
+    /// Proves the client's identity with an API key (`tenure_…`). The client sends credentials only under TLS and on
+    /// this machine, unless [`insecure_credentials`](Self::insecure_credentials) is set.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let key = std::fs::read_to_string("/etc/tenure/ci.key")?;
+    /// let client = tenure::Client::builder().ca("/etc/tenure/ca.pem").api_key(key).connect().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn api_key(mut self, key: impl AsRef<str>) -> Self {
+        let insecure = self.settings.credentials.is_insecure();
+        match Credentials::api_key(key.as_ref()) {
+            Ok(credentials) => {
+                self.settings.credentials = credentials.insecure(insecure);
+                self.wrong_key = None;
+            }
+            Err(why) => self.wrong_key = Some(why.to_owned()),
+        }
+        self
+    }
+
+    /// Proves the client's identity with the bearer token (JWT) in a file. The client reads the file again when it
+    /// changes, so a short-lived token, such as that of a Kubernetes service account, may be replaced at any time.
+    ///
+    /// ```
+    /// let builder = tenure::Client::builder().token_file("/var/run/secrets/tokens/tenure");
+    /// ```
+    pub fn token_file(mut self, path: impl Into<PathBuf>) -> Self {
+        let insecure = self.settings.credentials.is_insecure();
+        self.settings.credentials = Credentials::token_file(path).insecure(insecure);
+        self.wrong_key = None;
+        self
+    }
+
+    /// For the project's own tools, which read credentials themselves.
+    #[doc(hidden)]
+    pub fn credentials(mut self, credentials: Credentials) -> Self {
+        self.settings.credentials = credentials;
+        self.wrong_key = None;
+        self
+    }
+
+    /// Sends credentials to other machines in plain text too. Every machine on the way can read and use them then.
+    ///
+    /// ```
+    /// let builder = tenure::Client::builder().address("10.0.0.11:7450").insecure_credentials(true);
+    /// ```
+    pub fn insecure_credentials(mut self, insecure: bool) -> Self {
+        self.settings.credentials = self.settings.credentials.insecure(insecure);
         self
     }
 
@@ -376,6 +452,9 @@ impl Builder {
         if self.settings.addresses.is_empty() {
             self.settings.addresses.push(LOOPBACK.to_owned());
         }
+        if let Some(why) = self.wrong_key {
+            return Err(Error::Setup(why));
+        }
         let under_tls = self.settings.tls.ca.is_some();
         for address in &mut self.settings.addresses {
             let (bare, wants) = tls::split(address);
@@ -389,12 +468,16 @@ impl Builder {
                 }
                 _ => *address = bare.to_owned(),
             }
+            self.settings.credentials.may_go_to(address, under_tls).map_err(Error::Setup)?;
         }
         let timeout = self.settings.timeout;
         let shared = ClientShared::start(self.settings, runtime)?;
         match shared.session(Instant::now() + timeout).await {
             Some(_) => Ok(Client { shared }),
-            None => Err(Error::Unreachable { waited: timeout, tried: tried(&shared) }),
+            None => Err(match shared.no_session() {
+                Error::Unavailable => Error::Unreachable { waited: timeout, tried: tried(&shared) },
+                denied => denied,
+            }),
         }
     }
 }

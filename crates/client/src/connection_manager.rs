@@ -11,7 +11,7 @@ use tenure_wire::v1::cluster_service_client::ClusterServiceClient;
 use tokio::sync::watch;
 
 use crate::clock::jittered;
-use crate::session::Session;
+use crate::session::{Denied, Session};
 use crate::shared::ClientShared;
 
 /// The maximum time to connect and receive the welcome.
@@ -33,6 +33,9 @@ pub(crate) struct CurrentSessions {
     pub(crate) second: Option<Arc<Session>>,
     /// The outcome of the last attempt at each address.
     pub(crate) tried: Arc<Vec<(String, String)>>,
+    /// The refusal of the client's credentials by a member, if the last round of attempts met one and no session
+    /// could be opened.
+    pub(crate) denied: Option<Denied>,
 }
 
 pub(crate) struct ConnectionManager {
@@ -41,6 +44,8 @@ pub(crate) struct ConnectionManager {
     tried: Vec<(String, String)>,
     sessions: CurrentSessions,
     publish: watch::Sender<CurrentSessions>,
+    /// The refusal of the client's credentials at the last attempt, if that was why it failed.
+    denied: Option<Denied>,
     turn: usize,
     pause: Duration,
 }
@@ -53,7 +58,7 @@ impl ConnectionManager {
     ) -> Self {
         let turn = usize::try_from(crate::clock::random() % 64).unwrap_or(0);
         let (tried, sessions) = (Vec::new(), CurrentSessions::default());
-        Self { shared, known, tried, sessions, publish, turn, pause: PAUSE_MIN }
+        Self { shared, known, tried, sessions, publish, denied: None, turn, pause: PAUSE_MIN }
     }
 
     /// Runs until the client is gone.
@@ -104,6 +109,8 @@ impl ConnectionManager {
     }
 
     async fn dial_any(&mut self) -> bool {
+        self.sessions.denied = None;
+        let mut denied = None;
         for _ in 0..self.known.len() {
             self.turn += 1;
             let address = self.known[self.turn % self.known.len()].clone();
@@ -113,7 +120,9 @@ impl ConnectionManager {
                 self.meet().await;
                 return true;
             }
+            denied = self.denied.take().or(denied);
         }
+        self.sessions.denied = denied;
         false
     }
 
@@ -161,7 +170,10 @@ impl ConnectionManager {
         let opened = Session::open(address, hello, DIAL, &self.shared).await;
         let (session, word) = match opened {
             Ok(session) => (Some(session), "connected".to_owned()),
-            Err(why) => (None, why),
+            Err(why) => {
+                self.denied = why.denied;
+                (None, why.word)
+            }
         };
         tracing::debug!(address, outcome = %word, "dialled a member");
         self.tried.retain(|(it, _)| it != address);

@@ -8,10 +8,10 @@ use std::time::Duration;
 use tenure_types::Revision;
 use tenure_wire::{convert, v1};
 use tokio::time::Instant;
-use tonic::transport::Channel;
 
 use crate::client::Client;
 use crate::clock;
+use crate::credentials::MemberChannel;
 use crate::error::{Error, Meaning, RequestId};
 use crate::shared::RequestIdentity;
 
@@ -38,12 +38,13 @@ impl Client {
     #[doc(hidden)]
     pub async fn question<T>(
         &self,
-        ask: impl AsyncFn(Channel) -> Result<tonic::Response<T>, tonic::Status>,
+        ask: impl AsyncFn(MemberChannel) -> Result<tonic::Response<T>, tonic::Status>,
     ) -> Result<T, Error> {
         let until = Instant::now() + self.shared.settings.timeout;
         let mut pause = PAUSE_MIN;
         loop {
-            let session = self.shared.session(until).await.ok_or(Error::Unavailable)?;
+            let session = self.shared.session(until).await;
+            let session = session.ok_or_else(|| self.shared.no_session())?;
             let asked = tokio::time::timeout_at(until, ask(session.channel.clone())).await;
             match asked.map_err(|_| Error::Unavailable)? {
                 Ok(answer) => return Ok(answer.into_inner()),
@@ -68,10 +69,11 @@ impl Client {
         &self,
         id: &RequestId,
         within: Option<Duration>,
-        ask: impl AsyncFnOnce(Channel) -> Result<tonic::Response<T>, tonic::Status>,
+        ask: impl AsyncFnOnce(MemberChannel) -> Result<tonic::Response<T>, tonic::Status>,
     ) -> Result<T, Error> {
         let (began, timeout) = (Instant::now(), self.shared.settings.timeout);
-        let session = self.shared.session(began + timeout).await.ok_or(Error::Unavailable)?;
+        let session = self.shared.session(began + timeout).await;
+        let session = session.ok_or_else(|| self.shared.no_session())?;
         let unknown = || Error::Unknown { request: id.clone(), waited: began.elapsed() };
         let asked = match within {
             Some(within) => tokio::time::timeout(within, ask(session.channel.clone())).await,

@@ -212,8 +212,8 @@ impl Observer {
     }
 
     async fn begin(&self, until: Instant) -> Result<Streaming<v1::LeaderResponse>, Option<Error>> {
-        let session =
-            self.election.client.shared.session(until).await.ok_or(Some(Error::Unavailable))?;
+        let shared = &self.election.client.shared;
+        let session = shared.session(until).await.ok_or_else(|| Some(shared.no_session()))?;
         let ask = v1::LeaderRequest { name: self.election.name.clone(), stale: false };
         let mut client = ElectionServiceClient::new(session.channel.clone());
         let asked = tokio::time::timeout_at(until, client.observe(ask)).await.map_err(|_| None)?;

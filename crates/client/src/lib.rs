@@ -25,6 +25,7 @@ mod client;
 mod clock;
 mod connection_manager;
 mod contract;
+mod credentials;
 mod election;
 pub mod engine;
 mod error;
@@ -59,6 +60,8 @@ use virtual_time as surroundings;
 pub use admin::{Explanation, LockView, Status, Urgency};
 pub use ask::LockAsk;
 pub use client::{Builder, Client, Tried};
+#[doc(hidden)]
+pub use credentials::{Credentials, MemberChannel};
 pub use election::{Change, Election, Leader, Leadership, Observer};
 pub use error::{Error, RequestId};
 pub use fence::{Fence, FenceError};

@@ -13,9 +13,10 @@ use tenure_wire::v1::session_service_client::SessionServiceClient;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use tonic::Streaming;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 
 use crate::clock;
+use crate::credentials::MemberChannel;
 use crate::lease_state::Moment;
 use crate::pending::{OutgoingMessages, PendingRequests, RequestHandle};
 use crate::shared::{ClientShared, ClusterIncarnation, TraceHook};
@@ -53,7 +54,7 @@ pub(crate) struct Session {
     pub(crate) address: String,
     /// The id of the member at the other end. Several addresses may lead to one member.
     pub(crate) member: u64,
-    pub(crate) channel: Channel,
+    pub(crate) channel: MemberChannel,
     heard: Arc<SessionShared>,
     trace: Option<TraceHook>,
 }
@@ -91,6 +92,64 @@ impl Drop for SessionOpening {
     }
 }
 
+/// Why no session could be opened.
+pub(crate) struct DialError {
+    /// For the list of addresses that were tried.
+    pub(crate) word: String,
+    /// If the credentials are the reason: no other attempt will succeed with them.
+    pub(crate) denied: Option<Denied>,
+}
+
+/// The refusal of the client's credentials.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Denied {
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
+impl DialError {
+    fn denied(message: String) -> Self {
+        let reason = "UNAUTHENTICATED".to_owned();
+        Self { word: message.clone(), denied: Some(Denied { reason, message }) }
+    }
+
+    /// The credentials stay here.
+    fn unsent(why: String) -> Self {
+        Self::denied(why)
+    }
+
+    fn of(status: &tonic::Status) -> Self {
+        match tenure_wire::status::error_from(status) {
+            Some(error) => error.into(),
+            // The interceptor could not read the token.
+            None if status.code() == tonic::Code::Unauthenticated => {
+                Self::denied(status.message().to_owned())
+            }
+            None => status.message().to_owned().into(),
+        }
+    }
+}
+
+impl From<String> for DialError {
+    fn from(word: String) -> Self {
+        Self { word, denied: None }
+    }
+}
+
+impl From<v1::Error> for DialError {
+    fn from(error: v1::Error) -> Self {
+        let denying = ["UNAUTHENTICATED", "PERMISSION_DENIED", "FORBIDDEN"];
+        let denied = denying.contains(&error.reason.as_str());
+        let denied =
+            denied.then(|| Denied { reason: error.reason, message: error.message.clone() });
+        Self { word: error.message, denied }
+    }
+}
+
+fn gone() -> DialError {
+    "the client is gone".to_owned().into()
+}
+
 impl From<v1::LeaderHint> for LeaderAddress {
     fn from(hint: v1::LeaderHint) -> Self {
         Self { member: hint.member_id, address: hint.address }
@@ -111,11 +170,11 @@ impl Session {
         hello: v1::Hello,
         within: Duration,
         shared: &Weak<ClientShared>,
-    ) -> Result<Arc<Self>, String> {
+    ) -> Result<Arc<Self>, DialError> {
         let opening = Self::open_unbounded(address, hello, shared);
         match tokio::time::timeout(within, opening).await {
             Ok(opened) => opened,
-            Err(_) => Err("timed out".to_owned()),
+            Err(_) => Err("timed out".to_owned().into()),
         }
     }
 
@@ -123,16 +182,19 @@ impl Session {
         address: &str,
         hello: v1::Hello,
         shared: &Weak<ClientShared>,
-    ) -> Result<Arc<Self>, String> {
+    ) -> Result<Arc<Self>, DialError> {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|_| "is no address".to_owned())?
+            .map_err(|_| DialError::from("is no address".to_owned()))?
             .tcp_nodelay(true)
             .http2_keep_alive_interval(QUIET)
             .keep_alive_timeout(SILENT)
             .keep_alive_while_idle(true)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW);
-        let client = shared.upgrade().ok_or("the client is gone")?;
+        let client = shared.upgrade().ok_or_else(gone)?;
+        let credentials = client.settings.credentials.clone();
+        // Addresses come from other members too: each is checked before anything is sent there.
+        credentials.may_go_to(address, client.trust.is_some()).map_err(DialError::unsent)?;
         let connector = client.trust.as_ref().map(|trust| trust.connector(address));
         // A task that connects must not keep the client alive.
         drop(client);
@@ -140,25 +202,25 @@ impl Session {
             None => surroundings::connect(&endpoint, address).await,
             Some(connector) => endpoint.connect_with_connector(connector).await,
         };
-        let channel = connected.map_err(|error| deepest(&error))?;
+        let channel = credentials.over(connected.map_err(|error| deepest(&error))?);
         let pending = Arc::<PendingRequests>::default();
         let mut opening = SessionOpening(Some(pending.clone()));
         let mut client =
             SessionServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX);
         let opened = client.open(OutgoingMessages::new(hello, pending.clone())).await;
-        let mut from = opened.map_err(|status| status.message().to_owned())?.into_inner();
-        let first = from.message().await.map_err(|status| status.message().to_owned())?;
+        let mut from = opened.map_err(|status| DialError::of(&status))?.into_inner();
+        let first = from.message().await.map_err(|status| DialError::of(&status))?;
         let welcome = match first {
-            Some(v1::SessionResponse { closing: Some(error), .. }) => return Err(error.message),
+            Some(v1::SessionResponse { closing: Some(error), .. }) => return Err(error.into()),
             Some(v1::SessionResponse { welcome: Some(welcome), .. }) => welcome,
-            _ => return Err("does not speak our language".to_owned()),
+            _ => return Err("does not speak our language".to_owned().into()),
         };
         let leader = welcome.leader.map(LeaderAddress::from).unwrap_or_default();
         let header = welcome.header.unwrap_or_default();
         let member = header.member_id;
         let (epoch, incarnation) = (welcome.epoch, welcome.incarnation);
         let met = ClusterIncarnation { cluster: header.cluster_id, epoch, incarnation };
-        let client = shared.upgrade().ok_or("the client is gone")?;
+        let client = shared.upgrade().ok_or_else(gone)?;
         client.recognise(met)?;
         let trace = client.settings.trace.clone();
         drop(client);

@@ -15,6 +15,7 @@ use v1::request::Command;
 
 use crate::clock;
 use crate::connection_manager::{ConnectionManager, CurrentSessions};
+use crate::credentials::Credentials;
 use crate::error::{Error, Meaning, RequestId};
 use crate::lease::HeldLease;
 use crate::lease_state::{Cause, Lost, Moment};
@@ -49,6 +50,7 @@ pub(crate) struct ClientSettings {
     pub(crate) tls: TlsFiles,
     /// Names the caller's span for each request.
     pub(crate) trace: Option<TraceHook>,
+    pub(crate) credentials: Credentials,
 }
 
 /// Returns the W3C `traceparent` of the caller, if it is in a trace.
@@ -214,10 +216,13 @@ impl ClientShared {
         self.sessions.borrow().first.clone().filter(|session| !session.is_over())
     }
 
-    /// Returns a session, as soon as there is one.
+    /// Returns a session, as soon as there is one. Returns `None` at the deadline, or when members refuse the
+    /// credentials.
     pub(crate) async fn session(&self, until: Instant) -> Option<Arc<Session>> {
+        // A member that refuses the credentials will refuse them again, so nothing is gained by waiting.
         let there = |sessions: &CurrentSessions| {
-            sessions.first.as_ref().is_some_and(|session| !session.is_over())
+            sessions.denied.is_some()
+                || sessions.first.as_ref().is_some_and(|session| !session.is_over())
         };
         if let Some(session) = self.session_now() {
             return Some(session);
@@ -225,6 +230,16 @@ impl ClientShared {
         let mut sessions = self.sessions.clone();
         let waited = tokio::time::timeout_at(until, sessions.wait_for(there)).await;
         waited.ok()?.ok()?.first.clone()
+    }
+
+    /// The error of a request for which there is no session.
+    pub(crate) fn no_session(&self) -> Error {
+        match self.sessions.borrow().denied.as_ref() {
+            Some(denied) => {
+                Error::Failed { reason: denied.reason.clone(), message: denied.message.clone() }
+            }
+            None => Error::Unavailable,
+        }
     }
 
     /// Sends a request until it is answered, or until it is known that no answer will come.
@@ -296,7 +311,7 @@ impl ClientShared {
             tries += 1;
             let given_up = |doubt| match doubt {
                 Doubt::Yes if !question => unknown(),
-                Doubt::Yes | Doubt::No => Error::Unavailable,
+                Doubt::Yes | Doubt::No => self.no_session(),
             };
             let on = match asked.take() {
                 Some(asked) => Some(asked),

@@ -112,7 +112,7 @@ async fn own_once(
         let Some(session) = shared.session(reach).await else {
             let request = crate::RequestId::from(format!("lease {}", orphan.id));
             let unknown = Error::Unknown { request, waited: began.elapsed() };
-            return Some(Err(if orphan.sent { unknown } else { Error::Unavailable }));
+            return Some(Err(if orphan.sent { unknown } else { shared.no_session() }));
         };
         if Instant::now() >= worthless {
             return None;

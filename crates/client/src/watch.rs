@@ -205,7 +205,8 @@ impl Watch {
         let until = Instant::now() + self.ask.client.shared.settings.timeout;
         let mut pause = PAUSE_MIN;
         loop {
-            let session = self.ask.client.shared.session(until).await.ok_or(Error::Unavailable)?;
+            let session = self.ask.client.shared.session(until).await;
+            let session = session.ok_or_else(|| self.ask.client.shared.no_session())?;
             match tokio::time::timeout_at(until, self.begin(session.channel.clone())).await {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(Some(error))) => return Err(error),
@@ -221,7 +222,10 @@ impl Watch {
     }
 
     /// Starts or resumes the watch, and waits for the member's confirmation.
-    async fn begin(&mut self, channel: tonic::transport::Channel) -> Result<(), Option<Error>> {
+    async fn begin(
+        &mut self,
+        channel: crate::credentials::MemberChannel,
+    ) -> Result<(), Option<Error>> {
         let (to, requests) = mpsc::unbounded_channel();
         let asked = v1::WatchRequest {
             key: self.ask.key.clone(),

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use hyper_util::rt::TokioIo;
-use tenure_wire::v1::BackupResponse;
 use tenure_wire::v1::maintenance_service_client::MaintenanceServiceClient;
+use tenure_wire::v1::{BackupRequest, BackupResponse};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tonic::Streaming;
+use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Endpoint;
+use tonic::{Code, Streaming};
 
 use crate::tls::{DialTrust, host_of};
 
@@ -31,7 +32,12 @@ struct Fetched {
 /// Requests a backup from the member whose APIs are at `address`. Returns its bytes, or the reason there is none.
 ///
 /// This call blocks and must not be made from within a runtime.
-pub fn request_backup(address: &str, trust: Option<&DialTrust>) -> io::Result<impl Read + use<>> {
+/// A member that does not accept the credentials gives an error of the kind `PermissionDenied`.
+pub fn request_backup(
+    address: &str,
+    trust: Option<&DialTrust>,
+    authorization: Option<MetadataValue<Ascii>>,
+) -> io::Result<impl Read + use<>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, innermost(&error));
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(invalid)?;
@@ -43,7 +49,11 @@ pub fn request_backup(address: &str, trust: Option<&DialTrust>) -> io::Result<im
         };
         let channel = channel.map_err(|error| io::Error::other(innermost(&error)))?;
         let mut member = MaintenanceServiceClient::new(channel);
-        let asked = tokio::time::timeout(PIECE, member.backup(tenure_wire::v1::BackupRequest {}));
+        let mut request = tonic::Request::new(BackupRequest {});
+        if let Some(authorization) = authorization {
+            request.metadata_mut().insert("authorization", authorization);
+        }
+        let asked = tokio::time::timeout(PIECE, member.backup(request));
         asked.await?.map_err(|status| to_io_error(&status))
     });
     Ok(Fetched { pieces: asked?.into_inner(), piece: Bytes::new(), runtime })
@@ -96,7 +106,12 @@ fn to_io_error(status: &tonic::Status) -> io::Error {
         "" => status.code().to_string(),
         said => said.to_owned(),
     };
-    io::Error::other(text)
+    match status.code() {
+        Code::Unauthenticated | Code::PermissionDenied => {
+            io::Error::new(io::ErrorKind::PermissionDenied, text)
+        }
+        _ => io::Error::other(text),
+    }
 }
 
 /// The innermost cause, which is the error of the operating system below the library's.

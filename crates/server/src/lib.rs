@@ -53,6 +53,7 @@ pub use audit::AuditTo;
 pub use credentials::IssuerAuthority;
 pub use error::{StartError, chain};
 pub use fetch::request_backup;
+pub use identity::NewApiKey;
 pub use member::{End, Gone, MemberHandle, MemberStatus};
 pub use node_metrics::NodeMetrics;
 pub use start::{Entrance, HealthListen, InvitationSource, RunningServer, ServerSettings, start};

@@ -1,5 +1,6 @@
 //! Tests the server where no larger group of tests does: TLS, health, overload, levels, restore, WebSockets, and others.
 
+mod access;
 #[path = "support/alone.rs"]
 mod alone;
 #[path = "../../cli/tests/common/authority.rs"]

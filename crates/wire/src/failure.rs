@@ -175,6 +175,19 @@ pub enum Failure {
         /// The first member that does not know the level.
         member: String,
     },
+    /// The cluster is below the level that the call needs.
+    #[error("this needs level {needed} of the cluster, which is at level {level}")]
+    LevelTooLow {
+        /// The level of the cluster.
+        level: u16,
+        /// The level that the call needs.
+        needed: u16,
+    },
+    /// Identity cannot be enabled, because no administrator could log in afterwards.
+    #[error(
+        "no enabled principal that may `administer` the cluster has an API key, a certificate rule or an issuer"
+    )]
+    NoAdministrator,
     /// Another change of membership is not finished.
     #[error("another change of membership is not finished")]
     MembershipChanging,
@@ -228,6 +241,8 @@ impl Failure {
             Self::MemberExists { .. } => "MEMBER_EXISTS",
             Self::NotCaughtUp { .. } => "NOT_CAUGHT_UP",
             Self::LevelNotKnown { .. } => "LEVEL_NOT_KNOWN",
+            Self::LevelTooLow { .. } => "LEVEL_TOO_LOW",
+            Self::NoAdministrator => "NO_ADMINISTRATOR",
             Self::MembershipChanging => "MEMBERSHIP_CHANGING",
             Self::QuorumAtRisk => "QUORUM_AT_RISK",
             Self::TooManyHops { .. } => "TOO_MANY_HOPS",
@@ -273,6 +288,8 @@ impl Failure {
             Self::MemberExists { member: text() },
             Self::NotCaughtUp { behind: 9 },
             Self::LevelNotKnown { level: 2, member: text() },
+            Self::LevelTooLow { level: 2, needed: 3 },
+            Self::NoAdministrator,
             Self::MembershipChanging,
             Self::QuorumAtRisk,
             Self::TooManyHops { hops: 5 },
@@ -311,6 +328,10 @@ impl From<&Failure> for v1::Error {
                 error.bound = *left_ms;
             }
             Failure::LevelNotKnown { level, .. } => error.asked = u64::from(*level),
+            Failure::LevelTooLow { level, needed } => {
+                error.bound = u64::from(*level);
+                error.asked = u64::from(*needed);
+            }
             Failure::TooLarge { bound } => error.bound = *bound,
             Failure::Compacted { floor } => error.revision = Some(convert::revision(*floor)),
             Failure::SlowConsumer { resume } => error.revision = Some(convert::revision(*resume)),

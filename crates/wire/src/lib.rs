@@ -68,6 +68,7 @@ mod tests {
             "ClusterService",
             "MaintenanceService",
             "TicketService",
+            "AccessService",
         ];
         for service in services {
             assert!(text.contains(service), "{service}");

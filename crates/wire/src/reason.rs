@@ -286,6 +286,12 @@ pub const TABLE: &[Row] = rows! {
     "LEVEL_NOT_KNOWN" FailedPrecondition 409 Frame None Later,
         "a member does not know the level, or has not said so since the leader started",
         "upgrade and start that member, then raise the level";
+    "LEVEL_TOO_LOW" FailedPrecondition 409 Frame None No,
+        "the cluster is below the level that the call needs",
+        "tenure cluster raise-level 3";
+    "NO_ADMINISTRATOR" FailedPrecondition 409 Frame None No,
+        "identity was to be enabled, and no administrator could prove who it is then",
+        "tenure auth init --data-dir DIR, on the machine of a member";
     "MEMBERSHIP_CHANGING" FailedPrecondition 409 Frame None Later,
         "another change of membership is not finished", "try again later";
     "QUORUM_AT_RISK" FailedPrecondition 409 Frame None No,

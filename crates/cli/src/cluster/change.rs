@@ -9,6 +9,7 @@ use tenure_wire::json::cluster::Member;
 use tenure_wire::v1;
 use tokio::time::Instant;
 use v1::cluster_service_client::ClusterServiceClient;
+use v1::maintenance_service_client::MaintenanceServiceClient;
 
 use super::invite;
 use super::status::list;
@@ -62,6 +63,15 @@ pub(crate) struct RemoveArgs {
 pub(crate) struct TransferArgs {
     /// To which member, by name or id [default: the leader chooses]
     member: Option<String>,
+    #[command(flatten)]
+    pub(crate) reach: ConnectionArgs,
+}
+
+/// Flags of `tenure cluster raise-level`.
+#[derive(Args)]
+pub(crate) struct RaiseLevelArgs {
+    /// The new level, which every member must know
+    level: u16,
     #[command(flatten)]
     pub(crate) reach: ConnectionArgs,
 }
@@ -200,6 +210,27 @@ pub(super) async fn transfer(
             "event": "transferred", "leader": leader.name, "member_id": leader.member_id.to_string(),
         })),
         OutputFormat::Text => output::out(&format!("{} leads\n", output::clean(&leader.name))),
+    }
+    Ok(Exit::Done)
+}
+
+/// Raises the level of the machine's rules.
+pub(super) async fn raise_level(
+    cluster: &ConnectedCluster,
+    flags: &RaiseLevelArgs,
+) -> Result<Exit, CliError> {
+    let level = flags.level;
+    let ask = v1::RaiseLevelRequest { level: level.into() };
+    let asked = async |channel| MaintenanceServiceClient::new(channel).raise_level(ask).await;
+    let raised = cluster.client.order(&request_id(None), Some(AGREE), asked).await;
+    raised.map_err(|error| {
+        let failure = CliError::from(error);
+        // Raising it twice changes nothing more.
+        if failure.exit == Exit::Unknown { failure.next("the same again") } else { failure }
+    })?;
+    match cluster.output {
+        OutputFormat::Json => output::object(&json!({ "event": "level_raised", "level": level })),
+        OutputFormat::Text => output::out(&format!("the cluster is at level {level}\n")),
     }
     Ok(Exit::Done)
 }

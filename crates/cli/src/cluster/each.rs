@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
+use tenure::MemberChannel;
 use tenure_wire::v1;
 use tokio::task::JoinSet;
-use tonic::transport::Channel;
 use v1::cluster_service_client::ClusterServiceClient;
 
 use crate::connection_args::ConnectionTarget;
@@ -83,7 +83,7 @@ async fn seen_by_leader(
 }
 
 /// What a member reports about itself; `None` without an answer.
-async fn ask(channel: Channel) -> Option<v1::MemberStatus> {
+async fn ask(channel: MemberChannel) -> Option<v1::MemberStatus> {
     let said =
         ClusterServiceClient::new(channel).status(v1::StatusRequest {}).await.ok()?.into_inner();
     let own = said.header?.member_id;

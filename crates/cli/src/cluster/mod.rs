@@ -63,6 +63,14 @@ pub(crate) enum ClusterCommand {
     ///   tenure cluster transfer         the leader chooses
     #[command(verbatim_doc_comment)]
     Transfer(change::TransferArgs),
+    /// Let every member apply newer rules; there is no way back
+    ///
+    ///   tenure cluster raise-level 3
+    ///
+    /// A new cluster has the newest level. One that was upgraded keeps its level until this is said, once all
+    /// members run the new version.
+    #[command(verbatim_doc_comment)]
+    RaiseLevel(change::RaiseLevelArgs),
     /// List and rotate the keys that sign tickets
     #[command(subcommand)]
     Keys(keys::KeysCommand),
@@ -84,6 +92,7 @@ impl ClusterCommand {
             Self::Promote(it) => it.reach.output,
             Self::Remove(it) => it.reach.output,
             Self::Transfer(it) => it.reach.output,
+            Self::RaiseLevel(it) => it.reach.output,
             Self::Keys(it) => it.output(),
         }
     }
@@ -106,6 +115,9 @@ pub(crate) fn run(command: &ClusterCommand) -> Result<Exit, CliError> {
         }
         ClusterCommand::Transfer(flags) => {
             flags.reach.with(async |it| change::transfer(it, flags).await)
+        }
+        ClusterCommand::RaiseLevel(flags) => {
+            flags.reach.with(async |it| change::raise_level(it, flags).await)
         }
         ClusterCommand::Keys(command) => keys::run(command),
     }

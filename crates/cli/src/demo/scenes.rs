@@ -80,7 +80,14 @@ async fn contention(
         tokio::spawn(async move { bob.lock(LOCK).ttl(TTL).await })
     };
     let addresses = members.addresses().split(',').map(str::to_owned).collect();
-    let place = ConnectionTarget { addresses, client: None, patience: PATIENCE, tls: None };
+    let place = ConnectionTarget {
+        addresses,
+        client: None,
+        patience: PATIENCE,
+        tls: None,
+        credentials: None,
+        insecure_credentials: false,
+    };
     let cluster = ConnectedCluster { client: ana.clone(), output: OutputFormat::Text, place };
     let explained = loop {
         let explained = wait::explain(&cluster, LOCK, None).await?;

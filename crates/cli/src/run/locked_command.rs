@@ -13,7 +13,7 @@ use tenure::{Cause, Error, Guard, Leadership, Standing};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 
-use crate::connection_args::ConnectionTarget;
+use crate::connection_args::{ConnectionTarget, CredentialArgs};
 use crate::duration::shown;
 use crate::failure::quoted;
 use crate::output;
@@ -177,6 +177,21 @@ impl<'a> LockedCommand<'a> {
                 environment.push(("TENURE_CERT", cert.clone().into_os_string()));
                 environment.push(("TENURE_KEY", key.clone().into_os_string()));
             }
+        }
+        match &job.place.credentials {
+            // The command inherits the variable.
+            None | Some(CredentialArgs::ApiKey(_)) => {}
+            // An empty variable counts as none: the command uses the same credentials as this process.
+            Some(CredentialArgs::ApiKeyFile(path)) => environment.extend([
+                ("TENURE_API_KEY", "".into()),
+                ("TENURE_API_KEY_FILE", path.clone().into_os_string()),
+                ("TENURE_TOKEN_FILE", "".into()),
+            ]),
+            Some(CredentialArgs::TokenFile(path)) => environment.extend([
+                ("TENURE_API_KEY", "".into()),
+                ("TENURE_API_KEY_FILE", "".into()),
+                ("TENURE_TOKEN_FILE", path.clone().into_os_string()),
+            ]),
         }
         WatchdogLink::start(&task, &environment)
     }

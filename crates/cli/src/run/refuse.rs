@@ -55,7 +55,7 @@ pub(super) fn refuse(
             for (word, text) in failure::refused(refusal, Exit::Refused).more {
                 messages.detail(word, &text);
             }
-            ("refused", codes::REFUSED)
+            ("refused", Exit::of(error).code())
         }
         Error::Unavailable | Error::Unreachable { .. } => {
             unreachable(messages, error);
@@ -77,12 +77,10 @@ pub(super) fn refuse(
             messages.error(&format!("lock `{lock}`: {}", chain(other)));
             messages.detail("effect", "none: the command did not start");
             let advice = match other {
-                Error::Failed { reason, .. } => {
-                    tenure_wire::reason::row(reason).map(|row| row.advice)
-                }
-                _ => None,
+                Error::Failed { reason, .. } => failure::advice(reason),
+                _ => "tenure doctor",
             };
-            messages.detail("try", advice.unwrap_or("tenure doctor"));
+            messages.detail("try", advice);
             ("refused", Exit::of(other).code())
         }
     };

@@ -5,13 +5,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::time::Duration;
 
+use tenure::MemberChannel;
 use tenure_server::os;
 use tonic::body::Body;
 use tonic::codegen::{Body as _, Service, http};
-use tonic::transport::Channel;
 
 use crate::connection_args::ConnectionTarget;
 
@@ -32,7 +31,7 @@ type GapCounts = BTreeMap<String, Vec<(f64, u64)>>;
 /// The leader's counts of the last minute.
 #[derive(Default)]
 pub(super) struct HandoverGaps {
-    leader: Option<(String, Channel)>,
+    leader: Option<(String, MemberChannel)>,
     seen: VecDeque<(u64, GapCounts)>,
 }
 
@@ -142,16 +141,16 @@ fn label(labels: &str, name: &str) -> Option<String> {
 }
 
 /// Fetches a page of text over the same connection as gRPC calls.
-async fn page(mut channel: Channel, address: String) -> Option<String> {
+async fn page(mut channel: MemberChannel, address: String) -> Option<String> {
     let request = http::Request::get(address).body(Body::empty()).ok()?;
     poll_fn(|context| Service::poll_ready(&mut channel, context)).await.ok()?;
     let response = Service::call(&mut channel, request).await.ok()?;
     if response.status() != http::StatusCode::OK {
         return None;
     }
-    let mut body = response.into_body();
+    let mut body = Box::pin(response.into_body());
     let mut bytes = Vec::new();
-    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+    while let Some(frame) = poll_fn(|context| body.as_mut().poll_frame(context)).await {
         if let Ok(data) = frame.ok()?.into_data() {
             bytes.extend_from_slice(&data);
         }

@@ -1,7 +1,7 @@
 //! Starts a member that most tests share, and runs the binary against it.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -32,6 +32,8 @@ pub(crate) struct Member {
     _stdin: Mutex<ChildStdin>,
     _dir: tempfile::TempDir,
     pub(crate) addr: String,
+    /// Its data directory.
+    pub(crate) data: PathBuf,
 }
 
 /// One member that most tests share; each test uses its own names.
@@ -48,7 +50,8 @@ impl Member {
         let bootstrap = format!("{name}=127.0.0.1:{members}");
         let more = ["--bootstrap", &bootstrap];
         let (stdin, addr) = serve(dir.path(), name, clients, members, &more);
-        let member = Self { _stdin: Mutex::new(stdin), _dir: dir, addr };
+        let data = dir.path().join(name);
+        let member = Self { _stdin: Mutex::new(stdin), _dir: dir, addr, data };
         wait("the member serves", || {
             let ran = at(&member.addr, &["cluster", "status", "--connect-timeout", "5s"]);
             ran.out.contains("1 of 1 members up").then_some(())
@@ -91,7 +94,7 @@ pub(crate) struct Ran {
     pub(crate) err: String,
 }
 
-fn command(addr: &str, arguments: &[&str]) -> Command {
+pub(crate) fn command(addr: &str, arguments: &[&str]) -> Command {
     // A command that hangs fails its own test with 124, instead of blocking all tests.
     let mut command = Command::new("timeout");
     command.args(["--foreground", "60", TENURE]).args(arguments);

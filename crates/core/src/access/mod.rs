@@ -124,6 +124,22 @@ impl Access {
         self.rules(principal).any(matches)
     }
 
+    /// The first role, in the principal's own order, that permits this, and its rule. Decides as if identity were
+    /// enabled. For the members' own principal there is no such role.
+    pub fn permission(&self, principal: &str, verb: Verb, name: &str) -> Option<(&Name, &Rule)> {
+        if verb == Verb::Keys && name.starts_with(OWN_KEYS) {
+            return None;
+        }
+        let matches = |rule: &&Rule| rule.verbs.contains(verb) && name.starts_with(&*rule.prefix);
+        let roles = self.active(principal).map_or(&[][..], |record| &record.roles);
+        roles.iter().find_map(|role| Some((role, self.roles.get(role)?.iter().find(matches)?)))
+    }
+
+    /// The rules of a role.
+    pub fn role(&self, name: &str) -> Option<&[Rule]> {
+        self.roles.get(name.as_bytes()).map(Vec::as_slice)
+    }
+
     /// Whether the principal of this name may do one of these things with some name.
     pub fn may_somewhere(&self, principal: &str, verbs: VerbSet) -> bool {
         !self.enabled || self.rules(principal).any(|rule| rule.verbs.meets(verbs))
@@ -139,7 +155,7 @@ impl Access {
         self.principals.get(name.as_bytes())
     }
 
-    /// All principals with a name after this one, in the order of their names.
+    /// All principals, in the order of their names.
     pub fn principals(&self) -> impl Iterator<Item = (&Name, &PrincipalRecord)> {
         self.principals.iter()
     }

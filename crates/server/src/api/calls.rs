@@ -7,10 +7,10 @@
 use tenure_types::Verb;
 
 use self::Requires::{
-    AnyOf, Below, Cluster, Each, Explain, Known, LeaseOrAll, Name, Nothing, OwnLease, OwnOrForce,
-    ReadOrObserve, Signs, Somewhere,
+    AnyOf, Below, Cluster, Each, Explain, Known, LeaseOrAll, Name, Nothing, OwnLease,
+    OwnOrAdminister, OwnOrForce, ReadOrObserve, Signs, Somewhere,
 };
-use self::Verb::{Acquire, Elect, Force, Keys, Observe, Operate, Read};
+use self::Verb::{Acquire, Administer, Elect, Force, Keys, Observe, Operate, Read};
 
 /// An API.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -36,6 +36,8 @@ pub(crate) enum Requires {
     OwnLease,
     /// The caller's own lease, or `force` for the cluster.
     OwnOrForce,
+    /// About another principal than the caller: `administer` for the cluster.
+    OwnOrAdminister,
     /// Of another's lease: `read` for the cluster.
     LeaseOrAll,
     /// One of these verbs, for some name.
@@ -65,6 +67,28 @@ const HELD: Requires = AnyOf(&[Acquire, Elect]);
 
 /// Every call: its API, its name there, and what it requires.
 pub(crate) const CALLS: &[(CallApi, &str, Requires)] = &[
+    (CallApi::Grpc, "AccessService/Can", OwnOrAdminister),
+    (CallApi::Grpc, "AccessService/CreateApiKey", Cluster(Administer)),
+    (CallApi::Grpc, "AccessService/DeleteCertificateRule", Cluster(Administer)),
+    (CallApi::Grpc, "AccessService/DeleteIssuer", Cluster(Administer)),
+    (CallApi::Grpc, "AccessService/DeletePrincipal", Cluster(Administer)),
+    (CallApi::Grpc, "AccessService/DeleteRole", Cluster(Administer)),
+    (CallApi::Grpc, "AccessService/EnablePrincipal", Cluster(Administer)),
+    (CallApi::Grpc, "AccessService/GetPrincipal", Cluster(Administer)),
+    (CallApi::Grpc, "AccessService/ListApiKeys", Cluster(Administer)),
+    (CallApi::Grpc, "AccessService/ListCertificateRules", Cluster(Administer)),
+    (CallApi::Grpc, "AccessService/ListIssuers", Cluster(Administer)),
+    (CallApi::Grpc, "AccessService/ListPrincipals", Cluster(Administer)),
+    (CallApi::Grpc, "AccessService/ListRoles", Cluster(Administer)),
+    (CallApi::Grpc, "AccessService/PutCertificateRule", Cluster(Administer)),
+    (CallApi::Grpc, "AccessService/PutIssuer", Cluster(Administer)),
+    (CallApi::Grpc, "AccessService/PutPrincipal", Cluster(Administer)),
+    (CallApi::Grpc, "AccessService/PutRole", Cluster(Administer)),
+    (CallApi::Grpc, "AccessService/RevokeApiKey", Cluster(Administer)),
+    (CallApi::Grpc, "AccessService/RotateApiKey", Cluster(Administer)),
+    (CallApi::Grpc, "AccessService/SetDefaultQuotas", Cluster(Administer)),
+    (CallApi::Grpc, "AccessService/SetIdentity", Cluster(Administer)),
+    (CallApi::Grpc, "AccessService/Status", Known),
     (CallApi::Grpc, "ClusterService/Add", Cluster(Operate)),
     (CallApi::Grpc, "ClusterService/Leave", Cluster(Operate)),
     (CallApi::Grpc, "ClusterService/Members", Known),
@@ -117,6 +141,28 @@ pub(crate) const CALLS: &[(CallApi, &str, Requires)] = &[
     (CallApi::Http, "GET /metrics", Cluster(Operate)),
     (CallApi::Http, "GET /openapi.json", Nothing),
     (CallApi::Http, "GET /readyz", Nothing),
+    (CallApi::Http, "GET /v1/access", Known),
+    (CallApi::Http, "GET /v1/access/can", OwnOrAdminister),
+    (CallApi::Http, "GET /v1/access/certificate-rules", Cluster(Administer)),
+    (CallApi::Http, "DELETE /v1/access/certificate-rules/{rule}", Cluster(Administer)),
+    (CallApi::Http, "PUT /v1/access/certificate-rules/{rule}", Cluster(Administer)),
+    (CallApi::Http, "PUT /v1/access/identity", Cluster(Administer)),
+    (CallApi::Http, "GET /v1/access/issuers", Cluster(Administer)),
+    (CallApi::Http, "DELETE /v1/access/issuers/{issuer}", Cluster(Administer)),
+    (CallApi::Http, "PUT /v1/access/issuers/{issuer}", Cluster(Administer)),
+    (CallApi::Http, "GET /v1/access/keys", Cluster(Administer)),
+    (CallApi::Http, "DELETE /v1/access/keys/{key}", Cluster(Administer)),
+    (CallApi::Http, "PUT /v1/access/keys/{key}", Cluster(Administer)),
+    (CallApi::Http, "POST /v1/access/keys/{key}/rotate", Cluster(Administer)),
+    (CallApi::Http, "GET /v1/access/principals", Cluster(Administer)),
+    (CallApi::Http, "DELETE /v1/access/principals/{principal}", Cluster(Administer)),
+    (CallApi::Http, "GET /v1/access/principals/{principal}", Cluster(Administer)),
+    (CallApi::Http, "PATCH /v1/access/principals/{principal}", Cluster(Administer)),
+    (CallApi::Http, "PUT /v1/access/principals/{principal}", Cluster(Administer)),
+    (CallApi::Http, "PUT /v1/access/quotas", Cluster(Administer)),
+    (CallApi::Http, "GET /v1/access/roles", Cluster(Administer)),
+    (CallApi::Http, "DELETE /v1/access/roles/{role}", Cluster(Administer)),
+    (CallApi::Http, "PUT /v1/access/roles/{role}", Cluster(Administer)),
     (CallApi::Http, "GET /v1/cluster", Known),
     (CallApi::Http, "POST /v1/cluster/keys/rotate", Cluster(Operate)),
     (CallApi::Http, "POST /v1/cluster/level", Cluster(Operate)),
@@ -280,6 +326,10 @@ mod tests {
                 Known => "a known principal".to_owned(),
                 OwnLease => "the caller's own lease".to_owned(),
                 OwnOrForce => "the caller's own lease, or `force` for the cluster".to_owned(),
+                OwnOrAdminister => {
+                    "nothing more about the caller; `administer` for the cluster about others"
+                        .to_owned()
+                }
                 LeaseOrAll => "own leases; `read` for the cluster for all others".to_owned(),
                 Somewhere(some) => format!("{} for some name", verbs(some)),
                 Name(verb) => format!("`{}`", verb.name()),

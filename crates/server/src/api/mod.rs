@@ -3,6 +3,7 @@
 //! One port takes gRPC, HTTP/JSON and WebSocket, over HTTP/1.1 or HTTP/2, with or without TLS. Everything that a client
 //! may send is bounded here, by our own numbers and not by the defaults of a library.
 
+mod access;
 mod addresses;
 mod bounded_io;
 // The code that serves a call decides; the table is for the tests and the page that they print.

@@ -39,7 +39,6 @@ pub(crate) fn principal<'a>(
 }
 
 /// Checks that a pattern has the form described above. Returns what is wrong with it.
-#[allow(dead_code, reason = "the calls that change certificate rules use it")]
 pub(crate) fn check_pattern(pattern: &str) -> Result<(), &'static str> {
     Pattern::parse(pattern).map(drop)
 }

@@ -43,7 +43,6 @@ enum KeySource {
 pub(crate) struct MissingKeys(Arc<TrustedIssuer>);
 
 /// Checks what an administrator says about the keys of an issuer. Returns what is wrong with it.
-#[allow(dead_code, reason = "the calls that change issuers use it")]
 pub(crate) fn check_keys(keys: IssuerKeys<'_>) -> Result<(), &'static str> {
     match keys {
         IssuerKeys::Jwks(document) => KeySet::parse(document).map(drop),

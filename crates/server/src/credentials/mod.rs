@@ -16,7 +16,6 @@ use tenure_core::access::MEMBER;
 use tenure_types::Name;
 
 pub use issuer::IssuerAuthority;
-#[allow(unused_imports, reason = "the calls that change issuers use it")]
 pub(crate) use issuer::check_keys;
 pub(crate) use issuer::{MissingKeys, TrustedIssuers};
 #[cfg(test)]

@@ -35,17 +35,18 @@ impl PresentedKey {
 }
 
 /// A new API key. Its text is shown once; only the id and the hash are kept.
-#[allow(dead_code, reason = "the calls that create API keys use all of it")]
-pub(crate) struct NewApiKey {
-    pub(crate) text: String,
-    pub(crate) id: String,
-    pub(crate) hash: [u8; 32],
+pub struct NewApiKey {
+    /// The whole key, which only its user may know.
+    pub text: String,
+    /// Its id.
+    pub id: String,
+    /// The hash of its secret.
+    pub hash: [u8; 32],
 }
 
 impl NewApiKey {
     /// A key with a random id.
-    #[allow(dead_code, reason = "the calls that create API keys use it")]
-    pub(crate) fn random() -> Self {
+    pub fn random() -> Self {
         let mut id = [0; ID_BYTES];
         fill(&mut id);
         Self::with_id(hex(&id))

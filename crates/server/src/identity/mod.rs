@@ -25,8 +25,7 @@ use tenure_node::Principal;
 use tenure_wire::Failure;
 use tokio::sync::watch;
 
-#[allow(unused_imports, reason = "the calls that create API keys use it")]
-pub(crate) use api_key::NewApiKey;
+pub use api_key::NewApiKey;
 use api_key::PresentedKey;
 pub(crate) use caller::{CallerIdentity, CredentialWatch, IdentityCache};
 use marker::IdentityMarker;

@@ -111,7 +111,9 @@ impl Class {
         let (service, method) = path.strip_prefix("/tenure.v1.")?.split_once('/')?;
         Some(match (service, method) {
             ("SessionService", _) | (_, "LeaseKeepAlive") => return None,
-            ("ClusterService" | "MaintenanceService", _) | (_, "RotateKey") => Class::Admin,
+            ("ClusterService" | "MaintenanceService" | "AccessService", _) | (_, "RotateKey") => {
+                Class::Admin
+            }
             (_, "Watch" | "Observe") => Class::Watch,
             (_, "LeaseGrant") => Class::Grant,
             (_, "LeaseRevoke" | "Revoke") => Class::Revoke,

@@ -4,6 +4,7 @@
 //! and counts are numbers. Bytes are text if they are UTF-8, else base64 under a name that says so. The members refuse
 //! unknown fields from clients; clients skip unknown fields from members.
 
+pub mod access;
 pub mod cluster;
 mod content;
 mod decimal;

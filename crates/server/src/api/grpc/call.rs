@@ -74,7 +74,8 @@ impl GrpcCall {
         self.deadline.map_or(WITHIN, |deadline| deadline.min(WITHIN_MAX))
     }
 
-    fn id(&self) -> RequestId<'_> {
+    /// The id by which the machine recognises a repeated request.
+    pub(super) fn id(&self) -> RequestId<'_> {
         self.key.as_deref().map_or(RequestId::None, RequestId::Key)
     }
 

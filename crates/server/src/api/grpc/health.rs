@@ -9,7 +9,7 @@ use tonic_reflection::server::Builder;
 use crate::dispatch::Dispatch;
 
 /// The names of the services.
-const SERVICES: [&str; 10] = [
+const SERVICES: [&str; 11] = [
     "",
     v1::lock_service_server::SERVICE_NAME,
     v1::lock_admin_service_server::SERVICE_NAME,
@@ -20,6 +20,7 @@ const SERVICES: [&str; 10] = [
     v1::maintenance_service_server::SERVICE_NAME,
     v1::session_service_server::SERVICE_NAME,
     v1::ticket_service_server::SERVICE_NAME,
+    v1::access_service_server::SERVICE_NAME,
 ];
 
 /// The health service. A member is healthy while it knows a leader: without one it can serve no request.

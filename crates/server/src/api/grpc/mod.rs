@@ -3,6 +3,7 @@
 //! There is one file per service: it decodes, calls dispatch and encodes. Errors of the library get one of our reasons
 //! here, so that clients see one kind of error.
 
+mod access;
 mod call;
 pub(super) mod cluster;
 mod election;
@@ -24,6 +25,7 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::{BoxError, Router};
 use http::header::CONTENT_TYPE;
+use tenure_wire::v1::access_service_server::AccessServiceServer;
 use tenure_wire::v1::cluster_service_server::ClusterServiceServer;
 use tenure_wire::v1::election_service_server::ElectionServiceServer;
 use tenure_wire::v1::key_service_server::KeyServiceServer;
@@ -67,6 +69,7 @@ pub(super) fn routes(dispatch: &Dispatch, hosts: Arc<AllowedHosts>) -> Router {
         ElectionServiceServer(election::ElectionApi { dispatch: dispatch.clone() }),
         ClusterServiceServer(cluster::ClusterApi { dispatch: dispatch.clone() }),
         MaintenanceServiceServer(maintenance::MaintenanceApi { dispatch: dispatch.clone() }),
+        AccessServiceServer(access::AccessApi { dispatch: dispatch.clone() }),
         TicketServiceServer(ticket::TicketApi { dispatch: dispatch.clone() }),
     }
     routes.add_service(health::health(dispatch).max_decoding_message_size(QUESTION_BYTES_MAX));

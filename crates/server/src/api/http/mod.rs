@@ -3,6 +3,7 @@
 //! The API is JSON under `/v1`, one file per resource. `/openapi.json` describes it and is generated from the same
 //! code. [`table`] lists every path once: the router is built from it, and a test compares the description with it.
 
+mod access;
 mod acquire;
 mod answer;
 mod call;
@@ -32,7 +33,7 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, get, post, put};
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_MAX_AGE, VARY,
@@ -113,6 +114,30 @@ fn table() -> Vec<(&'static str, MethodRouter<Http>)> {
         ("/v1/cluster/keys/rotate", post(tickets::rotate)),
         ("/v1/member", get(member::show)),
         ("/v1/limits", get(limits::show).patch(limits::set)),
+        ("/v1/access", get(access::status)),
+        ("/v1/access/identity", put(access::set_identity)),
+        ("/v1/access/quotas", put(access::set_quotas)),
+        ("/v1/access/can", get(access::can)),
+        ("/v1/access/roles", get(access::roles)),
+        ("/v1/access/roles/{*role}", put(access::put_role).delete(access::delete_role)),
+        ("/v1/access/principals", get(access::principals)),
+        (
+            "/v1/access/principals/{*principal}",
+            get(access::principal)
+                .put(access::put_principal)
+                .patch(access::enable_principal)
+                .delete(access::delete_principal),
+        ),
+        ("/v1/access/keys", get(access::keys)),
+        ("/v1/access/keys/{key}", put(access::create_key).delete(access::revoke_key)),
+        ("/v1/access/keys/{key}/rotate", post(access::rotate_key)),
+        ("/v1/access/certificate-rules", get(access::certificate_rules)),
+        (
+            "/v1/access/certificate-rules/{*rule}",
+            put(access::put_certificate_rule).delete(access::delete_certificate_rule),
+        ),
+        ("/v1/access/issuers", get(access::issuers)),
+        ("/v1/access/issuers/{*issuer}", put(access::put_issuer).delete(access::delete_issuer)),
         ("/healthz", get(health::alive)),
         ("/readyz", get(health::ready)),
         ("/metrics", get(metrics::show)),
@@ -214,6 +239,9 @@ pub(crate) fn read_queries(uri: http::Uri) {
         elections::ResignParameters,
         watch::Query,
         limits::NoParameters,
+        access::PageParameters,
+        access::KeyParameters,
+        access::CanParameters,
     );
     let _ = call.name("/");
     let _ = call.lease("/", "/renew");

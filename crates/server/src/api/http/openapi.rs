@@ -12,7 +12,8 @@ use utoipa::{Modify, OpenApi};
 
 use super::answer::json_with;
 use super::{
-    cluster, elections, health, keys, leases, level, limits, locks, member, metrics, tickets, watch,
+    access, cluster, elections, health, keys, leases, level, limits, locks, member, metrics,
+    tickets, watch,
 };
 
 #[derive(OpenApi)]
@@ -31,6 +32,13 @@ use super::{
         cluster::status, cluster::members, cluster::add, cluster::change, cluster::remove,
         cluster::invite,
         level::raise, member::show, limits::show, limits::set,
+        access::status, access::set_identity, access::set_quotas, access::can,
+        access::roles, access::put_role, access::delete_role,
+        access::principals, access::principal, access::put_principal, access::enable_principal,
+        access::delete_principal,
+        access::keys, access::create_key, access::rotate_key, access::revoke_key,
+        access::certificate_rules, access::put_certificate_rule, access::delete_certificate_rule,
+        access::issuers, access::put_issuer, access::delete_issuer,
         health::alive, health::ready, metrics::show, show,
     ),
     components(schemas(ErrorBody, LockAnswer, Queue, Explained, History)),

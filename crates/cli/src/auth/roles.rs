@@ -1,0 +1,187 @@
+//! Puts, lists and deletes roles.
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+use tenure_types::Verb;
+use tenure_wire::json::access::Role;
+use tenure_wire::v1;
+use v1::access_service_client::AccessServiceClient;
+
+use super::{OnlyReach, change, not_there};
+use crate::connection_args::{ConnectedCluster, ConnectionArgs};
+use crate::exit::Exit;
+use crate::failure::CliError;
+use crate::output::{self, OutputFormat, Side, Table};
+
+/// The word for every verb.
+const ALL: &str = "all";
+
+/// What can be done with roles.
+#[derive(Subcommand)]
+pub(crate) enum RoleCommand {
+    /// Create a role, or replace its rules
+    ///
+    ///   tenure auth role put team-a --allow read,acquire,keys:team-a/        names that begin with team-a/
+    ///   tenure auth role put watcher --allow read,observe:                   every name
+    ///   tenure auth role put operator --allow read,observe,force,operate:    and the cluster itself
+    ///
+    /// Verbs: read, acquire, keys, elect, observe, sign, force, operate, administer, or all.
+    #[command(verbatim_doc_comment)]
+    Put(PutArgs),
+    /// List roles and their rules
+    ///
+    ///   tenure auth role list
+    #[command(verbatim_doc_comment)]
+    List(OnlyReach),
+    /// Delete a role: principals that have it lose its permissions
+    ///
+    ///   tenure auth role delete team-a
+    #[command(verbatim_doc_comment)]
+    Delete(DeleteArgs),
+}
+
+/// Flags of `tenure auth role put`.
+#[derive(Args)]
+pub(crate) struct PutArgs {
+    /// The role
+    role: String,
+    /// Verbs, with commas between, for names that begin with the prefix; may be repeated
+    #[arg(long, required = true, value_name = "VERBS:PREFIX", value_parser = parse_rule)]
+    allow: Vec<v1::AccessRule>,
+    #[command(flatten)]
+    pub(crate) reach: ConnectionArgs,
+}
+
+/// Flags of `tenure auth role delete`.
+#[derive(Args)]
+pub(crate) struct DeleteArgs {
+    /// The role
+    role: String,
+    #[command(flatten)]
+    pub(crate) reach: ConnectionArgs,
+}
+
+impl RoleCommand {
+    pub(crate) fn reach(&self) -> &ConnectionArgs {
+        match self {
+            Self::Put(it) => &it.reach,
+            Self::List(it) => &it.reach,
+            Self::Delete(it) => &it.reach,
+        }
+    }
+}
+
+/// Parses `read,acquire:team-a/`.
+fn parse_rule(text: &str) -> Result<v1::AccessRule, String> {
+    let Some((verbs, prefix)) = text.split_once(':') else {
+        return Err(format!(
+            "`{text}` has no prefix; try {text}:team-a/, or {text}: for every name"
+        ));
+    };
+    let known = || Verb::ALL.map(Verb::name).join(", ");
+    let verb = |name: &str| match (Verb::from_name(name), name) {
+        (_, ALL) => Ok(Verb::ALL.map(|verb| verb.name().to_owned()).to_vec()),
+        (Some(verb), _) => Ok(vec![verb.name().to_owned()]),
+        (None, _) => Err(format!("there is no verb `{name}`; there are {} and {ALL}", known())),
+    };
+    let verbs: Vec<Vec<String>> = verbs.split(',').map(verb).collect::<Result<_, _>>()?;
+    Ok(v1::AccessRule { verbs: verbs.concat(), prefix: prefix.to_owned() })
+}
+
+/// Runs one of these subcommands.
+pub(super) async fn run(
+    cluster: &ConnectedCluster,
+    command: &RoleCommand,
+) -> Result<Exit, CliError> {
+    match command {
+        RoleCommand::Put(flags) => put(cluster, flags).await?,
+        RoleCommand::List(_) => list(cluster).await?,
+        RoleCommand::Delete(flags) => delete(cluster, &flags.role).await?,
+    }
+    Ok(Exit::Done)
+}
+
+async fn put(cluster: &ConnectedCluster, flags: &PutArgs) -> Result<(), CliError> {
+    let role = v1::AccessRole { role: flags.role.clone(), rules: flags.allow.clone() };
+    let ask = v1::PutRoleRequest { role: Some(role.clone()) };
+    let asked = async |channel| AccessServiceClient::new(channel).put_role(ask.clone()).await;
+    change(cluster, asked).await?;
+    match cluster.output {
+        OutputFormat::Json => output::object(&Role::from(role)),
+        OutputFormat::Text => {
+            output::out(&format!("role `{}` is set\n", output::clean(&role.role)))
+        }
+    }
+    Ok(())
+}
+
+async fn list(cluster: &ConnectedCluster) -> Result<(), CliError> {
+    let head = ["ROLE", "VERBS", "NAMES"].map(|head| (head, Side::Left));
+    let mut table = Table::new(&head);
+    let mut after = String::new();
+    loop {
+        let ask = v1::ListRolesRequest { limit: 0, after };
+        let asked = async |channel| AccessServiceClient::new(channel).list_roles(ask.clone()).await;
+        let page = cluster.client.question(asked).await?;
+        for role in page.roles {
+            if cluster.output == OutputFormat::Json {
+                output::object(&Role::from(role));
+                continue;
+            }
+            for (at, rule) in role.rules.iter().enumerate() {
+                let name = if at == 0 { role.role.clone() } else { String::new() };
+                table.row([name, verb_words(&rule.verbs), name_words(&rule.prefix)]);
+            }
+        }
+        after = page.next;
+        if after.is_empty() {
+            break;
+        }
+    }
+    if cluster.output == OutputFormat::Text {
+        output::out(&table.text());
+    }
+    Ok(())
+}
+
+fn verb_words(verbs: &[String]) -> String {
+    if verbs.len() == Verb::ALL.len() { ALL.to_owned() } else { verbs.join(",") }
+}
+
+fn name_words(prefix: &str) -> String {
+    if prefix.is_empty() {
+        "every name, and the cluster".to_owned()
+    } else {
+        format!("{prefix}…")
+    }
+}
+
+async fn delete(cluster: &ConnectedCluster, role: &str) -> Result<(), CliError> {
+    let ask = v1::DeleteRoleRequest { role: role.to_owned() };
+    let asked = async |channel| AccessServiceClient::new(channel).delete_role(ask.clone()).await;
+    if !change(cluster, asked).await?.deleted {
+        return Err(not_there("role", role).next("tenure auth role list"));
+    }
+    match cluster.output {
+        OutputFormat::Json => output::object(&json!({ "event": "deleted", "role": role })),
+        OutputFormat::Text => output::out(&format!("role `{}` is deleted\n", output::clean(role))),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_is_verbs_and_a_prefix() {
+        let rule = parse_rule("read,acquire:teams/a:b/").unwrap();
+        assert_eq!(
+            (rule.verbs.join(" ").as_str(), rule.prefix.as_str()),
+            ("read acquire", "teams/a:b/")
+        );
+        assert_eq!(parse_rule("all:").unwrap().verbs.len(), Verb::ALL.len());
+        assert!(parse_rule("read").unwrap_err().contains("try read:team-a/"));
+        assert!(parse_rule("write:a").unwrap_err().contains("no verb `write`"));
+    }
+}

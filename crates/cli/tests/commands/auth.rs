@@ -1,0 +1,272 @@
+//! Tests `tenure auth` and credentials, from the first administrator to a revoked key.
+
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::{Value, json};
+
+use crate::stage::{Member, Ran, command, ended, objects, wait};
+
+/// Runs a command with an API key from the environment; without one if it is empty.
+fn with(member: &Member, key: &str, arguments: &[&str]) -> Ran {
+    ended(command(&member.addr, arguments).env("TENURE_API_KEY", key))
+}
+
+fn ok(member: &Member, key: &str, arguments: &[&str]) -> String {
+    let ran = with(member, key, arguments);
+    assert_eq!(ran.code, 0, "{arguments:?}: {ran:?}");
+    ran.out
+}
+
+fn one(member: &Member, key: &str, arguments: &[&str]) -> Value {
+    let mut all = objects(&ok(member, key, &[arguments, &["--output", "json"]].concat()));
+    assert_eq!(all.len(), 1, "{arguments:?}: {all:?}");
+    all.remove(0)
+}
+
+/// The first administrator of a member.
+fn init(member: &Member) -> String {
+    let data = member.data.to_str().unwrap();
+    let ran = with(member, "", &["auth", "init", "--data-dir", data]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(
+        ran.err.contains("it is shown this once") && ran.err.contains("tenure auth enable"),
+        "{ran:?}"
+    );
+    ran.out.trim().to_owned()
+}
+
+fn id(key: &str) -> &str {
+    key.split('_').nth(1).unwrap()
+}
+
+#[test]
+fn a_team_gets_its_own_key_which_is_rotated_and_revoked() {
+    let member = Member::found("auth");
+    let refused = with(&member, "", &["auth", "enable"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.err.contains("tenure auth init --data-dir DIR"), "{refused:?}");
+    let admin = init(&member);
+    let status = ok(&member, &admin, &["auth", "status"]);
+    assert_eq!(
+        status,
+        "identity is disabled: every caller may do everything\n\
+         you       principal `admin`\n\
+         there are 1 role, 1 principal, 1 API key, 0 certificate rules, 0 issuers\n\
+         quotas    -\n\
+         next      tenure auth enable\n"
+    );
+    let enabled = ok(&member, &admin, &["auth", "enable"]);
+    assert_eq!(enabled, "identity is enabled: every caller needs credentials\n");
+
+    let strange = with(&member, "", &["auth", "status"]);
+    assert_eq!(strange.code, 77, "{strange:?}");
+    assert!(strange.err.contains("TENURE_API_KEY, --api-key-file FILE"), "{strange:?}");
+    let wrong = with(&member, &format!("tenure_{}_{}", "1".repeat(16), "2".repeat(64)), &["locks"]);
+    assert_eq!(wrong.code, 77, "{wrong:?}");
+
+    let put = ["auth", "role", "put", "team-a", "--allow", "read,acquire,keys:team-a/"];
+    assert_eq!(ok(&member, &admin, &put), "role `team-a` is set\n");
+    let put = ["auth", "principal", "put", "ci-a", "--role", "team-a", "--quota", "leases=5"];
+    let shown = ok(&member, &admin, &put);
+    assert_eq!(shown, "principal `ci-a`, enabled\nroles     team-a\nquotas    leases=5\n");
+    let key = ok(&member, &admin, &["auth", "key", "create", "ci-a", "--expires", "90d"]);
+    let key = key.trim();
+
+    let token = ok(&member, key, &["run", "team-a/deploy", "--", "sh", "-c", "echo $TENURE_TOKEN"]);
+    assert!(token.trim().parse::<u64>().is_ok(), "{token}");
+    let elsewhere = with(&member, key, &["run", "team-b/deploy", "--", "true"]);
+    assert_eq!(elsewhere.code, 77, "{elsewhere:?}");
+    assert!(elsewhere.err.contains("tenure auth can - "), "{elsewhere:?}");
+    let can = ["auth", "can", "-", "acquire", "team-b/deploy"];
+    let why = with(&member, key, &can);
+    let said = "no: its roles permit `acquire` only for names that begin with `team-a/`\n";
+    assert!(why.code == 1 && why.out.starts_with(said), "{why:?}");
+    let own = ok(&member, key, &["auth", "can", "-", "acquire", "team-a/x"]);
+    assert_eq!(own, "yes: role `team-a` permits `acquire` for names that begin with `team-a/`\n");
+    // A team sees who it is, and nothing of the others.
+    assert_eq!(one(&member, key, &["auth", "status"])["principal"], "ci-a");
+    assert!(one(&member, key, &["auth", "status"])["principals"].is_null());
+    for forbidden in
+        [&["auth", "key", "list"][..], &["auth", "role", "list"], &["auth", "disable", "--yes"]]
+    {
+        let ran = with(&member, key, forbidden);
+        assert_eq!(ran.code, 77, "{forbidden:?}: {ran:?}");
+    }
+
+    let rotated = one(&member, &admin, &["auth", "key", "rotate", id(key), "--overlap", "1h"]);
+    let newer = rotated["api_key"].as_str().unwrap();
+    assert!(rotated["old_key"]["expires_ms"].is_u64(), "{rotated}");
+    for each in [key, newer] {
+        ok(&member, each, &["auth", "can", "-", "acquire", "team-a/x"]);
+    }
+    let revoked = ok(&member, &admin, &["auth", "key", "revoke", id(key)]);
+    assert_eq!(revoked, format!("key {} is refused from now on\n", id(key)));
+    wait("the key is refused", || {
+        (with(&member, key, &["auth", "status"]).code == 77).then_some(())
+    });
+    ok(&member, newer, &["run", "team-a/deploy", "--", "true"]);
+
+    let listed = ok(&member, &admin, &["auth", "principal", "list"]);
+    assert!(listed.contains("ci-a       enabled  team-a            1  leases=5"), "{listed}");
+    ok(&member, &admin, &["auth", "principal", "disable", "ci-a"]);
+    wait("the principal is refused", || {
+        (with(&member, newer, &["locks"]).code == 77).then_some(())
+    });
+    assert_eq!(with(&member, &admin, &["auth", "disable"]).code, 2);
+    ok(&member, &admin, &["auth", "disable", "--yes"]);
+    ok(&member, "", &["locks"]);
+}
+
+#[test]
+fn everything_can_be_put_listed_and_deleted_and_quotas_merge() {
+    let member = Member::found("rules");
+    let ok = |arguments: &[&str]| ok(&member, "", arguments);
+    ok(&["auth", "role", "put", "watcher", "--allow", "read,observe:", "--allow", "acquire:w/"]);
+    let listed = ok(&["auth", "role", "list"]);
+    assert_eq!(
+        listed,
+        "ROLE     VERBS         NAMES\n\
+         watcher  read,observe  every name, and the cluster\n\
+         \u{20}        acquire       w/…\n"
+    );
+    ok(&["auth", "cert-rule", "put", "ana", "--pattern", "cn:ana", "--principal", "ana"]);
+    assert!(ok(&["auth", "cert-rule", "list"]).contains("ana   cn:ana   ana"));
+    let issuer = "https://ci.example.com";
+    let url = "https://ci.example.com/jwks";
+    let put = [
+        "auth",
+        "issuer",
+        "put",
+        issuer,
+        "--audience",
+        "tenure",
+        "--jwks-url",
+        url,
+        "--prefix",
+        "ci:",
+    ];
+    ok(&put);
+    assert!(ok(&["auth", "issuer", "list"]).contains("ci:<sub>"));
+    ok(&["auth", "quota", "set", "leases=1000", "bytes=5"]);
+    let shown = ok(&["auth", "quota", "set", "bytes=none"]);
+    assert_eq!(shown, "default quotas: leases=1000\n");
+    assert_eq!(one(&member, "", &["auth", "quota", "show"]), json!({"leases": 1000}));
+    for (kind, name) in [("role", "watcher"), ("cert-rule", "ana"), ("issuer", issuer)] {
+        ok(&["auth", kind, "delete", name]);
+        let gone = with(&member, "", &["auth", kind, "delete", name]);
+        assert!(gone.code == 1 && gone.err.contains("there is no"), "{gone:?}");
+    }
+    let unknown = with(&member, "", &["auth", "principal", "put", "x", "--role", "none"]);
+    assert!(unknown.code == 1 && unknown.err.contains("no such role"), "{unknown:?}");
+}
+
+#[test]
+fn a_key_goes_to_a_new_file_that_only_its_owner_reads() {
+    let member = Member::found("files");
+    let admin = init(&member);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("admin.key");
+    let file = path.to_str().unwrap();
+    let create = ["auth", "key", "create", "admin", "--key-file", file];
+    let created = with(&member, &admin, &create);
+    assert!(
+        created.code == 0 && created.out.is_empty() && created.err.contains(file),
+        "{created:?}"
+    );
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(with(&member, &admin, &create).code, 1, "an existing file is not replaced");
+    // A key that the cluster refuses leaves no file behind.
+    let other = dir.path().join("other.key");
+    let ran = with(
+        &member,
+        &admin,
+        &["auth", "key", "create", "nobody", "--key-file", other.to_str().unwrap()],
+    );
+    assert!(ran.code == 1 && !other.exists(), "{ran:?}");
+    ok(&member, "", &["auth", "status", "--api-key-file", file]);
+    let status = one(&member, "", &["auth", "status", "--api-key-file", file]);
+    assert_eq!(status["principal"], "admin");
+
+    // Credentials do not leave the machine in plain text.
+    let far = ["auth", "status", "--addr", "192.0.2.1:7450", "--api-key-file", file];
+    let refused = with(&member, "", &far);
+    assert!(refused.code == 78 && refused.err.contains("--insecure-credentials"), "{refused:?}");
+    let malformed = with(&member, "tenure_secret", &["locks"]);
+    assert!(malformed.code == 78 && !malformed.err.contains("tenure_secret"), "{malformed:?}");
+}
+
+/// A command of the guide, the exit code that it must have, and what it must print.
+struct Step {
+    command: String,
+    code: i32,
+    output: Vec<String>,
+}
+
+fn steps(guide: &str) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut inside = false;
+    for line in guide.lines() {
+        match (line.strip_prefix("```"), line.strip_prefix("$ ")) {
+            (Some(kind), _) => inside = kind == "console",
+            (None, Some(command)) if inside => {
+                let (command, code) = command.rsplit_once(" # exit ").unwrap_or((command, "0"));
+                let (command, code) = (command.to_owned(), code.parse().unwrap());
+                steps.push(Step { command, code, output: Vec::new() });
+            }
+            (None, _) if inside => steps.last_mut().unwrap().output.push(line.to_owned()),
+            _ => {}
+        }
+    }
+    steps
+}
+
+/// Whether a line of the guide stands for a line of output; `…` stands for anything.
+fn means(expected: &str, line: &str) -> bool {
+    let mut parts = expected.split('…');
+    let Some(mut rest) = line.strip_prefix(parts.next().unwrap_or_default()) else { return false };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.is_empty() || expected.ends_with('…')
+}
+
+#[test]
+fn the_guide_works_as_it_is_written() {
+    let guide = include_str!("../../../../docs/guides/access.md");
+    let member = Member::found("guide");
+    let data = member.data.to_str().unwrap();
+    let steps = steps(&guide.replace("/var/lib/tenure", data));
+    assert!(steps.len() > 15);
+    let dir = tempfile::tempdir().unwrap();
+    let bin = std::path::Path::new(crate::stage::TENURE).parent().unwrap();
+    let path = format!("{}:/usr/bin:/bin", bin.display());
+    let mut script = String::new();
+    for step in &steps {
+        script.push_str(&format!("{{ {}\n}} 2>&1\necho \"@@ $?\"\n", step.command));
+    }
+    let mut shell = std::process::Command::new("timeout");
+    shell.args(["--foreground", "120", "sh", "-c", &script]).current_dir(dir.path()).env_clear();
+    let ran = ended(shell.env("PATH", path).env("TENURE_ADDR", &member.addr));
+    let mut lines = ran.out.lines();
+    for step in steps {
+        let mut said = Vec::new();
+        let code = loop {
+            let line = lines.next().unwrap_or_else(|| panic!("{}: {ran:?}", step.command));
+            match line.strip_prefix("@@ ") {
+                Some(code) => break code,
+                None => said.push(line),
+            }
+        };
+        assert_eq!(code, step.code.to_string(), "{}: {said:?}", step.command);
+        for expected in step.output {
+            assert!(
+                said.iter().any(|line| means(&expected, line)),
+                "{}: {expected:?} in {said:?}",
+                step.command
+            );
+        }
+    }
+}

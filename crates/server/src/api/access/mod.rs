@@ -1,0 +1,212 @@
+//! Runs the calls that administer access, for the gRPC and the HTTP API.
+//!
+//! A call takes and returns the messages of `access.proto`. It reads the access rules, checks what the machine does not
+//! check (the form of API keys, the names of roles, whether an administrator is left), and submits one
+//! `Command::SetAccess` for each change. Puts and deletes can be repeated, so a retry needs no request id.
+
+mod can;
+mod check;
+mod credentials;
+mod list;
+mod view;
+
+use std::time::Duration;
+
+use tenure_core::Machine;
+use tenure_core::access::{Access, AccessChange, NewPrincipal};
+use tenure_core::request::{Command, LEVEL_ACCESS, RequestId};
+use tenure_types::{Refusal, Verb};
+use tenure_wire::{Failure, v1};
+
+use crate::dispatch::{Dispatch, Fresh, Principal, ReadScope};
+use crate::os;
+
+type Answer<T> = Result<T, v1::Error>;
+
+/// One call of one caller.
+pub(super) struct AccessCall<'a> {
+    pub(super) dispatch: &'a Dispatch,
+    pub(super) who: Principal,
+    pub(super) id: RequestId<'a>,
+    pub(super) within: Duration,
+}
+
+impl AccessCall<'_> {
+    /// Whether identity is enabled, who the caller is and, to an administrator, how much there is.
+    pub(super) async fn status(&self) -> Answer<v1::AccessStatusResponse> {
+        let (who, now_ms) = (self.who.name().to_owned(), os::wall_ms());
+        let ask = move |machine: &Machine| {
+            let administers = machine.may(&who, Verb::Administer, "");
+            view::status(machine.access(), machine.level(), &who, administers.then_some(now_ms))
+        };
+        let (header, mut status) = self.look(ReadScope::Known, ask).await?;
+        status.header = Some(header);
+        Ok(status)
+    }
+
+    /// Switches the checks of identity on or off.
+    pub(super) async fn set_identity(
+        &self,
+        it: v1::SetIdentityRequest,
+    ) -> Answer<v1::SetIdentityResponse> {
+        let now_ms = os::wall_ms();
+        let administrable =
+            self.prepare(move |access| check::administrable(access, now_ms)).await?;
+        if it.enabled && !administrable {
+            return Err(Failure::NoAdministrator.into());
+        }
+        let header = self.change(AccessChange::SetIdentity { enabled: it.enabled }).await?;
+        Ok(v1::SetIdentityResponse { header: Some(header) })
+    }
+
+    /// Sets the default quotas.
+    pub(super) async fn set_default_quotas(
+        &self,
+        it: v1::SetDefaultQuotasRequest,
+    ) -> Answer<v1::SetDefaultQuotasResponse> {
+        let quotas = check::quotas(&it.quotas)?;
+        self.prepare(|_| ()).await?;
+        let header = self.change(AccessChange::SetDefaultQuotas(quotas)).await?;
+        Ok(v1::SetDefaultQuotasResponse { header: Some(header) })
+    }
+
+    /// Creates or replaces a role.
+    pub(super) async fn put_role(&self, it: v1::PutRoleRequest) -> Answer<v1::PutRoleResponse> {
+        let role = it.role.ok_or_else(|| check::missing("role"))?;
+        let rules = check::rules(&role.rules)?;
+        check::name("role", &role.role)?;
+        self.prepare(|_| ()).await?;
+        let header = self.change(AccessChange::PutRole { name: &role.role, rules }).await?;
+        Ok(v1::PutRoleResponse { header: Some(header) })
+    }
+
+    /// Deletes a role.
+    pub(super) async fn delete_role(
+        &self,
+        it: v1::DeleteRoleRequest,
+    ) -> Answer<v1::DeleteRoleResponse> {
+        let name = it.role.clone();
+        let deleted = self.prepare(move |access| access.role(&name).is_some()).await?;
+        let header = self.change(AccessChange::DeleteRole { name: &it.role }).await?;
+        Ok(v1::DeleteRoleResponse { header: Some(header), deleted })
+    }
+
+    /// Creates or replaces a principal.
+    pub(super) async fn put_principal(
+        &self,
+        it: v1::PutPrincipalRequest,
+    ) -> Answer<v1::PutPrincipalResponse> {
+        check::principal("principal", &it.principal)?;
+        let quotas = check::quotas(&it.quotas)?;
+        let (name, roles) = (it.principal.clone(), it.roles.clone());
+        let (unknown, was) = self
+            .prepare(move |access| {
+                let unknown = roles.into_iter().find(|role| access.role(role).is_none());
+                (unknown, access.principal(&name).map(|record| record.enabled))
+            })
+            .await?;
+        if let Some(role) = unknown {
+            return Err(check::wrong("roles", format!("has `{role}`, and there is no such role")));
+        }
+        let change = AccessChange::PutPrincipal(NewPrincipal {
+            name: &it.principal,
+            enabled: it.enabled.or(was).unwrap_or(true),
+            roles: it.roles.iter().map(String::as_str).collect(),
+            quotas,
+        });
+        self.change(change).await?;
+        let (header, principal) = self.principal(&it.principal).await?;
+        Ok(v1::PutPrincipalResponse { header: Some(header), principal })
+    }
+
+    /// Enables or disables a principal. All else about it stays as it is.
+    pub(super) async fn enable_principal(
+        &self,
+        it: v1::EnablePrincipalRequest,
+    ) -> Answer<v1::EnablePrincipalResponse> {
+        let name = it.principal.clone();
+        let record = self.prepare(move |access| access.principal(&name).cloned()).await?;
+        let record = record.ok_or(&Refusal::PrincipalNotFound)?;
+        // Two administrators may change the same principal at the same time. The later change then prevails, as with
+        // any put.
+        let change = AccessChange::PutPrincipal(NewPrincipal {
+            name: &it.principal,
+            enabled: it.enabled,
+            roles: record.roles.iter().map(|role| &**role).collect(),
+            quotas: record.quotas,
+        });
+        self.change(change).await?;
+        let (header, principal) = self.principal(&it.principal).await?;
+        Ok(v1::EnablePrincipalResponse { header: Some(header), principal })
+    }
+
+    /// Deletes a principal.
+    pub(super) async fn delete_principal(
+        &self,
+        it: v1::DeletePrincipalRequest,
+    ) -> Answer<v1::DeletePrincipalResponse> {
+        let name = it.principal.clone();
+        let deleted = self.prepare(move |access| access.principal(&name).is_some()).await?;
+        let header = self.change(AccessChange::DeletePrincipal { name: &it.principal }).await?;
+        Ok(v1::DeletePrincipalResponse { header: Some(header), deleted })
+    }
+
+    /// A principal as it is now.
+    async fn principal(&self, name: &str) -> Answer<(v1::Header, Option<v1::PrincipalView>)> {
+        let (name, now_ms) = (name.to_owned(), os::wall_ms());
+        let ask = move |access: &Access| {
+            access.principal(&name).map(|record| view::principal(&name, record, now_ms))
+        };
+        self.read(ask).await
+    }
+
+    /// Reads the access rules as they are now, for a caller that may administer them.
+    async fn read<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&Access) -> T + Send + 'static,
+    ) -> Answer<(v1::Header, T)> {
+        self.look(administer(), |machine| ask(machine.access())).await
+    }
+
+    /// Reads the access rules for a change: checks also that the cluster has the level for it.
+    async fn prepare<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&Access) -> T + Send + 'static,
+    ) -> Answer<T> {
+        let ask = |machine: &Machine| (machine.level(), ask(machine.access()));
+        let (_, (level, found)) = self.look(administer(), ask).await?;
+        if level < LEVEL_ACCESS {
+            return Err(Failure::LevelTooLow { level, needed: LEVEL_ACCESS }.into());
+        }
+        Ok(found)
+    }
+
+    /// Reads the machine as it is now, for a caller that has this permission.
+    async fn look<T: Send + 'static>(
+        &self,
+        scope: ReadScope,
+        ask: impl FnOnce(&Machine) -> T + Send + 'static,
+    ) -> Answer<(v1::Header, T)> {
+        let read = self.dispatch.read_page(&self.who, scope, Fresh::Now, self.within, ask).await;
+        let (revision, found) = read?;
+        Ok((self.dispatch.header(revision), found))
+    }
+
+    /// Makes a change.
+    async fn change(&self, change: AccessChange<'_>) -> Answer<v1::Header> {
+        self.change_as(self.id, change).await
+    }
+
+    /// Makes a change under another request id than that of the call, which may need several changes.
+    async fn change_as(&self, id: RequestId<'_>, change: AccessChange<'_>) -> Answer<v1::Header> {
+        let command = Command::SetAccess(change);
+        let outcome = self.dispatch.call(&self.who, id, command, self.within).await?;
+        outcome.result.map_err(|refusal| v1::Error::from(&refusal))?;
+        Ok(self.dispatch.header(outcome.revision))
+    }
+}
+
+/// What every call needs but those about the caller itself.
+fn administer() -> ReadScope {
+    ReadScope::Name(Verb::Administer, String::new())
+}

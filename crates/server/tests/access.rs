@@ -1,0 +1,244 @@
+//! Tests the calls that administer access: roles, principals, API keys, certificate rules, issuers, quotas, identity.
+
+use serde_json::{Value, json};
+use tenure_server::ServerSettings;
+use tenure_wire::v1;
+use v1::access_service_client::AccessServiceClient;
+
+use crate::alone::{Alone, settings};
+use crate::client::{Client, Reply};
+
+const HASH: &str = "ab";
+
+fn member() -> (Alone, Client) {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(dir.path());
+    let alone = Alone::run(dir, settings);
+    let client = Client::new(alone.running.clients, "ana");
+    (alone, client)
+}
+
+fn put(client: &Client, path: &str, body: &Value) -> Reply {
+    client.json("PUT", path, &[], body)
+}
+
+fn key(principal: &str) -> Value {
+    json!({"principal": principal, "hash": HASH.repeat(32), "name": "ci"})
+}
+
+/// A role that permits everything, and a principal that has it.
+fn administrator(client: &Client) {
+    let verbs = tenure_types::Verb::ALL.map(tenure_types::Verb::name);
+    let rules = json!({"rules": [{"verbs": verbs, "prefix": ""}]});
+    put(client, "/v1/access/roles/administrator", &rules).ok();
+    put(client, "/v1/access/principals/admin", &json!({"roles": ["administrator"]})).ok();
+}
+
+#[test]
+fn roles_and_principals_are_put_listed_and_deleted() {
+    let (_alone, client) = member();
+    let rules = json!({"rules": [{"verbs": ["acquire", "read"], "prefix": "teams/a/"}]});
+    put(&client, "/v1/access/roles/team-a", &rules).ok();
+    let listed = client.get("/v1/access/roles").ok();
+    // Verbs come in their own order.
+    let verbs = json!(["read", "acquire"]);
+    assert_eq!(
+        listed["roles"],
+        json!([{"role": "team-a", "rules": [{"verbs": verbs, "prefix": "teams/a/"}]}])
+    );
+
+    let unknown = put(&client, "/v1/access/principals/a", &json!({"roles": ["team-b"]}));
+    assert!(unknown.refused(400, "INVALID_FIELD").to_string().contains("team-b"));
+    let quotas = json!({"leases": 10, "bytes": 4096});
+    let body = json!({"roles": ["team-a"], "quotas": quotas});
+    let principal = put(&client, "/v1/access/principals/teams/a", &body).ok();
+    assert_eq!((&principal["enabled"], &principal["quotas"]), (&json!(true), &quotas));
+    let disable = json!({"enabled": false});
+    let path = "/v1/access/principals/teams/a";
+    let principal = client.json("PATCH", path, &[], &disable).ok();
+    assert_eq!((&principal["enabled"], &principal["roles"]), (&json!(false), &json!(["team-a"])));
+    // A put that does not say keeps it disabled.
+    assert_eq!(put(&client, path, &json!({"roles": []})).ok()["enabled"], false);
+    assert_eq!(client.get(path).ok()["quotas"], json!({}));
+
+    for name in ["b", "c", "d"] {
+        put(&client, &format!("/v1/access/principals/{name}"), &json!({"roles": []})).ok();
+    }
+    let page = client.get("/v1/access/principals?limit=2").ok();
+    assert_eq!((page["principals"].as_array().unwrap().len(), &page["next"]), (2, &json!("c")));
+    let page = client.get("/v1/access/principals?limit=2&after=c").ok();
+    assert_eq!(
+        (&page["principals"][1]["principal"], &page["next"]),
+        (&json!("teams/a"), &Value::Null)
+    );
+
+    assert_eq!(client.delete("/v1/access/roles/team-a").ok()["deleted"], true);
+    assert_eq!(client.delete("/v1/access/roles/team-a").ok()["deleted"], false);
+    assert_eq!(client.delete(path).ok()["deleted"], true);
+    client.get(path).refused(404, "PRINCIPAL_NOT_FOUND");
+}
+
+#[test]
+fn what_no_rule_could_mean_is_refused_and_named() {
+    let (_alone, client) = member();
+    let bad = [
+        ("/v1/access/roles/r", json!({"rules": []})),
+        ("/v1/access/roles/r", json!({"rules": [{"verbs": [], "prefix": ""}]})),
+        ("/v1/access/roles/r", json!({"rules": [{"verbs": ["read"], "prefix": "x".repeat(513)}]})),
+        ("/v1/access/principals/tenure/member", json!({"roles": []})),
+        ("/v1/access/certificate-rules/r", json!({"pattern": "ana", "principal": "ana"})),
+        ("/v1/access/certificate-rules/r", json!({"pattern": "cn:ana", "principal": ""})),
+        ("/v1/access/issuers/i", json!({"audience": "tenure"})),
+        ("/v1/access/issuers/i", json!({"audience": "tenure", "jwks": "{}"})),
+        (
+            "/v1/access/issuers/i",
+            json!({"audience": "tenure", "jwks_url": "http://far.example/jwks"}),
+        ),
+        ("/v1/access/keys/0000000000000000", key("ana")),
+        ("/v1/access/keys/ABCDEF0123456789", key("ana")),
+    ];
+    for (path, body) in bad {
+        put(&client, path, &body).refused(400, "INVALID_FIELD");
+    }
+    let verb = json!({"rules": [{"verbs": ["write"], "prefix": ""}]});
+    put(&client, "/v1/access/roles/r", &verb).refused(400, "MALFORMED");
+    put(&client, "/v1/access/keys/0123456789abcdef", &key("ana"))
+        .refused(404, "PRINCIPAL_NOT_FOUND");
+    client.get("/v1/access/can?verb=write").refused(400, "INVALID_FIELD");
+}
+
+#[test]
+fn keys_are_created_rotated_with_an_overlap_and_revoked_and_no_answer_has_a_hash() {
+    let (_alone, client) = member();
+    administrator(&client);
+    let (old, new) = ("0123456789abcdef", "fedcba9876543210");
+    let first = put(&client, &format!("/v1/access/keys/{old}"), &key("admin"));
+    assert_eq!(first.ok(), json!({"key": old, "principal": "admin", "name": "ci"}));
+    // A repetition changes nothing; another secret or principal under the same id is refused.
+    put(&client, &format!("/v1/access/keys/{old}"), &key("admin")).ok();
+    let other = json!({"principal": "admin", "hash": "cd".repeat(32)});
+    put(&client, &format!("/v1/access/keys/{old}"), &other).refused(400, "INVALID_FIELD");
+
+    let rotate = json!({"key": new, "hash": "cd".repeat(32), "overlap_ms": 3_600_000});
+    let rotated = client.post(&format!("/v1/access/keys/{old}/rotate"), &rotate).ok();
+    assert_eq!((&rotated["key"]["key"], &rotated["key"]["name"]), (&json!(new), &json!("ci")));
+    let ends = rotated["old_key"]["expires_ms"].as_u64().unwrap();
+    // A repetition does not let the old key live longer.
+    let again = client.post(&format!("/v1/access/keys/{old}/rotate"), &rotate).ok();
+    assert_eq!(again["old_key"]["expires_ms"].as_u64(), Some(ends));
+    let listed = client.get("/v1/access/keys?principal=admin");
+    assert_eq!(listed.ok()["keys"].as_array().unwrap().len(), 2);
+    for path in ["/v1/access/keys", "/v1/access/principals", "/v1/access"] {
+        let text = client.get(path).ok().to_string();
+        assert!(!text.contains("hash") && !text.contains(&HASH.repeat(32)), "{text}");
+    }
+    // Without an overlap the old key is gone at once.
+    let newest = "00112233445566ff";
+    let rotate = json!({"key": newest, "hash": "ef".repeat(32), "overlap_ms": 0});
+    client.post(&format!("/v1/access/keys/{new}/rotate"), &rotate).ok();
+    let left = client.get("/v1/access/principals/admin").ok()["keys"].clone();
+    let left: Vec<&str> =
+        left.as_array().unwrap().iter().map(|it| it["key"].as_str().unwrap()).collect();
+    assert_eq!(left, [old, newest]);
+    assert_eq!(client.delete(&format!("/v1/access/keys/{old}")).ok()["deleted"], true);
+    assert_eq!(client.delete(&format!("/v1/access/keys/{old}")).ok()["deleted"], false);
+    client.post(&format!("/v1/access/keys/{old}/rotate"), &rotate).refused(400, "INVALID_FIELD");
+}
+
+#[test]
+fn a_principal_has_four_keys_and_expired_ones_make_room() {
+    let (_alone, client) = member();
+    administrator(&client);
+    let mut short = key("admin");
+    short["expires_in_ms"] = json!(1);
+    put(&client, "/v1/access/keys/1111111111111111", &short).ok();
+    for digit in ["2", "3", "4", "5"] {
+        put(&client, &format!("/v1/access/keys/{}", digit.repeat(16)), &key("admin")).ok();
+    }
+    put(&client, "/v1/access/keys/6666666666666666", &key("admin")).refused(507, "ACCESS_FULL");
+}
+
+#[test]
+fn identity_is_enabled_only_if_an_administrator_can_prove_who_it_is() {
+    let (_alone, client) = member();
+    let enable = json!({"enabled": true});
+    let path = "/v1/access/identity";
+    put(&client, path, &enable).refused(409, "NO_ADMINISTRATOR");
+    administrator(&client);
+    let refused = put(&client, path, &enable).refused(409, "NO_ADMINISTRATOR");
+    assert!(refused.to_string().contains("tenure auth init"), "{refused}");
+    assert_eq!(client.get("/v1/access").ok()["administrable"], false);
+
+    // A rule for the administrator's certificate, or an issuer that can name it, is enough.
+    let rule = json!({"pattern": "cn:admin", "principal": "admin"});
+    put(&client, "/v1/access/certificate-rules/a", &rule).ok();
+    assert_eq!(client.get("/v1/access").ok()["administrable"], true);
+    assert_eq!(client.get("/v1/access/certificate-rules").ok()["rules"][0]["pattern"], "cn:admin");
+    assert_eq!(client.delete("/v1/access/certificate-rules/a").ok()["deleted"], true);
+    let issuer =
+        json!({"audience": "tenure", "jwks_url": "https://idp.example/jwks", "prefix": "idp:"});
+    let at = "/v1/access/issuers/https%3A%2F%2Fidp.example";
+    put(&client, at, &issuer).ok();
+    let known = client.get("/v1/access/issuers").ok()["issuers"][0].clone();
+    assert_eq!((&known["issuer"], &known["claim"]), (&json!("https://idp.example"), &json!("sub")));
+    assert_eq!(client.get("/v1/access").ok()["administrable"], false, "no name begins with idp:");
+    assert_eq!(client.delete(at).ok()["deleted"], true);
+
+    put(&client, "/v1/access/keys/0123456789abcdef", &key("admin")).ok();
+    let status = client.get("/v1/access").ok();
+    assert_eq!((&status["enabled"], &status["keys"]), (&json!(false), &json!(1)));
+    put(&client, path, &enable).ok();
+}
+
+#[test]
+fn a_cluster_below_level_3_names_the_command_that_raises_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = ServerSettings { level_known: 2, ..settings(dir.path()) };
+    let alone = Alone::run(dir, settings);
+    let client = Client::new(alone.running.clients, "ana");
+    assert_eq!(client.get("/v1/access").ok()["level"], 2);
+    let rules = json!({"rules": [{"verbs": ["read"], "prefix": ""}]});
+    let refused = put(&client, "/v1/access/roles/r", &rules).refused(409, "LEVEL_TOO_LOW");
+    assert!(refused.to_string().contains("tenure cluster raise-level 3"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn can_tells_by_which_role_or_what_is_missing() {
+    let (alone, client) = member();
+    tokio::task::spawn_blocking(move || {
+        let rules = json!({"rules": [{"verbs": ["read"], "prefix": ""}, {"verbs": ["acquire"], "prefix": "jobs/"}]});
+        put(&client, "/v1/access/roles/worker", &rules).ok();
+        put(&client, "/v1/access/principals/alice", &json!({"roles": ["worker"]})).ok();
+        put(&client, "/v1/access/principals/bob", &json!({"roles": ["worker"], "enabled": false})).ok();
+    })
+    .await
+    .unwrap();
+    let address = format!("http://{}", alone.running.clients);
+    let mut access = AccessServiceClient::connect(address).await.unwrap();
+    let asked = [
+        (
+            "alice",
+            "acquire",
+            "jobs/7",
+            true,
+            "role `worker` permits `acquire` for names that begin with `jobs/`",
+        ),
+        ("alice", "acquire", "deploy", false, "only for names that begin with `jobs/`"),
+        ("alice", "read", "deploy", true, "role `worker` permits `read` for every name"),
+        ("alice", "force", "jobs/7", false, "none of its roles permits `force`: worker"),
+        ("bob", "acquire", "jobs/7", false, "`bob` is disabled"),
+        ("carol", "acquire", "jobs/7", false, "no principal `carol`"),
+        ("", "acquire", "jobs/7", false, "without credentials"),
+    ];
+    for (principal, verb, name, allowed, why) in asked {
+        let [principal, verb, name] = [principal, verb, name].map(str::to_owned);
+        let ask = v1::CanRequest { principal, verb, name };
+        let answer = access.can(ask.clone()).await.unwrap().into_inner();
+        assert_eq!(answer.allowed, allowed, "{ask:?}: {answer:?}");
+        assert!(answer.why.contains(why), "{ask:?}: {answer:?}");
+        assert_eq!(
+            (answer.role.as_str(), answer.enabled),
+            (if allowed { "worker" } else { "" }, false)
+        );
+    }
+}
