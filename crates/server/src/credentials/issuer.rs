@@ -11,7 +11,7 @@ use super::jwks::KeySet;
 pub use super::jwks_url::IssuerAuthority;
 use super::jwks_url::JwksUrl;
 use super::jwt::{TokenError, UnverifiedToken, VerifiedToken};
-use super::refresh::RefreshedKeys;
+use super::refresh::{RefreshTimes, RefreshedKeys};
 
 /// The trusted issuers of the newest access rules.
 #[derive(Clone)]
@@ -80,7 +80,8 @@ impl TrustedIssuers {
             OwnedIssuerKeys::Url(url) => match JwksUrl::parse(url) {
                 Ok(url) => {
                     let Inner { runtime, authority, .. } = &*self.inner;
-                    KeySource::Address(RefreshedKeys::start(runtime, url, authority.clone()))
+                    let (authority, times) = (authority.clone(), RefreshTimes::default());
+                    KeySource::Address(RefreshedKeys::start(runtime, url, authority, times))
                 }
                 Err(why) => unusable(why),
             },

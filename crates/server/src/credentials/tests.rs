@@ -103,7 +103,12 @@ fn without(name: &str) -> Value {
     claims
 }
 
-fn document(keys: &[Value]) -> String {
+/// A public key with this id. The private key follows from the seed.
+pub(super) fn key(seed: u8, kid: &str) -> Value {
+    Signer::ed25519(seed).jwk(kid)
+}
+
+pub(super) fn document(keys: &[Value]) -> String {
     json!({ "keys": keys }).to_string()
 }
 
@@ -332,7 +337,7 @@ async fn an_issuer_that_is_removed_is_trusted_no_more() {
 }
 
 /// Serves one answer after the other at an address, the last one from then on. Counts the requests.
-async fn serve(answers: Vec<String>) -> (String, Arc<AtomicUsize>) {
+pub(super) async fn serve(answers: Vec<String>) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/keys", listener.local_addr().unwrap());
     let count = Arc::new(AtomicUsize::new(0));
@@ -350,7 +355,7 @@ async fn serve(answers: Vec<String>) -> (String, Arc<AtomicUsize>) {
     (url, count)
 }
 
-fn answer(body: &str) -> String {
+pub(super) fn answer(body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len())
 }
 
