@@ -50,14 +50,16 @@ impl Dispatch {
                 // A ticket is signed for the principal of the lease alone.
                 let held =
                     machine.holding_of(principal.name(), &Hold { lease, lock: &name, token });
-                (held, KeyRecords::read(machine).signs(&of, record))
+                let named = machine.owns_lease(principal.name(), lease);
+                (held, named, KeyRecords::read(machine).signs(&of, record))
             };
             let scope = ReadScope::Name(Verb::Sign, lock.to_owned());
             let read = self.read(who, scope, Fresh::Now, self.until(until_us), ask).await;
-            let (revision, (held, known)) = read?;
+            let (revision, (held, named, known)) = read?;
             let grant = held.map_err(|refusal| v1::Error::from(&refusal))?;
             if known {
-                let ticket = ticket::sign(&key, &incarnation, lock, &grant);
+                let ticket =
+                    ticket::sign(&key, &incarnation, lock, &grant, named.then(|| who.name()));
                 return Ok(Signed { ticket, key: key.id().to_string(), revision });
             }
             // A resource could not verify the ticket before the key is published.

@@ -49,14 +49,18 @@ struct TicketClaims<'a> {
     token: String,
     lease: String,
     holder: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    principal: Option<&'a str>,
 }
 
-/// Signs a ticket for a grant. The same grant and key give the same text.
+/// Signs a ticket for a grant, which names the principal of the lease if the cluster knows it. The same grant and key
+/// give the same text.
 pub(crate) fn sign(
     key: &SigningKey,
     incarnation: &Lineage,
     lock: &str,
     grant: &HolderView,
+    principal: Option<&str>,
 ) -> String {
     let header = TicketHeader { alg: "EdDSA", kid: key.id().as_str(), typ: "tenure-ticket+jwt" };
     let claims = TicketClaims {
@@ -73,6 +77,7 @@ pub(crate) fn sign(
         token: grant.token.get().to_string(),
         lease: grant.lease.get().to_string(),
         holder: grant.client.as_str(),
+        principal,
     };
     let signed = format!("{}.{}", encoded(&header), encoded(&claims));
     let signature = URL_SAFE_NO_PAD.encode(key.sign(signed.as_bytes()));
