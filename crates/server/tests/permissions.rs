@@ -12,6 +12,8 @@ mod client;
 use std::time::Duration;
 
 use alone::Alone;
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD as URL_SAFE_NO_PAD;
 use bounded::{DEADLINE, wait};
 use bytes::Bytes;
 use client::{Client, Reply};
@@ -238,7 +240,10 @@ fn what_may_not_be_read_is_refused_and_the_lease_of_another_does_not_exist() {
     // A ticket is for the principal of the lease, whatever others know of it.
     let both = stage.principal("both", ["a", "b"]);
     let sign = json!({"lease": lease, "lock": "b/x", "token": token});
-    assert!(stage.post(&bob, "/v1/tickets", &sign).ok()["ticket"].is_string());
+    let signed = stage.post(&bob, "/v1/tickets", &sign).ok()["ticket"].as_str().unwrap().to_owned();
+    let claims = URL_SAFE_NO_PAD.decode(signed.split('.').nth(1).unwrap()).unwrap();
+    let claims: Value = serde_json::from_slice(&claims).unwrap();
+    assert_eq!((&claims["principal"], &claims["lock"]), (&json!("bob"), &json!("b/x")));
     stage.post(&both, "/v1/tickets", &sign).refused(404, "LEASE_NOT_FOUND");
     denied(&stage.post(&ana, "/v1/tickets", &sign), "sign");
 }
@@ -373,7 +378,7 @@ async fn operators_operate_and_others_do_not() {
     assert!(maintenance.hash(hash(&olga)).await.is_ok());
     let compact = |key: &Key| key.call(v1::CompactRequest::default());
     denied_status(&maintenance.compact(compact(&ana)).await.unwrap_err(), "operate");
-    let promote = || v1::PromoteMemberRequest { member_id: 77, ..Default::default() };
+    let promote = || v1::PromoteMemberRequest { member_id: 77 };
     denied_status(&cluster.promote(ana.call(promote())).await.unwrap_err(), "operate");
     let error = cluster.promote(olga.call(promote())).await.unwrap_err();
     assert_eq!(error.code(), Code::NotFound, "{error:?}");

@@ -30,6 +30,13 @@ pub enum Explanation {
 }
 
 impl Machine {
+    /// Whether identity is enabled and a live lease belongs to this principal.
+    pub fn owns_lease(&self, principal: &str, lease: LeaseRef) -> bool {
+        let owner = |slot| self.leases.at(slot).owner;
+        self.access.is_enabled()
+            && self.live_lease(lease).is_ok_and(|slot| self.owns(principal, owner(slot)))
+    }
+
     /// Whether a live lease exists for this principal: it is its own, has no owner, or the principal may read every
     /// name.
     pub fn sees_lease(&self, principal: &str, lease: LeaseRef) -> bool {

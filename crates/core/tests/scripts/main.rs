@@ -18,6 +18,7 @@ mod keys;
 mod learned;
 mod leases;
 mod limits;
+mod permitted;
 mod questions;
 mod restore_and_epoch;
 mod rounding;
