@@ -127,7 +127,7 @@ mod tests {
             let draw = random >> 33;
             if draw % 5 < 3 {
                 // Now and then a gap that leaves the window behind.
-                newest += if draw % 1_000 == 0 { WINDOW } else { draw % 7 + 1 };
+                newest += if draw.is_multiple_of(1_000) { WINDOW } else { draw % 7 + 1 };
                 numbered.insert(newest, step);
                 map.insert(newest, step);
             } else if let Some(number) = map.keys().nth((draw as usize) % map.len().max(1)).copied()
@@ -137,7 +137,7 @@ mod tests {
             }
             assert_eq!(numbered.get(newest), map.get(&newest));
             assert_eq!((numbered.len(), numbered.is_empty()), (map.len(), map.is_empty()));
-            if step % 1_000 == 0 {
+            if step.is_multiple_of(1_000) {
                 assert!(numbered.iter().eq(map.iter().map(|(number, value)| (*number, value))));
             }
         }

@@ -112,7 +112,7 @@ mod tests {
             timers.set(at_us, number);
             set.insert((at_us, number));
             while set.len() > 40 {
-                let nth = if draw % 3 == 0 { draw as usize % set.len() } else { 0 };
+                let nth = if draw.is_multiple_of(3) { draw as usize % set.len() } else { 0 };
                 let key = *set.iter().nth(nth).unwrap();
                 set.remove(&key);
                 timers.cancel(key.0, key.1);
