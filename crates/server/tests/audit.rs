@@ -1,16 +1,10 @@
 //! Tests that the audit log has every administrative act once, across restarts, and names what it misses.
 
-#[allow(dead_code, reason = "this test starts its member again and again")]
-#[path = "support/alone.rs"]
-mod alone;
-#[path = "support/bounded.rs"]
-mod bounded;
-
 use std::path::Path;
 use std::time::Duration;
 
-use alone::settings;
-use bounded::wait;
+use crate::alone::settings;
+use crate::bounded::wait;
 use serde_json::Value;
 use tenure_core::codec::encode_request;
 use tenure_core::outcome::Answer;

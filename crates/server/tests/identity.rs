@@ -1,22 +1,15 @@
 //! Tests that every API resolves its callers, and ends their work when their credentials end.
 
-#[path = "support/alone.rs"]
-mod alone;
-#[path = "support/bounded.rs"]
-mod bounded;
-#[allow(dead_code, reason = "this test uses a part of the client")]
-#[path = "http/client.rs"]
-mod client;
-
+use crate::alone;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use alone::Alone;
-use bounded::{DEADLINE, wait};
+use crate::alone::Alone;
+use crate::bounded::{DEADLINE, wait};
+use crate::client::{Client, Reply};
 use bytes::Bytes;
-use client::{Client, Reply};
 use futures_util::{SinkExt as _, StreamExt as _};
 use http::HeaderValue;
 use ring::digest::{SHA256, digest};

@@ -3,6 +3,7 @@
 mod access;
 #[path = "support/alone.rs"]
 mod alone;
+mod audit;
 #[path = "../../cli/tests/common/authority.rs"]
 mod authority;
 #[path = "support/bounded.rs"]
@@ -20,13 +21,16 @@ mod disk;
 mod figures;
 mod health;
 mod hostile;
+mod identity;
 mod level;
 mod ops_names;
 mod overload;
+mod permissions;
 mod python;
 mod restore;
 mod slow_disk;
 mod support;
 mod tls;
 mod tokens;
+mod traces;
 mod ws;

@@ -1,22 +1,15 @@
 //! Tests that nothing leaks past a missing permission: lists, single reads, explanations, refusals, watches, tickets,
 //! metrics and backups.
 
-#[path = "support/alone.rs"]
-mod alone;
-#[path = "support/bounded.rs"]
-mod bounded;
-#[allow(dead_code, reason = "this test uses a part of the client")]
-#[path = "http/client.rs"]
-mod client;
-
+use crate::alone;
 use std::time::Duration;
 
-use alone::Alone;
+use crate::alone::Alone;
+use crate::bounded::{DEADLINE, wait};
+use crate::client::{Client, Reply};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as URL_SAFE_NO_PAD;
-use bounded::{DEADLINE, wait};
 use bytes::Bytes;
-use client::{Client, Reply};
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 use tenure_core::access::{AccessChange, MEMBER, NewCredential, NewPrincipal, NewRule};

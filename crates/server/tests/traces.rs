@@ -1,13 +1,5 @@
 //! Tests the traces of requests: whose trace they belong to, their steps, and a collector that does not answer.
 
-#[path = "support/alone.rs"]
-mod alone;
-#[path = "support/bounded.rs"]
-mod bounded;
-#[allow(dead_code, reason = "this test uses a part of the client")]
-#[path = "http/client.rs"]
-mod client;
-
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -15,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use alone::{Alone, settings};
-use bounded::wait;
-use client::Client;
+use crate::alone::{Alone, settings};
+use crate::bounded::wait;
+use crate::client::Client;
 use serde_json::json;
 use tenure_server::{ServerSettings, TraceSettings};
 use tenure_wire::v1;
