@@ -140,8 +140,7 @@ pub struct Event {
     pub place: Option<PlaceNumber>,
     /// For how much longer the lock stays unavailable, by the machine's clock.
     pub left_ms: Option<u64>,
-    /// The principal that took a lock away, revoked a lease or changed settings; of a caller without one, the name that
-    /// it gave.
+    /// The name that the operator who took a lock away or revoked a lease gave.
     pub by: Option<Name>,
     /// The reason that the operator gave for taking a lock away.
     pub reason: Option<Box<str>>,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tenure_node::{CommandBatch, Input, ReplyTo, SessionId};
 
-use crate::member::LoopEvent;
+use crate::member::{LoopEvent, NotTaken};
 
 /// The most events of members, of this member's own threads and of its disk. A thread that sends more waits.
 const MEMBERS_MAX: usize = 7_168;
@@ -34,13 +34,6 @@ enum InboxClass {
     Keeps,
     /// Everything else.
     Rest,
-}
-
-/// Why an event was not put into the inbox. Carries the event back.
-pub(crate) enum NotSent {
-    Full(LoopEvent),
-    /// The event loop has ended.
-    Ended(LoopEvent),
 }
 
 /// The sending half. Cheap to clone.
@@ -94,7 +87,7 @@ impl InboxShared {
 
 impl Inbox {
     /// Puts an event into the inbox, and waits for room. If the event loop has ended, the event is dropped.
-    pub(crate) fn send(&self, event: LoopEvent) -> Result<(), NotSent> {
+    pub(crate) fn send(&self, event: LoopEvent) -> Result<(), NotTaken> {
         let mut state = self.0.lock();
         while !state.is_over && !state.has_room(&event) {
             state.senders_waiting += 1;
@@ -102,18 +95,18 @@ impl Inbox {
             state.senders_waiting -= 1;
         }
         if state.is_over {
-            return Err(NotSent::Ended(event));
+            return Err(NotTaken::Ended(Box::new(event)));
         }
         self.0.put(state, event);
         Ok(())
     }
 
     /// Puts an event into the inbox if there is room.
-    pub(crate) fn try_send(&self, event: LoopEvent) -> Result<(), NotSent> {
+    pub(crate) fn try_send(&self, event: LoopEvent) -> Result<(), NotTaken> {
         let state = self.0.lock();
         match () {
-            () if state.is_over => Err(NotSent::Ended(event)),
-            () if !state.has_room(&event) => Err(NotSent::Full(event)),
+            () if state.is_over => Err(NotTaken::Ended(Box::new(event))),
+            () if !state.has_room(&event) => Err(NotTaken::Full(Box::new(event))),
             () => {
                 self.0.put(state, event);
                 Ok(())

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use crate::audit::AuditLog;
 use crate::dispatch::Outbox;
 use crate::identity::Identity;
-use crate::inbox::{self, Inbox, InboxEvents, NotSent};
+use crate::inbox::{self, Inbox, InboxEvents};
 use crate::metrics::LockMetrics;
 use crate::node_metrics::{NodeMeters, NodeMetrics};
 use crate::os::{self, Clock};
@@ -417,10 +417,6 @@ impl MemberHandle {
         if sent.is_err() {
             self.meters.taken(1);
         }
-        let sent = sent.map_err(|error| match error {
-            NotSent::Full(event) => NotTaken::Full(Box::new(event)),
-            NotSent::Ended(event) => NotTaken::Ended(Box::new(event)),
-        });
         self.ring();
         sent
     }

@@ -56,7 +56,7 @@ fn reached(dir: &Path, running: &RunningServer) {
 }
 
 #[test]
-fn acts_from_before_a_restart_are_written_once_with_their_principals() {
+fn acts_from_before_a_restart_are_written_once() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("audit");
     // Nothing is written to the file while the member keeps records in memory.
@@ -72,8 +72,7 @@ fn acts_from_before_a_restart_are_written_once_with_their_principals() {
     }
     let acts = records(&file, "set_limits");
     assert_eq!(acts.len(), 2, "{acts:?}");
-    assert_eq!((&acts[0]["who"], &acts[0]["late"]), (&"ann".into(), &true.into()));
-    assert_eq!(acts[1]["who"], Value::Null);
+    assert_eq!(acts[0]["late"], true);
     assert!(records(&file, "gap").is_empty());
 
     // The position is lost, or behind by a crash: the end of the file says what is written.
@@ -85,7 +84,7 @@ fn acts_from_before_a_restart_are_written_once_with_their_principals() {
     });
     let acts = records(&file, "set_limits");
     assert_eq!(acts.len(), 3, "{acts:?}");
-    assert_eq!((&acts[2]["who"], &acts[2]["late"]), (&"ben".into(), &Value::Null));
+    assert_eq!(acts[2]["late"], Value::Null);
 }
 
 #[test]

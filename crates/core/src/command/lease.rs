@@ -173,13 +173,11 @@ impl Machine {
             }
             Revoker::Holder | Revoker::Other { .. } => self.own_lease(lease)?,
         };
-        let caller = self.now.caller.clone();
         let end = match by {
             Revoker::Holder => LeaseEnd::Asked,
             Revoker::Other { name, reason, urgency } => {
                 let said = TakeAwayDetails { by: name, reason };
                 self.check_said(said)?;
-                let said = said.by_principal(caller.as_ref());
                 LeaseEnd::TakenAway { said, urgency }
             }
         };

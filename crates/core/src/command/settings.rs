@@ -1,6 +1,6 @@
 //! Executes `SetLimits`, `Compact` and `RaiseLevel`.
 
-use tenure_types::{Limit, Name, Refusal, Revision};
+use tenure_types::{Limit, Refusal, Revision};
 
 use super::SETTINGS_MAX;
 use crate::codec::{EventRef, SubjectRef};
@@ -27,7 +27,7 @@ impl Machine {
         }
         if !limits.is_empty() {
             self.limits = new;
-            self.emit_setting(Cause::LimitsSet);
+            self.emit(&EventRef::new(Cause::LimitsSet, SubjectRef::Settings));
         }
         Ok(Answer::LimitsSet)
     }
@@ -54,15 +54,8 @@ impl Machine {
         }
         if level > self.level {
             self.level = level;
-            self.emit_setting(Cause::LevelRaised);
+            self.emit(&EventRef::new(Cause::LevelRaised, SubjectRef::Settings));
         }
         Ok(Answer::LevelRaised)
-    }
-
-    /// Records a change of settings with the principal that made it.
-    fn emit_setting(&mut self, cause: Cause) {
-        let caller = self.now.caller.clone();
-        let by = caller.as_ref().map(Name::as_bytes);
-        self.emit(&EventRef { by, ..EventRef::new(cause, SubjectRef::Settings) });
     }
 }

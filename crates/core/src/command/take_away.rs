@@ -1,7 +1,7 @@
 //! Takes locks away from their holders and keeps other leases out during cooling and lock-delay.
 
 use alloc::boxed::Box;
-use tenure_types::{Holder, HolderState, LeaseId, Limit, Name, Refusal, Revision, Token};
+use tenure_types::{Holder, HolderState, LeaseId, Limit, Refusal, Revision, Token};
 
 use super::name;
 use crate::event::Cause;
@@ -29,8 +29,6 @@ impl Machine {
     ) -> Result<Answer, Refusal> {
         self.check_known_name(lock)?;
         self.check_said(said)?;
-        let caller = self.now.caller.clone();
-        let said = said.by_principal(caller.as_ref());
         let outdated = |machine: &Self, slot: Option<SlabIndex>| Refusal::TokenOutdated {
             lock: name(lock),
             holder: slot.and_then(|slot| machine.first_holder(slot)).map(Box::new),
@@ -246,11 +244,6 @@ impl<'a> TakeAwayDetails<'a> {
                 reason: self.reason().map(Box::from),
             })
         })
-    }
-
-    /// The same with the name of the principal, if the caller has one: a name that the caller gives proves nothing.
-    pub(super) fn by_principal(self, caller: Option<&'a Name>) -> Self {
-        Self { by: caller.map_or(self.by, Name::as_str), ..self }
     }
 
     /// The name for the event.

@@ -236,7 +236,7 @@ fn key(reply: ReplyTo) -> ReplyKey {
 #[expect(clippy::cast_possible_truncation, reason = "a ratio of at most 1 stays within the type")]
 #[expect(clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a ratio is not exact")]
 fn below(ratio: f64) -> Option<u64> {
-    (0.0..=1.0).contains(&ratio).then(|| (ratio * u64::MAX as f64) as u64)
+    (0.0..=1.0).contains(&ratio).then_some((ratio * u64::MAX as f64) as u64)
 }
 
 #[cfg(test)]

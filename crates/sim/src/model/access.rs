@@ -263,11 +263,6 @@ impl Model {
         Ok(())
     }
 
-    /// The principal of the present request, as events name it.
-    pub(super) fn caller_name(&self) -> Option<Name> {
-        Name::new(&self.owned.caller).ok()
-    }
-
     /// Whether the principal may end any lease.
     pub(super) fn may_force_all(&self, principal: &str) -> bool {
         self.rules.may(principal, Verb::Force, "")

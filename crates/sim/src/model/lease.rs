@@ -128,12 +128,10 @@ impl Model {
     ) -> Verdict {
         let any = matches!(by, Revoker::Other { .. }) && self.may_force_all(principal);
         let id = if any { self.live(lease, handle_of)? } else { self.own(lease, handle_of)? };
-        let principal = self.caller_name();
         let end = match by {
             Revoker::Holder => LeaseEnd::ByHolder,
             Revoker::Other { name, reason, urgency } => {
                 self.can_be_said((name, reason))?;
-                let name = principal.as_ref().map_or(name, Name::as_str);
                 LeaseEnd::ByOther { said: (name, reason), urgency }
             }
         };

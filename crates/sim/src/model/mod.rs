@@ -443,8 +443,7 @@ impl Model {
         }
         if !limits.is_empty() {
             self.limits = set;
-            let by = self.caller_name();
-            self.events.push(Event { by, ..blank(Cause::LimitsSet, Subject::Settings) });
+            self.events.push(blank(Cause::LimitsSet, Subject::Settings));
         }
         Ok(Answer::LimitsSet)
     }
@@ -467,9 +466,8 @@ impl Model {
             return Err(Refusal::InvalidLevel { from, to: LEVEL_MAX });
         }
         if level > self.level {
-            let by = self.caller_name();
             self.level = level;
-            self.events.push(Event { by, ..blank(Cause::LevelRaised, Subject::Settings) });
+            self.events.push(blank(Cause::LevelRaised, Subject::Settings));
         }
         Ok(Answer::LevelRaised)
     }

@@ -89,8 +89,6 @@ impl Model {
     ) -> Verdict {
         let lock = self.known_name(lock)?;
         self.can_be_said(said)?;
-        let principal = self.caller_name();
-        let said = (principal.as_ref().map_or(said.0, Name::as_str), said.1);
         let left_ms = match (self.grant(&lock, token).map(|grant| grant.state), urgency) {
             (Some(GrantState::Held), urgency) => {
                 self.take_away(&lock, token, Cause::Forced, urgency, said)

@@ -21,6 +21,7 @@ fn session(command: Command) -> v1::SessionRequest {
         done: 299,
         deadline_ms: 5_000,
         idempotency_key: String::new(),
+        traceparent: String::new(),
         command: Some(command),
     };
     v1::SessionRequest { hello: None, requests: vec![request] }
