@@ -168,7 +168,11 @@ fn is_loopback(host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use rustls::pki_types::PrivateKeyDer;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
     use super::*;
+    use crate::credentials::tests::{answer, document, key as key_of};
 
     #[test]
     fn addresses_are_encrypted_or_on_this_machine() {
@@ -197,5 +201,57 @@ mod tests {
         ] {
             assert!(JwksUrl::parse(bad).is_err(), "{bad}");
         }
+    }
+
+    /// Serves a key set over TLS with a certificate for 127.0.0.1 that this authority signed.
+    async fn serve_tls(issuer: &rcgen::Issuer<'static, rcgen::KeyPair>) -> u16 {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        let cert = params.signed_by(&key, issuer).unwrap().der().clone();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![cert], PrivateKeyDer::try_from(key.serialize_der()).unwrap());
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config.unwrap()));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+                let _ = stream.read(&mut [0; 4_096]).await;
+                let _ = stream.write_all(answer(&document(&[key_of(1, "a")])).as_bytes()).await;
+                let _ = stream.shutdown().await;
+            }
+        });
+        port
+    }
+
+    #[tokio::test]
+    async fn only_a_server_that_the_authority_signed_is_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = |name: &str| {
+            let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+            params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+            params.distinguished_name.push(rcgen::DnType::CommonName, name);
+            let key = rcgen::KeyPair::generate().unwrap();
+            fs::write(dir.path().join(name), params.self_signed(&key).unwrap().pem()).unwrap();
+            (rcgen::Issuer::new(params, key), IssuerAuthority::File(dir.path().join(name)))
+        };
+        let ((issuer, ours), (_, theirs)) = (authority("ours"), authority("theirs"));
+        let port = serve_tls(&issuer).await;
+        let read = async |host: &str, authority: &IssuerAuthority| {
+            let url = JwksUrl::parse(&format!("https://{host}:{port}/keys")).unwrap();
+            url.read(authority).await.map(drop)
+        };
+        assert_eq!(read("127.0.0.1", &ours).await, Ok(()));
+        for (host, authority) in [("127.0.0.1", &theirs), ("localhost", &ours)] {
+            let why = read(host, authority).await.unwrap_err();
+            assert!(why.starts_with("no TLS connection"), "{host}: {why}");
+        }
+        let nowhere = IssuerAuthority::File(dir.path().join("nowhere"));
+        assert!(read("127.0.0.1", &nowhere).await.unwrap_err().starts_with("cannot read"));
     }
 }
