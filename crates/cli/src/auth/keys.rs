@@ -188,7 +188,7 @@ async fn rotate(cluster: &ConnectedCluster, flags: &RotateArgs) -> Result<(), Cl
     let (key, old) = (rotated.key.unwrap_or_default(), rotated.old_key.unwrap_or_default());
     let end = match old.expired {
         true => "which is refused from now on".to_owned(),
-        false => format!("which is accepted {}", expiry(&old)),
+        false => format!("which is accepted for {} more", left(old.expires_ms.unwrap_or(0))),
     };
     let words = format!("key {} replaces {}, {end}", key.key, old.key);
     show(cluster, "rotated", &words, key, Some(old), &new, file);
@@ -274,12 +274,13 @@ pub(super) fn expiry(key: &v1::ApiKey) -> String {
     match key.expires_ms {
         None => "never".to_owned(),
         Some(_) if key.expired => "expired".to_owned(),
-        // Rounded up to a second: a time that was just given is shown as it was given.
-        Some(at_ms) => {
-            let left_ms = at_ms.saturating_sub(os::wall_ms()).div_ceil(1_000) * 1_000;
-            format!("in {}", duration::ms(left_ms))
-        }
+        Some(at_ms) => format!("in {}", left(at_ms)),
     }
+}
+
+/// The time until a moment of the wall clock, rounded up: a time that was just given is shown as it was given.
+fn left(at_ms: u64) -> String {
+    duration::ms(at_ms.saturating_sub(os::wall_ms()).div_ceil(1_000) * 1_000)
 }
 
 /// A file with a new key. Removed again unless the cluster knows the key.
