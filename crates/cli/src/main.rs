@@ -210,11 +210,11 @@ enum CliCommand {
     /// Start one member of a cluster
     ///
     ///   tenure serve --name a --data /var/lib/tenure --bootstrap a=10.0.0.11:7451,b=…,c=…
-    ///   tenure serve --name d --data /var/lib/tenure --join 10.0.0.11:7451
+    ///   tenure serve --name d --data /var/lib/tenure --join 10.0.0.11:7451 --invitation-file d.invitation
     ///   tenure serve --config /etc/tenure.toml
     ///
     /// The first start needs --bootstrap with all founders, or --join with any member of a cluster
-    /// that exists. A restart needs neither.
+    /// that exists and an invitation from `tenure cluster invite`. A restart needs none of these.
     #[command(verbatim_doc_comment)]
     Serve(serve::ServeArgs),
     /// Look at the configuration

@@ -37,7 +37,7 @@ Examples:
     tenure restore /mnt/cdrom/monday --data /var/lib/tenure --epoch 7
     tenure restore /mnt/cdrom/monday --data /var/lib/tenure --ledger /var/backups/monday.ledger
 
-Then add the others, each with an empty directory: tenure serve --name b … --join ADDR, and promote them.
+Then add the others, each with an empty directory: tenure cluster add b prints the command; then promote them.
 
 Exit codes: 0 restored, 1 refused, 2 wrong arguments, 78 a directory or ledger cannot be used.";
 
@@ -190,7 +190,7 @@ fn report(flags: &RestoreArgs, restored: &Restored) {
     let (data, clients, members) = (flags.data.display(), &flags.clients, &flags.members);
     text.push_str(&format!(
         "start it:  tenure serve --name {name} --data {data} --clients {clients} --members {members}\n\
-         then add others, with empty directories:  tenure serve … --join {members}\n"
+         then add others, with empty directories:  tenure cluster add NAME --addr {clients}\n"
     ));
     output::out(&text);
 }

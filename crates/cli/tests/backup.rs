@@ -59,7 +59,7 @@ fn grow_to_three(cluster: &mut Cluster) {
     let seed = format!("127.0.0.1:{}", cluster.members[0].members);
     while cluster.members.len() < 3 {
         let at = cluster.add();
-        cluster.start(at, &["--join", &seed]);
+        cluster.start_joining(at, &seed, &[]);
         wait("it follows", || {
             let status = cluster.ask(at, "status")?;
             status.contains("role=learner").then_some(())

@@ -79,7 +79,7 @@ fn a_learner_serves_reads_and_has_no_vote() {
     let mut cluster = found(["50"; 3]);
     let learner = cluster.add();
     let seed = format!("127.0.0.1:{}", cluster.members[0].members);
-    cluster.start(learner, &["--join", &seed]);
+    cluster.start_joining(learner, &seed, &[]);
     let its = |cluster: &Cluster, line: &str| cluster.ask(learner, line).unwrap_or_default();
     wait("it follows", || its(&cluster, "status").contains("role=learner leader=").then_some(()));
     cluster.ok("lease 7 600000 worker");

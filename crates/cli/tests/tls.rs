@@ -78,7 +78,12 @@ fn members_under_certificates_survive_their_leader_and_let_another_one_in() {
     let joiner = cluster.add();
     let seed = format!("127.0.0.1:{}", cluster.members[0].members);
     let its = authority.sign(&cluster.members[joiner].name);
-    start(&mut cluster, joiner, &its, &["--join", &seed]);
+    let invited = tenure(&["cluster", "invite", "--addr", &address, "--tls-ca", ca]);
+    assert_eq!(invited.code, Some(0), "{}", invited.err);
+    let file = cluster.dir.path().join("invitation");
+    std::fs::write(&file, &invited.out).unwrap();
+    let joining = ["--join", &seed, "--invitation-file", file.to_str().unwrap()];
+    start(&mut cluster, joiner, &its, &joining);
     let id = cluster.id(joiner);
     cluster.ok("put key value");
     cluster.agree(&[0, 1, 2, joiner]);

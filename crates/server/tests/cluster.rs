@@ -5,8 +5,8 @@ mod support;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use support::{catch_up, found, leader, put, settings};
-use tenure_server::RunningServer;
+use support::{catch_up, found, invite, leader, put, settings};
+use tenure_server::{InvitationSource, RunningServer};
 
 #[test]
 fn a_member_far_behind_catches_up_by_snapshot_while_writes_go_on() {
@@ -37,9 +37,13 @@ fn strangers_are_refused_and_nonsense_is_cut_off() {
     assert!(incarnation(cluster, 0, 0, &id).starts_with("refused 1 is no member"));
     // A join from a member of another cluster, epoch or incarnation is refused too.
     let newest = tenure_core::LEVEL_MAX;
+    let InvitationSource::Token(token) = invite(running[0].clients) else { panic!() };
     let join = |level: u16, incarnation: &str| {
-        ask(port, format!("join 9 x h:1 h:2\nlevel {level}{incarnation}").as_bytes())
+        let text = format!("join 9 x h:1 h:2\nlevel {level}\ninvitation {token}{incarnation}");
+        ask(port, text.as_bytes())
     };
+    let uninvited = ask(port, format!("join 9 x h:1 h:2\nlevel {newest}").as_bytes());
+    assert!(uninvited.starts_with("refused joining needs an invitation"), "{uninvited}");
     let other = format!("\ncluster {cluster}\nepoch 0\nincarnation 0000000000000007");
     assert!(join(newest, &other).starts_with("refused this is another restore"));
     // A new member is called back where it says that it listens, if it could be added at all.

@@ -9,14 +9,15 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bounded::{DEADLINE, free_port, start_all, wait};
+use bounded::{DEADLINE, free_port, invite, start_all, wait};
 use bytes::Bytes;
 use tenure_core::codec::encode_request;
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, NewLease, Request, RequestId};
 use tenure_raft::{AdminRequest, MembershipChange, RejectReason};
 use tenure_server::{
-    End, Entrance, NodeFailure, RunningServer, ServerSettings, StartError, Stop, start,
+    End, Entrance, InvitationSource, NodeFailure, RunningServer, ServerSettings, StartError, Stop,
+    start,
 };
 
 /// What an old version knows, and what this version knows.
@@ -200,7 +201,8 @@ fn an_old_version_starts_from_no_newer_snapshot_and_is_not_let_in() {
         let mut listed = listed.clone();
         listed.resize_with(at + 1, || ("x".into(), format!("127.0.0.1:{}", free_port())));
         let entrance = Entrance::Join(vec![listed[0].1.clone()]);
-        ServerSettings { entrance, ..settings(dir.path(), at, &listed, level_known) }
+        let invitation = Some(invite(running[0].clients));
+        ServerSettings { entrance, invitation, ..settings(dir.path(), at, &listed, level_known) }
     };
     // A learner that knows less prevents the change as a voter does.
     let learner = start(newcomer(1, OLD)).unwrap();
@@ -217,7 +219,8 @@ fn an_old_version_starts_from_no_newer_snapshot_and_is_not_let_in() {
     assert!(matches!(refused, StartError::Interrupted), "it would try again: {refused}");
     // It was not admitted, and this is the reason.
     let record = format!("9 x {} h:2", answers_as(9));
-    let why = join(&running[0], &format!("join {record}\nlevel {OLD}"));
+    let InvitationSource::Token(token) = invite(running[0].clients) else { panic!() };
+    let why = join(&running[0], &format!("join {record}\nlevel {OLD}\ninvitation {token}"));
     assert!(why.starts_with(&format!("refused the cluster is at level {NEW}, ")), "{why}");
     settings_old = newcomer(2, NEW);
     let joined = start(settings_old).unwrap();

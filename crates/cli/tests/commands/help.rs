@@ -39,6 +39,7 @@ const COMMANDS: &[&str] = &[
     "cluster",
     "cluster status",
     "cluster members",
+    "cluster invite",
     "cluster add",
     "cluster promote",
     "cluster remove",

@@ -97,9 +97,16 @@ fn members_are_shown_added_promoted_removed_and_asked_to_lead() {
     );
     let how = three.ok(&["cluster", "add", "d"]);
     assert!(how.starts_with("tenure serve --name d ") && how.contains(&three.seed), "{how}");
+    assert!(how.contains(" --invitation tenure-invitation_"), "{how}");
+    let long = three.run(&["cluster", "invite", "--expires", "25h"]);
+    assert!(long.code == 1 && long.err.contains("expires_ms"), "{long:?}");
     assert_eq!(three.run(&["cluster", "add", "a"]).code, 1);
     let (clients, members) = (free_port(), free_port());
-    let (stdin, _) = serve(three.dir.path(), "d", clients, members, &["--join", &three.seed]);
+    let invited = three.json(&["cluster", "invite", "--expires", "10m"]).remove(0);
+    assert_eq!((&invited["event"], &invited["expires_ms"]), (&"invited".into(), &600_000.into()));
+    let invitation = invited["invitation"].as_str().unwrap();
+    let joining = ["--join", &three.seed, "--invitation", invitation];
+    let (stdin, _) = serve(three.dir.path(), "d", clients, members, &joining);
     three.running.push(("d".to_owned(), stdin));
     let added = three.run(&["cluster", "add", "d", "--wait", "60s"]);
     assert_eq!(added.code, 0, "{added:?}");

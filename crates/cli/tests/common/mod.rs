@@ -301,6 +301,31 @@ impl Cluster {
         self.start(at, &["--bootstrap", &listed]);
     }
 
+    /// Starts a member that joins through these members, with an invitation that is made for it.
+    pub(crate) fn start_joining(&mut self, at: usize, seeds: &str, more: &[&str]) {
+        let invitation = self.invite("{}");
+        let joining = ["--join", seeds, "--invitation", &invitation];
+        self.start(at, &[&joining[..], more].concat());
+    }
+
+    /// Makes an invitation at any member that runs. `wanted` is the body of the request.
+    pub(crate) fn invite(&self, wanted: &str) -> String {
+        let body = Some(("application/json", wanted.to_owned()));
+        let path = "/v1/cluster/invitations".to_owned();
+        let call = http::Call { verb: "POST", path, key: None, body };
+        wait("a member makes an invitation", || {
+            let mut running =
+                (0..self.members.len()).filter(|at| self.members[*at].process.is_some());
+            running.find_map(|at| {
+                let (to, trust) = (self.address(at), self.trust.as_ref());
+                let mut connection = Connection::open(to, trust, PATIENCE).ok()?;
+                let answer = connection.call(&call).ok().filter(|answer| answer.status == 200)?;
+                let body: serde_json::Value = serde_json::from_slice(&answer.body).ok()?;
+                body["invitation"].as_str().map(str::to_owned)
+            })
+        })
+    }
+
     /// Starts a member.
     pub(crate) fn start(&mut self, at: usize, more: &[&str]) {
         let (data, advertised) = (self.data(at), self.advertised(at));

@@ -35,7 +35,7 @@ fn a_wiped_member_refuses_and_comes_back_under_a_new_id() {
     cluster.ok(&format!("remove {old}"));
     let seed = cluster.advertised((wiped + 1) % 3);
     fs::remove_dir_all(cluster.data(wiped)).unwrap();
-    cluster.start(wiped, &["--join", &seed]);
+    cluster.start_joining(wiped, &seed, &[]);
     let status = |at| cluster.ask(at, "status").unwrap_or_default();
     wait("it follows", || status(wiped).contains("role=learner").then_some(()));
     let new = cluster.id(wiped);
@@ -60,7 +60,7 @@ fn a_wiped_leader_is_replaced_like_anyone_else() {
     let seeds =
         format!("{},{}", cluster.advertised((wiped + 1) % 3), cluster.advertised((wiped + 2) % 3));
     cluster.ok(&format!("remove {old}"));
-    cluster.start(wiped, &["--join", &seeds]);
+    cluster.start_joining(wiped, &seeds, &[]);
     let status = |at| cluster.ask(at, "status").unwrap_or_default();
     wait("it follows", || status(wiped).contains("role=learner").then_some(()));
     cluster.ok(&format!("promote {}", cluster.id(wiped)));
@@ -139,7 +139,7 @@ fn a_fourth_member_joins_votes_and_one_leaves() {
     // Any member can be asked: it forwards the request to the leader.
     let follower = (cluster.leader() + 1) % 3;
     let seed = format!("127.0.0.1:{}", cluster.members[follower].members);
-    cluster.start(new, &["--join", &seed]);
+    cluster.start_joining(new, &seed, &[]);
     let status = |cluster: &Cluster, at| cluster.ask(at, "status").unwrap_or_default();
     wait("it follows", || status(&cluster, new).contains("role=learner").then_some(()));
     let id = cluster.id(new);
@@ -195,7 +195,7 @@ fn a_member_that_is_one_already_is_told_what_is_not_needed_and_what_is_wrong() {
     let mut cluster = Cluster::found(1);
     let at = cluster.add();
     let seed = format!("127.0.0.1:{}", cluster.members[0].members);
-    cluster.start(at, &["--join", &seed]);
+    cluster.start_joining(at, &seed, &[]);
     let words = |cluster: &Cluster| cluster.members[at].process.as_ref().unwrap().words();
     wait("it serves", || words(&cluster).contains("serving").then_some(()));
     assert!(!words(&cluster).contains("already"), "{}", words(&cluster));

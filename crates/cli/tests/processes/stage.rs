@@ -83,13 +83,18 @@ impl Stage {
 
     /// Starts a new member that joins through the first one.
     pub(crate) fn start_new(&mut self) -> usize {
+        let (seed, invitation) = (self.cluster.advertised(0), self.cluster.invite("{}"));
+        self.start_new_with(&["--join", &seed, "--invitation", &invitation])
+    }
+
+    /// Starts a new member with these flags.
+    pub(crate) fn start_new_with(&mut self, more: &[&str]) -> usize {
         let at = self.cluster.add();
         let name = self.cluster.members[at].name.clone();
         if let Some((authority, papers)) = &mut self.papers {
             papers.push(authority.sign(&name));
         }
-        let seed = self.cluster.advertised(0);
-        self.start_with(at, &["--join", &seed]);
+        self.start_with(at, more);
         at
     }
 

@@ -1,7 +1,7 @@
 //! Tests that a program that asks to join takes over no member, fills no limit, and learns no cluster id.
 //!
-//! In plaintext a program that reaches the members' ports can join as a new member. That is not prevented, but it
-//! takes no place that a real member needs.
+//! A program that reaches the members' ports can join as a new member only with an invitation that an operator made,
+//! in plaintext as under TLS.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -25,6 +25,7 @@ const LEARN_US: u64 = 2_000_000;
 in_plaintext_and_under_tls! {
     a_join_under_a_voters_id_does_not_change_the_directory;
     many_joins_of_a_stranger_keep_no_member_out;
+    a_new_member_joins_once_with_an_invitation_and_never_without;
 }
 
 /// The text of a request to join, or to change a member's addresses if it claims to belong to the cluster.
@@ -82,17 +83,67 @@ fn many_joins_of_a_stranger_keep_no_member_out(mut stage: Stage) {
         })
         .collect();
     let joined = said.iter().filter(|said| said.starts_with("joined")).count();
-    // A new member, too, has a certificate that names no member, so it may let in one member: the one it names.
-    assert!(!secured || joined <= 1, "{joined} members joined with one certificate");
+    assert_eq!(joined, 0, "a stranger has joined without an invitation: {said:?}");
+    let needed = |said: &&String| said.starts_with("refused joining needs an invitation");
+    assert_eq!(said.iter().filter(needed).count() as u64, JOINS, "{said:?}");
     let new = stage.start_new();
     let process = stage.cluster.members[new].process.as_mut().unwrap();
     wait("the new member serves or says why not", || {
         let words = process.words();
         let refused = words.lines().find(|line| line.contains("the cluster has 64 members"));
-        assert!(refused.is_none(), "{joined} fake members keep a real one out: {refused:?}");
+        assert!(refused.is_none(), "fake members keep a real one out: {refused:?}");
         assert!(process.try_ended().is_none(), "{words}");
         words.contains("serving").then_some(())
     });
+    stage.assert_all_serve();
+}
+
+/// Real members join with no invitation, with one that was never made, with a valid one, with the same once more, and
+/// with one that has expired.
+fn a_new_member_joins_once_with_an_invitation_and_never_without(mut stage: Stage) {
+    let seed = stage.cluster.advertised(0);
+    let invitation = stage.cluster.invite("{}");
+    let mut guessed = invitation.clone();
+    let last = if guessed.pop() == Some('0') { '1' } else { '0' };
+    guessed.push(last);
+    let refused = |stage: &mut Stage, more: &[&str], why: &str| {
+        let joining: [&str; 2] = ["--join", &seed];
+        let at = stage.start_new_with(&[&joining[..], more].concat());
+        let process = stage.cluster.members[at].process.as_mut().unwrap();
+        assert_eq!(process.ended().code(), Some(78), "{}", process.words());
+        let words = process.words();
+        assert!(words.contains(why) && words.contains("`tenure cluster invite`"), "{words}");
+        assert!(!words.contains(&invitation), "a secret is logged: {words}");
+        stage.cluster.members[at].process = None;
+    };
+    refused(&mut stage, &[], "joining needs an invitation");
+    refused(&mut stage, &["--invitation", &guessed], "no such invitation");
+
+    let first = stage.start_new_with(&["--join", &seed, "--invitation", &invitation]);
+    wait("it follows", || {
+        let status = stage.cluster.ask(first, "status").unwrap_or_default();
+        status.contains("role=learner").then_some(())
+    });
+    refused(&mut stage, &["--invitation", &invitation], "another member has used the invitation");
+    // Started again, the member that used it needs none.
+    stage.cluster.kill(first);
+    stage.start(first);
+    wait("it follows again", || {
+        let status = stage.cluster.ask(first, "status").unwrap_or_default();
+        status.contains("role=learner").then_some(())
+    });
+
+    let short = stage.cluster.invite("{\"expires_ms\":1000}");
+    let key = format!("get tenure/invitations/{}", short.split('_').nth(1).unwrap());
+    // The machine's clock advances with writes.
+    wait("it has expired", || {
+        stage.cluster.ok("put tick tock");
+        let kept = stage.cluster.ask(0, &key)?;
+        (!kept.contains("value=")).then_some(())
+    });
+    refused(&mut stage, &["--invitation", &short], "no such invitation, or it has expired");
+    let other = stage.cluster.invite("{\"member_id\":\"7\"}");
+    refused(&mut stage, &["--invitation", &other], "the invitation is for another member");
     stage.assert_all_serve();
 }
 

@@ -64,7 +64,9 @@ impl Members {
         let seeds = self.listed.iter().map(|(_, address)| address.clone()).collect();
         self.listed.push((format!("m{at}"), address));
         let entrance = Entrance::Join(seeds);
-        let settings = ServerSettings { entrance, ..settings(self.dir.path(), at, &self.listed) };
+        let invitation = Some(bounded::invite(self.one(self.leader()).clients));
+        let settings = settings(self.dir.path(), at, &self.listed);
+        let settings = ServerSettings { entrance, invitation, ..settings };
         self.running.push(Some(start(settings).unwrap()));
         at
     }

@@ -4,7 +4,8 @@
 #[path = "../../../cli/tests/common/ports.rs"]
 mod ports;
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +14,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub(crate) use ports::free_port;
-use tenure_server::{RunningServer, ServerSettings, StartError, os, start};
+use tenure_server::{
+    InvitationSource, InvitationToken, RunningServer, ServerSettings, StartError, os, start,
+};
 
 /// How long anything may take here before the test fails.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -28,6 +31,23 @@ pub(crate) fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
         assert!(os::now_us() < until_us, "waited too long: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Has a member make an invitation, with which one more member can join.
+pub(crate) fn invite(at: SocketAddr) -> InvitationSource {
+    let request = format!(
+        "POST /v1/cluster/invitations HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\
+         Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{{}}"
+    );
+    wait("an invitation is made", || {
+        let mut stream = TcpStream::connect(at).ok()?;
+        stream.set_read_timeout(Some(DEADLINE)).ok()?;
+        stream.write_all(request.as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let (_, rest) = answer.split_once("\"invitation\":\"")?;
+        InvitationToken::parse(rest.split('"').next()?).map(InvitationSource::Token)
+    })
 }
 
 /// Names and free addresses for this many members.
