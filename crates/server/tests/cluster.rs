@@ -5,7 +5,8 @@ mod support;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use support::{catch_up, found, invite, leader, put, settings};
+use support::bounded::invite;
+use support::{catch_up, found, leader, put, settings};
 use tenure_server::{InvitationSource, RunningServer};
 
 #[test]

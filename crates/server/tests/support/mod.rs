@@ -1,13 +1,13 @@
 //! Runs members in one process, over real sockets and disks.
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
-mod bounded;
+pub(crate) mod bounded;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-pub(crate) use bounded::{DEADLINE, invite, listed, start_all, wait};
+pub(crate) use bounded::{DEADLINE, listed, start_all, wait};
 use bytes::Bytes;
 use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, Expect, Put, Request, RequestId};
