@@ -137,7 +137,7 @@ fn an_invitation_for_one_member_or_from_before_a_restore_admits_no_other() {
     // The leader deletes it soon after. Before that it does not count either.
     let mut machine = Machine::new(Epoch::default());
     let put = old.put(0);
-    let entry = tenure_core::codec::seal_entry(tenure_types::Term(1), 0, [&put[..]].into_iter());
+    let entry = tenure_core::codec::seal_entry(tenure_types::Term(1), 0, [&put[..]]);
     machine.apply(tenure_types::Term(1), Some(&entry), &mut Default::default());
     let check = |incarnation| {
         InvitationUse::check(&machine, incarnation, id(6), Some(&token(INVITED + 2))).map(drop)

@@ -116,16 +116,14 @@ impl SimCluster {
             let last = if text.ends_with('0') { '1' } else { '0' };
             InvitationToken::parse(&format!("{}{last}", &text[..text.len() - 1]))
         });
-        let kinds =
-            [("stranger_used", used), ("stranger_expired", expired), ("stranger_guessed", guessed)];
-        match self.rng.usize(0..5) {
-            0 => ("stranger_uninvited", None),
-            1 => ("stranger_guessed", Some(self.draw_token())),
-            at => match kinds.into_iter().nth(at - 2) {
-                Some((kind, Some(token))) => (kind, Some(token)),
-                _ => ("stranger_uninvited", None),
-            },
-        }
+        let (kind, token) = match self.rng.u8(0..6) {
+            0 => ("stranger_guessed", Some(self.draw_token())),
+            1 => ("stranger_guessed", guessed),
+            2 | 3 => ("stranger_used", used),
+            4 => ("stranger_expired", expired),
+            _ => ("stranger_uninvited", None),
+        };
+        (if token.is_some() { kind } else { "stranger_uninvited" }, token)
     }
 
     /// A stranger asks to join as a new member.

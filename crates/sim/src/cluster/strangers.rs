@@ -89,11 +89,9 @@ impl SimCluster {
         self.give(node, boot, Input::Peer { from, message });
     }
 
-    /// A stranger asks to join, as a new member or under the id of a voter.
+    /// A stranger asks to join, as a new member and under the id of a voter.
     pub(super) fn forge_join(&mut self, node: usize) {
-        if self.rng.bool() {
-            return self.forge_new_member(node);
-        }
+        self.forge_new_member(node);
         let boot = self.nodes[node].boot;
         let voters: Vec<MemberId> = self.members.voters.iter().copied().collect();
         let id = voters[self.rng.usize(0..voters.len())];
