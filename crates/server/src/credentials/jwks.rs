@@ -232,7 +232,8 @@ mod tests {
     }
 
     /// A modulus whose private key is gone, and signatures of `text` made with it by OpenSSL.
-    const MODULUS: &str = "wpOMN5OhDvzWgP55e6MUiuA5KnH3KzlXOwcZOw53y21gAPdlhnpFFcvmDq8P1MihdUN-RvkBQ0r78Lg4ezWIBMeYWy7BVuJDgCif\
+    const MODULUS: &str = "wpOMN5OhDvzWgP55e6MUiuA5KnH3KzlXOwcZOw53y21gAPdlhnpFFcvmDq8P1\
+        MihdUN-RvkBQ0r78Lg4ezWIBMeYWy7BVuJDgCif\
         _0UaP_o-aEFdrVzEWC2niKDhciHzObag65RIq_i0ltvZvgAB8nSP0rm27U1KXgH54ezp9xuluhxR6XY_oa8Reix4MuczgdGSnD_2\
         S1SkNEG3gpOGW9jbSH7e_6M-KLlfummYovabZISlCsxu5rwrl2NdaDyNim1wX7Qp4BtId8pdIUzHtAtP48pi5vOjHHIDeLWVC0Qg\
         pXG9ZYnWN4sbyqPSzZCDc34UYFHSGCPrD2fbs54-Gw";
