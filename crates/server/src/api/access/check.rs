@@ -18,16 +18,16 @@ const LOCAL_KEY: &str = "0000000000000000";
 /// The longest life of an API key, and the longest overlap of two: a key that is to live longer has no expiry.
 const LIFE_MAX_MS: u64 = 10 * 365 * 24 * 3_600 * 1_000;
 
-pub(super) fn wrong(field: &'static str, problem: impl Into<String>) -> v1::Error {
-    Failure::InvalidField { field, problem: problem.into() }.into()
+pub(super) fn wrong(field: &'static str, problem: impl Into<String>) -> Failure {
+    Failure::InvalidField { field, problem: problem.into() }
 }
 
-pub(super) fn missing(field: &'static str) -> v1::Error {
+pub(super) fn missing(field: &'static str) -> Failure {
     wrong(field, "is missing")
 }
 
 /// Checks a name that the machine will check as well, so that the error says which field it is.
-pub(super) fn name(field: &'static str, name: &str) -> Result<(), v1::Error> {
+pub(super) fn name(field: &'static str, name: &str) -> Result<(), Failure> {
     let problem = match Name::check(name) {
         Ok(()) => return Ok(()),
         Err(InvalidName::Empty) => "is empty".to_owned(),
@@ -38,7 +38,7 @@ pub(super) fn name(field: &'static str, name: &str) -> Result<(), v1::Error> {
 }
 
 /// Checks the name of a principal.
-pub(super) fn principal(field: &'static str, principal: &str) -> Result<(), v1::Error> {
+pub(super) fn principal(field: &'static str, principal: &str) -> Result<(), Failure> {
     name(field, principal)?;
     if principal.starts_with("tenure/") {
         return Err(wrong(field, "begins with `tenure/`, as only members do"));
@@ -47,7 +47,7 @@ pub(super) fn principal(field: &'static str, principal: &str) -> Result<(), v1::
 }
 
 /// Checks a text that people or programs read.
-pub(super) fn text(field: &'static str, text: &str, may_be_empty: bool) -> Result<(), v1::Error> {
+pub(super) fn text(field: &'static str, text: &str, may_be_empty: bool) -> Result<(), Failure> {
     if text.is_empty() && !may_be_empty {
         return Err(missing(field));
     }
@@ -60,20 +60,20 @@ pub(super) fn text(field: &'static str, text: &str, may_be_empty: bool) -> Resul
     Ok(())
 }
 
-pub(super) fn verb(verb: &str) -> Result<Verb, v1::Error> {
+pub(super) fn verb(verb: &str) -> Result<Verb, Failure> {
     let known = || Verb::ALL.map(Verb::name).join(", ");
     Verb::from_name(verb)
         .ok_or_else(|| wrong("verb", format!("is `{verb}`; there are {}", known())))
 }
 
-pub(super) fn rules(rules: &[v1::AccessRule]) -> Result<Vec<NewRule<'_>>, v1::Error> {
+pub(super) fn rules(rules: &[v1::AccessRule]) -> Result<Vec<NewRule<'_>>, Failure> {
     if rules.is_empty() {
         return Err(wrong("rules", "is empty"));
     }
     rules.iter().map(rule).collect()
 }
 
-fn rule(rule: &v1::AccessRule) -> Result<NewRule<'_>, v1::Error> {
+fn rule(rule: &v1::AccessRule) -> Result<NewRule<'_>, Failure> {
     let verbs = rule.verbs.iter().map(|name| verb(name)).collect::<Result<VerbSet, _>>()?;
     if verbs == VerbSet::default() {
         return Err(wrong("rules", "has a rule without verbs"));
@@ -87,7 +87,7 @@ fn rule(rule: &v1::AccessRule) -> Result<NewRule<'_>, v1::Error> {
     Ok(NewRule { verbs, prefix: &rule.prefix })
 }
 
-pub(super) fn quotas(values: &[v1::QuotaValue]) -> Result<Quotas, v1::Error> {
+pub(super) fn quotas(values: &[v1::QuotaValue]) -> Result<Quotas, Failure> {
     let mut quotas = Quotas::default();
     for it in values {
         let known = || Quota::ALL.map(Quota::name).join(", ");
@@ -102,7 +102,7 @@ pub(super) fn quotas(values: &[v1::QuotaValue]) -> Result<Quotas, v1::Error> {
 }
 
 /// Checks the id of an API key.
-pub(super) fn key(field: &'static str, key: &str) -> Result<(), v1::Error> {
+pub(super) fn key(field: &'static str, key: &str) -> Result<(), Failure> {
     let digits = key.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'));
     if key.len() != KEY_DIGITS || !digits {
         return Err(wrong(field, "is not 16 lowercase hexadecimal digits"));
@@ -114,7 +114,7 @@ pub(super) fn key(field: &'static str, key: &str) -> Result<(), v1::Error> {
 }
 
 /// The hash of a key's secret.
-pub(super) fn hash(bytes: &[u8]) -> Result<[u8; 32], v1::Error> {
+pub(super) fn hash(bytes: &[u8]) -> Result<[u8; 32], Failure> {
     <[u8; 32]>::try_from(bytes)
         .map_err(|_| wrong("hash", "is no SHA-256 hash: those have 32 bytes"))
 }
@@ -124,7 +124,7 @@ pub(super) fn expiry(
     field: &'static str,
     in_ms: Option<u64>,
     now_ms: u64,
-) -> Result<Option<u64>, v1::Error> {
+) -> Result<Option<u64>, Failure> {
     match in_ms {
         None => Ok(None),
         Some(in_ms) if in_ms <= LIFE_MAX_MS => Ok(Some(now_ms.saturating_add(in_ms))),
@@ -133,13 +133,13 @@ pub(super) fn expiry(
 }
 
 /// Checks the pattern of a certificate rule.
-pub(super) fn pattern(pattern: &str) -> Result<(), v1::Error> {
+pub(super) fn pattern(pattern: &str) -> Result<(), Failure> {
     text("pattern", pattern, false)?;
     check_pattern(pattern).map_err(|why| wrong("pattern", format!("is not right: {why}")))
 }
 
 /// Checks where the keys of an issuer are.
-pub(super) fn issuer_keys(issuer: &v1::Issuer) -> Result<(), v1::Error> {
+pub(super) fn issuer_keys(issuer: &v1::Issuer) -> Result<(), Failure> {
     let (field, keys) = match (issuer.jwks.as_str(), issuer.jwks_url.as_str()) {
         ("", "") => return Err(wrong("jwks", "is missing, and so is `jwks_url`")),
         ("", url) => {

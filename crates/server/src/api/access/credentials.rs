@@ -50,7 +50,7 @@ impl AccessCall<'_> {
         let now_ms = os::wall_ms();
         let old_ends_ms = check::expiry("overlap_ms", Some(it.overlap_ms), now_ms)?;
         if it.old_key == it.key {
-            return Err(check::wrong("key", "is the id of the old key"));
+            return Err(check::wrong("key", "is the id of the old key").into());
         }
         let id = it.old_key.clone();
         let found = self
@@ -122,7 +122,7 @@ impl AccessCall<'_> {
         let keys = keys.ok_or(&Refusal::PrincipalNotFound)?;
         if let Some((principal, key)) = known {
             if &*principal != added.principal || key.hash != added.hash {
-                return Err(check::wrong("key", "is the id of another key; draw another id"));
+                return Err(check::wrong("key", "is the id of another key; draw another id").into());
             }
             // A repetition. The first answer was lost, or the key was made to expire meanwhile.
             let (header, ()) = self.read(|_| ()).await?;

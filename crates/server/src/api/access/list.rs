@@ -16,9 +16,7 @@ impl AccessCall<'_> {
         &self,
         it: v1::ListRolesRequest,
     ) -> Answer<v1::ListRolesResponse> {
-        let ask = move |access: &Access| {
-            page(access.roles(), it.limit, &it.after, |name, rules| view::role(name, rules))
-        };
+        let ask = move |access: &Access| page(access.roles(), it.limit, &it.after, view::role);
         let (header, (roles, next)) = self.read(ask).await?;
         Ok(v1::ListRolesResponse { header: Some(header), roles, next })
     }

@@ -106,7 +106,8 @@ impl AccessCall<'_> {
             })
             .await?;
         if let Some(role) = unknown {
-            return Err(check::wrong("roles", format!("has `{role}`, and there is no such role")));
+            let problem = format!("has `{role}`, and there is no such role");
+            return Err(check::wrong("roles", problem).into());
         }
         let change = AccessChange::PutPrincipal(NewPrincipal {
             name: &it.principal,
