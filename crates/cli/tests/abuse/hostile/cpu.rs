@@ -22,6 +22,16 @@ pub(crate) fn memory_kb(pid: u32) -> u64 {
     line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
 }
 
+/// The processor time of a process so far; 0 once it has ended.
+pub(crate) fn process_us(pid: u32) -> u64 {
+    /// The system counts in hundredths of a second.
+    const TICK_US: u64 = 10_000;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name of the program is in parentheses. After it, user and system time are the 12th and 13th word.
+    let words = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    words.skip(11).take(2).filter_map(|it| it.parse::<u64>().ok()).sum::<u64>() * TICK_US
+}
+
 /// Uses this much processor time of each of some threads, evenly over a time.
 pub(crate) fn burn(each_us: u64, threads: u64, time: Duration) {
     let (began_us, time_us) = (os::now_us(), os::micros(time).max(1));

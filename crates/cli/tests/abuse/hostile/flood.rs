@@ -76,13 +76,20 @@ impl Hose {
             self.at += bytes;
             moved = bytes > 0;
         }
-        let mut scratch = [0; READ];
-        while reads == Reads::All {
-            match now(self.stream.read(&mut scratch))? {
-                Some(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Some(_) => moved = true,
-                None => break,
+        if reads == Reads::All {
+            moved |= self.drain()?;
+        }
+        Ok(moved)
+    }
+
+    /// Reads all that is there; whether anything was.
+    fn drain(&mut self) -> io::Result<bool> {
+        let (mut moved, mut scratch) = (false, [0; READ]);
+        while let Some(bytes) = now(self.stream.read(&mut scratch))? {
+            if bytes == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
             }
+            moved = true;
         }
         Ok(moved)
     }

@@ -3,7 +3,8 @@
 //! In the test each attack has one short round, and only safety counts: no lease is lost, memory keeps its budget, and
 //! every member lives and answers. With `TENURE_HOSTILE_SECONDS` it is a campaign of rounds of that length. Between two
 //! rounds of an attack threads of this process burn as much processor time as the attackers used, and the honest
-//! clients must do at least nine tenths of what they do then.
+//! clients must do at least nine tenths of what they do then. `TENURE_ATTACKS` limits a campaign to the attacks whose
+//! names contain it.
 
 pub(crate) mod attacks;
 pub(crate) mod cpu;
@@ -37,11 +38,12 @@ const MORE_ROUNDS: u64 = 4;
 /// The time between two rounds, in which what the last one left ends.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// What honest clients did in a phase, and the processor time that attackers used in it.
+/// What honest clients did in a phase, and the processor time that attackers and members used in it.
 #[derive(Clone, Copy, Default)]
 struct Phase {
     cycles: u64,
     attackers_us: u64,
+    members_us: u64,
 }
 
 /// The sums of the rounds of one attack.
@@ -50,6 +52,8 @@ struct Sums {
     attacked: u64,
     control: u64,
     attackers_us: u64,
+    /// The processor time of the members under attack, and in the control.
+    members_us: [u64; 2],
 }
 
 impl Sums {
@@ -57,6 +61,9 @@ impl Sums {
         self.attacked += other.attacked;
         self.control += other.control;
         self.attackers_us += other.attackers_us;
+        for (sum, more) in self.members_us.iter_mut().zip(other.members_us) {
+            *sum += more;
+        }
     }
 
     /// The goodput under attack, in percent of that of the control.
@@ -77,6 +84,7 @@ impl Theatre<'_> {
         let target = self.stage.target();
         let (first, until_us) = (self.told.cycles(), os::now_us() + os::micros(time));
         let attackers_us = Mutex::new(0);
+        let before_us = self.stage.processor_us();
         let cycles = std::thread::scope(|scope| {
             for (at, attack) in attacks.iter().enumerate() {
                 let from = Ipv4Addr::new(127, 0, 0, 10 + u8::try_from(at).unwrap());
@@ -92,16 +100,18 @@ impl Theatre<'_> {
             std::thread::sleep(os::until(until_us));
             self.told.cycles() - first
         });
-        Phase { cycles, attackers_us: attackers_us.into_inner().unwrap() }
+        let members_us = self.stage.processor_us() - before_us;
+        Phase { cycles, attackers_us: attackers_us.into_inner().unwrap(), members_us }
     }
 
     /// Burns as much processor time as attackers did.
     fn control(&self, attackers_us: u64, attacks: usize, time: Duration) -> Phase {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = attacks.min(cores) as u64;
-        let first = self.told.cycles();
+        let (first, before_us) = (self.told.cycles(), self.stage.processor_us());
         cpu::burn(attackers_us / threads, threads, time);
-        Phase { cycles: self.told.cycles() - first, attackers_us }
+        let members_us = self.stage.processor_us() - before_us;
+        Phase { cycles: self.told.cycles() - first, attackers_us, members_us }
     }
 
     /// Alternates attacks and their control.
@@ -115,6 +125,7 @@ impl Theatre<'_> {
                 attacked: attacked.cycles,
                 control: control.cycles,
                 attackers_us: attacked.attackers_us,
+                members_us: [attacked.members_us, control.members_us],
             });
         }
         sums
@@ -126,10 +137,12 @@ impl Theatre<'_> {
         if sums.percent() < GOODPUT {
             sums.add(self.rounds(attacks, MORE_ROUNDS, time));
         }
-        let Sums { attacked, control, attackers_us } = sums;
+        let Sums { attacked, control, attackers_us, members_us } = sums;
         let (percent, attackers_ms) = (sums.percent(), attackers_us / 1_000);
+        let [members_ms, calm_ms] = members_us.map(|us| us / 1_000);
         eprintln!(
-            "{name}: {percent} %, {attacked} cycles of {control}, {attackers_ms} ms of attackers"
+            "{name}: {percent} %, {attacked} cycles of {control}; processor time: attackers {attackers_ms} ms, \
+             members {members_ms} ms, {calm_ms} ms in the control"
         );
         sums
     }
@@ -151,12 +164,19 @@ fn campaign(theatre: &Theatre<'_>, time: Duration) -> Totals {
             slow.push(format!("{name}: {} %", sums.percent()));
         }
     };
-    for attack in ATTACKS {
+    let attacks = chosen();
+    for attack in &attacks {
         let alone = std::slice::from_ref(attack);
         note(attack.name, theatre.measured(attack.name, alone, time));
     }
-    note("all together", theatre.measured("all together", ATTACKS, time * 3));
+    note("all together", theatre.measured("all together", &attacks, time * 3));
     Totals { all, worst, slow }
+}
+
+/// The attacks of a campaign, or of the test.
+fn chosen() -> Vec<Attack> {
+    let words = std::env::var("TENURE_ATTACKS").unwrap_or_default();
+    ATTACKS.iter().filter(|attack| attack.name.contains(&words)).copied().collect()
 }
 
 /// How long a round of the campaign takes; none in the test.
@@ -178,10 +198,11 @@ fn honest_clients_keep_their_leases_under_every_attack() {
     let totals = match seconds {
         Some(seconds) => Some(campaign(&theatre, Duration::from_secs(seconds))),
         None => {
-            for group in ATTACKS.chunks(GROUP) {
+            let attacks = chosen();
+            for group in attacks.chunks(GROUP) {
                 theatre.attack(group, Duration::from_millis(500));
             }
-            theatre.attack(ATTACKS, Duration::from_millis(1_500));
+            theatre.attack(&attacks, Duration::from_millis(1_500));
             None
         }
     };
@@ -196,7 +217,7 @@ fn honest_clients_keep_their_leases_under_every_attack() {
     let all: Vec<String> = [found, told.wrong(), complaints, slow].into_iter().flatten().collect();
     let over = u64::from(grown_kb > BUDGET_KB) + u64::from(told.cycles() == 0);
     let violations = all.len() as u64 + lost + late + over;
-    let attacks = ATTACKS.len();
+    let attacks = chosen().len();
     let seconds = (os::now_us() - began_us) / 1_000_000;
     let (goodput, worst) = totals.map_or((0, 0), |totals| (totals.all.percent(), totals.worst));
     println!(

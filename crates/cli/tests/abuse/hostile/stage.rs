@@ -108,6 +108,11 @@ impl Stage {
         self.members.iter().map(|it| cpu::memory_kb(it.child.id())).max().unwrap()
     }
 
+    /// The processor time of all members so far.
+    pub(crate) fn processor_us(&self) -> u64 {
+        self.members.iter().map(|it| cpu::process_us(it.child.id())).sum()
+    }
+
     /// The most memory that a member has needed more than at the beginning.
     pub(crate) fn grown_kb(&self) -> u64 {
         self.memory_kb().saturating_sub(self.before_kb)

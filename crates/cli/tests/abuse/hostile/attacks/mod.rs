@@ -12,6 +12,7 @@ mod watches;
 use super::flood::Round;
 
 /// One way to harm other clients.
+#[derive(Clone, Copy)]
 pub(crate) struct Attack {
     pub(crate) name: &'static str,
     pub(crate) run: fn(&Round<'_>),
