@@ -12,8 +12,8 @@ use crate::common::client::{Client, ClientReply, field};
 
 /// How many leases one renewal names.
 const BATCH: u64 = 250;
-/// How many connections renew leases.
-const KEEPERS: u64 = 4;
+/// How many connections renew leases: one for each renewal of 10,000, so that none waits for another.
+const KEEPERS: u64 = 40;
 /// How many connections grant leases at the start.
 const GRANTERS: u64 = 16;
 /// How long a client waits for an answer.

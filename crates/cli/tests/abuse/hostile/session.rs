@@ -8,7 +8,9 @@ use tenure_wire::v1::{self, request::Command};
 use tenure_wire::{Message, v1::SessionResponse};
 
 use super::flood::now;
-use crate::raw::{DATA, END_HEADERS, END_STREAM, HEADERS, PING, SETTINGS, begin, frame, request};
+use crate::raw::{
+    DATA, END_HEADERS, END_STREAM, HEADERS, PING, RESET, SETTINGS, begin, frame, request,
+};
 
 const WINDOW_UPDATE: u8 = 8;
 const ACK: u8 = 1;
@@ -74,6 +76,11 @@ impl Grpc {
     /// Opens a session.
     pub(crate) fn open_session(&mut self) -> u32 {
         self.open("/tenure.v1.SessionService/Open", &[])
+    }
+
+    /// Whether the member has not ended this stream.
+    pub(crate) fn is_open(&self, id: u32) -> bool {
+        self.credits.contains_key(&id)
     }
 
     /// Whether the windows have room for so many bytes, and the last ones have left.
@@ -179,6 +186,10 @@ impl Grpc {
             }
             DATA => self.take_data(id, payload),
             _ => {}
+        }
+        if kind == RESET || (matches!(kind, DATA | HEADERS) && flags & END_STREAM != 0) {
+            self.credits.remove(&id);
+            self.partial.remove(&id);
         }
     }
 

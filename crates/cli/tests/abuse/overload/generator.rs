@@ -17,6 +17,8 @@ const SESSIONS: u64 = 32;
 const THREADS: u64 = 2;
 /// How many requests are in one message, at the most.
 const MESSAGE: u64 = 50;
+/// More than the bytes of one write.
+const WRITE: u64 = 128;
 /// How many keys one session writes.
 const KEYS: u64 = 500;
 /// How many refusals are looked at.
@@ -85,25 +87,28 @@ impl Session {
 
     /// Sends so many writes, if the member reads; whether it does.
     fn send(&mut self, number: u64, count: u64) -> bool {
+        // Look first: encoding what is not sent would only use up the processor.
+        if !self.grpc.has_room(self.stream, usize::try_from(count * WRITE).unwrap()) {
+            return false;
+        }
         let put = |at: u64| v1::PutRequest {
             key: format!("load/{number}/{}", at % KEYS),
             value: vec![b'x'; 64].into(),
             ..Default::default()
         };
         let puts = (self.next..self.next + count).map(|at| Command::Put(put(at)));
-        let message = commands(self.next, puts);
-        let has_room = self.grpc.has_room(self.stream, message.len());
-        if has_room {
-            self.grpc.data(self.stream, &message);
-            self.next += count;
-            self.unanswered += count;
-        }
-        has_room
+        self.grpc.data(self.stream, &commands(self.next, puts));
+        self.next += count;
+        self.unanswered += count;
+        true
     }
 
     /// Writes and reads without waiting, and notes the answers; whether anything moved.
     fn turn(&mut self, offered: &mut Offered) -> std::io::Result<bool> {
         let moved = self.grpc.turn()?;
+        if !self.grpc.is_open(self.stream) {
+            return Err(std::io::Error::other("the member has ended the stream"));
+        }
         for (_, message) in self.grpc.messages() {
             let Some(response) = response(&message) else { continue };
             for answer in response.answers {

@@ -20,7 +20,7 @@ use crate::hostile::{BUDGET_KB, cpu};
 use generator::{Offered, Pace, offer};
 
 /// How many writes are on their way at a time when the capacity is measured; the best counts.
-const LEVELS: [u64; 4] = [64, 256, 1_024, 4_096];
+const LEVELS: [u64; 5] = [64, 256, 1_024, 4_096, 8_192];
 /// How much more than its capacity the member is offered.
 const TIMES: u64 = 10;
 /// The part of its peak that the member keeps, in percent.

@@ -35,6 +35,9 @@ pub(super) fn pour(
         }
         let mut moved = false;
         open.retain_mut(|(grpc, id, parts, next)| {
+            if !grpc.is_open(*id) {
+                (*id, *parts, *next) = (grpc.open_session(), 0, hello());
+            }
             if next.is_empty() {
                 *next = part(*parts);
                 *parts += 1;
@@ -97,7 +100,7 @@ pub(super) fn partial_messages(round: &Round<'_>) {
                 grpc.data(id, &part);
                 sent += 1;
             }
-            if sent == 40 && streams < 1_000 {
+            if (sent == 40 && streams < 1_000) || !grpc.is_open(id) {
                 (id, sent, streams) = (grpc.open_session(), 0, streams + 1);
             }
             match grpc.turn() {

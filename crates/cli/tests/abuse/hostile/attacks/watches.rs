@@ -58,6 +58,7 @@ pub(super) fn restarted(round: &Round<'_>) {
             let turned = grpc.turn();
             grpc.messages();
             match turned {
+                Ok(_) if !grpc.is_open(id) => break,
                 Ok(true) => {}
                 Ok(false) => round.idle(),
                 Err(_) => break,
