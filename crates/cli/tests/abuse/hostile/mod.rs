@@ -142,7 +142,8 @@ impl Theatre<'_> {
         let [members_ms, calm_ms] = members_us.map(|us| us / 1_000);
         eprintln!(
             "{name}: {percent} %, {attacked} cycles of {control}; processor time: attackers {attackers_ms} ms, \
-             members {members_ms} ms, {calm_ms} ms in the control"
+             members {members_ms} ms, {calm_ms} ms in the control; {} MiB at the most so far",
+            self.stage.memory_kb() / 1024
         );
         sums
     }
