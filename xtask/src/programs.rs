@@ -130,6 +130,13 @@ pub(crate) fn guarded_command(repo: &Repo) -> Command {
     command
 }
 
+/// The command for the tests of abuse. At release speed: the campaigns compare how much members do.
+pub(crate) fn abuse_command(repo: &Repo) -> Command {
+    let mut command = cargo(repo, "test");
+    command.args(["--release", "--package", CLI, "--test", "abuse"]);
+    command
+}
+
 /// The command for one benchmark.
 pub(crate) fn bench_command(repo: &Repo, name: &str) -> Command {
     let mut command = cargo(repo, "run");

@@ -135,6 +135,7 @@ mod tests {
                 grace: Duration::ZERO,
                 tls: Default::default(),
                 trace: None,
+                credentials: Default::default(),
             };
             let shared = ClientShared::start(settings, runtime.handle().clone()).unwrap();
             let mut asking = PendingGrant::new(Pace::new(TTL).unwrap());

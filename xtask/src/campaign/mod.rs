@@ -1,5 +1,6 @@
 //! Runs long campaigns in chunks and records their totals.
 
+mod abuse;
 mod clients;
 mod fuzz;
 mod guarded;
@@ -71,6 +72,17 @@ Results of the long runs. `cargo xtask campaign` adds the rows.
 - `abandoned`: acquires over HTTP whose caller closes the connection and repeats them at once with the same
   `Idempotency-Key`. It is a violation if a retry was told that it holds the lock and the lock was `taken` from it while
   its lease lived, or if a retry was `refused`.
+- `hostile`: every attack of `crates/cli/tests/abuse/hostile/attacks`, one after the other and then all together, on
+  three members, while 64 clients take and release locks and 10,000 leases of 15 s are kept alive. `goodput_pct`
+  compares what these clients do under attack with what they do while other threads burn as much processor time as the
+  attackers used; `worst_pct` is the lowest of one attack. Violations: a lease that is `lost`, or `late` (not renewed
+  for half of its ttl), an attack below 90 %, more memory than the budget, a member that does not answer, or a wrong
+  answer.
+- `overload`: a member is offered ten times the writes that it can do, in 32 sessions, while 10,000 leases are kept
+  alive. `held_back` counts the writes that it did not read, `refused` those that it refused. `goodput_pct` is what it
+  did, compared with its peak while as much processor time is burnt as the generator needs. Violations: less than 90 %,
+  a lease that is lost or late, renewals that take longer than a sixth of the ttl, refusals without a time to try again
+  or with the same for all, or a member that needs longer than a second until writes are quick again.
 - `fuzz`: a decoder under libFuzzer, starting from its corpus: the number of inputs that it was given.
 
 | campaign | commit | totals |
@@ -102,7 +114,8 @@ pub(crate) struct Args {
     /// How many scripted runs of clients (200 if not said), or how often to do each thing to `tenure run` (50)
     #[arg(long)]
     runs: Option<u64>,
-    /// How long a storm lasts (300 if not said), or a target of the fuzzer is run (60)
+    /// How long a storm lasts (300 if not said), a target of the fuzzer is run (60), an overload lasts (60), or a round
+    /// of an attack lasts (3)
     #[arg(long)]
     seconds: Option<u64>,
     /// How many acquires to abandon
@@ -138,6 +151,10 @@ enum CampaignName {
     Set,
     /// Acquires that their callers give up and repeat
     Abandoned,
+    /// Attacks on members while honest clients work
+    Hostile,
+    /// A member that is offered ten times as much as it can do
+    Overload,
     /// Every decoder under the fuzzer, one after another
     Fuzz,
 }
@@ -190,6 +207,8 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
         CampaignName::Gate => guarded::kills(repo, args.kills.unwrap_or(500)),
         CampaignName::Set => guarded::set(repo, args.adds),
         CampaignName::Abandoned => processes::abandoned(repo, args.acquires),
+        CampaignName::Hostile => abuse::run(repo, &abuse::HOSTILE, args.seconds.unwrap_or(3)),
+        CampaignName::Overload => abuse::run(repo, &abuse::OVERLOAD, args.seconds.unwrap_or(60)),
         CampaignName::Fuzz => fuzz::run(repo, &args.target, args.seconds.unwrap_or(60)),
     }
 }

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use crate::raw::{
-    CONTINUATION, END_HEADERS, END_STREAM, GO_AWAY, HEADERS, PING, RESET, await_frame, begin,
-    frame, go_away_code, pour, request, rest,
+    CONTINUATION, END_HEADERS, END_STREAM, GO_AWAY, HEADERS, PING, RESET, SETTINGS, await_frame,
+    begin, frame, go_away_code, pour, request, rest,
 };
 use crate::victim::{Victim, is_closed};
 
@@ -41,6 +41,27 @@ fn streams_that_are_opened_and_reset_end_the_connection() {
             if let Some(goodbye) = listener.join().unwrap() {
                 assert_eq!(go_away_code(&goodbye), CALM);
             }
+        }
+    });
+}
+
+#[test]
+fn frames_without_a_request_end_the_connection() {
+    let victim = Victim::start();
+    let update = frame(8, 0, 0, &1_u32.to_be_bytes());
+    let (ping, settings) = (frame(PING, 0, 0, b"12345678"), frame(SETTINGS, 0, 0, b""));
+    let (priority, unknown) = (frame(2, 0, 1, &[0, 0, 0, 0, 16]), frame(0x77, 0, 0, b""));
+    victim.withstand(0, || {
+        for one in [ping, settings, update, priority, unknown] {
+            let mut stream = victim.dial();
+            pour(&mut stream, &begin()).unwrap();
+            // The answers are read, so that the member is never held up by them.
+            let mut told = stream.try_clone().unwrap();
+            let reader = std::thread::spawn(move || rest(&mut told));
+            let part = one.repeat(1_000);
+            let cut_off = (0..1_000).any(|_| pour(&mut stream, &part).is_err());
+            assert!(cut_off, "it took a million frames: {one:?}");
+            reader.join().unwrap();
         }
     });
 }

@@ -10,7 +10,9 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
+use super::frame_limit::FrameLimit;
 use crate::dispatch::Caller;
+use crate::os;
 
 /// How long a client may take nothing of what is written to it.
 pub(super) const UNREAD: Duration = Duration::from_secs(30);
@@ -21,11 +23,26 @@ pub(super) struct BoundedIo<S> {
     caller: Caller,
     /// Runs while a write waits for the client.
     late: Option<Pin<Box<Sleep>>>,
+    /// Limits the frames of an HTTP/2 connection.
+    frames: Option<FrameLimit>,
 }
 
 impl<S> BoundedIo<S> {
     pub(super) fn new(stream: S, caller: Caller) -> Self {
-        Self { stream, caller, late: None }
+        Self { stream, caller, late: None, frames: None }
+    }
+
+    /// Limits the frames of the client, which speaks HTTP/2.
+    pub(super) fn limit_frames(mut self) -> Self {
+        self.frames = Some(FrameLimit::new(os::now_us()));
+        self
+    }
+
+    /// Counts what a write has written.
+    fn wrote(&mut self, written: &Poll<io::Result<usize>>) {
+        if let (Some(frames), Poll::Ready(Ok(bytes))) = (&mut self.frames, written) {
+            frames.wrote(*bytes);
+        }
     }
 
     fn check(&self) -> io::Result<()> {
@@ -60,6 +77,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for BoundedIo<S> {
         let before = to.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, to);
         self.caller.memory().read(to.filled().len() - before);
+        if let Some(frames) = self.frames.as_mut().filter(|_| to.filled().len() > before) {
+            frames.read(&to.filled()[before..], os::now_us())?;
+        }
         read
     }
 }
@@ -72,6 +92,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for BoundedIo<S> {
     ) -> Poll<io::Result<usize>> {
         self.check()?;
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.wrote(&written);
         self.timed(written, context)
     }
 
@@ -92,6 +113,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for BoundedIo<S> {
     ) -> Poll<io::Result<usize>> {
         self.check()?;
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.wrote(&written);
         self.timed(written, context)
     }
 

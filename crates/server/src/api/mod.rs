@@ -12,6 +12,7 @@ mod calls;
 pub(crate) mod decode;
 mod encode;
 mod ending;
+mod frame_limit;
 mod grpc;
 mod header;
 mod health_listener;
@@ -396,18 +397,20 @@ where
         }
         DetectedProtocol::Http1(read) => {
             permit.connection().speaks(Protocol::Http1);
-            speak(&listener.http1, Rewound::new(read, stream), listener, permit).await
+            let stream = BoundedIo::new(Rewound::new(read, stream), permit.caller().clone());
+            speak(&listener.http1, stream, listener, permit).await
         }
         DetectedProtocol::Http2(read) => {
             permit.connection().speaks(Protocol::Http2);
-            speak(&listener.http2, Rewound::new(read, stream), listener, permit).await
+            let stream = BoundedIo::new(Rewound::new(read, stream), permit.caller().clone());
+            speak(&listener.http2, stream.limit_frames(), listener, permit).await
         }
     }
 }
 
 async fn speak<S>(
     http: &auto::Builder<TokioExecutor>,
-    stream: S,
+    stream: BoundedIo<S>,
     listener: &Listener,
     mut permit: ConnectionPermit,
 ) -> io::Result<()>
@@ -417,8 +420,7 @@ where
     let seated = FilteredRouter::new(listener, permit.clone());
     let service = TowerToHyperService::new(seated);
     let caller = permit.caller().clone();
-    let stream = TokioIo::new(BoundedIo::new(stream, caller.clone()));
-    let connection = http.serve_connection_with_upgrades(stream, service);
+    let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::pin!(connection);
     tokio::select! {
         ended = connection.as_mut() => return ended.map_err(io::Error::other),

@@ -1,0 +1,282 @@
+//! Runs honest clients: some take and release locks, others keep many leases alive.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tenure_server::os;
+
+use crate::common::client::{Client, ClientReply, field};
+
+/// How many leases one renewal names.
+const BATCH: u64 = 250;
+/// How many connections renew leases: one for each renewal of 10,000, so that none waits for another.
+const KEEPERS: u64 = 40;
+/// How many connections grant leases at the start.
+const GRANTERS: u64 = 16;
+/// How long a client waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often a renewal is tried before it counts as failed: for a minute, at the least.
+const ATTEMPTS: u32 = 3_000;
+/// How long a client that was refused waits before it asks again.
+const PAUSE: Duration = Duration::from_millis(20);
+/// The first id of the leases that are only kept alive. Ids below it belong to the clients with locks.
+const KEPT: u64 = 100_000;
+
+/// How many clients and leases there are, and how long leases live.
+#[derive(Clone, Copy)]
+pub(crate) struct Crowd {
+    pub(crate) clients: u64,
+    pub(crate) leases: u64,
+    pub(crate) ttl: Duration,
+}
+
+/// What the clients were told so far.
+#[derive(Default)]
+pub(crate) struct Told {
+    stop: AtomicBool,
+    cycles: AtomicU64,
+    refused: AtomicU64,
+    lost: AtomicU64,
+    late: AtomicU64,
+    wrong: Mutex<Vec<String>>,
+    renewals_us: Mutex<Vec<u64>>,
+}
+
+impl Told {
+    /// How many cycles of acquire, renew and release are done.
+    pub(crate) fn cycles(&self) -> u64 {
+        self.cycles.load(Ordering::Relaxed)
+    }
+
+    /// How many leases have ended before their clients wanted it.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// How many leases were not renewed for half of their ttl, after which a client must stop its work.
+    pub(crate) fn late(&self) -> u64 {
+        self.late.load(Ordering::Relaxed)
+    }
+
+    /// How many requests were refused for now.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// How long each renewal since the last call took, sorted.
+    pub(crate) fn take_renewals_us(&self) -> Vec<u64> {
+        let mut all = std::mem::take(&mut *self.renewals_us.lock().unwrap());
+        all.sort_unstable();
+        all
+    }
+
+    /// The answers that no client may get.
+    pub(crate) fn wrong(&self) -> Vec<String> {
+        self.wrong.lock().unwrap().clone()
+    }
+
+    fn complain(&self, what: String) {
+        let mut wrong = self.wrong.lock().unwrap();
+        if wrong.len() < 20 {
+            wrong.push(what);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+}
+
+/// Running clients.
+pub(crate) struct Honest {
+    pub(crate) told: Arc<Told>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Honest {
+    /// Grants all leases, then starts the clients.
+    pub(crate) fn start(members: &[SocketAddr], crowd: Crowd) -> Self {
+        let told = Arc::new(Told::default());
+        grant(members, crowd);
+        let mut threads = Vec::new();
+        for number in 0..crowd.clients {
+            let (client, told) = (client(members, number), told.clone());
+            let work = move || Worker { client, number, told }.work(crowd.ttl);
+            threads.push(std::thread::spawn(work));
+        }
+        let batches = crowd.leases.div_ceil(BATCH);
+        for keeper in 0..KEEPERS.min(batches) {
+            let (mut client, told) = (client(members, keeper), told.clone());
+            let mine: Vec<Batch> = (keeper..batches)
+                .step_by(usize::try_from(KEEPERS).unwrap())
+                .map(|at| Batch::new(at * BATCH, ((at + 1) * BATCH).min(crowd.leases)))
+                .collect();
+            threads.push(std::thread::spawn(move || keep(&mut client, mine, crowd.ttl, &told)));
+        }
+        Self { told, threads }
+    }
+
+    /// Stops all clients and returns what they were told.
+    pub(crate) fn stop(self) -> Arc<Told> {
+        self.told.stop.store(true, Ordering::Release);
+        for thread in self.threads {
+            thread.join().unwrap();
+        }
+        self.told
+    }
+}
+
+fn client(members: &[SocketAddr], number: u64) -> Client {
+    Client::new(members.to_vec(), PATIENCE).prefer(usize::try_from(number).unwrap())
+}
+
+fn grant(members: &[SocketAddr], crowd: Crowd) {
+    std::thread::scope(|scope| {
+        for granter in 0..GRANTERS {
+            let mut client = client(members, granter);
+            scope.spawn(move || {
+                for number in (granter..crowd.leases).step_by(usize::try_from(GRANTERS).unwrap()) {
+                    let (id, ttl_ms) = (KEPT + number, crowd.ttl.as_millis());
+                    let granted = client
+                        .insist(&format!("once kept-{id} lease {id} {ttl_ms} kept"), || false);
+                    assert!(matches!(granted, Some(Ok(_))), "{granted:?}");
+                }
+            });
+        }
+    });
+}
+
+/// A client that takes and releases a lock again and again.
+struct Worker {
+    client: Client,
+    number: u64,
+    told: Arc<Told>,
+}
+
+impl Worker {
+    fn work(mut self, ttl: Duration) {
+        let (lease, lock) = (self.number + 1, format!("honest/{}", self.number));
+        let grant = format!("once honest-{lease} lease {lease} {} honest-{lease}", ttl.as_millis());
+        if self.say(&grant).is_none() {
+            return;
+        }
+        while !self.told.is_over() {
+            let Some(answer) = self.say(&format!("lock {lease} {lock}")) else { continue };
+            let Some(token) = field(&answer, "token") else {
+                self.told.complain(format!("no client but its own wants {lock}: {answer}"));
+                continue;
+            };
+            let renewed = self.say(&format!("renew {lease}"));
+            if renewed.is_some_and(|answer| answer.starts_with("ended")) {
+                self.told.lost.fetch_add(1, Ordering::Relaxed);
+                self.told.complain(format!("the lease of {lock} has ended"));
+                return;
+            }
+            self.say(&format!("unlock {lease} {lock} {token}"));
+            self.told.cycles.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Repeats a command until it is done. None once the clients are told to stop, or if a rule refused the command.
+    fn say(&mut self, line: &str) -> Option<String> {
+        let mut repeated = false;
+        while !self.told.is_over() {
+            match self.client.say(line) {
+                ClientReply::Ok(answer) => return Some(answer),
+                // An attempt before this one may have released the lock.
+                ClientReply::Refused(why) if repeated && why.starts_with("NOT_HOLDER") => {
+                    return Some(why);
+                }
+                ClientReply::Refused(why) if is_for_now(&why) => {}
+                ClientReply::Refused(why) => {
+                    if why.starts_with("LEASE_NOT_FOUND") || why.starts_with("NOT_HOLDER") {
+                        self.told.lost.fetch_add(1, Ordering::Relaxed);
+                    }
+                    self.told.complain(format!("{line}: {why}"));
+                    return None;
+                }
+                ClientReply::NotDone(_) | ClientReply::Unknown => repeated = true,
+            }
+            self.told.refused.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(PAUSE);
+        }
+        None
+    }
+}
+
+/// Whether a refusal is about room that other clients have taken.
+fn is_for_now(why: &str) -> bool {
+    ["NO_SPACE", "QUOTA", "OVERLOADED", "REQUESTS_FULL"].iter().any(|it| why.starts_with(it))
+}
+
+/// Some leases that are renewed together.
+struct Batch {
+    line: String,
+    leases: u64,
+    renewed_us: u64,
+    ended: u64,
+}
+
+impl Batch {
+    fn new(from: u64, to: u64) -> Self {
+        let ids = (from..to).map(|number| format!(" {}", KEPT + number));
+        let line = format!("renew{}", ids.collect::<String>());
+        Self { line, leases: to - from, renewed_us: os::now_us(), ended: 0 }
+    }
+
+    /// Repeats a renewal until it is done. A member that answers no more is the failure of another check.
+    fn renew(&mut self, client: &mut Client, ttl_us: u64, told: &Told) {
+        let mut was_late = false;
+        for _ in 0..ATTEMPTS {
+            // The ttl counts from before the request, as a client counts it.
+            let asked_us = os::now_us();
+            let reply = client.say(&self.line);
+            let now_us = os::now_us();
+            if !was_late && now_us - self.renewed_us > ttl_us / 2 {
+                was_late = true;
+                told.late.fetch_add(self.leases, Ordering::Relaxed);
+            }
+            match reply {
+                ClientReply::Ok(answer) => {
+                    let ended = answer.split(' ').filter(|word| *word == "ended").count() as u64;
+                    told.lost.fetch_add(ended.saturating_sub(self.ended), Ordering::Relaxed);
+                    (self.ended, self.renewed_us) = (ended, asked_us);
+                    told.renewals_us.lock().unwrap().push(now_us - asked_us);
+                    return;
+                }
+                ClientReply::Refused(why) => told.complain(format!("a renewal: {why}")),
+                ClientReply::NotDone(_) | ClientReply::Unknown => {}
+            }
+            told.refused.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(PAUSE);
+        }
+        told.complain(format!("{} leases cannot be renewed", self.leases));
+    }
+}
+
+/// Renews every batch each third of the ttl, and all of them once more at the end.
+fn keep(client: &mut Client, mut batches: Vec<Batch>, ttl: Duration, told: &Told) {
+    let ttl_us = os::micros(ttl);
+    let step_us = ttl_us / 3 / batches.len() as u64;
+    let mut due_us = os::now_us();
+    while !told.is_over() {
+        for batch in &mut batches {
+            due_us += step_us;
+            while os::now_us() < due_us && !told.is_over() {
+                std::thread::sleep(os::until(due_us).min(PAUSE));
+            }
+            if told.is_over() {
+                break;
+            }
+            batch.renew(client, ttl_us, told);
+        }
+        // After a delay renew at once, and then go on at the usual pace.
+        due_us = due_us.max(os::now_us().saturating_sub(ttl_us / 3));
+    }
+    for batch in &mut batches {
+        batch.renew(client, ttl_us, told);
+    }
+}

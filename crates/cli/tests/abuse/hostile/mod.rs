@@ -1,0 +1,231 @@
+//! Runs every attack against a cluster while honest clients work, one after the other and all together.
+//!
+//! In the test each attack has one short round, and only safety counts: no lease is lost, memory keeps its budget, and
+//! every member lives and answers. With `TENURE_HOSTILE_SECONDS` it is a campaign of rounds of that length. Between two
+//! rounds of an attack threads of this process burn as much processor time as the attackers used, and the honest
+//! clients must do at least nine tenths of what they do then. `TENURE_ATTACKS` limits a campaign to the attacks whose
+//! names contain it.
+
+pub(crate) mod attacks;
+pub(crate) mod cpu;
+pub(crate) mod flood;
+pub(crate) mod honest;
+pub(crate) mod session;
+pub(crate) mod stage;
+
+use std::net::Ipv4Addr;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tenure_server::os;
+
+use attacks::{ATTACKS, Attack};
+use flood::Round;
+use honest::{Crowd, Honest, Told};
+use stage::Stage;
+
+/// What a member may need more than at the beginning: what may wait for all connections at the most (384 MiB), and what
+/// the state, its history and its snapshots may grow by.
+pub(crate) const BUDGET_KB: u64 = (384 + 160) * 1024;
+/// How many attacks of the test run at the same time.
+const GROUP: usize = 9;
+/// The part of its goodput that a cluster keeps under attack, in percent.
+const GOODPUT: u64 = 90;
+/// How many rounds of a campaign each attack has, and how many more if its goodput seems too low: with rounds of a few
+/// seconds other load on the machine decides.
+const ROUNDS: u64 = 2;
+const MORE_ROUNDS: u64 = 4;
+/// The time between two rounds, in which what the last one left ends.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// What honest clients did in a phase, and the processor time that attackers and members used in it.
+#[derive(Clone, Copy, Default)]
+struct Phase {
+    cycles: u64,
+    attackers_us: u64,
+    members_us: u64,
+}
+
+/// The sums of the rounds of one attack.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    attacked: u64,
+    control: u64,
+    attackers_us: u64,
+    /// The processor time of the members under attack, and in the control.
+    members_us: [u64; 2],
+}
+
+impl Sums {
+    fn add(&mut self, other: Sums) {
+        self.attacked += other.attacked;
+        self.control += other.control;
+        self.attackers_us += other.attackers_us;
+        for (sum, more) in self.members_us.iter_mut().zip(other.members_us) {
+            *sum += more;
+        }
+    }
+
+    /// The goodput under attack, in percent of that of the control.
+    fn percent(self) -> u64 {
+        self.attacked * 100 / self.control.max(1)
+    }
+}
+
+struct Theatre<'a> {
+    stage: &'a Stage,
+    told: &'a Told,
+    found: Mutex<Vec<String>>,
+}
+
+impl Theatre<'_> {
+    /// Runs attacks side by side, each from an address of its own.
+    fn attack(&self, attacks: &[Attack], time: Duration) -> Phase {
+        let target = self.stage.target();
+        let (first, until_us) = (self.told.cycles(), os::now_us() + os::micros(time));
+        let attackers_us = Mutex::new(0);
+        let before_us = self.stage.processor_us();
+        let cycles = std::thread::scope(|scope| {
+            for (at, attack) in attacks.iter().enumerate() {
+                let from = Ipv4Addr::new(127, 0, 0, 10 + u8::try_from(at).unwrap());
+                let (stage, found) = (self.stage, &self.found);
+                let round = Round { stage, target: &target, until_us, from, found };
+                let sum = &attackers_us;
+                scope.spawn(move || {
+                    let before_us = cpu::thread_us();
+                    (attack.run)(&round);
+                    *sum.lock().unwrap() += cpu::thread_us() - before_us;
+                });
+            }
+            std::thread::sleep(os::until(until_us));
+            self.told.cycles() - first
+        });
+        let members_us = self.stage.processor_us() - before_us;
+        Phase { cycles, attackers_us: attackers_us.into_inner().unwrap(), members_us }
+    }
+
+    /// Burns as much processor time as attackers did.
+    fn control(&self, attackers_us: u64, attacks: usize, time: Duration) -> Phase {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = attacks.min(cores) as u64;
+        let (first, before_us) = (self.told.cycles(), self.stage.processor_us());
+        cpu::burn(attackers_us / threads, threads, time);
+        let members_us = self.stage.processor_us() - before_us;
+        Phase { cycles: self.told.cycles() - first, attackers_us, members_us }
+    }
+
+    /// Alternates attacks and their control.
+    fn rounds(&self, attacks: &[Attack], rounds: u64, time: Duration) -> Sums {
+        let mut sums = Sums::default();
+        for _ in 0..rounds {
+            let attacked = self.attack(attacks, time);
+            std::thread::sleep(SETTLE);
+            let control = self.control(attacked.attackers_us, attacks.len(), time);
+            sums.add(Sums {
+                attacked: attacked.cycles,
+                control: control.cycles,
+                attackers_us: attacked.attackers_us,
+                members_us: [attacked.members_us, control.members_us],
+            });
+        }
+        sums
+    }
+
+    /// Runs the rounds of a campaign, with more of them if the goodput seems too low.
+    fn measured(&self, name: &str, attacks: &[Attack], time: Duration) -> Sums {
+        let mut sums = self.rounds(attacks, ROUNDS, time);
+        if sums.percent() < GOODPUT {
+            sums.add(self.rounds(attacks, MORE_ROUNDS, time));
+        }
+        let Sums { attacked, control, attackers_us, members_us } = sums;
+        let (percent, attackers_ms) = (sums.percent(), attackers_us / 1_000);
+        let [members_ms, calm_ms] = members_us.map(|us| us / 1_000);
+        eprintln!(
+            "{name}: {percent} %, {attacked} cycles of {control}; processor time: attackers {attackers_ms} ms, \
+             members {members_ms} ms, {calm_ms} ms in the control; {} MiB at the most so far",
+            self.stage.memory_kb() / 1024
+        );
+        sums
+    }
+}
+
+/// The totals of a campaign.
+struct Totals {
+    all: Sums,
+    worst: u64,
+    slow: Vec<String>,
+}
+
+fn campaign(theatre: &Theatre<'_>, time: Duration) -> Totals {
+    let (mut all, mut worst, mut slow) = (Sums::default(), u64::MAX, Vec::new());
+    let mut note = |name: &str, sums: Sums| {
+        all.add(sums);
+        worst = worst.min(sums.percent());
+        if sums.percent() < GOODPUT {
+            slow.push(format!("{name}: {} %", sums.percent()));
+        }
+    };
+    let attacks = chosen();
+    for attack in &attacks {
+        let alone = std::slice::from_ref(attack);
+        note(attack.name, theatre.measured(attack.name, alone, time));
+    }
+    note("all together", theatre.measured("all together", &attacks, time * 3));
+    Totals { all, worst, slow }
+}
+
+/// The attacks of a campaign, or of the test.
+fn chosen() -> Vec<Attack> {
+    let words = std::env::var("TENURE_ATTACKS").unwrap_or_default();
+    ATTACKS.iter().filter(|attack| attack.name.contains(&words)).copied().collect()
+}
+
+/// How long a round of the campaign takes; none in the test.
+fn campaign_seconds() -> Option<u64> {
+    let seconds = std::env::var("TENURE_HOSTILE_SECONDS").ok()?;
+    Some(seconds.parse().expect("TENURE_HOSTILE_SECONDS is a number"))
+}
+
+#[test]
+fn honest_clients_keep_their_leases_under_every_attack() {
+    os::raise_open_files();
+    let seconds = campaign_seconds();
+    let (clients, leases) = if seconds.is_some() { (64, 10_000) } else { (8, 200) };
+    let began_us = os::now_us();
+    let mut stage = Stage::start(3);
+    let honest =
+        Honest::start(&stage.addresses(), Crowd { clients, leases, ttl: Duration::from_secs(15) });
+    let theatre = Theatre { stage: &stage, told: &honest.told, found: Mutex::default() };
+    let totals = match seconds {
+        Some(seconds) => Some(campaign(&theatre, Duration::from_secs(seconds))),
+        None => {
+            let attacks = chosen();
+            for group in attacks.chunks(GROUP) {
+                theatre.attack(group, Duration::from_millis(500));
+            }
+            theatre.attack(&attacks, Duration::from_millis(1_500));
+            None
+        }
+    };
+    let found = theatre.found.into_inner().unwrap();
+    let told = honest.stop();
+    let complaints = stage.complaints();
+    let (grown_kb, memory_mb) = (stage.grown_kb(), stage.memory_kb() / 1024);
+    let lost = told.lost();
+    // In the test the machine may be so busy that a renewal takes long: only the cluster decides what is lost.
+    let late = if totals.is_some() { told.late() } else { 0 };
+    let slow = totals.as_ref().map(|totals| totals.slow.clone()).unwrap_or_default();
+    let all: Vec<String> = [found, told.wrong(), complaints, slow].into_iter().flatten().collect();
+    let over = u64::from(grown_kb > BUDGET_KB) + u64::from(told.cycles() == 0);
+    let violations = all.len() as u64 + lost + late + over;
+    let attacks = chosen().len();
+    let seconds = (os::now_us() - began_us) / 1_000_000;
+    let (goodput, worst) = totals.map_or((0, 0), |totals| (totals.all.percent(), totals.worst));
+    println!(
+        "hostile attacks={attacks} seconds={seconds} clients={clients} goodput_pct={goodput} worst_pct={worst} \
+         leases={leases} lost={lost} late={late} cycles={} refused={} memory_mb={memory_mb} violations={violations}",
+        told.cycles(),
+        told.refused(),
+    );
+    assert!(violations == 0, "{all:#?}, {grown_kb} KiB more of {BUDGET_KB}\n{}", stage.logs());
+}
