@@ -192,9 +192,11 @@ impl From<Error> for CliError {
 }
 
 /// What a user without accepted credentials can do.
-const CREDENTIALS_ADVICE: &str = "TENURE_API_KEY, --api-key-file FILE or --token-file FILE; an administrator makes keys: tenure auth key create";
+const CREDENTIALS_ADVICE: &str = "TENURE_API_KEY, --api-key-file FILE or --token-file FILE; \
+    an administrator makes keys: tenure auth key create";
 /// What a user can do whose credentials do not permit this.
-const PERMISSION_ADVICE: &str = "tenure auth status, who you are; tenure auth can - VERB NAME, which says why; an administrator gives roles";
+const PERMISSION_ADVICE: &str = "tenure auth status, who you are; \
+    tenure auth can - VERB NAME, which says why; an administrator gives roles";
 
 /// What the user can do about a failure with this reason.
 pub(crate) fn advice(reason: &str) -> &'static str {

@@ -419,10 +419,10 @@ impl Builder {
 
     /// Sends the caller's trace context with its requests, for members that export traces.
     ///
-    /// The client calls the hook for each request, on the task that makes the request, and sends what it returns as the
-    /// W3C `traceparent` of that request. Requests of the client itself, such as renewals, run on tasks without a trace,
-    /// where the hook returns `None`. The hook must be quick. The SDK depends on no tracing library: with OpenTelemetry,
-    /// format the current span's context.
+    /// The client calls the hook for each request, on the task that makes the request, and sends what it returns as
+    /// the W3C `traceparent` of that request. Requests of the client itself, such as renewals, run on tasks without a
+    /// trace, where the hook returns `None`. The hook must be quick. The SDK depends on no tracing library: with
+    /// OpenTelemetry, format the current span's context.
     ///
     /// ```
     /// fn traceparent() -> Option<String> {

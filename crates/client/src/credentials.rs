@@ -59,6 +59,13 @@ impl fmt::Debug for Credentials {
 
 impl Credentials {
     /// An API key. Returns what is wrong with its form, without the key.
+    ///
+    /// ```
+    /// let key = format!("tenure_{}_{}", "01".repeat(8), "ab".repeat(32));
+    /// let credentials = tenure::Credentials::api_key(&key).unwrap();
+    /// assert_eq!(format!("{credentials:?}"), "an API key");
+    /// assert!(tenure::Credentials::api_key("secret").is_err());
+    /// ```
     pub fn api_key(key: &str) -> Result<Self, &'static str> {
         let key = key.trim();
         let hex = |text: &str, len: usize| {
@@ -75,12 +82,18 @@ impl Credentials {
     }
 
     /// A bearer token in a file, which is read again when it changes.
+    ///
+    /// ```
+    /// let credentials = tenure::Credentials::token_file("/run/secrets/token");
+    /// assert_eq!(format!("{credentials:?}"), "the token in /run/secrets/token");
+    /// ```
     pub fn token_file(path: impl Into<PathBuf>) -> Self {
         let source = Source::TokenFile { path: path.into(), read: Mutex::default() };
         Self { source: Some(Arc::new(source)), insecure: false }
     }
 
     /// The same credentials, sent in plain text to other machines too.
+    #[doc(hidden)]
     #[must_use]
     pub fn insecure(mut self, insecure: bool) -> Self {
         self.insecure = insecure;
@@ -88,11 +101,13 @@ impl Credentials {
     }
 
     /// Whether they are sent in plain text to other machines.
+    #[doc(hidden)]
     pub fn is_insecure(&self) -> bool {
         self.insecure
     }
 
     /// Whether they may be sent to an address: under TLS, on this machine, or if the user said so.
+    #[doc(hidden)]
     pub fn may_go_to(&self, address: &str, tls: bool) -> Result<(), String> {
         if self.source.is_none() || tls || self.insecure || is_loopback(address) {
             return Ok(());
@@ -103,11 +118,13 @@ impl Credentials {
     }
 
     /// A channel that sends them.
+    #[doc(hidden)]
     pub fn over(&self, channel: Channel) -> MemberChannel {
         InterceptedService::new(channel, self.clone())
     }
 
     /// The value of the header `authorization`, if there are credentials.
+    #[doc(hidden)]
     pub fn authorization(&self) -> Result<Option<MetadataValue<Ascii>>, String> {
         match self.source.as_deref() {
             None => Ok(None),

@@ -1,4 +1,4 @@
-//! Tests the server where no larger group of tests does: TLS, health, overload, levels, restore, WebSockets, and others.
+//! Tests the server where no larger group of tests does: identity, TLS, health, overload, levels, restore, and others.
 
 mod access;
 #[path = "support/alone.rs"]

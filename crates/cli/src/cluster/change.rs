@@ -76,7 +76,8 @@ pub(crate) struct RaiseLevelArgs {
     pub(crate) reach: ConnectionArgs,
 }
 
-/// Makes an invitation and prints the command that adds a member with it; with `--wait`, waits for the member and promotes it.
+/// Makes an invitation and prints the command that adds a member with it. With `--wait`, it waits for the member and
+/// promotes it.
 pub(super) async fn add(cluster: &ConnectedCluster, flags: &AddArgs) -> Result<Exit, CliError> {
     let members = list(cluster).await?.members;
     let known = members.iter().any(|it| it.name == flags.name);

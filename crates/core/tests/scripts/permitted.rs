@@ -6,7 +6,8 @@ use tenure_types::{LeaseId, Refusal, Token, Verb};
 
 use crate::script::play;
 
-/// Ana works below `a/` and Bob below `b/`. Joe works below both. Una works below `a/` and reads nothing. Rob reads all.
+/// Ana works below `a/` and Bob below `b/`. Joe works below both. Una works below `a/` and reads nothing. Rob reads
+/// all.
 /// The lease Z is from before there were principals.
 const TEAMS: &str = "
          0s  level 3                                             raised

@@ -4,6 +4,7 @@
 //! collect the results. So the session does not read from a client that does not read its answers, and only this one
 //! task has to be woken.
 
+mod deadlines;
 mod notices;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -19,7 +20,7 @@ use tenure_node::{Lead, Permit};
 use tenure_types::{Handle, LeaseId, PlaceNumber, RENEW_MAX, Refusal, Revision};
 use tenure_wire::{Failure, Message as _, convert, v1};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Sleep;
 
 use super::encode::{self, LeaseInAnswer};
 use super::{decode, query};
@@ -95,19 +96,6 @@ struct PendingAnswers {
     deadline_us: u64,
     answered: bool,
     span: Option<RequestSpan>,
-}
-
-impl PendingAnswers {
-    /// When the request is answered as unknown: a little after the deadline, so that a definite "not applied" arrives
-    /// first.
-    fn given_up_at_us(&self) -> u64 {
-        self.deadline_us.saturating_add(dispatch::LAST_WORD_US)
-    }
-
-    /// The failure for a request without an outcome in time.
-    fn unknown(&self, now_us: u64) -> Failure {
-        Failure::UnknownOutcome { waited_ms: now_us.saturating_sub(self.asked_at_us) / 1_000 }
-    }
 }
 
 /// The requests of one turn, encoded one after the other.
@@ -536,38 +524,6 @@ impl SessionHandler {
 
     fn ttl_min_ms(&self) -> u64 {
         self.ttl_min_ms.unwrap_or(dispatch::TTL_MIN_MS)
-    }
-
-    fn set_alarm(&mut self, pending: &[PendingAnswers]) {
-        let Some(soonest_us) = pending.iter().map(PendingAnswers::given_up_at_us).min() else {
-            return;
-        };
-        let at = Instant::now() + self.dispatch.until(soonest_us);
-        if !self.alarmed || at < self.alarm.deadline() {
-            self.alarm.as_mut().reset(at);
-            self.alarmed = true;
-        }
-    }
-
-    /// Answers requests whose time is over as unknown. Their later outcomes are dropped.
-    fn give_up(&mut self, out: &mut v1::SessionResponse) {
-        let now_us = self.dispatch.now_us();
-        let mut soonest_us: Option<u64> = None;
-        for pending in self.batches.values_mut().flatten().filter(|it| !it.answered) {
-            let at = pending.given_up_at_us();
-            if at > now_us {
-                soonest_us = Some(soonest_us.map_or(at, |it| it.min(at)));
-                continue;
-            }
-            pending.answered = true;
-            self.in_flight -= 1;
-            let error = v1::answer::Result::Error((&pending.unknown(now_us)).into());
-            out.answers.push(answer(pending.id, None, error));
-        }
-        self.alarmed = soonest_us.is_some();
-        if let Some(at) = soonest_us {
-            self.alarm.as_mut().reset(Instant::now() + self.dispatch.until(at));
-        }
     }
 }
 

@@ -65,8 +65,8 @@ impl Dispatch {
         }
     }
 
-    /// The public keys of all members, including this one's. Without a quorum, the keys that this member knows. They are
-    /// public: resources that verify tickets need no credentials.
+    /// The public keys of all members, including this one's. Without a quorum, the keys that this member knows. They
+    /// are public: resources that verify tickets need no credentials.
     pub(crate) async fn ticket_keys(
         &self,
         within: Duration,

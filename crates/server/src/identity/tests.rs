@@ -1,3 +1,5 @@
+//! Tests how credentials are resolved, and when they end.
+
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};

@@ -4,9 +4,9 @@
 //! request ─► sampled? ─► RequestSpan ── steps of the event loop ──► answer ─► bounded queue ─► Exporter ─► collector
 //! ```
 //!
-//! A caller that sends a W3C `traceparent` decides by its flag whether its request is sampled. Of the other requests the
-//! member samples the ratio in its settings. A request never waits for a span: one that the queue has no room for is
-//! dropped and counted.
+//! A caller that sends a W3C `traceparent` decides by its flag whether its request is sampled. Of the other requests
+//! the member samples the ratio in its settings. A request never waits for a span: one that the queue has no room for
+//! is dropped and counted.
 //!
 //! The messages of OTLP are written by hand ([`message`]): OpenTelemetry's crates bring an SDK of their own, and a
 //! member needs nine messages of it.

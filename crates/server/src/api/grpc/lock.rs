@@ -84,7 +84,8 @@ impl LockApi {
         }
     }
 
-    /// The number of waiters and the holder of a lock after a wait that timed out. Empty if the read fails or is not permitted.
+    /// The number of waiters and the holder of a lock after a wait that timed out. Empty if the read fails or is not
+    /// permitted.
     async fn in_the_way(
         &self,
         call: &GrpcCall,

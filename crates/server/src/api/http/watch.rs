@@ -45,7 +45,8 @@ pub(super) struct Query {
 /// Streams changes as server-sent events: one `change` per revision, so that a resume never splits one.
 ///
 /// The stream begins with `progress`, which says up to where everything is known. `compacted`, `slow_consumer`
-/// and `closing` end it; `closing` has the error. `Last-Event-ID` resumes after the event of that id, whatever `from` says.
+/// and `closing` end it; `closing` has the error. `Last-Event-ID` resumes after the event of that id, whatever `from`
+/// says.
 #[utoipa::path(
     get, path = "/v1/watch", tag = "watch",
     params(Query, ("Last-Event-ID" = Option<String>, Header, description = "Go on after this event.")),
