@@ -224,7 +224,7 @@ pub(super) async fn status(cluster: &ConnectedCluster) -> Result<Exit, CliError>
             (_, false, false) => line("next", "tenure auth init --data-dir DIR".to_owned()),
             (_, false, true) => line("next", "tenure auth enable".to_owned()),
             (_, true, false) => {
-                line("warning", "no administrator has a usable credential".to_owned())
+                line("warning", "no administrator has a usable credential".to_owned());
             }
             (_, true, true) => {}
         }

@@ -176,7 +176,7 @@ async fn delete(cluster: &ConnectedCluster, principal: &str) -> Result<(), CliEr
     }
     match cluster.output {
         OutputFormat::Json => {
-            output::object(&json!({ "event": "deleted", "principal": principal }))
+            output::object(&json!({ "event": "deleted", "principal": principal }));
         }
         OutputFormat::Text => {
             let name = output::clean(principal);

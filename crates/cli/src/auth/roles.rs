@@ -109,7 +109,7 @@ async fn put(cluster: &ConnectedCluster, flags: &PutArgs) -> Result<(), CliError
     match cluster.output {
         OutputFormat::Json => output::object(&Role::from(role)),
         OutputFormat::Text => {
-            output::out(&format!("role `{}` is set\n", output::clean(&role.role)))
+            output::out(&format!("role `{}` is set\n", output::clean(&role.role)));
         }
     }
     Ok(())
