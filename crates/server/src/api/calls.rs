@@ -295,7 +295,7 @@ mod tests {
         let commands: BTreeSet<_> = commands.map(|field| field.name.clone()).collect();
         let schema = serde_json::to_value(session::Request::schema()).unwrap();
         let fields = schema["properties"].as_object().unwrap().keys().cloned();
-        let of_all = ["id", "seq", "done", "deadline_ms", "idempotency_key"];
+        let of_all = ["id", "seq", "done", "deadline_ms", "idempotency_key", "traceparent"];
         let over_socket: BTreeSet<_> = fields.filter(|it| !of_all.contains(&&**it)).collect();
         assert_eq!(commands, over_socket, "gRPC and WebSockets have the same requests");
         assert_eq!(commands, listed(CallApi::Session));
