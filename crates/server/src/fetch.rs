@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use hyper_util::rt::TokioIo;
+use tenure_wire::status::error_from;
 use tenure_wire::v1::maintenance_service_client::MaintenanceServiceClient;
 use tenure_wire::v1::{BackupRequest, BackupResponse};
 use tokio::net::TcpStream;
@@ -106,8 +107,10 @@ fn to_io_error(status: &tonic::Status) -> io::Error {
         "" => status.code().to_string(),
         said => said.to_owned(),
     };
+    // Only a member gives details. A port that speaks TLS refuses a plain request with the same code.
+    let is_member = error_from(status).is_some();
     match status.code() {
-        Code::Unauthenticated | Code::PermissionDenied => {
+        Code::Unauthenticated | Code::PermissionDenied if is_member => {
             io::Error::new(io::ErrorKind::PermissionDenied, text)
         }
         _ => io::Error::other(text),
