@@ -90,6 +90,7 @@ pub(crate) const CALLS: &[(CallApi, &str, Requires)] = &[
     (CallApi::Grpc, "AccessService/SetIdentity", Cluster(Administer)),
     (CallApi::Grpc, "AccessService/Status", Known),
     (CallApi::Grpc, "ClusterService/Add", Cluster(Operate)),
+    (CallApi::Grpc, "ClusterService/Invite", Cluster(Operate)),
     (CallApi::Grpc, "ClusterService/Leave", Cluster(Operate)),
     (CallApi::Grpc, "ClusterService/Members", Known),
     (CallApi::Grpc, "ClusterService/Promote", Cluster(Operate)),
@@ -164,6 +165,7 @@ pub(crate) const CALLS: &[(CallApi, &str, Requires)] = &[
     (CallApi::Http, "DELETE /v1/access/roles/{role}", Cluster(Administer)),
     (CallApi::Http, "PUT /v1/access/roles/{role}", Cluster(Administer)),
     (CallApi::Http, "GET /v1/cluster", Known),
+    (CallApi::Http, "POST /v1/cluster/invitations", Cluster(Operate)),
     (CallApi::Http, "POST /v1/cluster/keys/rotate", Cluster(Operate)),
     (CallApi::Http, "POST /v1/cluster/level", Cluster(Operate)),
     (CallApi::Http, "GET /v1/cluster/members", Known),
@@ -293,7 +295,7 @@ mod tests {
         let commands: BTreeSet<_> = commands.map(|field| field.name.clone()).collect();
         let schema = serde_json::to_value(session::Request::schema()).unwrap();
         let fields = schema["properties"].as_object().unwrap().keys().cloned();
-        let of_all = ["id", "seq", "done", "deadline_ms", "idempotency_key"];
+        let of_all = ["id", "seq", "done", "deadline_ms", "idempotency_key", "traceparent"];
         let over_socket: BTreeSet<_> = fields.filter(|it| !of_all.contains(&&**it)).collect();
         assert_eq!(commands, over_socket, "gRPC and WebSockets have the same requests");
         assert_eq!(commands, listed(CallApi::Session));
