@@ -4,6 +4,7 @@ mod follower;
 mod grpc;
 mod http;
 mod outcome;
+mod own_end;
 mod session;
 mod stage;
 

@@ -18,7 +18,7 @@ use tenure_core::request::{Command, LEVEL_ACCESS, RequestId};
 use tenure_types::{Refusal, Verb};
 use tenure_wire::{Failure, v1};
 
-use crate::dispatch::{Dispatch, Fresh, Principal, ReadScope};
+use crate::dispatch::{Caller, Dispatch, Fresh, Principal, ReadScope};
 use crate::os;
 
 type Answer<T> = Result<T, v1::Error>;
@@ -200,6 +200,7 @@ impl AccessCall<'_> {
     /// Makes a change under another request id than that of the call, which may need several changes.
     async fn change_as(&self, id: RequestId<'_>, change: AccessChange<'_>) -> Answer<v1::Header> {
         let command = Command::SetAccess(change);
+        Caller::changing_access();
         let outcome = self.dispatch.call(&self.who, id, command, self.within).await?;
         outcome.result.map_err(|refusal| v1::Error::from(&refusal))?;
         Ok(self.dispatch.header(outcome.revision))
