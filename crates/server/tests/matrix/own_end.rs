@@ -27,4 +27,11 @@ async fn a_caller_that_ends_its_own_credentials_is_told_that_it_has() {
     let rotate = json!({"key": "feed000000000001", "hash": "ab".repeat(32), "overlap_ms": 0});
     let path = format!("/v1/access/keys/{old}/rotate");
     stage.http.json("POST", &path, &headers, &rotate).ok();
+
+    let (_, bearer) = key(handle, "twin");
+    let headers = [("Authorization", &*bearer)];
+    let disable = json!({"enabled": false});
+    let disabled = stage.http.json("PATCH", "/v1/access/principals/twin", &headers, &disable);
+    assert_eq!(disabled.ok()["enabled"], false);
+    stage.http.ask("GET", "/v1/limits", &headers, b"").refused(401, "UNAUTHENTICATED");
 }

@@ -115,7 +115,7 @@ impl AccessCall<'_> {
             quotas,
         });
         self.change(change).await?;
-        let (header, principal) = self.principal(&it.principal).await?;
+        let (header, principal) = self.changed(&it.principal).await?;
         Ok(v1::PutPrincipalResponse { header: Some(header), principal })
     }
 
@@ -136,7 +136,7 @@ impl AccessCall<'_> {
             quotas: record.quotas,
         });
         self.change(change).await?;
-        let (header, principal) = self.principal(&it.principal).await?;
+        let (header, principal) = self.changed(&it.principal).await?;
         Ok(v1::EnablePrincipalResponse { header: Some(header), principal })
     }
 
@@ -149,6 +149,12 @@ impl AccessCall<'_> {
         let deleted = self.prepare(move |access| access.principal(&name).is_some()).await?;
         let header = self.change(AccessChange::DeletePrincipal { name: &it.principal }).await?;
         Ok(v1::DeletePrincipalResponse { header: Some(header), deleted })
+    }
+
+    /// A principal that this call has changed. The caller may have taken its own permission away, so the member reads.
+    async fn changed(&self, name: &str) -> Answer<(v1::Header, Option<v1::PrincipalView>)> {
+        let who = Principal::member();
+        AccessCall { who, id: RequestId::None, ..*self }.principal(name).await
     }
 
     /// A principal as it is now.
