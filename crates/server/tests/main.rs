@@ -23,6 +23,7 @@ mod health;
 mod hostile;
 mod identity;
 mod level;
+mod matrix;
 mod ops_names;
 mod overload;
 mod permissions;

@@ -15,6 +15,7 @@ use hyper::body::{Frame, SizeHint};
 use tenure_wire::Failure;
 
 use super::{grpc, http as api};
+use crate::dispatch::Caller;
 use crate::identity::CallerIdentity;
 
 /// The form in which a response stream says why it ends.
@@ -51,16 +52,26 @@ impl StreamForm {
 }
 
 /// Runs a call of this caller. Returns an error if its credentials end before it has a response.
+///
+/// A call that changes the access rules may end its own credentials. The rules are published before the change is
+/// answered, so such a call goes on to its answer: an error would say that the change had no effect.
 pub(super) async fn until_ended<T>(
-    caller: &CallerIdentity,
+    identity: &CallerIdentity,
+    caller: &Caller,
     call: impl Future<Output = T>,
 ) -> Result<T, Failure> {
+    tokio::pin!(call);
     tokio::select! {
         // The end first: what the log does to the leases of a revoked principal must not answer the call.
         biased;
-        failure = caller.ended() => Err(failure),
-        response = call => Ok(response),
+        failure = identity.ended() => {
+            if !caller.changes_access() {
+                return Err(failure);
+            }
+        }
+        response = &mut call => return Ok(response),
     }
+    Ok(call.await)
 }
 
 /// Ends the body of a response to this caller once its credentials no longer hold.

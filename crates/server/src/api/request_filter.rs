@@ -144,7 +144,7 @@ impl Service<Request<Incoming>> for FilteredRouter {
         let answered = async move {
             let response = match identity {
                 None => answering.await?,
-                Some(identity) => match ending::until_ended(&identity, answering).await {
+                Some(identity) => match ending::until_ended(&identity, &metered, answering).await {
                     Ok(response) if ends_itself => response?,
                     Ok(response) => ending::response(response?, identity),
                     Err(failure) => filter.refuse(is_grpc, failure),

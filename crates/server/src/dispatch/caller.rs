@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tenure_node::{AddressShare, Principal, ReserveShare};
 
@@ -29,13 +29,16 @@ pub(crate) struct Caller {
     from: Option<IpAddr>,
     /// None until the caller has presented its credentials, and for what needs none.
     identity: Option<CallerIdentity>,
+    /// Whether the present request has asked for a change of the access rules.
+    changes_access: Arc<AtomicBool>,
 }
 
 impl Caller {
     /// The caller for a new connection from an address.
     pub(crate) fn new(address: AddressShare, member: MemberMemory) -> Self {
         let (share, memory) = (ReserveShare::new(address), ConnectionMemory::new(member));
-        Self { share, memory, watches: Arc::default(), from: None, identity: None }
+        let (watches, changes_access) = (Arc::default(), Arc::default());
+        Self { share, memory, watches, from: None, identity: None, changes_access }
     }
 
     /// The same caller, with the address that it connects from.
@@ -45,7 +48,17 @@ impl Caller {
 
     /// The same caller, for a request with these credentials.
     pub(crate) fn identified(&self, identity: Option<CallerIdentity>) -> Self {
-        Self { identity, ..self.clone() }
+        Self { identity, changes_access: Arc::default(), ..self.clone() }
+    }
+
+    /// Notes that the present request changes the access rules. Its own change may end its credentials.
+    pub(crate) fn changing_access() {
+        let _ = CALLER.try_with(|caller| caller.changes_access.store(true, Ordering::Release));
+    }
+
+    /// Whether the request of this caller has asked for a change of the access rules.
+    pub(crate) fn changes_access(&self) -> bool {
+        self.changes_access.load(Ordering::Acquire)
     }
 
     /// The identity of this caller; none if it has not presented credentials, and need not.

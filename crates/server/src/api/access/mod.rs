@@ -18,7 +18,7 @@ use tenure_core::request::{Command, LEVEL_ACCESS, RequestId};
 use tenure_types::{Refusal, Verb};
 use tenure_wire::{Failure, v1};
 
-use crate::dispatch::{Dispatch, Fresh, Principal, ReadScope};
+use crate::dispatch::{Caller, Dispatch, Fresh, Principal, ReadScope};
 use crate::os;
 
 type Answer<T> = Result<T, v1::Error>;
@@ -116,7 +116,7 @@ impl AccessCall<'_> {
             quotas,
         });
         self.change(change).await?;
-        let (header, principal) = self.principal(&it.principal).await?;
+        let (header, principal) = self.changed(&it.principal).await?;
         Ok(v1::PutPrincipalResponse { header: Some(header), principal })
     }
 
@@ -137,7 +137,7 @@ impl AccessCall<'_> {
             quotas: record.quotas,
         });
         self.change(change).await?;
-        let (header, principal) = self.principal(&it.principal).await?;
+        let (header, principal) = self.changed(&it.principal).await?;
         Ok(v1::EnablePrincipalResponse { header: Some(header), principal })
     }
 
@@ -150,6 +150,12 @@ impl AccessCall<'_> {
         let deleted = self.prepare(move |access| access.principal(&name).is_some()).await?;
         let header = self.change(AccessChange::DeletePrincipal { name: &it.principal }).await?;
         Ok(v1::DeletePrincipalResponse { header: Some(header), deleted })
+    }
+
+    /// A principal that this call has changed. The caller may have taken its own permission away, so the member reads.
+    async fn changed(&self, name: &str) -> Answer<(v1::Header, Option<v1::PrincipalView>)> {
+        let who = Principal::member();
+        AccessCall { who, id: RequestId::None, ..*self }.principal(name).await
     }
 
     /// A principal as it is now.
@@ -201,6 +207,7 @@ impl AccessCall<'_> {
     /// Makes a change under another request id than that of the call, which may need several changes.
     async fn change_as(&self, id: RequestId<'_>, change: AccessChange<'_>) -> Answer<v1::Header> {
         let command = Command::SetAccess(change);
+        Caller::changing_access();
         let outcome = self.dispatch.call(&self.who, id, command, self.within).await?;
         outcome.result.map_err(|refusal| v1::Error::from(&refusal))?;
         Ok(self.dispatch.header(outcome.revision))

@@ -1,0 +1,205 @@
+//! Builds the requests of a session, and sends them over gRPC, over a WebSocket and over the lock socket.
+
+use std::net::SocketAddr;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use prost::Message as _;
+use serde_json::{Value, json};
+use tenure_wire::json::session;
+use tenure_wire::v1;
+use tenure_wire::v1::answer::Result as Answered;
+use tenure_wire::v1::session_service_client::SessionServiceClient;
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
+use tonic::transport::Channel;
+
+use super::grpc;
+use super::outcome::{NO_EFFECT, Outcome, TTL_0};
+use super::stage::{Column, HIDDEN, Row, Stage};
+use crate::bounded::DEADLINE;
+
+pub(super) fn variants(request: &str) -> &'static [&'static str] {
+    match request {
+        "put" => &["", "lease", "guard"],
+        "revoke" => &["", "reason"],
+        _ => &[""],
+    }
+}
+
+/// A valid request; `None` if the matrix does not have it.
+pub(super) fn request(name: &str, variant: &str, row: &Row) -> Option<Value> {
+    let (lease, token) = (row.lease.to_string(), row.token.to_string());
+    let (lock, key, free) = (row.name("lock"), row.name("key"), row.name("free"));
+    let hold = json!({"lock": lock, "lease": lease, "token": token});
+    let command = match name {
+        "acquire" => json!({"lock": free, "lease": lease, "wait_ms": 0}),
+        "delete" => json!({"key": key}),
+        "downgrade" | "release" => hold,
+        "explain" => json!({"lock": lock, "lease": lease}),
+        "force" => json!({"lock": lock, "token": token, "reason": "it is needed elsewhere"}),
+        "get_key" => json!({"name": key}),
+        "get_lease" => json!({"name": lease}),
+        "get_lock" => json!({"name": lock}),
+        "grant_lease" => json!({"ttl_ms": 60_000}),
+        "leave" => json!({"lock": row.name("queue"), "lease": lease}),
+        "put" if variant == "lease" => json!({"key": key, "value": HIDDEN, "lease": lease}),
+        "put" if variant == "guard" => json!({"key": key, "value": HIDDEN,
+            "guard": {"lock": lock, "token": token}}),
+        "put" => json!({"key": key, "value": HIDDEN}),
+        "renew" => json!({"leases": [lease]}),
+        "revoke" if variant == "reason" => json!({"lease": lease, "reason": "stuck"}),
+        "revoke" => json!({"lease": lease}),
+        "stopped" => json!({"lock": lock, "lease": lease, "token": token,
+            "lease_created": row.created.to_string()}),
+        "update" => json!({"lock": lock, "lease": lease, "token": token, "metadata": "new"}),
+        _ => return None,
+    };
+    let mut request = json!({"id": 1});
+    request[name] = command;
+    Some(request)
+}
+
+/// Opens a session over gRPC and sends the request.
+pub(super) async fn ask_grpc(channel: Channel, bearer: Option<&str>, asked: &Value) -> Outcome {
+    let asked: session::Request = serde_json::from_value(asked.clone()).unwrap();
+    let requests = vec![v1::Request::try_from(asked).unwrap()];
+    let hello = Some(v1::Hello { client: "matrix".into(), ..Default::default() });
+    let first = tokio_stream::once(v1::SessionRequest { hello, requests });
+    let sent = tokio_stream::StreamExt::chain(first, tokio_stream::pending());
+    let mut call = tonic::Request::new(sent);
+    if let Some(bearer) = bearer {
+        call.metadata_mut().insert("authorization", bearer.parse().unwrap());
+    }
+    let mut client = SessionServiceClient::new(channel);
+    let answer = async {
+        let mut heard = client.open(call).await?.into_inner();
+        let mut body = Vec::new();
+        loop {
+            let Some(message) = heard.message().await? else {
+                return Ok(Outcome::word("no answer", body));
+            };
+            body.extend(message.encode_to_vec());
+            if let Some(error) = message.closing {
+                return Ok(Outcome::error(&error, body));
+            }
+            if let Some(answer) = message.answers.into_iter().next() {
+                return Ok(match answer.result {
+                    Some(Answered::Error(error)) => Outcome::error(&error, body),
+                    Some(Answered::Renewed(it)) if it.ttl_ms == [0] => Outcome::word(TTL_0, body),
+                    Some(_) => Outcome::ok(body),
+                    None => Outcome::word("empty answer", body),
+                });
+            }
+        }
+    };
+    let answer = tokio::time::timeout(DEADLINE, answer).await.expect("it came in time");
+    answer.unwrap_or_else(|status: tonic::Status| grpc::refused(&status))
+}
+
+/// Opens a session over a WebSocket, with the credentials in the first message, and sends the request.
+pub(super) async fn ask_ws(at: SocketAddr, bearer: Option<&str>, asked: &Value) -> Outcome {
+    let mut socket = Socket::open(at, "/v1/ws").await;
+    let mut hello = json!({"client": "matrix"});
+    if let Some(bearer) = bearer {
+        hello["authorization"] = json!(bearer);
+    }
+    socket.say(&json!({"hello": hello, "requests": [asked]})).await;
+    let mut body = Vec::new();
+    loop {
+        let Some(message) = socket.next().await else {
+            return Outcome::word("no answer", body);
+        };
+        body.extend(message.to_string().into_bytes());
+        let answer = &message["answers"][0];
+        let errors = [&message["closing"], &answer["error"]];
+        if let Some(error) = errors.into_iter().find(|it| it.is_object()) {
+            let text = |field: &str| error[field].as_str().unwrap_or_default().to_owned();
+            return Outcome::refused(&text("reason"), &text("message"), body);
+        }
+        if answer.is_object() {
+            let ended = answer.to_string().contains("\"ttl_ms\":0");
+            return if ended { Outcome::word(TTL_0, body) } else { Outcome::ok(body) };
+        }
+    }
+}
+
+/// Sends a message of the lock socket. A release has no answer: its outcome is what became of the lock.
+pub(super) async fn ask_lock_socket(
+    stage: &Stage,
+    column: Column,
+    message: &str,
+    row: &Row,
+) -> Option<Outcome> {
+    let at = stage.member.running.clients;
+    let lock = row.name("socket");
+    let ask = |command: u32, bearer: Option<&str>| {
+        let mut ask = json!({"commandType": command, "key": lock, "clientID": HIDDEN, "ttl": 600});
+        if let Some(bearer) = bearer {
+            ask["authorization"] = json!(bearer);
+        }
+        ask
+    };
+    let bearer = stage.bearer(column);
+    match message {
+        "acquire" => {
+            let mut socket = Socket::open(at, "/v1/lock-socket").await;
+            socket.say(&ask(0, bearer)).await;
+            Some(plain(&socket.next().await.expect("a reply")))
+        }
+        "release" => {
+            let mut holder = Socket::open(at, "/v1/lock-socket").await;
+            holder.say(&ask(0, stage.bearer(Column::Right))).await;
+            assert_eq!(holder.next().await.unwrap()["success"], true);
+            let mut socket = Socket::open(at, "/v1/lock-socket").await;
+            socket.say(&ask(1, bearer)).await;
+            // The member has served the release when it answers the next message.
+            socket.try_say("no message").await;
+            let reply = socket.next().await.expect("a reply");
+            if reply["reason"] == "UNAUTHENTICATED" {
+                return Some(plain(&reply));
+            }
+            let shown = stage.owner("GET", &format!("/v1/locks/{lock}"), &Value::Null).ok();
+            let held = shown["lock"]["holders"].as_array().is_some_and(|it| !it.is_empty());
+            Some(if held { Outcome::word(NO_EFFECT, Vec::new()) } else { Outcome::ok(Vec::new()) })
+        }
+        _ => None,
+    }
+}
+
+fn plain(reply: &Value) -> Outcome {
+    let body = reply.to_string().into_bytes();
+    match reply["reason"].as_str() {
+        Some(reason) => Outcome::word(reason, body),
+        None => Outcome::ok(body),
+    }
+}
+
+struct Socket(WebSocketStream<MaybeTlsStream<TcpStream>>);
+
+impl Socket {
+    async fn open(at: SocketAddr, path: &str) -> Self {
+        Self(connect_async(format!("ws://{at}{path}")).await.unwrap().0)
+    }
+
+    async fn say(&mut self, message: &Value) {
+        self.0.send(Message::text(message.to_string())).await.unwrap();
+    }
+
+    /// Sends a text on a socket that the member may have closed.
+    async fn try_say(&mut self, text: &str) {
+        let _ = self.0.send(Message::text(text.to_owned())).await;
+    }
+
+    /// The next message; `None` if the socket is closed.
+    async fn next(&mut self) -> Option<Value> {
+        loop {
+            let next = tokio::time::timeout(DEADLINE, self.0.next()).await;
+            match next.expect("it came in time")? {
+                Ok(Message::Text(text)) => return Some(serde_json::from_str(&text).unwrap()),
+                Ok(Message::Close(_)) | Err(_) => return None,
+                Ok(_) => {}
+            }
+        }
+    }
+}
