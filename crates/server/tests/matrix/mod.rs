@@ -27,8 +27,8 @@ const INTRODUCTION: &str = "# Permission matrix
 
 <!-- Written by a test: TENURE_FIX=1 cargo test -p tenure-server --test server matrix -->
 
-What a member with identity enabled answers to each call of [the table of permissions](permissions.md). The leases, locks,
-keys and elections that a call names belong to one principal, the owner, and their names begin with `own/`.
+What a member with identity enabled answers to each call of [the table of permissions](permissions.md). The leases,
+locks, keys and elections that a call names belong to one principal, the owner, and their names begin with `own/`.
 
 - *No identity*: no credentials. *Wrong identity*: an unknown key, and a revoked key of the right caller.
 - *No role*: a known principal without any role. *Wrong prefix*: one that has every verb, below `other/` only.
