@@ -235,8 +235,17 @@ fn means(expected: &str, line: &str) -> bool {
 
 #[test]
 fn the_guide_works_as_it_is_written() {
-    let guide = include_str!("../../../../docs/guides/access.md");
-    let member = Member::found("guide");
+    follow(include_str!("../../../../docs/guides/access.md"), "guide");
+}
+
+#[test]
+fn the_guide_for_three_teams_works_as_it_is_written() {
+    follow(include_str!("../../../../docs/guides/teams.md"), "teams");
+}
+
+/// Runs the commands of a guide one after the other, and compares what they print.
+fn follow(guide: &str, name: &str) {
+    let member = Member::found(name);
     let data = member.data.to_str().unwrap();
     let steps = steps(&guide.replace("/var/lib/tenure", data));
     assert!(steps.len() > 15);
