@@ -97,7 +97,8 @@ impl<B: Backend> AcquireTask<B> {
 
     async fn watch(&mut self) -> Result<B::Watch, StoreError> {
         let starting = self.shared.backend.watch(&self.lock);
-        let watch = timeout(self.patience(), starting).await.unwrap_or_else(|_| Err(silent()))?;
+        let watch =
+            timeout(self.answer_timeout(), starting).await.unwrap_or_else(|_| Err(silent()))?;
         self.answered = Instant::now();
         Ok(watch)
     }
@@ -110,7 +111,8 @@ impl<B: Backend> AcquireTask<B> {
         // Read the clock before anything is sent: the lock's time counts from here.
         let asked = StoreAsk::sent(self.pace);
         let putting = self.shared.backend.put_if_absent(&self.lock, &owner, self.pace.ttl());
-        let put = timeout(self.patience(), putting).await.unwrap_or_else(|_| Err(silent()))?;
+        let put =
+            timeout(self.answer_timeout(), putting).await.unwrap_or_else(|_| Err(silent()))?;
         self.answered = Instant::now();
         let token = match put {
             Put::Done(token) => token,
@@ -128,7 +130,7 @@ impl<B: Backend> AcquireTask<B> {
     }
 
     /// How long to wait for one answer: a later one leaves too little of the window to be of use.
-    fn patience(&self) -> Duration {
+    fn answer_timeout(&self) -> Duration {
         self.shared.timeout.min(self.pace.window() * 3 / 4)
     }
 }

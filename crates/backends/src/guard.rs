@@ -249,9 +249,9 @@ async fn keep<B: Backend>(
             let (shared, lock, owner, hold) =
                 (shared.clone(), lock.clone(), owner.clone(), hold.clone());
             tokio::spawn(async move {
-                let (ttl, patience) = (hold.ttl(), hold.patience());
+                let (ttl, answer_timeout) = (hold.ttl(), hold.answer_timeout());
                 let swapping = shared.backend.compare_and_swap(&lock, &owner, ttl);
-                match timeout(patience, swapping).await {
+                match timeout(answer_timeout, swapping).await {
                     Ok(Ok(ours)) => hold.renewed(number, ours),
                     Ok(Err(_)) | Err(_) => hold.not_renewed(number),
                 }

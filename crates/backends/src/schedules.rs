@@ -18,7 +18,7 @@ const SCHEDULES: u64 = 400;
 const TTL: Duration = Duration::from_secs(10);
 const ROUNDS: u32 = 4;
 /// Longer than all rounds of all clients take, with every crash waited out.
-const PATIENCE: Duration = Duration::from_secs(3_600);
+const TIMEOUT: Duration = Duration::from_secs(3_600);
 const LOCK: &str = "lock";
 
 /// What happened in all schedules together.
@@ -159,7 +159,7 @@ async fn world(seed: u64, tally: &BackendScheduleCounts) -> Result<(), String> {
         .await;
         results.into_iter().flatten().collect::<Result<Vec<()>, String>>()
     };
-    match tokio::time::timeout(PATIENCE, everybody).await {
+    match tokio::time::timeout(TIMEOUT, everybody).await {
         Ok(done) => done.map(|_| ()),
         Err(_) => Err("waited in vain".to_owned()),
     }

@@ -20,7 +20,7 @@ use crate::output::OutputFormat;
 /// The default address.
 pub(crate) const LOOPBACK: &str = "127.0.0.1:7450";
 /// The default limit for finding a member and for one request.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Flags of every command that talks to a cluster.
 #[derive(Args, Clone, Debug, Default)]
@@ -74,7 +74,7 @@ pub(crate) fn actor_name(client: &tenure::Client) -> String {
 pub(crate) struct ConnectionTarget {
     pub(crate) addresses: Vec<String>,
     pub(crate) client: Option<String>,
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
     pub(crate) tls: Option<TlsArgs>,
     pub(crate) credentials: Option<CredentialArgs>,
     pub(crate) insecure_credentials: bool,
@@ -202,7 +202,7 @@ impl ConnectionArgs {
         Ok(ConnectionTarget {
             addresses: check(addresses).map_err(wrong_addr)?,
             client: self.client.clone().or_else(|| variable("TENURE_CLIENT")).or(file.client),
-            patience: self.patience(variable("TENURE_CONNECT_TIMEOUT").or(file.connect_timeout))?,
+            timeout: self.timeout(variable("TENURE_CONNECT_TIMEOUT").or(file.connect_timeout))?,
             tls: tls(ca, cert, key).map_err(wrong_tls)?,
             credentials: self.credentials(&variable, file.api_key_file, file.token_file)?,
             insecure_credentials: self.insecure_credentials,
@@ -244,10 +244,10 @@ impl ConnectionArgs {
         Ok(None)
     }
 
-    fn patience(&self, said: Option<String>) -> Result<Duration, CliError> {
+    fn timeout(&self, said: Option<String>) -> Result<Duration, CliError> {
         let said = said.map(|text| duration::parse(&text)).transpose();
         let said = said.map_err(|why| CliError::config(format!("connect_timeout: {why}")))?;
-        Ok(self.connect_timeout.or(said).unwrap_or(PATIENCE))
+        Ok(self.connect_timeout.or(said).unwrap_or(TIMEOUT))
     }
 }
 
@@ -290,12 +290,12 @@ impl ConnectionTarget {
             }
             endpoint = endpoint.tls_config(config).map_err(wrong)?;
         }
-        Ok(credentials.over(endpoint.connect_timeout(self.patience).connect_lazy()))
+        Ok(credentials.over(endpoint.connect_timeout(self.timeout).connect_lazy()))
     }
 
     /// A client builder with all settings.
     pub(crate) fn builder(&self) -> Result<tenure::Builder, CliError> {
-        let mut builder = Client::builder().timeout(self.patience).credentials(self.credentials()?);
+        let mut builder = Client::builder().timeout(self.timeout).credentials(self.credentials()?);
         for address in &self.addresses {
             builder = builder.address(address);
         }
@@ -458,8 +458,8 @@ mod tests {
             let (cert, key) = tls.own.unwrap();
             let files = [tls.ca, cert, key].map(|path| path.to_str().unwrap().to_owned());
             let said = [place.addresses.join(","), place.client.unwrap()];
-            let patience = format!("{:?}", place.patience);
-            [&said[..], &[patience], &files[..]].concat()
+            let timeout = format!("{:?}", place.timeout);
+            [&said[..], &[timeout], &files[..]].concat()
         };
         let from = |source: &str, seconds: u64| {
             let word = format!("{source}:1");
@@ -502,10 +502,10 @@ mod tests {
         let home = ("HOME", "/h");
         let usual = place(&ConnectionArgs::default(), &[home], "").unwrap();
         assert_eq!(usual.addresses, [LOOPBACK]);
-        assert_eq!(usual.patience, PATIENCE);
+        assert_eq!(usual.timeout, TIMEOUT);
         let by_file = place(&ConnectionArgs::default(), &[home], file).unwrap();
         assert_eq!(by_file.addresses, ["f:1", "f:2"]);
-        assert_eq!(by_file.patience, Duration::from_secs(3));
+        assert_eq!(by_file.timeout, Duration::from_secs(3));
         let variables = [home, ("TENURE_ADDR", "v:1, v:2"), ("TENURE_CLIENT", "variable")];
         let by_variable = place(&ConnectionArgs::default(), &variables, file).unwrap();
         assert_eq!(by_variable.addresses, ["v:1", "v:2"]);

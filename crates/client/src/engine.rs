@@ -161,7 +161,7 @@ impl StoreHold {
     }
 
     /// How long to wait for one renewal attempt.
-    pub fn patience(&self) -> Duration {
+    pub fn answer_timeout(&self) -> Duration {
         self.lock().pace().window()
     }
 

@@ -111,17 +111,17 @@ fn failed(parts: &[RenewalPart]) {
 /// Sends one renewal to one member.
 async fn one(shared: Arc<ClientShared>, session: Arc<Session>, parts: Vec<RenewalPart>) {
     let windows = parts.iter().map(|(lease, _)| lease.with(|state| state.pace().window()));
-    let patience = windows.min().unwrap_or_default();
+    let answer_timeout = windows.min().unwrap_or_default();
     let command = Command::Renew(v1::RenewRequest {
         generations: parts.iter().map(|(lease, _)| lease.handle.generation).collect(),
         slots: parts.iter().map(|(lease, _)| lease.handle.slot).collect(),
         leases: Vec::new(),
     });
     let mut request = RequestIdentity::Harmless.request(command);
-    request.deadline_ms = ms(patience);
+    request.deadline_ms = ms(answer_timeout);
     // Later attempts run independently. This one can still prove something until its window is over.
     let answer = match session.ask(request) {
-        Some(mut asked) => tokio::time::timeout(patience, asked.next()).await,
+        Some(mut asked) => tokio::time::timeout(answer_timeout, asked.next()).await,
         None => Ok(Response::Gone),
     };
     let timed_out = answer.is_err();

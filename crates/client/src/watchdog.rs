@@ -158,8 +158,8 @@ mod tests {
             for _ in 0..100 {
                 tokio::task::yield_now().await;
             }
-            let patience = clock::boot() + TTL * 5;
-            while !stop.is_cancelled() && clock::boot() < patience {
+            let give_up_at = clock::boot() + TTL * 5;
+            while !stop.is_cancelled() && clock::boot() < give_up_at {
                 std::thread::sleep(Duration::from_millis(1));
             }
             stop.is_cancelled()

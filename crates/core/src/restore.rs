@@ -60,10 +60,10 @@ impl Machine {
     /// the quiet period of an earlier restore may not be over.
     fn unsure_ms(&self) -> u64 {
         let ttl_ms = self.leases.iter().map(|(_, lease)| u64::from(lease.ttl_ms)).max();
-        let delay_ms = self.grants.iter().map(|(_, grant)| grant.terms.lock_delay_ms()).max();
+        let delay_ms = self.grants.iter().map(|(_, grant)| grant.options.lock_delay_ms()).max();
         let over_ms = self.grants.iter().filter_map(|(_, grant)| match &grant.state {
             GrantState::Over(over) if over.phase == GrantPhase::Cooling => {
-                let delay_ms = self.promised_ms(grant.terms.lock_delay_ms());
+                let delay_ms = self.promised_ms(grant.options.lock_delay_ms());
                 Some(over.until_ms.saturating_add(delay_ms))
             }
             GrantState::Over(over) => Some(over.until_ms),

@@ -25,7 +25,7 @@ use tokio_rustls::TlsConnector;
 /// The path at which members serve the set.
 const PATH: &str = "/.well-known/jwks.json";
 /// How long one source may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum size of a set. A real one has some hundred bytes per member.
 const BYTES_MAX: usize = 1024 * 1024;
 
@@ -108,8 +108,8 @@ impl KeySource {
 }
 
 async fn within<T>(get: impl Future<Output = Result<T, String>>) -> Result<T, String> {
-    let got = timeout(PATIENCE, get).await;
-    got.unwrap_or_else(|_| Err(format!("no answer within {PATIENCE:?}")))
+    let got = timeout(TIMEOUT, get).await;
+    got.unwrap_or_else(|_| Err(format!("no answer within {TIMEOUT:?}")))
 }
 
 async fn get(uri: &Uri, tls: Option<&KeySourceTls>) -> Result<Vec<u8>, String> {

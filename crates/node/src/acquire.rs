@@ -22,11 +22,11 @@ use tenure_core::request::{Abandon, AskId, Command, LeaseRef, Request, RequestId
 use tenure_types::{Handle, PlaceNumber, Refusal, Revision};
 
 use crate::failure::NodeFailure;
-use crate::forward::LAST_WORD_US;
+use crate::forward::ANSWER_GRACE_US;
 use crate::principal::Principal;
 
 /// Added to a deadline, so that the node's own answer at that deadline arrives before the outcome counts as unknown.
-const ANSWER_US: u64 = LAST_WORD_US + 50_000;
+const ANSWER_US: u64 = ANSWER_GRACE_US + 50_000;
 /// How long the cluster may take to decide that an ask is taken back.
 const ABANDON_US: u64 = 10_000_000;
 

@@ -22,14 +22,14 @@ use crate::principal::authorise;
 const PAUSE_US: u64 = 10_000;
 /// Added to the deadline, so that a definite "not applied" that comes a little late arrives before the outcome is
 /// reported as unknown.
-pub(crate) const LAST_WORD_US: u64 = 100_000;
+pub(crate) const ANSWER_GRACE_US: u64 = 100_000;
 /// How long commands that a member of an older version forwards may wait.
 const FORWARDED_US: u64 = 10_000_000;
 
 /// Commands that another member forwarded.
 pub(crate) struct Forwarded {
     pub(crate) number: u64,
-    pub(crate) patience_us: u64,
+    pub(crate) linger_us: u64,
     pub(crate) within_us: Option<u64>,
     pub(crate) requests: Vec<Bytes>,
 }
@@ -68,9 +68,9 @@ impl Node {
         let proposal = self.in_flight.number();
         // A command does not wait for others beyond its own deadline.
         let left_us = flight.deadline_us().saturating_sub(self.now_us);
-        let (requests, patience_us) = (flight.requests(), flight.patience_us().min(left_us));
+        let (requests, linger_us) = (flight.requests(), flight.linger_us().min(left_us));
         let deadline_us = flight.deadline_us();
-        let due_us = deadline_us.saturating_add(LAST_WORD_US);
+        let due_us = deadline_us.saturating_add(ANSWER_GRACE_US);
         let attempt = ProposalAttempt::new(
             Origin::Client(flight),
             AttemptStage::Proposed,
@@ -78,7 +78,7 @@ impl Node {
             requests.len(),
         );
         self.add(proposal, attempt);
-        self.replica.handle(RaftInput::Submit { proposal, requests, patience_us, deadline_us });
+        self.replica.handle(RaftInput::Submit { proposal, requests, linger_us, deadline_us });
         self.again = true;
     }
 
@@ -87,13 +87,13 @@ impl Node {
             return self.pause(flight);
         };
         let number = self.in_flight.number();
-        let (requests, patience_us) = (flight.requests(), flight.patience_us());
+        let (requests, linger_us) = (flight.requests(), flight.linger_us());
         let within_us = flight.deadline_us().saturating_sub(self.now_us);
         let within_us = (linked.level >= peer::WITHIN_LEVEL).then_some(within_us);
-        let due_us = flight.deadline_us().saturating_add(LAST_WORD_US);
+        let due_us = flight.deadline_us().saturating_add(ANSWER_GRACE_US);
         let at = AttemptStage::Forwarded { to: leader, link: linked.link };
         self.add(number, ProposalAttempt::new(Origin::Client(flight), at, due_us, requests.len()));
-        let message = PeerMessage::Commands { number: number.0, patience_us, within_us, requests };
+        let message = PeerMessage::Commands { number: number.0, linger_us, within_us, requests };
         self.staged.push(Output::Send { to: leader, message });
     }
 
@@ -271,7 +271,7 @@ impl Node {
         forwarded: Forwarded,
         observer: &mut impl NodeObserver,
     ) {
-        let Forwarded { number, patience_us, within_us, requests } = forwarded;
+        let Forwarded { number, linger_us, within_us, requests } = forwarded;
         if !self.replica.leads() {
             let why =
                 RejectReason::NotLeader { leader: self.lead.by.filter(|by| *by != self.id()) };
@@ -301,14 +301,14 @@ impl Node {
         let (proposal, commands) = (self.in_flight.number(), requests.len());
         let origin = Origin::Peer { from, number, asked_at_us: self.now_us, permit };
         let within_us = within_us.unwrap_or(FORWARDED_US).min(FORWARDED_US * 60);
-        let due_us = self.now_us.saturating_add(within_us).saturating_add(LAST_WORD_US);
+        let due_us = self.now_us.saturating_add(within_us).saturating_add(ANSWER_GRACE_US);
         self.add(proposal, ProposalAttempt::new(origin, AttemptStage::Proposed, due_us, commands));
-        let patience_us = patience_us.min(within_us);
+        let linger_us = linger_us.min(within_us);
         let mut deadline_us = self.now_us.saturating_add(within_us);
         if mutant!("forwarded_deadline_ignored") {
             deadline_us = u64::MAX;
         }
-        self.replica.handle(RaftInput::Submit { proposal, requests, patience_us, deadline_us });
+        self.replica.handle(RaftInput::Submit { proposal, requests, linger_us, deadline_us });
     }
 
     fn admit_forwarded(&self, request: &[u8]) -> Result<Permit, NodeFailure> {

@@ -190,8 +190,8 @@ impl Flight {
         self.batch.deadline_us
     }
 
-    pub(crate) fn patience_us(&self) -> u64 {
-        self.batch.patience_us
+    pub(crate) fn linger_us(&self) -> u64 {
+        self.batch.linger_us
     }
 
     /// Whether nothing is left to try.
@@ -288,7 +288,7 @@ mod tests {
         };
         let batch = CommandBatch {
             requests: commands.into_iter().map(encode).collect(),
-            patience_us: 0,
+            linger_us: 0,
             asked_at_us: 0,
             deadline_us: 1_000,
             reply: ReplyTo::Call(CallId(1)),

@@ -239,7 +239,7 @@ impl Node {
         self.replica.handle(RaftInput::Submit {
             proposal: NO_CALLER,
             requests,
-            patience_us: 0,
+            linger_us: 0,
             deadline_us: u64::MAX,
         });
         self.again = true;

@@ -66,7 +66,7 @@ pub struct CommandBatch {
     /// The commands, in the form of the log.
     pub requests: Vec<Bytes>,
     /// How long they may wait for others before they are proposed: 0 for all but renewals.
-    pub patience_us: u64,
+    pub linger_us: u64,
     /// When they reached this member, by its clock.
     pub asked_at_us: u64,
     /// The time at which the caller gives up, by the member's clock. The member does not propose a command after it.

@@ -340,9 +340,9 @@ impl Node {
             return;
         }
         match message {
-            PeerMessage::Commands { number, patience_us, within_us, requests } => {
+            PeerMessage::Commands { number, linger_us, within_us, requests } => {
                 let forwarded =
-                    crate::forward::Forwarded { number, patience_us, within_us, requests };
+                    crate::forward::Forwarded { number, linger_us, within_us, requests };
                 self.take_forwarded(from, forwarded, observer);
             }
             PeerMessage::Answers { number, outcomes } => self.peer_answered(from, number, outcomes),

@@ -44,7 +44,7 @@ pub enum PeerMessage {
         /// The sender's number for them.
         number: u64,
         /// How long they may wait for others before they are proposed.
-        patience_us: u64,
+        linger_us: u64,
         /// How long the caller still waits. A member of an older version does not say.
         within_us: Option<u64>,
         /// The commands, in the form of the log.
@@ -87,8 +87,8 @@ impl PeerMessage {
     pub fn encode(&self) -> Vec<u8> {
         match self {
             PeerMessage::Raft(message) => message.encode(),
-            PeerMessage::Commands { number, patience_us, within_us, requests } => {
-                encode_commands(*number, *patience_us, *within_us, requests)
+            PeerMessage::Commands { number, linger_us, within_us, requests } => {
+                encode_commands(*number, *linger_us, *within_us, requests)
             }
             PeerMessage::Answers { number, outcomes } => encode_answers(*number, outcomes),
             PeerMessage::Admin { number, principal, request } => {
@@ -131,7 +131,7 @@ impl PeerMessage {
 
 fn encode_commands(
     number: u64,
-    patience_us: u64,
+    linger_us: u64,
     within_us: Option<u64>,
     requests: &[Bytes],
 ) -> Vec<u8> {
@@ -139,7 +139,7 @@ fn encode_commands(
     let mut out = Vec::with_capacity(length + 29);
     out.put_u8(if within_us.is_some() { COMMANDS_WITHIN } else { COMMANDS });
     out.put_u64_le(number);
-    out.put_u64_le(patience_us);
+    out.put_u64_le(linger_us);
     if let Some(within_us) = within_us {
         out.put_u64_le(within_us);
     }
@@ -154,7 +154,7 @@ fn encode_commands(
 fn decode_commands(mut bytes: Bytes) -> Option<PeerMessage> {
     let kind = bytes.try_get_u8().ok()?;
     let number = bytes.try_get_u64_le().ok()?;
-    let patience_us = bytes.try_get_u64_le().ok()?;
+    let linger_us = bytes.try_get_u64_le().ok()?;
     let within_us = match kind {
         COMMANDS_WITHIN => Some(bytes.try_get_u64_le().ok()?),
         _ => None,
@@ -164,7 +164,7 @@ fn decode_commands(mut bytes: Bytes) -> Option<PeerMessage> {
     for _ in 0..count {
         requests.push(part(&mut bytes)?);
     }
-    bytes.is_empty().then_some(PeerMessage::Commands { number, patience_us, within_us, requests })
+    bytes.is_empty().then_some(PeerMessage::Commands { number, linger_us, within_us, requests })
 }
 
 fn encode_answers(number: u64, outcomes: &Outcomes) -> Vec<u8> {
@@ -455,7 +455,7 @@ mod tests {
         let requests = vec![Bytes::from_static(b"one"), Bytes::new()];
         for within_us in [None, Some(77)] {
             let requests = requests.clone();
-            reads_back(&PeerMessage::Commands { number: 7, patience_us: 50, within_us, requests });
+            reads_back(&PeerMessage::Commands { number: 7, linger_us: 50, within_us, requests });
         }
         for result in [
             Ok(()),

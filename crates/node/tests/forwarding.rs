@@ -161,7 +161,7 @@ impl World {
         let permit = member.node.admission().admit(Weight::Asks, request.len() as u64).unwrap();
         let batch = CommandBatch {
             requests: vec![request],
-            patience_us: 0,
+            linger_us: 0,
             asked_at_us: self.now_us,
             deadline_us: self.now_us + DEADLINE_US,
             reply: ReplyTo::Call(CallId(call)),

@@ -33,7 +33,7 @@ pub enum ReplicaInput {
         requests: Vec<Bytes>,
         /// How long they may wait to share an entry with others: 0 for all but renewals, for which it is
         /// min([`BATCH_US`](crate::BATCH_US), ttl / 60).
-        patience_us: u64,
+        linger_us: u64,
         /// When their caller gives up, by the clock of the turns. Commands that wait longer are not proposed.
         deadline_us: u64,
     },

@@ -165,7 +165,7 @@ impl InboxState {
         match event {
             LoopEvent::Input(Input::Submit(batch)) => {
                 // Only renewals may wait for others.
-                let is_renewal = batch.patience_us > 0;
+                let is_renewal = batch.linger_us > 0;
                 let waits = session(batch).is_some_and(|it| self.sessions.contains_key(&it));
                 let keeps = is_renewal || batch.permit.keeps_all() && !waits;
                 if keeps { InboxClass::Keeps } else { InboxClass::Rest }
@@ -244,10 +244,10 @@ mod tests {
 
     use super::*;
 
-    fn batch(number: u64, reply: ReplyTo, patience_us: u64, permit: Permit) -> LoopEvent {
+    fn batch(number: u64, reply: ReplyTo, linger_us: u64, permit: Permit) -> LoopEvent {
         LoopEvent::Input(Input::Submit(CommandBatch {
             requests: Vec::new(),
-            patience_us,
+            linger_us,
             asked_at_us: number,
             deadline_us: 0,
             reply,

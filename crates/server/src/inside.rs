@@ -406,7 +406,7 @@ impl InsideState {
         let (asked_at_us, deadline_us) = (self.clock.now_us(), u64::MAX);
         up.node.handle(Input::Submit(tenure_node::CommandBatch {
             requests: vec![request],
-            patience_us: 0,
+            linger_us: 0,
             asked_at_us,
             deadline_us,
             reply: ReplyTo::Call(NO_CALLER),

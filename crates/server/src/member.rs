@@ -26,7 +26,7 @@ use crate::os::{self, Clock};
 use crate::watch::Feed;
 
 /// Added to the caller's timeout, so that a definite "not applied" arrives before the outcome is reported as unknown.
-const LAST_WORD: Duration = Duration::from_millis(150);
+const ANSWER_GRACE: Duration = Duration::from_millis(150);
 
 /// An event that other threads send to the event loop.
 pub(crate) enum LoopEvent {
@@ -73,7 +73,7 @@ pub(crate) type OutcomesCallback = Box<dyn FnOnce(Outcomes) + Send>;
 /// A [`CommandBatch`] of a caller without a session, for which the event loop draws the id of the call.
 pub(crate) struct CallBatch {
     requests: Vec<Bytes>,
-    patience_us: u64,
+    linger_us: u64,
     asked_at_us: u64,
     deadline_us: u64,
     permit: Permit,
@@ -82,14 +82,14 @@ pub(crate) struct CallBatch {
 impl CallBatch {
     /// Whether its commands only keep or give up what their callers have. Only renewals may wait for others.
     pub(crate) fn keeps(&self) -> bool {
-        self.patience_us > 0 || self.permit.keeps_all()
+        self.linger_us > 0 || self.permit.keeps_all()
     }
 
     /// The batch of the call with this id.
     pub(crate) fn numbered(self, call: CallId) -> CommandBatch {
-        let Self { requests, patience_us, asked_at_us, deadline_us, permit } = self;
+        let Self { requests, linger_us, asked_at_us, deadline_us, permit } = self;
         let reply = ReplyTo::Call(call);
-        CommandBatch { requests, patience_us, asked_at_us, deadline_us, reply, permit }
+        CommandBatch { requests, linger_us, asked_at_us, deadline_us, reply, permit }
     }
 
     /// The answer if nothing was tried. Returns the permit to the budget.
@@ -248,15 +248,15 @@ impl MemberHandle {
 
     /// Submits commands in their log encoding and waits for the outcome of each.
     ///
-    /// `patience` is how long they may wait to be proposed together with others. The outcome of a command that is not
+    /// `linger` is how long they may wait to be proposed together with others. The outcome of a command that is not
     /// answered within `timeout` is unknown: it may still be applied.
-    pub fn submit(&self, requests: Vec<Bytes>, patience: Duration, timeout: Duration) -> Outcomes {
+    pub fn submit(&self, requests: Vec<Bytes>, linger: Duration, timeout: Duration) -> Outcomes {
         let commands = requests.len();
         let (sender, receiver) = channel();
-        self.submit_then(requests, patience, timeout, move |outcomes| {
+        self.submit_then(requests, linger, timeout, move |outcomes| {
             let _ = sender.send(outcomes);
         });
-        match receiver.recv_timeout(timeout + LAST_WORD) {
+        match receiver.recv_timeout(timeout + ANSWER_GRACE) {
             Ok(outcomes) => outcomes,
             Err(_) => vec![Err(NodeFailure::Unknown); commands],
         }
@@ -266,13 +266,12 @@ impl MemberHandle {
     pub fn submit_then(
         &self,
         requests: Vec<Bytes>,
-        patience: Duration,
+        linger: Duration,
         timeout: Duration,
         done: impl FnOnce(Outcomes) + Send + 'static,
     ) {
-        let (patience_us, deadline_us) = (os::micros(patience), self.deadline_us(timeout));
-        let event =
-            self.call(requests, patience_us, deadline_us, Permit::default(), Box::new(done));
+        let (linger_us, deadline_us) = (os::micros(linger), self.deadline_us(timeout));
+        let event = self.call(requests, linger_us, deadline_us, Permit::default(), Box::new(done));
         self.tell(event);
     }
 
@@ -280,13 +279,13 @@ impl MemberHandle {
     pub(crate) fn call(
         &self,
         requests: Vec<Bytes>,
-        patience_us: u64,
+        linger_us: u64,
         deadline_us: u64,
         permit: Permit,
         done: OutcomesCallback,
     ) -> LoopEvent {
         let asked_at_us = self.now_us();
-        let batch = CallBatch { requests, patience_us, asked_at_us, deadline_us, permit };
+        let batch = CallBatch { requests, linger_us, asked_at_us, deadline_us, permit };
         LoopEvent::Call { batch, done }
     }
 
@@ -303,7 +302,7 @@ impl MemberHandle {
         });
         let (principal, deadline_us) = (Principal::member(), self.deadline_us(timeout));
         self.tell(LoopEvent::Read { question, principal, fresh: Fresh::Now, deadline_us });
-        match receiver.recv_timeout(timeout + LAST_WORD) {
+        match receiver.recv_timeout(timeout + ANSWER_GRACE) {
             Ok(answer) => answer.map_err(|_| Gone),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Err(Gone),
         }
@@ -325,7 +324,7 @@ impl MemberHandle {
             let _ = sender.send(result);
         });
         self.tell(LoopEvent::Admin { request, principal, deadline_us, done });
-        receiver.recv_timeout(timeout + LAST_WORD).unwrap_or(Err(NodeFailure::Unknown))
+        receiver.recv_timeout(timeout + ANSWER_GRACE).unwrap_or(Err(NodeFailure::Unknown))
     }
 
     /// A receiver of the current leader and of every change of it.

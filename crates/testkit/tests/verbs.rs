@@ -141,15 +141,15 @@ async fn without_a_quorum_no_call_hangs_and_none_reports_what_is_not_known() {
     assert_eq!(a.status().await.unwrap().survives, 1);
     cluster.lose_quorum().await.unwrap();
     // Longer than any request may take, including the releases in between.
-    let patience = Duration::from_secs(60);
-    let own = timeout(patience, a.lock("own").into_future()).await.expect("it gives up");
+    let within = Duration::from_secs(60);
+    let own = timeout(within, a.lock("own").into_future()).await.expect("it gives up");
     assert!(matches!(own, Err(Error::Unknown { .. })), "{own:?}");
-    let under = timeout(patience, lease.lock("under").no_wait().into_future()).await;
+    let under = timeout(within, lease.lock("under").no_wait().into_future()).await;
     let under = under.expect("it gives up");
     assert!(matches!(under, Err(Error::Unknown { .. })), "{under:?}");
     for guard in [guard, kept] {
         let began = Instant::now();
-        let released = timeout(patience, guard.release()).await.expect("it gives up");
+        let released = timeout(within, guard.release()).await.expect("it gives up");
         match released {
             // `waited` covers the whole wait, also the part without a timer. The virtual clock runs in whole
             // milliseconds.

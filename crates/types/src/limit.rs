@@ -52,7 +52,7 @@ pub enum Limit {
 }
 
 /// Name, default, range of a limit, and the refusal reason for exceeding it.
-struct Facts {
+struct LimitInfo {
     limit: Limit,
     name: &'static str,
     default: u64,
@@ -63,9 +63,9 @@ struct Facts {
 const HOUR_MS: u64 = 3_600_000;
 const MIB: u64 = 1 << 20;
 
-macro_rules! facts {
+macro_rules! limit_info {
     ($($limit:ident $name:literal $default:expr, $min:expr => $max:expr, $reason:literal;)+) => {
-        [$(Facts {
+        [$(LimitInfo {
             limit: Limit::$limit,
             name: $name,
             default: $default,
@@ -75,7 +75,7 @@ macro_rules! facts {
     };
 }
 
-const FACTS: [Facts; 20] = facts! {
+const LIMIT_INFO: [LimitInfo; 20] = limit_info! {
     NameBytes        "name_bytes"         512,           1 => 512,                "INVALID_NAME";
     MetadataBytes    "metadata_bytes"     4_096,         0 => 65_536,             "METADATA_TOO_LONG";
     ValueBytes       "value_bytes"        32_768,        0 => MIB,                "VALUE_TOO_LONG";
@@ -101,53 +101,53 @@ const FACTS: [Facts; 20] = facts! {
 impl Limit {
     /// All limits, in the order of their numbers.
     pub fn all() -> impl Iterator<Item = Limit> {
-        FACTS.iter().map(|facts| facts.limit)
+        LIMIT_INFO.iter().map(|info| info.limit)
     }
 
     /// Returns the limit with this number.
     pub fn from_number(number: u8) -> Option<Limit> {
-        FACTS.get(usize::from(number)).map(|facts| facts.limit)
+        LIMIT_INFO.get(usize::from(number)).map(|info| info.limit)
     }
 
     /// Returns the limit with this name.
     pub fn from_name(name: &str) -> Option<Limit> {
-        FACTS.iter().find(|facts| facts.name == name).map(|facts| facts.limit)
+        LIMIT_INFO.iter().find(|info| info.name == name).map(|info| info.limit)
     }
 
     /// Its name in configuration and status.
     pub fn name(self) -> &'static str {
-        self.facts().name
+        self.info().name
     }
 
     /// Its value in a new cluster.
     pub fn default_value(self) -> u64 {
-        self.facts().default
+        self.info().default
     }
 
     /// The values it may be set to. The upper end protects the members' memory from a mistaken command.
     pub fn range(self) -> core::ops::RangeInclusive<u64> {
-        self.facts().range.clone()
+        self.info().range.clone()
     }
 
     /// The refusal reason of a command that exceeds it.
     pub fn reason(self) -> &'static str {
-        self.facts().reason
+        self.info().reason
     }
 
-    fn facts(self) -> &'static Facts {
-        &FACTS[self as usize]
+    fn info(self) -> &'static LimitInfo {
+        &LIMIT_INFO[self as usize]
     }
 }
 
 /// The values of all limits.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Limits([u64; FACTS.len()]);
+pub struct Limits([u64; LIMIT_INFO.len()]);
 
 impl Default for Limits {
     fn default() -> Self {
-        let mut values = [0; FACTS.len()];
-        for facts in &FACTS {
-            values[facts.limit as usize] = facts.default;
+        let mut values = [0; LIMIT_INFO.len()];
+        for info in &LIMIT_INFO {
+            values[info.limit as usize] = info.default;
         }
         Self(values)
     }
@@ -177,10 +177,10 @@ mod tests {
 
     #[test]
     fn the_table_is_ordered_by_number_and_every_default_is_allowed() {
-        for (number, facts) in FACTS.iter().enumerate() {
-            assert_eq!(facts.limit as usize, number);
-            assert!(facts.range.contains(&facts.default), "{}", facts.name);
-            assert_eq!(Limit::from_name(facts.name), Some(facts.limit));
+        for (number, info) in LIMIT_INFO.iter().enumerate() {
+            assert_eq!(info.limit as usize, number);
+            assert!(info.range.contains(&info.default), "{}", info.name);
+            assert_eq!(Limit::from_name(info.name), Some(info.limit));
         }
     }
 

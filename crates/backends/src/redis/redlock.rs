@@ -94,8 +94,12 @@ impl Redlock {
         self.servers.len() / 2 + 1
     }
 
-    /// Asks all servers at once, and waits for each at most `patience`.
-    async fn each<T, F>(&self, patience: Duration, ask: impl Fn(Redis) -> F) -> ServerAnswers<T>
+    /// Asks all servers at once, and waits for each at most `answer_timeout`.
+    async fn each<T, F>(
+        &self,
+        answer_timeout: Duration,
+        ask: impl Fn(Redis) -> F,
+    ) -> ServerAnswers<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -105,7 +109,7 @@ impl Redlock {
             let asking = ask(server.clone());
             asked.spawn(async move {
                 let silent = || Err(StoreError::new("redis: no answer in time"));
-                timeout(patience, asking).await.unwrap_or_else(|_| silent())
+                timeout(answer_timeout, asking).await.unwrap_or_else(|_| silent())
             });
         }
         let mut said = ServerAnswers { answers: Vec::new(), last: None };
@@ -163,7 +167,7 @@ impl<T> ServerAnswers<T> {
     }
 }
 
-fn patience(ttl: Duration) -> Duration {
+fn answer_timeout(ttl: Duration) -> Duration {
     EACH_MAX.min(ttl / EACH_PART)
 }
 
@@ -177,7 +181,7 @@ impl Backend for Redlock {
         owner: &Owner,
         ttl: Duration,
     ) -> Result<Put<EfficiencyOnly>, StoreError> {
-        let asked = self.each(patience(ttl), |server| {
+        let asked = self.each(answer_timeout(ttl), |server| {
             let (lock, owner) = (lock.to_owned(), owner.clone());
             async move { server.put(&lock, &owner, ttl).await }
         });
@@ -187,7 +191,7 @@ impl Backend for Redlock {
             return Ok(Put::Done(NoToken));
         }
         // Also on servers that did not answer: the put may have taken effect there.
-        let forgotten = self.each(patience(ttl), |server| {
+        let forgotten = self.each(answer_timeout(ttl), |server| {
             let (lock, owner) = (lock.to_owned(), owner.clone());
             async move { server.forget(&lock, &owner).await }
         });
@@ -204,7 +208,7 @@ impl Backend for Redlock {
         owner: &Owner,
         ttl: Duration,
     ) -> Result<bool, StoreError> {
-        let asked = self.each(patience(ttl), |server| {
+        let asked = self.each(answer_timeout(ttl), |server| {
             let (lock, owner) = (lock.to_owned(), owner.clone());
             async move { server.compare_and_swap(&lock, &owner, ttl).await }
         });

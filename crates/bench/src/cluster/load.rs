@@ -18,7 +18,7 @@ use crate::core::load::{acquire, encoded, new_lease, release};
 /// The longest ttl that a lease may have: none ends during a measurement.
 const TTL_MS: u64 = 3_600_000;
 /// How long an answer may take before the measurement fails.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// All clients that send commands.
 pub(crate) struct Clients {
@@ -60,7 +60,7 @@ impl Clients {
         let raised = Command::SetLimits(vec![(Limit::StateBytes, 1 << 36)]);
         let mut requests = vec![Bytes::from(encoded(raised))];
         requests.extend((1..=count as u64).map(|id| Bytes::from(new_lease(id, TTL_MS))));
-        let outcomes = member.submit(requests, Duration::ZERO, PATIENCE);
+        let outcomes = member.submit(requests, Duration::ZERO, TIMEOUT);
         let clients = outcomes.into_iter().skip(1).enumerate().map(|(at, outcome)| {
             match outcome.context("granting a lease")?.result {
                 Ok(Answer::LeaseGranted(lease)) => Ok(LoadClient {
@@ -127,7 +127,7 @@ impl Clients {
         let request = Bytes::from(encoded(command));
         client.sent_at_us = os::now_us();
         let answered = self.answered.clone();
-        member.submit_then(vec![request], Duration::ZERO, PATIENCE, move |fates| {
+        member.submit_then(vec![request], Duration::ZERO, TIMEOUT, move |fates| {
             // After a failed measurement the receiver is gone.
             let _ = answered.send((at, fates));
         });
@@ -135,7 +135,7 @@ impl Clients {
 
     /// Waits for one answer, and returns which client it is for.
     fn take(&mut self) -> Result<usize> {
-        let (at, mut fates) = self.answers.recv_timeout(PATIENCE).context("waiting for answers")?;
+        let (at, mut fates) = self.answers.recv_timeout(TIMEOUT).context("waiting for answers")?;
         let outcome = fates.pop().context("every command has a fate")??;
         let client = &mut self.clients[at];
         client.held = match (client.held, outcome.result) {

@@ -149,7 +149,7 @@ async fn change<T>(
     ask: impl AsyncFn(MemberChannel) -> Result<tonic::Response<T>, tonic::Status>,
 ) -> Result<T, CliError> {
     let id = request_id(None);
-    let within = Some(cluster.place.patience);
+    let within = Some(cluster.place.timeout);
     let mut tries = 1;
     loop {
         match cluster.client.order(&id, within, &ask).await {

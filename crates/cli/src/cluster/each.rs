@@ -13,7 +13,7 @@ use crate::connection_args::ConnectionTarget;
 use crate::failure::CliError;
 
 /// How long a member may take to answer before the status is shown without its own report.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Returns the status that the leader reports, or the connected member if the leader does not answer, completed with
 /// each member's report about itself.
@@ -31,7 +31,7 @@ pub(crate) async fn status(
         if let Some(address) = address.filter(|_| it.up && !known) {
             let channel = place.channel(&address)?;
             asked.spawn(async move {
-                let said = tokio::time::timeout(PATIENCE, ask(channel)).await;
+                let said = tokio::time::timeout(TIMEOUT, ask(channel)).await;
                 (at, said.ok().flatten())
             });
         }
@@ -78,7 +78,7 @@ async fn seen_by_leader(
     }
     let channel = place.channel(&leader.client_address).ok()?;
     let mut cluster = ClusterServiceClient::new(channel);
-    let said = tokio::time::timeout(PATIENCE, cluster.status(v1::StatusRequest {})).await;
+    let said = tokio::time::timeout(TIMEOUT, cluster.status(v1::StatusRequest {})).await;
     Some(said.ok()?.ok()?.into_inner())
 }
 

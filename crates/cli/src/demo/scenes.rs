@@ -20,7 +20,7 @@ const TTL: Duration = Duration::from_secs(4);
 /// The ttl of leases whose expiry the tour does not show: long enough for an election on a busy machine.
 const USUAL_TTL: Duration = Duration::from_secs(15);
 /// How long three processes may take to form a cluster, and the cluster to elect another leader.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(20);
 const LOCK: &str = "deploy";
 const KEY: &str = "ledger";
@@ -83,7 +83,7 @@ async fn contention(
     let place = ConnectionTarget {
         addresses,
         client: None,
-        patience: PATIENCE,
+        timeout: TIMEOUT,
         tls: None,
         credentials: None,
         insecure_credentials: false,
@@ -164,7 +164,7 @@ async fn crash(
         let known = status.ok().and_then(|status| status.leader);
         match known.filter(|it| it.member_id != 0 && it.member_id != leader.member_id) {
             Some(next) => break next,
-            None if began.elapsed() > PATIENCE => {
+            None if began.elapsed() > TIMEOUT => {
                 return Err(CliError::refused("no other member leads; try the tour again"));
             }
             None => tokio::time::sleep(LOOK).await,
@@ -237,12 +237,12 @@ async fn zombie(
 
 async fn client(members: &DemoMembers, name: &str) -> Result<Client, CliError> {
     let builder = Client::builder().addresses(&members.addresses()).name(name);
-    Ok(builder.timeout(PATIENCE).connect().await?)
+    Ok(builder.timeout(TIMEOUT).connect().await?)
 }
 
 /// Waits until all three members are up and one leads.
 async fn leader(client: &Client) -> Result<String, CliError> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     loop {
         if let Ok(status) = client.status().await {
             let up = status.members.iter().filter(|it| it.up).count();

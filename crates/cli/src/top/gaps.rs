@@ -20,7 +20,7 @@ const METRIC: &str = "tenure_handover_seconds_bucket";
 /// started.
 const WINDOW_US: u64 = 60_000_000;
 /// How long fetching the page may take.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest page that is read: a hundred prefixes with all their buckets are well below it.
 const PAGE_MAX: usize = 4 * 1024 * 1024;
 
@@ -46,7 +46,7 @@ impl HandoverGaps {
         let Some((address, channel)) = &self.leader else { return };
         let scheme = if place.tls.is_some() { "https" } else { "http" };
         let asked = page(channel.clone(), format!("{scheme}://{address}/metrics"));
-        if let Ok(Some(text)) = tokio::time::timeout(PATIENCE, asked).await {
+        if let Ok(Some(text)) = tokio::time::timeout(TIMEOUT, asked).await {
             self.add(os::now_us(), parse(&text));
         }
     }

@@ -10,11 +10,11 @@ use crate::raw::{END_HEADERS, HEADERS, await_frame, begin, frame, request};
 use crate::victim::{Victim, is_closed};
 
 /// Longer than all limits: ten seconds for headers and bodies, thirty for an HTTP/2 connection.
-const PATIENCE: Duration = Duration::from_secs(50);
+const TIMEOUT: Duration = Duration::from_secs(50);
 
 /// Sends bytes from time to time until the member has closed every connection.
 fn drip(mut streams: Vec<TcpStream>, byte: &[u8]) {
-    let until_us = os::now_us() + u64::try_from(PATIENCE.as_micros()).unwrap();
+    let until_us = os::now_us() + u64::try_from(TIMEOUT.as_micros()).unwrap();
     for stream in &streams {
         stream.set_nonblocking(true).unwrap();
     }

@@ -26,7 +26,7 @@ pub(crate) enum ClientReply {
 pub(crate) struct Client {
     members: Vec<SocketAddr>,
     at: usize,
-    patience: Duration,
+    answer_timeout: Duration,
     connection: Option<Connection>,
 }
 
@@ -45,8 +45,8 @@ pub(crate) fn number(answer: &str, name: &str) -> u64 {
 
 impl Client {
     /// A client of these members that waits this long for an answer.
-    pub(crate) fn new(members: Vec<SocketAddr>, patience: Duration) -> Self {
-        Self { members, at: 0, patience, connection: None }
+    pub(crate) fn new(members: Vec<SocketAddr>, answer_timeout: Duration) -> Self {
+        Self { members, at: 0, answer_timeout, connection: None }
     }
 
     /// Begins with this member, and with the next if it fails.
@@ -101,10 +101,10 @@ impl Client {
     fn exchange(&mut self, line: &str) -> Option<String> {
         if self.connection.is_none() {
             let to = self.members[self.at];
-            self.connection = Some(Connection::open(to, None, self.patience).ok()?);
+            self.connection = Some(Connection::open(to, None, self.answer_timeout).ok()?);
         }
         let connection = self.connection.as_mut()?;
-        let answer = connection.call(&words::call(line, self.patience)).ok()?;
+        let answer = connection.call(&words::call(line, self.answer_timeout)).ok()?;
         Some(words::told(line, &answer))
     }
 

@@ -31,13 +31,13 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects; every later operation may take up to `patience`.
+    /// Connects; every later operation may take up to `answer_timeout`.
     pub(crate) fn open(
         to: SocketAddr,
         trust: Option<&DialTrust>,
-        patience: Duration,
+        answer_timeout: Duration,
     ) -> io::Result<Self> {
-        let stream = Dialled::dial(&to.to_string(), trust, patience)?;
+        let stream = Dialled::dial(&to.to_string(), trust, answer_timeout)?;
         Ok(Self { to, stream: BufReader::new(stream) })
     }
 

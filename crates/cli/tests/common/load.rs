@@ -21,7 +21,7 @@ const KEYS: u64 = 10;
 /// Long enough that no lease expires in a test.
 const TTL_MS: u64 = 600_000;
 /// Longer than it takes to find another leader, shorter than a test.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a client goes on waiting for an answer after the end of the load.
 const LAST_US: u64 = 40_000_000;
 /// The pause between two looks at a queue, and between two rounds.
@@ -51,7 +51,7 @@ impl Load {
         let acknowledged = Arc::new(AtomicU64::new(0));
         let clients = (0..clients).map(|number| {
             let at = usize::try_from(number).unwrap();
-            let client = Client::new(members.to_vec(), PATIENCE).prefer(at);
+            let client = Client::new(members.to_vec(), TIMEOUT).prefer(at);
             let (stop_at_us, acknowledged) = (stop_at_us.clone(), acknowledged.clone());
             let history = History::default();
             let worker = Worker { client, number, asks: 0, stop_at_us, acknowledged, history };

@@ -31,7 +31,7 @@ use spaces::Spaces;
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// How long an answer may take: longer than members try to find one.
-const PATIENCE: Duration = Duration::from_secs(40);
+const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// The binary under test.
 pub(crate) const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
@@ -153,7 +153,7 @@ pub(crate) fn tenure(arguments: &[&str]) -> Ended {
 /// Sends one line to a member on loopback and returns its answer; `None` without one.
 pub(crate) fn ask(port: u16, line: &str) -> Option<String> {
     let address = (Ipv4Addr::LOCALHOST, port).into();
-    ask_within(PATIENCE, address, None, line)
+    ask_within(TIMEOUT, address, None, line)
 }
 
 /// Does the same within a given time.
@@ -318,7 +318,7 @@ impl Cluster {
                 (0..self.members.len()).filter(|at| self.members[*at].process.is_some());
             running.find_map(|at| {
                 let (to, trust) = (self.address(at), self.trust.as_ref());
-                let mut connection = Connection::open(to, trust, PATIENCE).ok()?;
+                let mut connection = Connection::open(to, trust, TIMEOUT).ok()?;
                 let answer = connection.call(&call).ok().filter(|answer| answer.status == 200)?;
                 let body: serde_json::Value = serde_json::from_slice(&answer.body).ok()?;
                 body["invitation"].as_str().map(str::to_owned)
@@ -374,7 +374,7 @@ impl Cluster {
     }
 
     pub(crate) fn ask(&self, at: usize, line: &str) -> Option<String> {
-        self.ask_within(PATIENCE, at, line)
+        self.ask_within(TIMEOUT, at, line)
     }
 
     pub(crate) fn ask_within(&self, time: Duration, at: usize, line: &str) -> Option<String> {

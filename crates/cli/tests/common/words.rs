@@ -22,9 +22,9 @@ fn words(line: &str) -> (Option<&str>, Vec<&str>) {
     (key, line.split_whitespace().collect())
 }
 
-/// The call for a line. The member gives up before the caller does, which waits for `patience`.
-pub(crate) fn call(line: &str, patience: Duration) -> Call {
-    let timeout = format!("timeout={}ms", (patience * 3 / 4).min(TIMEOUT_MAX).as_millis());
+/// The call for a line. The member gives up before the caller does, which waits for `answer_timeout`.
+pub(crate) fn call(line: &str, answer_timeout: Duration) -> Call {
+    let timeout = format!("timeout={}ms", (answer_timeout * 3 / 4).min(TIMEOUT_MAX).as_millis());
     let (key, words) = words(line);
     let json = |body: Value| Some(("application/json", body.to_string()));
     let (verb, path, body) = match words[..] {

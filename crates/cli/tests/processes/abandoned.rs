@@ -16,7 +16,7 @@ const WORKERS: usize = 4;
 /// The ttl of leases: longer than the test.
 const TTL_MS: u64 = 600_000;
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// The delays, in steps of [`STEP`], between sending the first attempt and repeating it.
 const STEPS: usize = 16;
 const STEP: Duration = Duration::from_micros(250);
@@ -95,7 +95,7 @@ fn attempt(cluster: &Cluster, number: usize) -> Result<Told, String> {
         holder
     });
     let ask = acquire(&lock, &lease, &key);
-    let mut connection = Connection::open(to, None, PATIENCE).unwrap();
+    let mut connection = Connection::open(to, None, TIMEOUT).unwrap();
     let mut first = Some(send(to, &ask));
     if held.is_some() {
         wait("the lock is awaited", || {

@@ -18,7 +18,7 @@ use crate::stranger::{Claim, Link, step};
 /// The number of joins that fills a cluster of three up to the limit on members.
 const JOINS: u64 = 61;
 /// How long a write that must not be acknowledged may take.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// How long members may take to learn of a change in the directory.
 const LEARN_US: u64 = 2_000_000;
 
@@ -40,7 +40,7 @@ fn directory(cluster: &Cluster, at: usize) -> Vec<[String; 4]> {
     let call = Call { verb: "GET", path: "/v1/cluster".to_owned(), key: None, body: None };
     wait("it tells who the members are", || {
         let trust = cluster.trust.as_ref();
-        let mut connection = Connection::open(cluster.address(at), trust, PATIENCE).ok()?;
+        let mut connection = Connection::open(cluster.address(at), trust, TIMEOUT).ok()?;
         let answer = connection.call(&call).ok().filter(|answer| answer.status == 200)?;
         let body: Value = serde_json::from_slice(&answer.body).unwrap();
         let fields = ["member_id", "name", "client_address", "member_address"];
@@ -175,7 +175,7 @@ fn acknowledgements_under_a_taken_id_make_no_write_acknowledged() {
     stage.cluster.members[other].process = None;
     let said = std::thread::scope(|scope| {
         scope.spawn(|| acknowledge_everything(link, term, &stage, leader, &stop));
-        let said = stage.cluster.ask_within(PATIENCE, leader, "put lost value");
+        let said = stage.cluster.ask_within(TIMEOUT, leader, "put lost value");
         stop.store(true, Ordering::Release);
         said
     });

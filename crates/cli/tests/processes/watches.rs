@@ -23,7 +23,7 @@ const EVENTS_PER_STOP: usize = 7;
 const KEPT: u64 = 40;
 const SLEEPS_FOR: u64 = 80;
 /// How long to wait for an event before going on to the next member.
-const PATIENCE: Duration = Duration::from_millis(300);
+const TIMEOUT: Duration = Duration::from_millis(300);
 
 /// What the writer and the watchers share.
 struct Stage {
@@ -257,7 +257,7 @@ impl Stream {
             // A member that is behind the cursor refuses; another one may not be.
             return None;
         }
-        lines.get_ref().set_read_timeout(Some(PATIENCE)).ok()?;
+        lines.get_ref().set_read_timeout(Some(TIMEOUT)).ok()?;
         Some(Self { lines, refused })
     }
 

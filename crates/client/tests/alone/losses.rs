@@ -109,8 +109,8 @@ async fn a_blocked_runtime_does_not_hide_the_loss() {
     let stop = guard.cancellation();
     // The only thread of the runtime does not return to it; the watchdog runs on a thread of its own.
     let told = std::thread::spawn(move || {
-        let patience = 2_000;
-        (0..patience).any(|_| {
+        let attempts = 2_000;
+        (0..attempts).any(|_| {
             std::thread::sleep(Duration::from_millis(5));
             stop.is_cancelled()
         })

@@ -13,7 +13,7 @@ use crate::machine::Machine;
 use crate::outcome::{Acquired, Answer, Grants};
 use crate::request::{Acquire, Ask, AskLease, AskWait, NewLease};
 use crate::state::due::DueKind;
-use crate::state::record::{AskCount, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE, Terms};
+use crate::state::record::{AskCount, GrantOptions, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE};
 use crate::state::slab::SlabIndex;
 
 /// The lease that acquires, before anything is changed for it.
@@ -192,7 +192,7 @@ impl Machine {
         self.grant_pass();
 
         let blocked = asks.iter().find(|located| self.is_blocked(located));
-        let terms = Terms::new(
+        let options = GrantOptions::new(
             acquire.metadata,
             acquire.lock_delay_ms,
             acquire.max_hold_ms,
@@ -202,7 +202,7 @@ impl Machine {
             // The places granted in the pass above may have taken the last tokens.
             self.check_tokens(asks)?;
             let lease = self.lease_for(who);
-            let asker = Asker { lease, terms: &terms, asks: AskCount::first(self.level) };
+            let asker = Asker { lease, options: &options, asks: AskCount::first(self.level) };
             return Ok(self.grant_at_once(asker, asks));
         }
         let until_ms = match acquire.wait {
@@ -216,7 +216,7 @@ impl Machine {
         }
         self.check_quota(self.payer(&who), Quota::Places, 1)?;
         let lease = self.lease_for(who);
-        let asker = Asker { lease, terms: &terms, asks: AskCount::first(self.level) };
+        let asker = Asker { lease, options: &options, asks: AskCount::first(self.level) };
         let place = self.add_place(asker, asks, until_ms, acquire.independent);
         if let Err(deadlock) = self.check_deadlock(place) {
             self.unlink_place(place);

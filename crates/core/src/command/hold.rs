@@ -65,7 +65,7 @@ impl Machine {
     pub(super) fn update(&mut self, hold: &Hold<'_>, metadata: &[u8]) -> Result<Answer, Refusal> {
         self.check_limit(Limit::MetadataBytes, metadata.len() as u64)?;
         let slot = self.held(hold)?;
-        let old = self.grants.at(slot).terms.clone();
+        let old = self.grants.at(slot).options.clone();
         let owner = self.lease_of(slot).and_then(|lease| self.leases.at(lease).owner);
         let (new_bytes, old_bytes) = (metadata.len() as u64, old.metadata().len() as u64);
         if new_bytes > old_bytes {
@@ -74,7 +74,7 @@ impl Machine {
         }
         let revision = self.begin_revision();
         let grant = self.grants.at_mut(slot);
-        grant.terms = old.with_metadata(metadata);
+        grant.options = old.with_metadata(metadata);
         self.state_bytes += new_bytes;
         self.state_bytes -= old_bytes;
         self.owners.count(owner, |used| used.bytes = used.bytes - old_bytes + new_bytes);
@@ -133,7 +133,7 @@ impl Machine {
         if grant.is_election() {
             self.now.vacant.push(grant.lock);
         }
-        let bytes = grant.terms.metadata().len() as u64;
+        let bytes = grant.options.metadata().len() as u64;
         let record = self.leases.at_mut(lease);
         record.grants.remove::<IN_LEASE, _>(&mut self.grants, slot);
         self.owners.count(record.owner, |used| {
@@ -202,7 +202,7 @@ impl Machine {
     /// When a held grant is taken away because it reached its longest hold.
     pub(crate) fn max_hold_deadline(&self, grant: &Grant) -> Option<u64> {
         let GrantState::Held(lease) = grant.state else { return None };
-        let max_hold_ms = grant.terms.max_hold_ms()?;
+        let max_hold_ms = grant.options.max_hold_ms()?;
         let ttl_ms = u64::from(self.leases.at(lease).ttl_ms);
         Some(super::queue::max_hold_due(grant.since_ms, max_hold_ms, ttl_ms))
     }
@@ -222,7 +222,7 @@ impl Machine {
 impl Grant {
     /// The grant's share of the weight of the state.
     pub(crate) fn weight(&self) -> u64 {
-        GRANT_BYTES + self.terms.metadata().len() as u64
+        GRANT_BYTES + self.options.metadata().len() as u64
     }
 
     /// The mode that was requested.

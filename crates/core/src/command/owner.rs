@@ -115,7 +115,7 @@ impl Machine {
         }
         for (_, lease) in self.leases.iter() {
             let grants = lease.grants.iter::<IN_LEASE, _>(&self.grants);
-            let metadata = grants.map(|(_, grant)| grant.terms.metadata().len() as u64);
+            let metadata = grants.map(|(_, grant)| grant.options.metadata().len() as u64);
             let (locks, bytes) = metadata.fold((0, 0), |(n, sum), bytes| (n + 1, sum + bytes));
             owners.count(lease.owner, |used| {
                 used.locks += locks + u64::from(lease.waits);
@@ -154,6 +154,6 @@ impl Key {
 impl Place {
     /// What counts against the quota of its owner: as much as its grants will.
     pub(crate) fn owned_bytes(&self, locks: u64) -> u64 {
-        self.terms.metadata().len() as u64 * locks
+        self.options.metadata().len() as u64 * locks
     }
 }

@@ -13,7 +13,7 @@ use crate::request::Purpose;
 use crate::state::due::DueKind;
 use crate::state::list::{LinkedList, ListLink};
 use crate::state::record::{
-    AskCount, Grant, GrantMode, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE, Lock, Place, Terms,
+    AskCount, Grant, GrantMode, GrantOptions, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE, Lock, Place,
     WaitRecord,
 };
 use crate::state::slab::SlabIndex;
@@ -24,11 +24,11 @@ pub(crate) const GRANT_BYTES: u64 = 64;
 pub(crate) const PLACE_BYTES: u64 = 64;
 pub(crate) const WAIT_BYTES: u64 = 32;
 
-/// The lease, terms and request count of a new place or grant.
+/// The lease, options and request count of a new place or grant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asker<'a> {
     pub(super) lease: SlabIndex,
-    pub(super) terms: &'a Terms,
+    pub(super) options: &'a GrantOptions,
     pub(super) asks: AskCount,
 }
 
@@ -169,7 +169,7 @@ impl Machine {
             created,
             since_ms: self.clock_ms,
             until_ms,
-            terms: asker.terms.clone(),
+            options: asker.options.clone(),
             independent,
             asks: asker.asks,
             in_lease: ListLink::default(),
@@ -196,7 +196,7 @@ impl Machine {
         if let Some(until_ms) = until_ms {
             self.due.insert(until_ms.get(), DueKind::WaitLimit, self.newest_place.0, Some(place));
         }
-        self.state_bytes += PLACE_BYTES + asker.terms.metadata().len() as u64;
+        self.state_bytes += PLACE_BYTES + asker.options.metadata().len() as u64;
         place
     }
 
@@ -256,7 +256,7 @@ impl Machine {
         if let Some(until_ms) = record.until_ms {
             self.due.remove(until_ms.get(), DueKind::WaitLimit, record.number.0);
         }
-        self.state_bytes -= PLACE_BYTES + record.terms.metadata().len() as u64;
+        self.state_bytes -= PLACE_BYTES + record.options.metadata().len() as u64;
         record
     }
 
@@ -268,7 +268,8 @@ impl Machine {
         let grants = waits
             .into_iter()
             .map(|(lock, mode)| {
-                let asker = Asker { lease: record.lease, terms: &record.terms, asks: record.asks };
+                let asker =
+                    Asker { lease: record.lease, options: &record.options, asks: record.asks };
                 self.grant_lock(lock, mode, asker, record.number)
             })
             .collect();
@@ -289,14 +290,14 @@ impl Machine {
         place: PlaceNumber,
     ) -> outcome::LockGrant {
         let token = self.next_token();
-        let (mode_now, before) = self.seat(lock, mode);
+        let (mode_now, before) = self.insertion_point(lock, mode);
         let grant = self.grants.insert(Grant {
             lock,
             token,
             place,
             since_ms: self.clock_ms,
             state: GrantState::Held(asker.lease),
-            terms: asker.terms.clone(),
+            options: asker.options.clone(),
             mode: mode_now,
             asks: asker.asks,
             in_lock: ListLink::default(),
@@ -308,13 +309,13 @@ impl Machine {
         record.change(revision);
         let lease = self.leases.at_mut(asker.lease);
         lease.grants.push::<IN_LEASE, _>(&mut self.grants, grant);
-        if let Some(max_hold_ms) = asker.terms.max_hold_ms() {
+        if let Some(max_hold_ms) = asker.options.max_hold_ms() {
             // Due one ttl before `max_hold` is over: the holder has stopped when the cooling that follows ends, at the
             // deadline of its lease.
             let due_ms = max_hold_due(self.clock_ms, max_hold_ms, u64::from(lease.ttl_ms));
             self.due.insert(due_ms, DueKind::MaxHold, token.get(), Some(grant));
         }
-        let metadata = asker.terms.metadata();
+        let metadata = asker.options.metadata();
         self.state_bytes += GRANT_BYTES + metadata.len() as u64;
         self.owners.count(lease.owner, |used| {
             used.locks += 1;
@@ -341,7 +342,7 @@ impl Machine {
 
     /// Returns the mode of a new grant, for a semaphore with the lowest free slot, and the grant after which to insert
     /// it.
-    fn seat(&self, lock: SlabIndex, mode: Mode) -> (GrantMode, Option<SlabIndex>) {
+    fn insertion_point(&self, lock: SlabIndex, mode: Mode) -> (GrantMode, Option<SlabIndex>) {
         let grants = self.locks.at(lock).grants;
         match mode {
             Mode::Exclusive => (GrantMode::Exclusive, grants.last),
@@ -445,7 +446,7 @@ impl Grant {
     }
 
     pub(crate) fn is_election(&self) -> bool {
-        self.terms.purpose() == Purpose::Election
+        self.options.purpose() == Purpose::Election
     }
 }
 

@@ -142,7 +142,7 @@ impl Machine {
 
     /// The lock-delay that begins now, if the grant has one.
     fn delay_of(&self, slot: SlabIndex) -> Option<(GrantPhase, u64)> {
-        let delay_ms = self.grants.at(slot).terms.lock_delay_ms();
+        let delay_ms = self.grants.at(slot).options.lock_delay_ms();
         let until_ms = self.deadline(delay_ms);
         // Without a lock-delay, and at `CLOCK_MAX`, the deadline is not later than the clock.
         let waits = until_ms > self.clock_ms && !mutant!("lock_delay_forgotten");

@@ -154,7 +154,7 @@ impl Machine {
     fn ends_of_grants(&self, lock: SlabIndex) -> Vec<(u64, bool)> {
         let mut ends = Vec::new();
         for (_, grant) in self.locks.at(lock).grants.iter::<IN_LOCK, _>(&self.grants) {
-            let delay_ms = self.promised_ms(grant.terms.lock_delay_ms());
+            let delay_ms = self.promised_ms(grant.options.lock_delay_ms());
             let mut certain = true;
             let until_ms = match &grant.state {
                 GrantState::Over(over) => {

@@ -149,10 +149,10 @@ impl Machine {
             place: grant.place,
             held_ms: self.clock_ms.saturating_sub(grant.since_ms),
             state: self.holder_state(slot),
-            purpose: grant.terms.purpose(),
-            metadata: Box::from(grant.terms.metadata()),
-            lock_delay_ms: grant.terms.lock_delay_ms(),
-            max_hold_ms: grant.terms.max_hold_ms(),
+            purpose: grant.options.purpose(),
+            metadata: Box::from(grant.options.metadata()),
+            lock_delay_ms: grant.options.lock_delay_ms(),
+            max_hold_ms: grant.options.max_hold_ms(),
         }
     }
 
@@ -177,7 +177,7 @@ impl Machine {
             behind,
             waiting_ms: self.clock_ms.saturating_sub(place.since_ms),
             left_ms: place.until_ms.map(|until_ms| until_ms.get().saturating_sub(self.clock_ms)),
-            purpose: place.terms.purpose(),
+            purpose: place.options.purpose(),
             locks: locks.collect(),
         }
     }

@@ -56,19 +56,19 @@ pub(crate) struct Lock {
     pub(crate) queue: LinkedList,
 }
 
-/// The terms that the grants of one acquire request share. Most requests use the defaults, which take no memory.
+/// The options that the grants of one acquire request share. Most requests use the defaults, which take no memory.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Terms(Option<Arc<Special>>);
+pub(crate) struct GrantOptions(Option<Arc<OptionValues>>);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Special {
+struct OptionValues {
     metadata: Box<[u8]>,
     lock_delay_ms: u64,
     max_hold_ms: Option<u64>,
     purpose: Purpose,
 }
 
-impl Terms {
+impl GrantOptions {
     pub(crate) fn new(
         metadata: &[u8],
         lock_delay_ms: u64,
@@ -83,7 +83,7 @@ impl Terms {
             return Self(None);
         }
         let metadata = Box::from(metadata);
-        Self(Some(Arc::new(Special { metadata, lock_delay_ms, max_hold_ms, purpose })))
+        Self(Some(Arc::new(OptionValues { metadata, lock_delay_ms, max_hold_ms, purpose })))
     }
 
     pub(crate) fn with_metadata(&self, metadata: &[u8]) -> Self {
@@ -121,7 +121,7 @@ pub(crate) struct Grant {
     /// The clock at the grant.
     pub(crate) since_ms: u64,
     pub(crate) state: GrantState,
-    pub(crate) terms: Terms,
+    pub(crate) options: GrantOptions,
     pub(crate) mode: GrantMode,
     pub(crate) asks: AskCount,
     pub(crate) in_lock: ListLink,
@@ -207,7 +207,7 @@ pub(crate) struct Place {
     pub(crate) since_ms: u64,
     /// When the wait limit passes. A limit is at least 1 ms, so the deadline is never 0.
     pub(crate) until_ms: Option<NonZeroU64>,
-    pub(crate) terms: Terms,
+    pub(crate) options: GrantOptions,
     pub(crate) independent: bool,
     pub(crate) asks: AskCount,
     pub(crate) in_lease: ListLink,

@@ -168,7 +168,7 @@ impl Node {
         self.replica.handle(RaftInput::Submit {
             proposal,
             requests: vec![put.into()],
-            patience_us: 0,
+            linger_us: 0,
             deadline_us: u64::MAX,
         });
     }
@@ -289,7 +289,7 @@ impl Node {
         self.replica.handle(RaftInput::Submit {
             proposal,
             requests,
-            patience_us: 0,
+            linger_us: 0,
             deadline_us: u64::MAX,
         });
     }
@@ -371,7 +371,7 @@ impl Node {
         self.replica.handle(RaftInput::Submit {
             proposal: NO_CALLER,
             requests,
-            patience_us: 0,
+            linger_us: 0,
             deadline_us: u64::MAX,
         });
         self.again = true;

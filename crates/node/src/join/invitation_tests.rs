@@ -92,10 +92,10 @@ fn a_use_that_another_leader_has_written_is_not_written_again() {
     let (first, second) = (read(id(4)).unwrap().put(id(4)), read(id(5)).unwrap().put(id(5)));
     let request = with(record(4), token.clone());
     cluster.hand(leader, Input::Join { join, request, peer_name });
-    let (proposal, patience_us, deadline_us) = (NO_CALLER, 0, u64::MAX);
+    let (proposal, linger_us, deadline_us) = (NO_CALLER, 0, u64::MAX);
     let requests = vec![second.into(), first.into()];
     let node = cluster.nodes.get_mut(&leader).unwrap();
-    node.replica.handle(RaftInput::Submit { proposal, requests, patience_us, deadline_us });
+    node.replica.handle(RaftInput::Submit { proposal, requests, linger_us, deadline_us });
     cluster.run(200);
     cluster.hand(leader, Input::CalledBack { join, answer: is_there(record(4)).unwrap() });
     cluster.run(200);
@@ -152,9 +152,9 @@ fn a_member_that_an_operator_added_by_its_id_needs_no_invitation() {
     let requests =
         vec![directory::put(&directory::key(id(4)), &record(4).names.to_string()).into()];
     let leader = cluster.leader();
-    let (proposal, patience_us, deadline_us) = (NO_CALLER, 0, u64::MAX);
+    let (proposal, linger_us, deadline_us) = (NO_CALLER, 0, u64::MAX);
     let node = cluster.nodes.get_mut(&leader).unwrap();
-    node.replica.handle(RaftInput::Submit { proposal, requests, patience_us, deadline_us });
+    node.replica.handle(RaftInput::Submit { proposal, requests, linger_us, deadline_us });
     cluster.change(MembershipChange::AddLearner(id(4)));
     assert!(matches!(cluster.join_with(4, None), Control::Joined { .. }));
 }

@@ -142,8 +142,8 @@ impl JoinCluster {
         let node = self.nodes.get_mut(&leader).unwrap();
         let clock_ms = node.machine().clock_ms();
         let requests = invitations.into_iter().map(|it| it.put(clock_ms).into()).collect();
-        let (proposal, patience_us, deadline_us) = (NO_CALLER, 0, u64::MAX);
-        node.replica.handle(RaftInput::Submit { proposal, requests, patience_us, deadline_us });
+        let (proposal, linger_us, deadline_us) = (NO_CALLER, 0, u64::MAX);
+        node.replica.handle(RaftInput::Submit { proposal, requests, linger_us, deadline_us });
         self.run(200);
     }
 

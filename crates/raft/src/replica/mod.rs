@@ -292,8 +292,8 @@ impl Replica {
         }
         match input {
             ReplicaInput::Message { from, message } => self.receive(from, message),
-            ReplicaInput::Submit { proposal, requests, patience_us, deadline_us } => {
-                self.queue.add(proposal, requests, patience_us, deadline_us);
+            ReplicaInput::Submit { proposal, requests, linger_us, deadline_us } => {
+                self.queue.add(proposal, requests, linger_us, deadline_us);
             }
             ReplicaInput::Read { proposal } => {
                 if !self.reads.add(proposal) {

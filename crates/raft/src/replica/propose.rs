@@ -15,8 +15,8 @@ use crate::pending::CommandRun;
 pub(super) struct ProposalQueue {
     submitted: Vec<Submitted>,
     commands: usize,
-    /// The shortest patience among the commands that came since the last turn.
-    patience_us: Option<u64>,
+    /// The shortest linger among the commands that came since the last turn.
+    linger_us: Option<u64>,
     /// The time at which the queue must be proposed.
     until_us: Option<u64>,
 }
@@ -35,18 +35,18 @@ impl ProposalQueue {
         &mut self,
         proposal: ProposalId,
         requests: Vec<Bytes>,
-        patience_us: u64,
+        linger_us: u64,
         deadline_us: u64,
     ) {
         self.commands += requests.len();
         self.submitted.push(Submitted { proposal, requests, deadline_us });
-        self.patience_us = Some(self.patience_us.map_or(patience_us, |now| now.min(patience_us)));
+        self.linger_us = Some(self.linger_us.map_or(linger_us, |now| now.min(linger_us)));
     }
 
     /// Whether the queue must be proposed now. Patience counts from the turn in which a command was taken.
     fn is_due(&mut self, now_us: u64) -> bool {
-        if let Some(patience_us) = self.patience_us.take() {
-            let until_us = now_us.saturating_add(patience_us);
+        if let Some(linger_us) = self.linger_us.take() {
+            let until_us = now_us.saturating_add(linger_us);
             self.until_us = Some(self.until_us.map_or(until_us, |old| old.min(until_us)));
         }
         !self.submitted.is_empty()

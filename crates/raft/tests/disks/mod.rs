@@ -325,7 +325,7 @@ impl Cluster {
             let (proposal, requests) = (ProposalId(self.proposals), vec![Bytes::from(bytes)]);
             self.input(
                 number,
-                ReplicaInput::Submit { proposal, requests, patience_us: 0, deadline_us: u64::MAX },
+                ReplicaInput::Submit { proposal, requests, linger_us: 0, deadline_us: u64::MAX },
             );
             self.step();
         }

@@ -137,7 +137,7 @@ impl Cluster {
         let input = ReplicaInput::Submit {
             proposal: ProposalId(proposal),
             requests,
-            patience_us: 0,
+            linger_us: 0,
             deadline_us: u64::MAX,
         };
         self.members[at].inputs.push(input);
@@ -411,8 +411,8 @@ fn a_patient_command_waits_for_company_and_no_longer() {
     let patient = |cluster: &mut Cluster, proposal| {
         cluster.grant(leader, proposal, 60_000);
         let last = cluster.members[leader].inputs.last_mut();
-        let Some(ReplicaInput::Submit { patience_us, .. }) = last else { panic!("a submission") };
-        *patience_us = 50_000;
+        let Some(ReplicaInput::Submit { linger_us, .. }) = last else { panic!("a submission") };
+        *linger_us = 50_000;
     };
     let last = |cluster: &Cluster| cluster.members[leader].replica.status().last.index;
     let before = last(&cluster);

@@ -280,7 +280,7 @@ impl SessionHandler {
                 _ => break,
             }
         }
-        let gather_us = dispatch::patience_us(&Command::Renew(Vec::new()), self.ttl_min_ms());
+        let gather_us = dispatch::linger_us(&Command::Renew(Vec::new()), self.ttl_min_ms());
         self.send(urgent, 0);
         self.send(renewals, gather_us);
     }
@@ -429,7 +429,7 @@ impl SessionHandler {
         self.session.attach(handles.collect());
     }
 
-    fn send(&mut self, gathered: Gathered, patience_us: u64) {
+    fn send(&mut self, gathered: Gathered, linger_us: u64) {
         let Gathered { bytes, ends, pending, permit } = gathered;
         let Some(last_us) = pending.iter().map(|it| it.deadline_us).max() else { return };
         let bytes = Bytes::from(bytes);
@@ -444,7 +444,7 @@ impl SessionHandler {
         let followed = self.dispatch.follow(reply, spans.map(RequestSpan::steps));
         self.followed.extend(followed.map(|followed| (self.newest, followed)));
         self.batches.insert(self.newest, pending);
-        self.session.submit(self.newest, requests, patience_us, last_us, permit);
+        self.session.submit(self.newest, requests, linger_us, last_us, permit);
     }
 
     fn take_mail(&mut self, mail: Vec<MailboxMessage>, out: &mut v1::SessionResponse) {

@@ -53,8 +53,8 @@ use crate::watch::Hub;
 /// How long a call may take if its caller sets no limit.
 pub(crate) const WITHIN: Duration = Duration::from_secs(10);
 /// Added to a caller's deadline, so that a definite "not applied" arrives before the outcome is reported as unknown.
-pub(crate) const LAST_WORD_US: u64 = 150_000;
-const LAST_WORD: Duration = Duration::from_micros(LAST_WORD_US);
+pub(crate) const ANSWER_GRACE_US: u64 = 150_000;
+const ANSWER_GRACE: Duration = Duration::from_micros(ANSWER_GRACE_US);
 /// The longest time that a renewal waits to be proposed together with others. It never exceeds a sixtieth of the ttl.
 const GATHER_US: u64 = 50_000;
 /// The shortest ttl that a lease can have. Assumed for renewals of leases that the session has not seen granted.
@@ -174,9 +174,9 @@ impl Dispatch {
         command: Command<'_>,
         within: Duration,
     ) -> Result<Outcome, Failure> {
-        let patience_us = patience_us(&command, TTL_MIN_MS);
+        let linger_us = linger_us(&command, TTL_MIN_MS);
         let (request, permit) = self.admitted(who, id, command)?;
-        self.run(request, permit, patience_us, within).await
+        self.run(request, permit, linger_us, within).await
     }
 
     /// Runs a command on behalf of the member itself.
@@ -189,10 +189,10 @@ impl Dispatch {
         &self,
         request: Bytes,
         permit: Permit,
-        patience_us: u64,
+        linger_us: u64,
         within: Duration,
     ) -> Result<Outcome, Failure> {
-        let outcome = self.submit(request, permit, patience_us, within).await;
+        let outcome = self.submit(request, permit, linger_us, within).await;
         outcome.map_err(|failure| self.failure(failure, within))
     }
 
@@ -200,7 +200,7 @@ impl Dispatch {
         &self,
         request: Bytes,
         permit: Permit,
-        patience_us: u64,
+        linger_us: u64,
         within: Duration,
     ) -> Result<Outcome, tenure_node::NodeFailure> {
         let (done, outcome) = oneshot::channel();
@@ -208,14 +208,14 @@ impl Dispatch {
             let _ = done.send(outcomes.into_iter().next());
         });
         let (member, deadline_us) = (self.member(), self.deadline_us(within));
-        let event = member.call(vec![request], patience_us, deadline_us, permit, done);
+        let event = member.call(vec![request], linger_us, deadline_us, permit, done);
         let _followed = match &event {
             LoopEvent::Input(Input::Submit(batch)) => self.follow(batch.reply, traces::present()),
             _ => None,
         };
         member.try_submit(event);
         let unknown = tenure_node::NodeFailure::Unknown;
-        match tokio::time::timeout(within + LAST_WORD, outcome).await {
+        match tokio::time::timeout(within + ANSWER_GRACE, outcome).await {
             Ok(Ok(Some(outcome))) => outcome,
             // The answer may still come, but the caller's time is over.
             Ok(Ok(None) | Err(_)) | Err(_) => Err(unknown),
@@ -310,7 +310,7 @@ impl Dispatch {
         if let Err(not_taken) = self.member().try_tell(event) {
             return Err(not_taken.back().1);
         }
-        match tokio::time::timeout(within + LAST_WORD, result).await {
+        match tokio::time::timeout(within + ANSWER_GRACE, result).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) | Err(_) => Err(tenure_node::NodeFailure::Unknown),
         }
@@ -335,7 +335,7 @@ pub(crate) fn encode(who: &Principal, id: RequestId<'_>, command: Command<'_>) -
 }
 
 /// How long a command may wait to be proposed together with others.
-pub(crate) fn patience_us(command: &Command<'_>, ttl_min_ms: u64) -> u64 {
+pub(crate) fn linger_us(command: &Command<'_>, ttl_min_ms: u64) -> u64 {
     match command {
         Command::Renew(_) => GATHER_US.min(ttl_min_ms * 1_000 / 60),
         _ => 0,

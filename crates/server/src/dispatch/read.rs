@@ -9,7 +9,7 @@ use tenure_raft::Replica;
 use tenure_types::Revision;
 use tokio::sync::{Semaphore, oneshot};
 
-use super::{Caller, Dispatch, Failure, LAST_WORD, ReadScope, WATCHES_MAX, WITHIN};
+use super::{ANSWER_GRACE, Caller, Dispatch, Failure, ReadScope, WATCHES_MAX, WITHIN};
 use crate::member::LoopEvent;
 use crate::watch::{OwnedFilter, Start, WatchOptions, WatchReader};
 
@@ -180,7 +180,7 @@ impl Dispatch {
         });
         let event = LoopEvent::Read { question, principal, fresh, deadline_us };
         self.member().try_tell(event).map_err(|not_taken| not_taken.back().1)?;
-        match tokio::time::timeout(within + LAST_WORD, answer).await {
+        match tokio::time::timeout(within + ANSWER_GRACE, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(NodeFailure::Stopping),
             // The event loop is blocked, most likely by its disk.

@@ -37,14 +37,14 @@ impl ClientSession {
         &self,
         batch: u64,
         requests: Vec<Bytes>,
-        patience_us: u64,
+        linger_us: u64,
         deadline_us: u64,
         permit: Permit,
     ) {
         let member = self.dispatch.member();
         let reply = self.reply_to(batch);
         let asked_at_us = member.now_us();
-        let batch = CommandBatch { requests, patience_us, asked_at_us, deadline_us, reply, permit };
+        let batch = CommandBatch { requests, linger_us, asked_at_us, deadline_us, reply, permit };
         member.try_submit(LoopEvent::Input(Input::Submit(batch)));
     }
 

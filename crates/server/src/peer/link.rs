@@ -298,7 +298,7 @@ mod tests {
     use crate::plant;
 
     /// How long the other end waits for the connection to close.
-    const PATIENCE: Duration = Duration::from_secs(1);
+    const TIMEOUT: Duration = Duration::from_secs(1);
 
     fn frame(class: Class, len: usize) -> Vec<Frame> {
         vec![Frame { class, bytes: vec![0; len] }]
@@ -317,7 +317,7 @@ mod tests {
         there.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         assert!(there.read(&mut [0]).is_err(), "the connection stays");
         assert!(!link.push(frame(Class::Urgent, 2 * 1024 * 1024)), "an answer that does not fit");
-        there.set_read_timeout(Some(PATIENCE)).unwrap();
+        there.set_read_timeout(Some(TIMEOUT)).unwrap();
         matches!(there.read(&mut [0]), Ok(0))
     }
 

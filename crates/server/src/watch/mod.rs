@@ -41,7 +41,7 @@ use index::Index;
 use library::HistoryQuestion;
 
 /// How long nothing may be taken from a watch's full buffer before the watch is ended, by default.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The revision at which a watch starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,12 +60,12 @@ pub struct WatchOptions {
     /// Whether events carry the previous value.
     pub previous: bool,
     /// How long a full buffer may stay untouched before the watch is ended as too slow.
-    pub patience: Duration,
+    pub unread_max: Duration,
 }
 
 impl Default for WatchOptions {
     fn default() -> Self {
-        Self { progress: None, previous: false, patience: PATIENCE }
+        Self { progress: None, previous: false, unread_max: TIMEOUT }
     }
 }
 

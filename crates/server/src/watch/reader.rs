@@ -80,8 +80,8 @@ impl WatchReader {
             Start::Now => (WatchPosition::Start, None),
             Start::From(next) => (WatchPosition::Behind { next, seen: false }, Some(next)),
         };
-        let patience_us = u64::try_from(options.patience.as_micros()).unwrap_or(u64::MAX);
-        let slot = Arc::new(WatchSlot::new(at, patience_us));
+        let unread_max_us = u64::try_from(options.unread_max.as_micros()).unwrap_or(u64::MAX);
+        let slot = Arc::new(WatchSlot::new(at, unread_max_us));
         // Register first: from now on the event loop offers the records it applies.
         inner.member.feed().enter();
         let mut stage = inner.stage();

@@ -19,7 +19,7 @@ const BYTES_MAX: usize = 1024 * 1024;
 pub(super) struct WatchSlot {
     within: Mutex<Within>,
     pub(super) news: Notify,
-    patience_us: u64,
+    unread_max_us: u64,
 }
 
 struct Within {
@@ -64,11 +64,11 @@ pub(super) enum PutResult {
 }
 
 impl WatchSlot {
-    pub(super) fn new(at: WatchPosition, patience_us: u64) -> Self {
+    pub(super) fn new(at: WatchPosition, unread_max_us: u64) -> Self {
         let (batches, taken_at_us) = (VecDeque::new(), os::now_us());
         let charge = Caller::present_memory().charge(0);
         let within = Within { batches, events: 0, bytes: 0, at, taken_at_us, charge };
-        Self { within: Mutex::new(within), news: Notify::new(), patience_us }
+        Self { within: Mutex::new(within), news: Notify::new(), unread_max_us }
     }
 
     fn within(&self) -> MutexGuard<'_, Within> {
@@ -102,9 +102,9 @@ impl WatchSlot {
         PutResult::Done
     }
 
-    /// Ends the watch if its full buffer was not read for longer than its patience.
+    /// Ends the watch if its full buffer was not read for longer than its unread_max.
     fn judge(&self, within: &mut Within) -> PutResult {
-        if os::now_us().saturating_sub(within.taken_at_us) < self.patience_us {
+        if os::now_us().saturating_sub(within.taken_at_us) < self.unread_max_us {
             return PutResult::Done;
         }
         let Some(first) = within.batches.front() else { return PutResult::Done };

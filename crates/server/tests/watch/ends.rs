@@ -97,7 +97,7 @@ fn a_slow_consumer_is_told_and_loses_nothing_by_going_on_from_there() {
     let filter = OwnedFilter::Prefix("key/".into());
     cluster.runtime.block_on(async {
         let hub = &cluster.hubs[0];
-        let options = WatchOptions { patience: Duration::ZERO, ..marked() };
+        let options = WatchOptions { unread_max: Duration::ZERO, ..marked() };
         let mut watch = hub.watch(filter.clone(), Start::From(Revision(1)), options);
         let mut seen = Vec::new();
         let live = tokio::task::block_in_place(|| done(cluster.member(), keys(3)));
@@ -124,7 +124,7 @@ fn a_buffer_is_bounded_in_bytes_too() {
     let cluster = Cluster::found(1);
     cluster.runtime.block_on(async {
         let hub = &cluster.hubs[0];
-        let options = WatchOptions { patience: Duration::ZERO, ..marked() };
+        let options = WatchOptions { unread_max: Duration::ZERO, ..marked() };
         let mut watch = hub.watch(OwnedFilter::All, Start::Now, options);
         let from = watch.started().await.unwrap();
         let mark = step(&mut watch).await;
@@ -148,8 +148,8 @@ fn a_burst_that_no_buffer_holds_ends_no_watch_that_reads_it() {
     let cluster = Cluster::found(1);
     cluster.runtime.block_on(async {
         let hub = &cluster.hubs[0];
-        let patience = Duration::from_secs(3_600);
-        let options = WatchOptions { patience, ..marked() };
+        let unread_max = Duration::from_secs(3_600);
+        let options = WatchOptions { unread_max, ..marked() };
         let mut watch = hub.watch(OwnedFilter::All, Start::Now, options);
         let from = watch.started().await.unwrap();
         let mark = step(&mut watch).await;

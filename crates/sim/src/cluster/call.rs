@@ -170,7 +170,7 @@ impl SimCluster {
         let reply = ReplyTo::Session { session: call, batch };
         let requests = vec![request];
         let batch_of_one =
-            CommandBatch { requests, patience_us: 0, asked_at_us, deadline_us, reply, permit };
+            CommandBatch { requests, linger_us: 0, asked_at_us, deadline_us, reply, permit };
         self.give(node, boot, Input::Submit(batch_of_one));
         batch
     }

@@ -211,13 +211,13 @@ impl SimCluster {
         let place = if self.rng.u8(0..10) == 0 { PlaceFate::Kept } else { PlaceFate::GivenUp };
         let within_us = [50 * MS, S, 5 * S][self.rng.usize(0..3)];
         let wait_us = self.rng.u64(0..3_000) * MS;
-        let patience_us = self.rng.u64(20..3_000) * MS;
+        let linger_us = self.rng.u64(20..3_000) * MS;
         let one = &mut self.callers[caller];
         let Some(want) = &mut one.want else { return };
         self.sessions_made += 1;
         let (call, boot) = (SessionId(self.sessions_made), self.nodes[node].boot);
         want.tries += 1;
-        let until_us = self.now_us + patience_us;
+        let until_us = self.now_us + linger_us;
         let arrives_us = self.now_us + delay_us;
         want.call = Some(CallUnderWay { call, node, boot, arrives_us, until_us });
         let terms = AcquireTerms { within_us, wait_us, place };

@@ -34,7 +34,7 @@ pub(super) enum ClientMessage {
     /// Asks for the notices of a lease.
     Attach(Handle),
     /// Submits commands that must be answered within this time.
-    Submit { batch: u64, ops: Vec<Op>, patience_us: u64, within_us: u64 },
+    Submit { batch: u64, ops: Vec<Op>, linger_us: u64, within_us: u64 },
     /// Asks for a read.
     Read { read: u64, fresh: Fresh, within_us: u64 },
     /// Closes the session.

@@ -26,7 +26,7 @@ use super::world::SimCluster;
 use crate::invariant::{CheckResult, InvariantViolation};
 
 /// How long after a deadline the answer may come: a definite one may be on its way.
-const LAST_WORD_US: u64 = 100 * MS;
+const ANSWER_GRACE_US: u64 = 100 * MS;
 
 /// The sessions of one process.
 #[derive(Default)]
@@ -150,7 +150,7 @@ impl SessionHost {
 
     /// N3: whatever is overdue at this moment of the member's clock.
     pub(super) fn overdue(&self, local_us: u64) -> Option<String> {
-        let batch = self.batches.iter().find(|(_, it)| it.deadline_us + LAST_WORD_US < local_us);
+        let batch = self.batches.iter().find(|(_, it)| it.deadline_us + ANSWER_GRACE_US < local_us);
         if let Some((batch, _)) = batch {
             return Some(format!("batch {batch}"));
         }
@@ -192,9 +192,9 @@ impl SimCluster {
             }
             ClientMessage::Attach(lease) => self.leave(stream.node, Routed::Attach(stream, lease)),
             ClientMessage::Close => self.leave(stream.node, Routed::Close(stream.id)),
-            ClientMessage::Submit { batch, ops, patience_us, within_us } => {
+            ClientMessage::Submit { batch, ops, linger_us, within_us } => {
                 let deadline_us = local_us + within_us;
-                return self.submit(stream, batch, ops, patience_us, deadline_us);
+                return self.submit(stream, batch, ops, linger_us, deadline_us);
             }
             ClientMessage::Read { read, fresh, within_us } => {
                 let deadline_us = local_us + within_us;
@@ -222,7 +222,7 @@ impl SimCluster {
         stream: ClientStream,
         batch: u64,
         ops: Vec<Op>,
-        patience_us: u64,
+        linger_us: u64,
         deadline_us: u64,
     ) -> CheckResult {
         let local_us = self.nodes[stream.node].local_us(self.now_us);
@@ -263,7 +263,7 @@ impl SimCluster {
         process.host.batches.insert(batch, pending);
         let batch = CommandBatch {
             requests: ops.into_iter().map(|op| op.request).collect(),
-            patience_us,
+            linger_us,
             asked_at_us: local_us,
             deadline_us,
             reply: ReplyTo::Session { session: stream.id, batch },

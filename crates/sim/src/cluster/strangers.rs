@@ -65,7 +65,7 @@ impl SimCluster {
                 let member = Principal::member();
                 let requests = vec![put(NAME, "forged"), put(member.name(), &own)];
                 let within_us = [None, Some(5_000_000)][self.rng.usize(0..2)];
-                let message = PeerMessage::Commands { number, patience_us: 0, within_us, requests };
+                let message = PeerMessage::Commands { number, linger_us: 0, within_us, requests };
                 ("forged_commands", message)
             }
             2 | 3 => {

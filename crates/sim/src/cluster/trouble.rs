@@ -209,7 +209,7 @@ impl SimCluster {
         process.host.batches.insert(number, pending);
         let batch = CommandBatch {
             requests: vec![request.into()],
-            patience_us: 0,
+            linger_us: 0,
             asked_at_us,
             deadline_us,
             reply: ReplyTo::Call(CallId(number)),

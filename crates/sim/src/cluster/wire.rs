@@ -53,20 +53,16 @@ impl SimCluster {
             }
             *newest = at_us.max(*newest);
             let mut bytes = bytes.clone();
-            if let PeerMessage::Commands {
-                number,
-                patience_us,
-                within_us: Some(within_us),
-                requests,
-            } = message
+            if let PeerMessage::Commands { number, linger_us, within_us: Some(within_us), requests } =
+                message
                 && self.counts_waiting
             {
                 // This sender subtracts the time that a frame waits in its link from the time left.
                 let within_us = Some(within_us.saturating_sub(at_us - self.now_us));
                 self.faults.count_by("forward_expired", u64::from(within_us == Some(0)));
-                let (number, patience_us) = (*number, *patience_us);
+                let (number, linger_us) = (*number, *linger_us);
                 let requests = requests.clone();
-                let message = PeerMessage::Commands { number, patience_us, within_us, requests };
+                let message = PeerMessage::Commands { number, linger_us, within_us, requests };
                 bytes = Bytes::from(message.encode());
             }
             let packet = Packet::Frame { link, bytes };

@@ -354,13 +354,13 @@ impl SimCluster {
             op.first_us.get_or_insert(sent_us);
         }
         let renews = ops.iter().all(|op| matches!(op.what, ClientOp::Renew(_)));
-        let patience_us = if renews { BATCH_US.min(one.ttl_ms * MS / 60) } else { 0 };
+        let linger_us = if renews { BATCH_US.min(one.ttl_ms * MS / 60) } else { 0 };
         let given_up_at_us = now_us + within_us.min(S) + TRY_US;
         let attempt =
             ClientAttempt { session, ops: ops.clone(), sent_us, given_up_at_us, given_up: false };
         one.attempts.insert(batch, attempt);
         self.faults.count_by("batch_of_several", u64::from(ops.len() > 1));
-        self.send_to_member(client, ClientMessage::Submit { batch, ops, patience_us, within_us });
+        self.send_to_member(client, ClientMessage::Submit { batch, ops, linger_us, within_us });
     }
 }
 

@@ -33,12 +33,12 @@ impl Model {
         if ask.max_hold_ms.is_some_and(|max_hold_ms| max_hold_ms <= ttl_ms) {
             return Err(Refusal::MaxHoldTooShort { ttl_ms });
         }
-        let patience = match ask.wait {
+        let wait_deadline = match ask.wait {
             AskWait::No | AskWait::Limit { ms: 0 } => WaitDeadline::None,
             AskWait::Unlimited => WaitDeadline::Endless,
             AskWait::Limit { ms } => WaitDeadline::Until(later(self.clock_ms, self.whole(ms))),
         };
-        if let Some(standing) = self.present_standing(lease, &locks, patience) {
+        if let Some(standing) = self.present_standing(lease, &locks, wait_deadline) {
             return standing;
         }
         self.check_room(lease, &locks)?;
@@ -65,7 +65,7 @@ impl Model {
             max_hold_ms: ask.max_hold_ms,
             purpose: ask.purpose,
             independent: ask.independent,
-            wait_until_ms: match patience {
+            wait_until_ms: match wait_deadline {
                 WaitDeadline::Until(until_ms) => Some(until_ms),
                 WaitDeadline::None | WaitDeadline::Endless => None,
             },
@@ -84,7 +84,7 @@ impl Model {
             let lease = self.lease_grant(lease);
             return Ok(Answer::Acquired(Acquired { lease, place: place.number, grants }));
         }
-        if matches!(patience, WaitDeadline::None) {
+        if matches!(wait_deadline, WaitDeadline::None) {
             return Err(self.no_wait(blocking));
         }
         self.enqueue(place, ask)
@@ -136,7 +136,7 @@ impl Model {
         &mut self,
         lease: LeaseId,
         locks: &[(Name, Mode)],
-        patience: WaitDeadline,
+        wait_deadline: WaitDeadline,
     ) -> Option<Verdict> {
         for (lock, _) in locks {
             let waiting = self.queue_of(lock).into_iter().find(|place| place.lease == lease);
@@ -154,7 +154,7 @@ impl Model {
                 return Some(Err(Refusal::Overlap { lock: lock.clone() }));
             }
             if let Some(place) = self.places.get_mut(&number) {
-                match patience {
+                match wait_deadline {
                     WaitDeadline::None => {}
                     WaitDeadline::Endless => place.wait_until_ms = None,
                     WaitDeadline::Until(until_ms) => place.wait_until_ms = Some(until_ms),

@@ -17,7 +17,7 @@ const KEEPERS: u64 = 40;
 /// How many connections grant leases at the start.
 const GRANTERS: u64 = 16;
 /// How long a client waits for an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a renewal is tried before it counts as failed: for a minute, at the least.
 const ATTEMPTS: u32 = 3_000;
 /// How long a client that was refused waits before it asks again.
@@ -130,7 +130,7 @@ impl Honest {
 }
 
 fn client(members: &[SocketAddr], number: u64) -> Client {
-    Client::new(members.to_vec(), PATIENCE).prefer(usize::try_from(number).unwrap())
+    Client::new(members.to_vec(), TIMEOUT).prefer(usize::try_from(number).unwrap())
 }
 
 fn grant(members: &[SocketAddr], crowd: Crowd) {

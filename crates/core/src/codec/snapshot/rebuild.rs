@@ -34,7 +34,7 @@ impl Machine {
         let locks: u64 = self.locks.iter().map(|(_, lock)| lock.weight()).sum();
         let grants: u64 = self.grants.iter().map(|(_, grant)| grant.weight()).sum();
         let place = |metadata: &[u8]| PLACE_BYTES + metadata.len() as u64;
-        let places: u64 = self.places.iter().map(|(_, p)| place(p.terms.metadata())).sum();
+        let places: u64 = self.places.iter().map(|(_, p)| place(p.options.metadata())).sum();
         let waits = self.waits.len() as u64 * WAIT_BYTES;
         let keys: u64 = self.keys.iter().map(|(_, key)| key.weight()).sum();
         let requests: u64 = self.seq_requests.iter().map(|(_, request)| request.weight()).sum();

@@ -16,8 +16,8 @@ use crate::state::due::CLOCK_MAX;
 use crate::state::list::{LinkedList, ListLink};
 use crate::state::owner::OwnerId;
 use crate::state::record::{
-    AskCount, AskRecord, EndedGrant, Grant, GrantMode, GrantPhase, GrantState, Key, KeyRequest,
-    Lease, Lock, Place, Remembered, SeqRequest, Terms, WaitRecord,
+    AskCount, AskRecord, EndedGrant, Grant, GrantMode, GrantOptions, GrantPhase, GrantState, Key,
+    KeyRequest, Lease, Lock, Place, Remembered, SeqRequest, WaitRecord,
 };
 use crate::state::slab::SlabIndex;
 
@@ -281,7 +281,7 @@ impl SnapshotRecord for Grant {
                 put_owner(out, over.owner, level);
             }
         }
-        put_terms(out, &self.terms);
+        put_options(out, &self.options);
         match self.mode {
             GrantMode::Exclusive => out.put_u8(0),
             GrantMode::Shared => out.put_u8(1),
@@ -311,7 +311,7 @@ impl SnapshotRecord for Grant {
                 })),
                 _ => return Err(Malformed),
             },
-            terms: get_terms(reader)?,
+            options: get_options(reader)?,
             mode: match reader.u8()? {
                 0 => GrantMode::Exclusive,
                 1 => GrantMode::Shared,
@@ -332,7 +332,7 @@ impl SnapshotRecord for Place {
         out.put(self.created.0);
         out.put(self.since_ms);
         out.put_optional(self.until_ms.map(NonZeroU64::get));
-        put_terms(out, &self.terms);
+        put_options(out, &self.options);
         out.put_u8(u8::from(self.independent));
         put_asks(out, self.asks, level);
     }
@@ -351,7 +351,7 @@ impl SnapshotRecord for Place {
                 None => None,
                 Some(until_ms) => Some(NonZeroU64::new(until_ms).ok_or(Malformed)?),
             },
-            terms: get_terms(reader)?,
+            options: get_options(reader)?,
             independent: reader.flag()?,
             asks: get_asks(reader, level)?,
             in_lease: ListLink::default(),
@@ -453,28 +453,28 @@ fn get_u64(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-fn put_terms(out: &mut Vec<u8>, terms: &Terms) {
-    if terms.is_plain() {
+fn put_options(out: &mut Vec<u8>, options: &GrantOptions) {
+    if options.is_plain() {
         return out.put_u8(0);
     }
     out.put_u8(1);
-    out.put_bytes(terms.metadata());
-    out.put(terms.lock_delay_ms());
-    out.put_optional(terms.max_hold_ms());
-    out.put_u8(u8::from(terms.purpose() == Purpose::Election));
+    out.put_bytes(options.metadata());
+    out.put(options.lock_delay_ms());
+    out.put_optional(options.max_hold_ms());
+    out.put_u8(u8::from(options.purpose() == Purpose::Election));
 }
 
-fn get_terms(reader: &mut Reader<'_>) -> Result<Terms, Malformed> {
+fn get_options(reader: &mut Reader<'_>) -> Result<GrantOptions, Malformed> {
     if !reader.flag()? {
-        return Ok(Terms::default());
+        return Ok(GrantOptions::default());
     }
     let metadata = reader.bytes()?;
     let lock_delay_ms = reader.number()?;
     let max_hold_ms = reader.optional()?;
     let purpose = if reader.flag()? { Purpose::Election } else { Purpose::Lock };
-    let terms = Terms::new(metadata, lock_delay_ms, max_hold_ms, purpose);
-    // Default terms have one form only, so that equal states have equal bytes.
-    if terms.is_plain() { Err(Malformed) } else { Ok(terms) }
+    let options = GrantOptions::new(metadata, lock_delay_ms, max_hold_ms, purpose);
+    // Default options have one form only, so that equal states have equal bytes.
+    if options.is_plain() { Err(Malformed) } else { Ok(options) }
 }
 
 /// Writes the request count, which exists from a level on.

@@ -67,21 +67,21 @@ impl Http {
         &self,
         key: Option<&String>,
         ask: v1::AcquireRequest,
-        patience: WaitParameters,
+        waiting: WaitParameters,
     ) -> Result<(Header, AcquireResult), HttpError> {
-        let within = within(patience.timeout)?;
+        let within = within(waiting.timeout)?;
         let told =
             if ask.new_lease.is_some() { LeaseInAnswer::LeaseToo } else { LeaseInAnswer::Grant };
-        let mut ask = v1::AcquireRequest { wait_ms: patience.wait_ms(), ..ask };
+        let mut ask = v1::AcquireRequest { wait_ms: waiting.wait_ms(), ..ask };
         if let (Some(new), Some(key)) = (&mut ask.new_lease, key) {
             decode::number_lease(new, self.who().name(), key);
         }
         let acquire = decode::acquire(&ask, CLIENT)?;
-        self.outlives(&acquire, patience.wait(), within).await?;
+        self.outlives(&acquire, waiting.wait(), within).await?;
         let terms = AcquireTerms {
             within_us: os::micros(within),
-            wait_us: os::micros(patience.wait()),
-            place: if patience.keep() { PlaceFate::Kept } else { PlaceFate::GivenUp },
+            wait_us: os::micros(waiting.wait()),
+            place: if waiting.keep() { PlaceFate::Kept } else { PlaceFate::GivenUp },
         };
         let outcome = self.dispatch.acquire(&self.who(), request_id(key), acquire, terms).await;
         let outcome = outcome.map_err(HttpError::from)?;

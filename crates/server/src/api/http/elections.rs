@@ -39,7 +39,7 @@ const AT: &str = "/v1/elections/";
     ),
 )]
 pub(super) async fn campaign(State(http): State<Http>, call: HttpCall) -> HttpResult {
-    let patience: WaitParameters = call.query()?;
+    let waiting: WaitParameters = call.query()?;
     let (name, key) = (call.name(AT)?, call.id()?);
     let body: Campaign = call.json().await?;
     let lease = body.lease;
@@ -51,7 +51,7 @@ pub(super) async fn campaign(State(http): State<Http>, call: HttpCall) -> HttpRe
         election: true,
         ..Default::default()
     };
-    let (header, became) = http.acquire(key.as_ref(), ask, patience).await?;
+    let (header, became) = http.acquire(key.as_ref(), ask, waiting).await?;
     let held = match became {
         AcquireResult::Held(held) => held,
         waits @ AcquireResult::Waits(_) => return Ok(answer(Some(name), header, waits)),

@@ -40,14 +40,14 @@ const AT: &str = "/v1/locks/";
     ),
 )]
 pub(super) async fn acquire(State(http): State<Http>, call: HttpCall) -> HttpResult {
-    let patience: WaitParameters = call.query()?;
+    let waiting: WaitParameters = call.query()?;
     let (lock, key) = (call.name(AT)?, call.id()?);
     let body: Acquire = call.json().await?;
     if body.lock.is_some() || !body.locks.is_empty() {
         return Err(decode::invalid("lock", "is in the path").into());
     }
     let ask = asked(Acquire { lock: Some(lock.clone()), ..body })?;
-    let (header, became) = http.acquire(key.as_ref(), ask, patience).await?;
+    let (header, became) = http.acquire(key.as_ref(), ask, waiting).await?;
     Ok(answer(Some(lock), header, became))
 }
 
@@ -61,14 +61,14 @@ pub(super) async fn acquire(State(http): State<Http>, call: HttpCall) -> HttpRes
     ),
 )]
 pub(super) async fn acquire_all(State(http): State<Http>, call: HttpCall) -> HttpResult {
-    let patience: WaitParameters = call.query()?;
+    let waiting: WaitParameters = call.query()?;
     let key = call.id()?;
     let body: Acquire = call.json().await?;
     if body.locks.is_empty() || body.lock.is_some() {
         return Err(decode::invalid("locks", "must name the locks").into());
     }
     let only = if body.locks.len() == 1 { Some(name_of(&body.locks[0])) } else { None };
-    let (header, became) = http.acquire(key.as_ref(), asked(body)?, patience).await?;
+    let (header, became) = http.acquire(key.as_ref(), asked(body)?, waiting).await?;
     Ok(answer(only, header, became))
 }
 

@@ -10,7 +10,7 @@ impl PendingAnswers {
     /// When the request is answered as unknown: a little after the deadline, so that a definite "not applied" arrives
     /// first.
     pub(super) fn given_up_at_us(&self) -> u64 {
-        self.deadline_us.saturating_add(dispatch::LAST_WORD_US)
+        self.deadline_us.saturating_add(dispatch::ANSWER_GRACE_US)
     }
 
     /// The failure for a request without an outcome in time.

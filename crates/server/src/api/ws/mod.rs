@@ -28,7 +28,7 @@ use crate::metrics::Protocol;
 /// The most bytes of a message of the plain protocol, which has a few words.
 const PLAIN_BYTES_MAX: usize = 16 * 1024;
 /// The ping interval and the silence limit of every socket.
-const PATIENCE: PingSchedule =
+const TIMEOUT: PingSchedule =
     PingSchedule { asked: Duration::from_secs(20), silent: Duration::from_secs(60) };
 /// How long a client that was sent the reason of its closing has to read it, before what it still sends resets the
 /// connection.
@@ -212,16 +212,16 @@ impl Drop for LiveSocket {
 impl LiveSocket {
     fn new(socket: WebSocket, bytes_max: usize, caller: &Caller) -> Self {
         caller.memory().begin_socket();
-        let mut live = Self::with(socket, bytes_max, PATIENCE);
+        let mut live = Self::with(socket, bytes_max, TIMEOUT);
         live.caller = Some(caller.clone());
         live
     }
 
-    fn with(socket: WebSocket, bytes_max: usize, patience: PingSchedule) -> Self {
+    fn with(socket: WebSocket, bytes_max: usize, schedule: PingSchedule) -> Self {
         let now = Instant::now();
-        let mut asks = interval_at(now + patience.asked, patience.asked);
+        let mut asks = interval_at(now + schedule.asked, schedule.asked);
         asks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { socket, bytes_max, silent: patience.silent, asks, heard_at: now, caller: None }
+        Self { socket, bytes_max, silent: schedule.silent, asks, heard_at: now, caller: None }
     }
 
     /// The next text, or the error in it; none when the connection is over. Safe to cancel.
@@ -329,12 +329,12 @@ mod tests {
     /// The pong, as a client sends it: masked with zeros.
     const PONG: [u8; 6] = [0x8a, 0x80, 0, 0, 0, 0];
 
-    /// The client's end of a socket whose server has this patience, after the handshake.
-    async fn socket(patience: PingSchedule) -> TcpStream {
+    /// The client's end of a socket whose server has this schedule, after the handshake.
+    async fn socket(schedule: PingSchedule) -> TcpStream {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let handler = async move |socket| {
-            let heard = LiveSocket::with(socket, PLAIN_BYTES_MAX, patience).next().await;
+            let heard = LiveSocket::with(socket, PLAIN_BYTES_MAX, schedule).next().await;
             assert!(heard.is_none(), "the client sent nothing");
         };
         let upgrade = async move |upgrade: WebSocketUpgrade| upgrade.on_upgrade(handler);
@@ -365,10 +365,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_violation_of_the_protocol_is_answered_with_a_close_frame() {
-        let patience = PingSchedule { asked: DEADLINE, silent: DEADLINE };
+        let schedule = PingSchedule { asked: DEADLINE, silent: DEADLINE };
         // A frame that is not masked, one with a reserved bit, one of an unknown kind, a continuation of nothing.
         for frame in [[0x81, 0], [0xf1, 0x80], [0x83, 0x80], [0x80, 0x80]] {
-            let mut socket = socket(patience).await;
+            let mut socket = socket(schedule).await;
             socket.write_all(&frame).await.unwrap();
             socket.write_all(&[0; 4]).await.unwrap();
             let mut said = [0; 4];

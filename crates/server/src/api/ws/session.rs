@@ -66,7 +66,7 @@ async fn serve_identified(client: IdentifiedSocket, dispatch: Dispatch) {
     let mut answers = pin!(answers(handler, from, asked.clone()));
     // The session answers a hello with a welcome. A client may omit the hello; then one is sent on its behalf.
     let mut greeted = false;
-    let mut patience = NONSENSE_MAX;
+    let mut nonsense_left = NONSENSE_MAX;
     let mut first = first.map(Ok);
     // Credentials are taken from the first message, if the upgrade had none.
     let mut may_identify = first.is_some();
@@ -90,7 +90,7 @@ async fn serve_identified(client: IdentifiedSocket, dispatch: Dispatch) {
                     let late = !std::mem::take(&mut may_identify) && authorization(&heard).is_some();
                     let said = match late {
                         true => Some(nonsense(&already_identified(), 0)),
-                        false => take(&heard, &to, &asked, &mut greeted, &mut patience).await,
+                        false => take(&heard, &to, &asked, &mut greeted, &mut nonsense_left).await,
                     };
                     // Unreadable messages do not reach the session, so they are counted here.
                     said.inspect(|said| reasons(said).for_each(|it| counted.refused(Api::Ws, it)))
@@ -131,16 +131,16 @@ async fn take(
     to: &Sender<v1::SessionRequest>,
     asked: &Mutex<AskedFor>,
     greeted: &mut bool,
-    patience: &mut u32,
+    nonsense_left: &mut u32,
 ) -> Option<ServerMessage> {
     let message: ClientMessage = match strict::from_str(heard) {
         Ok(message) => message,
         Err(error) => {
-            *patience -= 1;
-            return Some(nonsense(&Failure::Malformed { what: error.to_string() }, *patience));
+            *nonsense_left -= 1;
+            return Some(nonsense(&Failure::Malformed { what: error.to_string() }, *nonsense_left));
         }
     };
-    *patience = NONSENSE_MAX;
+    *nonsense_left = NONSENSE_MAX;
     let hello = match (message.hello, message.resume, *greeted) {
         (None, None, true) => None,
         (hello, resume, _) => Some(greeting(hello, resume)),
@@ -181,9 +181,9 @@ fn already_identified() -> Failure {
 }
 
 /// The response to an unreadable message: an error without a request, or the end of the session.
-fn nonsense(failure: &Failure, patience: u32) -> ServerMessage {
+fn nonsense(failure: &Failure, nonsense_left: u32) -> ServerMessage {
     let error = v1::Error::from(failure);
-    if patience == 0 {
+    if nonsense_left == 0 {
         return ServerMessage { closing: Some(error.into()), ..Default::default() };
     }
     let result = Some(v1::answer::Result::Error(error));
