@@ -25,7 +25,7 @@ pub(crate) enum AuthCommand {
     ///   tenure auth init --data-dir /var/lib/tenure                               shows its API key once
     ///   tenure auth init --data-dir /var/lib/tenure --key-file ~/.tenure-admin    writes it to a file, mode 0600
     ///
-    /// Every member writes a key of its own to DIR/admin.key when it starts. A user that can read that file may do this.
+    /// Every member writes a key of its own to DIR/admin.key when it starts. A user that can read the file may do this.
     #[command(verbatim_doc_comment)]
     Init(identity::InitArgs),
     /// Show whether identity is enabled, and who you are
