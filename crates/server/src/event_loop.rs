@@ -380,7 +380,7 @@ impl Driver {
             count.begun = true;
             member.identity().caught_up();
         }
-        member.audit().news(count.begun);
+        member.audit().news(count.begun, self.on.node.machine().revision());
     }
 
     /// Records how late the first thing was that the clock ended in this turn.

@@ -27,8 +27,6 @@ pub(crate) async fn follow(member: MemberHandle, resume: AuditResume) {
     let AuditResume { mut next, mut written } = resume;
     let audit = member.audit().clone();
     loop {
-        // Read before the history is: what is in it now was applied before.
-        let is_late = !audit.is_live();
         let Some(found) = read(&member, next).await else { return };
         let records = match found {
             Ok(records) => records,
@@ -46,6 +44,7 @@ pub(crate) async fn follow(member: MemberHandle, resume: AuditResume) {
                     written -= 1;
                     continue;
                 }
+                let is_late = audit.is_from_before(revision.revision);
                 put(&member, &if is_late { act.with("late", true) } else { act }).await;
             }
         }

@@ -14,7 +14,6 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -56,8 +55,8 @@ pub(crate) struct AuditLog {
     sink: OnceLock<SyncSender<AuditItem>>,
     /// Notified when the history has changed.
     news: Notify,
-    /// Whether the entries that were in the log at the start are applied.
-    live: AtomicBool,
+    /// The newest revision when everything was applied that was in the log at the start.
+    live_after: OnceLock<Revision>,
     recorded: Counter,
     dropped: Counter,
 }
@@ -157,16 +156,17 @@ impl AuditLog {
         }
     }
 
-    /// Declares that the history has changed; `live` from the end of the entries on that were in the log at the start.
-    pub(crate) fn news(&self, live: bool) {
+    /// Declares that the history has changed; `live` once everything is applied that was in the log at the start.
+    pub(crate) fn news(&self, live: bool, newest: Revision) {
         if live {
-            self.live.store(true, Ordering::Release);
+            let _ = self.live_after.set(newest);
         }
         self.news.notify_one();
     }
 
-    fn is_live(&self) -> bool {
-        self.live.load(Ordering::Acquire)
+    /// Whether a revision was in the log at the start.
+    fn is_from_before(&self, revision: Revision) -> bool {
+        self.live_after.get().is_none_or(|newest| revision <= *newest)
     }
 
     async fn changed(&self) {
