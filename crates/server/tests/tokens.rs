@@ -255,7 +255,7 @@ fn beyond_loopback_a_member_demands_tls_and_identity() {
     let trust = DialTrust::load(&papers.ca, None).unwrap();
     let key = dir.path().join("m0/admin.key");
     let stage = Stage::start(dir, settings, Some(trust));
-    // Nobody has enabled identity, and yet a caller without credentials is refused.
+    // The cluster has not enabled identity. The setting of the member refuses callers without credentials by itself.
     let (status, answer) = stage.post("/v1/leases", None, &json!({}));
     assert_eq!((status, &answer["error"]["reason"]), (401, &json!("UNAUTHENTICATED")));
     let key = std::fs::read_to_string(key).unwrap();

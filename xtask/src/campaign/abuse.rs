@@ -1,15 +1,15 @@
 //! Runs hostile clients and overload against real members, at release speed.
 
-use std::process::{ExitCode, Stdio};
+use std::process::ExitCode;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
-use crate::output;
 use crate::programs::{CLI, abuse_command};
 use crate::repo::Repo;
 use crate::workspace::Workspace;
 
 use super::CampaignTable;
+use super::scenario::{self, Scenario};
 
 /// A test that takes a number of seconds and prints one line of numbers.
 pub(super) struct Abuse {
@@ -37,25 +37,7 @@ pub(super) fn run(repo: &Repo, abuse: &Abuse, seconds: u64) -> Result<ExitCode> 
     ensure!(seconds > 0, "a campaign needs at least a second");
     Workspace::load(repo)?.require(CLI)?;
     let mut record = CampaignTable::open(repo)?;
-    let mut command = abuse_command(repo);
-    command.args(["--", "--exact", test, "--nocapture"]);
-    command.env(variable, seconds.to_string()).env("CARGO_TERM_QUIET", "true");
-    let output = command.stderr(Stdio::inherit()).output().context("cannot start cargo")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    // The word may follow what the test runner prints about the test.
-    let lines =
-        text.lines().filter_map(|line| line.find(&format!("{word} ")).map(|at| &line[at..]));
-    let mut lines = lines.filter(|line| line.contains(" violations="));
-    let line = lines.find(|line| output::fields(word, line).is_some());
-    if let Some(line) = line {
-        println!("{line}");
-        record.add(word, line)?;
-    }
-    let fields = line.and_then(|line| output::fields(word, line));
-    let violations = fields.map(|fields| output::field(&fields, "violations")).transpose()?;
-    if !output.status.success() || violations != Some(0) {
-        print!("{text}");
-        ensure!(false, "{test} failed; its output is above");
-    }
+    let scenario = Scenario { test, word, variable, count: seconds };
+    scenario::run(abuse_command(repo), &mut record, word, &scenario)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,24 +1,24 @@
 //! Runs the store and the proxy for long: many kills, or many numbers added to a set.
 
-use std::process::{ExitCode, Stdio};
+use std::process::ExitCode;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
-use crate::output;
 use crate::programs::{CLI, guarded_command};
 use crate::repo::Repo;
 use crate::workspace::Workspace;
 
 use super::CampaignTable;
+use super::scenario::{self, Scenario};
 
-/// A scenario, and the first word of its last line.
-type Scenario = (&'static str, &'static str);
+/// A test, and the first word of its last line.
+type Test = (&'static str, &'static str);
 
-const KILLS: &[Scenario] = &[
+const KILLS: &[Test] = &[
     ("kill::a_store_killed_in_the_middle_of_writes_loses_nothing", "store"),
     ("kill::a_proxy_killed_in_the_middle_of_writes_lets_no_late_write_in", "proxy"),
 ];
-const SET: &[Scenario] = &[
+const SET: &[Test] = &[
     ("set::with_the_fence_no_number_is_lost", "set"),
     ("set::without_the_fence_some_are_lost", "unfenced"),
 ];
@@ -38,33 +38,14 @@ pub(super) fn set(repo: &Repo, adds: u64) -> Result<ExitCode> {
 fn run(
     repo: &Repo,
     campaign: &str,
-    scenarios: &[Scenario],
-    (name, number): (&str, u64),
+    tests: &[Test],
+    (variable, count): (&str, u64),
 ) -> Result<ExitCode> {
     Workspace::load(repo)?.require(CLI)?;
     let mut record = CampaignTable::open(repo)?;
-    for (scenario, word) in scenarios {
-        let mut command = guarded_command(repo);
-        command.args(["--", "--exact", scenario, "--nocapture"]);
-        command.env(name, number.to_string()).env("CARGO_TERM_QUIET", "true");
-        let output = command.stderr(Stdio::inherit()).output().context("cannot start cargo")?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        // The word may follow what the test runner prints about the test.
-        let lines =
-            text.lines().filter_map(|line| line.find(&format!("{word} ")).map(|at| &line[at..]));
-        let mut lines = lines.filter(|line| line.contains(" violations="));
-        let line = lines.find(|line| output::fields(word, line).is_some());
-        if let Some(line) = line {
-            println!("{line}");
-            record.add(campaign, line)?;
-        }
-        let violations = line.and_then(|line| output::fields(word, line));
-        let violations =
-            violations.map(|fields| output::field(&fields, "violations")).transpose()?;
-        if !output.status.success() || violations != Some(0) {
-            print!("{text}");
-            ensure!(false, "{scenario} failed; its output is above");
-        }
+    for (test, word) in tests {
+        let scenario = Scenario { test, word, variable, count };
+        scenario::run(guarded_command(repo), &mut record, campaign, &scenario)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -6,6 +6,7 @@ mod fuzz;
 mod guarded;
 mod processes;
 mod run;
+mod scenario;
 
 use std::collections::BTreeMap;
 use std::fs;

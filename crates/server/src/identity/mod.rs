@@ -108,8 +108,8 @@ impl Identity {
     /// administrator, which it replaces.
     pub(crate) fn open(&self, data: &Path) -> io::Result<()> {
         self.marker.open(data)?;
-        let _ = self.local.set(local_key::write(data)?);
-        Ok(())
+        let hash = local_key::write(data)?;
+        self.local.set(hash).map_err(|_| io::Error::other("the data directory is opened twice"))
     }
 
     /// Whether callers need credentials by these rules.
