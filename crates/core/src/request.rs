@@ -143,6 +143,9 @@ pub const LEVEL_ABANDON: u16 = 2;
 /// the machine refuses that command as `Malformed`.
 pub const LEVEL_ACCESS: u16 = 3;
 
+/// The level from which on what the cluster records about a command is complete enough to explain it later.
+pub const LEVEL_RECORDS: u16 = 4;
+
 /// The prefix of the keys that belong to the cluster itself; the APIs let no client write them.
 pub const OWN_KEYS: &str = "tenure/";
 

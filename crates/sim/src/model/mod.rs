@@ -38,7 +38,7 @@ use state::later;
 const CLOCK_MAX: u64 = (1 << 60) - 1;
 
 /// The highest level that the rules define.
-const LEVEL_MAX: u16 = 3;
+const LEVEL_MAX: u16 = 4;
 
 /// The level from which on asks are counted and can be taken back.
 const LEVEL_COUNTED: u16 = 2;
