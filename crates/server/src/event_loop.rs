@@ -154,7 +154,7 @@ impl Driver {
         for output in outputs {
             self.callers.perform(output, &self.on.node, &self.on.member);
         }
-        for event in self.on.events.take(Duration::ZERO, usize::MAX) {
+        for event in self.on.events.take_all() {
             callers::refuse(event, &self.on.member);
         }
     }
@@ -223,7 +223,7 @@ impl Driver {
             Err(event) => event,
         };
         match event {
-            LoopEvent::Look(ask) => ask(&self.on.node),
+            LoopEvent::Look { ask, .. } => ask(&self.on.node),
             LoopEvent::Freeze { done } => {
                 let _ = done.send(self.on.node.freeze());
             }

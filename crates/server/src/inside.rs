@@ -425,7 +425,7 @@ impl InsideMember {
     ) -> bool {
         let Some(up) = &mut self.up else { return false };
         let mut input = std::mem::take(&mut up.fresh);
-        for event in up.events.take(Duration::ZERO, usize::MAX) {
+        for event in up.events.take_all() {
             up.handle(event);
             input = true;
         }
@@ -461,7 +461,7 @@ impl RunningMember {
         self.member.meters().taken(1);
         match self.callers.take(event) {
             Ok(input) => self.node.handle(input),
-            Err(LoopEvent::Look(ask)) => ask(&self.node),
+            Err(LoopEvent::Look { ask, .. }) => ask(&self.node),
             Err(LoopEvent::Freeze { done }) => drop(done.send(self.node.freeze())),
             // There is no disk, and no member leaves.
             Err(_) => {}

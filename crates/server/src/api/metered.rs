@@ -19,6 +19,9 @@ use crate::dispatch::{Caller, Charge};
 /// The most fields of a gRPC message, not counting those inside fields: a session sends 1,024 requests in one.
 const FIELDS_MAX: usize = 8_192;
 
+/// The bytes from which a part of an answer costs more than the request that asked for it.
+const LARGE: usize = 4 * 1024;
+
 /// A request body.
 struct MeteredRequest<B> {
     body: B,
@@ -109,6 +112,9 @@ impl HttpBody for MeteredResponse {
         let Self { body, caller } = &mut *self;
         let frame = std::task::ready!(caller.enter(|| Pin::new(body).poll_frame(context)));
         let held = |bytes: Bytes| {
+            if bytes.len() >= LARGE {
+                caller.owe(bytes.len());
+            }
             let charge = caller.memory().charge(bytes.len());
             Bytes::from_owner(Unwritten { bytes, _charge: charge })
         };

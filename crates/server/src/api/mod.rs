@@ -40,7 +40,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use crate::dispatch::{Caller, Dispatch, MemberMemory};
+use crate::dispatch::{Caller, ConnectionSources, Dispatch, MemberMemory, PrincipalSources};
 use crate::identity::{CallerIdentity, IdentityCache, PeerCertificate};
 use crate::metrics::{Api, Closing, OpenConnection, Port, Protocol, Refusing};
 use crate::os;
@@ -109,6 +109,7 @@ struct Listener {
     tls: Option<Arc<ServerTls>>,
     connections: Connections,
     /// The memory in use for all connections.
+    principals: PrincipalSources,
     memory: MemberMemory,
     open: watch::Receiver<bool>,
 }
@@ -161,6 +162,7 @@ impl Listener {
             dispatch: dispatch.clone(),
             tls,
             connections: Connections::new(LIMITS),
+            principals: PrincipalSources::default(),
             memory: MemberMemory::default(),
             open,
         }
@@ -180,7 +182,8 @@ impl Listener {
     /// The permit for a connection from an address; none if there are too many.
     fn permit(&self, from: IpAddr) -> Option<ConnectionPermit> {
         let counted = self.connections.enter(from)?;
-        let caller = Caller::new(counted.share(), self.memory.clone()).at(from);
+        let sources = ConnectionSources::new(counted.source(), self.principals.clone());
+        let caller = Caller::new(sources, self.memory.clone()).at(from);
         let meters = &self.dispatch.member().meters().connections;
         let connection = Arc::new(meters.open(Some(from), caller.memory().clone()));
         let open = self.open.clone();

@@ -8,9 +8,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use tenure_node::{AddressShare, Principal, ReserveShare};
+use tenure_node::{ConnectionShare, Principal, Source};
 
 use super::memory::{ConnectionMemory, MemberMemory};
+use super::source::{ConnectionSource, ConnectionSources};
 use crate::identity::CallerIdentity;
 
 /// The most watches of one connection. Each one that is behind buffers a part of the history.
@@ -23,7 +24,9 @@ tokio::task_local! {
 /// One connection, as far as limits are concerned, and the principal of the request on it. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Caller {
-    share: ReserveShare,
+    sources: ConnectionSources,
+    /// The source of the present request.
+    source: ConnectionSource,
     memory: ConnectionMemory,
     watches: Arc<AtomicUsize>,
     from: Option<IpAddr>,
@@ -35,10 +38,10 @@ pub(crate) struct Caller {
 
 impl Caller {
     /// The caller for a new connection from an address.
-    pub(crate) fn new(address: AddressShare, member: MemberMemory) -> Self {
-        let (share, memory) = (ReserveShare::new(address), ConnectionMemory::new(member));
+    pub(crate) fn new(sources: ConnectionSources, member: MemberMemory) -> Self {
+        let (source, memory) = (sources.of(None), ConnectionMemory::new(member));
         let (watches, changes_access) = (Arc::default(), Arc::default());
-        Self { share, memory, watches, from: None, identity: None, changes_access }
+        Self { sources, source, memory, watches, from: None, identity: None, changes_access }
     }
 
     /// The same caller, with the address that it connects from.
@@ -48,7 +51,8 @@ impl Caller {
 
     /// The same caller, for a request with these credentials.
     pub(crate) fn identified(&self, identity: Option<CallerIdentity>) -> Self {
-        Self { identity, changes_access: Arc::default(), ..self.clone() }
+        let source = self.sources.of(identity.as_ref().map(CallerIdentity::principal));
+        Self { identity, source, changes_access: Arc::default(), ..self.clone() }
     }
 
     /// Notes that the present request changes the access rules. Its own change may end its credentials.
@@ -103,9 +107,19 @@ impl Caller {
         &self.memory
     }
 
-    /// Calls a function with the present caller's share of the reserve.
-    pub(crate) fn with_share<T>(work: impl Fn(Option<&ReserveShare>) -> T) -> T {
-        CALLER.try_with(|caller| work(Some(&caller.share))).unwrap_or_else(|_| work(None))
+    /// Calls a function with the present caller's share of the budget.
+    pub(crate) fn with_share<T>(work: impl Fn(Option<&ConnectionShare>) -> T) -> T {
+        CALLER.try_with(|caller| work(Some(caller.source.share()))).unwrap_or_else(|_| work(None))
+    }
+
+    /// Has this caller pay for the bytes of an answer with its next request.
+    pub(crate) fn owe(&self, bytes: usize) {
+        self.source.share().owe(bytes as u64);
+    }
+
+    /// The source of the present request; the member itself if there is none.
+    pub(crate) fn source() -> Source {
+        CALLER.try_with(|caller| caller.source.share().source()).unwrap_or_default()
     }
 
     /// Counts a watch of the present caller; `None` if it has too many.
@@ -130,12 +144,17 @@ impl Drop for WatchCount {
 
 #[cfg(test)]
 mod tests {
+    use super::super::source::{PrincipalSources, RequestSource};
     use super::*;
+
+    fn caller() -> Caller {
+        let sources = ConnectionSources::new(RequestSource::new(), PrincipalSources::default());
+        Caller::new(sources, MemberMemory::default())
+    }
 
     #[test]
     fn watches_are_counted_for_each_connection_and_given_back() {
-        let caller = Caller::new(AddressShare::default(), MemberMemory::default());
-        let other = Caller::new(AddressShare::default(), MemberMemory::default());
+        let (caller, other) = (caller(), caller());
         let all: Vec<_> =
             caller.enter(|| (0..WATCHES_MAX).filter_map(|_| Caller::watch()).collect());
         assert_eq!(all.len(), WATCHES_MAX);
