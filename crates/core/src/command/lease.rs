@@ -9,7 +9,7 @@ use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::{Answer, LeaseGrant, Notice, Renewal};
-use crate::request::{LeaseRef, NewLease, Revoker, Urgency};
+use crate::request::{LEVEL_RECORDS, LeaseRef, NewLease, Revoker, Urgency};
 use crate::state::due::DueKind;
 use crate::state::list::LinkedList;
 use crate::state::record::{IN_LEASE, Lease};
@@ -194,6 +194,12 @@ impl Machine {
         }
     }
 
+    /// The cause of the events about the locks of a lease that its own client ends: the client gives them back, and
+    /// only the lease is revoked. Before this level the events did not tell the two apart.
+    fn given_back_cause(&self) -> Cause {
+        if self.level >= LEVEL_RECORDS { Cause::Released } else { Cause::Revoked }
+    }
+
     /// Ends a lease that has no places any more: its grants, its keys, then the lease itself.
     pub(super) fn end_lease(&mut self, slot: SlabIndex, end: LeaseEnd<'_>) {
         let lease = self.leases.at(slot);
@@ -209,7 +215,7 @@ impl Machine {
         }
         for (_, grant) in grants {
             match end {
-                LeaseEnd::Asked => self.give_back(grant, Cause::Revoked),
+                LeaseEnd::Asked => self.give_back(grant, self.given_back_cause()),
                 LeaseEnd::Expired => self.expire_grant(grant),
                 LeaseEnd::TakenAway { said, urgency } => {
                     // The reason goes only into the event of the lease: it may be long, and the lease may have many

@@ -9,7 +9,7 @@ use tenure_types::{LeaseId, Limit, Name, Quota, Refusal, Revision};
 
 use super::event::{blank, held_event, lease_event, said, word};
 use super::state::later;
-use super::{HandleOf, Lease, Model, NO_HANDLE, Verdict};
+use super::{HandleOf, LEVEL_RECORDED, Lease, Model, NO_HANDLE, Verdict};
 
 /// The most leases that one command may renew.
 const RENEWALS_PER_COMMAND: usize = 4_096;
@@ -164,7 +164,9 @@ impl Model {
                     self.lost(&lock, &grant, Cause::Expired, ("", ""));
                 }
                 LeaseEnd::ByHolder => {
-                    self.grant_event(&lock, held_event(Cause::Revoked, &lock, &grant));
+                    let released = self.level >= LEVEL_RECORDED;
+                    let cause = if released { Cause::Released } else { Cause::Revoked };
+                    self.grant_event(&lock, held_event(cause, &lock, &grant));
                     self.end_held(&lock, grant.token);
                 }
                 LeaseEnd::ByOther { said: (by, _), urgency } => {

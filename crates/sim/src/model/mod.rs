@@ -49,6 +49,9 @@ const LEVEL_WHOLE: u16 = 2;
 /// The level from which on leases and keys have owners, and there are access rules.
 const LEVEL_OWNED: u16 = 3;
 
+/// The level from which on locks that a client gives back with its lease count as released.
+const LEVEL_RECORDED: u16 = 4;
+
 /// The most limits that one command may set.
 const LIMITS_PER_COMMAND: usize = 32;
 
