@@ -130,7 +130,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     fn caller() -> Caller {
-        Caller::new(AddressShare::default(), MemberMemory::default())
+        Caller::new(AddressShare::default(), MemberMemory::default(), None)
     }
 
     /// A runtime whose clock moves on by itself when nothing else is left to do.
