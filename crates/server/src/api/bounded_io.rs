@@ -130,7 +130,7 @@ mod tests {
 
     fn caller() -> Caller {
         let sources = ConnectionSources::new(RequestSource::new(), PrincipalSources::default());
-        Caller::new(sources, MemberMemory::default())
+        Caller::new(sources, MemberMemory::default(), None)
     }
 
     /// A runtime whose clock moves on by itself when nothing else is left to do.
