@@ -229,6 +229,7 @@ impl Node {
             }
             Input::SnapshotSent { to, saved } => RaftInput::SnapshotSent { to, saved },
             Input::Space(space) => RaftInput::Space(space),
+            Input::WallClock(wall) => RaftInput::WallClock(wall),
         };
         self.replica.handle(input);
     }
@@ -317,7 +318,8 @@ impl Node {
             | Input::SnapshotSaved { .. }
             | Input::SnapshotReceived { .. }
             | Input::SnapshotSent { .. }
-            | Input::Space(_) => unreachable!("these do not wait for the turn"),
+            | Input::Space(_)
+            | Input::WallClock(_) => unreachable!("these do not wait for the turn"),
         }
     }
 

@@ -8,7 +8,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use tenure_types::Revision;
 
-use crate::codec::{EventRef, Malformed, Reader, get_event, put_event};
+use crate::codec::{EventRef, Malformed, Reader, get_event, get_label, put_event, put_label};
+use crate::event::TimeLabel;
 
 /// The size at which a segment is closed: small enough to skip through, large enough to keep segments few.
 const SEGMENT_BYTES: usize = 64 * 1024;
@@ -49,6 +50,8 @@ pub(crate) struct History {
     bytes: u64,
     /// Where the record being written starts, if one is open.
     writing: Option<usize>,
+    /// The label of the entry being applied, which every new record gets. Not part of the state.
+    label: Option<TimeLabel>,
 }
 
 impl History {
@@ -60,6 +63,7 @@ impl History {
             skip: 0,
             bytes: 0,
             writing: None,
+            label: None,
         }
     }
 
@@ -76,8 +80,16 @@ impl History {
     pub(crate) fn emit(&mut self, revision: Revision, event: &EventRef<'_>) {
         if self.writing.is_none() {
             self.begin(revision);
+            if let Some(label) = self.label {
+                put_label(&mut self.open.bytes, label);
+            }
         }
         put_event(&mut self.open.bytes, event);
+    }
+
+    /// Sets the label of the records that follow.
+    pub(crate) fn set_label(&mut self, label: Option<TimeLabel>) {
+        self.label = label;
     }
 
     /// Completes the open record, if any.
@@ -95,6 +107,7 @@ impl History {
         events: &[u8],
     ) -> Result<(), Malformed> {
         let mut reader = Reader::new(events);
+        get_label(&mut reader)?;
         while !reader.is_empty() {
             get_event(&mut reader)?.to_owned()?;
         }
