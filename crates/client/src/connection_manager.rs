@@ -36,6 +36,8 @@ pub(crate) struct CurrentSessions {
     /// The refusal of the client's credentials by a member, if the last round of attempts met one and no session
     /// could be opened.
     pub(crate) denied: Option<Denied>,
+    /// How many rounds of attempts connected to no member.
+    pub(crate) failed_rounds: u64,
 }
 
 pub(crate) struct ConnectionManager {
@@ -48,6 +50,8 @@ pub(crate) struct ConnectionManager {
     denied: Option<Denied>,
     turn: usize,
     pause: Duration,
+    /// Whether a member was connected in the last round of attempts. An outage is logged once.
+    is_connected: bool,
 }
 
 impl ConnectionManager {
@@ -58,7 +62,8 @@ impl ConnectionManager {
     ) -> Self {
         let turn = usize::try_from(crate::clock::random() % 64).unwrap_or(0);
         let (tried, sessions) = (Vec::new(), CurrentSessions::default());
-        Self { shared, known, tried, sessions, publish, denied: None, turn, pause: PAUSE_MIN }
+        let (denied, pause, is_connected) = (None, PAUSE_MIN, false);
+        Self { shared, known, tried, sessions, publish, denied, turn, pause, is_connected }
     }
 
     /// Runs until the client is gone.
@@ -117,12 +122,23 @@ impl ConnectionManager {
             if let Some(session) = self.dial(&address).await {
                 self.sessions.first = Some(session);
                 self.publish();
+                if !self.is_connected && self.sessions.failed_rounds > 0 {
+                    tracing::info!(address, "connected again");
+                }
+                self.is_connected = true;
                 self.meet().await;
                 return true;
             }
             denied = self.denied.take().or(denied);
         }
         self.sessions.denied = denied;
+        self.sessions.failed_rounds += 1;
+        if self.is_connected {
+            self.is_connected = false;
+            let tried = self.tried.iter().map(|(address, why)| format!("{address} {why}"));
+            let tried = tried.collect::<Vec<_>>().join(", ");
+            tracing::warn!(tried, "no member can be reached; trying again");
+        }
         false
     }
 
@@ -175,7 +191,11 @@ impl ConnectionManager {
                 (None, why.word)
             }
         };
-        tracing::debug!(address, outcome = %word, "dialled a member");
+        // A member that stays away is dialled again and again; only news are worth a line.
+        let known = self.tried.iter().find(|(it, _)| it == address);
+        if known.is_none_or(|(_, before)| *before != word) {
+            tracing::debug!(address, outcome = %word, "dialled a member");
+        }
         self.tried.retain(|(it, _)| it != address);
         self.tried.push((address.to_owned(), word));
         session
