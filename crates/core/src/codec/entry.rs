@@ -21,13 +21,26 @@ pub struct EntryPayload<'a> {
     requests: Reader<'a>,
 }
 
+/// The most bytes ahead of the requests: the version and two numbers.
+const HEAD_BYTES_MAX: usize = 1 + 10 + 10;
+
 /// Joins encoded requests into the payload of one entry.
 pub fn seal_entry<'a>(
     term: Term,
     count_ms: u64,
     requests: impl IntoIterator<Item = &'a [u8]>,
 ) -> Vec<u8> {
-    let mut out = Vec::new();
+    seal_entry_of(0, term, count_ms, requests)
+}
+
+/// The same for requests of so many bytes together with their lengths. Their memory is taken at once.
+pub fn seal_entry_of<'a>(
+    bytes: usize,
+    term: Term,
+    count_ms: u64,
+    requests: impl IntoIterator<Item = &'a [u8]>,
+) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEAD_BYTES_MAX + bytes);
     out.put_u8(VERSION);
     out.put(term.0);
     out.put(count_ms);
