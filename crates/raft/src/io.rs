@@ -1,6 +1,7 @@
 //! Defines the inputs and outputs of a replica.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tenure_core::event::WallClock;
@@ -30,8 +31,8 @@ pub enum ReplicaInput {
     Submit {
         /// The proposal id.
         proposal: ProposalId,
-        /// The commands.
-        requests: Vec<Bytes>,
+        /// The commands. Shared with the caller, which may have to submit them again.
+        requests: Arc<[Bytes]>,
         /// How long they may wait to share an entry with others: 0 for all but renewals, for which it is
         /// min([`BATCH_US`](crate::BATCH_US), ttl / 60).
         linger_us: u64,

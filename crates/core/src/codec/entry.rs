@@ -28,13 +28,16 @@ pub struct EntryPayload<'a> {
     requests: Reader<'a>,
 }
 
+/// The most bytes ahead of the requests: the version, two numbers and the wall clock.
+const HEAD_BYTES_MAX: usize = 1 + 10 + 10 + 8;
+
 /// Joins encoded requests into the payload of one entry.
 pub fn seal_entry<'a>(
     term: Term,
     count_ms: u64,
     requests: impl IntoIterator<Item = &'a [u8]>,
 ) -> Vec<u8> {
-    seal_labelled(term, count_ms, None, requests)
+    seal_entry_of(0, term, count_ms, None, requests)
 }
 
 /// Joins encoded requests into the payload of one entry that carries the leader's wall clock, if one is given.
@@ -44,7 +47,18 @@ pub fn seal_labelled<'a>(
     wall: Option<WallClock>,
     requests: impl IntoIterator<Item = &'a [u8]>,
 ) -> Vec<u8> {
-    let mut out = Vec::new();
+    seal_entry_of(0, term, count_ms, wall, requests)
+}
+
+/// The same for requests of so many bytes together with their lengths. Their memory is taken at once.
+pub fn seal_entry_of<'a>(
+    bytes: usize,
+    term: Term,
+    count_ms: u64,
+    wall: Option<WallClock>,
+    requests: impl IntoIterator<Item = &'a [u8]>,
+) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEAD_BYTES_MAX + bytes);
     out.put_u8(if wall.is_some() { VERSION_LABELLED } else { VERSION });
     out.put(term.0);
     out.put(count_ms);
