@@ -13,7 +13,7 @@ pub mod refusal;
 pub mod shared;
 pub mod status;
 
-pub use failure::Failure;
+pub use failure::{CountedFor, Failure};
 /// The length of a message, and its bytes.
 pub use prost::Message;
 

@@ -17,6 +17,7 @@ mod presented;
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use rustls::pki_types::CertificateDer;
@@ -37,6 +38,8 @@ use crate::os;
 /// The access rules as this member has applied them, and what its callers are compared with.
 pub(crate) struct Identity {
     published: watch::Sender<Published>,
+    /// The generation of the published rules, for what is derived from them and kept.
+    generation: AtomicU64,
     /// The hash of the local administrator's key; none inside a test without a disk.
     local: OnceLock<[u8; 32]>,
     marker: IdentityMarker,
@@ -65,6 +68,7 @@ impl Default for Identity {
     fn default() -> Self {
         Self {
             published: watch::Sender::new(Published::default()),
+            generation: AtomicU64::new(0),
             local: OnceLock::new(),
             marker: IdentityMarker::default(),
             issuers: OnceLock::new(),
@@ -88,8 +92,9 @@ impl Identity {
             if Arc::ptr_eq(&published.access, access) {
                 return false;
             }
-            *published =
-                Published { generation: published.generation + 1, access: Arc::clone(access) };
+            let generation = published.generation + 1;
+            *published = Published { generation, access: Arc::clone(access) };
+            self.generation.store(generation, Ordering::Release);
             true
         });
         if is_new {
@@ -120,6 +125,11 @@ impl Identity {
     /// The access rules as last published.
     pub(crate) fn access(&self) -> Arc<Access> {
         Arc::clone(&self.published.borrow().access)
+    }
+
+    /// The generation of the published rules. The rules may be newer already when the caller reads them.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
     }
 
     /// The published rules and their generation.
