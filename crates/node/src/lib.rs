@@ -50,6 +50,7 @@ mod numbered;
 mod peer;
 pub mod preference;
 mod principal;
+mod rate;
 mod reads;
 mod reconfigure;
 pub mod restore;
@@ -77,6 +78,7 @@ pub use node::{Node, NodeConfig, PATIENCE_US};
 pub use numbered::Numbered;
 pub use peer::PeerMessage;
 pub use principal::{Principal, PrincipalAction, authorise};
+pub use rate::{RateLimit, TooOften};
 pub use reconfigure::{
     InputContext, NotReconfigured, Reconfiguration, Reconfigure, ReconfigureInput,
     ReconfigureOutput, Reconfigured,

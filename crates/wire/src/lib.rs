@@ -15,7 +15,7 @@ pub mod shared;
 pub mod status;
 pub mod wall;
 
-pub use failure::Failure;
+pub use failure::{CountedFor, Failure};
 /// The length of a message, and its bytes.
 pub use prost::Message;
 

@@ -84,6 +84,37 @@ fn an_entry_that_changes_access_rules_is_read_and_written_as_ever() {
 }
 
 #[test]
+fn an_entry_with_quotas_of_members_is_read_and_written_as_ever() {
+    let bytes = unhex(include_str!("../golden/entry_quotas.hex"));
+    assert_eq!(hex(&write_entry(&commands_with_quotas_of_members())), hex(&bytes));
+    let entry = open_entry(&bytes).expect("the entry can be opened");
+    let read: Vec<Request<'_>> =
+        entry.map(|request| decode_request(request).expect("every request can be read")).collect();
+    assert_eq!(read, commands_with_quotas_of_members());
+}
+
+#[test]
+fn quotas_of_members_begin_at_level_4_and_survive_a_snapshot() {
+    let played = play(
+        "
+         0s  level 3                                       raised
+         0s  principal ana sessions=5                      refused malformed
+         0s  quotas requests_per_second=100                refused malformed
+         0s  quotas leases=100                             done
+         0s  level 4                                       raised
+         1s  principal ana sessions=5 leases=7             done
+         1s  quotas requests_per_second=100                done
+    ",
+    );
+    let bytes = played.machine.encode();
+    let machine = Machine::decode(&bytes).expect("the snapshot can be read");
+    assert_eq!(hex(&machine.encode()), hex(&bytes));
+    let quota = |quota| machine.access().quota("ana", quota).map(|(bound, _)| bound);
+    assert_eq!([quota(Quota::Sessions), quota(Quota::Leases)], [Some(5), Some(7)]);
+    assert_eq!([quota(Quota::RequestsPerSecond), quota(Quota::Watches)], [Some(100), None]);
+}
+
+#[test]
 fn a_snapshot_with_access_rules_and_owners_is_read_and_written_as_ever() {
     let bytes = unhex(include_str!("../golden/snapshot_access.hex"));
     assert_eq!(hex(&play(OWNED).machine.encode()), hex(&bytes));
@@ -340,6 +371,25 @@ fn commands_of_access() -> Vec<Request<'static>> {
         AccessChange::SetIdentity { enabled: false },
         AccessChange::SetDefaultQuotas(quotas),
     ];
+    let request = |change| Request {
+        principal: "ruth",
+        id: RequestId::None,
+        command: Command::SetAccess(change),
+    };
+    changes.into_iter().map(request).collect()
+}
+
+/// Both changes that set quotas which members count.
+fn commands_with_quotas_of_members() -> Vec<Request<'static>> {
+    let mut some = Quotas::default();
+    some.set(Quota::Leases, Some(300));
+    some.set(Quota::Watches, Some(0));
+    let mut all = Quotas::default();
+    for (value, quota) in (1..).zip(Quota::ALL) {
+        all.set(quota, Some(value << 7));
+    }
+    let ana = NewPrincipal { name: "ana", enabled: true, roles: vec!["worker"], quotas: some };
+    let changes = [AccessChange::PutPrincipal(ana), AccessChange::SetDefaultQuotas(all)];
     let request = |change| Request {
         principal: "ruth",
         id: RequestId::None,

@@ -9,6 +9,11 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::dispatch::RequestSource;
+use crate::os;
+
+/// The addresses that are remembered, before those without connections are forgotten: more than there may be
+/// connections.
+const ADDRESSES_MAX: usize = 65_536;
 
 /// How many connections there may be.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +47,7 @@ struct ByAddress {
 
 impl Default for ByAddress {
     fn default() -> Self {
-        Self { connections: 0, source: RequestSource::new() }
+        Self { connections: 0, source: RequestSource::of_address() }
     }
 }
 
@@ -73,6 +78,9 @@ impl Connections {
             return None;
         }
         open.all += 1;
+        if open.by_address.len() >= ADDRESSES_MAX {
+            open.by_address.retain(|_, it| it.connections > 0);
+        }
         let one = open.by_address.entry(address).or_default();
         one.connections += 1;
         let source = one.source.clone();
@@ -102,7 +110,8 @@ impl Drop for CountedConnection {
         open.all -= 1;
         if let Some(one) = open.by_address.get_mut(&self.address) {
             one.connections -= 1;
-            if one.connections == 0 {
+            // What an address has used up of its rate counts on when it connects again.
+            if one.connections == 0 && one.source.is_new(os::now_us()) {
                 open.by_address.remove(&self.address);
             }
         }

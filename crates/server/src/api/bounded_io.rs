@@ -129,7 +129,8 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     fn caller() -> Caller {
-        let sources = ConnectionSources::new(RequestSource::new(), PrincipalSources::default());
+        let sources =
+            ConnectionSources::new(RequestSource::of_address(), PrincipalSources::default());
         Caller::new(sources, MemberMemory::default(), None)
     }
 

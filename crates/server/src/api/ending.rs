@@ -157,7 +157,8 @@ mod tests {
 
     fn anyone(identity: &Arc<Identity>) -> Caller {
         let caller = CallerIdentity::resolve(identity, Presented::default());
-        let sources = ConnectionSources::new(RequestSource::new(), PrincipalSources::default());
+        let sources =
+            ConnectionSources::new(RequestSource::of_address(), PrincipalSources::default());
         let connection = Caller::new(sources, MemberMemory::default(), None);
         connection.identified(Some(caller.unwrap_or_else(|failure| panic!("{failure}"))))
     }

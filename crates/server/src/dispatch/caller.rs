@@ -8,11 +8,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use tenure_node::{ConnectionShare, Principal, Source};
+use tenure_node::{ConnectionShare, Principal, Source, Weight};
+use tenure_types::Quota;
+use tenure_wire::Failure;
 
 use super::memory::{ConnectionMemory, MemberMemory};
+use super::quota::QuotaCount;
 use super::source::{ConnectionSource, ConnectionSources};
-use crate::identity::CallerIdentity;
+use crate::identity::{CallerIdentity, Identity};
 
 /// The most watches of one connection. Each one that is behind buffers a part of the history.
 pub(crate) const WATCHES_MAX: usize = 1_024;
@@ -123,6 +126,34 @@ impl Caller {
         CALLER.try_with(|caller| work(Some(caller.0.source.share()))).unwrap_or_else(|_| work(None))
     }
 
+    /// Counts one request of the present caller against its rate.
+    pub(super) fn count_request(
+        identity: &Identity,
+        now_us: impl Fn() -> u64,
+        weight: Weight,
+    ) -> Result<(), Failure> {
+        let count = |caller: &Caller| {
+            let quotas = caller.0.source.source().quotas();
+            quotas.count_request(identity, now_us, weight)
+        };
+        CALLER.try_with(count).unwrap_or(Ok(()))
+    }
+
+    /// Refuses a request of the present caller that was admitted with too many bytes.
+    pub(super) fn check_bytes(identity: &Identity) -> Result<(), Failure> {
+        let check = |caller: &Caller| {
+            let source = caller.0.source.source();
+            source.quotas().check_bytes(identity, source.bytes_in_flight())
+        };
+        CALLER.try_with(check).unwrap_or(Ok(()))
+    }
+
+    /// Counts a session or a watch of the present caller against its quota.
+    pub(super) fn count(identity: &Identity, quota: Quota) -> Result<Option<QuotaCount>, Failure> {
+        let count = |caller: &Caller| QuotaCount::begin(caller.0.source.source(), identity, quota);
+        CALLER.try_with(count).ok().transpose()
+    }
+
     /// Has this caller pay for the bytes of an answer with its next request.
     pub(crate) fn owe(&self, bytes: usize) {
         self.0.source.share().owe(bytes as u64);
@@ -133,22 +164,35 @@ impl Caller {
         CALLER.try_with(|caller| caller.0.source.share().source()).unwrap_or_default()
     }
 
-    /// Counts a watch of the present caller; `None` if it has too many.
+    /// Counts a watch of the present caller's connection; `None` if it has too many.
     pub(crate) fn watch() -> Option<WatchCount> {
         let connection = CALLER.try_with(|caller| caller.0.connection.clone());
-        let Ok(connection) = connection else { return Some(WatchCount(None)) };
+        let Ok(connection) = connection else { return Some(WatchCount::default()) };
         let before = connection.watches.fetch_add(1, Ordering::Relaxed);
-        let count = WatchCount(Some(connection));
+        let count = WatchCount { connection: Some(connection), quota: None };
         (before < WATCHES_MAX).then_some(count)
     }
 }
 
 /// A watch that counts until this is dropped.
-pub(crate) struct WatchCount(Option<Arc<ConnectionShared>>);
+#[derive(Default)]
+pub(crate) struct WatchCount {
+    connection: Option<Arc<ConnectionShared>>,
+    quota: Option<QuotaCount>,
+}
+
+impl WatchCount {
+    /// The same watch, which counts against a quota too.
+    pub(super) fn with(self, quota: Option<QuotaCount>) -> Self {
+        let mut count = self;
+        count.quota = quota;
+        count
+    }
+}
 
 impl Drop for WatchCount {
     fn drop(&mut self) {
-        if let Some(connection) = &self.0 {
+        if let Some(connection) = &self.connection {
             connection.watches.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -160,7 +204,8 @@ mod tests {
     use super::*;
 
     fn caller() -> Caller {
-        let sources = ConnectionSources::new(RequestSource::new(), PrincipalSources::default());
+        let sources =
+            ConnectionSources::new(RequestSource::of_address(), PrincipalSources::default());
         Caller::new(sources, MemberMemory::default(), None)
     }
 

@@ -15,6 +15,7 @@ mod membership;
 mod memory;
 mod outbox;
 mod permission;
+mod quota;
 mod read;
 mod session;
 mod source;

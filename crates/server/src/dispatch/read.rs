@@ -6,7 +6,7 @@ use std::time::Duration;
 use tenure_core::Machine;
 use tenure_node::{ClusterView, Fresh, Node, Principal, PrincipalAction, Weight};
 use tenure_raft::Replica;
-use tenure_types::Revision;
+use tenure_types::{Quota, Revision};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::{ANSWER_GRACE, Caller, Dispatch, Failure, ReadScope, WATCHES_MAX, WITHIN};
@@ -57,6 +57,7 @@ impl Dispatch {
         within: Duration,
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
     ) -> Result<(Revision, T), Failure> {
+        self.count_request(Weight::Asks)?;
         let read = self.ask(who, scope, fresh, within, ReadCost::Record, ask).await;
         read.map_err(|failure| self.failure_to(who, failure, within))
     }
@@ -81,6 +82,7 @@ impl Dispatch {
         within: Duration,
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
     ) -> Result<(Revision, T), Failure> {
+        self.count_request(Weight::Asks)?;
         let deadline_us = self.deadline_us(within);
         let failure = |failure| self.failure_to(who, failure, within);
         if !matches!(fresh, Fresh::Stale) {
@@ -248,7 +250,9 @@ impl Dispatch {
         if self.member().feed().watches() >= MEMBER_WATCHES_MAX {
             return Err(quota("watches", MEMBER_WATCHES_MAX));
         }
+        self.count_request(Weight::Asks)?;
         let count = Caller::watch().ok_or_else(|| quota("watches_per_connection", WATCHES_MAX))?;
+        let count = count.with(Caller::count(self.member().identity(), Quota::Watches)?);
         Ok(self.hub().watch(filter, start, options).counted(count).seen_by(who.clone()))
     }
 }

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tenure_node::{ConnectionShare, Principal, SourceShare};
 
+use super::quota::QuotaUse;
+
 /// The most principals that are kept although they have no connection: more than a cluster knows.
 const IDLE_MAX: usize = 16_384;
 
@@ -22,11 +24,37 @@ fn number() -> u64 {
 #[derive(Debug)]
 pub(crate) struct RequestSource {
     share: SourceShare,
+    quotas: QuotaUse,
 }
 
 impl RequestSource {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { share: SourceShare::new(number()) })
+    /// A new address.
+    pub(crate) fn of_address() -> Arc<Self> {
+        Self::new(None)
+    }
+
+    /// A new principal.
+    pub(super) fn of_principal(principal: Principal) -> Arc<Self> {
+        Self::new(Some(principal))
+    }
+
+    fn new(principal: Option<Principal>) -> Arc<Self> {
+        Arc::new(Self { share: SourceShare::new(number()), quotas: QuotaUse::new(principal) })
+    }
+
+    /// What it has in use of its quotas.
+    pub(super) fn quotas(&self) -> &QuotaUse {
+        &self.quotas
+    }
+
+    /// Whether it can be forgotten: a new source would be in the same state.
+    pub(crate) fn is_new(&self, now_us: u64) -> bool {
+        self.share.bytes() == 0 && self.quotas.is_new(now_us)
+    }
+
+    /// The bytes that it has in flight.
+    pub(super) fn bytes_in_flight(&self) -> u64 {
+        self.share.bytes()
     }
 }
 
@@ -43,22 +71,27 @@ impl PrincipalSources {
         if known.len() >= IDLE_MAX {
             known.retain(|_, source| Arc::strong_count(source) > 1);
         }
-        known.entry(principal.name().to_owned()).or_insert_with(RequestSource::new).clone()
+        let new = || RequestSource::of_principal(principal.clone());
+        known.entry(principal.name().to_owned()).or_insert_with(new).clone()
     }
 }
 
 /// The source of the requests of a connection, and what the connection has of its share. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionSource {
-    // Kept, so that a principal with connections stays known.
-    _source: Arc<RequestSource>,
+    source: Arc<RequestSource>,
     share: ConnectionShare,
 }
 
 impl ConnectionSource {
     fn new(connection: u64, source: Arc<RequestSource>) -> Self {
         let share = ConnectionShare::new(connection, source.share.clone());
-        Self { _source: source, share }
+        Self { source, share }
+    }
+
+    /// The principal or the address.
+    pub(super) fn source(&self) -> &Arc<RequestSource> {
+        &self.source
     }
 
     /// What the connection has in flight.
@@ -112,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_principal_is_one_source_from_everywhere_and_callers_without_one_are_their_address() {
-        let (principals, address) = (PrincipalSources::default(), RequestSource::new());
+        let (principals, address) = (PrincipalSources::default(), RequestSource::of_address());
         let connection = || ConnectionSources::new(address.clone(), principals.clone());
         let (one, two) = (connection(), connection());
         let ana = Principal::named("ana").unwrap();

@@ -96,6 +96,11 @@ impl Identity {
         Arc::clone(&self.published.read().access)
     }
 
+    /// The generation of the published rules. The rules may be newer already when the caller reads them.
+    pub(crate) fn generation(&self) -> u64 {
+        self.published.generation()
+    }
+
     /// The published rules and their generation.
     pub(crate) fn published(&self) -> Published {
         self.published.read().clone()

@@ -52,6 +52,9 @@ const LEVEL_OWNED: u16 = 3;
 /// The level from which on events tell more about what they record.
 const LEVEL_TOLD: u16 = 4;
 
+/// The level from which on access rules have quotas of sessions, watches, requests and bytes in flight.
+const LEVEL_RATES: u16 = 4;
+
 /// The most limits that one command may set.
 const LIMITS_PER_COMMAND: usize = 32;
 
@@ -272,6 +275,11 @@ impl Model {
                 }
                 Some(Request { command: Command::SetAccess(_), .. })
                     if self.level < LEVEL_OWNED =>
+                {
+                    Err(Refusal::Malformed)
+                }
+                Some(Request { command: Command::SetAccess(change), .. })
+                    if self.level < LEVEL_RATES && access::sets_rates(change) =>
                 {
                     Err(Refusal::Malformed)
                 }
