@@ -25,6 +25,7 @@ pub(crate) struct EventRef<'a> {
     pub(crate) left_ms: Option<u64>,
     pub(crate) reason: Option<&'a str>,
     pub(crate) by: Option<&'a [u8]>,
+    pub(crate) principal: Option<&'a [u8]>,
     pub(crate) value: Option<&'a [u8]>,
     pub(crate) previous: Option<(Revision, &'a [u8])>,
 }
@@ -53,6 +54,7 @@ impl<'a> EventRef<'a> {
             left_ms: None,
             reason: None,
             by: None,
+            principal: None,
             value: None,
             previous: None,
         }
@@ -80,6 +82,7 @@ impl<'a> EventRef<'a> {
             left_ms: self.left_ms,
             by: self.by.map(name).transpose()?,
             reason: self.reason.map(Box::from),
+            principal: self.principal.map(name).transpose()?,
             value: self.value.map(Box::from),
             previous: self
                 .previous
@@ -101,7 +104,8 @@ mod field {
     pub(super) const VALUE: u16 = 1 << 8;
     pub(super) const PREVIOUS: u16 = 1 << 9;
     pub(super) const BY: u16 = 1 << 10;
-    pub(super) const ALL: u16 = (1 << 11) - 1;
+    pub(super) const PRINCIPAL: u16 = 1 << 11;
+    pub(super) const ALL: u16 = (1 << 12) - 1;
 }
 
 pub(crate) fn put_event(out: &mut Vec<u8>, event: &EventRef<'_>) {
@@ -132,7 +136,8 @@ pub(crate) fn put_event(out: &mut Vec<u8>, event: &EventRef<'_>) {
         | bit(event.reason.is_some(), field::REASON)
         | bit(event.value.is_some(), field::VALUE)
         | bit(event.previous.is_some(), field::PREVIOUS)
-        | bit(event.by.is_some(), field::BY);
+        | bit(event.by.is_some(), field::BY)
+        | bit(event.principal.is_some(), field::PRINCIPAL);
     out.put(u64::from(fields));
     if let Some(lease) = event.lease {
         out.put(lease.get());
@@ -167,6 +172,9 @@ pub(crate) fn put_event(out: &mut Vec<u8>, event: &EventRef<'_>) {
     }
     if let Some(by) = event.by {
         out.put_bytes(by);
+    }
+    if let Some(principal) = event.principal {
+        out.put_bytes(principal);
     }
 }
 
@@ -217,6 +225,9 @@ pub(crate) fn get_event<'a>(reader: &mut Reader<'a>) -> Result<EventRef<'a>, Mal
     }
     if has(field::BY) {
         event.by = Some(reader.bytes()?);
+    }
+    if has(field::PRINCIPAL) {
+        event.principal = Some(reader.bytes()?);
     }
     Ok(event)
 }

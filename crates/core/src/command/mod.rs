@@ -16,10 +16,11 @@ mod take_away;
 
 use tenure_types::{InvalidName, Limit, Name, Refusal};
 
+use crate::access::AccessChange;
 use crate::codec::decode_request;
 use crate::machine::Machine;
 use crate::outcome::{Answer, Outcome};
-use crate::request::{Command, LEVEL_ABANDON, LEVEL_ACCESS, LeaseRef, Request};
+use crate::request::{Command, LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_RECORDS, LeaseRef, Request};
 use crate::state::slab::SlabIndex;
 
 pub(crate) use exactly_once::SEQ_WINDOW;
@@ -42,6 +43,11 @@ impl Machine {
                 Err(Refusal::Malformed)
             }
             Ok(Request { command: Command::SetAccess(_), .. }) if self.level < LEVEL_ACCESS => {
+                Err(Refusal::Malformed)
+            }
+            Ok(Request { command: Command::SetAccess(AccessChange::Replace(_)), .. })
+                if self.level < LEVEL_RECORDS =>
+            {
                 Err(Refusal::Malformed)
             }
             // A request of a stranger is not remembered, or strangers could fill the memory of requests.
@@ -71,21 +77,24 @@ impl Machine {
             Command::Downgrade(hold) => self.downgrade(hold),
             Command::Update { hold, metadata } => self.update(hold, metadata),
             Command::Force { lock, token, by, reason, urgency } => {
-                self.force(lock, *token, TakeAwayDetails { by, reason }, *urgency)
+                let principal = self.recorded(request.principal);
+                self.force(lock, *token, TakeAwayDetails { by, reason, principal }, *urgency)
             }
             Command::Stopped { lease, created, lock, token } => {
                 self.stopped(*lease, *created, lock, *token)
             }
-            Command::Put(put) => self.put(put),
-            Command::Delete { key, expect, guard } => self.delete(key, *expect, guard.as_ref()),
-            Command::SetLimits(limits) => self.set_limits(limits),
+            Command::Put(put) => self.put(request.principal, put),
+            Command::Delete { key, expect, guard } => {
+                self.delete(request.principal, key, *expect, guard.as_ref())
+            }
+            Command::SetLimits(limits) => self.set_limits(request.principal, limits),
             Command::Compact { keep } => self.compact(*keep),
-            Command::RaiseLevel { level } => self.raise_level(*level),
+            Command::RaiseLevel { level } => self.raise_level(request.principal, *level),
             Command::Abandon(abandon) => Ok(self.abandon(request.principal, abandon)),
             Command::SetAccess(change) => self.set_access(request.principal, change),
         };
         self.finish();
-        result.map_err(|refusal| self.redact(request.principal, refusal))
+        result.map_err(|refusal| self.redact(self.deciding(request.principal), refusal))
     }
 
     /// Returns the live lease that a command names.

@@ -7,16 +7,17 @@ use super::name;
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::{Answer, Notice, TakenBy};
-use crate::request::Urgency;
+use crate::request::{LEVEL_RECORDS, Urgency};
 use crate::state::due::DueKind;
 use crate::state::record::{EndedGrant, Grant, GrantPhase, GrantState, IN_LOCK};
 use crate::state::slab::SlabIndex;
 
-/// The caller's name and reason for taking something away; empty if not given.
+/// The caller's name and reason for taking something away, and its principal; empty if not given or not recorded.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct TakeAwayDetails<'a> {
     pub(super) by: &'a str,
     pub(super) reason: &'a str,
+    pub(super) principal: &'a str,
 }
 
 impl Machine {
@@ -40,7 +41,10 @@ impl Machine {
         let Some(grant) = found else { return Err(outdated(self, Some(slot))) };
         let left_ms = match (self.grants.at(grant).phase(), urgency) {
             (None, _) => self.take_away(grant, Cause::Forced, said, urgency),
-            (Some(_), Urgency::Now) => self.cooled(grant),
+            (Some(_), Urgency::Now) => {
+                let recorded = self.level >= LEVEL_RECORDS;
+                self.cooled(grant, if recorded { said } else { TakeAwayDetails::default() })
+            }
             (Some(_), Urgency::Cooling) => Some(self.left_ms(grant)),
         };
         Ok(Answer::Forced { left_ms: left_ms.unwrap_or(0) })
@@ -73,7 +77,7 @@ impl Machine {
             self.grant_with_token(slot, token).filter(|&grant| cools(self.grants.at(grant)))
         });
         let grant = found.ok_or_else(|| Refusal::NotCooling { lock: name(lock) })?;
-        self.cooled(grant);
+        self.cooled(grant, TakeAwayDetails::default());
         Ok(Answer::Stopped)
     }
 
@@ -110,11 +114,12 @@ impl Machine {
         self.lose(slot, Cause::Expired, TakeAwayDetails::default(), keep_out);
     }
 
-    /// Ends the cooling of a grant. Returns for how much longer its lock-delay keeps other leases out.
-    pub(super) fn cooled(&mut self, slot: SlabIndex) -> Option<u64> {
+    /// Ends the cooling of a grant, because a caller said so or the time is over. Returns for how much longer its
+    /// lock-delay keeps other leases out.
+    pub(super) fn cooled(&mut self, slot: SlabIndex, said: TakeAwayDetails<'_>) -> Option<u64> {
         let delay = self.delay_of(slot);
         let left_ms = delay.map(|(_, until_ms)| until_ms - self.clock_ms);
-        self.emit_grant(slot, Cause::Cooled, left_ms, TakeAwayDetails::default());
+        self.emit_grant(slot, Cause::Cooled, left_ms, said);
         let grant = self.grants.at_mut(slot);
         let (token, GrantState::Over(over)) = (grant.token, &mut grant.state) else {
             unreachable!("a cooling grant is over")
@@ -249,6 +254,11 @@ impl<'a> TakeAwayDetails<'a> {
     /// The name for the event.
     pub(super) fn by(self) -> Option<&'a [u8]> {
         (!self.by.is_empty()).then_some(self.by.as_bytes())
+    }
+
+    /// The principal for the event.
+    pub(super) fn principal(self) -> Option<&'a [u8]> {
+        (!self.principal.is_empty()).then_some(self.principal.as_bytes())
     }
 
     /// The reason for the event.

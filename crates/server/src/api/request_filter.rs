@@ -7,6 +7,7 @@
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::Router;
@@ -14,15 +15,15 @@ use axum::body::Body;
 use axum::response::Response;
 use futures_util::future::Either;
 use http::header::{AUTHORIZATION, UPGRADE};
-use http::{Method, Request};
+use http::{HeaderValue, Method, Request};
 use hyper::body::Incoming;
 use tenure_types::Verb;
 use tenure_wire::Failure;
 use tower::Service;
 
 use super::{
-    ConnectionPermit, HEADER_BYTES_MAX, HEADERS_MAX, Listener, ending, grpc, http as api, metered,
-    ws,
+    AllowedHosts, ConnectionPermit, HEADER_BYTES_MAX, HEADERS_MAX, Listener, ending, grpc,
+    http as api, metered, ws,
 };
 use crate::credentials::MissingKeys;
 use crate::dispatch::Dispatch;
@@ -45,13 +46,15 @@ const FIELD_BYTES: usize = 32;
 #[derive(Clone)]
 pub(super) struct FilteredRouter {
     router: Router,
+    hosts: Arc<AllowedHosts>,
     dispatch: Dispatch,
     permit: ConnectionPermit,
 }
 
 impl FilteredRouter {
     pub(super) fn new(listener: &Listener, permit: ConnectionPermit) -> Self {
-        Self { router: listener.router.clone(), dispatch: listener.dispatch.clone(), permit }
+        let (router, hosts) = (listener.router.clone(), listener.hosts.clone());
+        Self { router, hosts, dispatch: listener.dispatch.clone(), permit }
     }
 
     /// The reason to reject a request, if any.
@@ -68,11 +71,16 @@ impl FilteredRouter {
         (serves && self.dispatch.member().over().is()).then(|| self.dispatch.farewell())
     }
 
-    fn refuse(&self, is_grpc: bool, failure: Failure) -> Response {
+    /// The response to a rejected request. It names an allowed origin, so that the page can see why it is rejected.
+    fn refuse(&self, is_grpc: bool, origin: Option<HeaderValue>, failure: Failure) -> Response {
         let from = self.permit.connection().from();
         let api = if is_grpc { Api::Grpc } else { Api::Http };
         self.dispatch.asked().refused_from(api, failure.reason(), from);
-        if is_grpc { grpc::refused(failure) } else { api::refused(failure) }
+        let mut response = if is_grpc { grpc::refused(failure) } else { api::refused(failure) };
+        if let Some(origin) = origin {
+            AllowedHosts::name_origin(origin, &mut response);
+        }
+        response
     }
 
     /// The keys that the token of a request needs and this member does not have yet.
@@ -112,17 +120,18 @@ impl Service<Request<Incoming>> for FilteredRouter {
     }
 
     fn call(&mut self, mut request: Request<Incoming>) -> Self::Future {
-        if let Some(failure) = self.objection(&request) {
-            let is_grpc = grpc::is_grpc(&request);
-            return Either::Left(ready(Ok(self.refuse(is_grpc, failure))));
-        }
         let is_grpc = grpc::is_grpc(&request);
+        // Pages cannot call gRPC.
+        let origin = if is_grpc { None } else { self.hosts.foreign_origin(request.headers()) };
+        if let Some(failure) = self.objection(&request) {
+            return Either::Left(ready(Ok(self.refuse(is_grpc, origin, failure))));
+        }
         let ends_itself = request.uri().path().starts_with(SESSIONS);
         let identity = match self.identify(&request) {
             Ok(identity) => identity,
             Err(failure) => {
                 let Some(missing) = self.missing_keys(&request) else {
-                    return Either::Left(ready(Ok(self.refuse(is_grpc, failure))));
+                    return Either::Left(ready(Ok(self.refuse(is_grpc, origin, failure))));
                 };
                 // After an attempt to read them the keys are not read again for a while, so this repeats a few times at
                 // most.
@@ -147,7 +156,7 @@ impl Service<Request<Incoming>> for FilteredRouter {
                 Some(identity) => match ending::until_ended(&identity, &metered, answering).await {
                     Ok(response) if ends_itself => response?,
                     Ok(response) => ending::response(response?, identity),
-                    Err(failure) => filter.refuse(is_grpc, failure),
+                    Err(failure) => filter.refuse(is_grpc, origin, failure),
                 },
             };
             Ok(response.map(|body| metered::response(body, metered)))

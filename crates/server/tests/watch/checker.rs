@@ -113,6 +113,7 @@ mod tests {
             left_ms: None,
             by: None,
             reason: None,
+            principal: None,
             value: None,
             previous: None,
         };

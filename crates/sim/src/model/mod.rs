@@ -23,6 +23,7 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet};
 
 use tenure_core::StoppedFor;
+use tenure_core::access::AccessChange;
 use tenure_core::event::{Batch, Cause, Event, Subject};
 use tenure_core::outcome::{Answer, Effects, Notice};
 use tenure_core::request::{Command, Purpose, Request};
@@ -48,6 +49,9 @@ const LEVEL_WHOLE: u16 = 2;
 
 /// The level from which on leases and keys have owners, and there are access rules.
 const LEVEL_OWNED: u16 = 3;
+
+/// The level from which on administrative events name the caller.
+const LEVEL_RECORDED: u16 = 4;
 
 /// The most limits that one command may set.
 const LIMITS_PER_COMMAND: usize = 32;
@@ -254,22 +258,26 @@ impl Model {
         self.end_due();
         self.finish_step();
         for request in entry.requests {
-            let verdict = match request {
-                None => Err(Refusal::Malformed),
-                Some(Request { command: Command::Abandon(_), .. })
-                    if self.level < LEVEL_COUNTED =>
-                {
-                    Err(Refusal::Malformed)
-                }
-                Some(Request { command: Command::SetAccess(_), .. })
-                    if self.level < LEVEL_OWNED =>
-                {
-                    Err(Refusal::Malformed)
-                }
-                Some(request) => {
-                    self.admit(request).and_then(|()| self.run_once(request, handle_of))
-                }
-            };
+            let verdict =
+                match request {
+                    None => Err(Refusal::Malformed),
+                    Some(Request { command: Command::Abandon(_), .. })
+                        if self.level < LEVEL_COUNTED =>
+                    {
+                        Err(Refusal::Malformed)
+                    }
+                    Some(Request { command: Command::SetAccess(_), .. })
+                        if self.level < LEVEL_OWNED =>
+                    {
+                        Err(Refusal::Malformed)
+                    }
+                    Some(Request {
+                        command: Command::SetAccess(AccessChange::Replace(_)), ..
+                    }) if self.level < LEVEL_RECORDED => Err(Refusal::Malformed),
+                    Some(request) => {
+                        self.admit(request).and_then(|()| self.run_once(request, handle_of))
+                    }
+                };
             self.finish_step();
             let outcome = self.outcome(verdict);
             effects.outcomes.push(outcome);
@@ -390,6 +398,7 @@ impl Model {
     /// Runs a command that is known not to be a repetition.
     fn run(&mut self, principal: &str, command: &Command<'_>, handle_of: HandleOf<'_>) -> Verdict {
         let verdict = self.run_command(principal, command, handle_of);
+        self.name_caller(principal, command);
         verdict.map_err(|refusal| self.blanked(principal, refusal))
     }
 

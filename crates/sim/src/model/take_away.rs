@@ -9,7 +9,7 @@ use tenure_types::{LeaseId, Limit, Mode, Name, Quota, Refusal, Revision, Token};
 
 use super::event::{held_event, said, word};
 use super::state::later;
-use super::{Grant, GrantState, HandleOf, Model, NO_HANDLE, Verdict};
+use super::{Grant, GrantState, HandleOf, LEVEL_RECORDED, Model, NO_HANDLE, Verdict};
 
 impl Model {
     pub(super) fn release(&mut self, hold: &Hold<'_>, handle_of: HandleOf<'_>) -> Verdict {
@@ -96,7 +96,10 @@ impl Model {
             (Some(GrantState::Cooling { until_ms }), Urgency::Cooling) => {
                 Some(until_ms.saturating_sub(self.clock_ms))
             }
-            (Some(GrantState::Cooling { .. }), Urgency::Now) => self.cooling_over(&lock, token),
+            (Some(GrantState::Cooling { .. }), Urgency::Now) => {
+                let told = if self.level >= LEVEL_RECORDED { said } else { ("", "") };
+                self.cooling_over(&lock, token, told)
+            }
             (Some(GrantState::Delayed { .. }) | None, _) => {
                 let first = self.grants_of(&lock).into_iter().next();
                 let holder = first.map(|grant| Box::new(self.show_holder(grant)));
@@ -124,7 +127,7 @@ impl Model {
         if !cools {
             return Err(Refusal::NotCooling { lock });
         }
-        self.cooling_over(&lock, token);
+        self.cooling_over(&lock, token, ("", ""));
         self.pass_if_gone(&lock, token);
         Ok(Answer::Stopped)
     }
@@ -188,11 +191,18 @@ impl Model {
         });
     }
 
-    /// Ends a cooling. Returns the length of the lock-delay that follows, if any.
-    pub(super) fn cooling_over(&mut self, lock: &Name, token: Token) -> Option<u64> {
+    /// Ends a cooling, for a caller that said this or by time. Returns the length of the lock-delay that follows, if any.
+    pub(super) fn cooling_over(
+        &mut self,
+        lock: &Name,
+        token: Token,
+        told: (&str, &str),
+    ) -> Option<u64> {
         let grant = self.grant(lock, token).expect("only what cools is over").clone();
         let left_ms = self.delay_or_go(lock, token);
-        self.grant_event(lock, Event { left_ms, ..held_event(Cause::Cooled, lock, &grant) });
+        let (by, reason) = said(word(told).as_deref());
+        let event = held_event(Cause::Cooled, lock, &grant);
+        self.grant_event(lock, Event { left_ms, by, reason, ..event });
         left_ms
     }
 
