@@ -348,7 +348,7 @@ fn a_run_whose_key_is_revoked_says_that_its_credentials_are_refused() {
         ok(&member, &admin, &["auth", "key", "revoke", id(&key)]);
         let waiting = waiting.join().unwrap();
         assert_eq!(waiting.code, 77, "{waiting:?}");
-        assert!(waiting.err.contains("credentials are missing or wrong"), "{waiting:?}");
+        assert!(waiting.err.contains("the API key is unknown or was revoked"), "{waiting:?}");
         let held = held.join().unwrap();
         assert_eq!(held.code, 76, "{held:?}");
         assert!(held.err.contains("the credentials are refused"), "{held:?}");
