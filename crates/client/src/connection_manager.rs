@@ -11,6 +11,7 @@ use tenure_wire::v1::cluster_service_client::ClusterServiceClient;
 use tokio::sync::watch;
 
 use crate::clock::jittered;
+use crate::lease_state::LeaseState;
 use crate::session::{Denied, Session};
 use crate::shared::ClientShared;
 
@@ -136,6 +137,11 @@ impl ConnectionManager {
             }
             denied = self.denied.take().or(denied);
             refused &= !self.silent;
+        }
+        if denied.is_some()
+            && let Some(shared) = self.shared.upgrade()
+        {
+            shared.held().iter().for_each(|lease| lease.with(LeaseState::credentials_refused));
         }
         self.sessions.denied = denied;
         self.sessions.refused = refused;

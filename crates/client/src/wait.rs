@@ -27,6 +27,8 @@ use crate::shared::{ClientShared, RequestIdentity, SentRequest};
 
 /// The pause after a session ended or a member could not serve.
 const PAUSE: Duration = Duration::from_millis(20);
+/// How long members must refuse the credentials before a request that waits is given up.
+const DENIED: Duration = Duration::from_secs(1);
 /// The bound up to which repeated pauses grow.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// The cluster ends a wait by itself. The client waits this much longer for the cluster's word, and then ends it.
@@ -337,6 +339,7 @@ impl StandingAsk<'_> {
                 return Err(held.shared.no_session().into());
             }
         }
+        let mut denied_since = None;
         loop {
             let step = async {
                 let (session, mut on) = match asked.take() {
@@ -359,11 +362,21 @@ impl StandingAsk<'_> {
                 step = step => match step {
                     Some(step) => step,
                     None => {
+                        // Credentials that are being replaced may be right a moment later.
+                        let denied = held.shared.no_session();
+                        let since = match denied {
+                            Error::Failed { .. } => *denied_since.get_or_insert_with(Instant::now),
+                            _ => Instant::now(),
+                        };
+                        if since.elapsed() >= DENIED {
+                            return Err(denied.into());
+                        }
                         nap(PAUSE, limit).await;
                         continue;
                     }
                 },
             };
+            denied_since = None;
             match heard {
                 AskUpdate::Granted(_, granted) => return Ok(granted),
                 AskUpdate::Queued(_, ahead) => {

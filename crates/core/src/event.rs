@@ -155,6 +155,9 @@ pub struct Event {
     pub by: Option<Name>,
     /// The reason that the operator gave for taking a lock away.
     pub reason: Option<Box<str>>,
+    /// The authenticated caller that took a lock away, revoked a lease, set limits, raised the level or had a key of the
+    /// cluster itself changed. Recorded from level 4 on.
+    pub principal: Option<Name>,
     /// The new value of a key, or metadata of a lock.
     pub value: Option<Box<[u8]>>,
     /// The previous value.

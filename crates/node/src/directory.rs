@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use tenure_core::Machine;
-use tenure_core::codec::{encode_request, seal_entry};
+use tenure_core::codec::{decode_request, encode_request, seal_entry};
 use tenure_core::outcome::Effects;
 use tenure_core::request::{Command, Expect, Put, Request, RequestId};
 use tenure_raft::MemberId;
@@ -216,8 +216,16 @@ fn put_command<'a>(key: &'a str, value: &'a str) -> Command<'a> {
 }
 
 /// A command of the member itself.
-pub(crate) fn encode(command: Command<'_>) -> Vec<u8> {
+pub fn encode(command: Command<'_>) -> Vec<u8> {
     encode_for(Principal::member().name(), command)
+}
+
+/// The same request of another principal.
+pub fn encode_as(principal: &Principal, request: &[u8]) -> Option<Vec<u8>> {
+    let request = decode_request(request).ok()?;
+    let mut bytes = Vec::new();
+    encode_request(&Request { principal: principal.name(), ..request }, &mut bytes);
+    Some(bytes)
 }
 
 fn encode_for(principal: &str, command: Command<'_>) -> Vec<u8> {

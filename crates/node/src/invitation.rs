@@ -72,6 +72,19 @@ struct InvitationRecord {
     used_by: Option<MemberId>,
 }
 
+/// What may be shown of an invitation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InvitationView {
+    /// The part of the token that is not secret.
+    pub id: String,
+    /// When it expires, by the machine's clock.
+    pub deadline_ms: u64,
+    /// The only member that it admits.
+    pub member: Option<MemberId>,
+    /// The member that has used it.
+    pub used_by: Option<MemberId>,
+}
+
 /// A valid invitation, to be written before its member is added.
 #[derive(Debug)]
 pub(crate) struct InvitationUse {
@@ -249,6 +262,28 @@ impl Node {
 /// The key of an invitation.
 pub fn key(token: &InvitationToken) -> String {
     format!("{PREFIX}{}", token.id())
+}
+
+/// The key of the invitation with this id; `None` if no invitation can have it.
+pub fn key_of(id: &str) -> Option<String> {
+    from_hex::<ID_BYTES>(id).map(|_| format!("{PREFIX}{id}"))
+}
+
+/// The invitation in a key; `None` if the key holds none.
+pub fn view(key: &str, value: &[u8]) -> Option<InvitationView> {
+    let InvitationRecord { deadline_ms, member, used_by, .. } = InvitationRecord::parse(value)?;
+    Some(InvitationView { id: key.strip_prefix(PREFIX)?.to_owned(), deadline_ms, member, used_by })
+}
+
+/// The invitations that can still be used, and those that were used and have not expired.
+pub fn live(machine: &Machine, incarnation: Incarnation) -> Vec<InvitationView> {
+    let is_live = |value: &[u8]| {
+        InvitationRecord::parse(value).is_some_and(|record| {
+            record.deadline_ms > machine.clock_ms() && record.incarnation == incarnation
+        })
+    };
+    let keys = machine.keys(PREFIX, None, LOOKED_AT_MAX).into_iter();
+    keys.filter(|key| is_live(&key.value)).filter_map(|key| view(&key.key, &key.value)).collect()
 }
 
 /// The member that has used an invitation, by the value of its key.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tenure_core::access::{Access, MEMBER, required};
-use tenure_core::request::Command;
+use tenure_core::access::{Access, MEMBER, MEMBER_FOR, acting, required};
+use tenure_core::request::{Command, LEVEL_RECORDS};
 use tenure_types::Verb;
 
 use crate::directory;
@@ -30,6 +30,15 @@ impl Principal {
     /// A member of the cluster, for what it does by itself.
     pub fn member() -> Self {
         Self { name: MEMBER.into() }
+    }
+
+    /// A member that acts for a caller: it may do what a member may do, and the history names the caller. Below the level
+    /// that records callers, and for a caller without a name, it is the member alone.
+    pub fn member_for(caller: &Principal, level: u16) -> Self {
+        if level < LEVEL_RECORDS || caller.name.is_empty() || *caller.name == *MEMBER {
+            return Self::member();
+        }
+        Self { name: format!("{MEMBER_FOR}{}", caller.name).into() }
     }
 
     /// Its name; empty for a caller without credentials.
@@ -72,7 +81,7 @@ pub fn authorise<'a>(
     principal: &str,
     action: impl Into<PrincipalAction<'a>>,
 ) -> Result<(), NodeFailure> {
-    let action = action.into();
+    let (action, (principal, _)) = (action.into(), acting(principal));
     let missing = if access.is_enabled() {
         missing(access, principal, action)
     } else {
@@ -146,6 +155,27 @@ mod tests {
             assert_eq!(authorise(&access, member.name(), &own), Ok(()));
         }
         assert_eq!(authorise(&Access::default(), anyone.name(), &other), Ok(()));
+    }
+
+    #[test]
+    fn a_member_that_acts_for_a_caller_may_do_what_a_member_may() {
+        let ana = Principal::named("ana").unwrap();
+        let delete = |key| Command::Delete { key, expect: Expect::Any, guard: None };
+        let own = delete(directory::FOUNDERS);
+        for level in [3, 4] {
+            let acting = Principal::member_for(&ana, level);
+            assert_eq!(
+                acting.name(),
+                ["tenure/member", "tenure/member/ana"][usize::from(level) - 3]
+            );
+            for access in [Access::default(), teams()] {
+                assert_eq!(authorise(&access, acting.name(), &own), Ok(()));
+            }
+            assert_eq!(Principal::named(acting.name()), None, "no client has this name");
+        }
+        for caller in [Principal::anyone(), Principal::member()] {
+            assert_eq!(Principal::member_for(&caller, 4), Principal::member());
+        }
     }
 
     #[test]

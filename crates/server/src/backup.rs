@@ -103,6 +103,15 @@ pub struct Verified {
 /// Every member that reaches a leader can take one. The call blocks until a quorum confirms the leader, then for one
 /// pass over the state; asynchronous callers make it on a thread.
 pub fn take(member: &MemberHandle, timeout: Duration) -> Result<Backup, TakeError> {
+    take_for(member, timeout, "")
+}
+
+/// Takes a backup for this principal, which the audit log names.
+pub(crate) fn take_for(
+    member: &MemberHandle,
+    timeout: Duration,
+    principal: &str,
+) -> Result<Backup, TakeError> {
     let one = BackupSlot::begin(member.backing_up()).ok_or(TakeError::Busy)?;
     // From here on, the member's applied state is at least as new as the start of this call, and it never goes back.
     member.read(timeout, |_| ())?;
@@ -111,6 +120,7 @@ pub fn take(member: &MemberHandle, timeout: Duration) -> Result<Backup, TakeErro
     frozen.write(&mut |part| state_bytes += part.len() as u64);
     let lineage = member.lineage().clone();
     let record = AuditRecord::new("backup", Outcome::Done).with("revision", revision.0);
+    let record = record.principal(principal);
     member.audit().record(&record.with("state_bytes", state_bytes));
     let head = BackupHead { lineage, index: point.index, revision, level, state_bytes };
     Ok(Backup { head, frozen, _one: one })

@@ -50,7 +50,7 @@ pub mod untrusted;
 pub mod watch;
 
 pub use audit::AuditTo;
-pub use credentials::IssuerAuthority;
+pub use credentials::ServerAuthority;
 pub use error::{StartError, chain};
 pub use fetch::request_backup;
 pub use identity::NewApiKey;

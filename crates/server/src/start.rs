@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 use crate::api::{AllowedHosts, ApiListeners, HealthListener};
 use crate::audit::{self, AuditRecord, AuditTo, Outcome};
 use crate::bootstrap;
-use crate::credentials::{IssuerAuthority, TrustedIssuers};
+use crate::credentials::{ServerAuthority, TrustedIssuers};
 use crate::data_home::{DataHome, FileSizes};
 use crate::dispatch::Dispatch;
 use crate::error::StartError;
@@ -113,7 +113,7 @@ pub struct ServerSettings {
     /// Whether its APIs refuse callers without credentials also as long as the cluster has not enabled identity.
     pub require_identity: bool,
     /// The authorities that sign the certificates of issuers' servers, from which the keys of issuers are read.
-    pub issuer_authority: IssuerAuthority,
+    pub issuer_authority: ServerAuthority,
     /// How strongly this member should lead: from 0, only if no other member can, to 100.
     pub preference: Preference,
     /// The certificates that protect its ports.
@@ -206,7 +206,7 @@ impl ServerSettings {
             rename: false,
             insecure: false,
             require_identity: false,
-            issuer_authority: IssuerAuthority::default(),
+            issuer_authority: ServerAuthority::default(),
             preference: Preference::default(),
             tls: None,
             slow: Some(SLOW),

@@ -39,7 +39,9 @@ fn roles_and_principals_are_put_listed_and_deleted() {
     let (_alone, client) = member();
     let rules = json!({"rules": [{"verbs": ["acquire", "read"], "prefix": "teams/a/"}]});
     put(&client, "/v1/access/roles/team-a", &rules).ok();
-    let listed = client.get("/v1/access/roles").ok();
+    let mut listed = client.get("/v1/access/roles").ok();
+    assert_eq!(listed["roles"][0]["version"].take().as_str().map(str::len), Some(16));
+    listed["roles"][0].as_object_mut().unwrap().remove("version");
     // Verbs come in their own order.
     let verbs = json!(["read", "acquire"]);
     assert_eq!(
@@ -241,4 +243,62 @@ async fn can_tells_by_which_role_or_what_is_missing() {
             (if allowed { "worker" } else { "" }, false)
         );
     }
+}
+
+#[test]
+fn two_administrators_do_not_overwrite_each_other_unknowingly() {
+    let (_alone, client) = member();
+    let rules = |prefix: &str| json!({"rules": [{"verbs": ["read"], "prefix": prefix}]});
+    let role = |mut body: Value, version: &str| {
+        body["if_version"] = version.into();
+        put(&client, "/v1/access/roles/r", &body)
+    };
+    role(rules("a/"), "none").ok();
+    role(rules("b/"), "none").refused(409, "ACCESS_CHANGED");
+    let seen = client.get("/v1/access/roles").ok()["roles"][0]["version"].clone();
+    let seen = seen.as_str().unwrap();
+    role(rules("b/"), seen).ok();
+    // The other administrator has seen the role as it was before.
+    let refused = role(rules("c/"), seen).refused(409, "ACCESS_CHANGED").to_string();
+    assert!(refused.contains("changed it meanwhile"), "{refused}");
+    // A call whose answer was lost is repeated.
+    role(rules("b/"), seen).ok();
+    put(&client, "/v1/access/roles/r", &rules("c/")).ok();
+
+    let path = "/v1/access/principals/p";
+    let put_at = |roles: &[&str], version: &str| {
+        put(&client, path, &json!({"roles": roles, "if_version": version}))
+    };
+    let first = put_at(&["r"], "none").ok()["version"].as_str().unwrap().to_owned();
+    // An API key makes no other version; being disabled does.
+    put(&client, "/v1/access/keys/0123456789abcdef", &key("p")).ok();
+    assert_eq!(client.get(path).ok()["version"], first.as_str());
+    let off = client.json("PATCH", path, &[], &json!({"enabled": false})).ok();
+    assert_ne!(off["version"], first.as_str());
+    put_at(&[], &first).refused(409, "ACCESS_CHANGED");
+    let now = put_at(&[], off["version"].as_str().unwrap()).ok();
+    assert_eq!((&now["enabled"], &now["roles"]), (&json!(false), &json!([])));
+}
+
+#[test]
+fn enabling_a_principal_keeps_what_another_call_changes_at_the_same_time() {
+    let (alone, client) = member();
+    put(&client, "/v1/access/roles/r", &json!({"rules": [{"verbs": ["read"], "prefix": ""}]})).ok();
+    let path = "/v1/access/principals/p";
+    put(&client, path, &json!({"roles": [], "quotas": {"leases": 0}})).ok();
+    let address = alone.running.clients;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let client = Client::new(address, "ben");
+            for at in 0..100 {
+                client.json("PATCH", path, &[], &json!({"enabled": at % 2 == 0})).ok();
+            }
+        });
+        for leases in 1..=100 {
+            put(&client, path, &json!({"roles": ["r"], "quotas": {"leases": leases}})).ok();
+            let now = client.get(path).ok();
+            assert_eq!(now["quotas"], json!({"leases": leases}), "the other call set it back");
+        }
+    });
+    assert_eq!(client.get(path).ok()["enabled"], false, "the last word of the other");
 }

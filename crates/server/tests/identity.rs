@@ -40,16 +40,16 @@ use tonic_health::pb::health_client::HealthClient;
 const PROMPT: Duration = Duration::from_secs(5);
 
 /// A single member with identity: `ana` may do everything, `bob` may only acquire.
-struct Stage {
-    member: Alone,
-    http: Client,
+pub(crate) struct Stage {
+    pub(crate) member: Alone,
+    pub(crate) http: Client,
 }
 
 /// An API key.
 #[derive(Clone)]
-struct Key {
-    id: String,
-    text: String,
+pub(crate) struct Key {
+    pub(crate) id: String,
+    pub(crate) text: String,
 }
 
 impl Stage {
@@ -78,7 +78,7 @@ impl Stage {
         stage
     }
 
-    fn enabled() -> Self {
+    pub(crate) fn enabled() -> Self {
         let stage = Self::new();
         stage.enable();
         stage
@@ -98,12 +98,12 @@ impl Stage {
         assert!(outcomes[0].as_ref().unwrap().result.is_ok(), "{outcomes:?}");
     }
 
-    fn principal(&self, name: &str, role: &str, enabled: bool) {
+    pub(crate) fn principal(&self, name: &str, role: &str, enabled: bool) {
         let (roles, quotas) = (vec![role], Quotas::default());
         self.change(&AccessChange::PutPrincipal(NewPrincipal { name, enabled, roles, quotas }));
     }
 
-    fn key(&self, principal: &str, expires_ms: Option<u64>) -> Key {
+    pub(crate) fn key(&self, principal: &str, expires_ms: Option<u64>) -> Key {
         let id = format!("{:016x}", os::random());
         let secret: String = (0..4).map(|_| format!("{:016x}", os::random())).collect();
         let hash = digest(&SHA256, secret.as_bytes()).as_ref().try_into().unwrap();
@@ -112,39 +112,39 @@ impl Stage {
         Key { text: format!("tenure_{id}_{secret}"), id }
     }
 
-    fn revoke(&self, key: &Key) {
+    pub(crate) fn revoke(&self, key: &Key) {
         self.change(&AccessChange::DeleteCredential { id: &key.id });
     }
 
-    fn get(&self, path: &str, key: &Key) -> Reply {
+    pub(crate) fn get(&self, path: &str, key: &Key) -> Reply {
         self.http.ask("GET", path, &[("Authorization", &key.bearer())], b"")
     }
 
-    fn post(&self, path: &str, key: &Key, body: &Value) -> Reply {
+    pub(crate) fn post(&self, path: &str, key: &Key, body: &Value) -> Reply {
         self.http.json("POST", path, &[("Authorization", &key.bearer())], body)
     }
 
-    fn lease(&self, key: &Key) -> String {
+    pub(crate) fn lease(&self, key: &Key) -> String {
         let granted = self.post("/v1/leases", key, &json!({"ttl_ms": 60_000})).ok();
         granted["lease"].as_str().unwrap().to_owned()
     }
 
-    fn at(&self) -> SocketAddr {
+    pub(crate) fn at(&self) -> SocketAddr {
         self.member.running.clients
     }
 
-    fn channel(&self) -> Channel {
+    pub(crate) fn channel(&self) -> Channel {
         Endpoint::from_shared(format!("http://{}", self.at())).unwrap().connect_lazy()
     }
 
-    fn waiters(&self, lock: &str, key: &Key) -> usize {
+    pub(crate) fn waiters(&self, lock: &str, key: &Key) -> usize {
         let queue = self.get(&format!("/v1/locks/{lock}?view=queue"), key).ok();
         queue["waiters"].as_array().unwrap().len()
     }
 }
 
 impl Key {
-    fn bearer(&self) -> String {
+    pub(crate) fn bearer(&self) -> String {
         format!("Bearer {}", self.text)
     }
 
@@ -153,7 +153,7 @@ impl Key {
     }
 
     /// A call with this key.
-    fn call<T>(&self, message: T) -> tonic::Request<T> {
+    pub(crate) fn call<T>(&self, message: T) -> tonic::Request<T> {
         let mut request = tonic::Request::new(message);
         request.metadata_mut().insert("authorization", self.metadata());
         request

@@ -1,6 +1,7 @@
 //! Tests the server where no larger group of tests does: identity, TLS, health, overload, levels, restore, and others.
 
 mod access;
+mod administrators;
 #[path = "support/alone.rs"]
 mod alone;
 mod audit;

@@ -24,23 +24,23 @@ use crate::alone::{self, Alone};
 use crate::authority::{Authority, Papers};
 use crate::bounded::{DEADLINE, wait};
 
-const ISSUER: &str = "https://issuer.example";
+pub(crate) const ISSUER: &str = "https://issuer.example";
 
 /// Signs tokens with one key.
-struct TokenIssuer(Ed25519KeyPair);
+pub(crate) struct TokenIssuer(Ed25519KeyPair);
 
 impl TokenIssuer {
-    fn new(seed: u8) -> Self {
+    pub(crate) fn new(seed: u8) -> Self {
         Self(Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap())
     }
 
-    fn jwks(&self) -> String {
+    pub(crate) fn jwks(&self) -> String {
         let x = URL_SAFE_NO_PAD.encode(self.0.public_key().as_ref());
         json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "a", "x": x}]}).to_string()
     }
 
     /// A token for a subject that expires so many seconds from now.
-    fn token(&self, subject: &str, seconds: i64) -> String {
+    pub(crate) fn token(&self, subject: &str, seconds: i64) -> String {
         let expires = (os::wall_ms() / 1_000).saturating_add_signed(seconds);
         let header = URL_SAFE_NO_PAD.encode(r#"{"alg":"EdDSA","kid":"a"}"#);
         let claims = json!({"iss": ISSUER, "aud": "tenure", "sub": subject, "exp": expires});

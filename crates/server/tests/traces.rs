@@ -8,10 +8,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::alone::{Alone, settings};
+use crate::authority::{Authority, Papers};
 use crate::bounded::wait;
 use crate::client::Client;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::json;
-use tenure_server::{ServerSettings, TraceSettings, os};
+use tenure_server::{ServerAuthority, ServerSettings, TraceSettings, os};
 use tenure_wire::v1;
 use tenure_wire::v1::lock_service_client::LockServiceClient;
 use tenure_wire::v1::session_service_client::SessionServiceClient;
@@ -163,13 +166,77 @@ impl Collector {
 }
 
 fn member(collector: SocketAddr, ratio: f64) -> (Alone, Client) {
+    traced(format!("http://{collector}"), ServerAuthority::System, ratio)
+}
+
+fn traced(endpoint: String, authority: ServerAuthority, ratio: f64) -> (Alone, Client) {
     let dir = tempfile::tempdir().unwrap();
-    let traces = Some(TraceSettings { endpoint: format!("http://{collector}"), ratio });
+    let traces = Some(TraceSettings { endpoint, authority, ratio });
     let settings = ServerSettings { traces, ..settings(dir.path()) };
     let member = Alone::run(dir, settings);
     member.running.member.read(Duration::from_secs(60), |_| ()).unwrap();
     let at = Client::new(member.running.clients, "traced");
     (member, at)
+}
+
+/// Opens a port that decrypts what it passes on to the collector.
+fn behind_tls(runtime: &Runtime, papers: &Papers, collector: SocketAddr) -> SocketAddr {
+    let _inside = runtime.enter();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = port.local_addr().unwrap();
+    port.set_nonblocking(true).unwrap();
+    let port = tokio::net::TcpListener::from_std(port).unwrap();
+    let cert = CertificateDer::from_pem_file(&papers.cert).unwrap();
+    let key = PrivateKeyDer::from_pem_file(&papers.key).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![cert], key);
+    let mut config = config.unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    runtime.spawn(async move {
+        while let Ok((stream, _)) = port.accept().await {
+            // A client that does not trust the certificate goes away.
+            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            let mut plain = tokio::net::TcpStream::connect(collector).await.unwrap();
+            tokio::spawn(async move {
+                let _ = tokio::io::copy_bidirectional(&mut stream, &mut plain).await;
+            });
+        }
+    });
+    at
+}
+
+#[test]
+fn a_collector_under_tls_gets_spans_only_if_its_certificate_is_trusted() {
+    let runtime = Runtime::new().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let ours = Authority::new(dir.path(), "collectors");
+    let other = Authority::new(dir.path(), "others");
+    let collector = Collector::default();
+    let plain = collector.start(&runtime);
+    let port = behind_tls(&runtime, &ours.sign("collector"), plain).port();
+    let endpoint = format!("https://127.0.0.1:{port}");
+
+    let stranger = traced(endpoint.clone(), ServerAuthority::File(other.ca().into()), 1.0);
+    stranger.1.lease(60_000);
+    let dropped = "tenure_trace_spans_dropped_total{cause=\"collector\"} ";
+    wait("the spans are dropped", || {
+        let metrics = String::from_utf8(stranger.1.get("/metrics").body).unwrap();
+        let line = metrics.lines().find_map(|line| line.strip_prefix(dropped));
+        line.and_then(|count| count.parse::<u64>().ok()).filter(|count| *count > 0)
+    });
+    assert!(
+        collector.spans.lock().unwrap().is_empty(),
+        "it got spans of a member that distrusts it"
+    );
+
+    let trusting = traced(endpoint, ServerAuthority::File(ours.ca().into()), 1.0);
+    trusting.1.lease(60_000);
+    collector.find("the grant", |span| span.name == "tenure grant");
 }
 
 #[test]

@@ -35,7 +35,7 @@ const ANSWERS: [&str; 20] = [
     "AccessSet",
 ];
 
-const REFUSALS: [&str; 33] = [
+const REFUSALS: [&str; 34] = [
     "NotLeader",
     "Malformed",
     "InvalidLevel",
@@ -69,6 +69,7 @@ const REFUSALS: [&str; 33] = [
     "Quota",
     "AccessFull",
     "PrincipalNotFound",
+    "AccessChanged",
 ];
 
 const NOTICES: [&str; 4] = ["Granted", "Lost", "WaitEnded", "LeaseEnded"];
@@ -226,6 +227,7 @@ fn refusal_name(refusal: &Refusal) -> &'static str {
         Refusal::Quota { .. } => "Quota",
         Refusal::AccessFull { .. } => "AccessFull",
         Refusal::PrincipalNotFound => "PrincipalNotFound",
+        Refusal::AccessChanged => "AccessChanged",
     }
 }
 

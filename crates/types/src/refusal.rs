@@ -227,6 +227,9 @@ pub enum Refusal {
     /// No principal has this name.
     #[error("the principal does not exist")]
     PrincipalNotFound,
+    /// The role or principal is no longer as it was when the change was prepared.
+    #[error("another call has changed it meanwhile")]
+    AccessChanged,
 }
 
 fn setter(source: QuotaSource) -> &'static str {
@@ -332,6 +335,7 @@ impl Refusal {
             Refusal::Quota { .. } => "QUOTA_EXCEEDED",
             Refusal::AccessFull { .. } => "ACCESS_FULL",
             Refusal::PrincipalNotFound => "PRINCIPAL_NOT_FOUND",
+            Refusal::AccessChanged => "ACCESS_CHANGED",
         }
     }
 
@@ -381,6 +385,7 @@ impl Refusal {
             Refusal::Quota { .. } => "give something back, or ask an administrator for more",
             Refusal::AccessFull { .. } => "delete what is not needed",
             Refusal::PrincipalNotFound => "create the principal first",
+            Refusal::AccessChanged => "read it again, then change what is there now",
         }
     }
 }

@@ -210,6 +210,9 @@ pub const TABLE: &[Row] = rows! {
         "the access rules have no room for more", "delete what is not needed";
     "PRINCIPAL_NOT_FOUND" NotFound 404 Frame None No,
         "no principal has this name", "create the principal first";
+    "ACCESS_CHANGED" Aborted 409 Frame None No,
+        "the role or principal is no longer as it was when the change was prepared",
+        "read it again, then change what is there now";
     "QUIET" Unavailable 503 Frame None Later,
         "the cluster was restored and waits until every lease of before would have ended",
         "wait in the queue";

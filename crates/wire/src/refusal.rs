@@ -85,7 +85,8 @@ fn details(refusal: &Refusal, error: &mut v1::Error) {
         | Refusal::RequestStale
         | Refusal::RequestConflict
         | Refusal::TokensExhausted
-        | Refusal::PrincipalNotFound => {}
+        | Refusal::PrincipalNotFound
+        | Refusal::AccessChanged => {}
     }
 }
 
@@ -169,6 +170,7 @@ pub fn refusal_from(error: &v1::Error) -> Option<Refusal> {
         },
         "ACCESS_FULL" => Refusal::AccessFull { max: error.bound },
         "PRINCIPAL_NOT_FOUND" => Refusal::PrincipalNotFound,
+        "ACCESS_CHANGED" => Refusal::AccessChanged,
         _ => return None,
     })
 }
@@ -228,6 +230,7 @@ pub(crate) mod tests {
             Refusal::FutureRevision { asked: Revision(9), newest: Revision(8) },
             Refusal::AccessFull { max: 1_024 },
             Refusal::PrincipalNotFound,
+            Refusal::AccessChanged,
         ];
         all.extend(Verb::ALL.into_iter().map(|verb| Refusal::Forbidden { verb }));
         for set_by in [QuotaSource::Default, QuotaSource::Principal] {

@@ -160,8 +160,8 @@ async fn make_administrator(
 ) -> Result<Exit, CliError> {
     let verbs = Verb::ALL.map(|verb| verb.name().to_owned()).to_vec();
     let rules = vec![v1::AccessRule { verbs, prefix: String::new() }];
-    let role = Some(v1::AccessRole { role: ROLE.to_owned(), rules });
-    let put = v1::PutRoleRequest { role };
+    let role = Some(v1::AccessRole { role: ROLE.to_owned(), rules, ..Default::default() });
+    let put = v1::PutRoleRequest { role, ..Default::default() };
     change(cluster, async |channel| AccessServiceClient::new(channel).put_role(put.clone()).await)
         .await?;
     let put = v1::PutPrincipalRequest {
@@ -169,6 +169,7 @@ async fn make_administrator(
         roles: vec![ROLE.to_owned()],
         quotas: Vec::new(),
         enabled: Some(true),
+        if_version: None,
     };
     let asked = async |channel| AccessServiceClient::new(channel).put_principal(put.clone()).await;
     change(cluster, asked).await?;

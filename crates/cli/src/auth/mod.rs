@@ -163,6 +163,24 @@ async fn change<T>(
     }
 }
 
+/// How often a change is based anew on what another administrator has made meanwhile.
+const ATTEMPTS_MAX: usize = 16;
+
+/// The version on which a change is based: members of older releases do not tell it, and one that does not exist has
+/// none.
+fn seen(found: Option<&str>) -> Option<String> {
+    match found {
+        None => Some("none".to_owned()),
+        Some("") => None,
+        Some(version) => Some(version.to_owned()),
+    }
+}
+
+/// Whether a change was refused because another administrator was faster.
+fn is_changed(error: &CliError) -> bool {
+    error.reason == tenure::Refusal::AccessChanged.reason()
+}
+
 /// Says that there was nothing to delete.
 fn not_there(what: &str, name: &str) -> CliError {
     CliError::refused(format!("there is no {what} `{name}`")).with("effect", "none")

@@ -9,7 +9,7 @@ use v1::access_service_client::AccessServiceClient;
 
 use super::identity::{merged, parse_quota, quota_words};
 use super::keys::expiry;
-use super::{OnlyReach, change, not_there};
+use super::{ATTEMPTS_MAX, OnlyReach, change, is_changed, not_there, seen};
 use crate::connection_args::{ConnectedCluster, ConnectionArgs};
 use crate::exit::Exit;
 use crate::failure::CliError;
@@ -22,9 +22,12 @@ pub(crate) enum PrincipalCommand {
     ///
     ///   tenure auth principal put ci-a --role team-a --role watcher
     ///   tenure auth principal put ci-a --quota leases=200 --quota bytes=1000000
+    ///   tenure auth principal put ci-a --add-role deployer
     ///   tenure auth principal put ci-a --no-roles
     ///
-    /// Roles that are given replace all its roles; without any, they stay as they are. So do quotas that are not named.
+    /// Roles that are given with --role replace all its roles; without any, they stay as they are. So do quotas that are
+    /// not named. If another administrator changes the principal at the same time, --role and --no-roles are refused,
+    /// and all else is added to what is there then.
     #[command(verbatim_doc_comment)]
     Put(PutArgs),
     /// List principals
@@ -62,9 +65,18 @@ pub(crate) struct PutArgs {
     /// Give it this role; may be repeated
     #[arg(long = "role", value_name = "ROLE")]
     roles: Vec<String>,
+    /// Give it this role too; may be repeated
+    #[arg(long = "add-role", value_name = "ROLE", conflicts_with_all = ["roles", "no_roles"])]
+    add_roles: Vec<String>,
+    /// Take this role from it; may be repeated
+    #[arg(long = "remove-role", value_name = "ROLE", conflicts_with_all = ["roles", "no_roles"])]
+    remove_roles: Vec<String>,
     /// Take all its roles
     #[arg(long, conflicts_with = "roles")]
     no_roles: bool,
+    /// Only if it still has this version, as `tenure auth principal show` tells; none if it must be new
+    #[arg(long, value_name = "VERSION")]
+    if_version: Option<String>,
     /// Its own leases, places, locks, keys or bytes, or none for the default; may be repeated
     #[arg(long = "quota", value_name = "QUOTA=VALUE", value_parser = parse_quota)]
     quotas: Vec<(Quota, Option<u64>)>,
@@ -101,7 +113,11 @@ pub(super) async fn run(
         PrincipalCommand::List(_) => list(cluster).await?,
         PrincipalCommand::Show(flags) => {
             let principal = find(cluster, &flags.principal).await?;
-            show(cluster, &principal.ok_or_else(|| unknown(&flags.principal))?);
+            let principal = principal.ok_or_else(|| unknown(&flags.principal))?;
+            show(cluster, &principal);
+            if cluster.output == OutputFormat::Text {
+                output::out(&format!("version   {}\n", output::clean(&principal.version)));
+            }
         }
         PrincipalCommand::Enable(flags) => enable(cluster, &flags.principal, true).await?,
         PrincipalCommand::Disable(flags) => enable(cluster, &flags.principal, false).await?,
@@ -128,25 +144,56 @@ async fn find(
 }
 
 async fn put(cluster: &ConnectedCluster, flags: &PutArgs) -> Result<(), CliError> {
-    let old = find(cluster, &flags.principal).await?.unwrap_or_default();
-    let roles = match (flags.roles.is_empty(), flags.no_roles) {
-        (true, false) => old.roles,
-        _ => flags.roles.clone(),
+    let replaces = !flags.roles.is_empty() || flags.no_roles;
+    let mut attempt = 1;
+    let now = loop {
+        let old = find(cluster, &flags.principal).await?;
+        let version = seen(old.as_ref().map(|it| &*it.version));
+        let old = old.unwrap_or_default();
+        let ask = v1::PutPrincipalRequest {
+            principal: flags.principal.clone(),
+            roles: if replaces { flags.roles.clone() } else { merged_roles(old.roles, flags) },
+            quotas: merged(old.quotas, &flags.quotas),
+            enabled: None,
+            if_version: flags.if_version.clone().or(version),
+        };
+        let asked =
+            async |channel| AccessServiceClient::new(channel).put_principal(ask.clone()).await;
+        match change(cluster, asked).await {
+            Ok(answer) => break answer.principal.unwrap_or_default(),
+            // What adds to the principal can be added to what another administrator has made of it.
+            Err(error)
+                if is_changed(&error)
+                    && !replaces
+                    && flags.if_version.is_none()
+                    && attempt < ATTEMPTS_MAX =>
+            {
+                attempt += 1;
+            }
+            Err(error) if is_changed(&error) => {
+                let name = crate::failure::quoted(&flags.principal);
+                return Err(error.next(format!("tenure auth principal show {name}")));
+            }
+            Err(error) => return Err(error),
+        }
     };
-    let ask = v1::PutPrincipalRequest {
-        principal: flags.principal.clone(),
-        roles,
-        quotas: merged(old.quotas, &flags.quotas),
-        enabled: None,
-    };
-    let asked = async |channel| AccessServiceClient::new(channel).put_principal(ask.clone()).await;
-    let now = change(cluster, asked).await?.principal.unwrap_or_default();
     show(cluster, &now);
     if cluster.output == OutputFormat::Text && now.keys.is_empty() {
         let name = crate::failure::quoted(&now.principal);
         output::tell(&format!("tenure: give it a key: tenure auth key create {name}\n"));
     }
     Ok(())
+}
+
+/// The roles with those to add and without those to remove.
+fn merged_roles(mut roles: Vec<String>, flags: &PutArgs) -> Vec<String> {
+    roles.retain(|role| !flags.remove_roles.contains(role));
+    for role in &flags.add_roles {
+        if !roles.contains(role) {
+            roles.push(role.clone());
+        }
+    }
+    roles
 }
 
 async fn enable(cluster: &ConnectedCluster, principal: &str, on: bool) -> Result<(), CliError> {

@@ -7,7 +7,7 @@ use tenure_wire::json::access::Role;
 use tenure_wire::v1;
 use v1::access_service_client::AccessServiceClient;
 
-use super::{OnlyReach, change, not_there};
+use super::{OnlyReach, change, is_changed, not_there, seen};
 use crate::connection_args::{ConnectedCluster, ConnectionArgs};
 use crate::exit::Exit;
 use crate::failure::CliError;
@@ -48,6 +48,9 @@ pub(crate) struct PutArgs {
     /// Verbs, with commas between, for names that begin with the prefix; may be repeated
     #[arg(long, required = true, value_name = "VERBS:PREFIX", value_parser = parse_rule)]
     allow: Vec<v1::AccessRule>,
+    /// Only if it still has this version, as `tenure auth role list --output json` tells; none if it must be new
+    #[arg(long, value_name = "VERSION")]
+    if_version: Option<String>,
     #[command(flatten)]
     pub(crate) reach: ConnectionArgs,
 }
@@ -102,10 +105,19 @@ pub(super) async fn run(
 }
 
 async fn put(cluster: &ConnectedCluster, flags: &PutArgs) -> Result<(), CliError> {
-    let role = v1::AccessRole { role: flags.role.clone(), rules: flags.allow.clone() };
-    let ask = v1::PutRoleRequest { role: Some(role.clone()) };
+    let (name, rules) = (flags.role.clone(), flags.allow.clone());
+    let role = v1::AccessRole { role: name, rules, ..Default::default() };
+    let if_version = match &flags.if_version {
+        Some(version) => Some(version.clone()),
+        None => seen(find(cluster, &flags.role).await?.as_deref()),
+    };
+    let ask = v1::PutRoleRequest { role: Some(role.clone()), if_version };
     let asked = async |channel| AccessServiceClient::new(channel).put_role(ask.clone()).await;
-    change(cluster, asked).await?;
+    if let Err(error) = change(cluster, asked).await {
+        // The rules that are given replace all others, so those of another administrator must be seen first.
+        let changed = is_changed(&error);
+        return Err(if changed { error.next("tenure auth role list") } else { error });
+    }
     match cluster.output {
         OutputFormat::Json => output::object(&Role::from(role)),
         OutputFormat::Text => {
@@ -113,6 +125,21 @@ async fn put(cluster: &ConnectedCluster, flags: &PutArgs) -> Result<(), CliError
         }
     }
     Ok(())
+}
+
+/// The version of a role, if it exists.
+async fn find(cluster: &ConnectedCluster, name: &str) -> Result<Option<String>, CliError> {
+    let mut after = String::new();
+    loop {
+        let ask = v1::ListRolesRequest { limit: 1_000, after };
+        let asked = async |channel| AccessServiceClient::new(channel).list_roles(ask.clone()).await;
+        let page = cluster.client.question(asked).await?;
+        let found = page.roles.into_iter().find(|role| role.role == name);
+        after = page.next;
+        if found.is_some() || after.is_empty() {
+            return Ok(found.map(|role| role.version));
+        }
+    }
 }
 
 async fn list(cluster: &ConnectedCluster) -> Result<(), CliError> {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
+use tenure_wire::json::cluster::InvitationView;
 use tenure_wire::v1;
 use v1::cluster_service_client::ClusterServiceClient;
 
@@ -13,7 +14,7 @@ use crate::connection_args::{ConnectedCluster, ConnectionArgs, request_id};
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::CliError;
-use crate::output::{self, OutputFormat};
+use crate::output::{self, OutputFormat, Side, Table};
 
 /// Flags of `tenure cluster invite`.
 #[derive(Args)]
@@ -24,15 +25,27 @@ pub(crate) struct InviteArgs {
     /// Admit only the member with this id [default: the first that presents the invitation]
     #[arg(long, value_name = "NUMBER")]
     id: Option<u64>,
+    /// List the invitations that have not expired, without their secrets
+    #[arg(long, conflicts_with_all = ["id", "cancel"])]
+    list: bool,
+    /// Take back the invitation with this id: no member can join with it any more
+    #[arg(long, value_name = "INVITATION", conflicts_with = "id")]
+    cancel: Option<String>,
     #[command(flatten)]
     pub(crate) reach: ConnectionArgs,
 }
 
-/// Prints a new invitation.
+/// Prints a new invitation, lists those that there are, or takes one back.
 pub(super) async fn invite(
     cluster: &ConnectedCluster,
     flags: &InviteArgs,
 ) -> Result<Exit, CliError> {
+    if flags.list {
+        return show(cluster).await;
+    }
+    if let Some(id) = &flags.cancel {
+        return cancel(cluster, id).await;
+    }
     check_listens(&list(cluster).await?.members)?;
     let made = order(cluster, Some(flags.expires), flags.id).await?;
     match cluster.output {
@@ -46,6 +59,45 @@ pub(super) async fn invite(
                 "it lets one member join within {expires}: tenure serve … --join ADDR --invitation TOKEN\n"
             ));
         }
+    }
+    Ok(Exit::Done)
+}
+
+async fn show(cluster: &ConnectedCluster) -> Result<Exit, CliError> {
+    let ask = v1::ListInvitationsRequest {};
+    let asked = async |channel| ClusterServiceClient::new(channel).list_invitations(ask).await;
+    let found = cluster.client.question(asked).await?.invitations;
+    if cluster.output == OutputFormat::Json {
+        found.into_iter().for_each(|it| output::object(&InvitationView::from(it)));
+        return Ok(Exit::Done);
+    }
+    let head = ["INVITATION", "EXPIRES IN", "ADMITS", "USED BY"].map(|head| (head, Side::Left));
+    let mut table = Table::new(&head);
+    for it in found {
+        let expires = duration::shown(Duration::from_millis(it.expires_ms));
+        let member = |id: Option<u64>, none: &str| id.map_or(none.to_owned(), |id| id.to_string());
+        let (admits, used) = (member(it.member_id, "any member"), member(it.used_by, "-"));
+        table.row([it.id, expires, admits, used]);
+    }
+    output::out(&table.text());
+    Ok(Exit::Done)
+}
+
+async fn cancel(cluster: &ConnectedCluster, given: &str) -> Result<Exit, CliError> {
+    // A whole token is accepted too: its owner may have nothing else at hand.
+    let id = given.split('_').nth(1).unwrap_or(given).to_owned();
+    let ask = v1::CancelInvitationRequest { id: id.clone() };
+    let asked =
+        async |channel| ClusterServiceClient::new(channel).cancel_invitation(ask.clone()).await;
+    let answer =
+        cluster.client.order(&request_id(None), Some(AGREE), asked).await.map_err(changed)?;
+    if !answer.cancelled {
+        let text = format!("there is no invitation `{}`", output::clean(&id));
+        return Err(CliError::refused(text).next("tenure cluster invite --list"));
+    }
+    match cluster.output {
+        OutputFormat::Json => output::object(&json!({ "event": "cancelled", "id": id })),
+        OutputFormat::Text => output::out(&format!("invitation {id} is taken back\n")),
     }
     Ok(Exit::Done)
 }

@@ -37,6 +37,8 @@ pub(crate) enum ClusterCommand {
     ///
     ///   tenure cluster invite --expires 10m > invitation
     ///   tenure serve --name d … --join 10.0.0.11:7451 --invitation-file invitation
+    ///   tenure cluster invite --list                    those that have not expired
+    ///   tenure cluster invite --cancel 0a1b2c3d4e5f6071
     #[command(verbatim_doc_comment)]
     Invite(invite::InviteArgs),
     /// Invite a member and say how to add it; with --wait, give it a vote once it has come

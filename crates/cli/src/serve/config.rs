@@ -9,8 +9,8 @@ use std::time::Duration;
 use tenure_server::log::Level;
 use tenure_server::tls::{ServerTls, ServerTlsFiles};
 use tenure_server::{
-    AuditTo, Entrance, HealthListen, InvitationSource, InvitationToken, IssuerAuthority,
-    Preference, ServerSettings, StartError, TraceSettings,
+    AuditTo, Entrance, HealthListen, InvitationSource, InvitationToken, Preference,
+    ServerAuthority, ServerSettings, StartError, TraceSettings,
 };
 
 use super::{ServeFlags, file};
@@ -45,6 +45,7 @@ const NAMES: &[(&str, Option<&str>)] = &[
     ("log.level", Some("info")),
     ("log.slow_ms", Some("1000")),
     ("log.audit_file", None),
+    ("traces.otlp_ca", None),
     ("traces.otlp_endpoint", None),
     ("traces.ratio", Some("0.01")),
 ];
@@ -149,7 +150,7 @@ impl ServeConfig {
             require_identity: self.flag("listen.require_identity")?,
             issuer_authority: self
                 .get("tls.issuer_ca")
-                .map_or(IssuerAuthority::System, |path| IssuerAuthority::File(path.into())),
+                .map_or(ServerAuthority::System, |path| ServerAuthority::File(path.into())),
             preference: self.preference()?,
             tls: self.tls()?,
             snapshot_entries,
@@ -225,14 +226,18 @@ impl ServeConfig {
         };
         let endpoint = self.get("traces.otlp_endpoint").filter(|endpoint| *endpoint != "none");
         let Some(endpoint) = endpoint else { return Ok(None) };
-        let host = endpoint.strip_prefix("http://").map(|host| host.trim_end_matches('/'));
+        let host = endpoint.strip_prefix("http://").or(endpoint.strip_prefix("https://"));
+        let host = host.map(|host| host.trim_end_matches('/'));
         if !host.is_some_and(is_address) {
             let text = format!(
-                "traces.otlp_endpoint is `{endpoint}`; try http://host:port of OTLP/gRPC, or none"
+                "traces.otlp_endpoint is `{endpoint}`; try http://host:port of OTLP/gRPC, https://host:port, or none"
             );
             return Err(self.wrong("traces.otlp_endpoint", text));
         }
-        Ok(Some(TraceSettings { endpoint: endpoint.to_owned(), ratio }))
+        let authority = self
+            .get("traces.otlp_ca")
+            .map_or(ServerAuthority::System, |path| ServerAuthority::File(PathBuf::from(path)));
+        Ok(Some(TraceSettings { endpoint: endpoint.to_owned(), authority, ratio }))
     }
 
     /// The lowest level that is logged.
@@ -404,6 +409,7 @@ fn from_flags(flags: &ServeFlags) -> Vec<(&'static str, String, &'static str)> {
         ("log.level", flags.log_level.clone(), "--log-level"),
         ("log.slow_ms", flags.log_slow_ms.clone(), "--log-slow-ms"),
         ("log.audit_file", flags.audit_file.clone(), "--audit-file"),
+        ("traces.otlp_ca", flags.otlp_ca.clone(), "--otlp-ca"),
         ("traces.otlp_endpoint", flags.otlp_endpoint.clone(), "--otlp-endpoint"),
         ("traces.ratio", flags.trace_ratio.clone(), "--trace-ratio"),
     ];
@@ -495,7 +501,8 @@ mod tests {
             gather(&flags, &variables, file).unwrap().settings().map(|it| it.traces)
         };
         let to = |endpoint: &str, ratio| {
-            Some(Some(TraceSettings { endpoint: endpoint.to_owned(), ratio }))
+            let authority = ServerAuthority::System;
+            Some(Some(TraceSettings { endpoint: endpoint.to_owned(), authority, ratio }))
         };
         let otel = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317")];
         let file = "[traces]\notlp_endpoint = \"http://[::1]:4317/\"\nratio = 0.5\n";
@@ -503,7 +510,10 @@ mod tests {
         assert_eq!(traces("", &otel).ok(), to("http://127.0.0.1:4317", 0.01));
         assert_eq!(traces(file, &otel).ok(), to("http://[::1]:4317/", 0.5));
         assert_eq!(traces("[traces]\notlp_endpoint = \"none\"\n", &otel).ok(), Some(None));
-        for bad in ["otlp_endpoint = \"https://a:1\"", "otlp_endpoint = \"a:1\"", "ratio = 2.0"] {
+        let file = "[traces]\notlp_endpoint = \"https://a:1\"\notlp_ca = \"ca.pem\"\n";
+        let under_tls = traces(file, &[]).ok().flatten().unwrap();
+        assert_eq!(under_tls.authority, ServerAuthority::File("ca.pem".into()));
+        for bad in ["otlp_endpoint = \"ftp://a:1\"", "otlp_endpoint = \"a:1\"", "ratio = 2.0"] {
             assert!(traces(&format!("[traces]\n{bad}\n"), &[]).is_err(), "{bad}");
         }
     }

@@ -75,6 +75,7 @@ struct LogTable {
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
 struct TracesTable {
+    otlp_ca: Option<String>,
     otlp_endpoint: Option<String>,
     ratio: Option<f64>,
 }
@@ -121,6 +122,7 @@ pub(crate) fn read(text: &str) -> Result<Vec<(&'static str, String)>, Wrong> {
         ("log.level", log.level),
         ("log.slow_ms", log.slow_ms.map(slow_ms)),
         ("log.audit_file", log.audit_file),
+        ("traces.otlp_ca", traces.otlp_ca),
         ("traces.otlp_endpoint", traces.otlp_endpoint),
         ("traces.ratio", traces.ratio.map(|ratio| ratio.to_string())),
     ];

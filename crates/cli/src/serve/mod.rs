@@ -121,9 +121,12 @@ struct ServeFlags {
     /// Append what administrators do to this file, one JSON object per line, or to stderr
     #[arg(long, value_name = "FILE")]
     audit_file: Option<String>,
-    /// Send traces of requests to this OTLP/gRPC collector, such as http://127.0.0.1:4317
+    /// Send traces of requests to this OTLP/gRPC collector, such as http://127.0.0.1:4317 or https://…
     #[arg(long, value_name = "URL")]
     otlp_endpoint: Option<String>,
+    /// Trust a collector at https:// by this authority, in PEM form [default: those that the machine trusts]
+    #[arg(long, value_name = "FILE")]
+    otlp_ca: Option<String>,
     /// Trace this share of the requests that come without a traceparent [default: 0.01]
     #[arg(long, value_name = "NUMBER")]
     trace_ratio: Option<String>,

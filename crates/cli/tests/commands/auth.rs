@@ -279,3 +279,79 @@ fn follow(guide: &str, name: &str) {
         }
     }
 }
+
+#[test]
+fn a_change_based_on_what_is_no_longer_so_is_refused_and_additions_are_merged() {
+    let member = Member::found("versions");
+    let ok = |arguments: &[&str]| ok(&member, "", arguments);
+    for role in ["a", "b"] {
+        ok(&["auth", "role", "put", role, "--allow", &format!("read:{role}/")]);
+    }
+    ok(&["auth", "principal", "put", "ci", "--role", "a"]);
+    let shown = ok(&["auth", "principal", "show", "ci"]);
+    let seen = shown.lines().find_map(|line| line.strip_prefix("version   ")).unwrap();
+    let merged = ok(&["auth", "principal", "put", "ci", "--add-role", "b", "--quota", "leases=5"]);
+    assert!(merged.contains("roles     a, b\nquotas    leases=5\n"), "{merged}");
+    let old = ["auth", "principal", "put", "ci", "--no-roles", "--if-version", seen];
+    let refused = with(&member, "", &old);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.err.contains("another call has changed it meanwhile"), "{refused:?}");
+    assert!(refused.err.contains("tenure auth principal show ci"), "{refused:?}");
+    let fewer = ok(&["auth", "principal", "put", "ci", "--remove-role", "a"]);
+    assert!(fewer.contains("roles     b\n"), "{fewer}");
+
+    let role = objects(&ok(&["auth", "role", "list", "--output", "json"])).remove(0);
+    let put = |version: &str, prefix: &str| {
+        let allow = format!("read:{prefix}");
+        let put = ["auth", "role", "put", "a", "--allow", &allow, "--if-version", version];
+        with(&member, "", &put)
+    };
+    let version = role["version"].as_str().unwrap();
+    assert_eq!(put(version, "x/").code, 0);
+    let refused = put(version, "y/");
+    assert!(refused.code == 1 && refused.err.contains("tenure auth role list"), "{refused:?}");
+    assert_eq!(put("none", "y/").code, 1);
+    // Changes at the same time are merged.
+    std::thread::scope(|scope| {
+        for quota in ["leases=7", "places=8", "locks=9", "keys=10"] {
+            let member = &member;
+            scope.spawn(move || {
+                let put = ["auth", "principal", "put", "ci", "--quota", quota];
+                assert_eq!(with(member, "", &put).code, 0);
+            });
+        }
+    });
+    let shown = ok(&["auth", "principal", "show", "ci"]);
+    assert!(shown.contains("quotas    leases=7 places=8 locks=9 keys=10\n"), "{shown}");
+}
+
+#[test]
+fn a_run_whose_key_is_revoked_says_that_its_credentials_are_refused() {
+    let member = Member::found("refused");
+    let admin = init(&member);
+    ok(&member, &admin, &["auth", "enable"]);
+    ok(&member, &admin, &["auth", "role", "put", "all", "--allow", "read,acquire:"]);
+    ok(&member, &admin, &["auth", "principal", "put", "ci", "--role", "all"]);
+    let key = ok(&member, &admin, &["auth", "key", "create", "ci"]).trim().to_owned();
+    std::thread::scope(|scope| {
+        let run = |arguments: &'static [&'static str]| {
+            let (member, key) = (&member, &key);
+            scope.spawn(move || with(member, key, &[&["run", "--ttl", "4s"], arguments].concat()))
+        };
+        let held = run(&["x", "--", "sleep", "60"]);
+        let count = |what: &[&str]| {
+            objects(&ok(&member, &admin, &[what, &["--output", "json"]].concat())).len()
+        };
+        wait("it is held", || (count(&["locks"]) == 1).then_some(()));
+        let waiting = run(&["x", "--", "true"]);
+        wait("the other waits", || (count(&["queue", "x"]) == 1).then_some(()));
+        ok(&member, &admin, &["auth", "key", "revoke", id(&key)]);
+        let waiting = waiting.join().unwrap();
+        assert_eq!(waiting.code, 77, "{waiting:?}");
+        assert!(waiting.err.contains("the API key is unknown or was revoked"), "{waiting:?}");
+        let held = held.join().unwrap();
+        assert_eq!(held.code, 76, "{held:?}");
+        assert!(held.err.contains("the credentials are refused"), "{held:?}");
+        assert!(!held.err.contains("unreachable"), "{held:?}");
+    });
+}

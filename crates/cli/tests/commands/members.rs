@@ -101,6 +101,15 @@ fn members_are_shown_added_promoted_removed_and_asked_to_lead() {
     let long = three.run(&["cluster", "invite", "--expires", "25h"]);
     assert!(long.code == 1 && long.err.contains("expires_ms"), "{long:?}");
     assert_eq!(three.run(&["cluster", "add", "a"]).code, 1);
+    let spare = three.json(&["cluster", "invite", "--id", "77"]).remove(0);
+    let spare = spare["id"].as_str().unwrap();
+    let listed = three.ok(&["cluster", "invite", "--list"]);
+    let row = listed.lines().find(|line| line.starts_with(spare)).unwrap();
+    assert!(row.contains(" 77 ") && !listed.contains("tenure-invitation"), "{listed}");
+    let taken = three.ok(&["cluster", "invite", "--cancel", spare]);
+    assert_eq!(taken, format!("invitation {spare} is taken back\n"));
+    let again = three.run(&["cluster", "invite", "--cancel", spare]);
+    assert!(again.code == 1 && again.err.contains("there is no invitation"), "{again:?}");
     let (clients, members) = (free_port(), free_port());
     let invited = three.json(&["cluster", "invite", "--expires", "10m"]).remove(0);
     assert_eq!((&invited["event"], &invited["expires_ms"]), (&"invited".into(), &600_000.into()));

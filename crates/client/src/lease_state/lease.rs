@@ -40,6 +40,8 @@ pub(crate) struct LeaseState {
     proof: Option<RenewalProof>,
     grants: BTreeMap<Token, HeldGrant>,
     wake: Wake,
+    /// Whether members refused the client's credentials since the newest acknowledged renewal.
+    refused: bool,
 }
 
 /// A renewal that was sent.
@@ -146,6 +148,7 @@ impl PendingGrant {
                 napped: Duration::ZERO,
                 failed: 0,
             },
+            refused: false,
         })
     }
 }
@@ -424,12 +427,18 @@ impl LeaseState {
         self.grants.values().all(|grant| grant.stopped)
     }
 
+    /// Members refuse the client's credentials: that is the cause if no renewal is acknowledged before the deadline.
+    pub(crate) fn credentials_refused(&mut self) {
+        self.refused = true;
+    }
+
     fn acknowledged(&mut self, sent: Moment) {
         self.since = self.since.max(sent);
         // Renewals that were sent before this one prove nothing more.
         let since = self.since;
         self.tries.retain(|it| it.sent > since || mutant!("late_answer_revives"));
         self.next_try = self.since + self.pace.renew_after();
+        self.refused = false;
         self.wake.failed = 0;
         self.wake.late = Duration::ZERO;
         self.wake.napped = Duration::ZERO;
@@ -441,7 +450,9 @@ impl LeaseState {
             return;
         }
         let (late, slept) = (self.wake.late.max(at.since(self.wake.due)), self.wake.napped);
-        let cause = if self.wake.failed > 0 {
+        let cause = if self.refused {
+            Cause::CredentialsRefused { silent: at.since(self.since) }
+        } else if self.wake.failed > 0 {
             Cause::Unreachable { silent: at.since(self.since) }
         } else if slept > SLEEP_MIN {
             Cause::Suspended { slept }

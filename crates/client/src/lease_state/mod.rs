@@ -71,6 +71,11 @@ pub enum Cause {
         /// The time since the newest acknowledged renewal was sent.
         silent: Duration,
     },
+    /// The members refused the client's credentials, so no renewal was acknowledged in time.
+    CredentialsRefused {
+        /// The time since the newest acknowledged renewal was sent.
+        silent: Duration,
+    },
     /// This process, or its runtime, did not run in time.
     Stalled {
         /// How late the process was.
@@ -99,6 +104,7 @@ impl Cause {
             Self::MaxHold => "max_hold",
             Self::Gone => "gone",
             Self::Unreachable { .. } => "cluster_unreachable",
+            Self::CredentialsRefused { .. } => "credentials_refused",
             Self::Stalled { .. } => "local_stall",
             Self::Suspended { .. } => "suspended",
             Self::Released => "released",
@@ -116,6 +122,13 @@ impl fmt::Display for Cause {
             Self::Gone => f.write_str("the cluster does not have it any more"),
             Self::Unreachable { silent } => {
                 write!(f, "cluster unreachable for {:.1}s", silent.as_secs_f64())
+            }
+            Self::CredentialsRefused { silent } => {
+                write!(
+                    f,
+                    "the credentials are refused; not renewed for {:.1}s",
+                    silent.as_secs_f64()
+                )
             }
             Self::Stalled { late } => {
                 write!(f, "this process did not run for {:.1}s", late.as_secs_f64())

@@ -79,6 +79,18 @@ pub enum AccessChange<'a> {
     },
     /// Set the quotas of principals that have no value of their own.
     SetDefaultQuotas(Quotas),
+    /// Make a change if a role or principal is as the caller has seen it. Available from
+    /// [`LEVEL_RECORDS`](crate::request::LEVEL_RECORDS) on.
+    Replace(Box<Replacement<'a>>),
+}
+
+/// A change that depends on the present state of a role or principal.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Replacement<'a> {
+    /// A put or delete of a role or principal. It must be without effect: the object is already so, or does not exist.
+    pub seen: AccessChange<'a>,
+    /// The change to make; no replacement itself.
+    pub change: AccessChange<'a>,
 }
 
 /// A rule of a role.
@@ -154,6 +166,17 @@ pub enum IssuerKeys<'a> {
 }
 
 impl<'a> AccessChange<'a> {
+    /// Whether this can be the condition of a [`Replacement`].
+    pub(crate) fn is_condition(&self) -> bool {
+        matches!(
+            self,
+            Self::PutRole { .. }
+                | Self::DeleteRole { .. }
+                | Self::PutPrincipal(_)
+                | Self::DeletePrincipal { .. }
+        )
+    }
+
     /// The word and the name of the changed object, for the event. Neither contains a secret.
     pub fn summary(&self) -> (&'static str, &'a str) {
         match self {
@@ -171,6 +194,7 @@ impl<'a> AccessChange<'a> {
             Self::SetIdentity { enabled: true } => ("identity_enabled", ""),
             Self::SetIdentity { enabled: false } => ("identity_disabled", ""),
             Self::SetDefaultQuotas(_) => ("default_quotas_set", ""),
+            Self::Replace(it) => it.change.summary(),
         }
     }
 
@@ -179,6 +203,7 @@ impl<'a> AccessChange<'a> {
         let quotas = match self {
             Self::PutPrincipal(new) => Some(&new.quotas),
             Self::SetDefaultQuotas(quotas) => Some(quotas),
+            Self::Replace(_) => return LEVEL_RECORDS,
             _ => None,
         };
         match quotas {
@@ -192,6 +217,7 @@ impl<'a> AccessChange<'a> {
         match self {
             Self::DeletePrincipal { name } => Some(name),
             Self::PutPrincipal(new) if !new.enabled => Some(new.name),
+            Self::Replace(it) => it.change.revokes(),
             _ => None,
         }
     }
@@ -225,6 +251,30 @@ impl Access {
             AccessChange::SetDefaultQuotas(quotas) => {
                 Ok(core::mem::replace(&mut self.default_quotas, *quotas) != *quotas)
             }
+            AccessChange::Replace(it) if !self.is_so(&it.seen) => Err(Refusal::AccessChanged),
+            AccessChange::Replace(it) => self.change(&it.change),
+        }
+    }
+
+    /// Whether a put or delete of a role or principal would be without effect. API keys of a principal do not count.
+    pub fn is_so(&self, seen: &AccessChange<'_>) -> bool {
+        match seen {
+            AccessChange::PutRole { name, rules } => self.role(name).is_some_and(|known| {
+                known.len() == rules.len()
+                    && known
+                        .iter()
+                        .zip(rules)
+                        .all(|(a, b)| a.verbs == b.verbs && *a.prefix == *b.prefix)
+            }),
+            AccessChange::DeleteRole { name } => self.role(name).is_none(),
+            AccessChange::PutPrincipal(new) => self.principal(new.name).is_some_and(|known| {
+                let roles = known.roles.iter().map(Name::as_str);
+                known.enabled == new.enabled
+                    && known.quotas == new.quotas
+                    && roles.eq(new.roles.iter().copied())
+            }),
+            AccessChange::DeletePrincipal { name } => self.principal(name).is_none(),
+            _ => false,
         }
     }
 

@@ -13,7 +13,7 @@ use tenure_types::{Name, Quota, QuotaSource, Quotas, Verb, VerbSet};
 
 pub use change::{
     AccessChange, CREDENTIALS_PER_PRINCIPAL, IssuerKeys, NewCertificateRule, NewCredential,
-    NewIssuer, NewPrincipal, NewRule, ROLES_PER_PRINCIPAL, RULES_PER_ROLE,
+    NewIssuer, NewPrincipal, NewRule, ROLES_PER_PRINCIPAL, RULES_PER_ROLE, Replacement,
 };
 pub use required::{Requirement, required};
 
@@ -21,6 +21,18 @@ use crate::request::OWN_KEYS;
 
 /// The principal of the members themselves. No client can have it, and no record can have this name.
 pub const MEMBER: &str = "tenure/member";
+
+/// What the principal of a member begins with when the member acts for a caller. The caller's name follows. Commands
+/// have such a principal from [`LEVEL_RECORDS`](crate::request::LEVEL_RECORDS) on.
+pub const MEMBER_FOR: &str = "tenure/member/";
+
+/// Splits the principal of a command into the one that decides what it may do, and the caller for the records.
+pub fn acting(principal: &str) -> (&str, &str) {
+    match principal.strip_prefix(MEMBER_FOR) {
+        Some(caller) if !caller.is_empty() => (MEMBER, caller),
+        _ => (principal, principal),
+    }
+}
 
 /// Who may do what: roles, principals, and how callers prove which principal they are.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

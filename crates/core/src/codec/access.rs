@@ -2,13 +2,14 @@
 //!
 //! A snapshot contains the rules as the changes that create them, in one order, so that equal rules have equal bytes.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use tenure_types::{Quota, Quotas, VerbSet};
 
 use super::{Malformed, Reader, Writer};
 use crate::access::{
     Access, AccessChange, IssuerKeys, NewCertificateRule, NewCredential, NewIssuer, NewPrincipal,
-    NewRule, OwnedIssuerKeys,
+    NewRule, OwnedIssuerKeys, Replacement,
 };
 
 pub(super) fn put_change(out: &mut Vec<u8>, change: &AccessChange<'_>) {
@@ -85,12 +86,36 @@ pub(super) fn put_change(out: &mut Vec<u8>, change: &AccessChange<'_>) {
             out.put_u8(if quotas.counts_at_members() { 14 } else { 12 });
             put_quotas(out, quotas);
         }
+        AccessChange::Replace(it) => {
+            out.put_u8(REPLACE);
+            put_change(out, &it.seen);
+            put_change(out, &it.change);
+        }
     }
 }
 
+/// The number of [`AccessChange::Replace`].
+const REPLACE: u8 = 32;
+
 pub(super) fn get_change<'a>(reader: &mut Reader<'a>) -> Result<AccessChange<'a>, Malformed> {
-    let kind = reader.u8()?;
-    Ok(match kind {
+    let number = reader.u8()?;
+    if number != REPLACE {
+        return get_plain_change(number, reader);
+    }
+    let mut plain = || get_plain_change(reader.u8()?, reader);
+    let (seen, change) = (plain()?, plain()?);
+    if !seen.is_condition() {
+        return Err(Malformed);
+    }
+    Ok(AccessChange::Replace(Box::new(Replacement { seen, change })))
+}
+
+/// Decodes a change without a condition: one level, so that bytes cannot make the decoder recurse.
+fn get_plain_change<'a>(
+    number: u8,
+    reader: &mut Reader<'a>,
+) -> Result<AccessChange<'a>, Malformed> {
+    Ok(match number {
         1 => {
             let name = reader.text()?;
             let len = reader.len(2)?;
@@ -106,7 +131,7 @@ pub(super) fn get_change<'a>(reader: &mut Reader<'a>) -> Result<AccessChange<'a>
             let (name, enabled) = (reader.text()?, reader.flag()?);
             let len = reader.len(1)?;
             let roles = (0..len).map(|_| reader.text()).collect::<Result<_, _>>()?;
-            let quotas = get_quotas(reader, kind == 13)?;
+            let quotas = get_quotas(reader, number == 13)?;
             AccessChange::PutPrincipal(NewPrincipal { name, enabled, roles, quotas })
         }
         4 => AccessChange::DeletePrincipal { name: reader.text()? },
@@ -136,7 +161,7 @@ pub(super) fn get_change<'a>(reader: &mut Reader<'a>) -> Result<AccessChange<'a>
         }
         10 => AccessChange::DeleteIssuer { issuer: reader.text()? },
         11 => AccessChange::SetIdentity { enabled: reader.flag()? },
-        12 | 14 => AccessChange::SetDefaultQuotas(get_quotas(reader, kind == 14)?),
+        12 | 14 => AccessChange::SetDefaultQuotas(get_quotas(reader, number == 14)?),
         _ => return Err(Malformed),
     })
 }

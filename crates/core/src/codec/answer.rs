@@ -332,6 +332,8 @@ fn put_refusal(out: &mut Vec<u8>, refusal: &Refusal) {
             out.put(*max);
         }
         Refusal::PrincipalNotFound => out.put_u8(34),
+        // Answered from level 4 on.
+        Refusal::AccessChanged => out.put_u8(48),
     }
 }
 
@@ -397,6 +399,7 @@ fn get_refusal(reader: &mut Reader<'_>) -> Result<Refusal, Malformed> {
         },
         33 => Refusal::AccessFull { max: reader.number()? },
         34 => Refusal::PrincipalNotFound,
+        48 => Refusal::AccessChanged,
         _ => return Err(Malformed),
     })
 }

@@ -25,6 +25,7 @@ pub(crate) struct EventRef<'a> {
     pub(crate) left_ms: Option<u64>,
     pub(crate) reason: Option<&'a str>,
     pub(crate) by: Option<&'a [u8]>,
+    pub(crate) principal: Option<&'a [u8]>,
     pub(crate) value: Option<&'a [u8]>,
     pub(crate) previous: Option<(Revision, &'a [u8])>,
     pub(crate) ttl_ms: Option<u64>,
@@ -55,6 +56,7 @@ impl<'a> EventRef<'a> {
             left_ms: None,
             reason: None,
             by: None,
+            principal: None,
             value: None,
             previous: None,
             ttl_ms: None,
@@ -84,6 +86,7 @@ impl<'a> EventRef<'a> {
             left_ms: self.left_ms,
             by: self.by.map(name).transpose()?,
             reason: self.reason.map(Box::from),
+            principal: self.principal.map(name).transpose()?,
             value: self.value.map(Box::from),
             previous: self
                 .previous
@@ -107,9 +110,10 @@ mod field {
     pub(super) const VALUE: u16 = 1 << 8;
     pub(super) const PREVIOUS: u16 = 1 << 9;
     pub(super) const BY: u16 = 1 << 10;
+    pub(super) const PRINCIPAL: u16 = 1 << 11;
     pub(super) const TTL: u16 = 1 << 13;
     pub(super) const RENEWED: u16 = 1 << 14;
-    pub(super) const ALL: u16 = (1 << 11) - 1 | TTL | RENEWED;
+    pub(super) const ALL: u16 = (1 << 12) - 1 | TTL | RENEWED;
 }
 
 pub(crate) fn put_event(out: &mut Vec<u8>, event: &EventRef<'_>) {
@@ -141,6 +145,7 @@ pub(crate) fn put_event(out: &mut Vec<u8>, event: &EventRef<'_>) {
         | bit(event.value.is_some(), field::VALUE)
         | bit(event.previous.is_some(), field::PREVIOUS)
         | bit(event.by.is_some(), field::BY)
+        | bit(event.principal.is_some(), field::PRINCIPAL)
         | bit(event.ttl_ms.is_some(), field::TTL)
         | bit(event.renewed_ms.is_some(), field::RENEWED);
     out.put(u64::from(fields));
@@ -177,6 +182,9 @@ pub(crate) fn put_event(out: &mut Vec<u8>, event: &EventRef<'_>) {
     }
     if let Some(by) = event.by {
         out.put_bytes(by);
+    }
+    if let Some(principal) = event.principal {
+        out.put_bytes(principal);
     }
     if let Some(ttl_ms) = event.ttl_ms {
         out.put(ttl_ms);
@@ -255,6 +263,9 @@ pub(crate) fn get_event<'a>(reader: &mut Reader<'a>) -> Result<EventRef<'a>, Mal
     }
     if has(field::BY) {
         event.by = Some(reader.bytes()?);
+    }
+    if has(field::PRINCIPAL) {
+        event.principal = Some(reader.bytes()?);
     }
     if has(field::TTL) {
         event.ttl_ms = Some(reader.number()?);

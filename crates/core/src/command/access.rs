@@ -3,12 +3,12 @@
 use alloc::sync::Arc;
 use tenure_types::{Name, Refusal, Verb};
 
-use crate::access::{Access, AccessChange, required};
+use crate::access::{Access, AccessChange, acting, required};
 use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::Answer;
-use crate::request::Request;
+use crate::request::{LEVEL_RECORDS, Request};
 use crate::state::due::DueKind;
 
 /// The reason in the events and notices of leases that end with their principal.
@@ -38,7 +38,7 @@ impl Machine {
         }
         let requirement = required(&request.command);
         self.access
-            .check(request.principal, requirement)
+            .check(self.deciding(request.principal), requirement)
             .map_err(|verb| Refusal::Forbidden { verb })
     }
 
@@ -69,8 +69,9 @@ impl Machine {
         let revoked = change.revokes().is_some_and(|name| self.revoke_principal(name));
         if changed || revoked {
             let (word, name) = change.summary();
+            let caller = if self.level >= LEVEL_RECORDS { acting(principal).1 } else { principal };
             self.emit(&EventRef {
-                by: Name::check(principal).is_ok().then_some(principal.as_bytes()),
+                by: Name::check(caller).is_ok().then_some(caller.as_bytes()),
                 reason: Some(word),
                 value: (!name.is_empty()).then_some(name.as_bytes()),
                 ..EventRef::new(Cause::AccessChanged, SubjectRef::Settings)

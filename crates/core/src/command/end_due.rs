@@ -48,7 +48,8 @@ impl Machine {
                 }
                 // The lease may have been due by itself and ended earlier in this pass.
                 (DueKind::Revoked, Some(lease)) if self.leases.get(lease).is_some() => {
-                    let said = TakeAwayDetails { by: "", reason: PRINCIPAL_REVOKED };
+                    let reason = PRINCIPAL_REVOKED;
+                    let said = TakeAwayDetails { reason, ..TakeAwayDetails::default() };
                     self.end_lease(lease, LeaseEnd::TakenAway { said, urgency: Urgency::Cooling });
                 }
                 (DueKind::MaxHold, Some(grant)) if self.is_in_phase(grant, None) => {

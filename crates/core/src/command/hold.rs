@@ -190,6 +190,7 @@ impl Machine {
                 left_ms,
                 by: said.by(),
                 reason: said.reason(),
+                principal: said.principal(),
                 ..EventRef::new(cause, SubjectRef::Lock(lock.name.as_bytes()))
             },
         );

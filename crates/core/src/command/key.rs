@@ -8,7 +8,7 @@ use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::{Answer, KeyWritten};
-use crate::request::{Expect, Put, WriteGuard};
+use crate::request::{Expect, OWN_KEYS, Put, WriteGuard};
 use crate::state::list::ListLink;
 use crate::state::record::{IN_LEASE, Key};
 use crate::state::slab::SlabIndex;
@@ -17,7 +17,7 @@ use crate::state::slab::SlabIndex;
 pub(crate) const KEY_BYTES: u64 = 96;
 
 impl Machine {
-    pub(super) fn put(&mut self, put: &Put<'_>) -> Result<Answer, Refusal> {
+    pub(super) fn put(&mut self, principal: &str, put: &Put<'_>) -> Result<Answer, Refusal> {
         self.check_name(put.key)?;
         self.check_limit(Limit::ValueBytes, put.value.len() as u64)?;
         self.check_guard(put.guard.as_ref())?;
@@ -41,6 +41,7 @@ impl Machine {
             None => self.create_key(put.key, put.value, revision),
         };
         self.bind_key(slot, lease);
+        let principal = self.recorded_for(put.key, principal);
         let lease = lease.map(|lease| self.leases.at(lease));
         self.history.emit(
             revision,
@@ -49,6 +50,7 @@ impl Machine {
                 client: lease.map(|lease| lease.client.as_bytes()),
                 value: Some(put.value),
                 previous: previous.as_ref().map(|(modified, value)| (*modified, &**value)),
+                principal,
                 ..EventRef::new(Cause::KeyPut, SubjectRef::Key(put.key.as_bytes()))
             },
         );
@@ -58,6 +60,7 @@ impl Machine {
 
     pub(super) fn delete(
         &mut self,
+        principal: &str,
         key: &str,
         expect: Expect<'_>,
         guard: Option<&WriteGuard<'_>>,
@@ -67,13 +70,19 @@ impl Machine {
         let found = self.keys_by_name.get(key.as_bytes()).copied();
         self.check_expected(found, expect)?;
         if let Some(slot) = found {
-            self.delete_key(slot);
+            self.delete_key(slot, self.recorded_for(key, principal));
         }
         Ok(Answer::Deleted { existed: found.is_some() })
     }
 
-    /// Deletes a key and emits the event.
-    pub(super) fn delete_key(&mut self, slot: SlabIndex) {
+    /// The caller that the event of a key names: only for keys of the cluster itself, which administrative acts change.
+    fn recorded_for<'a>(&self, key: &str, principal: &'a str) -> Option<&'a [u8]> {
+        let recorded = if key.starts_with(OWN_KEYS) { self.recorded(principal) } else { "" };
+        (!recorded.is_empty()).then_some(recorded.as_bytes())
+    }
+
+    /// Deletes a key and emits the event, which names this caller.
+    pub(super) fn delete_key(&mut self, slot: SlabIndex, principal: Option<&[u8]>) {
         let bound_to = self.keys.at(slot).lease;
         self.bind_key(slot, None);
         let key = self.keys.remove(slot);
@@ -88,6 +97,7 @@ impl Machine {
                 lease: lease.map(|lease| lease.id),
                 client: lease.map(|lease| lease.client.as_bytes()),
                 previous: Some((key.modified, &key.value)),
+                principal,
                 ..EventRef::new(Cause::KeyDeleted, SubjectRef::Key(key.name.as_bytes()))
             },
         );

@@ -186,7 +186,7 @@ impl Machine {
     ) -> Result<Answer, Refusal> {
         let slot = match by {
             // To end the lease of another principal, with locks of any name, takes this verb for every name.
-            Revoker::Other { .. } if self.may(principal, Verb::Force, "") => {
+            Revoker::Other { .. } if self.may(self.deciding(principal), Verb::Force, "") => {
                 self.live_lease(lease)?
             }
             Revoker::Holder | Revoker::Other { .. } => self.own_lease(lease)?,
@@ -194,7 +194,8 @@ impl Machine {
         let end = match by {
             Revoker::Holder => LeaseEnd::Asked,
             Revoker::Other { name, reason, urgency } => {
-                let said = TakeAwayDetails { by: name, reason };
+                let principal = self.recorded(principal);
+                let said = TakeAwayDetails { by: name, reason, principal };
                 self.check_said(said)?;
                 LeaseEnd::TakenAway { said, urgency }
             }
@@ -236,9 +237,9 @@ impl Machine {
                 LeaseEnd::Asked => self.give_back(grant, self.given_back_cause()),
                 LeaseEnd::Expired => self.expire_grant(grant),
                 LeaseEnd::TakenAway { said, urgency } => {
-                    // The reason goes only into the event of the lease: it may be long, and the lease may have many
-                    // locks.
-                    let said = TakeAwayDetails { reason: "", ..said };
+                    // Reason and principal go only into the event of the lease: they may be long, and the lease may have
+                    // many locks.
+                    let said = TakeAwayDetails { by: said.by, ..TakeAwayDetails::default() };
                     self.take_away(grant, Cause::Revoked, said, urgency);
                 }
             }
@@ -251,7 +252,7 @@ impl Machine {
             .collect();
         keys.sort_unstable();
         for (_, key) in keys {
-            self.delete_key(key);
+            self.delete_key(key, None);
         }
         self.forget_requests(slot, u64::MAX);
         self.remove_lease(slot, end);
@@ -283,6 +284,7 @@ impl Machine {
             client: Some(lease.client.as_bytes()),
             by: said.by(),
             reason: said.reason(),
+            principal: said.principal(),
             ..EventRef::new(end.cause(), SubjectRef::Lease(lease.id))
         });
         if !matches!(end, LeaseEnd::Asked) {

@@ -73,21 +73,24 @@ impl Machine {
             Command::Downgrade(hold) => self.downgrade(hold),
             Command::Update { hold, metadata } => self.update(hold, metadata),
             Command::Force { lock, token, by, reason, urgency } => {
-                self.force(lock, *token, TakeAwayDetails { by, reason }, *urgency)
+                let principal = self.recorded(request.principal);
+                self.force(lock, *token, TakeAwayDetails { by, reason, principal }, *urgency)
             }
             Command::Stopped { lease, created, lock, token } => {
                 self.stopped(*lease, *created, lock, *token)
             }
-            Command::Put(put) => self.put(put),
-            Command::Delete { key, expect, guard } => self.delete(key, *expect, guard.as_ref()),
-            Command::SetLimits(limits) => self.set_limits(limits),
+            Command::Put(put) => self.put(request.principal, put),
+            Command::Delete { key, expect, guard } => {
+                self.delete(request.principal, key, *expect, guard.as_ref())
+            }
+            Command::SetLimits(limits) => self.set_limits(request.principal, limits),
             Command::Compact { keep } => self.compact(*keep),
-            Command::RaiseLevel { level } => self.raise_level(*level),
+            Command::RaiseLevel { level } => self.raise_level(request.principal, *level),
             Command::Abandon(abandon) => Ok(self.abandon(request.principal, abandon)),
             Command::SetAccess(change) => self.set_access(request.principal, change),
         };
         self.finish();
-        result.map_err(|refusal| self.redact(request.principal, refusal))
+        result.map_err(|refusal| self.redact(self.deciding(request.principal), refusal))
     }
 
     /// Returns the live lease that a command names.

@@ -3,8 +3,9 @@
 use alloc::collections::BTreeSet;
 use tenure_types::{Name, Quota, Refusal};
 
+use crate::access::acting;
 use crate::machine::Machine;
-use crate::request::LEVEL_ACCESS;
+use crate::request::{LEVEL_ACCESS, LEVEL_RECORDS};
 use crate::state::due::DueKind;
 use crate::state::owner::{OwnerId, Owners, Usage};
 use crate::state::record::{GrantState, IN_LEASE, Key, Lease, Place};
@@ -16,10 +17,22 @@ pub(super) type Payer<'a> = Option<(&'a Name, Usage)>;
 impl Machine {
     /// Remembers the principal of the command that is about to be executed.
     pub(super) fn set_caller(&mut self, principal: &str) {
+        let principal = self.deciding(principal);
         let named = self.level >= LEVEL_ACCESS
             && !principal.is_empty()
             && principal != crate::access::MEMBER;
         self.now.caller = if named { Name::new(principal).ok() } else { None };
+    }
+
+    /// The principal that decides what a command may do: that of the member if a member acts for a caller.
+    pub(super) fn deciding<'a>(&self, principal: &'a str) -> &'a str {
+        if self.level >= LEVEL_RECORDS { acting(principal).0 } else { principal }
+    }
+
+    /// The caller whose name an administrative event records; empty if it has none, or at a level without such names.
+    pub(super) fn recorded<'a>(&self, principal: &'a str) -> &'a str {
+        let caller = if self.level >= LEVEL_RECORDS { acting(principal).1 } else { "" };
+        if Name::check(caller).is_ok() { caller } else { "" }
     }
 
     /// The owner that the principal of the present command is, if it owns anything.

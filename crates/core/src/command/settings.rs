@@ -9,7 +9,11 @@ use crate::machine::Machine;
 use crate::outcome::Answer;
 
 impl Machine {
-    pub(super) fn set_limits(&mut self, limits: &[(Limit, u64)]) -> Result<Answer, Refusal> {
+    pub(super) fn set_limits(
+        &mut self,
+        principal: &str,
+        limits: &[(Limit, u64)],
+    ) -> Result<Answer, Refusal> {
         if limits.len() > SETTINGS_MAX {
             return Err(Refusal::TooManyInCommand { max: SETTINGS_MAX as u64 });
         }
@@ -27,7 +31,7 @@ impl Machine {
         }
         if !limits.is_empty() {
             self.limits = new;
-            self.emit(&EventRef::new(Cause::LimitsSet, SubjectRef::Settings));
+            self.emit_settings(Cause::LimitsSet, principal);
         }
         Ok(Answer::LimitsSet)
     }
@@ -41,7 +45,7 @@ impl Machine {
         Ok(Answer::Compacted { floor: self.history.floor() })
     }
 
-    pub(super) fn raise_level(&mut self, level: u16) -> Result<Answer, Refusal> {
+    pub(super) fn raise_level(&mut self, principal: &str, level: u16) -> Result<Answer, Refusal> {
         let from = self.level;
         // Every build must give the same answer here, so it cannot depend on the levels that this build knows.
         if level < from {
@@ -54,8 +58,16 @@ impl Machine {
         }
         if level > self.level {
             self.level = level;
-            self.emit(&EventRef::new(Cause::LevelRaised, SubjectRef::Settings));
+            self.emit_settings(Cause::LevelRaised, principal);
         }
         Ok(Answer::LevelRaised)
+    }
+
+    fn emit_settings(&mut self, cause: Cause, principal: &str) {
+        let recorded = self.recorded(principal);
+        self.emit(&EventRef {
+            principal: (!recorded.is_empty()).then_some(recorded.as_bytes()),
+            ..EventRef::new(cause, SubjectRef::Settings)
+        });
     }
 }

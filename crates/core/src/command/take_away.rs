@@ -12,11 +12,12 @@ use crate::state::due::DueKind;
 use crate::state::record::{EndedGrant, Grant, GrantPhase, GrantState, IN_LOCK};
 use crate::state::slab::SlabIndex;
 
-/// The caller's name and reason for taking something away; empty if not given.
+/// The caller's name and reason for taking something away, and its principal; empty if not given or not recorded.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct TakeAwayDetails<'a> {
     pub(super) by: &'a str,
     pub(super) reason: &'a str,
+    pub(super) principal: &'a str,
 }
 
 impl Machine {
@@ -73,7 +74,8 @@ impl Machine {
             self.grant_with_token(slot, token).filter(|&grant| cools(self.grants.at(grant)))
         });
         let grant = found.ok_or_else(|| Refusal::NotCooling { lock: name(lock) })?;
-        self.cooled(grant, TakeAwayDetails { by: "", reason: HOLDER_STOPPED });
+        let early = TakeAwayDetails { reason: HOLDER_STOPPED, ..TakeAwayDetails::default() };
+        self.cooled(grant, early);
         Ok(Answer::Stopped)
     }
 
@@ -257,6 +259,11 @@ impl<'a> TakeAwayDetails<'a> {
     /// The name for the event.
     pub(super) fn by(self) -> Option<&'a [u8]> {
         (!self.by.is_empty()).then_some(self.by.as_bytes())
+    }
+
+    /// The principal for the event.
+    pub(super) fn principal(self) -> Option<&'a [u8]> {
+        (!self.principal.is_empty()).then_some(self.principal.as_bytes())
     }
 
     /// The reason for the event.

@@ -151,6 +151,12 @@ impl<'a> Recorded<'a> {
         self.event.cause
     }
 
+    /// Whether the event names a caller that had it happen, or the reason that the caller gave.
+    pub fn is_by_caller(&self) -> bool {
+        let event = &self.event;
+        event.by.is_some() || event.reason.is_some() || event.principal.is_some()
+    }
+
     /// The lease that holds, held, waits for or owns the subject.
     pub fn lease(&self) -> Option<LeaseId> {
         self.event.lease

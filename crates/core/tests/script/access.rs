@@ -1,12 +1,29 @@
 //! Builds the changes of the access rules that a script names.
 
-use tenure_core::access::{AccessChange, NewCredential, NewPrincipal, NewRule};
+use tenure_core::access::{AccessChange, NewCredential, NewPrincipal, NewRule, Replacement};
 use tenure_types::{Quota, Quotas, Verb, VerbSet};
 
 use super::words::{Words, number};
 
-/// The change that the words stand for: `role worker acquire,read@jobs/`, `principal ana worker leases=2`.
+/// The change that the words stand for: `role worker acquire,read@jobs/`, `principal ana worker leases=2`. With
+/// `seen=read@jobs/`, `seen=worker` or `seen=none` it is made only if the role or principal is so.
 pub(super) fn change(words: &Words) -> AccessChange<'_> {
+    let change = plain(words);
+    let Some(seen) = words.option("seen") else { return change };
+    let name = words.at(1);
+    let seen = match (words.at(0), seen) {
+        ("role" | "unrole", "none") => AccessChange::DeleteRole { name },
+        ("role" | "unrole", seen) => AccessChange::PutRole { name, rules: vec![rule(seen)] },
+        (_, "none") => AccessChange::DeletePrincipal { name },
+        (_, role) => {
+            let (roles, quotas) = (vec![role], Quotas::default());
+            AccessChange::PutPrincipal(NewPrincipal { name, enabled: true, roles, quotas })
+        }
+    };
+    AccessChange::Replace(Box::new(Replacement { seen, change }))
+}
+
+fn plain(words: &Words) -> AccessChange<'_> {
     let name = words.plain.get(1).map_or("", String::as_str);
     match words.at(0) {
         "role" => {

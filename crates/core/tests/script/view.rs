@@ -244,6 +244,9 @@ fn show_event(event: &Event) -> String {
     if let Some(reason) = &event.reason {
         text += &format!(" reason={reason}");
     }
+    if let Some(principal) = &event.principal {
+        text += &format!(" as={principal}");
+    }
     if let Some(value) = &event.value {
         text += &format!(" value={}", show_bytes(value));
     }

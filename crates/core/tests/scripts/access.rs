@@ -195,3 +195,33 @@ fn a_quota_bounds_what_one_principal_has() {
     ",
     );
 }
+
+#[test]
+fn a_change_can_depend_on_what_its_caller_has_seen() {
+    check_teams(
+        "
+         1s  role b read@b/ seen=none as=ruth              refused malformed
+         1s  level 4 as=olga                               raised
+         1s  role b read@b/ seen=none as=ruth              refused access-changed
+         1s  role b read@b/ seen=acquire,keys,elect@b/ as=ruth  done
+         1s  role b all@b/ seen=acquire,keys,elect@b/ as=ruth   refused access-changed
+         1s  unrole b seen=all@b/ as=ruth                  refused access-changed
+         1s  unrole b seen=read@b/ as=ruth                 done
+         1s  role b read@b/ seen=read@b/ as=ruth           refused access-changed
+         1s  role b read@b/ seen=none as=ruth              done
+         2s  A lease 60s as=ana                            granted
+         2s  principal ana a off seen=b as=ruth            refused access-changed
+         2s  principal ana a off seen=none as=ruth         refused access-changed
+         2s  renew A as=ana                                renewed
+         2s  principal ana a b seen=a as=ruth              done
+         2s  principal ana a off seen=a as=ruth            refused access-changed
+         2s  credential ana key-1 as=ruth                  done
+         2s  unprincipal bob seen=b as=ruth                done
+         2s  principal bob b seen=b as=ruth                refused access-changed
+         2s  principal bob b seen=none as=ruth             done
+         2s  principal bob b leases=1 as=ruth              done
+         2s  principal bob a seen=b as=ruth                refused access-changed
+         2s  principal bob a seen=b as=ana                 refused forbidden: administer
+    ",
+    );
+}

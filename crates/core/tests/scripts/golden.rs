@@ -4,6 +4,7 @@
 
 use tenure_core::access::{
     AccessChange, IssuerKeys, NewCertificateRule, NewCredential, NewIssuer, NewPrincipal, NewRule,
+    Replacement,
 };
 use tenure_core::codec::{decode_request, encode_request, open_entry, seal_entry, seal_labelled};
 use tenure_core::event::WallClock;
@@ -124,6 +125,28 @@ fn a_snapshot_with_access_rules_and_owners_is_read_and_written_as_ever() {
     assert!(!machine.may("joe", Verb::Force, "a/x"));
     let (principal, credential) = machine.access().find_credential("key-1").expect("it was put");
     assert_eq!((principal.as_str(), credential.hash), ("joe", [7; 32]));
+}
+
+#[test]
+fn an_entry_of_level_4_is_read_and_written_as_ever() {
+    let bytes = unhex(include_str!("../golden/entry_records.hex"));
+    assert_eq!(hex(&write_entry(&commands_of_records())), hex(&bytes));
+    let entry = open_entry(&bytes).expect("the entry can be opened");
+    let read: Vec<Request<'_>> =
+        entry.map(|request| decode_request(request).expect("every request can be read")).collect();
+    assert_eq!(read, commands_of_records());
+}
+
+#[test]
+fn a_snapshot_whose_history_names_principals_is_read_and_written_as_ever() {
+    let bytes = unhex(include_str!("../golden/snapshot_records.hex"));
+    assert_eq!(hex(&play(RECORDED).machine.encode()), hex(&bytes));
+    let machine = Machine::decode(&bytes).expect("the snapshot can be read");
+    assert_eq!(hex(&machine.encode()), hex(&bytes));
+    let events = machine.events(Revision(1), Filter::All, 100).expect("nothing is cut off");
+    let events = events.batches.iter().flat_map(|batch| &batch.events);
+    let named: Vec<&str> = events.filter_map(|it| it.principal.as_deref()).collect();
+    assert_eq!(named, ["olga", "olga", "olga", "ruth", "olga", "tenure/member"]);
 }
 
 #[test]
@@ -328,6 +351,51 @@ const OWNED: &str = "
          2s  force a/y token=2 as=olga            forced, free in 59001ms; C lost a/y, forced
          3s  unprincipal ana as=olga              done
 ";
+
+/// A history in which every kind of administrative act names its principal.
+const RECORDED: &str = "
+         0s  A lease 60s                           granted
+         0s  B lease 60s                           granted
+         0s  A lock a                              held token=1
+         1s  level 4 as=olga                       raised
+         1s  limits slots=9 as=olga                set
+         1s  force a token=1 by=ops as=olga        forced, free in 59s; A lost a, forced by ops (token=1)
+         2s  revoke B by=eva as=ruth               revoked; B revoked by eva
+         2s  put tenure/x w as=tenure/member/olga  written version=1
+         2s  delete tenure/x as=tenure/member      deleted
+    ";
+
+/// Commands that a member makes for a caller, and changes that depend on what their caller has seen.
+fn commands_of_records() -> Vec<Request<'static>> {
+    let role = |prefix| {
+        let rules = vec![NewRule { verbs: VerbSet::ALL, prefix }];
+        AccessChange::PutRole { name: "worker", rules }
+    };
+    let (roles, quotas) = (vec!["worker"], Quotas::default());
+    let principal =
+        AccessChange::PutPrincipal(NewPrincipal { name: "ana", enabled: true, roles, quotas });
+    let (no_role, no_principal) = (
+        AccessChange::DeleteRole { name: "worker" },
+        AccessChange::DeletePrincipal { name: "ana" },
+    );
+    let pairs = [
+        (role("a/"), role("b/")),
+        (no_role.clone(), role("")),
+        (role("a/"), no_role),
+        (principal.clone(), no_principal.clone()),
+        (no_principal, principal),
+    ];
+    let replace = |(seen, change)| {
+        Command::SetAccess(AccessChange::Replace(Box::new(Replacement { seen, change })))
+    };
+    let mut requests: Vec<Request<'_>> = pairs
+        .into_iter()
+        .map(|pair| Request { principal: "ruth", id: RequestId::None, command: replace(pair) })
+        .collect();
+    let command = Command::Delete { key: "tenure/x", expect: Expect::Any, guard: None };
+    requests.push(Request { principal: "tenure/member/olga", id: RequestId::None, command });
+    requests
+}
 
 /// Every change of the access rules.
 fn commands_of_access() -> Vec<Request<'static>> {

@@ -215,3 +215,35 @@ fn locks_that_a_client_gives_back_with_its_lease_are_released() {
     ",
     );
 }
+
+#[test]
+fn administrative_events_name_the_principal_from_level_4_on() {
+    check(
+        "
+         0s  level 3 as=olga                        raised
+         0s  A lease 60s                            granted
+         0s  B lease 60s                            granted
+         0s  A lock a                               held token=1
+         0s  A lock b                               held token=2
+         1s  limits slots=8 as=olga                 set
+         1s  force a token=1 by=ops as=olga         forced, free in 59001ms; A lost a, forced by ops (token=1)
+         1s  put tenure/x v as=tenure/member        written version=1
+         2s  level 4 as=olga                        raised
+         2s  limits slots=9 as=olga                 set
+         2s  limits slots=10                        set
+         2s  force b token=2 by=ops as=olga         forced, free in 58001ms; A lost b, forced by ops (token=2)
+         2s  force b token=2 by=ann now as=ruth     forced
+         2s  revoke B as=ruth                       revoked; B revoked
+         2s  put tenure/x w as=tenure/member/olga   written version=2
+         2s  put plain v as=olga                    written version=1
+         2s  delete tenure/x as=tenure/member       deleted
+         2s  events all from 6                      6 settings limits_set;
+             .. 7 a forced A token=1 left=59001ms by=ops; 8 key tenure/x key_put value=v;
+             .. 9 settings level_raised as=olga; 10 settings limits_set as=olga; 11 settings limits_set;
+             .. 12 b forced A token=2 left=58001ms by=ops as=olga ttl=60s renewed=0s;
+             .. 13 b cooled A token=2 by=ann reason=forced without waiting as=ruth;
+             .. 14 lease revoked B as=ruth ttl=60s renewed=0s; 15 key tenure/x key_put as=olga value=w was v@8;
+             .. 16 key plain key_put value=v; 17 key tenure/x key_deleted as=tenure/member was w@15 (next 18)
+    ",
+    );
+}

@@ -106,6 +106,8 @@ struct Listener {
     http1: auto::Builder<TokioExecutor>,
     http2: auto::Builder<TokioExecutor>,
     router: Router,
+    /// The hosts under which the member may be addressed, and the origins of pages that may call it.
+    hosts: Arc<AllowedHosts>,
     dispatch: Dispatch,
     /// With certificates, the port accepts only TLS.
     tls: Option<Arc<ServerTls>>,
@@ -160,7 +162,8 @@ impl Listener {
         Self {
             http1: protocols().http1_only(),
             http2: protocols().http2_only(),
-            router: grpc::routes(dispatch, hosts).reset_fallback().merge(http),
+            router: grpc::routes(dispatch, hosts.clone()).reset_fallback().merge(http),
+            hosts,
             dispatch: dispatch.clone(),
             tls,
             connections: Connections::new(LIMITS),

@@ -15,15 +15,15 @@ use axum::body::Body;
 use axum::response::Response;
 use futures_util::future::Either;
 use http::header::{AUTHORIZATION, UPGRADE};
-use http::{Method, Request};
+use http::{HeaderValue, Method, Request};
 use hyper::body::Incoming;
 use tenure_types::Verb;
 use tenure_wire::Failure;
 use tower::Service;
 
 use super::{
-    ConnectionPermit, HEADER_BYTES_MAX, HEADERS_MAX, Listener, ending, grpc, http as api, metered,
-    ws,
+    AllowedHosts, ConnectionPermit, HEADER_BYTES_MAX, HEADERS_MAX, Listener, ending, grpc,
+    http as api, metered, ws,
 };
 use crate::credentials::MissingKeys;
 use crate::dispatch::Dispatch;
@@ -53,13 +53,15 @@ pub(super) struct FilteredRouter {
 
 /// What the requests of one connection share.
 struct FilteredConnection {
+    hosts: Arc<AllowedHosts>,
     dispatch: Dispatch,
     permit: ConnectionPermit,
 }
 
 impl FilteredRouter {
     pub(super) fn new(listener: &Listener, permit: ConnectionPermit) -> Self {
-        let connection = FilteredConnection { dispatch: listener.dispatch.clone(), permit };
+        let (dispatch, hosts) = (listener.dispatch.clone(), listener.hosts.clone());
+        let connection = FilteredConnection { hosts, dispatch, permit };
         Self { router: listener.router.clone(), connection: Arc::new(connection) }
     }
 }
@@ -79,11 +81,16 @@ impl FilteredConnection {
         (serves && self.dispatch.member().over().is()).then(|| self.dispatch.farewell())
     }
 
-    fn refuse(&self, is_grpc: bool, failure: Failure) -> Response {
+    /// The response to a rejected request. It names an allowed origin, so that the page can see why it is rejected.
+    fn refuse(&self, is_grpc: bool, origin: Option<HeaderValue>, failure: Failure) -> Response {
         let from = self.permit.connection().from();
         let api = if is_grpc { Api::Grpc } else { Api::Http };
         self.dispatch.asked().refused_from(api, failure.reason(), from);
-        if is_grpc { grpc::refused(failure) } else { api::refused(failure) }
+        let mut response = if is_grpc { grpc::refused(failure) } else { api::refused(failure) };
+        if let Some(origin) = origin {
+            AllowedHosts::name_origin(origin, &mut response);
+        }
+        response
     }
 
     /// The keys that the token of a request needs and this member does not have yet.
@@ -128,8 +135,11 @@ impl Service<Request<Incoming>> for FilteredRouter {
 
     fn call(&mut self, mut request: Request<Incoming>) -> Self::Future {
         let (connection, is_grpc) = (&self.connection, grpc::is_grpc(&request));
+        // Pages cannot call gRPC.
+        let hosts = &connection.hosts;
+        let origin = if is_grpc { None } else { hosts.foreign_origin(request.headers()) };
         if let Some(failure) = connection.objection(&request) {
-            return Either::Left(ready(Ok(connection.refuse(is_grpc, failure))));
+            return Either::Left(ready(Ok(connection.refuse(is_grpc, origin, failure))));
         }
         let ends_itself = request.uri().path().starts_with(SESSIONS);
         let upgrades = request.headers().contains_key(UPGRADE);
@@ -137,7 +147,7 @@ impl Service<Request<Incoming>> for FilteredRouter {
             Ok(identity) => identity,
             Err(failure) => {
                 let Some(missing) = connection.missing_keys(&request) else {
-                    return Either::Left(ready(Ok(connection.refuse(is_grpc, failure))));
+                    return Either::Left(ready(Ok(connection.refuse(is_grpc, origin, failure))));
                 };
                 // After an attempt to read them the keys are not read again for a while, so this repeats a few times at
                 // most.
@@ -166,7 +176,7 @@ impl Service<Request<Incoming>> for FilteredRouter {
                         }
                         Err(response) => response,
                     },
-                    Err(failure) => connection.refuse(is_grpc, failure),
+                    Err(failure) => connection.refuse(is_grpc, origin, failure),
                 },
             };
             Ok(response.map(|body| metered::response(body, metered)))

@@ -4,14 +4,16 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value};
 use tenure_core::Recorded;
+use tenure_core::access::MEMBER;
 use tenure_core::event::{Cause, Event, Subject};
 use tenure_core::request::OWN_KEYS;
+use tenure_node::invitation;
 use tenure_types::Revision;
 
 /// The prefix of the keys that list the members.
 const MEMBERS: &str = tenure_node::directory::PREFIX;
 /// The prefix of the keys that hold invitations.
-const INVITATIONS: &str = tenure_node::invitation::PREFIX;
+const INVITATIONS: &str = invitation::PREFIX;
 /// The prefix of the keys that hold the public keys of tickets.
 const TICKET_KEYS: &str = "tenure/ticket-keys";
 
@@ -35,9 +37,14 @@ impl<'a> AuditRecord<'a> {
         Self { act, outcome, fields: Map::new() }
     }
 
-    /// The name of the caller or operator.
+    /// The name that the caller gave, or the name of the member.
     pub(crate) fn who(self, name: &str) -> Self {
         self.with("who", name)
+    }
+
+    /// The authenticated caller.
+    pub(crate) fn principal(self, name: &str) -> Self {
+        self.with("principal", name)
     }
 
     /// The address that the call came from.
@@ -89,6 +96,8 @@ pub(super) fn of_recorded(
 /// Whether an event may belong to an administrative act: decides without a copy, for every event of the cluster.
 fn is_candidate(event: &Recorded<'_>) -> bool {
     match event.cause() {
+        // Cooling that an operator has cut short; most coolings end by themselves.
+        Cause::Cooled => event.is_by_caller(),
         Cause::Forced
         | Cause::Revoked
         | Cause::LimitsSet
@@ -102,7 +111,7 @@ fn is_candidate(event: &Recorded<'_>) -> bool {
 }
 
 fn of_event(revision: Revision, event: &Event) -> Option<AuditRecord<'static>> {
-    let is_operator = event.by.is_some() || event.reason.is_some();
+    let is_operator = event.by.is_some() || event.reason.is_some() || event.principal.is_some();
     let name = match &event.subject {
         Subject::Lock(name) | Subject::Key(name) => name.as_str().to_owned(),
         Subject::Lease(lease) => lease.get().to_string(),
@@ -112,7 +121,7 @@ fn of_event(revision: Revision, event: &Event) -> Option<AuditRecord<'static>> {
         }
     };
     let act = match (event.cause, &event.subject) {
-        (Cause::Forced, _) => "force",
+        (Cause::Forced | Cause::Cooled, _) => "force",
         (Cause::Revoked, Subject::Lease(_)) if is_operator => "revoke",
         (Cause::LimitsSet, _) => "set_limits",
         (Cause::LevelRaised, _) => "raise_level",
@@ -123,7 +132,11 @@ fn of_event(revision: Revision, event: &Event) -> Option<AuditRecord<'static>> {
             "member_invited"
         }
         (Cause::KeyPut, _) if name.starts_with(INVITATIONS) => "invitation_used",
-        (Cause::KeyDeleted, _) if name.starts_with(INVITATIONS) => "invitation_expired",
+        (Cause::KeyDeleted, _) if name.starts_with(INVITATIONS) => {
+            // The members delete what has expired by themselves.
+            let is_member = event.principal.as_ref().is_none_or(|by| by.as_str() == MEMBER);
+            if is_member { "invitation_expired" } else { "invitation_cancelled" }
+        }
         (Cause::KeyPut | Cause::KeyDeleted, _) if name.starts_with(TICKET_KEYS) => "ticket_key",
         (Cause::KeyPut, _) => "own_key_written",
         (Cause::KeyDeleted, _) => "own_key_deleted",
@@ -133,6 +146,19 @@ fn of_event(revision: Revision, event: &Event) -> Option<AuditRecord<'static>> {
         AuditRecord::new(act, Outcome::Done).target(&name).with("revision", revision.0);
     if let Some(by) = &event.by {
         record = record.who(by.as_str());
+    }
+    // The event of a change of access has its principal as the name.
+    let principal = match event.cause {
+        Cause::AccessChanged => event.by.as_ref(),
+        _ => event.principal.as_ref(),
+    };
+    if let Some(principal) = principal {
+        record = record.principal(principal.as_str());
+    }
+    let written = event.value.as_deref().or(event.previous.as_ref().map(|it| &*it.value));
+    if let Some(invitation) = written.and_then(|value| invitation::view(&name, value)) {
+        let member = invitation.used_by.or(invitation.member);
+        record = record.with("member", member.map_or(String::new(), |id| id.get().to_string()));
     }
     if let Some(reason) = &event.reason {
         record = record.with("why", &**reason);

@@ -8,8 +8,8 @@ use tenure_types::Name;
 use tokio::runtime::Handle;
 
 use super::jwks::KeySet;
-pub use super::jwks_url::IssuerAuthority;
 use super::jwks_url::JwksUrl;
+pub use super::jwks_url::ServerAuthority;
 use super::jwt::{TokenError, UnverifiedToken, VerifiedToken};
 use super::refresh::{RefreshTimes, RefreshedKeys};
 
@@ -21,7 +21,7 @@ pub(crate) struct TrustedIssuers {
 
 struct Inner {
     runtime: Handle,
-    authority: IssuerAuthority,
+    authority: ServerAuthority,
     issuers: RwLock<BTreeMap<Name, Arc<TrustedIssuer>>>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn check_keys(keys: IssuerKeys<'_>) -> Result<(), &'static str> {
 
 impl TrustedIssuers {
     /// No issuer yet. Keys at addresses are read on this runtime, from servers with certificates of this authority.
-    pub(crate) fn new(runtime: Handle, authority: IssuerAuthority) -> Self {
+    pub(crate) fn new(runtime: Handle, authority: ServerAuthority) -> Self {
         Self { inner: Arc::new(Inner { runtime, authority, issuers: RwLock::default() }) }
     }
 

@@ -35,9 +35,10 @@ const SYSTEM: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// The authorities that sign the certificates of issuers' servers. The file is read again for every attempt.
+/// The authorities that sign the certificates of servers that a member calls: of issuers, and of a collector of traces.
+/// The file is read again for every attempt.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum IssuerAuthority {
+pub enum ServerAuthority {
     /// Those that the machine trusts.
     #[default]
     System,
@@ -77,14 +78,14 @@ impl JwksUrl {
     }
 
     /// Reads the keys. Redirects are not followed: they could lead to a host that the operator did not name.
-    pub(crate) async fn read(&self, authority: &IssuerAuthority) -> Result<KeySet, String> {
+    pub(crate) async fn read(&self, authority: &ServerAuthority) -> Result<KeySet, String> {
         let read = timeout(WITHIN, self.get(authority)).await;
         let bytes = read.unwrap_or_else(|_| Err(format!("no answer within {WITHIN:?}")))?;
         let text = str::from_utf8(&bytes).map_err(|_| "the answer is no text")?;
         KeySet::parse(text).map_err(str::to_owned)
     }
 
-    async fn get(&self, authority: &IssuerAuthority) -> Result<Bytes, String> {
+    async fn get(&self, authority: &ServerAuthority) -> Result<Bytes, String> {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await;
         let stream = stream.map_err(|error| format!("cannot connect: {error}"))?;
         if !self.secured {
@@ -138,12 +139,13 @@ impl fmt::Display for JwksUrl {
     }
 }
 
-impl IssuerAuthority {
-    fn configure(&self) -> Result<ClientConfig, String> {
+impl ServerAuthority {
+    /// The settings of a TLS connection to such a server. Reads the file.
+    pub(crate) fn configure(&self) -> Result<ClientConfig, String> {
         let path = match self {
             Self::File(path) => path.clone(),
             Self::System => SYSTEM.iter().map(PathBuf::from).find(|path| path.is_file()).ok_or(
-                "the machine has no file of authorities; name one with the setting issuer_ca",
+                "the machine has no file of authorities; name one with issuer_ca, or otlp_ca for traces",
             )?,
         };
         let bytes = fs::read(&path);
@@ -238,11 +240,11 @@ mod tests {
             params.distinguished_name.push(rcgen::DnType::CommonName, name);
             let key = rcgen::KeyPair::generate().unwrap();
             fs::write(dir.path().join(name), params.self_signed(&key).unwrap().pem()).unwrap();
-            (rcgen::Issuer::new(params, key), IssuerAuthority::File(dir.path().join(name)))
+            (rcgen::Issuer::new(params, key), ServerAuthority::File(dir.path().join(name)))
         };
         let ((issuer, ours), (_, theirs)) = (authority("ours"), authority("theirs"));
         let port = serve_tls(&issuer).await;
-        let read = async |host: &str, authority: &IssuerAuthority| {
+        let read = async |host: &str, authority: &ServerAuthority| {
             let url = JwksUrl::parse(&format!("https://{host}:{port}/keys")).unwrap();
             url.read(authority).await.map(drop)
         };
@@ -251,7 +253,7 @@ mod tests {
             let why = read(host, authority).await.unwrap_err();
             assert!(why.starts_with("no TLS connection"), "{host}: {why}");
         }
-        let nowhere = IssuerAuthority::File(dir.path().join("nowhere"));
+        let nowhere = ServerAuthority::File(dir.path().join("nowhere"));
         assert!(read("127.0.0.1", &nowhere).await.unwrap_err().starts_with("cannot read"));
     }
 }

@@ -15,7 +15,7 @@ mod tests;
 use tenure_core::access::MEMBER;
 use tenure_types::Name;
 
-pub use issuer::IssuerAuthority;
+pub use issuer::ServerAuthority;
 pub(crate) use issuer::check_keys;
 pub(crate) use issuer::{MissingKeys, TrustedIssuers};
 #[cfg(test)]

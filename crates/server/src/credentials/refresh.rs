@@ -9,7 +9,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::jwks::KeySet;
-use super::jwks_url::{IssuerAuthority, JwksUrl};
+use super::jwks_url::{JwksUrl, ServerAuthority};
 
 /// How long a request waits for keys that are being read. An attempt may take longer; the caller tries again then.
 const WAIT: Duration = Duration::from_secs(2);
@@ -65,7 +65,7 @@ impl RefreshedKeys {
     pub(crate) fn start(
         runtime: &Handle,
         url: JwksUrl,
-        authority: IssuerAuthority,
+        authority: ServerAuthority,
         times: RefreshTimes,
     ) -> Self {
         let newest = watch::Sender::new(Newest::default());
@@ -101,7 +101,7 @@ impl Drop for RefreshedKeys {
     }
 }
 
-async fn keep(shared: Arc<Shared>, url: JwksUrl, authority: IssuerAuthority, times: RefreshTimes) {
+async fn keep(shared: Arc<Shared>, url: JwksUrl, authority: ServerAuthority, times: RefreshTimes) {
     let mut read_at: Option<Instant> = None;
     let mut failing = false;
     loop {
@@ -153,7 +153,7 @@ mod tests {
 
     fn start(url: &str, times: RefreshTimes) -> RefreshedKeys {
         let url = JwksUrl::parse(url).unwrap();
-        RefreshedKeys::start(&Handle::current(), url, IssuerAuthority::System, times)
+        RefreshedKeys::start(&Handle::current(), url, ServerAuthority::System, times)
     }
 
     async fn until(keys: &RefreshedKeys, what: &str, is_so: impl Fn(Option<&KeySet>) -> bool) {

@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
-use super::{IssuerAuthority, TokenError, TrustedIssuers};
+use super::{ServerAuthority, TokenError, TrustedIssuers};
 
 const ISSUER: &str = "https://issuer.example";
 const NOW_S: u64 = 1_800_000_000;
@@ -121,7 +121,7 @@ fn issuer_of(signer: &Signer) -> Issuer {
 }
 
 fn trusting(record: &Issuer) -> TrustedIssuers {
-    let issuers = TrustedIssuers::new(Handle::current(), IssuerAuthority::System);
+    let issuers = TrustedIssuers::new(Handle::current(), ServerAuthority::System);
     issuers.replace([(&Name::new(ISSUER).unwrap(), record)].into_iter());
     issuers
 }

@@ -4,17 +4,23 @@
 
 use std::time::Duration;
 
-use tenure_node::directory::MemberRecord;
-use tenure_node::invitation::{EXPIRES_DEFAULT_MS, EXPIRES_MAX_MS, TOKEN_BYTES};
+use bytes::Bytes;
+use tenure_core::Machine;
+use tenure_core::outcome::Answer;
+use tenure_core::request::{Command, Expect};
+use tenure_node::directory::{self, MemberRecord};
+use tenure_node::invitation::{
+    self, EXPIRES_DEFAULT_MS, EXPIRES_MAX_MS, InvitationView, TOKEN_BYTES,
+};
 use tenure_node::{
     ClusterView, InputContext, InvitationToken, NewInvitation, NotReconfigured, Permit,
     Reconfiguration, Reconfigure, ReconfigureInput, ReconfigureOutput, Reconfigured, undiallable,
 };
 use tenure_raft::{MemberId, Stop};
-use tenure_types::Revision;
+use tenure_types::{Revision, Verb};
 use tenure_wire::{Failure, v1};
 
-use super::{Dispatch, Principal};
+use super::{Dispatch, Fresh, Principal, ReadScope};
 use crate::member::End;
 use crate::os;
 
@@ -48,6 +54,52 @@ impl Dispatch {
         match self.reconfigure(who, Reconfiguration::Invite(new), within).await? {
             Reconfigured::Invited(revision) => Ok(Invited { token, expires_ms, revision }),
             _ => Err(Failure::Internal.into()),
+        }
+    }
+
+    /// The invitations that have not expired, without their secrets.
+    pub(crate) async fn invitations(
+        &self,
+        who: &Principal,
+        within: Duration,
+    ) -> Result<(Revision, Vec<v1::InvitationView>), v1::Error> {
+        self.may_operate(who)?;
+        // The machine's clock, by which invitations expire, stands still while nothing is written.
+        self.move_clock(within).await?;
+        let incarnation = self.member().lineage().incarnation;
+        let scope = ReadScope::Name(Verb::Operate, String::new());
+        let ask = move |machine: &Machine| {
+            let left_ms = |it: &InvitationView| it.deadline_ms.saturating_sub(machine.clock_ms());
+            let view = |it: InvitationView| v1::InvitationView {
+                expires_ms: left_ms(&it),
+                id: it.id,
+                member_id: it.member.map(MemberId::get),
+                used_by: it.used_by.map(MemberId::get),
+            };
+            invitation::live(machine, incarnation).into_iter().map(view).collect()
+        };
+        Ok(self.read_page(who, scope, Fresh::Now, within, ask).await?)
+    }
+
+    /// Deletes an invitation. Returns whether it existed.
+    pub(crate) async fn cancel_invitation(
+        &self,
+        who: &Principal,
+        id: &str,
+        within: Duration,
+    ) -> Result<(Revision, bool), v1::Error> {
+        self.may_operate(who)?;
+        let Some(key) = invitation::key_of(id) else {
+            let problem = "is not the id of an invitation: 16 hexadecimal digits".to_owned();
+            return Err(Failure::InvalidField { field: "id", problem }.into());
+        };
+        let delete = Command::Delete { key: &key, expect: Expect::Any, guard: None };
+        let request = self.written_for(who, directory::encode(delete).into()).await;
+        let outcome = self.run(request, Permit::default(), 0, within).await?;
+        match outcome.result {
+            Ok(Answer::Deleted { existed }) => Ok((outcome.revision, existed)),
+            Ok(_) => Err(Failure::Internal.into()),
+            Err(refusal) => Err(v1::Error::from(&refusal)),
         }
     }
 
@@ -125,6 +177,7 @@ impl Dispatch {
                     }
                 }
                 Some(ReconfigureOutput::Write(request)) => {
+                    let request = self.written_for(who, request).await;
                     let outcome = self.submit(request, Permit::default(), 0, left).await;
                     ReconfigureInput::Written(outcome)
                 }
@@ -143,6 +196,15 @@ impl Dispatch {
             };
             output = machine.handle(self.moment(), input);
         }
+    }
+
+    /// A command of this member that carries the name of the caller for which it is made.
+    pub(super) async fn written_for(&self, who: &Principal, request: Bytes) -> Bytes {
+        let Ok(level) = self.look(|replica| replica.machine().level()).await else {
+            return request;
+        };
+        let principal = Principal::member_for(who, level);
+        directory::encode_as(&principal, &request).map_or(request, Bytes::from)
     }
 
     fn moment(&self) -> InputContext {

@@ -61,7 +61,7 @@ impl Dispatch {
                 return Ok(Signed { ticket, key: key.id().to_string(), revision });
             }
             // A resource could not verify the ticket before the key is published.
-            self.publish(&key, OVERLAP_MS, until_us).await?;
+            self.publish(&Principal::member(), &key, OVERLAP_MS, until_us).await?;
         }
     }
 
@@ -78,7 +78,10 @@ impl Dispatch {
         let missing =
             |(_, records, _): &(Revision, KeyRecords, u64)| !records.signs(incarnation, own);
         if seen.as_ref().is_ok_and(missing)
-            && self.publish(&self.keys().current(), OVERLAP_MS, until_us).await.is_ok()
+            && self
+                .publish(&Principal::member(), &self.keys().current(), OVERLAP_MS, until_us)
+                .await
+                .is_ok()
         {
             seen = self.records(Fresh::Now, self.until(until_us)).await;
         }
@@ -130,13 +133,14 @@ impl Dispatch {
             }
             Ok(Err(_)) | Err(_) => return Err(Failure::Internal.into()),
         };
-        let revision = self.publish(&key, overlap_ms, until_us).await?;
+        let revision = self.publish(who, &key, overlap_ms, until_us).await?;
         Ok((revision, key.id().to_string()))
     }
 
-    /// Publishes this member's key and retires the keys that it had before.
+    /// Publishes this member's key, for a caller or by itself, and retires the keys that it had before.
     async fn publish(
         &self,
+        who: &Principal,
         key: &SigningKey,
         overlap_ms: u64,
         until_us: u64,
@@ -150,7 +154,7 @@ impl Dispatch {
             let retires_ms = ticket::retires_ms(clock_ms, overlap_ms);
             let records =
                 records.with(incarnation, own, retires_ms, clock_ms).map_err(|_| too_many())?;
-            match self.write_keys(&records, self.until(until_us)).await {
+            match self.write_keys(who, &records, self.until(until_us)).await {
                 // Another member has written: read again.
                 Err(error) if error.reason == "COMPARE_FAILED" && self.now_us() < until_us => {}
                 written => return written,
@@ -191,10 +195,12 @@ impl Dispatch {
     /// Writes the keys, if they have not changed since they were read.
     pub(crate) async fn write_keys(
         &self,
+        who: &Principal,
         records: &KeyRecords,
         within: Duration,
     ) -> Result<Revision, v1::Error> {
-        let outcome = self.run(records.write(), Permit::default(), 0, within).await?;
+        let request = self.written_for(who, records.write()).await;
+        let outcome = self.run(request, Permit::default(), 0, within).await?;
         outcome.result.map_err(|refusal: Refusal| v1::Error::from(&refusal))?;
         Ok(outcome.revision)
     }

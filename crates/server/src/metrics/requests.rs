@@ -224,7 +224,8 @@ impl RequestMetrics {
             && let Some(audit) = self.audit.get()
         {
             let record = AuditRecord::new("denied", Outcome::Refused(row.reason));
-            let record = record.who(Caller::principal().name()).from(from);
+            let principal = Caller::principal();
+            let record = record.who(principal.name()).principal(principal.name()).from(from);
             audit.record(&record.with("api", refusal.api));
         }
     }

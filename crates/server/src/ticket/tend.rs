@@ -8,7 +8,7 @@ use std::time::Duration;
 use tenure_raft::Replica;
 
 use super::{KeyRecords, OVERLAP_MS, RecordKey, TicketKeyRecord, read_after_moving, retires_ms};
-use crate::dispatch::{Dispatch, WITHIN};
+use crate::dispatch::{Dispatch, Principal, WITHIN};
 
 /// The time between two checks.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -62,7 +62,7 @@ pub(crate) async fn tend(dispatch: Dispatch) {
             continue;
         };
         // Another member may have written or may lead now; then the next round tries again.
-        if dispatch.write_keys(&tended, WITHIN).await.is_ok() {
+        if dispatch.write_keys(&Principal::member(), &tended, WITHIN).await.is_ok() {
             let count = tended.good(incarnation, clock_ms).count();
             tracing::info!(keys = count, "ticket signing keys retired or removed");
         }

@@ -30,10 +30,11 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::{Sender, channel};
 
 pub(crate) use context::TraceContext;
-use export::Exporter;
+use export::{CollectorAddress, Exporter};
 use span::SpanStep;
 pub(crate) use span::{RequestSpan, SpanSteps, present, within};
 
+use crate::credentials::ServerAuthority;
 use crate::os;
 
 /// The most spans that wait for the exporter: some two megabytes, and a second of a busy member's sampled requests.
@@ -42,8 +43,10 @@ const QUEUE_MAX: usize = 4_096;
 /// Where a member sends traces, and how many.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceSettings {
-    /// The collector's OTLP/gRPC address, such as `http://127.0.0.1:4317`.
+    /// The collector's OTLP/gRPC address, such as `http://127.0.0.1:4317`, or `https://` for an encrypted connection.
     pub endpoint: String,
+    /// The authorities that sign the certificate of a collector at `https://`.
+    pub authority: ServerAuthority,
     /// The share of requests without a `traceparent` that is sampled, from 0 to 1.
     pub ratio: f64,
 }
@@ -105,7 +108,7 @@ impl Traces {
         runtime: &Handle,
     ) -> io::Result<()> {
         let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
-        let endpoint = export::endpoint(&settings.endpoint).ok_or_else(|| {
+        let collector = CollectorAddress::parse(&settings.endpoint).ok_or_else(|| {
             invalid(format!("`{}` is no address; try http://127.0.0.1:4317", settings.endpoint))
         })?;
         let below = below(settings.ratio)
@@ -117,7 +120,8 @@ impl Traces {
         ];
         let (sender, queue) = channel(QUEUE_MAX);
         let resource = message::Resource { attributes };
-        let exporter = Exporter { endpoint, resource, queue, traces: self.clone() };
+        let authority = settings.authority.clone();
+        let exporter = Exporter { collector, authority, resource, queue, traces: self.clone() };
         if self.on.set(TracesOn { below, queue: sender }).is_ok() {
             runtime.spawn(exporter.run());
         }

@@ -10,6 +10,7 @@ pub(crate) const ELSEWHERE: &[(&str, &str)] = &[
         "INTERNAL",
         "an answer of the machine to another question: only a mistake of ours, which would be corrected",
     ),
+    ("ACCESS_CHANGED", ACCESS),
     ("ACCESS_FULL", ACCESS),
     ("FORBIDDEN", ACCESS),
     ("LEVEL_TOO_LOW", ACCESS),

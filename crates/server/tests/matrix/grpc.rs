@@ -85,8 +85,8 @@ fn access(name: &str, row: &Row) -> Option<Vec<u8>> {
         }
         "PutRole" => {
             let rule = v1::AccessRule { verbs: vec!["read".into()], prefix: "spare/".into() };
-            let role = v1::AccessRole { role: spare, rules: vec![rule] };
-            v1::PutRoleRequest { role: Some(role) }.encode_to_vec()
+            let role = v1::AccessRole { role: spare, rules: vec![rule], ..Default::default() };
+            v1::PutRoleRequest { role: Some(role), ..Default::default() }.encode_to_vec()
         }
         "RevokeApiKey" => v1::RevokeApiKeyRequest { key: row.key.clone() }.encode_to_vec(),
         "RotateApiKey" => {
@@ -113,7 +113,11 @@ fn operations(method: &str, row: &Row) -> Option<Vec<u8>> {
             };
             add.encode_to_vec()
         }
+        "ClusterService/CancelInvitation" => {
+            v1::CancelInvitationRequest { id: "00".repeat(8) }.encode_to_vec()
+        }
         "ClusterService/Invite"
+        | "ClusterService/ListInvitations"
         | "ClusterService/Leave"
         | "ClusterService/Members"
         | "ClusterService/Status"

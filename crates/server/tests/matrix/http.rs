@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::outcome::{Outcome, TTL_0};
 use super::stage::{Column, HIDDEN, Row, Stage};
+use crate::client::Client;
 
 /// A request: a path with its query, and a body.
 pub(super) struct HttpRequest {
@@ -50,6 +51,7 @@ pub(super) fn request(route: &str, variant: &str, row: &Row) -> Option<HttpReque
         | "GET /v1/access/principals"
         | "GET /v1/access/roles"
         | "GET /v1/cluster"
+        | "GET /v1/cluster/invitations"
         | "GET /v1/cluster/members"
         | "GET /v1/keys"
         | "GET /v1/leases"
@@ -94,6 +96,9 @@ pub(super) fn request(route: &str, variant: &str, row: &Row) -> Option<HttpReque
             format!("/v1/access/roles/{spare}"),
             json!({"rules": [{"verbs": ["read"], "prefix": "spare/"}]}),
         ),
+        "DELETE /v1/cluster/invitations/{invitation}" => {
+            (format!("/v1/cluster/invitations/{}", "00".repeat(8)), none)
+        }
         "POST /v1/cluster/invitations" | "POST /v1/cluster/keys/rotate" => {
             (path.to_owned(), json!({}))
         }
@@ -186,7 +191,8 @@ pub(super) fn ask(stage: &Stage, column: Column, request: &HttpRequest) -> Outco
         headers.push(("Content-Type", "application/json"));
         body.to_string().into_bytes()
     };
-    let mut stream = BufReader::new(stage.http.send(verb, path, &headers, &bytes));
+    let client = Client::new(stage.at(column), "http");
+    let mut stream = BufReader::new(client.send(verb, path, &headers, &bytes));
     let mut line = String::new();
     stream.read_line(&mut line).unwrap();
     let status: u16 = line.split(' ').nth(1).unwrap_or_default().parse().unwrap();

@@ -4,11 +4,12 @@ use serde_json::json;
 use tenure_wire::v1;
 use tenure_wire::v1::access_service_client::AccessServiceClient;
 
-use super::stage::{Stage, key};
+use super::callers::Credentials;
+use super::stage::{Column, Stage, key};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_ends_its_own_credentials_is_told_that_it_has() {
-    let stage = Stage::new();
+    let stage = Stage::new(Credentials::Keys);
     let handle = &stage.member.running.member;
     let (id, bearer) = key(handle, "owner");
     let headers = [("Authorization", &*bearer)];
@@ -19,7 +20,7 @@ async fn a_caller_that_ends_its_own_credentials_is_told_that_it_has() {
     let (id, bearer) = key(handle, "owner");
     let mut call = tonic::Request::new(v1::RevokeApiKeyRequest { key: id });
     call.metadata_mut().insert("authorization", bearer.parse().unwrap());
-    let revoked = AccessServiceClient::new(stage.channel()).revoke_api_key(call).await;
+    let revoked = AccessServiceClient::new(stage.channel(Column::Right)).revoke_api_key(call).await;
     assert!(revoked.unwrap().into_inner().deleted);
     // Without an overlap a rotation ends the old key as well.
     let (old, bearer) = key(handle, "owner");

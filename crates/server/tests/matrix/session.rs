@@ -10,7 +10,7 @@ use tenure_wire::v1;
 use tenure_wire::v1::answer::Result as Answered;
 use tenure_wire::v1::session_service_client::SessionServiceClient;
 use tokio::net::TcpStream;
-use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 use tonic::transport::Channel;
 
@@ -99,7 +99,7 @@ pub(super) async fn ask_grpc(channel: Channel, bearer: Option<&str>, asked: &Val
 
 /// Opens a session over a WebSocket, with the credentials in the first message, and sends the request.
 pub(super) async fn ask_ws(at: SocketAddr, bearer: Option<&str>, asked: &Value) -> Outcome {
-    let mut socket = Socket::open(at, "/v1/ws").await;
+    let Some(mut socket) = Socket::open(at, "/v1/ws").await else { return unidentified() };
     let mut hello = json!({"client": "matrix"});
     if let Some(bearer) = bearer {
         hello["authorization"] = json!(bearer);
@@ -131,7 +131,7 @@ pub(super) async fn ask_lock_socket(
     message: &str,
     row: &Row,
 ) -> Option<Outcome> {
-    let at = stage.member.running.clients;
+    let at = stage.at(column);
     let lock = row.name("socket");
     let ask = |command: u32, bearer: Option<&str>| {
         let mut ask = json!({"commandType": command, "key": lock, "clientID": HIDDEN, "ttl": 600});
@@ -143,15 +143,20 @@ pub(super) async fn ask_lock_socket(
     let bearer = stage.bearer(column);
     match message {
         "acquire" => {
-            let mut socket = Socket::open(at, "/v1/lock-socket").await;
+            let Some(mut socket) = Socket::open(at, "/v1/lock-socket").await else {
+                return Some(unidentified());
+            };
             socket.say(&ask(0, bearer)).await;
             Some(plain(&socket.next().await.expect("a reply")))
         }
         "release" => {
-            let mut holder = Socket::open(at, "/v1/lock-socket").await;
+            let holder = Socket::open(stage.at(Column::Right), "/v1/lock-socket").await;
+            let mut holder = holder.expect("the right caller gets a socket");
             holder.say(&ask(0, stage.bearer(Column::Right))).await;
             assert_eq!(holder.next().await.unwrap()["success"], true);
-            let mut socket = Socket::open(at, "/v1/lock-socket").await;
+            let Some(mut socket) = Socket::open(at, "/v1/lock-socket").await else {
+                return Some(unidentified());
+            };
             socket.say(&ask(1, bearer)).await;
             // The member has served the release when it answers the next message.
             socket.try_say("no message").await;
@@ -167,6 +172,11 @@ pub(super) async fn ask_lock_socket(
     }
 }
 
+/// The outcome of an upgrade that was refused for want of credentials.
+fn unidentified() -> Outcome {
+    Outcome::word("UNAUTHENTICATED", Vec::new())
+}
+
 fn plain(reply: &Value) -> Outcome {
     let body = reply.to_string().into_bytes();
     match reply["reason"].as_str() {
@@ -178,8 +188,13 @@ fn plain(reply: &Value) -> Outcome {
 struct Socket(WebSocketStream<MaybeTlsStream<TcpStream>>);
 
 impl Socket {
-    async fn open(at: SocketAddr, path: &str) -> Self {
-        Self(connect_async(format!("ws://{at}{path}")).await.unwrap().0)
+    /// Opens a socket; `None` if the upgrade is refused for want of credentials.
+    async fn open(at: SocketAddr, path: &str) -> Option<Self> {
+        match connect_async(format!("ws://{at}{path}")).await {
+            Ok((socket, _)) => Some(Self(socket)),
+            Err(tungstenite::Error::Http(refused)) if refused.status() == 401 => None,
+            Err(error) => panic!("no socket: {error}"),
+        }
     }
 
     async fn say(&mut self, message: &Value) {

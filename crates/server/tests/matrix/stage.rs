@@ -1,5 +1,6 @@
 //! Runs a member with identity, the callers of the matrix, and what a row of it needs.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,10 +9,11 @@ use serde_json::{Value, json};
 use tenure_core::access::{AccessChange, MEMBER, NewCredential, NewPrincipal, NewRule};
 use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, Request, RequestId};
-use tenure_server::{MemberHandle, os};
+use tenure_server::{MemberHandle, ServerSettings, os};
 use tenure_types::{Quotas, Verb, VerbSet};
 use tonic::transport::{Channel, Endpoint};
 
+use super::callers::{self, CallerWay, Credentials, Signers};
 use crate::alone::{self, Alone};
 use crate::bounded::{DEADLINE, wait};
 use crate::client::{Client, Reply};
@@ -102,7 +104,8 @@ impl Column {
 pub(super) struct Stage {
     pub(super) member: Alone,
     pub(super) http: Client,
-    bearers: Vec<(Column, Option<String>)>,
+    pub(super) credentials: Credentials,
+    ways: Vec<(Column, CallerWay)>,
     /// A limit and its value.
     limit: (String, u64),
     /// The level in force.
@@ -140,27 +143,21 @@ impl Row {
 }
 
 impl Stage {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(credentials: Credentials) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let settings = alone::settings(dir.path());
+        let certified = credentials == Credentials::Certificates;
+        let signers = certified.then(|| Signers::new(dir.path()));
+        let tls = signers.as_ref().map(Signers::server);
+        let settings = ServerSettings { tls, ..alone::settings(dir.path()) };
         let member = Alone::run(dir, settings);
-        let http = Client::new(member.running.clients, "http");
-        wait("it leads", || (http.get("/readyz").status == 200).then_some(()));
         let handle = &member.running.member;
+        wait("it leads", || handle.read(DEADLINE, |_| ()).ok());
         enable(handle);
-        let (revoked, revoked_bearer) = key(handle, "owner");
-        change(handle, &AccessChange::DeleteCredential { id: &revoked });
-        let unknown = format!("Bearer tenure_{}_{}", "1".repeat(16), "0".repeat(64));
-        let bearers = vec![
-            (Column::NoIdentity, None),
-            (Column::UnknownKey, Some(unknown)),
-            (Column::RevokedKey, Some(revoked_bearer)),
-            (Column::NoRole, Some(key(handle, "nil").1)),
-            (Column::WrongPrefix, Some(key(handle, "other").1)),
-            (Column::OthersLease, Some(key(handle, "twin").1)),
-            (Column::Right, Some(key(handle, "owner").1)),
-        ];
-        let mut stage = Self { member, http, bearers, limit: (String::new(), 0), level: 0 };
+        let ways = callers::ways(handle, member.running.clients, credentials, signers.as_ref());
+        let right = ways.iter().find(|it| it.0 == Column::Right).unwrap();
+        let http = Client::new(right.1.at, "http");
+        let mut stage =
+            Self { member, http, credentials, ways, limit: (String::new(), 0), level: 0 };
         let limits = stage.owner("GET", "/v1/limits", &Value::Null).ok();
         let first = &limits["limits"][0];
         stage.limit =
@@ -170,18 +167,28 @@ impl Stage {
         stage
     }
 
-    pub(super) fn bearer(&self, column: Column) -> Option<&str> {
-        self.bearers.iter().find(|it| it.0 == column)?.1.as_deref()
+    fn way(&self, column: Column) -> &CallerWay {
+        &self.ways.iter().find(|it| it.0 == column).unwrap().1
     }
 
-    pub(super) fn channel(&self) -> Channel {
-        let at = format!("http://{}", self.member.running.clients);
+    /// The header of a caller; none for one that has a certificate, or nothing.
+    pub(super) fn bearer(&self, column: Column) -> Option<&str> {
+        self.way(column).bearer.as_deref()
+    }
+
+    /// Where a caller reaches the member.
+    pub(super) fn at(&self, column: Column) -> SocketAddr {
+        self.way(column).at
+    }
+
+    pub(super) fn channel(&self, column: Column) -> Channel {
+        let at = format!("http://{}", self.at(column));
         Endpoint::from_shared(at).unwrap().timeout(DEADLINE).connect_lazy()
     }
 
     /// Sends a request of the owner.
     pub(super) fn owner(&self, verb: &str, path: &str, body: &Value) -> Reply {
-        let headers = [("Authorization", self.bearer(Column::Right).unwrap())];
+        let headers = [("Authorization", self.bearer(Column::Right).unwrap_or_default())];
         if body.is_null() {
             return self.http.ask(verb, path, &headers, b"");
         }
@@ -216,7 +223,7 @@ impl Stage {
         let campaign = json!({"lease": lease.to_string(), "value": HIDDEN});
         row.leadership = token(&self.owner("POST", &path, &campaign).ok()["leader"]);
         let path = format!("/v1/keys/{}", row.name("key"));
-        let headers = [("Authorization", self.bearer(Column::Right).unwrap())];
+        let headers = [("Authorization", self.bearer(Column::Right).unwrap_or_default())];
         assert_eq!(self.http.ask("PUT", &path, &headers, HIDDEN.as_bytes()).status, 200);
         if call.to_lowercase().contains("leave") {
             self.queue(&row);

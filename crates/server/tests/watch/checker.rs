@@ -114,6 +114,7 @@ mod tests {
             left_ms: None,
             by: None,
             reason: None,
+            principal: None,
             value: None,
             previous: None,
             ttl_ms: None,

@@ -110,7 +110,9 @@ pub(super) fn request(made: &mut Generator, view: &ObservedState) -> OwnedReques
         }
         15 => OwnedCommand::Compact { keep: Revision(u64::MAX - made.rng.u64(..2)) },
         16 => OwnedCommand::RaiseLevel {
-            level: *[0, 4, u16::MAX].get(made.rng.usize(..3)).unwrap_or(&0),
+            level: *[0, tenure_core::LEVEL_MAX + 1, u16::MAX]
+                .get(made.rng.usize(..3))
+                .unwrap_or(&0),
         },
         _ => {
             // The reason is too long, or the name of the caller is invalid.

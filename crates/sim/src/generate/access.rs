@@ -2,6 +2,7 @@
 
 use tenure_core::access::{
     AccessChange, IssuerKeys, NewCertificateRule, NewCredential, NewIssuer, NewPrincipal, NewRule,
+    Replacement,
 };
 use tenure_core::request::LeaseRef;
 use tenure_types::{Quota, Quotas, Verb, VerbSet};
@@ -33,6 +34,7 @@ pub enum OwnedAccess {
     DeleteIssuer { issuer: String },
     SetIdentity { enabled: bool },
     SetDefaultQuotas(Quotas),
+    Replace { seen: Box<OwnedAccess>, change: Box<OwnedAccess> },
 }
 
 impl OwnedAccess {
@@ -81,6 +83,10 @@ impl OwnedAccess {
             Self::DeleteIssuer { issuer } => AccessChange::DeleteIssuer { issuer },
             Self::SetIdentity { enabled } => AccessChange::SetIdentity { enabled: *enabled },
             Self::SetDefaultQuotas(quotas) => AccessChange::SetDefaultQuotas(*quotas),
+            Self::Replace { seen, change } => AccessChange::Replace(Box::new(Replacement {
+                seen: seen.lend(),
+                change: change.lend(),
+            })),
         }
     }
 }
@@ -122,7 +128,21 @@ pub(super) fn change(made: &mut Generator) -> OwnedCommand {
     let rng = &mut made.rng;
     let name = |rng: &mut fastrand::Rng| PRINCIPALS[rng.usize(..4)].to_owned();
     let role = |rng: &mut fastrand::Rng| ROLES[rng.usize(..4)].to_owned();
-    let change = match rng.u32(..20) {
+    let change = match rng.u32(..22) {
+        20 | 21 => {
+            // Roles of a size that a sequence has, so that conditions hold now and then.
+            let role = |rng: &mut fastrand::Rng| {
+                let name = ROLES[rng.usize(1..4)].to_owned();
+                match rng.bool() {
+                    true => OwnedAccess::DeleteRole { name },
+                    false => {
+                        let rules = vec![(VerbSet::ALL, ["", "a"][rng.usize(..2)].to_owned())];
+                        OwnedAccess::PutRole { name, rules }
+                    }
+                }
+            };
+            OwnedAccess::Replace { seen: Box::new(role(rng)), change: Box::new(role(rng)) }
+        }
         0 | 1 => {
             let many = if rng.u32(..30) == 0 { 65 } else { rng.usize(..3) };
             let rule = |rng: &mut fastrand::Rng| {
@@ -215,7 +235,7 @@ pub(super) fn sign(made: &mut Generator, view: &ObservedState, request: &mut Own
         | OwnedCommand::SetAccess(_) => None,
     };
     let own = lease.map_or("root", |number| PRINCIPALS[(number % 10 % 2) as usize]);
-    let others = ["", "ana", "bob", "root", "eve", "tenure/member"];
+    let others = ["", "ana", "bob", "root", "eve", "tenure/member", "tenure/member/root"];
     request.principal = match made.rng.u32(..8) {
         0 => pick(&mut made.rng, &others).copied().unwrap_or_default().to_owned(),
         _ => own.to_owned(),

@@ -17,6 +17,16 @@ const MEMBER: &str = "tenure/member";
 /// The level from which on leases have owners.
 const LEVEL_OWNED: u16 = 3;
 
+/// The level from which on a member can act for a caller, whose name follows that of the member.
+const LEVEL_TOLD: u16 = 4;
+
+/// The principal by whose rules a command is judged.
+fn judged(principal: &str, level: u16) -> &str {
+    let acts_for =
+        principal.strip_prefix("tenure/member/").is_some_and(|caller| !caller.is_empty());
+    if acts_for && level >= LEVEL_TOLD { MEMBER } else { principal }
+}
+
 /// What events and requests tell of principals.
 #[derive(Default)]
 pub(super) struct AccessLedger {
@@ -47,7 +57,7 @@ impl AccessLedger {
         if !self.enabled || self.doubtful {
             return Ok(());
         }
-        let principal = request.principal;
+        let principal = judged(request.principal, ledger.level);
         let refused = matches!(outcome.result, Err(Refusal::Forbidden { .. } | Refusal::Malformed));
         if !refused && principal != MEMBER && !self.active.contains(principal) {
             let detail = format!("{principal:?} is unknown and was answered {outcome:?}");
@@ -78,7 +88,8 @@ impl AccessLedger {
         part: &ObservedCommand<'_>,
         event: &Event,
     ) -> CheckResult {
-        let principal = part.command.map_or("", |(request, _)| request.principal);
+        let principal =
+            judged(part.command.map_or("", |(request, _)| request.principal), ledger.level);
         match (&event.subject, event.cause) {
             (Subject::Lease(id), Cause::LeaseGranted) => {
                 let owns = ledger.level >= LEVEL_OWNED && principal != MEMBER;

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use tenure_core::access::{AccessChange, IssuerKeys};
 use tenure_core::event::{Cause, Event, Subject};
 use tenure_core::outcome::Answer;
-use tenure_core::request::{Command, LeaseRef, Purpose, Request};
+use tenure_core::request::{Command, LeaseRef, Purpose, Request, Revoker};
 use tenure_types::{LeaseId, Name, Quota, QuotaSource, Quotas, Refusal, Verb, VerbSet};
 
 use super::event::blank;
-use super::{GrantState, HandleOf, LEVEL_OWNED, Model, Verdict};
+use super::{GrantState, HandleOf, LEVEL_OWNED, LEVEL_TOLD, Model, Verdict};
 
 /// The principal of the members.
 const MEMBER: &str = "tenure/member";
@@ -157,6 +157,13 @@ impl Rules {
         };
         let text = |text: &str| at_most(text.len(), 65_536).map(|()| text.to_owned());
         Ok(match change {
+            AccessChange::Replace(it) => {
+                // The condition holds if its change would be one that changes nothing.
+                if self.clone().change(&it.seen) != Ok(false) {
+                    return Err(Refusal::AccessChanged);
+                }
+                return self.change(&it.change);
+            }
             AccessChange::PutRole { name, rules } => {
                 let name = valid(name)?;
                 at_most(rules.len(), 64)?;
@@ -263,7 +270,7 @@ pub(super) fn sets_rates(change: &AccessChange<'_>) -> bool {
 impl Model {
     /// Remembers the principal of a request, and refuses one that may not run it.
     pub(super) fn admit(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
-        let principal = request.principal;
+        let principal = self.decides(request.principal);
         if self.rules.enabled
             && let Some(verb) = self.rules.missing(principal, &request.command)
         {
@@ -274,13 +281,51 @@ impl Model {
         Ok(())
     }
 
+    /// The principal by whose rules a command is judged.
+    fn decides<'a>(&self, principal: &'a str) -> &'a str {
+        if self.for_whom(principal).is_some() { MEMBER } else { principal }
+    }
+
+    /// The caller for which a member acts.
+    fn for_whom<'a>(&self, principal: &'a str) -> Option<&'a str> {
+        let caller = principal.strip_prefix("tenure/member/").filter(|caller| !caller.is_empty());
+        caller.filter(|_| self.level >= LEVEL_TOLD)
+    }
+
+    /// Writes the caller into the events of an administrative command that has just run.
+    pub(super) fn name_caller(&mut self, principal: &str, command: &Command<'_>) {
+        let caller = Name::new(self.for_whom(principal).unwrap_or(principal)).ok();
+        let Some(caller) = caller.filter(|_| self.level >= LEVEL_TOLD) else { return };
+        for event in &mut self.events {
+            let names = match (command, event.cause, &event.subject) {
+                (Command::Force { .. }, Cause::Forced | Cause::Cooled, _)
+                | (Command::SetLimits(_), Cause::LimitsSet, _)
+                | (Command::RaiseLevel { .. }, Cause::LevelRaised, _) => true,
+                (
+                    Command::Revoke { by: Revoker::Other { .. }, .. },
+                    Cause::Revoked,
+                    Subject::Lease(_),
+                ) => true,
+                (Command::Put(_), Cause::KeyPut, Subject::Key(key))
+                | (Command::Delete { .. }, Cause::KeyDeleted, Subject::Key(key)) => {
+                    key.starts_with(OWN)
+                }
+                _ => false,
+            };
+            if names {
+                event.principal = Some(caller.clone());
+            }
+        }
+    }
+
     /// Whether the principal may end any lease.
     pub(super) fn may_force_all(&self, principal: &str) -> bool {
-        self.rules.may(principal, Verb::Force, "")
+        self.rules.may(self.decides(principal), Verb::Force, "")
     }
 
     /// A refusal without what the principal may not read.
     pub(super) fn blanked(&self, principal: &str, mut refusal: Refusal) -> Refusal {
+        let principal = self.decides(principal);
         let reads = |lock: &Name| self.rules.may(principal, Verb::Read, lock);
         match &mut refusal {
             Refusal::Held(held) if !reads(&held.lock) => held.holder = None,
@@ -364,7 +409,11 @@ impl Model {
         let mut rules = self.rules.clone();
         let changed = rules.change(change)?;
         self.rules = rules;
-        let revoked = match change {
+        let made = match change {
+            AccessChange::Replace(it) => &it.change,
+            change => change,
+        };
+        let revoked = match made {
             AccessChange::DeletePrincipal { name } => self.revoke_principal(name),
             AccessChange::PutPrincipal(new) if !new.enabled => self.revoke_principal(new.name),
             _ => false,
@@ -372,7 +421,7 @@ impl Model {
         if changed || revoked {
             let (word, name) = change.summary();
             self.events.push(Event {
-                by: Name::new(principal).ok(),
+                by: Name::new(self.for_whom(principal).unwrap_or(principal)).ok(),
                 reason: Some(word.into()),
                 value: (!name.is_empty()).then(|| name.as_bytes().into()),
                 ..blank(Cause::AccessChanged, Subject::Settings)

@@ -20,6 +20,7 @@ pub(super) fn blank(cause: Cause, subject: Subject) -> Event {
         left_ms: None,
         by: None,
         reason: None,
+        principal: None,
         value: None,
         previous: None,
         ttl_ms: None,

@@ -23,6 +23,7 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet};
 
 use tenure_core::StoppedFor;
+use tenure_core::access::AccessChange;
 use tenure_core::event::{Batch, Cause, Event, Subject, TimeLabel, WallClock};
 use tenure_core::outcome::{Answer, Effects, Notice};
 use tenure_core::request::{Command, Purpose, Request};
@@ -49,7 +50,7 @@ const LEVEL_WHOLE: u16 = 2;
 /// The level from which on leases and keys have owners, and there are access rules.
 const LEVEL_OWNED: u16 = 3;
 
-/// The level from which on events tell more about what they record.
+/// The level from which on events tell more about what they record: administrative ones name the caller.
 const LEVEL_TOLD: u16 = 4;
 
 /// The level from which on access rules have quotas of sessions, watches, requests and bytes in flight.
@@ -279,7 +280,9 @@ impl Model {
                     Err(Refusal::Malformed)
                 }
                 Some(Request { command: Command::SetAccess(change), .. })
-                    if self.level < LEVEL_RATES && access::sets_rates(change) =>
+                    if self.level < LEVEL_RATES
+                        && (access::sets_rates(change)
+                            || matches!(change, AccessChange::Replace(_))) =>
                 {
                     Err(Refusal::Malformed)
                 }
@@ -407,6 +410,7 @@ impl Model {
     /// Runs a command that is known not to be a repetition.
     fn run(&mut self, principal: &str, command: &Command<'_>, handle_of: HandleOf<'_>) -> Verdict {
         let verdict = self.run_command(principal, command, handle_of);
+        self.name_caller(principal, command);
         verdict.map_err(|refusal| self.blanked(principal, refusal))
     }
 

@@ -231,6 +231,9 @@ impl From<v1::AccessRule> for Rule {
 pub struct PutRole {
     /// All its rules.
     pub rules: Vec<Rule>,
+    /// Refuse unless the role has this version; `none` if it must not exist yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub if_version: Option<String>,
 }
 
 /// A role.
@@ -241,11 +244,15 @@ pub struct Role {
     pub role: String,
     /// Its rules.
     pub rules: Vec<Rule>,
+    /// Its version: another text whenever the rules are others.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub version: String,
 }
 
 impl From<v1::AccessRole> for Role {
     fn from(role: v1::AccessRole) -> Self {
-        Self { role: role.role, rules: role.rules.into_iter().map(Into::into).collect() }
+        let rules = role.rules.into_iter().map(Into::into).collect();
+        Self { role: role.role, rules, version: role.version }
     }
 }
 
@@ -261,6 +268,9 @@ pub struct PutPrincipal {
     /// Whether its calls are accepted. Absent: as before, and true for a new principal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
+    /// Refuse unless the principal has this version; `none` if it must not exist yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub if_version: Option<String>,
 }
 
 /// `PATCH /v1/access/principals/{principal}`: enables or disables a principal.
@@ -284,6 +294,9 @@ pub struct Principal {
     pub quotas: Quotas,
     /// Its API keys, without secrets and hashes.
     pub keys: Vec<ApiKey>,
+    /// Its version: another text whenever its state, roles or quotas are others.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub version: String,
     /// Who answers, and when.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub header: Option<Header>,
@@ -297,6 +310,7 @@ impl From<v1::PrincipalView> for Principal {
             roles: it.roles,
             quotas: it.quotas.into(),
             keys: it.keys.into_iter().map(Into::into).collect(),
+            version: it.version,
             header: None,
         }
     }

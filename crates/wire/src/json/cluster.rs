@@ -215,6 +215,46 @@ pub struct Invitation {
     pub header: Header,
 }
 
+/// `GET /v1/cluster/invitations`: the invitations that have not expired.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Invitations {
+    /// The invitations, in the order of their ids.
+    pub invitations: Vec<InvitationView>,
+    /// Who answers, and when.
+    pub header: Header,
+}
+
+/// An invitation without its secret.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct InvitationView {
+    /// Its id: the part of the token between the underscores.
+    pub id: String,
+    /// How long it lasts from now on.
+    pub expires_ms: u64,
+    /// The only member that it admits; any member if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member_id: Option<Decimal>,
+    /// The member that has used it. It admits no other one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_by: Option<Decimal>,
+}
+
+impl From<v1::InvitationView> for InvitationView {
+    fn from(it: v1::InvitationView) -> Self {
+        let (member_id, used_by) = (it.member_id.map(Decimal), it.used_by.map(Decimal));
+        Self { id: it.id, expires_ms: it.expires_ms, member_id, used_by }
+    }
+}
+
+/// `DELETE /v1/cluster/invitations/{invitation}`: the invitation does not exist.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct InvitationCancelled {
+    /// Whether it existed before.
+    pub cancelled: bool,
+    /// Who answers, and when.
+    pub header: Header,
+}
+
 /// `POST /v1/cluster/members`: a member to be added, without a vote at first.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -8,18 +8,22 @@ mod can;
 mod check;
 mod credentials;
 mod list;
+mod version;
 mod view;
 
 use std::time::Duration;
 
 use tenure_core::Machine;
-use tenure_core::access::{Access, AccessChange, NewPrincipal};
+use tenure_core::access::{Access, AccessChange, NewPrincipal, PrincipalRecord, Rule};
 use tenure_core::request::{Command, LEVEL_ACCESS, LEVEL_RECORDS, RequestId};
 use tenure_types::{Refusal, Verb};
 use tenure_wire::{Failure, v1};
 
 use crate::dispatch::{Caller, Dispatch, Fresh, Principal, ReadScope};
 use crate::os;
+
+/// How often a change is prepared at most: each time another one was faster.
+const ATTEMPTS_MAX: u64 = 32;
 
 type Answer<T> = Result<T, v1::Error>;
 
@@ -76,8 +80,13 @@ impl AccessCall<'_> {
         let role = it.role.ok_or_else(|| check::missing("role"))?;
         let rules = check::rules(&role.rules)?;
         check::name("role", &role.role)?;
-        self.prepare(|_| ()).await?;
-        let header = self.change(AccessChange::PutRole { name: &role.role, rules }).await?;
+        let name = role.role.clone();
+        let (level, old) = self
+            .prepare_at(LEVEL_ACCESS, move |access| access.role(&name).map(<[Rule]>::to_vec))
+            .await?;
+        let seen = version::role(&role.role, old.as_deref());
+        let put = AccessChange::PutRole { name: &role.role, rules };
+        let header = self.replace(level, it.if_version.as_deref(), seen, put).await?;
         Ok(v1::PutRoleResponse { header: Some(header) })
     }
 
@@ -100,24 +109,34 @@ impl AccessCall<'_> {
         check::principal("principal", &it.principal)?;
         let quotas = check::quotas(&it.quotas)?;
         let (name, roles) = (it.principal.clone(), it.roles.clone());
-        let level = if quotas.counts_at_members() { LEVEL_RECORDS } else { LEVEL_ACCESS };
-        let (unknown, was) = self
-            .prepare_at(level, move |access| {
-                let unknown = roles.into_iter().find(|role| access.role(role).is_none());
-                (unknown, access.principal(&name).map(|record| record.enabled))
-            })
-            .await?;
-        if let Some(role) = unknown {
-            let problem = format!("has `{role}`, and there is no such role");
-            return Err(check::wrong("roles", problem).into());
+        let needed = if quotas.counts_at_members() { LEVEL_RECORDS } else { LEVEL_ACCESS };
+        let ask = move |access: &Access| {
+            let unknown = roles.into_iter().find(|role| access.role(role).is_none());
+            (unknown, access.principal(&name).cloned())
+        };
+        for attempt in 1.. {
+            let (level, (unknown, old)) = self.prepare_at(needed, ask.clone()).await?;
+            if let Some(role) = unknown {
+                let problem = format!("has `{role}`, and there is no such role");
+                return Err(check::wrong("roles", problem).into());
+            }
+            let was = old.as_ref().map(|record| record.enabled);
+            let seen = version::principal(&it.principal, old.as_ref());
+            let put = AccessChange::PutPrincipal(NewPrincipal {
+                name: &it.principal,
+                enabled: it.enabled.or(was).unwrap_or(true),
+                roles: it.roles.iter().map(String::as_str).collect(),
+                quotas,
+            });
+            // A principal that is disabled meanwhile must not be enabled again by what was read before.
+            let read = it.enabled.is_none().then(|| version::of(&seen));
+            let expected = it.if_version.clone().or(read);
+            let made = self.replace(level, expected.as_deref(), seen, put).await;
+            if it.if_version.is_some() || !is_to_repeat(&made, attempt).await {
+                made?;
+                break;
+            }
         }
-        let change = AccessChange::PutPrincipal(NewPrincipal {
-            name: &it.principal,
-            enabled: it.enabled.or(was).unwrap_or(true),
-            roles: it.roles.iter().map(String::as_str).collect(),
-            quotas,
-        });
-        self.change(change).await?;
         let (header, principal) = self.changed(&it.principal).await?;
         Ok(v1::PutPrincipalResponse { header: Some(header), principal })
     }
@@ -127,18 +146,20 @@ impl AccessCall<'_> {
         &self,
         it: v1::EnablePrincipalRequest,
     ) -> Answer<v1::EnablePrincipalResponse> {
-        let name = it.principal.clone();
-        let record = self.prepare(move |access| access.principal(&name).cloned()).await?;
-        let record = record.ok_or(&Refusal::PrincipalNotFound)?;
-        // Two administrators may change the same principal at the same time. The later change then prevails, as with
-        // any put.
-        let change = AccessChange::PutPrincipal(NewPrincipal {
-            name: &it.principal,
-            enabled: it.enabled,
-            roles: record.roles.iter().map(|role| &**role).collect(),
-            quotas: record.quotas,
-        });
-        self.change(change).await?;
+        for attempt in 1.. {
+            let name = it.principal.clone();
+            let ask = move |access: &Access| access.principal(&name).cloned();
+            let (level, record) = self.prepare_at(LEVEL_ACCESS, ask).await?;
+            let record = record.ok_or(&Refusal::PrincipalNotFound)?;
+            let seen = version::principal(&it.principal, Some(&record));
+            let changed = PrincipalRecord { enabled: it.enabled, ..record.clone() };
+            let put = version::principal(&it.principal, Some(&changed));
+            let made = self.replace(level, Some(&version::of(&seen)), seen, put).await;
+            if !is_to_repeat(&made, attempt).await {
+                made?;
+                break;
+            }
+        }
         let (header, principal) = self.changed(&it.principal).await?;
         Ok(v1::EnablePrincipalResponse { header: Some(header), principal })
     }
@@ -182,21 +203,36 @@ impl AccessCall<'_> {
         &self,
         ask: impl FnOnce(&Access) -> T + Send + 'static,
     ) -> Answer<T> {
-        self.prepare_at(LEVEL_ACCESS, ask).await
+        self.prepare_at(LEVEL_ACCESS, ask).await.map(|(_, found)| found)
     }
 
-    /// Reads the access rules for a change that needs this level.
+    /// Reads the access rules for a change that needs this level and depends on what they are. Also returns the level
+    /// of the cluster.
     async fn prepare_at<T: Send + 'static>(
         &self,
         needed: u16,
         ask: impl FnOnce(&Access) -> T + Send + 'static,
-    ) -> Answer<T> {
+    ) -> Answer<(u16, T)> {
         let ask = |machine: &Machine| (machine.level(), ask(machine.access()));
         let (_, (level, found)) = self.look(administer(), ask).await?;
         if level < needed {
             return Err(Failure::LevelTooLow { level, needed }.into());
         }
-        Ok(found)
+        Ok((level, found))
+    }
+
+    /// Makes a change of a role or principal that was read as `seen`, if it has the expected version.
+    async fn replace(
+        &self,
+        level: u16,
+        expected: Option<&str>,
+        seen: AccessChange<'_>,
+        change: AccessChange<'_>,
+    ) -> Answer<v1::Header> {
+        // A condition makes a repetition harmless, and a repetition may have another one.
+        let id = if expected.is_some() { RequestId::None } else { self.id };
+        let change = version::conditional(level, expected, seen, change);
+        self.change_as(id, change.map_err(|refusal| v1::Error::from(&refusal))?).await
     }
 
     /// Reads the machine as it is now, for a caller that has this permission.
@@ -223,6 +259,17 @@ impl AccessCall<'_> {
         outcome.result.map_err(|refusal| v1::Error::from(&refusal))?;
         Ok(self.dispatch.header(outcome.revision))
     }
+}
+
+/// Whether a change is to be prepared anew, because another call has changed the same object in between. Waits a while
+/// before, longer after each attempt, so that calls that disturb each other come apart.
+async fn is_to_repeat<T>(made: &Answer<T>, attempt: u64) -> bool {
+    let changed = Refusal::AccessChanged.reason();
+    if attempt >= ATTEMPTS_MAX || made.as_ref().map_or_else(|it| it.reason != changed, |_| true) {
+        return false;
+    }
+    tokio::time::sleep(Duration::from_millis(os::random() % (4 * attempt))).await;
+    true
 }
 
 /// What every call needs but those about the caller itself.

@@ -6,7 +6,7 @@ use tenure_core::access::{
 use tenure_types::{Quota, Quotas};
 use tenure_wire::v1;
 
-use super::check;
+use super::{check, version};
 
 /// The status; the counts only if the caller may see them, at this time of the wall clock.
 pub(super) fn status(
@@ -40,7 +40,11 @@ pub(super) fn role(name: &str, rules: &[Rule]) -> v1::AccessRole {
         verbs: rule.verbs.iter().map(|verb| verb.name().to_owned()).collect(),
         prefix: rule.prefix.to_string(),
     };
-    v1::AccessRole { role: name.to_owned(), rules: rules.iter().map(rule).collect() }
+    v1::AccessRole {
+        role: name.to_owned(),
+        rules: rules.iter().map(rule).collect(),
+        version: version::of(&version::role(name, Some(rules))),
+    }
 }
 
 pub(super) fn principal(name: &str, record: &PrincipalRecord, now_ms: u64) -> v1::PrincipalView {
@@ -50,6 +54,7 @@ pub(super) fn principal(name: &str, record: &PrincipalRecord, now_ms: u64) -> v1
         roles: record.roles.iter().map(ToString::to_string).collect(),
         quotas: quotas(&record.quotas),
         keys: record.credentials.iter().map(|it| key(name, it, now_ms)).collect(),
+        version: version::of(&version::principal(name, Some(record))),
     }
 }
 

@@ -89,6 +89,27 @@ impl v1::cluster_service_server::ClusterService for ClusterApi {
         }))
     }
 
+    async fn list_invitations(
+        &self,
+        request: Request<v1::ListInvitationsRequest>,
+    ) -> Result<Response<v1::ListInvitationsResponse>, Status> {
+        let (call, _) = GrpcCall::new(&self.dispatch, request)?;
+        let (revision, invitations) = self.dispatch.invitations(&call.who, call.within()).await?;
+        let header = Some(self.dispatch.header(revision));
+        Ok(Response::new(v1::ListInvitationsResponse { header, invitations }))
+    }
+
+    async fn cancel_invitation(
+        &self,
+        request: Request<v1::CancelInvitationRequest>,
+    ) -> Result<Response<v1::CancelInvitationResponse>, Status> {
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
+        let cancel = self.dispatch.cancel_invitation(&call.who, &it.id, call.within());
+        let (revision, cancelled) = cancel.await?;
+        let header = Some(self.dispatch.header(revision));
+        Ok(Response::new(v1::CancelInvitationResponse { header, cancelled }))
+    }
+
     async fn promote(
         &self,
         request: Request<v1::PromoteMemberRequest>,

@@ -44,7 +44,9 @@ impl v1::maintenance_service_server::MaintenanceService for MaintenanceApi {
         // A backup has everything in it.
         self.dispatch.may_operate(&call.who).map_err(to_status)?;
         let (member, within) = (self.dispatch.member().clone(), call.within());
-        let taking = self.dispatch.runtime().spawn_blocking(move || backup::take(&member, within));
+        let who = call.who.clone();
+        let take = move || backup::take_for(&member, within, who.name());
+        let taking = self.dispatch.runtime().spawn_blocking(take);
         let backup = match taking.await {
             Ok(Ok(backup)) => backup,
             Ok(Err(TakeError::Busy)) => {

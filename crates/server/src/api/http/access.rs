@@ -129,10 +129,11 @@ pub(super) async fn roles(State(http): State<Http>, call: HttpCall) -> HttpResul
 pub(super) async fn put_role(State(http): State<Http>, call: HttpCall) -> HttpResult {
     let (key, within) = terms(&call)?;
     let role = call.name("/v1/access/roles/")?;
-    let PutRole { rules } = call.json().await?;
+    let PutRole { rules, if_version } = call.json().await?;
     let rules = rules.into_iter().map(Into::into).collect();
     let access = AccessCall { id: request_id(key.as_ref()), within, ..http.access() };
-    let ask = v1::PutRoleRequest { role: Some(v1::AccessRole { role, rules }) };
+    let role = v1::AccessRole { role, rules, ..Default::default() };
+    let ask = v1::PutRoleRequest { role: Some(role), if_version };
     done(access.put_role(ask).await?.header)
 }
 
@@ -187,10 +188,10 @@ pub(super) async fn principal(State(http): State<Http>, call: HttpCall) -> HttpR
 pub(super) async fn put_principal(State(http): State<Http>, call: HttpCall) -> HttpResult {
     let (key, within) = terms(&call)?;
     let principal = call.name("/v1/access/principals/")?;
-    let PutPrincipal { roles, quotas, enabled } = call.json().await?;
+    let PutPrincipal { roles, quotas, enabled, if_version } = call.json().await?;
     let access = AccessCall { id: request_id(key.as_ref()), within, ..http.access() };
     let quotas = quotas.into();
-    let ask = v1::PutPrincipalRequest { principal, roles, quotas, enabled };
+    let ask = v1::PutPrincipalRequest { principal, roles, quotas, enabled, if_version };
     let it = access.put_principal(ask).await?;
     shown(it.principal, it.header)
 }

@@ -6,7 +6,8 @@ use tenure_types::Revision;
 use tenure_wire::Failure;
 use tenure_wire::json::Decimal;
 use tenure_wire::json::cluster::{
-    AddMember, ChangeMember, Invitation, Invite, MemberAction, Members, Status,
+    AddMember, ChangeMember, Invitation, InvitationCancelled, Invitations, Invite, MemberAction,
+    Members, Status,
 };
 
 use super::answer::{HttpResult, json};
@@ -73,6 +74,32 @@ pub(super) async fn invite(State(http): State<Http>, call: HttpCall) -> HttpResu
     let header = http.header(made.revision);
     let (invitation, id, expires_ms) = (made.token.to_string(), made.token.id(), made.expires_ms);
     json(&Invitation { invitation, id, expires_ms, header })
+}
+
+/// Lists the invitations that have not expired.
+#[utoipa::path(
+    get, path = "/v1/cluster/invitations", tag = "cluster", params(TimeoutParameter),
+    responses((status = 200, description = "The invitations.", body = Invitations)),
+)]
+pub(super) async fn invitations(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let within = within(call.query::<TimeoutParameter>()?.timeout)?;
+    let (revision, invitations) = http.dispatch.invitations(&http.who(), within).await?;
+    let invitations = invitations.into_iter().map(Into::into).collect();
+    json(&Invitations { invitations, header: http.header(revision) })
+}
+
+/// Takes an invitation back: no member can join with it any more.
+#[utoipa::path(
+    delete, path = "/v1/cluster/invitations/{invitation}", tag = "cluster",
+    params(("invitation" = String, Path, description = "The id of the invitation."), TimeoutParameter),
+    responses((status = 200, description = "It does not exist.", body = InvitationCancelled)),
+)]
+pub(super) async fn cancel_invitation(State(http): State<Http>, call: HttpCall) -> HttpResult {
+    let within = within(call.query::<TimeoutParameter>()?.timeout)?;
+    let id = call.name("/v1/cluster/invitations/")?;
+    call.nothing().await?;
+    let (revision, cancelled) = http.dispatch.cancel_invitation(&http.who(), &id, within).await?;
+    json(&InvitationCancelled { cancelled, header: http.header(revision) })
 }
 
 /// Gives a member that has caught up a vote, or lets it lead.

@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 use std::sync::OnceLock;
 
 use axum::extract::Request;
-use http::HeaderValue;
-use http::header::{HOST, ORIGIN};
+use axum::response::Response;
+use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, HOST, ORIGIN, VARY};
 use http::uri::Authority;
+use http::{HeaderMap, HeaderValue};
 use tenure_types::OwnHosts;
 
 /// The number of admitted hosts that are remembered: as many names as a member usually has.
@@ -45,9 +46,15 @@ impl AllowedHosts {
 
     /// The origin of the page that sends a request, if it is a foreign one that is allowed. A browser shows the page
     /// the response only if the response names that origin.
-    pub(super) fn foreign_origin(&self, request: &Request) -> Option<HeaderValue> {
-        let origin = request.headers().get(ORIGIN)?;
+    pub(in crate::api) fn foreign_origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+        let origin = headers.get(ORIGIN)?;
         self.own.allows_origin(origin.as_bytes()).then(|| origin.clone())
+    }
+
+    /// Names the origin of the page in a response.
+    pub(in crate::api) fn name_origin(origin: HeaderValue, response: &mut Response) {
+        response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        response.headers_mut().insert(VARY, HeaderValue::from_static("Origin"));
     }
 
     /// Whether a request is admitted.
@@ -174,9 +181,9 @@ mod tests {
         let hosts = hosts("127.0.0.1:7450").with_origins(&["https://app.example".to_owned()]);
         let page = request("127.0.0.1:7450", Some("https://app.example"));
         assert!(hosts.admit(&page));
-        assert_eq!(hosts.foreign_origin(&page).unwrap(), "https://app.example");
+        assert_eq!(hosts.foreign_origin(page.headers()).unwrap(), "https://app.example");
         let own = request("127.0.0.1:7450", Some("http://127.0.0.1:7450"));
-        assert!(hosts.admit(&own) && hosts.foreign_origin(&own).is_none());
+        assert!(hosts.admit(&own) && hosts.foreign_origin(own.headers()).is_none());
         assert!(!hosts.admit(&request("127.0.0.1:7450", Some("https://evil.example"))));
     }
 

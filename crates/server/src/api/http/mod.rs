@@ -33,10 +33,9 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post, put};
+use axum::routing::{MethodRouter, delete, get, post, put};
 use http::header::{
-    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_MAX_AGE, VARY,
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_MAX_AGE,
 };
 use http::{HeaderValue, Method, StatusCode};
 use tenure_core::outcome::Answer;
@@ -109,7 +108,8 @@ fn table() -> Vec<(&'static str, MethodRouter<Http>)> {
         ("/v1/cluster", get(cluster::status)),
         ("/v1/cluster/members", get(cluster::members).post(cluster::add)),
         ("/v1/cluster/members/{member}", post(cluster::change).delete(cluster::remove)),
-        ("/v1/cluster/invitations", post(cluster::invite)),
+        ("/v1/cluster/invitations", get(cluster::invitations).post(cluster::invite)),
+        ("/v1/cluster/invitations/{invitation}", delete(cluster::cancel_invitation)),
         ("/v1/cluster/level", post(level::raise)),
         ("/v1/cluster/keys/rotate", post(tickets::rotate)),
         ("/v1/member", get(member::show)),
@@ -150,7 +150,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Http>)> {
 async fn enter(State(http): State<Http>, request: Request, next: Next) -> Response {
     let began_us = http.dispatch.now_us();
     let class = metrics::class(request.method(), request.uri().path());
-    let origin = http.hosts.foreign_origin(&request);
+    let origin = http.hosts.foreign_origin(request.headers());
     let traces = http.dispatch.traces();
     let span = (traces.is_on() && request.uri().path().starts_with("/v1/")).then(|| {
         let parent = TraceContext::of_headers(request.headers());
@@ -165,8 +165,7 @@ async fn enter(State(http): State<Http>, request: Request, next: Next) -> Respon
         traces::within(span.as_ref(), next.run(request)).await
     };
     if let Some(origin) = origin {
-        response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        response.headers_mut().insert(VARY, HeaderValue::from_static("Origin"));
+        AllowedHosts::name_origin(origin, &mut response);
     }
     let asked = http.dispatch.asked();
     asked.served(Api::Http, class, http.dispatch.now_us().saturating_sub(began_us));

@@ -30,7 +30,7 @@ use super::{
         tickets::sign, tickets::keys, tickets::rotate,
         watch::start,
         cluster::status, cluster::members, cluster::add, cluster::change, cluster::remove,
-        cluster::invite,
+        cluster::invite, cluster::invitations, cluster::cancel_invitation,
         level::raise, member::show, limits::show, limits::set,
         access::status, access::set_identity, access::set_quotas, access::can,
         access::roles, access::put_role, access::delete_role,

@@ -176,9 +176,7 @@ async fn acquire(
     loop {
         let outcome = match attempt(dispatch, who, line, lease).await {
             Ok(outcome) => outcome,
-            Err(forbidden @ Failure::PermissionDenied { .. }) => {
-                return Err(to_error(forbidden));
-            }
+            Err(denied) if is_denied(&denied) => return Err(to_error(denied)),
             // There is no leader, or the response was lost: the next attempt finds the lease's place again.
             Err(_) => {
                 tokio::time::sleep(PAUSE).await;
@@ -207,6 +205,11 @@ async fn acquire(
             _ => tokio::time::sleep(PAUSE).await,
         }
     }
+}
+
+/// Whether another attempt would be refused as well, until an administrator permits it.
+fn is_denied(failure: &Failure) -> bool {
+    matches!(failure, Failure::PermissionDenied { .. } | Failure::Unauthenticated)
 }
 
 /// Grants the lease, requests the lock, and renews the lease until the lock is granted.
@@ -342,6 +345,14 @@ mod tests {
         for array in ["[]", r#"[0,"k","c",15]"#] {
             assert!(matches!(read(array), Err(Failure::Malformed { .. })), "{array}");
         }
+    }
+
+    #[test]
+    fn a_client_that_is_denied_is_told_and_one_without_a_leader_waits() {
+        assert!(is_denied(&Failure::PermissionDenied { verb: "acquire" }));
+        assert!(is_denied(&Failure::Unauthenticated));
+        assert!(!is_denied(&Failure::NoQuorum));
+        assert!(!is_denied(&Failure::Overloaded { retry_after_ms: 1 }));
     }
 
     #[test]
