@@ -124,10 +124,10 @@ pub(super) async fn given_up(heard: &mut UnboundedReceiver<HeardSignal>) -> i32 
     loop {
         match heard.recv().await.map(|signal| signal.number) {
             // As every job; without a shell that could continue it, it goes on.
-            Some(SIGTSTP | SIGTTIN | SIGTTOU) => {
-                if JobTerminal::open().is_some_and(|terminal| terminal.is_controlled()) {
-                    let _ = kill_process(getpid(), Signal::STOP);
-                }
+            Some(SIGTSTP | SIGTTIN | SIGTTOU)
+                if JobTerminal::open().is_some_and(|terminal| terminal.is_controlled()) =>
+            {
+                let _ = kill_process(getpid(), Signal::STOP);
             }
             Some(signal @ (SIGHUP | SIGINT | SIGQUIT | SIGTERM)) => return signal,
             _ => {}

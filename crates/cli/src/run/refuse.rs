@@ -135,7 +135,7 @@ pub(super) fn unconnected(messages: &mut Messages, failure: &CliError) -> u8 {
     for (label, text) in &failure.more {
         match *label {
             "effect" => {
-                messages.detail("effect", "none: no lock was asked for, the command did not start")
+                messages.detail("effect", "none: no lock was asked for, the command did not start");
             }
             label => messages.detail(label, text),
         }
