@@ -93,10 +93,12 @@ enum CliCommand {
     ///   tenure run nightly --wait 0 -- ./report     skip if someone else has it
     ///   tenure run workers --slots 8 -- ./worker    be one of eight
     ///   tenure run cache --shared -- ./read         together with other readers
+    ///   tenure run a b -- ./move                    several locks, all or none
     ///
     /// The command and everything it starts has ended before anyone else can have the lock: also if `tenure`
     /// is stopped or killed, no member can be reached, or the command ignores SIGTERM. It finds TENURE_LOCK,
     /// TENURE_TOKEN, TENURE_LEASE and TENURE_ADDR in its environment: give the token to what the lock protects.
+    /// TENURE_LOCKS has the tokens of several locks, as JSON.
     ///
     /// Ends with the command's code; 75 if not acquired, 76 if lost. All codes: `tenure help exit`.
     #[command(verbatim_doc_comment)]

@@ -92,7 +92,8 @@ impl LockedCommand<'_> {
         }
         let (name, what) = (self.name(), self.what());
         self.messages.event("continued", &json!({}));
-        if self.hold.guard().check().is_ok() {
+        // A user at a terminal sees it go on, and a program that draws on the whole screen has just drawn it.
+        if !self.messages.is_live() && self.hold.guard().check().is_ok() {
             self.messages.unusual(&format!("{name} continued, {what} is still held"));
         }
     }

@@ -104,10 +104,10 @@ fn several_locks_are_acquired_together_or_not_at_all() {
 fn a_hold_has_a_longest_time_and_a_lost_lock_a_delay() {
     let world = World::new(1);
     let mut held =
-        shell(&world, &["most"], &["--ttl", "1s", "--max-hold", "1500ms"], "exec sleep 600");
+        shell(&world, &["most"], &["--ttl", "6s", "--max-hold", "6100ms"], "exec sleep 600");
     assert_eq!(held.ended().code(), Some(76));
     assert_eq!(held.event("lost")["cause"], "max_hold");
-    let mut held = world.hold("delayed", &["--ttl", "1s", "--lock-delay", "1m"], Role::Plain);
+    let mut held = world.hold("delayed", &["--ttl", "3s", "--lock-delay", "1m"], Role::Plain);
     let watchdog = held.watchdog();
     // Stopped, it cannot give the lock back.
     kill_process(watchdog, Signal::STOP).unwrap();

@@ -2,6 +2,7 @@
 //! code.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -29,6 +30,14 @@ impl World {
     fn waits_until_free(&self, lock: &str) {
         wait("it is free", || self.holder(lock).is_none().then_some(()));
     }
+}
+
+/// Waits until the command was continued this many times.
+fn wait_continued(events: &Path, times: usize) {
+    wait("it is continued", || {
+        let text = fs::read_to_string(events).unwrap_or_default();
+        (text.matches("\"continued\"").count() == times).then_some(())
+    });
 }
 
 #[test]
@@ -127,9 +136,12 @@ fn ctrl_c_and_ctrl_backslash_end_the_command_and_release_the_lock() {
 fn ctrl_z_warns_before_it_stops_and_fg_goes_on_under_the_same_lock() {
     let world = World::new(1);
     let mut shell = world.shell();
-    shell.types("$T run stop --ttl 1h -- sh -c 'echo u\"\"p; exec sleep 600'\n");
+    let dir = scratch();
+    let events = dir.path().join("events");
+    let flags = format!("--ttl 1h --events {}", events.display());
+    shell.types(&format!("$T run stop {flags} -- sh -c 'echo u\"\"p; exec sleep 600'\n"));
     shell.shows("\nup");
-    for _ in 0..10 {
+    for times in 1..=10 {
         shell.types(CTRL_Z);
         // The warning stands before the shell's own line, every time.
         shell.shows(
@@ -139,8 +151,9 @@ fn ctrl_z_warns_before_it_stops_and_fg_goes_on_under_the_same_lock() {
         shell.shows("Stopped");
         assert!(world.holder("stop").is_some());
         shell.types("fg\n");
-        shell.shows("tenure: sh continued, lock `stop` is still held");
+        wait_continued(&events, times);
     }
+    assert!(world.holder("stop").is_some());
     shell.types(CTRL_C);
     shell.shows("tenure: sh ended by SIGINT, lock `stop` released after");
     shell.code(130);
@@ -182,13 +195,29 @@ fn a_background_job_that_reads_the_terminal_is_stopped_with_a_message_and_loses_
 fn a_background_job_that_is_brought_to_the_foreground_reads_the_terminal() {
     let world = World::new(1);
     let mut shell = world.shell();
-    shell.types("$T run front --ttl 1h -- sh -c 'read a; echo got-$a' &\n");
+    let dir = scratch();
+    let events = dir.path().join("events");
+    let flags = format!("--ttl 1h --events {}", events.display());
+    shell.types(&format!("$T run front {flags} -- sh -c 'read a; echo got-$a' &\n"));
     shell.shows("stopped by SIGTTIN");
     shell.types("fg\n");
-    shell.shows("still held");
+    wait_continued(&events, 1);
     shell.types("one\n");
     shell.shows("got-one");
     shell.shows("tenure: lock `front` released after");
+    shell.code(0);
+}
+
+#[test]
+fn a_background_job_that_changes_the_terminal_is_stopped_with_a_message() {
+    let world = World::new(1);
+    let mut shell = world.shell();
+    shell.types("$T run modes --ttl 1h -- stty echo &\n");
+    shell.shows(
+        "tenure: stty stopped by SIGTTOU, because it writes to the terminal in the background",
+    );
+    shell.types("fg\n");
+    shell.shows("tenure: lock `modes` released after");
     shell.code(0);
 }
 
@@ -210,8 +239,8 @@ fn an_interactive_shell_under_the_lock_has_jobs_of_its_own() {
     shell.types("$T run inner -- bash --norc --noprofile --noediting -i\n");
     shell.shows("acquired");
     shell.shows("ready>");
-    shell.types("sleep 600\n");
-    wait("it sleeps", || world.holder("inner"));
+    shell.types("sh -c 'echo sl\"\"eeps; exec sleep 600'\n");
+    shell.shows("\nsleeps");
     shell.types(CTRL_Z);
     shell.shows("Stopped");
     assert!(world.holder("inner").is_some(), "only a job of the inner shell stopped");
