@@ -147,16 +147,17 @@ impl From<Error> for CliError {
                 .with("try", "tenure cluster status, or the same again later"),
             Error::Unknown { request, waited } => {
                 let shown = duration::shown(*waited);
-                // Requests without such an id are identified by their lease, or are harmless to repeat.
-                let id = request.to_string();
-                let repeatable = id != "none" && !id.contains(' ');
-                let again = match repeatable {
-                    true => format!("the same with --request-id {id}: it happens once"),
-                    false => "the same again: what was granted unseen is given back, or ends with its lease".to_owned(),
+                // Requests without an id are identified by their lease, or are harmless to repeat.
+                let again = match request {
+                    Some(id) => format!("the same with --request-id {id}: it happens once"),
+                    None => "the same again: what was granted unseen is given back, or ends with its lease".to_owned(),
                 };
                 let failure =
                     Self::new(exit, "UNKNOWN_OUTCOME", format!("no outcome within {shown}"));
-                let failure = if repeatable { failure.field("request_id", id) } else { failure };
+                let failure = match request {
+                    Some(id) => failure.field("request_id", id.to_string()),
+                    None => failure,
+                };
                 failure.unknown("it may have happened, or may still").with("try", again)
             }
             Error::Lost(lost) => Self::new(exit, "LOST", output::clean(&format!("lost: {lost}"))),
@@ -404,16 +405,16 @@ mod tests {
         let failure = CliError::from(Error::Unavailable);
         assert_eq!(failure.json()["exit_code"], 69);
         assert_eq!(failure.json()["error"]["effect"], "none");
-        let unknown = |id: &str| {
-            let request = tenure::RequestId::from(id.to_owned());
+        let unknown = |id: Option<&str>| {
+            let request = id.map(|id| tenure::RequestId::from(id.to_owned()));
             let waited = std::time::Duration::from_secs(10);
             CliError::from(Error::Unknown { request, waited })
         };
         let id = "0123456789abcdef0123456789abcdef";
-        assert_eq!(unknown(id).json()["error"]["effect"], "unknown");
-        let shown = unknown(id).shown();
+        assert_eq!(unknown(Some(id)).json()["error"]["effect"], "unknown");
+        let shown = unknown(Some(id)).shown();
         assert!(shown.contains(&format!("--request-id {id}")), "{shown}");
-        let shown = unknown("lease 7").shown();
+        let shown = unknown(None).shown();
         assert!(!shown.contains("--request-id"), "{shown}");
     }
 
@@ -421,9 +422,8 @@ mod tests {
     fn a_client_that_got_no_answer_under_its_own_lease_may_have_been_granted_the_lock() {
         let unanswered =
             |error| crate::lock::unanswered("lock `l`", std::time::Duration::from_secs(15), error);
-        let request = tenure::RequestId::from("lease 7".to_owned());
         let waited = std::time::Duration::from_secs(2);
-        let failure = unanswered(Error::Unknown { request, waited });
+        let failure = unanswered(Error::Unknown { request: None, waited });
         let json = failure.json();
         assert_eq!((&json["exit_code"], &json["error"]["effect"]), (&69.into(), &"unknown".into()));
         assert_eq!(json["error"]["reason"], "UNANSWERED");

@@ -39,6 +39,7 @@ mod terminal;
 mod top;
 mod unlock;
 mod waiting;
+mod wall_time;
 mod watch;
 
 use std::ffi::OsString;

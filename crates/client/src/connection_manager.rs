@@ -38,6 +38,8 @@ pub(crate) struct CurrentSessions {
     pub(crate) denied: Option<Denied>,
     /// Whether every address answered the last round of attempts, and none with a session.
     pub(crate) refused: bool,
+    /// How many rounds of attempts connected to no member.
+    pub(crate) failed_rounds: u64,
 }
 
 pub(crate) struct ConnectionManager {
@@ -52,6 +54,8 @@ pub(crate) struct ConnectionManager {
     silent: bool,
     turn: usize,
     pause: Duration,
+    /// Whether a member was connected in the last round of attempts. An outage is logged once.
+    is_connected: bool,
 }
 
 impl ConnectionManager {
@@ -62,8 +66,8 @@ impl ConnectionManager {
     ) -> Self {
         let turn = usize::try_from(crate::clock::random() % 64).unwrap_or(0);
         let (tried, sessions) = (Vec::new(), CurrentSessions::default());
-        let (denied, silent, pause) = (None, false, PAUSE_MIN);
-        Self { shared, known, tried, sessions, publish, denied, silent, turn, pause }
+        let (denied, silent, pause, is_connected) = (None, false, PAUSE_MIN, false);
+        Self { shared, known, tried, sessions, publish, denied, silent, turn, pause, is_connected }
     }
 
     /// Runs until the client is gone.
@@ -123,6 +127,10 @@ impl ConnectionManager {
             if let Some(session) = self.dial(&address).await {
                 self.sessions.first = Some(session);
                 self.publish();
+                if !self.is_connected && self.sessions.failed_rounds > 0 {
+                    tracing::info!(address, "connected again");
+                }
+                self.is_connected = true;
                 self.meet().await;
                 return true;
             }
@@ -131,6 +139,13 @@ impl ConnectionManager {
         }
         self.sessions.denied = denied;
         self.sessions.refused = refused;
+        self.sessions.failed_rounds += 1;
+        if self.is_connected {
+            self.is_connected = false;
+            let tried = self.tried.iter().map(|(address, why)| format!("{address} {why}"));
+            let tried = tried.collect::<Vec<_>>().join(", ");
+            tracing::warn!(tried, "no member can be reached; trying again");
+        }
         false
     }
 
@@ -183,7 +198,11 @@ impl ConnectionManager {
                 (None, why.word)
             }
         };
-        tracing::debug!(address, outcome = %word, "dialled a member");
+        // A member that stays away is dialled again and again; only news are worth a line.
+        let known = self.tried.iter().find(|(it, _)| it == address);
+        if known.is_none_or(|(_, before)| *before != word) {
+            tracing::debug!(address, outcome = %word, "dialled a member");
+        }
         self.tried.retain(|(it, _)| it != address);
         self.tried.push((address.to_owned(), word));
         session

@@ -13,11 +13,12 @@ use tokio::time::Instant;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
+use crate::cleanup::Cleanups;
 use crate::clock;
 use crate::connection_manager::{ConnectionManager, CurrentSessions};
 use crate::credentials::Credentials;
 use crate::error::{Error, Meaning, RequestId};
-use crate::lease::HeldLease;
+use crate::held_lease::HeldLease;
 use crate::lease_state::{Cause, Lost, Moment};
 use crate::pending::RequestHandle;
 use crate::renew;
@@ -84,6 +85,9 @@ pub(crate) struct ClientShared {
     pub(crate) next_beat_us: AtomicU64,
     pub(crate) watchdog: WatchdogTimer,
     budget: AtomicI64,
+    pub(crate) cleanups: Cleanups,
+    /// Whether the client is on the machine's clock and sockets, and not on those of a test.
+    pub(crate) on_machine: bool,
     /// The cluster that the client belongs to, from the first welcome on.
     state: Mutex<Option<ClusterIncarnation>>,
     /// For tests: renewals are not sent.
@@ -129,12 +133,12 @@ impl RequestIdentity {
         request
     }
 
-    pub(crate) fn id(&self) -> RequestId {
-        RequestId::from(match self {
-            Self::Harmless => "none".to_owned(),
-            Self::Key(key) => key.clone(),
-            Self::Seq { seq, .. } => format!("seq {seq}"),
-        })
+    /// The id under which the caller can repeat the request.
+    pub(crate) fn id(&self) -> Option<RequestId> {
+        match self {
+            Self::Harmless | Self::Seq { .. } => None,
+            Self::Key(key) => Some(RequestId::from(key.clone())),
+        }
     }
 }
 
@@ -157,6 +161,8 @@ impl ClientShared {
             next_beat_us: AtomicU64::new(u64::MAX),
             watchdog,
             budget: AtomicI64::new(BUDGET),
+            cleanups: Cleanups::default(),
+            on_machine: surroundings::read().is_none(),
             state: Mutex::default(),
             mute: AtomicBool::new(false),
             pause: Default::default(),
@@ -248,6 +254,23 @@ impl ClientShared {
         while self.session_now().is_none_or(|session| session.leader().borrow().member == 0) {
             tokio::time::sleep(PAUSE_MIN).await;
         }
+    }
+
+    /// Does the same for a caller that does not want to wait: also returns `None` once no member could be connected to
+    /// in a whole round of attempts.
+    pub(crate) async fn session_at_once(&self, until: Instant) -> Option<Arc<Session>> {
+        if let Some(session) = self.session_now() {
+            return Some(session);
+        }
+        let mut sessions = self.sessions.clone();
+        let before = sessions.borrow().failed_rounds;
+        let decided = |sessions: &CurrentSessions| {
+            sessions.denied.is_some()
+                || sessions.failed_rounds != before
+                || sessions.first.as_ref().is_some_and(|session| !session.is_over())
+        };
+        let waited = tokio::time::timeout_at(until, sessions.wait_for(decided)).await;
+        waited.ok()?.ok()?.first.clone().filter(|session| !session.is_over())
     }
 
     /// The error of a request for which there is no session.

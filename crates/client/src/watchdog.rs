@@ -114,7 +114,7 @@ mod tests {
 
     use crate::clock;
     use crate::guard::{Guard, Lock};
-    use crate::lease::HeldLease;
+    use crate::held_lease::HeldLease;
     use crate::lease_state::{Pace, PendingGrant};
     use crate::local_queue::LocalTurns;
     use crate::plant;

@@ -29,11 +29,29 @@ pub(super) enum LeaseEnd<'a> {
     TakenAway { said: TakeAwayDetails<'a>, urgency: Urgency },
 }
 
+/// The part of a lease by which an observer can check that it did not end early.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LeaseLife {
+    pub(super) ttl_ms: u64,
+    /// The machine's clock at the last renewal, or at the grant.
+    pub(super) renewed_ms: u64,
+}
+
 impl LeaseEnd<'_> {
+    /// The cause in the event of the lease itself.
     pub(super) fn cause(self) -> Cause {
         match self {
             LeaseEnd::Expired => Cause::Expired,
             LeaseEnd::Asked | LeaseEnd::TakenAway { .. } => Cause::Revoked,
+        }
+    }
+
+    /// The cause in the events of its places.
+    fn place_cause(self, level: u16) -> Cause {
+        match self {
+            // The client gave them up itself. Only what another caller took away reads as revoked.
+            LeaseEnd::Asked if level >= LEVEL_RECORDS => Cause::Left,
+            _ => self.cause(),
         }
     }
 }
@@ -181,7 +199,7 @@ impl Machine {
                 LeaseEnd::TakenAway { said, urgency }
             }
         };
-        self.end_places(slot, end.cause());
+        self.end_places(slot, end.place_cause(self.level));
         self.end_lease(slot, end);
         Ok(Answer::Revoked)
     }
@@ -239,6 +257,13 @@ impl Machine {
         self.remove_lease(slot, end);
     }
 
+    /// The ttl and the last renewal of a lease, for the event that ends it or one of its holds.
+    pub(super) fn lease_life(&self, lease: &Lease) -> Option<LeaseLife> {
+        let ttl_ms = u64::from(lease.ttl_ms);
+        let renewed_ms = lease.deadline_ms.saturating_sub(self.promised_ms(ttl_ms));
+        (self.level >= LEVEL_RECORDS).then_some(LeaseLife { ttl_ms, renewed_ms })
+    }
+
     fn remove_lease(&mut self, slot: SlabIndex, end: LeaseEnd<'_>) {
         let handle = self.handle(slot);
         let lease = self.leases.remove(slot);
@@ -250,7 +275,10 @@ impl Machine {
             LeaseEnd::TakenAway { said, .. } => said,
             LeaseEnd::Asked | LeaseEnd::Expired => TakeAwayDetails::default(),
         };
+        let life = self.lease_life(&lease);
         self.emit(&EventRef {
+            ttl_ms: life.map(|life| life.ttl_ms),
+            renewed_ms: life.map(|life| life.renewed_ms),
             lease: Some(lease.id),
             client: Some(lease.client.as_bytes()),
             by: said.by(),

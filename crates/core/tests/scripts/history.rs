@@ -211,7 +211,7 @@ fn locks_that_a_client_gives_back_with_its_lease_are_released() {
          1s  A lease 10s               granted
          1s  A lock a                  held token=2
          1s  A revoke                  revoked
-         1s  events all from 7         7 a released A token=2; 7 lease revoked A (next 8)
+         1s  events all from 7  7 a released A token=2 ttl=10s renewed=1s; 7 lease revoked A ttl=10s renewed=1s (next 8)
     ",
     );
 }
