@@ -48,16 +48,17 @@ impl OuterRun {
         None
     }
 
-    /// Waits for the locks that `ask` asks for under `lease`. `first` is one of them.
-    pub(super) async fn wait(
+    /// Acquires the locks that `ask` asks for under `lease`, and waits for them if `patient`. `first` is one of them.
+    pub(super) async fn acquire(
         &self,
         client: &Client,
         lease: &Lease,
         first: &str,
+        patient: bool,
         ask: impl Fn() -> LockAsk,
     ) -> Result<Guard, Error> {
         match ask().no_wait().await {
-            Err(Error::Refused(Refusal::Held(_))) => {}
+            Err(Error::Refused(Refusal::Held(_))) if patient => {}
             answered => return answered,
         }
         let name = format!("{first}/.nested/{}", lease.id());

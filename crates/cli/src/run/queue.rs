@@ -73,7 +73,8 @@ pub(super) async fn acquire(
             };
             let lease = client.lease(flags.ttl).await?;
             let ask = || queued(lease.lock_all(&flags.locks));
-            let guard = outer.wait(&client, &lease, flags.first(), ask).await?;
+            let patient = left.is_none_or(|left| !left.is_zero());
+            let guard = outer.acquire(&client, &lease, flags.first(), patient, ask).await?;
             Ok(HeldLock::Nested(guard, lease))
         };
         let asked = tokio::select! {
