@@ -276,6 +276,7 @@ pub(crate) fn refused(refusal: &Refusal, exit: Exit) -> CliError {
             .with("try", "stop the work, then: tenure lease grant --ttl 60s"),
         Refusal::Deadlock { ring } => {
             let steps = ring.iter().map(|link| format!("{} → {}", link.client, link.lock));
+            failure.text = format!("a deadlock: {refusal}");
             failure
                 .with("ring", steps.collect::<Vec<_>>().join(" → "))
                 .with("try", refusal.advice())

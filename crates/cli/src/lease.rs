@@ -16,6 +16,7 @@ use crate::connection_args::{ConnectedCluster, ConnectionArgs, actor_name, reque
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::CliError;
+use crate::lease_keep::{self, KeepArgs};
 use crate::lock::millis;
 use crate::lock::wait::strange;
 use crate::output::{self, OutputFormat, Side, Table};
@@ -36,7 +37,7 @@ pub(crate) enum LeaseCommand {
     ///
     ///   LEASE=$(tenure lease grant --ttl 60s)    its id is all that is printed
     ///   TOKEN=$(tenure try deploy --lease $LEASE)
-    ///   tenure lease renew $LEASE                within the ttl, again and again
+    ///   tenure lease renew $LEASE                within the ttl, again and again; or: tenure lease keep $LEASE &
     ///   tenure lease revoke $LEASE --stopped     your work has stopped: ends it and gives everything back
     #[command(verbatim_doc_comment)]
     Grant(GrantArgs),
@@ -47,6 +48,15 @@ pub(crate) enum LeaseCommand {
     /// Ends with 1 if one of them is unknown or has ended: stop its work then. The others are renewed all the same.
     #[command(verbatim_doc_comment)]
     Renew(RenewArgs),
+    /// Keep a lease alive while a command runs
+    ///
+    ///   tenure lease keep $LEASE -- ./report     ends with its code; the lease goes on for its ttl
+    ///   tenure lease keep $LEASE &               until a signal
+    ///
+    /// Ends with 76 if the lease is lost, and tells the command to stop. `tenure run` does that in time for every
+    /// process of the command, also if `tenure` itself is killed: prefer it where you can.
+    #[command(verbatim_doc_comment)]
+    Keep(KeepArgs),
     /// End a lease, and take away everything it holds
     ///
     ///   tenure lease revoke 68629145 --reason "runner 7 was deleted"
@@ -133,6 +143,7 @@ impl LeaseCommand {
         match self {
             Self::Grant(it) => it.reach.output,
             Self::Renew(it) => it.reach.output,
+            Self::Keep(it) => it.reach.output,
             Self::Revoke(it) => it.reach.output,
             Self::List(it) => it.reach.output,
             Self::Show(it) => it.reach.output,
@@ -145,6 +156,7 @@ pub(crate) fn run(command: &LeaseCommand) -> Result<Exit, CliError> {
     match command {
         LeaseCommand::Grant(flags) => flags.reach.with(async |cluster| grant(cluster, flags).await),
         LeaseCommand::Renew(flags) => flags.reach.with(async |cluster| renew(cluster, flags).await),
+        LeaseCommand::Keep(flags) => lease_keep::keep(flags),
         LeaseCommand::Revoke(flags) => {
             flags.reach.with(async |cluster| revoke(cluster, flags).await)
         }

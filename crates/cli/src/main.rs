@@ -23,6 +23,7 @@ mod guard;
 mod inspect;
 mod key;
 mod lease;
+mod lease_keep;
 mod lock;
 mod manual;
 mod member_process;
@@ -93,10 +94,12 @@ enum CliCommand {
     ///   tenure run nightly --wait 0 -- ./report     skip if someone else has it
     ///   tenure run workers --slots 8 -- ./worker    be one of eight
     ///   tenure run cache --shared -- ./read         together with other readers
+    ///   tenure run a b -- ./move                    several locks, all or none
     ///
     /// The command and everything it starts has ended before anyone else can have the lock: also if `tenure`
     /// is stopped or killed, no member can be reached, or the command ignores SIGTERM. It finds TENURE_LOCK,
     /// TENURE_TOKEN, TENURE_LEASE and TENURE_ADDR in its environment: give the token to what the lock protects.
+    /// TENURE_LOCKS has the tokens of several locks, as JSON.
     ///
     /// Ends with the command's code; 75 if not acquired, 76 if lost. All codes: `tenure help exit`.
     #[command(verbatim_doc_comment)]
@@ -382,8 +385,10 @@ fn not_understood(error: &clap::Error, words: &[OsString]) -> ExitCode {
         return Exit::Arguments.into();
     }
     let forgotten = ours.get(1).filter(|_| ours.len() == words.len()).and_then(|command| {
-        let stray = match error.get(ContextKind::InvalidArg)? {
-            ContextValue::String(stray) if error.kind() == ErrorKind::UnknownArgument => stray,
+        let stray = match (error.kind(), error.get(ContextKind::InvalidArg)?) {
+            (ErrorKind::UnknownArgument, ContextValue::String(stray)) => Some(stray.as_str()),
+            // Several locks may be named, so the words of the command count as locks.
+            (ErrorKind::MissingRequiredArgument, _) => None,
             _ => return None,
         };
         dashes(command.to_str()?, stray, ours)
@@ -418,14 +423,16 @@ fn not_understood(error: &clap::Error, words: &[OsString]) -> ExitCode {
 }
 
 /// The command line that a user meant who forgot the `--` before the command to run: the command begins at the stray
-/// word. The same word may occur earlier, as the lock's name or a flag's value; inserting `--` there does not parse.
-fn dashes(command: &str, stray: &str, words: &[OsString]) -> Option<String> {
-    if !matches!(command, "run" | "elect") || stray.starts_with('-') {
+/// word, or else behind the first lock. The same word may occur earlier, as the lock's name or a flag's value;
+/// inserting `--` there does not parse.
+fn dashes(command: &str, stray: Option<&str>, words: &[OsString]) -> Option<String> {
+    if !matches!(command, "run" | "elect") || stray.is_some_and(|stray| stray.starts_with('-')) {
         return None;
     }
     let with_dashes = |at: usize| [&words[..at], &[OsString::from("--")], &words[at..]].concat();
+    let begins = |at: usize| stray.is_none_or(|stray| words[at] == stray);
     let at = (2..words.len())
-        .find(|at| words[*at] == stray && Arguments::try_parse_from(with_dashes(*at)).is_ok())?;
+        .find(|at| begins(*at) && Arguments::try_parse_from(with_dashes(*at)).is_ok())?;
     let quoted = |words: &[OsString]| {
         let words: Vec<String> = words.iter().map(|it| failure::quoted(it.display())).collect();
         words.join(" ")

@@ -163,7 +163,7 @@ fn the_quiet_period_after_a_restore_is_shown_with_its_reason() {
         &["cluster", "status"],
         &["doctor"],
         &["explain", "deploy"],
-        &["lock", "deploy", "--wait", "1s"],
+        &["lock", "deploy", "--wait", "1s", "--hold"],
         &["run", "deploy", "--wait", "1s", "--", "true"],
     ];
     for arguments in shown {

@@ -13,9 +13,10 @@ use crate::client_name::default_name;
 use crate::connection_args::ConnectionTarget;
 use crate::failure::CliError;
 
-use super::locked_command::{HeldLock, Job, LockedCommand};
+use super::locked_command::{Job, LockedCommand};
 use super::messages::Messages;
 use super::queue::acquire;
+use super::signals::HeardSignal;
 use super::times::RunTimes;
 use super::{OnDoubt, RunArgs, codes, resolve, signals};
 
@@ -26,7 +27,7 @@ pub(super) fn run(flags: &RunArgs) -> Result<u8, CliError> {
         .client
         .get_or_insert_with(|| default_name(flags.command.first().map(OsString::as_os_str)));
     let events = open_events(flags.events.as_deref())?;
-    let mut messages = Messages::new(&flags.lock, flags.reach.output, events);
+    let mut messages = Messages::new(&flags.locks, flags.reach.output, events);
     Ok(run_at(flags, &place, &mut messages))
 }
 
@@ -61,19 +62,20 @@ fn run_at(flags: &RunArgs, place: &ConnectionTarget, messages: &mut Messages) ->
     };
     let code = runtime.block_on(async {
         let asked = Instant::now();
-        let guard = match acquire(flags, place, &times, messages, &mut heard).await {
-            Ok(guard) => guard,
+        let (client, held) = match acquire(flags, place, &times, messages, &mut heard).await {
+            Ok(acquired) => acquired,
             Err(code) => return code,
         };
         let job = Job {
-            name: &flags.lock,
+            names: &flags.locks,
+            client,
             command: &flags.command,
             freeze: flags.on_doubt == OnDoubt::Freeze,
             place,
             times,
             waited: asked.elapsed(),
         };
-        LockedCommand::new(job, HeldLock::Lock(guard), messages).run(&mut heard).await.code
+        LockedCommand::new(job, held, messages).run(&mut heard).await.code
     });
     // Tasks of the SDK that still run no longer affect the outcome.
     runtime.shutdown_background();
@@ -81,11 +83,11 @@ fn run_at(flags: &RunArgs, place: &ConnectionTarget, messages: &mut Messages) ->
 }
 
 /// Starts the thread that receives signals, and the runtime of the SDK.
-pub(super) fn start(tell: UnboundedSender<i32>) -> io::Result<Runtime> {
+pub(super) fn start(tell: UnboundedSender<HeardSignal>) -> io::Result<Runtime> {
     let mut signals = signals::heard()?;
     let work = move || {
         for signal in signals.forever() {
-            let _ = tell.send(signal);
+            let _ = tell.send(signal.into());
         }
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(work)?;

@@ -49,8 +49,9 @@ pub(crate) fn lead(candidacy: &Candidacy<'_>) -> Result<Exit, CliError> {
         let failure = CliError::new(Exit::Command(code), "NOT_STARTED", text);
         return Err(failure.with("effect", "none: nobody was a candidate"));
     }
+    let names = [candidacy.name.to_owned()];
     let events = open_events(candidacy.events)?;
-    let mut messages = Messages::new(candidacy.name, candidacy.reach.output, events);
+    let mut messages = Messages::new(&names, candidacy.reach.output, events);
     let (tell, mut heard) = unbounded_channel();
     let runtime =
         start(tell).map_err(|error| CliError::refused(format!("cannot start: {error}")))?;
@@ -77,7 +78,8 @@ pub(crate) fn lead(candidacy: &Candidacy<'_>) -> Result<Exit, CliError> {
                 }
             };
             let job = Job {
-                name: candidacy.name,
+                names: &names,
+                client: cluster.client.clone(),
                 command: candidacy.command,
                 freeze: candidacy.on_doubt == OnDoubt::Freeze,
                 place: &place,

@@ -78,6 +78,11 @@ impl WatchdogLink {
             }
             let _ = kill_process(self.watchdog, Signal::CONT);
         }
+        // The first process of a container is the parent of all that lost theirs. The watchdog's end is told by its
+        // socket.
+        if getpid() == Pid::INIT {
+            while let Ok(Some(_)) = waitpid(None, WaitOptions::NOHANG) {}
+        }
     }
 
     /// Kills every process below this one except the watchdog and earlier children. Returns how many were signalled.

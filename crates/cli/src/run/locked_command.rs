@@ -6,14 +6,13 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, getpid, kill_process};
+use rustix::process::Pid;
 use serde_json::json;
-use signal_hook::consts::{SIGCHLD, SIGCONT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGWINCH};
-use tenure::{Cause, Error, Guard, Leadership, Standing};
+use tenure::{Cause, Client, Error, Guard, Leadership, Lease, Standing};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 
-use crate::connection_args::{ConnectionTarget, CredentialArgs};
+use crate::connection_args::ConnectionTarget;
 use crate::duration::shown;
 use crate::failure::quoted;
 use crate::output;
@@ -21,21 +20,27 @@ use crate::output;
 use super::link::WatchdogLink;
 use super::messages::{Messages, processes};
 use super::protocol::{CommandEnd, ProcessesGone, WatchdogOrder, WatchdogReport};
+use super::release_watch::ReleaseWatch;
+use super::signals::HeardSignal;
+use super::terminal::JobTerminal;
 use super::times::{Deadlines, RunTimes, now_us, us};
 use super::watchdog::Task;
-use super::{codes, signals, terminal};
+use super::{codes, environment, named, signals};
 
 /// How long `tenure run` tries to release a lock that was lost: the lease ends by itself.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// How often it checks again for processes that the watchdog did not kill.
 const AGAIN: Duration = Duration::from_millis(10);
+/// The cause of a loss by a release that another process sent.
+const RELEASED: &str = "released";
 /// How many checks in a row must find no process.
 const LOOKS: usize = 3;
 
 /// The command and its settings.
 pub(super) struct Job<'a> {
-    /// The name of the lock or of the election.
-    pub(super) name: &'a str,
+    /// The names of the locks, or of the election.
+    pub(super) names: &'a [String],
+    pub(super) client: Client,
     pub(super) command: &'a [OsString],
     /// Whether the command is stopped while the lock is doubtful.
     pub(super) freeze: bool,
@@ -48,6 +53,8 @@ pub(super) struct Job<'a> {
 /// What is held while the command runs.
 pub(super) enum HeldLock {
     Lock(Guard),
+    /// A lock of a run inside of another one, and the lease that holds it.
+    Nested(Guard, Lease),
     Lead(Box<Leadership>),
 }
 
@@ -59,9 +66,9 @@ pub(super) struct RunOutcome {
 }
 
 impl HeldLock {
-    fn guard(&self) -> &Guard {
+    pub(super) fn guard(&self) -> &Guard {
         match self {
-            Self::Lock(guard) => guard,
+            Self::Lock(guard) | Self::Nested(guard, _) => guard,
             Self::Lead(lead) => lead.guard(),
         }
     }
@@ -70,35 +77,42 @@ impl HeldLock {
     async fn give_back(self) -> Result<(), Error> {
         match self {
             Self::Lock(guard) => guard.release().await,
+            Self::Nested(guard, lease) => {
+                let released = guard.release().await;
+                released.and(lease.revoke().await)
+            }
             Self::Lead(lead) => lead.resign().await,
         }
     }
 
-    /// The lock or leadership with its name: lock `deploy`.
-    fn named(&self, name: &str) -> String {
-        match self {
-            Self::Lock(_) => format!("lock `{name}`"),
-            Self::Lead(_) => format!("leadership of `{name}`"),
+    /// The locks or the leadership with their names: lock `deploy`.
+    fn named(&self, names: &[String]) -> String {
+        match (self, names) {
+            (Self::Lead(_), [name, ..]) => format!("leadership of `{name}`"),
+            _ => named(names),
         }
     }
 }
 
 /// A command that runs under its lock.
 pub(super) struct LockedCommand<'a> {
-    job: Job<'a>,
-    hold: HeldLock,
-    messages: &'a mut Messages,
-    deadlines: Deadlines,
+    pub(super) job: Job<'a>,
+    pub(super) hold: HeldLock,
+    pub(super) messages: &'a mut Messages,
+    pub(super) deadlines: Deadlines,
     began: Instant,
-    group: Option<Pid>,
-    /// Whether a user at a terminal can stop and continue the command.
-    jobs: bool,
+    /// The command itself, once it is ready.
+    pub(super) main: Option<Pid>,
+    /// The controlling terminal, if the command shares it.
+    pub(super) terminal: Option<JobTerminal>,
+    /// Whether a signal stopped the command.
+    pub(super) suspended: bool,
     end: Option<CommandEnd>,
-    lost: Option<LockLoss>,
+    pub(super) lost: Option<LockLoss>,
 }
 
 /// When and why the lock was lost, as far as this process knows.
-struct LockLoss {
+pub(super) struct LockLoss {
     at_us: u64,
     cause: String,
     word: &'static str,
@@ -108,12 +122,13 @@ impl<'a> LockedCommand<'a> {
     pub(super) fn new(job: Job<'a>, hold: HeldLock, messages: &'a mut Messages) -> Self {
         let deadlines = job.times.deadlines(*hold.guard().valid_until().borrow());
         let began = Instant::now();
-        let (group, jobs, end, lost) = (None, false, None, None);
-        Self { job, hold, messages, deadlines, began, group, jobs, end, lost }
+        let (main, terminal, end, lost) = (None, JobTerminal::open(), None, None);
+        let suspended = false;
+        Self { job, hold, messages, deadlines, began, main, terminal, suspended, end, lost }
     }
 
     /// Runs the command to its end, then releases the lock or handles its loss.
-    pub(super) async fn run(mut self, heard: &mut UnboundedReceiver<i32>) -> RunOutcome {
+    pub(super) async fn run(mut self, heard: &mut UnboundedReceiver<HeardSignal>) -> RunOutcome {
         self.show_acquired();
         let (link, mut reports) = match self.start() {
             Ok(started) => started,
@@ -130,13 +145,15 @@ impl<'a> LockedCommand<'a> {
     }
 
     fn show_acquired(&mut self) {
-        let Job { name, waited, .. } = &self.job;
+        let (name, locks, waited) = (self.first(), named(self.job.names), self.job.waited);
         let guard = self.hold.guard();
         let token = guard.token();
         let slot = guard.slot().map_or(String::new(), |slot| format!(", slot {slot}"));
         let (text, event) = match &self.hold {
-            HeldLock::Lock(_) => {
-                (format!("lock `{name}` acquired, token {token}{slot}"), "acquired")
+            HeldLock::Lock(_) | HeldLock::Nested(..) => {
+                let tokens: Vec<String> = guard.locks().map(|it| it.token.to_string()).collect();
+                let noun = if tokens.len() == 1 { "token" } else { "tokens" };
+                (format!("{locks} acquired, {noun} {}{slot}", tokens.join(", ")), "acquired")
             }
             HeldLock::Lead(_) => (format!("elected leader of `{name}`, token {token}"), "elected"),
         };
@@ -162,37 +179,11 @@ impl<'a> LockedCommand<'a> {
             deadlines: self.deadlines,
             grace_us: us(job.times.grace),
             freeze: job.freeze,
+            insecure: job.place.insecure_credentials,
+            job: self.terminal.as_ref().map(|it| it.group().as_raw_nonzero().get()),
             command: job.command.to_vec(),
         };
-        let mut environment = vec![
-            ("TENURE_LOCK", job.name.into()),
-            ("TENURE_TOKEN", guard.token().to_string().into()),
-            ("TENURE_LEASE", lease.into()),
-            ("TENURE_ADDR", job.place.addresses.join(",").into()),
-        ];
-        // Pass the flags on as variables, so that the command can use the cluster itself.
-        if let Some(tls) = &job.place.tls {
-            environment.push(("TENURE_CA", tls.ca.clone().into_os_string()));
-            if let Some((cert, key)) = &tls.own {
-                environment.push(("TENURE_CERT", cert.clone().into_os_string()));
-                environment.push(("TENURE_KEY", key.clone().into_os_string()));
-            }
-        }
-        match &job.place.credentials {
-            // The command inherits the variable.
-            None | Some(CredentialArgs::ApiKey(_)) => {}
-            // An empty variable counts as none: the command uses the same credentials as this process.
-            Some(CredentialArgs::ApiKeyFile(path)) => environment.extend([
-                ("TENURE_API_KEY", "".into()),
-                ("TENURE_API_KEY_FILE", path.clone().into_os_string()),
-                ("TENURE_TOKEN_FILE", "".into()),
-            ]),
-            Some(CredentialArgs::TokenFile(path)) => environment.extend([
-                ("TENURE_API_KEY", "".into()),
-                ("TENURE_API_KEY_FILE", "".into()),
-                ("TENURE_TOKEN_FILE", path.clone().into_os_string()),
-            ]),
-        }
+        let environment = environment::variables(self.first(), guard, job.place);
         WatchdogLink::start(&task, &environment)
     }
 
@@ -201,18 +192,23 @@ impl<'a> LockedCommand<'a> {
         &mut self,
         link: &WatchdogLink,
         reports: &mut UnboundedReceiver<WatchdogReport>,
-        heard: &mut UnboundedReceiver<i32>,
+        heard: &mut UnboundedReceiver<HeardSignal>,
     ) -> ProcessesGone {
         let guard = self.hold.guard();
         let mut until = guard.valid_until();
         let mut standings = guard.standings();
         let stop = guard.cancellation();
+        let mut watch = ReleaseWatch::start(&self.job.client, guard, self.job.times.pace.ttl());
         loop {
             let overdue = self.overdue_in();
             tokio::select! {
                 biased;
                 lost = stop.cancelled(), if self.lost.is_none() => {
                     self.lose(Some(lost));
+                    link.order(WatchdogOrder::Stop);
+                }
+                lock = watch.released(), if self.lost.is_none() => {
+                    self.released_elsewhere(&lock);
                     link.order(WatchdogOrder::Stop);
                 }
                 changed = until.changed(), if self.lost.is_none() => {
@@ -249,7 +245,7 @@ impl<'a> LockedCommand<'a> {
     /// Kills everything after the watchdog was killed: its descendants are now children of this process.
     async fn alone(&mut self, link: &WatchdogLink) -> ProcessesGone {
         // Without a process group the command never started, and the watchdog has said why.
-        if self.lost.is_none() && self.group.is_some() {
+        if self.lost.is_none() && self.main.is_some() {
             self.messages
                 .unusual("the watchdog was killed: everything that it watched is killed too");
             let cause = "the watchdog was killed".to_owned();
@@ -291,6 +287,17 @@ impl<'a> LockedCommand<'a> {
         self.lost = Some(LockLoss { at_us, cause: text, word });
     }
 
+    /// Handles the release of a lock by another process: to the cluster, the work has stopped.
+    fn released_elsewhere(&mut self, lock: &str) {
+        let text = format!(
+            "`{lock}` was released with this run's lease and token, as `tenure unlock` does"
+        );
+        self.messages.unusual(&format!("{} lost: {text}", self.what()));
+        let token = self.hold.guard().token().to_string();
+        self.messages.event("lost", &json!({ "token": token, "cause": RELEASED }));
+        self.lost = Some(LockLoss { at_us: now_us(), cause: text, word: RELEASED });
+    }
+
     fn show_standing(&mut self, standing: Standing) {
         let what = self.what();
         match standing {
@@ -309,38 +316,15 @@ impl<'a> LockedCommand<'a> {
         }
     }
 
-    fn signalled(&mut self, signal: i32, link: &WatchdogLink) {
-        match signal {
-            SIGCHLD => return link.keep_awake(),
-            SIGCONT => {
-                if let Some(group) = self.group {
-                    self.jobs |= terminal::give(group);
-                }
-            }
-            SIGTSTP => self.jobs = true,
-            _ => {}
-        }
-        link.order(WatchdogOrder::Signal(signal));
-        if signal == SIGTERM {
-            let grace = shown(self.job.times.grace);
-            let name = self.name();
-            self.messages.unusual(&format!("SIGTERM passed on to {name}, SIGKILL in {grace}"));
-            link.order(WatchdogOrder::Terminate);
-        } else if signal != SIGWINCH {
-            let name = signals::name(signal);
-            self.messages.event("signal", &json!({ "signal": name }));
-        }
-    }
-
     fn reported(&mut self, report: WatchdogReport, link: &WatchdogLink) {
         match report {
             WatchdogReport::Ready { group } => {
-                self.group = Pid::from_raw(group);
-                self.jobs = self.group.is_some_and(terminal::give);
+                self.main = Pid::from_raw(group);
                 self.messages.event("started", &json!({ "pid": group }));
                 link.order(WatchdogOrder::Go);
             }
-            WatchdogReport::Stopped { signal } => self.stopped(signal),
+            WatchdogReport::Stopped { signal } => self.stopped(signal, link),
+            WatchdogReport::Continued => self.continued(),
             WatchdogReport::Frozen { processes: count } => {
                 let text = format!("{} stopped until the lock is sure again", processes(count));
                 self.messages.unusual(&text);
@@ -370,20 +354,6 @@ impl<'a> LockedCommand<'a> {
         }
     }
 
-    /// Stops `tenure` when the command was stopped, as for every job of a shell; the user continues both.
-    fn stopped(&mut self, signal: i32) {
-        if !self.jobs || ![SIGTSTP, SIGTTIN, SIGTTOU].contains(&signal) {
-            return;
-        }
-        let left = shown(Duration::from_micros(self.deadlines.lost_us.saturating_sub(now_us())));
-        let what = self.what();
-        self.messages.unusual(&format!(
-            "{} stopped: {what} is lost and the command killed in {left}, unless continued",
-            self.name()
-        ));
-        let _ = kill_process(getpid(), Signal::STOP);
-    }
-
     fn show_stopping(&mut self, lost: bool, count: usize, killed: usize, grace: Duration) {
         let (name, grace) = (self.name(), shown(grace));
         if killed > 0 {
@@ -408,6 +378,9 @@ impl<'a> LockedCommand<'a> {
     }
 
     async fn finish_lost(self, lost: LockLoss, gone: ProcessesGone) -> u8 {
+        if let Some(terminal) = &self.terminal {
+            terminal.restore();
+        }
         let ProcessesGone { at_us: gone_us, late_us, dying_us } = gone;
         let token = self.hold.guard().token();
         let took = shown(Duration::from_micros(gone_us.saturating_sub(lost.at_us)));
@@ -416,6 +389,9 @@ impl<'a> LockedCommand<'a> {
         match free_us.checked_sub(gone_us) {
             // A client that ends the lease as its owner declares the work stopped, and the cluster does not say when
             // that was.
+            _ if lost.word == RELEASED => messages.unusual(&format!(
+                "stopped in {took}; the next holder may have started before: the lock was released while the command ran"
+            )),
             _ if lost.word == "gone" => messages.unusual(&format!(
                 "stopped in {took}; whoever comes next may have started before: we were not told when it was taken away"
             )),
@@ -450,7 +426,13 @@ impl<'a> LockedCommand<'a> {
             messages.detail("why", &output::clean(&why.to_string()));
         }
         let from = self.hold.guard().revision();
-        messages.detail("look", &format!("tenure history {} --from {from}", quoted(self.job.name)));
+        messages.detail(
+            "look",
+            &format!(
+                "tenure history {} --from {from}",
+                quoted(self.job.names.first().map_or("", String::as_str))
+            ),
+        );
         let margin_us = i128::from(free_us) - i128::from(gone_us);
         let margin_us = i64::try_from(margin_us).unwrap_or(i64::MIN);
         messages.event(
@@ -500,12 +482,16 @@ impl<'a> LockedCommand<'a> {
         }
     }
 
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         self.job.command[0].display().to_string()
     }
 
-    fn what(&self) -> String {
-        self.hold.named(self.job.name)
+    pub(super) fn what(&self) -> String {
+        self.hold.named(self.job.names)
+    }
+
+    fn first(&self) -> &str {
+        self.job.names.first().map_or("", String::as_str)
     }
 }
 

@@ -4,7 +4,7 @@
 //! place. A log gets one line per change, and none if nothing unusual happens.
 
 use std::fs::File;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -17,6 +17,9 @@ use crate::waiting::labelled;
 /// How long flushing the last messages may take.
 const FLUSH: Duration = Duration::from_secs(1);
 
+/// The pause after an interrupted attempt to write.
+const AGAIN: Duration = Duration::from_millis(20);
+
 /// Something to write.
 enum MessageItem {
     ToStderr(String),
@@ -27,7 +30,7 @@ enum MessageItem {
 /// Writes messages and events on a separate thread: a blocked terminal, or a pipe without a reader, must not delay
 /// stopping the command.
 pub(super) struct Messages {
-    lock: String,
+    locks: Vec<String>,
     output: OutputFormat,
     terminal: bool,
     /// Whether something unusual happened, so that a log gets usual lines too.
@@ -40,12 +43,12 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    pub(super) fn new(lock: &str, output: OutputFormat, events: Option<File>) -> Self {
+    pub(super) fn new(locks: &[String], output: OutputFormat, events: Option<File>) -> Self {
         let terminal = output == OutputFormat::Text && std::io::stderr().is_terminal();
         let (writer, said) = channel();
         std::thread::spawn(move || write(&said, events));
         let (unusual, block, why) = (false, 0, Map::new());
-        Self { lock: lock.to_owned(), output, terminal, unusual, block, why, writer }
+        Self { locks: locks.to_vec(), output, terminal, unusual, block, why, writer }
     }
 
     pub(super) fn is_live(&self) -> bool {
@@ -58,7 +61,10 @@ impl Messages {
         let at = tenure_wire::wall::utc(tenure_server::os::wall_ms());
         let mut line = format!("{{\"event\":\"{event}\",\"at\":\"{at}\"");
         if event != "ended" {
-            line.push_str(&format!(",\"lock\":{}", Value::from(self.lock.as_str())));
+            line.push_str(&format!(",\"lock\":{}", json!(self.locks.first())));
+            if self.locks.len() > 1 {
+                line.push_str(&format!(",\"locks\":{}", json!(self.locks)));
+            }
         }
         for (name, value) in more.as_object().into_iter().flatten() {
             line.push_str(&format!(",\"{name}\":{value}"));
@@ -131,10 +137,15 @@ impl Messages {
             last.append(&mut self.why);
         }
         self.event("ended", &last);
+        self.flush();
+        code
+    }
+
+    /// Waits up to `FLUSH` until everything is written.
+    pub(super) fn flush(&self) {
         let (done, written) = channel();
         self.write(MessageItem::Flush(done));
         let _ = written.recv_timeout(FLUSH);
-        code
     }
 
     fn line(&mut self, line: &str) {
@@ -162,7 +173,7 @@ fn write(said: &Receiver<MessageItem>, mut events: Option<File>) {
     for said in said {
         // The command goes on even if there is no reader or the disk is full.
         let _ = match said {
-            MessageItem::ToStderr(text) => std::io::stderr().write_all(text.as_bytes()),
+            MessageItem::ToStderr(text) => write_stderr(text.as_bytes()),
             MessageItem::Event(line) => {
                 events.as_mut().map_or(Ok(()), |it| it.write_all(line.as_bytes()))
             }
@@ -172,6 +183,20 @@ fn write(said: &Receiver<MessageItem>, mut events: Option<File>) {
             }
         };
     }
+}
+
+/// Writes to stderr. A terminal that stops the output of jobs in the background interrupts every attempt until the job
+/// is in the foreground.
+fn write_stderr(mut bytes: &[u8]) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        match std::io::stderr().write(bytes) {
+            Ok(0) => return Ok(()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => std::thread::sleep(AGAIN),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// A count with its noun: `1 process`, `3 processes`.

@@ -5,15 +5,20 @@
 //! any of them stops, dies or starves, the others end everything in time. `docs/guides/run.md` says what that covers.
 
 mod codes;
+mod environment;
 mod front;
+mod give_back;
+mod job_control;
 mod lead;
 mod link;
 mod locked_command;
 mod messages;
+mod nested;
 mod protocol;
 mod queue;
 mod reaper;
 mod refuse;
+mod release_watch;
 mod resolve;
 mod signals;
 mod start;
@@ -29,7 +34,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use rustix::process::Pid;
 
 pub(crate) use lead::{Candidacy, lead};
 
@@ -44,14 +48,13 @@ const SELF: &str = "/proc/self/exe";
 /// Arguments that mark our own processes; users do not type them.
 const WATCHDOG: &str = "__watchdog";
 const START: &str = "__start";
-const USHER: &str = "__usher";
 
 /// Flags of `tenure run`.
 #[derive(Args)]
 pub(crate) struct RunArgs {
-    /// Which lock
-    #[arg(value_name = "LOCK", value_parser = output::name)]
-    lock: String,
+    /// Which lock; several are acquired together, all or none
+    #[arg(value_name = "LOCK", value_parser = output::name, required = true)]
+    locks: Vec<String>,
     /// The command and its arguments
     #[arg(value_name = "COMMAND", required = true, last = true)]
     command: Vec<OsString>,
@@ -70,6 +73,12 @@ pub(crate) struct RunArgs {
     /// As one of so many
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     slots: Option<u32>,
+    /// Hold it no longer than this, which is more than the ttl: the command is stopped then
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    max_hold: Option<Duration>,
+    /// Delay before re-grant after involuntary loss
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "0", hide_default_value = true)]
+    lock_delay: Duration,
     /// What happens to the command while a renewal is late
     #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
     on_doubt: OnDoubt,
@@ -84,6 +93,21 @@ pub(crate) struct RunArgs {
     events: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) reach: ConnectionArgs,
+}
+
+impl RunArgs {
+    /// The first lock, for commands that take one.
+    fn first(&self) -> &str {
+        self.locks.first().map_or("", String::as_str)
+    }
+}
+
+/// The locks with their names: lock `deploy`, or locks `a`, `b`.
+fn named(locks: &[String]) -> String {
+    let names: Vec<String> =
+        locks.iter().map(|lock| format!("`{}`", output::shortened(lock))).collect();
+    let noun = if locks.len() == 1 { "lock" } else { "locks" };
+    format!("{noun} {}", names.join(", "))
 }
 
 /// What happens to the command while the lock is doubtful.
@@ -101,7 +125,7 @@ pub(crate) fn run(flags: &RunArgs) -> Result<Exit, CliError> {
     front::run(flags).map(Exit::Command)
 }
 
-/// Runs the watchdog, the start of the command or the terminal helper, if this process was started as one of them.
+/// Runs the watchdog or the start of the command, if this process was started as one of them.
 pub(crate) fn inside() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     let word = arguments.next()?;
@@ -112,10 +136,6 @@ pub(crate) fn inside() -> Option<ExitCode> {
             None => ExitCode::from(codes::USAGE),
         }),
         START => Some(start::run(&rest)),
-        USHER => {
-            let to = rest.first().and_then(|pid| Pid::from_raw(pid.to_str()?.parse().ok()?));
-            Some(terminal::usher(to))
-        }
         _ => None,
     }
 }

@@ -29,6 +29,8 @@ pub(super) enum WatchdogReport {
     Ready { group: i32 },
     /// A signal stopped the command.
     Stopped { signal: i32 },
+    /// A stopped command was continued.
+    Continued,
     /// The watchdog stopped these processes because the lock is doubtful.
     Frozen { processes: usize },
     /// The watchdog continued the processes because the lock is no longer doubtful.
@@ -98,6 +100,7 @@ impl WatchdogReport {
         match self {
             Self::Ready { group } => format!("ready {group}"),
             Self::Stopped { signal } => format!("stopped {signal}"),
+            Self::Continued => "continued".to_owned(),
             Self::Frozen { processes } => format!("frozen {processes}"),
             Self::Thawed => "thawed".to_owned(),
             Self::Stopping { lost, processes, killed, kill_in_us } => {
@@ -117,6 +120,7 @@ impl WatchdogReport {
         Some(match words[..] {
             ["ready", group] => Self::Ready { group: group.parse().ok()? },
             ["stopped", signal] => Self::Stopped { signal: signal.parse().ok()? },
+            ["continued"] => Self::Continued,
             ["frozen", processes] => Self::Frozen { processes: processes.parse().ok()? },
             ["thawed"] => Self::Thawed,
             ["stopping", lost, processes, killed, kill_in_us] => Self::Stopping {
@@ -161,6 +165,7 @@ mod tests {
         let reports = [
             WatchdogReport::Ready { group: 7 },
             WatchdogReport::Stopped { signal: 20 },
+            WatchdogReport::Continued,
             WatchdogReport::Frozen { processes: 2 },
             WatchdogReport::Thawed,
             WatchdogReport::Stopping { lost: true, processes: 3, killed: 1, kill_in_us: 9 },

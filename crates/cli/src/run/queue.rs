@@ -1,12 +1,12 @@
 //! Waits for the lock of `tenure run`, and leaves the queue on a signal.
 
 use std::convert::Infallible;
-use std::future::IntoFuture;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
-use tenure::{Client, Error, Guard, LockAsk};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU};
+use tenure::{Client, Error, LockAsk};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -15,11 +15,15 @@ use crate::connection_args::ConnectionTarget;
 use crate::duration;
 use crate::waiting::were_ahead;
 
+use super::locked_command::HeldLock;
 use super::messages::Messages;
-use super::refuse::{refuse, unconnected};
+use super::nested::OuterRun;
+use super::refuse::{already_held, refuse, unconnected};
+use super::signals::HeardSignal;
+use super::terminal::JobTerminal;
 use super::times::RunTimes;
 use super::waiting::QueueView;
-use super::{RunArgs, codes};
+use super::{RunArgs, codes, named};
 
 /// How often the queue is queried: for a terminal, and for a log.
 const LOOK_LIVE: Duration = Duration::from_secs(1);
@@ -34,8 +38,8 @@ pub(super) async fn acquire(
     place: &ConnectionTarget,
     times: &RunTimes,
     messages: &mut Messages,
-    heard: &mut UnboundedReceiver<i32>,
-) -> Result<Guard, u8> {
+    heard: &mut UnboundedReceiver<HeardSignal>,
+) -> Result<(Client, HeldLock), u8> {
     let until = flags.wait.map(|wait| Instant::now() + wait);
     let client = tokio::select! {
         client = place.connect_to_leader() => client,
@@ -45,23 +49,43 @@ pub(super) async fn acquire(
         }
     };
     let client = client.map_err(|failure| unconnected(messages, &failure))?;
+    let outer = OuterRun::read();
+    if let Some(outer) = outer.as_ref().filter(|_| !flags.shared && flags.slots.is_none())
+        && let Some(lock) = outer.holds(&client, &flags.locks).await
+    {
+        return Err(already_held(messages, lock));
+    }
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let (tell, ahead) = watch::channel(None);
-        let ask = ask(&client, flags, times, left);
-        let ask = ask.on_queued(move |ahead| {
-            tell.send_replace(Some(ahead));
-        });
+        let tell = Arc::new(tell);
         let mut queue = LockQueue { client: &client, flags, ahead };
+        let asking = async {
+            let queued = |ask: LockAsk| {
+                let (ask, tell) = (configured(ask, flags, times, left), tell.clone());
+                ask.on_queued(move |ahead| {
+                    tell.send_replace(Some(ahead));
+                })
+            };
+            let Some(outer) = &outer else {
+                let guard = queued(client.lock_all(&flags.locks)).await?;
+                return Ok(HeldLock::Lock(guard));
+            };
+            let lease = client.lease(flags.ttl).await?;
+            let ask = || queued(lease.lock_all(&flags.locks));
+            let patient = left.is_none_or(|left| !left.is_zero());
+            let guard = outer.acquire(&client, &lease, flags.first(), patient, ask).await?;
+            Ok(HeldLock::Nested(guard, lease))
+        };
         let asked = tokio::select! {
-            guard = ask.into_future() => guard,
+            held = asking => held,
             signal = given_up(heard) => {
                 return Err(queue.leave(signal, messages).await);
             }
             never = queue.show(messages) => match never {},
         };
         let error = match asked {
-            Ok(guard) => return Ok(guard),
+            Ok(held) => return Ok((client.clone(), held)),
             Err(error) => error,
         };
         let in_time = until.is_none_or(|until| Instant::now() < until);
@@ -73,14 +97,18 @@ pub(super) async fn acquire(
             };
             return Err(refuse(messages, flags, &error, view.as_ref()));
         }
-        let lock = &flags.lock;
-        messages.unusual(&format!("place in the queue of lock `{lock}` {error}; asking again"));
+        let locks = named(&flags.locks);
+        messages.unusual(&format!("place in the queue of {locks} {error}; asking again"));
     }
 }
 
-fn ask(client: &Client, flags: &RunArgs, times: &RunTimes, wait: Option<Duration>) -> LockAsk {
-    let ask = client.lock(&flags.lock).ttl(flags.ttl).grace(times.grace);
-    let ask = ask.metadata(flags.metadata.clone());
+fn configured(ask: LockAsk, flags: &RunArgs, times: &RunTimes, wait: Option<Duration>) -> LockAsk {
+    let ask = ask.ttl(flags.ttl).grace(times.grace);
+    let ask = ask.metadata(flags.metadata.clone()).lock_delay(flags.lock_delay);
+    let ask = match flags.max_hold {
+        Some(max_hold) => ask.max_hold(max_hold),
+        None => ask,
+    };
     let ask = match (flags.shared, flags.slots) {
         (true, _) => ask.shared(),
         (false, Some(slots)) => ask.slots(slots),
@@ -93,10 +121,13 @@ fn ask(client: &Client, flags: &RunArgs, times: &RunTimes, wait: Option<Duration
 }
 
 /// Waits for a signal that ends the wait.
-pub(super) async fn given_up(heard: &mut UnboundedReceiver<i32>) -> i32 {
+pub(super) async fn given_up(heard: &mut UnboundedReceiver<HeardSignal>) -> i32 {
     loop {
-        match heard.recv().await {
-            Some(SIGTSTP) => {
+        match heard.recv().await.map(|signal| signal.number) {
+            // As every job; without a shell that could continue it, it goes on.
+            Some(SIGTSTP | SIGTTIN | SIGTTOU)
+                if JobTerminal::open().is_some_and(|terminal| terminal.is_controlled()) =>
+            {
                 let _ = kill_process(getpid(), Signal::STOP);
             }
             Some(signal @ (SIGHUP | SIGINT | SIGQUIT | SIGTERM)) => return signal,
@@ -137,14 +168,24 @@ impl LockQueue<'_> {
 
     /// Asks the cluster about the lock; `None` without an answer.
     async fn look(&self) -> Option<QueueView> {
-        let told = self.client.explain(&self.flags.lock).await.ok()?;
-        let ahead = self.ahead.borrow().unwrap_or(0);
-        Some(QueueView::new(&self.flags.lock, self.client.name(), ahead, told))
+        let (mut shown, ahead) = (None, self.ahead.borrow().unwrap_or(0));
+        for lock in &self.flags.locks {
+            let told = self.client.explain(lock).await.ok()?;
+            // Of several locks, the first that is held is what this client waits for.
+            let held = told.lock.as_ref().is_some_and(|lock| !lock.holders.is_empty());
+            if held || shown.is_none() {
+                shown = Some(QueueView::new(lock, self.client.name(), ahead, told));
+            }
+            if held {
+                break;
+            }
+        }
+        shown
     }
 
     /// After the request was dropped: waits briefly until its place is gone, and reports it.
     async fn leave(&self, signal: i32, messages: &mut Messages) -> u8 {
-        let lock = &self.flags.lock;
+        let locks = named(&self.flags.locks);
         let ahead = *self.ahead.borrow();
         let gone = async {
             while self.stands().await {
@@ -154,14 +195,14 @@ impl LockQueue<'_> {
         let left = tokio::time::timeout(LEAVE, gone).await.is_ok();
         match (left, ahead) {
             (false, _) => messages.unusual(&format!(
-                "gave up lock `{lock}`; its place goes with its lease, within {}",
+                "gave up {locks}; its place goes with its lease, within {}",
                 duration::shown(self.flags.ttl)
             )),
             (true, Some(ahead)) => {
                 let ahead = were_ahead(ahead);
-                messages.unusual(&format!("left the queue of lock `{lock}`, {ahead}"));
+                messages.unusual(&format!("left the queue of {locks}, {ahead}"));
             }
-            (true, None) => messages.unusual(&format!("gave up lock `{lock}`")),
+            (true, None) => messages.unusual(&format!("gave up {locks}")),
         }
         messages.event("left", &serde_json::json!({ "ahead": ahead }));
         messages.ended("signal", codes::by_signal(signal))
@@ -169,7 +210,7 @@ impl LockQueue<'_> {
 
     /// Whether this client still holds the lock or waits for it.
     async fn stands(&self) -> bool {
-        let Ok(told) = self.client.explain(&self.flags.lock).await else { return true };
+        let Ok(told) = self.client.explain(self.flags.first()).await else { return true };
         let own = self.client.name();
         let holds = told.lock.is_some_and(|it| it.holders.iter().any(|it| it.client == own));
         holds || told.ahead.iter().any(|it| it.client == own)

@@ -8,14 +8,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, WaitStatus, wait, waitid};
-
-use super::terminal;
+use rustix::process::{Pid, WaitOptions, WaitStatus, wait};
 
 /// What the thread reports.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ChildChange {
-    /// A child stopped or ended.
+    /// A child stopped, was continued or ended.
     Child(Pid, WaitStatus),
     /// There are no children left: no process is below the watchdog, whatever its origin.
     None,
@@ -29,11 +27,11 @@ pub(super) struct Reaper {
 
 impl Reaper {
     /// Starts the thread. At least one child exists: the command.
-    pub(super) fn start(main: Pid) -> io::Result<Self> {
+    pub(super) fn start() -> io::Result<Self> {
         let (bell, ringing) = UnixStream::pair()?;
         bell.set_nonblocking(true)?;
         let (tell, changes) = channel();
-        let work = move || reap(main, &tell, ringing);
+        let work = move || reap(&tell, ringing);
         std::thread::Builder::new().name("reaper".to_owned()).spawn(work)?;
         Ok(Self { changes, bell })
     }
@@ -51,17 +49,9 @@ impl Reaper {
     }
 }
 
-fn reap(main: Pid, tell: &Sender<ChildChange>, mut bell: UnixStream) {
-    let mut has_terminal = true;
+fn reap(tell: &Sender<ChildChange>, mut bell: UnixStream) {
     loop {
-        // Do not reap yet: the command's process group must still exist for a process in it to hand the terminal back.
-        let how = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
-        let looked = waitid(WaitId::All, how);
-        if has_terminal && terminal::has_ended(main) {
-            terminal::hand_back(main);
-            has_terminal = false;
-        }
-        let change = match looked.and_then(|_| wait(WaitOptions::NOHANG | WaitOptions::UNTRACED)) {
+        let change = match wait(WaitOptions::UNTRACED | WaitOptions::CONTINUED) {
             Ok(Some((pid, status))) => ChildChange::Child(pid, status),
             Ok(None) | Err(Errno::INTR) => continue,
             Err(_) => ChildChange::None,

@@ -6,12 +6,12 @@ use tenure::{Cause, Error, Refusal};
 use crate::duration::shown;
 use crate::exit::Exit;
 use crate::failure::{self, CliError, chain, quoted};
-use crate::output::{self, shortened};
+use crate::output;
 use crate::waiting::labelled;
 
 use super::messages::Messages;
 use super::waiting::QueueView;
-use super::{RunArgs, codes};
+use super::{RunArgs, codes, named};
 
 /// Reports why there is no lock and returns the exit code. The command did not start in any of these cases.
 pub(super) fn refuse(
@@ -20,32 +20,32 @@ pub(super) fn refuse(
     error: &Error,
     view: Option<&QueueView>,
 ) -> u8 {
-    let lock = &shortened(&flags.lock);
-    let look = format!("tenure explain {}", quoted(&flags.lock));
+    let locks = named(&flags.locks);
+    let look = format!("tenure explain {}", quoted(flags.first()));
     let unseen = format!(
         "the command did not start; what was granted unseen is given back, or free after {}",
         shown(flags.ttl)
     );
     let (outcome, code) = match error {
         Error::Refused(Refusal::Held(_)) => {
-            messages.error(&format!("lock `{lock}` is held"));
+            messages.error(&format!("{locks} {} held", are(flags)));
             ("held", flags.held_code)
         }
         Error::Refused(Refusal::WaitTimeout) => {
             let waited = shown(flags.wait.unwrap_or_default());
-            messages.error(&format!("lock `{lock}` is held; waited {waited}"));
+            messages.error(&format!("{locks} {} held; waited {waited}", are(flags)));
             ("wait_timeout", flags.held_code)
         }
         Error::Lost(lost) if matches!(lost.cause(), Cause::Unreachable { .. }) => {
             let lost = output::clean(&lost.to_string());
-            messages.error(&format!("lock `{lock}` was not acquired: {lost}"));
+            messages.error(&format!("{locks} {} not acquired: {lost}", were(flags)));
             messages.detail("effect", &unseen);
             messages.detail("try", "tenure doctor, or the same again later");
             ("unreachable", Exit::Unreachable.code())
         }
         Error::Lost(lost) => {
             let lost = output::clean(&lost.to_string());
-            messages.error(&format!("lock `{lock}` was not acquired: {lost}"));
+            messages.error(&format!("{locks} {} not acquired: {lost}", were(flags)));
             messages.detail("effect", "none: the command did not start");
             messages.detail("try", &format!("the same again; who has it: {look}"));
             ("not_acquired", flags.held_code)
@@ -53,8 +53,8 @@ pub(super) fn refuse(
         Error::Refused(refusal) => {
             let refused = failure::refused(refusal, Exit::Refused);
             // Most refusals name their lock.
-            let about = format!("lock `{lock}`");
-            messages.error(&match refused.text.contains(&about) {
+            let about = &locks;
+            messages.error(&match refused.text.contains(about.as_str()) {
                 true => refused.text,
                 false => format!("{about}: {}", refused.text),
             });
@@ -64,14 +64,14 @@ pub(super) fn refuse(
             ("refused", Exit::of(error).code())
         }
         Error::Unavailable => {
-            messages.error(&format!("lock `{lock}`: no member took the request"));
+            messages.error(&format!("{locks}: no member took the request"));
             messages.detail("effect", "none: no lock was asked for, the command did not start");
             messages.detail("try", "tenure cluster status, or --wait-for-server 5m to keep trying");
             ("unreachable", Exit::Unreachable.code())
         }
         Error::Unknown { waited, .. } => {
             let waited = shown(*waited);
-            messages.error(&format!("lock `{lock}`: no member could answer within {waited}"));
+            messages.error(&format!("{locks}: no member could answer within {waited}"));
             messages.detail("effect", &unseen);
             messages
                 .detail("try", &format!("tenure doctor, or the same again; who has it: {look}"));
@@ -82,7 +82,7 @@ pub(super) fn refuse(
             ("usage", codes::USAGE)
         }
         other => {
-            messages.error(&format!("lock `{lock}`: {}", chain(other)));
+            messages.error(&format!("{locks}: {}", chain(other)));
             messages.detail("effect", "none: the command did not start");
             let advice = match other {
                 Error::Failed { reason, .. } => failure::advice(reason),
@@ -110,13 +110,32 @@ pub(super) fn refuse(
     messages.ended(outcome, code)
 }
 
+fn are(flags: &RunArgs) -> &'static str {
+    if flags.locks.len() == 1 { "is" } else { "are" }
+}
+
+fn were(flags: &RunArgs) -> &'static str {
+    if flags.locks.len() == 1 { "was" } else { "were" }
+}
+
+/// Reports that a run around this one holds the lock, and returns the exit code: waiting for it would never end.
+pub(super) fn already_held(messages: &mut Messages, lock: &str) -> u8 {
+    messages.error(&format!("lock `{}` is already held by this run", output::shortened(lock)));
+    messages.detail("effect", "none: the command did not start");
+    messages.detail(
+        "try",
+        "the command alone: it already runs under the lock, whose token is in TENURE_LOCKS",
+    );
+    messages.ended("refused", codes::REFUSED)
+}
+
 /// Reports why there is no connection and returns the exit code. The command did not start.
 pub(super) fn unconnected(messages: &mut Messages, failure: &CliError) -> u8 {
     messages.error(&failure.text);
     for (label, text) in &failure.more {
         match *label {
             "effect" => {
-                messages.detail("effect", "none: no lock was asked for, the command did not start")
+                messages.detail("effect", "none: no lock was asked for, the command did not start");
             }
             label => messages.detail(label, text),
         }

@@ -6,21 +6,41 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use signal_hook::consts::{
-    SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2,
-    SIGWINCH,
+    SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU,
+    SIGUSR1, SIGUSR2, SIGWINCH,
 };
-use signal_hook::iterator::Signals;
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::low_level::siginfo::{Cause, Origin};
+
+/// A signal that this process received.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct HeardSignal {
+    pub(super) number: i32,
+    /// Whether the terminal sent it, and so to every process of the job.
+    pub(super) by_terminal: bool,
+}
+
+impl From<Origin> for HeardSignal {
+    fn from(origin: Origin) -> Self {
+        Self { number: origin.signal, by_terminal: matches!(origin.cause, Cause::Kernel) }
+    }
+}
 
 /// Signals that a user may send to `tenure` and mean for the command.
 const PASSED_ON: &[i32] =
     &[SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH, SIGTSTP, SIGCONT];
 
-/// Subscribes to all signals that are passed on, and to SIGCHLD for the watchdog. Signals that `tenure` was started to
-/// ignore, as by `nohup`, stay ignored, also by the command.
-pub(super) fn heard() -> io::Result<Signals> {
+/// Signals with which the terminal stops a job in the background.
+const BACKGROUND: &[i32] = &[SIGTTIN, SIGTTOU];
+
+/// Subscribes to all signals that are passed on or stop a job, and to SIGCHLD for the watchdog. Signals that `tenure`
+/// was started to ignore, as by `nohup`, stay ignored, also by the command.
+pub(super) fn heard() -> io::Result<SignalsInfo<WithOrigin>> {
     let ignored = ignored();
-    let wanted = PASSED_ON.iter().copied().filter(|signal| !ignored.contains(signal));
-    Signals::new(wanted.chain([SIGCHLD]))
+    let wanted = PASSED_ON.iter().chain(BACKGROUND).copied();
+    let wanted = wanted.filter(|signal| !ignored.contains(signal));
+    SignalsInfo::new(wanted.chain([SIGCHLD]))
 }
 
 /// Makes signals that would end or stop this process have no effect. Programs that it starts get the default
@@ -28,7 +48,8 @@ pub(super) fn heard() -> io::Result<Signals> {
 pub(super) fn shrug() -> io::Result<()> {
     let ignored = ignored();
     let unheard = Arc::new(AtomicBool::new(false));
-    for signal in PASSED_ON.iter().filter(|it| **it != SIGCONT && !ignored.contains(it)) {
+    let unwanted = PASSED_ON.iter().chain(BACKGROUND);
+    for signal in unwanted.filter(|it| **it != SIGCONT && !ignored.contains(it)) {
         signal_hook::flag::register(*signal, unheard.clone())?;
     }
     Ok(())

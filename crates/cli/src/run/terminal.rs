@@ -1,66 +1,67 @@
-//! Hands the terminal to the command's process group and takes it back, so that prompts and editors work.
+//! Decides how the command shares the terminal with `tenure`.
 //!
-//! The group in the foreground gives it to the command's group. The command's group gives it back before it is gone.
-//! Only a process in the foreground may do either: at the end that is the usher, a process of ours that is started in
-//! the command's group.
+//! With a controlling terminal, the command runs in the process group of `tenure`: it is a part of the same job. The
+//! terminal then treats both alike, in the foreground, in the background and in a pipeline, and Ctrl-C, Ctrl-\ and
+//! Ctrl-Z reach the command directly. Without a controlling terminal, as under cron or systemd, the command has a group
+//! of its own, so that a signal to the group of `tenure` reaches it once, through `tenure`.
 
-use std::fs::File;
-use std::io::IsTerminal;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode, Stdio};
-use std::time::Duration;
+use std::fs::{self, File};
 
-use rustix::process::{Pid, WaitId, WaitIdOptions, getpgid, getpgrp, getppid, waitid};
-use rustix::termios::{tcgetpgrp, tcsetpgrp};
+use rustix::process::{Pid, getpgid, getpgrp, getpid, getsid};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 
-use super::{SELF, USHER};
+/// The most ancestors that are looked at.
+const ANCESTORS_MAX: usize = 100;
 
-/// How long the usher may take: the reaper does nothing else meanwhile.
-const ROUND: Duration = Duration::from_millis(1);
-const ROUNDS: usize = 50;
-
-/// Gives the foreground to a group and returns whether it did. It does so only if this group has the foreground and
-/// both stdin and stdout are the terminal: in a pipeline the other processes need it too.
-pub(super) fn give(group: Pid) -> bool {
-    let whole = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    let Some(tty) = tty().filter(|_| whole) else { return false };
-    tcgetpgrp(&tty).is_ok_and(|now| now == getpgrp()) && tcsetpgrp(&tty, group).is_ok()
+/// The controlling terminal of this process, as it was at the start.
+pub(super) struct JobTerminal {
+    tty: File,
+    modes: Option<Termios>,
+    /// Whether a process outside of the job, a shell, can continue the job after it was stopped.
+    is_controlled: bool,
 }
 
-/// Whether a process has ended and is not yet reaped.
-pub(super) fn has_ended(pid: Pid) -> bool {
-    let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    matches!(waitid(WaitId::Pid(pid), how), Ok(Some(_)))
-}
-
-/// Starts a process that gives the foreground of an ending group to our parent's group.
-pub(super) fn hand_back(from: Pid) {
-    let Some(tty) = tty() else { return };
-    if !tcgetpgrp(&tty).is_ok_and(|now| now == from) {
-        return;
+impl JobTerminal {
+    /// The controlling terminal, if there is one.
+    pub(super) fn open() -> Option<Self> {
+        let tty = File::options().read(true).write(true).open("/dev/tty").ok()?;
+        let modes = if is_foreground(&tty) { tcgetattr(&tty).ok() } else { None };
+        Some(Self { tty, modes, is_controlled: has_shell() })
     }
-    let Some(to) = getppid().and_then(|parent| getpgid(Some(parent)).ok()) else { return };
-    let mut usher = Command::new(SELF);
-    usher.arg(USHER).arg(to.to_string()).process_group(from.as_raw_nonzero().get());
-    usher.stdin(Stdio::null()).stdout(Stdio::null());
-    // Without the usher an interactive shell takes its terminal back by itself; a script may not.
-    let Ok(mut usher) = usher.spawn() else { return };
-    for _ in 0..ROUNDS {
-        if !matches!(usher.try_wait(), Ok(None)) {
-            return;
+
+    /// The process group of the job.
+    pub(super) fn group(&self) -> Pid {
+        getpgrp()
+    }
+
+    /// Whether a stopped job can be continued: a shell of the same session controls it. Nothing would continue the job
+    /// of `ssh -t host tenure run …` or of a container.
+    pub(super) fn is_controlled(&self) -> bool {
+        self.is_controlled
+    }
+
+    /// Restores the modes of the terminal after a command was killed, which may have left it without echo.
+    pub(super) fn restore(&self) {
+        if let Some(modes) = self.modes.as_ref().filter(|_| is_foreground(&self.tty)) {
+            let _ = tcsetattr(&self.tty, OptionalActions::Drain, modes);
         }
-        std::thread::sleep(ROUND);
     }
-    let _ = usher.kill();
-    let _ = usher.wait();
 }
 
-/// Runs the usher process.
-pub(super) fn usher(to: Option<Pid>) -> ExitCode {
-    let given = tty().zip(to).is_some_and(|(tty, to)| tcsetpgrp(&tty, to).is_ok());
-    if given { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+fn is_foreground(tty: &File) -> bool {
+    tcgetpgrp(tty).is_ok_and(|group| group == getpgrp())
 }
 
-fn tty() -> Option<File> {
-    File::options().read(true).write(true).open("/dev/tty").ok()
+/// Whether an ancestor in the same session has another process group.
+fn has_shell() -> bool {
+    let (session, group) = (getsid(None).ok(), getpgrp());
+    let ancestors = std::iter::successors(parent(getpid()), |pid| parent(*pid));
+    let session = |pid: &Pid| session.is_some() && getsid(Some(*pid)).ok() == session;
+    let mut ancestors = ancestors.take(ANCESTORS_MAX).take_while(session);
+    ancestors.any(|pid| getpgid(Some(pid)).is_ok_and(|it| it != group))
+}
+
+fn parent(of: Pid) -> Option<Pid> {
+    let text = fs::read_to_string(format!("/proc/{of}/stat")).ok()?;
+    Pid::from_raw(text.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?)
 }

@@ -64,6 +64,11 @@ pub(super) fn still_below(root: Pid, pid: Pid) -> Option<ProcessInfo> {
     None
 }
 
+/// Whether a process is stopped.
+pub(super) fn is_stopped(pid: Pid) -> bool {
+    stat(pid).is_some_and(|it| it.0 == ProcessState::Stopped)
+}
+
 /// Sends a signal to each process and returns how many received it. A process that has ended meanwhile needs none.
 pub(super) fn signal(processes: &[ProcessInfo], signal: Signal) -> usize {
     processes.iter().filter(|it| kill_process(it.pid, signal).is_ok()).count()

@@ -22,7 +22,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{
-    Pid, Signal, WaitStatus, getpid, getppid, getpriority_process, kill_process,
+    Pid, Signal, WaitStatus, getpgid, getpid, getppid, getpriority_process, kill_process,
     kill_process_group, set_child_subreaper, setpriority_process,
 };
 use rustix::time::{
@@ -36,7 +36,7 @@ use super::protocol::{CommandEnd, ProcessesGone, WatchdogOrder, WatchdogReport};
 use super::reaper::{ChildChange, Reaper};
 use super::times::{Deadlines, now_us};
 use super::tree::{self, ProcessState};
-use super::{SELF, START, messages, signals, times};
+use super::{SELF, START, give_back, messages, signals, times};
 
 /// How soon after SIGKILL the watchdog checks again for processes that are left or new.
 const AGAIN: Duration = Duration::from_millis(2);
@@ -46,6 +46,8 @@ const FREEZE_ROUNDS: usize = 50;
 const FREEZE_ROUND: Duration = Duration::from_millis(1);
 /// The highest priority; no other process has it by chance.
 const FIRST: i32 = -20;
+/// How long printing the last message may take.
+const LAST: Duration = Duration::from_secs(1);
 /// The longest order line that is accepted: orders are short.
 const LINE_MAX: usize = 256;
 
@@ -57,6 +59,10 @@ pub(super) struct Task {
     pub(super) grace_us: u64,
     /// Whether the command is stopped while the lock is doubtful.
     pub(super) freeze: bool,
+    /// The process group of `tenure run`, if the command is to join it.
+    pub(super) job: Option<i32>,
+    /// Whether credentials may be sent without TLS, when the watchdog itself gives the locks back.
+    pub(super) insecure: bool,
     pub(super) command: Vec<OsString>,
 }
 
@@ -64,16 +70,25 @@ impl Task {
     /// The task as arguments of the process.
     pub(super) fn arguments(&self) -> Vec<OsString> {
         let Deadlines { doubt_us, lost_us, kill_us } = self.deadlines;
-        let numbers = [doubt_us, lost_us, kill_us, self.grace_us, u64::from(self.freeze)];
+        let numbers = [
+            doubt_us,
+            lost_us,
+            kill_us,
+            self.grace_us,
+            u64::from(self.freeze),
+            u64::from(self.insecure),
+        ];
         let mut arguments = vec![OsString::from(&self.socket)];
         arguments.extend(numbers.map(|number| number.to_string().into()));
+        arguments.push(self.job.unwrap_or(0).to_string().into());
         arguments.extend(self.command.iter().cloned());
         arguments
     }
 
     /// Reads the task back from the arguments.
     pub(super) fn read(arguments: &[OsString]) -> Option<Self> {
-        let [socket, doubt, lost, kill, grace, freeze, command @ ..] = arguments else {
+        let [socket, doubt, lost, kill, grace, freeze, insecure, job, command @ ..] = arguments
+        else {
             return None;
         };
         let number = |text: &OsString| text.to_str()?.parse().ok();
@@ -84,6 +99,8 @@ impl Task {
             deadlines,
             grace_us: number(grace)?,
             freeze: number(freeze)? != 0,
+            insecure: number(insecure)? != 0,
+            job: job.to_str()?.parse().ok().filter(|job| *job != 0),
             command: command.to_vec(),
         })
     }
@@ -94,6 +111,17 @@ pub(super) fn run(task: &Task) -> ExitCode {
     match WatchdogProcess::start(task) {
         Ok(mut watchdog) => {
             watchdog.watch();
+            if !watchdog.link.open {
+                // Nothing else is left that could.
+                print_last(match give_back::give_back(task.insecure) {
+                    Ok(()) => {
+                        "tenure: everything has ended and the lock is given back\n".to_owned()
+                    }
+                    Err(failure) => {
+                        format!("tenure: the lock is not given back: {}\n", failure.text)
+                    }
+                });
+            }
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -109,6 +137,8 @@ struct WatchdogProcess {
     reaper: Reaper,
     own: Pid,
     main: Pid,
+    /// The command's process group.
+    group: Pid,
     begun: bool,
     ended: Option<CommandEnd>,
     deadlines: Deadlines,
@@ -153,14 +183,15 @@ impl WatchdogProcess {
         let mut command = Command::new(SELF);
         command.arg0("tenure").arg(START).args([getpid().to_string(), usual.to_string()]);
         command.args(&task.command);
-        let child = command.process_group(0).spawn()?;
+        let child = command.process_group(task.job.unwrap_or(0)).spawn()?;
         let main = Pid::from_child(&child);
         Ok(Self {
             link,
             timer,
-            reaper: Reaper::start(main)?,
+            reaper: Reaper::start()?,
             own: getpid(),
             main,
+            group: task.job.and_then(Pid::from_raw).unwrap_or(main),
             begun: false,
             ended: None,
             deadlines: task.deadlines,
@@ -217,14 +248,20 @@ impl WatchdogProcess {
         }
     }
 
-    /// Sends a signal to the command's process group.
+    /// Sends a signal to every process of the command's group, except to those that are not the command's.
     fn pass_on(&mut self, number: i32) {
         let Some(signal) = Signal::from_named_raw(number) else { return };
         // A user's SIGCONT does not continue processes that are stopped because the lock is doubtful.
         if signal == Signal::CONT && self.frozen || self.ended.is_some() {
             return;
         }
-        let _ = kill_process_group(self.main, signal);
+        if self.group == self.main {
+            let _ = kill_process_group(self.main, signal);
+            return;
+        }
+        let mut all = tree::living(self.own);
+        all.retain(|it| it.pid == self.main || getpgid(Some(it.pid)).ok() == Some(self.group));
+        tree::signal(&all, signal);
     }
 
     fn look_at_clock(&mut self) {
@@ -344,7 +381,10 @@ impl WatchdogProcess {
                 self.main_changed(status);
             }
             // A process that the search never saw was alive until now.
-            if !status.stopped() && !self.known.contains(&pid.as_raw_nonzero()) {
+            if !status.stopped()
+                && !status.continued()
+                && !self.known.contains(&pid.as_raw_nonzero())
+            {
                 self.dead_us = None;
             }
         }
@@ -353,11 +393,17 @@ impl WatchdogProcess {
 
     fn main_changed(&mut self, status: WaitStatus) {
         if let Some(signal) = status.stopping_signal() {
+            if self.frozen {
+                return;
+            }
             let report = match self.begun {
                 false => WatchdogReport::Ready { group: self.main.as_raw_nonzero().get() },
                 true => WatchdogReport::Stopped { signal },
             };
             return self.tell(report);
+        }
+        if status.continued() && self.begun {
+            return self.tell(WatchdogReport::Continued);
         }
         let end = match (status.exit_status(), status.terminating_signal()) {
             (Some(code), _) => CommandEnd::Code(code),
@@ -451,9 +497,20 @@ fn rush() -> i32 {
     usual
 }
 
+/// Prints the last message of this process, unless its reader takes too long.
+fn print_last(text: String) {
+    let (done, printed) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let _ = io::stderr().write(text.as_bytes());
+        let _ = done.send(());
+    });
+    let _ = printed.recv_timeout(LAST);
+}
+
 /// Prints a message without waiting for a reader: a terminal may be blocked, and a pipe may be full or closed.
 fn print_line(text: String) {
-    let work = move || io::stderr().write_all(text.as_bytes());
+    // One attempt: a terminal that stops the output of jobs in the background interrupts every one.
+    let work = move || io::stderr().write(text.as_bytes());
     // If no thread can be started, the message is dropped.
     let _ = std::thread::Builder::new().name("voice".to_owned()).spawn(work);
 }
@@ -480,9 +537,11 @@ mod tests {
         let deadlines = Deadlines { doubt_us: 1, lost_us: 2, kill_us: 3 };
         let command = ["./a", "--freeze", "b c"].map(OsString::from).to_vec();
         let socket = "run-1-2".to_owned();
-        let task = Task { socket, deadlines, grace_us: 4, freeze: true, command };
+        let (grace_us, freeze, job) = (4, true, Some(7));
+        let task = Task { socket, deadlines, grace_us, freeze, job, insecure: true, command };
         let read = Task::read(&task.arguments()).unwrap();
         assert_eq!((read.deadlines, read.grace_us, read.freeze), (deadlines, 4, true));
+        assert_eq!((read.job, read.insecure), (Some(7), true));
         assert_eq!((read.socket, read.command), (task.socket, task.command));
         assert!(Task::read(&["run-1-2".into(), "1".into()]).is_none());
     }

@@ -20,6 +20,7 @@ const COMMANDS: &[&str] = &[
     "lease",
     "lease grant",
     "lease renew",
+    "lease keep",
     "lease revoke",
     "lease list",
     "lease show",

@@ -146,3 +146,28 @@ fn a_grant_of_the_same_id_is_one_lease() {
         &["lease", "grant", "--id", "77", "--ttl", "6s", "--client", "same"],
     );
 }
+
+#[test]
+fn a_lease_is_kept_while_a_command_runs() {
+    let id = ok(&["lease", "grant", "--ttl", "2s"]).trim().to_owned();
+    let keep = |more: &[&str]| {
+        let mut arguments = vec!["lease", "keep", id.as_str(), "--"];
+        arguments.extend(more);
+        Live::start(&arguments)
+    };
+    // Longer than the ttl: without renewals the lease would have ended.
+    let script = "sleep 5; echo lease $TENURE_LEASE; exit 7";
+    let mut kept = keep(&["sh", "-c", script]);
+    assert_eq!(kept.ends(), Some(7), "{:?}", kept.said());
+    kept.says(&format!("lease {id}"));
+    assert_eq!(run(&["lease", "renew", &id]).code, 0);
+    let mut kept = keep(&["sleep", "600"]);
+    wait("it is renewed", || {
+        let shown = run(&["lease", "show", &id]);
+        (shown.code == 0).then_some(())
+    });
+    ok(&["lease", "revoke", &id, "--stopped"]);
+    assert_eq!(kept.ends(), Some(76), "{:?}", kept.said());
+    kept.says(&format!("error: lease {id} lost: it has ended or was revoked"));
+    assert_eq!(run(&["lease", "keep", &id]).code, 1);
+}

@@ -10,7 +10,7 @@ fn a_no_says_who_and_since_when_to_programs_too() {
         &["try", "no/l"][..],
         &["try", "no/l", "--lease", &other],
         &["lock", "no/l", "--wait", "0"],
-        &["lock", "no/l", "--wait", "10ms"],
+        &["lock", "no/l", "--wait", "500ms"],
     ] {
         let ran = run(&[arguments, &["--output", "json"]].concat());
         assert_eq!(ran.code, 75, "{ran:?}");

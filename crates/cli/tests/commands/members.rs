@@ -258,7 +258,7 @@ impl Three {
             match said("reason").as_str() {
                 "UNANSWERED" if unknown => assert_eq!(said("effect"), "unknown", "{ran:?}"),
                 "UNAVAILABLE" | "UNREACHABLE" | "NO_QUORUM" | "NO_LEADER" => {
-                    assert_eq!(said("effect"), "none", "{ran:?}")
+                    assert_eq!(said("effect"), "none", "{ran:?}");
                 }
                 _ => panic!("{arguments:?}: {ran:?}"),
             }

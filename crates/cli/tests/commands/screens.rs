@@ -99,7 +99,9 @@ fn top_shows_locks_and_obeys_its_keys() {
     let id = lease("ci-7/4121");
     let token = ok(&["try", "screen/deploy", "--lease", &id, "--metadata", "release 5.2"]);
     ok(&["try", "screen/other", "--lease", &id]);
-    let _waiting = Live::start(&["lock", "screen/deploy", "--client", "ci-9/877"]);
+    let waiting = Live::start(&["lock", "screen/deploy", "--client", "ci-9/877"]);
+    // Later, this would be the last event on the screen.
+    waiting.says("waiting for lock `screen/deploy`");
     let addr = &member().addr;
     terminal
         .types(&format!("{TENURE} top screen/ --interval 200ms --addr {addr}; echo ended $?\n"));

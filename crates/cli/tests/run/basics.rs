@@ -44,9 +44,10 @@ fn a_lock_that_another_client_holds_is_code_75_and_names_the_holder() {
     assert!(ran.err.contains("token 1, renewed "), "{}", ran.err);
     assert!(ran.err.contains(" ago: \"release 5.2\"\n"), "{}", ran.err);
     assert!(ran.err.contains("if ana falls silent now"), "{}", ran.err);
-    let ran = world.run("busy", &["--wait", "200ms", "--held-code", "9"], &["true"]);
+    let ran = world.run("busy", &["--wait", "1s", "--held-code", "9"], &["true"]);
     assert_eq!(ran.code, Some(9));
-    assert!(ran.err.contains("tenure: waiting for lock `busy`, you are next, held by ana for "));
+    let waits = "tenure: waiting for lock `busy`, you are next, held by ana for ";
+    assert!(ran.err.contains(waits), "{}", ran.err);
     let ran = world.run("busy", &["--wait", "0", "--output", "json"], &["true"]);
     let events: Vec<serde_json::Value> =
         ran.err.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -131,7 +132,7 @@ fn a_member_without_a_quorum_is_known_at_once() {
     let long = ["--connect-timeout", "10m", "--addr", &address];
     for command in [&["run", "x", "--", "echo", "ran"][..], &["locks"], &["key", "put", "a", "b"]] {
         let mut tenure = Command::new(TENURE);
-        tenure.arg(command[0]).args(long).args(&command[1..]).stdin(Stdio::null());
+        tenure.args(long).args(command).stdin(Stdio::null());
         let mut child = tenure.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         wait("it gives up", || child.try_wait().unwrap());
         let ran = child.wait_with_output().unwrap();

@@ -92,10 +92,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_units() {
+    fn times_are_read_as_in_flags() {
         assert_eq!(milliseconds("20s"), Ok(20_000));
         assert_eq!(milliseconds("500ms"), Ok(500));
-        assert!(milliseconds("20").is_err());
+        assert_eq!(milliseconds("20"), Ok(20_000), "a number alone is seconds");
         assert!(milliseconds("s").is_err());
         assert!(milliseconds("99999999999999999999h").is_err());
         assert!(milliseconds("9999999999999999999h").is_err());
