@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
+use tenure_core::event::WallClock;
 use tenure_core::outcome::{Notice, Outcome};
 use tenure_core::{Frozen, Machine};
 use tenure_store::{HardState, LogBatch, LogEntry, Point};
@@ -99,6 +100,9 @@ pub enum ReplicaInput {
     /// The free space of this member's disk. While the leader is short of space, or so many others that no quorum is
     /// left, commands that make the state grow are not applied.
     Space(Space),
+    /// What this member's wall clock shows now. The leader copies it into the entries that it proposes, as a label of
+    /// their events. It takes part in no decision.
+    WallClock(WallClock),
     /// An admin request. The replica answers with [`ReplicaOutput::Changed`].
     Admin {
         /// The proposal id.

@@ -1,8 +1,10 @@
 //! Queues commands and batches them into log entries.
 
 use bytes::Bytes;
-use tenure_core::codec::{decode_request, seal_entry};
-use tenure_core::request::Command;
+#[cfg(mutants)]
+use tenure_core::codec::seal_entry;
+use tenure_core::codec::{decode_request, seal_labelled};
+use tenure_core::request::{Command, LEVEL_RECORDS};
 use tenure_store::Point;
 
 use super::Replica;
@@ -181,7 +183,10 @@ impl Replica {
         let term = self.term();
         self.clock.lead(term);
         let count_ms = self.clock.count_ms(self.now_us, self.quorum_at_us());
-        let payload = seal_entry(term, count_ms, requests.iter().map(|request| &request[..]));
+        // Only a member that knows the level can read the label, and all members know the level that was applied.
+        let wall = self.wall.filter(|_| self.machine.level() >= LEVEL_RECORDS);
+        let requests = requests.iter().map(|request| &request[..]);
+        let payload = seal_labelled(term, count_ms, wall, requests);
         if self.node.propose(Vec::new(), payload).is_err() {
             let transferring = self.node.raft.lead_transferee.is_some();
             return Err(if transferring { RejectReason::Transferring } else { RejectReason::Busy });

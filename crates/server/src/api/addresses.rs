@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tenure_node::AddressShare;
+use crate::dispatch::RequestSource;
 
 /// How many connections there may be.
 #[derive(Clone, Copy, Debug)]
@@ -34,18 +34,23 @@ struct OpenConnections {
     by_address: BTreeMap<IpAddr, ByAddress>,
 }
 
-/// The connections of one address, and what they use of the budget that is reserved for keeping leases.
-#[derive(Default)]
+/// The connections of one address, and what is counted for their requests.
 struct ByAddress {
     connections: usize,
-    share: AddressShare,
+    source: Arc<RequestSource>,
+}
+
+impl Default for ByAddress {
+    fn default() -> Self {
+        Self { connections: 0, source: RequestSource::new() }
+    }
 }
 
 /// A connection that counts until it is dropped.
 pub(super) struct CountedConnection {
     of: Connections,
     address: IpAddr,
-    share: AddressShare,
+    source: Arc<RequestSource>,
 }
 
 impl Connections {
@@ -70,8 +75,8 @@ impl Connections {
         open.all += 1;
         let one = open.by_address.entry(address).or_default();
         one.connections += 1;
-        let share = one.share.clone();
-        Some(CountedConnection { of: self.clone(), address, share })
+        let source = one.source.clone();
+        Some(CountedConnection { of: self.clone(), address, source })
     }
 
     /// Whether no connection is open.
@@ -85,9 +90,9 @@ impl Connections {
 }
 
 impl CountedConnection {
-    /// What the address uses of the reserve.
-    pub(super) fn share(&self) -> AddressShare {
-        self.share.clone()
+    /// What is counted for the requests of the address.
+    pub(super) fn source(&self) -> Arc<RequestSource> {
+        self.source.clone()
     }
 }
 
