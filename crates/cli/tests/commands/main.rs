@@ -9,8 +9,12 @@ mod keys;
 mod leases;
 mod locks;
 mod members;
+mod pages;
 #[path = "../common/ports.rs"]
 mod ports;
 mod screens;
+#[path = "../../../fence/tests/fences/server.rs"]
+#[allow(dead_code, reason = "only one of the servers is needed here")]
+mod server;
 mod stage;
 mod watches;

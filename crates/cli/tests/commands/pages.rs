@@ -1,0 +1,268 @@
+//! Tests that the commands of the documentation exist, and that those of its pages work as they are written.
+//!
+//! In a block ` ```console `, a line that begins with `$ ` is a command and one that begins with `> ` continues it. The
+//! suffix ` # exit N` is the exit code that it must have. All other lines are lines of its output, in which `…` stands
+//! for anything; output that is not shown may come too. Blocks of other kinds are not run.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::ports::free_port;
+use crate::server;
+use crate::stage::{Member, TENURE, ended};
+
+/// The folders whose pages are run, and one page more.
+const FOLDERS: [&str; 4] = ["tutorial", "how-to", "operate", "concepts"];
+const EXIT_CODES: &str = "docs/reference/exit-codes.md";
+/// The programs that pages run under locks. In the tests they print their own names.
+const PROGRAMS: [&str; 3] = ["deploy.sh", "migrate.sh", "report.sh"];
+/// What a page calls `tenure …` and is no command: the names of spans.
+const NO_COMMANDS: [&str; 2] = ["tenure acquire", "tenure renew"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The pages of a folder, by name.
+fn pages(folder: &Path) -> Vec<(String, String)> {
+    let mut pages = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "md") {
+            let name = path.strip_prefix(root()).unwrap().display().to_string();
+            pages.push((name, std::fs::read_to_string(path).unwrap()));
+        }
+    }
+    pages.sort();
+    pages
+}
+
+/// Replaces the times of a page by conditions, because a busy machine is slow: a pause of one second lasts until a
+/// lock is held, and what holds it for three seconds holds it for longer.
+const PAUSE: &str = "sleep() {
+    test $1 = 1 || { command sleep $1; return; }
+    until tenure locks 2> /dev/null | grep -q .; do command sleep 0.1; done
+}
+";
+const HOLD: (&str, &str) = ("-- sleep 3 &", "-- sleep 20 &");
+
+/// A command of a page, the exit code that it must have, and the lines that it must print.
+struct Step {
+    command: String,
+    code: String,
+    output: Vec<String>,
+}
+
+fn steps(page: &str) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut inside = false;
+    for line in page.lines() {
+        if let Some(kind) = line.strip_prefix("```") {
+            inside = kind == "console";
+        } else if !inside {
+        } else if let Some(command) = line.strip_prefix("$ ") {
+            let (command, code) = command.rsplit_once(" # exit ").unwrap_or((command, "0"));
+            let (command, code) = (command.to_owned(), code.to_owned());
+            steps.push(Step { command, code, output: Vec::new() });
+        } else if let Some(more) = line.strip_prefix("> ") {
+            let command = &mut steps.last_mut().unwrap().command;
+            *command = format!("{command}\n{more}");
+        } else {
+            steps.last_mut().unwrap().output.push(line.to_owned());
+        }
+    }
+    steps
+}
+
+/// Whether a line of a page stands for a line of output.
+fn means(expected: &str, line: &str) -> bool {
+    let mut parts = expected.split('…');
+    let Some(mut rest) = line.strip_prefix(parts.next().unwrap_or_default()) else { return false };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.is_empty() || expected.ends_with('…')
+}
+
+/// Runs the commands of a page one after the other, and compares what they print.
+fn follow(name: &str, page: &str) {
+    let postgres = page.contains("$ psql ").then(server::postgres);
+    let postgres = match postgres.map(|server| server::or_skip("the tutorial", server)) {
+        Some(None) => return,
+        Some(server) => server,
+        None => None,
+    };
+    let page = page.replace("crates/fence", &format!("{}/crates/fence", root().display()));
+    let page = ["7461", "7462", "7463", "7471", "7472", "7473"]
+        .iter()
+        .fold(page, |page, port| page.replace(port, &free_port().to_string()));
+    let page = page.replace(HOLD.0, HOLD.1);
+    let steps = steps(&page);
+    let member = Member::found("page");
+    let dir = tempfile::tempdir().unwrap();
+    for program in PROGRAMS {
+        let program = dir.path().join(program);
+        std::fs::write(&program, "#!/bin/sh\necho \"$(basename $0) runs\"\n").unwrap();
+        let made = Command::new("chmod").arg("+x").arg(&program).status().unwrap();
+        assert!(made.success());
+    }
+    let mut script = PAUSE.to_owned();
+    for step in &steps {
+        script.push_str(&format!("{{ {}\n}} 2>&1\nprintf '\\n@@ %s\\n' $?\n", step.command));
+    }
+    let bin = Path::new(TENURE).parent().unwrap();
+    // A page that hangs is ended together with all that it started.
+    let mut shell = Command::new("timeout");
+    shell.args(["180", "sh", "-c", &script]).current_dir(dir.path()).stdin(Stdio::null());
+    shell.env_clear().env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
+    shell.env("HOME", dir.path()).env("TENURE_ADDR", &member.addr);
+    if let Some(postgres) = &postgres {
+        shell.env("PGHOST", "127.0.0.1").env("PGUSER", "postgres");
+        shell.env("PGPORT", postgres.port.to_string());
+    }
+    let ran = ended(&mut shell);
+    let mut lines = ran.out.lines();
+    for Step { command, code, output } in steps {
+        let mut said = Vec::new();
+        let ended = loop {
+            let line = lines.next().unwrap_or_else(|| panic!("{name}: {command}: {ran:?}"));
+            match line.strip_prefix("@@ ") {
+                Some(code) => break code,
+                None => said.push(line),
+            }
+        };
+        assert_eq!(ended, code, "{name}: {command}: {said:#?}");
+        for expected in output {
+            let is_said = said.iter().any(|line| means(&expected, line));
+            assert!(is_said, "{name}: {command}: {expected:?} is not in {said:#?}");
+        }
+    }
+}
+
+#[test]
+fn the_pages_work_as_they_are_written() {
+    let pages = FOLDERS.iter().flat_map(|folder| pages(&root().join("docs").join(folder)));
+    let exit_codes = std::fs::read_to_string(root().join(EXIT_CODES)).unwrap();
+    let pages = pages.chain([(EXIT_CODES.to_owned(), exit_codes)]);
+    let pages: Vec<_> = pages.filter(|(_, page)| !steps(page).is_empty()).collect();
+    assert!(pages.len() >= 8, "the pages have lost their commands: {}", pages.len());
+    std::thread::scope(|scope| {
+        for (name, page) in &pages {
+            scope.spawn(move || follow(name, page));
+        }
+    });
+}
+
+/// The sections of the reference, by command.
+fn reference() -> Vec<(String, String)> {
+    let page = std::fs::read_to_string(root().join("docs/reference/cli.md")).unwrap();
+    let sections = page.split("\n## `").skip(1).filter_map(|section| section.split_once('`'));
+    sections.map(|(name, text)| (name.to_owned(), text.to_owned())).collect()
+}
+
+/// The pieces of a page that are code: the lines of blocks, and what stands between backticks in others.
+fn code(page: &str) -> Vec<&str> {
+    let mut inside = false;
+    let mut code = Vec::new();
+    for line in page.lines() {
+        if line.starts_with("```") {
+            inside = !inside;
+        } else if inside {
+            code.push(line);
+        } else {
+            code.extend(line.split('`').skip(1).step_by(2));
+        }
+    }
+    code
+}
+
+/// The words of each `tenure` command in a piece of code, up to what the shell or another command reads.
+fn commands(code: &str) -> Vec<Vec<&str>> {
+    const BEFORE: [&str; 6] = ["$ ", "$(", "; ", "| ", "-- ", "do "];
+    let starts = code.match_indices("tenure ").filter(|(at, _)| {
+        let before = &code[..*at];
+        before.is_empty() || BEFORE.iter().any(|end| before.ends_with(end))
+    });
+    starts
+        .map(|(at, _)| {
+            let mut words = Vec::new();
+            for word in code[at..].split_whitespace() {
+                if word == "--" || word.starts_with(['|', ';', '&', '#', '>', '(', '·', '…']) {
+                    break;
+                }
+                let bare = word.trim_end_matches([';', ',', ')', '.', '"']);
+                words.push(bare);
+                if bare.len() < word.len() {
+                    break;
+                }
+            }
+            words
+        })
+        .filter(|words| words.len() > 1 && words[1].starts_with(|c: char| c.is_ascii_lowercase()))
+        .collect()
+}
+
+#[test]
+fn every_command_that_a_page_shows_exists() {
+    let reference = reference();
+    let docs = root().join("docs");
+    let others = ["guides", "internals", "reference"];
+    let folders = FOLDERS.iter().chain(&others).map(|folder| docs.join(folder));
+    let all = folders.chain([root(), docs.clone()]).flat_map(|folder| pages(&folder));
+    let (mut seen, mut wrong) = (0, Vec::new());
+    for (name, page) in all.filter(|(name, _)| name != "docs/reference/cli.md") {
+        for words in code(&page).into_iter().flat_map(commands) {
+            let line = words.join(" ");
+            if NO_COMMANDS.contains(&line.as_str()) {
+                continue;
+            }
+            seen += 1;
+            let known = (2..=words.len()).rev().find_map(|count| {
+                let command = words[..count].join(" ");
+                let section = reference.iter().find(|(name, _)| *name == command)?;
+                Some((count, &section.1))
+            });
+            let Some((count, section)) = known else {
+                wrong.push(format!("{name}: no such command: {line}"));
+                continue;
+            };
+            for flag in words[count..].iter().filter(|word| word.starts_with("--")) {
+                let flag = flag.split('=').next().unwrap_or_default();
+                if !section.split_whitespace().any(|word| word == flag) {
+                    wrong.push(format!("{name}: no flag {flag}: {line}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(seen > 300, "the pages have lost their commands: {seen}");
+}
+
+/// The settings that `tenure config check` shows are those of the page, with their defaults.
+#[test]
+fn the_page_of_settings_has_every_setting_with_its_default() {
+    let mut check = Command::new(TENURE);
+    check.args(["config", "check", "--name", "a", "--data", "d"]).env_clear();
+    let ran = ended(&mut check);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let page = std::fs::read_to_string(root().join("docs/reference/configuration.md")).unwrap();
+    let mut rows = 0;
+    for line in ran.out.lines() {
+        let line = line.trim_start_matches("# ");
+        let name = line.split_whitespace().next().unwrap();
+        let start = format!("| `{name}` | `--");
+        let row = page.lines().find(|row| row.starts_with(&start));
+        let row = row.unwrap_or_else(|| panic!("`{name}` is not in the page"));
+        if let Some(default) = line.strip_suffix("  # default") {
+            let default = default.split('"').nth(1).unwrap();
+            let shown = row.split(" | ").nth(2).unwrap().trim_matches('`');
+            assert_eq!(shown, default, "{name}");
+        }
+        rows += 1;
+    }
+    let shown = page.lines().filter(|line| line.starts_with("| `") && line.contains("` | `--"));
+    assert_eq!(shown.count(), rows, "the page has settings that do not exist");
+}
