@@ -88,7 +88,7 @@ impl Node {
             return self.pause(flight);
         };
         let number = self.in_flight.number();
-        let (requests, linger_us) = (flight.requests(), flight.linger_us());
+        let (requests, linger_us) = (flight.requests().to_vec(), flight.linger_us());
         let within_us = flight.deadline_us().saturating_sub(self.now_us);
         let within_us = (linked.level >= peer::WITHIN_LEVEL).then_some(within_us);
         let due_us = flight.deadline_us().saturating_add(ANSWER_GRACE_US);
@@ -311,6 +311,7 @@ impl Node {
         if mutant!("forwarded_deadline_ignored") {
             deadline_us = u64::MAX;
         }
+        let requests = requests.into();
         self.replica.handle(RaftInput::Submit { proposal, requests, linger_us, deadline_us });
     }
 

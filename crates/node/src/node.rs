@@ -229,6 +229,7 @@ impl Node {
             }
             Input::SnapshotSent { to, saved } => RaftInput::SnapshotSent { to, saved },
             Input::Space(space) => RaftInput::Space(space),
+            Input::WallClock(wall) => RaftInput::WallClock(wall),
         };
         self.replica.handle(input);
     }
@@ -317,7 +318,8 @@ impl Node {
             | Input::SnapshotSaved { .. }
             | Input::SnapshotReceived { .. }
             | Input::SnapshotSent { .. }
-            | Input::Space(_) => unreachable!("these do not wait for the turn"),
+            | Input::Space(_)
+            | Input::WallClock(_) => unreachable!("these do not wait for the turn"),
         }
     }
 
@@ -495,7 +497,7 @@ impl Node {
         let known = &self.directory;
         let due = known.revision != machine.revision()
             && self.now_us.saturating_sub(known.at_us) >= DIRECTORY_US;
-        let same = *members == known.members && self.replica.vouched() == known.vouched;
+        let same = *members == known.members && self.replica.vouches_for_exactly(&known.vouched);
         if known.told && !due && same {
             return;
         }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use tenure_core::event::WallClock;
 use tenure_core::request::{Command, LeaseRef, RequestId};
 use tenure_node::{CallId, Input, LinkId, Node, Output, PeerMessage, Permit, Principal, ReplyTo};
 use tenure_raft::{
@@ -432,6 +433,8 @@ impl InsideMember {
         if !input && now_us < up.wake_us {
             return false;
         }
+        // Virtual time began in 1970.
+        up.node.handle(Input::WallClock(WallClock { unix_ms: now_us / 1_000 }));
         let mut outputs = Vec::new();
         // Handovers are not measured inside a test.
         let mut counted = CountingObserver { meters: up.member.meters(), freed: &mut Vec::new() };

@@ -5,7 +5,8 @@
 use tenure_core::access::{
     AccessChange, IssuerKeys, NewCertificateRule, NewCredential, NewIssuer, NewPrincipal, NewRule,
 };
-use tenure_core::codec::{decode_request, encode_request, open_entry, seal_entry};
+use tenure_core::codec::{decode_request, encode_request, open_entry, seal_entry, seal_labelled};
+use tenure_core::event::WallClock;
 use tenure_core::request::{
     Abandon, Acquire, Ask, AskId, AskLease, AskWait, Asks, Command, Expect, Hold, LeaseRef,
     NewLease, Purpose, Put, Request, RequestId, Revoker, Urgency, WriteGuard,
@@ -133,6 +134,28 @@ fn an_entry_that_takes_asks_back_is_read_and_written_as_ever() {
     let read: Vec<Request<'_>> =
         entry.map(|request| decode_request(request).expect("every request can be read")).collect();
     assert_eq!(read, commands_that_abandon());
+}
+
+#[test]
+fn an_entry_with_the_wall_clock_is_read_and_written_as_ever() {
+    let bytes = unhex(include_str!("../golden/entry_labelled.hex"));
+    let requests: Vec<Vec<u8>> = commands_by().iter().map(encoded).collect();
+    let wall = Some(WallClock { unix_ms: 1_772_421_247_112 });
+    let sealed = seal_labelled(Term(7), 12_345, wall, requests.iter().map(Vec::as_slice));
+    assert_eq!(hex(&sealed), hex(&bytes));
+    let entry = open_entry(&bytes).expect("the entry can be opened");
+    assert_eq!((entry.term, entry.count_ms, entry.wall), (Term(7), 12_345, wall));
+    assert_eq!(entry.count(), commands_by().len());
+}
+
+#[test]
+fn a_snapshot_whose_history_is_labelled_is_read_and_written_as_ever() {
+    let bytes = unhex(include_str!("../golden/snapshot_labelled.hex"));
+    assert_eq!(hex(&play(crate::labels::TOLD).machine.encode()), hex(&bytes));
+    let machine = Machine::decode(&bytes).expect("the snapshot can be read");
+    assert_eq!(hex(&machine.encode()), hex(&bytes));
+    let events = machine.events(Revision(2), Filter::All, 100).expect("nothing is cut off");
+    assert!(events.batches.iter().all(|batch| batch.label.is_some()));
 }
 
 #[test]
@@ -390,15 +413,14 @@ fn commands_that_abandon() -> Vec<Request<'static>> {
     commands.into_iter().map(request).collect()
 }
 
+fn encoded(request: &Request<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode_request(request, &mut out);
+    out
+}
+
 fn write_entry(requests: &[Request<'_>]) -> Vec<u8> {
-    let bytes: Vec<Vec<u8>> = requests
-        .iter()
-        .map(|request| {
-            let mut out = Vec::new();
-            encode_request(request, &mut out);
-            out
-        })
-        .collect();
+    let bytes: Vec<Vec<u8>> = requests.iter().map(encoded).collect();
     seal_entry(Term(7), 12_345, bytes.iter().map(Vec::as_slice))
 }
 

@@ -131,7 +131,7 @@ mod tests {
     fn caller() -> Caller {
         let sources =
             ConnectionSources::new(RequestSource::of_address(), PrincipalSources::default());
-        Caller::new(sources, MemberMemory::default())
+        Caller::new(sources, MemberMemory::default(), None)
     }
 
     /// A runtime whose clock moves on by itself when nothing else is left to do.

@@ -36,6 +36,9 @@ where
     B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<BoxError>,
 {
+    if body.is_end_stream() {
+        return Body::empty();
+    }
     let charge = caller.memory().charge(0);
     Body::new(MeteredRequest { body, charge, messages: is_grpc.then(GrpcMessages::default) })
 }
@@ -79,8 +82,8 @@ where
 }
 
 /// A response body. Whatever produces it runs as work for the caller.
-struct MeteredResponse {
-    body: Body,
+struct MeteredResponse<B> {
+    body: B,
     caller: Caller,
 }
 
@@ -97,11 +100,17 @@ impl AsRef<[u8]> for Unwritten {
 }
 
 /// Meters the body of a response.
-pub(super) fn response(body: Body, caller: Caller) -> Body {
+pub(super) fn response<B>(body: B, caller: Caller) -> Body
+where
+    B: HttpBody<Data = Bytes, Error = axum::Error> + Send + Unpin + 'static,
+{
     Body::new(MeteredResponse { body, caller })
 }
 
-impl HttpBody for MeteredResponse {
+impl<B> HttpBody for MeteredResponse<B>
+where
+    B: HttpBody<Data = Bytes, Error = axum::Error> + Unpin,
+{
     type Data = Bytes;
     type Error = axum::Error;
 

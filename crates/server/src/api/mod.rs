@@ -23,6 +23,7 @@ mod protocol;
 mod query;
 mod request_filter;
 pub(crate) mod session;
+mod when_woken;
 pub(crate) mod ws;
 
 use std::io;
@@ -41,7 +42,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use crate::dispatch::{Caller, ConnectionSources, Dispatch, MemberMemory, PrincipalSources};
-use crate::identity::{CallerIdentity, IdentityCache, PeerCertificate};
+use crate::identity::{IdentityCache, PeerCertificate};
 use crate::metrics::{Api, Closing, OpenConnection, Port, Protocol, Refusing};
 use crate::os;
 use crate::tls::ServerTls;
@@ -49,6 +50,7 @@ use addresses::{ConnectionLimits, Connections, CountedConnection};
 use bounded_io::BoundedIo;
 use protocol::{DetectedProtocol, Rewound};
 use request_filter::FilteredRouter;
+use when_woken::WhenWoken;
 
 pub(crate) use health_listener::HealthListener;
 pub(crate) use http::AllowedHosts;
@@ -183,7 +185,7 @@ impl Listener {
     fn permit(&self, from: IpAddr) -> Option<ConnectionPermit> {
         let counted = self.connections.enter(from)?;
         let sources = ConnectionSources::new(counted.source(), self.principals.clone());
-        let caller = Caller::new(sources, self.memory.clone()).at(from);
+        let caller = Caller::new(sources, self.memory.clone(), Some(from));
         let meters = &self.dispatch.member().meters().connections;
         let connection = Arc::new(meters.open(Some(from), caller.memory().clone()));
         let open = self.open.clone();
@@ -326,9 +328,9 @@ impl ConnectionPermit {
         self.certificate.as_ref()
     }
 
-    /// The permit for a request that takes over the connection.
-    fn identified(&self, identity: Option<CallerIdentity>) -> Self {
-        Self { caller: self.caller.identified(identity), ..self.clone() }
+    /// The permit for a request of this caller, which takes over the connection.
+    fn of(&self, caller: Caller) -> Self {
+        Self { caller, ..self.clone() }
     }
 
     /// Waits until the listener closes.
@@ -411,6 +413,14 @@ where
     }
 }
 
+/// Why the member ends a connection.
+enum ConnectionEnd {
+    /// The client is over its budget of memory.
+    OverBudget,
+    /// The listener closes.
+    Closing,
+}
+
 async fn speak<S>(
     http: &auto::Builder<TokioExecutor>,
     stream: BoundedIo<S>,
@@ -425,11 +435,20 @@ where
     let caller = permit.caller().clone();
     let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::pin!(connection);
+    let ends = WhenWoken::new(async move {
+        tokio::select! {
+            () = caller.memory().exceeded() => ConnectionEnd::OverBudget,
+            () = permit.closing() => ConnectionEnd::Closing,
+        }
+    });
     tokio::select! {
+        biased;
         ended = connection.as_mut() => return ended.map_err(io::Error::other),
-        // Dropping the connection frees what waits for its client.
-        () = caller.memory().exceeded() => return Ok(()),
-        () = permit.closing() => connection.as_mut().graceful_shutdown(),
+        end = ends => match end {
+            // Dropping the connection frees what waits for its client.
+            ConnectionEnd::OverBudget => return Ok(()),
+            ConnectionEnd::Closing => connection.as_mut().graceful_shutdown(),
+        },
     }
     match tokio::time::timeout(LEAVE, connection).await {
         Ok(ended) => ended.map_err(io::Error::other),

@@ -26,63 +26,74 @@ tokio::task_local! {
 
 /// One connection, as far as limits are concerned, and the principal of the request on it. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Caller {
-    sources: ConnectionSources,
-    /// The source of the present request.
+pub(crate) struct Caller(Arc<CallerShared>);
+
+/// What the clones of a caller share. Each request has one of its own.
+struct CallerShared {
+    connection: Arc<ConnectionShared>,
+    /// The source of the request.
     source: ConnectionSource,
-    memory: ConnectionMemory,
-    watches: Arc<AtomicUsize>,
-    from: Option<IpAddr>,
     /// None until the caller has presented its credentials, and for what needs none.
     identity: Option<CallerIdentity>,
     /// Whether the present request has asked for a change of the access rules.
-    changes_access: Arc<AtomicBool>,
+    changes_access: AtomicBool,
+}
+
+/// What the requests of a connection share.
+struct ConnectionShared {
+    sources: ConnectionSources,
+    memory: ConnectionMemory,
+    watches: AtomicUsize,
+    from: Option<IpAddr>,
 }
 
 impl Caller {
-    /// The caller for a new connection from an address.
-    pub(crate) fn new(sources: ConnectionSources, member: MemberMemory) -> Self {
-        let (source, memory) = (sources.of(None), ConnectionMemory::new(member));
-        let (watches, changes_access) = (Arc::default(), Arc::default());
-        Self { sources, source, memory, watches, from: None, identity: None, changes_access }
-    }
-
-    /// The same caller, with the address that it connects from.
-    pub(crate) fn at(self, from: IpAddr) -> Self {
-        Self { from: Some(from), ..self }
+    /// The caller for a new connection, from this address if it is known.
+    pub(crate) fn new(
+        sources: ConnectionSources,
+        member: MemberMemory,
+        from: Option<IpAddr>,
+    ) -> Self {
+        let (memory, watches) = (ConnectionMemory::new(member), AtomicUsize::new(0));
+        Self::of(Arc::new(ConnectionShared { sources, memory, watches, from }), None)
     }
 
     /// The same caller, for a request with these credentials.
     pub(crate) fn identified(&self, identity: Option<CallerIdentity>) -> Self {
-        let source = self.sources.of(identity.as_ref().map(CallerIdentity::principal));
-        Self { identity, source, changes_access: Arc::default(), ..self.clone() }
+        Self::of(self.0.connection.clone(), identity)
+    }
+
+    fn of(connection: Arc<ConnectionShared>, identity: Option<CallerIdentity>) -> Self {
+        let source = connection.sources.of(identity.as_ref().map(CallerIdentity::principal));
+        let changes_access = AtomicBool::new(false);
+        Self(Arc::new(CallerShared { connection, source, identity, changes_access }))
     }
 
     /// Notes that the present request changes the access rules. Its own change may end its credentials.
     pub(crate) fn changing_access() {
-        let _ = CALLER.try_with(|caller| caller.changes_access.store(true, Ordering::Release));
+        let _ = CALLER.try_with(|caller| caller.0.changes_access.store(true, Ordering::Release));
     }
 
     /// Whether the request of this caller has asked for a change of the access rules.
     pub(crate) fn changes_access(&self) -> bool {
-        self.changes_access.load(Ordering::Acquire)
+        self.0.changes_access.load(Ordering::Acquire)
     }
 
     /// The identity of this caller; none if it has not presented credentials, and need not.
     pub(crate) fn identity(&self) -> Option<&CallerIdentity> {
-        self.identity.as_ref()
+        self.0.identity.as_ref()
     }
 
     /// The principal of the present caller. A caller that was not identified is a caller without credentials, which
     /// may do nothing while identity is enabled.
     pub(crate) fn principal() -> Principal {
-        let present = |caller: &Caller| Some(caller.identity.as_ref()?.principal().clone());
+        let present = |caller: &Caller| Some(caller.0.identity.as_ref()?.principal().clone());
         CALLER.try_with(present).ok().flatten().unwrap_or_else(Principal::anyone)
     }
 
     /// The address that the present caller connects from, if it is known.
     pub(crate) fn address() -> Option<IpAddr> {
-        CALLER.try_with(|caller| caller.from).ok().flatten()
+        CALLER.try_with(|caller| caller.0.connection.from).ok().flatten()
     }
 
     /// The present caller; none for what the member does for itself.
@@ -102,17 +113,17 @@ impl Caller {
 
     /// The memory of the present caller, or that of the member itself, which nothing closes.
     pub(crate) fn present_memory() -> ConnectionMemory {
-        CALLER.try_with(|caller| caller.memory.clone()).unwrap_or_default()
+        CALLER.try_with(|caller| caller.memory().clone()).unwrap_or_default()
     }
 
     /// The memory of this caller.
     pub(crate) fn memory(&self) -> &ConnectionMemory {
-        &self.memory
+        &self.0.connection.memory
     }
 
     /// Calls a function with the present caller's share of the budget.
     pub(crate) fn with_share<T>(work: impl Fn(Option<&ConnectionShare>) -> T) -> T {
-        CALLER.try_with(|caller| work(Some(caller.source.share()))).unwrap_or_else(|_| work(None))
+        CALLER.try_with(|caller| work(Some(caller.0.source.share()))).unwrap_or_else(|_| work(None))
     }
 
     /// Counts one request of the present caller against its rate.
@@ -122,7 +133,7 @@ impl Caller {
         weight: Weight,
     ) -> Result<(), Failure> {
         let count = |caller: &Caller| {
-            let quotas = caller.source.source().quotas();
+            let quotas = caller.0.source.source().quotas();
             quotas.count_request(identity, now_us, weight)
         };
         CALLER.try_with(count).unwrap_or(Ok(()))
@@ -131,7 +142,7 @@ impl Caller {
     /// Refuses a request of the present caller that was admitted with too many bytes.
     pub(super) fn check_bytes(identity: &Identity) -> Result<(), Failure> {
         let check = |caller: &Caller| {
-            let source = caller.source.source();
+            let source = caller.0.source.source();
             source.quotas().check_bytes(identity, source.bytes_in_flight())
         };
         CALLER.try_with(check).unwrap_or(Ok(()))
@@ -139,25 +150,26 @@ impl Caller {
 
     /// Counts a session or a watch of the present caller against its quota.
     pub(super) fn count(identity: &Identity, quota: Quota) -> Result<Option<QuotaCount>, Failure> {
-        let count = |caller: &Caller| QuotaCount::begin(caller.source.source(), identity, quota);
+        let count = |caller: &Caller| QuotaCount::begin(caller.0.source.source(), identity, quota);
         CALLER.try_with(count).ok().transpose()
     }
 
     /// Has this caller pay for the bytes of an answer with its next request.
     pub(crate) fn owe(&self, bytes: usize) {
-        self.source.share().owe(bytes as u64);
+        self.0.source.share().owe(bytes as u64);
     }
 
     /// The source of the present request; the member itself if there is none.
     pub(crate) fn source() -> Source {
-        CALLER.try_with(|caller| caller.source.share().source()).unwrap_or_default()
+        CALLER.try_with(|caller| caller.0.source.share().source()).unwrap_or_default()
     }
 
     /// Counts a watch of the present caller's connection; `None` if it has too many.
     pub(crate) fn watch() -> Option<WatchCount> {
-        let Some(caller) = Self::current() else { return Some(WatchCount::default()) };
-        let before = caller.watches.fetch_add(1, Ordering::Relaxed);
-        let count = WatchCount { connection: Some(caller.watches), quota: None };
+        let connection = CALLER.try_with(|caller| caller.0.connection.clone());
+        let Ok(connection) = connection else { return Some(WatchCount::default()) };
+        let before = connection.watches.fetch_add(1, Ordering::Relaxed);
+        let count = WatchCount { connection: Some(connection), quota: None };
         (before < WATCHES_MAX).then_some(count)
     }
 }
@@ -165,7 +177,7 @@ impl Caller {
 /// A watch that counts until this is dropped.
 #[derive(Default)]
 pub(crate) struct WatchCount {
-    connection: Option<Arc<AtomicUsize>>,
+    connection: Option<Arc<ConnectionShared>>,
     quota: Option<QuotaCount>,
 }
 
@@ -180,8 +192,8 @@ impl WatchCount {
 
 impl Drop for WatchCount {
     fn drop(&mut self) {
-        if let Some(watches) = &self.connection {
-            watches.fetch_sub(1, Ordering::Relaxed);
+        if let Some(connection) = &self.connection {
+            connection.watches.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -194,7 +206,7 @@ mod tests {
     fn caller() -> Caller {
         let sources =
             ConnectionSources::new(RequestSource::of_address(), PrincipalSources::default());
-        Caller::new(sources, MemberMemory::default())
+        Caller::new(sources, MemberMemory::default(), None)
     }
 
     #[test]
