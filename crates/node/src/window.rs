@@ -8,14 +8,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The cost that may be under way while several sources send work: about 400 commands, or 2 pages of a list.
-const SHARED_MAX: u64 = 256 * 1024;
+/// The cost that may be under way while several sources send work: about 170 commands, 2 large values, or a page of a
+/// list. All wait for the same writes to disk, so large values of one source delay the commands of others.
+const SHARED_MAX: u64 = 64 * 1024;
 /// The same for a source that is alone.
-const ALONE_MAX: u64 = 1024 * 1024;
+const ALONE_MAX: u64 = 512 * 1024;
 /// The cost of each command and of each read, besides its bytes.
-pub const COMMAND_COST: u64 = 512;
+pub const COMMAND_COST: u64 = 256;
 /// The cost of a read that walks over many records: it takes the event loop about a millisecond.
-pub const PAGE_COST: u64 = 128 * 1024;
+pub const PAGE_COST: u64 = 64 * 1024;
 
 /// The cost of the work that is under way. Cheap to clone.
 #[derive(Clone, Debug, Default)]

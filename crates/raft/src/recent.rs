@@ -1,7 +1,7 @@
 //! Keeps the part of the log that the engine sees.
 //!
-//! It is everything after the last compaction, in memory. Payloads are shared with their other users. A member that
-//! needs older entries is sent a snapshot.
+//! It is everything after the newest snapshot, and some of what is before it, in memory. Payloads are shared with their
+//! other users. A member that needs older entries is sent a snapshot. The log on disk goes back further.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -17,6 +17,8 @@ use crate::member::{MemberId, Membership};
 pub(crate) struct Recent {
     base: Point,
     entries: VecDeque<LogEntry>,
+    /// The index up to which the log on disk was told to drop entries. Never above that of the base.
+    dropped: u64,
     /// The hard state at the start; the engine reads it once.
     hard_state: HardState,
     members: Membership,
@@ -36,6 +38,7 @@ impl Recent {
         Self {
             base,
             entries: entries.into(),
+            dropped: base.index,
             hard_state,
             members,
             snapshot,
@@ -81,6 +84,7 @@ impl Recent {
     /// Replaces everything by a snapshot.
     pub(crate) fn reset(&mut self, point: Point, members: Membership) {
         self.base = point;
+        self.dropped = point.index;
         self.entries.clear();
         self.snapshot = Some((point, members));
     }
@@ -100,17 +104,38 @@ impl Recent {
         }
     }
 
-    /// Drops entries up to this index. Returns whether there were any.
+    /// Drops entries up to this index, here and on disk. Returns whether the disk still has some.
     pub(crate) fn compact(&mut self, to: u64) -> bool {
         assert!(to <= self.snapshot_point().index, "a snapshot stands for what is dropped");
-        let before = self.base.index;
         while let Some(entry) = self.entries.front()
             && entry.index <= to
         {
-            self.base = Point { index: entry.index, term: entry.term };
-            self.entries.pop_front();
+            self.drop_first();
         }
-        self.base.index > before
+        let has_more = to > self.dropped;
+        self.dropped = self.dropped.max(to);
+        has_more
+    }
+
+    /// Drops the oldest entries that the newest snapshot covers from memory, until at most these bytes of them are
+    /// left. Large values would otherwise take as much memory as a member writes between three snapshots.
+    pub(crate) fn trim(&mut self, bytes_max: u64) {
+        let newest = self.snapshot_point().index;
+        let covered = self.entries.iter().take_while(|entry| entry.index <= newest);
+        let mut bytes: u64 = covered.map(weight).sum();
+        while bytes > bytes_max
+            && let Some(entry) = self.entries.front()
+            && entry.index <= newest
+        {
+            bytes -= weight(entry);
+            self.drop_first();
+        }
+    }
+
+    fn drop_first(&mut self) {
+        if let Some(entry) = self.entries.pop_front() {
+            self.base = Point { index: entry.index, term: entry.term };
+        }
     }
 }
 
@@ -179,5 +204,47 @@ impl Storage for Recent {
                 Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recent(entries: u64, bytes: usize) -> Recent {
+        let entry = |index| LogEntry {
+            index,
+            term: 1,
+            kind: engine::NORMAL,
+            payload: vec![0; bytes].into(),
+        };
+        let entries = (1..=entries).map(entry).collect();
+        let state = HardState::default();
+        Recent::new(Point::default(), entries, state, Membership::default(), None)
+    }
+
+    #[test]
+    fn memory_has_few_bytes_of_what_a_snapshot_covers_and_all_that_follows() {
+        let mut recent = recent(100, 1_000);
+        recent.trim(0);
+        assert_eq!(recent.base().index, 0, "no snapshot stands for it");
+        recent.set_snapshot(Point { index: 80, term: 1 }, Membership::default());
+        recent.trim(10 * 1_040);
+        assert_eq!((recent.base().index, recent.last().index), (70, 100));
+        assert!(recent.term(70).is_ok() && recent.term(69).is_err());
+        recent.trim(0);
+        assert_eq!(recent.base().index, 80);
+    }
+
+    #[test]
+    fn the_disk_is_told_to_drop_what_memory_has_dropped_before() {
+        let mut recent = recent(100, 10);
+        recent.set_snapshot(Point { index: 40, term: 1 }, Membership::default());
+        assert!(!recent.compact(0));
+        recent.trim(0);
+        recent.set_snapshot(Point { index: 90, term: 1 }, Membership::default());
+        assert!(recent.compact(40), "the disk has these entries");
+        assert!(!recent.compact(40));
+        assert_eq!(recent.base().index, 40);
     }
 }

@@ -123,6 +123,8 @@ impl Replica {
         if self.node.mut_store().compact(to) {
             self.compact_to = Some(to);
         }
+        // Followers that are a little behind still get entries.
+        self.node.mut_store().trim(self.config.snapshot_bytes / 4);
     }
 
     pub(super) fn snapshot_received(
