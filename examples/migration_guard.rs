@@ -28,7 +28,7 @@ pub(crate) async fn run(client: &Client) -> Result<usize, Error> {
 /// What an instance does before it serves. Returns whether it was the one that migrated.
 async fn start(client: Client) -> Result<bool, Error> {
     // Takes a lease, waits in the queue, runs, releases. If the lock is lost, the migration is dropped at its await.
-    client.run("migrate/orders", async |guard| migrate(&client, guard).await).await?
+    client.run("migrate/orders", async |guard| migrate(&client, guard).await).await
 }
 
 async fn migrate(client: &Client, guard: &Guard) -> Result<bool, Error> {

@@ -28,10 +28,7 @@ pub(crate) async fn run(client: &Client) -> Result<Vec<String>, Error> {
 }
 
 async fn read(client: &Client) -> Result<String, Error> {
-    let reader = client.lock("cache").shared().await?;
-    let text = reader.run(text(client)).await??;
-    reader.release().await?;
-    Ok(text)
+    client.lock("cache").shared().run(async |_| text(client).await).await
 }
 
 async fn text(client: &Client) -> Result<String, Error> {

@@ -1,6 +1,7 @@
 //! Describes why a command failed and what the user can type next.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tenure::{Error, PaceError, Refusal, Tried};
@@ -133,10 +134,9 @@ impl From<Error> for CliError {
             Error::Unreachable { waited, tried } => {
                 let each = |it: &Tried| json!({ "address": it.address, "outcome": it.outcome });
                 let fields: Vec<Value> = tried.iter().map(each).collect();
-                let advice = unreachable_advice(tried);
+                let (text, advice) = (unreachable_text(*waited, tried), unreachable_advice(tried));
                 let tried = tried.iter().map(|it| format!("{} {}", it.address, it.outcome));
-                let shown = duration::shown(*waited);
-                Self::new(exit, "UNREACHABLE", format!("no member answered within {shown}"))
+                Self::new(exit, "UNREACHABLE", text)
                     .with("tried", tried.collect::<Vec<_>>().join(" · "))
                     .field("members", fields)
                     .with("effect", "none: nothing was asked for")
@@ -147,16 +147,17 @@ impl From<Error> for CliError {
                 .with("try", "tenure cluster status, or the same again later"),
             Error::Unknown { request, waited } => {
                 let shown = duration::shown(*waited);
-                // Requests without such an id are identified by their lease, or are harmless to repeat.
-                let id = request.to_string();
-                let repeatable = id != "none" && !id.contains(' ');
-                let again = match repeatable {
-                    true => format!("the same with --request-id {id}: it happens once"),
-                    false => "the same again: what was granted unseen is given back, or ends with its lease".to_owned(),
+                // Requests without an id are identified by their lease, or are harmless to repeat.
+                let again = match request {
+                    Some(id) => format!("the same with --request-id {id}: it happens once"),
+                    None => "the same again: what was granted unseen is given back, or ends with its lease".to_owned(),
                 };
                 let failure =
                     Self::new(exit, "UNKNOWN_OUTCOME", format!("no outcome within {shown}"));
-                let failure = if repeatable { failure.field("request_id", id) } else { failure };
+                let failure = match request {
+                    Some(id) => failure.field("request_id", id.to_string()),
+                    None => failure,
+                };
                 failure.unknown("it may have happened, or may still").with("try", again)
             }
             Error::Lost(lost) => Self::new(exit, "LOST", output::clean(&format!("lost: {lost}"))),
@@ -207,14 +208,38 @@ pub(crate) fn advice(reason: &str) -> &'static str {
     }
 }
 
+/// Says that no member answers, and how the only one that was tried refused.
+fn unreachable_text(waited: Duration, tried: &[Tried]) -> String {
+    match tried {
+        [Tried { address, outcome, .. }] if outcome == "refused" => {
+            format!("cannot connect to {address}: connection refused")
+        }
+        [Tried { address, outcome, .. }] if is_of_tls(outcome) => {
+            format!("cannot connect to {address}: it {outcome}")
+        }
+        _ => format!("no member answered within {}", duration::shown(waited)),
+    }
+}
+
+/// Whether one side of the connection used TLS and the other did not.
+fn is_of_tls(outcome: &str) -> bool {
+    matches!(outcome, "accepts only TLS" | "does not accept TLS")
+}
+
 /// What the user can do if no member answers.
-pub(crate) fn unreachable_advice(tried: &[Tried]) -> &'static str {
+fn unreachable_advice(tried: &[Tried]) -> &'static str {
     match tried {
         // A user who gave no address, on a machine where no member runs, is probably just starting.
-        [one] if one.address == LOOPBACK => {
+        [one] if one.address == LOOPBACK && one.outcome == "refused" => {
             "tenure dev, which starts a member here; or --addr with the members of your cluster"
         }
-        _ => "tenure doctor, or --connect-timeout 5m to keep trying",
+        tried if tried.iter().any(|it| it.outcome == "accepts only TLS") => {
+            "--tls-ca FILE with the authority that signed the members' certificates, or TENURE_CA"
+        }
+        tried if tried.iter().any(|it| it.outcome == "does not accept TLS") => {
+            "the same without --tls-ca and TENURE_CA, or the port of the member that has TLS"
+        }
+        _ => "tenure doctor, or --wait-for-server 5m to keep trying",
     }
 }
 
@@ -379,16 +404,16 @@ mod tests {
         let failure = CliError::from(Error::Unavailable);
         assert_eq!(failure.json()["exit_code"], 69);
         assert_eq!(failure.json()["error"]["effect"], "none");
-        let unknown = |id: &str| {
-            let request = tenure::RequestId::from(id.to_owned());
+        let unknown = |id: Option<&str>| {
+            let request = id.map(|id| tenure::RequestId::from(id.to_owned()));
             let waited = std::time::Duration::from_secs(10);
             CliError::from(Error::Unknown { request, waited })
         };
         let id = "0123456789abcdef0123456789abcdef";
-        assert_eq!(unknown(id).json()["error"]["effect"], "unknown");
-        let shown = unknown(id).shown();
+        assert_eq!(unknown(Some(id)).json()["error"]["effect"], "unknown");
+        let shown = unknown(Some(id)).shown();
         assert!(shown.contains(&format!("--request-id {id}")), "{shown}");
-        let shown = unknown("lease 7").shown();
+        let shown = unknown(None).shown();
         assert!(!shown.contains("--request-id"), "{shown}");
     }
 
@@ -396,9 +421,8 @@ mod tests {
     fn a_client_that_got_no_answer_under_its_own_lease_may_have_been_granted_the_lock() {
         let unanswered =
             |error| crate::lock::unanswered("lock `l`", std::time::Duration::from_secs(15), error);
-        let request = tenure::RequestId::from("lease 7".to_owned());
         let waited = std::time::Duration::from_secs(2);
-        let failure = unanswered(Error::Unknown { request, waited });
+        let failure = unanswered(Error::Unknown { request: None, waited });
         let json = failure.json();
         assert_eq!((&json["exit_code"], &json["error"]["effect"]), (&69.into(), &"unknown".into()));
         assert_eq!(json["error"]["reason"], "UNANSWERED");

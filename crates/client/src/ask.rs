@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure_types::Mode;
+use tenure_types::{Mode, Name, Refusal};
 use tenure_wire::{convert, v1};
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::error::Error;
 use crate::fence::{self, Fence};
 use crate::guard::Guard;
-use crate::lease::HeldLease;
+use crate::held_lease::HeldLease;
 use crate::shared::ClientShared;
 use crate::wait;
 
@@ -31,6 +32,7 @@ pub(crate) struct AskOptions {
     pub(crate) locks: Vec<String>,
     pub(crate) mode: Mode,
     pub(crate) wait: WaitLimit,
+    pub(crate) timeout: Option<Duration>,
     pub(crate) lock_delay: Duration,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) metadata: Bytes,
@@ -70,6 +72,7 @@ impl AskOptions {
             locks,
             mode: Mode::Exclusive,
             wait: WaitLimit::Unlimited,
+            timeout: None,
             lock_delay: Duration::ZERO,
             max_hold: None,
             metadata: Bytes::new(),
@@ -102,15 +105,6 @@ impl AskOptions {
             request.locks = self.locks.iter().map(ask).collect();
         }
         request
-    }
-
-    /// The wait of the first wire request, in milliseconds; `None` is unlimited.
-    pub(crate) fn wait_ms(&self) -> Option<u64> {
-        match self.wait {
-            WaitLimit::No => Some(0),
-            WaitLimit::For(time) => Some(millis(time)),
-            WaitLimit::Unlimited => None,
-        }
     }
 }
 
@@ -152,7 +146,8 @@ impl LockAsk {
         self
     }
 
-    /// Queues for at most `time`.
+    /// Queues for at most `time`, and returns then even if no member answers: [`Refusal::WaitTimeout`] if the request was
+    /// queued, [`Error::Unknown`] or [`Error::Unavailable`] if no member has answered.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -164,7 +159,8 @@ impl LockAsk {
         self
     }
 
-    /// Does not queue: the lock is granted at once, or the request is refused.
+    /// Does not queue: the lock is granted at once, or the request is refused. If no member can be connected to, returns
+    /// at once; if none answers, after three seconds, or after the [`timeout`](Self::timeout).
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -179,6 +175,34 @@ impl LockAsk {
     pub fn no_wait(mut self) -> Self {
         self.ask.wait = WaitLimit::No;
         self
+    }
+
+    /// Bounds the whole request: finding a member, queueing, and raising a [`fence`](Self::fence). The client returns
+    /// then even if no member answers, and gives back what may have been granted in the background.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
+    /// let guard = client.lock("deploy").no_wait().timeout(std::time::Duration::from_millis(500)).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn timeout(mut self, time: Duration) -> Self {
+        self.ask.timeout = Some(time);
+        self
+    }
+
+    /// Does not queue, and returns `None` if another client holds the lock.
+    ///
+    /// ```no_run
+    /// # async fn example(lease: tenure::Lease) -> Result<(), tenure::Error> {
+    /// let Some(reader) = lease.lock("cache").shared().try_acquire().await? else { return Ok(()) };
+    /// # reader.release().await }
+    /// ```
+    pub async fn try_acquire(self) -> Result<Option<Guard>, Error> {
+        match self.no_wait().await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(Error::Refused(Refusal::Held(_))) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Withholds the lock from other clients for this long after a hold that its holder did not end itself.
@@ -279,6 +303,17 @@ impl LockAsk {
     }
 
     async fn acquire(self) -> Result<Guard, Error> {
+        let shared = match &self.under {
+            LeaseChoice::Existing(held) => &held.shared,
+            LeaseChoice::Own(shared) => shared,
+        };
+        if shared.cleanups.is_closing() {
+            return Err(Error::Closed);
+        }
+        if self.ask.locks.iter().any(|lock| Name::check(lock).is_err()) {
+            return Err(Error::Refused(Refusal::InvalidName));
+        }
+        let until = self.ask.timeout.map(|time| Instant::now() + time.min(wait::FAR));
         let acquired = match self.under {
             LeaseChoice::Existing(held) => wait::under(held, self.ask).await,
             // Boxed, because it is the larger of the two futures, and the caller's future does not have to contain
@@ -290,7 +325,7 @@ impl LockAsk {
             Err(error) => tracing::debug!(%error, "not acquired"),
         }
         match self.fence {
-            Some(it) => Box::pin(fence::fenced(acquired?, &*it)).await,
+            Some(it) => Box::pin(fence::fenced(acquired?, &*it, until)).await,
             None => acquired,
         }
     }

@@ -13,7 +13,8 @@ use crate::ask::LockAsk;
 use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::lease::{HeldLease, Lease, pace};
+use crate::held_lease::{HeldLease, pace};
+use crate::lease::Lease;
 use crate::shared::{ClientSettings, ClientShared, TraceHook};
 use crate::tls::{self, TlsFiles};
 
@@ -38,14 +39,14 @@ const TTL: Duration = Duration::from_secs(15);
 /// A connection to a cluster. Cheap to clone; all clones share their sessions.
 ///
 /// ```no_run
-/// # async fn migrate(token: tenure::Token) {}
+/// # async fn migrate(token: tenure::Token) -> Result<(), tenure::Error> { Ok(()) }
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tenure::Error> {
 /// let client = tenure::Client::from_env().await?;        // TENURE_ADDR, else loopback
 /// client.run("deploy", async |guard| migrate(guard.token()).await).await?;
 ///
 /// let guard = client.lock("deploy").await?;              // waits in the queue, with a lease of its own
-/// migrate(guard.token()).await;
+/// migrate(guard.token()).await?;
 /// guard.release().await?;                                // dropping releases too, in the background
 /// # Ok(()) }
 /// ```
@@ -104,6 +105,7 @@ impl Client {
                 addresses: Vec::new(),
                 name: own_name(),
                 timeout: TIMEOUT,
+                retry_refused: None,
                 ttl: TTL,
                 window: None,
                 grace: Duration::ZERO,
@@ -171,6 +173,9 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn lease(&self, ttl: Duration) -> Result<Lease, Error> {
+        if self.shared.cleanups.is_closing() {
+            return Err(Error::Closed);
+        }
         let ask =
             crate::ask::AskOptions { ttl: Some(ttl), ..crate::ask::AskOptions::new(Vec::new()) };
         let pace = pace(&self.shared, &ask)?;
@@ -178,31 +183,51 @@ impl Client {
         Ok(Lease { held: HeldLease::grant(&self.shared, pace).instrument(span).await? })
     }
 
-    /// Waits for a lock, runs the work, and releases the lock. If the lock is lost, the client drops the work at its
-    /// current await and returns [`Error::Lost`].
+    /// Requests a lock without queueing. Returns `None` if another client holds it.
     ///
     /// ```no_run
-    /// # async fn migrate(token: tenure::Token) -> u32 { 0 }
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
-    /// let rows = client.run("deploy", async |guard| migrate(guard.token()).await).await?;
+    /// let Some(guard) = client.try_lock("report").await? else { return Ok(()) };
+    /// # guard.release().await }
+    /// ```
+    pub async fn try_lock(&self, lock: impl Into<String>) -> Result<Option<Guard>, Error> {
+        self.lock(lock).try_acquire().await
+    }
+
+    /// Closes the client: takes no new requests for locks, ends those that wait, and waits until every guard is gone
+    /// and the cluster has acknowledged every release. Call it before the program ends.
+    ///
+    /// The caller stops its work and drops its guards; this only waits for that. At the end of the time, returns
+    /// [`Error::StillHeld`] if guards exist, and [`Error::Unknown`] if a release was not acknowledged; what is not
+    /// released ends with its lease.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client, guard: tenure::Guard) -> Result<(), tenure::Error> {
+    /// drop(guard);
+    /// client.close(std::time::Duration::from_secs(5)).await?;
     /// # Ok(()) }
     /// ```
-    pub async fn run<T, F>(&self, lock: impl Into<String>, work: F) -> Result<T, Error>
-    where
-        F: AsyncFnOnce(&Guard) -> T,
-    {
-        let guard = self.lock(lock).await?;
-        let done = guard.run(work(&guard)).await;
-        let released = guard.release().await;
-        let done = done?;
-        match released {
-            Ok(()) => Ok(done),
-            // The work was done in time; a failed release afterwards does not undo it.
-            Err(error) => {
-                tracing::debug!(%error, "the work is done; its lock was not given back");
-                Ok(done)
-            }
+    pub async fn close(&self, within: Duration) -> Result<(), Error> {
+        let (shared, began) = (&self.shared, Instant::now());
+        shared.cleanups.close();
+        let settled = shared.cleanups.changes(|| {
+            let leases = shared.held();
+            let idle = |lease: &HeldLease| lease.with_quietly(|state| state.is_idle());
+            let (idle, used): (Vec<_>, Vec<_>) = leases.into_iter().partition(|it| idle(it));
+            idle.iter().for_each(|lease| lease.revoke_in_background());
+            used.is_empty() && shared.cleanups.open() == 0
+        });
+        if tokio::time::timeout(within, settled).await.is_ok() {
+            return Ok(());
         }
+        let locks = |lease: &std::sync::Arc<HeldLease>| {
+            lease.with_quietly(|state| state.in_use().map(str::to_owned).collect::<Vec<_>>())
+        };
+        let locks: Vec<String> = shared.held().iter().flat_map(locks).collect();
+        Err(match locks.is_empty() {
+            false => Error::StillHeld { locks },
+            true => Error::Unknown { request: None, waited: began.elapsed() },
+        })
     }
 
     /// Returns the client's name.
@@ -221,6 +246,13 @@ impl Client {
     /// ```
     pub fn tried(&self) -> Vec<Tried> {
         tried(&self.shared)
+    }
+
+    /// For the project's own tools: waits until a member that the client is connected to knows a leader, at the longest
+    /// for `time`, and returns whether one does.
+    #[doc(hidden)]
+    pub async fn has_leader(&self, time: Duration) -> bool {
+        tokio::time::timeout(time, self.shared.led()).await.is_ok()
     }
 
     /// For tests of lost renewals: the client does not send renewals while this is set.
@@ -387,6 +419,17 @@ impl Builder {
         self
     }
 
+    /// Sets how long [`connect`](Self::connect) keeps trying while every address refuses the connection. The default
+    /// is the [`timeout`](Self::timeout), for programs that start together with the cluster.
+    ///
+    /// ```
+    /// let builder = tenure::Client::builder().retry_refused(std::time::Duration::ZERO);
+    /// ```
+    pub fn retry_refused(mut self, time: Duration) -> Self {
+        self.settings.retry_refused = Some(time);
+        self
+    }
+
     /// Sets the ttl of leases whose request does not set one.
     ///
     /// ```
@@ -470,12 +513,19 @@ impl Builder {
             }
             self.settings.credentials.may_go_to(address, under_tls).map_err(Error::Setup)?;
         }
-        let timeout = self.settings.timeout;
+        let (began, timeout) = (Instant::now(), self.settings.timeout);
+        let patience = self.settings.retry_refused.unwrap_or(timeout);
         let shared = ClientShared::start(self.settings, runtime)?;
-        match shared.session(Instant::now() + timeout).await {
+        let session = tokio::select! {
+            session = shared.session(began + timeout) => session,
+            () = shared.refused(began + patience) => None,
+        };
+        match session {
             Some(_) => Ok(Client { shared }),
             None => Err(match shared.no_session() {
-                Error::Unavailable => Error::Unreachable { waited: timeout, tried: tried(&shared) },
+                Error::Unavailable => {
+                    Error::Unreachable { waited: began.elapsed(), tried: tried(&shared) }
+                }
                 denied => denied,
             }),
         }

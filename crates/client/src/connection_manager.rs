@@ -37,6 +37,10 @@ pub(crate) struct CurrentSessions {
     /// The refusal of the client's credentials by a member, if the last round of attempts met one and no session
     /// could be opened.
     pub(crate) denied: Option<Denied>,
+    /// Whether every address answered the last round of attempts, and none with a session.
+    pub(crate) refused: bool,
+    /// How many rounds of attempts connected to no member.
+    pub(crate) failed_rounds: u64,
 }
 
 pub(crate) struct ConnectionManager {
@@ -47,8 +51,12 @@ pub(crate) struct ConnectionManager {
     publish: watch::Sender<CurrentSessions>,
     /// The refusal of the client's credentials at the last attempt, if that was why it failed.
     denied: Option<Denied>,
+    /// Whether the last attempt was not answered in time.
+    silent: bool,
     turn: usize,
     pause: Duration,
+    /// Whether a member was connected in the last round of attempts. An outage is logged once.
+    is_connected: bool,
 }
 
 impl ConnectionManager {
@@ -59,7 +67,8 @@ impl ConnectionManager {
     ) -> Self {
         let turn = usize::try_from(crate::clock::random() % 64).unwrap_or(0);
         let (tried, sessions) = (Vec::new(), CurrentSessions::default());
-        Self { shared, known, tried, sessions, publish, denied: None, turn, pause: PAUSE_MIN }
+        let (denied, silent, pause, is_connected) = (None, false, PAUSE_MIN, false);
+        Self { shared, known, tried, sessions, publish, denied, silent, turn, pause, is_connected }
     }
 
     /// Runs until the client is gone.
@@ -111,17 +120,23 @@ impl ConnectionManager {
 
     async fn dial_any(&mut self) -> bool {
         self.sessions.denied = None;
-        let mut denied = None;
+        self.sessions.refused = false;
+        let (mut denied, mut refused) = (None, true);
         for _ in 0..self.known.len() {
             self.turn += 1;
             let address = self.known[self.turn % self.known.len()].clone();
             if let Some(session) = self.dial(&address).await {
                 self.sessions.first = Some(session);
                 self.publish();
+                if !self.is_connected && self.sessions.failed_rounds > 0 {
+                    tracing::info!(address, "connected again");
+                }
+                self.is_connected = true;
                 self.meet().await;
                 return true;
             }
             denied = self.denied.take().or(denied);
+            refused &= !self.silent;
         }
         if denied.is_some()
             && let Some(shared) = self.shared.upgrade()
@@ -129,6 +144,14 @@ impl ConnectionManager {
             shared.held().iter().for_each(|lease| lease.with(LeaseState::credentials_refused));
         }
         self.sessions.denied = denied;
+        self.sessions.refused = refused;
+        self.sessions.failed_rounds += 1;
+        if self.is_connected {
+            self.is_connected = false;
+            let tried = self.tried.iter().map(|(address, why)| format!("{address} {why}"));
+            let tried = tried.collect::<Vec<_>>().join(", ");
+            tracing::warn!(tried, "no member can be reached; trying again");
+        }
         false
     }
 
@@ -177,11 +200,15 @@ impl ConnectionManager {
         let (session, word) = match opened {
             Ok(session) => (Some(session), "connected".to_owned()),
             Err(why) => {
-                self.denied = why.denied;
+                (self.denied, self.silent) = (why.denied, why.silent);
                 (None, why.word)
             }
         };
-        tracing::debug!(address, outcome = %word, "dialled a member");
+        // A member that stays away is dialled again and again; only news are worth a line.
+        let known = self.tried.iter().find(|(it, _)| it == address);
+        if known.is_none_or(|(_, before)| *before != word) {
+            tracing::debug!(address, outcome = %word, "dialled a member");
+        }
         self.tried.retain(|(it, _)| it != address);
         self.tried.push((address.to_owned(), word));
         session

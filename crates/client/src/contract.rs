@@ -74,7 +74,7 @@ impl Client {
         let (began, timeout) = (Instant::now(), self.shared.settings.timeout);
         let session = self.shared.session(began + timeout).await;
         let session = session.ok_or_else(|| self.shared.no_session())?;
-        let unknown = || Error::Unknown { request: id.clone(), waited: began.elapsed() };
+        let unknown = || Error::Unknown { request: Some(id.clone()), waited: began.elapsed() };
         let asked = match within {
             Some(within) => tokio::time::timeout(within, ask(session.channel.clone())).await,
             None => Ok(ask(session.channel.clone()).await),

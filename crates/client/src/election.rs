@@ -10,10 +10,13 @@ use tonic::Streaming;
 use v1::election_service_client::ElectionServiceClient;
 
 use crate::ask::LockAsk;
+use crate::cancellation::Cancellation;
 use crate::client::Client;
 use crate::clock;
 use crate::error::{Error, Meaning};
 use crate::guard::Guard;
+use crate::lease_state::Lost;
+use crate::work::LostWork;
 
 /// The pause between attempts to resume an observation grows from the first value to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
@@ -231,15 +234,53 @@ impl Leadership {
         &self.guard
     }
 
-    /// Runs work, and drops it at its current await if leadership is lost.
+    /// Checks that this client can rely on leading at this moment. Only compares the clock, sends nothing.
+    ///
+    /// ```no_run
+    /// # fn example(lead: tenure::Leadership) -> Result<(), tenure::Error> {
+    /// lead.check()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn check(&self) -> Result<(), Error> {
+        self.guard.check()
+    }
+
+    /// Returns the fencing token of the leader's grant.
+    ///
+    /// ```no_run
+    /// # fn example(lead: tenure::Leadership) { println!("token {}", lead.token()); }
+    /// ```
+    pub fn token(&self) -> Token {
+        self.guard.token()
+    }
+
+    /// Waits until leadership is lost, and returns why and by whom.
+    ///
+    /// ```no_run
+    /// # async fn example(lead: tenure::Leadership) { println!("lost: {}", lead.lost().await); }
+    /// ```
+    pub async fn lost(&self) -> Lost {
+        self.guard.lost().await
+    }
+
+    /// Returns a handle that tells work when to stop, for work that cannot be dropped.
+    ///
+    /// ```no_run
+    /// # fn example(lead: tenure::Leadership) { let stop = lead.cancellation(); }
+    /// ```
+    pub fn cancellation(&self) -> Cancellation {
+        self.guard.cancellation()
+    }
+
+    /// Runs work, and drops it at its current await if leadership is lost; see [`Guard::run`].
     ///
     /// ```no_run
     /// # async fn serve() {}
     /// # async fn example(lead: tenure::Leadership) -> Result<(), tenure::Error> {
-    /// lead.run(serve()).await
-    /// # }
+    /// lead.run(serve()).await?;
+    /// # Ok(()) }
     /// ```
-    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Error> {
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LostWork<F::Output>> {
         self.guard.run(work).await
     }
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 use tenure_types::{Revision, Token};
 use tokio::sync::watch;
 
+use crate::cancellation::Cancellation;
 use crate::clock;
-use crate::guard::Cancellation;
 use crate::lease_state::{Cause, EndMessage, LeaseState, Moment, Pace, PendingGrant, Standing};
 use crate::signal::Signal;
 use crate::watchdog;

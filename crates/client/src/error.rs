@@ -1,9 +1,11 @@
 //! Defines the client's errors, and what the caller may conclude from each.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_types::{Refusal, Revision};
+use tenure_wire::reason::Retry;
 use tenure_wire::{refusal::refusal_from, v1};
 
 use crate::client::Tried;
@@ -25,11 +27,11 @@ use crate::lease_state::{Lost, PaceError};
 /// }
 /// assert_eq!(advice(&Error::Unavailable), "nothing happened, try later");
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The cluster decided, and the answer is no. Nothing was done.
-    #[error("refused by the cluster")]
+    #[error("{}", shown(.0))]
     Refused(#[source] Refusal),
     /// No member took the request. It had no effect.
     #[error("no member took the request; nothing happened")]
@@ -43,20 +45,20 @@ pub enum Error {
         tried: Vec<Tried>,
     },
     /// The request was sent, and its outcome is not known. It may have taken effect.
-    #[error("no outcome of request {request} within {waited:.1?}; it may have happened")]
+    #[error("no outcome{} within {waited:.1?}; it may have happened", of(.request))]
     Unknown {
-        /// The id under which the request can be repeated.
-        request: RequestId,
+        /// The id under which the request can be repeated, if it can: see [`Key::again`](crate::Key::again).
+        request: Option<RequestId>,
         /// How long the client waited.
         waited: Duration,
     },
     /// The lease or lock is lost. The work under it was stopped, or the caller has to stop it.
     #[error("lost: {0}")]
-    Lost(Lost),
+    Lost(#[source] Lost),
     /// The lock was granted, and the fence at the resource did not accept its token. The client released the lock, or
     /// the lock ends with its lease.
-    #[error("the fence at the resource said no")]
-    Fence(#[source] crate::fence::FenceError),
+    #[error("the fence at the resource said no: {0}")]
+    Fence(#[source] Arc<dyn std::error::Error + Send + Sync>),
     /// The history does not reach back to the revision that a watch asked for.
     #[error("the history begins at revision {floor}")]
     Compacted {
@@ -74,11 +76,57 @@ pub enum Error {
         message: String,
     },
     /// The times of a lease do not fit each other.
-    #[error("the times of the lease do not fit")]
+    #[error("{0}")]
     Pace(#[from] PaceError),
     /// The client cannot be set up: an invalid address, no thread, no timer.
     #[error("the client cannot be set up: {0}")]
     Setup(String),
+    /// The client was closed and takes no more requests for locks. Nothing happened.
+    #[error("the client is closed")]
+    Closed,
+    /// The client was to close, and guards still exist at the end of the time.
+    #[error("still held: {}", locks.join(", "))]
+    StillHeld {
+        /// The locks of these guards.
+        locks: Vec<String>,
+    },
+}
+
+impl Error {
+    /// Whether nothing happened, and the same request may succeed if it is repeated later. For a request whose outcome
+    /// is [unknown](Error::Unknown) this is `false`: it may have happened.
+    ///
+    /// ```
+    /// use tenure::{Error, Refusal};
+    /// assert!(Error::Unavailable.is_retryable());
+    /// assert!(Error::Refused(Refusal::WaitTimeout).is_retryable());
+    /// assert!(!Error::Refused(Refusal::InvalidName).is_retryable());
+    /// ```
+    pub fn is_retryable(&self) -> bool {
+        let later = |reason: &str| {
+            let row = tenure_wire::reason::row(reason);
+            row.is_some_and(|row| matches!(row.retry, Retry::AtOnce | Retry::Later))
+        };
+        match self {
+            Self::Unavailable | Self::Unreachable { .. } => true,
+            Self::Refused(Refusal::Held(_) | Refusal::WaitTimeout) => true,
+            Self::Refused(refusal) => later(refusal.reason()),
+            Self::Failed { reason, .. } => later(reason),
+            _ => false,
+        }
+    }
+}
+
+/// The sentence of a refusal, with the holder if there is one.
+fn shown(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::Held(held) => held.to_string(),
+        other => other.to_string(),
+    }
+}
+
+fn of(request: &Option<RequestId>) -> String {
+    request.as_ref().map_or_else(String::new, |request| format!(" of request {request}"))
 }
 
 /// The id under which a request is known to the cluster.

@@ -8,6 +8,8 @@ use std::error::Error as StdError;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use crate::ask::LockAsk;
 use crate::error::Error;
 use crate::guard::{Guard, Lock};
@@ -117,16 +119,25 @@ impl Guard {
     /// # Ok(()) }
     /// ```
     pub async fn fence(&self, fence: &dyn Fence) -> Result<(), Error> {
-        self.run(fence.raise(self)).await?.map_err(Error::Fence)
+        self.run(fence.raise(self)).await?.map_err(|why| Error::Fence(why.into()))
     }
 }
 
 /// Returns the guard if the fence accepts its token, and releases the lock otherwise.
-pub(crate) async fn fenced(guard: Guard, fence: &dyn Fence) -> Result<Guard, Error> {
+pub(crate) async fn fenced(
+    guard: Guard,
+    fence: &dyn Fence,
+    until: Option<Instant>,
+) -> Result<Guard, Error> {
     let within = guard.held().shared.settings.timeout;
+    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+    let within = left.map_or(within, |left| left.min(within));
     let raised = match tokio::time::timeout(within, guard.fence(fence)).await {
         Ok(raised) => raised,
-        Err(_) => Err(Error::Fence(format!("no answer within {within:.1?}").into())),
+        Err(_) => {
+            let why: FenceError = format!("no answer within {within:.1?}").into();
+            Err(Error::Fence(why.into()))
+        }
     };
     match raised {
         Ok(()) => Ok(guard),

@@ -1,7 +1,7 @@
 //! Holds distributed locks for a program, and stops its work in time when a lock is lost.
 //!
 //! ```no_run
-//! # async fn migrate(token: tenure::Token) {}
+//! # async fn migrate(token: tenure::Token) -> Result<(), tenure::Error> { Ok(()) }
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), tenure::Error> {
 //! let client = tenure::Client::from_env().await?;     // TENURE_ADDR, else loopback
@@ -21,6 +21,8 @@ mod admin;
 mod alarm;
 mod ask;
 pub mod blocking;
+mod cancellation;
+mod cleanup;
 mod client;
 mod clock;
 mod connection_manager;
@@ -31,6 +33,7 @@ pub mod engine;
 mod error;
 mod fence;
 mod guard;
+mod held_lease;
 mod key;
 mod lease;
 mod lease_state;
@@ -38,6 +41,7 @@ mod local_queue;
 mod pending;
 #[cfg(not(feature = "virtual-time"))]
 mod real_time;
+mod release;
 mod renew;
 mod response_slot;
 mod session;
@@ -50,6 +54,7 @@ pub mod virtual_time;
 mod wait;
 mod watch;
 mod watchdog;
+mod work;
 
 // The one place that knows whether a client may be on virtual time.
 #[cfg(not(feature = "virtual-time"))]
@@ -59,15 +64,17 @@ use virtual_time as surroundings;
 
 pub use admin::{Explanation, LockView, Status, Urgency};
 pub use ask::LockAsk;
+pub use cancellation::Cancellation;
 pub use client::{Builder, Client, Tried};
 #[doc(hidden)]
 pub use credentials::{Credentials, MemberChannel};
 pub use election::{Change, Election, Leader, Leadership, Observer};
 pub use error::{Error, RequestId};
 pub use fence::{Fence, FenceError};
-pub use guard::{Cancellation, Guard, Lock};
+pub use guard::{Guard, Lock};
 pub use key::{Key, KeyValue};
 pub use lease::Lease;
 pub use lease_state::{Cause, Lost, Moment, Pace, PaceError, Standing};
 pub use tenure_types::{Held, LeaseId, Mode, Refusal, Revision, Token};
 pub use watch::{Batch, Event, Watch, WatchAsk};
+pub use work::LostWork;

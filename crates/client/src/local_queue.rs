@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::ask::{AskOptions, WaitLimit};
 use crate::error::Error;
-use crate::lease::HeldLease;
+use crate::held_lease::HeldLease;
 use crate::wait::{FAR, gone, lost};
 
 /// The local permits of one request. Usually there is one.

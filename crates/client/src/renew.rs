@@ -14,7 +14,7 @@ use v1::answer::Result as Answer;
 use v1::request::Command;
 
 use crate::clock;
-use crate::lease::HeldLease;
+use crate::held_lease::HeldLease;
 use crate::lease_state::{AckEffect, Cause};
 use crate::response_slot::Response;
 use crate::session::Session;

@@ -13,11 +13,12 @@ use tokio::time::Instant;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
+use crate::cleanup::Cleanups;
 use crate::clock;
 use crate::connection_manager::{ConnectionManager, CurrentSessions};
 use crate::credentials::Credentials;
 use crate::error::{Error, Meaning, RequestId};
-use crate::lease::HeldLease;
+use crate::held_lease::HeldLease;
 use crate::lease_state::{Cause, Lost, Moment};
 use crate::pending::RequestHandle;
 use crate::renew;
@@ -44,6 +45,8 @@ pub(crate) struct ClientSettings {
     pub(crate) name: String,
     /// How long to keep trying to reach a member, and how long a request may take.
     pub(crate) timeout: Duration,
+    /// How long to keep trying while every address refuses; `None` for as long as `timeout`.
+    pub(crate) retry_refused: Option<Duration>,
     pub(crate) ttl: Duration,
     pub(crate) window: Option<Duration>,
     pub(crate) grace: Duration,
@@ -82,6 +85,9 @@ pub(crate) struct ClientShared {
     pub(crate) next_beat_us: AtomicU64,
     pub(crate) watchdog: WatchdogTimer,
     budget: AtomicI64,
+    pub(crate) cleanups: Cleanups,
+    /// Whether the client is on the machine's clock and sockets, and not on those of a test.
+    pub(crate) on_machine: bool,
     /// The cluster that the client belongs to, from the first welcome on.
     state: Mutex<Option<ClusterIncarnation>>,
     /// For tests: renewals are not sent.
@@ -127,12 +133,12 @@ impl RequestIdentity {
         request
     }
 
-    pub(crate) fn id(&self) -> RequestId {
-        RequestId::from(match self {
-            Self::Harmless => "none".to_owned(),
-            Self::Key(key) => key.clone(),
-            Self::Seq { seq, .. } => format!("seq {seq}"),
-        })
+    /// The id under which the caller can repeat the request.
+    pub(crate) fn id(&self) -> Option<RequestId> {
+        match self {
+            Self::Harmless | Self::Seq { .. } => None,
+            Self::Key(key) => Some(RequestId::from(key.clone())),
+        }
     }
 }
 
@@ -155,6 +161,8 @@ impl ClientShared {
             next_beat_us: AtomicU64::new(u64::MAX),
             watchdog,
             budget: AtomicI64::new(BUDGET),
+            cleanups: Cleanups::default(),
+            on_machine: surroundings::read().is_none(),
             state: Mutex::default(),
             mute: AtomicBool::new(false),
             pause: Default::default(),
@@ -230,6 +238,39 @@ impl ClientShared {
         let mut sessions = self.sessions.clone();
         let waited = tokio::time::timeout_at(until, sessions.wait_for(there)).await;
         waited.ok()?.ok()?.first.clone()
+    }
+
+    /// Waits from `patience` on until every address refuses a session.
+    pub(crate) async fn refused(&self, patience: Instant) {
+        let mut sessions = self.sessions.clone();
+        tokio::time::sleep_until(patience).await;
+        if sessions.wait_for(|sessions| sessions.refused).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Waits until the member of the first session knows a leader.
+    pub(crate) async fn led(&self) {
+        while !self.session_now().is_some_and(|session| session.leader().borrow().member != 0) {
+            tokio::time::sleep(PAUSE_MIN).await;
+        }
+    }
+
+    /// Does the same for a caller that does not want to wait: also returns `None` once no member could be connected to
+    /// in a whole round of attempts.
+    pub(crate) async fn session_at_once(&self, until: Instant) -> Option<Arc<Session>> {
+        if let Some(session) = self.session_now() {
+            return Some(session);
+        }
+        let mut sessions = self.sessions.clone();
+        let before = sessions.borrow().failed_rounds;
+        let decided = |sessions: &CurrentSessions| {
+            sessions.denied.is_some()
+                || sessions.failed_rounds != before
+                || sessions.first.as_ref().is_some_and(|session| !session.is_over())
+        };
+        let waited = tokio::time::timeout_at(until, sessions.wait_for(decided)).await;
+        waited.ok()?.ok()?.first.clone().filter(|session| !session.is_over())
     }
 
     /// The error of a request for which there is no session.

@@ -18,7 +18,7 @@ use crate::ask::{AskOptions, WaitLimit, millis};
 use crate::clock;
 use crate::error::{Error, Meaning, strange};
 use crate::guard::{Guard, Lock};
-use crate::lease::{HeldLease, Seq, give_back, new_lease, pace};
+use crate::held_lease::{HeldLease, Seq, give_back, new_lease, pace};
 use crate::lease_state::{Cause, PendingGrant, Standing};
 use crate::local_queue::{self, LocalTurns};
 use crate::response_slot::Response;
@@ -31,8 +31,10 @@ const PAUSE: Duration = Duration::from_millis(20);
 const DENIED: Duration = Duration::from_secs(1);
 /// The bound up to which repeated pauses grow.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// The cluster ends a wait by itself. The client ends it only if it hears nothing for this much longer.
-const SLACK: Duration = Duration::from_secs(1);
+/// The cluster ends a wait by itself. The client waits this much longer for the cluster's word, and then ends it.
+const SLACK: Duration = Duration::from_millis(50);
+/// How long a request that does not queue waits for its answer: longer than a change of leader takes.
+const AT_ONCE: Duration = Duration::from_secs(3);
 /// The substitute for an unlimited wait.
 pub(crate) const FAR: Duration = Duration::from_secs(86_400 * 365);
 
@@ -41,7 +43,7 @@ type GrantedAt = (Vec<Lock>, Revision);
 
 /// Acquires under an existing lease.
 pub(crate) async fn under(held: Arc<HeldLease>, ask: Box<AskOptions>) -> Result<Guard, Error> {
-    let until = deadline(ask.wait);
+    let until = deadline(&held.shared, &ask);
     let turns = match local_queue::now(&held, &ask.locks) {
         Some(turns) => turns,
         None => Box::pin(local_queue::wait(&held, &ask, until)).await?,
@@ -59,9 +61,8 @@ pub(crate) async fn under(held: Arc<HeldLease>, ask: Box<AskOptions>) -> Result<
     }
     match Box::pin(leaving.stand(until, asked)).await {
         Ok(granted) => leaving.guard(granted),
-        Err(error) => {
-            // A refused request is over; after any other error it may still stand in the cluster.
-            if matches!(error, Error::Refused(_) | Error::Unavailable) {
+        Err(NotGranted { error, place }) => {
+            if place == PlaceLeft::None {
                 leaving.ask = None;
             }
             Err(error)
@@ -71,12 +72,12 @@ pub(crate) async fn under(held: Arc<HeldLease>, ask: Box<AskOptions>) -> Result<
 
 /// Acquires with a new lease, which the same command grants.
 pub(crate) async fn own(shared: Arc<ClientShared>, ask: AskOptions) -> Result<Guard, Error> {
-    let until = deadline(ask.wait);
+    let until = deadline(&shared, &ask);
     let began = Instant::now();
     let reach = began + shared.settings.timeout;
+    let reach = until.map_or(reach, |until| reach.min(until + SLACK));
     // The request was sent, perhaps more than once; whatever it may still bring is released.
-    let unknown =
-        || Error::Unknown { request: RequestIdentity::Harmless.id(), waited: began.elapsed() };
+    let unknown = || Error::Unknown { request: None, waited: began.elapsed() };
     for turn in 0_u32.. {
         match own_once(&shared, &ask, until, reach).await {
             // This attempt was not sent, but an earlier one was.
@@ -108,12 +109,18 @@ async fn own_once(
     let worthless = began + pace.window() * 3 / 4;
     let new = new_lease(shared, &pace);
     let mut orphan = OrphanLease { shared: shared.clone(), id: new.lease, sent: false };
-    let mut request = ask.request(ask.wait_ms());
+    let mut request = ask.request(left_ms(ask, until));
     request.new_lease = Some(Box::new(new));
     loop {
-        let Some(session) = shared.session(reach).await else {
-            let request = crate::RequestId::from(format!("lease {}", orphan.id));
-            let unknown = Error::Unknown { request, waited: began.elapsed() };
+        if shared.cleanups.is_closing() {
+            return Some(Err(Error::Closed));
+        }
+        let session = match ask.wait {
+            WaitLimit::No => shared.session_at_once(reach).await,
+            WaitLimit::For(_) | WaitLimit::Unlimited => shared.session(reach).await,
+        };
+        let Some(session) = session else {
+            let unknown = Error::Unknown { request: None, waited: began.elapsed() };
             return Some(Err(if orphan.sent { unknown } else { shared.no_session() }));
         };
         if Instant::now() >= worthless {
@@ -142,7 +149,7 @@ async fn own_once(
                 return Some(Err(error));
             }
             AskUpdate::Again(after) => {
-                tokio::time::sleep(clock::jittered(PAUSE).max(after)).await;
+                nap(clock::jittered(PAUSE).max(after), Some(reach)).await;
                 continue;
             }
             AskUpdate::Granted(None, _) | AskUpdate::Queued(None, _) | AskUpdate::Over => {
@@ -156,8 +163,9 @@ async fn own_once(
         let granted = match granted {
             Some(granted) => Ok(granted),
             None => {
-                let stand = StandingAsk { held: &held, ask, numbers: None, until };
-                stand.run(Some((session, asked))).await
+                let stand = StandingAsk { held: &held, ask, numbers: None, until, queued: true };
+                // Whatever is left of the request ends with its lease.
+                stand.run(Some((session, asked))).await.map_err(|it| it.error)
             }
         };
         return Some(
@@ -197,14 +205,8 @@ impl PlaceCleanup {
     /// Sends the request on the current session, if there is enough time to wait for the answer without a timer.
     fn ask_now(&mut self, until: Option<Instant>) -> Option<SentRequest> {
         let ask = self.ask.as_ref()?;
-        let time = match ask.wait {
-            WaitLimit::No => self.held.shared.settings.timeout,
-            WaitLimit::For(_) | WaitLimit::Unlimited => {
-                let left = |until: Instant| until.saturating_duration_since(Instant::now());
-                until.map_or(FAR, |until| left(until) + SLACK)
-            }
-        };
-        if time < PATIENT {
+        let left = |until: Instant| until.saturating_duration_since(Instant::now());
+        if until.map_or(FAR, left) < PATIENT {
             return None;
         }
         let session = self.held.shared.session_now()?;
@@ -231,10 +233,10 @@ impl PlaceCleanup {
         &mut self,
         until: Option<Instant>,
         asked: Option<SentRequest>,
-    ) -> Result<GrantedAt, Error> {
+    ) -> Result<GrantedAt, NotGranted> {
         let ask = self.ask.as_ref().expect("it is there until it is over");
         let numbers = Some(&mut self.sent);
-        StandingAsk { held: &self.held, ask, numbers, until }.run(asked).await
+        StandingAsk { held: &self.held, ask, numbers, until, queued: false }.run(asked).await
     }
 
     fn guard(mut self, granted: GrantedAt) -> Result<Guard, Error> {
@@ -257,8 +259,8 @@ impl Drop for PlaceCleanup {
         self.sent = None;
         if let Some(ask) = self.ask.take() {
             let (held, turns) = (self.held.clone(), std::mem::take(&mut self.turns));
-            self.held.shared.runtime.spawn(async move {
-                // If the leave fails, the place in the queue ends with its lease.
+            // If the leave fails, or the runtime ends first, the place in the queue ends with its lease.
+            self.held.shared.clean_up(Vec::new(), async move {
                 let _ = leave(&held, &ask).await;
                 drop(turns);
             });
@@ -297,24 +299,47 @@ struct StandingAsk<'a> {
     /// together with its request needs no numbers.
     numbers: Option<&'a mut Option<NumberedRequest>>,
     until: Option<Instant>,
+    /// Whether the cluster has said that the request is queued.
+    queued: bool,
+}
+
+/// A request that was not granted.
+struct NotGranted {
+    error: Error,
+    place: PlaceLeft,
+}
+
+/// Whether a request that was not granted may still stand in the cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum PlaceLeft {
+    None,
+    Perhaps,
+}
+
+impl From<Error> for NotGranted {
+    fn from(error: Error) -> Self {
+        // A refused request is over; after any other error it may still stand in the cluster.
+        let over = matches!(error, Error::Refused(_) | Error::Unavailable);
+        let place = if over { PlaceLeft::None } else { PlaceLeft::Perhaps };
+        Self { error, place }
+    }
 }
 
 impl StandingAsk<'_> {
     /// Runs until the request is granted, refused or given up. `asked` is a session on which it was already sent or
     /// queued.
-    async fn run(mut self, mut asked: Option<SentRequest>) -> Result<GrantedAt, Error> {
-        let (held, ask) = (self.held, self.ask);
+    async fn run(mut self, mut asked: Option<SentRequest>) -> Result<GrantedAt, NotGranted> {
+        let (held, ask, began) = (self.held, self.ask, Instant::now());
         let mut standing = held.standing();
-        // A request that does not queue has to be answered within the usual request timeout.
-        let ago = asked.as_ref().map_or(Duration::ZERO, |(_, on)| on.ago());
-        let limit = match ask.wait {
-            WaitLimit::No => {
-                Some(Instant::now() + held.shared.settings.timeout.saturating_sub(ago))
-            }
-            WaitLimit::For(_) | WaitLimit::Unlimited => self.until.map(|until| until + SLACK),
-        };
+        let limit = self.until.map(|until| until + SLACK);
         let (mut sent, mut pause) = (asked.is_some(), PAUSE);
         let mut denied_since = None;
+        if ask.wait == WaitLimit::No && !sent {
+            let reach = limit.unwrap_or_else(|| began + AT_ONCE);
+            if held.shared.session_at_once(reach).await.is_none() {
+                return Err(held.shared.no_session().into());
+            }
+        }
         loop {
             let step = async {
                 let (session, mut on) = match asked.take() {
@@ -331,8 +356,9 @@ impl StandingAsk<'_> {
                 Some((update_of(said, ask), session, on))
             };
             let (heard, session, on) = tokio::select! {
-                () = lost(&mut standing) => return Err(gone(held)),
-                () = at_last(limit) => return Err(self.out_of_time(sent).await),
+                () = lost(&mut standing) => return Err(gone(held).into()),
+                () = at_last(limit) => return Err(self.out_of_time(sent, began)),
+                () = held.shared.cleanups.closing() => return Err(Error::Closed.into()),
                 step = step => match step {
                     Some(step) => step,
                     None => {
@@ -343,9 +369,9 @@ impl StandingAsk<'_> {
                             _ => Instant::now(),
                         };
                         if since.elapsed() >= DENIED {
-                            return Err(denied);
+                            return Err(denied.into());
                         }
-                        tokio::time::sleep(PAUSE).await;
+                        nap(PAUSE, limit).await;
                         continue;
                     }
                 },
@@ -361,15 +387,16 @@ impl StandingAsk<'_> {
                         **sent = None;
                     }
                     pause = PAUSE;
+                    self.queued = true;
                     asked = Some((session, on));
                 }
-                AskUpdate::No(error) => return Err(error),
-                AskUpdate::Over if ask.wait == WaitLimit::Unlimited => {
-                    return Err(Error::Lost(Cause::Gone.into()));
+                AskUpdate::No(error) => return Err(error.into()),
+                AskUpdate::Over if self.until.is_none() => {
+                    return Err(Error::Lost(Cause::Gone.into()).into());
                 }
-                AskUpdate::Over => return Err(Error::Refused(Refusal::WaitTimeout)),
+                AskUpdate::Over => return Err(Error::Refused(Refusal::WaitTimeout).into()),
                 AskUpdate::Again(after) => {
-                    tokio::time::sleep(clock::jittered(pause).max(after)).await;
+                    nap(clock::jittered(pause).max(after), limit).await;
                     pause = (pause * 2).min(PAUSE_MAX);
                 }
             }
@@ -393,21 +420,19 @@ impl StandingAsk<'_> {
         request(self.held, self.ask, identity, wait_ms)
     }
 
-    /// The wait is over by the client's own clock: leaves the queue, and the answer to that decides.
-    async fn out_of_time(&mut self, sent: bool) -> Error {
+    /// The wait is over by the client's own clock. The client leaves the queue in the background, and releases what may
+    /// have been granted meanwhile.
+    fn out_of_time(&mut self, sent: bool, began: Instant) -> NotGranted {
         if !sent {
-            return Error::Unavailable;
+            return self.held.shared.no_session().into();
         }
         // Abandoned: if it still arrives, the cluster rejects it.
         if let Some(sent) = &mut self.numbers {
             **sent = None;
         }
-        match Box::pin(leave(self.held, self.ask)).await {
-            // Nothing is held or queued. For a request that did not want to wait, this is as if it had not been sent.
-            Ok(()) if self.ask.wait == WaitLimit::No => Error::Unavailable,
-            Ok(()) => Error::Refused(Refusal::WaitTimeout),
-            Err(error) => error,
-        }
+        let unknown = Error::Unknown { request: None, waited: began.elapsed() };
+        let error = if self.queued { Error::Refused(Refusal::WaitTimeout) } else { unknown };
+        NotGranted { error, place: PlaceLeft::Perhaps }
     }
 }
 
@@ -478,7 +503,11 @@ fn tell(ask: &AskOptions, ahead: u64) {
 /// The wait to request from the cluster: what is left until the deadline.
 fn left_ms(ask: &AskOptions, until: Option<Instant>) -> Option<u64> {
     let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-    left.map_or(ask.wait_ms(), |left| Some(millis(left).max(1)))
+    match (ask.wait, left) {
+        (WaitLimit::No, _) => Some(0),
+        (_, Some(left)) => Some(millis(left).max(1)),
+        (_, None) => None,
+    }
 }
 
 fn request(
@@ -493,11 +522,21 @@ fn request(
     identity.request(Command::Acquire(request))
 }
 
-fn deadline(wait: WaitLimit) -> Option<Instant> {
-    match wait {
-        WaitLimit::For(time) => Some(Instant::now() + time.min(FAR)),
+/// When the caller wants its answer at the latest.
+fn deadline(shared: &ClientShared, ask: &AskOptions) -> Option<Instant> {
+    let wait = match ask.wait {
+        WaitLimit::For(time) => Some(time),
+        WaitLimit::No if ask.timeout.is_none() => Some(AT_ONCE.min(shared.settings.timeout)),
         WaitLimit::No | WaitLimit::Unlimited => None,
-    }
+    };
+    let time = wait.into_iter().chain(ask.timeout).min()?;
+    Some(Instant::now() + time.min(FAR))
+}
+
+/// Sleeps, but not beyond the limit.
+async fn nap(time: Duration, limit: Option<Instant>) {
+    let until = Instant::now() + time;
+    tokio::time::sleep_until(limit.map_or(until, |limit| until.min(limit))).await;
 }
 
 /// Waits until the limit, if there is one; an unlimited wait needs no timer.

@@ -114,7 +114,7 @@ mod tests {
 
     use crate::clock;
     use crate::guard::{Guard, Lock};
-    use crate::lease::HeldLease;
+    use crate::held_lease::HeldLease;
     use crate::lease_state::{Pace, PendingGrant};
     use crate::local_queue::LocalTurns;
     use crate::plant;
@@ -129,6 +129,7 @@ mod tests {
             let settings = ClientSettings {
                 addresses: vec!["127.0.0.1:1".to_owned()],
                 name: "test".to_owned(),
+                retry_refused: None,
                 timeout: TTL,
                 ttl: TTL,
                 window: None,

@@ -42,7 +42,10 @@ pub enum Error {
 /// # async fn main() -> Result<(), tenure_testkit::Error> {
 /// let cluster = tenure_testkit::Cluster::start().await?;
 /// let client = cluster.client("worker-1").await?;
-/// client.run("report", async |guard| println!("token {}", guard.token())).await?;
+/// client.run("report", async |guard| -> Result<(), tenure::Error> {
+///     println!("token {}", guard.token());
+///     Ok(())
+/// }).await?;
 /// # Ok(()) }
 /// ```
 pub struct Cluster {

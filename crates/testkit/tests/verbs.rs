@@ -91,7 +91,7 @@ async fn dropped_renewals_stop_the_work_before_anyone_else_starts() {
     };
     let (done, next) = tokio::join!(
         async {
-            let done: Result<(), Error> = guard.run(work).await;
+            let done: Result<(), Error> = guard.run(work).await.map_err(Error::from);
             (done, Instant::now())
         },
         async { (b.lock("deploy").await.unwrap(), Instant::now()) },

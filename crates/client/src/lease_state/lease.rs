@@ -69,6 +69,16 @@ struct HeldGrant {
     told: bool,
 }
 
+/// A grant that is lost.
+#[derive(Clone, Debug)]
+pub(crate) struct GrantLoss {
+    pub(crate) token: Token,
+    pub(crate) lock: String,
+    pub(crate) lost: Lost,
+    /// Whether the work under it had stopped.
+    pub(crate) stopped: bool,
+}
+
 /// What is known about why nothing was acknowledged.
 #[derive(Debug)]
 struct Wake {
@@ -347,10 +357,29 @@ impl LeaseState {
         }
     }
 
+    /// Returns the loss of the lease itself, if it is lost.
+    pub(crate) fn loss(&self) -> Option<&Lost> {
+        self.lost.as_ref()
+    }
+
     /// Returns the lost locks with their causes.
-    pub(crate) fn losses(&self) -> impl Iterator<Item = (Token, Lost)> {
-        let lost = |it: &HeldGrant| it.lost.as_ref().or(self.lost.as_ref()).cloned();
-        self.grants.iter().filter_map(move |(token, it)| Some((*token, lost(it)?)))
+    pub(crate) fn losses(&self) -> impl Iterator<Item = GrantLoss> {
+        self.grants.iter().filter_map(move |(token, it)| {
+            let lost = it.lost.as_ref().or(self.lost.as_ref())?.clone();
+            Some(GrantLoss { token: *token, lock: it.lock.clone(), lost, stopped: it.stopped })
+        })
+    }
+
+    /// Returns the names of the locks whose work has not stopped.
+    pub(crate) fn in_use(&self) -> impl Iterator<Item = &str> {
+        self.grants.values().filter(|it| !it.stopped).map(|it| it.lock.as_str())
+    }
+
+    /// Returns the name of a lock, and what to tell the cluster once its work has stopped.
+    pub(crate) fn ending(&self, token: Token) -> Option<(String, EndMessage)> {
+        let grant = self.grants.get(&token)?;
+        let end = if grant.lost.is_some() { EndMessage::Confirm } else { EndMessage::Release };
+        Some((grant.lock.clone(), end))
     }
 
     /// Records that the work under a lock has stopped, so that the cluster may be told.

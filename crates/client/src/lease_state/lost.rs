@@ -100,6 +100,8 @@ impl PartialEq<Cause> for Lost {
     }
 }
 
+impl std::error::Error for Lost {}
+
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.by(), self.cause) {

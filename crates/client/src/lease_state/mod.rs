@@ -19,7 +19,7 @@ mod rules;
 mod schedules;
 mod timing;
 
-pub(crate) use lease::{AckEffect, EndMessage, LeaseState, PendingGrant};
+pub(crate) use lease::{AckEffect, EndMessage, GrantLoss, LeaseState, PendingGrant};
 pub use lost::Lost;
 pub(crate) use moment::ClockReading;
 pub use moment::Moment;

@@ -17,7 +17,7 @@ async fn a_lock_taken_away_stops_the_work_and_goes_on_when_it_has_stopped() {
     until("b queues", async || waiting(&a, "deploy").await == 1).await;
     let stop = guard.cancellation();
     let work = tokio::spawn(async move {
-        let done = guard.run(std::future::pending::<()>()).await;
+        let done = guard.run(std::future::pending::<()>()).await.map_err(Error::from);
         (done, guard)
     });
     b.force("deploy", token, "a test", Urgency::StopFirst).await.unwrap();
@@ -76,7 +76,7 @@ async fn without_renewals_the_guard_doubts_then_is_lost_before_anyone_else_start
     a.drop_renewals(true);
     standings.wait_for(|it| *it == Standing::Doubtful).await.unwrap();
     guard.check().unwrap();
-    let done = guard.run(std::future::pending::<()>()).await;
+    let done = guard.run(std::future::pending::<()>()).await.map_err(Error::from);
     assert!(matches!(cause(&done), Some(Cause::Unreachable { .. })), "{done:?}");
     assert!(!other.is_finished(), "the cluster gives the holder two seconds more");
     // Later renewals do not revive the lost lease.

@@ -2,8 +2,13 @@
 
 #[path = "../../../server/tests/support/alone.rs"]
 mod alone;
+mod errors;
 mod fenced;
+mod limits;
 mod losses;
+mod shutdown;
+mod wire;
+mod work;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -187,7 +192,7 @@ async fn run_gives_the_lock_back_and_hands_out_the_result() {
     let own = client.clone();
     let work = async move |guard: &Guard| {
         tokio::task::yield_now().await;
-        guard.token()
+        Ok::<_, Error>(guard.token())
     };
     let token = tokio::spawn(async move { own.run("deploy", work).await }).await.unwrap().unwrap();
     assert!(token.get() > 0);

@@ -16,11 +16,10 @@ mod take_away;
 
 use tenure_types::{InvalidName, Limit, Name, Refusal};
 
-use crate::access::AccessChange;
 use crate::codec::decode_request;
 use crate::machine::Machine;
 use crate::outcome::{Answer, Outcome};
-use crate::request::{Command, LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_RECORDS, LeaseRef, Request};
+use crate::request::{Command, LEVEL_ABANDON, LeaseRef, Request};
 use crate::state::slab::SlabIndex;
 
 pub(crate) use exactly_once::SEQ_WINDOW;
@@ -42,11 +41,8 @@ impl Machine {
             Ok(Request { command: Command::Abandon(_), .. }) if self.level < LEVEL_ABANDON => {
                 Err(Refusal::Malformed)
             }
-            Ok(Request { command: Command::SetAccess(_), .. }) if self.level < LEVEL_ACCESS => {
-                Err(Refusal::Malformed)
-            }
-            Ok(Request { command: Command::SetAccess(AccessChange::Replace(_)), .. })
-                if self.level < LEVEL_RECORDS =>
+            Ok(Request { command: Command::SetAccess(change), .. })
+                if self.level < change.level() =>
             {
                 Err(Refusal::Malformed)
             }

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use tenure_types::{Holder, HolderState, LeaseId, Limit, Refusal, Revision, Token};
 
 use super::name;
-use crate::event::Cause;
+use crate::event::{Cause, FORCED_NOW, HOLDER_STOPPED};
 use crate::machine::Machine;
 use crate::outcome::{Answer, Notice, TakenBy};
 use crate::request::{LEVEL_RECORDS, Urgency};
@@ -41,10 +41,7 @@ impl Machine {
         let Some(grant) = found else { return Err(outdated(self, Some(slot))) };
         let left_ms = match (self.grants.at(grant).phase(), urgency) {
             (None, _) => self.take_away(grant, Cause::Forced, said, urgency),
-            (Some(_), Urgency::Now) => {
-                let recorded = self.level >= LEVEL_RECORDS;
-                self.cooled(grant, if recorded { said } else { TakeAwayDetails::default() })
-            }
+            (Some(_), Urgency::Now) => self.cooled(grant, said.or_reason(FORCED_NOW)),
             (Some(_), Urgency::Cooling) => Some(self.left_ms(grant)),
         };
         Ok(Answer::Forced { left_ms: left_ms.unwrap_or(0) })
@@ -77,7 +74,8 @@ impl Machine {
             self.grant_with_token(slot, token).filter(|&grant| cools(self.grants.at(grant)))
         });
         let grant = found.ok_or_else(|| Refusal::NotCooling { lock: name(lock) })?;
-        self.cooled(grant, TakeAwayDetails::default());
+        let early = TakeAwayDetails { reason: HOLDER_STOPPED, ..TakeAwayDetails::default() };
+        self.cooled(grant, early);
         Ok(Answer::Stopped)
     }
 
@@ -114,12 +112,14 @@ impl Machine {
         self.lose(slot, Cause::Expired, TakeAwayDetails::default(), keep_out);
     }
 
-    /// Ends the cooling of a grant, because a caller said so or the time is over. Returns for how much longer its
+    /// Ends the cooling of a grant, for the given reason if it ends before its deadline. Returns for how much longer its
     /// lock-delay keeps other leases out.
-    pub(super) fn cooled(&mut self, slot: SlabIndex, said: TakeAwayDetails<'_>) -> Option<u64> {
+    pub(super) fn cooled(&mut self, slot: SlabIndex, early: TakeAwayDetails<'_>) -> Option<u64> {
         let delay = self.delay_of(slot);
         let left_ms = delay.map(|(_, until_ms)| until_ms - self.clock_ms);
-        self.emit_grant(slot, Cause::Cooled, left_ms, said);
+        let is_told = self.level >= LEVEL_RECORDS;
+        let early = if is_told { early } else { TakeAwayDetails::default() };
+        self.emit_grant(slot, Cause::Cooled, left_ms, early);
         let grant = self.grants.at_mut(slot);
         let (token, GrantState::Over(over)) = (grant.token, &mut grant.state) else {
             unreachable!("a cooling grant is over")
@@ -240,6 +240,11 @@ impl Machine {
 }
 
 impl<'a> TakeAwayDetails<'a> {
+    /// The same with another reason, if none was given.
+    fn or_reason(self, reason: &'a str) -> Self {
+        if self.reason.is_empty() { Self { reason, ..self } } else { self }
+    }
+
     /// The name and reason for the notice to the former holder; `None` if neither was given.
     pub(super) fn word(self) -> Option<Box<TakenBy>> {
         let said = !self.by.is_empty() || !self.reason.is_empty();

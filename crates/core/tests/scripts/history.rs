@@ -223,9 +223,27 @@ fn administrative_events_name_the_principal_from_level_4_on() {
          2s  events all from 6                      6 settings limits_set;
              .. 7 a forced A token=1 left=59001ms by=ops; 8 key tenure/x key_put value=v;
              .. 9 settings level_raised as=olga; 10 settings limits_set as=olga; 11 settings limits_set;
-             .. 12 b forced A token=2 left=58001ms by=ops as=olga; 13 b cooled A token=2 by=ann as=ruth;
-             .. 14 lease revoked B as=ruth; 15 key tenure/x key_put as=olga value=w was v@8;
+             .. 12 b forced A token=2 left=58001ms by=ops as=olga ttl=60s renewed=0s;
+             .. 13 b cooled A token=2 by=ann reason=forced without waiting as=ruth;
+             .. 14 lease revoked B as=ruth ttl=60s renewed=0s; 15 key tenure/x key_put as=olga value=w was v@8;
              .. 16 key plain key_put value=v; 17 key tenure/x key_deleted as=tenure/member was w@15 (next 18)
+    ",
+    );
+}
+
+#[test]
+fn locks_that_a_client_gives_back_with_its_lease_are_released() {
+    check(
+        "
+         0s  A lease 10s               granted
+         0s  A lock a                  held token=1
+         0s  A revoke                  revoked
+         0s  events all from 3         3 a revoked A token=1; 3 lease revoked A (next 4)
+         1s  level 4                   raised
+         1s  A lease 10s               granted
+         1s  A lock a                  held token=2
+         1s  A revoke                  revoked
+         1s  events all from 7  7 a released A token=2 ttl=10s renewed=1s; 7 lease revoked A ttl=10s renewed=1s (next 8)
     ",
     );
 }

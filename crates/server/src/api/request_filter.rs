@@ -43,9 +43,16 @@ const FIELD_BYTES: usize = 32;
 
 /// The router for the requests of one connection. A request that becomes a WebSocket takes the connection permit with
 /// it.
+///
+/// The library clones it for every request.
 #[derive(Clone)]
 pub(super) struct FilteredRouter {
     router: Router,
+    connection: Arc<FilteredConnection>,
+}
+
+/// What the requests of one connection share.
+struct FilteredConnection {
     hosts: Arc<AllowedHosts>,
     dispatch: Dispatch,
     permit: ConnectionPermit,
@@ -53,10 +60,13 @@ pub(super) struct FilteredRouter {
 
 impl FilteredRouter {
     pub(super) fn new(listener: &Listener, permit: ConnectionPermit) -> Self {
-        let (router, hosts) = (listener.router.clone(), listener.hosts.clone());
-        Self { router, hosts, dispatch: listener.dispatch.clone(), permit }
+        let (hosts, dispatch) = (listener.hosts.clone(), listener.dispatch.clone());
+        let connection = FilteredConnection { hosts, dispatch, permit };
+        Self { router: listener.router.clone(), connection: Arc::new(connection) }
     }
+}
 
+impl FilteredConnection {
     /// The reason to reject a request, if any.
     fn objection<B>(&self, request: &Request<B>) -> Option<Failure> {
         if !self.permit.known {
@@ -90,9 +100,13 @@ impl FilteredRouter {
     }
 
     /// The identity of the caller of a request; none if the request needs none, or will present credentials later.
-    fn identify<B>(&self, request: &Request<B>) -> Result<Option<CallerIdentity>, Failure> {
+    fn identify<B>(
+        &self,
+        request: &Request<B>,
+        upgrades: bool,
+    ) -> Result<Option<CallerIdentity>, Failure> {
         let (path, headers) = (request.uri().path(), request.headers());
-        let is_socket = headers.contains_key(UPGRADE) && ws::PATHS.contains(&path);
+        let is_socket = upgrades && ws::PATHS.contains(&path);
         let later = is_socket && !headers.contains_key(AUTHORIZATION);
         if is_open(request.method(), path) || later {
             return Ok(None);
@@ -120,18 +134,20 @@ impl Service<Request<Incoming>> for FilteredRouter {
     }
 
     fn call(&mut self, mut request: Request<Incoming>) -> Self::Future {
-        let is_grpc = grpc::is_grpc(&request);
+        let (connection, is_grpc) = (&self.connection, grpc::is_grpc(&request));
         // Pages cannot call gRPC.
-        let origin = if is_grpc { None } else { self.hosts.foreign_origin(request.headers()) };
-        if let Some(failure) = self.objection(&request) {
-            return Either::Left(ready(Ok(self.refuse(is_grpc, origin, failure))));
+        let origin =
+            if is_grpc { None } else { connection.hosts.foreign_origin(request.headers()) };
+        if let Some(failure) = connection.objection(&request) {
+            return Either::Left(ready(Ok(connection.refuse(is_grpc, origin, failure))));
         }
         let ends_itself = request.uri().path().starts_with(SESSIONS);
-        let identity = match self.identify(&request) {
+        let upgrades = request.headers().contains_key(UPGRADE);
+        let identity = match connection.identify(&request, upgrades) {
             Ok(identity) => identity,
             Err(failure) => {
-                let Some(missing) = self.missing_keys(&request) else {
-                    return Either::Left(ready(Ok(self.refuse(is_grpc, origin, failure))));
+                let Some(missing) = connection.missing_keys(&request) else {
+                    return Either::Left(ready(Ok(connection.refuse(is_grpc, origin, failure))));
                 };
                 // After an attempt to read them the keys are not read again for a while, so this repeats a few times at
                 // most.
@@ -142,21 +158,25 @@ impl Service<Request<Incoming>> for FilteredRouter {
                 }));
             }
         };
-        let permit = self.permit.identified(identity.clone());
-        let caller = permit.caller().clone();
-        if request.headers().contains_key(UPGRADE) {
-            request.extensions_mut().insert(permit);
+        let caller = connection.permit.caller().identified(identity);
+        if upgrades {
+            request.extensions_mut().insert(connection.permit.of(caller.clone()));
         }
         let request = request.map(|body| metered::request(body, is_grpc, &caller));
+        let (connection, metered) = (connection.clone(), caller.clone());
         let answering = self.router.call(request);
-        let (filter, metered) = (self.clone(), caller.clone());
         let answered = async move {
-            let response = match identity {
+            let response = match metered.identity() {
                 None => answering.await?,
-                Some(identity) => match ending::until_ended(&identity, &metered, answering).await {
+                Some(identity) => match ending::until_ended(identity, &metered, answering).await {
                     Ok(response) if ends_itself => response?,
-                    Ok(response) => ending::response(response?, identity),
-                    Err(failure) => filter.refuse(is_grpc, origin, failure),
+                    Ok(response) => match ending::response(response?, identity) {
+                        Ok(stream) => {
+                            return Ok(stream.map(|body| metered::response(body, metered)));
+                        }
+                        Err(response) => response,
+                    },
+                    Err(failure) => connection.refuse(is_grpc, origin, failure),
                 },
             };
             Ok(response.map(|body| metered::response(body, metered)))

@@ -23,6 +23,8 @@ pub(super) fn blank(cause: Cause, subject: Subject) -> Event {
         principal: None,
         value: None,
         previous: None,
+        ttl_ms: None,
+        renewed_ms: None,
     }
 }
 

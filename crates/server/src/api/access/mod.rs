@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tenure_core::Machine;
 use tenure_core::access::{Access, AccessChange, NewPrincipal, PrincipalRecord, Rule};
-use tenure_core::request::{Command, LEVEL_ACCESS, RequestId};
+use tenure_core::request::{Command, LEVEL_ACCESS, LEVEL_RECORDS, RequestId};
 use tenure_types::{Refusal, Verb};
 use tenure_wire::{Failure, v1};
 
@@ -69,8 +69,9 @@ impl AccessCall<'_> {
         it: v1::SetDefaultQuotasRequest,
     ) -> Answer<v1::SetDefaultQuotasResponse> {
         let quotas = check::quotas(&it.quotas)?;
-        self.prepare(|_| ()).await?;
-        let header = self.change(AccessChange::SetDefaultQuotas(quotas)).await?;
+        let change = AccessChange::SetDefaultQuotas(quotas);
+        self.prepare_at(change.level(), |_| ()).await?;
+        let header = self.change(change).await?;
         Ok(v1::SetDefaultQuotasResponse { header: Some(header) })
     }
 
@@ -80,8 +81,9 @@ impl AccessCall<'_> {
         let rules = check::rules(&role.rules)?;
         check::name("role", &role.role)?;
         let name = role.role.clone();
-        let (level, old) =
-            self.prepare_at_level(move |access| access.role(&name).map(<[Rule]>::to_vec)).await?;
+        let (level, old) = self
+            .prepare_at_level(LEVEL_ACCESS, move |access| access.role(&name).map(<[Rule]>::to_vec))
+            .await?;
         let seen = version::role(&role.role, old.as_deref());
         let put = AccessChange::PutRole { name: &role.role, rules };
         let header = self.replace(level, it.if_version.as_deref(), seen, put).await?;
@@ -107,12 +109,13 @@ impl AccessCall<'_> {
         check::principal("principal", &it.principal)?;
         let quotas = check::quotas(&it.quotas)?;
         let (name, roles) = (it.principal.clone(), it.roles.clone());
+        let needed = if quotas.counts_at_members() { LEVEL_RECORDS } else { LEVEL_ACCESS };
         let ask = move |access: &Access| {
             let unknown = roles.into_iter().find(|role| access.role(role).is_none());
             (unknown, access.principal(&name).cloned())
         };
         for attempt in 1.. {
-            let (level, (unknown, old)) = self.prepare_at_level(ask.clone()).await?;
+            let (level, (unknown, old)) = self.prepare_at_level(needed, ask.clone()).await?;
             if let Some(role) = unknown {
                 let problem = format!("has `{role}`, and there is no such role");
                 return Err(check::wrong("roles", problem).into());
@@ -146,7 +149,7 @@ impl AccessCall<'_> {
         for attempt in 1.. {
             let name = it.principal.clone();
             let ask = move |access: &Access| access.principal(&name).cloned();
-            let (level, record) = self.prepare_at_level(ask).await?;
+            let (level, record) = self.prepare_at_level(LEVEL_ACCESS, ask).await?;
             let record = record.ok_or(&Refusal::PrincipalNotFound)?;
             let seen = version::principal(&it.principal, Some(&record));
             let changed = PrincipalRecord { enabled: it.enabled, ..record.clone() };
@@ -200,18 +203,28 @@ impl AccessCall<'_> {
         &self,
         ask: impl FnOnce(&Access) -> T + Send + 'static,
     ) -> Answer<T> {
-        self.prepare_at_level(ask).await.map(|(_, found)| found)
+        self.prepare_at(LEVEL_ACCESS, ask).await
+    }
+
+    /// Reads the access rules for a change that needs this level.
+    async fn prepare_at<T: Send + 'static>(
+        &self,
+        needed: u16,
+        ask: impl FnOnce(&Access) -> T + Send + 'static,
+    ) -> Answer<T> {
+        self.prepare_at_level(needed, ask).await.map(|(_, found)| found)
     }
 
     /// Reads the access rules for a change that depends on what they are, with the level of the cluster.
     async fn prepare_at_level<T: Send + 'static>(
         &self,
+        needed: u16,
         ask: impl FnOnce(&Access) -> T + Send + 'static,
     ) -> Answer<(u16, T)> {
         let ask = |machine: &Machine| (machine.level(), ask(machine.access()));
         let (_, (level, found)) = self.look(administer(), ask).await?;
-        if level < LEVEL_ACCESS {
-            return Err(Failure::LevelTooLow { level, needed: LEVEL_ACCESS }.into());
+        if level < needed {
+            return Err(Failure::LevelTooLow { level, needed }.into());
         }
         Ok((level, found))
     }
