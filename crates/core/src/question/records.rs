@@ -8,7 +8,7 @@ use tenure_types::{LeaseId, Mode, PlaceNumber, Revision};
 
 use super::events::{Compacted, Filter};
 use crate::codec::{EventRef, Reader, SubjectRef, get_event, get_label};
-use crate::event::{Cause, Event, TimeLabel};
+use crate::event::{Cause, Event, HOLDER_STOPPED, TimeLabel};
 use crate::machine::Machine;
 use crate::state::history;
 
@@ -151,10 +151,11 @@ impl<'a> Recorded<'a> {
         self.event.cause
     }
 
-    /// Whether the event names a caller that had it happen, or the reason that the caller gave.
+    /// Whether the event names a caller that had it happen, or a reason other than that the holder has stopped.
     pub fn is_by_caller(&self) -> bool {
         let event = &self.event;
-        event.by.is_some() || event.reason.is_some() || event.principal.is_some()
+        let reason = event.reason.filter(|reason| *reason != HOLDER_STOPPED);
+        event.by.is_some() || reason.is_some() || event.principal.is_some()
     }
 
     /// The lease that holds, held, waits for or owns the subject.
