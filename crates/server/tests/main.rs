@@ -3,6 +3,7 @@
 mod access;
 #[path = "support/alone.rs"]
 mod alone;
+mod archive;
 mod audit;
 #[path = "../../cli/tests/common/authority.rs"]
 mod authority;
