@@ -157,10 +157,14 @@ enum CliCommand {
     ///   tenure explain deploy
     #[command(verbatim_doc_comment)]
     Explain(inspect::ExplainArgs),
-    /// Show what happened to a lock
+    /// Show what happened to a lock, and who held it when
     ///
     ///   tenure history deploy
+    ///   tenure history deploy --at 03:14                 who held it then, and how that ended
+    ///   tenure history deploy --since 2h --client ci-7
+    ///   tenure history --lost --since 1d                 every lock that its holder did not give back
     ///   tenure history deploy --from 8841 --output json
+    ///   tenure history --verify /var/lib/tenure/archive  check the promises against what was recorded
     #[command(verbatim_doc_comment)]
     History(inspect::HistoryArgs),
     /// Take a lock away from its holder

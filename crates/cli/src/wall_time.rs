@@ -19,11 +19,24 @@ pub(crate) fn local(unix_ms: u64) -> String {
 
 /// Reads `03:14` (the last time it was that late), `2026-03-02`, `2026-03-02T03:14`, or a time with an offset. Returns
 /// milliseconds since 1970.
-#[cfg_attr(not(test), expect(dead_code, reason = "the next command that takes a time uses it"))]
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     parse_at(text, Local::now()).ok_or_else(|| {
         format!("`{text}` is no time; try 03:14, \"2026-03-02 03:14\" or 2026-03-02T03:14:07Z")
     })
+}
+
+/// Reads a time as [`parse`] does, or how long ago it was, such as `2h`.
+pub(crate) fn parse_since(text: &str) -> Result<u64, String> {
+    let days = text.strip_suffix('d').and_then(|days| days.parse::<u64>().ok());
+    let ago = days.map(|days| std::time::Duration::from_secs(days.saturating_mul(86_400)));
+    match ago.or_else(|| tenure_wire::duration::parse(text)) {
+        Some(ago) => {
+            let ago_ms = u64::try_from(ago.as_millis()).unwrap_or(u64::MAX);
+            Ok(tenure_server::os::wall_ms().saturating_sub(ago_ms))
+        }
+        None => parse(text)
+            .map_err(|_| format!("`{text}` is no time; try 2h, 1d, 03:14 or 2026-03-02T03:14:07Z")),
+    }
 }
 
 fn parse_at<Z: TimeZone>(text: &str, now: DateTime<Z>) -> Option<u64> {

@@ -132,6 +132,7 @@ impl Driver {
         self.on.net.close();
         self.on.member.outbox().send(Delivery::Notices(Vec::new()));
         self.on.member.feed().close();
+        self.on.member.archive().close();
         self.on.member.lock_metrics().close();
         if end.is_corrupt() || end == End::Cluster(Stop::Removed) {
             // `on_end` may end the process, and with it the APIs, before they have told clients why.
@@ -373,7 +374,8 @@ impl Driver {
             let freed = if notices.iter().any(granted) { &count.freed[..] } else { &[] };
             lock_metrics.leave(now_us, records, freed);
         });
-        member.feed().offer(&mut self.told, self.on.node.machine(), counted);
+        let archive = Some(&**member.archive()).filter(|it| it.is_running());
+        member.feed().offer(&mut self.told, self.on.node.machine(), counted, archive);
         count.freed.clear();
         if count.begun {
             member.meters().count_notices(notices);

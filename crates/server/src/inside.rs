@@ -477,7 +477,7 @@ impl RunningMember {
             Output::Notices(notices) => self.member.outbox().put(Delivery::Notices(notices)),
             Output::Applied { .. } => {
                 let uncounted: Option<fn(_)> = None;
-                self.member.feed().offer(&mut self.told, self.node.machine(), uncounted);
+                self.member.feed().offer(&mut self.told, self.node.machine(), uncounted, None);
             }
             Output::Led(lead) => self.member.set_lead(lead),
             Output::Directory { directory, .. } => self.net.learn_names(&directory),

@@ -16,6 +16,7 @@
 mod plant;
 
 mod api;
+pub mod archive;
 mod audit;
 pub mod backup;
 mod bootstrap;
@@ -49,6 +50,7 @@ mod traces;
 pub mod untrusted;
 pub mod watch;
 
+pub use archive::ArchiveSettings;
 pub use audit::AuditTo;
 pub use credentials::ServerAuthority;
 pub use error::{StartError, chain};

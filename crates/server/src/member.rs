@@ -16,6 +16,7 @@ use tenure_store::{Point, PreparedSegment, SyncReport};
 use tenure_types::Revision;
 use tokio::sync::watch;
 
+use crate::archive::Archive;
 use crate::audit::AuditLog;
 use crate::dispatch::Outbox;
 use crate::identity::Identity;
@@ -177,6 +178,7 @@ pub struct MemberHandle {
     feed: Arc<Feed>,
     meters: Arc<NodeMeters>,
     lock_metrics: Arc<LockMetrics>,
+    archive: Arc<Archive>,
     audit: Arc<AuditLog>,
     identity: Arc<Identity>,
 }
@@ -265,6 +267,7 @@ impl MemberHandle {
             feed: Arc::default(),
             meters: Arc::default(),
             lock_metrics: Arc::default(),
+            archive: Arc::default(),
             audit: Arc::default(),
             identity: Arc::default(),
         };
@@ -521,6 +524,11 @@ impl MemberHandle {
     /// The metrics of locks, which the event loop feeds.
     pub(crate) fn lock_metrics(&self) -> &Arc<LockMetrics> {
         &self.lock_metrics
+    }
+
+    /// The archive of past events.
+    pub(crate) fn archive(&self) -> &Arc<Archive> {
+        &self.archive
     }
 
     /// The record of administrative acts and denied calls.

@@ -15,6 +15,7 @@ use tenure_store::Disk;
 use tokio::runtime::Runtime;
 
 use crate::api::{AllowedHosts, ApiListeners, HealthListener};
+use crate::archive::ArchiveSettings;
 use crate::audit::{self, AuditRecord, AuditTo, Outcome};
 use crate::bootstrap;
 use crate::credentials::{ServerAuthority, TrustedIssuers};
@@ -35,6 +36,8 @@ use tenure_node::directory::{self, Address, MemberNames, MemberRecord, Preferenc
 
 /// How long a member may take to stop: it hands leadership over and makes its last sync.
 const LEAVE: Duration = Duration::from_secs(10);
+/// How long its archive may take for its last sync.
+const ARCHIVE: Duration = Duration::from_secs(2);
 /// More than one, so that a large response does not delay other clients. No more, because the event loop and the disk
 /// need cores too.
 const WORKERS: usize = 2;
@@ -124,6 +127,8 @@ pub struct ServerSettings {
     pub audit: AuditTo,
     /// Where it sends traces of requests; nowhere unless set.
     pub traces: Option<TraceSettings>,
+    /// How much of the past it keeps on its disk.
+    pub archive: ArchiveSettings,
     /// Size of new log segments.
     pub segment_bytes: u32,
     /// Space held in reserve for a full disk.
@@ -210,6 +215,7 @@ impl ServerSettings {
             preference: Preference::default(),
             tls: None,
             slow: Some(SLOW),
+            archive: ArchiveSettings::default(),
             audit: AuditTo::Memory,
             traces: None,
             segment_bytes: 64 * 1024 * 1024,
@@ -404,6 +410,9 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     if !spawn("tenure-loop", move || on.run()) {
         return Err(no_thread());
     }
+    if !member.archive().start(&settings.data, settings.archive, &member) {
+        return Err(no_thread());
+    }
     let insecure = settings.insecure;
     let handle = runtime.handle().clone();
     let dispatch = Dispatch::new(member.clone(), net, cluster.clone(), insecure, keys, handle);
@@ -447,6 +456,7 @@ impl RunningServer {
     pub fn stop(&self) {
         self.listeners.close();
         self.member.leave(LEAVE);
+        self.member.archive().ended(ARCHIVE);
         self.listeners.emptied();
         self.peer_listener.iter().for_each(|it| it.close());
         self.health_listener.iter().for_each(HealthListener::close);

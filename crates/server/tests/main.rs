@@ -4,6 +4,7 @@ mod access;
 mod administrators;
 #[path = "support/alone.rs"]
 mod alone;
+mod archive;
 mod audit;
 #[path = "../../cli/tests/common/authority.rs"]
 mod authority;

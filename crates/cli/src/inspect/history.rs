@@ -1,13 +1,17 @@
 //! Shows the history of a lock.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 
 use clap::Args;
+use serde_json::json;
 use tenure_wire::convert::cause_word;
 use tenure_wire::json::event::Change;
+use tenure_wire::json::lock::ArchiveExtent;
 use tenure_wire::v1;
 use v1::lock_admin_service_client::LockAdminServiceClient;
 
+use super::{at_time, verify};
 use crate::connection_args::{ConnectedCluster, ConnectionArgs};
 use crate::duration;
 use crate::exit::Exit;
@@ -23,39 +27,86 @@ const SCREEN: usize = 100;
 /// Flags of `tenure history`.
 #[derive(Args)]
 pub(crate) struct HistoryArgs {
-    /// Of which lock
-    #[arg(value_parser = output::name)]
-    lock: String,
-    /// From this revision on [default: the oldest that is kept]
-    #[arg(long, value_name = "REVISION", default_value_t = 0, hide_default_value = true)]
-    from: i64,
+    /// Of which lock [default: of all locks]
+    #[arg(value_parser = output::name, conflicts_with = "verify")]
+    lock: Option<String>,
+    /// Of all locks whose names begin so
+    #[arg(long, value_name = "PREFIX", conflicts_with = "lock")]
+    prefix: Option<String>,
+    /// Who held the lock at this time, such as 03:14 or "2026-03-02 03:14", and how that ended
+    #[arg(long, value_name = "TIME", value_parser = wall_time::parse, requires = "lock")]
+    #[arg(conflicts_with_all = ["since", "until", "client", "lost", "from"])]
+    at: Option<u64>,
+    /// Only since this time, or for so long: 03:14, 2h
+    #[arg(long, value_name = "TIME", value_parser = wall_time::parse_since)]
+    since: Option<u64>,
+    /// Only until this time, or until so long ago
+    #[arg(long, value_name = "TIME", value_parser = wall_time::parse_since)]
+    until: Option<u64>,
+    /// Only what concerns clients whose names begin so
+    #[arg(long, value_name = "CLIENT")]
+    client: Option<String>,
+    /// Only locks that their holders lost, with the cause, by whom and why
+    #[arg(long)]
+    lost: bool,
+    /// From this revision on, of what the cluster itself keeps [default: the newest, also from the archive]
+    #[arg(long, value_name = "REVISION", requires = "lock")]
+    #[arg(conflicts_with_all = ["since", "until", "client", "lost"])]
+    from: Option<i64>,
     /// Show only the newest so many revisions
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
+    /// Check the promises of the cluster against these archives: directories, or data directories of members
+    #[arg(long, value_name = "DIRECTORY", num_args = 1..)]
+    verify: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) reach: ConnectionArgs,
 }
 
 /// The known part of a lock's history.
 struct Past {
+    /// Oldest first.
     batches: VecDeque<v1::Batch>,
     left_out: u64,
     floor: i64,
+    archive: Option<v1::ArchiveExtent>,
 }
 
 /// Shows a lock's history, oldest first.
 pub(crate) fn history(flags: &HistoryArgs) -> Result<Exit, CliError> {
+    if !flags.verify.is_empty() {
+        return verify::verify(&flags.verify, flags.reach.output);
+    }
     flags.reach.with(async |cluster| {
-        let past = Past::read(cluster, &flags.lock, flags.from, flags.limit as usize).await?;
+        if let (Some(lock), Some(at)) = (&flags.lock, flags.at) {
+            return at_time::show(cluster, lock, at).await;
+        }
+        let limit = flags.limit as usize;
+        let past = match (&flags.lock, flags.from) {
+            (Some(lock), Some(from)) => Past::read(cluster, lock, from, limit).await?,
+            _ => Past::search(cluster, &flags.request(), limit).await?,
+        };
         if cluster.output == OutputFormat::Json {
             past.batches.into_iter().for_each(|batch| output::object(&Change::from(batch)));
+            if let Some(archive) = past.archive.filter(|_| flags.searches()) {
+                output::object(&json!({ "archive": ArchiveExtent::from(archive) }));
+            }
             return Ok(Exit::Done);
         }
         if past.batches.is_empty() {
-            let (lock, look, floor) = (&flags.lock, quoted(&flags.lock), past.floor);
-            output::tell(&format!(
-                "nothing is known of lock `{lock}` since revision {floor}; look: tenure explain {look}\n"
-            ));
+            let what = match &flags.lock {
+                Some(lock) => format!("of lock `{lock}`"),
+                None => "of these locks".to_owned(),
+            };
+            let look = match &flags.lock {
+                Some(lock) => format!("; look: tenure explain {}", quoted(lock)),
+                None => String::new(),
+            };
+            let since = match &past.archive {
+                Some(_) if flags.searches() => String::new(),
+                _ => format!(" since revision {}", past.floor),
+            };
+            output::tell(&format!("nothing is known {what}{since}{look}\n"));
         }
         if past.left_out > 0 {
             let older = output::count(past.left_out, "older revision");
@@ -63,13 +114,61 @@ pub(crate) fn history(flags: &HistoryArgs) -> Result<Exit, CliError> {
             output::tell(&format!("{older} {are} not shown; --limit shows more\n"));
         }
         output::out(&past.lines());
+        if let Some(archive) = &past.archive {
+            output::tell(&extent(archive));
+        }
         Ok(Exit::Done)
     })
 }
 
+impl HistoryArgs {
+    /// Whether more is asked for than the newest events of one lock.
+    fn searches(&self) -> bool {
+        let selects = self.since.is_some() || self.until.is_some() || self.client.is_some();
+        selects || self.lost || self.lock.is_none()
+    }
+
+    fn request(&self) -> v1::HistoryRequest {
+        let prefix = self.lock.is_none();
+        let name = self.lock.clone().or_else(|| self.prefix.clone()).unwrap_or_default();
+        let search = v1::ArchiveSearch {
+            since_unix_ms: self.since,
+            until_unix_ms: self.until,
+            client: self.client.clone().unwrap_or_default(),
+            lost: self.lost,
+            before: 0,
+            prefix,
+        };
+        v1::HistoryRequest { lock: name, archive: Some(search), limit: PAGE, from: 0 }
+    }
+}
+
+/// Says where the archive begins, and what it lacks.
+pub(super) fn extent(archive: &v1::ArchiveExtent) -> String {
+    let mut text = match (archive.begins, archive.begins_unix_ms) {
+        (Some(begins), Some(at)) => {
+            let at = wall_time::local(at);
+            format!("the archive of this member begins at {at}, revision {begins}\n")
+        }
+        (Some(begins), None) => format!("the archive of this member begins at revision {begins}\n"),
+        (None, _) => "this member has no archive: only the newest events are known\n".to_owned(),
+    };
+    for hole in &archive.holes {
+        let (from, to) = (hole.from, hole.next - 1);
+        text.push_str(&format!("missing in it: revisions {from} to {to}; ask another member\n"));
+    }
+    text
+}
+
 /// The newest part of the history, for a screen.
 pub(crate) async fn text(cluster: &ConnectedCluster, lock: &str) -> Result<String, CliError> {
-    let past = Past::read(cluster, lock, 0, SCREEN).await?;
+    let request = v1::HistoryRequest {
+        lock: lock.to_owned(),
+        archive: Some(v1::ArchiveSearch::default()),
+        limit: PAGE,
+        from: 0,
+    };
+    let past = Past::search(cluster, &request, SCREEN).await?;
     Ok(format!("history of lock `{lock}`\n{}", past.lines()))
 }
 
@@ -82,7 +181,8 @@ impl Past {
     ) -> Result<Self, CliError> {
         let (mut batches, mut left_out) = (VecDeque::new(), 0);
         loop {
-            let ask = v1::HistoryRequest { lock: lock.to_owned(), from, limit: PAGE };
+            let ask =
+                v1::HistoryRequest { lock: lock.to_owned(), from, limit: PAGE, archive: None };
             let asked =
                 async |channel| LockAdminServiceClient::new(channel).history(ask.clone()).await;
             let page = cluster.client.question(asked).await?;
@@ -94,10 +194,35 @@ impl Past {
                 }
             }
             if page.next <= from || page.header.is_some_and(|it| page.next > it.revision) {
-                return Ok(Self { batches, left_out, floor: page.floor });
+                return Ok(Self { batches, left_out, floor: page.floor, archive: None });
             }
             from = page.next;
         }
+    }
+
+    /// Searches from the newest revision backwards, until enough is found.
+    async fn search(
+        cluster: &ConnectedCluster,
+        request: &v1::HistoryRequest,
+        limit: usize,
+    ) -> Result<Self, CliError> {
+        let mut pages = Pages::new(request.clone());
+        let mut past = Self { batches: VecDeque::new(), left_out: 0, floor: 0, archive: None };
+        while let Some(page) = pages.next(cluster).await? {
+            past.floor = page.floor;
+            for batch in page.batches {
+                if past.batches.len() < limit {
+                    past.batches.push_front(batch);
+                } else {
+                    past.left_out += 1;
+                }
+            }
+            if past.left_out > 0 {
+                break;
+            }
+        }
+        past.archive = Some(pages.extent);
+        Ok(past)
     }
 
     fn lines(&self) -> String {
@@ -108,6 +233,49 @@ impl Past {
             }
         }
         text
+    }
+}
+
+/// Pages of a search, the newest first.
+pub(super) struct Pages {
+    request: v1::HistoryRequest,
+    is_over: bool,
+    /// What all pages so far have said of the archive.
+    pub(super) extent: v1::ArchiveExtent,
+}
+
+impl Pages {
+    pub(super) fn new(request: v1::HistoryRequest) -> Self {
+        Self { request, is_over: false, extent: v1::ArchiveExtent::default() }
+    }
+
+    /// The next page; none after the last.
+    pub(super) async fn next(
+        &mut self,
+        cluster: &ConnectedCluster,
+    ) -> Result<Option<v1::HistoryResponse>, CliError> {
+        if self.is_over {
+            return Ok(None);
+        }
+        let ask = &self.request;
+        let asked = async |channel| LockAdminServiceClient::new(channel).history(ask.clone()).await;
+        let mut page = cluster.client.question(asked).await?;
+        if let Some(extent) = page.archive.take() {
+            let known = std::mem::take(&mut self.extent.holes);
+            self.extent = extent;
+            let new = std::mem::take(&mut self.extent.holes);
+            self.extent.holes = known;
+            for hole in new {
+                if !self.extent.holes.contains(&hole) {
+                    self.extent.holes.push(hole);
+                }
+            }
+        }
+        match (page.before, &mut self.request.archive) {
+            (Some(before), Some(search)) => search.before = before,
+            _ => self.is_over = true,
+        }
+        Ok(Some(page))
     }
 }
 
@@ -144,6 +312,14 @@ fn event_words(event: &v1::Event) -> String {
     }
     if let Some(reason) = event.reason.as_ref().filter(|reason| !reason.is_empty()) {
         words.push_str(&format!("  because {:?}", output::clean(reason)));
+    }
+    // How long before its end the lease was last renewed says why it expired.
+    if let (Some(ttl), Some(renewed), Some(clock)) =
+        (event.ttl_ms, event.renewed_clock_ms, event.clock_ms)
+        && event.cause() == v1::Cause::Expired
+    {
+        let ago = duration::ms(clock.saturating_sub(renewed));
+        words.push_str(&format!("  ttl {}, last renewed {ago} before", duration::ms(ttl)));
     }
     words.trim_end().to_owned()
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tenure_server::log::Level;
 use tenure_server::tls::{ServerTls, ServerTlsFiles};
 use tenure_server::{
-    AuditTo, Entrance, HealthListen, InvitationSource, InvitationToken, Preference,
-    ServerAuthority, ServerSettings, StartError, TraceSettings,
+    ArchiveSettings, AuditTo, Entrance, HealthListen, InvitationSource, InvitationToken,
+    Preference, ServerAuthority, ServerSettings, StartError, TraceSettings,
 };
 
 use super::{ServeFlags, file};
@@ -24,6 +24,8 @@ const NAMES: &[(&str, Option<&str>)] = &[
     ("member.data", None),
     ("member.preference", Some("50")),
     ("member.snapshot_entries", Some("1000000")),
+    ("member.archive_bytes", Some("1073741824")),
+    ("member.archive_hours", Some("720")),
     ("listen.clients", Some("127.0.0.1:7450")),
     ("listen.members", Some("127.0.0.1:7451")),
     ("listen.health", Some("127.0.0.1:7452")),
@@ -133,7 +135,14 @@ impl ServeConfig {
             self.wrong("member.snapshot_entries", text)
         })?;
         let own = |name| self.get(name).map(str::to_owned);
+        let archive = ArchiveSettings {
+            bytes_max: self.number("member.archive_bytes")?,
+            age_max: Duration::from_secs(
+                self.number("member.archive_hours")?.saturating_mul(3_600),
+            ),
+        };
         Ok(ServerSettings {
+            archive,
             clients: need("listen.clients")?,
             members: Some(need("listen.members")?),
             health: self.health()?,
@@ -156,6 +165,12 @@ impl ServeConfig {
             snapshot_entries,
             ..ServerSettings::new(need("member.name")?, need("member.data")?)
         })
+    }
+
+    /// A setting that is a number.
+    fn number(&self, name: &'static str) -> Result<u64, CliError> {
+        let text = self.get(name).unwrap_or_default();
+        text.parse().map_err(|_| self.wrong(name, format!("{name} is `{text}`; try a number")))
     }
 
     /// A setting that is true or false.
@@ -384,6 +399,8 @@ fn from_flags(flags: &ServeFlags) -> Vec<(&'static str, String, &'static str)> {
         ("member.data", flags.data.clone(), "--data"),
         ("member.preference", flags.preference.clone(), "--preference"),
         ("member.snapshot_entries", flags.snapshot_entries.clone(), "--snapshot-entries"),
+        ("member.archive_bytes", flags.archive_bytes.clone(), "--archive-bytes"),
+        ("member.archive_hours", flags.archive_hours.clone(), "--archive-hours"),
         ("listen.clients", flags.clients.clone(), "--clients"),
         ("listen.members", flags.members.clone(), "--members"),
         ("listen.health", flags.health.clone(), "--health"),

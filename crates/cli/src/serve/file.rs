@@ -29,6 +29,8 @@ struct MemberTable {
     data: Option<String>,
     preference: Option<u8>,
     snapshot_entries: Option<u64>,
+    archive_bytes: Option<u64>,
+    archive_hours: Option<u64>,
 }
 
 #[derive(Deserialize, Default)]
@@ -101,6 +103,8 @@ pub(crate) fn read(text: &str) -> Result<Vec<(&'static str, String)>, Wrong> {
         ("member.data", member.data),
         ("member.preference", member.preference.map(|number| number.to_string())),
         ("member.snapshot_entries", member.snapshot_entries.map(|number| number.to_string())),
+        ("member.archive_bytes", member.archive_bytes.map(|number| number.to_string())),
+        ("member.archive_hours", member.archive_hours.map(|number| number.to_string())),
         ("listen.clients", listen.clients),
         ("listen.members", listen.members),
         ("listen.health", listen.health),

@@ -57,6 +57,12 @@ struct ServeFlags {
     /// Write a snapshot after so many entries [default: 1000000]
     #[arg(long, value_name = "NUMBER")]
     snapshot_entries: Option<String>,
+    /// Keep so many bytes of past events on the disk; 0 for none [default: 1073741824]
+    #[arg(long, value_name = "NUMBER")]
+    archive_bytes: Option<String>,
+    /// Keep past events for so many hours [default: 720]
+    #[arg(long, value_name = "NUMBER")]
+    archive_hours: Option<String>,
     /// Listen for clients here [default: 127.0.0.1:7450]
     #[arg(long, value_name = "ADDR")]
     clients: Option<String>,

@@ -4,10 +4,10 @@
 //! one.
 
 use alloc::vec::Vec;
-use tenure_types::{LeaseId, Mode, PlaceNumber, Revision};
+use tenure_types::{LeaseId, Mode, PlaceNumber, Revision, Token};
 
 use super::events::{Compacted, Filter};
-use crate::codec::{EventRef, Reader, SubjectRef, get_event, get_label};
+use crate::codec::{EventRef, Malformed, Reader, SubjectRef, get_event, get_label, put_label};
 use crate::event::{Cause, Event, HOLDER_STOPPED, TimeLabel};
 use crate::machine::Machine;
 use crate::state::history;
@@ -94,6 +94,30 @@ impl RevisionRecords {
         self.bytes.len()
     }
 
+    /// The records in encoded form, which [`RevisionRecords::decode`] reads.
+    pub fn encoded(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Reads encoded records, and checks all of them.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut read = 0;
+        let mut range: Option<(Revision, Revision)> = None;
+        for (revision, events) in history::read_records(bytes) {
+            if range.is_some_and(|(_, last)| last >= revision) {
+                return Err(Malformed);
+            }
+            history::check_events(events)?;
+            range = Some((range.map_or(revision, |(first, _)| first), revision));
+            read += history::HEAD + events.len();
+        }
+        if read != bytes.len() {
+            return Err(Malformed);
+        }
+        let (from, newest) = range.ok_or(Malformed)?;
+        Ok(Self { bytes: bytes.to_vec(), from, next: newest.next(), newest })
+    }
+
     /// The records, in order.
     pub fn iter(&self) -> impl Iterator<Item = RevisionRecord<'_>> {
         history::read_records(&self.bytes)
@@ -105,6 +129,28 @@ impl<'a> RevisionRecord<'a> {
     /// When it happened; `None` for entries without a label.
     pub fn label(self) -> Option<TimeLabel> {
         self.split().0
+    }
+
+    /// Appends the record in encoded form with only some of its events; nothing if none is kept. Returns how many were.
+    pub fn put_some(self, out: &mut Vec<u8>, kept: impl Fn(&Recorded<'a>) -> bool) -> usize {
+        let (label, mut left) = self.split();
+        let mut events = Vec::with_capacity(self.events.len());
+        if let Some(label) = label {
+            put_label(&mut events, label);
+        }
+        let mut count = 0;
+        for event in self.events() {
+            let (bytes, rest) = left.split_at(event.bytes);
+            left = rest;
+            if kept(&event) {
+                events.extend_from_slice(bytes);
+                count += 1;
+            }
+        }
+        if count > 0 {
+            history::put_record(out, self.revision, &events);
+        }
+        count
     }
 
     /// Its label, and its events in encoded form.
@@ -144,6 +190,16 @@ impl<'a> Recorded<'a> {
     /// The name of the lock that the event is about.
     pub fn lock(&self) -> Option<&'a str> {
         self.name().filter(|_| matches!(self.event.subject, SubjectRef::Lock(_)))
+    }
+
+    /// The client of the lease.
+    pub fn client(&self) -> Option<&'a [u8]> {
+        self.event.client
+    }
+
+    /// The token of the grant.
+    pub fn token(&self) -> Option<Token> {
+        self.event.token
     }
 
     /// The cause of the event.

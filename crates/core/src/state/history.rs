@@ -18,7 +18,7 @@ const SEGMENT_BYTES: usize = 64 * 1024;
 const MARK_BYTES: usize = 2 * 1024;
 
 /// The length and revision ahead of the events of a record.
-const HEAD: usize = 8 + 8;
+pub(crate) const HEAD: usize = 8 + 8;
 
 #[derive(Clone, Default)]
 struct HistorySegment {
@@ -106,11 +106,7 @@ impl History {
         revision: Revision,
         events: &[u8],
     ) -> Result<(), Malformed> {
-        let mut reader = Reader::new(events);
-        get_label(&mut reader)?;
-        while !reader.is_empty() {
-            get_event(&mut reader)?.to_owned()?;
-        }
+        check_events(events)?;
         self.begin(revision);
         self.open.bytes.extend_from_slice(events);
         self.commit();
@@ -179,6 +175,16 @@ impl History {
         let (revision, events) = HistoryRecords { bytes: &first.bytes[self.skip..] }.next()?;
         Some((revision, HEAD + events.len()))
     }
+}
+
+/// Checks the events of a record that was read.
+pub(crate) fn check_events(events: &[u8]) -> Result<(), Malformed> {
+    let mut reader = Reader::new(events);
+    get_label(&mut reader)?;
+    while !reader.is_empty() {
+        get_event(&mut reader)?.to_owned()?;
+    }
+    Ok(())
 }
 
 /// Writes a record in the form that [`read_records`] reads.

@@ -12,7 +12,7 @@ use tenure_types::{LeaseId, PlaceNumber, Refusal, Revision, Verb};
 use tenure_wire::{Failure, Message, convert, v1};
 
 use super::query::{failed, fresh, name, page, to_error};
-use super::{decode, encode};
+use super::{decode, encode, past};
 use crate::dispatch::{Dispatch, Fresh, Principal, ReadScope};
 
 /// The size at which a page is cut; it may exceed this by at most [`PART`] records. Clients accept 4 MiB by default.
@@ -238,6 +238,9 @@ pub(crate) async fn history(
     fresh: Fresh,
     within: Duration,
 ) -> Result<v1::HistoryResponse, v1::Error> {
+    if let Some(search) = &it.archive {
+        return past::history(dispatch, who, it, search, fresh, within).await;
+    }
     let (lock, max) = (name(&it.lock, "lock")?, page(it.limit));
     let from = convert::revision_from(it.from)
         .ok_or_else(|| to_error(decode::invalid("from", "is negative")))?;
@@ -278,7 +281,8 @@ pub(crate) async fn history(
         _ => convert::revision(events.next),
     };
     let floor = convert::revision(floor);
-    Ok(v1::HistoryResponse { header: Some(dispatch.header(revision)), batches, next, floor })
+    let header = Some(dispatch.header(revision));
+    Ok(v1::HistoryResponse { header, batches, next, floor, before: None, archive: None })
 }
 
 /// Takes records until there are enough of them, or enough bytes.

@@ -19,6 +19,7 @@ mod health_listener;
 pub(crate) mod http;
 mod list;
 mod metered;
+mod past;
 mod protocol;
 mod query;
 mod request_filter;

@@ -10,6 +10,8 @@ use tenure_core::{Machine, Most, RevisionRecords};
 use tenure_types::Revision;
 use tokio::sync::Notify;
 
+use crate::archive::Archive;
+
 /// The most that the event loop copies in one turn: some tens of microseconds. A turn that adds more, and an installed
 /// snapshot, leave a gap; the hub's watches read its revisions from the history themselves.
 const TURN: Most = Most { revisions: 16_384, bytes: 1024 * 1024 };
@@ -40,13 +42,14 @@ pub(super) struct FeedState {
 }
 
 impl Feed {
-    /// Leaves the records after `told` and advances it; passes them to `counted`, if given. The event loop calls this
+    /// Leaves the records after `told` and advances it; passes them to `counted` and to the archive, if given. The event loop calls this
     /// once per turn.
     pub(crate) fn offer(
         &self,
         told: &mut Revision,
         machine: &Machine,
         counted: Option<impl FnOnce(Option<Arc<RevisionRecords>>)>,
+        archive: Option<&Archive>,
     ) {
         let from = told.next();
         if machine.revision() < from {
@@ -56,11 +59,14 @@ impl Feed {
         // A watch registers itself before its first query of the machine, and this thread answers that query. So every
         // record that the answer lacked is offered after this load sees the watch.
         let watched = self.watches.load(Ordering::SeqCst) > 0;
-        if !watched && counted.is_none() {
+        if !watched && counted.is_none() && archive.is_none() {
             return;
         }
         let copied =
             machine.records(from, TURN).ok().filter(RevisionRecords::is_complete).map(Arc::new);
+        if let Some(archive) = archive {
+            archive.leave(copied.as_ref());
+        }
         if let Some(counted) = counted {
             counted(copied.clone());
         }

@@ -324,8 +324,50 @@ pub struct History {
     pub next: Decimal,
     /// The oldest revision that is kept.
     pub floor: Decimal,
+    /// With `archive=true`: there may be more before this revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Decimal>,
+    /// With `archive=true`: what the archive of the member that answers has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive: Option<ArchiveExtent>,
     /// Who answers, and when.
     pub header: Header,
+}
+
+/// What an archive has.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct ArchiveExtent {
+    /// The first revision from which on it has the events of these locks; absent if the member has no archive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub begins: Option<Decimal>,
+    /// The time of the first event from there on, in UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub begins_at: Option<String>,
+    /// What is missing in the part that was searched.
+    pub holes: Vec<MissingRevisions>,
+}
+
+/// Revisions that a member could not record.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct MissingRevisions {
+    /// The first.
+    pub from: Decimal,
+    /// The one after the last.
+    pub next: Decimal,
+}
+
+impl From<v1::ArchiveExtent> for ArchiveExtent {
+    fn from(it: v1::ArchiveExtent) -> Self {
+        let missing = |range: &v1::RevisionRange| MissingRevisions {
+            from: signed(range.from),
+            next: signed(range.next),
+        };
+        Self {
+            begins: it.begins.map(signed),
+            begins_at: it.begins_unix_ms.map(crate::wall::utc),
+            holes: it.holes.iter().map(missing).collect(),
+        }
+    }
 }
 
 /// `GET /v1/locks/{lock}?view=explain`: who has it, who is before me, and when can it be mine?

@@ -75,6 +75,8 @@ fn what_http_answers_stays() {
         changes: vec![batch.into()],
         next: Decimal(8851),
         floor: Decimal(8000),
+        before: None,
+        archive: None,
         header: header.clone(),
     };
     check("http_history", &history);

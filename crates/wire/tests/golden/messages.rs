@@ -306,7 +306,13 @@ fn errors_and_views_are_spoken_as_ever() {
     check("status_response", &status());
     let batch = v1::Batch { revision: 8850, events: vec![event(Cause::Forced)] };
     let (next, floor) = (8851, 8000);
-    let history = v1::HistoryResponse { header: Some(header()), batches: vec![batch], next, floor };
+    let history = v1::HistoryResponse {
+        header: Some(header()),
+        batches: vec![batch],
+        next,
+        floor,
+        ..Default::default()
+    };
     check("history_response", &history);
     let by = Some("ops@host".to_owned());
     let by_name = v1::Event { by, ..event(Cause::Forced) };

@@ -10,7 +10,7 @@ use tenure_wire::json::lock::{
     Released,
 };
 use tenure_wire::json::{Decimal, LockMode, LockShown, bytes_from};
-use tenure_wire::v1;
+use tenure_wire::{Failure, v1};
 use utoipa::openapi::schema::{AnyOfBuilder, Schema};
 use utoipa::openapi::{Ref, RefOr};
 use utoipa::{IntoParams, PartialSchema, ToSchema};
@@ -137,8 +137,68 @@ pub(super) struct LockParameters {
     /// With `view=history`: from this revision on; else from the oldest that is kept.
     #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
     from: Option<Decimal>,
+    /// With `view=history`: search the archive of this member too, the newest revisions first. The parameters below
+    /// need it.
+    archive: Option<bool>,
+    /// Not before this time, by the labels of the events: RFC 3339, or milliseconds since 1970.
+    #[param(example = "2026-03-02T03:14:00Z")]
+    since: Option<String>,
+    /// Not after this time.
+    #[param(example = "2026-03-02T03:15:00Z")]
+    until: Option<String>,
+    /// Only events of clients whose names begin so.
+    client: Option<String>,
+    /// Only ends that the holder did not ask for.
+    lost: Option<bool>,
+    /// Only revisions before this one.
+    #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
+    before: Option<Decimal>,
+    /// All locks whose names begin so.
+    prefix: Option<bool>,
     /// The member's own state will do, however old.
     stale: Option<bool>,
+}
+
+impl LockParameters {
+    /// The search of the archive that was asked for.
+    fn archive(&self) -> Result<Option<v1::ArchiveSearch>, Failure> {
+        let parts = [
+            ("since", self.since.is_none()),
+            ("until", self.until.is_none()),
+            ("client", self.client.is_none()),
+            ("lost", self.lost.is_none()),
+            ("before", self.before.is_none()),
+            ("prefix", self.prefix.is_none()),
+        ];
+        if !self.archive.unwrap_or(false) {
+            let needless = parts.into_iter().find(|(_, absent)| !absent);
+            return match needless {
+                Some((field, _)) => Err(decode::invalid(field, "needs view=history&archive=true")),
+                None => Ok(None),
+            };
+        }
+        if self.view != Some(LockViewKind::History) || self.from.is_some() {
+            return Err(decode::invalid(
+                "archive",
+                "needs view=history, and does not go with from",
+            ));
+        }
+        let time = |field, text: &Option<String>| match text {
+            None => Ok(None),
+            Some(text) => tenure_wire::wall::parse(text)
+                .map(Some)
+                .ok_or_else(|| decode::invalid(field, "is no time; 2026-03-02T03:14:00Z is one")),
+        };
+        let before = i64::try_from(self.before.map_or(0, |before| before.0));
+        Ok(Some(v1::ArchiveSearch {
+            since_unix_ms: time("since", &self.since)?,
+            until_unix_ms: time("until", &self.until)?,
+            client: self.client.clone().unwrap_or_default(),
+            lost: self.lost.unwrap_or(false),
+            before: before.map_err(|_| decode::invalid("before", "is no revision"))?,
+            prefix: self.prefix.unwrap_or(false),
+        }))
+    }
 }
 
 /// Any of the views: some fit more than one description.
@@ -174,6 +234,7 @@ pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult
     }
     let limit = page(query.limit)?;
     let stale = query.stale.unwrap_or(false);
+    let archive = query.archive()?;
     match query.view {
         None => plain(&http, lock, query::fresh(stale)).await,
         Some(LockViewKind::Queue) => {
@@ -185,7 +246,8 @@ pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult
             let Ok(from) = i64::try_from(query.from.map_or(0, |from| from.0)) else {
                 return Err(decode::invalid("from", "is no revision").into());
             };
-            history(&http, v1::HistoryRequest { lock, from, limit }, query::fresh(stale)).await
+            let request = v1::HistoryRequest { lock, from, limit, archive };
+            history(&http, request, query::fresh(stale)).await
         }
     }
 }
@@ -229,6 +291,8 @@ async fn history(http: &Http, request: v1::HistoryRequest, fresh: Fresh) -> Http
         changes: found.batches.into_iter().map(Into::into).collect(),
         next: decimal(found.next),
         floor: decimal(found.floor),
+        before: found.before.map(decimal),
+        archive: found.archive.map(Into::into),
         header: found.header.unwrap_or_default().into(),
     })
 }

@@ -87,6 +87,7 @@ impl Metrics {
         member.lock_metrics().register(&mut registry);
         member.meters().register(&mut registry);
         member.audit().register(&mut registry);
+        member.archive().register(&mut registry);
         let leader_changes = Counter::default();
         let help = "How often another member, or none, came to lead";
         registry.register("leader_changes", help, leader_changes.clone());

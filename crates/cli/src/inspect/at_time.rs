@@ -1,0 +1,221 @@
+//! Says who held a lock at a time of the wall clock, and how that ended.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use tenure_wire::convert::cause_word;
+use tenure_wire::json::lock::ArchiveExtent;
+use tenure_wire::{v1, wall};
+
+use super::history::{Pages, extent};
+use crate::connection_args::ConnectedCluster;
+use crate::duration;
+use crate::exit::Exit;
+use crate::failure::CliError;
+use crate::output::{self, OutputFormat};
+use crate::wall_time;
+
+/// How many revisions one page has, and how many pages are read in each direction.
+const PAGE: u32 = 1_000;
+const PAGES: usize = 20;
+
+/// One grant of the lock, as far as it is known.
+#[derive(Clone, Debug, Default)]
+struct Held {
+    client: String,
+    lease: i64,
+    since_ms: Option<u64>,
+    slot: Option<u32>,
+    /// The end: of the hold itself, then of what keeps others out after it.
+    end: Option<v1::Event>,
+    gone: bool,
+}
+
+/// The lock as it was.
+#[derive(Default)]
+struct Standing {
+    /// By token.
+    grants: BTreeMap<u64, Held>,
+    /// Clients by place.
+    queue: BTreeMap<u64, String>,
+    /// Whether an event before that time was found.
+    known: bool,
+}
+
+/// Shows who held the lock then.
+pub(super) async fn show(
+    cluster: &ConnectedCluster,
+    lock: &str,
+    at_ms: u64,
+) -> Result<Exit, CliError> {
+    let search = v1::ArchiveSearch { until_unix_ms: Some(at_ms), ..Default::default() };
+    let (before, found) = read(cluster, lock, search, true).await?;
+    let mut standing = Standing::default();
+    before.iter().for_each(|event| standing.add(event));
+    let search = v1::ArchiveSearch { since_unix_ms: Some(at_ms + 1), ..Default::default() };
+    let (after, _) = read(cluster, lock, search, false).await?;
+    let held: Vec<(u64, Held)> = standing
+        .grants
+        .iter()
+        .filter(|(_, it)| !it.gone)
+        .map(|(token, it)| (*token, it.clone()))
+        .collect();
+    let end_of = |token: u64, held: &Held| {
+        let later = after.iter().find(|event| event.token == token && is_end(event.cause()));
+        held.end.clone().or_else(|| later.cloned())
+    };
+    if cluster.output == OutputFormat::Json {
+        let holders: Vec<Value> =
+            held.iter().map(|(token, it)| holder_json(*token, it, end_of(*token, it))).collect();
+        output::object(&json!({
+            "lock": lock,
+            "at": wall::utc(at_ms),
+            "known": standing.known,
+            "holders": holders,
+            "waiting": standing.queue.values().collect::<Vec<_>>(),
+            "archive": ArchiveExtent::from(found),
+        }));
+        return Ok(Exit::Done);
+    }
+    let mut text = format!("lock `{lock}` at {}\n", wall_time::local(at_ms));
+    if held.is_empty() && standing.known {
+        text.push_str("held by  no client: it was free\n");
+    } else if held.is_empty() {
+        text.push_str("held by  unknown: nothing is known of this lock at or before that time\n");
+    }
+    for (token, it) in &held {
+        text.push_str(&holder_text(*token, it, at_ms, end_of(*token, it)));
+    }
+    for client in standing.queue.values() {
+        text.push_str(&format!("waiting  {}\n", output::clean(client)));
+    }
+    output::out(&text);
+    output::tell(&extent(&found));
+    Ok(Exit::Done)
+}
+
+/// Reads events of the lock, oldest first. `back`: only until it is known who held it.
+async fn read(
+    cluster: &ConnectedCluster,
+    lock: &str,
+    search: v1::ArchiveSearch,
+    back: bool,
+) -> Result<(Vec<v1::Event>, v1::ArchiveExtent), CliError> {
+    let (lock, archive) = (lock.to_owned(), Some(search));
+    let mut pages = Pages::new(v1::HistoryRequest { lock, archive, limit: PAGE, from: 0 });
+    let mut events = Vec::new();
+    for _ in 0..PAGES {
+        let Some(page) = pages.next(cluster).await? else { break };
+        for batch in page.batches {
+            events.extend(batch.events.into_iter().rev());
+        }
+        // An exclusive lock is told by its newest grant.
+        let exclusive = |event: &v1::Event| {
+            event.cause() == v1::Cause::Granted && event.mode == Some(v1::Mode::Exclusive.into())
+        };
+        if back && events.iter().any(exclusive) {
+            break;
+        }
+    }
+    events.reverse();
+    Ok((events, pages.extent))
+}
+
+impl Standing {
+    fn add(&mut self, event: &v1::Event) {
+        self.known = true;
+        match (event.cause(), event.token, event.place) {
+            (v1::Cause::Granted, token, place) => {
+                self.queue.remove(&place);
+                let (client, lease) = (event.client.clone(), event.lease);
+                let (since_ms, slot) = (event.at_unix_ms, event.slot);
+                let held = Held { client, lease, since_ms, slot, end: None, gone: false };
+                self.grants.insert(token, held);
+            }
+            (v1::Cause::Downgraded, token, _) => {
+                let old = self.grants.iter().find(|(_, it)| it.lease == event.lease && !it.gone);
+                if let Some(old) = old.map(|(token, _)| *token)
+                    && let Some(held) = self.grants.remove(&old)
+                {
+                    self.grants.insert(token, held);
+                }
+            }
+            (v1::Cause::Queued, _, place) => {
+                self.queue.insert(place, event.client.clone());
+            }
+            (_, 0, place) => {
+                self.queue.remove(&place);
+            }
+            (cause, token, _) if is_end(cause) || is_over(cause) => {
+                let held = self.grants.entry(token).or_insert_with(|| Held {
+                    client: event.client.clone(),
+                    lease: event.lease,
+                    ..Held::default()
+                });
+                if is_end(cause) {
+                    held.end = Some(event.clone());
+                }
+                held.gone = event.left_ms.is_none();
+            }
+            _ => {}
+        }
+    }
+}
+
+fn is_end(cause: v1::Cause) -> bool {
+    use v1::Cause::{Expired, Forced, MaxHold, Released, Revoked};
+    matches!(cause, Released | Expired | Revoked | Forced | MaxHold)
+}
+
+fn is_over(cause: v1::Cause) -> bool {
+    matches!(cause, v1::Cause::Cooled | v1::Cause::DelayOver)
+}
+
+fn holder_text(token: u64, held: &Held, at_ms: u64, end: Option<v1::Event>) -> String {
+    let client = output::clean(&held.client);
+    let mut text = format!("held by  {client}  token {token}");
+    if let Some(slot) = held.slot {
+        text.push_str(&format!("  slot {slot}"));
+    }
+    text.push('\n');
+    if let Some(since_ms) = held.since_ms {
+        let since = wall_time::local(since_ms);
+        let held_for = duration::ms(at_ms.saturating_sub(since_ms));
+        text.push_str(&format!("since    {since}, {held_for} before\n"));
+    }
+    match end {
+        None => text.push_str("until    it still holds it, as far as is known\n"),
+        Some(end) => {
+            let at = end.at_unix_ms.map_or_else(|| "-".to_owned(), wall_time::local);
+            let cause = cause_word(end.cause()).replace('_', " ");
+            let by =
+                end.by.as_ref().map_or(String::new(), |by| format!(" by {}", output::clean(by)));
+            let why = end.reason.as_ref().filter(|it| !it.is_empty());
+            let why =
+                why.map_or(String::new(), |why| format!(", because {:?}", output::clean(why)));
+            text.push_str(&format!("until    {at}, {cause}{by}{why}\n"));
+            if let (Some(ttl), Some(renewed), Some(clock)) =
+                (end.ttl_ms, end.renewed_clock_ms, end.clock_ms)
+            {
+                let ago = duration::ms(clock.saturating_sub(renewed));
+                text.push_str(&format!(
+                    "lease    {}, ttl {}, last renewed {ago} before the end\n",
+                    held.lease,
+                    duration::ms(ttl)
+                ));
+            }
+        }
+    }
+    text
+}
+
+fn holder_json(token: u64, held: &Held, end: Option<v1::Event>) -> Value {
+    json!({
+        "client": held.client,
+        "lease": held.lease.to_string(),
+        "token": token.to_string(),
+        "slot": held.slot,
+        "since": held.since_ms.map(wall::utc),
+        "end": end.map(tenure_wire::json::event::Event::from),
+    })
+}

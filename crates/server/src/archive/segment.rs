@@ -1,0 +1,188 @@
+//! Describes one segment of the archive: what it stands for, whose events it has, when they happened.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tenure_core::{Recorded, RevisionRecord, RevisionRecords};
+use tenure_types::Revision;
+
+use super::frame::{ArchiveFrame, MAGIC, RevisionRange};
+
+/// The prefix under which events of leases are counted. No name has a control character.
+const OF_LEASES: &str = "\u{1}leases";
+/// The prefix under which events of settings are counted.
+const OF_SETTINGS: &str = "\u{1}settings";
+/// The prefix under which further prefixes are counted once a segment has too many.
+pub(super) const OTHERS: &str = "\u{1}others";
+/// The most prefixes that are counted apart in one segment: names are chosen by clients.
+const PREFIXES_MAX: usize = 1_024;
+
+/// How much of a segment belongs to a prefix.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct PrefixUse {
+    pub(super) events: u64,
+    pub(super) bytes: u64,
+}
+
+/// One segment.
+#[derive(Clone, Debug)]
+pub(super) struct Segment {
+    pub(super) path: PathBuf,
+    pub(super) file: Arc<File>,
+    /// The revisions that it stands for.
+    pub(super) range: RevisionRange,
+    /// How many bytes of the file are valid and synced.
+    pub(super) len: u64,
+    /// The earliest and the latest label.
+    pub(super) labels: Option<(u64, u64)>,
+    /// The newest wall clock of the member that wrote it.
+    pub(super) written_ms: u64,
+    pub(super) uses: BTreeMap<Box<str>, PrefixUse>,
+    pub(super) holes: Vec<RevisionRange>,
+    /// The prefixes whose events retention has removed up to a revision.
+    pub(super) cuts: BTreeMap<Box<str>, Revision>,
+}
+
+/// The part of a name that retention counts by: up to its first slash, or all of it.
+pub(super) fn prefix_of(name: &str) -> &str {
+    name.find('/').map_or(name, |at| &name[..=at])
+}
+
+/// The prefix that an event is counted under, before there are too many.
+pub(super) fn prefix_of_event<'a>(event: &Recorded<'a>) -> &'a str {
+    match event.name() {
+        Some(name) => prefix_of(name),
+        None if event.lease().is_some() => OF_LEASES,
+        None => OF_SETTINGS,
+    }
+}
+
+impl Segment {
+    /// Creates the file of a segment that begins at a revision.
+    pub(super) fn create(path: PathBuf, from: Revision) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(true).open(&path)?;
+        file.write_all_at(MAGIC, 0)?;
+        Ok(Self::empty(path, Arc::new(file), from))
+    }
+
+    fn empty(path: PathBuf, file: Arc<File>, from: Revision) -> Self {
+        Self {
+            path,
+            file,
+            range: RevisionRange { from, next: from },
+            len: MAGIC.len() as u64,
+            labels: None,
+            written_ms: 0,
+            uses: BTreeMap::new(),
+            holes: Vec::new(),
+            cuts: BTreeMap::new(),
+        }
+    }
+
+    /// Opens a segment and reads all of it. What follows the last valid frame does not belong to it. None if not even
+    /// its beginning is valid.
+    pub(super) fn open(path: &Path, file: File, from: Revision) -> io::Result<Option<Self>> {
+        let mut segment = Self::empty(path.to_owned(), Arc::new(file), from);
+        let mut bytes = Vec::new();
+        let mut reader = &*segment.file;
+        reader.seek(SeekFrom::Start(0))?;
+        reader.read_to_end(&mut bytes)?;
+        if !bytes.starts_with(MAGIC) {
+            return Ok(None);
+        }
+        let mut at = MAGIC.len();
+        while let Ok(Some((frame, len))) = ArchiveFrame::get(&bytes[at..]) {
+            segment.count(&frame);
+            at += len;
+        }
+        segment.len = at as u64;
+        Ok(Some(segment))
+    }
+
+    /// Reads the frames, for as long as they are valid.
+    pub(super) fn frames(&self) -> io::Result<Vec<ArchiveFrame>> {
+        let mut bytes = vec![0; usize::try_from(self.len).unwrap_or(usize::MAX)];
+        self.file.read_exact_at(&mut bytes, 0)?;
+        let mut frames = Vec::new();
+        let mut at = MAGIC.len();
+        while let Some((frame, len)) = ArchiveFrame::get(&bytes[at..])
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "a frame is damaged"))?
+        {
+            frames.push(frame);
+            at += len;
+        }
+        Ok(frames)
+    }
+
+    /// Adds what a frame says.
+    pub(super) fn count(&mut self, frame: &ArchiveFrame) {
+        match frame {
+            ArchiveFrame::Records { written_ms, records } => {
+                self.written_ms = self.written_ms.max(*written_ms);
+                for record in records.iter() {
+                    self.count_record(record);
+                }
+                self.range.next = self.range.next.max(records.next());
+            }
+            ArchiveFrame::Hole(range) => {
+                self.holes.push(*range);
+                self.range.next = self.range.next.max(range.next);
+            }
+            ArchiveFrame::Covers { range, cuts } => {
+                self.range.next = self.range.next.max(range.next);
+                for (prefix, upto) in cuts {
+                    let cut = self.cuts.entry(prefix.clone()).or_insert(*upto);
+                    *cut = (*cut).max(*upto);
+                }
+            }
+        }
+    }
+
+    fn count_record(&mut self, record: RevisionRecord<'_>) {
+        if let Some(label) = record.label() {
+            let at = label.wall.unix_ms;
+            let (oldest, newest) = self.labels.unwrap_or((at, at));
+            self.labels = Some((oldest.min(at), newest.max(at)));
+        }
+        for event in record.events() {
+            let used = self.use_of(prefix_of_event(&event));
+            used.events += 1;
+            // With its share of what surrounds the events of a revision.
+            used.bytes += event.bytes() as u64 + 32;
+        }
+    }
+
+    fn use_of(&mut self, prefix: &str) -> &mut PrefixUse {
+        let known = self.uses.contains_key(prefix) || self.uses.len() < PREFIXES_MAX;
+        let prefix = if known { prefix } else { OTHERS };
+        self.uses.entry(prefix.into()).or_default()
+    }
+
+    /// Whether events of a name, or of names with this prefix, may be in it.
+    pub(super) fn may_have(&self, name: &str) -> bool {
+        let at = prefix_of(name);
+        self.uses.contains_key(OTHERS)
+            || self.uses.keys().any(|prefix| **prefix == *at || prefix.starts_with(name))
+    }
+}
+
+/// Splits records into parts of a bounded size, each for one frame.
+pub(super) fn parts(records: RevisionRecords, bytes_max: usize) -> Vec<RevisionRecords> {
+    if records.bytes() <= bytes_max {
+        return vec![records];
+    }
+    let (mut parts, mut part) = (Vec::new(), Vec::new());
+    for record in records.iter() {
+        record.put_some(&mut part, |_| true);
+        if part.len() >= bytes_max {
+            parts.extend(RevisionRecords::decode(&std::mem::take(&mut part)).ok());
+        }
+    }
+    parts.extend(RevisionRecords::decode(&part).ok());
+    parts
+}

@@ -1,0 +1,442 @@
+//! Checks the promises of the cluster against recorded events.
+//!
+//! The checks use nothing but the events: they repeat none of the machine's code, so that a user can check a cluster by
+//! what it has recorded. Where events are missing, what they would have said counts as unknown, never as a violation.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+
+use tenure_core::event::{Batch, Cause, Event, FORCED_NOW, Subject};
+use tenure_types::{LeaseId, Mode, PlaceNumber, Revision, Token};
+
+use super::frame::{ArchiveFrame, RevisionRange};
+use super::segment::Segment;
+use super::writer::segment_files;
+
+/// The promises that are checked.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Promise {
+    /// An exclusive lock has one holder, a semaphore no more than its slots.
+    OneHolder,
+    /// Every token is larger than all before it.
+    TokensGrow,
+    /// No request overtakes one that waits for the same lock.
+    FirstCome,
+    /// No lease, revocation or lock-delay ends before its time.
+    NotEarly,
+}
+
+impl Promise {
+    /// The promise in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::OneHolder => "no two holders",
+            Self::TokensGrow => "tokens only grow",
+            Self::FirstCome => "first come, first served",
+            Self::NotEarly => "nothing ends early",
+        }
+    }
+}
+
+/// A promise that was broken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BrokenPromise {
+    /// The promise.
+    pub promise: Promise,
+    /// The revision that broke it.
+    pub revision: Revision,
+    /// What happened.
+    pub detail: String,
+}
+
+/// How the former holder of a lock ended.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum HandoverKind {
+    /// It gave the lock back, or confirmed that it has stopped.
+    GivenBack,
+    /// Its lease ran out.
+    Expired,
+    /// The lock was taken away, and its lease would have ended since.
+    TakenAway,
+    /// The lock was taken away without waiting for the holder: only a fence protects the resource then.
+    Unprotected,
+}
+
+/// A lock that went from one holder to the next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Handover {
+    /// How the former holder ended.
+    pub kind: HandoverKind,
+    /// The revision of the next grant.
+    pub revision: Revision,
+    /// The former and the next token.
+    pub tokens: (Token, Token),
+    /// From the last moment at which the former holder could act to the next grant, by the cluster's clock.
+    pub margin_ms: i64,
+}
+
+impl Handover {
+    /// The margin, if the cluster promises one: the holder neither gave the lock back, nor was it taken without waiting.
+    pub fn promised_margin_ms(&self) -> Option<i64> {
+        matches!(self.kind, HandoverKind::Expired | HandoverKind::TakenAway)
+            .then_some(self.margin_ms)
+    }
+}
+
+/// The last moment of a former holder.
+#[derive(Clone, Copy, Debug)]
+struct LastMoment {
+    kind: HandoverKind,
+    token: Token,
+    clock_ms: u64,
+}
+
+/// Follows which holds have ended and are not followed by a grant yet.
+#[derive(Default)]
+pub(super) struct Handovers {
+    ends: BTreeMap<(Box<str>, Option<u32>), LastMoment>,
+}
+
+impl Handovers {
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(super) fn knows(&self, lock: &str) -> bool {
+        if self.ends.is_empty() {
+            return false;
+        }
+        let from = (Box::from(lock), None);
+        self.ends.range(from..).next().is_some_and(|((name, _), _)| **name == *lock)
+    }
+
+    /// Adds an event. Returns the hand-over that it completes.
+    pub(super) fn add(
+        &mut self,
+        revision: Revision,
+        clock_ms: u64,
+        event: &Event,
+    ) -> Option<Handover> {
+        let (Subject::Lock(lock), Some(token)) = (&event.subject, event.token) else { return None };
+        let key = (Box::from(lock.as_str()), event.slot);
+        let stops_ms = event.renewed_ms.zip(event.ttl_ms).map(|(renewed, ttl)| renewed + ttl);
+        let kind = match event.cause {
+            Cause::Granted => {
+                let before = self.ends.remove(&key)?;
+                let margin_ms = signed(clock_ms) - signed(before.clock_ms);
+                let tokens = (before.token, token);
+                return Some(Handover { kind: before.kind, revision, tokens, margin_ms });
+            }
+            Cause::Cooled => {
+                // Without a reason the deadline of the lease has passed.
+                let (given, now) =
+                    (event.reason.is_some(), event.reason.as_deref() == Some(FORCED_NOW));
+                let taken = self.ends.get_mut(&key).filter(|end| end.token == token)?;
+                if now || event.by.is_some() {
+                    taken.kind = HandoverKind::Unprotected;
+                } else if given {
+                    (taken.kind, taken.clock_ms) = (HandoverKind::GivenBack, clock_ms);
+                } else {
+                    taken.kind = HandoverKind::TakenAway;
+                }
+                return None;
+            }
+            Cause::Released => HandoverKind::GivenBack,
+            Cause::Expired => HandoverKind::Expired,
+            // What keeps others out for a shorter time than the holder has is only a lock-delay.
+            Cause::Forced | Cause::Revoked | Cause::MaxHold
+                if event
+                    .left_ms
+                    .zip(stops_ms)
+                    .is_some_and(|(left, stops)| clock_ms + left >= stops) =>
+            {
+                HandoverKind::TakenAway
+            }
+            Cause::Forced | Cause::Revoked | Cause::MaxHold => HandoverKind::Unprotected,
+            _ => return None,
+        };
+        let clock_ms = if kind == HandoverKind::GivenBack { Some(clock_ms) } else { stops_ms };
+        let Some(clock_ms) = clock_ms else {
+            self.ends.remove(&key);
+            return None;
+        };
+        // Of several holders that shared the lock, the one counts that could act last.
+        let end = LastMoment { kind, token, clock_ms };
+        let known = self.ends.entry(key).or_insert(end);
+        if known.clock_ms <= clock_ms {
+            *known = end;
+        }
+        None
+    }
+}
+
+/// What one grant of a lock is.
+#[derive(Clone, Copy, Debug)]
+struct HeldGrant {
+    token: Token,
+    lease: Option<LeaseId>,
+    mode: Mode,
+    slot: Option<u32>,
+    phase: GrantPhase,
+}
+
+/// Whether a grant is held, or only keeps others out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum GrantPhase {
+    Held,
+    /// Taken away: until the holder confirms, or until this clock; unknown if no event told it.
+    Revoking(Option<u64>),
+    Delayed(Option<u64>),
+}
+
+/// What was found.
+#[derive(Clone, Default, Debug)]
+pub struct VerifyReport {
+    /// How many revisions were checked.
+    pub revisions: u64,
+    /// How many grants among their events.
+    pub grants: u64,
+    /// The first and the last revision.
+    pub range: Option<(Revision, Revision)>,
+    /// Revisions that are missing in between.
+    pub holes: Vec<RevisionRange>,
+    /// Every hand-over, with its lock.
+    pub handovers: Vec<(Box<str>, Handover)>,
+    /// The promises that were broken.
+    pub broken: Vec<BrokenPromise>,
+}
+
+/// Checks events in the order of their revisions.
+#[derive(Default)]
+pub struct Verifier {
+    grants: BTreeMap<Box<str>, Vec<HeldGrant>>,
+    queues: BTreeMap<Box<str>, BTreeSet<PlaceNumber>>,
+    newest_token: Option<Token>,
+    handovers: Handovers,
+    report: VerifyReport,
+}
+
+impl Verifier {
+    /// Checks the events of a revision.
+    pub fn add(&mut self, batch: &Batch) {
+        let revision = batch.revision;
+        self.report.revisions += 1;
+        let first = self.report.range.map_or(revision, |(first, _)| first);
+        self.report.range = Some((first, revision));
+        for event in &batch.events {
+            let clock_ms = batch.label.map(|label| label.clock_ms);
+            self.check(revision, clock_ms, event);
+            if let (Some(clock_ms), Subject::Lock(lock)) = (clock_ms, &event.subject)
+                && let Some(handover) = self.handovers.add(revision, clock_ms, event)
+            {
+                let name = Box::from(lock.as_str());
+                if handover.promised_margin_ms().is_some_and(|margin_ms| margin_ms < 0) {
+                    let late = -handover.margin_ms;
+                    self.broke(Promise::NotEarly, revision, format!(
+                        "lock `{lock}` was granted {late} ms before its former holder had to stop"
+                    ));
+                }
+                self.report.handovers.push((name, handover));
+            }
+        }
+    }
+
+    /// Declares that revisions are missing: what was known before them may have changed.
+    pub fn skip(&mut self, hole: RevisionRange) {
+        self.grants.clear();
+        self.queues.clear();
+        self.handovers = Handovers::default();
+        self.report.holes.push(hole);
+    }
+
+    /// What was found.
+    pub fn finish(self) -> VerifyReport {
+        self.report
+    }
+
+    fn broke(&mut self, promise: Promise, revision: Revision, detail: String) {
+        self.report.broken.push(BrokenPromise { promise, revision, detail });
+    }
+
+    fn check(&mut self, revision: Revision, clock_ms: Option<u64>, event: &Event) {
+        self.check_life(revision, clock_ms, event);
+        let Subject::Lock(lock) = &event.subject else { return };
+        let lock = lock.as_str();
+        match (event.cause, event.token, event.place) {
+            (Cause::Granted, Some(token), place) => {
+                self.report.grants += 1;
+                self.check_token(revision, lock, token);
+                self.check_queue(revision, lock, place);
+                self.grant(revision, lock, token, event);
+            }
+            (Cause::Downgraded, Some(token), _) => {
+                self.check_token(revision, lock, token);
+                let grants = self.grants.get_mut(lock).into_iter().flatten();
+                for grant in grants.filter(|it| it.lease == event.lease) {
+                    (grant.token, grant.mode) = (token, Mode::Shared);
+                }
+            }
+            (Cause::Queued, _, Some(place)) => {
+                self.queues.entry(lock.into()).or_default().insert(place);
+            }
+            // A waiter left, for whatever reason.
+            (_, None, Some(place)) => {
+                if let Some(queue) = self.queues.get_mut(lock) {
+                    queue.remove(&place);
+                }
+            }
+            (_, Some(token), _) => self.end(revision, lock, token, clock_ms, event),
+            _ => {}
+        }
+    }
+
+    fn check_token(&mut self, revision: Revision, lock: &str, token: Token) {
+        if let Some(newest) = self.newest_token.filter(|newest| *newest >= token) {
+            let detail =
+                format!("lock `{lock}` was granted with token {token} after token {newest}");
+            self.broke(Promise::TokensGrow, revision, detail);
+        }
+        self.newest_token = self.newest_token.max(Some(token));
+    }
+
+    fn check_queue(&mut self, revision: Revision, lock: &str, place: Option<PlaceNumber>) {
+        let Some((queue, place)) = self.queues.get_mut(lock).zip(place) else { return };
+        queue.remove(&place);
+        if let Some(before) = queue.first().copied().filter(|first| *first < place) {
+            let (place, before) = (place.0, before.0);
+            let detail =
+                format!("place {place} got lock `{lock}` while place {before} waits for it");
+            self.broke(Promise::FirstCome, revision, detail);
+        }
+    }
+
+    fn grant(&mut self, revision: Revision, lock: &str, token: Token, event: &Event) {
+        let mode = event.mode.unwrap_or(Mode::Exclusive);
+        let grants = self.grants.entry(lock.into()).or_default();
+        let other = grants.iter().find(|other| match (mode, other.mode) {
+            (Mode::Shared, Mode::Shared) => false,
+            (Mode::Slot { .. }, Mode::Slot { .. }) => other.slot == event.slot,
+            _ => true,
+        });
+        let over = matches!(mode, Mode::Slot { of } if grants.len() as u64 >= u64::from(of));
+        let detail = match other {
+            Some(other) => {
+                let state = match other.phase {
+                    GrantPhase::Held => "is held",
+                    GrantPhase::Revoking(_) => "is being revoked",
+                    GrantPhase::Delayed(_) => "is in its lock-delay",
+                };
+                Some(format!(
+                    "lock `{lock}` was granted with token {token} while token {} {state}",
+                    other.token
+                ))
+            }
+            None if over => Some(format!("semaphore `{lock}` was granted beyond its slots")),
+            None => None,
+        };
+        let (lease, slot, phase) = (event.lease, event.slot, GrantPhase::Held);
+        grants.push(HeldGrant { token, lease, mode, slot, phase });
+        if let Some(detail) = detail {
+            self.broke(Promise::OneHolder, revision, detail);
+        }
+    }
+
+    fn end(
+        &mut self,
+        revision: Revision,
+        lock: &str,
+        token: Token,
+        clock_ms: Option<u64>,
+        event: &Event,
+    ) {
+        let Some(grants) = self.grants.get_mut(lock) else { return };
+        let Some(at) = grants.iter().position(|grant| grant.token == token) else { return };
+        let was = grants[at].phase;
+        let until = event.left_ms.zip(clock_ms).map(|(left_ms, clock_ms)| left_ms + clock_ms);
+        let next = match event.cause {
+            Cause::Forced | Cause::Revoked | Cause::MaxHold if event.left_ms.is_some() => {
+                Some(GrantPhase::Revoking(until))
+            }
+            Cause::Expired | Cause::Cooled if event.left_ms.is_some() => {
+                Some(GrantPhase::Delayed(until))
+            }
+            Cause::Updated | Cause::Vacant | Cause::Queued => return,
+            _ => None,
+        };
+        match next {
+            Some(phase) => grants[at].phase = phase,
+            None => drop(grants.swap_remove(at)),
+        }
+        if grants.is_empty() {
+            self.grants.remove(lock);
+        }
+        // A revocation and a lock-delay end at their time, unless an event tells why they ended before.
+        let told = event.reason.is_some() || event.by.is_some();
+        let due = match (event.cause, was) {
+            (Cause::Cooled, GrantPhase::Revoking(until)) if !told => until,
+            (Cause::DelayOver, GrantPhase::Delayed(until) | GrantPhase::Revoking(until)) => until,
+            _ => None,
+        };
+        if let Some((due, clock_ms)) = due.zip(clock_ms).filter(|(due, clock_ms)| clock_ms < due) {
+            let early = due - clock_ms;
+            let what =
+                if event.cause == Cause::Cooled { "the revocation" } else { "the lock-delay" };
+            let detail = format!("{what} of lock `{lock}` ended {early} ms early");
+            self.broke(Promise::NotEarly, revision, detail);
+        }
+    }
+
+    /// Checks that a lease did not run out before its time.
+    fn check_life(&mut self, revision: Revision, clock_ms: Option<u64>, event: &Event) {
+        let (Cause::Expired, Some(clock_ms)) = (event.cause, clock_ms) else { return };
+        let Some((ttl_ms, renewed_ms)) = event.ttl_ms.zip(event.renewed_ms) else { return };
+        if clock_ms < renewed_ms + ttl_ms {
+            let early = renewed_ms + ttl_ms - clock_ms;
+            let client = event.client.as_ref().map_or("", |client| client.as_str());
+            let detail =
+                format!("the lease of `{client}` expired {early} ms before its ttl was over");
+            self.broke(Promise::NotEarly, revision, detail);
+        }
+    }
+}
+
+/// Checks the archive in a directory: that of one member.
+pub fn verify_dir(dir: &Path) -> io::Result<VerifyReport> {
+    let mut verifier = Verifier::default();
+    let mut next = None;
+    for (from, path) in segment_files(dir)? {
+        if next.is_some_and(|next| from < next) {
+            continue;
+        }
+        let segment = Segment::open(&path, std::fs::File::open(&path)?, from)?;
+        let Some(segment) = segment else { continue };
+        if let Some(from) = next.filter(|next| *next < segment.range.from) {
+            verifier.skip(RevisionRange { from, next: segment.range.from });
+        }
+        for frame in segment.frames()? {
+            match frame {
+                ArchiveFrame::Records { records, .. } => {
+                    for record in records.iter() {
+                        let events = record.events().map(|event| event.to_event()).collect();
+                        verifier.add(&Batch {
+                            revision: record.revision,
+                            label: record.label(),
+                            events,
+                        });
+                    }
+                }
+                ArchiveFrame::Hole(hole) => verifier.skip(hole),
+                // Events of some prefixes were removed: what is known of their locks may be old.
+                ArchiveFrame::Covers { range, cuts } if !cuts.is_empty() => verifier.skip(range),
+                ArchiveFrame::Covers { .. } => {}
+            }
+        }
+        next = Some(segment.range.next);
+    }
+    Ok(verifier.finish())
+}
+
+fn signed(ms: u64) -> i64 {
+    i64::try_from(ms).unwrap_or(i64::MAX)
+}
