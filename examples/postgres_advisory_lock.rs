@@ -64,7 +64,8 @@ pub(crate) async fn run(client: &Client) -> Result<Vec<&'static str>, Error> {
     // pg_advisory_unlock(42)
     guard.release().await?;
     // pg_advisory_xact_lock(42)
-    let paid = client.run("orders/42", async |guard| Ok::<_, Error>(orders.write(guard.token(), "paid")));
+    let paid =
+        client.run("orders/42", async |guard| Ok::<_, Error>(orders.write(guard.token(), "paid")));
     assert!(paid.await?, "the newest token is accepted");
     // A write of the first holder that was on its way all the time: the database refuses it.
     assert!(!orders.write(token, "reserved again"), "a smaller token is too late");

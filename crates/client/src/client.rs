@@ -3,7 +3,6 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -246,12 +245,6 @@ impl Client {
     pub fn tried(&self) -> Vec<Tried> {
         tried(&self.shared)
     }
-
-    /// For tests of lost renewals: the client does not send renewals while this is set.
-    #[doc(hidden)]
-    pub fn drop_renewals(&self, drop: bool) {
-        self.shared.mute.store(drop, Ordering::Relaxed);
-    }
 }
 
 impl fmt::Debug for Client {
@@ -353,6 +346,7 @@ impl Builder {
     }
 
     /// For the project's own tools, which read credentials themselves.
+    #[cfg(feature = "internals")]
     #[doc(hidden)]
     pub fn credentials(mut self, credentials: Credentials) -> Self {
         self.settings.credentials = credentials;

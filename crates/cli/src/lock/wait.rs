@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
-use tenure::{Explanation, LeaseId};
+use tenure::LeaseId;
+use tenure_wire::v1::ExplainResponse as Explanation;
 use tenure_wire::json::lock::Explained;
 use tenure_wire::v1;
 use tokio::sync::Notify;

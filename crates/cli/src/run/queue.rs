@@ -132,7 +132,7 @@ impl LockQueue<'_> {
 
     /// Asks the cluster about the lock; `None` without an answer.
     async fn look(&self) -> Option<QueueView> {
-        let told = self.client.explain(&self.flags.lock).await.ok()?;
+        let told = self.client.explain_raw(&self.flags.lock).await.ok()?;
         let ahead = self.ahead.borrow().unwrap_or(0);
         Some(QueueView::new(&self.flags.lock, self.client.name(), ahead, told))
     }
@@ -164,7 +164,7 @@ impl LockQueue<'_> {
 
     /// Whether this client still holds the lock or waits for it.
     async fn stands(&self) -> bool {
-        let Ok(told) = self.client.explain(&self.flags.lock).await else { return true };
+        let Ok(told) = self.client.explain_raw(&self.flags.lock).await else { return true };
         let own = self.client.name();
         let holds = told.lock.is_some_and(|it| it.holders.iter().any(|it| it.client == own));
         holds || told.ahead.iter().any(|it| it.client == own)
