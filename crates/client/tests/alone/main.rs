@@ -5,6 +5,7 @@ mod alone;
 mod errors;
 mod fenced;
 mod limits;
+mod logs;
 mod losses;
 mod shutdown;
 mod wire;
