@@ -43,6 +43,6 @@ pub(crate) async fn run(client: &Client) -> Result<Vec<String>, Error> {
 async fn next(observer: &mut Observer) -> Result<String, Error> {
     Ok(match observer.next().await? {
         Some(Change::Leader(leader)) => String::from_utf8_lossy(&leader.value).into_owned(),
-        Some(Change::Vacant) | None => "nobody".to_owned(),
+        _ => "nobody".to_owned(),
     })
 }

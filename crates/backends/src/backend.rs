@@ -15,7 +15,7 @@ use tenure::Token;
 /// use tenure_backends::{Backend, Locks};
 /// // Works with every store.
 /// async fn nightly<B: Backend>(locks: &Locks<B>) -> Result<(), tenure_backends::Error> {
-///     locks.run("nightly", async |_guard| println!("working")).await
+///     locks.run("nightly", async |_guard| { println!("working"); Ok(()) }).await
 /// }
 /// ```
 pub trait Backend: Send + Sync + 'static {

@@ -21,11 +21,11 @@ use crate::backend::StoreError;
 /// # let lock = "deploy".to_owned();
 /// assert_eq!(advice(&Error::Held { lock, waited: None }), "another client has it");
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Another client has the lock.
-    #[error("lock `{lock}` is held by somebody else")]
+    #[error("lock `{lock}` is held by another client")]
     Held {
         /// The lock's name.
         lock: String,
@@ -48,8 +48,11 @@ pub enum Error {
         /// The cause of the loss.
         cause: Cause,
     },
+    /// Another error of the Tenure client: a refusal, credentials, a closed client.
+    #[error("{0}")]
+    Tenure(#[source] tenure::Error),
     /// The times of the lock do not fit each other.
-    #[error("the times of the lock do not fit")]
+    #[error("{0}")]
     Pace(#[from] PaceError),
     /// There is no Tokio runtime, no thread or no timer.
     #[error("cannot be set up: {0}")]

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use tenure::Token;
 use tenure::engine::random;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Request, Status, Streaming};
 
 use crate::backend::{Backend, Fenced, Owner, Put, StoreError, Watch};
@@ -69,6 +70,52 @@ struct EtcdMembers {
     turn: AtomicUsize,
 }
 
+/// The certificate files of an etcd under TLS, all in PEM form.
+///
+/// ```
+/// let tls = tenure_backends::EtcdTls::new("/etc/etcd/ca.pem");
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "nothing is read until it is used"]
+pub struct EtcdTls {
+    ca: PathBuf,
+    identity: Option<(PathBuf, PathBuf)>,
+}
+
+impl EtcdTls {
+    /// Trusts certificates that this authority signed.
+    ///
+    /// ```
+    /// let tls = tenure_backends::EtcdTls::new("/etc/etcd/ca.pem");
+    /// ```
+    pub fn new(ca: impl Into<PathBuf>) -> Self {
+        Self { ca: ca.into(), identity: None }
+    }
+
+    /// Presents this certificate; `key` is its private key.
+    ///
+    /// ```
+    /// let tls = tenure_backends::EtcdTls::new("ca.pem").identity("me.pem", "me.key");
+    /// ```
+    pub fn identity(mut self, cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.identity = Some((cert.into(), key.into()));
+        self
+    }
+
+    fn read(&self) -> Result<ClientTlsConfig, crate::Error> {
+        let read = |path: &PathBuf| {
+            std::fs::read(path).map_err(|error| {
+                crate::Error::Setup(format!("cannot read {}: {error}", path.display()))
+            })
+        };
+        let config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(&self.ca)?));
+        Ok(match &self.identity {
+            Some((cert, key)) => config.identity(Identity::from_pem(read(cert)?, read(key)?)),
+            None => config,
+        })
+    }
+}
+
 /// A watch on a key in etcd.
 ///
 /// ```no_run
@@ -95,12 +142,35 @@ impl Etcd {
     /// assert!(Etcd::new("no address").is_err());
     /// ```
     pub fn new(addresses: &str) -> Result<Self, crate::Error> {
+        Self::connect(addresses, None)
+    }
+
+    /// Does the same under TLS, as clusters demand that have certificates. Addresses begin with `https://`.
+    ///
+    /// ```no_run
+    /// # use tenure_backends::{Etcd, EtcdTls};
+    /// # fn example() -> Result<(), tenure_backends::Error> {
+    /// let tls = EtcdTls::new("/etc/etcd/ca.pem").identity("/etc/etcd/me.pem", "/etc/etcd/me.key");
+    /// let etcd = Etcd::secured("https://10.0.0.11:2379,https://10.0.0.12:2379", &tls)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn secured(addresses: &str, tls: &EtcdTls) -> Result<Self, crate::Error> {
+        Self::connect(addresses, Some(tls.read()?))
+    }
+
+    fn connect(addresses: &str, tls: Option<ClientTlsConfig>) -> Result<Self, crate::Error> {
         let setup = |address: &str| crate::Error::Setup(format!("`{address}` is no address"));
         let each = addresses.split(',').map(str::trim).filter(|it| !it.is_empty());
         let channel = |address: &str| {
             let whole = address.contains("://");
             let address = if whole { address.to_owned() } else { format!("http://{address}") };
             let endpoint = Endpoint::from_shared(address.clone()).map_err(|_| setup(&address))?;
+            let endpoint = match &tls {
+                Some(tls) => endpoint.tls_config(tls.clone()).map_err(|error| {
+                    crate::Error::Setup(format!("the certificates cannot be used: {error}"))
+                })?,
+                None => endpoint,
+            };
             let endpoint = endpoint
                 .connect_timeout(DIAL)
                 .tcp_nodelay(true)
@@ -113,25 +183,8 @@ impl Etcd {
         if channels.is_empty() {
             return Err(setup(addresses));
         }
-        Ok(Self::over(channels))
-    }
-
-    /// Creates locks in the etcd at the other end of these channels, for programs that need certificates.
-    ///
-    /// ```no_run
-    /// # use tenure_backends::Etcd;
-    /// # fn example(channel: tonic::transport::Channel) {
-    /// let etcd = Etcd::over(vec![channel]);
-    /// # }
-    /// ```
-    ///
-    /// # Panics
-    ///
-    /// If there are no channels.
-    pub fn over(channels: Vec<Channel>) -> Self {
-        assert!(!channels.is_empty(), "somebody has to be asked");
         let members = EtcdMembers { channels, turn: AtomicUsize::new(0) };
-        Self { members: Arc::new(members), prefix: Arc::from(PREFIX) }
+        Ok(Self { members: Arc::new(members), prefix: Arc::from(PREFIX) })
     }
 
     /// Sets the prefix of keys. The default is `tenure/`.

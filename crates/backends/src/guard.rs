@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tenure::engine::StoreHold;
-use tenure::{Cancellation, Cause, Standing, Token};
+use tenure::{Cancellation, Cause, LostWork, Standing, Token};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
@@ -140,7 +140,8 @@ impl<B: Backend> Guard<B> {
         self.cancellation.clone()
     }
 
-    /// Runs work, drops it at its current await if the lock is lost, and never polls it after that.
+    /// Runs work, drops it at its current await if the lock is lost, and never polls it after that. Work that returns
+    /// after the lock was lost is answered with the loss, too; its output is in the error.
     ///
     /// ```
     /// # async fn build() -> u32 { 7 }
@@ -149,25 +150,35 @@ impl<B: Backend> Guard<B> {
     /// let pages = guard.run(build()).await?;
     /// # Ok(()) }
     /// ```
-    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Error> {
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LostWork<F::Output>> {
         let mut cancelled = pin!(self.lost());
         let mut work: Pin<Box<F>> = Box::pin(work);
-        // Read the clock before every poll of the work: after a pause, no step may run on an old check.
+        // Read the clock before every poll of the work, so that no step runs on an old check after a pause, and after
+        // the last one: it may have taken longer than the lock's time.
         let done = std::future::poll_fn(|context| {
             if let Poll::Ready(cause) = cancelled.as_mut().poll(context) {
-                return Poll::Ready(Err(cause));
+                return Poll::Ready(Err(LostWork::of(cause.into(), None)));
             }
             if let Err(cause) = self.hold.check() {
-                return Poll::Ready(Err(cause));
+                return Poll::Ready(Err(LostWork::of(cause.into(), None)));
             }
-            work.as_mut().poll(context).map(Ok)
+            work.as_mut().poll(context).map(|output| match self.hold.check() {
+                Ok(()) => Ok(output),
+                Err(cause) => Err(LostWork::of(cause.into(), Some(output))),
+            })
         });
-        let done = done.await.map_err(|cause| Error::Lost { cause });
+        let done = done.await;
         drop(work);
         done
     }
 
-    /// Releases the lock and waits until the store has acknowledged it. The caller must have stopped its work.
+    /// Returns what came with the grant.
+    pub(crate) fn grant(&self) -> <B::Promise as Promise>::Token {
+        self.token
+    }
+
+    /// Releases the lock and waits until the store has acknowledged it. The caller must have stopped its work. If the
+    /// lock is lost, returns that at once and deletes the key in the background.
     ///
     /// ```
     /// # use tenure_backends::{Backend, Error, Guard};
@@ -176,12 +187,12 @@ impl<B: Backend> Guard<B> {
     /// # }
     /// ```
     pub async fn release(mut self) -> Result<(), Error> {
-        let lost = self.hold.check();
+        // Dropping a lost guard deletes its key.
+        self.check()?;
         let inner = self.inner.take().expect("a guard is released once");
         // The release runs in a task of its own, so it continues if the caller stops waiting.
         let runtime = inner.shared.runtime.clone();
         let done = runtime.spawn(inner.finish()).await;
-        lost.map_err(|cause| Error::Lost { cause })?;
         done.unwrap_or_else(|_| Err(Error::Setup("the runtime is shutting down".to_owned())))
     }
 }

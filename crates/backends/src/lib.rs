@@ -16,6 +16,9 @@
 //! # Ok(()) }
 //! ```
 //!
+//! [`LockService`] is one interface over these stores and [Tenure](tenure) itself: a program written against it runs
+//! over each.
+//!
 //! Not every store can promise the same. Its type states what it promises: [`Fenced`] stores give every grant a token
 //! larger than all before it, and [`EfficiencyOnly`] stores cannot. A program that needs a token does not compile with
 //! them:
@@ -49,16 +52,18 @@ mod memory;
 mod redis;
 #[cfg(test)]
 mod schedules;
+mod service;
 
 pub use backend::{
     Backend, EfficiencyOnly, Fenced, NoToken, Owner, Promise, Put, StoreError, Watch,
 };
 pub use error::Error;
 #[cfg(feature = "etcd")]
-pub use etcd::{Etcd, EtcdWatch};
+pub use etcd::{Etcd, EtcdTls, EtcdWatch};
 pub use guard::Guard;
 pub use locks::{Builder, LockAsk, Locks};
 pub use memory::{Action, Call, Fate, Memory, MemoryWatch, Way};
 #[cfg(feature = "redis")]
 pub use redis::{Redis, RedisWatch, Redlock, RedlockWatch};
-pub use tenure::{Cancellation, Cause, Pace, PaceError, Standing, Token};
+pub use service::{HeldLock, LockService, Wait};
+pub use tenure::{Cancellation, Cause, Lost, LostWork, PaceError, Standing, Token};

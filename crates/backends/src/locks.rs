@@ -27,7 +27,10 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tenure_backends::Error> {
 /// let locks = Locks::new(Memory::new())?;
-/// let rows = locks.run("report", async |guard| { println!("token {}", guard.token()); 7 }).await?;
+/// let rows = locks.run("report", async |guard| -> Result<u32, tenure_backends::Error> {
+///     println!("token {}", guard.token());
+///     Ok(7)
+/// }).await?;
 /// assert_eq!(rows, 7);
 /// # Ok(()) }
 /// ```
@@ -127,23 +130,29 @@ impl<B: Backend> Locks<B> {
     }
 
     /// Waits for a lock, runs the work, and releases the lock. If the lock is lost, the work is dropped at its current
-    /// await and the result is [`Error::Lost`].
+    /// await and the result is [`Error::Lost`]; it is the same if the work ends after the lock was lost. Errors of the
+    /// lock become errors of the work.
     ///
     /// ```
-    /// # use tenure_backends::{Backend, Locks};
-    /// # async fn example<B: Backend>(locks: Locks<B>) -> Result<(), tenure_backends::Error> {
-    /// locks.run("report", async |_guard| println!("working")).await
+    /// # use tenure_backends::{Backend, Error, Locks};
+    /// # async fn example<B: Backend>(locks: Locks<B>) -> Result<(), Error> {
+    /// locks.run("report", async |_guard| -> Result<(), Error> { println!("working"); Ok(()) }).await
     /// # }
     /// ```
-    pub async fn run<T, F>(&self, lock: impl Into<String>, work: F) -> Result<T, Error>
+    pub async fn run<T, E, F>(&self, lock: impl Into<String>, work: F) -> Result<T, E>
     where
-        F: AsyncFnOnce(&Guard<B>) -> T,
+        F: AsyncFnOnce(&Guard<B>) -> Result<T, E>,
+        E: From<Error>,
     {
         let guard = self.lock(lock).await?;
-        let done = guard.run(work(&guard)).await;
-        // The work was done in time; a failed release afterwards does not undo it.
-        let _ = guard.release().await;
-        done
+        let done = guard.run(work(&guard)).await.map_err(Error::from);
+        let released = guard.release().await;
+        let output = done?;
+        match released {
+            Err(error @ Error::Lost { .. }) => Err(error.into()),
+            // The work was done in time; any other failure of the release does not undo it.
+            Ok(()) | Err(_) => output,
+        }
     }
 
     /// Returns the store.

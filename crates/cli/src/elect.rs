@@ -140,7 +140,7 @@ pub(crate) async fn left(cluster: &ConnectedCluster, name: &str) {
     let until = Instant::now() + LEAVING;
     let we = cluster.client.name();
     while Instant::now() < until {
-        let Ok(explained) = cluster.client.explain(name).await else { return };
+        let Ok(explained) = cluster.client.explain_raw(name).await else { return };
         let holders = explained.lock.iter().flat_map(|lock| &lock.holders);
         let there = explained.ahead.iter().any(|it| it.client == we);
         if !there && !holders.into_iter().any(|it| it.client == we) {
@@ -162,7 +162,7 @@ pub(crate) async fn print_leader(cluster: &ConnectedCluster, name: &str) {
     if cluster.output != OutputFormat::Text {
         return;
     }
-    let Ok(Some(view)) = cluster.client.show(name).await else { return };
+    let Ok(Some(view)) = cluster.client.show_raw(name).await else { return };
     let Some(leader) = view.holders.first() else { return };
     let (client, value) = (output::clean(&leader.client), output::bytes(&leader.metadata));
     let (held, waiting) = (duration::ms(leader.held_ms), view.waiting);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use tenure::Explanation;
 use tenure_wire::v1;
+use tenure_wire::v1::ExplainResponse as Explanation;
 use tokio::time::Instant;
 use v1::answer::Result as Answer;
 use v1::request::Command;
@@ -162,7 +162,7 @@ async fn successor(
     until: Instant,
 ) -> Result<Next, CliError> {
     loop {
-        let Some(view) = cluster.client.show(lock).await? else { return Ok(Next::Free) };
+        let Some(view) = cluster.client.show_raw(lock).await? else { return Ok(Next::Free) };
         let others = view.holders.iter().filter(|it| it.token != token);
         let held = |it: &&v1::HolderView| it.state() == v1::HolderState::Held;
         if let Some(holder) = others.filter(held).max_by_key(|it| it.token) {

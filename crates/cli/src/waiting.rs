@@ -1,8 +1,8 @@
 //! Describes the state of a wait for a lock: the place, the holders, the waiters ahead, and when the lock can be free.
 
 use serde_json::{Value, json};
-use tenure::Explanation;
 use tenure_wire::v1;
+use tenure_wire::v1::ExplainResponse as Explanation;
 
 use crate::duration;
 use crate::failure::quoted;

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde_json::json;
-use tenure::{Batch, Change, Error, Refusal, Revision};
+use tenure::{Change, Error, RawBatch as Batch, Refusal, Revision};
 use tenure_wire::json::event::Event;
 
 use crate::connection_args::ConnectionArgs;
@@ -53,7 +53,7 @@ pub(crate) fn watch(flags: &WatchArgs) -> Result<Exit, CliError> {
         let (mut seen, mut last) = (0, None);
         while flags.limit.is_none_or(|limit| seen < limit) {
             let batch = tokio::select! {
-                batch = watch.next() => batch.map_err(|error| broken(flags, last, error))?,
+                batch = watch.next_raw() => batch.map_err(|error| broken(flags, last, error))?,
                 signal = asked.signal() => return Ok(Exit::Signal(signal)),
             };
             let Some(batch) = batch else { break };
@@ -144,5 +144,6 @@ fn print_change(output: OutputFormat, name: &str, change: &Change) {
             let value = output::bytes(&leader.value);
             output::out(&format!("{value}  {client}  token {token}\n"));
         }
+        (OutputFormat::Json | OutputFormat::Text, _) => {}
     }
 }

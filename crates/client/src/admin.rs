@@ -14,8 +14,7 @@ use crate::error::{Error, strange};
 use crate::guard::Guard;
 use crate::lease_state::{Cause, Lost};
 use crate::shared::{ClientShared, RequestIdentity, cause};
-
-pub use tenure_wire::v1::{ExplainResponse as Explanation, LockView, StatusResponse as Status};
+use crate::view::{Explanation, LockView, Status};
 
 /// The maximum number of history pages that one lookup reads.
 const PAGES_MAX: usize = 100;
@@ -26,6 +25,7 @@ const PAGES_MAX: usize = 100;
 /// assert_ne!(tenure::Urgency::StopFirst, tenure::Urgency::Now);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Urgency {
     /// The lock goes to the next waiter only after the holder has confirmed that it stopped, or after its lease would
     /// have ended.
@@ -44,6 +44,13 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn explain(&self, lock: impl Into<String>) -> Result<Explanation, Error> {
+        Ok(Explanation::of(self.wire_explain(lock).await?))
+    }
+
+    pub(crate) async fn wire_explain(
+        &self,
+        lock: impl Into<String>,
+    ) -> Result<v1::ExplainResponse, Error> {
         let ask = v1::ExplainRequest { lock: lock.into(), ..Default::default() };
         match self.shared.call(Command::Explain(ask), RequestIdentity::Harmless).await? {
             (Answer::Explained(explained), _) => Ok(explained),
@@ -59,6 +66,13 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn show(&self, lock: impl Into<String>) -> Result<Option<LockView>, Error> {
+        Ok(self.wire_show(lock).await?.map(LockView::of))
+    }
+
+    pub(crate) async fn wire_show(
+        &self,
+        lock: impl Into<String>,
+    ) -> Result<Option<v1::LockView>, Error> {
         let ask = v1::GetLockRequest { lock: lock.into(), stale: false };
         match self.shared.call(Command::GetLock(ask), RequestIdentity::Harmless).await? {
             (Answer::Lock(shown), _) => Ok(shown.lock),
@@ -71,7 +85,7 @@ impl Client {
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
-    /// for lock in client.locks("jobs/", None).await? { println!("{}", lock.lock); }
+    /// for lock in client.locks("jobs/", None).await? { println!("{}", lock.name); }
     /// # Ok(()) }
     /// ```
     pub async fn locks(&self, prefix: &str, after: Option<&str>) -> Result<Vec<LockView>, Error> {
@@ -81,7 +95,7 @@ impl Client {
             ..Default::default()
         };
         let asked = async |channel| LockAdminServiceClient::new(channel).list(ask).await;
-        Ok(self.single(asked).await?.locks)
+        Ok(self.single(asked).await?.locks.into_iter().map(LockView::of).collect())
     }
 
     /// Takes a lock away from the holder that has it under this token.
@@ -146,6 +160,10 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn status(&self) -> Result<Status, Error> {
+        Ok(Status::of(self.wire_status().await?))
+    }
+
+    pub(crate) async fn wire_status(&self) -> Result<v1::StatusResponse, Error> {
         let ask = v1::StatusRequest {};
         self.single(async |channel| ClusterServiceClient::new(channel).status(ask).await).await
     }

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -254,12 +253,6 @@ impl Client {
     pub async fn has_leader(&self, time: Duration) -> bool {
         tokio::time::timeout(time, self.shared.led()).await.is_ok()
     }
-
-    /// For tests of lost renewals: the client does not send renewals while this is set.
-    #[doc(hidden)]
-    pub fn drop_renewals(&self, drop: bool) {
-        self.shared.mute.store(drop, Ordering::Relaxed);
-    }
 }
 
 impl fmt::Debug for Client {
@@ -361,6 +354,7 @@ impl Builder {
     }
 
     /// For the project's own tools, which read credentials themselves.
+    #[cfg(feature = "internals")]
     #[doc(hidden)]
     pub fn credentials(mut self, credentials: Credentials) -> Self {
         self.settings.credentials = credentials;

@@ -1,5 +1,7 @@
 //! Reads the clocks: the one that counts while the machine is suspended, and the one that stops.
 
+#[cfg(target_os = "linux")]
+use rustix::rand::GetRandomFlags;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::lease_state::{ClockReading, Moment};
@@ -60,8 +62,19 @@ fn awake() -> Moment {
 /// A random number that cannot be predicted.
 pub(crate) fn random() -> u64 {
     let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).expect("the system has randomness, or nothing here is safe");
+    fill(&mut bytes);
     u64::from_le_bytes(bytes)
+}
+
+#[cfg(target_os = "linux")]
+fn fill(bytes: &mut [u8; 8]) {
+    // The call may be interrupted by a signal, before the system has gathered randomness.
+    while rustix::rand::getrandom(&mut bytes[..], GetRandomFlags::empty()) != Ok(bytes.len()) {}
+}
+
+#[cfg(not(target_os = "linux"))]
+fn fill(bytes: &mut [u8; 8]) {
+    getrandom::fill(bytes).expect("the system has randomness, or nothing here is safe");
 }
 
 /// A random duration between half of `time` and all of it, so that many clients do not retry at the same moment.

@@ -3,6 +3,7 @@
 //! For the project's own tools, which show and change everything the contract has. Not part of what this crate
 //! promises.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tenure_types::Revision;
@@ -20,6 +21,30 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 impl Client {
+    /// Returns the answer to [`Client::explain`] as the wire has it.
+    #[doc(hidden)]
+    pub async fn explain_raw(&self, lock: impl Into<String>) -> Result<v1::ExplainResponse, Error> {
+        self.wire_explain(lock).await
+    }
+
+    /// Returns the answer to [`Client::show`] as the wire has it.
+    #[doc(hidden)]
+    pub async fn show_raw(&self, lock: impl Into<String>) -> Result<Option<v1::LockView>, Error> {
+        self.wire_show(lock).await
+    }
+
+    /// Returns the answer to [`Client::status`] as the wire has it.
+    #[doc(hidden)]
+    pub async fn status_raw(&self) -> Result<v1::StatusResponse, Error> {
+        self.wire_status().await
+    }
+
+    /// For tests of lost renewals: the client does not send renewals while this is set.
+    #[doc(hidden)]
+    pub fn drop_renewals(&self, drop: bool) {
+        self.shared.mute.store(drop, Ordering::Relaxed);
+    }
+
     /// Sends a command over the session, to the leader, until it is answered. With an id it takes effect once, however
     /// often it is sent. Without one it must be harmless to repeat.
     #[doc(hidden)]

@@ -64,10 +64,11 @@ pub struct Leader {
 /// ```
 /// # use tenure::Change;
 /// fn route(change: Change) -> Option<bytes::Bytes> {
-///     match change { Change::Leader(leader) => Some(leader.value), Change::Vacant => None }
+///     match change { Change::Leader(leader) => Some(leader.value), _ => None }
 /// }
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Change {
     /// A client leads, or the leader has changed its value.
     Leader(Leader),

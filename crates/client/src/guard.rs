@@ -14,7 +14,7 @@ use crate::cancellation::Cancellation;
 use crate::clock;
 use crate::error::{Error, strange};
 use crate::held_lease::HeldLease;
-use crate::lease_state::{ClockReading, Lost, Moment, Standing};
+use crate::lease_state::{ClockReading, Lost, Standing};
 use crate::local_queue::LocalTurns;
 use crate::signal::Signal;
 
@@ -224,14 +224,9 @@ impl Guard {
     /// renewal moves it later.
     ///
     /// For a watchdog outside of this process, which must stop the work even if this process no longer runs.
-    ///
-    /// ```no_run
-    /// # async fn example(guard: tenure::Guard) {
-    /// let mut until = guard.valid_until();
-    /// while until.changed().await.is_ok() { println!("until {:?}", *until.borrow_and_update()); }
-    /// # }
-    /// ```
-    pub fn valid_until(&self) -> watch::Receiver<Moment> {
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
+    pub fn valid_until(&self) -> watch::Receiver<crate::Moment> {
         self.inner().held.until()
     }
 

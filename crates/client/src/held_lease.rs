@@ -246,6 +246,7 @@ impl HeldLease {
         self.standing.subscribe()
     }
 
+    #[cfg(feature = "internals")]
     pub(crate) fn until(&self) -> watch::Receiver<Moment> {
         self.until.subscribe()
     }

@@ -6,7 +6,7 @@ use tenure_types::Revision;
 use tenure_wire::{convert, v1};
 use v1::lock_admin_service_client::LockAdminServiceClient;
 
-use crate::{Batch, Client, Error};
+use crate::{Batch, Client, Error, Event};
 
 /// The most revisions in one answer of a member.
 const PAGE: u32 = 1_000;
@@ -159,8 +159,8 @@ impl HistoryAsk {
             let page = self.client.question(asked).await?;
             for batch in page.batches {
                 if past.batches.len() < self.limit {
-                    past.batches
-                        .push(Batch { revision: revision(batch.revision), events: batch.events });
+                    let events = batch.events.into_iter().map(Event::of).collect();
+                    past.batches.push(Batch { revision: revision(batch.revision), events });
                 }
             }
             if let Some(archive) = page.archive {
@@ -188,7 +188,7 @@ fn unix_ms(time: SystemTime) -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn time(unix_ms: u64) -> SystemTime {
+pub(crate) fn time(unix_ms: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH
         .checked_add(Duration::from_millis(unix_ms))
         .unwrap_or(SystemTime::UNIX_EPOCH)

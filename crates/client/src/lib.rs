@@ -15,6 +15,15 @@
 //! frozen from outside, or a write that is already on its way. The [fencing token](Guard::token) covers these cases, at
 //! resources that check it.
 
+#![cfg_attr(
+    not(feature = "internals"),
+    allow(
+        dead_code,
+        unreachable_pub,
+        reason = "some items are public with the feature `internals` only"
+    )
+)]
+
 #[macro_use]
 mod plant;
 mod admin;
@@ -26,11 +35,14 @@ mod cleanup;
 mod client;
 mod clock;
 mod connection_manager;
+#[cfg(feature = "internals")]
 mod contract;
 mod credentials;
 mod election;
+#[cfg(feature = "internals")]
 pub mod engine;
 mod error;
+mod event;
 mod fence;
 mod guard;
 mod held_lease;
@@ -50,6 +62,9 @@ mod shared;
 mod signal;
 mod ticket;
 mod tls;
+#[cfg(feature = "tls")]
+mod trust;
+mod view;
 #[cfg(feature = "virtual-time")]
 pub mod virtual_time;
 mod wait;
@@ -63,20 +78,35 @@ use real_time as surroundings;
 #[cfg(feature = "virtual-time")]
 use virtual_time as surroundings;
 
-pub use admin::{Explanation, LockView, Status, Urgency};
+pub use admin::Urgency;
 pub use ask::LockAsk;
 pub use cancellation::Cancellation;
 pub use client::{Builder, Client, Tried};
+#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub use credentials::{Credentials, MemberChannel};
 pub use election::{Change, Election, Leader, Leadership, Observer};
 pub use error::{Error, RequestId};
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub use event::RawBatch;
+pub use event::{Batch, Event, EventCause, Subject};
 pub use fence::{Fence, FenceError};
 pub use guard::{Guard, Lock};
 pub use history::{HistoryAsk, Past};
 pub use key::{Key, KeyValue};
 pub use lease::Lease;
-pub use lease_state::{Cause, Lost, Moment, Pace, PaceError, Standing};
-pub use tenure_types::{Held, LeaseId, Mode, Refusal, Revision, Token};
-pub use watch::{Batch, Event, Watch, WatchAsk};
+pub use lease_state::{Cause, Lost, PaceError, Standing};
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub use lease_state::{Moment, Pace};
+pub use tenure_types::{
+    Held, Holder, LeaseId, Limit, Name, Quota, QuotaSource, Refusal, Revision, RingLink, Token,
+    Verb,
+};
+pub use view::{
+    ChainStep, Explanation, Freed, HolderState, HolderView, LockView, MemberView, Mode, Status,
+    WaiterView,
+};
+pub use watch::{Watch, WatchAsk};
 pub use work::LostWork;

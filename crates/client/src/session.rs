@@ -203,12 +203,12 @@ impl Session {
         let credentials = client.settings.credentials.clone();
         // Addresses come from other members too: each is checked before anything is sent there.
         credentials.may_go_to(address, client.trust.is_some()).map_err(DialError::unsent)?;
-        let connector = client.trust.as_ref().map(|trust| trust.connector(address));
+        let secured = client.trust.as_ref().map(|trust| trust.connect(endpoint.clone(), address));
         // A task that connects must not keep the client alive.
         drop(client);
-        let connected = match connector {
+        let connected = match secured {
             None => surroundings::connect(&endpoint, address).await,
-            Some(connector) => endpoint.connect_with_connector(connector).await,
+            Some(secured) => secured.await,
         };
         let channel = credentials.over(connected.map_err(|error| dial_error(&error))?);
         let pending = Arc::<PendingRequests>::default();

@@ -39,6 +39,13 @@ impl<T> LostWork<T> {
         Self { lost, output: Mutex::new(output) }
     }
 
+    /// For handles over other stores.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
+    pub fn of(lost: Lost, output: Option<T>) -> Self {
+        Self::new(lost, output)
+    }
+
     /// Returns why the lock was lost.
     ///
     /// ```no_run

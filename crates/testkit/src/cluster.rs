@@ -287,7 +287,7 @@ impl Cluster {
         let operator = self.client("operator").await?;
         let shown = operator.show(lock).await?;
         let holders = shown.map(|lock| lock.holders).unwrap_or_default();
-        let token = holders.first().and_then(|holder| tenure::Token::from_u64(holder.token));
+        let token = holders.first().map(|holder| holder.token);
         let token = token.ok_or(Error::NotHeld)?;
         Ok(operator.force(lock, token, reason, Urgency::StopFirst).await?)
     }

@@ -225,8 +225,8 @@ async fn watches_elections_and_two_clusters_work_in_one_test() {
     first.release().await.unwrap();
     // Across the change of leader, the watch has missed nothing and repeated nothing.
     let batch = watch.next().await.unwrap().unwrap();
-    let tokens: Vec<u64> = batch.events.iter().map(|event| event.token).collect();
-    assert_eq!(tokens, [token.get()]);
+    let tokens: Vec<_> = batch.events.iter().map(|event| event.token).collect();
+    assert_eq!(tokens, [Some(token)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,6 +8,7 @@
 pub mod convert;
 pub mod duration;
 mod failure;
+#[cfg(feature = "json")]
 pub mod json;
 pub mod reason;
 pub mod refusal;
@@ -32,15 +33,40 @@ pub use prost::Message;
 pub mod v1 {
     pub use crate::shared::WatchResponse;
 
+    #[cfg(feature = "server")]
     include!(concat!(env!("OUT_DIR"), "/tenure.v1.rs"));
+    #[cfg(not(feature = "server"))]
+    include!("../generated/tenure.v1.rs");
 }
 
 /// The descriptors of all services and messages, for reflection.
+#[cfg(feature = "server")]
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tenure.bin"));
 
-#[cfg(test)]
+#[cfg(all(test, feature = "server", feature = "json"))]
 mod tests {
     use super::*;
+
+    /// The first line of generated files.
+    const GENERATED: &str =
+        "// @generated from `proto`: TENURE_FIX=1 cargo test -p tenure-wire generated\n";
+
+    #[test]
+    fn the_generated_files_are_those_of_the_proto_files() {
+        let new = [
+            ("tenure.v1.rs", include_str!(concat!(env!("OUT_DIR"), "/sdk/tenure.v1.rs"))),
+            ("google.rpc.rs", include_str!(concat!(env!("OUT_DIR"), "/sdk/google.rpc.rs"))),
+        ];
+        let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("generated");
+        for (name, text) in new {
+            let (path, text) = (directory.join(name), format!("{GENERATED}{text}"));
+            if std::env::var_os("TENURE_FIX").is_some() {
+                std::fs::write(&path, &text).unwrap();
+            }
+            let same = std::fs::read_to_string(&path).is_ok_and(|known| known == text);
+            assert!(same, "{} is old: run this test with TENURE_FIX=1", path.display());
+        }
+    }
 
     #[test]
     fn a_short_message_never_becomes_much_memory() {

@@ -173,7 +173,7 @@ impl Message for WatchResponse {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "server"))]
 mod tests {
     use super::*;
 

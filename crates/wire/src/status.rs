@@ -12,7 +12,7 @@ use crate::{reason, v1};
 
 mod rpc {
     #![allow(missing_docs, unreachable_pub, reason = "generated")]
-    include!(concat!(env!("OUT_DIR"), "/google.rpc.rs"));
+    include!("../generated/google.rpc.rs");
 }
 
 /// Metadata key: the reason.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tenure_backends::{Cause, Error, Etcd, Guard, Locks};
 
-use crate::scenario::{DEADLINE, contend, is_lost_in_time, outlives_its_ttl, wakes};
+use crate::scenario::{DEADLINE, contend, is_lost_in_time, outlives_its_ttl, serves, wakes};
 use crate::servers::Server;
 
 /// Long enough that only an event, and no expiry, can wake a waiter in time.
@@ -28,6 +28,7 @@ async fn tasks_never_overlap_tokens_only_grow_and_no_event_is_missed() {
     let tokens = contend(|| locks(&server, LONG), 6, 6, Guard::token).await;
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
     wakes(&locks(&server, LONG), &locks(&server, LONG), LONG).await;
+    serves(&locks(&server, LONG), &locks(&server, LONG)).await;
     // No instance writes between the pages of another.
     let lines = crate::lock_over_etcd::run(&locks(&server, LONG)).await.unwrap();
     assert_eq!(lines, ["page 1", "page 2"].repeat(3));

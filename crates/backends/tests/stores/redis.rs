@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tenure_backends::{Backend, Builder, Error, Locks, Redis, Redlock};
 
-use crate::scenario::{DEADLINE, contend, is_lost_in_time, outlives_its_ttl, wakes};
+use crate::scenario::{DEADLINE, contend, is_lost_in_time, outlives_its_ttl, serves, wakes};
 use crate::servers::Server;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -38,6 +38,7 @@ async fn tasks_never_overlap_on_one_server_and_no_event_is_missed() {
     let Some(server) = Server::redis().await else { return };
     contend(|| one(&server, LONG), 6, 8, |_| ()).await;
     wakes(&one(&server, LONG), &one(&server, LONG), LONG).await;
+    serves(&one(&server, LONG), &one(&server, LONG)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -84,6 +85,7 @@ async fn redlock_works_with_a_minority_of_servers_down_and_stops_with_a_majority
     held.release().await.unwrap();
     contend(|| several(&servers, LONG), 3, 3, |_| ()).await;
     wakes(&several(&servers, LONG), &several(&servers, LONG), LONG).await;
+    serves(&several(&servers, LONG), &several(&servers, LONG)).await;
     // Two of three are down: no client can tell who holds the lock.
     let held = a.lock("deploy").await.unwrap();
     is_lost_in_time(held, SHORT, || servers[1].kill()).await;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure_backends::{Backend, Cause, Error, Guard, Locks, Standing};
+use tenure_backends::{Backend, Cause, Error, Guard, HeldLock, LockService, Locks, Standing, Wait};
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(150);
 
@@ -108,7 +108,7 @@ pub(crate) async fn is_lost_in_time<B: Backend>(
     let stop = guard.cancellation();
     let began = tokio::time::Instant::now();
     kill();
-    let done = guard.run(std::future::pending::<()>()).await;
+    let done = guard.run(std::future::pending::<()>()).await.map_err(Error::from);
     // The newest renewal was sent just before the kill at the latest.
     let took = began.elapsed();
     assert!(matches!(done, Err(Error::Lost { cause: Cause::Unreachable { .. } })), "{done:?}");
@@ -116,4 +116,17 @@ pub(crate) async fn is_lost_in_time<B: Backend>(
     assert!(stop.is_cancelled() && guard.check().is_err());
     // Releasing a lost lock reports the loss.
     assert!(matches!(guard.release().await, Err(Error::Lost { .. })));
+}
+
+/// Checks that a program which knows only the interface of lock services runs over the store.
+pub(crate) async fn serves<S: LockService>(service: &S, other: &S) {
+    let guard = service.acquire("served", Wait::AtMost(DEADLINE)).await.unwrap();
+    assert!(other.try_acquire("served").await.unwrap().is_none(), "it is held");
+    HeldLock::release(guard).await.unwrap();
+    let work = |guard: Arc<S::Guard>| async move {
+        guard.check()?;
+        Ok::<_, Error>(7)
+    };
+    assert_eq!(other.run_locked("served", Wait::AtMost(DEADLINE), work).await.unwrap(), 7);
+    assert!(service.try_acquire("served").await.unwrap().is_some(), "it was released");
 }

@@ -21,7 +21,7 @@ pub(crate) async fn status(
     client: &tenure::Client,
     place: &ConnectionTarget,
 ) -> Result<v1::StatusResponse, CliError> {
-    let status = client.status().await?;
+    let status = client.status_raw().await?;
     let mut status = seen_by_leader(place, &status).await.unwrap_or(status);
     by_name(&mut status);
     let mut asked = JoinSet::new();

@@ -154,14 +154,14 @@ async fn crash(
     ana: &Client,
     anas: &Guard,
 ) -> Result<(), CliError> {
-    let status = ana.status().await?;
+    let status = ana.status_raw().await?;
     let leader = status.leader.unwrap_or_default();
     guide.narrate(&format!("kill -9 of {}, which leads, while ana holds the lock.", leader.name));
     guide.tell(&json!({ "event": "killed", "member": leader.name }));
     let began = Instant::now();
     members.kill(&leader.address);
     let next = loop {
-        let status = ana.status().await;
+        let status = ana.status_raw().await;
         let known = status.ok().and_then(|status| status.leader);
         match known.filter(|it| it.member_id != 0 && it.member_id != leader.member_id) {
             Some(next) => break next,
@@ -245,7 +245,7 @@ async fn client(members: &DemoMembers, name: &str) -> Result<Client, CliError> {
 async fn leader(client: &Client) -> Result<String, CliError> {
     let until = Instant::now() + TIMEOUT;
     loop {
-        if let Ok(status) = client.status().await {
+        if let Ok(status) = client.status_raw().await {
             let up = status.members.iter().filter(|it| it.up).count();
             let leader = status.leader.filter(|it| it.member_id != 0);
             if let (3.., Some(leader)) = (up, leader) {

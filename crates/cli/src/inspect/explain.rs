@@ -1,10 +1,10 @@
 //! Explains a lock: who has it, who is ahead, and when it can be free.
 
 use clap::Args;
-use tenure::Explanation;
 use tenure_wire::convert;
 use tenure_wire::json::lock::Explained;
 use tenure_wire::v1;
+use tenure_wire::v1::ExplainResponse as Explanation;
 use unicode_width::UnicodeWidthStr;
 
 use super::locks::mode_words;

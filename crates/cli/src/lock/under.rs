@@ -34,9 +34,9 @@ pub(super) async fn acquire(
 ) -> Result<Exit, CliError> {
     let lease = lease::find(cluster, lease).await?;
     let mode = match (how.shared, how.slots) {
-        (true, _) => tenure::Mode::Shared,
-        (_, Some(of)) => tenure::Mode::Slot { of },
-        _ => tenure::Mode::Exclusive,
+        (true, _) => tenure_types::Mode::Shared,
+        (_, Some(of)) => tenure_types::Mode::Slot { of },
+        _ => tenure_types::Mode::Exclusive,
     };
     let (mode, slots) = convert::mode(mode);
     let ask = v1::AcquireRequest {

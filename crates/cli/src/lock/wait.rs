@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
-use tenure::{Explanation, LeaseId};
+use tenure::LeaseId;
 use tenure_wire::json::lock::Explained;
 use tenure_wire::v1;
+use tenure_wire::v1::ExplainResponse as Explanation;
 use tokio::sync::Notify;
 use v1::answer::Result as Answer;
 use v1::request::Command;

@@ -312,7 +312,7 @@ impl<'a> LockedCommand<'a> {
                 self.messages.unusual(&format!("{what} sure again"));
                 self.messages.event("sure", &json!({}));
             }
-            Standing::Lost(_) => {}
+            _ => {}
         }
     }
 

@@ -170,7 +170,7 @@ impl LockQueue<'_> {
     async fn look(&self) -> Option<QueueView> {
         let (mut shown, ahead) = (None, self.ahead.borrow().unwrap_or(0));
         for lock in &self.flags.locks {
-            let told = self.client.explain(lock).await.ok()?;
+            let told = self.client.explain_raw(lock).await.ok()?;
             // Of several locks, the first that is held is what this client waits for.
             let held = told.lock.as_ref().is_some_and(|lock| !lock.holders.is_empty());
             if held || shown.is_none() {
@@ -210,7 +210,7 @@ impl LockQueue<'_> {
 
     /// Whether this client still holds the lock or waits for it.
     async fn stands(&self) -> bool {
-        let Ok(told) = self.client.explain(self.flags.first()).await else { return true };
+        let Ok(told) = self.client.explain_raw(self.flags.first()).await else { return true };
         let own = self.client.name();
         let holds = told.lock.is_some_and(|it| it.holders.iter().any(|it| it.client == own));
         holds || told.ahead.iter().any(|it| it.client == own)

@@ -1,7 +1,7 @@
 //! Keeps what the cluster said about a lock to a client that waits for it.
 
 use serde_json::{Value, json};
-use tenure::Explanation;
+use tenure_wire::v1::ExplainResponse as Explanation;
 
 use crate::waiting;
 

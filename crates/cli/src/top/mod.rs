@@ -73,7 +73,7 @@ async fn print(cluster: &ConnectedCluster, flags: &TopArgs) -> Result<Exit, CliE
         let until = Instant::now() + flags.interval;
         loop {
             tokio::select! {
-                batch = watch.next() => match batch? {
+                batch = watch.next_raw() => match batch? {
                     Some(batch) => model.heard(&batch),
                     None => break,
                 },
@@ -143,7 +143,7 @@ async fn live(cluster: &ConnectedCluster, flags: &TopArgs) -> Result<Exit, CliEr
             due = None;
         }
         tokio::select! {
-            batch = watch.next() => match batch {
+            batch = watch.next_raw() => match batch {
                 Ok(Some(batch)) => {
                     model.heard(&batch);
                     due = due.or(Some(drawn_at + FRAME));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use tenure::Batch;
+use tenure::RawBatch as Batch;
 use tenure_server::os;
 use tenure_wire::convert::cause_word;
 use tenure_wire::v1;
@@ -69,7 +69,7 @@ impl TopModel {
 
     /// Fetches the current state.
     pub(super) async fn look(&mut self, cluster: &ConnectedCluster) -> Result<(), CliError> {
-        self.status = cluster.client.status().await?;
+        self.status = cluster.client.status_raw().await?;
         each::by_name(&mut self.status);
         self.locks = inspect::page(cluster, &self.prefix, "", LOCKS).await?.locks;
         let leader = self.status.leader.as_ref().map_or(0, |leader| leader.member_id);

@@ -115,8 +115,8 @@ fn a_hold_has_a_longest_time_and_a_lost_lock_a_delay() {
     kill_process(watchdog, Signal::KILL).unwrap();
     wait("the lock is delayed", || {
         let shown = world.runtime.block_on(world.client.show("delayed")).unwrap()?;
-        let state = shown.holders.first()?.state();
-        (state == tenure_wire::v1::HolderState::Delayed).then_some(())
+        let state = shown.holders.first()?.state;
+        matches!(state, tenure::HolderState::Delayed { .. }).then_some(())
     });
     held.ended();
 }

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use rustix::process::Signal;
-use tenure::{Token, Urgency};
+use tenure::Urgency;
 
 use crate::common::{TENURE, wait};
 use crate::job::{self, Role};
@@ -21,7 +21,7 @@ fn elect(world: &World, flags: &[&str]) -> Held {
 
 fn depose(world: &World) {
     let shown = world.runtime.block_on(world.client.show("billing")).unwrap().unwrap();
-    let token = Token::from_u64(shown.holders[0].token).unwrap();
+    let token = shown.holders[0].token;
     let force = world.client.force("billing", token, "a test", Urgency::StopFirst);
     world.runtime.block_on(force).unwrap();
 }

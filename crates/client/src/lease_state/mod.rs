@@ -36,6 +36,7 @@ use std::time::Duration;
 /// assert_ne!(standing, Standing::Valid);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Standing {
     /// A renewal was acknowledged recently.
     Valid,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tenure::{Cause, Error, Token, Urgency};
+use tenure::{Cause, Error, Urgency};
 use tenure_fence::files::FileFence;
 
 use super::Alone;
@@ -67,7 +67,7 @@ async fn a_client_that_the_fence_refuses_gives_the_lock_back() {
     let asking = tokio::spawn(async move { raising.lock("ledger").fence(for_ever).await });
     began.notified().await;
     let held = client.show("ledger").await.unwrap().unwrap();
-    let token = Token::from_u64(held.holders[0].token).unwrap();
+    let token = held.holders[0].token;
     client.force("ledger", token, "a test", Urgency::Now).await.unwrap();
     let lost = asking.await.unwrap().unwrap_err();
     let Error::Lost(lost) = &lost else { panic!("{lost:?}") };

@@ -22,6 +22,7 @@ async fn client(wire: &Wire) -> Client {
 async fn bounded<T>(what: &str, call: impl Future<Output = T>) -> T {
     let began = Instant::now();
     let done = tokio::time::timeout(TIMEOUT * 2, call).await.expect(what);
+    println!("{what} returned after {:?}", began.elapsed());
     assert!(began.elapsed() < TIMEOUT / 6, "{what} took {:?}", began.elapsed());
     done
 }

@@ -5,6 +5,7 @@ mod alone;
 mod errors;
 mod fenced;
 mod limits;
+mod logs;
 mod losses;
 mod shutdown;
 mod wire;
@@ -482,4 +483,36 @@ async fn all_leases_of_a_client_are_renewed_by_one_command() {
     // The leases were granted one after the other, and are renewed together from the first renewal on.
     assert!(commands > 0 && commands <= renewed / 10, "{commands} commands, {renewed} renewals");
     leases.iter().for_each(|lease| lease.check().unwrap());
+}
+
+#[tokio::test]
+async fn a_watch_is_a_stream_of_events_and_ends_after_an_error_that_stays() {
+    use tokio_stream::StreamExt;
+    let member = Alone::start();
+    let client = member.client("a").await;
+    let mut watch = client.watch("deploy").await.unwrap();
+    let guard = client.lock("deploy").metadata("5.2").await.unwrap();
+    let batch = StreamExt::next(&mut watch).await.unwrap().unwrap();
+    let event = &batch.events[0];
+    assert_eq!((event.cause, event.name.as_str()), (tenure::EventCause::Granted, "deploy"));
+    assert_eq!((event.token, &event.value[..]), (Some(guard.token()), &b"5.2"[..]));
+    let future = tenure::Revision(1 << 40);
+    let mut early = match client.watch("deploy").from(future).await {
+        Ok(watch) => watch,
+        Err(error) => return assert!(matches!(error, Error::Refused(_)), "{error}"),
+    };
+    assert!(StreamExt::next(&mut early).await.unwrap().is_err());
+    assert!(StreamExt::next(&mut early).await.is_none());
+}
+
+#[tokio::test]
+async fn a_cancellation_token_is_cancelled_with_the_lock() {
+    let member = Alone::start();
+    let (a, b) = (member.client("a").await, member.client("b").await);
+    let guard = a.lock("deploy").await.unwrap();
+    let token = guard.cancellation().token();
+    assert!(!token.is_cancelled());
+    b.force("deploy", guard.token(), "a test", Urgency::StopFirst).await.unwrap();
+    tokio::time::timeout(DEADLINE, token.cancelled()).await.expect("it is cancelled");
+    assert!(guard.cancellation().token().is_cancelled(), "one that comes later, too");
 }

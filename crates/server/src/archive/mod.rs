@@ -227,9 +227,9 @@ impl Archive {
 fn look(member: &MemberHandle, from: Revision) -> Option<Result<RevisionRecords, Compacted>> {
     loop {
         let (done, found) = std::sync::mpsc::channel();
-        let look = LoopEvent::Look(Box::new(move |node| {
+        let look = LoopEvent::look(move |node| {
             let _ = done.send(node.machine().records(from, PART));
-        }));
+        });
         match member.try_tell(look) {
             Ok(()) => return found.recv().ok(),
             Err(NotTaken::Full(_)) => std::thread::sleep(FULL),
