@@ -369,7 +369,7 @@ mod tests {
         let mut served = [0_u64; 3];
         while served.iter().sum::<u64>() < 3_000_000 {
             let it = queue.pop().unwrap();
-            served[it.source.share as usize] += it.cost;
+            served[usize::try_from(it.source.share).unwrap()] += it.cost;
         }
         let (least, most) = (served.iter().min().unwrap(), served.iter().max().unwrap());
         assert!(most - least <= 2 * 30_000, "{served:?}");

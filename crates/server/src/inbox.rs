@@ -13,13 +13,14 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tenure_node::{
     COMMAND_COST, FairQueue, Input, PAGE_COST, Permit, Served, Source, Window, WindowPart,
 };
 
 use crate::member::{LoopEvent, NotTaken};
+use crate::os;
 
 /// The most events of members, of this member's own threads and of its disk. A thread that sends more waits.
 const MEMBERS_MAX: usize = 7_168;
@@ -93,8 +94,8 @@ struct InboxState {
     rest: FairQueue<LoopEvent>,
     /// What of the rest was taken and is not answered yet.
     window: Window,
-    /// Since when nothing has ended while the window is closed, and how often something had ended then.
-    closed: Option<(Instant, u64)>,
+    /// The time since which nothing has ended while the window is closed, and how often something had ended then.
+    closed: Option<(u64, u64)>,
     /// Whether the event loop waits for an event.
     is_waited_for: bool,
     /// How many threads wait for room.
@@ -220,9 +221,11 @@ impl InboxState {
         }
         let ended = self.window.ended();
         match self.closed {
-            Some((since, before)) if before == ended => since.elapsed() >= STALLED,
+            Some((since_us, before)) if before == ended => {
+                os::now_us().saturating_sub(since_us) >= os::micros(STALLED)
+            }
             _ => {
-                self.closed = Some((Instant::now(), ended));
+                self.closed = Some((os::now_us(), ended));
                 false
             }
         }

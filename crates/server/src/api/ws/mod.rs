@@ -398,12 +398,13 @@ mod tests {
         let schedule = PingSchedule { asked: DEADLINE, silent: DEADLINE };
         let mut socket = socket(schedule).await;
         // As a client sends it: masked with zeros.
-        let pings = [0x89, 0x80, 0, 0, 0, 0].repeat(10 * CONTROL_PER_SECOND as usize);
+        let pings =
+            [0x89, 0x80, 0, 0, 0, 0].repeat(10 * usize::try_from(CONTROL_PER_SECOND).unwrap());
         let (mut from, mut to) = socket.split();
         let writing = async {
             // The member may close before it has read all.
             let _ = to.write_all(&pings).await;
-            std::future::pending::<()>().await
+            std::future::pending::<()>().await;
         };
         let reading = async {
             let mut pongs = 0;
