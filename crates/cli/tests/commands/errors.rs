@@ -138,7 +138,7 @@ fn an_unanswered_request_may_have_happened() {
     let mut watching =
         Live::start_at(&addr, &[&["watch", "l", "--from", "1"], &short[..]].concat());
     let line = watching.says("granted");
-    let seen: u64 = line.split_whitespace().next().unwrap().parse().unwrap();
+    let seen: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
     let own = [&["--ttl", "6s"], &short[..]].concat();
     let start = |words: &[&str]| Live::start_at(&addr, &[words, &own].concat());
     let mut third = start(&["lock", "l"]);

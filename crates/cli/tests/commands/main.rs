@@ -8,6 +8,7 @@ mod keys;
 mod leases;
 mod locks;
 mod members;
+mod past;
 #[path = "../common/ports.rs"]
 mod ports;
 mod screens;
