@@ -166,6 +166,7 @@ enum CliCommand {
     ///   tenure history deploy --from 8841 --output json
     ///   tenure history --verify /var/lib/tenure/archive  check the promises against what was recorded
     #[command(verbatim_doc_comment)]
+    #[command(mut_arg("client", |arg| arg.help("Only what concerns clients whose names begin so")))]
     History(inspect::HistoryArgs),
     /// Take a lock away from its holder
     ///

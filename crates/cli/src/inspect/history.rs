@@ -35,7 +35,7 @@ pub(crate) struct HistoryArgs {
     prefix: Option<String>,
     /// Who held the lock at this time, such as 03:14 or "2026-03-02 03:14", and how that ended
     #[arg(long, value_name = "TIME", value_parser = wall_time::parse, requires = "lock")]
-    #[arg(conflicts_with_all = ["since", "until", "client", "lost", "from"])]
+    #[arg(conflicts_with_all = ["since", "until", "lost", "from"])]
     at: Option<u64>,
     /// Only since this time, or for so long: 03:14, 2h
     #[arg(long, value_name = "TIME", value_parser = wall_time::parse_since)]
@@ -43,15 +43,12 @@ pub(crate) struct HistoryArgs {
     /// Only until this time, or until so long ago
     #[arg(long, value_name = "TIME", value_parser = wall_time::parse_since)]
     until: Option<u64>,
-    /// Only what concerns clients whose names begin so
-    #[arg(long, value_name = "CLIENT")]
-    client: Option<String>,
     /// Only locks that their holders lost, with the cause, by whom and why
     #[arg(long)]
     lost: bool,
     /// From this revision on, of what the cluster itself keeps [default: the newest, also from the archive]
     #[arg(long, value_name = "REVISION", requires = "lock")]
-    #[arg(conflicts_with_all = ["since", "until", "client", "lost"])]
+    #[arg(conflicts_with_all = ["since", "until", "lost"])]
     from: Option<i64>,
     /// Show only the newest so many revisions
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
@@ -124,7 +121,7 @@ pub(crate) fn history(flags: &HistoryArgs) -> Result<Exit, CliError> {
 impl HistoryArgs {
     /// Whether more is asked for than the newest events of one lock.
     fn searches(&self) -> bool {
-        let selects = self.since.is_some() || self.until.is_some() || self.client.is_some();
+        let selects = self.since.is_some() || self.until.is_some() || self.reach.client.is_some();
         selects || self.lost || self.lock.is_none()
     }
 
@@ -134,7 +131,8 @@ impl HistoryArgs {
         let search = v1::ArchiveSearch {
             since_unix_ms: self.since,
             until_unix_ms: self.until,
-            client: self.client.clone().unwrap_or_default(),
+            // A reader needs no name of its own, so the flag names the client that is asked about.
+            client: self.reach.client.clone().unwrap_or_default(),
             lost: self.lost,
             before: 0,
             prefix,

@@ -10,6 +10,7 @@ mod leases;
 mod locks;
 mod members;
 mod pages;
+mod past;
 #[path = "../common/ports.rs"]
 mod ports;
 mod screens;

@@ -256,7 +256,8 @@ fn a_command_that_was_killed_leaves_a_usable_terminal() {
     shell.types("$T run modes -- sh -c 'stty -echo; echo u\"\"p; exec sleep 600'\n");
     shell.shows("\nup");
     let shown = world.runtime.block_on(world.client.show("modes")).unwrap().unwrap();
-    let force = world.client.force("modes", shown.holders[0].token, "a test", tenure::Urgency::StopFirst);
+    let force =
+        world.client.force("modes", shown.holders[0].token, "a test", tenure::Urgency::StopFirst);
     world.runtime.block_on(force).unwrap();
     shell.shows("tenure: lock `modes` lost: forced by next: a test");
     shell.code(76);

@@ -257,9 +257,9 @@ impl Run {
                 }
                 self.refused(&fault)?;
                 let after = self.state();
-                // The waiter was in the queue, and has left it.
+                // The waiter was in the queue, and has left it. A refused deadlock is recorded.
                 let same = match &*fault.reason {
-                    "WAIT_TIMEOUT" => after.content == before.content,
+                    "WAIT_TIMEOUT" | "DEADLOCK" => after.content == before.content,
                     _ => after == before,
                 };
                 if same { Ok(()) } else { Err(format!("{before:?} became {after:?}")) }
