@@ -41,7 +41,11 @@ impl RunFigures {
     }
 }
 
-/// Formats whole numbers from a hundred on, and two decimal places below.
+/// Formats whole numbers from a hundred on, two decimal places below, and three for ratios and other small values.
 fn shown(value: f64) -> String {
-    if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") }
+    match value {
+        100.0.. => format!("{value:.0}"),
+        10.0.. => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
 }

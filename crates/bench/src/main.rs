@@ -6,6 +6,7 @@ mod cluster;
 mod core;
 mod fence;
 mod figure;
+mod identity;
 mod memory;
 mod postgres;
 mod sdk;
@@ -58,6 +59,14 @@ enum BenchProgram {
         /// Only sessions, of so many clients over so many connections: 256x256
         #[arg(long, value_name = "SHAPE")]
         only: Option<String>,
+        /// How to print the figures
+        #[arg(long, value_enum, default_value = "text")]
+        output: BenchOutput,
+    },
+    /// What identity costs: the CPU of the members per cycle with and without it, in interleaved pairs
+    Identity {
+        #[command(flatten)]
+        arguments: identity::IdentityArguments,
         /// How to print the figures
         #[arg(long, value_enum, default_value = "text")]
         output: BenchOutput,
@@ -134,6 +143,9 @@ fn main() -> Result<()> {
         BenchProgram::Cluster { quick, output } => print(&cluster::run(quick)?, output),
         BenchProgram::Apis { quick, only, output } => {
             print(&apis::run(quick, only.as_deref())?, output);
+        }
+        BenchProgram::Identity { arguments, output } => {
+            print(&identity::run(arguments)?, output);
         }
         BenchProgram::Fence { quick, output } => print(&fence::run(quick)?, output),
         BenchProgram::Start { binary, output } => print(&start::run(&binary)?, output),

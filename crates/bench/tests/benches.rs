@@ -4,8 +4,13 @@ use std::process::Command;
 
 /// Runs one workload with little work and returns what it prints.
 fn quick(workload: &str) -> String {
+    quick_with(workload, &[])
+}
+
+/// The same with more arguments.
+fn quick_with(workload: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tenure-bench"));
-    let output = command.args([workload, "--quick"]).output().unwrap();
+    let output = command.args([workload, "--quick"]).args(arguments).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{workload}: {}\n{text}\n{errors}", output.status);
@@ -36,6 +41,14 @@ fn cluster() {
 #[test]
 fn apis() {
     assert!(figure(&quick("apis"), "session_cycles_per_s_256x16") > 0.0);
+}
+
+#[test]
+fn identity() {
+    let text = quick_with("identity", &["--pairs", "1", "--clients", "16"]);
+    for shape in ["http_16x16", "unary_16x16", "session_16x16"] {
+        assert!(figure(&text, &format!("identity_cpu_ratio_{shape}")) > 0.0);
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ use tenure::{Client, Credentials, MemberChannel, RequestId};
 use tenure_server::os;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
+use crate::client_name::default_name;
 use crate::duration;
 use crate::failure::CliError;
 use crate::output::OutputFormat;
@@ -29,12 +30,16 @@ pub(crate) struct ConnectionArgs {
     /// Members of the cluster, with commas between [env: TENURE_ADDR] [default: 127.0.0.1:7450]
     #[arg(long, value_name = "LIST")]
     pub(crate) addr: Option<String>,
-    /// What others shall see as our name [env: TENURE_CLIENT] [default: host/pid]
+    /// Client name shown to others [env: TENURE_CLIENT] [default: user@host/pid, and the command of `run`]
     #[arg(long, value_name = "NAME")]
     pub(crate) client: Option<String>,
     /// Look for members, and wait for answers, at most this long [env: TENURE_CONNECT_TIMEOUT] [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(crate) connect_timeout: Option<Duration>,
+    /// Keep trying for this long while no member can be reached, or none leads [env: TENURE_WAIT_FOR_SERVER]
+    /// [default: a moment]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) wait_for_server: Option<Duration>,
     /// Speak TLS; this authority signed the members' certificates [env: TENURE_CA]
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_ca: Option<PathBuf>,
@@ -75,6 +80,8 @@ pub(crate) struct ConnectionTarget {
     pub(crate) addresses: Vec<String>,
     pub(crate) client: Option<String>,
     pub(crate) timeout: Duration,
+    /// How long to keep trying if no member can be reached; `None` gives up at once.
+    pub(crate) wait_for_server: Option<Duration>,
     pub(crate) tls: Option<TlsArgs>,
     pub(crate) credentials: Option<CredentialArgs>,
     pub(crate) insecure_credentials: bool,
@@ -142,8 +149,20 @@ struct ConnectionTlsTable {
 }
 
 impl ConnectionArgs {
-    /// Connects and runs `work` with the cluster.
+    /// Connects to a cluster that has a leader and runs `work` with it.
     pub(crate) fn with<T>(
+        &self,
+        work: impl AsyncFnOnce(&ConnectedCluster) -> Result<T, CliError>,
+    ) -> Result<T, CliError> {
+        let place = self.place()?;
+        runtime()?.block_on(async {
+            let client = place.connect_to_leader().await?;
+            work(&ConnectedCluster { client, output: self.output, place }).await
+        })
+    }
+
+    /// Connects to any member and runs `work`, which needs no leader.
+    pub(crate) fn with_any<T>(
         &self,
         work: impl AsyncFnOnce(&ConnectedCluster) -> Result<T, CliError>,
     ) -> Result<T, CliError> {
@@ -203,6 +222,7 @@ impl ConnectionArgs {
             addresses: check(addresses).map_err(wrong_addr)?,
             client: self.client.clone().or_else(|| variable("TENURE_CLIENT")).or(file.client),
             timeout: self.timeout(variable("TENURE_CONNECT_TIMEOUT").or(file.connect_timeout))?,
+            wait_for_server: self.wait_for_server(variable("TENURE_WAIT_FOR_SERVER"))?,
             tls: tls(ca, cert, key).map_err(wrong_tls)?,
             credentials: self.credentials(&variable, file.api_key_file, file.token_file)?,
             insecure_credentials: self.insecure_credentials,
@@ -249,14 +269,16 @@ impl ConnectionArgs {
         let said = said.map_err(|why| CliError::config(format!("connect_timeout: {why}")))?;
         Ok(self.connect_timeout.or(said).unwrap_or(TIMEOUT))
     }
+
+    fn wait_for_server(&self, said: Option<String>) -> Result<Option<Duration>, CliError> {
+        let said = said.map(|text| duration::parse(&text)).transpose();
+        let said =
+            said.map_err(|why| CliError::config(format!("TENURE_WAIT_FOR_SERVER: {why}")))?;
+        Ok(self.wait_for_server.or(said))
+    }
 }
 
 impl ConnectionTarget {
-    /// Connects. Returns after a member has answered.
-    pub(crate) async fn connect(&self) -> Result<Client, CliError> {
-        Ok(self.builder()?.connect().await?)
-    }
-
     /// The credentials, read from where they are.
     pub(crate) fn credentials(&self) -> Result<Credentials, CliError> {
         let wrong = |what: String| CliError::config(what).with("effect", "none: nothing was sent");
@@ -299,9 +321,7 @@ impl ConnectionTarget {
         for address in &self.addresses {
             builder = builder.address(address);
         }
-        if let Some(name) = &self.client {
-            builder = builder.name(name);
-        }
+        builder = builder.name(self.client.clone().unwrap_or_else(|| default_name(None)));
         if let Some(tls) = &self.tls {
             builder = builder.ca(&tls.ca);
             if let Some((cert, key)) = &tls.own {

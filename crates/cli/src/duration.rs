@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-/// Parses `15s`, `500ms`, `2m`, `1h30m`, or `0`, as the HTTP API does.
+/// Parses `15s`, `500ms`, `2m`, `1h30m` as the HTTP API does, and a number without a unit as seconds, as `sleep` does.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    tenure_wire::duration::parse(text)
-        .ok_or_else(|| format!("`{text}` is no time; try 500ms, 15s, 2m or 1h30m"))
+    let bare = !text.is_empty() && text.chars().all(|c| c.is_ascii_digit() || c == '.');
+    let seconds = if bare { "s" } else { "" };
+    tenure_wire::duration::parse(&format!("{text}{seconds}"))
+        .ok_or_else(|| format!("`{text}` is no time; try 15, 15s, 500ms, 2m or 1h30m"))
 }
 
 /// Formats a duration for people, rounded down: an age is never shown longer than it is.
@@ -35,6 +37,17 @@ pub(crate) fn ms(ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_without_a_unit_is_seconds() {
+        assert_eq!(parse("90"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse("0"), Ok(Duration::ZERO));
+        assert_eq!(parse("1m30s"), parse("90"));
+        for wrong in ["", ".", "soon", "-1", "1.2.3", "5 s"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn times_are_shown_short_and_never_too_long() {

@@ -1,6 +1,7 @@
 //! Describes why a command failed and what the user can type next.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tenure::{Error, PaceError, Refusal, Tried};
@@ -133,10 +134,9 @@ impl From<Error> for CliError {
             Error::Unreachable { waited, tried } => {
                 let each = |it: &Tried| json!({ "address": it.address, "outcome": it.outcome });
                 let fields: Vec<Value> = tried.iter().map(each).collect();
-                let advice = unreachable_advice(tried);
+                let (text, advice) = (unreachable_text(*waited, tried), unreachable_advice(tried));
                 let tried = tried.iter().map(|it| format!("{} {}", it.address, it.outcome));
-                let shown = duration::shown(*waited);
-                Self::new(exit, "UNREACHABLE", format!("no member answered within {shown}"))
+                Self::new(exit, "UNREACHABLE", text)
                     .with("tried", tried.collect::<Vec<_>>().join(" · "))
                     .field("members", fields)
                     .with("effect", "none: nothing was asked for")
@@ -208,14 +208,38 @@ pub(crate) fn advice(reason: &str) -> &'static str {
     }
 }
 
+/// Says that no member answers, and how the only one that was tried refused.
+fn unreachable_text(waited: Duration, tried: &[Tried]) -> String {
+    match tried {
+        [Tried { address, outcome, .. }] if outcome == "refused" => {
+            format!("cannot connect to {address}: connection refused")
+        }
+        [Tried { address, outcome, .. }] if is_of_tls(outcome) => {
+            format!("cannot connect to {address}: it {outcome}")
+        }
+        _ => format!("no member answered within {}", duration::shown(waited)),
+    }
+}
+
+/// Whether one side of the connection used TLS and the other did not.
+fn is_of_tls(outcome: &str) -> bool {
+    matches!(outcome, "accepts only TLS" | "does not accept TLS")
+}
+
 /// What the user can do if no member answers.
-pub(crate) fn unreachable_advice(tried: &[Tried]) -> &'static str {
+fn unreachable_advice(tried: &[Tried]) -> &'static str {
     match tried {
         // A user who gave no address, on a machine where no member runs, is probably just starting.
-        [one] if one.address == LOOPBACK => {
+        [one] if one.address == LOOPBACK && one.outcome == "refused" => {
             "tenure dev, which starts a member here; or --addr with the members of your cluster"
         }
-        _ => "tenure doctor, or --connect-timeout 5m to keep trying",
+        tried if tried.iter().any(|it| it.outcome == "accepts only TLS") => {
+            "--tls-ca FILE with the authority that signed the members' certificates, or TENURE_CA"
+        }
+        tried if tried.iter().any(|it| it.outcome == "does not accept TLS") => {
+            "the same without --tls-ca and TENURE_CA, or the port of the member that has TLS"
+        }
+        _ => "tenure doctor, or --wait-for-server 5m to keep trying",
     }
 }
 

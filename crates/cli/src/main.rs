@@ -3,7 +3,10 @@
 mod auth;
 mod backup;
 mod bench;
+mod client_name;
 mod cluster;
+mod command_line;
+mod connect;
 mod connection_args;
 mod data_dir;
 mod demo;
@@ -35,6 +38,7 @@ mod terminal;
 mod top;
 mod unlock;
 mod waiting;
+mod wall_time;
 mod watch;
 
 use std::ffi::OsString;
@@ -74,7 +78,7 @@ const LONG_VERSION: &str = concat!(
 #[command(disable_help_subcommand = true, infer_subcommands = false)]
 #[command(
     after_help = "Each command's --help begins with examples; `tenure help HELD` explains a reason, \
-    `tenure help exit` the exit codes."
+    `tenure help exit` the exit codes. Flags of the cluster, as --addr, may also stand before the command."
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -353,9 +357,10 @@ fn main() -> ExitCode {
     if let Some(code) = run::inside() {
         return code;
     }
-    let arguments = match Arguments::try_parse() {
+    let words = command_line::ordered(std::env::args_os().collect(), &Arguments::command());
+    let arguments = match Arguments::try_parse_from(&words) {
         Ok(arguments) => arguments,
-        Err(error) => return not_understood(&error),
+        Err(error) => return not_understood(&error, &words),
     };
     let (output, done) = run(&arguments.command);
     let code = match done {
@@ -367,8 +372,7 @@ fn main() -> ExitCode {
 }
 
 /// Reports wrong arguments, or prints the requested help; as an object with `--output json`.
-fn not_understood(error: &clap::Error) -> ExitCode {
-    let words: Vec<_> = std::env::args_os().collect();
+fn not_understood(error: &clap::Error, words: &[OsString]) -> ExitCode {
     let ours = words.split(|word| word == "--").next().unwrap_or_default();
     let objects = ours.windows(2).any(|pair| pair[0] == "--output" && pair[1] == "json")
         || ours.iter().any(|word| word == "--output=json");
@@ -384,6 +388,18 @@ fn not_understood(error: &clap::Error) -> ExitCode {
         };
         dashes(command.to_str()?, stray, ours)
     });
+    let foreign = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(word))
+            if ours.get(1).is_some_and(|first| first == word.as_str()) =>
+        {
+            command_line::advice(word).map(|next| (word, next))
+        }
+        _ => None,
+    };
+    if let Some((word, next)) = foreign {
+        let failure = CliError::arguments(format!("there is no command `{word}`")).next(next);
+        return failure.report_as(if objects { OutputFormat::Json } else { OutputFormat::Text });
+    }
     if objects && error.use_stderr() {
         let failure = CliError::misunderstood(&error.to_string());
         let failure = match forgotten {

@@ -58,6 +58,12 @@ pub(crate) fn tell_object(value: &impl Serialize) {
     tell(&format!("{text}\n"));
 }
 
+/// Whether stdout is a pipe, so that its reader may wait until this process ends.
+pub(crate) fn is_piped() -> bool {
+    let stdout = std::fs::read_link("/proc/self/fd/1");
+    stdout.is_ok_and(|it| it.to_str().is_some_and(|it| it.starts_with("pipe:")))
+}
+
 /// Whether a user can see stderr: it is a terminal.
 pub(crate) fn watched() -> bool {
     std::io::stderr().is_terminal()

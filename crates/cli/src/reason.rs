@@ -87,7 +87,7 @@ pub(crate) const TABLE: &[CliReason] = &[
         "UNREACHABLE",
         "69",
         "no member answered; nothing was asked for",
-        "tenure doctor, or a longer --connect-timeout",
+        "tenure doctor, or --wait-for-server 5m to keep trying",
     ),
     CliReason {
         reason: "UNANSWERED",

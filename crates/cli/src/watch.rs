@@ -8,7 +8,7 @@ use tenure_wire::json::event::Event;
 use crate::connection_args::ConnectionArgs;
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
-use crate::inspect::event_words;
+use crate::inspect::event_line;
 use crate::output::{self, OutputFormat};
 use crate::signals;
 
@@ -96,7 +96,7 @@ fn print(output: OutputFormat, batch: Batch) {
         }
         OutputFormat::Text => {
             for event in &batch.events {
-                output::out(&format!("{:>8}  {}\n", batch.revision, event_words(event)));
+                output::out(&event_line(batch.revision, event));
             }
         }
     }

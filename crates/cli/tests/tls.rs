@@ -145,6 +145,32 @@ fn certificates_and_address_come_from_flags_else_variables_else_the_file() {
 }
 
 #[test]
+fn a_client_with_tls_at_a_port_without_it_and_the_reverse_are_told_so() {
+    let (cluster, _, papers) = found("ours");
+    let address = cluster.address(cluster.leader()).to_string();
+    // Longer than the test waits.
+    let long = ["--connect-timeout", "10m"];
+    let plain = tenure(&[&["locks", "--addr", &address][..], &long].concat());
+    assert_eq!(plain.code, Some(69), "{}", plain.err);
+    let said = format!("error: cannot connect to {address}: it accepts only TLS\n");
+    assert!(
+        plain.err.starts_with(&said) && plain.err.contains("try      --tls-ca"),
+        "{}",
+        plain.err
+    );
+    let bare = Cluster::found(1);
+    let (address, ca) = (bare.address(0).to_string(), papers[0].ca.to_str().unwrap());
+    let tls = tenure(&[&["locks", "--addr", &address, "--tls-ca", ca][..], &long].concat());
+    assert_eq!(tls.code, Some(69), "{}", tls.err);
+    let said = format!("error: cannot connect to {address}: it does not accept TLS\n");
+    assert!(
+        tls.err.starts_with(&said) && tls.err.contains("try      the same without"),
+        "{}",
+        tls.err
+    );
+}
+
+#[test]
 fn who_shows_a_certificate_of_another_member_is_refused_and_the_others_go_on() {
     let (mut cluster, authority, papers) = found("ours");
     let stolen = (cluster.leader() + 1) % 3;

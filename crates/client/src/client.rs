@@ -104,6 +104,7 @@ impl Client {
                 addresses: Vec::new(),
                 name: own_name(),
                 timeout: TIMEOUT,
+                retry_refused: None,
                 ttl: TTL,
                 window: None,
                 grace: Duration::ZERO,
@@ -405,6 +406,17 @@ impl Builder {
         self
     }
 
+    /// Sets how long [`connect`](Self::connect) keeps trying while every address refuses the connection. The default
+    /// is the [`timeout`](Self::timeout), for programs that start together with the cluster.
+    ///
+    /// ```
+    /// let builder = tenure::Client::builder().retry_refused(std::time::Duration::ZERO);
+    /// ```
+    pub fn retry_refused(mut self, time: Duration) -> Self {
+        self.settings.retry_refused = Some(time);
+        self
+    }
+
     /// Sets the ttl of leases whose request does not set one.
     ///
     /// ```
@@ -488,12 +500,19 @@ impl Builder {
             }
             self.settings.credentials.may_go_to(address, under_tls).map_err(Error::Setup)?;
         }
-        let timeout = self.settings.timeout;
+        let (began, timeout) = (Instant::now(), self.settings.timeout);
+        let patience = self.settings.retry_refused.unwrap_or(timeout);
         let shared = ClientShared::start(self.settings, runtime)?;
-        match shared.session(Instant::now() + timeout).await {
+        let session = tokio::select! {
+            session = shared.session(began + timeout) => session,
+            () = shared.refused(began + patience) => None,
+        };
+        match session {
             Some(_) => Ok(Client { shared }),
             None => Err(match shared.no_session() {
-                Error::Unavailable => Error::Unreachable { waited: timeout, tried: tried(&shared) },
+                Error::Unavailable => {
+                    Error::Unreachable { waited: began.elapsed(), tried: tried(&shared) }
+                }
                 denied => denied,
             }),
         }

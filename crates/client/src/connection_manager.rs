@@ -36,6 +36,8 @@ pub(crate) struct CurrentSessions {
     /// The refusal of the client's credentials by a member, if the last round of attempts met one and no session
     /// could be opened.
     pub(crate) denied: Option<Denied>,
+    /// Whether every address answered the last round of attempts, and none with a session.
+    pub(crate) refused: bool,
     /// How many rounds of attempts connected to no member.
     pub(crate) failed_rounds: u64,
 }
@@ -48,6 +50,8 @@ pub(crate) struct ConnectionManager {
     publish: watch::Sender<CurrentSessions>,
     /// The refusal of the client's credentials at the last attempt, if that was why it failed.
     denied: Option<Denied>,
+    /// Whether the last attempt was not answered in time.
+    silent: bool,
     turn: usize,
     pause: Duration,
     /// Whether a member was connected in the last round of attempts. An outage is logged once.
@@ -62,8 +66,8 @@ impl ConnectionManager {
     ) -> Self {
         let turn = usize::try_from(crate::clock::random() % 64).unwrap_or(0);
         let (tried, sessions) = (Vec::new(), CurrentSessions::default());
-        let (denied, pause, is_connected) = (None, PAUSE_MIN, false);
-        Self { shared, known, tried, sessions, publish, denied, turn, pause, is_connected }
+        let (denied, silent, pause, is_connected) = (None, false, PAUSE_MIN, false);
+        Self { shared, known, tried, sessions, publish, denied, silent, turn, pause, is_connected }
     }
 
     /// Runs until the client is gone.
@@ -115,7 +119,8 @@ impl ConnectionManager {
 
     async fn dial_any(&mut self) -> bool {
         self.sessions.denied = None;
-        let mut denied = None;
+        self.sessions.refused = false;
+        let (mut denied, mut refused) = (None, true);
         for _ in 0..self.known.len() {
             self.turn += 1;
             let address = self.known[self.turn % self.known.len()].clone();
@@ -130,8 +135,10 @@ impl ConnectionManager {
                 return true;
             }
             denied = self.denied.take().or(denied);
+            refused &= !self.silent;
         }
         self.sessions.denied = denied;
+        self.sessions.refused = refused;
         self.sessions.failed_rounds += 1;
         if self.is_connected {
             self.is_connected = false;
@@ -187,7 +194,7 @@ impl ConnectionManager {
         let (session, word) = match opened {
             Ok(session) => (Some(session), "connected".to_owned()),
             Err(why) => {
-                self.denied = why.denied;
+                (self.denied, self.silent) = (why.denied, why.silent);
                 (None, why.word)
             }
         };

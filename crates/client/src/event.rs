@@ -1,5 +1,7 @@
 //! Defines the events of a watch, independent of the wire format.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use bytes::Bytes;
 use tenure_types::{LeaseId, Revision, Token};
 use tenure_wire::{convert, v1};
@@ -75,6 +77,8 @@ pub enum EventCause {
     LevelRaised,
     /// The access rules were changed.
     AccessChanged,
+    /// A request was refused because it would have waited for ever.
+    Deadlock,
     /// Something that this version of the client does not know.
     Other,
 }
@@ -115,6 +119,9 @@ pub struct Event {
     pub by: Option<String>,
     /// The reason that was given for that.
     pub reason: Option<String>,
+    /// When it happened, by the wall clock of the leader of that moment. A label for people: clocks jump and differ
+    /// between members, and no decision depends on them.
+    pub at: Option<SystemTime>,
 }
 
 /// All events of one revision.
@@ -168,6 +175,7 @@ impl EventCause {
             v1::Cause::LimitsSet => Self::LimitsSet,
             v1::Cause::LevelRaised => Self::LevelRaised,
             v1::Cause::AccessChanged => Self::AccessChanged,
+            v1::Cause::Deadlock => Self::Deadlock,
             // The wire may have more than this client knows.
             #[allow(unreachable_patterns, reason = "the wire may grow a cause first")]
             _ => Self::Other,
@@ -200,6 +208,7 @@ impl Event {
             slot: it.slot,
             by: it.by,
             reason: it.reason,
+            at: it.at_unix_ms.map(|ms| UNIX_EPOCH + Duration::from_millis(ms)),
         }
     }
 }

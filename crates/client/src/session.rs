@@ -38,6 +38,11 @@ pub(crate) const PATIENT: Duration = Duration::from_secs(2);
 /// The flow-control windows: how many bytes may be on their way to the client before it has read them.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// The outcome of an attempt that was not answered in time.
+const TIMED_OUT: &str = "timed out";
+/// The outcome of an attempt without TLS at a port that requires it, and of one with TLS at a port that has none.
+const TLS_ONLY: &str = "accepts only TLS";
+const NO_TLS: &str = "does not accept TLS";
 /// The longest message that the client accepts.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
@@ -96,6 +101,8 @@ impl Drop for SessionOpening {
 pub(crate) struct DialError {
     /// For the list of addresses that were tried.
     pub(crate) word: String,
+    /// Whether the peer did not answer in time, so that it may still answer the next attempt.
+    pub(crate) silent: bool,
     /// If the credentials are the reason: no other attempt will succeed with them.
     pub(crate) denied: Option<Denied>,
 }
@@ -110,7 +117,8 @@ pub(crate) struct Denied {
 impl DialError {
     fn denied(message: String) -> Self {
         let reason = "UNAUTHENTICATED".to_owned();
-        Self { word: message.clone(), denied: Some(Denied { reason, message }) }
+        let denied = Some(Denied { reason, message: message.clone() });
+        Self { word: message, silent: false, denied }
     }
 
     /// The credentials stay here.
@@ -132,7 +140,7 @@ impl DialError {
 
 impl From<String> for DialError {
     fn from(word: String) -> Self {
-        Self { word, denied: None }
+        Self { word, silent: false, denied: None }
     }
 }
 
@@ -142,7 +150,7 @@ impl From<v1::Error> for DialError {
         let denied = denying.contains(&error.reason.as_str());
         let denied =
             denied.then(|| Denied { reason: error.reason, message: error.message.clone() });
-        Self { word: error.message, denied }
+        Self { word: error.message, silent: false, denied }
     }
 }
 
@@ -174,7 +182,7 @@ impl Session {
         let opening = Self::open_unbounded(address, hello, shared);
         match tokio::time::timeout(within, opening).await {
             Ok(opened) => opened,
-            Err(_) => Err("timed out".to_owned().into()),
+            Err(_) => Err(DialError { silent: true, ..TIMED_OUT.to_owned().into() }),
         }
     }
 
@@ -202,13 +210,13 @@ impl Session {
             None => surroundings::connect(&endpoint, address).await,
             Some(secured) => secured.await,
         };
-        let channel = credentials.over(connected.map_err(|error| deepest(&error))?);
+        let channel = credentials.over(connected.map_err(|error| dial_error(&error))?);
         let pending = Arc::<PendingRequests>::default();
         let mut opening = SessionOpening(Some(pending.clone()));
         let mut client =
             SessionServiceClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX);
         let opened = client.open(OutgoingMessages::new(hello, pending.clone())).await;
-        let mut from = opened.map_err(|status| DialError::of(&status))?.into_inner();
+        let mut from = opened.map_err(|status| opening_error(&status))?.into_inner();
         let first = from.message().await.map_err(|status| DialError::of(&status))?;
         let welcome = match first {
             Some(v1::SessionResponse { closing: Some(error), .. }) => return Err(error.into()),
@@ -340,16 +348,36 @@ async fn read(
     }
 }
 
-/// The message of the innermost error; the outer ones only say that there is one.
-fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
+/// Why the first request on a connection failed. A member that requires TLS says so in the GOAWAY frame with which it
+/// ends a connection without it.
+fn opening_error(status: &tonic::Status) -> DialError {
+    let mut at: Option<&dyn std::error::Error> = Some(status);
+    while let Some(error) = at {
+        if error.to_string().contains("INADEQUATE_SECURITY")
+            || error.to_string().contains("only TLS")
+        {
+            return TLS_ONLY.to_owned().into();
+        }
+        at = error.source();
+    }
+    DialError::of(status)
+}
+
+/// Why no connection could be made: the innermost error, because the outer ones only say that there is one.
+fn dial_error(error: &(dyn std::error::Error + 'static)) -> DialError {
     let mut at = error;
     while let Some(source) = at.source() {
         at = source;
     }
+    if crate::tls::is_refused(at) {
+        return NO_TLS.to_owned().into();
+    }
     match at.downcast_ref::<std::io::Error>().map(std::io::Error::kind) {
         // One word for the common system errors.
-        Some(std::io::ErrorKind::ConnectionRefused) => "refused".to_owned(),
-        Some(std::io::ErrorKind::TimedOut) => "timed out".to_owned(),
-        _ => at.to_string(),
+        Some(std::io::ErrorKind::ConnectionRefused) => "refused".to_owned().into(),
+        Some(std::io::ErrorKind::TimedOut) => {
+            DialError { silent: true, ..TIMED_OUT.to_owned().into() }
+        }
+        _ => at.to_string().into(),
     }
 }

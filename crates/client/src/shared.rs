@@ -45,6 +45,8 @@ pub(crate) struct ClientSettings {
     pub(crate) name: String,
     /// How long to keep trying to reach a member, and how long a request may take.
     pub(crate) timeout: Duration,
+    /// How long to keep trying while every address refuses; `None` for as long as `timeout`.
+    pub(crate) retry_refused: Option<Duration>,
     pub(crate) ttl: Duration,
     pub(crate) window: Option<Duration>,
     pub(crate) grace: Duration,
@@ -236,6 +238,22 @@ impl ClientShared {
         let mut sessions = self.sessions.clone();
         let waited = tokio::time::timeout_at(until, sessions.wait_for(there)).await;
         waited.ok()?.ok()?.first.clone()
+    }
+
+    /// Waits from `patience` on until every address refuses a session.
+    pub(crate) async fn refused(&self, patience: Instant) {
+        let mut sessions = self.sessions.clone();
+        tokio::time::sleep_until(patience).await;
+        if sessions.wait_for(|sessions| sessions.refused).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Waits until the member of the first session knows a leader.
+    pub(crate) async fn led(&self) {
+        while !self.session_now().is_some_and(|session| session.leader().borrow().member != 0) {
+            tokio::time::sleep(PAUSE_MIN).await;
+        }
     }
 
     /// Does the same for a caller that does not want to wait: also returns `None` once no member could be connected to

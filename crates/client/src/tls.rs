@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 #[cfg(feature = "tls")]
-pub(crate) use crate::trust::TlsTrust;
+pub(crate) use crate::trust::{TlsTrust, is_refused};
 
 /// The paths of the certificate files.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +34,12 @@ impl TlsTrust {
     ) -> std::future::Ready<Result<tonic::transport::Channel, tonic::transport::Error>> {
         match *self {}
     }
+}
+
+/// Without the feature `tls` no peer refuses it.
+#[cfg(not(feature = "tls"))]
+pub(crate) fn is_refused(_: &(dyn std::error::Error + 'static)) -> bool {
+    false
 }
 
 /// Splits an address from its scheme, and returns whether the scheme requires TLS.

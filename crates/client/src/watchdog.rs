@@ -129,6 +129,7 @@ mod tests {
             let settings = ClientSettings {
                 addresses: vec!["127.0.0.1:1".to_owned()],
                 name: "test".to_owned(),
+                retry_refused: None,
                 timeout: TTL,
                 ttl: TTL,
                 window: None,

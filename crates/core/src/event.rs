@@ -47,11 +47,13 @@ pub enum Cause {
     LevelRaised = 19,
     /// The access rules were changed. The reason says what was done, the value names what it was done to.
     AccessChanged = 20,
+    /// An acquire request was refused because it would have waited for ever. Recorded from level 4 on.
+    Deadlock = 21,
 }
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Cause; 20] = [
+    pub const ALL: [Cause; 21] = [
         Cause::Granted,
         Cause::Released,
         Cause::Expired,
@@ -72,6 +74,7 @@ impl Cause {
         Cause::LimitsSet,
         Cause::LevelRaised,
         Cause::AccessChanged,
+        Cause::Deadlock,
     ];
 
     /// Returns the cause with this number.
@@ -102,9 +105,17 @@ impl Cause {
             Cause::LimitsSet => "limits_set",
             Cause::LevelRaised => "level_raised",
             Cause::AccessChanged => "access_changed",
+            Cause::Deadlock => "deadlock",
         }
     }
 }
+
+/// The reason in the event [`Cause::Cooled`] if the cooling ended because the holder confirmed that it has stopped.
+/// From level 4 on.
+pub const HOLDER_STOPPED: &str = "the holder has stopped";
+
+/// The reason in the event [`Cause::Cooled`] if an operator ended the cooling and gave no reason. From level 4 on.
+pub const FORCED_NOW: &str = "forced without waiting";
 
 /// What an event is about.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -148,6 +159,12 @@ pub struct Event {
     pub value: Option<Box<[u8]>>,
     /// The previous value.
     pub previous: Option<Previous>,
+    /// The ttl of the lease: in events that grant a lock or a lease, and in those that end a hold or a lease. From
+    /// level 4 on.
+    pub ttl_ms: Option<u64>,
+    /// The machine's clock at the last renewal of the lease, or at its grant: in events that end a hold or a lease. From
+    /// level 4 on.
+    pub renewed_ms: Option<u64>,
 }
 
 /// The previous value of a key that was written or deleted, or of metadata that was replaced.
@@ -164,6 +181,27 @@ pub struct Previous {
 pub struct Batch {
     /// The revision.
     pub revision: Revision,
+    /// When it happened; `None` for entries without a label.
+    pub label: Option<TimeLabel>,
     /// Its events, in order.
     pub events: alloc::vec::Vec<Event>,
+}
+
+/// The wall clock of a leader.
+///
+/// It may jump, run backwards and differ between members. It is a label for people: the machine copies it into events
+/// and never reads it, so that no clock of any member can change a decision.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WallClock {
+    /// Milliseconds since 1970.
+    pub unix_ms: u64,
+}
+
+/// When a revision happened: by the leader's wall clock, for people, and by the machine's clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TimeLabel {
+    /// The wall clock of the leader that proposed the entry.
+    pub wall: WallClock,
+    /// The machine's clock, by which leases end.
+    pub clock_ms: u64,
 }

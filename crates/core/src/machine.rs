@@ -10,8 +10,10 @@ use tenure_types::{
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::access::Access;
-use crate::codec::{EventRef, open_entry, put_outcome};
+use crate::codec::{EntryPayload, EventRef, Malformed, open_entry, put_outcome};
+use crate::event::{TimeLabel, WallClock};
 use crate::outcome::{Effects, Notice, Outcome};
+use crate::request::LEVEL_RECORDS;
 use crate::state::due::{CLOCK_MAX, DueSet};
 use crate::state::history::History;
 use crate::state::list::LinkedList;
@@ -21,7 +23,7 @@ use crate::state::record::{Grant, Key, KeyRequest, Lease, Lock, Place, SeqReques
 use crate::state::slab::{Slab, SlabIndex};
 
 /// The newest level that this build can apply. A cluster is raised to it by command, once every member knows it.
-pub const LEVEL_MAX: u16 = 3;
+pub const LEVEL_MAX: u16 = 4;
 
 /// The level at which every new cluster starts. It never changes, because a later build that replays a log from its
 /// beginning must go through the same states. For the same reason the defaults of the limits never change; a better
@@ -169,10 +171,11 @@ impl Machine {
             }
         }
         let Some(payload) = payload else { return };
-        if let Ok(entry) = open_entry(payload) {
+        if let Ok(entry) = open_entry(payload).and_then(|entry| self.check_form(entry)) {
             if entry.term == log_term || mutant!("wrong_term_entry_counts") {
                 // Time first: whatever is due ends before any command can see it.
                 self.advance_clock(entry.count_ms);
+                self.label(entry.wall);
                 self.end_due();
                 self.now.search_left = self.searches_per_entry();
                 for request in entry {
@@ -188,8 +191,27 @@ impl Machine {
                     .extend(entry.map(|_| Outcome { revision, result: refused.clone() }));
             }
         }
+        self.history.set_label(None);
         self.roll_hash(log_term, payload, &effects.outcomes);
         core::mem::swap(&mut self.now.notices, &mut effects.notices);
+    }
+
+    /// Refuses an entry in a form that its level does not have, as a build of that level does.
+    fn check_form<'a>(&self, entry: EntryPayload<'a>) -> Result<EntryPayload<'a>, Malformed> {
+        if entry.wall.is_some() && self.level < LEVEL_RECORDS { Err(Malformed) } else { Ok(entry) }
+    }
+
+    /// Copies the leader's wall clock into the events of this entry. This is its only use: no rule reads it, because
+    /// wall clocks jump and differ between members.
+    fn label(&mut self, wall: Option<WallClock>) {
+        #[cfg(mutants)]
+        if let Some(WallClock { unix_ms }) = wall
+            && mutant!("clock_from_the_label")
+        {
+            self.clock_ms = self.clock_ms.max(unix_ms.min(CLOCK_MAX));
+        }
+        let clock_ms = self.clock_ms;
+        self.history.set_label(wall.map(|wall| TimeLabel { wall, clock_ms }));
     }
 
     fn advance_clock(&mut self, count_ms: u64) {

@@ -45,6 +45,7 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("quiet_from_backup_leases_only", &["T1", "T2"]),
     ("grant_given_back_although_a_retry_was_told", &["Q5"]),
     ("lease_rounded_down", &["T1"]),
+    ("clock_from_the_label", &["T1"]),
     ("permission_not_checked_in_apply", &["A1"]),
     ("lease_of_another_principal_renewed", &["A2"]),
     ("revoked_principal_keeps_leases", &["A3"]),

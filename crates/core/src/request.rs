@@ -143,6 +143,10 @@ pub const LEVEL_ABANDON: u16 = 2;
 /// the machine refuses that command as `Malformed`.
 pub const LEVEL_ACCESS: u16 = 3;
 
+/// The level from which on what the cluster records about a command is complete enough to explain it later, and access
+/// rules have the quotas that members count for themselves.
+pub const LEVEL_RECORDS: u16 = 4;
+
 /// The prefix of the keys that belong to the cluster itself; the APIs let no client write them.
 pub const OWN_KEYS: &str = "tenure/";
 

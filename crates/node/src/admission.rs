@@ -4,24 +4,19 @@
 //! So nothing can be admitted uncounted, and no path out of the member can leak a part of the budget.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use tenure_core::request::Command;
 
-/// The most commands in flight through one member.
-const COMMANDS_MAX: u64 = 16_384;
-/// Bytes of commands in flight through one member, at most.
-const BYTES_MAX: u64 = 8 * 1024 * 1024;
-/// One in this many parts of the budget is reserved for commands that keep or give back what a client has.
-const KEPT: u64 = 4;
-/// The commands of the reserve that one connection and one address may have in flight, and their bytes. Whether a lease
-/// or a hold exists is known only when the command is applied, so a client could fill the reserve with renewals and
-/// releases of nothing. It gets this far and leaves the rest to others.
-const RESERVED_BY_CONNECTION: Part =
-    Part { commands: COMMANDS_MAX / KEPT / 16, bytes: BYTES_MAX / KEPT / 8 };
-const RESERVED_BY_ADDRESS: Part =
-    Part { commands: COMMANDS_MAX / KEPT / 4, bytes: BYTES_MAX / KEPT / 4 };
+use crate::fair_queue::Source;
+use crate::share::{BudgetUsed, ConnectionShare, Part, SharedParts};
+use crate::window::WindowPart;
 
+/// The most commands in flight through one member.
+pub(crate) const COMMANDS_MAX: u64 = 16_384;
+/// Bytes of commands in flight through one member, at most.
+pub(crate) const BYTES_MAX: u64 = 8 * 1024 * 1024;
+/// One in this many parts of the budget is reserved for commands that keep or give back what a client has.
+pub(crate) const KEPT: u64 = 4;
 /// How much a command matters to clients that already have something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Weight {
@@ -37,74 +32,6 @@ pub struct Admission {
     used: Arc<BudgetUsed>,
 }
 
-#[derive(Debug, Default)]
-struct BudgetUsed {
-    commands: AtomicU64,
-    bytes: AtomicU64,
-}
-
-/// A number of commands, and of bytes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Part {
-    commands: u64,
-    bytes: u64,
-}
-
-impl BudgetUsed {
-    /// Adds to what is in use, and returns what was in use before.
-    fn add(&self, part: Part) -> Part {
-        Part {
-            commands: self.commands.fetch_add(part.commands, Ordering::Relaxed),
-            bytes: self.bytes.fetch_add(part.bytes, Ordering::Relaxed),
-        }
-    }
-
-    fn subtract(&self, part: Part) {
-        self.commands.fetch_sub(part.commands, Ordering::Relaxed);
-        self.bytes.fetch_sub(part.bytes, Ordering::Relaxed);
-    }
-}
-
-/// What the connections of one address have in use of the reserve. Cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub struct AddressShare(Arc<BudgetUsed>);
-
-/// What one connection has in use of the reserve. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct ReserveShare(Arc<ShareUsed>);
-
-#[derive(Debug)]
-struct ShareUsed {
-    connection: BudgetUsed,
-    address: AddressShare,
-}
-
-impl ReserveShare {
-    /// The share of a new connection from an address.
-    pub fn new(address: AddressShare) -> Self {
-        Self(Arc::new(ShareUsed { connection: BudgetUsed::default(), address }))
-    }
-
-    /// Counts a command of this connection in the reserve; returns whether the connection may have it there.
-    fn take(&self, bytes: u64) -> bool {
-        let part = Part { commands: 1, bytes };
-        let fits = |used: Part, max: Part| used.commands < max.commands && used.bytes < max.bytes;
-        let by_connection = self.0.connection.add(part);
-        let by_address = self.0.address.0.add(part);
-        let taken =
-            fits(by_connection, RESERVED_BY_CONNECTION) && fits(by_address, RESERVED_BY_ADDRESS);
-        if !taken {
-            self.give_back(part);
-        }
-        taken
-    }
-
-    fn give_back(&self, part: Part) {
-        self.0.connection.subtract(part);
-        self.0.address.0.subtract(part);
-    }
-}
-
 /// A part of the budget, given back when this is dropped.
 #[derive(Debug, Default)]
 pub struct Permit {
@@ -113,9 +40,8 @@ pub struct Permit {
     bytes: u64,
     /// How many of the commands keep or give back what a client has.
     keeps: u64,
-    /// The commands of it that are in the reserve, and whose share of it they use.
-    reserved: Part,
-    share: Option<ReserveShare>,
+    /// What it has of the shares of its connection.
+    shared: SharedParts,
 }
 
 impl Admission {
@@ -124,33 +50,41 @@ impl Admission {
         self.admit_from(weight, bytes, None)
     }
 
-    /// Counts one command of a connection. In the reserve it also counts against the connection's share of it.
+    /// Counts one command of a connection, also against the connection's share of the budget or of the reserve.
     pub fn admit_from(
         &self,
         weight: Weight,
         bytes: u64,
-        share: Option<&ReserveShare>,
+        share: Option<&ConnectionShare>,
     ) -> Option<Permit> {
-        let before = self.used.add(Part { commands: 1, bytes });
+        let part = Part { commands: 1, bytes };
+        let before = self.used.add(part);
         let used = Some(self.used.clone());
         let keeps = u64::from(weight == Weight::Keeps);
-        let mut permit =
-            Permit { used, commands: 1, bytes, keeps, reserved: Part::default(), share: None };
+        let mut shared = SharedParts::default();
+        shared.share = share.cloned();
+        let mut permit = Permit { used, commands: 1, bytes, keeps, shared };
         // The last command may take the bytes over the bound, so that one of any size can pass.
-        let within = |parts: u64| {
-            before.commands < COMMANDS_MAX / KEPT * parts && before.bytes < BYTES_MAX / KEPT * parts
+        let bound = |parts: u64| Part {
+            commands: COMMANDS_MAX / KEPT * parts,
+            bytes: BYTES_MAX / KEPT * parts,
         };
-        let mut fits = within(KEPT - 1);
-        if !fits && weight == Weight::Keeps && within(KEPT) {
-            fits = share.is_none_or(|share| share.take(bytes));
-            if let Some(share) = share.filter(|_| fits) {
-                permit.reserved = Part { commands: 1, bytes };
-                permit.share = Some(share.clone());
+        let left = bound(KEPT - 1).left(before);
+        let has_room = left.commands > 0 && left.bytes > 0;
+        let mut fits = has_room && share.is_none_or(|share| share.take(part, left));
+        if fits && share.is_some() {
+            permit.shared.in_flight = part;
+        }
+        let left = bound(KEPT).left(before);
+        if !fits && weight == Weight::Keeps && left.commands > 0 && left.bytes > 0 {
+            fits = share.is_none_or(|share| share.take_reserved(part));
+            if fits && share.is_some() {
+                permit.shared.reserved = part;
             }
         }
         if mutant!("admission_counted_after_the_fact") {
             std::mem::forget(permit);
-            self.used.subtract(Part { commands: 1, bytes });
+            self.used.subtract(part);
             return fits.then(Permit::default);
         }
         fits.then_some(permit)
@@ -158,7 +92,7 @@ impl Admission {
 
     /// The number of commands in flight.
     pub fn commands(&self) -> u64 {
-        self.used.commands.load(Ordering::Relaxed)
+        self.used.get().commands
     }
 
     /// The most commands and the most bytes that may be in flight.
@@ -168,7 +102,7 @@ impl Admission {
 
     /// The number of bytes in flight.
     pub fn bytes(&self) -> u64 {
-        self.used.bytes.load(Ordering::Relaxed)
+        self.used.get().bytes
     }
 
     /// How much of the budget is in use, in hundredths.
@@ -184,12 +118,7 @@ impl Permit {
         self.commands += std::mem::take(&mut other.commands);
         self.bytes += std::mem::take(&mut other.bytes);
         self.keeps += std::mem::take(&mut other.keeps);
-        let reserved = std::mem::take(&mut other.reserved);
-        self.reserved.commands += reserved.commands;
-        self.reserved.bytes += reserved.bytes;
-        if self.share.is_none() {
-            self.share = other.share.take();
-        }
+        self.shared.join(std::mem::take(&mut other.shared));
         if self.used.is_none() {
             self.used = other.used.take();
         }
@@ -198,6 +127,26 @@ impl Permit {
     /// Whether it covers commands that keep or give back what a client has, and no others.
     pub fn keeps_all(&self) -> bool {
         self.commands > 0 && self.keeps == self.commands
+    }
+
+    /// The source of the commands; the member itself if no connection counts for them.
+    pub fn source(&self) -> Source {
+        self.shared.share.as_ref().map_or_else(Source::default, ConnectionShare::source)
+    }
+
+    /// Takes the cost of earlier answers that the source has not paid yet.
+    pub fn take_owed(&self) -> u64 {
+        self.shared.share.as_ref().map_or(0, ConnectionShare::take_owed)
+    }
+
+    /// The bytes of the commands that this permit covers.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Counts the commands as under way until they are answered.
+    pub fn begin(&mut self, part: WindowPart) {
+        self.shared.window = Some(part);
     }
 
     /// The number of commands that this permit covers.
@@ -210,9 +159,6 @@ impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(used) = &self.used {
             used.subtract(Part { commands: self.commands, bytes: self.bytes });
-        }
-        if let Some(share) = &self.share {
-            share.give_back(self.reserved);
         }
     }
 }
@@ -259,42 +205,6 @@ mod tests {
         }
         drop(all);
         assert_eq!((admission.commands(), admission.bytes()), (0, 0));
-    }
-
-    #[test]
-    fn one_connection_cannot_fill_the_reserve() {
-        let admission = Admission::default();
-        let _asks = take(&admission, COMMANDS_MAX / 4 * 3);
-        let address = AddressShare::default();
-        let share = ReserveShare::new(address.clone());
-        let keep = |share: &ReserveShare| admission.admit_from(Weight::Keeps, 1, Some(share));
-        let mut mine = Permit::default();
-        while let Some(permit) = keep(&share) {
-            mine.join(permit);
-        }
-        assert_eq!(mine.commands(), RESERVED_BY_CONNECTION.commands);
-        // Other connections of the same address get as far as the address may, and other addresses are not affected.
-        let mut theirs: Vec<Permit> = Vec::new();
-        for _ in 0..8 {
-            let share = ReserveShare::new(address.clone());
-            theirs.extend(std::iter::from_fn(|| keep(&share)));
-        }
-        let all = mine.commands() + theirs.len() as u64;
-        assert_eq!(all, RESERVED_BY_ADDRESS.commands);
-        let other = ReserveShare::new(AddressShare::default());
-        assert!(keep(&other).is_some());
-        drop(mine);
-        assert!(keep(&share).is_some(), "what is answered counts no more");
-    }
-
-    #[test]
-    fn a_share_counts_only_in_the_reserve() {
-        let admission = Admission::default();
-        let share = ReserveShare::new(AddressShare::default());
-        let many =
-            (0..COMMANDS_MAX / 2).map(|_| admission.admit_from(Weight::Keeps, 1, Some(&share)));
-        let many: Option<Vec<Permit>> = many.collect();
-        assert!(many.is_some());
     }
 
     #[test]

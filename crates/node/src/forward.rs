@@ -17,6 +17,7 @@ use crate::missed::missed;
 use crate::node::Node;
 use crate::peer::{self, PeerMessage};
 use crate::principal::authorise;
+use crate::share::ConnectionShare;
 
 /// Before something that failed for want of a leader is tried again, unless the leader changes first.
 const PAUSE_US: u64 = 10_000;
@@ -87,7 +88,7 @@ impl Node {
             return self.pause(flight);
         };
         let number = self.in_flight.number();
-        let (requests, linger_us) = (flight.requests(), flight.linger_us());
+        let (requests, linger_us) = (flight.requests().to_vec(), flight.linger_us());
         let within_us = flight.deadline_us().saturating_sub(self.now_us);
         let within_us = (linked.level >= peer::WITHIN_LEVEL).then_some(within_us);
         let due_us = flight.deadline_us().saturating_add(ANSWER_GRACE_US);
@@ -264,7 +265,7 @@ impl Node {
     }
 
     /// Proposes commands that another member has forwarded, if this one leads. They are authorised, and count
-    /// against this member's budget, like any others.
+    /// against this member's budget and the share of the member that forwards them, like those of a client.
     pub(crate) fn take_forwarded(
         &mut self,
         from: MemberId,
@@ -283,11 +284,13 @@ impl Node {
         }
         let bound = self.config.command_bytes_max;
         let mut permit = Permit::default();
+        let share = self.shares.entry(from);
+        let share = share.or_insert_with(|| ConnectionShare::of_member(from.get())).clone();
         for request in &requests {
             let admitted = if request.len() > bound {
                 Err(NodeFailure::TooLarge { bound: bound as u64 })
             } else {
-                self.admit_forwarded(request)
+                self.admit_forwarded(request, &share)
             };
             match admitted {
                 Ok(one) => permit.join(one),
@@ -308,10 +311,15 @@ impl Node {
         if mutant!("forwarded_deadline_ignored") {
             deadline_us = u64::MAX;
         }
+        let requests = requests.into();
         self.replica.handle(RaftInput::Submit { proposal, requests, linger_us, deadline_us });
     }
 
-    fn admit_forwarded(&self, request: &[u8]) -> Result<Permit, NodeFailure> {
+    fn admit_forwarded(
+        &self,
+        request: &[u8],
+        share: &ConnectionShare,
+    ) -> Result<Permit, NodeFailure> {
         // What cannot be read changes nothing when it is applied, and is answered then.
         let decoded = decode_request(request).ok();
         let mut kind = crate::admission::Weight::Asks;
@@ -321,7 +329,8 @@ impl Node {
             kind = weight(&request.command);
         }
         let bytes = request.len() as u64;
-        self.config.admission.admit(kind, bytes).ok_or(NodeFailure::Overloaded)
+        let permit = self.config.admission.admit_from(kind, bytes, Some(share));
+        permit.ok_or(NodeFailure::Overloaded)
     }
 
     fn answer_peer(&mut self, to: MemberId, number: u64, outcomes: Outcomes) {

@@ -4,6 +4,8 @@
 //! command that may have had an effect again only if applying it twice does no harm. Once a command may have happened,
 //! a second attempt without effect proves nothing: its outcome stays unknown until an answer comes.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use tenure_core::codec::decode_request;
 use tenure_core::outcome::Outcome;
@@ -17,7 +19,10 @@ use crate::numbered::Numbered;
 
 /// A client's batch and its results so far.
 pub(crate) struct Flight {
+    /// The batch without its requests.
     batch: CommandBatch,
+    /// Shared with the replica while it has them: most are never needed again.
+    requests: Arc<[Bytes]>,
     /// What became of each command, as far as it is known; empty before the first attempt ended.
     outcomes: Vec<Option<Result<Outcome, NodeFailure>>>,
     /// The commands of the present attempt, by position; nothing means all of them.
@@ -161,17 +166,18 @@ impl ProposalAttempt {
 impl Flight {
     /// A batch of which nothing was tried. Commands of more than `bound` bytes are left out: every log would refuse
     /// them, and stop its member.
-    pub(crate) fn new(batch: CommandBatch, bound: usize) -> Box<Self> {
+    pub(crate) fn new(mut batch: CommandBatch, bound: usize) -> Box<Self> {
+        let requests: Arc<[Bytes]> = std::mem::take(&mut batch.requests).into();
         let fits = |request: &Bytes| request.len() <= bound;
-        if batch.requests.iter().all(fits) {
-            return Box::new(Self { batch, outcomes: Vec::new(), part: None });
+        if requests.iter().all(fits) {
+            return Box::new(Self { batch, requests, outcomes: Vec::new(), part: None });
         }
         let too_large = NodeFailure::TooLarge { bound: bound as u64 };
         let outcome = |request| if fits(request) { None } else { Some(Err(too_large)) };
-        let outcomes = batch.requests.iter().map(outcome).collect();
-        let left = batch.requests.iter().enumerate().filter(|(_, request)| fits(request));
+        let outcomes = requests.iter().map(outcome).collect();
+        let left = requests.iter().enumerate().filter(|(_, request)| fits(request));
         let part = Some(left.map(|(at, _)| at).collect());
-        Box::new(Self { batch, outcomes, part })
+        Box::new(Self { batch, requests, outcomes, part })
     }
 
     /// Ends a batch that was answered whole at its first attempt, which is what happens to nearly every batch. Gives
@@ -200,22 +206,22 @@ impl Flight {
     }
 
     /// The commands of the next attempt.
-    pub(crate) fn requests(&self) -> Vec<Bytes> {
+    pub(crate) fn requests(&self) -> Arc<[Bytes]> {
         match &self.part {
-            None => self.batch.requests.clone(),
-            Some(part) => part.iter().map(|at| self.batch.requests[*at].clone()).collect(),
+            None => self.requests.clone(),
+            Some(part) => part.iter().map(|at| self.requests[*at].clone()).collect(),
         }
     }
 
     /// The number of commands in the next attempt.
     pub(crate) fn commands(&self) -> usize {
-        self.part.as_ref().map_or(self.batch.requests.len(), Vec::len)
+        self.part.as_ref().map_or(self.requests.len(), Vec::len)
     }
 
     /// Records the results of an attempt, and returns whether anything is left to try.
     pub(crate) fn note(&mut self, outcomes: Outcomes, now_us: u64) -> bool {
         let late = now_us >= self.batch.deadline_us;
-        let requests = &self.batch.requests;
+        let requests = &self.requests;
         let again = |at: usize, outcome: &Result<_, NodeFailure>| {
             !late && matches!(outcome, Err(failure) if may_repeat(*failure, &requests[at]))
         };
@@ -244,7 +250,7 @@ impl Flight {
     /// Ends the batch: returns its reply address and its outcomes. A command without an answer gets this failure.
     /// Returns the permit to the budget.
     pub(crate) fn finish(self, rest: NodeFailure) -> (ReplyTo, Outcomes) {
-        let CommandBatch { requests, reply, permit, .. } = self.batch;
+        let (requests, CommandBatch { reply, permit, .. }) = (self.requests, self.batch);
         if mutant!("admission_leaked") && rest != NodeFailure::Unknown {
             std::mem::forget(permit);
         }

@@ -238,7 +238,7 @@ impl Node {
         }
         self.replica.handle(RaftInput::Submit {
             proposal: NO_CALLER,
-            requests,
+            requests: requests.into(),
             linger_us: 0,
             deadline_us: u64::MAX,
         });

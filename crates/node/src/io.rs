@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use tenure_core::event::WallClock;
 use tenure_core::outcome::{Notice, Outcome};
 use tenure_core::{Frozen, Machine};
 use tenure_raft::{MemberId, Membership, Persist, Saved, Space, Step, Stop};
@@ -230,6 +231,9 @@ pub enum Input {
     },
     /// The space left on this member's disk.
     Space(Space),
+    /// What this member's wall clock shows now. The leader copies it into the entries that it proposes, as a label of
+    /// their events. It takes part in no decision.
+    WallClock(WallClock),
     /// The member shall hand leadership over and end. Answered by [`Output::MayEnd`].
     Leave,
 }

@@ -27,10 +27,10 @@ impl Node {
             return;
         }
         self.raised_at_us = Some(self.now_us);
-        let requests = vec![directory::encode(Command::RaiseLevel { level }).into()];
+        let requests = [directory::encode(Command::RaiseLevel { level }).into()];
         self.replica.handle(RaftInput::Submit {
             proposal: NO_CALLER,
-            requests,
+            requests: requests.into(),
             linger_us: 0,
             deadline_us: u64::MAX,
         });

@@ -35,6 +35,7 @@ mod cluster;
 mod control;
 pub mod directory;
 mod failure;
+mod fair_queue;
 mod forward;
 mod in_flight;
 pub mod invitation;
@@ -49,20 +50,24 @@ mod numbered;
 mod peer;
 pub mod preference;
 mod principal;
+mod rate;
 mod reads;
 mod reconfigure;
 pub mod restore;
 mod router;
+mod share;
 mod timers;
 pub mod transfer;
+mod window;
 
 pub use acquire::{AcquireInput, AcquireOutput, AcquireTerms, PendingAcquire, PlaceFate};
-pub use admission::{AddressShare, Admission, Permit, ReserveShare, Weight, weight};
+pub use admission::{Admission, Permit, Weight, weight};
 pub use backlog::{BACKLOG_MAX, Backlog, Taken};
 pub use bootstrap::{Bootstrap, BootstrapError, Founded, WhoRequest, other_cluster};
 pub use cluster::ClusterView;
 pub use control::{CONTROL_BYTES_MAX, Control, Join, Me, PeerHello};
 pub use failure::{Effect, NodeFailure};
+pub use fair_queue::{FairQueue, Served, Source};
 pub use invitation::{InvitationToken, NewInvitation};
 pub use io::*;
 pub use join::admit::PeerName;
@@ -73,11 +78,14 @@ pub use node::{Node, NodeConfig, PATIENCE_US};
 pub use numbered::Numbered;
 pub use peer::PeerMessage;
 pub use principal::{Principal, PrincipalAction, authorise};
+pub use rate::{RateLimit, TooOften};
 pub use reconfigure::{
     InputContext, NotReconfigured, Reconfiguration, Reconfigure, ReconfigureInput,
     ReconfigureOutput, Reconfigured,
 };
 pub use router::{Router, SessionMessage};
+pub use share::{ConnectionShare, SourceShare};
+pub use window::{COMMAND_COST, PAGE_COST, Window, WindowPart};
 
 #[cfg(mutants)]
 pub mod mutants {

@@ -21,6 +21,7 @@ use crate::join::standing::StandingCheck;
 use crate::peer::PeerMessage;
 use crate::preference::{self, Chooser};
 use crate::reads::WaitingReads;
+use crate::share::ConnectionShare;
 use crate::timers::Timers;
 use crate::transfer::drive::Transfers;
 
@@ -59,6 +60,8 @@ pub struct Node {
     /// The time since which no leader is known.
     pub(crate) leaderless_us: Option<u64>,
     pub(crate) links: BTreeMap<MemberId, PeerLink>,
+    /// What each member that forwards commands has in flight here.
+    pub(crate) shares: BTreeMap<MemberId, ConnectionShare>,
     /// Inputs that need the time of their turn.
     waiting: Vec<Input>,
     pub(crate) in_flight: InFlight,
@@ -117,6 +120,7 @@ impl Node {
             lead: Lead::default(),
             leaderless_us: None,
             links: BTreeMap::new(),
+            shares: BTreeMap::new(),
             waiting: Vec::new(),
             in_flight: InFlight::default(),
             reads: WaitingReads::default(),
@@ -225,6 +229,7 @@ impl Node {
             }
             Input::SnapshotSent { to, saved } => RaftInput::SnapshotSent { to, saved },
             Input::Space(space) => RaftInput::Space(space),
+            Input::WallClock(wall) => RaftInput::WallClock(wall),
         };
         self.replica.handle(input);
     }
@@ -313,7 +318,8 @@ impl Node {
             | Input::SnapshotSaved { .. }
             | Input::SnapshotReceived { .. }
             | Input::SnapshotSent { .. }
-            | Input::Space(_) => unreachable!("these do not wait for the turn"),
+            | Input::Space(_)
+            | Input::WallClock(_) => unreachable!("these do not wait for the turn"),
         }
     }
 
@@ -467,6 +473,7 @@ impl Node {
     fn unlinked(&mut self, member: MemberId, link: LinkId) {
         if self.links.get(&member).is_some_and(|linked| linked.link == link) {
             self.links.remove(&member);
+            self.shares.remove(&member);
             self.transfers.outgoing.unlinked(member);
         }
         self.attempts_lost(member, link);
@@ -490,7 +497,7 @@ impl Node {
         let known = &self.directory;
         let due = known.revision != machine.revision()
             && self.now_us.saturating_sub(known.at_us) >= DIRECTORY_US;
-        let same = *members == known.members && self.replica.vouched() == known.vouched;
+        let same = *members == known.members && self.replica.vouches_for_exactly(&known.vouched);
         if known.told && !due && same {
             return;
         }

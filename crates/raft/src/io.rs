@@ -1,8 +1,10 @@
 //! Defines the inputs and outputs of a replica.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use tenure_core::event::WallClock;
 use tenure_core::outcome::{Notice, Outcome};
 use tenure_core::{Frozen, Machine};
 use tenure_store::{HardState, LogBatch, LogEntry, Point};
@@ -29,8 +31,8 @@ pub enum ReplicaInput {
     Submit {
         /// The proposal id.
         proposal: ProposalId,
-        /// The commands.
-        requests: Vec<Bytes>,
+        /// The commands. Shared with the caller, which may have to submit them again.
+        requests: Arc<[Bytes]>,
         /// How long they may wait to share an entry with others: 0 for all but renewals, for which it is
         /// min([`BATCH_US`](crate::BATCH_US), ttl / 60).
         linger_us: u64,
@@ -99,6 +101,9 @@ pub enum ReplicaInput {
     /// The free space of this member's disk. While the leader is short of space, or so many others that no quorum is
     /// left, commands that make the state grow are not applied.
     Space(Space),
+    /// What this member's wall clock shows now. The leader copies it into the entries that it proposes, as a label of
+    /// their events. It takes part in no decision.
+    WallClock(WallClock),
     /// An admin request. The replica answers with [`ReplicaOutput::Changed`].
     Admin {
         /// The proposal id.

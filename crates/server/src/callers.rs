@@ -9,6 +9,7 @@ use tenure_node::{
 };
 
 use crate::dispatch::Delivery;
+use crate::inbox::ReadTurn;
 use crate::member::{AdminDone, JoinDone, LoopEvent, MemberHandle, OutcomesCallback, Question};
 use crate::metrics::FreedAt;
 use crate::node_metrics::NodeMeters;
@@ -19,7 +20,8 @@ pub(crate) struct Callers {
     newest: u64,
     newest_call: u64,
     calls: Numbered<OutcomesCallback>,
-    reads: BTreeMap<ReadId, Question>,
+    /// Each with its turn, which is over when it is answered.
+    reads: BTreeMap<ReadId, (Question, ReadTurn)>,
     admins: BTreeMap<AdminId, AdminDone>,
     joins: BTreeMap<JoinId, JoinDone>,
 }
@@ -39,9 +41,9 @@ impl Callers {
                 self.calls.insert(self.newest_call, done);
                 Input::Submit(batch.numbered(CallId(self.newest_call)))
             }
-            LoopEvent::Read { question, principal, fresh, deadline_us } => {
+            LoopEvent::Read { question, principal, fresh, deadline_us, turn } => {
                 let read = ReadId(self.newest);
-                self.reads.insert(read, question);
+                self.reads.insert(read, (question, turn));
                 Input::Read { read, principal, fresh, deadline_us }
             }
             LoopEvent::Admin { request, principal, deadline_us, done } => {
@@ -94,7 +96,7 @@ impl Callers {
     }
 
     fn read(&mut self, read: ReadId, ask: impl FnOnce(Question)) {
-        if let Some(question) = self.reads.remove(&read) {
+        if let Some((question, _turn)) = self.reads.remove(&read) {
             ask(question);
         }
     }

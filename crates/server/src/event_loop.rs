@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use tenure_core::event::WallClock;
 use tenure_core::outcome::Notice;
 use tenure_node::transfer::TransferEnd;
 use tenure_node::{Input, Node, Output, PeerMessage};
@@ -154,7 +155,7 @@ impl Driver {
         for output in outputs {
             self.callers.perform(output, &self.on.node, &self.on.member);
         }
-        for event in self.on.events.take(Duration::ZERO, usize::MAX) {
+        for event in self.on.events.take_all() {
             callers::refuse(event, &self.on.member);
         }
     }
@@ -169,6 +170,7 @@ impl Driver {
             }
             // Read the clock after the last input was taken, never before: see `Node::turn`.
             let now_us = os::now_us();
+            self.on.node.handle(Input::WallClock(WallClock { unix_ms: os::wall_ms() }));
             self.on.member.meters().turned(now_us);
             let machine = self.on.node.machine();
             let before = (machine.clock_ms(), machine.next_due_ms());
@@ -223,7 +225,7 @@ impl Driver {
             Err(event) => event,
         };
         match event {
-            LoopEvent::Look(ask) => ask(&self.on.node),
+            LoopEvent::Look { ask, .. } => ask(&self.on.node),
             LoopEvent::Freeze { done } => {
                 let _ = done.send(self.on.node.freeze());
             }

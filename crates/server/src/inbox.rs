@@ -1,17 +1,23 @@
-//! Queues events for the event loop: those of members first, then renewals and releases, then the rest.
+//! Queues events for the event loop: those of members first, then renewals and releases, then the rest, in turns by
+//! source.
 //!
 //! A member that hears its leader late starts an election, and a client whose renewal is late loses its locks. So
 //! neither waits behind the commands and reads of other clients. Each turn still takes some events of every kind, and
 //! the kinds have bounds of their own: a flood of one kind does not keep the others out.
 //!
-//! The events of one session keep their order, except that renewals may overtake: a release goes first only if nothing
-//! of its session waits.
+//! The rest is what clients ask for. A [`FairQueue`] serves its sources in turns, and a [`Window`] bounds how much of it
+//! is under way, so that what cannot be done at once waits here and not where the order is that of arrival.
+//!
+//! The events of one connection keep their order, except that renewals may overtake: a release goes first only if
+//! nothing of its connection waits.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tenure_node::{CommandBatch, Input, ReplyTo, SessionId};
+use tenure_node::{
+    COMMAND_COST, FairQueue, Input, PAGE_COST, Permit, Served, Source, Window, WindowPart,
+};
 
 use crate::member::{LoopEvent, NotTaken};
 
@@ -24,16 +30,46 @@ const CLIENTS_MAX: usize = 17_408;
 const REST_MAX: usize = 13_312;
 /// The most events that wait for the event loop: about as many as three turns take.
 pub(crate) const INBOX_MAX: usize = MEMBERS_MAX + CLIENTS_MAX;
+/// How long nothing of what is under way may end before the window is opened. Commands that wait for a leader do not
+/// end, and those behind them have deadlines of their own.
+const STALLED: Duration = Duration::from_millis(100);
 
 /// The order in which kinds of events are taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum InboxClass {
     /// What other members, this member's own threads and its disk send.
     Members,
-    /// Renewals and releases.
+    /// Renewals and releases, and what operators ask of the member itself.
     Keeps,
-    /// Everything else.
-    Rest,
+    /// Everything else, with its source and its cost.
+    Rest(Source, u64),
+}
+
+/// The turn of a read in the queue: where it comes from and what it costs.
+#[derive(Default)]
+pub(crate) struct ReadTurn {
+    source: Source,
+    walks: bool,
+    /// The cost of earlier answers.
+    owed: u64,
+    /// Held until the read is answered.
+    _under_way: Option<WindowPart>,
+}
+
+impl ReadTurn {
+    /// A read of one record.
+    pub(crate) fn record(permit: &Permit) -> Self {
+        Self { source: permit.source(), owed: permit.take_owed(), ..Self::default() }
+    }
+
+    /// A read that walks over many records.
+    pub(crate) fn page(permit: &Permit) -> Self {
+        Self { walks: true, ..Self::record(permit) }
+    }
+
+    fn cost(&self) -> u64 {
+        if self.walks { PAGE_COST } else { COMMAND_COST }
+    }
 }
 
 /// The sending half. Cheap to clone.
@@ -54,9 +90,11 @@ struct InboxShared {
 struct InboxState {
     members: VecDeque<LoopEvent>,
     keeps: VecDeque<LoopEvent>,
-    rest: VecDeque<LoopEvent>,
-    /// How many batches of each session are among the rest.
-    sessions: BTreeMap<SessionId, usize>,
+    rest: FairQueue<LoopEvent>,
+    /// What of the rest was taken and is not answered yet.
+    window: Window,
+    /// Since when nothing has ended while the window is closed, and how often something had ended then.
+    closed: Option<(Instant, u64)>,
     /// Whether the event loop waits for an event.
     is_waited_for: bool,
     /// How many threads wait for room.
@@ -101,6 +139,12 @@ impl Inbox {
         Ok(())
     }
 
+    /// The number of sources that have something queued, and of events that are queued for their turn.
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        let state = self.0.lock();
+        (state.rest.sources(), state.rest.len())
+    }
+
     /// Puts an event into the inbox if there is room.
     pub(crate) fn try_send(&self, event: LoopEvent) -> Result<(), NotTaken> {
         let state = self.0.lock();
@@ -119,13 +163,28 @@ impl InboxEvents {
     /// Waits for an event and takes what is there, at most so many events.
     pub(crate) fn take(&self, wait: Duration, most: usize) -> Vec<LoopEvent> {
         let mut state = self.0.lock();
-        if state.is_empty() && !wait.is_zero() {
+        let mut is_open = state.is_open();
+        if !state.has_some(is_open) && !wait.is_zero() {
+            // What is under way ends in turns of the event loop, which need an event of a member or of the disk.
+            let wait = if state.rest.is_empty() { wait } else { wait.min(STALLED) };
             state.is_waited_for = true;
-            let waited = self.0.arrived.wait_timeout_while(state, wait, |it| it.is_empty());
+            let waited = self.0.arrived.wait_timeout_while(state, wait, |it| !it.has_some(is_open));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             state.is_waited_for = false;
+            is_open = state.is_open();
         }
-        let taken = state.take(most);
+        let taken = state.take(most, is_open);
+        self.taken(state, taken)
+    }
+
+    /// Takes everything, whatever is under way.
+    pub(crate) fn take_all(&self) -> Vec<LoopEvent> {
+        let mut state = self.0.lock();
+        let taken = state.take_all();
+        self.taken(state, taken)
+    }
+
+    fn taken(&self, state: MutexGuard<'_, InboxState>, taken: Vec<LoopEvent>) -> Vec<LoopEvent> {
         let wake = state.senders_waiting > 0 && !taken.is_empty();
         drop(state);
         if wake {
@@ -140,7 +199,7 @@ impl Drop for InboxEvents {
         let mut state = self.0.lock();
         state.is_over = true;
         // Dropped with their reply channels, so that callers learn of the end.
-        let left = state.take(usize::MAX);
+        let left = state.take_all();
         drop(state);
         self.0.room.notify_all();
         drop(left);
@@ -148,8 +207,25 @@ impl Drop for InboxEvents {
 }
 
 impl InboxState {
-    fn is_empty(&self) -> bool {
-        self.members.is_empty() && self.keeps.is_empty() && self.rest.is_empty()
+    /// Whether an event can be taken.
+    fn has_some(&self, is_open: bool) -> bool {
+        !self.members.is_empty() || !self.keeps.is_empty() || is_open && !self.rest.is_empty()
+    }
+
+    /// Whether more of the rest may be taken: what is under way leaves room, or does not move.
+    fn is_open(&mut self) -> bool {
+        if self.rest.is_empty() || self.window.is_open(self.rest.is_shared()) {
+            self.closed = None;
+            return true;
+        }
+        let ended = self.window.ended();
+        match self.closed {
+            Some((since, before)) if before == ended => since.elapsed() >= STALLED,
+            _ => {
+                self.closed = Some((Instant::now(), ended));
+                false
+            }
+        }
     }
 
     fn has_room(&self, event: &LoopEvent) -> bool {
@@ -157,7 +233,7 @@ impl InboxState {
         match self.class(event) {
             InboxClass::Members => self.members.len() < MEMBERS_MAX,
             InboxClass::Keeps => clients < CLIENTS_MAX,
-            InboxClass::Rest => clients < CLIENTS_MAX && self.rest.len() < REST_MAX,
+            InboxClass::Rest(..) => clients < CLIENTS_MAX && self.rest.len() < REST_MAX,
         }
     }
 
@@ -166,24 +242,24 @@ impl InboxState {
             LoopEvent::Input(Input::Submit(batch)) => {
                 // Only renewals may wait for others.
                 let is_renewal = batch.linger_us > 0;
-                let waits = session(batch).is_some_and(|it| self.sessions.contains_key(&it));
-                let keeps = is_renewal || batch.permit.keeps_all() && !waits;
-                if keeps { InboxClass::Keeps } else { InboxClass::Rest }
+                let source = batch.permit.source();
+                if is_renewal || batch.permit.keeps_all() && !self.rest.waits(source) {
+                    return InboxClass::Keeps;
+                }
+                InboxClass::Rest(source, cost(&batch.requests))
             }
-            LoopEvent::Call { batch, .. } => {
-                let keeps = batch.keeps();
-                if keeps { InboxClass::Keeps } else { InboxClass::Rest }
-            }
+            LoopEvent::Call { batch, .. } if batch.keeps() => InboxClass::Keeps,
+            LoopEvent::Call { batch, .. } => InboxClass::Rest(batch.source(), batch.cost()),
             LoopEvent::Input(_)
             | LoopEvent::Prepared(_)
             | LoopEvent::Synced(_)
             | LoopEvent::Die(_) => InboxClass::Members,
-            LoopEvent::Read { .. }
-            | LoopEvent::Admin { .. }
+            LoopEvent::Admin { .. }
             | LoopEvent::Join { .. }
-            | LoopEvent::Look(_)
             | LoopEvent::Freeze { .. }
-            | LoopEvent::Leave { .. } => InboxClass::Rest,
+            | LoopEvent::Leave { .. } => InboxClass::Keeps,
+            LoopEvent::Read { turn, .. } => InboxClass::Rest(turn.source, turn.cost()),
+            LoopEvent::Look { source, .. } => InboxClass::Rest(*source, COMMAND_COST),
         }
     }
 
@@ -191,55 +267,78 @@ impl InboxState {
         match self.class(&event) {
             InboxClass::Members => self.members.push_back(event),
             InboxClass::Keeps => self.keeps.push_back(event),
-            InboxClass::Rest => {
-                if let LoopEvent::Input(Input::Submit(batch)) = &event
-                    && let Some(session) = session(batch)
-                {
-                    *self.sessions.entry(session).or_default() += 1;
+            InboxClass::Rest(source, cost) => {
+                let owed = owed(&event);
+                if owed > 0 {
+                    self.rest.charge(source, owed);
                 }
-                self.rest.push_back(event);
+                self.rest.push(source, cost, event);
             }
         }
     }
 
-    fn take(&mut self, most: usize) -> Vec<LoopEvent> {
+    fn take(&mut self, most: usize, is_open: bool) -> Vec<LoopEvent> {
         // No kind takes the whole turn from another.
         let share = most / 4;
-        let rest_share = self.rest.len().min(share);
+        let rest = if is_open { self.rest.len() } else { 0 };
+        let rest_share = rest.min(share);
         let keeps_share = self.keeps.len().min(share);
         let members = self.members.len().min(most - rest_share - keeps_share);
         let keeps = self.keeps.len().min(most - members - rest_share);
-        let rest = self.rest.len().min(most - members - keeps);
+        let rest = rest.min(most - members - keeps);
         let mut taken = Vec::with_capacity(members + keeps + rest);
         taken.extend(self.members.drain(..members));
         taken.extend(self.keeps.drain(..keeps));
-        for event in self.rest.drain(..rest) {
-            if let LoopEvent::Input(Input::Submit(batch)) = &event
-                && let Some(session) = session(batch)
-                && let Some(count) = self.sessions.get_mut(&session)
-            {
-                *count -= 1;
-                if *count == 0 {
-                    self.sessions.remove(&session);
-                }
+        let is_stalled = self.closed.is_some();
+        for _ in 0..rest {
+            if !is_stalled && !self.window.is_open(self.rest.is_shared()) {
+                break;
             }
-            taken.push(event);
+            let Some(Served { cost, value, .. }) = self.rest.pop() else { break };
+            taken.push(self.begin(value, cost));
         }
         taken
     }
+
+    fn take_all(&mut self) -> Vec<LoopEvent> {
+        let mut taken: Vec<_> = self.members.drain(..).chain(self.keeps.drain(..)).collect();
+        taken.extend(std::iter::from_fn(|| self.rest.pop()).map(|served| served.value));
+        taken
+    }
+
+    /// Counts an event as under way until it is answered.
+    fn begin(&self, mut event: LoopEvent, cost: u64) -> LoopEvent {
+        match &mut event {
+            LoopEvent::Input(Input::Submit(batch)) => batch.permit.begin(self.window.begin(cost)),
+            LoopEvent::Call { batch, .. } => batch.begin(self.window.begin(cost)),
+            LoopEvent::Read { turn, .. } => turn._under_way = Some(self.window.begin(cost)),
+            _ => {}
+        }
+        event
+    }
 }
 
-/// The session that a batch came from.
-fn session(batch: &CommandBatch) -> Option<SessionId> {
-    match batch.reply {
-        ReplyTo::Session { session, .. } => Some(session),
-        ReplyTo::Call(_) => None,
+/// The cost of earlier answers, which an event pays for its source.
+fn owed(event: &LoopEvent) -> u64 {
+    match event {
+        LoopEvent::Input(Input::Submit(batch)) => batch.permit.take_owed(),
+        LoopEvent::Call { batch, .. } => batch.take_owed(),
+        LoopEvent::Read { turn, .. } => turn.owed,
+        _ => 0,
     }
+}
+
+/// What commands cost.
+pub(crate) fn cost(requests: &[bytes::Bytes]) -> u64 {
+    requests.iter().map(|request| COMMAND_COST + request.len() as u64).sum()
 }
 
 #[cfg(test)]
 mod tests {
-    use tenure_node::{Admission, CallId, Permit, Weight};
+    use bytes::Bytes;
+    use tenure_node::{
+        Admission, CallId, CommandBatch, ConnectionShare, ReplyTo, SessionId, SourceShare, Weight,
+    };
     use tenure_raft::MemberId;
 
     use super::*;
@@ -310,22 +409,70 @@ mod tests {
         let taken = numbers(events.take(Duration::ZERO, 40));
         let count = |is: fn(u64) -> bool| taken.iter().filter(|it| is(**it)).count();
         assert_eq!([count(|it| it == 0), count(|it| it > 1_000)], [20, 10]);
-        assert_eq!(events.take(Duration::ZERO, usize::MAX).len(), 260);
+        assert_eq!(events.take_all().len(), 260);
         assert!(events.take(Duration::ZERO, 40).is_empty());
     }
 
     #[test]
     fn a_release_does_not_overtake_what_its_own_session_asked_before() {
         let admission = Admission::default();
-        let release = || admission.admit(Weight::Keeps, 1).unwrap();
+        let share = ConnectionShare::new(1, SourceShare::new(1));
+        let release = || admission.admit_from(Weight::Keeps, 1, Some(&share)).unwrap();
+        let acquire = || admission.admit_from(Weight::Asks, 1, Some(&share)).unwrap();
         let (inbox, events) = inbox();
         let _ = inbox.try_send(command(1));
-        let _ = inbox.try_send(of_session(2, Permit::default()));
+        let _ = inbox.try_send(of_session(2, acquire()));
         let _ = inbox.try_send(of_session(3, release()));
         assert_eq!(numbers(events.take(Duration::ZERO, 100)), [1, 2, 3]);
         let _ = inbox.try_send(command(4));
         let _ = inbox.try_send(of_session(5, release()));
         assert_eq!(numbers(events.take(Duration::ZERO, 100)), [5, 4]);
+    }
+
+    /// A command of a connection.
+    fn of_connection(number: u64, admission: &Admission, share: &ConnectionShare) -> LoopEvent {
+        let permit = admission.admit_from(Weight::Asks, 100, Some(share)).unwrap();
+        let reply = ReplyTo::Session { session: SessionId(7), batch: number };
+        let LoopEvent::Input(Input::Submit(mut batch)) = batch(number, reply, 0, permit) else {
+            unreachable!("a batch is submitted")
+        };
+        batch.requests.push(Bytes::from_static(&[0; 100]));
+        LoopEvent::Input(Input::Submit(batch))
+    }
+
+    #[test]
+    fn thousands_of_commands_of_one_source_delay_another_by_its_share() {
+        let (admission, (inbox, events)) = (Admission::default(), inbox());
+        let greedy = ConnectionShare::new(1, SourceShare::new(1));
+        for number in 1..=4_000 {
+            assert!(inbox.try_send(of_connection(number, &admission, &greedy)).is_ok());
+        }
+        let under_way = events.take(Duration::ZERO, 8_192);
+        assert!(under_way.len() < 2_000, "{} are under way", under_way.len());
+        let honest = ConnectionShare::new(2, SourceShare::new(2));
+        assert!(inbox.try_send(of_connection(100_000, &admission, &honest)).is_ok());
+        // No more than what was under way goes ahead of it, and a few of those that waited before it.
+        assert!(events.take(Duration::ZERO, 8_192).is_empty(), "the window is closed");
+        drop(under_way);
+        let next = numbers(events.take(Duration::ZERO, 8_192));
+        let ahead = next.iter().position(|number| *number == 100_000).unwrap();
+        assert!(ahead < 16, "{ahead} were taken before it");
+        assert!(next.len() < 500, "{} are under way while several sources send", next.len());
+    }
+
+    #[test]
+    fn commands_that_do_not_end_do_not_block_those_behind_them() {
+        let (admission, (inbox, events)) = (Admission::default(), inbox());
+        let share = ConnectionShare::new(1, SourceShare::new(1));
+        for number in 1..=4_000 {
+            assert!(inbox.try_send(of_connection(number, &admission, &share)).is_ok());
+        }
+        let mut under_way = events.take(Duration::ZERO, 8_192);
+        // There is no leader: nothing ends. Each wait is for the time after which the window is opened.
+        while under_way.len() < 4_000 {
+            under_way.extend(events.take(STALLED, 8_192));
+        }
+        assert_eq!(numbers(under_way), (1..=4_000).collect::<Vec<_>>());
     }
 
     #[test]

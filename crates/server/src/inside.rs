@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use tenure_core::event::WallClock;
 use tenure_core::request::{Command, LeaseRef, RequestId};
 use tenure_node::{CallId, Input, LinkId, Node, Output, PeerMessage, Permit, Principal, ReplyTo};
 use tenure_raft::{
@@ -425,13 +426,15 @@ impl InsideMember {
     ) -> bool {
         let Some(up) = &mut self.up else { return false };
         let mut input = std::mem::take(&mut up.fresh);
-        for event in up.events.take(Duration::ZERO, usize::MAX) {
+        for event in up.events.take_all() {
             up.handle(event);
             input = true;
         }
         if !input && now_us < up.wake_us {
             return false;
         }
+        // Virtual time began in 1970.
+        up.node.handle(Input::WallClock(WallClock { unix_ms: now_us / 1_000 }));
         let mut outputs = Vec::new();
         // Handovers are not measured inside a test.
         let mut counted = CountingObserver { meters: up.member.meters(), freed: &mut Vec::new() };
@@ -461,7 +464,7 @@ impl RunningMember {
         self.member.meters().taken(1);
         match self.callers.take(event) {
             Ok(input) => self.node.handle(input),
-            Err(LoopEvent::Look(ask)) => ask(&self.node),
+            Err(LoopEvent::Look { ask, .. }) => ask(&self.node),
             Err(LoopEvent::Freeze { done }) => drop(done.send(self.node.freeze())),
             // There is no disk, and no member leaves.
             Err(_) => {}

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tenure_core::{Frozen, Machine};
 use tenure_node::{
     AdminRequest, Admission, CallId, CommandBatch, Control, Fresh, Input, Join, Lead, Lineage,
-    Node, NodeFailure, Outcomes, PeerName, Permit, Principal, ReplyTo,
+    Node, NodeFailure, Outcomes, PeerName, Permit, Principal, ReplyTo, Source, WindowPart,
 };
 use tenure_raft::{MemberId, Membership, Replica, ReplicaStatus, Stop};
 use tenure_store::{Point, PreparedSegment, SyncReport};
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use crate::audit::AuditLog;
 use crate::dispatch::Outbox;
 use crate::identity::Identity;
-use crate::inbox::{self, Inbox, InboxEvents};
+use crate::inbox::{self, Inbox, InboxEvents, ReadTurn};
 use crate::metrics::LockMetrics;
 use crate::node_metrics::{NodeMeters, NodeMetrics};
 use crate::os::{self, Clock};
@@ -31,16 +31,48 @@ const ANSWER_GRACE: Duration = Duration::from_millis(150);
 /// An event that other threads send to the event loop.
 pub(crate) enum LoopEvent {
     Input(Input),
-    Call { batch: CallBatch, done: OutcomesCallback },
-    Read { question: Question, principal: Principal, fresh: Fresh, deadline_us: u64 },
-    Admin { request: AdminRequest, principal: Principal, deadline_us: u64, done: AdminDone },
-    Join { request: Join, peer_name: PeerName, done: JoinDone },
-    Look(Box<dyn FnOnce(&Node) + Send>),
-    Freeze { done: Sender<FrozenState> },
+    Call {
+        batch: CallBatch,
+        done: OutcomesCallback,
+    },
+    Read {
+        question: Question,
+        principal: Principal,
+        fresh: Fresh,
+        deadline_us: u64,
+        turn: ReadTurn,
+    },
+    Admin {
+        request: AdminRequest,
+        principal: Principal,
+        deadline_us: u64,
+        done: AdminDone,
+    },
+    Join {
+        request: Join,
+        peer_name: PeerName,
+        done: JoinDone,
+    },
+    Look {
+        ask: NodeQuestion,
+        source: Source,
+    },
+    Freeze {
+        done: Sender<FrozenState>,
+    },
     Prepared(PreparedSegment),
     Synced(SyncReport),
-    Leave { done: Sender<()> },
+    Leave {
+        done: Sender<()>,
+    },
     Die(End),
+}
+
+impl LoopEvent {
+    /// An inspection of the node that the member makes for itself.
+    pub(crate) fn look(ask: impl FnOnce(&Node) + Send + 'static) -> Self {
+        Self::Look { ask: Box::new(ask), source: Source::default() }
+    }
 }
 
 /// Why the event loop has not taken an event at once.
@@ -67,6 +99,9 @@ pub(crate) type FrozenState = (Point, u16, Revision, Frozen);
 /// Called with the machine once it is fresh enough, or with the reason why the read failed.
 pub(crate) type Question = Box<dyn FnOnce(Result<&Machine, NodeFailure>) + Send>;
 
+/// Called with the node as it is.
+pub(crate) type NodeQuestion = Box<dyn FnOnce(&Node) + Send>;
+
 /// Called with the outcome of each command, in order.
 pub(crate) type OutcomesCallback = Box<dyn FnOnce(Outcomes) + Send>;
 
@@ -83,6 +118,26 @@ impl CallBatch {
     /// Whether its commands only keep or give up what their callers have. Only renewals may wait for others.
     pub(crate) fn keeps(&self) -> bool {
         self.linger_us > 0 || self.permit.keeps_all()
+    }
+
+    /// The source of its commands.
+    pub(crate) fn source(&self) -> Source {
+        self.permit.source()
+    }
+
+    /// Takes the cost of earlier answers that its source has not paid yet.
+    pub(crate) fn take_owed(&self) -> u64 {
+        self.permit.take_owed()
+    }
+
+    /// What its commands cost.
+    pub(crate) fn cost(&self) -> u64 {
+        inbox::cost(&self.requests)
+    }
+
+    /// Counts it as under way until it is answered.
+    pub(crate) fn begin(&mut self, part: WindowPart) {
+        self.permit.begin(part);
     }
 
     /// The batch of the call with this id.
@@ -301,7 +356,8 @@ impl MemberHandle {
             let _ = sender.send(machine.map(ask));
         });
         let (principal, deadline_us) = (Principal::member(), self.deadline_us(timeout));
-        self.tell(LoopEvent::Read { question, principal, fresh: Fresh::Now, deadline_us });
+        let (fresh, turn) = (Fresh::Now, ReadTurn::default());
+        self.tell(LoopEvent::Read { question, principal, fresh, deadline_us, turn });
         match receiver.recv_timeout(timeout + ANSWER_GRACE) {
             Ok(answer) => answer.map_err(|_| Gone),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Err(Gone),
@@ -372,9 +428,9 @@ impl MemberHandle {
         ask: impl FnOnce(&Replica) -> T + Send + 'static,
     ) -> Result<T, Gone> {
         let (sender, receiver) = channel();
-        self.tell(LoopEvent::Look(Box::new(move |node| {
+        self.tell(LoopEvent::look(move |node| {
             let _ = sender.send(ask(node.replica()));
-        })));
+        }));
         receiver.recv().map_err(|_| Gone)
     }
 

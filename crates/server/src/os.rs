@@ -29,7 +29,7 @@ pub fn now_us() -> u64 {
 }
 
 /// The wall clock, in milliseconds since 1970. It may be set, forwards and backwards: only the expiry of credentials
-/// and of certificates depends on it.
+/// and of certificates depends on it, and events carry it as a label.
 pub fn wall_ms() -> u64 {
     let now = clock_gettime(ClockId::Realtime);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);

@@ -28,6 +28,7 @@ mod ops_names;
 mod overload;
 mod permissions;
 mod python;
+mod quotas;
 mod restore;
 mod slow_disk;
 mod support;

@@ -7,9 +7,9 @@
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use tenure_core::event::Batch;
+use tenure_core::event::{Batch, WallClock};
 use tenure_core::outcome::Effects;
-use tenure_core::request::Request;
+use tenure_core::request::{LEVEL_RECORDS, Request};
 use tenure_core::{Filter, Machine, StoppedFor, codec};
 use tenure_types::{Epoch, Revision, Term};
 
@@ -200,7 +200,9 @@ impl Runner {
             SequenceStep::Entry { log_term, payload_term, count_ms, items } => {
                 let bytes: Vec<Vec<u8>> = items.iter().map(StepCommand::bytes).collect();
                 let sealed = bytes.iter().map(Vec::as_slice);
-                let payload = codec::seal_entry(Term(*payload_term), *count_ms, sealed);
+                let wall = (self.machine.level() >= LEVEL_RECORDS).then(|| jumping(self.steps));
+                let term = Term(*payload_term);
+                let payload = codec::seal_labelled(term, *count_ms, wall, sealed);
                 // The model gets what the machine will decode: random bytes may be a valid request after all.
                 let requests: Vec<Option<Request<'_>>> =
                     bytes.iter().map(|bytes| codec::decode_request(bytes).ok()).collect();
@@ -215,6 +217,7 @@ impl Runner {
                 let entry = ModelEntry {
                     term: Term(*payload_term),
                     count_ms: *count_ms,
+                    wall,
                     requests: &requests,
                 };
                 self.entry(Term(*log_term), Some(&payload), Some(entry), coverage)
@@ -373,6 +376,12 @@ impl Runner {
         own_checks(&self.machine)?;
         compare::views(&self.view, &ObservedState::of_model(&self.model))
     }
+}
+
+/// A wall clock that jumps to and fro, over more than all of time.
+fn jumping(step: u64) -> WallClock {
+    let mixed = step.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    WallClock { unix_ms: mixed >> (mixed % 64) }
 }
 
 fn own_checks(machine: &Machine) -> CheckResult {

@@ -123,7 +123,7 @@ impl FromIterator<Verb> for VerbSet {
     }
 }
 
-/// One quantity of the replicated state that is bounded for each principal.
+/// One quantity that is bounded for each principal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Quota {
@@ -137,12 +137,36 @@ pub enum Quota {
     Keys = 3,
     /// Bytes of the names and values of keys, and of metadata.
     Bytes = 4,
+    /// Sessions at one member.
+    Sessions = 5,
+    /// Watches at one member.
+    Watches = 6,
+    /// Requests at one member in one second.
+    RequestsPerSecond = 7,
+    /// Bytes of requests that one member has not answered yet.
+    BytesInFlight = 8,
 }
 
 impl Quota {
     /// All quotas, in the order of their numbers.
-    pub const ALL: [Quota; 5] =
+    pub const ALL: [Quota; 9] = [
+        Quota::Leases,
+        Quota::Places,
+        Quota::Locks,
+        Quota::Keys,
+        Quota::Bytes,
+        Quota::Sessions,
+        Quota::Watches,
+        Quota::RequestsPerSecond,
+        Quota::BytesInFlight,
+    ];
+    /// Those of the replicated state, which are counted when a command is applied. Each member counts the others for
+    /// itself.
+    pub const OF_STATE: [Quota; 5] =
         [Quota::Leases, Quota::Places, Quota::Locks, Quota::Keys, Quota::Bytes];
+    /// Those that each member counts for itself.
+    pub const OF_MEMBER: [Quota; 4] =
+        [Quota::Sessions, Quota::Watches, Quota::RequestsPerSecond, Quota::BytesInFlight];
 
     /// Returns the quota with this number.
     pub fn from_number(number: u8) -> Option<Quota> {
@@ -162,6 +186,10 @@ impl Quota {
             Quota::Locks => "locks",
             Quota::Keys => "keys",
             Quota::Bytes => "bytes",
+            Quota::Sessions => "sessions",
+            Quota::Watches => "watches",
+            Quota::RequestsPerSecond => "requests_per_second",
+            Quota::BytesInFlight => "bytes_in_flight",
         }
     }
 }
@@ -186,6 +214,11 @@ impl Quotas {
         self.0[quota as usize]
     }
 
+    /// Whether one of those that each member counts for itself is set.
+    pub fn counts_at_members(&self) -> bool {
+        Quota::OF_MEMBER.into_iter().any(|quota| self.get(quota).is_some())
+    }
+
     /// Sets a quota, or removes its value.
     pub fn set(&mut self, quota: Quota, value: Option<u64>) {
         self.0[quota as usize] = value;
@@ -206,6 +239,7 @@ mod tests {
             assert_eq!(quota as usize, number);
             assert_eq!(Quota::from_name(quota.name()), Some(quota));
         }
+        assert!(Quota::OF_STATE.into_iter().chain(Quota::OF_MEMBER).eq(Quota::ALL));
     }
 
     #[test]

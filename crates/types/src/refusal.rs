@@ -187,7 +187,7 @@ pub enum Refusal {
     #[error("every token of this epoch is used")]
     TokensExhausted,
     /// The cluster was restored and waits until every old lease would have ended.
-    #[error("the cluster was restored; locks are granted in {left_ms} ms")]
+    #[error("the cluster was restored; locks are granted in {} s", .left_ms.div_ceil(1_000))]
     Quiet {
         /// The remaining time, by the machine's clock.
         left_ms: u64,
@@ -339,7 +339,9 @@ impl Refusal {
     pub fn advice(&self) -> &'static str {
         match self {
             Refusal::NotLeader => "send it again; nothing happened",
-            Refusal::Malformed => "use a client of the cluster's version",
+            Refusal::Malformed => {
+                "correct what the message names, or use a client that is not newer than the cluster"
+            }
             Refusal::InvalidLevel { .. } => "name a level in this range",
             Refusal::InvalidName => "use 1 to 512 bytes of UTF-8 without control characters",
             Refusal::Limit { limit, .. } => match limit {

@@ -170,6 +170,14 @@ pub struct Event {
     pub reason: ::core::option::Option<::prost::alloc::string::String>,
     #[prost(string, optional, tag = "15")]
     pub by: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(uint64, optional, tag = "18")]
+    pub at_unix_ms: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "19")]
+    pub clock_ms: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "20")]
+    pub ttl_ms: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "21")]
+    pub renewed_clock_ms: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LockView {
@@ -327,6 +335,7 @@ pub enum Cause {
     LimitsSet = 18,
     LevelRaised = 19,
     AccessChanged = 20,
+    Deadlock = 21,
 }
 impl Cause {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -356,6 +365,7 @@ impl Cause {
             Self::LimitsSet => "CAUSE_LIMITS_SET",
             Self::LevelRaised => "CAUSE_LEVEL_RAISED",
             Self::AccessChanged => "CAUSE_ACCESS_CHANGED",
+            Self::Deadlock => "CAUSE_DEADLOCK",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -382,6 +392,7 @@ impl Cause {
             "CAUSE_LIMITS_SET" => Some(Self::LimitsSet),
             "CAUSE_LEVEL_RAISED" => Some(Self::LevelRaised),
             "CAUSE_ACCESS_CHANGED" => Some(Self::AccessChanged),
+            "CAUSE_DEADLOCK" => Some(Self::Deadlock),
             _ => None,
         }
     }

@@ -1,6 +1,6 @@
 //! Defines the errors that are not refusals of the machine, and their reasons.
 
-use tenure_types::Revision;
+use tenure_types::{Quota, QuotaSource, Revision};
 
 use crate::{convert, reason, v1};
 
@@ -43,6 +43,25 @@ pub enum Failure {
         /// The quota.
         bound: u64,
         /// When to retry; 0 if that depends on what the principal releases.
+        retry_after_ms: u64,
+    },
+    /// The principal, or the address of a caller without one, exceeds a quota that the member counts for itself.
+    #[error(
+        "the quota `{}` of the {} is {bound}{}, asked for {asked}",
+        quota.name(), counted_for.name(), if *set_by == QuotaSource::Default { " by default" } else { "" }
+    )]
+    MemberQuota {
+        /// The quota.
+        quota: Quota,
+        /// What it is counted for.
+        counted_for: CountedFor,
+        /// Where its value was set.
+        set_by: QuotaSource,
+        /// Its value.
+        bound: u64,
+        /// The value that the request would have needed.
+        asked: u64,
+        /// When to retry; 0 if that depends on what the caller releases.
         retry_after_ms: u64,
     },
     /// The request cannot be decoded.
@@ -205,6 +224,24 @@ pub enum Failure {
     TokenTooLarge,
 }
 
+/// What a quota is counted for at a member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CountedFor {
+    /// The principal of the caller.
+    Principal,
+    /// The address of a caller without one.
+    Address,
+}
+
+impl CountedFor {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Principal => "principal",
+            Self::Address => "address",
+        }
+    }
+}
+
 impl Failure {
     /// The stable word for programs, the same in every API.
     pub fn reason(&self) -> &'static str {
@@ -215,7 +252,7 @@ impl Failure {
             Self::UnknownOutcome { .. } => "UNKNOWN_OUTCOME",
             Self::Deadline => "DEADLINE",
             Self::Overloaded { .. } => "OVERLOADED",
-            Self::Quota { .. } => "QUOTA",
+            Self::Quota { .. } | Self::MemberQuota { .. } => "QUOTA",
             Self::Malformed { .. } => "MALFORMED",
             Self::InvalidField { .. } => "INVALID_FIELD",
             Self::WaitTooLong { .. } => "WAIT_TOO_LONG",
@@ -261,7 +298,15 @@ impl Failure {
             Self::UnknownOutcome { waited_ms: 5_000 },
             Self::Deadline,
             Self::Overloaded { retry_after_ms: 50 },
-            Self::Quota { limit: "requests_per_second", bound: 2_000, retry_after_ms: 100 },
+            Self::Quota { limit: "watches", bound: 65_536, retry_after_ms: 0 },
+            Self::MemberQuota {
+                quota: Quota::RequestsPerSecond,
+                counted_for: CountedFor::Principal,
+                set_by: QuotaSource::Default,
+                bound: 2_000,
+                asked: 2_001,
+                retry_after_ms: 100,
+            },
             Self::Malformed { what: text() },
             Self::InvalidField { field: "mode", problem: text() },
             Self::WaitTooLong { left_ms: 9_000 },
@@ -320,6 +365,13 @@ impl From<&Failure> for v1::Error {
             Failure::Quota { limit, bound, retry_after_ms } => {
                 (*limit).clone_into(&mut error.limit);
                 error.bound = *bound;
+                error.retry_after_ms = *retry_after_ms;
+            }
+            Failure::MemberQuota { quota, set_by, bound, asked, retry_after_ms, .. } => {
+                quota.name().clone_into(&mut error.limit);
+                error.bound = *bound;
+                error.asked = *asked;
+                error.least = u64::from(*set_by == QuotaSource::Principal);
                 error.retry_after_ms = *retry_after_ms;
             }
             Failure::InvalidField { field, .. } => (*field).clone_into(&mut error.limit),

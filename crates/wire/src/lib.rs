@@ -2,7 +2,8 @@
 //!
 //! Contains the messages of `tenure.v1` as Rust types with clients and servers for each service ([`v1`]), the message
 //! that thousands of watches share ([`shared`]), the table of reasons ([`reason`]), the encoding of errors
-//! ([`Failure`], [`refusal`], [`status`]), the JSON forms ([`json`]), and how durations are written ([`duration`]).
+//! ([`Failure`], [`refusal`], [`status`]), the JSON forms ([`json`]), how durations are written ([`duration`]),
+//! and how times of the wall clock are ([`wall`]).
 
 pub mod convert;
 pub mod duration;
@@ -13,8 +14,9 @@ pub mod reason;
 pub mod refusal;
 pub mod shared;
 pub mod status;
+pub mod wall;
 
-pub use failure::Failure;
+pub use failure::{CountedFor, Failure};
 /// The length of a message, and its bytes.
 pub use prost::Message;
 

@@ -246,7 +246,7 @@ pub const TABLE: &[Row] = rows! {
         "the host name or origin of the request is not one of ours", "use the address the member listens on";
     "MALFORMED" InvalidArgument 400 FrameThenClose(1007) None No,
         "the request cannot be read, or has a field that is not known",
-        "use a client of the cluster's version";
+        "correct what the message names, or use a client that is not newer than the cluster";
     "INVALID_FIELD" InvalidArgument 400 Frame None No,
         "a field cannot be as it is", "correct the field that is named";
     "WAIT_TOO_LONG" InvalidArgument 400 Frame None No,

@@ -1,7 +1,7 @@
 //! Runs real processes for long: many kills, many abandoned acquires, or every scenario many times.
 
 use std::collections::BTreeMap;
-use std::process::{ExitCode, Stdio};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 
@@ -12,6 +12,7 @@ use crate::repo::Repo;
 use crate::workspace::Workspace;
 
 use super::CampaignTable;
+use super::scenario::{self, Scenario};
 
 /// The scenarios that take a number of kills, and the first word of the last line of each.
 const KILLS: &[(&str, &str)] = &[
@@ -30,8 +31,9 @@ pub(super) fn kills(repo: &Repo, kills: u64) -> Result<ExitCode> {
     ensure!(kills > 0, "a campaign needs at least one kill");
     Workspace::load(repo)?.require(CLI)?;
     let mut record = CampaignTable::open(repo)?;
-    for scenario in KILLS {
-        run(repo, &mut record, "kills", *scenario, ("TENURE_KILLS", "kills", kills))?;
+    for (test, word) in KILLS {
+        let scenario = Scenario { test, word, variable: "TENURE_KILLS", count: kills };
+        scenario::run(processes_command(repo), &mut record, "kills", &scenario)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -41,37 +43,10 @@ pub(super) fn abandoned(repo: &Repo, acquires: u64) -> Result<ExitCode> {
     ensure!(acquires > 0, "a campaign needs at least one acquire");
     Workspace::load(repo)?.require(CLI)?;
     let mut record = CampaignTable::open(repo)?;
-    run(repo, &mut record, "abandoned", ABANDONED, ("TENURE_ACQUIRES", "acquires", acquires))?;
+    let (test, word) = ABANDONED;
+    let scenario = Scenario { test, word, variable: "TENURE_ACQUIRES", count: acquires };
+    scenario::run(processes_command(repo), &mut record, "abandoned", &scenario)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Runs one scenario with a number of units, passed in a variable, and records its last line.
-fn run(
-    repo: &Repo,
-    record: &mut CampaignTable,
-    campaign: &str,
-    (scenario, word): (&str, &str),
-    (name, unit, number): (&str, &str, u64),
-) -> Result<()> {
-    let mut command = processes_command(repo);
-    command.args(["--", "--exact", scenario, "--nocapture"]);
-    command.env(name, number.to_string()).env("CARGO_TERM_QUIET", "true");
-    let output = command.stderr(Stdio::inherit()).output().context("cannot start cargo")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    // The word may follow what the test runner prints about the test.
-    let start = format!("{word} {unit}=");
-    let line = text.lines().find_map(|line| line.find(&start).map(|at| &line[at..]));
-    if let Some(line) = line {
-        println!("{line}");
-        record.add(campaign, line)?;
-    }
-    let violations = line.and_then(|line| output::fields(word, line));
-    let violations = violations.map(|fields| output::field(&fields, "violations")).transpose()?;
-    if !output.status.success() || violations != Some(0) {
-        print!("{text}");
-        ensure!(false, "{scenario} failed; its output is above");
-    }
-    Ok(())
 }
 
 /// Runs every scenario this many times.

@@ -4,9 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure_backends::{
-    Backend, Cause, Error, Guard, HeldLock, LockService, Locks, Standing, Wait,
-};
+use tenure_backends::{Backend, Cause, Error, Guard, HeldLock, LockService, Locks, Standing, Wait};
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(150);
 

@@ -7,7 +7,7 @@ use tenure_server::os;
 use tenure_wire::v1::answer;
 
 use super::session::{SessionConnection, acquire, release, request, us};
-use super::{ApiMeasurement, MeasureTimes};
+use super::{ApiMeasurement, BenchCaller, MeasureTimes};
 
 const LOCK: &str = "bench/handover";
 
@@ -17,7 +17,7 @@ pub(super) async fn measure(
     waiters: usize,
     times: MeasureTimes,
 ) -> Result<ApiMeasurement> {
-    let mut connection = SessionConnection::open(address).await?;
+    let mut connection = SessionConnection::open(address, &BenchCaller::default()).await?;
     let leases = connection.leases(waiters).await?;
     let ask = |at: usize| request(at as u64, acquire(&leases[at], LOCK, None));
     connection.send((0..waiters).map(ask).collect())?;

@@ -8,28 +8,32 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 use super::session::us;
-use super::{ApiMeasurement, MeasureTimes};
+use super::{ApiMeasurement, BenchCaller, MeasureTimes};
 
 /// One connection, kept open.
-struct HttpConnection {
+pub(crate) struct HttpConnection {
     stream: BufReader<TcpStream>,
-    address: SocketAddr,
+    /// The headers of every request.
+    headers: String,
 }
 
 impl HttpConnection {
-    async fn open(address: SocketAddr) -> Result<Self> {
+    /// Connects, and presents these credentials with every request.
+    pub(crate) async fn open(address: SocketAddr, bearer: Option<&str>) -> Result<Self> {
         let stream = TcpStream::connect(address).await.context("connecting")?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream: BufReader::new(stream), address })
+        let mut headers = format!("host: {address}\r\ncontent-type: application/json\r\n");
+        if let Some(bearer) = bearer {
+            headers.push_str(&format!("authorization: Bearer {bearer}\r\n"));
+        }
+        Ok(Self { stream: BufReader::new(stream), headers })
     }
 
     /// Sends a request, and returns the body of the response.
-    async fn ask(&mut self, verb: &str, path: &str, body: &str) -> Result<String> {
-        let (address, length) = (self.address, body.len());
-        let request = format!(
-            "{verb} {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
-             content-length: {length}\r\n\r\n{body}"
-        );
+    pub(crate) async fn ask(&mut self, verb: &str, path: &str, body: &str) -> Result<String> {
+        let (headers, length) = (&self.headers, body.len());
+        let request =
+            format!("{verb} {path} HTTP/1.1\r\n{headers}content-length: {length}\r\n\r\n{body}");
         self.stream.write_all(request.as_bytes()).await?;
         let (mut line, mut length, mut good) = (String::new(), 0, false);
         loop {
@@ -64,21 +68,28 @@ fn field(body: &str, name: &str) -> Result<String> {
 
 /// Runs acquire-release cycles of several clients, each over a connection of its own, during a warm-up and then during
 /// the measurement.
-pub(super) async fn measure(
+pub(crate) async fn measure(
     address: SocketAddr,
     clients: usize,
+    caller: &BenchCaller,
     times: MeasureTimes,
 ) -> Result<ApiMeasurement> {
     let mut tasks = tokio::task::JoinSet::new();
     for at in 0..clients {
         let lock = format!("bench/http/{clients:04}/{at:08}");
-        tasks.spawn(async move { cycle(address, lock, times).await });
+        let bearer = caller.bearer.clone();
+        tasks.spawn(async move { cycle(address, lock, bearer.as_deref(), times).await });
     }
     super::gather(tasks, times).await
 }
 
-async fn cycle(address: SocketAddr, lock: String, times: MeasureTimes) -> Result<ApiMeasurement> {
-    let mut connection = HttpConnection::open(address).await?;
+async fn cycle(
+    address: SocketAddr,
+    lock: String,
+    bearer: Option<&str>,
+    times: MeasureTimes,
+) -> Result<ApiMeasurement> {
+    let mut connection = HttpConnection::open(address, bearer).await?;
     let granted = connection.ask("POST", "/v1/leases", r#"{"ttl_ms":3600000,"client":"bench"}"#);
     let lease = field(&granted.await?, "lease")?;
     let (path, body) = (format!("/v1/locks/{lock}"), format!(r#"{{"lease":"{lease}"}}"#));

@@ -5,14 +5,15 @@
 
 pub(crate) mod cpu;
 mod handover;
-mod http;
+pub(crate) mod http;
 pub(crate) mod session;
 mod storm;
-mod unary;
+pub(crate) mod unary;
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use tonic::metadata::{Ascii, MetadataValue};
 
 use self::session::AcquireForm;
 use crate::cluster::members;
@@ -26,6 +27,22 @@ const SHAPES: [(usize, usize); 4] = [(1, 1), (64, 16), (256, 16), (256, 256)];
 pub(crate) struct MeasureTimes {
     pub(crate) warm_up: Duration,
     pub(crate) measure: Duration,
+}
+
+/// The caller that the clients of a measurement are.
+#[derive(Clone, Default)]
+pub(crate) struct BenchCaller {
+    /// The API key; none for callers without credentials.
+    pub(crate) bearer: Option<String>,
+    /// Distinguishes the locks of measurements that are repeated in one cluster.
+    pub(crate) measurement: usize,
+}
+
+impl BenchCaller {
+    fn authorization(&self) -> Result<Option<MetadataValue<Ascii>>> {
+        let value = |bearer: &String| format!("Bearer {bearer}").parse();
+        self.bearer.as_ref().map(value).transpose().context("an API key is plain text")
+    }
 }
 
 /// What a measurement needs: members, a thread for the clients, and durations.
@@ -58,11 +75,11 @@ pub(crate) fn run(quick: bool, only: Option<&str>) -> Result<RunFigures> {
     ensure!(!shapes.is_empty(), "shapes are {}", SHAPES.map(of).join(", "));
     let ApiStage { cluster, runtime, times } = ApiStage::set(quick)?;
     let mut figures = RunFigures::default();
-    let address = cluster.clients();
+    let (address, caller) = (cluster.clients(), BenchCaller::default());
     for shape in shapes {
         let before = cpu::CpuUsed::now(&cluster)?;
-        let measured =
-            runtime.block_on(session::measure(address, shape, AcquireForm::Once, times))?;
+        let form = AcquireForm::Once;
+        let measured = runtime.block_on(session::measure(address, shape, form, &caller, times))?;
         let used = cpu::CpuUsed::now(&cluster)?.since(&before);
         let shape = of(shape);
         report("session", &shape, &measured, &mut figures);
@@ -74,10 +91,10 @@ pub(crate) fn run(quick: bool, only: Option<&str>) -> Result<RunFigures> {
         return Ok(figures);
     }
     for clients in [1, 64, 256] {
-        let connections = 16.min(clients);
-        let measured = runtime.block_on(unary::measure(address, clients, connections, times))?;
-        report("unary", &format!("{clients}x{connections}"), &measured, &mut figures);
-        let measured = runtime.block_on(http::measure(address, clients, times))?;
+        let shape = (clients, 16.min(clients));
+        let measured = runtime.block_on(unary::measure(address, shape, &caller, times))?;
+        report("unary", &of(shape), &measured, &mut figures);
+        let measured = runtime.block_on(http::measure(address, clients, &caller, times))?;
         report("http", &format!("{clients}x{clients}"), &measured, &mut figures);
     }
     let waiters = 64;

@@ -11,7 +11,8 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
 
-use super::{ApiMeasurement, MeasureTimes};
+use super::unary::with;
+use super::{ApiMeasurement, BenchCaller, MeasureTimes};
 
 /// The longest ttl that a lease may have: none ends during a measurement.
 const TTL_MS: u64 = 3_600_000;
@@ -53,7 +54,7 @@ impl SessionClient {
 }
 
 impl SessionConnection {
-    pub(super) async fn open(address: SocketAddr) -> Result<Self> {
+    pub(super) async fn open(address: SocketAddr, caller: &BenchCaller) -> Result<Self> {
         let channel = tonic::transport::Endpoint::from_shared(format!("http://{address}"))?
             .tcp_nodelay(true)
             .initial_stream_window_size(1024 * 1024)
@@ -64,7 +65,8 @@ impl SessionConnection {
         let (to, requests) = unbounded_channel();
         let hello = v1::Hello { client: "bench".into(), ..Default::default() };
         to.send(v1::SessionRequest { hello: Some(hello), requests: Vec::new() })?;
-        let requests = UnboundedReceiverStream::new(requests);
+        let authorization = caller.authorization()?;
+        let requests = with(UnboundedReceiverStream::new(requests), authorization.as_ref());
         let mut from = SessionServiceClient::new(channel).open(requests).await?.into_inner();
         let welcome = from.message().await?.and_then(|message| message.welcome);
         welcome.context("a session begins with a welcome")?;
@@ -126,6 +128,7 @@ pub(crate) async fn measure(
     address: SocketAddr,
     (clients, connections): (usize, usize),
     said: AcquireForm,
+    caller: &BenchCaller,
     times: MeasureTimes,
 ) -> Result<ApiMeasurement> {
     let mut tasks = tokio::task::JoinSet::new();
@@ -133,27 +136,30 @@ pub(crate) async fn measure(
     let shape = clients * 1_000 + connections + if said == AcquireForm::Once { 0 } else { 500 };
     for at in 0..connections {
         let share = clients / connections + usize::from(at < clients % connections);
-        tasks.spawn(async move { cycle(address, (shape, at), share, said, times).await });
+        // The locks of an earlier measurement may still be held.
+        let locks = format!("bench/{:04}/{shape:08}/{at:08}", caller.measurement);
+        let caller = caller.clone();
+        tasks.spawn(async move { cycle(address, &locks, share, said, &caller, times).await });
     }
     super::gather(tasks, times).await
 }
 
 async fn cycle(
     address: SocketAddr,
-    (shape, at): (usize, usize),
+    locks: &str,
     share: usize,
     said: AcquireForm,
+    caller: &BenchCaller,
     times: MeasureTimes,
 ) -> Result<ApiMeasurement> {
-    let mut connection = SessionConnection::open(address).await?;
+    let mut connection = SessionConnection::open(address, caller).await?;
     let leases = connection.leases(share).await?;
     let mut clients: Vec<SessionClient> = leases
         .into_iter()
         .enumerate()
         .map(|(number, lease)| SessionClient {
             lease,
-            // The locks of an earlier measurement may still be held.
-            lock: format!("bench/{shape:08}/{at:08}/{number:08}"),
+            lock: format!("{locks}/{number:08}"),
             token: None,
             began_us: os::now_us(),
             said,

@@ -7,10 +7,12 @@ use tenure_server::os;
 use tenure_wire::v1;
 use tenure_wire::v1::lock_admin_service_client::LockAdminServiceClient;
 use tenure_wire::v1::lock_service_client::LockServiceClient;
+use tonic::Request;
+use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 
 use super::session::us;
-use super::{ApiMeasurement, MeasureTimes};
+use super::{ApiMeasurement, BenchCaller, MeasureTimes};
 
 /// The longest ttl that a lease may have, in seconds: none ends during a measurement.
 const TTL_S: i64 = 3_600;
@@ -26,10 +28,10 @@ pub(super) async fn connect(address: SocketAddr, connections: usize) -> Result<V
 }
 
 /// Lets clients cycle: first to warm up, then measured.
-pub(super) async fn measure(
+pub(crate) async fn measure(
     address: SocketAddr,
-    clients: usize,
-    connections: usize,
+    (clients, connections): (usize, usize),
+    caller: &BenchCaller,
     times: MeasureTimes,
 ) -> Result<ApiMeasurement> {
     let channels = connect(address, connections).await?;
@@ -37,13 +39,29 @@ pub(super) async fn measure(
     for at in 0..clients {
         let channel = channels[at % connections].clone();
         let lock = format!("bench/unary/{clients:04}/{at:08}");
-        tasks.spawn(async move { cycle(channel, lock, times).await });
+        let authorization = caller.authorization()?;
+        tasks.spawn(async move { cycle(channel, lock, authorization, times).await });
     }
     super::gather(tasks, times).await
 }
 
-async fn cycle(channel: Channel, lock: String, times: MeasureTimes) -> Result<ApiMeasurement> {
-    let grant = v1::LeaseGrantRequest { ttl: TTL_S, ..Default::default() };
+/// A request with the credentials of its caller.
+pub(super) fn with<T>(message: T, authorization: Option<&MetadataValue<Ascii>>) -> Request<T> {
+    let mut request = Request::new(message);
+    if let Some(value) = authorization {
+        request.metadata_mut().insert("authorization", value.clone());
+    }
+    request
+}
+
+async fn cycle(
+    channel: Channel,
+    lock: String,
+    authorization: Option<MetadataValue<Ascii>>,
+    times: MeasureTimes,
+) -> Result<ApiMeasurement> {
+    let who = authorization.as_ref();
+    let grant = with(v1::LeaseGrantRequest { ttl: TTL_S, ..Default::default() }, who);
     let lease = LockServiceClient::new(channel.clone()).lease_grant(grant).await?.into_inner().id;
     let mut locks = LockAdminServiceClient::new(channel);
     let from_us = os::now_us() + us(times.warm_up);
@@ -60,10 +78,10 @@ async fn cycle(channel: Channel, lock: String, times: MeasureTimes) -> Result<Ap
             wait_ms: Some(0),
             ..Default::default()
         };
-        let token = locks.acquire(ask).await?.into_inner().token;
+        let token = locks.acquire(with(ask, who)).await?.into_inner().token;
         ensure!(token > 0, "a lock comes with a token");
         let hold = v1::ReleaseRequest { lock: lock.clone(), lease, token, ..Default::default() };
-        locks.release(hold).await?;
+        locks.release(with(hold, who)).await?;
         cycles_in_all += 1;
         if began_us >= from_us {
             latencies_us.push(os::now_us() - began_us);

@@ -23,7 +23,7 @@ pub(crate) struct BenchCluster {
     here: RunningServer,
     followers: Vec<Follower>,
     // Declared last, so that it is removed after the members have stopped.
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 /// A member in a process of its own. It ends when its input does.
@@ -51,6 +51,11 @@ impl BenchCluster {
     /// The address of the leader's APIs.
     pub(crate) fn clients(&self) -> SocketAddr {
         self.here.clients
+    }
+
+    /// The data directory of the leader.
+    pub(crate) fn leader_data(&self) -> PathBuf {
+        data(self.dir.path(), 0)
     }
 
     /// The process ids of the other members.
@@ -82,7 +87,7 @@ pub(crate) fn start() -> Result<BenchCluster> {
         followers.push(Follower(child));
     }
     let here = tenure_server::start(settings(0, dir.path(), &addresses))?;
-    let mut cluster = BenchCluster { here, followers, _dir: dir };
+    let mut cluster = BenchCluster { here, followers, dir };
     cluster.lead()?;
     Ok(cluster)
 }

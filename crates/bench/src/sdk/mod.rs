@@ -9,7 +9,7 @@ mod idle;
 use anyhow::{Result, ensure};
 
 use crate::apis::session::{self, AcquireForm};
-use crate::apis::{ApiMeasurement, ApiStage, cpu};
+use crate::apis::{ApiMeasurement, ApiStage, BenchCaller, cpu};
 use crate::figure::RunFigures;
 
 pub(crate) use idle::keep as idle;
@@ -34,7 +34,8 @@ pub(crate) fn run(quick: bool, only: Option<&str>) -> Result<RunFigures> {
         let sdk = || runtime.block_on(cycles::measure(address, clients, connections, times));
         let before = per_s(&sdk()?);
         let begun = cpu::CpuUsed::now(&cluster)?;
-        let by_hand = |said| session::measure(address, (clients, connections), said, times);
+        let (shape, caller) = ((clients, connections), BenchCaller::default());
+        let by_hand = |said| session::measure(address, shape, said, &caller, times);
         let raw = runtime.block_on(by_hand(AcquireForm::Once))?;
         let between = cpu::CpuUsed::now(&cluster)?;
         let after = sdk()?;

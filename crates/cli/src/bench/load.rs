@@ -45,7 +45,7 @@ pub(super) async fn run(
 ) -> Result<LatencyCounts, CliError> {
     let mut connections = Vec::new();
     for _ in 0..shape.connections {
-        connections.push(place.connect().await?);
+        connections.push(place.connect_to_leader().await?);
     }
     // Random names keep concurrent benchmarks apart.
     let run = format!("bench/{:016x}", os::random());

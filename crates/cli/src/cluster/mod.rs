@@ -101,8 +101,8 @@ impl ClusterCommand {
 /// Runs one of these subcommands.
 pub(crate) fn run(command: &ClusterCommand) -> Result<Exit, CliError> {
     match command {
-        ClusterCommand::Status(flags) => flags.reach.with(status::status),
-        ClusterCommand::Members(flags) => flags.reach.with(status::members),
+        ClusterCommand::Status(flags) => flags.reach.with_any(status::status),
+        ClusterCommand::Members(flags) => flags.reach.with_any(status::members),
         ClusterCommand::Invite(flags) => {
             flags.reach.with(async |it| invite::invite(it, flags).await)
         }

@@ -84,6 +84,7 @@ async fn contention(
         addresses,
         client: None,
         timeout: TIMEOUT,
+        wait_for_server: None,
         tls: None,
         credentials: None,
         insecure_credentials: false,

@@ -13,6 +13,7 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::output::{self, OutputFormat};
+use crate::wall_time::{self, WIDTH};
 
 /// How many revisions one page has.
 const PAGE: u32 = 1_000;
@@ -103,15 +104,22 @@ impl Past {
         let mut text = String::new();
         for batch in &self.batches {
             for event in &batch.events {
-                text.push_str(&format!("{:>8}  {}\n", batch.revision, event_words(event)));
+                text.push_str(&event_line(batch.revision, event));
             }
         }
         text
     }
 }
 
+/// An event in one line, with its time and revision.
+pub(crate) fn event_line(revision: impl std::fmt::Display, event: &v1::Event) -> String {
+    // Events of clusters below level 4 have no time.
+    let at = event.at_unix_ms.map_or_else(|| "-".to_owned(), wall_time::local);
+    format!("{at:<WIDTH$}  {revision:>8}  {}\n", event_words(event))
+}
+
 /// An event in one line, without its revision.
-pub(crate) fn event_words(event: &v1::Event) -> String {
+fn event_words(event: &v1::Event) -> String {
     let name = event.kv.as_ref().map_or(String::new(), |kv| output::clean(&kv.key));
     let cause = cause_word(event.cause()).replace('_', " ");
     let mut words = format!("{} {cause:<10}", output::padded(&name, 16));

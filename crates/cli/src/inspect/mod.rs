@@ -6,6 +6,6 @@ mod locks;
 mod queue;
 
 pub(crate) use explain::{ExplainArgs, explain, text as explain_text};
-pub(crate) use history::{HistoryArgs, event_words, history, text as history_text};
+pub(crate) use history::{HistoryArgs, event_line, history, text as history_text};
 pub(crate) use locks::{LocksArgs, held_for, holder_cell, locks, mode_words, page};
 pub(crate) use queue::{QueueArgs, queue};

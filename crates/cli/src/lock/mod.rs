@@ -73,6 +73,9 @@ struct HoldArgs {
     /// Hold it no longer than this; more than the ttl
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     max_hold: Option<Duration>,
+    /// Hold it in the foreground also where stdout is a pipe, whose reader must not wait for its end
+    #[arg(long, conflicts_with = "lease")]
+    hold: bool,
     /// Repeat a request whose outcome is not known, with --lease
     #[arg(long, value_name = "ID", requires = "lease")]
     request_id: Option<String>,
@@ -109,6 +112,17 @@ fn acquire(
     how: &HoldArgs,
     reach: &ConnectionArgs,
 ) -> Result<Exit, CliError> {
+    if how.lease.is_none() && !how.hold && reach.output == OutputFormat::Text && output::is_piped()
+    {
+        // A shell waits in $(…) until this process ends, and it ends when the shell says so.
+        let lock = quoted(lock);
+        let text = "stdout is a pipe, as in $(…), which would wait for as long as the lock is held";
+        return Err(CliError::arguments(text)
+            .with("effect", "none: no lock was asked for")
+            .with("try", format!("tenure run {lock} -- COMMAND, which finds the token in TENURE_TOKEN"))
+            .with("or", format!("LEASE=$(tenure lease grant --ttl 5m); TOKEN=$(tenure try {lock} --lease $LEASE)"))
+            .with("or", "the same with --hold, if what reads the pipe does not wait for its end"));
+    }
     reach.with(async |cluster| match &how.lease {
         Some(lease) => under::acquire(cluster, lock, wait, how, lease).await,
         None => foreground(cluster, lock, wait, how).await,

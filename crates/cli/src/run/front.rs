@@ -1,5 +1,6 @@
 //! Starts `tenure run`: checks the flags, acquires the lock, and runs the command under it.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -8,6 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
+use crate::client_name::default_name;
 use crate::connection_args::ConnectionTarget;
 use crate::failure::CliError;
 
@@ -19,11 +21,13 @@ use super::{OnDoubt, RunArgs, codes, resolve, signals};
 
 /// Runs the command under the lock and returns the exit code.
 pub(super) fn run(flags: &RunArgs) -> Result<u8, CliError> {
-    let place = flags.reach.place()?;
-    let builder = place.builder()?;
+    let mut place = flags.reach.place()?;
+    place
+        .client
+        .get_or_insert_with(|| default_name(flags.command.first().map(OsString::as_os_str)));
     let events = open_events(flags.events.as_deref())?;
     let mut messages = Messages::new(&flags.lock, flags.reach.output, events);
-    Ok(run_at(flags, &place, builder, &mut messages))
+    Ok(run_at(flags, &place, &mut messages))
 }
 
 /// Opens the file for events, if the flags name one.
@@ -34,12 +38,7 @@ pub(super) fn open_events(path: Option<&Path>) -> Result<Option<File>, CliError>
     File::create(path).map(Some).map_err(|error| CliError::arguments(failed(error)))
 }
 
-fn run_at(
-    flags: &RunArgs,
-    place: &ConnectionTarget,
-    builder: tenure::Builder,
-    messages: &mut Messages,
-) -> u8 {
+fn run_at(flags: &RunArgs, place: &ConnectionTarget, messages: &mut Messages) -> u8 {
     let times = match RunTimes::new(flags.ttl, flags.grace) {
         Ok(times) => times,
         Err(text) => {
@@ -62,7 +61,7 @@ fn run_at(
     };
     let code = runtime.block_on(async {
         let asked = Instant::now();
-        let guard = match acquire(flags, builder, &times, messages, &mut heard).await {
+        let guard = match acquire(flags, place, &times, messages, &mut heard).await {
             Ok(guard) => guard,
             Err(code) => return code,
         };

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::Instant;
 
+use crate::client_name::default_name;
 use crate::connection_args::{ConnectedCluster, ConnectionArgs};
 use crate::elect;
 use crate::exit::Exit;
@@ -38,8 +39,10 @@ pub(crate) struct Candidacy<'a> {
 
 /// Campaigns, runs the command while leading, and campaigns again if leadership is lost.
 pub(crate) fn lead(candidacy: &Candidacy<'_>) -> Result<Exit, CliError> {
-    let place = candidacy.reach.place()?;
-    let builder = place.builder()?;
+    let mut place = candidacy.reach.place()?;
+    place
+        .client
+        .get_or_insert_with(|| default_name(candidacy.command.first().map(OsString::as_os_str)));
     let times = RunTimes::new(candidacy.ttl.unwrap_or(TTL), candidacy.grace);
     let times = times.map_err(CliError::arguments)?;
     if let Err((text, code)) = resolve::look_for(&candidacy.command[0]) {
@@ -52,7 +55,7 @@ pub(crate) fn lead(candidacy: &Candidacy<'_>) -> Result<Exit, CliError> {
     let runtime =
         start(tell).map_err(|error| CliError::refused(format!("cannot start: {error}")))?;
     let done = runtime.block_on(async {
-        let client = builder.connect().await?;
+        let client = place.connect_to_leader().await?;
         let cluster = ConnectedCluster { client, output: candidacy.reach.output, place: place.clone() };
         loop {
             let asked = Instant::now();

@@ -55,7 +55,8 @@ impl Messages {
     /// Writes an event for programs: one object per line.
     pub(super) fn event(&mut self, event: &str, more: &Value) {
         // The event's name comes first, for people who read the lines.
-        let mut line = format!("{{\"event\":\"{event}\"");
+        let at = tenure_wire::wall::utc(tenure_server::os::wall_ms());
+        let mut line = format!("{{\"event\":\"{event}\",\"at\":\"{at}\"");
         if event != "ended" {
             line.push_str(&format!(",\"lock\":{}", Value::from(self.lock.as_str())));
         }

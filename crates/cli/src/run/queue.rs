@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
-use tenure::{Builder, Client, Error, Guard, LockAsk};
+use tenure::{Client, Error, Guard, LockAsk};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::connection_args::ConnectionTarget;
 use crate::duration;
 use crate::waiting::were_ahead;
 
 use super::messages::Messages;
-use super::refuse::refuse;
+use super::refuse::{refuse, unconnected};
 use super::times::RunTimes;
 use super::waiting::QueueView;
 use super::{RunArgs, codes};
@@ -30,20 +31,20 @@ const LEAVE_STEP: Duration = Duration::from_millis(20);
 /// Waits for the lock. If it is not acquired, says why and returns the exit code.
 pub(super) async fn acquire(
     flags: &RunArgs,
-    builder: Builder,
+    place: &ConnectionTarget,
     times: &RunTimes,
     messages: &mut Messages,
     heard: &mut UnboundedReceiver<i32>,
 ) -> Result<Guard, u8> {
     let until = flags.wait.map(|wait| Instant::now() + wait);
     let client = tokio::select! {
-        client = builder.connect() => client,
+        client = place.connect_to_leader() => client,
         signal = given_up(heard) => {
             messages.unusual("given up before a member answered");
             return Err(messages.ended("signal", codes::by_signal(signal)));
         }
     };
-    let client = client.map_err(|error| refuse(messages, flags, &error, None))?;
+    let client = client.map_err(|failure| unconnected(messages, &failure))?;
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let (tell, ahead) = watch::channel(None);
@@ -65,7 +66,11 @@ pub(super) async fn acquire(
         };
         let in_time = until.is_none_or(|until| Instant::now() < until);
         if !(in_time && matches!(error, Error::Lost { .. })) {
-            let view = queue.look().await;
+            // Without an answer to the request there is none to this question either.
+            let view = match error {
+                Error::Refused(_) => queue.look().await,
+                _ => None,
+            };
             return Err(refuse(messages, flags, &error, view.as_ref()));
         }
         let lock = &flags.lock;

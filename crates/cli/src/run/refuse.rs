@@ -5,7 +5,7 @@ use tenure::{Cause, Error, Refusal};
 
 use crate::duration::shown;
 use crate::exit::Exit;
-use crate::failure::{self, chain, quoted};
+use crate::failure::{self, CliError, chain, quoted};
 use crate::output::{self, shortened};
 use crate::waiting::labelled;
 
@@ -51,14 +51,22 @@ pub(super) fn refuse(
             ("not_acquired", flags.held_code)
         }
         Error::Refused(refusal) => {
-            messages.error(&format!("lock `{lock}`: {refusal}"));
-            for (word, text) in failure::refused(refusal, Exit::Refused).more {
+            let refused = failure::refused(refusal, Exit::Refused);
+            // Most refusals name their lock.
+            let about = format!("lock `{lock}`");
+            messages.error(&match refused.text.contains(&about) {
+                true => refused.text,
+                false => format!("{about}: {}", refused.text),
+            });
+            for (word, text) in refused.more {
                 messages.detail(word, &text);
             }
             ("refused", Exit::of(error).code())
         }
-        Error::Unavailable | Error::Unreachable { .. } => {
-            unreachable(messages, error);
+        Error::Unavailable => {
+            messages.error(&format!("lock `{lock}`: no member took the request"));
+            messages.detail("effect", "none: no lock was asked for, the command did not start");
+            messages.detail("try", "tenure cluster status, or --wait-for-server 5m to keep trying");
             ("unreachable", Exit::Unreachable.code())
         }
         Error::Unknown { waited, .. } => {
@@ -102,22 +110,17 @@ pub(super) fn refuse(
     messages.ended(outcome, code)
 }
 
-fn unreachable(messages: &mut Messages, error: &Error) {
-    match error {
-        Error::Unreachable { waited, .. } => {
-            messages.error(&format!("no member answered within {}", shown(*waited)));
+/// Reports why there is no connection and returns the exit code. The command did not start.
+pub(super) fn unconnected(messages: &mut Messages, failure: &CliError) -> u8 {
+    messages.error(&failure.text);
+    for (label, text) in &failure.more {
+        match *label {
+            "effect" => {
+                messages.detail("effect", "none: no lock was asked for, the command did not start")
+            }
+            label => messages.detail(label, text),
         }
-        _ => messages.error(&error.to_string()),
     }
-    if let Error::Unreachable { tried, .. } = error {
-        let tried: Vec<String> =
-            tried.iter().map(|it| format!("{} {}", it.address, it.outcome)).collect();
-        messages.detail("tried", &tried.join(" · "));
-    }
-    messages.detail("effect", "none: no lock was asked for, the command did not start");
-    let advice = match error {
-        Error::Unreachable { tried, .. } => failure::unreachable_advice(tried),
-        _ => failure::unreachable_advice(&[]),
-    };
-    messages.detail("try", advice);
+    let outcome = if failure.exit == Exit::Unreachable { "unreachable" } else { "refused" };
+    messages.ended(outcome, failure.exit.code())
 }

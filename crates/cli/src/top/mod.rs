@@ -54,7 +54,7 @@ enum TopPage {
 
 /// Shows the screen until the user ends it, or prints the requested number of looks.
 pub(crate) fn top(flags: &TopArgs) -> Result<Exit, CliError> {
-    flags.reach.with(async |cluster| {
+    flags.reach.with_any(async |cluster| {
         let prints = flags.once || flags.limit.is_some();
         if prints || cluster.output == OutputFormat::Json || !terminal::there() {
             return print(cluster, flags).await;

@@ -128,11 +128,11 @@ fn under_a_lease_a_lock_is_taken_and_given_back_at_once() {
     let lease_id = lease("script");
     let token = ok(&["try", "under", "--lease", &lease_id]).trim().to_owned();
     assert!(token.parse::<u64>().is_ok(), "{token}");
-    let said = refused(75, "HELD", &["try", "under"]);
+    let said = refused(75, "HELD", &["try", "under", "--hold"]);
     for words in ["lock `under` is held", "held by  script for", "tenure explain under"] {
         assert!(said.contains(words), "{words}: {said}");
     }
-    let said = refused(75, "WAIT_TIMEOUT", &["lock", "under", "--wait", "200ms"]);
+    let said = refused(75, "WAIT_TIMEOUT", &["lock", "under", "--wait", "200ms", "--hold"]);
     assert!(said.contains("held by  script for"), "{said}");
     // A wait is visible, and Ctrl-C ends it.
     let other = lease("other");

@@ -3,6 +3,7 @@
 mod auth;
 mod errors;
 mod figures;
+mod first_seconds;
 mod help;
 mod keys;
 mod leases;

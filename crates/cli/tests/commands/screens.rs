@@ -130,7 +130,9 @@ fn top_shows_locks_and_obeys_its_keys() {
     terminal.shows_all(&["/oth", "esc drops it"]);
     wait("only that is shown", || {
         let screen = terminal.screen();
-        (screen.contains("screen/other") && !screen.contains("screen/deploy")).then_some(())
+        // Below the locks, the last event may name a lock that the filter hides.
+        let locks = screen.split("MEMBER").next()?;
+        (locks.contains("screen/other") && !locks.contains("screen/deploy")).then_some(())
     });
     terminal.presses("Escape");
     terminal.shows("screen/deploy");

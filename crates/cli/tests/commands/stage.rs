@@ -176,6 +176,10 @@ impl Live {
     pub(crate) fn start_at(addr: &str, arguments: &[&str]) -> Self {
         let mut command = Command::new(TENURE);
         command.args(arguments).env_clear().env("TENURE_ADDR", addr);
+        // The test reads the pipe without waiting for its end.
+        if matches!(arguments[0], "lock" | "try") && !arguments.contains(&"--lease") {
+            command.arg("--hold");
+        }
         command.env("TENURE_CONNECT_TIMEOUT", "30s").stdin(Stdio::null());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = Arc::new(Mutex::new(Vec::new()));

@@ -121,6 +121,32 @@ fn without_a_quorum_it_is_code_69_and_the_command_does_not_start() {
 }
 
 #[test]
+fn a_member_without_a_quorum_is_known_at_once() {
+    let mut world = World::new(3);
+    let leader = world.cluster.leader();
+    (0..3).filter(|at| *at != leader).for_each(|at| world.cluster.kill(at));
+    wait("it has stepped down", || (!world.cluster.leads(leader)).then_some(()));
+    let address = world.cluster.address(leader).to_string();
+    // Longer than the test waits.
+    let long = ["--connect-timeout", "10m", "--addr", &address];
+    for command in [&["run", "x", "--", "echo", "ran"][..], &["locks"], &["key", "put", "a", "b"]] {
+        let mut tenure = Command::new(TENURE);
+        tenure.arg(command[0]).args(long).args(&command[1..]).stdin(Stdio::null());
+        let mut child = tenure.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        wait("it gives up", || child.try_wait().unwrap());
+        let ran = child.wait_with_output().unwrap();
+        let said = String::from_utf8(ran.stderr).unwrap();
+        assert_eq!((ran.status.code(), ran.stdout.len()), (Some(69), 0), "{said}");
+        let first = "error: the cluster has no quorum: 1 of 3 members answers, and 2 must\n";
+        assert!(said.starts_with(first), "{said}");
+        assert!(
+            said.contains("  effect   none: ") && said.contains("tenure cluster status"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn times_that_do_not_fit_are_refused_before_anything_is_asked() {
     let run = |flags: &[&str]| {
         let mut command = Command::new(TENURE);
@@ -131,7 +157,7 @@ fn times_that_do_not_fit_are_refused_before_anything_is_asked() {
     let said = run(&["--grace", "9s"]);
     assert_eq!(said, "error: grace 9s does not fit ttl 15s (at most 7s); try --ttl 20s\n");
     assert!(run(&["--ttl", "500ms"]).contains("not between 1s and 1h"));
-    assert!(run(&["--wait", "5"]).contains("`5` is no time"));
+    assert!(run(&["--wait", "5 s"]).contains("`5 s` is no time"));
     assert!(run(&["--shared", "--slots", "3"]).contains("cannot be used with"));
 }
 

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use tenure_types::{InvalidName, Name, Quotas, Refusal, VerbSet};
 
 use super::{Access, CertificateRule, Credential, Issuer, OwnedIssuerKeys, PrincipalRecord, Rule};
-use crate::request::OWN_KEYS;
+use crate::request::{LEVEL_ACCESS, LEVEL_RECORDS, OWN_KEYS};
 
 /// The most rules of one role.
 pub const RULES_PER_ROLE: usize = 64;
@@ -171,6 +171,19 @@ impl<'a> AccessChange<'a> {
             Self::SetIdentity { enabled: true } => ("identity_enabled", ""),
             Self::SetIdentity { enabled: false } => ("identity_disabled", ""),
             Self::SetDefaultQuotas(_) => ("default_quotas_set", ""),
+        }
+    }
+
+    /// The level from which on the machine makes this change.
+    pub fn level(&self) -> u16 {
+        let quotas = match self {
+            Self::PutPrincipal(new) => Some(&new.quotas),
+            Self::SetDefaultQuotas(quotas) => Some(quotas),
+            _ => None,
+        };
+        match quotas {
+            Some(quotas) if quotas.counts_at_members() => LEVEL_RECORDS,
+            _ => LEVEL_ACCESS,
         }
     }
 

@@ -70,8 +70,10 @@ impl Access {
             }
             Requirement::Each(verb, asks) => {
                 let each = asks.iter().all(|ask| self.may(principal, verb, ask.lock));
-                // A command without any lock is refused for that, but only to a known caller.
-                (each && self.knows(principal), verb)
+                // A command without any lock is refused for that, but only to a known caller. A caller that may acquire
+                // a lock is known.
+                let known = !asks.is_empty() || self.knows(principal);
+                (each && known, verb)
             }
             Requirement::Cluster(verb) => (self.may(principal, verb, ""), verb),
         };

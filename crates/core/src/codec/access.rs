@@ -27,7 +27,7 @@ pub(super) fn put_change(out: &mut Vec<u8>, change: &AccessChange<'_>) {
             out.put_bytes(name.as_bytes());
         }
         AccessChange::PutPrincipal(new) => {
-            out.put_u8(3);
+            out.put_u8(if new.quotas.counts_at_members() { 13 } else { 3 });
             out.put_bytes(new.name.as_bytes());
             out.put_u8(u8::from(new.enabled));
             out.put(new.roles.len() as u64);
@@ -82,14 +82,15 @@ pub(super) fn put_change(out: &mut Vec<u8>, change: &AccessChange<'_>) {
             out.put_u8(u8::from(*enabled));
         }
         AccessChange::SetDefaultQuotas(quotas) => {
-            out.put_u8(12);
+            out.put_u8(if quotas.counts_at_members() { 14 } else { 12 });
             put_quotas(out, quotas);
         }
     }
 }
 
 pub(super) fn get_change<'a>(reader: &mut Reader<'a>) -> Result<AccessChange<'a>, Malformed> {
-    Ok(match reader.u8()? {
+    let kind = reader.u8()?;
+    Ok(match kind {
         1 => {
             let name = reader.text()?;
             let len = reader.len(2)?;
@@ -101,11 +102,11 @@ pub(super) fn get_change<'a>(reader: &mut Reader<'a>) -> Result<AccessChange<'a>
             AccessChange::PutRole { name, rules }
         }
         2 => AccessChange::DeleteRole { name: reader.text()? },
-        3 => {
+        3 | 13 => {
             let (name, enabled) = (reader.text()?, reader.flag()?);
             let len = reader.len(1)?;
             let roles = (0..len).map(|_| reader.text()).collect::<Result<_, _>>()?;
-            let quotas = get_quotas(reader)?;
+            let quotas = get_quotas(reader, kind == 13)?;
             AccessChange::PutPrincipal(NewPrincipal { name, enabled, roles, quotas })
         }
         4 => AccessChange::DeletePrincipal { name: reader.text()? },
@@ -135,21 +136,32 @@ pub(super) fn get_change<'a>(reader: &mut Reader<'a>) -> Result<AccessChange<'a>
         }
         10 => AccessChange::DeleteIssuer { issuer: reader.text()? },
         11 => AccessChange::SetIdentity { enabled: reader.flag()? },
-        12 => AccessChange::SetDefaultQuotas(get_quotas(reader)?),
+        12 | 14 => AccessChange::SetDefaultQuotas(get_quotas(reader, kind == 14)?),
         _ => return Err(Malformed),
     })
 }
 
+/// Encodes quotas. Those that members count for themselves follow only if one is set, which the kind of the change
+/// tells: builds below their level know changes without them.
 fn put_quotas(out: &mut Vec<u8>, quotas: &Quotas) {
-    Quota::ALL.into_iter().for_each(|quota| out.put_optional(quotas.get(quota)));
+    Quota::OF_STATE.into_iter().for_each(|quota| out.put_optional(quotas.get(quota)));
+    if quotas.counts_at_members() {
+        Quota::OF_MEMBER.into_iter().for_each(|quota| out.put_optional(quotas.get(quota)));
+    }
 }
 
-fn get_quotas(reader: &mut Reader<'_>) -> Result<Quotas, Malformed> {
+fn get_quotas(reader: &mut Reader<'_>, counts_at_members: bool) -> Result<Quotas, Malformed> {
     let mut quotas = Quotas::default();
-    for quota in Quota::ALL {
+    for quota in Quota::OF_STATE {
         quotas.set(quota, reader.optional()?);
     }
-    Ok(quotas)
+    if counts_at_members {
+        for quota in Quota::OF_MEMBER {
+            quotas.set(quota, reader.optional()?);
+        }
+    }
+    // There is one encoding of each change.
+    if quotas.counts_at_members() == counts_at_members { Ok(quotas) } else { Err(Malformed) }
 }
 
 /// Encodes the access rules.

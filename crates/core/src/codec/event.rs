@@ -1,6 +1,6 @@
 //! Encodes and decodes events.
 //!
-//! The format is `cause · subject · field bits · fields`. History keeps events in this form and decodes them only when
+//! The format is `cause · subject · field bits · fields`. The events of a revision may follow its label. History keeps events in this form and decodes them only when
 //! a caller reads them.
 
 use alloc::boxed::Box;
@@ -9,7 +9,7 @@ use tenure_types::{LeaseId, Mode, Name, PlaceNumber, Revision, Token};
 
 use super::request::get_lease_id;
 use super::{Malformed, Reader, Writer};
-use crate::event::{Cause, Event, Previous, Subject};
+use crate::event::{Cause, Event, Previous, Subject, TimeLabel, WallClock};
 
 /// An event that borrows its parts.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +27,8 @@ pub(crate) struct EventRef<'a> {
     pub(crate) by: Option<&'a [u8]>,
     pub(crate) value: Option<&'a [u8]>,
     pub(crate) previous: Option<(Revision, &'a [u8])>,
+    pub(crate) ttl_ms: Option<u64>,
+    pub(crate) renewed_ms: Option<u64>,
 }
 
 /// What an event is about.
@@ -55,6 +57,8 @@ impl<'a> EventRef<'a> {
             by: None,
             value: None,
             previous: None,
+            ttl_ms: None,
+            renewed_ms: None,
         }
     }
 
@@ -84,6 +88,8 @@ impl<'a> EventRef<'a> {
             previous: self
                 .previous
                 .map(|(modified, value)| Previous { modified, value: Box::from(value) }),
+            ttl_ms: self.ttl_ms,
+            renewed_ms: self.renewed_ms,
         })
     }
 }
@@ -101,7 +107,9 @@ mod field {
     pub(super) const VALUE: u16 = 1 << 8;
     pub(super) const PREVIOUS: u16 = 1 << 9;
     pub(super) const BY: u16 = 1 << 10;
-    pub(super) const ALL: u16 = (1 << 11) - 1;
+    pub(super) const TTL: u16 = 1 << 13;
+    pub(super) const RENEWED: u16 = 1 << 14;
+    pub(super) const ALL: u16 = (1 << 11) - 1 | TTL | RENEWED;
 }
 
 pub(crate) fn put_event(out: &mut Vec<u8>, event: &EventRef<'_>) {
@@ -132,7 +140,9 @@ pub(crate) fn put_event(out: &mut Vec<u8>, event: &EventRef<'_>) {
         | bit(event.reason.is_some(), field::REASON)
         | bit(event.value.is_some(), field::VALUE)
         | bit(event.previous.is_some(), field::PREVIOUS)
-        | bit(event.by.is_some(), field::BY);
+        | bit(event.by.is_some(), field::BY)
+        | bit(event.ttl_ms.is_some(), field::TTL)
+        | bit(event.renewed_ms.is_some(), field::RENEWED);
     out.put(u64::from(fields));
     if let Some(lease) = event.lease {
         out.put(lease.get());
@@ -168,6 +178,34 @@ pub(crate) fn put_event(out: &mut Vec<u8>, event: &EventRef<'_>) {
     if let Some(by) = event.by {
         out.put_bytes(by);
     }
+    if let Some(ttl_ms) = event.ttl_ms {
+        out.put(ttl_ms);
+    }
+    if let Some(renewed_ms) = event.renewed_ms {
+        out.put(renewed_ms);
+    }
+}
+
+/// Takes the place of the cause of a first event: a label follows.
+const LABEL: u8 = 0;
+
+/// Writes the label of a revision, ahead of its events.
+pub(crate) fn put_label(out: &mut Vec<u8>, label: TimeLabel) {
+    out.put_u8(LABEL);
+    // Of fixed width, because the number of bytes decides how much history is kept: a decision that no wall clock may
+    // take part in.
+    out.put_raw(&label.wall.unix_ms.to_le_bytes());
+    out.put(label.clock_ms);
+}
+
+/// Reads the label of a revision, if it has one.
+pub(crate) fn get_label(reader: &mut Reader<'_>) -> Result<Option<TimeLabel>, Malformed> {
+    if reader.peek() != Some(LABEL) {
+        return Ok(None);
+    }
+    reader.u8()?;
+    let wall = WallClock { unix_ms: reader.u64_raw()? };
+    Ok(Some(TimeLabel { wall, clock_ms: reader.number()? }))
 }
 
 pub(crate) fn get_event<'a>(reader: &mut Reader<'a>) -> Result<EventRef<'a>, Malformed> {
@@ -180,7 +218,7 @@ pub(crate) fn get_event<'a>(reader: &mut Reader<'a>) -> Result<EventRef<'a>, Mal
         _ => return Err(Malformed),
     };
     let fields = reader.u16()?;
-    if fields > field::ALL {
+    if fields & !field::ALL != 0 {
         return Err(Malformed);
     }
     let has = |bit: u16| fields & bit != 0;
@@ -217,6 +255,12 @@ pub(crate) fn get_event<'a>(reader: &mut Reader<'a>) -> Result<EventRef<'a>, Mal
     }
     if has(field::BY) {
         event.by = Some(reader.bytes()?);
+    }
+    if has(field::TTL) {
+        event.ttl_ms = Some(reader.number()?);
+    }
+    if has(field::RENEWED) {
+        event.renewed_ms = Some(reader.number()?);
     }
     Ok(event)
 }

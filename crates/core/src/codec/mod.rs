@@ -15,8 +15,8 @@ mod write;
 
 pub use answer::{decode_outcome, encode_outcome};
 pub(crate) use answer::{get_outcome, put_outcome};
-pub use entry::{EntryPayload, open_entry, seal_entry};
-pub(crate) use event::{EventRef, SubjectRef, get_event, put_event};
+pub use entry::{EntryPayload, open_entry, seal_entry, seal_entry_of, seal_labelled};
+pub(crate) use event::{EventRef, SubjectRef, get_event, get_label, put_event, put_label};
 pub use read::Malformed;
 pub(crate) use read::Reader;
 pub use request::{command_bytes, decode_request, encode_request, raised_level};

@@ -29,6 +29,11 @@ impl<'a> Reader<'a> {
         if self.is_empty() { Ok(()) } else { Err(Malformed) }
     }
 
+    /// The next byte, which stays.
+    pub(crate) fn peek(&self) -> Option<u8> {
+        self.0.first().copied()
+    }
+
     pub(crate) fn u8(&mut self) -> Result<u8, Malformed> {
         let (&first, rest) = self.0.split_first().ok_or(Malformed)?;
         self.0 = rest;
@@ -50,6 +55,13 @@ impl<'a> Reader<'a> {
             }
         }
         Err(Malformed)
+    }
+
+    /// Reads a number of fixed width.
+    pub(crate) fn u64_raw(&mut self) -> Result<u64, Malformed> {
+        let (first, rest) = self.0.split_first_chunk::<8>().ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(u64::from_le_bytes(*first))
     }
 
     pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {

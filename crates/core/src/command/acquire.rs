@@ -11,7 +11,7 @@ use super::queue::Asker;
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::{Acquired, Answer, Grants};
-use crate::request::{Acquire, Ask, AskLease, AskWait, NewLease};
+use crate::request::{Acquire, Ask, AskLease, AskWait, LEVEL_RECORDS, NewLease};
 use crate::state::due::DueKind;
 use crate::state::record::{AskCount, GrantOptions, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE};
 use crate::state::slab::SlabIndex;
@@ -219,6 +219,9 @@ impl Machine {
         let asker = Asker { lease, options: &options, asks: AskCount::first(self.level) };
         let place = self.add_place(asker, asks, until_ms, acquire.independent);
         if let Err(deadlock) = self.check_deadlock(place) {
+            if self.level >= LEVEL_RECORDS {
+                self.emit_deadlock(place);
+            }
             self.unlink_place(place);
             self.newest_place.0 -= 1;
             return Err(deadlock);

@@ -62,7 +62,7 @@ impl Machine {
                 (DueKind::Cooling, Some(grant))
                     if self.is_in_phase(grant, Some(GrantPhase::Cooling)) =>
                 {
-                    self.cooled(grant);
+                    self.cooled(grant, TakeAwayDetails::default());
                 }
                 (DueKind::LockDelay, Some(grant))
                     if self.is_in_phase(grant, Some(GrantPhase::Delayed)) =>

@@ -163,6 +163,8 @@ impl Machine {
         said: TakeAwayDetails<'_>,
     ) {
         let revision = self.begin_revision();
+        let held = self.lease_of(slot).filter(|_| cause != Cause::Downgraded);
+        let life = held.and_then(|lease| self.lease_life(self.leases.at(lease)));
         let grant = self.grants.at(slot);
         let lock = self.locks.at_mut(grant.lock);
         if cause != Cause::Downgraded {
@@ -178,6 +180,8 @@ impl Machine {
         self.history.emit(
             revision,
             &EventRef {
+                ttl_ms: life.map(|life| life.ttl_ms),
+                renewed_ms: life.map(|life| life.renewed_ms),
                 lease: Some(lease),
                 client: Some(client.as_bytes()),
                 token: Some(grant.token),

@@ -9,7 +9,7 @@ use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::{Answer, LeaseGrant, Notice, Renewal};
-use crate::request::{LeaseRef, NewLease, Revoker, Urgency};
+use crate::request::{LEVEL_RECORDS, LeaseRef, NewLease, Revoker, Urgency};
 use crate::state::due::DueKind;
 use crate::state::list::LinkedList;
 use crate::state::record::{IN_LEASE, Lease};
@@ -29,11 +29,29 @@ pub(super) enum LeaseEnd<'a> {
     TakenAway { said: TakeAwayDetails<'a>, urgency: Urgency },
 }
 
+/// The part of a lease by which an observer can check that it did not end early.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LeaseLife {
+    pub(super) ttl_ms: u64,
+    /// The machine's clock at the last renewal, or at the grant.
+    pub(super) renewed_ms: u64,
+}
+
 impl LeaseEnd<'_> {
+    /// The cause in the event of the lease itself.
     pub(super) fn cause(self) -> Cause {
         match self {
             LeaseEnd::Expired => Cause::Expired,
             LeaseEnd::Asked | LeaseEnd::TakenAway { .. } => Cause::Revoked,
+        }
+    }
+
+    /// The cause in the events of its places.
+    fn place_cause(self, level: u16) -> Cause {
+        match self {
+            // The client gave them up itself. Only what another caller took away reads as revoked.
+            LeaseEnd::Asked if level >= LEVEL_RECORDS => Cause::Left,
+            _ => self.cause(),
         }
     }
 }
@@ -181,7 +199,7 @@ impl Machine {
                 LeaseEnd::TakenAway { said, urgency }
             }
         };
-        self.end_places(slot, end.cause());
+        self.end_places(slot, end.place_cause(self.level));
         self.end_lease(slot, end);
         Ok(Answer::Revoked)
     }
@@ -192,6 +210,12 @@ impl Machine {
         while let Some(place) = self.leases.at(lease).places.first {
             self.remove_place(place, cause);
         }
+    }
+
+    /// The cause of the events about the locks of a lease that its own client ends: the client gives them back, and
+    /// only the lease is revoked. Before this level the events did not tell the two apart.
+    fn given_back_cause(&self) -> Cause {
+        if self.level >= LEVEL_RECORDS { Cause::Released } else { Cause::Revoked }
     }
 
     /// Ends a lease that has no places any more: its grants, its keys, then the lease itself.
@@ -209,7 +233,7 @@ impl Machine {
         }
         for (_, grant) in grants {
             match end {
-                LeaseEnd::Asked => self.give_back(grant, Cause::Revoked),
+                LeaseEnd::Asked => self.give_back(grant, self.given_back_cause()),
                 LeaseEnd::Expired => self.expire_grant(grant),
                 LeaseEnd::TakenAway { said, urgency } => {
                     // The reason goes only into the event of the lease: it may be long, and the lease may have many
@@ -233,6 +257,13 @@ impl Machine {
         self.remove_lease(slot, end);
     }
 
+    /// The ttl and the last renewal of a lease, for the event that ends it or one of its holds.
+    pub(super) fn lease_life(&self, lease: &Lease) -> Option<LeaseLife> {
+        let ttl_ms = u64::from(lease.ttl_ms);
+        let renewed_ms = lease.deadline_ms.saturating_sub(self.promised_ms(ttl_ms));
+        (self.level >= LEVEL_RECORDS).then_some(LeaseLife { ttl_ms, renewed_ms })
+    }
+
     fn remove_lease(&mut self, slot: SlabIndex, end: LeaseEnd<'_>) {
         let handle = self.handle(slot);
         let lease = self.leases.remove(slot);
@@ -244,7 +275,10 @@ impl Machine {
             LeaseEnd::TakenAway { said, .. } => said,
             LeaseEnd::Asked | LeaseEnd::Expired => TakeAwayDetails::default(),
         };
+        let life = self.lease_life(&lease);
         self.emit(&EventRef {
+            ttl_ms: life.map(|life| life.ttl_ms),
+            renewed_ms: life.map(|life| life.renewed_ms),
             lease: Some(lease.id),
             client: Some(lease.client.as_bytes()),
             by: said.by(),

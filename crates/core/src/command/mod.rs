@@ -19,7 +19,7 @@ use tenure_types::{InvalidName, Limit, Name, Refusal};
 use crate::codec::decode_request;
 use crate::machine::Machine;
 use crate::outcome::{Answer, Outcome};
-use crate::request::{Command, LEVEL_ABANDON, LEVEL_ACCESS, LeaseRef, Request};
+use crate::request::{Command, LEVEL_ABANDON, LeaseRef, Request};
 use crate::state::slab::SlabIndex;
 
 pub(crate) use exactly_once::SEQ_WINDOW;
@@ -41,7 +41,9 @@ impl Machine {
             Ok(Request { command: Command::Abandon(_), .. }) if self.level < LEVEL_ABANDON => {
                 Err(Refusal::Malformed)
             }
-            Ok(Request { command: Command::SetAccess(_), .. }) if self.level < LEVEL_ACCESS => {
+            Ok(Request { command: Command::SetAccess(change), .. })
+                if self.level < change.level() =>
+            {
                 Err(Refusal::Malformed)
             }
             // A request of a stranger is not remembered, or strangers could fill the memory of requests.

@@ -208,6 +208,18 @@ impl Machine {
 
     /// Emits one event for each lock of a place.
     pub(super) fn emit_place(&mut self, place: SlabIndex, cause: Cause) {
+        let number = self.places.at(place).number;
+        self.emit_waits(place, cause, Some(number));
+    }
+
+    /// Emits one event for each lock of a request that is refused as a deadlock. It names no place: the request gets
+    /// none, and the next request will have its number. It does not name the other leases of the cycle either: who may
+    /// see this lock need not see theirs.
+    pub(super) fn emit_deadlock(&mut self, place: SlabIndex) {
+        self.emit_waits(place, Cause::Deadlock, None);
+    }
+
+    fn emit_waits(&mut self, place: SlabIndex, cause: Cause, number: Option<PlaceNumber>) {
         let revision = self.begin_revision();
         let record = self.places.at(place);
         let lease = self.leases.at(record.lease);
@@ -221,7 +233,7 @@ impl Machine {
                     lease: Some(lease.id),
                     client: Some(lease.client.as_bytes()),
                     mode: Some(wait.mode),
-                    place: Some(record.number),
+                    place: number,
                     ..EventRef::new(
                         cause,
                         SubjectRef::Lock(self.locks.at(wait.lock).name.as_bytes()),

@@ -4,10 +4,10 @@ use alloc::boxed::Box;
 use tenure_types::{Holder, HolderState, LeaseId, Limit, Refusal, Revision, Token};
 
 use super::name;
-use crate::event::Cause;
+use crate::event::{Cause, FORCED_NOW, HOLDER_STOPPED};
 use crate::machine::Machine;
 use crate::outcome::{Answer, Notice, TakenBy};
-use crate::request::Urgency;
+use crate::request::{LEVEL_RECORDS, Urgency};
 use crate::state::due::DueKind;
 use crate::state::record::{EndedGrant, Grant, GrantPhase, GrantState, IN_LOCK};
 use crate::state::slab::SlabIndex;
@@ -40,7 +40,7 @@ impl Machine {
         let Some(grant) = found else { return Err(outdated(self, Some(slot))) };
         let left_ms = match (self.grants.at(grant).phase(), urgency) {
             (None, _) => self.take_away(grant, Cause::Forced, said, urgency),
-            (Some(_), Urgency::Now) => self.cooled(grant),
+            (Some(_), Urgency::Now) => self.cooled(grant, said.or_reason(FORCED_NOW)),
             (Some(_), Urgency::Cooling) => Some(self.left_ms(grant)),
         };
         Ok(Answer::Forced { left_ms: left_ms.unwrap_or(0) })
@@ -73,7 +73,7 @@ impl Machine {
             self.grant_with_token(slot, token).filter(|&grant| cools(self.grants.at(grant)))
         });
         let grant = found.ok_or_else(|| Refusal::NotCooling { lock: name(lock) })?;
-        self.cooled(grant);
+        self.cooled(grant, TakeAwayDetails { by: "", reason: HOLDER_STOPPED });
         Ok(Answer::Stopped)
     }
 
@@ -110,11 +110,14 @@ impl Machine {
         self.lose(slot, Cause::Expired, TakeAwayDetails::default(), keep_out);
     }
 
-    /// Ends the cooling of a grant. Returns for how much longer its lock-delay keeps other leases out.
-    pub(super) fn cooled(&mut self, slot: SlabIndex) -> Option<u64> {
+    /// Ends the cooling of a grant, for the given reason if it ends before its deadline. Returns for how much longer its
+    /// lock-delay keeps other leases out.
+    pub(super) fn cooled(&mut self, slot: SlabIndex, early: TakeAwayDetails<'_>) -> Option<u64> {
         let delay = self.delay_of(slot);
         let left_ms = delay.map(|(_, until_ms)| until_ms - self.clock_ms);
-        self.emit_grant(slot, Cause::Cooled, left_ms, TakeAwayDetails::default());
+        let is_told = self.level >= LEVEL_RECORDS;
+        let early = if is_told { early } else { TakeAwayDetails::default() };
+        self.emit_grant(slot, Cause::Cooled, left_ms, early);
         let grant = self.grants.at_mut(slot);
         let (token, GrantState::Over(over)) = (grant.token, &mut grant.state) else {
             unreachable!("a cooling grant is over")
@@ -235,6 +238,11 @@ impl Machine {
 }
 
 impl<'a> TakeAwayDetails<'a> {
+    /// The same with another reason, if none was given.
+    fn or_reason(self, reason: &'a str) -> Self {
+        if self.reason.is_empty() { Self { reason, ..self } } else { self }
+    }
+
     /// The name and reason for the notice to the former holder; `None` if neither was given.
     pub(super) fn word(self) -> Option<Box<TakenBy>> {
         let said = !self.by.is_empty() || !self.reason.is_empty();

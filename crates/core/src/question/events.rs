@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 use tenure_types::Revision;
 
-use crate::codec::{EventRef, Reader, SubjectRef, get_event};
-use crate::event::{Batch, Event};
+use crate::codec::{EventRef, Reader, SubjectRef, get_event, get_label};
+use crate::event::{Batch, Event, TimeLabel};
 use crate::machine::Machine;
 
 /// Selects events.
@@ -67,9 +67,9 @@ impl Machine {
         let mut next = from;
         let mut batches = Vec::new();
         for (revision, bytes) in self.history.records(from).take(max) {
-            let events: Vec<Event> = matching(bytes, filter);
+            let (label, events) = matching(bytes, filter);
             if !events.is_empty() {
-                batches.push(Batch { revision, events });
+                batches.push(Batch { revision, label, events });
             }
             next = revision.next();
         }
@@ -77,8 +77,9 @@ impl Machine {
     }
 }
 
-fn matching(bytes: &[u8], filter: Filter<'_>) -> Vec<Event> {
+fn matching(bytes: &[u8], filter: Filter<'_>) -> (Option<TimeLabel>, Vec<Event>) {
     let mut reader = Reader::new(bytes);
+    let label = get_label(&mut reader).expect("history has only what was written or checked");
     let mut events = Vec::new();
     while !reader.is_empty() {
         let event = get_event(&mut reader).expect("history has only what was written or checked");
@@ -86,5 +87,5 @@ fn matching(bytes: &[u8], filter: Filter<'_>) -> Vec<Event> {
             events.push(event.to_owned().expect("names in history are names"));
         }
     }
-    events
+    (label, events)
 }

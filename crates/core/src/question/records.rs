@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use tenure_types::{LeaseId, Mode, PlaceNumber, Revision};
 
 use super::events::{Compacted, Filter};
-use crate::codec::{EventRef, Reader, SubjectRef, get_event};
-use crate::event::{Cause, Event};
+use crate::codec::{EventRef, Reader, SubjectRef, get_event, get_label};
+use crate::event::{Cause, Event, TimeLabel};
 use crate::machine::Machine;
 use crate::state::history;
 
@@ -102,9 +102,21 @@ impl RevisionRecords {
 }
 
 impl<'a> RevisionRecord<'a> {
+    /// When it happened; `None` for entries without a label.
+    pub fn label(self) -> Option<TimeLabel> {
+        self.split().0
+    }
+
+    /// Its label, and its events in encoded form.
+    fn split(self) -> (Option<TimeLabel>, &'a [u8]) {
+        let mut reader = Reader::new(self.events);
+        let label = get_label(&mut reader).expect("history has only what was written or checked");
+        (label, &self.events[self.events.len() - reader.remaining()..])
+    }
+
     /// Its events, in order.
     pub fn events(self) -> impl Iterator<Item = Recorded<'a>> {
-        let mut left = self.events;
+        let mut left = self.split().1;
         core::iter::from_fn(move || {
             if left.is_empty() {
                 return None;

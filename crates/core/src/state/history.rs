@@ -8,10 +8,14 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use tenure_types::Revision;
 
-use crate::codec::{EventRef, Malformed, Reader, get_event, put_event};
+use crate::codec::{EventRef, Malformed, Reader, get_event, get_label, put_event, put_label};
+use crate::event::TimeLabel;
 
 /// The size at which a segment is closed: small enough to skip through, large enough to keep segments few.
 const SEGMENT_BYTES: usize = 64 * 1024;
+
+/// The least distance between two marks of a segment. Every turn reads the newest records, so the way to them is short.
+const MARK_BYTES: usize = 2 * 1024;
 
 /// The length and revision ahead of the events of a record.
 const HEAD: usize = 8 + 8;
@@ -21,6 +25,16 @@ struct HistorySegment {
     first: Revision,
     last: Revision,
     bytes: Vec<u8>,
+    /// The revisions of some records, and where these start.
+    marks: Vec<(Revision, usize)>,
+}
+
+impl HistorySegment {
+    /// A position at or ahead of the first record from a revision on.
+    fn position(&self, from: Revision) -> usize {
+        let after = self.marks.partition_point(|(revision, _)| *revision <= from);
+        after.checked_sub(1).map_or(0, |mark| self.marks[mark].1)
+    }
 }
 
 /// The events of the newest revisions.
@@ -36,6 +50,8 @@ pub(crate) struct History {
     bytes: u64,
     /// Where the record being written starts, if one is open.
     writing: Option<usize>,
+    /// The label of the entry being applied, which every new record gets. Not part of the state.
+    label: Option<TimeLabel>,
 }
 
 impl History {
@@ -47,6 +63,7 @@ impl History {
             skip: 0,
             bytes: 0,
             writing: None,
+            label: None,
         }
     }
 
@@ -63,8 +80,16 @@ impl History {
     pub(crate) fn emit(&mut self, revision: Revision, event: &EventRef<'_>) {
         if self.writing.is_none() {
             self.begin(revision);
+            if let Some(label) = self.label {
+                put_label(&mut self.open.bytes, label);
+            }
         }
         put_event(&mut self.open.bytes, event);
+    }
+
+    /// Sets the label of the records that follow.
+    pub(crate) fn set_label(&mut self, label: Option<TimeLabel>) {
+        self.label = label;
     }
 
     /// Completes the open record, if any.
@@ -82,6 +107,7 @@ impl History {
         events: &[u8],
     ) -> Result<(), Malformed> {
         let mut reader = Reader::new(events);
+        get_label(&mut reader)?;
         while !reader.is_empty() {
             get_event(&mut reader)?.to_owned()?;
         }
@@ -109,6 +135,7 @@ impl History {
             self.skip = 0;
             if self.closed.pop_front().is_none() {
                 self.open.bytes.clear();
+                self.open.marks.clear();
             }
         }
         true
@@ -116,12 +143,14 @@ impl History {
 
     /// The kept records from a revision on, each as its revision and encoded events.
     pub(crate) fn records(&self, from: Revision) -> impl Iterator<Item = (Revision, &[u8])> {
-        let segments = self.closed.iter().map(|segment| &**segment).chain([&self.open]);
+        let passed = self.closed.partition_point(|segment| segment.last < from);
+        let segments = self.closed.range(passed..).map(|segment| &**segment).chain([&self.open]);
         segments
             .enumerate()
-            .filter(move |(_, segment)| segment.last >= from)
-            .flat_map(|(number, segment)| HistoryRecords {
-                bytes: &segment.bytes[if number == 0 { self.skip } else { 0 }..],
+            .flat_map(move |(number, segment)| {
+                let skipped = if passed + number == 0 { self.skip } else { 0 };
+                let start = if number == 0 { segment.position(from) } else { 0 };
+                HistoryRecords { bytes: &segment.bytes[start.max(skipped)..] }
             })
             .filter(move |&(revision, _)| revision >= from)
     }
@@ -136,7 +165,11 @@ impl History {
             self.open.first = revision;
         }
         self.open.last = revision;
-        self.writing = Some(self.open.bytes.len());
+        let start = self.open.bytes.len();
+        if self.open.marks.last().is_none_or(|(_, mark)| start - mark >= MARK_BYTES) {
+            self.open.marks.push((revision, start));
+        }
+        self.writing = Some(start);
         self.open.bytes.extend_from_slice(&[0; 8]);
         self.open.bytes.extend_from_slice(&revision.0.to_le_bytes());
     }
@@ -206,12 +239,37 @@ mod tests {
     }
 
     #[test]
+    fn the_way_to_the_newest_records_is_short() {
+        let history = filled(1_000);
+        for from in 1..=1_000 {
+            let passed = history.closed.partition_point(|it| it.last < Revision(from));
+            let segment = history.closed.get(passed).map_or(&history.open, |it| it);
+            let bytes = &segment.bytes[segment.position(Revision(from))..];
+            let (first, _) = HistoryRecords { bytes }.next().unwrap();
+            assert!(first <= Revision(from) && from - first.0 <= 4, "{from} from {first:?}");
+        }
+    }
+
+    #[test]
+    fn records_are_found_after_everything_was_dropped() {
+        let mut history = filled(3);
+        history.compact(Revision(4));
+        assert_eq!(history.records(Revision(0)).count(), 0);
+        let event = EventRef::new(Cause::Granted, SubjectRef::Lock(b"n"));
+        history.emit(Revision(4), &event);
+        history.commit();
+        assert_eq!(history.records(Revision(0)).count(), 1);
+        assert_eq!(history.records(Revision(4)).count(), 1);
+    }
+
+    #[test]
     fn compaction_keeps_exactly_what_it_says() {
         for keep in [1, 2, 129, 130, 131, 1_000, 1_001] {
             let mut history = filled(1_000);
             history.compact(Revision(keep));
             assert_eq!(history.floor(), Revision(keep));
             assert_eq!(history.records(Revision(0)).count() as u64, 1_001 - keep);
+            assert_eq!(history.records(Revision(keep)).count() as u64, 1_001 - keep);
             let bytes: usize = history.records(Revision(0)).map(|(_, e)| e.len() + HEAD).sum();
             assert_eq!(history.bytes(), bytes as u64);
         }

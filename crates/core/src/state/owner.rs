@@ -50,6 +50,7 @@ impl Usage {
             Quota::Locks => self.locks,
             Quota::Keys => self.keys,
             Quota::Bytes => self.bytes,
+            Quota::Sessions | Quota::Watches | Quota::RequestsPerSecond | Quota::BytesInFlight => 0,
         }
     }
 

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use tenure_core::codec::seal_entry;
+use tenure_core::codec::seal_labelled;
+use tenure_core::event::WallClock;
 use tenure_core::outcome::{Answer, Effects, Grants, LeaseGrant, Notice};
-use tenure_core::request::LeaseRef;
+use tenure_core::request::{LEVEL_RECORDS, LeaseRef};
 use tenure_core::{Frozen, Machine, SnapshotReader, StoppedFor};
-use tenure_types::{Epoch, Handle, LeaseId, Term};
+use tenure_types::{Epoch, Handle, LeaseId, Refusal, Term};
 
 use super::words::Words;
 use super::{action, answer, patch, view};
@@ -29,10 +30,12 @@ pub(crate) struct Stage {
     pub(super) actors: BTreeMap<String, Actor>,
     handles: BTreeMap<Handle, String>,
     tokens: BTreeMap<(String, String), u64>,
+    /// The wall clock in the entries, by their count.
+    wall: fn(u64) -> u64,
 }
 
 impl Stage {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(wall: fn(u64) -> u64) -> Self {
         Self {
             machine: Machine::new(Epoch::default()),
             twin: Machine::new(Epoch::default()),
@@ -41,6 +44,7 @@ impl Stage {
             actors: BTreeMap::new(),
             handles: BTreeMap::new(),
             tokens: BTreeMap::new(),
+            wall,
         }
     }
 
@@ -110,7 +114,10 @@ impl Stage {
                 (action::encode(self, &words), words)
             })
             .unzip();
-        (seal_entry(Term(term), count_ms, requests.iter().map(Vec::as_slice)), words)
+        let labelled = self.machine.level() >= LEVEL_RECORDS;
+        let wall = labelled.then(|| WallClock { unix_ms: (self.wall)(count_ms) });
+        let requests = requests.iter().map(Vec::as_slice);
+        (seal_labelled(Term(term), count_ms, wall, requests), words)
     }
 
     fn apply(&mut self, entry: Option<(Vec<u8>, Vec<Words>)>) -> Result<String, String> {
@@ -127,7 +134,14 @@ impl Stage {
         let words = entry.map(|(_, words)| words).unwrap_or_default();
         let plain = words.iter().all(|words| words.seq.is_none());
         let nothing_due = due_ms.is_none_or(|due_ms| due_ms > self.machine.clock_ms());
-        let refused = effects.outcomes.iter().all(|outcome| outcome.result.is_err());
+        // A refused deadlock is recorded, from the level on that has records of it.
+        let records = |refusal: &Refusal| {
+            matches!(refusal, Refusal::Deadlock { .. }) && self.machine.level() >= LEVEL_RECORDS
+        };
+        let refused = effects
+            .outcomes
+            .iter()
+            .all(|outcome| outcome.result.as_ref().is_err_and(|refusal| !records(refusal)));
         let same = (revision, weight) == (self.machine.revision(), self.machine.state_bytes());
         if refused && plain && nothing_due && !same {
             return Err(String::from("a refused command changed something"));

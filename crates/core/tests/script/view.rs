@@ -250,6 +250,12 @@ fn show_event(event: &Event) -> String {
     if let Some(previous) = &event.previous {
         text += &format!(" was {}@{}", show_bytes(&previous.value), previous.modified);
     }
+    if let Some(ttl_ms) = event.ttl_ms {
+        text += &format!(" ttl={}", show_span(ttl_ms));
+    }
+    if let Some(renewed_ms) = event.renewed_ms {
+        text += &format!(" renewed={}", show_span(renewed_ms));
+    }
     if let Some(place) = event.place {
         text += &format!(" (place={place})");
     }

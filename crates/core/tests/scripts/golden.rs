@@ -5,7 +5,8 @@
 use tenure_core::access::{
     AccessChange, IssuerKeys, NewCertificateRule, NewCredential, NewIssuer, NewPrincipal, NewRule,
 };
-use tenure_core::codec::{decode_request, encode_request, open_entry, seal_entry};
+use tenure_core::codec::{decode_request, encode_request, open_entry, seal_entry, seal_labelled};
+use tenure_core::event::WallClock;
 use tenure_core::request::{
     Abandon, Acquire, Ask, AskId, AskLease, AskWait, Asks, Command, Expect, Hold, LeaseRef,
     NewLease, Purpose, Put, Request, RequestId, Revoker, Urgency, WriteGuard,
@@ -83,6 +84,37 @@ fn an_entry_that_changes_access_rules_is_read_and_written_as_ever() {
 }
 
 #[test]
+fn an_entry_with_quotas_of_members_is_read_and_written_as_ever() {
+    let bytes = unhex(include_str!("../golden/entry_quotas.hex"));
+    assert_eq!(hex(&write_entry(&commands_with_quotas_of_members())), hex(&bytes));
+    let entry = open_entry(&bytes).expect("the entry can be opened");
+    let read: Vec<Request<'_>> =
+        entry.map(|request| decode_request(request).expect("every request can be read")).collect();
+    assert_eq!(read, commands_with_quotas_of_members());
+}
+
+#[test]
+fn quotas_of_members_begin_at_level_4_and_survive_a_snapshot() {
+    let played = play(
+        "
+         0s  level 3                                       raised
+         0s  principal ana sessions=5                      refused malformed
+         0s  quotas requests_per_second=100                refused malformed
+         0s  quotas leases=100                             done
+         0s  level 4                                       raised
+         1s  principal ana sessions=5 leases=7             done
+         1s  quotas requests_per_second=100                done
+    ",
+    );
+    let bytes = played.machine.encode();
+    let machine = Machine::decode(&bytes).expect("the snapshot can be read");
+    assert_eq!(hex(&machine.encode()), hex(&bytes));
+    let quota = |quota| machine.access().quota("ana", quota).map(|(bound, _)| bound);
+    assert_eq!([quota(Quota::Sessions), quota(Quota::Leases)], [Some(5), Some(7)]);
+    assert_eq!([quota(Quota::RequestsPerSecond), quota(Quota::Watches)], [Some(100), None]);
+}
+
+#[test]
 fn a_snapshot_with_access_rules_and_owners_is_read_and_written_as_ever() {
     let bytes = unhex(include_str!("../golden/snapshot_access.hex"));
     assert_eq!(hex(&play(OWNED).machine.encode()), hex(&bytes));
@@ -102,6 +134,28 @@ fn an_entry_that_takes_asks_back_is_read_and_written_as_ever() {
     let read: Vec<Request<'_>> =
         entry.map(|request| decode_request(request).expect("every request can be read")).collect();
     assert_eq!(read, commands_that_abandon());
+}
+
+#[test]
+fn an_entry_with_the_wall_clock_is_read_and_written_as_ever() {
+    let bytes = unhex(include_str!("../golden/entry_labelled.hex"));
+    let requests: Vec<Vec<u8>> = commands_by().iter().map(encoded).collect();
+    let wall = Some(WallClock { unix_ms: 1_772_421_247_112 });
+    let sealed = seal_labelled(Term(7), 12_345, wall, requests.iter().map(Vec::as_slice));
+    assert_eq!(hex(&sealed), hex(&bytes));
+    let entry = open_entry(&bytes).expect("the entry can be opened");
+    assert_eq!((entry.term, entry.count_ms, entry.wall), (Term(7), 12_345, wall));
+    assert_eq!(entry.count(), commands_by().len());
+}
+
+#[test]
+fn a_snapshot_whose_history_is_labelled_is_read_and_written_as_ever() {
+    let bytes = unhex(include_str!("../golden/snapshot_labelled.hex"));
+    assert_eq!(hex(&play(crate::labels::TOLD).machine.encode()), hex(&bytes));
+    let machine = Machine::decode(&bytes).expect("the snapshot can be read");
+    assert_eq!(hex(&machine.encode()), hex(&bytes));
+    let events = machine.events(Revision(2), Filter::All, 100).expect("nothing is cut off");
+    assert!(events.batches.iter().all(|batch| batch.label.is_some()));
 }
 
 #[test]
@@ -325,6 +379,25 @@ fn commands_of_access() -> Vec<Request<'static>> {
     changes.into_iter().map(request).collect()
 }
 
+/// Both changes that set quotas which members count.
+fn commands_with_quotas_of_members() -> Vec<Request<'static>> {
+    let mut some = Quotas::default();
+    some.set(Quota::Leases, Some(300));
+    some.set(Quota::Watches, Some(0));
+    let mut all = Quotas::default();
+    for (value, quota) in (1..).zip(Quota::ALL) {
+        all.set(quota, Some(value << 7));
+    }
+    let ana = NewPrincipal { name: "ana", enabled: true, roles: vec!["worker"], quotas: some };
+    let changes = [AccessChange::PutPrincipal(ana), AccessChange::SetDefaultQuotas(all)];
+    let request = |change| Request {
+        principal: "ruth",
+        id: RequestId::None,
+        command: Command::SetAccess(change),
+    };
+    changes.into_iter().map(request).collect()
+}
+
 /// Abandoned acquire requests with every kind of request id.
 fn commands_that_abandon() -> Vec<Request<'static>> {
     let lease = LeaseRef::Id(id(1));
@@ -340,15 +413,14 @@ fn commands_that_abandon() -> Vec<Request<'static>> {
     commands.into_iter().map(request).collect()
 }
 
+fn encoded(request: &Request<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode_request(request, &mut out);
+    out
+}
+
 fn write_entry(requests: &[Request<'_>]) -> Vec<u8> {
-    let bytes: Vec<Vec<u8>> = requests
-        .iter()
-        .map(|request| {
-            let mut out = Vec::new();
-            encode_request(request, &mut out);
-            out
-        })
-        .collect();
+    let bytes: Vec<Vec<u8>> = requests.iter().map(encoded).collect();
     seal_entry(Term(7), 12_345, bytes.iter().map(Vec::as_slice))
 }
 

@@ -198,3 +198,20 @@ fn what_is_due_emits_one_revision_for_all_that_ends() {
     ",
     );
 }
+
+#[test]
+fn locks_that_a_client_gives_back_with_its_lease_are_released() {
+    check(
+        "
+         0s  A lease 10s               granted
+         0s  A lock a                  held token=1
+         0s  A revoke                  revoked
+         0s  events all from 3         3 a revoked A token=1; 3 lease revoked A (next 4)
+         1s  level 4                   raised
+         1s  A lease 10s               granted
+         1s  A lock a                  held token=2
+         1s  A revoke                  revoked
+         1s  events all from 7  7 a released A token=2 ttl=10s renewed=1s; 7 lease revoked A ttl=10s renewed=1s (next 8)
+    ",
+    );
+}

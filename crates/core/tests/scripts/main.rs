@@ -15,6 +15,7 @@ mod exclusive;
 mod golden;
 mod history;
 mod keys;
+mod labels;
 mod learned;
 mod leases;
 mod limits;

@@ -167,7 +167,7 @@ impl Node {
         let proposal = self.wait_for_join(CurrentMembers { invitation, ..current });
         self.replica.handle(RaftInput::Submit {
             proposal,
-            requests: vec![put.into()],
+            requests: [put.into()].into(),
             linger_us: 0,
             deadline_us: u64::MAX,
         });
@@ -285,10 +285,10 @@ impl Node {
         let put =
             directory::put(&directory::key(current.record.id), &current.record.names.to_string());
         let proposal = self.wait_for_join(current);
-        let requests = vec![put.into()];
+        let requests = [put.into()];
         self.replica.handle(RaftInput::Submit {
             proposal,
-            requests,
+            requests: requests.into(),
             linger_us: 0,
             deadline_us: u64::MAX,
         });
@@ -367,10 +367,10 @@ impl Node {
     fn remove_card(&mut self, id: MemberId) {
         let key = directory::key(id);
         let command = Command::Delete { key: &key, expect: Expect::Any, guard: None };
-        let requests = vec![directory::encode(command).into()];
+        let requests = [directory::encode(command).into()];
         self.replica.handle(RaftInput::Submit {
             proposal: NO_CALLER,
-            requests,
+            requests: requests.into(),
             linger_us: 0,
             deadline_us: u64::MAX,
         });

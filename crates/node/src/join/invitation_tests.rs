@@ -93,7 +93,7 @@ fn a_use_that_another_leader_has_written_is_not_written_again() {
     let request = with(record(4), token.clone());
     cluster.hand(leader, Input::Join { join, request, peer_name });
     let (proposal, linger_us, deadline_us) = (NO_CALLER, 0, u64::MAX);
-    let requests = vec![second.into(), first.into()];
+    let requests = [second.into(), first.into()].into();
     let node = cluster.nodes.get_mut(&leader).unwrap();
     node.replica.handle(RaftInput::Submit { proposal, requests, linger_us, deadline_us });
     cluster.run(200);
@@ -150,7 +150,7 @@ fn an_invitation_for_one_member_or_from_before_a_restore_admits_no_other() {
 fn a_member_that_an_operator_added_by_its_id_needs_no_invitation() {
     let mut cluster = JoinCluster::of(1);
     let requests =
-        vec![directory::put(&directory::key(id(4)), &record(4).names.to_string()).into()];
+        [directory::put(&directory::key(id(4)), &record(4).names.to_string()).into()].into();
     let leader = cluster.leader();
     let (proposal, linger_us, deadline_us) = (NO_CALLER, 0, u64::MAX);
     let node = cluster.nodes.get_mut(&leader).unwrap();

@@ -100,10 +100,10 @@ impl Node {
         if !may || self.check_record(from, names, &known).is_err() {
             return;
         }
-        let requests = vec![directory::put(&directory::key(from), &names.to_string()).into()];
+        let requests = [directory::put(&directory::key(from), &names.to_string()).into()];
         self.replica.handle(RaftInput::Submit {
             proposal: NO_CALLER,
-            requests,
+            requests: requests.into(),
             linger_us: 0,
             deadline_us: u64::MAX,
         });

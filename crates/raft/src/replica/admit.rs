@@ -66,10 +66,18 @@ impl Replica {
     /// The ids that are not members as far as this member knows, but count as known because a member or the caller
     /// vouches for them.
     pub fn vouched(&self) -> BTreeSet<MemberId> {
-        let known = &self.known;
+        self.vouched_ids().copied().collect()
+    }
+
+    fn vouched_ids(&self) -> impl Iterator<Item = &MemberId> {
         let open =
             |id: &&MemberId| !self.members.contains(**id) && !self.members.retired.contains(id);
-        known.given.union(&known.vouched).filter(open).copied().collect()
+        self.known.given.union(&self.known.vouched).filter(open)
+    }
+
+    /// Whether these are the ids that [`Replica::vouched`] returns.
+    pub fn vouches_for_exactly(&self, ids: &BTreeSet<MemberId>) -> bool {
+        self.vouched_ids().eq(ids)
     }
 
     /// Records the members that a known member names. They count as known until they are retired.

@@ -15,6 +15,7 @@ mod turn;
 use std::collections::{BTreeMap, BTreeSet};
 
 use raft::{Config as EngineConfig, RawNode, ReadOnlyOption, StateRole};
+use tenure_core::event::WallClock;
 use tenure_core::outcome::Effects;
 use tenure_core::{Frozen, Machine};
 use tenure_store::{Cut, HardState, LogEntry, Point};
@@ -134,6 +135,8 @@ pub struct Replica {
     led: (u64, u64),
     next_tick_us: Option<u64>,
     now_us: u64,
+    /// The label of the next entry.
+    wall: Option<WallClock>,
     effects: Effects,
     stopped: bool,
     /// Outputs that leave ahead of everything else in the next turn. A member that has forgotten a promise must learn
@@ -274,6 +277,7 @@ impl Replica {
             led: (0, 0),
             next_tick_us: None,
             now_us: 0,
+            wall: None,
             effects: Effects::default(),
             stopped: false,
             first: Vec::new(),
@@ -317,6 +321,7 @@ impl Replica {
             ReplicaInput::Known { ids } => self.known.given = ids,
             ReplicaInput::Unreachable { member } => self.node.report_unreachable(member.get()),
             ReplicaInput::Space(space) => self.set_space(space),
+            ReplicaInput::WallClock(wall) => self.wall = Some(wall),
             ReplicaInput::Admin { proposal, request } => self.admin(proposal, request),
         }
         self.settle_election();

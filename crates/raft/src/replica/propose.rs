@@ -1,14 +1,19 @@
 //! Queues commands and batches them into log entries.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use tenure_core::codec::{decode_request, seal_entry};
-use tenure_core::request::Command;
+use tenure_core::codec::{decode_request, seal_entry_of};
+use tenure_core::request::{Command, LEVEL_RECORDS};
 use tenure_store::Point;
 
 use super::Replica;
 use crate::config::{ENTRY_BYTES_MAX, ENTRY_COMMANDS_MAX, UNSYNCED_BYTES_MAX, WAITING_MAX};
 use crate::io::{ProposalFate, ProposalId, RejectReason, ReplicaOutput};
 use crate::pending::CommandRun;
+
+/// The bytes of a length in an entry: two up to 16 KiB, and seldom more.
+const LENGTH_BYTES: usize = 2;
 
 /// Commands that wait to be proposed.
 #[derive(Debug, Default)]
@@ -25,7 +30,7 @@ pub(super) struct ProposalQueue {
 #[derive(Debug)]
 struct Submitted {
     proposal: ProposalId,
-    requests: Vec<Bytes>,
+    requests: Arc<[Bytes]>,
     /// The time at which the caller gives up.
     deadline_us: u64,
 }
@@ -34,7 +39,7 @@ impl ProposalQueue {
     pub(super) fn add(
         &mut self,
         proposal: ProposalId,
-        requests: Vec<Bytes>,
+        requests: Arc<[Bytes]>,
         linger_us: u64,
         deadline_us: u64,
     ) {
@@ -119,15 +124,15 @@ impl Replica {
                 out.push(ReplicaOutput::Answer { proposal, fate });
                 continue;
             }
-            for request in requests {
-                if !may_grow && grows(&request) {
+            for (at, request) in requests.iter().enumerate() {
+                if !may_grow && grows(request) {
                     joined.refuse(proposal, RejectReason::DiskFull);
                     continue;
                 }
                 if joined.is_full(request.len()) {
                     self.propose_joined(&mut joined, out);
                 }
-                joined.add(proposal, request);
+                joined.add(proposal, &requests, at);
             }
         }
         self.propose_joined(&mut joined, out);
@@ -142,7 +147,7 @@ impl Replica {
     pub(super) fn propose_now(&mut self, out: &mut Vec<ReplicaOutput>) {
         // An entry without commands is small, and leases must end however slow the disk is.
         if self.queue.is_empty() || self.is_disk_behind() {
-            let _ = self.seal(&[]);
+            let _ = self.seal(&EntryCommands::default());
         } else {
             self.queue.hurry();
             self.propose_waiting(out);
@@ -150,19 +155,19 @@ impl Replica {
     }
 
     fn propose_joined(&mut self, joined: &mut EntryDraft, out: &mut Vec<ReplicaOutput>) {
-        let EntryDraft { requests, runs, .. } = std::mem::take(joined);
-        if requests.is_empty() {
+        let EntryDraft { commands, runs } = std::mem::take(joined);
+        if commands.count == 0 {
             for run in runs {
                 self.pending.refuse(self.sealed, run, RejectReason::DiskFull, out);
             }
             return;
         }
         let before = self.sealed;
-        match self.seal(&requests) {
+        match self.seal(&commands) {
             Ok(at) => {
                 #[cfg(mutants)]
                 if mutant!("answer_when_proposed") {
-                    self.answer_early(&requests, &runs, out);
+                    self.answer_early(&commands, &runs, out);
                     return;
                 }
                 self.pending.add(at, runs);
@@ -177,11 +182,14 @@ impl Replica {
 
     /// Seals an entry with the present count. The count is read after the last command was added, because a command
     /// must never be dated before it was sent.
-    fn seal(&mut self, requests: &[Bytes]) -> Result<Point, RejectReason> {
+    fn seal(&mut self, commands: &EntryCommands) -> Result<Point, RejectReason> {
         let term = self.term();
         self.clock.lead(term);
         let count_ms = self.clock.count_ms(self.now_us, self.quorum_at_us());
-        let payload = seal_entry(term, count_ms, requests.iter().map(|request| &request[..]));
+        // Only a member that knows the level can read the label, and all members know the level that was applied.
+        let wall = self.wall.filter(|_| self.machine.level() >= LEVEL_RECORDS);
+        let bytes = commands.encoded_bytes();
+        let payload = seal_entry_of(bytes, term, count_ms, wall, commands.iter());
         if self.node.propose(Vec::new(), payload).is_err() {
             let transferring = self.node.raft.lead_transferee.is_some();
             return Err(if transferring { RejectReason::Transferring } else { RejectReason::Busy });
@@ -196,7 +204,7 @@ impl Replica {
     #[cfg(mutants)]
     fn answer_early(
         &mut self,
-        requests: &[Bytes],
+        commands: &EntryCommands,
         runs: &[CommandRun],
         out: &mut Vec<ReplicaOutput>,
     ) {
@@ -204,7 +212,7 @@ impl Replica {
         copy.push(&self.machine.encode()).expect("the machine writes what it reads");
         let mut copy = copy.finish().expect("the machine writes what it reads");
         let term = copy.clock_term();
-        let payload = seal_entry(term, 0, requests.iter().map(|request| &request[..]));
+        let payload = seal_entry_of(0, term, 0, None, commands.iter());
         let mut effects = tenure_core::outcome::Effects::default();
         copy.apply(term, Some(&payload), &mut effects);
         let mut outcomes = effects.outcomes.into_iter();
@@ -218,20 +226,54 @@ impl Replica {
 /// One entry under construction.
 #[derive(Default)]
 struct EntryDraft {
-    requests: Vec<Bytes>,
+    commands: EntryCommands,
     runs: Vec<CommandRun>,
+}
+
+/// The commands of an entry, as parts of the batches that they were submitted in.
+#[derive(Default)]
+struct EntryCommands {
+    parts: Vec<BatchPart>,
+    count: usize,
     bytes: usize,
+}
+
+/// Consecutive commands of one batch.
+struct BatchPart {
+    batch: Arc<[Bytes]>,
+    first: usize,
+    end: usize,
+}
+
+impl EntryCommands {
+    /// Adds the command at this position of a batch.
+    fn add(&mut self, batch: &Arc<[Bytes]>, at: usize) {
+        self.count += 1;
+        self.bytes += batch[at].len();
+        match self.parts.last_mut() {
+            Some(part) if part.end == at && Arc::ptr_eq(&part.batch, batch) => part.end += 1,
+            _ => self.parts.push(BatchPart { batch: batch.clone(), first: at, end: at + 1 }),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.parts.iter().flat_map(|part| &part.batch[part.first..part.end]).map(|it| &it[..])
+    }
+
+    /// The bytes of the commands and of their lengths, about.
+    fn encoded_bytes(&self) -> usize {
+        self.bytes + self.count * LENGTH_BYTES
+    }
 }
 
 impl EntryDraft {
     fn is_full(&self, more: usize) -> bool {
-        !self.requests.is_empty()
-            && (self.requests.len() >= ENTRY_COMMANDS_MAX || self.bytes + more > ENTRY_BYTES_MAX)
+        let EntryCommands { count, bytes, .. } = self.commands;
+        count > 0 && (count >= ENTRY_COMMANDS_MAX || bytes + more > ENTRY_BYTES_MAX)
     }
 
-    fn add(&mut self, proposal: ProposalId, request: Bytes) {
-        self.bytes += request.len();
-        self.requests.push(request);
+    fn add(&mut self, proposal: ProposalId, batch: &Arc<[Bytes]>, at: usize) {
+        self.commands.add(batch, at);
         self.count(proposal, None);
     }
 
@@ -290,8 +332,8 @@ mod tests {
         let delete = || encoded(Command::Delete { key: "k", expect: Expect::Any, guard: None });
         let renew = || encoded(Command::Renew(Vec::new()));
         queue.add(ProposalId(1), (0..WAITING_MAX).map(|_| delete()).collect(), 0, 1);
-        queue.add(ProposalId(2), vec![renew()], 0, 1);
-        queue.add(ProposalId(3), vec![renew(), delete()], 0, 1);
+        queue.add(ProposalId(2), [renew()].into(), 0, 1);
+        queue.add(ProposalId(3), [renew(), delete()].into(), 0, 1);
         assert!(queue.is_too_long());
         let asks: Vec<_> = queue.take_asks().iter().map(|it| it.proposal).collect();
         assert_eq!(asks, [ProposalId(1), ProposalId(3)], "a batch is refused as a whole");
@@ -300,10 +342,24 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_has_the_commands_of_its_batches_in_order_and_without_those_that_were_left_out() {
+        let batch = |texts: &[&'static str]| -> Arc<[Bytes]> {
+            texts.iter().map(|text| Bytes::from_static(text.as_bytes())).collect()
+        };
+        let (one, other) = (batch(&["a", "b", "c", "d"]), batch(&["e"]));
+        let mut commands = EntryCommands::default();
+        for (batch, at) in [(&one, 0), (&one, 1), (&one, 3), (&other, 0), (&one, 2)] {
+            commands.add(batch, at);
+        }
+        assert_eq!(commands.iter().collect::<Vec<_>>().concat(), b"abdec");
+        assert_eq!((commands.parts.len(), commands.count, commands.bytes), (4, 5, 5));
+    }
+
+    #[test]
     fn renewals_alone_are_bounded_too() {
         let mut queue = ProposalQueue::default();
         let renew = encoded(Command::Renew(Vec::new()));
-        queue.add(ProposalId(1), vec![renew; WAITING_MAX + 1], 0, 1);
+        queue.add(ProposalId(1), vec![renew; WAITING_MAX + 1].into(), 0, 1);
         assert_eq!(queue.take_asks().len(), 1);
         assert!(queue.is_empty());
     }

@@ -322,7 +322,7 @@ impl Cluster {
             let mut bytes = Vec::new();
             let command = Command::GrantLease(lease);
             encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
-            let (proposal, requests) = (ProposalId(self.proposals), vec![Bytes::from(bytes)]);
+            let (proposal, requests) = (ProposalId(self.proposals), [Bytes::from(bytes)].into());
             self.input(
                 number,
                 ReplicaInput::Submit { proposal, requests, linger_us: 0, deadline_us: u64::MAX },

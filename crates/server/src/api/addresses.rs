@@ -8,7 +8,12 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tenure_node::AddressShare;
+use crate::dispatch::RequestSource;
+use crate::os;
+
+/// The addresses that are remembered, before those without connections are forgotten: more than there may be
+/// connections.
+const ADDRESSES_MAX: usize = 65_536;
 
 /// How many connections there may be.
 #[derive(Clone, Copy, Debug)]
@@ -34,18 +39,23 @@ struct OpenConnections {
     by_address: BTreeMap<IpAddr, ByAddress>,
 }
 
-/// The connections of one address, and what they use of the budget that is reserved for keeping leases.
-#[derive(Default)]
+/// The connections of one address, and what is counted for their requests.
 struct ByAddress {
     connections: usize,
-    share: AddressShare,
+    source: Arc<RequestSource>,
+}
+
+impl Default for ByAddress {
+    fn default() -> Self {
+        Self { connections: 0, source: RequestSource::of_address() }
+    }
 }
 
 /// A connection that counts until it is dropped.
 pub(super) struct CountedConnection {
     of: Connections,
     address: IpAddr,
-    share: AddressShare,
+    source: Arc<RequestSource>,
 }
 
 impl Connections {
@@ -68,10 +78,13 @@ impl Connections {
             return None;
         }
         open.all += 1;
+        if open.by_address.len() >= ADDRESSES_MAX {
+            open.by_address.retain(|_, it| it.connections > 0);
+        }
         let one = open.by_address.entry(address).or_default();
         one.connections += 1;
-        let share = one.share.clone();
-        Some(CountedConnection { of: self.clone(), address, share })
+        let source = one.source.clone();
+        Some(CountedConnection { of: self.clone(), address, source })
     }
 
     /// Whether no connection is open.
@@ -85,9 +98,9 @@ impl Connections {
 }
 
 impl CountedConnection {
-    /// What the address uses of the reserve.
-    pub(super) fn share(&self) -> AddressShare {
-        self.share.clone()
+    /// What is counted for the requests of the address.
+    pub(super) fn source(&self) -> Arc<RequestSource> {
+        self.source.clone()
     }
 }
 
@@ -97,7 +110,8 @@ impl Drop for CountedConnection {
         open.all -= 1;
         if let Some(one) = open.by_address.get_mut(&self.address) {
             one.connections -= 1;
-            if one.connections == 0 {
+            // What an address has used up of its rate counts on when it connects again.
+            if one.connections == 0 && one.source.is_new(os::now_us()) {
                 open.by_address.remove(&self.address);
             }
         }

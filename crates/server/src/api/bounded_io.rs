@@ -125,12 +125,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for BoundedIo<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dispatch::MemberMemory;
-    use tenure_node::AddressShare;
+    use crate::dispatch::{ConnectionSources, MemberMemory, PrincipalSources, RequestSource};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     fn caller() -> Caller {
-        Caller::new(AddressShare::default(), MemberMemory::default())
+        let sources =
+            ConnectionSources::new(RequestSource::of_address(), PrincipalSources::default());
+        Caller::new(sources, MemberMemory::default(), None)
     }
 
     /// A runtime whose clock moves on by itself when nothing else is left to do.

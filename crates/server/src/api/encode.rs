@@ -1,6 +1,6 @@
 //! Encodes the machine's outcomes, views and events for clients.
 
-use tenure_core::event::{Cause, Event, Subject};
+use tenure_core::event::{Cause, Event, Subject, TimeLabel};
 use tenure_core::outcome::{Answer, Grants, LeaseGrant, LockGrant, Outcome, Renewal, TakenBy};
 use tenure_core::request::Purpose;
 use tenure_core::view::{HolderView, KeyView, LeaseView, LockView, WaiterView};
@@ -263,16 +263,16 @@ fn freed(freed: Freed) -> Option<v1::Freed> {
 }
 
 /// All events of one revision.
-pub(crate) fn batch(revision: Revision, events: &[Event]) -> v1::Batch {
+pub(crate) fn batch(revision: Revision, label: Option<TimeLabel>, events: &[Event]) -> v1::Batch {
     let revision_number = convert::revision(revision);
     v1::Batch {
         revision: revision_number,
-        events: events.iter().map(|it| event(revision, it)).collect(),
+        events: events.iter().map(|it| event(revision, label, it)).collect(),
     }
 }
 
 /// One event. An event that ends something is a deletion; any other is a put.
-pub(crate) fn event(revision: Revision, event: &Event) -> v1::Event {
+pub(crate) fn event(revision: Revision, label: Option<TimeLabel>, event: &Event) -> v1::Event {
     let (subject, key) = match &event.subject {
         Subject::Lock(name) => (v1::Subject::Lock, name.as_str().to_owned()),
         Subject::Key(name) => (v1::Subject::Key, name.as_str().to_owned()),
@@ -311,6 +311,10 @@ pub(crate) fn event(revision: Revision, event: &Event) -> v1::Event {
         left_ms: event.left_ms,
         reason: event.reason.as_ref().map(ToString::to_string),
         by: event.by.as_ref().map(ToString::to_string),
+        at_unix_ms: label.map(|label| label.wall.unix_ms),
+        clock_ms: label.map(|label| label.clock_ms),
+        ttl_ms: event.ttl_ms,
+        renewed_clock_ms: event.renewed_ms,
     }
 }
 
@@ -348,7 +352,8 @@ fn ends(cause: Cause) -> bool {
         | Cause::LeaseGranted
         | Cause::LimitsSet
         | Cause::LevelRaised
-        | Cause::AccessChanged => false,
+        | Cause::AccessChanged
+        | Cause::Deadlock => false,
     }
 }
 

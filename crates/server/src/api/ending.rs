@@ -3,8 +3,8 @@
 //! It surrounds every call: a call that waits is refused, a gRPC stream ends with the status in its trailers, and a
 //! stream of server-sent events ends with the event `closing`. Sessions end themselves, with a message of their own.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
 
 use axum::body::{Body, HttpBody};
 use axum::response::Response;
@@ -16,7 +16,7 @@ use tenure_wire::Failure;
 
 use super::{grpc, http as api};
 use crate::dispatch::Caller;
-use crate::identity::CallerIdentity;
+use crate::identity::{CallerIdentity, CredentialWatch};
 
 /// The form in which a response stream says why it ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,33 +60,42 @@ pub(super) async fn until_ended<T>(
     caller: &Caller,
     call: impl Future<Output = T>,
 ) -> Result<T, Failure> {
-    tokio::pin!(call);
-    tokio::select! {
+    let (mut call, mut credentials) = (pin!(call), identity.watch());
+    std::future::poll_fn(move |context| {
         // The end first: what the log does to the leases of a revoked principal must not answer the call.
-        biased;
-        failure = identity.ended() => {
-            if !caller.changes_access() {
-                return Err(failure);
-            }
+        if let Err(failure) = credentials.check()
+            && !caller.changes_access()
+        {
+            return Poll::Ready(Err(failure));
         }
-        response = &mut call => return Ok(response),
-    }
-    Ok(call.await)
+        if let Poll::Ready(response) = call.as_mut().poll(context) {
+            return Poll::Ready(Ok(response));
+        }
+        let failure = ready!(credentials.poll_ended(context));
+        if caller.changes_access() { Poll::Pending } else { Poll::Ready(Err(failure)) }
+    })
+    .await
 }
 
 /// Ends the body of a response to this caller once its credentials no longer hold.
-pub(super) fn response(response: Response, caller: CallerIdentity) -> Response {
-    let Some(form) = StreamForm::of(&response) else { return response };
-    response.map(|body| Body::new(EndingBody { body, form, caller, ended: None, over: false }))
+///
+/// Returns the response as it is if its body is not a stream.
+pub(super) fn response(
+    response: Response,
+    caller: &CallerIdentity,
+) -> Result<Response<EndingBody>, Response> {
+    let Some(form) = StreamForm::of(&response) else { return Err(response) };
+    let credentials = caller.watch();
+    Ok(response.map(|body| EndingBody { body, form, credentials, waits: false, over: false }))
 }
 
 /// The body of a response stream.
-struct EndingBody {
+pub(super) struct EndingBody {
     body: Body,
     form: StreamForm,
-    caller: CallerIdentity,
-    /// Watches over the credentials. Most responses are complete when they are first polled, and need no watch.
-    ended: Option<Pin<Box<dyn Future<Output = Failure> + Send>>>,
+    credentials: CredentialWatch,
+    /// Whether the body has had to wait. Most responses are complete when they are first polled.
+    waits: bool,
     over: bool,
 }
 
@@ -112,18 +121,17 @@ impl HttpBody for EndingBody {
             return Poll::Ready(None);
         }
         // The end first: a stream that always has a next message would go on otherwise.
-        if let Some(ended) = &mut self.ended
-            && let Poll::Ready(failure) = ended.as_mut().poll(context)
+        if self.waits
+            && let Err(failure) = self.credentials.check()
         {
             return Poll::Ready(Some(Ok(self.end(&failure))));
         }
         let frame = Pin::new(&mut self.body).poll_frame(context);
-        if frame.is_ready() || self.ended.is_some() {
+        if frame.is_ready() {
             return frame;
         }
-        let mut credentials = self.caller.watch();
-        let ended = self.ended.insert(Box::pin(async move { credentials.ended().await }));
-        let failure = std::task::ready!(ended.as_mut().poll(context));
+        self.waits = true;
+        let failure = ready!(self.credentials.poll_ended(context));
         Poll::Ready(Some(Ok(self.end(&failure))))
     }
 
@@ -133,5 +141,108 @@ impl HttpBody for EndingBody {
 
     fn size_hint(&self) -> SizeHint {
         if self.over { SizeHint::with_exact(0) } else { self.body.size_hint() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::task::Waker;
+
+    use tenure_core::access::{Access, AccessChange};
+
+    use super::*;
+    use crate::dispatch::{ConnectionSources, MemberMemory, PrincipalSources, RequestSource};
+    use crate::identity::{Identity, Presented};
+
+    fn anyone(identity: &Arc<Identity>) -> Caller {
+        let caller = CallerIdentity::resolve(identity, Presented::default());
+        let sources =
+            ConnectionSources::new(RequestSource::of_address(), PrincipalSources::default());
+        let connection = Caller::new(sources, MemberMemory::default(), None);
+        connection.identified(Some(caller.unwrap_or_else(|failure| panic!("{failure}"))))
+    }
+
+    fn enable(identity: &Identity) {
+        let mut access = Access::default();
+        access.change(&AccessChange::SetIdentity { enabled: true }).unwrap();
+        identity.publish(&Arc::new(access));
+    }
+
+    #[test]
+    fn a_call_that_is_answered_at_once_registers_nowhere() {
+        let identity = Arc::<Identity>::default();
+        let caller = anyone(&identity);
+        let call = async { identity.waiting() };
+        let mut served = pin!(until_ended(caller.identity().unwrap(), &caller, call));
+        let mut context = Context::from_waker(Waker::noop());
+        assert_eq!(served.as_mut().poll(&mut context), Poll::Ready(Ok(0)));
+        assert_eq!(identity.waiting(), 0);
+    }
+
+    #[test]
+    fn a_call_that_waits_registers_once_and_ends_when_its_credentials_do() {
+        let identity = Arc::<Identity>::default();
+        let caller = anyone(&identity);
+        let mut context = Context::from_waker(Waker::noop());
+        {
+            let forever = std::future::pending::<()>();
+            let mut served = pin!(until_ended(caller.identity().unwrap(), &caller, forever));
+            assert!((0..3).all(|_| served.as_mut().poll(&mut context).is_pending()));
+            assert_eq!(identity.waiting(), 1);
+            enable(&identity);
+            let ended = served.as_mut().poll(&mut context);
+            assert_eq!(ended, Poll::Ready(Err(Failure::Unauthenticated)));
+        }
+        assert_eq!(identity.waiting(), 0);
+    }
+
+    #[test]
+    fn a_call_that_changes_the_rules_goes_on_to_its_answer() {
+        let identity = Arc::<Identity>::default();
+        let caller = anyone(&identity);
+        let mut is_second = false;
+        let call = std::future::poll_fn(|_| {
+            if std::mem::replace(&mut is_second, true) { Poll::Ready(7) } else { Poll::Pending }
+        });
+        let mut served = pin!(until_ended(caller.identity().unwrap(), &caller, call));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(served.as_mut().poll(&mut context).is_pending());
+        caller.enter(Caller::changing_access);
+        enable(&identity);
+        assert_eq!(served.as_mut().poll(&mut context), Poll::Ready(Ok(7)));
+    }
+
+    #[test]
+    fn a_stream_that_waits_ends_with_the_credentials_and_one_that_is_complete_does_not() {
+        let identity = Arc::<Identity>::default();
+        let caller = anyone(&identity);
+        let stream = |body: Body| {
+            let response = Response::builder().header(CONTENT_TYPE, "text/event-stream");
+            let response = response.body(body).unwrap();
+            response_of(response, &caller)
+        };
+        let mut context = Context::from_waker(Waker::noop());
+        let mut complete = stream(Body::from("all of it"));
+        let mut waiting = stream(Body::from_stream(futures_util::stream::pending::<
+            Result<Bytes, std::io::Error>,
+        >()));
+        assert_eq!(identity.waiting(), 0);
+        assert!(Pin::new(&mut waiting).poll_frame(&mut context).is_pending());
+        assert_eq!(identity.waiting(), 1);
+        enable(&identity);
+        let Poll::Ready(Some(Ok(last))) = Pin::new(&mut waiting).poll_frame(&mut context) else {
+            panic!("the stream goes on");
+        };
+        assert!(last.data_ref().is_some_and(|text| text.starts_with(b"event: closing")));
+        assert!(waiting.is_end_stream());
+        let whole = Pin::new(&mut complete).poll_frame(&mut context);
+        let Poll::Ready(Some(Ok(whole))) = whole else { panic!("it is there") };
+        assert_eq!(whole.data_ref().map(|bytes| &bytes[..]), Some(&b"all of it"[..]));
+    }
+
+    fn response_of(response_: Response, caller: &Caller) -> EndingBody {
+        let stream = response(response_, caller.identity().unwrap());
+        stream.unwrap_or_else(|_| panic!("it is a stream")).into_body()
     }
 }

@@ -207,7 +207,8 @@ impl HistoryPiece {
             let of_lock = |event: &Event| matches!(event.subject, Subject::Lock(_));
             let events: Vec<_> = named.map(|it| it.to_event()).filter(of_lock).collect();
             if !events.is_empty() {
-                self.batches.push(Batch { revision: record.revision, events });
+                let (revision, label) = (record.revision, record.label());
+                self.batches.push(Batch { revision, label, events });
             }
         }
         (self.next, self.floor, self.revision) = (records.next(), floor, records.newest());
@@ -269,8 +270,9 @@ pub(crate) async fn history(
         events.batches.truncate(max);
     }
     let read = events.batches.len();
-    let RecordPage { records: batches, .. } =
-        cut(events.batches, read + 1, |batch| encode::batch(batch.revision, &batch.events));
+    let RecordPage { records: batches, .. } = cut(events.batches, read + 1, |batch| {
+        encode::batch(batch.revision, batch.label, &batch.events)
+    });
     let next = match batches.last() {
         Some(last) if batches.len() < read => last.revision + 1,
         _ => convert::revision(events.next),

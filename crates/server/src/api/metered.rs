@@ -19,6 +19,9 @@ use crate::dispatch::{Caller, Charge};
 /// The most fields of a gRPC message, not counting those inside fields: a session sends 1,024 requests in one.
 const FIELDS_MAX: usize = 8_192;
 
+/// The bytes from which a part of an answer costs more than the request that asked for it.
+const LARGE: usize = 4 * 1024;
+
 /// A request body.
 struct MeteredRequest<B> {
     body: B,
@@ -33,6 +36,9 @@ where
     B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<BoxError>,
 {
+    if body.is_end_stream() {
+        return Body::empty();
+    }
     let charge = caller.memory().charge(0);
     Body::new(MeteredRequest { body, charge, messages: is_grpc.then(GrpcMessages::default) })
 }
@@ -76,8 +82,8 @@ where
 }
 
 /// A response body. Whatever produces it runs as work for the caller.
-struct MeteredResponse {
-    body: Body,
+struct MeteredResponse<B> {
+    body: B,
     caller: Caller,
 }
 
@@ -94,11 +100,17 @@ impl AsRef<[u8]> for Unwritten {
 }
 
 /// Meters the body of a response.
-pub(super) fn response(body: Body, caller: Caller) -> Body {
+pub(super) fn response<B>(body: B, caller: Caller) -> Body
+where
+    B: HttpBody<Data = Bytes, Error = axum::Error> + Send + Unpin + 'static,
+{
     Body::new(MeteredResponse { body, caller })
 }
 
-impl HttpBody for MeteredResponse {
+impl<B> HttpBody for MeteredResponse<B>
+where
+    B: HttpBody<Data = Bytes, Error = axum::Error> + Unpin,
+{
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -109,6 +121,9 @@ impl HttpBody for MeteredResponse {
         let Self { body, caller } = &mut *self;
         let frame = std::task::ready!(caller.enter(|| Pin::new(body).poll_frame(context)));
         let held = |bytes: Bytes| {
+            if bytes.len() >= LARGE {
+                caller.owe(bytes.len());
+            }
             let charge = caller.memory().charge(bytes.len());
             Bytes::from_owner(Unwritten { bytes, _charge: charge })
         };

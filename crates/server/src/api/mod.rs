@@ -23,6 +23,7 @@ mod protocol;
 mod query;
 mod request_filter;
 pub(crate) mod session;
+mod when_woken;
 pub(crate) mod ws;
 
 use std::io;
@@ -40,8 +41,8 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use crate::dispatch::{Caller, Dispatch, MemberMemory};
-use crate::identity::{CallerIdentity, IdentityCache, PeerCertificate};
+use crate::dispatch::{Caller, ConnectionSources, Dispatch, MemberMemory, PrincipalSources};
+use crate::identity::{IdentityCache, PeerCertificate};
 use crate::metrics::{Api, Closing, OpenConnection, Port, Protocol, Refusing};
 use crate::os;
 use crate::tls::ServerTls;
@@ -49,6 +50,7 @@ use addresses::{ConnectionLimits, Connections, CountedConnection};
 use bounded_io::BoundedIo;
 use protocol::{DetectedProtocol, Rewound};
 use request_filter::FilteredRouter;
+use when_woken::WhenWoken;
 
 pub(crate) use health_listener::HealthListener;
 pub(crate) use http::AllowedHosts;
@@ -109,6 +111,7 @@ struct Listener {
     tls: Option<Arc<ServerTls>>,
     connections: Connections,
     /// The memory in use for all connections.
+    principals: PrincipalSources,
     memory: MemberMemory,
     open: watch::Receiver<bool>,
 }
@@ -161,6 +164,7 @@ impl Listener {
             dispatch: dispatch.clone(),
             tls,
             connections: Connections::new(LIMITS),
+            principals: PrincipalSources::default(),
             memory: MemberMemory::default(),
             open,
         }
@@ -180,7 +184,8 @@ impl Listener {
     /// The permit for a connection from an address; none if there are too many.
     fn permit(&self, from: IpAddr) -> Option<ConnectionPermit> {
         let counted = self.connections.enter(from)?;
-        let caller = Caller::new(counted.share(), self.memory.clone()).at(from);
+        let sources = ConnectionSources::new(counted.source(), self.principals.clone());
+        let caller = Caller::new(sources, self.memory.clone(), Some(from));
         let meters = &self.dispatch.member().meters().connections;
         let connection = Arc::new(meters.open(Some(from), caller.memory().clone()));
         let open = self.open.clone();
@@ -323,9 +328,9 @@ impl ConnectionPermit {
         self.certificate.as_ref()
     }
 
-    /// The permit for a request that takes over the connection.
-    fn identified(&self, identity: Option<CallerIdentity>) -> Self {
-        Self { caller: self.caller.identified(identity), ..self.clone() }
+    /// The permit for a request of this caller, which takes over the connection.
+    fn of(&self, caller: Caller) -> Self {
+        Self { caller, ..self.clone() }
     }
 
     /// Waits until the listener closes.
@@ -408,6 +413,14 @@ where
     }
 }
 
+/// Why the member ends a connection.
+enum ConnectionEnd {
+    /// The client is over its budget of memory.
+    OverBudget,
+    /// The listener closes.
+    Closing,
+}
+
 async fn speak<S>(
     http: &auto::Builder<TokioExecutor>,
     stream: BoundedIo<S>,
@@ -422,11 +435,20 @@ where
     let caller = permit.caller().clone();
     let connection = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::pin!(connection);
+    let ends = WhenWoken::new(async move {
+        tokio::select! {
+            () = caller.memory().exceeded() => ConnectionEnd::OverBudget,
+            () = permit.closing() => ConnectionEnd::Closing,
+        }
+    });
     tokio::select! {
+        biased;
         ended = connection.as_mut() => return ended.map_err(io::Error::other),
-        // Dropping the connection frees what waits for its client.
-        () = caller.memory().exceeded() => return Ok(()),
-        () = permit.closing() => connection.as_mut().graceful_shutdown(),
+        end = ends => match end {
+            // Dropping the connection frees what waits for its client.
+            ConnectionEnd::OverBudget => return Ok(()),
+            ConnectionEnd::Closing => connection.as_mut().graceful_shutdown(),
+        },
     }
     match tokio::time::timeout(LEAVE, connection).await {
         Ok(ended) => ended.map_err(io::Error::other),

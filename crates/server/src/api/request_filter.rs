@@ -7,6 +7,7 @@
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::Router;
@@ -42,18 +43,28 @@ const FIELD_BYTES: usize = 32;
 
 /// The router for the requests of one connection. A request that becomes a WebSocket takes the connection permit with
 /// it.
+///
+/// The library clones it for every request.
 #[derive(Clone)]
 pub(super) struct FilteredRouter {
     router: Router,
+    connection: Arc<FilteredConnection>,
+}
+
+/// What the requests of one connection share.
+struct FilteredConnection {
     dispatch: Dispatch,
     permit: ConnectionPermit,
 }
 
 impl FilteredRouter {
     pub(super) fn new(listener: &Listener, permit: ConnectionPermit) -> Self {
-        Self { router: listener.router.clone(), dispatch: listener.dispatch.clone(), permit }
+        let connection = FilteredConnection { dispatch: listener.dispatch.clone(), permit };
+        Self { router: listener.router.clone(), connection: Arc::new(connection) }
     }
+}
 
+impl FilteredConnection {
     /// The reason to reject a request, if any.
     fn objection<B>(&self, request: &Request<B>) -> Option<Failure> {
         if !self.permit.known {
@@ -82,9 +93,13 @@ impl FilteredRouter {
     }
 
     /// The identity of the caller of a request; none if the request needs none, or will present credentials later.
-    fn identify<B>(&self, request: &Request<B>) -> Result<Option<CallerIdentity>, Failure> {
+    fn identify<B>(
+        &self,
+        request: &Request<B>,
+        upgrades: bool,
+    ) -> Result<Option<CallerIdentity>, Failure> {
         let (path, headers) = (request.uri().path(), request.headers());
-        let is_socket = headers.contains_key(UPGRADE) && ws::PATHS.contains(&path);
+        let is_socket = upgrades && ws::PATHS.contains(&path);
         let later = is_socket && !headers.contains_key(AUTHORIZATION);
         if is_open(request.method(), path) || later {
             return Ok(None);
@@ -112,17 +127,17 @@ impl Service<Request<Incoming>> for FilteredRouter {
     }
 
     fn call(&mut self, mut request: Request<Incoming>) -> Self::Future {
-        if let Some(failure) = self.objection(&request) {
-            let is_grpc = grpc::is_grpc(&request);
-            return Either::Left(ready(Ok(self.refuse(is_grpc, failure))));
+        let (connection, is_grpc) = (&self.connection, grpc::is_grpc(&request));
+        if let Some(failure) = connection.objection(&request) {
+            return Either::Left(ready(Ok(connection.refuse(is_grpc, failure))));
         }
-        let is_grpc = grpc::is_grpc(&request);
         let ends_itself = request.uri().path().starts_with(SESSIONS);
-        let identity = match self.identify(&request) {
+        let upgrades = request.headers().contains_key(UPGRADE);
+        let identity = match connection.identify(&request, upgrades) {
             Ok(identity) => identity,
             Err(failure) => {
-                let Some(missing) = self.missing_keys(&request) else {
-                    return Either::Left(ready(Ok(self.refuse(is_grpc, failure))));
+                let Some(missing) = connection.missing_keys(&request) else {
+                    return Either::Left(ready(Ok(connection.refuse(is_grpc, failure))));
                 };
                 // After an attempt to read them the keys are not read again for a while, so this repeats a few times at
                 // most.
@@ -133,21 +148,25 @@ impl Service<Request<Incoming>> for FilteredRouter {
                 }));
             }
         };
-        let permit = self.permit.identified(identity.clone());
-        let caller = permit.caller().clone();
-        if request.headers().contains_key(UPGRADE) {
-            request.extensions_mut().insert(permit);
+        let caller = connection.permit.caller().identified(identity);
+        if upgrades {
+            request.extensions_mut().insert(connection.permit.of(caller.clone()));
         }
         let request = request.map(|body| metered::request(body, is_grpc, &caller));
+        let (connection, metered) = (connection.clone(), caller.clone());
         let answering = self.router.call(request);
-        let (filter, metered) = (self.clone(), caller.clone());
         let answered = async move {
-            let response = match identity {
+            let response = match metered.identity() {
                 None => answering.await?,
-                Some(identity) => match ending::until_ended(&identity, &metered, answering).await {
+                Some(identity) => match ending::until_ended(identity, &metered, answering).await {
                     Ok(response) if ends_itself => response?,
-                    Ok(response) => ending::response(response?, identity),
-                    Err(failure) => filter.refuse(is_grpc, failure),
+                    Ok(response) => match ending::response(response?, identity) {
+                        Ok(stream) => {
+                            return Ok(stream.map(|body| metered::response(body, metered)));
+                        }
+                        Err(response) => response,
+                    },
+                    Err(failure) => connection.refuse(is_grpc, failure),
                 },
             };
             Ok(response.map(|body| metered::response(body, metered)))

@@ -108,11 +108,16 @@ struct Gathered {
 }
 
 impl SessionHandler {
-    pub(crate) fn new(dispatch: Dispatch, identity: Option<CallerIdentity>, api: Api) -> Self {
+    /// The handler of a new session; fails if the caller has too many.
+    pub(crate) fn new(
+        dispatch: Dispatch,
+        identity: Option<CallerIdentity>,
+        api: Api,
+    ) -> Result<Self, Failure> {
         let who = identity.as_ref().map(|it| it.principal().clone());
         let who = who.unwrap_or_else(Principal::anyone);
-        let (session, lead) = (dispatch.session(), dispatch.member().lead());
-        Self {
+        let (session, lead) = (dispatch.session_of_client()?, dispatch.member().lead());
+        Ok(Self {
             dispatch,
             api,
             who,
@@ -135,7 +140,7 @@ impl SessionHandler {
             alarmed: false,
             greeted: false,
             closing: false,
-        }
+        })
     }
 
     /// Records from now on which lease each handle is.

@@ -63,9 +63,9 @@ pub(crate) async fn follow(member: MemberHandle, resume: AuditResume) {
 async fn read(member: &MemberHandle, from: Revision) -> Option<Result<RevisionRecords, Compacted>> {
     loop {
         let (done, found) = oneshot::channel();
-        let look = LoopEvent::Look(Box::new(move |node| {
+        let look = LoopEvent::look(move |node| {
             let _ = done.send(node.machine().records(from, MOST));
-        }));
+        });
         match member.try_tell(look) {
             Ok(()) => return found.await.ok(),
             Err(NotTaken::Full(_)) => tokio::time::sleep(FULL).await,

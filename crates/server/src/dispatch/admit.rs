@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use tenure_core::request::{Command, RequestId};
-use tenure_node::{Permit, Principal, weight};
+use tenure_node::{Permit, Principal, Weight, weight};
 
 use super::{Caller, Dispatch, Failure, WITHIN, encode};
 use crate::os;
@@ -24,8 +24,17 @@ impl Dispatch {
         let decided = self.member().identity().authorise(who, command);
         decided.map_err(|failure| self.failure_to(who, failure, WITHIN))?;
         let (admission, weight) = (self.member().admission(), weight(command));
+        self.count_request(weight)?;
         let permit = Caller::with_share(|share| admission.admit_from(weight, bytes as u64, share));
-        permit.ok_or_else(|| self.overloaded())
+        let permit = permit.ok_or_else(|| self.overloaded())?;
+        Caller::check_bytes(self.member().identity())?;
+        Ok(permit)
+    }
+
+    /// Counts a request of the present caller against its quota.
+    pub(super) fn count_request(&self, weight: Weight) -> Result<(), Failure> {
+        let member = self.member();
+        Caller::count_request(member.identity(), || member.now_us(), weight)
     }
 
     /// Encodes a command for the log, then authorises and admits it.

@@ -15,8 +15,10 @@ mod membership;
 mod memory;
 mod outbox;
 mod permission;
+mod quota;
 mod read;
 mod session;
+mod source;
 mod ticket;
 
 use std::sync::Arc;
@@ -39,6 +41,7 @@ pub(crate) use memory::{Charge, ConnectionMemory, MemberMemory};
 pub(crate) use outbox::{Delivery, MailboxMessage, Outbox};
 pub(crate) use permission::ReadScope;
 pub(crate) use session::ClientSession;
+pub(crate) use source::{ConnectionSources, PrincipalSources, RequestSource};
 pub(crate) use tenure_node::{AcquireTerms, ClusterView, Fresh, PlaceFate, Principal};
 pub(crate) use tenure_wire::Failure;
 pub(crate) use ticket::Signed;

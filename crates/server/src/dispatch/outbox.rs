@@ -260,11 +260,11 @@ impl OpenSessions {
     fn sweep(&mut self, member: &MemberHandle, outbox: &Arc<Outbox>) {
         for part in self.router.sweep().unwrap_or_default().chunks(SWEEP_PART) {
             let (part, outbox) = (part.to_vec(), outbox.clone());
-            let _ = member.try_tell(LoopEvent::Look(Box::new(move |node| {
+            let _ = member.try_tell(LoopEvent::look(move |node| {
                 let machine = node.machine();
                 let gone = |lease: &Handle| !machine.has_lease(LeaseRef::Handle(*lease));
                 outbox.put(Delivery::Ended(part.into_iter().filter(gone).collect()));
-            })));
+            }));
         }
     }
 

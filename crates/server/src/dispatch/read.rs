@@ -6,10 +6,11 @@ use std::time::Duration;
 use tenure_core::Machine;
 use tenure_node::{ClusterView, Fresh, Node, Principal, PrincipalAction, Weight};
 use tenure_raft::Replica;
-use tenure_types::Revision;
+use tenure_types::{Quota, Revision};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::{ANSWER_GRACE, Caller, Dispatch, Failure, ReadScope, WATCHES_MAX, WITHIN};
+use crate::inbox::ReadTurn;
 use crate::member::LoopEvent;
 use crate::watch::{OwnedFilter, Start, WatchOptions, WatchReader};
 
@@ -17,12 +18,6 @@ type NodeFailure = tenure_node::NodeFailure;
 
 /// The most names that one turn of the event loop sorts for a list: a few milliseconds.
 const SORTED_MAX: usize = 4_096;
-/// The most reads of single records that wait for a quorum at a time, and so are answered in one turn.
-const RECORDS_MAX: usize = 2_048;
-/// The same for reads that wait for no quorum. They have their own bound, so that none waits while there is no leader.
-const STALE_MAX: usize = 512;
-/// The most reads of pages that the event loop has to answer at a time. A page takes it about a millisecond.
-const PAGES_MAX: usize = 4;
 
 /// The most watches of a member. Each takes about a kilobyte while nothing waits for it.
 const MEMBER_WATCHES_MAX: usize = 65_536;
@@ -41,33 +36,14 @@ pub(crate) enum ReadCost {
     Page,
 }
 
-/// Bounds the work that reads make in one turn of the event loop. Further reads wait outside of it.
+/// Bounds how many inspections of the member wait for the event loop. Further ones wait outside of it.
 pub(super) struct ReadSlots {
-    records: Arc<Semaphore>,
-    stale: Arc<Semaphore>,
-    pages: Arc<Semaphore>,
     looks: Arc<Semaphore>,
 }
 
 impl Default for ReadSlots {
     fn default() -> Self {
-        let slots = |most| Arc::new(Semaphore::new(most));
-        Self {
-            records: slots(RECORDS_MAX),
-            stale: slots(STALE_MAX),
-            pages: slots(PAGES_MAX),
-            looks: slots(LOOKS_MAX),
-        }
-    }
-}
-
-impl ReadSlots {
-    fn of(&self, cost: ReadCost, fresh: Fresh) -> Arc<Semaphore> {
-        match (cost, fresh) {
-            (ReadCost::Page, _) => self.pages.clone(),
-            (ReadCost::Record | ReadCost::Welcome, Fresh::Stale) => self.stale.clone(),
-            (ReadCost::Record | ReadCost::Welcome, _) => self.records.clone(),
-        }
+        Self { looks: Arc::new(Semaphore::new(LOOKS_MAX)) }
     }
 }
 
@@ -81,6 +57,7 @@ impl Dispatch {
         within: Duration,
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
     ) -> Result<(Revision, T), Failure> {
+        self.count_request(Weight::Asks)?;
         let read = self.ask(who, scope, fresh, within, ReadCost::Record, ask).await;
         read.map_err(|failure| self.failure_to(who, failure, within))
     }
@@ -105,6 +82,7 @@ impl Dispatch {
         within: Duration,
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
     ) -> Result<(Revision, T), Failure> {
+        self.count_request(Weight::Asks)?;
         let deadline_us = self.deadline_us(within);
         let failure = |failure| self.failure_to(who, failure, within);
         if !matches!(fresh, Fresh::Stale) {
@@ -161,13 +139,11 @@ impl Dispatch {
         };
         let permit = Caller::with_share(|share| admission.admit_from(weight, 0, share));
         let permit = permit.ok_or(NodeFailure::Overloaded)?;
-        let (principal, deadline_us) = (who.clone(), self.deadline_us(within));
-        let waiting = self.inner.read_slots.of(cost, fresh).acquire_owned();
-        let slot = match tokio::time::timeout(within, waiting).await {
-            Ok(slot) => slot.map_err(|_| NodeFailure::Stopping)?,
-            Err(_) => return Err(NodeFailure::Expired),
+        let turn = match cost {
+            ReadCost::Record | ReadCost::Welcome => ReadTurn::record(&permit),
+            ReadCost::Page => ReadTurn::page(&permit),
         };
-        let within = self.until(deadline_us);
+        let (principal, deadline_us) = (who.clone(), self.deadline_us(within));
         let (done, answer) = oneshot::channel();
         let who = who.clone();
         let question = Box::new(move |machine: Result<&Machine, NodeFailure>| {
@@ -176,9 +152,9 @@ impl Dispatch {
                 Ok((machine.revision(), ask(machine)))
             });
             let _ = done.send(answer);
-            drop((permit, slot));
+            drop(permit);
         });
-        let event = LoopEvent::Read { question, principal, fresh, deadline_us };
+        let event = LoopEvent::Read { question, principal, fresh, deadline_us, turn };
         self.member().try_tell(event).map_err(|not_taken| not_taken.back().1)?;
         match tokio::time::timeout(within + ANSWER_GRACE, answer).await {
             Ok(Ok(answer)) => answer,
@@ -214,10 +190,11 @@ impl Dispatch {
             Err(_) => return Err(NodeFailure::Expired),
         };
         let (done, answer) = oneshot::channel();
-        let look = LoopEvent::Look(Box::new(move |node| {
+        let ask = Box::new(move |node: &Node| {
             let _ = done.send(ask(node));
             drop(slot);
-        }));
+        });
+        let look = LoopEvent::Look { ask, source: Caller::source() };
         self.member().try_tell(look).map_err(|not_taken| not_taken.back().1)?;
         match tokio::time::timeout(WITHIN, answer).await {
             Ok(answer) => answer.map_err(|_| NodeFailure::Stopping),
@@ -273,7 +250,9 @@ impl Dispatch {
         if self.member().feed().watches() >= MEMBER_WATCHES_MAX {
             return Err(quota("watches", MEMBER_WATCHES_MAX));
         }
+        self.count_request(Weight::Asks)?;
         let count = Caller::watch().ok_or_else(|| quota("watches_per_connection", WATCHES_MAX))?;
+        let count = count.with(Caller::count(self.member().identity(), Quota::Watches)?);
         Ok(self.hub().watch(filter, start, options).counted(count).seen_by(who.clone()))
     }
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tenure_node::{CommandBatch, Input, Permit, ReplyTo, SessionId};
-use tenure_types::Handle;
+use tenure_types::{Handle, Quota};
 
-use super::Dispatch;
 use super::outbox::{Delivery, Mailbox, MailboxMessage};
+use super::quota::QuotaCount;
+use super::{Caller, Dispatch, Failure};
 use crate::member::LoopEvent;
 
 /// One session. Dropping it ends the session; the leases that it is attached to live on.
@@ -15,13 +16,24 @@ pub(crate) struct ClientSession {
     dispatch: Dispatch,
     session: SessionId,
     mailbox: Arc<Mailbox>,
+    _count: Option<QuotaCount>,
 }
 
 impl Dispatch {
-    /// Opens a session.
+    /// Opens a session that no client sees.
     pub(crate) fn session(&self) -> ClientSession {
+        self.open_session(None)
+    }
+
+    fn open_session(&self, count: Option<QuotaCount>) -> ClientSession {
         let (session, mailbox) = self.member().outbox().open();
-        ClientSession { dispatch: self.clone(), session, mailbox }
+        ClientSession { dispatch: self.clone(), session, mailbox, _count: count }
+    }
+
+    /// Opens a session of the present caller, if its quota allows one more.
+    pub(crate) fn session_of_client(&self) -> Result<ClientSession, Failure> {
+        let count = Caller::count(self.member().identity(), Quota::Sessions)?;
+        Ok(self.open_session(count))
     }
 }
 

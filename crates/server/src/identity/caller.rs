@@ -1,15 +1,18 @@
 //! Holds which principal a caller is, and reports when its credentials no longer hold.
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use tenure_node::Principal;
 use tenure_wire::Failure;
-use tokio::sync::watch;
+use tokio::time::Sleep;
 
-use super::{Identity, PeerCertificate, Presented, Published, Resolved, rejected};
+use super::rules::WaitingPlace;
+use super::{Identity, PeerCertificate, Presented, Resolved, rejected};
 use crate::os;
 
 /// The longest sleep until credentials expire: after it, the wall clock may have been set.
@@ -25,6 +28,8 @@ struct Inner {
     resolved: Resolved,
     /// The generation of the access rules by which it was resolved.
     generation: u64,
+    /// The list that its waiting work is in.
+    list: usize,
 }
 
 impl CallerIdentity {
@@ -32,8 +37,9 @@ impl CallerIdentity {
     pub(crate) fn resolve(identity: &Arc<Identity>, presented: Presented) -> Result<Self, Failure> {
         let published = identity.published();
         let resolved = identity.resolve(&published.access, &presented)?;
-        let (identity, generation) = (Arc::clone(identity), published.generation);
-        Ok(Self(Arc::new(Inner { identity, presented, resolved, generation })))
+        let (generation, list) = (published.generation, identity.published.next_list());
+        let identity = Arc::clone(identity);
+        Ok(Self(Arc::new(Inner { identity, presented, resolved, generation, list })))
     }
 
     /// Its principal.
@@ -42,88 +48,103 @@ impl CallerIdentity {
     }
 
     /// Waits until the credentials no longer hold: see [`CredentialWatch::ended`].
+    #[cfg(test)]
     pub(crate) async fn ended(&self) -> Failure {
         self.watch().ended().await
     }
 
-    /// A watch over the credentials, for work that goes on.
+    /// A watch over the credentials, for work that goes on. It costs nothing until it is waited for.
     pub(crate) fn watch(&self) -> CredentialWatch {
-        let rules = self.0.identity.published.subscribe();
-        let unchecked = rules.borrow().generation != self.0.generation;
-        CredentialWatch {
-            caller: self.clone(),
-            rules,
-            unchecked,
-            expires_ms: self.0.resolved.expires_ms,
-        }
+        let Inner { generation, resolved, .. } = &*self.0;
+        let (checked, expires_ms) = (*generation, resolved.expires_ms);
+        CredentialWatch { caller: self.clone(), checked, expires_ms, expiry: None, place: None }
     }
 
     /// Whether it was resolved by the present rules and has not expired.
     fn is_current(&self) -> bool {
         let Inner { identity, resolved, generation, .. } = &*self.0;
-        let expired = resolved.expires_ms.is_some_and(|expires_ms| expires_ms <= os::wall_ms());
-        !expired && identity.published.borrow().generation == *generation
+        identity.published.generation() == *generation && !is_over(resolved.expires_ms)
     }
 }
 
 /// Watches over the credentials of one caller.
 pub(crate) struct CredentialWatch {
     caller: CallerIdentity,
-    rules: watch::Receiver<Published>,
-    /// Whether the rules have changed since the credentials were last compared with them.
-    unchecked: bool,
+    /// The generation of the rules that the credentials were last compared with.
+    checked: u64,
     expires_ms: Option<u64>,
+    /// Runs while work waits, if the credentials expire.
+    expiry: Option<Pin<Box<Sleep>>>,
+    /// Where the work waits to be woken.
+    place: Option<WaitingPlace>,
 }
 
 impl CredentialWatch {
     /// Waits until the credentials stand for the principal no longer: they were revoked or have expired, the principal
     /// was disabled, or identity was enabled and there are none. Safe to cancel and to call again.
     pub(crate) async fn ended(&mut self) -> Failure {
-        loop {
-            // The sender lives as long as the identity that the caller refers to.
-            if self.unchecked || self.rules.has_changed().unwrap_or(false) {
-                self.unchecked = true;
-                if let Err(failure) = self.check() {
-                    return failure;
-                }
-                self.unchecked = false;
-            }
-            let expires_ms = self.expires_ms;
-            let expiry = async {
-                match expires_ms {
-                    None => std::future::pending().await,
-                    Some(expires_ms) => until(expires_ms).await,
-                }
-            };
-            tokio::select! {
-                _ = self.rules.changed() => self.unchecked = true,
-                () = expiry => return rejected("the credentials have expired"),
-            }
-        }
+        std::future::poll_fn(|context| self.poll_ended(context)).await
     }
 
-    /// Compares the credentials with the rules as they are now.
-    fn check(&mut self) -> Result<(), Failure> {
-        let access = Arc::clone(&self.rules.borrow_and_update().access);
-        let Inner { identity, presented, resolved, .. } = &*self.caller.0;
-        let now = identity.resolve(&access, presented)?;
-        if now.principal != resolved.principal {
-            return Err(rejected("the credentials stand for another principal now"));
+    /// Returns the failure if the credentials have ended; otherwise wakes the task when they may have.
+    pub(crate) fn poll_ended(&mut self, context: &mut Context<'_>) -> Poll<Failure> {
+        let Inner { identity, list, .. } = &*self.caller.0;
+        self.place = Some(identity.published.wait(*list, self.place, context.waker()));
+        // After the registration: a change in between has woken nothing.
+        if let Err(failure) = self.check() {
+            return Poll::Ready(failure);
         }
-        self.expires_ms = now.expires_ms;
-        Ok(())
+        while let Some(expires_ms) = self.expires_ms {
+            let expiry =
+                self.expiry.get_or_insert_with(|| Box::pin(tokio::time::sleep(left(expires_ms))));
+            ready!(expiry.as_mut().poll(context));
+            self.expiry = None;
+            if is_over(self.expires_ms) {
+                return Poll::Ready(expired());
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Returns an error if the credentials have ended. Compares them with the rules only if those are others than the
+    /// last time.
+    pub(crate) fn check(&mut self) -> Result<(), Failure> {
+        let Inner { identity, presented, resolved, .. } = &*self.caller.0;
+        if identity.published.generation() != self.checked {
+            let published = identity.published();
+            let now = identity.resolve(&published.access, presented)?;
+            if now.principal != resolved.principal {
+                return Err(rejected("the credentials stand for another principal now"));
+            }
+            if now.expires_ms != self.expires_ms {
+                (self.expires_ms, self.expiry) = (now.expires_ms, None);
+            }
+            self.checked = published.generation;
+        }
+        if is_over(self.expires_ms) { Err(expired()) } else { Ok(()) }
     }
 }
 
-/// Waits until the wall clock has passed a moment.
-async fn until(moment_ms: u64) {
-    loop {
-        let left = Duration::from_millis(moment_ms.saturating_sub(os::wall_ms()));
-        if left.is_zero() {
-            return;
+impl Drop for CredentialWatch {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            self.caller.0.identity.published.leave(place);
         }
-        tokio::time::sleep(left.min(CLOCK_CHECK)).await;
     }
+}
+
+fn expired() -> Failure {
+    rejected("the credentials have expired")
+}
+
+/// Whether this moment of the wall clock has come.
+fn is_over(expires_ms: Option<u64>) -> bool {
+    expires_ms.is_some_and(|expires_ms| expires_ms <= os::wall_ms())
+}
+
+/// How long to sleep until a moment of the wall clock, at the most.
+fn left(moment_ms: u64) -> Duration {
+    Duration::from_millis(moment_ms.saturating_sub(os::wall_ms())).min(CLOCK_CHECK)
 }
 
 /// The caller of the last request of a connection. Most connections have one caller, whose credentials need not be

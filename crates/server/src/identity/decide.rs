@@ -13,17 +13,20 @@ impl Identity {
         who: &Principal,
         action: impl Into<PrincipalAction<'a>>,
     ) -> Result<(), NodeFailure> {
-        authorise(&self.published.borrow().access, who.name(), action)
+        self.published.decide(|access| authorise(access, who.name(), action))
     }
 
     /// Whether a principal may do something with a name, by the rules as last published.
     pub(crate) fn may(&self, who: &Principal, verb: Verb, name: &str) -> bool {
-        self.published.borrow().access.may(who.name(), verb, name)
+        self.published.read().access.may(who.name(), verb, name)
     }
 
     /// The rules as last published, if identity is enabled, and their generation.
     pub(crate) fn with_rules<T>(&self, with: impl FnOnce(u64, &Access) -> T) -> Option<T> {
-        let published = self.published.borrow();
+        if !self.published.is_enabled() {
+            return None;
+        }
+        let published = self.published.read();
         published.access.is_enabled().then(|| with(published.generation, &published.access))
     }
 }

@@ -14,6 +14,7 @@ mod decide;
 mod local_key;
 mod marker;
 mod presented;
+mod rules;
 
 use std::io;
 use std::path::Path;
@@ -23,20 +24,21 @@ use rustls::pki_types::CertificateDer;
 use tenure_core::access::Access;
 use tenure_node::Principal;
 use tenure_wire::Failure;
-use tokio::sync::watch;
 
 pub use api_key::NewApiKey;
 use api_key::PresentedKey;
 pub(crate) use caller::{CallerIdentity, CredentialWatch, IdentityCache};
 use marker::IdentityMarker;
 pub(crate) use presented::{Bearer, PeerCertificate, Presented, rejected};
+use rules::{Published, PublishedRules};
 
 use crate::credentials::{MissingKeys, TrustedIssuers, certificate};
 use crate::os;
 
 /// The access rules as this member has applied them, and what its callers are compared with.
+#[derive(Default)]
 pub(crate) struct Identity {
-    published: watch::Sender<Published>,
+    published: PublishedRules,
     /// The hash of the local administrator's key; none inside a test without a disk.
     local: OnceLock<[u8; 32]>,
     marker: IdentityMarker,
@@ -44,13 +46,6 @@ pub(crate) struct Identity {
     issuers: OnceLock<TrustedIssuers>,
     /// Set if the settings of this member require credentials of every caller.
     known_only: OnceLock<()>,
-}
-
-/// One state of the access rules. Each has another generation.
-#[derive(Clone, Default)]
-pub(crate) struct Published {
-    pub(crate) generation: u64,
-    pub(crate) access: Arc<Access>,
 }
 
 /// What credentials stand for.
@@ -61,38 +56,17 @@ pub(crate) struct Resolved {
     pub(crate) expires_ms: Option<u64>,
 }
 
-impl Default for Identity {
-    fn default() -> Self {
-        Self {
-            published: watch::Sender::new(Published::default()),
-            local: OnceLock::new(),
-            marker: IdentityMarker::default(),
-            issuers: OnceLock::new(),
-            known_only: OnceLock::new(),
-        }
-    }
-}
-
 impl Identity {
     /// Publishes the access rules if they are others than before. The event loop calls it before it answers the
     /// commands that changed them.
     pub(crate) fn publish(&self, access: &Arc<Access>) {
         if let Some(issuers) = self.issuers.get()
-            && !Arc::ptr_eq(&self.published.borrow().access, access)
+            && !Arc::ptr_eq(&self.published.read().access, access)
         {
             // Before the rules: a caller that sees the new rules sees their issuers.
             issuers.replace(access.issuers());
         }
-        let is_new = self.published.send_if_modified(|published| {
-            // The published copy keeps the old rules alive, so equal addresses mean equal rules.
-            if Arc::ptr_eq(&published.access, access) {
-                return false;
-            }
-            *published =
-                Published { generation: published.generation + 1, access: Arc::clone(access) };
-            true
-        });
-        if is_new {
+        if self.published.publish(access) {
             self.marker.follow(access.is_enabled());
         }
     }
@@ -119,12 +93,23 @@ impl Identity {
 
     /// The access rules as last published.
     pub(crate) fn access(&self) -> Arc<Access> {
-        Arc::clone(&self.published.borrow().access)
+        Arc::clone(&self.published.read().access)
+    }
+
+    /// The generation of the published rules. The rules may be newer already when the caller reads them.
+    pub(crate) fn generation(&self) -> u64 {
+        self.published.generation()
     }
 
     /// The published rules and their generation.
     pub(crate) fn published(&self) -> Published {
-        self.published.borrow().clone()
+        self.published.read().clone()
+    }
+
+    /// How much work is registered to be woken when the rules change.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.published.waiting()
     }
 
     /// The principal that credentials stand for, by these rules and the wall clock.
@@ -133,7 +118,7 @@ impl Identity {
         access: &Access,
         presented: &Presented,
     ) -> Result<Resolved, Failure> {
-        let anyone = Resolved { principal: Principal::anyone(), expires_ms: None };
+        let anyone = || Resolved { principal: Principal::anyone(), expires_ms: None };
         match (&presented.bearer, &presented.certificate) {
             (Some(Bearer::ApiKey(key)), _) => self.by_api_key(access, key),
             (Some(Bearer::Token(token)), _) => self.by_token(access, token),
@@ -144,10 +129,10 @@ impl Identity {
                 }
                 Err(failure) if self.is_required(access) => Err(failure),
                 // Without identity a certificate only admits the connection.
-                Ok(None) | Err(_) => Ok(anyone),
+                Ok(None) | Err(_) => Ok(anyone()),
             },
             (None, None) if self.is_required(access) => Err(Failure::Unauthenticated),
-            (None, None) => Ok(anyone),
+            (None, None) => Ok(anyone()),
         }
     }
 

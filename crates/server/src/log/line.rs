@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use rustix::time::{ClockId, clock_gettime};
 use tracing::Level;
 
 /// The most bytes of one value that are kept: the names and causes in it may have any length.
@@ -23,26 +22,19 @@ pub(super) type Pair = (&'static str, String);
 /// Formats an event that happens now.
 pub(super) fn format(form: LineForm, level: Level, message: &str, pairs: &[Pair]) -> String {
     // Only readers of the log use the wall clock: no decision depends on it.
-    let now = clock_gettime(ClockId::Realtime);
-    let (seconds, millis) = (now.tv_sec, now.tv_nsec / 1_000_000);
+    let at = tenure_wire::wall::utc(crate::os::wall_ms());
     match form {
         LineForm::Text => {
-            let day = seconds.rem_euclid(86_400);
-            let (hour, minute, second) = (day / 3600, day / 60 % 60, day % 60);
-            let time = format!("{hour:02}:{minute:02}:{second:02}.{millis:03}");
+            let time = at.trim_end_matches('Z').split_once('T').map_or("", |(_, time)| time);
             as_text(&format!("{time} {:5} {message}", level.as_str()), pairs)
         }
-        LineForm::Json => {
-            let level = level.as_str().to_ascii_lowercase();
-            as_json(&date(seconds, millis), &level, message, pairs)
-        }
+        LineForm::Json => as_json(&at, &level.as_str().to_ascii_lowercase(), message, pairs),
     }
 }
 
 /// The time of the wall clock.
 pub(super) fn now() -> String {
-    let now = clock_gettime(ClockId::Realtime);
-    date(now.tv_sec, now.tv_nsec / 1_000_000)
+    tenure_wire::wall::utc(crate::os::wall_ms())
 }
 
 fn as_text(start: &str, pairs: &[Pair]) -> String {
@@ -78,22 +70,6 @@ fn shortened(value: &str) -> &str {
     &value[..end.unwrap_or(0)]
 }
 
-/// A moment of the wall clock, in UTC.
-fn date(seconds: i64, millis: i64) -> String {
-    let (days, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Days since 1 March of year 0, in eras of 400 years: leap days come last.
-    let days = days + 719_468;
-    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
-}
-
 fn put_json(line: &mut String, text: &str) {
     line.push('"');
     for c in text.chars() {
@@ -113,13 +89,6 @@ fn put_json(line: &mut String, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn dates_are_those_of_the_calendar() {
-        assert_eq!(date(0, 7), "1970-01-01T00:00:00.007Z");
-        assert_eq!(date(951_782_400, 0), "2000-02-29T00:00:00.000Z");
-        assert_eq!(date(1_767_225_599, 999), "2025-12-31T23:59:59.999Z");
-    }
 
     #[test]
     fn lines_are_text_or_json() {

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures_util::future::Either;
 use tenure_wire::reason;
 
 use super::message::{self, FLAG_SAMPLED, FLAGS_REMOTE_PARENT, KIND_SERVER, SpanEvent, Status};
@@ -12,7 +13,7 @@ use crate::os;
 const STEPS_MAX: usize = 32;
 
 tokio::task_local! {
-    static PRESENT: Option<Arc<SpanSteps>>;
+    static PRESENT: Arc<SpanSteps>;
 }
 
 /// A step of a request on its way.
@@ -58,12 +59,15 @@ pub(crate) fn within<F: Future>(
     span: Option<&RequestSpan>,
     work: F,
 ) -> impl Future<Output = F::Output> {
-    PRESENT.scope(span.map(|span| span.steps.clone()), work)
+    match span {
+        None => Either::Left(work),
+        Some(span) => Either::Right(PRESENT.scope(span.steps.clone(), work)),
+    }
 }
 
 /// The steps of the request that is being served.
 pub(crate) fn present() -> Option<Arc<SpanSteps>> {
-    PRESENT.try_with(Clone::clone).ok().flatten()
+    PRESENT.try_with(Clone::clone).ok()
 }
 
 /// One sampled request. If it is dropped before [`RequestSpan::finish`], its caller went away.

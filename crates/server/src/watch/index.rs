@@ -117,7 +117,8 @@ impl Index {
                 });
             }
         }
-        let share = |(group, seen): (usize, Gathered)| Some((group, seen.share(record.revision)?));
+        let (revision, label) = (record.revision, record.label());
+        let share = |(group, seen): (usize, Gathered)| Some((group, seen.share(revision, label)?));
         seen.into_iter().filter_map(share).collect()
     }
 

@@ -15,6 +15,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::sleep;
 
+use crate::inbox::ReadTurn;
 use crate::member::{LoopEvent, MemberHandle, NotTaken};
 
 /// The most that is read from the history at once: the event loop copies it in some tens of microseconds.
@@ -107,7 +108,8 @@ async fn ask_now(
         }
     });
     let (principal, deadline_us) = (Principal::member(), member.deadline_us(WITHIN));
-    tell(member, LoopEvent::Read { question, principal, fresh: Fresh::Now, deadline_us }).await
+    let (fresh, turn) = (Fresh::Now, ReadTurn::default());
+    tell(member, LoopEvent::Read { question, principal, fresh, deadline_us, turn }).await
 }
 
 async fn ask_part(
@@ -126,7 +128,7 @@ async fn ask_part(
         to.into_iter().for_each(|to| drop(to.send(part.clone())));
         drop(turn);
     };
-    tell(member, LoopEvent::Look(Box::new(|node| answer(node.machine())))).await
+    tell(member, LoopEvent::look(|node| answer(node.machine()))).await
 }
 
 async fn tell(member: &MemberHandle, mut event: LoopEvent) -> Result<(), MemberEnded> {

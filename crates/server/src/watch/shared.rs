@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use tenure_core::event::Event;
+use tenure_core::event::{Event, TimeLabel};
 use tenure_core::{Filter, Recorded, RevisionRecord};
 use tenure_types::Revision;
 
@@ -44,6 +44,8 @@ pub enum BatchForm {
 pub struct SharedBatch {
     /// The revision of the events.
     pub revision: Revision,
+    /// When they happened.
+    pub label: Option<TimeLabel>,
     /// The events, in order; never empty.
     pub events: Vec<Event>,
     bytes: usize,
@@ -64,7 +66,7 @@ impl SharedBatch {
     /// The batch with only some of its events; none if that leaves none.
     pub(super) fn only(&self, kept: impl Fn(&Event) -> bool) -> Option<Arc<Self>> {
         let events = self.events.iter().filter(|event| kept(event)).cloned().collect();
-        Gathered { events, bytes: self.bytes }.share(self.revision)
+        Gathered { events, bytes: self.bytes }.share(self.revision, self.label)
     }
 
     /// Its size in a watch's buffer, in bytes.
@@ -92,10 +94,15 @@ impl Gathered {
     }
 
     /// The batch; none if the filter admitted no event.
-    pub(super) fn share(self, revision: Revision) -> Option<Arc<SharedBatch>> {
+    pub(super) fn share(
+        self,
+        revision: Revision,
+        label: Option<TimeLabel>,
+    ) -> Option<Arc<SharedBatch>> {
         let Self { events, bytes } = self;
         let (proto, json) = (OnceLock::new(), OnceLock::new());
-        (!events.is_empty()).then(|| Arc::new(SharedBatch { revision, events, bytes, proto, json }))
+        let batch = SharedBatch { revision, label, events, bytes, proto, json };
+        (!batch.events.is_empty()).then(|| Arc::new(batch))
     }
 }
 
@@ -109,5 +116,5 @@ pub(super) fn admitted(
     for recorded in record.events().filter(|recorded| recorded.is_admitted(filter)) {
         gathered.add(&recorded, previous);
     }
-    gathered.share(record.revision)
+    gathered.share(record.revision, record.label())
 }

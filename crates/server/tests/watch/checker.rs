@@ -34,8 +34,8 @@ pub(crate) async fn follow(
     loop {
         let reached = match step(watch).await {
             WatchStep::Batch(batch) => {
-                let (revision, events) = (batch.revision, batch.events.clone());
-                seen.push(Seen::Batch(Batch { revision, events }));
+                let (revision, label, events) = (batch.revision, batch.label, batch.events.clone());
+                seen.push(Seen::Batch(Batch { revision, label, events }));
                 revision
             }
             WatchStep::Progress(mark) => {
@@ -65,6 +65,7 @@ pub(crate) fn expected(history: &[Batch], filter: &OwnedFilter, from: Revision) 
     let bare = |event: &Event| Event { previous: None, ..event.clone() };
     let batches = history.iter().filter(|batch| batch.revision >= from).map(|batch| Batch {
         revision: batch.revision,
+        label: batch.label,
         events: batch.events.iter().filter(admitted).map(bare).collect(),
     });
     batches.filter(|batch| !batch.events.is_empty()).collect()
@@ -115,10 +116,13 @@ mod tests {
             reason: None,
             value: None,
             previous: None,
+            ttl_ms: None,
+            renewed_ms: None,
         };
         let names = [&["a", "b"][..], &["b"], &["a/1"], &["a", "a"]];
         let batches = names.iter().zip(1..).map(|(names, revision)| Batch {
             revision: Revision(revision),
+            label: None,
             events: names.iter().map(|name| event(name)).collect(),
         });
         batches.collect()
@@ -144,7 +148,8 @@ mod tests {
             }),
             ("a revision in two steps", |seen| {
                 let Seen::Batch(batch) = &mut seen[2] else { panic!("a batch") };
-                let rest = Batch { revision: batch.revision, events: batch.events.split_off(1) };
+                let (revision, label) = (batch.revision, batch.label);
+                let rest = Batch { revision, label, events: batch.events.split_off(1) };
                 seen.insert(3, Seen::Batch(rest));
             }),
         ];

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use tenure_core::codec::{decode_request, open_entry};
+use tenure_core::event::WallClock;
 use tenure_node::{ClusterView, Input, NodeFailure, Output, ReadId, ReconfigureInput};
 use tenure_raft::{Persist, Space, Stop};
 use tenure_store::LogEntry;
@@ -41,6 +42,8 @@ impl SimCluster {
         if let Some(space) = process.log_writer.look(self.now_us) {
             process.node.handle(Input::Space(space));
         }
+        let unix_ms = wrong_wall_ms(node as u64, self.now_us);
+        process.node.handle(Input::WallClock(WallClock { unix_ms }));
         let mut outputs = std::mem::take(&mut process.outputs);
         let wake_us = process.node.turn(local_us, &mut outputs, &mut ());
         let wake_us = target.real_us(wake_us).max(self.now_us + 1);
@@ -337,4 +340,12 @@ fn grows(entry: &LogEntry) -> bool {
 fn asks(entry: &LogEntry) -> Vec<u64> {
     let Ok(opened) = open_entry(&entry.payload) else { return Vec::new() };
     opened.filter_map(|request| decode_request(request).ok()?.principal.parse().ok()).collect()
+}
+
+/// The wall clock of a member: hours apart from the others, and set anew to and fro every ten seconds.
+fn wrong_wall_ms(node: u64, now_us: u64) -> u64 {
+    const EPOCH_MS: u64 = 1_700_000_000_000;
+    const HOUR_MS: u64 = 3_600_000;
+    let jump = (now_us / 10_000_000).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(node) >> 60;
+    EPOCH_MS + node * HOUR_MS + jump * HOUR_MS + now_us / 1_000
 }

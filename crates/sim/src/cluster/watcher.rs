@@ -90,6 +90,7 @@ fn copied(machine: &Machine, from: Revision, filter: Filter<'_>, max: usize) -> 
     let records = machine.records(from, Most { revisions: max, bytes: usize::MAX }).ok()?;
     let batches = records.iter().map(|record| Batch {
         revision: record.revision,
+        label: record.label(),
         events: record
             .events()
             .filter(|event| event.is_admitted(filter))
@@ -110,5 +111,5 @@ fn part(batch: &Batch, filter: Filter<'_>) -> Option<Batch> {
         _ => false,
     };
     let events: Vec<Change> = batch.events.iter().filter(admitted).cloned().collect();
-    (!events.is_empty()).then_some(Batch { revision: batch.revision, events })
+    (!events.is_empty()).then_some(Batch { revision: batch.revision, label: batch.label, events })
 }

@@ -170,9 +170,16 @@ pub(super) fn change(made: &mut Generator) -> OwnedCommand {
 fn quotas(rng: &mut fastrand::Rng) -> Quotas {
     let mut quotas = Quotas::default();
     if rng.bool() {
-        let quota = Quota::ALL[rng.usize(..5)];
+        let quota = Quota::OF_STATE[rng.usize(..5)];
         let most = if quota == Quota::Bytes { 12 } else { 3 };
-        quotas.set(quota, Some(rng.u64(..=most)));
+        let value = rng.u64(..=most);
+        // A few of the quotas that members count, which the state keeps from level 4 on.
+        let quota = match (quota, value) {
+            (Quota::Keys, 3) => Quota::Sessions,
+            (Quota::Bytes, 12) => Quota::BytesInFlight,
+            (quota, _) => quota,
+        };
+        quotas.set(quota, Some(value));
     }
     quotas
 }

@@ -114,6 +114,7 @@ fn naive(all: &[Batch], filter: Filter<'_>) -> Vec<Batch> {
     all.iter()
         .map(|batch| Batch {
             revision: batch.revision,
+            label: batch.label,
             events: batch.events.iter().filter(wanted).cloned().collect(),
         })
         .filter(|batch| !batch.events.is_empty())

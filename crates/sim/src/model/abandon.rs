@@ -53,7 +53,7 @@ impl Model {
             grant.asks = grant.asks.map(|asks| asks - 1);
             if grant.asks == Some(0) {
                 released = true;
-                self.grant_event(&lock, held_event(Cause::Released, &lock, &grant));
+                self.end_event(&lock, held_event(Cause::Released, &lock, &grant));
                 self.end_held(&lock, grant.token);
                 touched.push(lock);
             } else if let Some(kept) = self.grant_mut(&lock, grant.token) {

@@ -249,6 +249,17 @@ impl Rules {
     }
 }
 
+/// Whether a change sets one of the quotas that members count.
+pub(super) fn sets_rates(change: &AccessChange<'_>) -> bool {
+    let quotas = match change {
+        AccessChange::PutPrincipal(new) => new.quotas,
+        AccessChange::SetDefaultQuotas(quotas) => *quotas,
+        _ => return false,
+    };
+    let rates = [Quota::Sessions, Quota::Watches, Quota::RequestsPerSecond, Quota::BytesInFlight];
+    rates.into_iter().any(|quota| quotas.get(quota).is_some())
+}
+
 impl Model {
     /// Remembers the principal of a request, and refuses one that may not run it.
     pub(super) fn admit(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
@@ -426,6 +437,8 @@ impl Model {
                 let of_keys = keys.iter().map(|(name, key)| name.len() + key.value.len());
                 of_leases.chain(of_places).chain(of_grants).chain(of_keys).sum()
             }
+            // Members count these, and the state does not.
+            Quota::Sessions | Quota::Watches | Quota::RequestsPerSecond | Quota::BytesInFlight => 0,
         };
         used as u64
     }

@@ -1,6 +1,6 @@
 //! Decides an ask for locks: grants the locks, queues the ask, or refuses it.
 
-use tenure_core::event::Cause;
+use tenure_core::event::{Cause, Event};
 use tenure_core::outcome::{Acquired, Answer, Grants, Queued};
 use tenure_core::request::{Acquire, AskLease, AskWait, LeaseRef};
 use tenure_types::{Held, LeaseId, Limit, Mode, Name, PlaceNumber, Quota, Refusal};
@@ -9,7 +9,7 @@ use super::access::OwnerKey;
 use super::event::place_event;
 use super::pass::show;
 use super::state::later;
-use super::{HandleOf, Model, Place, Verdict};
+use super::{HandleOf, LEVEL_TOLD, Model, Place, Verdict};
 
 /// How long an ask is willing to wait, as a deadline.
 #[derive(Clone, Copy)]
@@ -269,6 +269,12 @@ impl Model {
         self.places.insert(place.number, place.clone());
         if let Some(ring) = self.deadlock(&place) {
             self.places.remove(&place.number);
+            if self.level >= LEVEL_TOLD {
+                for (lock, mode) in &place.locks {
+                    let event = place_event(Cause::Deadlock, &place, lock, *mode);
+                    self.events.push(Event { place: None, ..event });
+                }
+            }
             return Err(Refusal::Deadlock { ring });
         }
         self.take_number(ask);

@@ -177,7 +177,7 @@ impl Model {
                 self.if_gone(lock, token)
             }
             DueWhat::Cooling(lock, token) => {
-                self.cooling_over(&lock, token);
+                self.cooling_over(&lock, token, ("", ""));
                 self.if_gone(lock, token)
             }
             DueWhat::LockDelay(lock, token) => {

@@ -22,6 +22,8 @@ pub(super) fn blank(cause: Cause, subject: Subject) -> Event {
         reason: None,
         value: None,
         previous: None,
+        ttl_ms: None,
+        renewed_ms: None,
     }
 }
 

@@ -9,7 +9,7 @@ use tenure_types::{LeaseId, Limit, Name, Quota, Refusal, Revision};
 
 use super::event::{blank, held_event, lease_event, said, word};
 use super::state::later;
-use super::{HandleOf, Lease, Model, NO_HANDLE, Verdict};
+use super::{HandleOf, LEVEL_TOLD, Lease, Model, NO_HANDLE, Verdict};
 
 /// The most leases that one command may renew.
 const RENEWALS_PER_COMMAND: usize = 4_096;
@@ -135,7 +135,9 @@ impl Model {
                 LeaseEnd::ByOther { said: (name, reason), urgency }
             }
         };
-        let mut touched = self.remove_places_of(id, end.cause());
+        let left = matches!(end, LeaseEnd::ByHolder) && self.level >= LEVEL_TOLD;
+        let cause = if left { Cause::Left } else { end.cause() };
+        let mut touched = self.remove_places_of(id, cause);
         touched.extend(self.end_lease(id, end));
         self.grant_pass(touched);
         Ok(Answer::Revoked)
@@ -160,11 +162,13 @@ impl Model {
                 LeaseEnd::Expired => {
                     let left_ms = self.delay_or_go(&lock, grant.token);
                     let event = held_event(Cause::Expired, &lock, &grant);
-                    self.grant_event(&lock, Event { left_ms, ..event });
+                    self.end_event(&lock, Event { left_ms, ..event });
                     self.lost(&lock, &grant, Cause::Expired, ("", ""));
                 }
                 LeaseEnd::ByHolder => {
-                    self.grant_event(&lock, held_event(Cause::Revoked, &lock, &grant));
+                    let told = self.level >= LEVEL_TOLD;
+                    let cause = if told { Cause::Released } else { Cause::Revoked };
+                    self.end_event(&lock, held_event(cause, &lock, &grant));
                     self.end_held(&lock, grant.token);
                 }
                 LeaseEnd::ByOther { said: (by, _), urgency } => {
@@ -189,7 +193,9 @@ impl Model {
             LeaseEnd::Expired | LeaseEnd::ByHolder => None,
         };
         let (by, reason) = said(word.as_deref());
-        self.events.push(Event { by, reason, ..lease_event(end.cause(), &lease) });
+        let event = Event { by, reason, ..lease_event(end.cause(), &lease) };
+        let event = self.told(event, id);
+        self.events.push(event);
         if !matches!(end, LeaseEnd::ByHolder) {
             let revision = self.this_revision();
             let cause = end.cause();

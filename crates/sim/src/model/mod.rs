@@ -23,7 +23,7 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet};
 
 use tenure_core::StoppedFor;
-use tenure_core::event::{Batch, Cause, Event, Subject};
+use tenure_core::event::{Batch, Cause, Event, Subject, TimeLabel, WallClock};
 use tenure_core::outcome::{Answer, Effects, Notice};
 use tenure_core::request::{Command, Purpose, Request};
 use tenure_core::view::{KeyView, LeaseView, LockView, WaiterView};
@@ -38,7 +38,7 @@ use state::later;
 const CLOCK_MAX: u64 = (1 << 60) - 1;
 
 /// The highest level that the rules define.
-const LEVEL_MAX: u16 = 3;
+const LEVEL_MAX: u16 = 4;
 
 /// The level from which on asks are counted and can be taken back.
 const LEVEL_COUNTED: u16 = 2;
@@ -48,6 +48,12 @@ const LEVEL_WHOLE: u16 = 2;
 
 /// The level from which on leases and keys have owners, and there are access rules.
 const LEVEL_OWNED: u16 = 3;
+
+/// The level from which on events tell more about what they record.
+const LEVEL_TOLD: u16 = 4;
+
+/// The level from which on access rules have quotas of sessions, watches, requests and bytes in flight.
+const LEVEL_RATES: u16 = 4;
 
 /// The most limits that one command may set.
 const LIMITS_PER_COMMAND: usize = 32;
@@ -68,6 +74,8 @@ pub struct ModelEntry<'a> {
     pub term: Term,
     /// The leader's count.
     pub count_ms: u64,
+    /// The leader's wall clock, which the model only copies.
+    pub wall: Option<WallClock>,
     /// The requests; `None` for one that cannot be read.
     pub requests: &'a [Option<Request<'a>>],
 }
@@ -98,6 +106,8 @@ pub struct Model {
     key_records: Vec<once::KeyedRequest>,
     rules: access::Rules,
     owned: access::Owned,
+    /// The label of the present entry.
+    label: Option<TimeLabel>,
     /// The events of the present command, or of the present `end_due`.
     events: Vec<Event>,
     /// The locks of which the present command ended or took away an election's grant.
@@ -220,6 +230,7 @@ impl Model {
             key_records: Vec::new(),
             rules: access::Rules::default(),
             owned: access::Owned::default(),
+            label: None,
             events: Vec::new(),
             vacated: BTreeSet::new(),
             notices: Vec::new(),
@@ -251,6 +262,7 @@ impl Model {
             return effects;
         }
         self.clock_ms = self.clock_ms.max(later(self.base_ms, entry.count_ms));
+        self.label = entry.wall.map(|wall| TimeLabel { wall, clock_ms: self.clock_ms });
         self.end_due();
         self.finish_step();
         for request in entry.requests {
@@ -263,6 +275,11 @@ impl Model {
                 }
                 Some(Request { command: Command::SetAccess(_), .. })
                     if self.level < LEVEL_OWNED =>
+                {
+                    Err(Refusal::Malformed)
+                }
+                Some(Request { command: Command::SetAccess(change), .. })
+                    if self.level < LEVEL_RATES && access::sets_rates(change) =>
                 {
                     Err(Refusal::Malformed)
                 }
@@ -484,7 +501,7 @@ impl Model {
         if !self.events.is_empty() {
             self.revision = self.revision.next();
             let events = std::mem::take(&mut self.events);
-            self.history.push(Batch { revision: self.revision, events });
+            self.history.push(Batch { revision: self.revision, label: self.label, events });
         }
         while self.history.len() as u64 > self.limits.get(Limit::HistoryRevisions) {
             self.floor = self.history.remove(0).revision.next();

@@ -6,7 +6,9 @@ use tenure_core::request::LeaseRef;
 use tenure_types::{LeaseId, Limit, Mode, Name, PlaceNumber, Refusal, Revision, Token};
 
 use super::event::place_event;
-use super::{CLOCK_MAX, Grant, GrantState, HandleOf, LEVEL_WHOLE, Lock, Model, Place, Verdict};
+use super::{
+    CLOCK_MAX, Grant, GrantState, HandleOf, LEVEL_TOLD, LEVEL_WHOLE, Lock, Model, Place, Verdict,
+};
 
 impl Model {
     /// The revision of the present command, if it changes anything.
@@ -186,6 +188,23 @@ impl Model {
             lock.modified = revision;
         }
         self.events.push(event);
+    }
+
+    /// An event that ends a hold or a lease, with the ttl of the lease and its last renewal.
+    pub(super) fn told(&self, event: Event, lease: LeaseId) -> Event {
+        if self.level < LEVEL_TOLD {
+            return event;
+        }
+        let lease = &self.leases[&lease];
+        let renewed_ms = lease.deadline_ms.saturating_sub(self.whole(lease.ttl_ms));
+        Event { ttl_ms: Some(lease.ttl_ms), renewed_ms: Some(renewed_ms), ..event }
+    }
+
+    /// Emits the event that ends a hold.
+    pub(super) fn end_event(&mut self, lock: &Name, event: Event) {
+        let lease = event.lease.expect("a hold has a lease");
+        let event = self.told(event, lease);
+        self.grant_event(lock, event);
     }
 
     /// Removes a place from its queues, with one event for each lock. Returns the locks.

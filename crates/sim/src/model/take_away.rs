@@ -2,19 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use tenure_core::event::{Cause, Event, Previous};
+use tenure_core::event::{Cause, Event, FORCED_NOW, HOLDER_STOPPED, Previous};
 use tenure_core::outcome::{Answer, Notice};
 use tenure_core::request::{Hold, Purpose, Urgency};
 use tenure_types::{LeaseId, Limit, Mode, Name, Quota, Refusal, Revision, Token};
 
 use super::event::{held_event, said, word};
 use super::state::later;
-use super::{Grant, GrantState, HandleOf, Model, NO_HANDLE, Verdict};
+use super::{Grant, GrantState, HandleOf, LEVEL_TOLD, Model, NO_HANDLE, Verdict};
 
 impl Model {
     pub(super) fn release(&mut self, hold: &Hold<'_>, handle_of: HandleOf<'_>) -> Verdict {
         let (lock, grant) = self.held_under(hold, handle_of)?;
-        self.grant_event(&lock, held_event(Cause::Released, &lock, &grant));
+        self.end_event(&lock, held_event(Cause::Released, &lock, &grant));
         self.end_held(&lock, grant.token);
         self.grant_pass([lock]);
         Ok(Answer::Released)
@@ -96,7 +96,11 @@ impl Model {
             (Some(GrantState::Cooling { until_ms }), Urgency::Cooling) => {
                 Some(until_ms.saturating_sub(self.clock_ms))
             }
-            (Some(GrantState::Cooling { .. }), Urgency::Now) => self.cooling_over(&lock, token),
+            (Some(GrantState::Cooling { .. }), Urgency::Now) => {
+                let (by, reason) = said;
+                let reason = if reason.is_empty() { FORCED_NOW } else { reason };
+                self.cooling_over(&lock, token, (by, reason))
+            }
             (Some(GrantState::Delayed { .. }) | None, _) => {
                 let first = self.grants_of(&lock).into_iter().next();
                 let holder = first.map(|grant| Box::new(self.show_holder(grant)));
@@ -124,7 +128,7 @@ impl Model {
         if !cools {
             return Err(Refusal::NotCooling { lock });
         }
-        self.cooling_over(&lock, token);
+        self.cooling_over(&lock, token, ("", HOLDER_STOPPED));
         self.pass_if_gone(&lock, token);
         Ok(Answer::Stopped)
     }
@@ -160,7 +164,7 @@ impl Model {
             self.delay_or_go(lock, token)
         };
         let (by, reason) = said(word(told).as_deref());
-        self.grant_event(lock, Event { left_ms, by, reason, ..held_event(cause, lock, &grant) });
+        self.end_event(lock, Event { left_ms, by, reason, ..held_event(cause, lock, &grant) });
         self.lost(lock, &grant, cause, told);
         let revision = self.this_revision();
         let lease = self.leases.get_mut(&grant.lease).expect("who holds has a lease");
@@ -188,11 +192,19 @@ impl Model {
         });
     }
 
-    /// Ends a cooling. Returns the length of the lock-delay that follows, if any.
-    pub(super) fn cooling_over(&mut self, lock: &Name, token: Token) -> Option<u64> {
+    /// Ends a cooling, and tells why if it was not due. Returns the length of the lock-delay that follows, if any.
+    pub(super) fn cooling_over(
+        &mut self,
+        lock: &Name,
+        token: Token,
+        why: (&str, &str),
+    ) -> Option<u64> {
         let grant = self.grant(lock, token).expect("only what cools is over").clone();
         let left_ms = self.delay_or_go(lock, token);
-        self.grant_event(lock, Event { left_ms, ..held_event(Cause::Cooled, lock, &grant) });
+        let why = if self.level >= LEVEL_TOLD { why } else { ("", "") };
+        let (by, reason) = said(word(why).as_deref());
+        let event = held_event(Cause::Cooled, lock, &grant);
+        self.grant_event(lock, Event { left_ms, by, reason, ..event });
         left_ms
     }
 

@@ -45,7 +45,7 @@ impl TestModel {
 
     fn entry(&mut self, at_ms: u64, requests: &[Option<Request<'_>>]) {
         let term = Term(self.term);
-        let entry = ModelEntry { term, count_ms: at_ms, requests };
+        let entry = ModelEntry { term, count_ms: at_ms, wall: None, requests };
         self.last = self.model.apply(term, Some(entry), &|_| None);
     }
 

@@ -91,16 +91,32 @@ pub struct Quotas {
     /// Bytes of the names and values of keys, and of metadata.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
+    /// Sessions at one member.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sessions: Option<u64>,
+    /// Watches at one member.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watches: Option<u64>,
+    /// Requests at one member in one second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests_per_second: Option<u64>,
+    /// Bytes of requests that one member has not answered yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_in_flight: Option<u64>,
 }
 
 impl Quotas {
-    fn each(&self) -> [(&'static str, Option<u64>); 5] {
+    fn each(&self) -> [(&'static str, Option<u64>); 9] {
         [
             ("leases", self.leases),
             ("places", self.places),
             ("locks", self.locks),
             ("keys", self.keys),
             ("bytes", self.bytes),
+            ("sessions", self.sessions),
+            ("watches", self.watches),
+            ("requests_per_second", self.requests_per_second),
+            ("bytes_in_flight", self.bytes_in_flight),
         ]
     }
 }
@@ -115,6 +131,10 @@ impl From<Vec<v1::QuotaValue>> for Quotas {
                 "locks" => &mut quotas.locks,
                 "keys" => &mut quotas.keys,
                 "bytes" => &mut quotas.bytes,
+                "sessions" => &mut quotas.sessions,
+                "watches" => &mut quotas.watches,
+                "requests_per_second" => &mut quotas.requests_per_second,
+                "bytes_in_flight" => &mut quotas.bytes_in_flight,
                 _ => continue,
             };
             *place = Some(value);

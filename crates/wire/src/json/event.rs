@@ -94,6 +94,19 @@ pub struct Event {
     /// What was there before, if it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub previous: Option<Previous>,
+    /// When it happened, by the wall clock of the leader of that moment, in UTC. A label: no decision depends on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "2026-03-02T03:14:07.112Z")]
+    pub at: Option<String>,
+    /// When it happened, by the clock of the cluster, by which leases end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_ms: Option<u64>,
+    /// In events that end a hold or a lease: the ttl of the lease.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<u64>,
+    /// In events that end a hold or a lease: the clock of the cluster at the last renewal of the lease.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub renewed_clock_ms: Option<u64>,
 }
 
 /// What was there before.
@@ -125,6 +138,10 @@ impl From<v1::Event> for Event {
             by: event.by,
             reason: event.reason,
             previous: event.prev_kv.map(Into::into),
+            at: event.at_unix_ms.map(crate::wall::utc),
+            clock_ms: event.clock_ms,
+            ttl_ms: event.ttl_ms,
+            renewed_clock_ms: event.renewed_clock_ms,
             ..Self::default()
         };
         let Some(kv) = event.kv else { return form };

@@ -57,6 +57,10 @@ pub(crate) fn event(cause: Cause) -> v1::Event {
         left_ms: Some(0),
         reason: Some("runner 7 was deleted".into()),
         by: None,
+        at_unix_ms: None,
+        clock_ms: None,
+        ttl_ms: None,
+        renewed_clock_ms: None,
     }
 }
 
@@ -305,9 +309,18 @@ fn errors_and_views_are_spoken_as_ever() {
     let history = v1::HistoryResponse { header: Some(header()), batches: vec![batch], next, floor };
     check("history_response", &history);
     let by = Some("ops@host".to_owned());
-    let event = v1::Event { by, ..event(Cause::Forced) };
-    let batch = v1::Batch { revision: 8850, events: vec![event] };
-    check("history_response_by", &v1::HistoryResponse { batches: vec![batch], ..history });
+    let by_name = v1::Event { by, ..event(Cause::Forced) };
+    let batch = v1::Batch { revision: 8850, events: vec![by_name] };
+    check("history_response_by", &v1::HistoryResponse { batches: vec![batch], ..history.clone() });
+    let dated = v1::Event {
+        at_unix_ms: Some(1_772_421_247_112),
+        clock_ms: Some(3_600_000),
+        ttl_ms: Some(15_000),
+        renewed_clock_ms: Some(3_590_000),
+        ..event(Cause::Expired)
+    };
+    let batch = v1::Batch { revision: 8850, events: vec![dated] };
+    check("history_response_dated", &v1::HistoryResponse { batches: vec![batch], ..history });
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::codec::access::{get_access, put_access};
 use crate::codec::request::get_lease_id;
 use crate::codec::{Malformed, Reader, Writer, get_outcome, put_outcome};
 use crate::machine::Machine;
-use crate::request::{LEVEL_ABANDON, LEVEL_ACCESS, Purpose};
+use crate::request::{LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_RECORDS, Purpose};
 use crate::state::due::CLOCK_MAX;
 use crate::state::list::{LinkedList, ListLink};
 use crate::state::owner::OwnerId;
@@ -134,7 +134,7 @@ pub(super) fn get_head(reader: &mut Reader<'_>) -> Result<(SnapshotHead, Limits)
         return Err(Malformed);
     }
     // A level that this build does not know may have another form.
-    if head.level == LEVEL_ACCESS {
+    if (LEVEL_ACCESS..=LEVEL_RECORDS).contains(&head.level) {
         head.access = Arc::new(get_access(reader)?);
         let len = reader.len(4)?;
         for _ in 0..len {

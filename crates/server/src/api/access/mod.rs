@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tenure_core::Machine;
 use tenure_core::access::{Access, AccessChange, NewPrincipal};
-use tenure_core::request::{Command, LEVEL_ACCESS, RequestId};
+use tenure_core::request::{Command, LEVEL_ACCESS, LEVEL_RECORDS, RequestId};
 use tenure_types::{Refusal, Verb};
 use tenure_wire::{Failure, v1};
 
@@ -65,8 +65,9 @@ impl AccessCall<'_> {
         it: v1::SetDefaultQuotasRequest,
     ) -> Answer<v1::SetDefaultQuotasResponse> {
         let quotas = check::quotas(&it.quotas)?;
-        self.prepare(|_| ()).await?;
-        let header = self.change(AccessChange::SetDefaultQuotas(quotas)).await?;
+        let change = AccessChange::SetDefaultQuotas(quotas);
+        self.prepare_at(change.level(), |_| ()).await?;
+        let header = self.change(change).await?;
         Ok(v1::SetDefaultQuotasResponse { header: Some(header) })
     }
 
@@ -99,8 +100,9 @@ impl AccessCall<'_> {
         check::principal("principal", &it.principal)?;
         let quotas = check::quotas(&it.quotas)?;
         let (name, roles) = (it.principal.clone(), it.roles.clone());
+        let level = if quotas.counts_at_members() { LEVEL_RECORDS } else { LEVEL_ACCESS };
         let (unknown, was) = self
-            .prepare(move |access| {
+            .prepare_at(level, move |access| {
                 let unknown = roles.into_iter().find(|role| access.role(role).is_none());
                 (unknown, access.principal(&name).map(|record| record.enabled))
             })
@@ -180,10 +182,19 @@ impl AccessCall<'_> {
         &self,
         ask: impl FnOnce(&Access) -> T + Send + 'static,
     ) -> Answer<T> {
+        self.prepare_at(LEVEL_ACCESS, ask).await
+    }
+
+    /// Reads the access rules for a change that needs this level.
+    async fn prepare_at<T: Send + 'static>(
+        &self,
+        needed: u16,
+        ask: impl FnOnce(&Access) -> T + Send + 'static,
+    ) -> Answer<T> {
         let ask = |machine: &Machine| (machine.level(), ask(machine.access()));
         let (_, (level, found)) = self.look(administer(), ask).await?;
-        if level < LEVEL_ACCESS {
-            return Err(Failure::LevelTooLow { level, needed: LEVEL_ACCESS }.into());
+        if level < needed {
+            return Err(Failure::LevelTooLow { level, needed }.into());
         }
         Ok(found)
     }

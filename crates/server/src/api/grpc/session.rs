@@ -6,6 +6,7 @@ use futures_util::{Stream, StreamExt, stream};
 use tenure_wire::{status, v1};
 use tonic::{Request, Response, Status, Streaming};
 
+use super::call::to_status;
 use crate::api::session::SessionHandler;
 use crate::dispatch::{Caller, Dispatch};
 use crate::metrics::Api;
@@ -23,7 +24,8 @@ impl v1::session_service_server::SessionService for SessionApi {
         request: Request<Streaming<v1::SessionRequest>>,
     ) -> Result<Response<Self::OpenStream>, Status> {
         let identity = Caller::current().and_then(|caller| caller.identity().cloned());
-        let handler = SessionHandler::new(self.dispatch.clone(), identity, Api::Session);
+        let handler = SessionHandler::new(self.dispatch.clone(), identity, Api::Session)
+            .map_err(to_status)?;
         let unread = |status| status::error_from(&super::plain(status)).map(Box::new);
         let from = request.into_inner().map(move |it| it.map_err(unread));
         let both = (handler, from);

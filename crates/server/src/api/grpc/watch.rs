@@ -242,7 +242,8 @@ impl WatchStreams {
     /// The encoded batch. The first stream that needs it encodes it for all.
     fn encoded(&self, batch: &SharedBatch) -> EncodedWatch {
         EncodedWatch::of(batch.form(BatchForm::Proto, |batch| {
-            let events = batch.events.iter().map(|it| encode::event(batch.revision, it));
+            let encode = |it| encode::event(batch.revision, batch.label, it);
+            let events = batch.events.iter().map(encode);
             let revision = convert::revision(batch.revision);
             let fields = self.fields(batch.revision);
             WatchFields { revision, events: events.collect(), ..fields }.share().into_bytes()

@@ -3,6 +3,7 @@
 //! The rule is `OwnHosts`; this file says what a member's own hosts are, and which host a request asks.
 
 use std::net::SocketAddr;
+use std::sync::OnceLock;
 
 use axum::extract::Request;
 use http::HeaderValue;
@@ -10,9 +11,17 @@ use http::header::{HOST, ORIGIN};
 use http::uri::Authority;
 use tenure_types::OwnHosts;
 
+/// The number of admitted hosts that are remembered: as many names as a member usually has.
+const REMEMBERED: usize = 4;
+
 /// The hosts under which a member may be addressed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct AllowedHosts(OwnHosts);
+pub(crate) struct AllowedHosts {
+    own: OwnHosts,
+    /// The first hosts that requests asked and that were admitted, as they were written. The rules never change, so a
+    /// request without an origin that asks one of them needs no parsing.
+    admitted: [OnceLock<Box<str>>; REMEMBERED],
+}
 
 impl AllowedHosts {
     /// Loopback, the address that the member listens on, the one that it advertises, and configured names.
@@ -24,27 +33,59 @@ impl AllowedHosts {
         let advertised = advertised.parse::<Authority>().ok().map(|it| it.host().to_owned());
         let names = names.into_iter().map(str::to_owned).chain(advertised);
         let own = OwnHosts::new(names.chain([listens.ip().to_string()]));
-        Self(if listens.ip().is_unspecified() { own.with_any_address() } else { own })
+        let own = if listens.ip().is_unspecified() { own.with_any_address() } else { own };
+        Self { own, admitted: Default::default() }
     }
 
     /// Also admits requests of pages of these origins.
     #[must_use]
     pub(crate) fn with_origins(self, origins: &[String]) -> Self {
-        Self(self.0.with_origins(origins))
+        Self { own: self.own.with_origins(origins), admitted: Default::default() }
     }
 
     /// The origin of the page that sends a request, if it is a foreign one that is allowed. A browser shows the page
     /// the response only if the response names that origin.
     pub(super) fn foreign_origin(&self, request: &Request) -> Option<HeaderValue> {
         let origin = request.headers().get(ORIGIN)?;
-        self.0.allows_origin(origin.as_bytes()).then(|| origin.clone())
+        self.own.allows_origin(origin.as_bytes()).then(|| origin.clone())
     }
 
     /// Whether a request is admitted.
     pub(in crate::api) fn admit(&self, request: &Request) -> bool {
+        if self.is_remembered(request) {
+            return true;
+        }
         let Some(asked) = asked(request) else { return false };
-        let origins = request.headers().get_all(ORIGIN).into_iter().map(HeaderValue::as_bytes);
-        self.0.admit(asked.as_str(), origins)
+        let headers = request.headers();
+        let origins = headers.get_all(ORIGIN).into_iter().map(HeaderValue::as_bytes);
+        let admitted = self.own.admit(asked.as_str(), origins);
+        if admitted && !headers.contains_key(ORIGIN) {
+            self.remember(asked.as_str());
+        }
+        admitted
+    }
+
+    /// Whether a request asks a host that was admitted before, and in one place only.
+    fn is_remembered(&self, request: &Request) -> bool {
+        let headers = request.headers();
+        let mut hosts = headers.get_all(HOST).into_iter();
+        let asked = match (hosts.next(), request.uri().authority()) {
+            (Some(host), None) => host.as_bytes(),
+            (None, Some(before)) => before.as_str().as_bytes(),
+            _ => return false,
+        };
+        let mut admitted = self.admitted.iter().map_while(OnceLock::get);
+        hosts.next().is_none()
+            && admitted.any(|host| host.as_bytes() == asked)
+            && !headers.contains_key(ORIGIN)
+    }
+
+    fn remember(&self, asked: &str) {
+        for place in &self.admitted {
+            if &**place.get_or_init(|| asked.into()) == asked {
+                return;
+            }
+        }
     }
 }
 
@@ -88,6 +129,28 @@ mod tests {
         }
         for host in ["evil.example", "10.0.0.2:7450", "x@localhost", ""] {
             assert!(!hosts.admit(&request(host, None)), "{host}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_was_admitted_once_is_remembered_for_requests_without_an_origin_only() {
+        let hosts = hosts("127.0.0.1:7450");
+        assert!(!hosts.is_remembered(&request("localhost:7450", None)));
+        for _ in 0..2 {
+            assert!(hosts.admit(&request("localhost:7450", None)));
+            assert!(hosts.is_remembered(&request("localhost:7450", None)));
+            assert!(!hosts.admit(&request("localhost:7450", Some("https://evil.example"))));
+            assert!(!hosts.admit(&request("evil.example", None)));
+            assert!(!hosts.is_remembered(&request("evil.example", None)));
+        }
+        let before = Request::builder().uri("http://localhost:7450/").body(Body::empty()).unwrap();
+        assert!(hosts.is_remembered(&before));
+        let both = Request::builder().uri("http://evil.example/").header(HOST, "localhost:7450");
+        assert!(!hosts.admit(&both.body(Body::empty()).unwrap()));
+        let two = Request::builder().header(HOST, "localhost:7450").header(HOST, "evil.example");
+        assert!(!hosts.admit(&two.body(Body::empty()).unwrap()));
+        for port in 0..2 * REMEMBERED {
+            assert!(hosts.admit(&request(&format!("localhost:{port}"), None)));
         }
     }
 

@@ -138,7 +138,7 @@ fn bare(event: &str, data: &str) -> Bytes {
 
 /// The events of one revision as JSON, shared by all watches with the same filter.
 pub(crate) fn change(shared: &SharedBatch) -> Bytes {
-    let change = Change::from(encode::batch(shared.revision, &shared.events));
+    let change = Change::from(encode::batch(shared.revision, shared.label, &shared.events));
     serde_json::to_vec(&change).unwrap_or_default().into()
 }
 

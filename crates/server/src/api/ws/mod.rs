@@ -16,6 +16,7 @@ use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{FromRequestParts, State};
 use axum::response::Response;
 use axum::routing::get;
+use tenure_node::RateLimit;
 use tenure_wire::reason::{self, Socket};
 use tenure_wire::{Failure, v1};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
@@ -24,9 +25,12 @@ use super::{ConnectionPermit, MESSAGE_BYTES_MAX, http};
 use crate::dispatch::{Caller, Dispatch, MailboxMessage};
 use crate::identity::{CallerIdentity, Presented};
 use crate::metrics::Protocol;
+use crate::os;
 
 /// The most bytes of a message of the plain protocol, which has a few words.
 const PLAIN_BYTES_MAX: usize = 16 * 1024;
+/// The pings and pongs of a client in one second. Each costs the member as much as a message, and a ping is answered.
+const CONTROL_PER_SECOND: u64 = 100;
 /// The ping interval and the silence limit of every socket.
 const TIMEOUT: PingSchedule =
     PingSchedule { asked: Duration::from_secs(20), silent: Duration::from_secs(60) };
@@ -199,6 +203,7 @@ struct LiveSocket {
     heard_at: Instant,
     /// Counts what is read for the next message.
     caller: Option<Caller>,
+    control: RateLimit,
 }
 
 impl Drop for LiveSocket {
@@ -221,7 +226,8 @@ impl LiveSocket {
         let now = Instant::now();
         let mut asks = interval_at(now + schedule.asked, schedule.asked);
         asks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { socket, bytes_max, silent: schedule.silent, asks, heard_at: now, caller: None }
+        let (silent, control) = (schedule.silent, RateLimit::default());
+        Self { socket, bytes_max, silent, asks, heard_at: now, caller: None, control }
     }
 
     /// The next text, or the error in it; none when the connection is over. Safe to cancel.
@@ -240,7 +246,16 @@ impl LiveSocket {
                             let not_text = Failure::UnsupportedMedia { expected: "text" };
                             return Some(text.map_err(|_| not_text));
                         }
-                        Ok(Message::Ping(_) | Message::Pong(_)) => {}
+                        Ok(Message::Ping(_) | Message::Pong(_)) => {
+                            if self.control.take(os::now_us(), CONTROL_PER_SECOND).is_err() {
+                                // Without waiting for what it still sends: that is the harm.
+                                let reason = "too many pings".into();
+                                let frame = CloseFrame { code: RULES, reason };
+                                let closing = self.socket.send(Message::Close(Some(frame)));
+                                let _ = tokio::time::timeout(FAREWELL, closing).await;
+                                return None;
+                            }
+                        }
                         Ok(Message::Close(_)) => return None,
                         Err(error) => {
                             if let Some(failure) = self.unreadable(&error) {
@@ -376,6 +391,36 @@ mod tests {
             let [kind, _, high, low] = said;
             assert_eq!((kind, u16::from_be_bytes([high, low])), (0x88, PROTOCOL), "{frame:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_sends_pings_without_end_is_closed() {
+        let schedule = PingSchedule { asked: DEADLINE, silent: DEADLINE };
+        let mut socket = socket(schedule).await;
+        // As a client sends it: masked with zeros.
+        let pings = [0x89, 0x80, 0, 0, 0, 0].repeat(10 * CONTROL_PER_SECOND as usize);
+        let (mut from, mut to) = socket.split();
+        let writing = async {
+            // The member may close before it has read all.
+            let _ = to.write_all(&pings).await;
+            std::future::pending::<()>().await
+        };
+        let reading = async {
+            let mut pongs = 0;
+            loop {
+                match (from.read_u8().await.expect("a frame"), from.read_u8().await) {
+                    (0x8a, Ok(0)) => pongs += 1,
+                    (0x88, Ok(_)) => break (pongs, from.read_u16().await.expect("a code")),
+                    other => panic!("{other:?}"),
+                }
+            }
+        };
+        let (pongs, code) = tokio::select! {
+            end = timeout(DEADLINE, reading) => end.expect("it is closed"),
+            () = writing => unreachable!("it waits"),
+        };
+        assert_eq!(code, RULES);
+        assert!((1..3 * CONTROL_PER_SECOND).contains(&pongs), "{pongs} were answered");
     }
 
     #[tokio::test]

@@ -67,8 +67,11 @@ async fn serve_identified(
     let mut credentials = identity.watch();
     let mut first = first.map(Ok);
     let mut may_identify = first.is_some();
-    // No request uses this session: it reports when the member ends by itself.
-    let session = dispatch.session();
+    // No request uses this session: it reports when the member ends by itself, and counts against the quota.
+    let session = match dispatch.session_of_client() {
+        Ok(session) => session,
+        Err(failure) => return socket.close(&to_error(failure)).await,
+    };
     let mut asks: JoinSet<PlainReply> = JoinSet::new();
     let mut waiting: BTreeMap<(String, String), AbortHandle> = BTreeMap::new();
     loop {

@@ -59,7 +59,10 @@ fn authorization(heard: &str) -> Option<String> {
 async fn serve_identified(client: IdentifiedSocket, dispatch: Dispatch) {
     let IdentifiedSocket { mut socket, identity, first } = client;
     let counted = dispatch.asked().clone();
-    let mut handler = SessionHandler::new(dispatch, Some(identity), Api::Ws);
+    let mut handler = match SessionHandler::new(dispatch, Some(identity), Api::Ws) {
+        Ok(handler) => handler,
+        Err(failure) => return socket.close(&(&failure).into()).await,
+    };
     handler.remember_names();
     let (to, from) = channel::<v1::SessionRequest>(READ_AHEAD);
     let asked = Arc::new(Mutex::new(AskedFor::new()));

@@ -15,6 +15,8 @@ use crate::tls::ServerTls;
 pub(super) struct Resources {
     inbox: Number,
     inbox_max: Number,
+    queued: Number,
+    queued_sources: Number,
     commands_max: Number,
     bytes: Number,
     bytes_max: Number,
@@ -36,6 +38,10 @@ impl Resources {
         let help = "Events that wait for the member's loop";
         to.register("inbox_events", help, self.inbox.clone());
         to.register("inbox_events_max", "The most that may wait", self.inbox_max.clone());
+        let help = "Commands and reads that wait for their turn among other sources";
+        to.register("queued_requests", help, self.queued.clone());
+        let help = "Principals and addresses whose commands and reads wait for their turn";
+        to.register("queued_sources", help, self.queued_sources.clone());
         let help = "The most commands that may be on their way";
         to.register("commands_in_flight_max", help, self.commands_max.clone());
         let help = "Bytes of commands on their way";
@@ -65,6 +71,9 @@ impl Resources {
         let (meters, admission) = (member.meters(), member.admission());
         self.inbox.set(meters.inbox_len());
         self.inbox_max.set(INBOX_MAX as u64);
+        let (sources, queued) = member.inbox().waiting();
+        self.queued.set(queued as u64);
+        self.queued_sources.set(sources as u64);
         let (commands_max, bytes_max) = admission.limits();
         self.commands_max.set(commands_max);
         self.bytes.set(admission.bytes());

@@ -1,0 +1,104 @@
+//! Reads the command line as people type it: flags of the cluster before the command, and words of other tools.
+
+use std::ffi::{OsStr, OsString};
+
+use clap::{Args, Command};
+
+use crate::connection_args::ConnectionArgs;
+
+/// Commands of other tools, and what does the same here.
+const WORDS: &[(&str, &str)] = &[
+    ("acquire", "tenure run LOCK -- COMMAND, or: tenure lock LOCK"),
+    ("add", "tenure cluster add NAME"),
+    ("exec", "tenure run LOCK -- COMMAND"),
+    ("get", "tenure key get KEY"),
+    ("grant", "tenure lease grant --ttl 60s"),
+    ("health", "tenure doctor, or: tenure cluster status"),
+    ("info", "tenure cluster status, or: tenure explain LOCK"),
+    ("keepalive", "tenure lease keep LEASE -- COMMAND"),
+    ("leader", "tenure cluster status, or: tenure observe ELECTION"),
+    ("leases", "tenure lease list"),
+    ("list", "tenure locks"),
+    ("ls", "tenure locks"),
+    ("member", "tenure cluster members"),
+    ("members", "tenure cluster members"),
+    ("nodes", "tenure cluster members"),
+    ("put", "tenure key put KEY VALUE"),
+    ("release", "tenure unlock LOCK"),
+    ("renew", "tenure lease renew LEASE"),
+    ("revoke", "tenure lease revoke LEASE, or: tenure force LOCK"),
+    ("server", "tenure dev, or: tenure serve"),
+    ("show", "tenure explain LOCK"),
+    ("start", "tenure dev, or: tenure serve"),
+    ("status", "tenure cluster status, or: tenure explain LOCK"),
+];
+
+/// What does here what a command of another tool does.
+pub(crate) fn advice(word: &str) -> Option<&'static str> {
+    WORDS.iter().find(|(known, _)| *known == word).map(|(_, advice)| *advice)
+}
+
+/// Moves flags of the cluster that stand before the command behind it, where the parser expects them:
+/// `tenure --addr a:1 lease list` becomes `tenure lease list --addr a:1`.
+pub(crate) fn ordered(words: Vec<OsString>, parser: &Command) -> Vec<OsString> {
+    let flags = ConnectionArgs::augment_args(Command::new(""));
+    let mut end = 1;
+    while let Some(word) = words.get(end).and_then(|word| word.to_str()?.strip_prefix("--")) {
+        let (name, joined) = word.split_once('=').map_or((word, false), |(name, _)| (name, true));
+        let Some(flag) = flags.get_arguments().find(|it| it.get_long() == Some(name)) else {
+            break;
+        };
+        end += if joined || !flag.get_action().takes_values() { 1 } else { 2 };
+    }
+    if end == 1 || end >= words.len() {
+        return words;
+    }
+    let (mut at, mut command) = (end, parser);
+    while let Some(inner) = words.get(at).and_then(|word| subcommand(command, word)) {
+        (at, command) = (at + 1, inner);
+    }
+    [&words[..1], &words[end..at], &words[1..end], &words[at..]].concat()
+}
+
+fn subcommand<'a>(of: &'a Command, word: &OsStr) -> Option<&'a Command> {
+    of.get_subcommands().find(|it| it.get_name() == word)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn flags_before_the_command_stand_behind_it_afterwards() {
+        let ordered = |line: &str| {
+            let words = line.split(' ').map(OsString::from).collect();
+            let words = ordered(words, &crate::Arguments::command());
+            let words: Vec<String> = words.iter().map(|it| it.display().to_string()).collect();
+            words.join(" ")
+        };
+        for (typed, expected) in [
+            ("tenure --addr a:1 locks jobs/", "tenure locks --addr a:1 jobs/"),
+            ("tenure --addr=a:1 lease list", "tenure lease list --addr=a:1"),
+            (
+                "tenure --insecure-credentials --client me run x -- y",
+                "tenure run --insecure-credentials --client me x -- y",
+            ),
+            ("tenure locks --addr a:1", "tenure locks --addr a:1"),
+            ("tenure --version", "tenure --version"),
+            ("tenure --addr a:1", "tenure --addr a:1"),
+            ("tenure --addr a:1 --help", "tenure --addr a:1 --help"),
+        ] {
+            assert_eq!(ordered(typed), expected);
+        }
+    }
+
+    #[test]
+    fn no_word_of_other_tools_is_one_of_ours() {
+        let parser = crate::Arguments::command();
+        for (word, _) in WORDS {
+            assert!(subcommand(&parser, OsStr::new(word)).is_none(), "{word}");
+        }
+    }
+}

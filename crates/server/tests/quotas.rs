@@ -1,0 +1,98 @@
+//! Tests the quotas that a member counts for itself: sessions, requests in a second, bytes in flight.
+
+use serde_json::{Value, json};
+use tenure_wire::status::error_from;
+use tenure_wire::v1;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint};
+use v1::session_service_client::SessionServiceClient;
+
+use crate::alone::{Alone, settings};
+use crate::client::Client;
+
+/// The longest that anything takes.
+const DEADLINE: std::time::Duration = std::time::Duration::from_secs(60);
+
+async fn in_time<T>(what: &str, it: impl Future<Output = T>) -> T {
+    tokio::time::timeout(DEADLINE, it).await.unwrap_or_else(|_| panic!("{what}: too late"))
+}
+
+fn member() -> (Alone, Client) {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(dir.path());
+    let alone = Alone::run(dir, settings);
+    let client = Client::new(alone.running.clients, "ana");
+    (alone, client)
+}
+
+fn set(client: &Client, quotas: &Value) {
+    client.json("PUT", "/v1/access/quotas", &[], quotas).ok();
+}
+
+fn connect(alone: &Alone) -> Channel {
+    Endpoint::from_shared(format!("http://{}", alone.running.clients)).unwrap().connect_lazy()
+}
+
+#[test]
+fn a_rate_bounds_the_requests_of_an_address_and_says_so() {
+    let (_alone, client) = member();
+    client.json("PUT", "/v1/keys/k", &[], &json!({"value": ""})).ok();
+    set(&client, &json!({"requests_per_second": 20}));
+    assert_eq!(client.get("/v1/access").ok()["default_quotas"], json!({"requests_per_second": 20}));
+    let replies: Vec<_> = (0..200).map(|_| client.get("/v1/keys/k")).collect();
+    let refused: Vec<_> = replies.into_iter().filter(|it| it.status != 200).collect();
+    assert!(!refused.is_empty(), "two hundred requests took longer than ten seconds");
+    let mut waits = Vec::new();
+    for reply in refused {
+        assert!(reply.header("retry-after").is_some());
+        let error = reply.refused(429, "QUOTA");
+        assert_eq!((&error["limit"], &error["bound"]), (&json!("requests_per_second"), &json!(20)));
+        let message = error["message"].as_str().unwrap();
+        let says = "the quota `requests_per_second` of the address is 20 by default, asked for 21";
+        assert_eq!(message, says);
+        waits.push(error["retry_after_ms"].as_u64().unwrap());
+    }
+    waits.sort_unstable();
+    waits.dedup();
+    assert!(waits.len() > 3, "all are told to return at the same time: {waits:?}");
+}
+
+#[test]
+fn one_request_may_not_exceed_the_bytes_in_flight() {
+    let (_alone, client) = member();
+    set(&client, &json!({"bytes_in_flight": 1_000}));
+    client.json("PUT", "/v1/keys/small", &[], &json!({"value": ""})).ok();
+    let large = "QUFB".repeat(1_000);
+    let error = client.json("PUT", "/v1/keys/large", &[], &json!({"value": large}));
+    let error = error.refused(429, "QUOTA");
+    assert_eq!((&error["limit"], &error["bound"]), (&json!("bytes_in_flight"), &json!(1_000)));
+    // What was refused counts no more.
+    client.json("PUT", "/v1/keys/small", &[], &json!({"value": ""})).ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_more_than_the_quota_is_refused_until_another_ends() {
+    let (alone, client) = tokio::task::spawn_blocking(member).await.unwrap();
+    tokio::task::block_in_place(|| set(&client, &json!({"sessions": 2})));
+    let mut sessions = SessionServiceClient::new(connect(&alone));
+    let mut open = Vec::new();
+    for _ in 0..2 {
+        let (to, requests) = tokio::sync::mpsc::channel(4);
+        let hello = Some(v1::Hello::default());
+        to.send(v1::SessionRequest { hello, requests: Vec::new() }).await.unwrap();
+        let opened = in_time("a session", sessions.open(ReceiverStream::new(requests))).await;
+        let mut from = opened.unwrap().into_inner();
+        in_time("a welcome", from.message()).await.unwrap().unwrap();
+        open.push((to, from));
+    }
+    let third = || tokio_stream::empty::<v1::SessionRequest>();
+    let status = in_time("a refusal", sessions.open(third())).await.err().unwrap();
+    assert_eq!(status.code(), tonic::Code::ResourceExhausted);
+    let error = error_from(&status).unwrap();
+    assert_eq!((&*error.reason, &*error.limit), ("QUOTA", "sessions"));
+    assert_eq!((error.bound, error.asked), (2, 3));
+    drop(open.pop());
+    // The member sees a moment later that the session has ended.
+    while in_time("an answer", sessions.open(third())).await.is_err() {}
+    tokio::task::spawn_blocking(move || drop((alone, client))).await.unwrap();
+}
