@@ -251,7 +251,7 @@ impl ClientShared {
 
     /// Waits until the member of the first session knows a leader.
     pub(crate) async fn led(&self) {
-        while !self.session_now().is_some_and(|session| session.leader().borrow().member != 0) {
+        while self.session_now().is_none_or(|session| session.leader().borrow().member == 0) {
             tokio::time::sleep(PAUSE_MIN).await;
         }
     }
