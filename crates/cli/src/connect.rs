@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use tenure::{Client, Error, Status};
+use tenure::{Client, Error};
 use tenure_wire::v1;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -68,8 +68,8 @@ impl RollCall {
     /// Asks every member for a sign of life.
     async fn take(place: &ConnectionTarget, client: &Client) -> Self {
         let mut roll = Self { answering: Vec::new(), silent: Vec::new() };
-        let status = tokio::time::timeout(ROLL_CALL, client.status()).await;
-        let Ok(Ok(Status { members, header, .. })) = status else { return roll };
+        let status = tokio::time::timeout(ROLL_CALL, client.status_raw()).await;
+        let Ok(Ok(v1::StatusResponse { members, header, .. })) = status else { return roll };
         let own = header.map_or(0, |header| header.member_id);
         let mut asked = JoinSet::new();
         for member in members.into_iter().filter_map(|it| it.member) {

@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::guard::Guard;
 use crate::held_lease::{HeldLease, pace};
 use crate::lease::Lease;
+use crate::lease_state::LeaseState;
 use crate::shared::{ClientSettings, ClientShared, TraceHook};
 use crate::tls::{self, TlsFiles};
 
@@ -211,7 +212,7 @@ impl Client {
         shared.cleanups.close();
         let settled = shared.cleanups.changes(|| {
             let leases = shared.held();
-            let idle = |lease: &HeldLease| lease.with_quietly(|state| state.is_idle());
+            let idle = |lease: &HeldLease| lease.with_quietly(LeaseState::is_idle);
             let (idle, used): (Vec<_>, Vec<_>) = leases.into_iter().partition(|it| idle(it));
             idle.iter().for_each(|lease| lease.revoke_in_background());
             used.is_empty() && shared.cleanups.open() == 0

@@ -39,6 +39,13 @@ impl Client {
         self.wire_status().await
     }
 
+    /// Waits until a member that the client is connected to knows a leader, at the longest for `time`, and returns
+    /// whether one does.
+    #[doc(hidden)]
+    pub async fn has_leader(&self, time: Duration) -> bool {
+        tokio::time::timeout(time, self.shared.led()).await.is_ok()
+    }
+
     /// For tests of lost renewals: the client does not send renewals while this is set.
     #[doc(hidden)]
     pub fn drop_renewals(&self, drop: bool) {

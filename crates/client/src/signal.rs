@@ -15,13 +15,16 @@ pub(crate) struct Signal {
     listeners: Mutex<Listeners>,
 }
 
+/// A function to call when the signal fires.
+type LossCall = Box<dyn FnOnce(&Lost) + Send>;
+
 /// What most guards do not have, so it is created on demand.
 #[derive(Default)]
 struct Listeners {
     /// Publishes the standing of the grant, if a caller subscribed to it.
     standing: Option<watch::Sender<Standing>>,
     /// Functions to call when the signal fires.
-    calls: Vec<Box<dyn FnOnce(&Lost) + Send>>,
+    calls: Vec<LossCall>,
 }
 
 impl Signal {
@@ -52,7 +55,7 @@ impl Signal {
     }
 
     /// Calls the function when the signal fires, on the thread that fires it; at once if it has fired.
-    pub(crate) fn on_fire(&self, call: Box<dyn FnOnce(&Lost) + Send>) {
+    pub(crate) fn on_fire(&self, call: LossCall) {
         let mut listeners = self.listeners();
         // The lock is held here and taken by `fire` after the loss is set, so no call is missed.
         match self.fired() {

@@ -72,6 +72,14 @@ impl TlsTrust {
     }
 }
 
+/// Whether the peer ended the handshake as a port does that has no TLS.
+pub(crate) fn is_refused(error: &(dyn std::error::Error + 'static)) -> bool {
+    let inside = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    let inside = inside.and_then(|inside| inside.downcast_ref::<rustls::Error>());
+    let refused = rustls::Error::AlertReceived(rustls::AlertDescription::HandshakeFailure);
+    error.downcast_ref::<rustls::Error>().or(inside) == Some(&refused)
+}
+
 fn configure(ca: &Path, identity: Option<&(PathBuf, PathBuf)>) -> Result<ClientConfig, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(ca)? {

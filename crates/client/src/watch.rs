@@ -67,7 +67,7 @@ pub struct Watch {
 enum WatchState {
     /// Starts or resumes on a session.
     Starting(Pin<Box<dyn Future<Output = Result<Started, Error>> + Send>>),
-    Running(WatchStream),
+    Running(Box<WatchStream>),
     /// Interrupted: the next poll starts again.
     Broken,
     Over,
@@ -239,7 +239,7 @@ impl Watch {
             let before = first.header.as_ref().and_then(|it| convert::revision_from(it.revision));
             self.next = before.map(Revision::next);
         }
-        self.state = WatchState::Running(stream);
+        self.state = WatchState::Running(Box::new(stream));
         self.take(first).map(drop)
     }
 

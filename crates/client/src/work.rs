@@ -221,6 +221,7 @@ impl LockAsk {
     /// tokio::spawn(client.lock("deploy").run_send(|guard| async move { migrate(guard.token()).await }));
     /// # }
     /// ```
+    #[expect(clippy::manual_async_fn, reason = "the bound on the future is the point")]
     pub fn run_send<T, E, F, W>(self, work: F) -> impl Future<Output = Result<T, E>> + Send
     where
         F: FnOnce(Guard) -> W + Send,
