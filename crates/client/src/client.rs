@@ -247,13 +247,6 @@ impl Client {
     pub fn tried(&self) -> Vec<Tried> {
         tried(&self.shared)
     }
-
-    /// For the project's own tools: waits until a member that the client is connected to knows a leader, at the longest
-    /// for `time`, and returns whether one does.
-    #[doc(hidden)]
-    pub async fn has_leader(&self, time: Duration) -> bool {
-        tokio::time::timeout(time, self.shared.led()).await.is_ok()
-    }
 }
 
 impl fmt::Debug for Client {

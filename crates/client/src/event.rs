@@ -80,8 +80,6 @@ pub enum EventCause {
     LevelRaised,
     /// The access rules were changed.
     AccessChanged,
-    /// A request was refused because it would have waited for ever.
-    Deadlock,
     /// Something that this version of the client does not know.
     Other,
 }
@@ -178,7 +176,6 @@ impl EventCause {
             v1::Cause::LimitsSet => Self::LimitsSet,
             v1::Cause::LevelRaised => Self::LevelRaised,
             v1::Cause::AccessChanged => Self::AccessChanged,
-            v1::Cause::Deadlock => Self::Deadlock,
             // The wire may have more than this client knows.
             #[allow(unreachable_patterns, reason = "the wire may grow a cause first")]
             _ => Self::Other,

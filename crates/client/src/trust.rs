@@ -126,14 +126,6 @@ fn host_of(address: &str) -> io::Result<ServerName<'static>> {
     ServerName::try_from(host).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))
 }
 
-/// Whether the peer ended the handshake as a port does that has no TLS.
-pub(crate) fn is_refused(error: &(dyn std::error::Error + 'static)) -> bool {
-    let inside = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-    let inside = inside.and_then(|inside| inside.downcast_ref::<rustls::Error>());
-    let refused = rustls::Error::AlertReceived(rustls::AlertDescription::HandshakeFailure);
-    error.downcast_ref::<rustls::Error>().or(inside) == Some(&refused)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

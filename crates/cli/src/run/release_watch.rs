@@ -52,7 +52,7 @@ impl ReleaseWatch {
 /// Returns when the history shows the release.
 async fn watched(client: &Client, lock: &Lock, from: Revision) -> Result<(), Error> {
     let mut watch = client.watch(&lock.name).from(from.next()).await?;
-    while let Some(batch) = watch.next().await? {
+    while let Some(batch) = watch.next_raw().await? {
         if batch.events.iter().any(|event| is_release(event, lock)) {
             return Ok(());
         }
