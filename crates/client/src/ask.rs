@@ -146,8 +146,8 @@ impl LockAsk {
         self
     }
 
-    /// Queues for at most `time`, and returns then even if no member answers: [`Refusal::WaitTimeout`] if the request was
-    /// queued, [`Error::Unknown`] or [`Error::Unavailable`] if no member has answered.
+    /// Queues for at most `time`, and returns then even if no member answers: [`Refusal::WaitTimeout`] if the request
+    /// was queued, [`Error::Unknown`] or [`Error::Unavailable`] if no member has answered.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
@@ -159,8 +159,8 @@ impl LockAsk {
         self
     }
 
-    /// Does not queue: the lock is granted at once, or the request is refused. If no member can be connected to, returns
-    /// at once; if none answers, after three seconds, or after the [`timeout`](Self::timeout).
+    /// Does not queue: the lock is granted at once, or the request is refused. If no member can be connected to,
+    /// returns at once; if none answers, after three seconds, or after the [`timeout`](Self::timeout).
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {

@@ -30,6 +30,13 @@ pub struct HistoryAsk {
 }
 
 /// What is known of the past.
+///
+/// ```no_run
+/// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
+/// let past = client.history("deploy").read().await?;
+/// if let Some(begins) = past.archive_begins { println!("complete from revision {begins} on"); }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Past {

@@ -140,7 +140,8 @@ pub struct WaiterView {
 /// ```no_run
 /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
 /// if let Some(freed) = client.explain("deploy").await?.freed {
-///     println!("{:?}{}", freed.within, if freed.at_latest { " at the latest" } else { " if its holders stop renewing" });
+///     let condition = if freed.at_latest { "at the latest" } else { "if its holders stop renewing" };
+///     println!("{:?} {condition}", freed.within);
 /// }
 /// # Ok(()) }
 /// ```

@@ -155,8 +155,8 @@ pub struct Event {
     pub by: Option<Name>,
     /// The reason that the operator gave for taking a lock away.
     pub reason: Option<Box<str>>,
-    /// The authenticated caller that took a lock away, revoked a lease, set limits, raised the level or had a key of the
-    /// cluster itself changed. Recorded from level 4 on.
+    /// The authenticated caller that took a lock away, revoked a lease, set limits, raised the level or had a key of
+    /// the cluster itself changed. Recorded from level 4 on.
     pub principal: Option<Name>,
     /// The new value of a key, or metadata of a lock.
     pub value: Option<Box<[u8]>>,
@@ -165,8 +165,8 @@ pub struct Event {
     /// The ttl of the lease: in events that grant a lock or a lease, and in those that end a hold or a lease. From
     /// level 4 on.
     pub ttl_ms: Option<u64>,
-    /// The machine's clock at the last renewal of the lease, or at its grant: in events that end a hold or a lease. From
-    /// level 4 on.
+    /// The machine's clock at the last renewal of the lease, or at its grant: in events that end a hold or a lease.
+    /// From level 4 on.
     pub renewed_ms: Option<u64>,
 }
 

@@ -32,8 +32,8 @@ impl Principal {
         Self { name: MEMBER.into() }
     }
 
-    /// A member that acts for a caller: it may do what a member may do, and the history names the caller. Below the level
-    /// that records callers, and for a caller without a name, it is the member alone.
+    /// A member that acts for a caller: it may do what a member may do, and the history names the caller. Below the
+    /// level that records callers, and for a caller without a name, it is the member alone.
     pub fn member_for(caller: &Principal, level: u16) -> Self {
         if level < LEVEL_RECORDS || caller.name.is_empty() || *caller.name == *MEMBER {
             return Self::member();

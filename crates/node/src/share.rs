@@ -1,9 +1,10 @@
 //! Counts what each source has in flight, so that none takes the whole budget of a member.
 //!
 //! A source is a principal, or the address of callers without one; each has one or more connections. A source may have
-//! as much in flight as it likes while the budget is free, and the less the fuller the budget is: at most twice what
-//! is left. So one source can take two thirds of the budget, and ten take nearly all of it in equal parts. An eighth of
-//! the budget is left to sources that have little in flight. The connections of a source share its part in the same way.
+//! as much in flight as it likes while the budget is free, and the less the fuller the budget is: at most twice what is
+//! left. So one source can take two thirds of the budget, and ten take nearly all of it in equal parts. An eighth of
+//! the budget is left to sources that have little in flight. The connections of a source share its part in the same
+//! way.
 //!
 //! The reserve for commands that keep something has fixed parts in addition.
 

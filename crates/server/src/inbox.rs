@@ -5,8 +5,8 @@
 //! neither waits behind the commands and reads of other clients. Each turn still takes some events of every kind, and
 //! the kinds have bounds of their own: a flood of one kind does not keep the others out.
 //!
-//! The rest is what clients ask for. A [`FairQueue`] serves its sources in turns, and a [`Window`] bounds how much of it
-//! is under way, so that what cannot be done at once waits here and not where the order is that of arrival.
+//! The rest is what clients ask for. A [`FairQueue`] serves its sources in turns, and a [`Window`] bounds how much of
+//! it is under way, so that what cannot be done at once waits here and not where the order is that of arrival.
 //!
 //! The events of one connection keep their order, except that renewals may overtake: a release goes first only if
 //! nothing of its connection waits.

@@ -1,4 +1,5 @@
-//! Tests that the audit log names the principals of administrative acts, and that invitations can be listed and taken back.
+//! Tests that the audit log names the principals of administrative acts, and that invitations can be listed and taken
+//! back.
 
 use std::time::Duration;
 

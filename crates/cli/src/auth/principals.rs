@@ -25,9 +25,9 @@ pub(crate) enum PrincipalCommand {
     ///   tenure auth principal put ci-a --add-role deployer
     ///   tenure auth principal put ci-a --no-roles
     ///
-    /// Roles that are given with --role replace all its roles; without any, they stay as they are. So do quotas that are
-    /// not named. If another administrator changes the principal at the same time, --role and --no-roles are refused,
-    /// and all else is added to what is there then.
+    /// Roles that are given with --role replace all its roles; without any, they stay as they are. So do quotas that
+    /// are not named. If another administrator changes the principal at the same time, --role and --no-roles are
+    /// refused, and all else is added to what is there then.
     #[command(verbatim_doc_comment)]
     Put(PutArgs),
     /// List principals

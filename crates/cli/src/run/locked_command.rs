@@ -390,7 +390,8 @@ impl<'a> LockedCommand<'a> {
             // A client that ends the lease as its owner declares the work stopped, and the cluster does not say when
             // that was.
             _ if lost.word == RELEASED => messages.unusual(&format!(
-                "stopped in {took}; the next holder may have started before: the lock was released while the command ran"
+                "stopped in {took}; the next holder may have started before: \
+                 the lock was released while the command ran"
             )),
             _ if lost.word == "gone" => messages.unusual(&format!(
                 "stopped in {took}; whoever comes next may have started before: we were not told when it was taken away"

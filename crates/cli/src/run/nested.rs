@@ -1,8 +1,8 @@
 //! Waits for locks inside of another `tenure run`, so that a deadlock among such runs is refused.
 //!
-//! The run around this one waits for this one, which the cluster cannot know: each has a lease of its own. So while this
-//! run waits, its lease holds a marker, a lock with a unique name, and the lease of the run around it waits for that
-//! marker. The chain of waits in the cluster is then complete.
+//! The run around this one waits for this one, which the cluster cannot know: each has a lease of its own. So while
+//! this run waits, its lease holds a marker, a lock with a unique name, and the lease of the run around it waits for
+//! that marker. The chain of waits in the cluster is then complete.
 
 use std::time::Duration;
 
@@ -96,8 +96,8 @@ async fn join(client: &Client, id: &RequestId, asked: v1::AcquireRequest) -> Res
     client.order(id, None, call).await.map(|_| ())
 }
 
-/// Waits until the cluster refuses the wait of the outer lease, which then closes the circle. Every other end only means
-/// that a deadlock is not seen.
+/// Waits until the cluster refuses the wait of the outer lease, which then closes the circle. Every other end only
+/// means that a deadlock is not seen.
 async fn refusal(around: &mut JoinSet<Result<(), Error>>) -> Error {
     match around.join_next().await {
         Some(Ok(Err(error @ Error::Refused(Refusal::Deadlock { .. })))) => error,

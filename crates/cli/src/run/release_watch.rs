@@ -1,7 +1,7 @@
 //! Notices that another process released a lock of this run, as `tenure unlock` in the command does.
 //!
-//! The SDK is told of every loss that its own lease did not ask for. A release under the lease and the token of this run
-//! is none to the cluster, whichever process sent it.
+//! The SDK is told of every loss that its own lease did not ask for. A release under the lease and the token of this
+//! run is none to the cluster, whichever process sent it.
 
 use std::convert::Infallible;
 use std::time::Duration;

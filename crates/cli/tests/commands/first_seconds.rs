@@ -75,7 +75,8 @@ fn a_lock_in_a_command_substitution_is_refused_instead_of_waiting_for_ever() {
     }
     assert!(!ok(&["locks"]).contains("substituted"));
     // What the message advises works.
-    let script = "LEASE=$(\"$0\" lease grant --ttl 5m); TOKEN=$(\"$0\" try substituted --lease $LEASE); echo \"$? $TOKEN\"";
+    let script = "LEASE=$(\"$0\" lease grant --ttl 5m); \
+                  TOKEN=$(\"$0\" try substituted --lease $LEASE); echo \"$? $TOKEN\"";
     let mut command = Command::new("sh");
     command.args(["-c", script, TENURE]).env_clear().env("TENURE_ADDR", &member().addr);
     let ran = ended(command.stdin(Stdio::null()));

@@ -1,7 +1,7 @@
 //! Encodes and decodes events.
 //!
-//! The format is `cause · subject · field bits · fields`. The events of a revision may follow its label. History keeps events in this form and decodes them only when
-//! a caller reads them.
+//! The format is `cause · subject · field bits · fields`. The events of a revision may follow its label. History keeps
+//! events in this form and decodes them only when a caller reads them.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -113,7 +113,7 @@ mod field {
     pub(super) const PRINCIPAL: u16 = 1 << 11;
     pub(super) const TTL: u16 = 1 << 13;
     pub(super) const RENEWED: u16 = 1 << 14;
-    pub(super) const ALL: u16 = (1 << 12) - 1 | TTL | RENEWED;
+    pub(super) const ALL: u16 = ((1 << 12) - 1) | TTL | RENEWED;
 }
 
 pub(crate) fn put_event(out: &mut Vec<u8>, event: &EventRef<'_>) {

@@ -237,8 +237,8 @@ impl Machine {
                 LeaseEnd::Asked => self.give_back(grant, self.given_back_cause()),
                 LeaseEnd::Expired => self.expire_grant(grant),
                 LeaseEnd::TakenAway { said, urgency } => {
-                    // Reason and principal go only into the event of the lease: they may be long, and the lease may have
-                    // many locks.
+                    // Reason and principal go only into the event of the lease: they may be long, and the lease may
+                    // have many locks.
                     let said = TakeAwayDetails { by: said.by, ..TakeAwayDetails::default() };
                     self.take_away(grant, Cause::Revoked, said, urgency);
                 }

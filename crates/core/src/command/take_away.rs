@@ -112,8 +112,8 @@ impl Machine {
         self.lose(slot, Cause::Expired, TakeAwayDetails::default(), keep_out);
     }
 
-    /// Ends the cooling of a grant, for the given reason if it ends before its deadline. Returns for how much longer its
-    /// lock-delay keeps other leases out.
+    /// Ends the cooling of a grant, for the given reason if it ends before its deadline. Returns for how much longer
+    /// its lock-delay keeps other leases out.
     pub(super) fn cooled(&mut self, slot: SlabIndex, early: TakeAwayDetails<'_>) -> Option<u64> {
         let delay = self.delay_of(slot);
         let left_ms = delay.map(|(_, until_ms)| until_ms - self.clock_ms);

@@ -19,8 +19,8 @@ const PIECES: usize = 64;
 /// The size at which a page is cut: clients accept 4 MiB by default.
 const PAGE_BYTES: usize = 1024 * 1024;
 
-/// The newest revisions that match, before those that an earlier page had. The search is bounded, so a page may be empty
-/// and still say where to go on.
+/// The newest revisions that match, before those that an earlier page had. The search is bounded, so a page may be
+/// empty and still say where to go on.
 pub(super) async fn history(
     dispatch: &Dispatch,
     who: &Principal,

@@ -1,7 +1,7 @@
 //! Encodes and decodes the frames of an archive segment.
 //!
-//! A segment is a magic number and frames: `length · checksum · kind · payload`. The checksum covers kind and payload. A
-//! frame that a crash has cut ends the segment.
+//! A segment is a magic number and frames: `length · checksum · kind · payload`. The checksum covers kind and payload.
+//! A frame that a crash has cut ends the segment.
 
 use tenure_core::RevisionRecords;
 use tenure_types::Revision;

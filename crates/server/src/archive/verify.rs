@@ -77,7 +77,8 @@ pub struct Handover {
 }
 
 impl Handover {
-    /// The margin, if the cluster promises one: the holder neither gave the lock back, nor was it taken without waiting.
+    /// The margin, if the cluster promises one: the holder neither gave the lock back, nor was it taken without
+    /// waiting.
     pub fn promised_margin_ms(&self) -> Option<i64> {
         matches!(self.kind, HandoverKind::Expired | HandoverKind::TakenAway)
             .then_some(self.margin_ms)

@@ -1,5 +1,5 @@
-//! Numbers the sources of requests, and keeps what is counted for each: principals, and the addresses of callers without
-//! one.
+//! Numbers the sources of requests, and keeps what is counted for each: principals, and the addresses of callers
+//! without one.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -42,8 +42,8 @@ pub(super) struct FeedState {
 }
 
 impl Feed {
-    /// Leaves the records after `told` and advances it; passes them to `counted` and to the archive, if given. The event loop calls this
-    /// once per turn.
+    /// Leaves the records after `told` and advances it; passes them to `counted` and to the archive, if given. The
+    /// event loop calls this once per turn.
     pub(crate) fn offer(
         &self,
         told: &mut Revision,
