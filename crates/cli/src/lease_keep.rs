@@ -47,12 +47,13 @@ pub(crate) fn keep(flags: &KeepArgs) -> Result<Exit, CliError> {
     flags.reach.with(async |cluster| {
         let lease = lease::find(cluster, &given).await?;
         let mut asked = signals::listen()?;
+        // The first renewal tells whether the lease can be kept at all: nothing is started before it.
+        let first = renew_once(cluster, lease).await?;
         let (child, mut ended) = start(flags, lease)?;
-        let mut kept = std::pin::pin!(renew(cluster, lease));
+        let mut kept = std::pin::pin!(renew(cluster, lease, first));
         loop {
             tokio::select! {
-                lost = &mut kept => {
-                    let failure = lost?;
+                failure = &mut kept => {
                     if let Some(child) = child {
                         stop(child, &mut ended).await;
                     }
@@ -102,38 +103,44 @@ fn exit(status: Option<ExitStatus>) -> Exit {
     }
 }
 
+/// An acknowledged renewal.
+struct Renewal {
+    sent: Instant,
+    ttl: Duration,
+}
+
+/// Renews the lease once. A lease that no longer exists is lost; after any other error it may exist.
+async fn renew_once(cluster: &ConnectedCluster, lease: i64) -> Result<Renewal, CliError> {
+    let sent = Instant::now();
+    let renewal = v1::RenewRequest { leases: vec![lease], ..Default::default() };
+    match cluster.client.ask(Command::Renew(renewal), None).await? {
+        (Answer::Renewed(it), _) => match it.ttl_ms.first() {
+            Some(0) | None => Err(lost(lease, "it has ended or was revoked")),
+            Some(ttl_ms) => Ok(Renewal { sent, ttl: Duration::from_millis(*ttl_ms) }),
+        },
+        _ => Err(CliError::new(Exit::Refused, "STRANGE_ANSWER", "the renewal had another answer")),
+    }
+}
+
 /// Renews the lease until it is lost, and returns why.
-async fn renew(cluster: &ConnectedCluster, lease: i64) -> Result<CliError, CliError> {
-    let (mut last, mut ttl) = (Instant::now(), None);
+async fn renew(cluster: &ConnectedCluster, lease: i64, first: Renewal) -> CliError {
+    kept(cluster, lease, first.ttl);
+    let mut last = first;
+    tokio::time::sleep(last.ttl / RENEWED_IN).await;
     loop {
-        let sent = Instant::now();
-        let renewal = v1::RenewRequest { leases: vec![lease], ..Default::default() };
-        let asked = cluster.client.ask(Command::Renew(renewal), None);
-        let until = ttl.map(|ttl: Duration| last + ttl / RELIED_ON);
-        let answer = match until {
-            Some(until) => tokio::time::timeout_at(until, asked).await.ok(),
-            None => Some(asked.await),
+        let until = last.sent + last.ttl / RELIED_ON;
+        let pause = match tokio::time::timeout_at(until, renew_once(cluster, lease)).await {
+            Ok(Ok(renewal)) => {
+                last = renewal;
+                last.ttl / RENEWED_IN
+            }
+            Ok(Err(failure)) if failure.exit == Exit::Lost => return failure,
+            Ok(Err(_)) | Err(_) if Instant::now() >= until => {
+                let silent = duration::shown(last.sent.elapsed());
+                return lost(lease, &format!("no renewal was acknowledged for {silent}"));
+            }
+            Ok(Err(_)) | Err(_) => AGAIN,
         };
-        let pause = match answer {
-            Some(Ok((Answer::Renewed(it), _))) => match it.ttl_ms.first() {
-                Some(0) | None => return Ok(lost(lease, "it has ended or was revoked")),
-                Some(ttl_ms) => {
-                    let lives = Duration::from_millis(*ttl_ms);
-                    if ttl.replace(lives).is_none() {
-                        kept(cluster, lease, lives);
-                    }
-                    last = sent;
-                    lives / RENEWED_IN
-                }
-            },
-            // The first renewal tells whether the lease can be kept at all.
-            Some(Err(error)) if ttl.is_none() => return Err(error.into()),
-            _ => AGAIN,
-        };
-        if until.is_some_and(|until| last < sent && Instant::now() >= until) {
-            let silent = duration::shown(last.elapsed());
-            return Ok(lost(lease, &format!("no renewal was acknowledged for {silent}")));
-        }
         tokio::time::sleep(pause).await;
     }
 }

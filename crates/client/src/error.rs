@@ -177,7 +177,9 @@ impl Meaning {
             "REQUEST_WINDOW",
             "TOO_MANY_HOPS",
         ];
-        if PASSING.contains(&error.reason.as_str()) {
+        // A quota that is counted by time says when there is room again; others are full until their user frees some.
+        let is_full_for_now = error.reason == "QUOTA" && error.retry_after_ms > 0;
+        if is_full_for_now || PASSING.contains(&error.reason.as_str()) {
             return Self::Again { after: Duration::from_millis(error.retry_after_ms) };
         }
         Self::No(match refusal_from(&error) {

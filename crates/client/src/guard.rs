@@ -83,10 +83,11 @@ impl Guard {
         let granted = held.with_at(now, |state| {
             locks.iter().try_for_each(|lock| state.granted(&lock.name, lock.token, at, now))
         });
+        let is_closing = held.shared.cleanups.is_closing();
         let inner = Some(Arc::new(GuardState { held, own, turns }));
         let guard = Self { inner, locks, lost, at };
         // Dropping the guard releases every lock; no work has begun.
-        granted.map_err(Error::Lost)?;
+        granted.map_err(|lost| if is_closing { Error::Closed } else { Error::Lost(lost) })?;
         Ok(guard)
     }
 

@@ -181,7 +181,17 @@ impl HeldLease {
 
     /// Revokes the lease in the background, if no work runs under it.
     pub(crate) fn revoke_in_background(&self) {
-        if self.with_quietly(LeaseState::is_idle) && !self.revoked.swap(true, Ordering::AcqRel) {
+        let may_end =
+            !self.revoked.load(Ordering::Acquire) && self.with_quietly(LeaseState::is_idle);
+        // The lease ends here before the cluster hears of it: an acquire that is under way may be granted and taken
+        // back by the revocation, so its answer must not become a guard.
+        if may_end && self.with(LeaseState::end_if_idle) {
+            self.send_revoke();
+        }
+    }
+
+    fn send_revoke(&self) {
+        if !self.revoked.swap(true, Ordering::AcqRel) {
             let (shared, id, handle) = (self.shared.clone(), convert::lease(self.id), self.handle);
             self.shared.clean_up(vec![revoke_request(id, handle)], async move {
                 // If the revoke fails, the lease expires.
@@ -424,7 +434,7 @@ impl HeldLease {
 
     /// Revokes the lease, if no work runs under it.
     pub(crate) async fn revoke(&self) -> Result<(), Error> {
-        if !self.with(|state| state.is_idle()) || self.revoked.swap(true, Ordering::AcqRel) {
+        if !self.with(LeaseState::end_if_idle) || self.revoked.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         revoke(&self.shared, convert::lease(self.id), self.handle).await
@@ -434,7 +444,10 @@ impl HeldLease {
 impl Drop for HeldLease {
     fn drop(&mut self) {
         self.shared.forget(self.handle);
-        self.revoke_in_background();
+        // No reference is left, so no acquire is under way.
+        if self.with_quietly(LeaseState::is_idle) {
+            self.send_revoke();
+        }
         self.shared.cleanups.report();
     }
 }

@@ -43,6 +43,9 @@ type GrantedAt = (Vec<Lock>, Revision);
 
 /// Acquires under an existing lease.
 pub(crate) async fn under(held: Arc<HeldLease>, ask: Box<AskOptions>) -> Result<Guard, Error> {
+    if held.shared.cleanups.is_closing() {
+        return Err(Error::Closed);
+    }
     let until = deadline(&held.shared, &ask);
     let turns = match local_queue::now(&held, &ask.locks) {
         Some(turns) => turns,
@@ -356,9 +359,11 @@ impl StandingAsk<'_> {
                 Some((update_of(said, ask), session, on))
             };
             let (heard, session, on) = tokio::select! {
-                () = lost(&mut standing) => return Err(gone(held).into()),
-                () = at_last(limit) => return Err(self.out_of_time(sent, began)),
+                // In this order: closing the client also ends the lease, and a request that was granted at its limit
+                // is granted.
+                biased;
                 () = held.shared.cleanups.closing() => return Err(Error::Closed.into()),
+                () = lost(&mut standing) => return Err(gone(held).into()),
                 step = step => match step {
                     Some(step) => step,
                     None => {
@@ -375,6 +380,7 @@ impl StandingAsk<'_> {
                         continue;
                     }
                 },
+                () = at_last(limit) => return Err(self.out_of_time(sent, began)),
             };
             denied_since = None;
             match heard {

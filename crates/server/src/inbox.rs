@@ -34,6 +34,8 @@ pub(crate) const INBOX_MAX: usize = MEMBERS_MAX + CLIENTS_MAX;
 /// How long nothing of what is under way may end before the window is opened. Commands that wait for a leader do not
 /// end, and those behind them have deadlines of their own.
 const STALLED: Duration = Duration::from_millis(100);
+/// The cost of what one turn takes then: four pages. A turn must not last as long as an election timeout.
+const STALLED_COST: u64 = 4 * PAGE_COST;
 
 /// The order in which kinds of events are taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -168,8 +170,11 @@ impl InboxEvents {
         if !state.has_some(is_open) && !wait.is_zero() {
             // What is under way ends in turns of the event loop, which need an event of a member or of the disk.
             let wait = if state.rest.is_empty() { wait } else { wait.min(STALLED) };
-            state.is_waited_for = true;
-            let waited = self.0.arrived.wait_timeout_while(state, wait, |it| !it.has_some(is_open));
+            let waited = self.0.arrived.wait_timeout_while(state, wait, |it| {
+                // Set each time: an event that cannot be taken yet has cleared it.
+                it.is_waited_for = !it.has_some(is_open);
+                it.is_waited_for
+            });
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             state.is_waited_for = false;
             is_open = state.is_open();
@@ -293,11 +298,13 @@ impl InboxState {
         taken.extend(self.members.drain(..members));
         taken.extend(self.keeps.drain(..keeps));
         let is_stalled = self.closed.is_some();
+        let mut cost_left = if is_stalled { STALLED_COST } else { u64::MAX };
         for _ in 0..rest {
-            if !is_stalled && !self.window.is_open(self.rest.is_shared()) {
+            if cost_left == 0 || !is_stalled && !self.window.is_open(self.rest.is_shared()) {
                 break;
             }
             let Some(Served { cost, value, .. }) = self.rest.pop() else { break };
+            cost_left = cost_left.saturating_sub(cost);
             taken.push(self.begin(value, cost));
         }
         taken
@@ -340,7 +347,8 @@ pub(crate) fn cost(requests: &[bytes::Bytes]) -> u64 {
 mod tests {
     use bytes::Bytes;
     use tenure_node::{
-        Admission, CallId, CommandBatch, ConnectionShare, ReplyTo, SessionId, SourceShare, Weight,
+        Admission, CallId, CommandBatch, ConnectionShare, Fresh, Principal, ReplyTo, SessionId,
+        SourceShare, Weight,
     };
     use tenure_raft::MemberId;
 
@@ -476,6 +484,52 @@ mod tests {
             under_way.extend(events.take(STALLED, 8_192));
         }
         assert_eq!(numbers(under_way), (1..=4_000).collect::<Vec<_>>());
+    }
+
+    /// A read that walks over many records.
+    fn page(source: Source) -> LoopEvent {
+        LoopEvent::Read {
+            question: Box::new(|_| ()),
+            principal: Principal::anyone(),
+            fresh: Fresh::Stale,
+            deadline_us: 0,
+            turn: ReadTurn { source, walks: true, ..ReadTurn::default() },
+        }
+    }
+
+    #[test]
+    fn a_turn_takes_few_pages_also_while_nothing_ends() {
+        let (inbox, events) = inbox();
+        (0..100).for_each(|_| assert!(inbox.try_send(page(Source::default())).is_ok()));
+        let mut under_way = events.take(Duration::ZERO, 8_192);
+        while under_way.len() < 100 {
+            let next = events.take(STALLED, 8_192);
+            assert!(next.len() <= 4, "{} pages in one turn", next.len());
+            under_way.extend(next);
+        }
+    }
+
+    #[test]
+    fn an_event_that_cannot_be_taken_yet_does_not_hide_the_next_one() {
+        let (admission, (inbox, events)) = (Admission::default(), inbox());
+        let share = ConnectionShare::new(1, SourceShare::new(1));
+        for number in 1..=4_000 {
+            assert!(inbox.try_send(of_connection(number, &admission, &share)).is_ok());
+        }
+        let _under_way = events.take(Duration::ZERO, 8_192);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| events.take(Duration::from_secs(60), 8_192));
+            while !inbox.0.lock().is_waited_for {
+                std::thread::yield_now();
+            }
+            assert!(inbox.try_send(of_connection(4_001, &admission, &share)).is_ok());
+            // Until the loop waits again; then a message of a member must wake it.
+            while !inbox.0.lock().is_waited_for {
+                std::thread::yield_now();
+            }
+            assert!(inbox.try_send(of_member()).is_ok());
+            assert_eq!(numbers(waiting.join().unwrap()), [0]);
+        });
     }
 
     #[test]

@@ -201,7 +201,7 @@ fn a_cluster_below_level_3_names_the_command_that_raises_it() {
     assert_eq!(client.get("/v1/access").ok()["level"], 2);
     let rules = json!({"rules": [{"verbs": ["read"], "prefix": ""}]});
     let refused = put(&client, "/v1/access/roles/r", &rules).refused(409, "LEVEL_TOO_LOW");
-    assert!(refused.to_string().contains("tenure cluster raise-level 3"), "{refused}");
+    assert!(refused.to_string().contains("tenure cluster raise-level 4"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

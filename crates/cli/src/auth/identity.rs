@@ -221,7 +221,7 @@ pub(super) async fn status(cluster: &ConnectedCluster) -> Result<Exit, CliError>
         line("there are", each.join(", "));
         line("quotas", quota_words(&status.default_quotas));
         match (status.level < 3, status.enabled, administrable) {
-            (true, ..) => line("next", "tenure cluster raise-level 3".to_owned()),
+            (true, ..) => line("next", "tenure cluster raise-level 4".to_owned()),
             (_, false, false) => line("next", "tenure auth init --data-dir DIR".to_owned()),
             (_, false, true) => line("next", "tenure auth enable".to_owned()),
             (_, true, false) => {

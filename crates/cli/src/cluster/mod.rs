@@ -67,7 +67,7 @@ pub(crate) enum ClusterCommand {
     Transfer(change::TransferArgs),
     /// Let every member apply newer rules; there is no way back
     ///
-    ///   tenure cluster raise-level 3
+    ///   tenure cluster raise-level 4
     ///
     /// A new cluster has the newest level. One that was upgraded keeps its level until this is said, once all
     /// members run the new version.

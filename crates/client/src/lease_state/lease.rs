@@ -427,6 +427,16 @@ impl LeaseState {
         self.grants.values().all(|grant| grant.stopped)
     }
 
+    /// Ends the lease if no work runs under it, and returns whether it has ended. From then on no grant becomes a guard,
+    /// so the lease may be revoked.
+    pub(crate) fn end_if_idle(&mut self) -> bool {
+        let idle = self.is_idle();
+        if idle {
+            self.lose(Cause::Released.into());
+        }
+        idle
+    }
+
     /// Members refuse the client's credentials: that is the cause if no renewal is acknowledged before the deadline.
     pub(crate) fn credentials_refused(&mut self) {
         self.refused = true;

@@ -126,6 +126,17 @@ fn nothing_is_said_before_the_work_has_stopped() {
 }
 
 #[test]
+fn a_lease_that_was_ended_for_its_revocation_takes_no_grant() {
+    let mut state = granted();
+    assert!(!state.end_if_idle(), "work runs under it");
+    assert_eq!(state.check_grant(token(1), at(2.0)), Ok(()));
+    state.stopped(token(1));
+    assert!(state.end_if_idle());
+    let late = state.granted("other", token(2), Revision(2), at(2.0));
+    assert_eq!(cause(late), Some(Cause::Released));
+}
+
+#[test]
 fn the_cause_tells_whose_fault_it_was() {
     let mut stalled = granted();
     assert!(!stalled.poll(at(30.0)));

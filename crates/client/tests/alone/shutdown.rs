@@ -85,6 +85,25 @@ async fn close_waits_for_guards_and_their_releases_and_ends_those_who_wait() {
     held.release().await.unwrap();
 }
 
+#[tokio::test]
+async fn a_grant_that_close_takes_back_does_not_become_a_guard() {
+    let member = Alone::start();
+    let wire = Wire::to(member.running.clients);
+    let builder = tenure::Client::builder().address(wire.address()).timeout(DEADLINE);
+    let client = builder.connect().await.unwrap();
+    let lease = client.lease(LONG).await.unwrap();
+    wire.set(WireState::Frozen);
+    // Sent before the revocation, so the cluster grants it and takes it back; both answers come later.
+    let acquiring = tokio::spawn(async move { lease.lock("deploy").await.map(|_| ()) });
+    tokio::task::yield_now().await;
+    let closing = tokio::spawn(async move { client.close(DEADLINE).await });
+    tokio::task::yield_now().await;
+    wire.set(WireState::Whole);
+    let acquired = acquiring.await.unwrap();
+    assert!(matches!(acquired, Err(Error::Closed)), "{acquired:?}");
+    closing.await.unwrap().unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn close_returns_at_its_deadline_if_no_member_answers() {
     let member = Alone::start();

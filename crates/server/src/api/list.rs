@@ -251,7 +251,10 @@ pub(crate) async fn history(
         let ask = move |machine: &Machine| piece(machine, at.from);
         let within = dispatch.until(deadline_us);
         let scope = ReadScope::read(&lock);
-        let read = dispatch.read_page(who, scope, at.fresh, within, ask).await;
+        let read = match turn {
+            0 => dispatch.read_page(who, scope, at.fresh, within, ask).await,
+            _ => dispatch.read_next_page(who, scope, at.fresh, within, ask).await,
+        };
         let (_, piece) = read.map_err(failed)?;
         match piece {
             Ok((floor, records)) => found.extend(&lock, floor, &records),

@@ -1,8 +1,9 @@
 //! Searches the past of locks: the replicated history for the newest revisions, and the archive for those before.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use tenure_core::{Machine, Most};
+use tenure_core::{Compacted, Machine, Most};
 use tenure_types::Revision;
 use tenure_wire::{Failure, Message, convert, v1};
 
@@ -11,10 +12,10 @@ use super::{decode, encode};
 use crate::archive::{ArchiveQuery, ArchiveSubject, FoundPart, RevisionRange};
 use crate::dispatch::{Dispatch, Fresh, Principal, ReadScope};
 
-/// The most of the history that one turn of the event loop copies, and the most turns for one page. Together they have
-/// what the archive has not taken yet, unless it is far behind.
+/// The most of the history that one turn of the event loop copies, and the most turns for one page: enough for the
+/// whole history at its default size. What is left out then is reported as missing.
 const PIECE: Most = Most { revisions: 4_096, bytes: 256 * 1024 };
-const PIECES: usize = 64;
+const PIECES: usize = 512;
 
 /// The size at which a page is cut: clients accept 4 MiB by default.
 const PAGE_BYTES: usize = 1024 * 1024;
@@ -41,24 +42,39 @@ pub(super) async fn history(
     let (revision, (floor, newest)) = read.map_err(failed)?;
     let mut found = FoundPart::default();
     let mut at = durable.unwrap_or(floor).max(floor);
-    let mut newer = Vec::new();
+    let mut newer = VecDeque::new();
     for _ in 0..PIECES {
         if at > newest || at >= query.before {
             break;
         }
         let ask = move |machine: &Machine| machine.records(at, PIECE);
         let left = dispatch.until(deadline_us);
-        let read = dispatch.read_page(who, scope(), Fresh::Stale, left, ask).await;
-        let Ok(records) = read.map_err(failed)?.1 else { break };
+        let read = dispatch.read_next_page(who, scope(), Fresh::Stale, left, ask).await;
+        let records = match read.map_err(failed)?.1 {
+            Ok(records) => records,
+            // The history was cut since the last part.
+            Err(Compacted { floor }) => {
+                found.holes.push(RevisionRange { from: at, next: floor });
+                at = floor;
+                continue;
+            }
+        };
         let before = records.iter().take_while(|record| record.revision < query.before);
         newer.extend(before.filter_map(|record| query.matching(record)));
+        // One more than are asked for, which tells that there are more.
+        let excess = newer.len().saturating_sub(query.max + 1);
+        newer.drain(..excess);
         at = records.next();
+    }
+    let end = newest.next().min(query.before);
+    if at < end {
+        found.holes.push(RevisionRange { from: at, next: end });
     }
     if durable.is_some_and(|durable| durable < floor && floor <= query.before) {
         let from = durable.unwrap_or(floor);
         found.holes.push(RevisionRange { from, next: floor });
     }
-    newer.reverse();
+    let mut newer: Vec<_> = newer.into_iter().rev().collect();
     if newer.len() > query.max {
         newer.truncate(query.max);
         found.more_before = newer.last().map(|last| last.revision);

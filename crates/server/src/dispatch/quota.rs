@@ -3,8 +3,8 @@
 //! The quotas are part of the replicated access rules; what is counted here is not. A caller without a principal counts
 //! for its address, for which the default quotas hold. The members' own principal has no quotas.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tenure_node::{Principal, RateLimit, Weight};
 use tenure_types::{Quota, QuotaSource};
@@ -25,6 +25,8 @@ pub(super) struct QuotaUse {
     principal: Option<Principal>,
     /// The generation that the bounds are of.
     generation: AtomicU64,
+    /// Held while bounds and generation are written, so that they belong together.
+    refreshing: Mutex<()>,
     bounds: [AtomicU64; Quota::OF_MEMBER.len()],
     /// A bit for each bound that is the principal's own.
     own: AtomicU64,
@@ -41,6 +43,7 @@ impl QuotaUse {
         Self {
             principal,
             generation: AtomicU64::new(u64::MAX),
+            refreshing: Mutex::default(),
             bounds: [no_bounds(), no_bounds(), no_bounds(), no_bounds()],
             own: AtomicU64::new(0),
             counts: Default::default(),
@@ -66,6 +69,7 @@ impl QuotaUse {
     }
 
     fn refresh(&self, identity: &Identity, generation: u64) {
+        let _refreshing = self.refreshing.lock().unwrap_or_else(PoisonError::into_inner);
         let access = identity.access();
         let is_member = self.principal == Some(Principal::member());
         let name = self.principal.as_ref().map_or("", Principal::name);

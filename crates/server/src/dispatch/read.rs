@@ -83,6 +83,18 @@ impl Dispatch {
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
     ) -> Result<(Revision, T), Failure> {
         self.count_request(Weight::Asks)?;
+        self.read_next_page(who, scope, fresh, within, ask).await
+    }
+
+    /// Does the same for a further part of an answer, which does not count as a request.
+    pub(crate) async fn read_next_page<T: Send + 'static>(
+        &self,
+        who: &Principal,
+        scope: ReadScope,
+        fresh: Fresh,
+        within: Duration,
+        ask: impl FnOnce(&Machine) -> T + Send + 'static,
+    ) -> Result<(Revision, T), Failure> {
         let deadline_us = self.deadline_us(within);
         let failure = |failure| self.failure_to(who, failure, within);
         if !matches!(fresh, Fresh::Stale) {
@@ -104,6 +116,7 @@ impl Dispatch {
         within: Duration,
         ask: impl Fn(&Machine) -> T + Clone + Send + 'static,
     ) -> Result<(Revision, T), Failure> {
+        self.count_request(Weight::Asks)?;
         let deadline_us = self.deadline_us(within);
         loop {
             let ask = ask.clone();
@@ -111,14 +124,14 @@ impl Dispatch {
                 move |machine: &Machine| machine.settle_lists(SORTED_MAX).then(|| ask(machine));
             let left = self.member().until(deadline_us);
             if let (revision, Some(listed)) =
-                self.read_page(who, scope.clone(), fresh, left, sorted).await?
+                self.read_next_page(who, scope.clone(), fresh, left, sorted).await?
             {
                 return Ok((revision, listed));
             }
             let sort = |machine: &Machine| machine.settle_lists(SORTED_MAX);
             let left = || self.member().until(deadline_us);
             let scope = || scope.clone();
-            while !self.read_page(who, scope(), Fresh::Stale, left(), sort).await?.1 {}
+            while !self.read_next_page(who, scope(), Fresh::Stale, left(), sort).await?.1 {}
         }
     }
 
