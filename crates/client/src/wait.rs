@@ -359,11 +359,12 @@ impl StandingAsk<'_> {
                 Some((update_of(said, ask), session, on))
             };
             let (heard, session, on) = tokio::select! {
-                // In this order: closing the client also ends the lease, and a request that was granted at its limit
-                // is granted.
+                // Closing the client also ends the lease, so it is looked at first. The last one is always ready
+                // while there is no session.
                 biased;
                 () = held.shared.cleanups.closing() => return Err(Error::Closed.into()),
                 () = lost(&mut standing) => return Err(gone(held).into()),
+                () = at_last(limit) => return Err(self.out_of_time(sent, began)),
                 step = step => match step {
                     Some(step) => step,
                     None => {
@@ -380,7 +381,6 @@ impl StandingAsk<'_> {
                         continue;
                     }
                 },
-                () = at_last(limit) => return Err(self.out_of_time(sent, began)),
             };
             denied_since = None;
             match heard {

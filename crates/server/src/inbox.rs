@@ -12,7 +12,7 @@
 //! nothing of its connection waits.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tenure_node::{
@@ -57,7 +57,13 @@ pub(crate) struct ReadTurn {
     owed: u64,
     /// Held until the read is answered.
     _under_way: Option<WindowPart>,
+    /// Held until the caller has taken the answer: pages are large, and those that are not taken yet are in no
+    /// connection's budget of memory.
+    answered: Option<PageInWindow>,
 }
+
+/// The part of the window that a page has, once it is under way.
+pub(crate) type PageInWindow = Arc<OnceLock<WindowPart>>;
 
 impl ReadTurn {
     /// A read of one record.
@@ -67,7 +73,20 @@ impl ReadTurn {
 
     /// A read that walks over many records.
     pub(crate) fn page(permit: &Permit) -> Self {
-        Self { walks: true, ..Self::record(permit) }
+        let answered = Some(PageInWindow::default());
+        Self { walks: true, answered, ..Self::record(permit) }
+    }
+
+    /// What the caller keeps until it has taken the answer.
+    pub(crate) fn answered(&self) -> Option<PageInWindow> {
+        self.answered.clone()
+    }
+
+    fn begin(&mut self, part: WindowPart) {
+        match &self.answered {
+            Some(answered) => drop(answered.set(part)),
+            None => self._under_way = Some(part),
+        }
     }
 
     fn cost(&self) -> u64 {
@@ -142,6 +161,15 @@ impl Inbox {
         Ok(())
     }
 
+    /// Lets the event loop look again whether the window is open. What ends in its own turns needs no call.
+    pub(crate) fn wake(&self) {
+        let mut state = self.0.lock();
+        if std::mem::take(&mut state.is_waited_for) {
+            drop(state);
+            self.0.arrived.notify_one();
+        }
+    }
+
     /// The number of sources that have something queued, and of events that are queued for their turn.
     pub(crate) fn waiting(&self) -> (usize, usize) {
         let state = self.0.lock();
@@ -172,6 +200,7 @@ impl InboxEvents {
             let wait = if state.rest.is_empty() { wait } else { wait.min(STALLED) };
             let waited = self.0.arrived.wait_timeout_while(state, wait, |it| {
                 // Set each time: an event that cannot be taken yet has cleared it.
+                is_open = it.is_open();
                 it.is_waited_for = !it.has_some(is_open);
                 it.is_waited_for
             });
@@ -321,7 +350,7 @@ impl InboxState {
         match &mut event {
             LoopEvent::Input(Input::Submit(batch)) => batch.permit.begin(self.window.begin(cost)),
             LoopEvent::Call { batch, .. } => batch.begin(self.window.begin(cost)),
-            LoopEvent::Read { turn, .. } => turn._under_way = Some(self.window.begin(cost)),
+            LoopEvent::Read { turn, .. } => turn.begin(self.window.begin(cost)),
             _ => {}
         }
         event

@@ -479,6 +479,12 @@ impl MemberHandle {
         sent
     }
 
+    /// Lets the event loop look again whether it may take more: a task has taken the answer to a page.
+    pub(crate) fn wake(&self) {
+        self.inbox.wake();
+        self.ring();
+    }
+
     /// Submits a batch for a task that must not wait. If the event loop does not take it, answers the batch at once:
     /// nothing was applied.
     pub(crate) fn try_submit(&self, event: LoopEvent) {

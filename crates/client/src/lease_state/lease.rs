@@ -427,8 +427,8 @@ impl LeaseState {
         self.grants.values().all(|grant| grant.stopped)
     }
 
-    /// Ends the lease if no work runs under it, and returns whether it has ended. From then on no grant becomes a guard,
-    /// so the lease may be revoked.
+    /// Ends the lease if no work runs under it, and returns whether it has ended. From then on no grant becomes a
+    /// guard, so the lease may be revoked.
     pub(crate) fn end_if_idle(&mut self) -> bool {
         let idle = self.is_idle();
         if idle {

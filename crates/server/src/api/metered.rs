@@ -85,6 +85,8 @@ where
 struct MeteredResponse<B> {
     body: B,
     caller: Caller,
+    /// What a body of a known size counts for until it is read: it is in memory whether or not the client reads it.
+    unread: Option<Charge>,
 }
 
 /// A part of a response that is not written yet.
@@ -104,7 +106,9 @@ pub(super) fn response<B>(body: B, caller: Caller) -> Body
 where
     B: HttpBody<Data = Bytes, Error = axum::Error> + Send + Unpin + 'static,
 {
-    Body::new(MeteredResponse { body, caller })
+    let size = body.size_hint().exact().and_then(|size| usize::try_from(size).ok());
+    let unread = size.filter(|size| *size >= LARGE).map(|size| caller.memory().charge(size));
+    Body::new(MeteredResponse { body, caller, unread })
 }
 
 impl<B> HttpBody for MeteredResponse<B>
@@ -118,13 +122,14 @@ where
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let Self { body, caller } = &mut *self;
+        let Self { body, caller, unread } = &mut *self;
         let frame = std::task::ready!(caller.enter(|| Pin::new(body).poll_frame(context)));
         let held = |bytes: Bytes| {
             if bytes.len() >= LARGE {
                 caller.owe(bytes.len());
             }
-            let charge = caller.memory().charge(bytes.len());
+            let mut charge = unread.take().unwrap_or_else(|| caller.memory().charge(0));
+            charge.set(bytes.len());
             Bytes::from_owner(Unwritten { bytes, _charge: charge })
         };
         Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(held))))

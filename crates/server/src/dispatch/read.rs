@@ -156,6 +156,7 @@ impl Dispatch {
             ReadCost::Record | ReadCost::Welcome => ReadTurn::record(&permit),
             ReadCost::Page => ReadTurn::page(&permit),
         };
+        let until_taken = turn.answered();
         let (principal, deadline_us) = (who.clone(), self.deadline_us(within));
         let (done, answer) = oneshot::channel();
         let who = who.clone();
@@ -169,7 +170,12 @@ impl Dispatch {
         });
         let event = LoopEvent::Read { question, principal, fresh, deadline_us, turn };
         self.member().try_tell(event).map_err(|not_taken| not_taken.back().1)?;
-        match tokio::time::timeout(within + ANSWER_GRACE, answer).await {
+        let answer = tokio::time::timeout(within + ANSWER_GRACE, answer).await;
+        if until_taken.is_some() {
+            drop(until_taken);
+            self.member().wake();
+        }
+        match answer {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(NodeFailure::Stopping),
             // The event loop is blocked, most likely by its disk.
