@@ -85,7 +85,7 @@ fn tls(place: &ConnectionTarget) -> Finding {
         None => Finding::warn(
             "tls",
             "in plain, over a network",
-            "certificates: docs/guides/operations.md, then --tls-ca",
+            "certificates: docs/operate/tls.md, then --tls-ca",
         ),
     }
 }
@@ -155,7 +155,7 @@ fn members(status: &v1::StatusResponse) -> Vec<Finding> {
         found.push(Finding::warn("restored", quiet, next));
     }
     if status.insecure {
-        let next = "certificates: docs/guides/operations.md";
+        let next = "certificates: docs/operate/tls.md";
         found.push(Finding::warn("open", "the cluster accepts every caller, in plaintext", next));
     }
     found
