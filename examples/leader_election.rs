@@ -32,7 +32,7 @@ pub(crate) async fn run(client: &Client) -> Result<Vec<String>, Error> {
     let second = waiting.await.expect("a candidate does not panic")?;
     // The observer may see the moment between the two, in which no candidate leads.
     let mut change = next(&mut observer).await?;
-    if change == "nobody" {
+    if change == "no leader" {
         change = next(&mut observer).await?;
     }
     seen.push(change);
@@ -43,6 +43,6 @@ pub(crate) async fn run(client: &Client) -> Result<Vec<String>, Error> {
 async fn next(observer: &mut Observer) -> Result<String, Error> {
     Ok(match observer.next().await? {
         Some(Change::Leader(leader)) => String::from_utf8_lossy(&leader.value).into_owned(),
-        _ => "nobody".to_owned(),
+        _ => "no leader".to_owned(),
     })
 }

@@ -49,11 +49,11 @@ pub(crate) async fn run<B: Backend<Promise = Fenced>>(
     for instance in instances.collect::<Vec<_>>() {
         instance.await.expect("an instance does not panic")?;
     }
-    Ok(file.lock().expect("nobody panics with it").lines.clone())
+    Ok(file.lock().expect("no task panics with it").lines.clone())
 }
 
 fn write(file: &Mutex<File>, token: Token, page: u32) {
-    let mut file = file.lock().expect("nobody panics with it");
+    let mut file = file.lock().expect("no task panics with it");
     assert!(file.append(token, format!("page {page}")), "too late to write");
 }
 

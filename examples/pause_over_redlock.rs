@@ -127,7 +127,7 @@ fn tell(
     let (began, events) = (Instant::now(), &Mutex::new(Vec::new()));
     let note = &|who, what| {
         let at = began.elapsed();
-        events.lock().expect("nobody panics with it").push(Event { at, who, what });
+        events.lock().expect("no task panics with it").push(Event { at, who, what });
     };
     let write = &|who, held: &Held| {
         // Without tokens, both clients present the same number, which is as good as none.
@@ -178,7 +178,7 @@ fn tell(
             (Err(why), Ok(_)) | (Ok(()), Err(why)) => Err(why),
         }
     })?;
-    let events = std::mem::take(&mut *events.lock().expect("nobody panics with it"));
+    let events = std::mem::take(&mut *events.lock().expect("no task panics with it"));
     Ok(Story { title, events, left: ask(&places.store, "GET", lock, None, "")?.1 })
 }
 

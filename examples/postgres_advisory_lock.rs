@@ -31,7 +31,7 @@ struct Orders {
 impl Orders {
     /// Runs the transaction above, and returns whether it was committed.
     fn write(&self, token: Token, what: &'static str) -> bool {
-        let mut rows = self.rows.lock().expect("nobody panics while writing");
+        let mut rows = self.rows.lock().expect("no task panics while writing");
         if token.get() < rows.0 {
             return false;
         }
@@ -69,5 +69,5 @@ pub(crate) async fn run(client: &Client) -> Result<Vec<&'static str>, Error> {
     assert!(paid.await?, "the newest token is accepted");
     // A write of the first holder that was on its way all the time: the database refuses it.
     assert!(!orders.write(token, "reserved again"), "a smaller token is too late");
-    Ok(orders.rows.into_inner().expect("nobody panics while writing").1)
+    Ok(orders.rows.into_inner().expect("no task panics while writing").1)
 }

@@ -150,7 +150,7 @@ impl<B: Backend> Drop for OrphanKey<B> {
         }
         let (shared, lock, owner) = (self.shared.clone(), self.lock.clone(), self.owner.clone());
         self.shared.runtime.spawn(async move {
-            // If the delete fails, or arrives before the put that it shall undo, the key expires.
+            // If the delete fails, or arrives before the put that it undoes, the key expires.
             let deleting = shared.backend.compare_and_delete(&lock, &owner);
             let _ = timeout(shared.timeout, deleting).await;
         });

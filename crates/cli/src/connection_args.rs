@@ -49,10 +49,10 @@ pub(crate) struct ConnectionArgs {
     /// The private key of --tls-cert [env: TENURE_KEY]
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Prove who we are with the API key in this file [env: TENURE_API_KEY, the key itself, or TENURE_API_KEY_FILE]
+    /// Authenticate with the API key in this file [env: TENURE_API_KEY, the key itself, or TENURE_API_KEY_FILE]
     #[arg(long, value_name = "FILE", conflicts_with = "token_file")]
     pub(crate) api_key_file: Option<PathBuf>,
-    /// Prove who we are with the bearer token in this file, read again when it changes [env: TENURE_TOKEN_FILE]
+    /// Authenticate with the bearer token in this file, read again when it changes [env: TENURE_TOKEN_FILE]
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// Send credentials to other machines without TLS too, where everyone on the way can read them
@@ -61,7 +61,7 @@ pub(crate) struct ConnectionArgs {
     /// Read what is not said here from this file [env: TENURE_CLIENT_CONFIG] [default: ~/.config/tenure/client.toml]
     #[arg(long, value_name = "FILE")]
     pub(crate) client_config: Option<PathBuf>,
-    /// How to say what was found or done
+    /// Output format
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     pub(crate) output: OutputFormat,
 }

@@ -40,10 +40,10 @@ pub(crate) struct DevArgs {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7450")]
     clients: String,
     /// Run so many members in this process, for play
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long = "size", alias = "members", value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(MEMBERS_MAX)))]
     members: u8,
-    /// How to say that it is ready
+    /// Output format
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     pub(crate) output: OutputFormat,
     /// Log what is at least so important: error, warn, info or debug [env: TENURE_LOG_LEVEL] [default: info]
@@ -82,7 +82,7 @@ pub(crate) fn run(flags: &DevArgs) -> Result<Exit, CliError> {
 
 /// The lowest level that is logged: the flag overrides the variable.
 fn log_level(flags: &DevArgs) -> Result<log::Level, CliError> {
-    let wrong = |text: &str| format!("`{text}` is no level; try error, warn, info or debug");
+    let wrong = |text: &str| format!("`{text}` is no log level; try error, warn, info or debug");
     if let Some(text) = &flags.log_level {
         let level = log::Level::parse(text);
         return level.ok_or_else(|| CliError::arguments(format!("--log-level: {}", wrong(text))));
@@ -231,7 +231,7 @@ fn greet(flags: &DevArgs, running: &[(String, RunningServer)], data: &Data, took
     };
     let mut text = format!("tenure {version}: {members}, durable, loopback only\n");
     for (_, one) in running {
-        text.push_str(&format!("  doors    {} (gRPC, HTTP, WebSocket)\n", one.clients));
+        text.push_str(&format!("  listening on {} (gRPC, HTTP, WebSocket)\n", one.clients));
     }
     if let Some((_, one)) = running.first() {
         let enabled = one.member.read(READY, |machine| machine.access().is_enabled());
@@ -257,7 +257,7 @@ fn greet(flags: &DevArgs, running: &[(String, RunningServer)], data: &Data, took
     }
     text.push_str(match data.throwaway {
         true => "Ctrl-C stops, and nothing is kept.\n",
-        false => "Ctrl-C stops. Locks survive; leases do not age while nobody leads.\n",
+        false => "Ctrl-C stops. Locks survive; lease timers pause without a leader.\n",
     });
     output::tell(&text);
 }
@@ -362,11 +362,11 @@ impl DirectoryContent {
         match self {
             Self::One if members > 1 => {
                 let text = format!("{path} holds one member, not {members}");
-                Err(CliError::config(format!("{text}; try without --members, {elsewhere}")))
+                Err(CliError::config(format!("{text}; try without --size, {elsewhere}")))
             }
             Self::Many { members: held, .. } if *held != members => {
                 let text = format!("{path} holds a cluster of {held} members, not of {members}");
-                Err(CliError::config(format!("{text}; try --members {held}, {elsewhere}")))
+                Err(CliError::config(format!("{text}; try --size {held}, {elsewhere}")))
             }
             _ => Ok(()),
         }

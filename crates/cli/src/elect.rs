@@ -28,10 +28,10 @@ pub(crate) struct ElectArgs {
     /// Which election
     #[arg(value_parser = output::name)]
     name: String,
-    /// What others shall see while we lead, an address for one
+    /// Value shown to others while this process leads, such as an address
     #[arg(long, value_name = "TEXT")]
     value: String,
-    /// How long leadership outlives us if we are killed: 1s to 1h [default: 15s]
+    /// Lease TTL, 1s to 1h: how long leadership lasts after this process dies [default: 15s]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     ttl: Option<Duration>,
     /// Campaign at most this long; 0 tries once [default: no limit]
@@ -40,7 +40,7 @@ pub(crate) struct ElectArgs {
     /// Do not campaign again after a loss: end with 76
     #[arg(long)]
     once: bool,
-    /// Run this while leading; it has ended before anybody else can lead
+    /// Run this while leading; it has ended before another candidate can lead
     #[arg(value_name = "COMMAND", last = true)]
     command: Vec<OsString>,
     /// From SIGTERM to SIGKILL on loss [default: a third of ttl, at most 5s]

@@ -46,7 +46,7 @@ pub(crate) const TABLE: &[(&str, &str)] = &[
         "74",
         "unknown: it may have happened; the message has the request id to ask again with, if there is one",
     ),
-    ("75", "not acquired: somebody else has the lock (for `run`, --held-code replaces it)"),
+    ("75", "not acquired: another client has the lock (for `run`, --held-code replaces it)"),
     (
         "76",
         "lost: what this command held, a lock or leadership, was taken away; for `run`, the command was stopped",

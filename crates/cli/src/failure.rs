@@ -162,7 +162,7 @@ impl From<Error> for CliError {
             }
             Error::Lost(lost) => Self::new(exit, "LOST", output::clean(&format!("lost: {lost}"))),
             Error::Compacted { floor } => {
-                let text = format!("the history begins at revision {floor}");
+                let text = format!("the oldest retained revision is {floor}");
                 Self::new(exit, "COMPACTED", text).with("try", format!("--from {floor}"))
             }
             Error::Failed { reason, message } => {
@@ -263,7 +263,7 @@ pub(crate) fn refused(refusal: &Refusal, exit: Exit) -> CliError {
         Refusal::TokenOutdated { lock, holder } => {
             let failure = match holder {
                 Some(holder) => failure.with("held by", holder_line(holder)),
-                None => failure.with("held by", "nobody"),
+                None => failure.with("held by", "no client"),
             };
             let lock = quoted(lock);
             failure.with("effect", "none").with("try", format!("tenure explain {lock}"))

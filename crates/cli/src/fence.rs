@@ -25,11 +25,11 @@ pub(crate) enum FenceCommand {
     ///   curl -X POST -H 'Fencing-Token: 34' http://127.0.0.1:8001/pay
     ///
     /// Every request needs the token of the lock in the header Fencing-Token; a stale one is refused
-    /// with 412. Whoever comes with a larger token waits until those that were let in before have
+    /// with 412. A request with a larger token waits until those that were let in before have
     /// ended. Run one proxy per resource, and leave no other way to the service.
     #[command(verbatim_doc_comment)]
     Proxy(Box<ProxyArgs>),
-    /// Show and repair the floor of a proxy that is stopped
+    /// Show and repair the highest token seen by a proxy that is stopped
     ///
     ///   tenure fence floor list ledger
     #[command(subcommand, verbatim_doc_comment)]
@@ -53,7 +53,7 @@ pub(crate) struct ProxyArgs {
     listen: SocketAddr,
     #[command(flatten)]
     serve: guard::ServeArgs,
-    /// Keep the floor here [default: below ~/.local/share/tenure/fence]
+    /// Keep the highest token seen here [default: below ~/.local/share/tenure/fence]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Let GET, HEAD, OPTIONS and TRACE pass without a token
@@ -70,7 +70,7 @@ pub(crate) struct ProxyArgs {
     timeout: Duration,
     #[command(flatten)]
     proof: guard::TokenProofArgs,
-    /// How to say that it is ready
+    /// Output format
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     pub(crate) output: OutputFormat,
 }
@@ -119,7 +119,7 @@ pub(crate) fn run(command: &FenceCommand) -> Result<Exit, CliError> {
         })),
         OutputFormat::Text => output::tell(&format!(
             "tenure fence proxy: guards {} with lock `{}`; docs/guides/proxy.md\n  http     {address}\n  \
-            floor    {}\n  believes {}\nready. Ctrl-C stops. Leave no other way to the service.\n",
+            data     {}\n  believes {}\nready. Ctrl-C stops. Leave no other way to the service.\n",
             flags.upstream,
             flags.resource,
             data.display(),

@@ -17,16 +17,16 @@ use crate::output::{self, OutputFormat};
 /// What can be typed after `tenure store floor` and `tenure fence floor`.
 #[derive(Subcommand)]
 pub(crate) enum FloorCommand {
-    /// Set a floor that a mistake or a liar raised
+    /// Set the highest token seen, after a wrong token raised it
     ///
     ///   tenure explain ledger                            the token of the present holder
     ///   tenure store floor set ledger 34 --reason 'script sent a wrong number'
     ///
     /// Stop the store or the proxy first. From then on token 34 and larger ones are accepted: choose the token of the
-    /// present holder, because a smaller one lets late writers in. Who did it, when and why is kept with the floor.
+    /// present holder, because a smaller one lets late writers in. Who did it, when and why is kept with it.
     #[command(verbatim_doc_comment)]
     Set(SetArgs),
-    /// Show the floors and the repairs that were made
+    /// Show the highest token seen for each lock, and the repairs that were made
     ///
     ///   tenure store floor list
     ///
@@ -46,7 +46,7 @@ pub(crate) struct SetArgs {
     /// Which slot of it, if it is a semaphore
     #[arg(long, value_name = "N")]
     slot: Option<u32>,
-    /// Why; kept with the floor
+    /// Why; kept with the repair
     #[arg(long, value_name = "TEXT")]
     reason: String,
     #[command(flatten)]
@@ -71,7 +71,7 @@ struct PlaceArgs {
     /// Where the store or the proxy keeps its data [default: where it does without --data]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// How to say it
+    /// Output format
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     output: OutputFormat,
 }

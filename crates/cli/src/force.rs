@@ -89,7 +89,13 @@ pub(crate) fn force(flags: &ForceArgs) -> Result<Exit, CliError> {
         let next = match next {
             Next::Holder(client, token) => format!("{client} holds token {token} after {took}"),
             Next::Free => format!("lock `{}` is free after {took}", flags.lock),
-            Next::Cooling => format!("it still cools: tenure explain {}", quoted(&flags.lock)),
+            Next::Cooling => {
+                let left = Duration::from_millis(forced.left_ms).saturating_sub(began.elapsed());
+                let (left, lock) = (duration::shown(left), quoted(&flags.lock));
+                format!(
+                    "revoking: the holder has up to {left} to stop; look: tenure explain {lock}"
+                )
+            }
         };
         output::out(&format!("forced at revision {revision}; {next}\n"));
         Ok(Exit::Done)
@@ -102,7 +108,7 @@ fn preview(lock: &str, explained: &Explanation) -> CliError {
     let holder = explained.lock.iter().flat_map(|lock| &lock.holders).next();
     let failure = CliError::arguments("--token and --reason say which grant to end, and why");
     match holder {
-        None => failure.with("held by", "nobody: there is nothing to take away"),
+        None => failure.with("held by", "no client: there is nothing to take away"),
         Some(holder) => failure
             .with("held by", holder_words(holder))
             .with("effect", "none")
@@ -132,7 +138,9 @@ fn warning(flags: &ForceArgs, explained: &Explanation, token: u64) -> String {
     let most = explained
         .freed
         .map_or(String::new(), |freed| format!(", at most {}", duration::ms(freed.in_ms)));
-    format!("{first}It is told to stop. The lock cools until it confirms{most}, then {next}.\n")
+    format!(
+        "{first}It is told to stop. The lock is revoking until it confirms{most}, then {next}.\n"
+    )
 }
 
 fn confirm(flags: &ForceArgs) -> Result<(), CliError> {

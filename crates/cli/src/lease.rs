@@ -33,7 +33,7 @@ const RENEWED_IN: u32 = 3;
 /// What can be done with leases.
 #[derive(Subcommand)]
 pub(crate) enum LeaseCommand {
-    /// Grant a lease that nobody renews but you
+    /// Grant a lease that you renew yourself
     ///
     ///   LEASE=$(tenure lease grant --ttl 60s)    its id is all that is printed
     ///   TOKEN=$(tenure try deploy --lease $LEASE)
@@ -60,9 +60,9 @@ pub(crate) enum LeaseCommand {
     /// End a lease, and take away everything it holds
     ///
     ///   tenure lease revoke 68629145 --reason "runner 7 was deleted"
-    ///   tenure lease revoke 68629145 --stopped    yours, and its work has stopped: nobody has to wait
+    ///   tenure lease revoke 68629145 --stopped    yours, and its work has stopped: the next holder does not wait
     ///
-    /// Whoever works under it is told to stop. Its locks cool until that one says that it has stopped, at the longest
+    /// Its holder is told to stop. Its locks are revoking until the holder confirms that it has stopped, at the longest
     /// until the lease would have ended by itself; only then do others get them.
     #[command(verbatim_doc_comment)]
     Revoke(RevokeArgs),
@@ -87,7 +87,7 @@ pub(crate) struct GrantArgs {
     /// Have this id; a repeated grant of the same id is one lease
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
     id: Option<i64>,
-    /// Say this to whoever looks at the lease
+    /// Description shown when the lease is inspected
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     metadata: String,
     #[command(flatten)]
@@ -109,7 +109,7 @@ pub(crate) struct RenewArgs {
 pub(crate) struct RevokeArgs {
     /// Which; its first digits will do
     lease: String,
-    /// Why; told to whoever works under it
+    /// Why; told to the holder
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     /// The work under it has stopped, which you know: its locks go on at once
@@ -260,7 +260,7 @@ fn afterwards(flags: &RevokeArgs, view: &v1::LeaseView) -> String {
         return format!("; {locks}: not held any more, while {client} may still work under it");
     }
     let left = duration::ms(view.left_ms);
-    format!("; {locks}: cools until {client} says that it has stopped, at most {left}")
+    format!("; {locks}: revoking until {client} confirms that it has stopped, at most {left}")
 }
 
 async fn list(cluster: &ConnectedCluster) -> Result<Exit, CliError> {
@@ -376,7 +376,7 @@ pub(crate) async fn find(cluster: &ConnectedCluster, given: &str) -> Result<i64,
     }
     if given.len() < DIGITS_MIN {
         let text =
-            format!("{given} may be the beginning of any lease: {DIGITS_MIN} digits at least");
+            format!("lease prefix `{given}` is too short; give at least {DIGITS_MIN} digits");
         return Err(CliError::arguments(text).next("tenure lease list"));
     }
     let ids = all(cluster).await?.into_iter().filter_map(|it| Some(it.lease?.lease));

@@ -68,7 +68,7 @@ const LONG_VERSION: &str = concat!(
     env!("TENURE_BUILT_AS")
 );
 
-/// A lock that stops you in time.
+/// Distributed locks that stop one holder before the next starts.
 ///
 ///   tenure dev                          one durable member on this machine
 ///   tenure run deploy -- sleep 30       second terminal: your first lock
@@ -116,7 +116,7 @@ enum CliCommand {
     ///   LEASE=$(tenure lease grant --ttl 5m)
     ///   TOKEN=$(tenure lock deploy --lease $LEASE)
     ///
-    /// While it waits it renews that lease; from then on nobody but you does: `tenure lease renew $LEASE`.
+    /// While it waits it renews that lease; from then on renew it yourself: `tenure lease renew $LEASE`.
     /// The fencing token is all that is printed to stdout: hand it to whatever the lock protects.
     #[command(verbatim_doc_comment)]
     Lock(lock::LockArgs),
@@ -179,10 +179,10 @@ enum CliCommand {
     ///
     ///   LEASE=$(tenure lease grant --ttl 5m)     yours to renew, in a script
     ///   tenure lease renew $LEASE
-    ///   tenure lease list                        everybody's, with what they hold
+    ///   tenure lease list                        of all clients, with what they hold
     #[command(subcommand, verbatim_doc_comment)]
     Lease(lease::LeaseCommand),
-    /// Lead for as long as you may
+    /// Campaign for leadership; optionally run a command while leading
     ///
     ///   tenure elect billing --value 10.0.0.5:9000                            campaign, lead, campaign again
     ///   tenure elect billing --value 10.0.0.5:9000 -- ./billing --primary     run a command while leading
@@ -203,7 +203,7 @@ enum CliCommand {
     /// the message has the nearest that can be asked for.
     #[command(verbatim_doc_comment)]
     Watch(watch::WatchArgs),
-    /// Read and write the small values beside the locks
+    /// Read and write keys in the built-in key–value store
     ///
     ///   tenure key put config v1
     ///   tenure key get config
@@ -213,7 +213,7 @@ enum CliCommand {
     /// Start one durable member on this machine, for development
     ///
     ///   tenure dev                  durable: locks survive Ctrl-C and kill -9
-    ///   tenure dev --members 3      three in one process, for play
+    ///   tenure dev --size 3         three in one process, for play
     ///   tenure dev --fresh          keeps nothing
     ///
     /// Talk to it with the other commands, or over gRPC, WebSocket or HTTP:
@@ -287,7 +287,7 @@ enum CliCommand {
     ///   tenure doctor                             clocks, ports, TLS, quorum, disks
     ///   tenure doctor --data /var/lib/tenure      measures how long a sync takes there
     ///
-    /// Ends with 0 if nothing is bad, with 1 if something is, with 69 if nobody answers.
+    /// Ends with 0 if nothing is bad, with 1 if something is, with 69 if no member answers.
     #[command(verbatim_doc_comment)]
     Doctor(doctor::DoctorArgs),
     /// Watch locks, holders, queues, rates and members on a live screen
@@ -300,7 +300,7 @@ enum CliCommand {
     /// Without a terminal, or with --output json, it prints one look and ends; --limit says how many.
     #[command(verbatim_doc_comment)]
     Top(top::TopArgs),
-    /// Say what follows from a ttl: failover time, margins, chance of losing for nothing
+    /// Say what follows from a ttl: failover time, margins, rate of spurious losses
     ///
     ///   tenure plan --ttl 15s --rtt 5ms --drift 200
     ///   tenure plan --ttl 3s --rtt 80ms --loss 5 --grace 500ms

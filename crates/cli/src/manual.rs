@@ -17,7 +17,7 @@ pub(crate) struct CompletionsArgs {
     /// For which shell
     #[arg(value_enum)]
     shell: clap_complete::Shell,
-    /// How to say it
+    /// Output format
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     pub(crate) output: OutputFormat,
 }
@@ -28,7 +28,7 @@ pub(crate) struct ManArgs {
     /// Write one page for every command into this directory
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// How to say it
+    /// Output format
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     pub(crate) output: OutputFormat,
 }
@@ -38,7 +38,7 @@ pub(crate) struct ManArgs {
 pub(crate) struct HelpArgs {
     /// A command, a reason in capitals, `reasons` for all of them, or `exit`
     words: Vec<String>,
-    /// How to say it
+    /// Output format
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     pub(crate) output: OutputFormat,
 }

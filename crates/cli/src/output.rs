@@ -160,6 +160,14 @@ pub(crate) fn quiet(quiet_ms: u64) -> String {
     )
 }
 
+/// The cause of an event, for people.
+pub(crate) fn cause(cause: tenure_wire::v1::Cause) -> String {
+    match cause {
+        tenure_wire::v1::Cause::Cooled => "revocation over".to_owned(),
+        other => tenure_wire::convert::cause_word(other).replace('_', " "),
+    }
+}
+
 /// Replaces the control characters in text of another origin, which could move the cursor.
 pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()

@@ -1,4 +1,4 @@
-//! Computes what follows from a ttl: failover time, margin for stopping, and the chance of losing a lock by bad luck.
+//! Computes what follows from a ttl: failover time, margin for stopping, and the rate of spurious losses.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub(crate) struct PlanArgs {
     /// How long the work takes to stop once it is told to
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "0")]
     grace: Duration,
-    /// How to say it
+    /// Output format
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     pub(crate) output: OutputFormat,
 }
@@ -146,12 +146,12 @@ impl Follows {
         format!(
             "ttl {ttl}, round trip {rtt}, clocks within {drift} ppm, {loss} % of tries fail\n\
              renewed   every {renew}; a try that fails is repeated every {retry}, {tries} tries in all\n\
-             doubtful  {doubt} after the last renewal that was acknowledged\n\
+             overdue   {doubt} after the last renewal that was acknowledged\n\
              lost      {lost} after it: the work is {grace}\n\
-             margin    {margin} between that and the earliest start of anybody else\n\
-             failover  {least} to {most} after a holder dies without a word, somebody else has the lock\n\
+             margin    {margin} between that and the earliest start of the next holder\n\
+             failover  {least} to {most} after a holder dies without releasing, the next client has the lock\n\
              outage    {outage} without any member is ridden out, {elections}\n\
-             by bad luck  {chance}\n\
+             spurious loss  {chance}\n\
              not covered  a machine frozen from outside, a write already on its way: check the token there\n",
             ttl = shown(self.pace.ttl()),
             rtt = shown(flags.rtt),
@@ -176,17 +176,16 @@ fn at_most(time: Duration) -> String {
 /// A chance in words.
 fn chance(per_day: f64) -> String {
     if per_day <= 0.0 {
-        return "a held lock is never lost by single failed tries".to_owned();
+        return "never by single failed tries".to_owned();
     }
     let days = 1.0 / per_day;
     let years = days / 365.0;
-    let every = match days {
-        _ if years >= 1e6 => "less than once in a million years".to_owned(),
-        _ if years >= 2.0 => format!("once in {years:.0} years"),
-        _ if days >= 2.0 => format!("once in {days:.0} days"),
-        _ => format!("with {:.0} % chance every day: take a longer ttl", per_day * 100.0),
-    };
-    format!("a lock held all the time is lost {every}")
+    match days {
+        _ if years >= 1e6 => "less than once per million years held".to_owned(),
+        _ if years >= 2.0 => format!("about once per {years:.0} years held"),
+        _ if days >= 2.0 => format!("about once per {days:.0} days held"),
+        _ => format!("a {:.0} % chance every day: take a longer ttl", per_day * 100.0),
+    }
 }
 
 fn ppm(text: &str) -> Result<f64, String> {

@@ -272,7 +272,7 @@ What [the SDK](../guides/sdk.md) says of itself, in `Error::Failed`, with the ex
 ## The command line
 
 With `--output json` a command that fails writes one object to stderr with the `reason`: one of the tables above if
-somebody else refused, else one of these. What the exit codes mean says `tenure help exit`.
+the cluster, a fence or the SDK refused, else one of these. `tenure help exit` explains the exit codes.
 
 | reason | meaning | exit code | effect | what to do |
 |---|---|---|---|---|

@@ -72,7 +72,7 @@ pub(crate) struct RestoreArgs {
     /// lock is granted for the longest ttl and the longest lock-delay that the cluster allowed
     #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "waive_quiet")]
     stopped_for: Option<Duration>,
-    /// Grant locks at once: nobody who held one before is still at work
+    /// Skip the post-restore wait: no client that held a lock before is still at work
     #[arg(long)]
     waive_quiet: bool,
     /// What people will call the member
@@ -84,7 +84,7 @@ pub(crate) struct RestoreArgs {
     /// Where it will listen for other members
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7451")]
     members: String,
-    /// How to say what was done
+    /// Output format
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     pub(crate) output: OutputFormat,
 }

@@ -34,7 +34,7 @@ pub(crate) struct StoreArgs {
     bytes_max: u64,
     #[command(flatten)]
     proof: guard::TokenProofArgs,
-    /// How to say that it is ready
+    /// Output format
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     output: OutputFormat,
     #[command(subcommand)]
@@ -44,7 +44,7 @@ pub(crate) struct StoreArgs {
 /// What can be typed after `tenure store`.
 #[derive(Subcommand)]
 enum StoreCommand {
-    /// Show and repair the floors of a store that is stopped
+    /// Show and repair the highest tokens seen by a store that is stopped
     ///
     ///   tenure store floor list
     #[command(subcommand, verbatim_doc_comment)]

@@ -72,7 +72,7 @@ async fn whose(
     }
     let Ok(explained) = wait::explain(cluster, lock, None).await else { return failure };
     let holder = explained.lock.iter().flat_map(|lock| &lock.holders).next();
-    let holder = holder.map_or("nobody".to_owned(), holder_words);
+    let holder = holder.map_or("no client".to_owned(), holder_words);
     let failure = failure.with("held by", holder);
     failure.next(format!("stop the work; look: tenure history {}", quoted(lock)))
 }

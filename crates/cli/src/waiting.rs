@@ -46,7 +46,7 @@ fn headline(lock: &str, ahead: u64) -> String {
 /// How many waiters were ahead of one that left.
 pub(crate) fn were_ahead(ahead: u64) -> String {
     match ahead {
-        0 => "nobody was ahead".to_owned(),
+        0 => "no client was ahead".to_owned(),
         1 => "1 was ahead".to_owned(),
         more => format!("{more} were ahead"),
     }
@@ -98,12 +98,15 @@ pub(crate) fn holder_words_with(holder: &v1::HolderView, more: &str) -> String {
         }
         v1::HolderState::Cooling => {
             format!(
-                "{client} until now, token {token}, cooling {} at most",
+                "{client} until now, token {token}, revoking for {} at most",
                 duration::ms(holder.left_ms)
             )
         }
         v1::HolderState::Delayed => {
-            format!("nobody; {client} went silent, delayed {} more", duration::ms(holder.left_ms))
+            format!(
+                "no client; {client} stopped renewing, lock-delay {} more",
+                duration::ms(holder.left_ms)
+            )
         }
     };
     if let Some(slot) = holder.slot {
@@ -127,13 +130,13 @@ pub(crate) fn free_words(explained: &Explanation) -> Option<String> {
         Some(holder) if holders == 1 => output::clean(&holder.client),
         _ => "its holders".to_owned(),
     };
-    let falls = if holders == 1 { "falls" } else { "fall" };
+    let stops = if holders == 1 { "stops" } else { "stop" };
     let taken = holder(explained).is_some_and(|it| it.state() == v1::HolderState::Cooling);
     Some(if taken && holders == 1 {
-        format!("when {who} says that it has stopped, or in {time} at the latest")
+        format!("when {who} confirms that it has stopped, or in {time} at the latest")
     } else if freed.at_latest {
         format!("when released, or in {time} at the latest")
     } else {
-        format!("when released, or in {time} if {who} {falls} silent now")
+        format!("when released, or in {time} if {who} {stops} renewing now")
     })
 }

@@ -137,7 +137,7 @@ fn several_in_one_process_go_on_without_one_that_is_removed() {
     let data = data.to_str().unwrap();
     let clients = ["--data", data, "--clients", &addr];
     let start = |log: &str, members: &str| {
-        let arguments = [&["dev", "--members", members], &clients[..]].concat();
+        let arguments = [&["dev", "--size", members], &clients[..]].concat();
         Process::start(&dir.path().join(log), &arguments)
     };
     let ready = |process: &Process, words: &str| {
@@ -166,6 +166,7 @@ fn several_in_one_process_go_on_without_one_that_is_removed() {
     // Also where clients find them at other addresses.
     let addr = format!("127.0.0.1:{}", ports_in_a_row(3));
     let clients = ["--data", data, "--clients", &addr];
+    // The former name of --size still works.
     let arguments = [&["dev", "--members", "3"], &clients[..]].concat();
     let mut process = Process::start(&dir.path().join("second"), &arguments);
     ready(&process, ": 2 of 3 members in one process, the others were removed");
@@ -182,12 +183,10 @@ fn several_in_one_process_go_on_without_one_that_is_removed() {
         assert!(words.starts_with("error: ") && words.contains(says), "{words}");
         assert_eq!(words.lines().count(), 1, "{words}");
     };
-    let says =
-        "~/data holds a cluster of 3 members, not of 1; try --members 3, or another directory";
+    let says = "~/data holds a cluster of 3 members, not of 1; try --size 3, or another directory";
     refused("one", &[&["dev"], &clients[..]].concat(), says);
-    let says =
-        "~/data holds a cluster of 3 members, not of 5; try --members 3, or another directory";
-    refused("five", &[&["dev", "--members", "5"], &clients[..]].concat(), says);
+    let says = "~/data holds a cluster of 3 members, not of 5; try --size 3, or another directory";
+    refused("five", &[&["dev", "--size", "5"], &clients[..]].concat(), says);
 }
 
 #[test]
@@ -199,10 +198,10 @@ fn where_one_member_lives_several_are_not_started() {
     process.signal("-TERM");
     assert!(process.ended().success(), "{}", process.words());
     let (addr, data) = (format!("127.0.0.1:{port}"), dir.path().join("data"));
-    let arguments = ["dev", "--members", "3", "--data", data.to_str().unwrap(), "--clients", &addr];
+    let arguments = ["dev", "--size", "3", "--data", data.to_str().unwrap(), "--clients", &addr];
     let mut several = Process::start(&dir.path().join("several"), &arguments);
     assert_eq!(several.ended().code(), Some(78));
-    let says = "error: ~/data holds one member, not 3; try without --members, or another directory";
+    let says = "error: ~/data holds one member, not 3; try without --size, or another directory";
     assert!(several.words().starts_with(says), "{}", several.words());
     assert!(!data.join("dev-1").exists(), "nothing was made");
 }

@@ -60,7 +60,7 @@ pub enum Error {
     #[error("the fence at the resource said no: {0}")]
     Fence(#[source] Arc<dyn std::error::Error + Send + Sync>),
     /// The history does not reach back to the revision that a watch asked for.
-    #[error("the history begins at revision {floor}")]
+    #[error("the oldest retained revision is {floor}")]
     Compacted {
         /// The oldest revision that is kept.
         floor: Revision,

@@ -19,7 +19,7 @@ pub enum Error<B: StdError + 'static> {
     Name(#[source] InvalidName),
     /// The stored floor cannot be parsed. Nothing was changed, and the fence accepts nothing until an operator has
     /// repaired it.
-    #[error("the floor cannot be read: {0}")]
+    #[error("the highest token seen cannot be read: {0}")]
     Unreadable(String),
     /// The place already keeps the maximum number of floors. Nothing was changed.
     #[error("there are {} floors here already", Floors::ENTRIES_MAX)]
@@ -38,7 +38,7 @@ impl<B: StdError + 'static> Error<B> {
     /// let token = |number| Claim::new(Token::from_u64(number).unwrap());
     /// let floor = Floor::default().admit(token(2), Touch::Raise).unwrap();
     /// let error: Error<std::io::Error> = floor.admit(token(1), Touch::Write).unwrap_err().into();
-    /// assert_eq!(error.refused().unwrap().to_string(), "token 1 is stale: the floor is 2");
+    /// assert_eq!(error.refused().unwrap().to_string(), "token 1 is stale: the highest token seen is 2");
     /// ```
     pub fn refused(&self) -> Option<Refused> {
         match self {

@@ -5,8 +5,8 @@
 --   update ledger set paid = true where id = 7;
 --   commit;
 --
--- The row of a floor stays locked until the transaction ends, so floor and data change together, and whoever
--- comes with another token waits for that. Errors: TF412 stale, TF409 used, TF421 other incarnation,
+-- The row of a floor stays locked until the transaction ends, so floor and data change together, and a
+-- transaction with another token waits for that. Errors: TF412 stale, TF409 used, TF421 other incarnation,
 -- TF400 no token, TF428 nothing passed in this transaction.
 
 create schema if not exists tenure_fence;
@@ -48,7 +48,7 @@ begin
     newest := greatest(f.exclusive, f.shared);
     lowest := case a_mode when 'shared' then greatest(f.exclusive, (newest >> 48 << 48) | 1) else newest end;
     if a_token < lowest then
-        raise exception 'token % of "%" is stale: the floor is %', a_token, a_lock, lowest
+        raise exception 'token % of "%" is stale: the highest token seen is %', a_token, a_lock, lowest
             using errcode = 'TF412', detail = kept;
     end if;
     if newest > 0 and a_token >> 48 = newest >> 48 and f.incarnation <> a_incarnation then
@@ -99,7 +99,7 @@ begin
     return null;
 end $$;
 
--- From now on a table changes only in transactions that passed the fence of this lock, whoever writes the SQL.
+-- From now on a table changes only in transactions that passed the fence of this lock, whatever wrote the SQL.
 -- Partitions that are written by their own name need the same.
 create or replace function tenure_fence.protect(protected regclass, lock text)
 returns void language plpgsql as $$
@@ -115,7 +115,7 @@ begin
     execute format('drop trigger if exists tenure_fence on %s', protected);
 end $$;
 
--- Everybody may pass; nobody edits a floor by hand. `admit` checks the token itself, so calling it is harmless.
+-- Every role may pass; none edits a floor by hand. `admit` checks the token itself, so calling it is harmless.
 revoke all on tenure_fence.floor from public;
 grant select on tenure_fence.floor to public;
 grant usage on schema tenure_fence to public;

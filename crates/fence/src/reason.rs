@@ -97,7 +97,7 @@ reasons! {
         "what stands there is no token that a cluster gives, or there are two",
         "send the token as it was granted, in decimal digits";
     StaleToken "STALE_TOKEN" 412 None,
-        "a later holder has been here; the floor is in the body and in the header Fencing-Floor",
+        "a later holder has been here; the highest token seen is in the body and in the header Fencing-Floor",
         "stop the work; the lock is not yours";
     TokenUsed "TOKEN_USED" 412 None,
         "a token that may write once has written, or a later one has",
@@ -109,11 +109,11 @@ reasons! {
         "the epoch was seen under another incarnation: two restores of one backup are at work",
         "look which of two restores of one backup is the right one";
     FenceBusy "FENCE_BUSY" 503 None,
-        "requests with lower tokens have not ended in time; the floor has risen, nothing else was done",
+        "requests with lower tokens have not ended in time; the highest token seen has risen, nothing else was done",
         "send it again; if it stays so, look at the requests that do not end";
     FenceFailed "FENCE_FAILED" 503 None,
-        "the floor cannot be kept, so nobody is let through",
-        "look at the disk with the floor, then send it again";
+        "the highest token seen cannot be stored, so no request is let through",
+        "look at the disk of the fence, then send it again";
 }
 
 reasons! {
@@ -133,7 +133,7 @@ reasons! {
         "the signature was taken off",
         "send the ticket as it was signed";
     Signature "TICKET_SIGNATURE" 403 None,
-        "something was changed, or somebody else signed",
+        "something was changed, or another key signed",
         "send the ticket as it was signed";
     KeyUnknown "TICKET_KEY_UNKNOWN" 403 None,
         "no member is known to sign with this key",
@@ -160,10 +160,10 @@ reasons! {
         "it is for another slot of the lock, or for none, or for one where there are none",
         "send the ticket of the slot that guards this";
     Shared "TICKET_SHARED" 403 None,
-        "the lock is held shared, and this is for whoever is alone",
+        "the lock is held shared, and this needs an exclusive holder",
         "take the lock exclusively";
     OtherHolder "TICKET_OTHER_HOLDER" 403 None,
-        "somebody else holds the lock than the client that is named",
+        "another client holds the lock than the one that is named",
         "name the client that took the lock";
     OtherPrincipal "TICKET_OTHER_PRINCIPAL" 403 None,
         "the lease belongs to another principal than the one required here, or to none",

@@ -38,7 +38,7 @@ pub enum Touch {
 #[non_exhaustive]
 pub enum Refused {
     /// A later holder of the lock has already been here.
-    #[error("token {token} is stale: the floor is {floor}")]
+    #[error("token {token} is stale: the highest token seen is {floor}")]
     Stale {
         /// The refused token.
         token: Token,

@@ -58,7 +58,7 @@ create trigger if not exists tenure_fence_rule before insert on tenure_fence_pas
         where lock = new.lock and slot = new.slot;
 end;
 
--- A pass is taken or given back, never changed; a floor never falls, whoever writes the SQL.
+-- A pass is taken or given back, never changed; a floor never falls, whatever wrote the SQL.
 create trigger if not exists tenure_fence_pass_stays before update on tenure_fence_pass begin
     select raise(abort, 'TENURE_FENCE_PASS_IS_NOT_CHANGED');
 end;

@@ -117,12 +117,12 @@ async fn get(uri: &Uri, tls: Option<&KeySourceTls>) -> Result<Vec<u8>, String> {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let port = uri.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
     let stream = TcpStream::connect((host, port)).await;
-    let stream = stream.map_err(|_| "nobody answers there".to_owned())?;
+    let stream = stream.map_err(|_| "no server answers there".to_owned())?;
     let Some(tls) = tls else { return ask(uri, TokioIo::new(stream)).await };
     let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
     let connector = TlsConnector::from(Arc::new(configure(tls)?));
     let stream = connector.connect(name, stream).await;
-    let stream = stream.map_err(|error| format!("whoever is there is not believed: {error}"))?;
+    let stream = stream.map_err(|error| format!("its certificate is not trusted: {error}"))?;
     ask(uri, TokioIo::new(stream)).await
 }
 

@@ -60,7 +60,7 @@ tenure_fence::reasons! {
         "the disk failed; the store stops, and is best started again",
         "look at the log, then read before you write again";
     UpstreamUnreachable "UPSTREAM_UNREACHABLE" 502 None,
-        "nobody listens at the service behind the proxy",
+        "no process listens at the service behind the proxy",
         "start the service behind the proxy, then send it again";
     UpstreamBrokeOff "UPSTREAM_BROKE_OFF" 502 Unknown,
         "the connection to the service broke before an answer came",

@@ -88,7 +88,7 @@ pub enum BootstrapError {
         cluster: String,
     },
     /// The cluster was founded at a level that this member does not know: it was of a newer version then.
-    #[error("{peer} founded the cluster at level {level}, and this version knows level {known}")]
+    #[error("{peer} founded the cluster at feature level {level}, and this version knows {known}")]
     Outgrown {
         /// The address of a founder.
         peer: Address,

@@ -299,7 +299,7 @@ mod tests {
         let mut outgrown = entering(&["h:1"]);
         outgrown.turn(0);
         outgrown.handle(joined(2));
-        assert!(outgrown.tried[0].contains("at level 2"), "{:?}", outgrown.tried);
+        assert!(outgrown.tried[0].contains("at feature level 2"), "{:?}", outgrown.tried);
     }
 
     #[test]

@@ -304,7 +304,7 @@ pub enum RejectReason {
         behind: u64,
     },
     /// The level cannot be raised: a member does not know it, or has not declared so since this member started.
-    #[error("level {level} is not known by all: member {member} {}", knows(.known))]
+    #[error("feature level {level} is not known by all: member {member} {}", knows(.known))]
     LevelNotKnown {
         /// The level.
         level: u16,
@@ -337,7 +337,7 @@ pub enum Stop {
     #[error("removed from the cluster")]
     Removed,
     /// The cluster's level was raised beyond what this build knows.
-    #[error("the cluster is at level {level}, this version of tenure knows up to {known}")]
+    #[error("the cluster is at feature level {level}, this version of tenure knows up to {known}")]
     Outgrown {
         /// The level of the cluster.
         level: u16,

@@ -221,7 +221,7 @@ impl StartError {
                  --data DIR`"
                 .into(),
             Self::OtherName { found, given } => format!(
-                "--name {found}, another directory with --data, or --rename if it shall be called \
+                "--name {found}, another directory with --data, or --rename to call it \
                  {given} from now on"
             ),
             Self::NotAlone { .. } => {

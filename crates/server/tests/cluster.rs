@@ -45,7 +45,7 @@ fn strangers_are_refused_and_nonsense_is_cut_off() {
     let other = format!("\ncluster {cluster}\nepoch 0\nincarnation 0000000000000007");
     assert!(join(newest, &other).starts_with("refused this is another restore"));
     // A new member is called back where it says that it listens, if it could be added at all.
-    assert!(join(1, "").starts_with("refused the cluster is at level"));
+    assert!(join(1, "").starts_with("refused the cluster is at feature level"));
     assert!(join(newest, "").starts_with("refused member 9 does not answer at h:1"));
     assert!(ask(port, b"who 1").starts_with("i-am "));
     assert_eq!(ask(port, b"\xff\xfe"), "", "no answer to nonsense");

@@ -163,7 +163,7 @@ fn the_level_is_raised_once_all_know_it_and_then_an_old_version_does_not_come_ba
     });
     assert!(raise(&all, NEW + 1).is_err());
     // Any member reports which member prevents the change.
-    let reason = format!("level {NEW} is not known by all: member {old} is in the way");
+    let reason = format!("feature level {NEW} is not known by all: member {old} is in the way");
     for one in &running {
         wait("the leader says so", || {
             let answer = ask_for(one, NEW);
@@ -219,7 +219,7 @@ fn an_old_version_starts_from_no_newer_snapshot_and_is_not_let_in() {
     let record = format!("9 x {} h:2", answers_as(9));
     let InvitationSource::Token(token) = invite(running[0].clients) else { panic!() };
     let why = join(&running[0], &format!("join {record}\nlevel {OLD}\ninvitation {token}"));
-    assert!(why.starts_with(&format!("refused the cluster is at level {NEW}, ")), "{why}");
+    assert!(why.starts_with(&format!("refused the cluster is at feature level {NEW}, ")), "{why}");
     settings_old = newcomer(2, NEW);
     let joined = start(settings_old).unwrap();
     wait("it has the state", || (level(&joined) == NEW).then_some(()));

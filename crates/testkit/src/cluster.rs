@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(10);
 ///
 /// ```
 /// use tenure_testkit::Error;
-/// assert_eq!(Error::NotHeld.to_string(), "nobody holds it");
+/// assert_eq!(Error::NotHeld.to_string(), "no client holds it");
 /// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -28,7 +28,7 @@ pub enum Error {
     #[error("no member leads")]
     NoLeader,
     /// The lease or lock to end does not exist.
-    #[error("nobody holds it")]
+    #[error("no client holds it")]
     NotHeld,
     /// The SDK returned an error.
     #[error(transparent)]

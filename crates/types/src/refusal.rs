@@ -46,7 +46,7 @@ pub enum Refusal {
     #[error("the command cannot be read")]
     Malformed,
     /// The level is below the present one, or this member does not know it.
-    #[error("the level can be raised from {from} up to {to}")]
+    #[error("the feature level can be raised from {from} up to {to}")]
     InvalidLevel {
         /// The present level.
         from: u16,
@@ -93,7 +93,7 @@ pub enum Refusal {
     #[error("lock `{}` is held", .0.lock)]
     Held(Box<Held>),
     /// The wait limit passed; the place is gone.
-    #[error("the wait is over, the lock was not acquired")]
+    #[error("timed out waiting for the lock")]
     WaitTimeout,
     /// The lease holds or awaits some of these locks, in another mode or together with other locks.
     #[error("the lease already holds or awaits lock `{lock}` in another way")]
@@ -102,7 +102,7 @@ pub enum Refusal {
         lock: Name,
     },
     /// One request names the same lock twice.
-    #[error("lock `{lock}` stands twice in one ask")]
+    #[error("lock `{lock}` stands twice in one acquire request")]
     Duplicate {
         /// The lock.
         lock: Name,
@@ -148,7 +148,7 @@ pub enum Refusal {
         holder: Option<Box<Holder>>,
     },
     /// No grant cools under this lease, lock and token.
-    #[error("no grant of lock `{lock}` cools under this token")]
+    #[error("no grant of lock `{lock}` is revoking under this token")]
     NotCooling {
         /// The lock.
         lock: Name,
@@ -166,7 +166,7 @@ pub enum Refusal {
         modified: Option<Revision>,
     },
     /// No live grant of the guarding lock has the token.
-    #[error("lock `{lock}` is not held under the guarding token")]
+    #[error("write rejected: the guarding token does not hold lock `{lock}`")]
     GuardFailed {
         /// The lock.
         lock: Name,
@@ -346,7 +346,7 @@ impl Refusal {
             Refusal::Malformed => {
                 "correct what the message names, or use a client that is not newer than the cluster"
             }
-            Refusal::InvalidLevel { .. } => "name a level in this range",
+            Refusal::InvalidLevel { .. } => "name a feature level in this range",
             Refusal::InvalidName => "use 1 to 512 bytes of UTF-8 without control characters",
             Refusal::Limit { limit, .. } => match limit {
                 Limit::StateBytes => "release locks, delete keys, or raise the limit",
@@ -368,7 +368,7 @@ impl Refusal {
             Refusal::OtherKind { .. } => "ask with the slots the lock has",
             Refusal::Deadlock { .. } => "release what you hold, then ask for all at once",
             Refusal::NotHolder { .. } => "stop the work; the lock is not yours",
-            Refusal::NotWaiting { .. } => "nothing: the place is gone",
+            Refusal::NotWaiting { .. } => "nothing: the queue position is gone",
             Refusal::NotExclusive { .. } => "nothing: it is shared already, or a semaphore",
             Refusal::TokenOutdated { .. } => "look at the holder, then name its token",
             Refusal::NotCooling { .. } => "nothing: the lock has gone on",

@@ -142,7 +142,7 @@ pub enum Failure {
     #[error("the member made a mistake; its log says more")]
     Internal,
     /// The history does not reach back to the requested revision.
-    #[error("the history begins at revision {floor}")]
+    #[error("the oldest retained revision is {floor}")]
     Compacted {
         /// The oldest revision that is kept.
         floor: Revision,
@@ -187,7 +187,7 @@ pub enum Failure {
         behind: u64,
     },
     /// A member does not know the level that the cluster was to be raised to.
-    #[error("level {level} is not known by all: member {member} is in the way")]
+    #[error("feature level {level} is not known by all: member {member} is in the way")]
     LevelNotKnown {
         /// The level.
         level: u16,
@@ -195,7 +195,7 @@ pub enum Failure {
         member: String,
     },
     /// The cluster is below the level that the call needs.
-    #[error("this needs level {needed} of the cluster, which is at level {level}")]
+    #[error("this needs feature level {needed}, and the cluster is at {level}")]
     LevelTooLow {
         /// The level of the cluster.
         level: u16,

@@ -119,9 +119,9 @@ macro_rules! rows {
 #[rustfmt::skip]
 pub const TABLE: &[Row] = rows! {
     "HELD" FailedPrecondition 423 Frame None No,
-        "somebody has the lock, and the ask was not to wait", "wait in the queue";
+        "another client has the lock, and the acquire request does not wait", "wait in the queue";
     "WAIT_TIMEOUT" Aborted 423 Frame None No,
-        "the wait is over; the place in the queue is gone", "ask again, or wait longer";
+        "timed out waiting for the lock; the queue position is gone", "ask again, or wait longer";
     "DEADLOCK" FailedPrecondition 409 Frame None No,
         "waiting would close a ring of leases that wait for each other",
         "release what you hold, then ask for all at once";
@@ -129,20 +129,20 @@ pub const TABLE: &[Row] = rows! {
         "the lease already holds or awaits some of these locks in another way",
         "release or leave first, or use another lease";
     "DUPLICATE_LOCK" InvalidArgument 400 Frame None No,
-        "the same lock twice in one ask", "name each lock once";
+        "the same lock twice in one acquire request", "name each lock once";
     "OTHER_KIND" FailedPrecondition 409 Frame None No,
         "the lock has another number of slots, or none", "ask with the slots the lock has";
     "NOT_HOLDER" FailedPrecondition 409 Frame None No,
         "the lease does not hold this lock under this token", "stop the work; the lock is not yours";
     "NOT_WAITING" FailedPrecondition 409 Frame None No,
-        "the lease does not wait for this lock", "nothing: the place is gone";
+        "the lease does not wait for this lock", "nothing: the queue position is gone";
     "NOT_EXCLUSIVE" FailedPrecondition 409 Frame None No,
         "only an exclusive hold can be downgraded", "nothing: it is shared already, or a semaphore";
     "TOKEN_OUTDATED" FailedPrecondition 409 Frame None No,
         "no grant of the lock has the token that was shown; the holder of now is in the error",
         "look at the holder, then name its token";
     "NOT_COOLING" FailedPrecondition 409 Frame None No,
-        "nothing cools under this lease, lock and token", "nothing: the lock has gone on";
+        "no grant is revoking under this lease, lock and token", "nothing: the lock has gone on";
     "MAX_HOLD_TOO_SHORT" InvalidArgument 400 Frame None No,
         "`max_hold` must exceed the ttl", "use a longer max_hold or a shorter ttl";
     "LEASE_NOT_FOUND" NotFound 404 Frame None No,
@@ -189,13 +189,13 @@ pub const TABLE: &[Row] = rows! {
     "INVALID_SLOTS" InvalidArgument 400 Frame None No,
         "more slots than allowed, or none", "stay within the limit, or raise it";
     "TOO_MANY_LOCKS_IN_ASK" InvalidArgument 400 Frame None No,
-        "more locks in one ask than allowed", "stay within the limit, or raise it";
+        "more locks in one acquire request than allowed", "stay within the limit, or raise it";
     "TOO_MANY_IN_COMMAND" InvalidArgument 400 Frame None No,
         "more than may stand in one command", "split the command";
     "INVALID_LIMIT" InvalidArgument 400 Frame None No,
         "a limit cannot be set to this value", "name a value in this range";
     "INVALID_LEVEL" InvalidArgument 400 Frame None No,
-        "the level is below the present one, or not known here", "name a level in this range";
+        "the feature level is below the present one, or not known here", "name a feature level in this range";
     "FUTURE_REVISION" OutOfRange 400 Frame None No,
         "the revision has not been reached", "name a revision that exists";
     "TOKENS_EXHAUSTED" ResourceExhausted 507 Frame None No,
@@ -221,7 +221,7 @@ pub const TABLE: &[Row] = rows! {
         "the member does not lead, or the leader changed before this was agreed on",
         "send it again; nothing happened";
     "NO_LEADER" Unavailable 503 Frame None Later,
-        "nobody leads at the moment", "send it again; nothing happened";
+        "no leader at the moment", "send it again; nothing happened";
     "NO_QUORUM" Unavailable 503 Frame None Later,
         "too few members answer to agree on anything", "look at the members: tenure cluster status";
     "UNKNOWN_OUTCOME" DeadlineExceeded 504 Frame Unknown SameId,
@@ -268,7 +268,7 @@ pub const TABLE: &[Row] = rows! {
     "UNKNOWN_VERB" Unimplemented 405 Frame None No,
         "the path does not take this verb", "look at /openapi.json";
     "COMPACTED" OutOfRange 410 Frame None No,
-        "the history does not reach back so far; the floor is in the error",
+        "the history does not reach back so far; the oldest retained revision is in the error",
         "read the state anew, then watch from its revision";
     "SLOW_CONSUMER" ResourceExhausted 429 Frame None AtOnce,
         "a watch was not read as fast as it was written; where to resume is in the error",
@@ -287,10 +287,10 @@ pub const TABLE: &[Row] = rows! {
     "NOT_CAUGHT_UP" FailedPrecondition 409 Frame None Later,
         "the member is too far behind to vote", "try again when it has caught up";
     "LEVEL_NOT_KNOWN" FailedPrecondition 409 Frame None Later,
-        "a member does not know the level, or has not said so since the leader started",
-        "upgrade and start that member, then raise the level";
+        "a member does not know the feature level, or has not said so since the leader started",
+        "upgrade and start that member, then raise the feature level";
     "LEVEL_TOO_LOW" FailedPrecondition 409 Frame None No,
-        "the cluster is below the level that the call needs",
+        "the cluster is below the feature level that the call needs",
         "tenure cluster raise-level 4";
     "NO_ADMINISTRATOR" FailedPrecondition 409 Frame None No,
         "identity was to be enabled, and no administrator could prove who it is then",

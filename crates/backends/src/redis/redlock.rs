@@ -86,7 +86,7 @@ impl Redlock {
     ///
     /// If there are no servers.
     pub fn over(servers: Vec<Redis>) -> Self {
-        assert!(!servers.is_empty(), "somebody has to be asked");
+        assert!(!servers.is_empty(), "at least one server is needed");
         Self { servers: Arc::new(servers) }
     }
 

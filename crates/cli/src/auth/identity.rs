@@ -84,7 +84,7 @@ pub(crate) enum QuotaCommand {
 /// Flags of `tenure auth quota set`.
 #[derive(Args)]
 pub(crate) struct QuotaSetArgs {
-    /// leases, places, locks, keys or bytes, with its value or none
+    /// leases, places (queue positions), locks, keys or bytes, with its value or none
     #[arg(required = true, value_name = "QUOTA=VALUE", value_parser = parse_quota)]
     quotas: Vec<(Quota, Option<u64>)>,
     #[command(flatten)]

@@ -77,7 +77,7 @@ pub(crate) struct PutArgs {
     /// Only if it still has this version, as `tenure auth principal show` tells; none if it must be new
     #[arg(long, value_name = "VERSION")]
     if_version: Option<String>,
-    /// Its own leases, places, locks, keys or bytes, or none for the default; may be repeated
+    /// Its own leases, places (queue positions), locks, keys or bytes, or none for the default; may be repeated
     #[arg(long = "quota", value_name = "QUOTA=VALUE", value_parser = parse_quota)]
     quotas: Vec<(Quota, Option<u64>)>,
     #[command(flatten)]

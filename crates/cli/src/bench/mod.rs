@@ -50,7 +50,7 @@ pub(crate) enum BenchWorkload {
     /// Each acquires and releases a lock of its own, under one lease
     #[default]
     Cycles,
-    /// All pass one lock on: a lock is nobody's between release and grant
+    /// All pass one lock on: the time between release and grant
     Handover,
     /// Each writes a key of its own
     Keys,

@@ -70,7 +70,7 @@ pub(crate) struct TransferArgs {
 /// Flags of `tenure cluster raise-level`.
 #[derive(Args)]
 pub(crate) struct RaiseLevelArgs {
-    /// The new level, which every member must know
+    /// The new feature level, which every member must know
     level: u16,
     #[command(flatten)]
     pub(crate) reach: ConnectionArgs,
@@ -231,7 +231,7 @@ pub(super) async fn raise_level(
     })?;
     match cluster.output {
         OutputFormat::Json => output::object(&json!({ "event": "level_raised", "level": level })),
-        OutputFormat::Text => output::out(&format!("the cluster is at level {level}\n")),
+        OutputFormat::Text => output::out(&format!("the cluster is at feature level {level}\n")),
     }
     Ok(Exit::Done)
 }

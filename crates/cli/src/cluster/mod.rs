@@ -65,12 +65,12 @@ pub(crate) enum ClusterCommand {
     ///   tenure cluster transfer         the leader chooses
     #[command(verbatim_doc_comment)]
     Transfer(change::TransferArgs),
-    /// Let every member apply newer rules; there is no way back
+    /// Raise the feature level: every member applies newer rules; there is no way back
     ///
     ///   tenure cluster raise-level 4
     ///
-    /// A new cluster has the newest level. One that was upgraded keeps its level until this is said, once all
-    /// members run the new version.
+    /// A new cluster has the newest feature level. An upgraded one keeps its level until this command, which works
+    /// once all members run the new version.
     #[command(verbatim_doc_comment)]
     RaiseLevel(change::RaiseLevelArgs),
     /// List and rotate the keys that sign tickets

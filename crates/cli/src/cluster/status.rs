@@ -179,7 +179,7 @@ fn next(status: &v1::StatusResponse) -> Option<String> {
         return Some(format!("unreachable: {}; {}", down(status), gather(status)));
     }
     if leader(status).is_none() {
-        let text = "nobody leads yet; if that lasts: tenure doctor, and the members' logs";
+        let text = "no leader yet; if that lasts: tenure doctor, and the members' logs";
         return Some(text.to_owned());
     }
     let name = |it: &v1::MemberStatus| {
@@ -295,7 +295,7 @@ mod tests {
         assert!(alone.contains("tenure restore") && !alone.contains("remove"), "{alone}");
         assert!(text(&status).contains("1 of 3 members up, no majority"), "{}", text(&status));
         status.members[1].up = true;
-        assert!(next(&status).unwrap().starts_with("nobody leads"));
+        assert!(next(&status).unwrap().starts_with("no leader"));
         status.leader = Some(v1::LeaderHint { member_id: 1, ..Default::default() });
         assert!(next(&status).unwrap().contains("tenure cluster remove c"));
         status.members[2].up = true;

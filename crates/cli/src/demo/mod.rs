@@ -24,7 +24,7 @@ pub(crate) struct DemoArgs {
     /// Try the rules instead: one state machine, no network, time that you move; `help` inside lists what to type
     #[arg(long, conflicts_with = "no_pause")]
     by_hand: bool,
-    /// How to say what happens
+    /// Output format
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     pub(crate) output: OutputFormat,
 }

@@ -27,7 +27,7 @@ const KEY: &str = "ledger";
 
 /// Plays all scenes, one after another.
 pub(super) async fn play(guide: Guide) -> Result<(), CliError> {
-    guide.narrate(&bold("Tenure: a lock that stops you in time"));
+    guide.narrate(&bold("Tenure: distributed locks that stop one holder before the next starts"));
     guide.narrate(
         "Three members on this machine, as real as in production, thrown away at the end.",
     );
@@ -44,7 +44,7 @@ pub(super) async fn play(guide: Guide) -> Result<(), CliError> {
 
     guide.scene(1, "two want the same lock").await;
     let (bob, bobs) = contention(guide, &members, &ana).await?;
-    guide.scene(2, "the holder falls silent").await;
+    guide.scene(2, "the holder stops renewing").await;
     let anas = expiry(guide, &ana, &bob, &bobs).await?;
     guide.scene(3, "the leader crashes").await;
     crash(guide, &mut members, &ana, &anas).await?;
@@ -143,7 +143,7 @@ async fn expiry(guide: Guide, ana: &Client, bob: &Client, bobs: &Guard) -> Resul
     let after = duration::shown(began.elapsed());
     let margin = duration::shown(stopped.elapsed());
     guide.narrate(&format!("ana    {after}: lock `{LOCK}` acquired, token {}", anas.token()));
-    guide.narrate(&format!("Between the two nobody had it, for {margin}: never two at once."));
+    guide.narrate(&format!("Between the two no client had it, for {margin}: never two at once."));
     Ok(anas)
 }
 

@@ -37,7 +37,7 @@ pub(super) async fn port(address: &str) -> Finding {
         }
         Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => Finding::bad(
             "port",
-            format!("{address} refused: nobody listens there"),
+            format!("{address} refused: no process listens there"),
             "start the member there (tenure dev, tenure serve), or correct --addr",
         ),
         Ok(Err(error)) => Finding::bad(
@@ -85,7 +85,7 @@ fn tls(place: &ConnectionTarget) -> Finding {
         None => Finding::warn(
             "tls",
             "in plain, over a network",
-            "certificates: docs/guides/operations.md, then --tls-ca",
+            "certificates: docs/operate/tls.md, then --tls-ca",
         ),
     }
 }
@@ -151,12 +151,12 @@ fn members(status: &v1::StatusResponse) -> Vec<Finding> {
         found.push(Finding::warn("version", detail, "upgrade the others, one by one"));
     }
     if let Some(quiet) = quiet(status) {
-        let next = "wait; only who knows that all former clients are stopped restores with --stopped-for TIME";
+        let next = "wait; if you know that all former clients are stopped, restore with --stopped-for TIME";
         found.push(Finding::warn("restored", quiet, next));
     }
     if status.insecure {
-        let next = "certificates: docs/guides/operations.md";
-        found.push(Finding::warn("open", "the cluster takes anybody, in plain", next));
+        let next = "certificates: docs/operate/tls.md";
+        found.push(Finding::warn("open", "the cluster accepts every caller, in plaintext", next));
     }
     found
 }
@@ -188,7 +188,7 @@ fn quorum(status: &v1::StatusResponse) -> Finding {
         ),
         (None, _) => Finding::bad(
             "quorum",
-            format!("{detail}; nobody leads"),
+            format!("{detail}; no leader"),
             "wait a few seconds; if it lasts, the members do not reach each other: look at their logs and --members",
         ),
     }
@@ -225,7 +225,7 @@ fn sync(name: &str, p99_us: Option<u64>) -> Finding {
         duration::shown(Duration::from_micros(us))
     );
     let next =
-        "a faster disk, or one that nobody else uses; measure: tenure doctor --data DIR there";
+        "a faster disk, or one that no other program uses; measure: tenure doctor --data DIR there";
     match us {
         FSYNC_BAD_US.. => Finding::bad("sync", detail, next),
         FSYNC_SLOW_US.. => Finding::warn("sync", detail, next),

@@ -106,7 +106,7 @@ pub(super) fn disk(dir: &Path) -> Finding {
             if worst > TOO_SLOW_US {
                 Finding::bad("disk", detail, "a disk of its own for the data: elections are near")
             } else if worst > SLOW_US {
-                Finding::warn("disk", detail, "a faster disk, or one that nobody else uses")
+                Finding::warn("disk", detail, "a faster disk, or one that no other program uses")
             } else {
                 Finding::ok("disk", detail)
             }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use tenure_wire::convert::cause_word;
 use tenure_wire::json::lock::ArchiveExtent;
 use tenure_wire::{v1, wall};
 
@@ -187,7 +186,7 @@ fn holder_text(token: u64, held: &Held, at_ms: u64, end: Option<v1::Event>) -> S
         None => text.push_str("until    it still holds it, as far as is known\n"),
         Some(end) => {
             let at = end.at_unix_ms.map_or_else(|| "-".to_owned(), wall_time::local);
-            let cause = cause_word(end.cause()).replace('_', " ");
+            let cause = output::cause(end.cause());
             let by =
                 end.by.as_ref().map_or(String::new(), |by| format!(" by {}", output::clean(by)));
             let why = end.reason.as_ref().filter(|it| !it.is_empty());

@@ -23,7 +23,7 @@ pub(crate) struct ExplainArgs {
     /// Which lock
     #[arg(value_parser = output::name)]
     lock: String,
-    /// See it from the place of this lease
+    /// Show it from the queue position of this lease
     #[arg(long, value_name = "LEASE")]
     lease: Option<String>,
     #[command(flatten)]
@@ -54,7 +54,7 @@ pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
     let Some(lock) = &explained.lock else {
         let quiet = quiet_line(explained);
         return format!(
-            "lock `{name}` is free: nobody holds or awaits it\n{quiet}\
+            "lock `{name}` is free: no client holds or awaits it\n{quiet}\
              next     tenure lock {pasted} · tenure history {pasted}\n"
         );
     };

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
-use tenure_wire::convert::cause_word;
 use tenure_wire::json::event::Change;
 use tenure_wire::json::lock::ArchiveExtent;
 use tenure_wire::v1;
@@ -287,7 +286,7 @@ pub(crate) fn event_line(revision: impl std::fmt::Display, event: &v1::Event) ->
 /// An event in one line, without its revision.
 fn event_words(event: &v1::Event) -> String {
     let name = event.kv.as_ref().map_or(String::new(), |kv| output::clean(&kv.key));
-    let cause = cause_word(event.cause()).replace('_', " ");
+    let cause = output::cause(event.cause());
     let mut words = format!("{} {cause:<10}", output::padded(&name, 16));
     if event.token > 0 {
         words.push_str(&format!("  token {}", event.token));

@@ -93,7 +93,7 @@ pub(crate) fn mode_words(lock: &v1::LockView) -> String {
     let Some(holder) = lock.holders.first() else { return "free".to_owned() };
     let held = lock.holders.iter().filter(|it| it.state() == v1::HolderState::Held).count();
     match (holder.state(), lock.slots) {
-        (v1::HolderState::Cooling, None) => "cooling".to_owned(),
+        (v1::HolderState::Cooling, None) => "revoking".to_owned(),
         (v1::HolderState::Delayed, None) => "delayed".to_owned(),
         (_, Some(slots)) => format!("slots {held}/{slots}"),
         (v1::HolderState::Held, None) if holder.election => "election".to_owned(),

@@ -66,7 +66,7 @@ pub(crate) fn queue(flags: &QueueArgs) -> Result<Exit, CliError> {
                 let lock = &flags.lock;
                 let look = quoted(lock);
                 output::tell(&format!(
-                    "nobody waits for lock `{lock}`; look: tenure explain {look}\n"
+                    "no client waits for lock `{lock}`; look: tenure explain {look}\n"
                 ));
             }
             (OutputFormat::Text, _) => output::out(&table.text()),

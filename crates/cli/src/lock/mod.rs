@@ -25,7 +25,7 @@ pub(crate) struct LockArgs {
     /// Which lock
     #[arg(value_parser = output::name)]
     pub(crate) lock: String,
-    /// A command, as others take one here; it is not run, and whoever types it is told what would
+    /// A command, which other tools take here; it is not run, and the error names `tenure run`
     #[arg(hide = true, num_args = 0..)]
     command: Vec<String>,
     /// Queue at most this long; 0 tries once [default: no limit]
@@ -52,22 +52,22 @@ pub(crate) struct TryArgs {
 /// How to hold a lock.
 #[derive(Args, Clone)]
 struct HoldArgs {
-    /// Together with other shared holders, never with an exclusive one
+    /// Acquire in shared (read) mode
     #[arg(long, conflicts_with = "slots")]
     shared: bool,
-    /// Be one of so many
+    /// Acquire one of N semaphore slots
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     slots: Option<u32>,
     /// Hold it under this lease, and return once it is held; its first digits will do
     #[arg(long, value_name = "LEASE", conflicts_with = "ttl")]
     lease: Option<String>,
-    /// How long the lock outlives us if we are killed: 1s to 1h [default: 15s]
+    /// Lease TTL, 1s to 1h: how long the lock stays held after this process dies [default: 15s]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     ttl: Option<Duration>,
-    /// Say this to whoever looks at the lock
+    /// Description shown when the lock is inspected
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     metadata: String,
-    /// Nobody may have it for so long after an end we did not ask for
+    /// Delay before re-grant after involuntary loss
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "0", hide_default_value = true)]
     lock_delay: Duration,
     /// Hold it no longer than this; more than the ttl
@@ -166,11 +166,11 @@ async fn foreground(
             let text = format!("lock `{lock}` was not acquired: {lost}");
             let lock = quoted(lock);
             return Err(CliError::new(Exit::NotAcquired, "LOST", text)
-                .with("effect", "none: the place in the queue is gone")
+                .with("effect", "none: the queue position is gone")
                 .next(format!("the same again; who has it: tenure explain {lock}")));
         }
         Err(error) => {
-            let failure = wait::explained(cluster, lock, not_acquired(error)).await;
+            let failure = wait::explained(cluster, lock, wait, not_acquired(error)).await;
             // A grant that the client did not see ends with the lease; a revocation that fails is not worth another
             // error.
             let _ = lease.revoke().await;
@@ -308,7 +308,7 @@ fn doubtful(cluster: &ConnectedCluster, lock: &str) {
     match cluster.output {
         OutputFormat::Json => output::object(&json!({ "event": "doubtful", "lock": lock })),
         OutputFormat::Text => output::tell(&format!(
-            "tenure: lock `{lock}` doubtful: no renewal was acknowledged in time, trying other members\n"
+            "tenure: lock `{lock}`: renewal overdue, none was acknowledged in time, trying other members\n"
         )),
     }
 }

@@ -73,7 +73,7 @@ pub(super) async fn acquire(
     waiting.clear();
     let grant = match grant {
         Ok(grant) => grant,
-        Err(error) => return Err(wait::explained(cluster, lock, error.into()).await),
+        Err(error) => return Err(wait::explained(cluster, lock, wait, error.into()).await),
     };
     match cluster.output {
         OutputFormat::Json => {

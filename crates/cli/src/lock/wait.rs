@@ -14,6 +14,7 @@ use v1::answer::Result as Answer;
 use v1::request::Command;
 
 use crate::connection_args::ConnectedCluster;
+use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::output::{self, OutputFormat};
@@ -157,6 +158,7 @@ pub(crate) fn strange() -> CliError {
 pub(crate) async fn explained(
     cluster: &ConnectedCluster,
     lock: &str,
+    wait: Option<Duration>,
     failure: CliError,
 ) -> CliError {
     if failure.exit != Exit::NotAcquired {
@@ -167,7 +169,10 @@ pub(crate) async fn explained(
         return failure;
     }
     let text = match failure.reason.as_str() {
-        "WAIT_TIMEOUT" => format!("lock `{lock}` is held; the wait is over"),
+        "WAIT_TIMEOUT" => {
+            let after = wait.map_or(String::new(), |it| format!(" after {}", duration::shown(it)));
+            format!("timed out{after} waiting for lock `{lock}`")
+        }
         _ => format!("lock `{lock}` is held"),
     };
     let mut told = CliError::new(failure.exit, &failure.reason, text);

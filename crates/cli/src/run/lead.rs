@@ -47,7 +47,7 @@ pub(crate) fn lead(candidacy: &Candidacy<'_>) -> Result<Exit, CliError> {
     let times = times.map_err(CliError::arguments)?;
     if let Err((text, code)) = resolve::look_for(&candidacy.command[0]) {
         let failure = CliError::new(Exit::Command(code), "NOT_STARTED", text);
-        return Err(failure.with("effect", "none: nobody was a candidate"));
+        return Err(failure.with("effect", "none: this process was not a candidate"));
     }
     let names = [candidacy.name.to_owned()];
     let events = open_events(candidacy.events)?;

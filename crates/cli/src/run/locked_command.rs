@@ -304,7 +304,7 @@ impl<'a> LockedCommand<'a> {
             Standing::Doubtful => {
                 let silent = shown(self.job.times.pace.doubtful_after());
                 self.messages.unusual(&format!(
-                    "{what} doubtful: no renewal acknowledged for {silent}, trying other members"
+                    "{what}: renewal overdue, none acknowledged for {silent}, trying other members"
                 ));
                 self.messages.event("doubtful", &json!({}));
             }
@@ -394,7 +394,7 @@ impl<'a> LockedCommand<'a> {
                  the lock was released while the command ran"
             )),
             _ if lost.word == "gone" => messages.unusual(&format!(
-                "stopped in {took}; whoever comes next may have started before: we were not told when it was taken away"
+                "stopped in {took}; the next holder may have started before: it is not known when the lock was taken"
             )),
             Some(margin_us) => {
                 let margin = shown(Duration::from_micros(margin_us));

@@ -61,16 +61,16 @@ pub(crate) struct RunArgs {
     /// Queue at most this long; 0 tries once [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     wait: Option<Duration>,
-    /// How long the lock outlives us if we are killed: 1s to 1h
+    /// Lease TTL, 1s to 1h: how long the lock stays held after this process dies
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "15s")]
     ttl: Duration,
     /// From SIGTERM to SIGKILL on loss [default: a third of ttl, at most 5s]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     grace: Option<Duration>,
-    /// Together with others who share it
+    /// Acquire in shared (read) mode
     #[arg(long, conflicts_with = "slots")]
     shared: bool,
-    /// As one of so many
+    /// Acquire one of N semaphore slots
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     slots: Option<u32>,
     /// Hold it no longer than this, which is more than the ttl: the command is stopped then
@@ -82,7 +82,7 @@ pub(crate) struct RunArgs {
     /// What happens to the command while a renewal is late
     #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
     on_doubt: OnDoubt,
-    /// Say this to whoever looks at the lock, such as "release 5.2"
+    /// Description shown when the lock is inspected, such as "release 5.2"
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     metadata: String,
     /// Exit with this code instead of 75 if the lock was not acquired

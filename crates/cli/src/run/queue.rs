@@ -98,7 +98,7 @@ pub(super) async fn acquire(
             return Err(refuse(messages, flags, &error, view.as_ref()));
         }
         let locks = named(&flags.locks);
-        messages.unusual(&format!("place in the queue of {locks} {error}; asking again"));
+        messages.unusual(&format!("queue position for {locks} {error}; asking again"));
     }
 }
 
@@ -195,7 +195,7 @@ impl LockQueue<'_> {
         let left = tokio::time::timeout(LEAVE, gone).await.is_ok();
         match (left, ahead) {
             (false, _) => messages.unusual(&format!(
-                "gave up {locks}; its place goes with its lease, within {}",
+                "gave up {locks}; its queue position ends with its lease, within {}",
                 duration::shown(self.flags.ttl)
             )),
             (true, Some(ahead)) => {

@@ -33,7 +33,7 @@ pub(super) fn refuse(
         }
         Error::Refused(Refusal::WaitTimeout) => {
             let waited = shown(flags.wait.unwrap_or_default());
-            messages.error(&format!("{locks} {} held; waited {waited}", are(flags)));
+            messages.error(&format!("timed out after {waited} waiting for {locks}"));
             ("wait_timeout", flags.held_code)
         }
         Error::Lost(lost) if matches!(lost.cause(), Cause::Unreachable { .. }) => {

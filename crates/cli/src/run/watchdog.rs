@@ -459,7 +459,7 @@ impl RunLink {
         let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
         // The socket's name is no secret: the listener must be our parent.
         if Some(socket_peercred(&stream)?.pid) != getppid() {
-            return Err(io::Error::new(ErrorKind::PermissionDenied, "somebody else listens"));
+            return Err(io::Error::new(ErrorKind::PermissionDenied, "another process listens"));
         }
         stream.set_nonblocking(true)?;
         Ok(Self { stream, heard: Vec::new(), open: true })

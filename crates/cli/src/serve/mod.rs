@@ -20,11 +20,11 @@ pub(crate) struct ServeArgs {
     /// Call it by --name from now on, although the data is of a member by another name
     #[arg(long)]
     rename: bool,
-    /// How to say what happens: to stderr the log, and with json to stdout that it is ready [default: the log as text
+    /// Output format: of the log on stderr, and of the message on stdout that it is ready [default: the log as text
     /// on a terminal, else as json; the rest as text]
     #[arg(long, value_name = "FORM", value_enum)]
     output: Option<OutputFormat>,
-    /// End when stdin does: for whoever starts members and may be killed
+    /// End when stdin does: for programs that start members and may be killed
     #[arg(long, hide = true)]
     while_stdin: bool,
 }
@@ -34,7 +34,7 @@ pub(crate) struct ServeArgs {
 pub(crate) struct ConfigCheckArgs {
     #[command(flatten)]
     given: ServeFlags,
-    /// How to say it
+    /// Output format
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     pub(crate) output: OutputFormat,
 }
@@ -51,7 +51,7 @@ struct ServeFlags {
     /// Keep the data here
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
-    /// How much this member shall lead: 0, only if nobody else can, to 100 [default: 50]
+    /// Leader priority, 0 (last resort) to 100 [default: 50]
     #[arg(long, value_name = "NUMBER")]
     preference: Option<String>,
     /// Write a snapshot after so many entries [default: 1000000]

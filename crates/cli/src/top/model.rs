@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tenure::RawBatch as Batch;
 use tenure_server::os;
-use tenure_wire::convert::cause_word;
 use tenure_wire::v1;
 
 use super::gaps::HandoverGaps;
@@ -96,8 +95,7 @@ impl TopModel {
             if event.cause() == v1::Cause::Granted {
                 self.grants.push_back((os::now_us(), name.to_owned()));
             }
-            let mut words =
-                format!("{} {}", cause_word(event.cause()).replace('_', " "), output::clean(name));
+            let mut words = format!("{} {}", output::cause(event.cause()), output::clean(name));
             if !event.client.is_empty() {
                 words.push_str(&format!(" → {}", output::clean(&event.client)));
             }

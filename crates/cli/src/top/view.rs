@@ -72,7 +72,7 @@ pub(super) fn about(text: &[String], size: Size) -> Vec<String> {
 
 fn head(model: &TopModel) -> String {
     let (up, all) = (model.up(), model.members().len());
-    let leader = model.leader().map_or("nobody leads".to_owned(), |name| format!("leader {name}"));
+    let leader = model.leader().map_or("no leader".to_owned(), |name| format!("leader {name}"));
     let (revision, rate) = (model.revision(), model.grants_per_s());
     let leases = output::count(model.leases(), "lease");
     format!(

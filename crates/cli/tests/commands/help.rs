@@ -177,7 +177,7 @@ fn no_command_is_missing_here_and_each_begins_with_an_example() {
 fn reasons_and_codes_are_explained() {
     let held = said(&["help", "HELD"]);
     assert!(
-        held.starts_with("HELD: somebody has the lock") && held.contains("effect   none"),
+        held.starts_with("HELD: another client has the lock") && held.contains("effect   none"),
         "{held}"
     );
     assert!(said(&["help", "UNKNOWN_OUTCOME"]).contains("effect   unknown"));

@@ -90,7 +90,7 @@ fn a_lock_in_the_foreground_is_held_until_ctrl_c() {
         "held by  ana for",
         "1. bob",
         "2. eve",
-        "falls silent now; no max_hold",
+        "stops renewing now; no max_hold",
         "tenure force fore --token",
     ] {
         assert!(text.contains(words), "{words}: {text}");
@@ -133,6 +133,7 @@ fn under_a_lease_a_lock_is_taken_and_given_back_at_once() {
         assert!(said.contains(words), "{words}: {said}");
     }
     let said = refused(75, "WAIT_TIMEOUT", &["lock", "under", "--wait", "200ms", "--hold"]);
+    assert!(said.contains("timed out after 0.2s waiting for lock `under`"), "{said}");
     assert!(said.contains("held by  script for"), "{said}");
     // A wait is visible, and Ctrl-C ends it.
     let other = lease("other");
@@ -237,5 +238,5 @@ fn a_lock_is_taken_away_only_by_name_token_and_reason() {
     assert!(cooling["left_ms"].as_u64().unwrap() > 0, "{cooling}");
     // As advised for an unknown outcome: another process repeats the request, and it takes effect once.
     assert_eq!(one(&command)["revision"], cooling["revision"]);
-    assert!(ok(&["locks", "taken"]).contains("cooling"));
+    assert!(ok(&["locks", "taken"]).contains("revoking"));
 }

@@ -164,7 +164,7 @@ fn the_tour_goes_on_with_enter() {
     terminal.types(&format!("{TENURE} demo; echo ended $?\n"));
     let next = [
         "[Enter] 1. two want the same lock",
-        "[Enter] 2. the holder falls silent",
+        "[Enter] 2. the holder stops renewing",
         "[Enter] 3. the leader crashes",
         "[Enter] 4. the dead come back",
     ];

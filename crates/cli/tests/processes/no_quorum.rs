@@ -38,7 +38,7 @@ fn left_alone(survivor: impl Fn(usize) -> usize) {
     wait("it knows that there is no leader", || {
         let (took, status, body) = timed(&cluster, survivor, "GET", "/readyz");
         slowest = slowest.max(took);
-        (status == 503 && body["status"] == "nobody leads").then_some(())
+        (status == 503 && body["status"] == "no leader").then_some(())
     });
     assert!(slowest < AT_ONCE, "/readyz took {slowest:?}");
     let refused = |verb, path, within| {

@@ -43,7 +43,7 @@ fn a_lock_that_another_client_holds_is_code_75_and_names_the_holder() {
     assert!(ran.err.starts_with("error: lock `busy` is held\n  held by  ana for "), "{}", ran.err);
     assert!(ran.err.contains("token 1, renewed "), "{}", ran.err);
     assert!(ran.err.contains(" ago: \"release 5.2\"\n"), "{}", ran.err);
-    assert!(ran.err.contains("if ana falls silent now"), "{}", ran.err);
+    assert!(ran.err.contains("if ana stops renewing now"), "{}", ran.err);
     let ran = world.run("busy", &["--wait", "1s", "--held-code", "9"], &["true"]);
     assert_eq!(ran.code, Some(9));
     let waits = "tenure: waiting for lock `busy`, you are next, held by ana for ";

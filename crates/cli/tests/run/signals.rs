@@ -58,7 +58,9 @@ fn a_waiter_that_gives_up_leaves_the_queue() {
         waits.event("queued");
         waits.signal(signal);
         assert_eq!(waits.ended().code(), Some(code));
-        assert!(waits.said().contains("tenure: left the queue of lock `queue`, nobody was ahead"));
+        assert!(
+            waits.said().contains("tenure: left the queue of lock `queue`, no client was ahead")
+        );
         assert_eq!(world.waiting("queue"), 0);
         assert!(waits.record().pids.is_empty(), "the command did not start");
     }

@@ -35,7 +35,7 @@ fn every_example_runs() {
         assert_eq!(migration_guard::run(&client).await.unwrap(), 1);
         assert_eq!(singleton_cron::run(&client).await.unwrap(), [1, 1, 1]);
         let led = leader_election::run(&client).await.unwrap();
-        assert_eq!(led, ["nobody", "10.0.0.5:9000", "10.0.0.5:9001", "10.0.0.6:9000"]);
+        assert_eq!(led, ["no leader", "10.0.0.5:9000", "10.0.0.5:9001", "10.0.0.6:9000"]);
         let most = worker_pool::run(&client).await.unwrap();
         assert!((1..=3).contains(&most), "{most} at once");
         let read = read_write_cache::run(&client).await.unwrap();

@@ -117,7 +117,7 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Expired => f.write_str("the lease was not renewed in time"),
-            Self::Revoked => f.write_str("the lease was revoked by somebody else"),
+            Self::Revoked => f.write_str("the lease was revoked by another caller"),
             Self::Forced => f.write_str("taken away by force"),
             Self::MaxHold => f.write_str("held as long as it may be"),
             Self::Gone => f.write_str("the cluster does not have it any more"),

@@ -67,7 +67,7 @@ pub enum Denied {
     #[error("those that came before have not ended within {0:?}")]
     Busy(Duration),
     /// The floor could not be stored.
-    #[error("the floor could not be kept")]
+    #[error("the highest token seen could not be stored")]
     Keep(#[source] io::Error),
 }
 

@@ -269,7 +269,7 @@ async fn every_refusal_has_its_status() {
     let (status, body) = post(&["6"]).await;
     assert_eq!(status, StatusCode::PRECONDITION_FAILED);
     let stale = concat!(
-        r#"{"error":{"reason":"STALE_TOKEN","message":"token 6 is stale: the floor is 7","#,
+        r#"{"error":{"reason":"STALE_TOKEN","message":"token 6 is stale: the highest token seen is 7","#,
         r#""effect":"none","next":"stop the work; the lock is not yours","lock":"a \"lock\"","floor":"7"}}"#
     );
     assert_eq!(body, stale);

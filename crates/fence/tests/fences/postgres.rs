@@ -236,7 +236,10 @@ fn a_transaction_with_another_token_waits_for_the_current_one(database: &Databas
         assert_eq!(second.await.unwrap(), 1, "what came before is done before");
         let tx = a.transaction().await.unwrap();
         let late = postgres::check(&tx, "slow", token(1)).await.unwrap_err();
-        assert_eq!(late.refused().unwrap().to_string(), "token 1 is stale: the floor is 2");
+        assert_eq!(
+            late.refused().unwrap().to_string(),
+            "token 1 is stale: the highest token seen is 2"
+        );
     });
 }
 

@@ -52,8 +52,8 @@ fn a_holder_that_wakes_up_late_is_refused() {
     let late = put(a, "a");
     assert_eq!(late.why(), (412, "STALE_TOKEN"));
     let expected = [
-        r#"{"error":{"reason":"STALE_TOKEN","message":"token 33 is stale: the floor is 34","effect":"none","#,
-        r#""next":"stop the work; the lock is not yours","floor":"34"}}"#,
+        r#"{"error":{"reason":"STALE_TOKEN","message":"token 33 is stale: the highest token seen is 34","#,
+        r#""effect":"none","next":"stop the work; the lock is not yours","floor":"34"}}"#,
     ];
     assert_eq!(late.text(), expected.concat());
     assert_eq!(value(to, "page"), "b");

@@ -12,7 +12,7 @@ fn a_new_member_is_called_back_after_the_cheap_checks_only() {
     let stranger = PeerName::Certified(vec!["other".into()]);
     assert!(is_refused(&cluster.join_plain(namesake), "is called `m2` already"));
     assert!(is_refused(&cluster.join_plain(moved(4, "h:0")), "cannot dial"));
-    assert!(is_refused(&cluster.join(leader, older, PeerName::Plain), "at level"));
+    assert!(is_refused(&cluster.join(leader, older, PeerName::Plain), "at feature level"));
     assert!(is_refused(&cluster.join(leader, request(record(4)), stranger), "certificate"));
     let other = cluster.other();
     let answer = cluster.join(other, request(record(4)), PeerName::Plain);

@@ -33,7 +33,7 @@ pub(crate) struct ArchiveQuery {
     pub(crate) until_ms: Option<u64>,
     /// Only events of clients whose names begin so.
     pub(crate) client: Option<String>,
-    /// Only ends that the holder did not ask for.
+    /// Only involuntary ends.
     pub(crate) lost: bool,
     /// Only revisions before this one.
     pub(crate) before: Revision,

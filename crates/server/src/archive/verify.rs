@@ -307,7 +307,7 @@ impl Verifier {
         if let Some(before) = queue.first().copied().filter(|first| *first < place) {
             let (place, before) = (place.0, before.0);
             let detail =
-                format!("place {place} got lock `{lock}` while place {before} waits for it");
+                format!("queue position {place} got lock `{lock}` while {before} waits for it");
             self.broke(Promise::FirstCome, revision, detail);
         }
     }

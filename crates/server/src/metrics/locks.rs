@@ -151,7 +151,7 @@ impl LockMetrics {
         to.register_with_unit("lock_wait", help, Unit::Seconds, waits.clone());
         let help = "From a grant to its end";
         to.register_with_unit("lock_hold", help, Unit::Seconds, holds.clone());
-        let help = "From the arrival of a release to the grant of whoever waited";
+        let help = "From the arrival of a release to the grant to the next waiter";
         to.register_with_unit("handover", help, Unit::Seconds, handovers.clone());
         let help = "How often more happened at once than is counted by prefix";
         to.register("uncounted_gaps", help, gaps.clone());

@@ -281,7 +281,7 @@ pub(crate) fn is_named(names: &[String], name: &str) -> bool {
 /// Formats names for people.
 pub(crate) fn listed(names: &[String]) -> String {
     match names {
-        [] => "nobody".to_owned(),
+        [] => "no host".to_owned(),
         names => names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" and "),
     }
 }

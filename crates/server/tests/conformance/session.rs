@@ -51,7 +51,7 @@ impl Waiting {
     pub(crate) fn waited_in_vain(&self, id: u64) {
         let error = v1::Error {
             reason: "WAIT_TIMEOUT".into(),
-            message: "the wait is over".into(),
+            message: "timed out waiting for the lock".into(),
             ..Default::default()
         };
         self.answer(id, Reply::Refused(Fault::new(&error, How::Frame)));

@@ -14,7 +14,7 @@ pub struct AccessStatus {
     /// The principal that the caller is; absent for a caller without credentials.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub principal: Option<String>,
-    /// The level of rules in force. Access can be administered from level 3 on.
+    /// The feature level in force. Access can be administered from feature level 3 on.
     pub level: u32,
     /// What only administrators see.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
@@ -79,7 +79,7 @@ pub struct Quotas {
     /// Leases.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leases: Option<u64>,
-    /// Places in queues.
+    /// Queue positions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub places: Option<u64>,
     /// Locks held or awaited.

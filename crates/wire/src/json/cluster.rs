@@ -13,7 +13,7 @@ pub struct Status {
     /// The cluster's name, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// Who leads; absent if nobody does.
+    /// The leader; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leader: Option<Leader>,
     /// The members, in the order of their ids.
@@ -24,7 +24,7 @@ pub struct Status {
     pub epoch: u32,
     /// Drawn anew when the cluster is restored from a backup.
     pub incarnation: Decimal,
-    /// The level of rules in force.
+    /// The feature level in force.
     pub level: u32,
     /// The machine's clock.
     pub clock_ms: u64,
@@ -113,9 +113,9 @@ pub struct Counts {
     pub leases: u64,
     /// Locks that are held or awaited.
     pub locks: u64,
-    /// Grants in force, cooling and delayed ones among them.
+    /// Grants in force, those that are revoking (`cooling`) or delayed among them.
     pub grants: u64,
-    /// Places in queues.
+    /// Queue positions.
     pub waiting: u64,
     /// Keys.
     pub keys: u64,
@@ -194,10 +194,10 @@ impl From<v1::StatusResponse> for Status {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Invite {
-    /// How long it shall last; an hour if absent, a day at most.
+    /// How long it lasts; an hour if absent, a day at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ms: Option<u64>,
-    /// The only member that it shall admit; any member if absent.
+    /// The only member that it admits; any member if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member_id: Option<Decimal>,
 }

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 /// The digits of the largest number.
 const DIGITS_MAX: usize = 20;
 
-/// A token, revision, id or place: a decimal string, because many JSON readers round large numbers.
+/// A token, revision, id or queue position: a decimal string, because many JSON readers round large numbers.
 ///
 /// Only digits without leading zeros are taken; a bare number is refused rather than trusted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, ToSchema)]

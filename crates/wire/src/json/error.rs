@@ -53,7 +53,7 @@ pub struct Error {
     /// What was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<u64>,
-    /// A floor, where to resume, when a key last changed, or the newest revision.
+    /// The oldest retained revision, where to resume, when a key last changed, or the newest revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<Decimal>,
     /// When to try again.

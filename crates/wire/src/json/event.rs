@@ -67,10 +67,10 @@ pub struct Event {
     /// Which slot of a semaphore.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slot: Option<u32>,
-    /// Which place in the queue.
+    /// The queue position.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<Decimal>,
-    /// For how much longer nobody may have the lock.
+    /// For how much longer the lock is not granted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_ms: Option<u64>,
     /// Who took a lock away or revoked a lease, as they called themselves.

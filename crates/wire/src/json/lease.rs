@@ -71,7 +71,7 @@ pub struct LeaseRenewed {
     pub lease: Decimal,
     /// How long it lives from now; 0, only where several are renewed at once, if it is unknown or has ended.
     pub ttl_ms: u64,
-    /// The revision of the newest loss of a lock that the holder did not ask for; `"0"` if none.
+    /// The revision of the newest loss of a lock that was involuntary; `"0"` if none.
     pub changed: Decimal,
     /// Who answers, and when.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -115,7 +115,7 @@ pub struct LeaseShown {
     /// Its metadata, if it is not text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata_base64: Option<String>,
-    /// The revision of the newest loss that the holder did not ask for; `"0"` if none.
+    /// The revision of the newest involuntary loss; `"0"` if none.
     pub changed: Decimal,
     /// The locks it holds.
     pub holds: Vec<Holding>,

@@ -44,7 +44,7 @@ pub struct Acquire {
     /// The same, as base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata_base64: Option<String>,
-    /// How long nobody may have the lock after an end that the holder did not ask for.
+    /// Lock-delay: how long the lock is not granted after an involuntary end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock_delay_ms: Option<u64>,
     /// How long it may be held at most.
@@ -131,7 +131,7 @@ impl TryFrom<Acquire> for v1::AcquireRequest {
     }
 }
 
-/// The answer to an ask: acquired, or (202, with `keep=true`) still waiting.
+/// The answer to an acquire request: acquired, or (202, with `keep=true`) still waiting.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Acquired {
     /// The lock, if it is one.
@@ -246,9 +246,9 @@ pub struct Released {
 pub struct Force {
     /// Which.
     pub lock: String,
-    /// The token that was shown to whoever decided this.
+    /// The token that the caller was shown.
     pub token: Decimal,
-    /// Who decided this, for the record and for whoever loses it.
+    /// Who decided this, for the record and for the holder.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
     /// Why, for the record.
@@ -270,17 +270,17 @@ impl From<Force> for v1::ForceRequest {
 pub struct Forced {
     /// Which.
     pub lock: String,
-    /// How long it cools or is delayed at most; 0 if it has gone on.
+    /// How long it is revoking or delayed at most; 0 if the lock has gone on.
     pub left_ms: u64,
     /// Who answers, and when.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<Header>,
 }
 
-/// `GET /v1/locks/{lock}`: a lock; one that nobody holds or awaits has no holders.
+/// `GET /v1/locks/{lock}`: a lock; one that no client holds or awaits has no holders.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LockAnswer {
-    /// The lock; absent if nobody holds or awaits it.
+    /// The lock; absent if no client holds or awaits it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock: Option<LockShown>,
     /// Who answers, and when.
@@ -304,9 +304,9 @@ pub struct Locks {
 pub struct Queue {
     /// Of which lock.
     pub lock: String,
-    /// The places, in order.
+    /// The queue positions, in order.
     pub waiters: Vec<WaiterShown>,
-    /// Go on after this place; absent at the end.
+    /// Go on after this queue position; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<Decimal>,
     /// Who answers, and when.
@@ -373,12 +373,12 @@ impl From<v1::ArchiveExtent> for ArchiveExtent {
 /// `GET /v1/locks/{lock}?view=explain`: who has it, who is before me, and when can it be mine?
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Explained {
-    /// The lock and its holders; absent if nobody holds or awaits it.
+    /// The lock and its holders; absent if no client holds or awaits it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock: Option<LockShown>,
-    /// The places before the asker, or the whole queue; the first few.
+    /// The queue positions before the caller, or the whole queue; the first few.
     pub ahead: Vec<WaiterShown>,
-    /// The asker's own place.
+    /// The caller's own queue position.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub own: Option<WaiterShown>,
     /// Who waits for whom, from the lock's first holder on.
@@ -386,7 +386,7 @@ pub struct Explained {
     /// The chain goes on beyond what is shown.
     #[serde(default, skip_serializing_if = "is_false")]
     pub chain_goes_on: bool,
-    /// So long from now it is free if its holders fall silent; earlier if they release.
+    /// So long from now it is free if its holders stop renewing; earlier if they release.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub free_if_silent_ms: Option<u64>,
     /// So long from now it is free at the latest, whatever its holders do.

@@ -9,7 +9,7 @@ use crate::{Failure, v1};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LockMode {
-    /// One holder, nobody else.
+    /// One holder alone.
     #[default]
     Exclusive,
     /// Together with other shared holders.

@@ -46,7 +46,7 @@ pub struct Holder {
     /// Whether it still holds; absent means `held`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<Standing>,
-    /// While cooling or delayed: for how much longer at most.
+    /// While revoking (`cooling`) or delayed: for how much longer at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_ms: Option<u64>,
 }
@@ -134,7 +134,7 @@ pub struct HolderShown {
     pub held_ms: u64,
     /// Whether it still is the holder's.
     pub state: Standing,
-    /// While cooling or delayed: for how much longer at most.
+    /// While revoking (`cooling`) or delayed: for how much longer at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_ms: Option<u64>,
     /// How long ago its lease was renewed.
@@ -144,7 +144,7 @@ pub struct HolderShown {
     pub lease: Decimal,
     /// The revision that created the lease.
     pub lease_created: Decimal,
-    /// The place it was granted to.
+    /// The queue position it was granted to.
     pub place: Decimal,
     /// Whether it is leadership rather than a lock.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -155,7 +155,7 @@ pub struct HolderShown {
     /// Its metadata, if it is not text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata_base64: Option<String>,
-    /// The pause that follows an end the holder did not ask for.
+    /// The lock-delay that follows an involuntary end.
     pub lock_delay_ms: u64,
     /// How long it may be held at most; absent for no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -187,7 +187,7 @@ impl From<v1::HolderView> for HolderShown {
     }
 }
 
-/// One place in a lock's queue.
+/// One position in a lock's queue.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct WaiterShown {
     /// The place.
@@ -196,7 +196,7 @@ pub struct WaiterShown {
     pub client: String,
     /// Its lease.
     pub lease: Decimal,
-    /// How it asks.
+    /// How it asks for the lock.
     pub mode: LockMode,
     /// With mode `slot`: of how many.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -205,7 +205,7 @@ pub struct WaiterShown {
     pub created: Decimal,
     /// How many are before it.
     pub ahead: u64,
-    /// The place directly before it.
+    /// The queue position directly before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behind: Option<Decimal>,
     /// For how long it waits.
@@ -216,7 +216,7 @@ pub struct WaiterShown {
     /// Whether it is a candidacy.
     #[serde(default, skip_serializing_if = "is_false")]
     pub election: bool,
-    /// Every lock of the ask.
+    /// Every lock of the acquire request.
     pub locks: Vec<String>,
 }
 

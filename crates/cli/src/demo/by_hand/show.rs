@@ -25,7 +25,7 @@ pub(crate) fn answer(answer: &Answer) -> String {
         Answer::AlreadyHeld(held) => format!("too late to leave: {} is held", grants(held)),
         Answer::Forced { left_ms: 0 } => "taken away; it has gone on".to_owned(),
         Answer::Forced { left_ms } => {
-            format!("taken away; it cools until the holder confirms, at most {}", time(*left_ms))
+            format!("taken away; revoking until the holder confirms, at most {}", time(*left_ms))
         }
         Answer::Stopped => "confirmed; the lock goes on".to_owned(),
         other => format!("{other:?}"),
@@ -40,7 +40,7 @@ pub(crate) fn notice(notice: &Notice, name: &dyn Fn(Handle) -> String) -> String
         Notice::Lost { lease, lock, token, cause, .. } => {
             format!("{} is told: lost `{lock}`, token {token}: {}", name(*lease), cause.word())
         }
-        Notice::WaitEnded { lease, .. } => format!("{} is told: the wait is over", name(*lease)),
+        Notice::WaitEnded { lease, .. } => format!("{} is told: timed out", name(*lease)),
         Notice::LeaseEnded { lease, cause, .. } => {
             format!("{}'s lease has ended: {}", name(*lease), cause.word())
         }
@@ -58,7 +58,7 @@ fn grants(grants: &Grants) -> String {
 pub(crate) fn locks(machine: &Machine) -> String {
     let locks = machine.locks("", None, 50);
     if locks.is_empty() {
-        return "nobody holds or awaits anything".to_owned();
+        return "no client holds or awaits a lock".to_owned();
     }
     let lines: Vec<String> =
         locks.iter().map(|lock| format!("{}  {}", lock.lock, state(lock))).collect();
@@ -75,7 +75,7 @@ fn state(lock: &LockView) -> String {
         HolderState::Held => {
             format!("held by {}{more} for {}", holder.client, time(holder.held_ms))
         }
-        HolderState::Cooling { left_ms } => format!("cooling, {} left", time(left_ms)),
+        HolderState::Cooling { left_ms } => format!("revoking, {} left", time(left_ms)),
         HolderState::Delayed { left_ms } => format!("delayed, {} left", time(left_ms)),
     };
     format!("{kept}, token {}, {} waiting", holder.token, lock.waiting)
@@ -102,7 +102,7 @@ pub(crate) fn explain(machine: &Machine, lock: &str) -> String {
     lines.push(match explained.freed {
         Freed::Now => "  free   now".to_owned(),
         Freed::IfSilentMs(ms) => {
-            format!("  free   when released, or in {} if its holder falls silent now", time(ms))
+            format!("  free   when released, or in {} if its holder stops renewing now", time(ms))
         }
         Freed::AtLatestMs(ms) => format!("  free   in {} at the latest", time(ms)),
     });

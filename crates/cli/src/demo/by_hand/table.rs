@@ -199,7 +199,7 @@ impl Table {
     fn notices(&mut self) -> String {
         let name = |slot: tenure_types::Handle| {
             let known = self.leases.iter().find(|(_, lease)| lease.handle == slot);
-            known.map_or_else(|| "somebody".to_owned(), |(client, _)| client.clone())
+            known.map_or_else(|| "another client".to_owned(), |(client, _)| client.clone())
         };
         let mut told = String::new();
         for notice in &self.effects.notices {

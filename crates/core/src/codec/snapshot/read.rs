@@ -22,7 +22,7 @@ pub enum BadSnapshot {
     #[error("not a snapshot of a known version")]
     Version,
     /// It was written at a level newer than this build knows.
-    #[error("the state is at level {level}, this version of tenure knows up to {known}")]
+    #[error("the state is at feature level {level}, this version of tenure knows up to {known}")]
     Level {
         /// The level of the snapshot.
         level: u16,

@@ -121,7 +121,8 @@ impl v1::maintenance_service_server::MaintenanceService for MaintenanceApi {
     ) -> Result<Response<v1::RaiseLevelResponse>, Status> {
         let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         let level = u16::try_from(it.level);
-        let level = level.map_err(|_| to_status(decode::invalid("level", "is no level")))?;
+        let level =
+            level.map_err(|_| to_status(decode::invalid("level", "is no feature level")))?;
         let (header, _) = settled(&call, Command::RaiseLevel { level }).await?;
         Ok(Response::new(v1::RaiseLevelResponse { header }))
     }

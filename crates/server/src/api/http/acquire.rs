@@ -33,7 +33,7 @@ pub(super) struct WaitParameters {
     /// lease would not outlive is refused with `WAIT_TOO_LONG` and the number to use.
     #[param(value_type = Option<String>, pattern = r"^(0|([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+)$", example = "30s")]
     pub(super) wait: Option<DurationParameter>,
-    /// Keep the place in the queue when the wait is over or the caller goes away; asking again resumes it.
+    /// Keep the queue position when the wait times out or the caller goes away; asking again resumes it.
     pub(super) keep: Option<bool>,
     /// How long to wait for the outcome, the time in the queue not counted: 1ms to 5m, else 10 s.
     #[param(value_type = Option<String>, pattern = r"^([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+$", example = "10s")]

@@ -35,7 +35,7 @@ const AT: &str = "/v1/elections/";
     ),
     responses(
         (status = 200, description = "The candidate leads.", body = Election),
-        (status = 202, description = "With `keep=true`: the place in the queue is kept.", body = Acquired),
+        (status = 202, description = "With `keep=true`: the queue position is kept.", body = Acquired),
     ),
 )]
 pub(super) async fn campaign(State(http): State<Http>, call: HttpCall) -> HttpResult {

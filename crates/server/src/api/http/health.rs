@@ -76,7 +76,7 @@ pub(super) async fn ready(State(http): State<Http>) -> Response {
     };
     let lag = status.committed.saturating_sub(status.applied.index);
     if status.leader.is_none() {
-        return bad("nobody leads".to_owned(), Some(lag));
+        return bad("no leader".to_owned(), Some(lag));
     }
     if lag > LAG_MAX {
         return bad(format!("{lag} entries behind"), Some(lag));
@@ -88,7 +88,7 @@ pub(super) async fn ready(State(http): State<Http>) -> Response {
             Ok((revision, ())) => good(Some(lag), Some(http.header(revision))),
             Err(_) => bad("no quorum confirms the leader".to_owned(), Some(lag)),
         },
-        () = leader_lost(&http) => bad("nobody leads".to_owned(), Some(lag)),
+        () = leader_lost(&http) => bad("no leader".to_owned(), Some(lag)),
     }
 }
 

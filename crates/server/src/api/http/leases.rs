@@ -168,10 +168,10 @@ fn renewed(lease: LeaseId, renewal: Option<Renewal>) -> LeaseRenewed {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct RevokeParameters {
-    /// Somebody else's word, and why: locks cool until their holder confirms or the lease would have ended. Without
-    /// it, it is the client's own word that its work has stopped.
+    /// Revoked by another caller, and why: the locks are revoking until their holder confirms or the lease would have
+    /// ended. Without it, it is the client's own word that its work has stopped.
     reason: Option<String>,
-    /// With `reason`: who, for the record and for whoever loses it.
+    /// With `reason`: who, for the record and for the holder.
     by: Option<String>,
     /// With `reason`: at once, without letting the holder stop first. Only a fence protects the resource then.
     now: Option<bool>,

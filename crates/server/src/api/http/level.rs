@@ -11,15 +11,15 @@ use super::answer::{HttpResult, json};
 use super::call::{HttpCall, request_id, within};
 use super::leases::TimeoutParameter;
 
-/// A level to be raised.
+/// A feature level to be raised.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RaiseLevel {
-    /// The new level, which every member must know.
+    /// The new feature level, which every member must know.
     level: u16,
 }
 
-/// The level in force.
+/// The feature level in force.
 #[derive(Serialize, ToSchema)]
 pub(super) struct LevelRaised {
     /// From now on.
@@ -31,7 +31,7 @@ pub(super) struct LevelRaised {
 /// Lets every member decide by newer rules. There is no way back.
 #[utoipa::path(
     post, path = "/v1/cluster/level", tag = "cluster", request_body = RaiseLevel, params(TimeoutParameter),
-    responses((status = 200, description = "The level is raised.", body = LevelRaised)),
+    responses((status = 200, description = "The feature level is raised.", body = LevelRaised)),
 )]
 pub(super) async fn raise(State(http): State<Http>, call: HttpCall) -> HttpResult {
     let within = within(call.query::<TimeoutParameter>()?.timeout)?;

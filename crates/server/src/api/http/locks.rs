@@ -36,7 +36,7 @@ const AT: &str = "/v1/locks/";
     ),
     responses(
         (status = 200, description = "The lock is held.", body = Acquired),
-        (status = 202, description = "With `keep=true`: the place in the queue is kept.", body = Acquired),
+        (status = 202, description = "With `keep=true`: the queue position is kept.", body = Acquired),
     ),
 )]
 pub(super) async fn acquire(State(http): State<Http>, call: HttpCall) -> HttpResult {
@@ -57,7 +57,7 @@ pub(super) async fn acquire(State(http): State<Http>, call: HttpCall) -> HttpRes
     params(WaitParameters, ("Idempotency-Key" = Option<String>, Header, description = "The request id.")),
     responses(
         (status = 200, description = "The locks are held.", body = Acquired),
-        (status = 202, description = "With `keep=true`: the place in the queues is kept.", body = Acquired),
+        (status = 202, description = "With `keep=true`: the queue positions are kept.", body = Acquired),
     ),
 )]
 pub(super) async fn acquire_all(State(http): State<Http>, call: HttpCall) -> HttpResult {
@@ -125,10 +125,10 @@ pub(super) struct LockParameters {
     /// `queue`, `explain` or `history`; without it, the lock and its holders.
     #[param(inline)]
     view: Option<LockViewKind>,
-    /// With a view: how many places or revisions at most, up to 1000; else 100.
+    /// With a view: how many queue positions or revisions at most, up to 1000; else 100.
     #[param(minimum = 1)]
     limit: Option<u32>,
-    /// With `view=queue`: go on after this place.
+    /// With `view=queue`: go on after this queue position.
     #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
     after: Option<Decimal>,
     /// With `view=explain`: the asker's lease.
@@ -148,7 +148,7 @@ pub(super) struct LockParameters {
     until: Option<String>,
     /// Only events of clients whose names begin so.
     client: Option<String>,
-    /// Only ends that the holder did not ask for.
+    /// Only involuntary ends.
     lost: Option<bool>,
     /// Only revisions before this one.
     #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
@@ -339,7 +339,7 @@ pub(super) struct ReleaseParameters {
     /// The lease that holds, or waits.
     #[param(value_type = String, pattern = "^(0|[1-9][0-9]{0,19})$")]
     lease: Decimal,
-    /// The token of the grant; without it, a place in the queue is given up.
+    /// The token of the grant; without it, a queue position is given up.
     #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
     token: Option<Decimal>,
     /// How long to wait for the outcome: 1ms to 5m, else 10 s.
@@ -354,7 +354,7 @@ pub(super) struct ReleaseParameters {
         ("lock" = String, Path, description = "The lock; slashes are welcome."), ReleaseParameters,
         ("Idempotency-Key" = Option<String>, Header, description = "The request id."),
     ),
-    responses((status = 200, description = "The lock, or the place, is given back.", body = Released)),
+    responses((status = 200, description = "The lock, or the queue position, is given back.", body = Released)),
 )]
 pub(super) async fn release(State(http): State<Http>, call: HttpCall) -> HttpResult {
     let query: ReleaseParameters = call.query()?;

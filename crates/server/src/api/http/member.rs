@@ -14,7 +14,7 @@ use super::call::HttpCall;
 use super::limits::NoParameters;
 use crate::api::grpc;
 
-/// How one member is: its part in the agreement, its state, its disk. Its own view, which needs nobody else.
+/// How one member is: its part in the agreement, its state, its disk. Its own view, without asking other members.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Own {
     /// Its id.
@@ -24,10 +24,10 @@ pub(super) struct Own {
     name: Option<String>,
     /// Its part.
     role: Role,
-    /// How much it shall lead, from 0 to 100.
+    /// Its leader priority, from 0 (last resort) to 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     preference: Option<u8>,
-    /// Who leads, as far as it knows; absent if nobody does.
+    /// The leader, as far as it knows; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     leader: Option<Leader>,
     /// Whether it leads and takes commands.
@@ -47,9 +47,9 @@ pub(super) struct Own {
     /// Hash over everything applied and answered: equal on all members that applied the same entries.
     #[schema(pattern = "^[0-9a-f]{32}$")]
     hash: String,
-    /// The level of rules in force.
+    /// The feature level in force.
     level: u16,
-    /// Up to which level its software knows them.
+    /// The highest feature level that its software knows.
     level_known: u16,
     /// The cluster's id.
     cluster: String,

@@ -66,7 +66,7 @@ const QUESTION: &[(&str, &str)] = &[
     ("400", "It cannot be read, or a field cannot be as it is."),
     ("403", "The host or origin is not one of ours, or this may not be done."),
     ("404", "There is no such thing."),
-    ("503", "Nothing happened: nobody leads, no quorum, or too much to do."),
+    ("503", "Nothing happened: no leader, no quorum, or overload."),
 ];
 const COMMAND: &[(&str, &str)] = &[
     ("408", "It came too slowly."),
@@ -74,7 +74,7 @@ const COMMAND: &[(&str, &str)] = &[
     ("412", "A condition of the request does not hold."),
     ("413", "It is too long."),
     ("415", "The body is of another type, or compressed."),
-    ("423", "Somebody else has the lock."),
+    ("423", "Another client has the lock."),
     ("429", "There is more of it than there may be."),
     ("504", "It may have happened: no outcome came in time."),
     ("507", "There is no room."),

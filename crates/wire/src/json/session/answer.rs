@@ -32,7 +32,7 @@ pub struct ServerMessage {
     /// Waits that ended without a grant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_ended: Vec<WaitEnded>,
-    /// Leases that ended by clock or on somebody else's word.
+    /// Leases that expired or that another caller revoked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leases_ended: Vec<LeaseEnded>,
     /// The leader has changed.
@@ -116,7 +116,7 @@ pub struct Answer {
     /// The place is given up, or it was too late.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left: Option<Left>,
-    /// Nobody waits for the former holder any more.
+    /// The wait for the former holder is over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped: Option<Ended>,
     /// The lock is held shared, under a new token.
@@ -202,7 +202,7 @@ pub struct LeaseAnswer {
 /// A lock, if anybody holds or awaits it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LockState {
-    /// The lock; absent if nobody holds or awaits it.
+    /// The lock; absent if no client holds or awaits it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock: Option<LockShown>,
 }
@@ -313,7 +313,7 @@ pub struct Granted {
     /// The lease that holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<Decimal>,
-    /// The place it was granted to.
+    /// The queue position it was granted to.
     pub place: Decimal,
     /// When.
     pub revision: Decimal,
@@ -401,7 +401,7 @@ impl WaitEnded {
     }
 }
 
-/// A lease has ended by clock or on somebody else's word.
+/// A lease has expired, or another caller has revoked it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LeaseEnded {
     /// Which.

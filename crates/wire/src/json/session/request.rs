@@ -16,7 +16,7 @@ pub struct ClientMessage {
     /// Who comes: in the first message, or never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hello: Option<Hello>,
-    /// After reconnecting, in the first message: leases whose notices shall come here.
+    /// After reconnecting, in the first message: leases whose notices come here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume: Option<Resume>,
     /// What it asks for.
@@ -46,7 +46,7 @@ pub struct Hello {
     pub incarnation: Option<Decimal>,
 }
 
-/// Leases whose notices shall come here from now on.
+/// Leases whose notices come here from now on.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resume {
@@ -169,10 +169,10 @@ pub struct Renew {
 pub struct Revoke {
     /// Which.
     pub lease: Decimal,
-    /// Somebody else's word, and why: the locks cool first. Absent is the client's own word.
+    /// Revoked by another caller, and why: the locks are revoking first. Absent is the client's own word.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// With a reason: who, for the record and for whoever loses it.
+    /// With a reason: who, for the record and for the holder.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
     /// With a reason: at once. Only a fence protects the resource then.
@@ -357,7 +357,7 @@ fn revoke(of: Revoke) -> Result<v1::RevokeRequest, Failure> {
     if let Some((field, _)) = given.into_iter().find(|(_, given)| *given)
         && of.reason.is_none()
     {
-        let problem = "needs a reason: it is for somebody else's lease".to_owned();
+        let problem = "needs a reason: it is for another client's lease".to_owned();
         return Err(Failure::InvalidField { field, problem });
     }
     Ok(v1::RevokeRequest {
