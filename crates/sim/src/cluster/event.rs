@@ -71,6 +71,10 @@ pub(super) enum SimEvent {
     BackUp { node: usize },
     /// The cluster is restored from a backup.
     Restore,
+    /// A member starts again with a newer build, which knows this level.
+    Upgrade { node: usize, level: u16 },
+    /// An operator asks for this level.
+    RaiseLevel { level: u16 },
     /// A disk is put back to what it was.
     RollBack { node: usize },
 }

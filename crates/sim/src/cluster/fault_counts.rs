@@ -91,7 +91,10 @@ const KINDS: &[&str] = &[
     "forward_lost",
     "forward_expired",
     "older_build",
+    "upgrade",
+    "upgrade_of_all",
     "raise_level",
+    "raise_refused",
     "level_raised",
     "outgrown",
     // Sessions, and the links of clients.

@@ -68,7 +68,7 @@ impl SimCluster {
             self.trace(|| format!("{node} is outgrown"));
             self.faults.count("outgrown");
             self.end(node, Restart::ProcessKilled);
-            self.nodes[node].dead = true;
+            (self.nodes[node].dead, self.nodes[node].outgrown) = (true, true);
             return true;
         }
         false

@@ -41,6 +41,7 @@ mod session_host;
 mod strangers;
 mod transfers;
 mod trouble;
+mod upgrade;
 mod watcher;
 mod wire;
 mod workload;

@@ -105,6 +105,11 @@ impl Nemesis {
         self.quiet_until_us = self.quiet_until_us.max(at_us);
     }
 
+    /// The time before which no other fault occurs.
+    pub(super) fn quiet_us(&self) -> u64 {
+        self.quiet_until_us
+    }
+
     /// Nothing fails by itself.
     pub(super) fn idle() -> Self {
         Self { kinds: vec![FaultKind::Heal], pause_us: 5 * S, healed: false, quiet_until_us: 0 }

@@ -49,6 +49,8 @@ pub(super) struct SimMember {
     pub(super) stalled: Stalled,
     /// It will never run again.
     pub(super) dead: bool,
+    /// Its build does not know the level of the cluster. It runs again after an upgrade.
+    pub(super) outgrown: bool,
     /// Whether its log was damaged without the process noticing.
     pub(super) damaged: bool,
     /// The last index that even a damaged log proves: it was durable before the last sync, and that sync made a mark of
@@ -123,6 +125,7 @@ impl SimMember {
             turn_at_us: None,
             stalled: Stalled::default(),
             dead: false,
+            outgrown: false,
             damaged: false,
             proven: 0,
             old_disk: None,

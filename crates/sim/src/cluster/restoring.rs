@@ -105,6 +105,7 @@ impl SimCluster {
             self.end(node, Restart::ProcessKilled);
             let target = &mut self.nodes[node];
             (target.dead, target.entering, target.asked) = (true, None, None);
+            target.outgrown = false;
             (target.must_stop, target.going_back, target.old_disk) = (None, None, None);
         }
         self.joins.clear();

@@ -228,7 +228,9 @@ impl SimCluster {
         let target = &self.nodes[node];
         let expected = match reason {
             Stop::Removed => true,
-            Stop::Outgrown { known, .. } => *known < tenure_core::LEVEL_MAX,
+            Stop::Outgrown { known, .. } => {
+                *known == target.level && *known < tenure_core::LEVEL_MAX
+            }
             Stop::Forgot { .. } => target.must_stop.is_some() || target.may_forget,
             _ => false,
         };
@@ -237,6 +239,7 @@ impl SimCluster {
         }
         self.end(node, Restart::ProcessKilled);
         self.nodes[node].dead = true;
+        self.nodes[node].outgrown = matches!(reason, Stop::Outgrown { .. });
         let invariant = if matches!(reason, Stop::Diverged { .. }) { "S9" } else { "S8" };
         ensure(expected, invariant, || format!("{node} stopped: {reason}"))
     }
@@ -250,6 +253,7 @@ impl SimCluster {
         }
         let from = process.seen.index + 1;
         process.seen = applied;
+        let level = self.oracle.level();
         for index in from..=applied.index {
             match process.replica().entry(index) {
                 Some(entry) => self.oracle.applies(node, entry)?,
@@ -261,6 +265,8 @@ impl SimCluster {
             }
         }
         self.oracle.state(node, applied, process.node.machine())?;
+        self.check_level(level)?;
+        let Some(process) = &self.nodes[node].process else { return Ok(()) };
         let members = process.replica().members();
         if applied.index > self.members_at && *members != self.members {
             self.members = members.clone();

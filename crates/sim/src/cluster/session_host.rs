@@ -309,6 +309,7 @@ impl SimCluster {
             }
             None => {
                 self.probed(number, &outcomes);
+                self.raise_answered(number, &outcomes)?;
                 self.called(number, &outcomes)?;
                 self.operation_wrote(node, number, outcomes)?;
             }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use fastrand::Rng;
+use tenure_core::LEVEL_MAX;
 use tenure_node::{BACKLOG_MAX, Founded, Incarnation, Input, Lineage};
 use tenure_raft::{MemberId, Membership};
 use tenure_store::SnapshotId;
@@ -99,6 +100,10 @@ pub struct SimCluster {
     /// Whether a cut link loses the messages on their way.
     pub(super) in_flight_lost: bool,
     pub(super) slow_sync: u64,
+    /// The newest level that the oldest build of this run knows.
+    oldest_build: u16,
+    /// Calls that raise the level, and to which.
+    pub(super) raises: BTreeMap<u64, u16>,
     pub(super) snapshot_entries: u64,
     pub(super) sizes: SimBounds,
     pub(super) verbose: bool,
@@ -158,6 +163,8 @@ impl SimCluster {
             newest_arrival: BTreeMap::new(),
             in_flight_lost: rng.bool(),
             slow_sync: [0, 0, 5, 30][rng.usize(0..4)],
+            oldest_build: rng.u16(1..=LEVEL_MAX),
+            raises: BTreeMap::new(),
             snapshot_entries: [40, 100, 400][rng.usize(0..3)],
             sizes: SimBounds {
                 chunk_bytes: [256, 1024, 64 * 1024][rng.usize(0..3)],
@@ -258,7 +265,7 @@ impl SimCluster {
         }
         self.faults.count_by("term", self.oracle.terms() as u64);
         self.faults.count_by("entry", self.oracle.last());
-        self.faults.count_by("level_raised", u64::from(self.oracle.level() > 1));
+        self.faults.count_by("level_raised", self.oracle.raises());
         let Self { now_us: sim_us, faults, trace, .. } = self;
         SeedResult { failure: None, sim_us, faults, trace }
     }
@@ -364,6 +371,14 @@ impl SimCluster {
                 Ok(())
             }
             SimEvent::Restore => self.restore(),
+            SimEvent::Upgrade { node, level } => {
+                self.upgrade(node, level);
+                Ok(())
+            }
+            SimEvent::RaiseLevel { level } => {
+                self.raise_level(level);
+                Ok(())
+            }
             SimEvent::RollBack { node } => {
                 self.go_back(node);
                 Ok(())
@@ -376,9 +391,10 @@ impl SimCluster {
         let id = MemberId::new(number).expect("numbers start at one");
         let rate_ppm = self.draw_rate();
         let (seed, offset_us) = (self.rng.u64(..), self.rng.u64(0..1000 * S));
-        // Builds of two versions live side by side.
-        let level = if self.rng.u8(0..4) == 0 { 1 } else { 2 };
-        self.faults.count_by("older_build", u64::from(level == 1));
+        // Builds of several versions live side by side.
+        let level =
+            if self.rng.bool() { LEVEL_MAX } else { self.rng.u16(self.oldest_build..=LEVEL_MAX) };
+        self.faults.count_by("older_build", u64::from(level < LEVEL_MAX));
         self.nodes.push(SimMember::new(id, level, seed, rate_ppm, offset_us));
         self.nodes.len() - 1
     }
