@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use tenure_core::outcome::Outcome;
-use tenure_node::{Control, LinkId, NodeFailure, SessionId, SessionMessage};
+use tenure_node::{Control, Join, LinkId, NodeFailure, SessionId, SessionMessage};
 use tenure_raft::{MemberId, Saved};
 
 use super::call::CallInput;
@@ -65,6 +65,8 @@ pub(super) enum SimEvent {
     Enter { node: usize },
     /// It has an answer, or will have none.
     Answered { node: usize, number: u64, answer: Result<Control, String> },
+    /// A question about a member's standing arrives at the address of another.
+    AskStanding { node: usize, boot: u64, address: String, question: Join },
     /// A disk has lied for long enough.
     Lied { node: usize, boot: u64, lie: Lie },
     /// An operator has a member backed up.

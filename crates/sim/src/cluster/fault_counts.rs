@@ -143,6 +143,12 @@ const KINDS: &[&str] = &[
     "join_answer_lost",
     "join_given_up",
     "wiped",
+    "standing_asked",
+    "standing_late",
+    "standing_lost",
+    "standing_wrong",
+    "standing_retired",
+    "removal_missed",
     // Events that the checks depend on.
     "forwarded",
     "snapshot_chunk",

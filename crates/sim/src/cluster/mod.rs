@@ -38,6 +38,7 @@ mod reuse;
 mod rollback;
 mod serve;
 mod session_host;
+mod standing;
 mod strangers;
 mod transfers;
 mod trouble;

@@ -148,9 +148,10 @@ impl SimCluster {
                 self.faults.count("transfer_ended");
                 self.log(node, "snapshot sent or not")
             }
-            Output::AskStanding { .. } | Output::Applied { .. } | Output::Directory { .. } => {
-                Ok(())
+            Output::AskStanding { address, name: _, question } => {
+                self.ask_standing(node, address, &question)
             }
+            Output::Applied { .. } | Output::Directory { .. } => Ok(()),
         }
     }
 
@@ -227,7 +228,8 @@ impl SimCluster {
         self.trace(|| format!("{node} stops: {reason}"));
         let target = &self.nodes[node];
         let expected = match reason {
-            Stop::Removed => true,
+            // N15: no member takes itself for removed that was not.
+            Stop::Removed => self.members.retired.contains(&target.id),
             Stop::Outgrown { known, .. } => {
                 *known == target.level && *known < tenure_core::LEVEL_MAX
             }
@@ -240,7 +242,11 @@ impl SimCluster {
         self.end(node, Restart::ProcessKilled);
         self.nodes[node].dead = true;
         self.nodes[node].outgrown = matches!(reason, Stop::Outgrown { .. });
-        let invariant = if matches!(reason, Stop::Diverged { .. }) { "S9" } else { "S8" };
+        let invariant = match reason {
+            Stop::Diverged { .. } => "S9",
+            Stop::Removed => "N15",
+            _ => "S8",
+        };
         ensure(expected, invariant, || format!("{node} stopped: {reason}"))
     }
 

@@ -78,6 +78,8 @@ pub struct SimCluster {
     pub(super) invitations: Vec<SimInvitation>,
     /// Requests to join, and who made them.
     pub(super) joins: BTreeMap<u64, usize>,
+    /// Questions about a member's standing, and which member asked them, in which process.
+    pub(super) standings: BTreeMap<u64, (usize, u64)>,
     /// The one life of the cluster.
     pub(super) lineage: Lineage,
     /// Why no cluster was founded.
@@ -145,6 +147,7 @@ impl SimCluster {
             chunks: BTreeMap::new(),
             invitations: Vec::new(),
             joins: BTreeMap::new(),
+            standings: BTreeMap::new(),
             lineage: Lineage {
                 cluster: String::new(),
                 epoch: Epoch::default(),
@@ -287,6 +290,7 @@ impl SimCluster {
         }
         self.probe()?;
         self.await_records()?;
+        self.await_removed()?;
         self.compare_all()
     }
 
@@ -360,6 +364,10 @@ impl SimCluster {
             SimEvent::Enter { node } => self.enter(node),
             SimEvent::Answered { node, number, answer } => {
                 self.answered(node, number, answer);
+                Ok(())
+            }
+            SimEvent::AskStanding { node, boot, address, question } => {
+                self.standing_asked(node, boot, &address, question);
                 Ok(())
             }
             SimEvent::Lied { node, boot, lie } => {
