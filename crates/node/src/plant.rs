@@ -34,6 +34,7 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("untold_grant_kept", &["N11"]),
     ("failed_removal_reported_as_done", &["N12"]),
     ("invitation_used_twice", &["N14"]),
+    ("lineage_ignored", &["N10"]),
 ];
 
 /// Planted bugs that only `tests/planted.rs` shows. Clusters cannot, because their snapshots fit one part, or do so

@@ -94,6 +94,9 @@ impl SimCluster {
         join: JoinId,
         answer: Control,
     ) -> CheckResult {
+        if let Some(node) = self.survivor_joins.remove(&join.0) {
+            return self.survivor_answered(node, &answer);
+        }
         if let Some((node, boot)) = self.standings.remove(&join.0) {
             return self.standing_answered(from, node, boot, answer);
         }
@@ -156,6 +159,7 @@ impl SimCluster {
                 })?;
                 self.faults.count("joined");
                 self.nodes[node].given = directory;
+                self.nodes[node].lineage = lineage;
                 self.queue.push(self.now_us, SimEvent::Start { node });
             }
             Err(JoinError::Unreachable { .. }) => {

@@ -73,6 +73,8 @@ pub(super) enum SimEvent {
     BackUp { node: usize },
     /// The cluster is restored from a backup.
     Restore,
+    /// A member of the cluster from before the restore asks to be added.
+    SurvivorJoins { node: usize },
     /// A member starts again with a newer build, which knows this level.
     Upgrade { node: usize, level: u16 },
     /// An operator asks for this level.

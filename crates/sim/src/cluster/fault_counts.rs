@@ -44,6 +44,8 @@ const KINDS: &[&str] = &[
     "restored",
     "restored_again",
     "held_after_restore",
+    "survivor",
+    "survivor_refused",
     "rolled_back",
     "rolled_back_leader",
     "rolled_back_under_another",

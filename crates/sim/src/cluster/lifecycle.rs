@@ -34,8 +34,7 @@ impl SimCluster {
             [] => self.members.all(),
             told => told.iter().map(|record| record.id).collect(),
         };
-        let lineage = self.lineage.clone();
-        if let Err(error) = self.nodes[node].start(config, given, lineage, self.sizes, entropy) {
+        if let Err(error) = self.nodes[node].start(config, given, self.sizes, entropy) {
             self.nodes[node].process = None;
             self.trace(|| format!("{node} does not start: {error:#}"));
             ensure(!error.to_string().contains(CUT_SHORT), "S8", || format!("{node}: {error}"))?;
@@ -54,7 +53,9 @@ impl SimCluster {
         self.trace(|| format!("{node} starts"));
         let process = self.nodes[node].process.as_ref().expect("it has just started");
         let (seen, machine) = (process.seen, process.node.machine());
-        self.oracle.state(node, seen, machine)?;
+        if !self.is_survivor(node) {
+            self.oracle.state(node, seen, machine)?;
+        }
         self.wake(node, self.now_us);
         self.dial_all(node);
         Ok(())

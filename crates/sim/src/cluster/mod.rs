@@ -40,6 +40,7 @@ mod serve;
 mod session_host;
 mod standing;
 mod strangers;
+mod survivor;
 mod transfers;
 mod trouble;
 mod upgrade;

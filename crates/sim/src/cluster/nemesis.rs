@@ -232,7 +232,8 @@ impl SimCluster {
     /// The leader, as far as the simulation can tell.
     pub(super) fn leader(&self) -> Option<usize> {
         let leads = |node: &&super::node::SimMember| {
-            node.process.as_ref().is_some_and(|process| process.replica().status().leading)
+            let process = node.process.as_ref().filter(|_| node.lineage == self.lineage);
+            process.is_some_and(|process| process.replica().status().leading)
         };
         let leader = self.nodes.iter().filter(leads).max_by_key(|node| {
             node.process.as_ref().map(|process| process.replica().status().term)

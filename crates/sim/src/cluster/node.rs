@@ -34,6 +34,8 @@ pub(super) struct SimMember {
     pub(super) id: MemberId,
     /// The newest level of the machine's rules that its build knows.
     pub(super) level: u16,
+    /// The cluster that it belongs to, or will when it has joined.
+    pub(super) lineage: Lineage,
     pub(super) disk: SimDisk,
     pub(super) process: Option<SimProcess>,
     pub(super) boot: u64,
@@ -110,10 +112,17 @@ pub(super) struct SimProcess {
 }
 
 impl SimMember {
-    pub(super) fn new(id: MemberId, level: u16, seed: u64, rate_ppm: i64, offset_us: u64) -> Self {
+    pub(super) fn new(
+        id: MemberId,
+        (level, lineage): (u16, Lineage),
+        seed: u64,
+        rate_ppm: i64,
+        offset_us: u64,
+    ) -> Self {
         Self {
             id,
             level,
+            lineage,
             disk: SimDisk::new(seed),
             process: None,
             boot: 0,
@@ -166,7 +175,6 @@ impl SimMember {
         &mut self,
         config: ReplicaConfig,
         given: BTreeSet<MemberId>,
-        lineage: Lineage,
         sizes: SimBounds,
         entropy: u64,
     ) -> Result<()> {
@@ -178,7 +186,7 @@ impl SimMember {
         let replica = Replica::new(config, boot, entropy)?;
         let reserve = Reserve::open(Arc::new(self.disk.clone()), RESERVE_BYTES)?;
         let admission = Admission::default();
-        let identity = self.identity(lineage);
+        let identity = self.identity();
         let config = NodeConfig {
             command_bytes_max: COMMAND_BYTES_MAX,
             admission: admission.clone(),
@@ -207,8 +215,9 @@ impl SimMember {
     }
 
     /// The identity that the member presents to others.
-    fn identity(&self, lineage: Lineage) -> MemberIdentity {
+    fn identity(&self) -> MemberIdentity {
         let (record, level_known) = (self.record(), self.level_known());
+        let lineage = self.lineage.clone();
         MemberIdentity { record, lineage, level_known, given: self.given.clone() }
     }
 

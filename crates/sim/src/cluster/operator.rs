@@ -52,7 +52,8 @@ impl SimCluster {
 
     /// The member that an operator talks to: the leader, or any that is up.
     pub(super) fn operated(&mut self) -> Option<usize> {
-        let up: Vec<usize> = (0..self.nodes.len()).filter(|at| self.nodes[*at].is_up()).collect();
+        let serves = |at: &usize| self.nodes[*at].is_up() && !self.is_survivor(*at);
+        let up: Vec<usize> = (0..self.nodes.len()).filter(serves).collect();
         if up.is_empty() {
             return None;
         }

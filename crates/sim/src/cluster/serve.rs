@@ -123,7 +123,7 @@ impl SimCluster {
                 if let Some(process) = &mut self.nodes[node].process {
                     process.lead = lead.by;
                 }
-                if lead.by == Some(self.nodes[node].id) {
+                if lead.by == Some(self.nodes[node].id) && !self.is_survivor(node) {
                     self.oracle.leads(node, lead.term.0)?;
                 }
                 self.log(node, "another leader")?;
@@ -160,7 +160,7 @@ impl SimCluster {
         let target = &self.nodes[node];
         let Some(process) = &target.process else { return Ok(()) };
         let status = process.replica().status();
-        if !status.leading {
+        if !status.leading || self.is_survivor(node) {
             return Ok(());
         }
         let local_us = target.local_us(self.now_us);
@@ -252,6 +252,9 @@ impl SimCluster {
 
     /// Hands the entries, or the snapshot, that a member has applied to the oracle.
     pub(super) fn applied(&mut self, node: usize) -> CheckResult {
+        if self.is_survivor(node) {
+            return Ok(());
+        }
         let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
         let applied = process.replica().status().applied;
         if applied == process.seen {

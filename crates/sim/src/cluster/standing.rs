@@ -43,7 +43,11 @@ impl SimCluster {
 
     /// The question arrives, if a member lives at the address.
     pub(super) fn standing_asked(&mut self, node: usize, boot: u64, address: &str, asked: Join) {
-        let to = self.nodes.iter().position(|it| it.names.members == address);
+        let mut to = self.nodes.iter().position(|it| it.names.members == address);
+        if self.is_survivor(node) && self.rng.bool() {
+            // The restored cluster lives at the addresses of the former one.
+            to = Some(self.draw_member());
+        }
         let Some(to) = to.filter(|to| self.reaches(node, *to)) else { return };
         self.numbers += 1;
         let join = JoinId(self.numbers);
@@ -65,6 +69,9 @@ impl SimCluster {
             format!("{answer:?} does not read back")
         })?;
         self.trace(|| format!("{node} asks {from} about its standing: {answer:?}"));
+        if self.nodes[from].lineage != self.nodes[node].lineage {
+            self.survivor_answered(node, &answer)?;
+        }
         if !self.reaches(from, node) || self.is_lost() {
             self.faults.count("standing_lost");
             return Ok(());

@@ -74,7 +74,7 @@ impl SimCluster {
 
     /// S12, S8: what a member lets others know must be durable.
     pub(super) fn check_step(&mut self, node: usize, to: MemberId, step: &Step) -> CheckResult {
-        if step.reject || self.nodes[node].must_stop.is_some() {
+        if step.reject || self.nodes[node].must_stop.is_some() || self.is_survivor(node) {
             return Ok(());
         }
         match step.kind {

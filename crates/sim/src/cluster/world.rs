@@ -80,6 +80,8 @@ pub struct SimCluster {
     pub(super) joins: BTreeMap<u64, usize>,
     /// Questions about a member's standing, and which member asked them, in which process.
     pub(super) standings: BTreeMap<u64, (usize, u64)>,
+    /// Requests to join of members of a former cluster, and who made them.
+    pub(super) survivor_joins: BTreeMap<u64, usize>,
     /// The one life of the cluster.
     pub(super) lineage: Lineage,
     /// Why no cluster was founded.
@@ -148,6 +150,7 @@ impl SimCluster {
             invitations: Vec::new(),
             joins: BTreeMap::new(),
             standings: BTreeMap::new(),
+            survivor_joins: BTreeMap::new(),
             lineage: Lineage {
                 cluster: String::new(),
                 epoch: Epoch::default(),
@@ -220,6 +223,7 @@ impl SimCluster {
         let founding = founding::found(&mut self.rng, &mut self.faults, founders)?;
         let Founded { cluster, founders, level } = founding.founded;
         self.lineage.cluster = cluster;
+        self.nodes.iter_mut().for_each(|node| node.lineage = self.lineage.clone());
         let first = first_state(&founders, level);
         self.members = Membership::of_voters(self.nodes.iter().map(|node| node.id));
         for (node, at_us) in founding.at_us.iter().enumerate() {
@@ -329,10 +333,7 @@ impl SimCluster {
                 Ok(())
             }
             SimEvent::Start { node } => self.start(node),
-            SimEvent::Dial { one, other } => {
-                self.dial(one, other);
-                Ok(())
-            }
+            SimEvent::Dial { one, other } => self.dial(one, other),
             SimEvent::Silent { one, other, link } => {
                 self.silent(one, other, link);
                 Ok(())
@@ -379,6 +380,10 @@ impl SimCluster {
                 Ok(())
             }
             SimEvent::Restore => self.restore(),
+            SimEvent::SurvivorJoins { node } => {
+                self.survivor_joins(node);
+                Ok(())
+            }
             SimEvent::Upgrade { node, level } => {
                 self.upgrade(node, level);
                 Ok(())
@@ -403,7 +408,8 @@ impl SimCluster {
         let level =
             if self.rng.bool() { LEVEL_MAX } else { self.rng.u16(self.oldest_build..=LEVEL_MAX) };
         self.faults.count_by("older_build", u64::from(level < LEVEL_MAX));
-        self.nodes.push(SimMember::new(id, level, seed, rate_ppm, offset_us));
+        let build = (level, self.lineage.clone());
+        self.nodes.push(SimMember::new(id, build, seed, rate_ppm, offset_us));
         self.nodes.len() - 1
     }
 
