@@ -35,6 +35,8 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("failed_removal_reported_as_done", &["N12"]),
     ("invitation_used_twice", &["N14"]),
     ("lineage_ignored", &["N10"]),
+    ("source_keeps_its_turn", &["N16"]),
+    ("window_leaked", &["N2"]),
 ];
 
 /// Planted bugs that only `tests/planted.rs` shows. Clusters cannot, because their snapshots fit one part, or do so

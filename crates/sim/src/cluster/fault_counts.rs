@@ -119,6 +119,10 @@ const KINDS: &[&str] = &[
     "suspend",
     "overload",
     "overloaded",
+    "flood",
+    "rate_limited",
+    "window_closed",
+    "left_in_inbox",
     "leave",
     // Strangers, and changes of identities.
     "stranger_frame",

@@ -21,6 +21,7 @@ mod event;
 mod fault_counts;
 mod forge;
 mod founding;
+mod inbox;
 mod invited;
 mod lifecycle;
 mod links;

@@ -8,13 +8,14 @@ use bytes::Bytes;
 use tenure_core::{Frozen, Machine};
 use tenure_node::directory::{MemberNames, MemberRecord, Preference};
 use tenure_node::{
-    Admission, Input, Joining, Lineage, MemberIdentity, Node, NodeConfig, Output, Permit,
+    Admission, Joining, Lineage, MemberIdentity, Node, NodeConfig, Output, Permit, WindowBounds,
 };
 use tenure_raft::{MemberId, Membership, Replica, ReplicaConfig};
 use tenure_store::sim::{Restart, SimDisk};
 use tenure_store::{Cut, Log, LogOptions, Point, Reserve, SnapshotId, SnapshotReceiver, Snapshots};
 use tenure_types::Epoch;
 
+use super::inbox::SimInbox;
 use super::log_sink::SimLog;
 use super::log_writer::{RESERVE_BYTES, SimLogWriter};
 use super::oracle::Stalled;
@@ -87,6 +88,10 @@ pub(super) struct SimBounds {
     pub(super) backlog: usize,
     /// Bytes of log lines that may wait for their sink.
     pub(super) log_bytes: usize,
+    /// The cost of commands and reads that may be under way.
+    pub(super) window: WindowBounds,
+    /// The requests of one source in a second.
+    pub(super) rate: u64,
 }
 
 /// A running process.
@@ -102,7 +107,7 @@ pub(super) struct SimProcess {
     pub(super) incoming: Option<(u64, SnapshotReceiver)>,
     /// The leader, as the node has last said.
     pub(super) lead: Option<MemberId>,
-    pub(super) inbox: Vec<Input>,
+    pub(super) inbox: SimInbox,
     pub(super) outputs: Vec<Output>,
     /// A part of the budget that other clients take.
     pub(super) hog: Option<Permit>,
@@ -203,7 +208,7 @@ impl SimMember {
             level: self.level.min(tenure_core::LEVEL_MAX),
             incoming: None,
             lead: None,
-            inbox: Vec::new(),
+            inbox: SimInbox::new(sizes.window),
             outputs: Vec::new(),
             hog: None,
             saving: None,

@@ -176,7 +176,7 @@ impl SimCluster {
         // A last step may be made after the deadline. The next turn answers it.
         let due_us = deadline_us.max(self.nodes[node].local_us(self.now_us) + MS);
         let revision = Revision(0);
-        let reading = WaitingRead { reader, floor, revision, deadline_us: due_us };
+        let reading = WaitingRead::new(reader, floor, revision, due_us);
         let Some(process) = &mut self.nodes[node].process else { return };
         process.host.reads.insert(read, reading);
         let (read, principal) = (ReadId(read), Principal::anyone());

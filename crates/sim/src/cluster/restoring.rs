@@ -81,7 +81,8 @@ impl SimCluster {
         let read = self.numbers;
         let (reader, floor, revision) = (Reader::Backup, self.oracle.acknowledged, Revision(0));
         let Some(process) = &mut self.nodes[node].process else { return };
-        process.host.reads.insert(read, WaitingRead { reader, floor, revision, deadline_us });
+        let waiting = WaitingRead::new(reader, floor, revision, deadline_us);
+        process.host.reads.insert(read, waiting);
         let (read, principal, fresh) = (ReadId(read), Principal::anyone(), Fresh::Now);
         self.give(node, boot, Input::Read { read, principal, fresh, deadline_us });
     }

@@ -34,11 +34,9 @@ impl SimCluster {
         if self.waits_for_log(node)? {
             return Ok(());
         }
+        self.take_inputs(node, local_us)?;
         let target = &mut self.nodes[node];
         let Some(process) = &mut target.process else { return Ok(()) };
-        for input in process.inbox.drain(..) {
-            process.node.handle(input);
-        }
         if let Some(space) = process.log_writer.look(self.now_us) {
             process.node.handle(Input::Space(space));
         }
@@ -64,6 +62,7 @@ impl SimCluster {
         if let Some(to) = compact.filter(|_| self.nodes[node].boot == boot) {
             self.compact(node, to)?;
         }
+        self.wake_for_inbox(node, local_us);
         self.check_desk(node, local_us)
     }
 
@@ -203,7 +202,7 @@ impl SimCluster {
         let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
         // The loop refuses what is in its inbox when it ends, such as the next step of an operation that has just heard
         // of a failure.
-        for input in std::mem::take(&mut process.inbox) {
+        for input in process.inbox.take_all() {
             process.host.refuse(&input);
         }
         let mut outputs = Vec::new();
@@ -213,7 +212,7 @@ impl SimCluster {
             self.perform(node, output, &mut compact)?;
         }
         let process = self.nodes[node].process.as_mut().expect("it has just ended");
-        for input in std::mem::take(&mut process.inbox) {
+        for input in process.inbox.take_all() {
             process.host.refuse(&input);
         }
         let host = &process.host;

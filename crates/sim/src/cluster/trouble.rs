@@ -32,6 +32,7 @@ pub(super) enum Trouble {
     Leave,
     RaiseLevel,
     Upgrade,
+    Flood,
     ReadError,
     Outage,
     DamageRunning,
@@ -40,7 +41,7 @@ pub(super) enum Trouble {
 }
 
 /// All of them.
-pub(super) const ALL: [Trouble; 20] = [
+pub(super) const ALL: [Trouble; 21] = [
     Trouble::CutSession,
     Trouble::ClientOneWay,
     Trouble::ClientSleeps,
@@ -56,6 +57,7 @@ pub(super) const ALL: [Trouble; 20] = [
     Trouble::Leave,
     Trouble::RaiseLevel,
     Trouble::Upgrade,
+    Trouble::Flood,
     Trouble::ReadError,
     Trouble::Outage,
     Trouble::DamageRunning,
@@ -127,6 +129,7 @@ impl SimCluster {
                 self.raise_level(level);
             }
             Trouble::Upgrade => self.begin_upgrade(node),
+            Trouble::Flood => self.flood(node),
             // Further disk faults that need only a plan can be added here.
             Trouble::ReadError => self.nodes[node].disk.plan(DiskFault::ReadError),
             Trouble::Outage => {

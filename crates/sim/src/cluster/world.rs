@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use fastrand::Rng;
 use tenure_core::LEVEL_MAX;
-use tenure_node::{BACKLOG_MAX, Founded, Incarnation, Input, Lineage};
+use tenure_node::{BACKLOG_MAX, Founded, Incarnation, Input, Lineage, WindowBounds};
 use tenure_raft::{MemberId, Membership};
 use tenure_store::SnapshotId;
 use tenure_store::sim::DiskFault;
@@ -32,6 +32,9 @@ use crate::invariant::{CheckResult, InvariantViolation};
 const WATCHERS: u64 = 4;
 /// The most callers without a session.
 const CALLERS_MAX: usize = 3;
+
+/// A window that a few clients fill.
+const SMALL_WINDOW: WindowBounds = WindowBounds { shared: 2 * 1024, alone: 8 * 1024 };
 
 /// The result of one seed.
 pub struct SeedResult {
@@ -176,6 +179,8 @@ impl SimCluster {
                 chunk_bytes: [256, 1024, 64 * 1024][rng.usize(0..3)],
                 backlog: [24, 200, BACKLOG_MAX][rng.usize(0..3)],
                 log_bytes: [128, 1024, 1024 * 1024][rng.usize(0..3)],
+                window: [SMALL_WINDOW, WindowBounds::default()][rng.usize(0..2)],
+                rate: [40, 10_000][rng.usize(0..2)],
             },
             verbose: false,
             rng,
@@ -427,11 +432,9 @@ impl SimCluster {
 
     /// Hands an input to a member, and wakes it.
     pub(super) fn give(&mut self, node: usize, boot: u64, input: Input) {
-        let target = &mut self.nodes[node];
-        if target.boot == boot
-            && let Some(process) = &mut target.process
-        {
-            process.inbox.push(input);
+        let target = &self.nodes[node];
+        if target.boot == boot && target.is_up() {
+            self.put_in_inbox(node, input);
             let at_us = self.now_us + self.rng.u64(20..200);
             self.wake(node, at_us);
         }
