@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use tenure_core::outcome::Outcome;
-use tenure_node::{Control, Join, LinkId, NodeFailure, SessionId, SessionMessage};
+use tenure_node::{Control, Join, LinkId, NodeFailure, Output, SessionId, SessionMessage};
 use tenure_raft::{MemberId, Saved};
 
 use super::call::CallInput;
@@ -27,6 +27,8 @@ pub(super) enum SimEvent {
     WriteLog { node: usize, boot: u64 },
     /// A snapshot is written.
     Save { node: usize, boot: u64 },
+    /// The snapshot threads of a member do a step of a transfer that waited for them.
+    Transfer { node: usize, boot: u64, step: Box<Output> },
     /// A member learns the result of sending a snapshot.
     Sent { node: usize, boot: u64, to: MemberId, saved: Saved },
     /// A member starts.

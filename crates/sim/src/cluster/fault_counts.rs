@@ -48,8 +48,10 @@ const KINDS: &[&str] = &[
     "survivor_refused",
     "rolled_back",
     "rolled_back_leader",
+    "rolled_back_leader_under_another",
     "rolled_back_under_another",
     "newest_lost",
+    "newest_lost_leader",
     // Forged messages.
     "forged_by_stranger",
     "forged_by_removed",
@@ -112,6 +114,9 @@ const KINDS: &[&str] = &[
     "router_stall",
     "backlog_lost",
     "sync_stall",
+    "snapshot_stall",
+    "save_stalled",
+    "transfer_stalled",
     "log_sink_stalled",
     "log_sink_failed",
     "log_line_dropped",
@@ -154,7 +159,6 @@ const KINDS: &[&str] = &[
     "standing_lost",
     "standing_wrong",
     "standing_retired",
-    "removal_missed",
     // Events that the checks depend on.
     "forwarded",
     "snapshot_chunk",

@@ -147,7 +147,9 @@ impl SimInbox {
         });
         for input in &inputs {
             self.commands -= commands(input);
-            number(input).map(|number| self.numbers.remove(&number));
+            if let Some(number) = number(input) {
+                self.numbers.remove(&number);
+            }
         }
         let checked = served.into_iter().try_for_each(|(share, cost)| self.served(share, cost));
         TakenInputs { inputs, reads, checked }

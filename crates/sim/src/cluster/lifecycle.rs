@@ -178,6 +178,12 @@ impl SimCluster {
 
     pub(super) fn save(&mut self, node: usize) -> CheckResult {
         let boot = self.nodes[node].boot;
+        let stalled_us = self.nodes[node].snapshots_stalled_until_us;
+        if self.now_us < stalled_us {
+            self.faults.count("save_stalled");
+            self.queue.push(stalled_us, SimEvent::Save { node, boot });
+            return Ok(());
+        }
         let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
         let Some((point, bytes, saved)) = process.save() else { return Ok(()) };
         let again = Machine::decode(&bytes).map(|machine| machine.encode());

@@ -217,7 +217,10 @@ impl SimCluster {
                 let leader = self.leader().filter(|_| self.rng.u8(0..4) == 0);
                 self.roll_back(leader.unwrap_or(node));
             }
-            FaultKind::LoseNewest => self.lose_newest(node),
+            FaultKind::LoseNewest => {
+                let leader = self.leader().filter(|_| self.rng.bool());
+                self.lose_newest(leader.unwrap_or(node));
+            }
             FaultKind::Forge => self.forge_step(node),
             FaultKind::Reuse => self.reuse(),
             FaultKind::Lie => self.begin_lie(node),

@@ -48,6 +48,8 @@ pub(super) struct SimMember {
     pub(super) paused_until_us: u64,
     /// The time before which the sync thread does not run.
     pub(super) sync_stalled_until_us: u64,
+    /// The time before which the threads that write and read snapshots do not run.
+    pub(super) snapshots_stalled_until_us: u64,
     pub(super) turn_at_us: Option<u64>,
     pub(super) stalled: Stalled,
     /// It will never run again.
@@ -136,6 +138,7 @@ impl SimMember {
             asleep_us: 0,
             paused_until_us: 0,
             sync_stalled_until_us: 0,
+            snapshots_stalled_until_us: 0,
             turn_at_us: None,
             stalled: Stalled::default(),
             dead: false,

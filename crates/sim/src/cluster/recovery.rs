@@ -48,6 +48,7 @@ impl SimCluster {
             self.nodes[node].disk.set_outage(None);
             self.nodes[node].disk.tell_the_truth();
             self.nodes[node].sync_stalled_until_us = 0;
+            self.nodes[node].snapshots_stalled_until_us = 0;
             if let Some(process) = &mut self.nodes[node].process {
                 process.hog = None;
             }

@@ -134,7 +134,16 @@ impl SimCluster {
             | Output::ReadChunk { .. }
             | Output::OpenTransfer { .. }
             | Output::WriteChunk { .. }
-            | Output::FinishTransfer { .. }) => self.transfer_part(node, output),
+            | Output::FinishTransfer { .. }) => {
+                let stalled_us = self.nodes[node].snapshots_stalled_until_us;
+                if self.now_us >= stalled_us {
+                    return self.transfer_part(node, output);
+                }
+                self.faults.count("transfer_stalled");
+                let (boot, step) = (self.nodes[node].boot, Box::new(output));
+                self.queue.push(stalled_us, SimEvent::Transfer { node, boot, step });
+                Ok(())
+            }
             Output::CallBack { join, record } => {
                 self.call_back(node, join, &record.names);
                 Ok(())

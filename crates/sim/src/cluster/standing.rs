@@ -92,8 +92,6 @@ impl SimCluster {
 
     /// N15: in a calm cluster every removed member soon knows that it was removed, if it knows whom to ask.
     pub(super) fn await_removed(&mut self) -> CheckResult {
-        let missed = self.nodes.iter().filter(|node| self.misses_removal(node)).count();
-        self.faults.count_by("removal_missed", missed as u64);
         let limit_us = self.now_us + REMOVED_US;
         loop {
             let Some(node) = self.nodes.iter().find(|node| self.misses_removal(node)) else {

@@ -24,6 +24,7 @@ pub(super) enum Trouble {
     OverflowLink,
     StallRouter,
     StallSync,
+    StallSnapshots,
     Suspend,
     Forge,
     Rename,
@@ -41,7 +42,7 @@ pub(super) enum Trouble {
 }
 
 /// All of them.
-pub(super) const ALL: [Trouble; 21] = [
+pub(super) const ALL: [Trouble; 22] = [
     Trouble::CutSession,
     Trouble::ClientOneWay,
     Trouble::ClientSleeps,
@@ -49,6 +50,7 @@ pub(super) const ALL: [Trouble; 21] = [
     Trouble::OverflowLink,
     Trouble::StallRouter,
     Trouble::StallSync,
+    Trouble::StallSnapshots,
     Trouble::Suspend,
     Trouble::Forge,
     Trouble::Rename,
@@ -111,6 +113,11 @@ impl SimCluster {
             Trouble::StallSync => {
                 self.nodes[node].sync_stalled_until_us = self.now_us + self.rng.u64(S..4 * S);
                 self.faults.count("sync_stall");
+            }
+            Trouble::StallSnapshots => {
+                let until_us = self.now_us + self.rng.u64(S..6 * S);
+                self.nodes[node].snapshots_stalled_until_us = until_us;
+                self.faults.count("snapshot_stall");
             }
             Trouble::Suspend => self.suspend(node),
             Trouble::Forge => (0..8).for_each(|_| self.forge(node)),

@@ -107,8 +107,8 @@ pub struct SimCluster {
     /// Whether a cut link loses the messages on their way.
     pub(super) in_flight_lost: bool,
     pub(super) slow_sync: u64,
-    /// The newest level that the oldest build of this run knows.
-    oldest_build: u16,
+    /// The newest level that the oldest build of the founders knows.
+    oldest_founder: u16,
     /// Calls that raise the level, and to which.
     pub(super) raises: BTreeMap<u64, u16>,
     pub(super) snapshot_entries: u64,
@@ -172,7 +172,7 @@ impl SimCluster {
             newest_arrival: BTreeMap::new(),
             in_flight_lost: rng.bool(),
             slow_sync: [0, 0, 5, 30][rng.usize(0..4)],
-            oldest_build: rng.u16(1..=LEVEL_MAX),
+            oldest_founder: rng.u16(1..=LEVEL_MAX),
             raises: BTreeMap::new(),
             snapshot_entries: [40, 100, 400][rng.usize(0..3)],
             sizes: SimBounds {
@@ -180,7 +180,7 @@ impl SimCluster {
                 backlog: [24, 200, BACKLOG_MAX][rng.usize(0..3)],
                 log_bytes: [128, 1024, 1024 * 1024][rng.usize(0..3)],
                 window: [SMALL_WINDOW, WindowBounds::default()][rng.usize(0..2)],
-                rate: [40, 10_000][rng.usize(0..2)],
+                rate: [10, 10_000][rng.usize(0..2)],
             },
             verbose: false,
             rng,
@@ -333,6 +333,10 @@ impl SimCluster {
             SimEvent::WriteLog { node, boot } => self.write_log(node, boot),
             SimEvent::Save { node, boot } if self.nodes[node].boot == boot => self.save(node),
             SimEvent::Save { .. } => Ok(()),
+            SimEvent::Transfer { node, boot, step } if self.nodes[node].boot == boot => {
+                self.transfer_part(node, *step)
+            }
+            SimEvent::Transfer { .. } => Ok(()),
             SimEvent::Sent { node, boot, to, saved } => {
                 self.give(node, boot, Input::SnapshotSent { to, saved });
                 Ok(())
@@ -409,9 +413,10 @@ impl SimCluster {
         let id = MemberId::new(number).expect("numbers start at one");
         let rate_ppm = self.draw_rate();
         let (seed, offset_us) = (self.rng.u64(..), self.rng.u64(0..1000 * S));
-        // Builds of several versions live side by side.
-        let level =
-            if self.rng.bool() { LEVEL_MAX } else { self.rng.u16(self.oldest_build..=LEVEL_MAX) };
+        // Builds of several versions live side by side. The level of the cluster is that of its oldest founder.
+        let is_founded = !self.lineage.cluster.is_empty();
+        let oldest = if is_founded { 1 } else { self.oldest_founder };
+        let level = if self.rng.bool() { LEVEL_MAX } else { self.rng.u16(oldest..=LEVEL_MAX) };
         self.faults.count_by("older_build", u64::from(level < LEVEL_MAX));
         let build = (level, self.lineage.clone());
         self.nodes.push(SimMember::new(id, build, seed, rate_ppm, offset_us));
