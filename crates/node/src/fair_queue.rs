@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// The cost that a source is served for before the next one: a few commands.
 const QUANTUM: i64 = 4 * 1024;
+/// The same, for those who check the queue.
+pub const FAIR_QUANTUM: u64 = 4 * 1024;
 /// The most debt of a source: what one very large answer costs. A source with debt is served less until it is paid.
 const DEBT_MAX: i64 = 4 * 1024 * 1024;
 /// Connections without work that the queue remembers, beyond as many as have some, before it forgets all of these.
@@ -254,7 +256,7 @@ fn next<E>(
     loop {
         let at = *waiting.front()?;
         let credit = credit(&mut all[at]);
-        if *credit > 0 {
+        if *credit > 0 || mutant!("source_keeps_its_turn") {
             return Some(at);
         }
         *credit += QUANTUM;

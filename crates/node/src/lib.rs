@@ -38,6 +38,7 @@ mod failure;
 mod fair_queue;
 mod forward;
 mod in_flight;
+mod inbox;
 pub mod invitation;
 mod io;
 mod join;
@@ -67,7 +68,10 @@ pub use bootstrap::{Bootstrap, BootstrapError, Founded, WhoRequest, other_cluste
 pub use cluster::ClusterView;
 pub use control::{CONTROL_BYTES_MAX, Control, Join, Me, PeerHello};
 pub use failure::{Effect, NodeFailure};
-pub use fair_queue::{FairQueue, Served, Source};
+pub use fair_queue::{FAIR_QUANTUM, FairQueue, Served, Source};
+pub use inbox::{
+    INBOX_MAX, InboxClass, InboxQueue, MEMBERS_MAX, REST_MAX, STALLED_US, commands_cost,
+};
 pub use invitation::{InvitationToken, NewInvitation};
 pub use io::*;
 pub use join::admit::PeerName;
@@ -85,7 +89,7 @@ pub use reconfigure::{
 };
 pub use router::{Router, SessionMessage};
 pub use share::{ConnectionShare, SourceShare};
-pub use window::{COMMAND_COST, PAGE_COST, Window, WindowPart};
+pub use window::{COMMAND_COST, PAGE_COST, Window, WindowBounds, WindowPart};
 
 #[cfg(mutants)]
 pub mod mutants {

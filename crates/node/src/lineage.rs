@@ -27,6 +27,9 @@ impl Lineage {
     /// Why a peer with this lineage does not belong to this cluster; `None` if it does.
     pub fn objection(&self, theirs: &Lineage) -> Option<String> {
         let Self { cluster, epoch, incarnation } = self;
+        if mutant!("lineage_ignored") {
+            return None;
+        }
         if theirs.cluster != *cluster {
             // The peer may be a stranger, so the message does not contain the id of this cluster.
             return Some(format!("this member is of another cluster than {}", theirs.cluster));

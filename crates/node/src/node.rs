@@ -194,6 +194,9 @@ impl Node {
     pub fn handle(&mut self, input: Input) {
         let input = match input {
             Input::Peer { from, message: PeerMessage::Raft(message) } => {
+                if self.lead.by == Some(from) && matches!(message, Message::Step(_)) {
+                    self.standing.heard_leader();
+                }
                 RaftInput::Message { from, message }
             }
             input @ (Input::Peer { .. }

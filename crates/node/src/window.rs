@@ -24,9 +24,25 @@ pub struct Window(Arc<WindowUsed>);
 
 #[derive(Debug, Default)]
 struct WindowUsed {
+    bounds: WindowBounds,
     cost: AtomicU64,
     /// How often work has ended.
     ended: AtomicU64,
+}
+
+/// The cost that may be under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WindowBounds {
+    /// While several sources send work.
+    pub shared: u64,
+    /// While one source is alone.
+    pub alone: u64,
+}
+
+impl Default for WindowBounds {
+    fn default() -> Self {
+        Self { shared: SHARED_MAX, alone: ALONE_MAX }
+    }
 }
 
 /// Work that is under way until this is dropped.
@@ -37,9 +53,15 @@ pub struct WindowPart {
 }
 
 impl Window {
+    /// A window with other bounds.
+    pub fn new(bounds: WindowBounds) -> Self {
+        Self(Arc::new(WindowUsed { bounds, ..WindowUsed::default() }))
+    }
+
     /// Whether more work may begin, for several sources or for one that is alone.
     pub fn is_open(&self, is_shared: bool) -> bool {
-        self.cost() < if is_shared { SHARED_MAX } else { ALONE_MAX }
+        let WindowBounds { shared, alone } = self.0.bounds;
+        self.cost() < if is_shared { shared } else { alone }
     }
 
     /// Counts work of this cost until the part is dropped.
@@ -61,6 +83,9 @@ impl Window {
 
 impl Drop for WindowPart {
     fn drop(&mut self) {
+        if mutant!("window_leaked") {
+            return;
+        }
         self.of.0.cost.fetch_sub(self.cost, Ordering::Relaxed);
         self.of.0.ended.fetch_add(1, Ordering::Relaxed);
     }

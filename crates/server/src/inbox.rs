@@ -1,52 +1,18 @@
-//! Queues events for the event loop: those of members first, then renewals and releases, then the rest, in turns by
-//! source.
-//!
-//! A member that hears its leader late starts an election, and a client whose renewal is late loses its locks. So
-//! neither waits behind the commands and reads of other clients. Each turn still takes some events of every kind, and
-//! the kinds have bounds of their own: a flood of one kind does not keep the others out.
-//!
-//! The rest is what clients ask for. A [`FairQueue`] serves its sources in turns, and a [`Window`] bounds how much of
-//! it is under way, so that what cannot be done at once waits here and not where the order is that of arrival.
-//!
-//! The events of one connection keep their order, except that renewals may overtake: a release goes first only if
-//! nothing of its connection waits.
+//! Carries events from many threads to the event loop, in the order that [`InboxQueue`] decides.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tenure_node::{
-    COMMAND_COST, FairQueue, Input, PAGE_COST, Permit, Served, Source, Window, WindowPart,
+    COMMAND_COST, InboxClass, InboxQueue, Input, PAGE_COST, Permit, STALLED_US, Served, Source,
+    Window, WindowPart,
 };
 
 use crate::member::{LoopEvent, NotTaken};
 use crate::os;
 
-/// The most events of members, of this member's own threads and of its disk. A thread that sends more waits.
-const MEMBERS_MAX: usize = 7_168;
-/// The most events of clients. Clients have at most 16,384 commands and reads in flight; the rest is for the queries
-/// that the member makes for itself.
-const CLIENTS_MAX: usize = 17_408;
-/// The most of these that are neither renewals nor releases: as many as admission lets in, and the member's own.
-const REST_MAX: usize = 13_312;
-/// The most events that wait for the event loop: about as many as three turns take.
-pub(crate) const INBOX_MAX: usize = MEMBERS_MAX + CLIENTS_MAX;
-/// How long nothing of what is under way may end before the window is opened. Commands that wait for a leader do not
-/// end, and those behind them have deadlines of their own.
-const STALLED: Duration = Duration::from_millis(100);
-/// The cost of what one turn takes then: four pages. A turn must not last as long as an election timeout.
-const STALLED_COST: u64 = 4 * PAGE_COST;
-
-/// The order in which kinds of events are taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum InboxClass {
-    /// What other members, this member's own threads and its disk send.
-    Members,
-    /// Renewals and releases, and what operators ask of the member itself.
-    Keeps,
-    /// Everything else, with its source and its cost.
-    Rest(Source, u64),
-}
+/// How long nothing of what is under way may end before the window is opened.
+const STALLED: Duration = Duration::from_micros(STALLED_US);
 
 /// The turn of a read in the queue: where it comes from and what it costs.
 #[derive(Default)]
@@ -110,13 +76,7 @@ struct InboxShared {
 
 #[derive(Default)]
 struct InboxState {
-    members: VecDeque<LoopEvent>,
-    keeps: VecDeque<LoopEvent>,
-    rest: FairQueue<LoopEvent>,
-    /// What of the rest was taken and is not answered yet.
-    window: Window,
-    /// The time since which nothing has ended while the window is closed, and how often something had ended then.
-    closed: Option<(u64, u64)>,
+    queue: InboxQueue<LoopEvent>,
     /// Whether the event loop waits for an event.
     is_waited_for: bool,
     /// How many threads wait for room.
@@ -173,7 +133,7 @@ impl Inbox {
     /// The number of sources that have something queued, and of events that are queued for their turn.
     pub(crate) fn waiting(&self) -> (usize, usize) {
         let state = self.0.lock();
-        (state.rest.sources(), state.rest.len())
+        state.queue.waiting()
     }
 
     /// Puts an event into the inbox if there is room.
@@ -195,27 +155,27 @@ impl InboxEvents {
     pub(crate) fn take(&self, wait: Duration, most: usize) -> Vec<LoopEvent> {
         let mut state = self.0.lock();
         let mut is_open = state.is_open();
-        if !state.has_some(is_open) && !wait.is_zero() {
+        if !state.queue.has_some(is_open) && !wait.is_zero() {
             // What is under way ends in turns of the event loop, which need an event of a member or of the disk.
-            let wait = if state.rest.is_empty() { wait } else { wait.min(STALLED) };
+            let wait = if state.queue.waiting().1 == 0 { wait } else { wait.min(STALLED) };
             let waited = self.0.arrived.wait_timeout_while(state, wait, |it| {
                 // Set each time: an event that cannot be taken yet has cleared it.
                 is_open = it.is_open();
-                it.is_waited_for = !it.has_some(is_open);
+                it.is_waited_for = !it.queue.has_some(is_open);
                 it.is_waited_for
             });
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             state.is_waited_for = false;
             is_open = state.is_open();
         }
-        let taken = state.take(most, is_open);
+        let taken = state.queue.take(most, is_open, begin);
         self.taken(state, taken)
     }
 
     /// Takes everything, whatever is under way.
     pub(crate) fn take_all(&self) -> Vec<LoopEvent> {
         let mut state = self.0.lock();
-        let taken = state.take_all();
+        let taken = state.queue.take_all();
         self.taken(state, taken)
     }
 
@@ -234,7 +194,7 @@ impl Drop for InboxEvents {
         let mut state = self.0.lock();
         state.is_over = true;
         // Dropped with their reply channels, so that callers learn of the end.
-        let left = state.take_all();
+        let left = state.queue.take_all();
         drop(state);
         self.0.room.notify_all();
         drop(left);
@@ -242,51 +202,20 @@ impl Drop for InboxEvents {
 }
 
 impl InboxState {
-    /// Whether an event can be taken.
-    fn has_some(&self, is_open: bool) -> bool {
-        !self.members.is_empty() || !self.keeps.is_empty() || is_open && !self.rest.is_empty()
-    }
-
-    /// Whether more of the rest may be taken: what is under way leaves room, or does not move.
     fn is_open(&mut self) -> bool {
-        if self.rest.is_empty() || self.window.is_open(self.rest.is_shared()) {
-            self.closed = None;
-            return true;
-        }
-        let ended = self.window.ended();
-        match self.closed {
-            Some((since_us, before)) if before == ended => {
-                os::now_us().saturating_sub(since_us) >= os::micros(STALLED)
-            }
-            _ => {
-                self.closed = Some((os::now_us(), ended));
-                false
-            }
-        }
+        self.queue.is_open(os::now_us())
     }
 
     fn has_room(&self, event: &LoopEvent) -> bool {
-        let clients = self.keeps.len() + self.rest.len();
-        match self.class(event) {
-            InboxClass::Members => self.members.len() < MEMBERS_MAX,
-            InboxClass::Keeps => clients < CLIENTS_MAX,
-            InboxClass::Rest(..) => clients < CLIENTS_MAX && self.rest.len() < REST_MAX,
-        }
+        self.queue.has_room(self.class(event))
     }
 
     fn class(&self, event: &LoopEvent) -> InboxClass {
+        let rest = |source, cost| InboxClass::Rest { source, cost };
         match event {
-            LoopEvent::Input(Input::Submit(batch)) => {
-                // Only renewals may wait for others.
-                let is_renewal = batch.linger_us > 0;
-                let source = batch.permit.source();
-                if is_renewal || batch.permit.keeps_all() && !self.rest.waits(source) {
-                    return InboxClass::Keeps;
-                }
-                InboxClass::Rest(source, cost(&batch.requests))
-            }
+            LoopEvent::Input(Input::Submit(batch)) => self.queue.class_of(batch),
             LoopEvent::Call { batch, .. } if batch.keeps() => InboxClass::Keeps,
-            LoopEvent::Call { batch, .. } => InboxClass::Rest(batch.source(), batch.cost()),
+            LoopEvent::Call { batch, .. } => rest(batch.source(), batch.cost()),
             LoopEvent::Input(_)
             | LoopEvent::Prepared(_)
             | LoopEvent::Synced(_)
@@ -295,65 +224,29 @@ impl InboxState {
             | LoopEvent::Join { .. }
             | LoopEvent::Freeze { .. }
             | LoopEvent::Leave { .. } => InboxClass::Keeps,
-            LoopEvent::Read { turn, .. } => InboxClass::Rest(turn.source, turn.cost()),
-            LoopEvent::Look { source, .. } => InboxClass::Rest(*source, COMMAND_COST),
+            LoopEvent::Read { turn, .. } => rest(turn.source, turn.cost()),
+            LoopEvent::Look { source, .. } => rest(*source, COMMAND_COST),
         }
     }
 
     fn push(&mut self, event: LoopEvent) {
-        match self.class(&event) {
-            InboxClass::Members => self.members.push_back(event),
-            InboxClass::Keeps => self.keeps.push_back(event),
-            InboxClass::Rest(source, cost) => {
-                let owed = owed(&event);
-                if owed > 0 {
-                    self.rest.charge(source, owed);
-                }
-                self.rest.push(source, cost, event);
-            }
-        }
+        let class = self.class(&event);
+        let owed = match class {
+            InboxClass::Rest { .. } => owed(&event),
+            _ => 0,
+        };
+        self.queue.push(class, owed, event);
     }
+}
 
-    fn take(&mut self, most: usize, is_open: bool) -> Vec<LoopEvent> {
-        // No kind takes the whole turn from another.
-        let share = most / 4;
-        let rest = if is_open { self.rest.len() } else { 0 };
-        let rest_share = rest.min(share);
-        let keeps_share = self.keeps.len().min(share);
-        let members = self.members.len().min(most - rest_share - keeps_share);
-        let keeps = self.keeps.len().min(most - members - rest_share);
-        let rest = rest.min(most - members - keeps);
-        let mut taken = Vec::with_capacity(members + keeps + rest);
-        taken.extend(self.members.drain(..members));
-        taken.extend(self.keeps.drain(..keeps));
-        let is_stalled = self.closed.is_some();
-        let mut cost_left = if is_stalled { STALLED_COST } else { u64::MAX };
-        for _ in 0..rest {
-            if cost_left == 0 || !is_stalled && !self.window.is_open(self.rest.is_shared()) {
-                break;
-            }
-            let Some(Served { cost, value, .. }) = self.rest.pop() else { break };
-            cost_left = cost_left.saturating_sub(cost);
-            taken.push(self.begin(value, cost));
-        }
-        taken
-    }
-
-    fn take_all(&mut self) -> Vec<LoopEvent> {
-        let mut taken: Vec<_> = self.members.drain(..).chain(self.keeps.drain(..)).collect();
-        taken.extend(std::iter::from_fn(|| self.rest.pop()).map(|served| served.value));
-        taken
-    }
-
-    /// Counts an event as under way until it is answered.
-    fn begin(&self, mut event: LoopEvent, cost: u64) -> LoopEvent {
-        match &mut event {
-            LoopEvent::Input(Input::Submit(batch)) => batch.permit.begin(self.window.begin(cost)),
-            LoopEvent::Call { batch, .. } => batch.begin(self.window.begin(cost)),
-            LoopEvent::Read { turn, .. } => turn.begin(self.window.begin(cost)),
-            _ => {}
-        }
-        event
+/// Counts an event as under way until it is answered.
+fn begin(served: &mut Served<LoopEvent>, window: &Window) {
+    let cost = served.cost;
+    match &mut served.value {
+        LoopEvent::Input(Input::Submit(batch)) => batch.permit.begin(window.begin(cost)),
+        LoopEvent::Call { batch, .. } => batch.begin(window.begin(cost)),
+        LoopEvent::Read { turn, .. } => turn.begin(window.begin(cost)),
+        _ => {}
     }
 }
 
@@ -367,17 +260,12 @@ fn owed(event: &LoopEvent) -> u64 {
     }
 }
 
-/// What commands cost.
-pub(crate) fn cost(requests: &[bytes::Bytes]) -> u64 {
-    requests.iter().map(|request| COMMAND_COST + request.len() as u64).sum()
-}
-
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
     use tenure_node::{
-        Admission, CallId, CommandBatch, ConnectionShare, Fresh, Principal, ReplyTo, SessionId,
-        SourceShare, Weight,
+        Admission, CallId, CommandBatch, ConnectionShare, Fresh, MEMBERS_MAX, Principal, REST_MAX,
+        ReplyTo, SessionId, SourceShare, Weight,
     };
     use tenure_raft::MemberId;
 

@@ -133,7 +133,7 @@ impl CallBatch {
 
     /// What its commands cost.
     pub(crate) fn cost(&self) -> u64 {
-        inbox::cost(&self.requests)
+        tenure_node::commands_cost(&self.requests)
     }
 
     /// Counts it as under way until it is answered.

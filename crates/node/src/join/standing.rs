@@ -5,7 +5,8 @@
 //! the leader from a new address because both ends of a link dial.
 //!
 //! The entry that removes a member may never reach it: the leader stops sending once the others have agreed. So a
-//! member that hears of no leader for a while asks the others, one after the other, whether its id is retired.
+//! member that hears of no leader for a while asks the others, one after the other, whether its id is retired. So does
+//! one that hears nothing from the leader that it knows: a learner calls no election, and believes in that leader.
 
 use tenure_raft::{MemberId, ReplicaInput as RaftInput};
 
@@ -29,9 +30,28 @@ pub(crate) struct StandingCheck {
     ask_us: u64,
     asked: Option<MemberId>,
     removed: bool,
+    /// Whether the leader has sent something since the last check.
+    heard: bool,
+    /// The leader at the last check, and when it last sent something.
+    leader: Option<MemberId>,
+    heard_us: u64,
 }
 
 impl StandingCheck {
+    /// The leader has sent a step of the log.
+    pub(crate) fn heard_leader(&mut self) {
+        self.heard = true;
+    }
+
+    /// Since when a member hears nothing from this leader, which may be the member itself.
+    fn silent_since_us(&mut self, leader: Option<MemberId>, me: MemberId, now_us: u64) -> u64 {
+        let heard = std::mem::take(&mut self.heard);
+        if heard || leader == Some(me) || leader != self.leader {
+            (self.leader, self.heard_us) = (leader, now_us);
+        }
+        self.heard_us
+    }
+
     /// Takes another member's answer to the question whether this one was removed.
     pub(crate) fn answered(&mut self, answer: &Control) {
         self.removed |= *answer == Control::Retired;
@@ -55,7 +75,9 @@ impl Node {
             self.announce();
             self.sweep_invitations();
         }
-        let since_us = self.leaderless_us.unwrap_or(self.now_us);
+        let (leader, me) = (self.lead.by, self.id());
+        let silent_us = self.standing.silent_since_us(leader, me, self.now_us);
+        let since_us = self.leaderless_us.unwrap_or(silent_us);
         let alone = self.now_us.saturating_sub(since_us) >= ALONE_US;
         if alone && self.now_us >= self.standing.ask_us {
             self.standing.ask_us = self.now_us.saturating_add(ASK_US);

@@ -482,6 +482,28 @@ fn a_removed_id_is_refused_for_ever_by_every_member() {
 }
 
 #[test]
+fn a_removed_learner_that_missed_it_asks_the_others_and_stops() {
+    let mut cluster = JoinCluster::of(3);
+    let (leader, learner) = (cluster.leader(), id(4));
+    assert!(matches!(cluster.join_plain(record(4)), Control::Joined { .. }));
+    cluster.start_empty(record(4));
+    cluster.run(2_000);
+    assert_eq!(cluster.nodes[&learner].lead.by, Some(leader));
+    assert!(cluster.questions.is_empty(), "{:?}", cluster.questions);
+    cluster.cut.push(learner);
+    cluster.change(MembershipChange::Remove(learner));
+    // A learner calls no election, so it believes in its last leader.
+    cluster.run(6_000);
+    assert_eq!(cluster.nodes[&learner].lead.by, Some(leader));
+    let Some((by, _, Control::Join(join))) = cluster.questions.pop() else { panic!("no question") };
+    assert_eq!(by, learner);
+    let answer = cluster.join(leader, join, PeerName::Plain);
+    cluster.hand(learner, Input::StandingAnswer { answer });
+    cluster.run(20);
+    assert_eq!(cluster.stops.get(&learner), Some(&Stop::Removed));
+}
+
+#[test]
 fn a_follower_names_the_leader_and_an_older_member_is_refused() {
     let mut cluster = JoinCluster::of(3);
     let (leader, other) = (cluster.leader(), cluster.other());

@@ -206,7 +206,7 @@ impl SimCluster {
 
     /// Sends the call for the wanted lock to any member.
     fn send_call(&mut self, caller: usize) {
-        let node = self.rng.usize(0..self.nodes.len());
+        let node = self.draw_member();
         let delay_us = self.network.delay_us(&mut self.rng);
         let place = if self.rng.u8(0..10) == 0 { PlaceFate::Kept } else { PlaceFate::GivenUp };
         let within_us = [50 * MS, S, 5 * S][self.rng.usize(0..3)];

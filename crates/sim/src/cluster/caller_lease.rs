@@ -60,7 +60,7 @@ impl SimCluster {
     }
 
     fn single_call(&mut self, caller: usize, command: Command<'_>, single: SingleCall) {
-        let node = self.rng.usize(0..self.nodes.len());
+        let node = self.draw_member();
         let boot = self.nodes[node].boot;
         let deadline_us = self.nodes[node].local_us(self.now_us) + S;
         let number = self.call(node, boot, 0, encode(RequestId::None, command), deadline_us);

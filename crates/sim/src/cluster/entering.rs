@@ -81,7 +81,7 @@ impl SimCluster {
         Ok(())
     }
 
-    fn reaches(&self, from: usize, to: usize) -> bool {
+    pub(super) fn reaches(&self, from: usize, to: usize) -> bool {
         let target = &self.nodes[to];
         let cut = self.network.is_cut(from, to) || self.network.is_cut(to, from);
         target.is_up() && target.paused_until_us <= self.now_us && !cut
@@ -94,6 +94,12 @@ impl SimCluster {
         join: JoinId,
         answer: Control,
     ) -> CheckResult {
+        if let Some(node) = self.survivor_joins.remove(&join.0) {
+            return self.survivor_answered(node, &answer);
+        }
+        if let Some((node, boot)) = self.standings.remove(&join.0) {
+            return self.standing_answered(from, node, boot, answer);
+        }
         let Some(node) = self.joins.remove(&join.0) else {
             self.faults.count("join_answered");
             return Ok(());
@@ -153,6 +159,7 @@ impl SimCluster {
                 })?;
                 self.faults.count("joined");
                 self.nodes[node].given = directory;
+                self.nodes[node].lineage = lineage;
                 self.queue.push(self.now_us, SimEvent::Start { node });
             }
             Err(JoinError::Unreachable { .. }) => {

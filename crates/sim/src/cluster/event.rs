@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use tenure_core::outcome::Outcome;
-use tenure_node::{Control, LinkId, NodeFailure, SessionId, SessionMessage};
+use tenure_node::{Control, Join, LinkId, NodeFailure, Output, SessionId, SessionMessage};
 use tenure_raft::{MemberId, Saved};
 
 use super::call::CallInput;
@@ -27,6 +27,8 @@ pub(super) enum SimEvent {
     WriteLog { node: usize, boot: u64 },
     /// A snapshot is written.
     Save { node: usize, boot: u64 },
+    /// The snapshot threads of a member do a step of a transfer that waited for them.
+    Transfer { node: usize, boot: u64, step: Box<Output> },
     /// A member learns the result of sending a snapshot.
     Sent { node: usize, boot: u64, to: MemberId, saved: Saved },
     /// A member starts.
@@ -65,12 +67,20 @@ pub(super) enum SimEvent {
     Enter { node: usize },
     /// It has an answer, or will have none.
     Answered { node: usize, number: u64, answer: Result<Control, String> },
+    /// A question about a member's standing arrives at the address of another.
+    AskStanding { node: usize, boot: u64, address: String, question: Join },
     /// A disk has lied for long enough.
     Lied { node: usize, boot: u64, lie: Lie },
     /// An operator has a member backed up.
     BackUp { node: usize },
     /// The cluster is restored from a backup.
     Restore,
+    /// A member of the cluster from before the restore asks to be added.
+    SurvivorJoins { node: usize },
+    /// A member starts again with a newer build, which knows this level.
+    Upgrade { node: usize, level: u16 },
+    /// An operator asks for this level.
+    RaiseLevel { level: u16 },
     /// A disk is put back to what it was.
     RollBack { node: usize },
 }

@@ -94,6 +94,11 @@ impl SimCluster {
         self.queue.push(self.now_us, SimEvent::Enter { node });
     }
 
+    /// An invitation that an operator asked for, if there is one.
+    pub(super) fn any_invitation(&self) -> Option<InvitationToken> {
+        self.invitations.last().map(|made| made.token.clone())
+    }
+
     fn draw_token(&mut self) -> InvitationToken {
         let mut random = [0; invitation::TOKEN_BYTES];
         self.rng.fill(&mut random);

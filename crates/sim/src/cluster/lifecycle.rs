@@ -34,8 +34,7 @@ impl SimCluster {
             [] => self.members.all(),
             told => told.iter().map(|record| record.id).collect(),
         };
-        let lineage = self.lineage.clone();
-        if let Err(error) = self.nodes[node].start(config, given, lineage, self.sizes, entropy) {
+        if let Err(error) = self.nodes[node].start(config, given, self.sizes, entropy) {
             self.nodes[node].process = None;
             self.trace(|| format!("{node} does not start: {error:#}"));
             ensure(!error.to_string().contains(CUT_SHORT), "S8", || format!("{node}: {error}"))?;
@@ -54,7 +53,9 @@ impl SimCluster {
         self.trace(|| format!("{node} starts"));
         let process = self.nodes[node].process.as_ref().expect("it has just started");
         let (seen, machine) = (process.seen, process.node.machine());
-        self.oracle.state(node, seen, machine)?;
+        if !self.is_survivor(node) {
+            self.oracle.state(node, seen, machine)?;
+        }
         self.wake(node, self.now_us);
         self.dial_all(node);
         Ok(())
@@ -68,7 +69,7 @@ impl SimCluster {
             self.trace(|| format!("{node} is outgrown"));
             self.faults.count("outgrown");
             self.end(node, Restart::ProcessKilled);
-            self.nodes[node].dead = true;
+            (self.nodes[node].dead, self.nodes[node].outgrown) = (true, true);
             return true;
         }
         false
@@ -177,6 +178,12 @@ impl SimCluster {
 
     pub(super) fn save(&mut self, node: usize) -> CheckResult {
         let boot = self.nodes[node].boot;
+        let stalled_us = self.nodes[node].snapshots_stalled_until_us;
+        if self.now_us < stalled_us {
+            self.faults.count("save_stalled");
+            self.queue.push(stalled_us, SimEvent::Save { node, boot });
+            return Ok(());
+        }
         let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
         let Some((point, bytes, saved)) = process.save() else { return Ok(()) };
         let again = Machine::decode(&bytes).map(|machine| machine.encode());

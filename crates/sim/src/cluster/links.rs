@@ -7,6 +7,7 @@ use tenure_node::{Input, LinkId};
 use super::event::SimEvent;
 use super::world::SimCluster;
 use super::{MS, S};
+use crate::invariant::CheckResult;
 
 /// The connections, by pair, the smaller number first.
 #[derive(Default)]
@@ -63,23 +64,32 @@ impl SimCluster {
         }
     }
 
-    pub(super) fn dial(&mut self, one: usize, other: usize) {
-        let Some(found) = self.links.pairs.get_mut(&pair(one, other)) else { return };
+    /// Connects two members, unless the one that is dialled refuses it (N10).
+    pub(super) fn dial(&mut self, one: usize, other: usize) -> CheckResult {
+        let Some(found) = self.links.pairs.get_mut(&pair(one, other)) else { return Ok(()) };
         found.dialling = false;
         if found.link.is_some() {
-            return;
+            return Ok(());
         }
         let up = |node: usize| {
             self.nodes[node].is_up() && self.nodes[node].paused_until_us <= self.now_us
         };
         if !self.nodes[one].is_up() || !self.nodes[other].is_up() {
             // The member that starts will dial.
-            return;
+            return Ok(());
         }
         let cut = self.network.is_cut(one, other) || self.network.is_cut(other, one);
         if cut || !up(one) || !up(other) {
-            return self.dial_later(one, other);
+            self.dial_later(one, other);
+            return Ok(());
         }
+        if self.refuses_link(one, other)? {
+            self.links.pairs.entry(pair(one, other)).or_default().dialling = true;
+            let at_us = self.now_us + self.rng.u64(S..5 * S);
+            self.queue.push(at_us, SimEvent::Dial { one, other });
+            return Ok(());
+        }
+        let Some(found) = self.links.pairs.get_mut(&pair(one, other)) else { return Ok(()) };
         self.links.made += 1;
         let link = self.links.made;
         found.link = Some(link);
@@ -88,6 +98,7 @@ impl SimCluster {
             let boot = self.nodes[node].boot;
             self.give(node, boot, Input::Linked { member, link: LinkId(link), level });
         }
+        Ok(())
     }
 
     /// Breaks a connection. Each end learns of it in its own time.

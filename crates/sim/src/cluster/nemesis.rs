@@ -105,6 +105,11 @@ impl Nemesis {
         self.quiet_until_us = self.quiet_until_us.max(at_us);
     }
 
+    /// The time before which no other fault occurs.
+    pub(super) fn quiet_us(&self) -> u64 {
+        self.quiet_until_us
+    }
+
     /// Nothing fails by itself.
     pub(super) fn idle() -> Self {
         Self { kinds: vec![FaultKind::Heal], pause_us: 5 * S, healed: false, quiet_until_us: 0 }
@@ -212,7 +217,10 @@ impl SimCluster {
                 let leader = self.leader().filter(|_| self.rng.u8(0..4) == 0);
                 self.roll_back(leader.unwrap_or(node));
             }
-            FaultKind::LoseNewest => self.lose_newest(node),
+            FaultKind::LoseNewest => {
+                let leader = self.leader().filter(|_| self.rng.bool());
+                self.lose_newest(leader.unwrap_or(node));
+            }
             FaultKind::Forge => self.forge_step(node),
             FaultKind::Reuse => self.reuse(),
             FaultKind::Lie => self.begin_lie(node),
@@ -227,7 +235,8 @@ impl SimCluster {
     /// The leader, as far as the simulation can tell.
     pub(super) fn leader(&self) -> Option<usize> {
         let leads = |node: &&super::node::SimMember| {
-            node.process.as_ref().is_some_and(|process| process.replica().status().leading)
+            let process = node.process.as_ref().filter(|_| node.lineage == self.lineage);
+            process.is_some_and(|process| process.replica().status().leading)
         };
         let leader = self.nodes.iter().filter(leads).max_by_key(|node| {
             node.process.as_ref().map(|process| process.replica().status().term)

@@ -8,13 +8,14 @@ use bytes::Bytes;
 use tenure_core::{Frozen, Machine};
 use tenure_node::directory::{MemberNames, MemberRecord, Preference};
 use tenure_node::{
-    Admission, Input, Joining, Lineage, MemberIdentity, Node, NodeConfig, Output, Permit,
+    Admission, Joining, Lineage, MemberIdentity, Node, NodeConfig, Output, Permit, WindowBounds,
 };
 use tenure_raft::{MemberId, Membership, Replica, ReplicaConfig};
 use tenure_store::sim::{Restart, SimDisk};
 use tenure_store::{Cut, Log, LogOptions, Point, Reserve, SnapshotId, SnapshotReceiver, Snapshots};
 use tenure_types::Epoch;
 
+use super::inbox::SimInbox;
 use super::log_sink::SimLog;
 use super::log_writer::{RESERVE_BYTES, SimLogWriter};
 use super::oracle::Stalled;
@@ -34,6 +35,8 @@ pub(super) struct SimMember {
     pub(super) id: MemberId,
     /// The newest level of the machine's rules that its build knows.
     pub(super) level: u16,
+    /// The cluster that it belongs to, or will when it has joined.
+    pub(super) lineage: Lineage,
     pub(super) disk: SimDisk,
     pub(super) process: Option<SimProcess>,
     pub(super) boot: u64,
@@ -45,10 +48,14 @@ pub(super) struct SimMember {
     pub(super) paused_until_us: u64,
     /// The time before which the sync thread does not run.
     pub(super) sync_stalled_until_us: u64,
+    /// The time before which the threads that write and read snapshots do not run.
+    pub(super) snapshots_stalled_until_us: u64,
     pub(super) turn_at_us: Option<u64>,
     pub(super) stalled: Stalled,
     /// It will never run again.
     pub(super) dead: bool,
+    /// Its build does not know the level of the cluster. It runs again after an upgrade.
+    pub(super) outgrown: bool,
     /// Whether its log was damaged without the process noticing.
     pub(super) damaged: bool,
     /// The last index that even a damaged log proves: it was durable before the last sync, and that sync made a mark of
@@ -83,6 +90,10 @@ pub(super) struct SimBounds {
     pub(super) backlog: usize,
     /// Bytes of log lines that may wait for their sink.
     pub(super) log_bytes: usize,
+    /// The cost of commands and reads that may be under way.
+    pub(super) window: WindowBounds,
+    /// The requests of one source in a second.
+    pub(super) rate: u64,
 }
 
 /// A running process.
@@ -98,7 +109,7 @@ pub(super) struct SimProcess {
     pub(super) incoming: Option<(u64, SnapshotReceiver)>,
     /// The leader, as the node has last said.
     pub(super) lead: Option<MemberId>,
-    pub(super) inbox: Vec<Input>,
+    pub(super) inbox: SimInbox,
     pub(super) outputs: Vec<Output>,
     /// A part of the budget that other clients take.
     pub(super) hog: Option<Permit>,
@@ -108,10 +119,17 @@ pub(super) struct SimProcess {
 }
 
 impl SimMember {
-    pub(super) fn new(id: MemberId, level: u16, seed: u64, rate_ppm: i64, offset_us: u64) -> Self {
+    pub(super) fn new(
+        id: MemberId,
+        (level, lineage): (u16, Lineage),
+        seed: u64,
+        rate_ppm: i64,
+        offset_us: u64,
+    ) -> Self {
         Self {
             id,
             level,
+            lineage,
             disk: SimDisk::new(seed),
             process: None,
             boot: 0,
@@ -120,9 +138,11 @@ impl SimMember {
             asleep_us: 0,
             paused_until_us: 0,
             sync_stalled_until_us: 0,
+            snapshots_stalled_until_us: 0,
             turn_at_us: None,
             stalled: Stalled::default(),
             dead: false,
+            outgrown: false,
             damaged: false,
             proven: 0,
             old_disk: None,
@@ -163,7 +183,6 @@ impl SimMember {
         &mut self,
         config: ReplicaConfig,
         given: BTreeSet<MemberId>,
-        lineage: Lineage,
         sizes: SimBounds,
         entropy: u64,
     ) -> Result<()> {
@@ -175,7 +194,7 @@ impl SimMember {
         let replica = Replica::new(config, boot, entropy)?;
         let reserve = Reserve::open(Arc::new(self.disk.clone()), RESERVE_BYTES)?;
         let admission = Admission::default();
-        let identity = self.identity(lineage);
+        let identity = self.identity();
         let config = NodeConfig {
             command_bytes_max: COMMAND_BYTES_MAX,
             admission: admission.clone(),
@@ -192,7 +211,7 @@ impl SimMember {
             level: self.level.min(tenure_core::LEVEL_MAX),
             incoming: None,
             lead: None,
-            inbox: Vec::new(),
+            inbox: SimInbox::new(sizes.window),
             outputs: Vec::new(),
             hog: None,
             saving: None,
@@ -204,8 +223,9 @@ impl SimMember {
     }
 
     /// The identity that the member presents to others.
-    fn identity(&self, lineage: Lineage) -> MemberIdentity {
+    fn identity(&self) -> MemberIdentity {
         let (record, level_known) = (self.record(), self.level_known());
+        let lineage = self.lineage.clone();
         MemberIdentity { record, lineage, level_known, given: self.given.clone() }
     }
 

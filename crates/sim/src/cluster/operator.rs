@@ -52,7 +52,8 @@ impl SimCluster {
 
     /// The member that an operator talks to: the leader, or any that is up.
     pub(super) fn operated(&mut self) -> Option<usize> {
-        let up: Vec<usize> = (0..self.nodes.len()).filter(|at| self.nodes[*at].is_up()).collect();
+        let serves = |at: &usize| self.nodes[*at].is_up() && !self.is_survivor(*at);
+        let up: Vec<usize> = (0..self.nodes.len()).filter(serves).collect();
         if up.is_empty() {
             return None;
         }
@@ -175,7 +176,7 @@ impl SimCluster {
         // A last step may be made after the deadline. The next turn answers it.
         let due_us = deadline_us.max(self.nodes[node].local_us(self.now_us) + MS);
         let revision = Revision(0);
-        let reading = WaitingRead { reader, floor, revision, deadline_us: due_us };
+        let reading = WaitingRead::new(reader, floor, revision, due_us);
         let Some(process) = &mut self.nodes[node].process else { return };
         process.host.reads.insert(read, reading);
         let (read, principal) = (ReadId(read), Principal::anyone());

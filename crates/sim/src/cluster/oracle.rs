@@ -117,6 +117,8 @@ pub(super) struct Oracle {
     pub(super) acknowledged: u64,
     /// What clients from before the last restore may still rely on.
     former: FormerHolds,
+    /// How often the level was raised since the cluster was founded.
+    raises: u64,
     /// The present time of the simulation.
     pub(super) now_us: u64,
 }
@@ -142,13 +144,15 @@ impl Oracle {
             machine,
             acknowledged: FIRST.index,
             former: FormerHolds::default(),
+            raises: 0,
             now_us: 0,
         }
     }
 
     /// Begins the history of a restored cluster. Tokens go on from where they were.
     pub(super) fn restored(&self, machine: Machine, former: FormerHolds) -> Self {
-        Self { newest_token: self.newest_token, former, ..Self::new(machine) }
+        let (newest_token, raises) = (self.newest_token, self.raises);
+        Self { newest_token, former, raises, ..Self::new(machine) }
     }
 
     /// The locks that are held, and how much longer the leases of their holders live.
@@ -186,6 +190,11 @@ impl Oracle {
     /// The level of the rules in force.
     pub(super) fn level(&self) -> u16 {
         self.machine.level()
+    }
+
+    /// How often the level was raised since the cluster was founded.
+    pub(super) fn raises(&self) -> u64 {
+        self.raises
     }
 
     /// Whether this member has ever led.
@@ -300,9 +309,15 @@ impl Oracle {
         let command = entry.kind == 0 && !entry.payload.is_empty();
         let payload = command.then_some(&entry.payload[..]);
         let mut effects = std::mem::take(&mut self.effects);
+        let level = self.machine.level();
         self.machine.apply(Term(entry.term), payload, &mut effects);
+        self.raises += u64::from(self.machine.level() > level);
+        let outgrown = self.machine.outgrown();
         let (term, kind, payload) = (entry.term, entry.kind, entry.payload.clone());
         self.agreed.push(Agreed { term, kind, payload, mark: Mark::of(&self.machine) });
+        ensure(outgrown.is_none(), "N9", || {
+            format!("entry {} raises the level to {outgrown:?}, which no build knows", entry.index)
+        })?;
         let checked = self
             .check_nothing_given(entry, &ends_ms)
             .and_then(|()| self.check_agreed(entry, command, before, &effects));

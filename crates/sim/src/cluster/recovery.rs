@@ -9,6 +9,7 @@ use super::S;
 use super::ask_history::Repeats;
 use super::client::SimClient;
 use super::event::SimEvent;
+use super::node::SimMember;
 use super::oracle::ensure;
 use super::world::SimCluster;
 use crate::invariant::{CheckResult, InvariantViolation};
@@ -23,6 +24,8 @@ const PROBE_US: u64 = 3 * S;
 /// How long a calm cluster may take to write the records of its members: a new leader may have begun just now, and
 /// members announce themselves twice a second.
 const RECORDS_US: u64 = 5 * S;
+/// The level that a build knows if its members announce their records and read those of others.
+const ANNOUNCE_LEVEL: u16 = 2;
 
 impl SimCluster {
     /// Ends every fault. What is lost stays lost.
@@ -45,6 +48,7 @@ impl SimCluster {
             self.nodes[node].disk.set_outage(None);
             self.nodes[node].disk.tell_the_truth();
             self.nodes[node].sync_stalled_until_us = 0;
+            self.nodes[node].snapshots_stalled_until_us = 0;
             if let Some(process) = &mut self.nodes[node].process {
                 process.hog = None;
             }
@@ -119,13 +123,14 @@ impl SimCluster {
     /// Whether the directory has every member as it is. Members of an older build announce nothing, and leaders of one
     /// do not understand it.
     fn check_records(&self) -> CheckResult {
-        let Some(leader) = self.leader().filter(|at| self.nodes[*at].level >= 2) else {
+        let announces = |node: &SimMember| node.level >= ANNOUNCE_LEVEL;
+        let Some(leader) = self.leader().filter(|at| announces(&self.nodes[*at])) else {
             return Ok(());
         };
         let Some(process) = &self.nodes[leader].process else { return Ok(()) };
         let known = directory::read(process.node.machine());
         for node in &self.nodes {
-            if !node.is_up() || !self.members.contains(node.id) || node.level < 2 {
+            if !node.is_up() || !self.members.contains(node.id) || !announces(node) {
                 continue;
             }
             let (found, expected) = (known.get(&node.id), &node.names);
@@ -170,7 +175,8 @@ impl SimCluster {
         let (last, expected) = (self.oracle.last(), self.oracle.full_hash());
         for (number, node) in self.nodes.iter().enumerate() {
             let Some(process) = &node.process else { continue };
-            if process.replica().status().applied.index == last {
+            let is_at_last = process.replica().status().applied.index == last;
+            if is_at_last && !self.is_survivor(number) {
                 let found = process.node.machine().full_hash();
                 ensure(found == expected, "S9", || format!("{number} differs at {last}"))?;
             }

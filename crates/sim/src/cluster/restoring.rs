@@ -72,13 +72,17 @@ impl FormerHolds {
 impl SimCluster {
     /// Begins a backup at any member: of the newest state, as a quorum confirms it.
     pub(super) fn back_up(&mut self, node: usize) {
+        if self.is_survivor(node) {
+            return;
+        }
         let boot = self.nodes[node].boot;
         let deadline_us = self.nodes[node].local_us(self.now_us) + BACKUP_US;
         self.numbers += 1;
         let read = self.numbers;
         let (reader, floor, revision) = (Reader::Backup, self.oracle.acknowledged, Revision(0));
         let Some(process) = &mut self.nodes[node].process else { return };
-        process.host.reads.insert(read, WaitingRead { reader, floor, revision, deadline_us });
+        let waiting = WaitingRead::new(reader, floor, revision, deadline_us);
+        process.host.reads.insert(read, waiting);
         let (read, principal, fresh) = (ReadId(read), Principal::anyone(), Fresh::Now);
         self.give(node, boot, Input::Read { read, principal, fresh, deadline_us });
     }
@@ -95,16 +99,21 @@ impl SimCluster {
         self.backups.newest = Some(backup);
     }
 
-    /// Every member is lost with its disk. An operator begins to restore the cluster.
+    /// Every member is lost with its disk, at times but for a minority. An operator begins to restore the cluster.
     pub(super) fn lose_all(&mut self) {
         if self.backups.newest.is_none() || self.backups.lost_us.is_some() {
             return;
         }
         self.trace(|| "every member is lost".into());
+        let spared = self.draw_survivors();
         for node in 0..self.nodes.len() {
             self.end(node, Restart::ProcessKilled);
+            if spared.contains(&node) {
+                continue;
+            }
             let target = &mut self.nodes[node];
             (target.dead, target.entering, target.asked) = (true, None, None);
+            target.outgrown = false;
             (target.must_stop, target.going_back, target.old_disk) = (None, None, None);
         }
         self.joins.clear();
@@ -152,7 +161,9 @@ impl SimCluster {
         self.faults.count_by("restored_again", u64::from(self.backups.restores > 0));
         self.backups.restores += 1;
         let incarnation = Incarnation(self.rng.u64(1..));
+        self.survive();
         self.lineage = Lineage { cluster: before.cluster, epoch, incarnation };
+        self.nodes[node].lineage = self.lineage.clone();
         self.members = Membership::of_voters([id]);
         (self.members_at, self.members_since_us) = (0, self.now_us);
         let laid_down = self.nodes[node].found(&self.members, &machine);

@@ -14,7 +14,8 @@ impl SimCluster {
         let seed = self.rng.u64(..);
         let boot = self.nodes[node].boot + 1;
         let level = self.nodes[node].level;
-        self.nodes[node] = SimMember::new(id, level, seed, 0, 0);
+        let build = (level, self.lineage.clone());
+        self.nodes[node] = SimMember::new(id, build, seed, 0, 0);
         self.nodes[node].boot = boot;
         // A member that has not applied the removal takes it for the one whose promises it remembers.
         self.nodes[node].may_forget = true;

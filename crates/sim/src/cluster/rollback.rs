@@ -81,18 +81,23 @@ impl SimCluster {
             self.nodes[node].old_disk = Some(old);
             return;
         }
-        self.faults.count(if leader == node { "rolled_back_leader" } else { "rolled_back" });
+        let another = self.rng.bool();
+        self.faults.count(match (leader == node, another) {
+            (true, true) => "rolled_back_leader_under_another",
+            (true, false) => "rolled_back_leader",
+            (false, true) => "rolled_back_under_another",
+            (false, false) => "rolled_back",
+        });
         self.trace(|| format!("{node} goes back to term {} and index {}", old.term, old.last));
         self.end(node, Restart::ProcessKilled);
         let target = &mut self.nodes[node];
         target.disk = old.disk;
         target.damaged = true;
         let mut starts_us = self.now_us + MS;
-        if self.rng.u8(0..4) > 0 {
+        if another {
             // The cluster has another leader before the member is back, at times without its memory.
             starts_us += 3 * S;
             if leader != node {
-                self.faults.count("rolled_back_under_another");
                 self.end(leader, Restart::ProcessKilled);
                 self.queue.push(self.now_us + 2 * S, SimEvent::Start { node: leader });
             }
@@ -102,10 +107,11 @@ impl SimCluster {
         self.nemesis.quiet_until(starts_us + NOTICE_US + S);
     }
 
-    /// Damages the newest batch of a follower's log, which is then cut as if it had been torn. The
-    /// follower may have lost what it had acknowledged, or nothing at all.
+    /// Damages the newest batch of a member's log, which is then cut as if it had been torn. The
+    /// member may have lost what it had acknowledged, or nothing at all.
     pub(super) fn lose_newest(&mut self, node: usize) {
-        if !self.can_notice(node) || self.leader().is_none_or(|leader| leader == node) {
+        let Some(leader) = self.leader() else { return };
+        if !self.can_notice(node) || leader == node && !self.others_have_all(node) {
             return;
         }
         self.network.calm();
@@ -114,12 +120,25 @@ impl SimCluster {
         let log = disk.files().into_iter().filter(|file| file.starts_with("log")).max();
         let flipped = log.and_then(|file| disk.flip_random_bit(&file));
         if flipped.is_some() {
-            self.faults.count("newest_lost");
+            self.faults.count(if leader == node { "newest_lost_leader" } else { "newest_lost" });
             self.nodes[node].damaged = true;
             self.nodes[node].may_forget = true;
         }
         self.queue.push(self.now_us + MS, SimEvent::Start { node });
         self.nemesis.quiet_until(self.now_us + 2 * S);
+    }
+
+    /// Whether a majority has the whole log of a leader without the leader itself. No other member may have heard that
+    /// the newest entries are on the leader's disk, so only then their loss there is harmless.
+    fn others_have_all(&self, leader: usize) -> bool {
+        let Some(process) = &self.nodes[leader].process else { return false };
+        let status = process.replica().status();
+        let has_all = |id: &&MemberId| {
+            **id != self.nodes[leader].id
+                && status.matched.get(*id).is_some_and(|matched| *matched >= status.last.index)
+        };
+        let voters = &self.members.voters;
+        voters.iter().filter(has_all).count() > voters.len() / 2
     }
 
     /// S8: a member that has forgotten what it promised does not serve.

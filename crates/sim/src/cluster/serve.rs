@@ -34,11 +34,9 @@ impl SimCluster {
         if self.waits_for_log(node)? {
             return Ok(());
         }
+        self.take_inputs(node, local_us)?;
         let target = &mut self.nodes[node];
         let Some(process) = &mut target.process else { return Ok(()) };
-        for input in process.inbox.drain(..) {
-            process.node.handle(input);
-        }
         if let Some(space) = process.log_writer.look(self.now_us) {
             process.node.handle(Input::Space(space));
         }
@@ -64,6 +62,7 @@ impl SimCluster {
         if let Some(to) = compact.filter(|_| self.nodes[node].boot == boot) {
             self.compact(node, to)?;
         }
+        self.wake_for_inbox(node, local_us);
         self.check_desk(node, local_us)
     }
 
@@ -123,7 +122,7 @@ impl SimCluster {
                 if let Some(process) = &mut self.nodes[node].process {
                     process.lead = lead.by;
                 }
-                if lead.by == Some(self.nodes[node].id) {
+                if lead.by == Some(self.nodes[node].id) && !self.is_survivor(node) {
                     self.oracle.leads(node, lead.term.0)?;
                 }
                 self.log(node, "another leader")?;
@@ -135,7 +134,16 @@ impl SimCluster {
             | Output::ReadChunk { .. }
             | Output::OpenTransfer { .. }
             | Output::WriteChunk { .. }
-            | Output::FinishTransfer { .. }) => self.transfer_part(node, output),
+            | Output::FinishTransfer { .. }) => {
+                let stalled_us = self.nodes[node].snapshots_stalled_until_us;
+                if self.now_us >= stalled_us {
+                    return self.transfer_part(node, output);
+                }
+                self.faults.count("transfer_stalled");
+                let (boot, step) = (self.nodes[node].boot, Box::new(output));
+                self.queue.push(stalled_us, SimEvent::Transfer { node, boot, step });
+                Ok(())
+            }
             Output::CallBack { join, record } => {
                 self.call_back(node, join, &record.names);
                 Ok(())
@@ -148,9 +156,10 @@ impl SimCluster {
                 self.faults.count("transfer_ended");
                 self.log(node, "snapshot sent or not")
             }
-            Output::AskStanding { .. } | Output::Applied { .. } | Output::Directory { .. } => {
-                Ok(())
+            Output::AskStanding { address, name: _, question } => {
+                self.ask_standing(node, address, &question)
             }
+            Output::Applied { .. } | Output::Directory { .. } => Ok(()),
         }
     }
 
@@ -159,7 +168,7 @@ impl SimCluster {
         let target = &self.nodes[node];
         let Some(process) = &target.process else { return Ok(()) };
         let status = process.replica().status();
-        if !status.leading {
+        if !status.leading || self.is_survivor(node) {
             return Ok(());
         }
         let local_us = target.local_us(self.now_us);
@@ -202,7 +211,7 @@ impl SimCluster {
         let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
         // The loop refuses what is in its inbox when it ends, such as the next step of an operation that has just heard
         // of a failure.
-        for input in std::mem::take(&mut process.inbox) {
+        for input in process.inbox.take_all() {
             process.host.refuse(&input);
         }
         let mut outputs = Vec::new();
@@ -212,7 +221,7 @@ impl SimCluster {
             self.perform(node, output, &mut compact)?;
         }
         let process = self.nodes[node].process.as_mut().expect("it has just ended");
-        for input in std::mem::take(&mut process.inbox) {
+        for input in process.inbox.take_all() {
             process.host.refuse(&input);
         }
         let host = &process.host;
@@ -227,8 +236,11 @@ impl SimCluster {
         self.trace(|| format!("{node} stops: {reason}"));
         let target = &self.nodes[node];
         let expected = match reason {
-            Stop::Removed => true,
-            Stop::Outgrown { known, .. } => *known < tenure_core::LEVEL_MAX,
+            // N15: no member takes itself for removed that was not.
+            Stop::Removed => self.members.retired.contains(&target.id),
+            Stop::Outgrown { known, .. } => {
+                *known == target.level && *known < tenure_core::LEVEL_MAX
+            }
             Stop::Forgot { .. } => target.must_stop.is_some() || target.may_forget,
             _ => false,
         };
@@ -237,12 +249,20 @@ impl SimCluster {
         }
         self.end(node, Restart::ProcessKilled);
         self.nodes[node].dead = true;
-        let invariant = if matches!(reason, Stop::Diverged { .. }) { "S9" } else { "S8" };
+        self.nodes[node].outgrown = matches!(reason, Stop::Outgrown { .. });
+        let invariant = match reason {
+            Stop::Diverged { .. } => "S9",
+            Stop::Removed => "N15",
+            _ => "S8",
+        };
         ensure(expected, invariant, || format!("{node} stopped: {reason}"))
     }
 
     /// Hands the entries, or the snapshot, that a member has applied to the oracle.
     pub(super) fn applied(&mut self, node: usize) -> CheckResult {
+        if self.is_survivor(node) {
+            return Ok(());
+        }
         let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
         let applied = process.replica().status().applied;
         if applied == process.seen {
@@ -250,6 +270,7 @@ impl SimCluster {
         }
         let from = process.seen.index + 1;
         process.seen = applied;
+        let level = self.oracle.level();
         for index in from..=applied.index {
             match process.replica().entry(index) {
                 Some(entry) => self.oracle.applies(node, entry)?,
@@ -261,6 +282,8 @@ impl SimCluster {
             }
         }
         self.oracle.state(node, applied, process.node.machine())?;
+        self.check_level(level)?;
+        let Some(process) = &self.nodes[node].process else { return Ok(()) };
         let members = process.replica().members();
         if applied.index > self.members_at && *members != self.members {
             self.members = members.clone();

@@ -1,7 +1,6 @@
 //! Injects faults above the log: in links, sessions, single threads, clocks, budgets and names.
 
-use tenure_core::codec::encode_request;
-use tenure_core::request::{Command, Request, RequestId};
+use tenure_core::LEVEL_MAX;
 use tenure_node::directory::Preference;
 use tenure_node::{CallId, CommandBatch, Input, Permit, ReplyTo, Weight};
 use tenure_raft::MemberId;
@@ -25,6 +24,7 @@ pub(super) enum Trouble {
     OverflowLink,
     StallRouter,
     StallSync,
+    StallSnapshots,
     Suspend,
     Forge,
     Rename,
@@ -32,6 +32,8 @@ pub(super) enum Trouble {
     Overload,
     Leave,
     RaiseLevel,
+    Upgrade,
+    Flood,
     ReadError,
     Outage,
     DamageRunning,
@@ -40,7 +42,7 @@ pub(super) enum Trouble {
 }
 
 /// All of them.
-pub(super) const ALL: [Trouble; 19] = [
+pub(super) const ALL: [Trouble; 22] = [
     Trouble::CutSession,
     Trouble::ClientOneWay,
     Trouble::ClientSleeps,
@@ -48,6 +50,7 @@ pub(super) const ALL: [Trouble; 19] = [
     Trouble::OverflowLink,
     Trouble::StallRouter,
     Trouble::StallSync,
+    Trouble::StallSnapshots,
     Trouble::Suspend,
     Trouble::Forge,
     Trouble::Rename,
@@ -55,6 +58,8 @@ pub(super) const ALL: [Trouble; 19] = [
     Trouble::Overload,
     Trouble::Leave,
     Trouble::RaiseLevel,
+    Trouble::Upgrade,
+    Trouble::Flood,
     Trouble::ReadError,
     Trouble::Outage,
     Trouble::DamageRunning,
@@ -109,6 +114,11 @@ impl SimCluster {
                 self.nodes[node].sync_stalled_until_us = self.now_us + self.rng.u64(S..4 * S);
                 self.faults.count("sync_stall");
             }
+            Trouble::StallSnapshots => {
+                let until_us = self.now_us + self.rng.u64(S..6 * S);
+                self.nodes[node].snapshots_stalled_until_us = until_us;
+                self.faults.count("snapshot_stall");
+            }
             Trouble::Suspend => self.suspend(node),
             Trouble::Forge => (0..8).for_each(|_| self.forge(node)),
             Trouble::Rename => self.rename(node),
@@ -118,7 +128,15 @@ impl SimCluster {
                 let boot = self.nodes[node].boot;
                 self.give(node, boot, Input::Leave);
             }
-            Trouble::RaiseLevel => self.raise_level(node),
+            Trouble::RaiseLevel => {
+                // What an operator asks for may be in force, outdated, or known to some members only.
+                let next = self.oracle.level() + 1;
+                let levels = [next, next, LEVEL_MAX, next - 1, self.rng.u16(1..=LEVEL_MAX + 1)];
+                let level = levels[self.rng.usize(0..5)];
+                self.raise_level(level);
+            }
+            Trouble::Upgrade => self.begin_upgrade(node),
+            Trouble::Flood => self.flood(node),
             // Further disk faults that need only a plan can be added here.
             Trouble::ReadError => self.nodes[node].disk.plan(DiskFault::ReadError),
             Trouble::Outage => {
@@ -160,18 +178,6 @@ impl SimCluster {
         names.preference = Preference::new(self.rng.u8(0..=100)).unwrap_or_default();
         self.faults.count("rename");
         self.crash(node, Restart::ProcessKilled);
-    }
-
-    /// Asks for the newest rules, as an operator would. Members of an older build prevent it.
-    fn raise_level(&mut self, node: usize) {
-        let boot = self.nodes[node].boot;
-        let command = Command::RaiseLevel { level: tenure_core::LEVEL_MAX };
-        let request = Request { principal: "", id: RequestId::None, command };
-        let mut bytes = Vec::new();
-        encode_request(&request, &mut bytes);
-        let deadline_us = self.nodes[node].local_us(self.now_us) + S;
-        self.faults.count("raise_level");
-        self.call(node, boot, 0, bytes, deadline_us);
     }
 
     /// A bit of a disk changes while its process runs.

@@ -48,7 +48,8 @@ impl SimCluster {
         let (filter, next) = (watcher.filter, watcher.next);
         let hops = std::mem::replace(&mut watcher.node, node) != node;
         self.queue.push(self.now_us + pause_us, SimEvent::Watch { watcher: number });
-        let Some(process) = &self.nodes[node].process else { return Ok(()) };
+        let process = self.nodes[node].process.as_ref().filter(|_| !self.is_survivor(node));
+        let Some(process) = process else { return Ok(()) };
         let machine = process.node.machine();
         self.faults.count_by("watch_hop", u64::from(hops));
         let events = match machine.events(next, filter, max) {

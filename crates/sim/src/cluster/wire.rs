@@ -22,8 +22,9 @@ impl SimCluster {
         ensure(PeerMessage::decode(&bytes).as_ref() == Some(message), "codec", || {
             format!("{node} says what does not read back: {message:?}")
         })?;
-        ensure(self.nodes[target].level >= 2 || is_old(message, &bytes), "N9", || {
-            format!("{node} says to {target}, of an older build, {message:?}")
+        let level = self.nodes[target].level;
+        ensure(is_read_at(level, message, &bytes), "N9", || {
+            format!("{node} says to {target}, whose build knows level {level}, {message:?}")
         })?;
         let full = self.links.is_full(node, target, self.now_us);
         let link = self.links.between(node, target);
@@ -73,7 +74,7 @@ impl SimCluster {
 
     /// S12, S8: what a member lets others know must be durable.
     pub(super) fn check_step(&mut self, node: usize, to: MemberId, step: &Step) -> CheckResult {
-        if step.reject || self.nodes[node].must_stop.is_some() {
+        if step.reject || self.nodes[node].must_stop.is_some() || self.is_survivor(node) {
             return Ok(());
         }
         match step.kind {
@@ -169,25 +170,26 @@ impl SimCluster {
     }
 }
 
-/// Whether a member of an older build reads this.
-fn is_old(message: &PeerMessage, bytes: &Bytes) -> bool {
-    let old = |failure: &NodeFailure| {
-        matches!(
-            failure,
-            NodeFailure::Unknown | NodeFailure::Rejected(_) | NodeFailure::TooLarge { .. }
-        )
+/// Whether a member whose build knows the rules up to this level reads this.
+fn is_read_at(level: u16, message: &PeerMessage, bytes: &Bytes) -> bool {
+    let reads = |failure: &NodeFailure| match failure {
+        NodeFailure::Unknown | NodeFailure::Rejected(_) | NodeFailure::TooLarge { .. } => true,
+        NodeFailure::Forbidden { verb: Some(_) } => level >= 3,
+        _ => level >= 2,
     };
     match message {
-        PeerMessage::Raft(_) | PeerMessage::Admin { .. } => true,
-        PeerMessage::Commands { .. } => bytes.first() == Some(&0xc0),
+        PeerMessage::Raft(_) => true,
+        PeerMessage::Commands { .. } => level >= 2 || bytes.first() == Some(&0xc0),
+        PeerMessage::Admin { .. } => level >= 3 || bytes.first() == Some(&0xc2),
         PeerMessage::Answers { outcomes, .. } => {
-            outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).all(old)
+            outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).all(reads)
         }
-        PeerMessage::AdminAnswer { result, .. } => result.as_ref().err().is_none_or(old),
+        PeerMessage::AdminAnswer { result, .. } => result.as_ref().err().is_none_or(reads),
         // The older member began the transfer itself.
-        PeerMessage::Transfer(part) => {
-            !matches!(part, TransferMessage::Offer { .. } | TransferMessage::Chunk { .. })
+        PeerMessage::Transfer(TransferMessage::Offer { .. } | TransferMessage::Chunk { .. }) => {
+            level >= 2
         }
-        PeerMessage::Announce { .. } => false,
+        PeerMessage::Transfer(_) => true,
+        PeerMessage::Announce { .. } => level >= 2,
     }
 }

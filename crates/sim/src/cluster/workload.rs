@@ -129,7 +129,7 @@ impl SimCluster {
 
     /// Opens a session at any member, and asks again for the place in the queue.
     fn connect(&mut self, client: usize) {
-        let node = self.rng.usize(0..self.nodes.len());
+        let node = self.draw_member();
         if !self.nodes[node].is_up() {
             return;
         }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use tenure_node::{BACKLOG_MAX, Founded, Incarnation, Input, Lineage};
+use tenure_core::LEVEL_MAX;
+use tenure_node::{BACKLOG_MAX, Founded, Incarnation, Input, Lineage, WindowBounds};
 use tenure_raft::{MemberId, Membership};
 use tenure_store::SnapshotId;
 use tenure_store::sim::DiskFault;
@@ -31,6 +32,9 @@ use crate::invariant::{CheckResult, InvariantViolation};
 const WATCHERS: u64 = 4;
 /// The most callers without a session.
 const CALLERS_MAX: usize = 3;
+
+/// A window that a few clients fill.
+const SMALL_WINDOW: WindowBounds = WindowBounds { shared: 2 * 1024, alone: 8 * 1024 };
 
 /// The result of one seed.
 pub struct SeedResult {
@@ -77,6 +81,10 @@ pub struct SimCluster {
     pub(super) invitations: Vec<SimInvitation>,
     /// Requests to join, and who made them.
     pub(super) joins: BTreeMap<u64, usize>,
+    /// Questions about a member's standing, and which member asked them, in which process.
+    pub(super) standings: BTreeMap<u64, (usize, u64)>,
+    /// Requests to join of members of a former cluster, and who made them.
+    pub(super) survivor_joins: BTreeMap<u64, usize>,
     /// The one life of the cluster.
     pub(super) lineage: Lineage,
     /// Why no cluster was founded.
@@ -99,6 +107,10 @@ pub struct SimCluster {
     /// Whether a cut link loses the messages on their way.
     pub(super) in_flight_lost: bool,
     pub(super) slow_sync: u64,
+    /// The newest level that the oldest build of the founders knows.
+    oldest_founder: u16,
+    /// Calls that raise the level, and to which.
+    pub(super) raises: BTreeMap<u64, u16>,
     pub(super) snapshot_entries: u64,
     pub(super) sizes: SimBounds,
     pub(super) verbose: bool,
@@ -140,6 +152,8 @@ impl SimCluster {
             chunks: BTreeMap::new(),
             invitations: Vec::new(),
             joins: BTreeMap::new(),
+            standings: BTreeMap::new(),
+            survivor_joins: BTreeMap::new(),
             lineage: Lineage {
                 cluster: String::new(),
                 epoch: Epoch::default(),
@@ -158,11 +172,15 @@ impl SimCluster {
             newest_arrival: BTreeMap::new(),
             in_flight_lost: rng.bool(),
             slow_sync: [0, 0, 5, 30][rng.usize(0..4)],
+            oldest_founder: rng.u16(1..=LEVEL_MAX),
+            raises: BTreeMap::new(),
             snapshot_entries: [40, 100, 400][rng.usize(0..3)],
             sizes: SimBounds {
                 chunk_bytes: [256, 1024, 64 * 1024][rng.usize(0..3)],
                 backlog: [24, 200, BACKLOG_MAX][rng.usize(0..3)],
                 log_bytes: [128, 1024, 1024 * 1024][rng.usize(0..3)],
+                window: [SMALL_WINDOW, WindowBounds::default()][rng.usize(0..2)],
+                rate: [10, 10_000][rng.usize(0..2)],
             },
             verbose: false,
             rng,
@@ -210,6 +228,7 @@ impl SimCluster {
         let founding = founding::found(&mut self.rng, &mut self.faults, founders)?;
         let Founded { cluster, founders, level } = founding.founded;
         self.lineage.cluster = cluster;
+        self.nodes.iter_mut().for_each(|node| node.lineage = self.lineage.clone());
         let first = first_state(&founders, level);
         self.members = Membership::of_voters(self.nodes.iter().map(|node| node.id));
         for (node, at_us) in founding.at_us.iter().enumerate() {
@@ -258,7 +277,7 @@ impl SimCluster {
         }
         self.faults.count_by("term", self.oracle.terms() as u64);
         self.faults.count_by("entry", self.oracle.last());
-        self.faults.count_by("level_raised", u64::from(self.oracle.level() > 1));
+        self.faults.count_by("level_raised", self.oracle.raises());
         let Self { now_us: sim_us, faults, trace, .. } = self;
         SeedResult { failure: None, sim_us, faults, trace }
     }
@@ -280,6 +299,7 @@ impl SimCluster {
         }
         self.probe()?;
         self.await_records()?;
+        self.await_removed()?;
         self.compare_all()
     }
 
@@ -313,15 +333,16 @@ impl SimCluster {
             SimEvent::WriteLog { node, boot } => self.write_log(node, boot),
             SimEvent::Save { node, boot } if self.nodes[node].boot == boot => self.save(node),
             SimEvent::Save { .. } => Ok(()),
+            SimEvent::Transfer { node, boot, step } if self.nodes[node].boot == boot => {
+                self.transfer_part(node, *step)
+            }
+            SimEvent::Transfer { .. } => Ok(()),
             SimEvent::Sent { node, boot, to, saved } => {
                 self.give(node, boot, Input::SnapshotSent { to, saved });
                 Ok(())
             }
             SimEvent::Start { node } => self.start(node),
-            SimEvent::Dial { one, other } => {
-                self.dial(one, other);
-                Ok(())
-            }
+            SimEvent::Dial { one, other } => self.dial(one, other),
             SimEvent::Silent { one, other, link } => {
                 self.silent(one, other, link);
                 Ok(())
@@ -355,6 +376,10 @@ impl SimCluster {
                 self.answered(node, number, answer);
                 Ok(())
             }
+            SimEvent::AskStanding { node, boot, address, question } => {
+                self.standing_asked(node, boot, &address, question);
+                Ok(())
+            }
             SimEvent::Lied { node, boot, lie } => {
                 self.lied(node, boot, lie);
                 Ok(())
@@ -364,6 +389,18 @@ impl SimCluster {
                 Ok(())
             }
             SimEvent::Restore => self.restore(),
+            SimEvent::SurvivorJoins { node } => {
+                self.survivor_joins(node);
+                Ok(())
+            }
+            SimEvent::Upgrade { node, level } => {
+                self.upgrade(node, level);
+                Ok(())
+            }
+            SimEvent::RaiseLevel { level } => {
+                self.raise_level(level);
+                Ok(())
+            }
             SimEvent::RollBack { node } => {
                 self.go_back(node);
                 Ok(())
@@ -376,10 +413,13 @@ impl SimCluster {
         let id = MemberId::new(number).expect("numbers start at one");
         let rate_ppm = self.draw_rate();
         let (seed, offset_us) = (self.rng.u64(..), self.rng.u64(0..1000 * S));
-        // Builds of two versions live side by side.
-        let level = if self.rng.u8(0..4) == 0 { 1 } else { 2 };
-        self.faults.count_by("older_build", u64::from(level == 1));
-        self.nodes.push(SimMember::new(id, level, seed, rate_ppm, offset_us));
+        // Builds of several versions live side by side. The level of the cluster is that of its oldest founder.
+        let is_founded = !self.lineage.cluster.is_empty();
+        let oldest = if is_founded { 1 } else { self.oldest_founder };
+        let level = if self.rng.bool() { LEVEL_MAX } else { self.rng.u16(oldest..=LEVEL_MAX) };
+        self.faults.count_by("older_build", u64::from(level < LEVEL_MAX));
+        let build = (level, self.lineage.clone());
+        self.nodes.push(SimMember::new(id, build, seed, rate_ppm, offset_us));
         self.nodes.len() - 1
     }
 
@@ -397,11 +437,9 @@ impl SimCluster {
 
     /// Hands an input to a member, and wakes it.
     pub(super) fn give(&mut self, node: usize, boot: u64, input: Input) {
-        let target = &mut self.nodes[node];
-        if target.boot == boot
-            && let Some(process) = &mut target.process
-        {
-            process.inbox.push(input);
+        let target = &self.nodes[node];
+        if target.boot == boot && target.is_up() {
+            self.put_in_inbox(node, input);
             let at_us = self.now_us + self.rng.u64(20..200);
             self.wake(node, at_us);
         }

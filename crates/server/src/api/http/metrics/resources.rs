@@ -5,7 +5,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::Number;
-use crate::inbox::INBOX_MAX;
 use crate::member::MemberHandle;
 use crate::metrics::{ProcessUse, certificate_expiry};
 use crate::tls::ServerTls;
@@ -70,7 +69,7 @@ impl Resources {
     pub(super) fn fill(&self, member: &MemberHandle) {
         let (meters, admission) = (member.meters(), member.admission());
         self.inbox.set(meters.inbox_len());
-        self.inbox_max.set(INBOX_MAX as u64);
+        self.inbox_max.set(tenure_node::INBOX_MAX as u64);
         let (sources, queued) = member.inbox().waiting();
         self.queued.set(queued as u64);
         self.queued_sources.set(sources as u64);

@@ -1,0 +1,195 @@
+//! Orders the events of a member's event loop: those of members first, then renewals and releases, then the rest, in
+//! turns by source.
+//!
+//! A member that hears its leader late starts an election, and a client whose renewal is late loses its locks. So
+//! neither waits behind the commands and reads of other clients. Each turn still takes some events of every kind, and
+//! the kinds have bounds of their own: a flood of one kind does not keep the others out.
+//!
+//! The rest is what clients ask for. A [`FairQueue`] serves its sources in turns, and a [`Window`] bounds how much of
+//! it is under way, so that what cannot be done at once waits here and not where the order is that of arrival.
+//!
+//! The events of one connection keep their order, except that renewals may overtake: a release goes first only if
+//! nothing of its connection waits.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use crate::fair_queue::{FairQueue, Served, Source};
+use crate::io::CommandBatch;
+use crate::window::{COMMAND_COST, PAGE_COST, Window};
+
+/// The most events of members, of this member's own threads and of its disk. A thread that sends more waits.
+pub const MEMBERS_MAX: usize = 7_168;
+/// The most events of clients. Clients have at most 16,384 commands and reads in flight; the rest is for the queries
+/// that the member makes for itself.
+const CLIENTS_MAX: usize = 17_408;
+/// The most of these that are neither renewals nor releases: as many as admission lets in, and the member's own.
+pub const REST_MAX: usize = 13_312;
+/// The most events that wait for the event loop: about as many as three turns take.
+pub const INBOX_MAX: usize = MEMBERS_MAX + CLIENTS_MAX;
+/// How long nothing of what is under way may end before the window is opened. Commands that wait for a leader do not
+/// end, and those behind them have deadlines of their own.
+pub const STALLED_US: u64 = 100_000;
+/// The cost of what one turn takes then: four pages. A turn must not last as long as an election timeout.
+const STALLED_COST: u64 = 4 * PAGE_COST;
+
+/// The order in which kinds of events are taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InboxClass {
+    /// What other members, this member's own threads and its disk send.
+    Members,
+    /// Renewals and releases, and what operators ask of the member itself.
+    Keeps,
+    /// Everything else.
+    Rest {
+        /// Where it comes from.
+        source: Source,
+        /// What it costs.
+        cost: u64,
+    },
+}
+
+/// The events that wait for a member's event loop. See the [module](self).
+#[derive(Debug)]
+pub struct InboxQueue<E> {
+    members: VecDeque<E>,
+    keeps: VecDeque<E>,
+    rest: FairQueue<E>,
+    /// What of the rest was taken and is not answered yet.
+    window: Window,
+    /// The time since which nothing has ended while the window is closed, and how often something had ended then.
+    closed: Option<(u64, u64)>,
+}
+
+impl<E> Default for InboxQueue<E> {
+    fn default() -> Self {
+        Self::new(Window::default())
+    }
+}
+
+impl<E> InboxQueue<E> {
+    /// An empty queue. The window bounds what is under way.
+    pub fn new(window: Window) -> Self {
+        let (members, keeps, rest) = (VecDeque::new(), VecDeque::new(), FairQueue::default());
+        Self { members, keeps, rest, window, closed: None }
+    }
+
+    /// The class of a batch of commands.
+    pub fn class_of(&self, batch: &CommandBatch) -> InboxClass {
+        // Only renewals may wait for others.
+        let is_renewal = batch.linger_us > 0;
+        let source = batch.permit.source();
+        if is_renewal || batch.permit.keeps_all() && !self.rest.waits(source) {
+            return InboxClass::Keeps;
+        }
+        InboxClass::Rest { source, cost: commands_cost(&batch.requests) }
+    }
+
+    /// Whether an event of this class may be queued.
+    pub fn has_room(&self, class: InboxClass) -> bool {
+        let clients = self.keeps.len() + self.rest.len();
+        match class {
+            InboxClass::Members => self.members.len() < MEMBERS_MAX,
+            InboxClass::Keeps => clients < CLIENTS_MAX,
+            InboxClass::Rest { .. } => clients < CLIENTS_MAX && self.rest.len() < REST_MAX,
+        }
+    }
+
+    /// Queues an event. What its source owes for earlier answers is paid before the event has its turn.
+    pub fn push(&mut self, class: InboxClass, owed: u64, event: E) {
+        match class {
+            InboxClass::Members => self.members.push_back(event),
+            InboxClass::Keeps => self.keeps.push_back(event),
+            InboxClass::Rest { source, cost } => {
+                if owed > 0 {
+                    self.rest.charge(source, owed);
+                }
+                self.rest.push(source, cost, event);
+            }
+        }
+    }
+
+    /// The number of sources that have something queued, and of events that are queued for their turn.
+    pub fn waiting(&self) -> (usize, usize) {
+        (self.rest.sources(), self.rest.len())
+    }
+
+    /// Whether nothing is queued.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty() && self.keeps.is_empty() && self.rest.is_empty()
+    }
+
+    /// Whether an event can be taken.
+    pub fn has_some(&self, is_open: bool) -> bool {
+        !self.members.is_empty() || !self.keeps.is_empty() || is_open && !self.rest.is_empty()
+    }
+
+    /// Whether more of the rest may be taken at this time: what is under way leaves room, or does not move.
+    pub fn is_open(&mut self, now_us: u64) -> bool {
+        if self.rest.is_empty() || self.window.is_open(self.rest.is_shared()) {
+            self.closed = None;
+            return true;
+        }
+        let ended = self.window.ended();
+        match self.closed {
+            Some((since_us, before)) if before == ended => {
+                now_us.saturating_sub(since_us) >= STALLED_US
+            }
+            _ => {
+                self.closed = Some((now_us, ended));
+                false
+            }
+        }
+    }
+
+    /// Takes at most so many events. `begin` is called with each event of the rest and its cost, to count it as under
+    /// way until it is answered.
+    pub fn take(
+        &mut self,
+        most: usize,
+        is_open: bool,
+        mut begin: impl FnMut(&mut Served<E>, &Window),
+    ) -> Vec<E> {
+        // No kind takes the whole turn from another.
+        let share = most / 4;
+        let rest = if is_open { self.rest.len() } else { 0 };
+        let rest_share = rest.min(share);
+        let keeps_share = self.keeps.len().min(share);
+        let members = self.members.len().min(most - rest_share - keeps_share);
+        let keeps = self.keeps.len().min(most - members - rest_share);
+        let rest = rest.min(most - members - keeps);
+        let mut taken = Vec::with_capacity(members + keeps + rest);
+        taken.extend(self.members.drain(..members));
+        taken.extend(self.keeps.drain(..keeps));
+        let is_stalled = self.closed.is_some();
+        let mut cost_left = if is_stalled { STALLED_COST } else { u64::MAX };
+        for _ in 0..rest {
+            if cost_left == 0 || !is_stalled && !self.window.is_open(self.rest.is_shared()) {
+                break;
+            }
+            let Some(mut served) = self.rest.pop() else { break };
+            cost_left = cost_left.saturating_sub(served.cost);
+            begin(&mut served, &self.window);
+            taken.push(served.value);
+        }
+        taken
+    }
+
+    /// Takes everything, whatever is under way.
+    pub fn take_all(&mut self) -> Vec<E> {
+        let mut taken: Vec<_> = self.members.drain(..).chain(self.keeps.drain(..)).collect();
+        taken.extend(std::iter::from_fn(|| self.rest.pop()).map(|served| served.value));
+        taken
+    }
+
+    /// What is under way.
+    pub fn window(&self) -> &Window {
+        &self.window
+    }
+}
+
+/// What commands cost.
+pub fn commands_cost(requests: &[Bytes]) -> u64 {
+    requests.iter().map(|request| COMMAND_COST + request.len() as u64).sum()
+}
