@@ -89,7 +89,9 @@ impl Replica {
     /// Handles a newest snapshot that is damaged or gone on this member's disk. The member no longer sends it, and
     /// requests a new one, at the same point if nothing was applied since.
     pub fn snapshot_damaged(&mut self, point: Point) {
-        self.node.mut_store().forget_snapshot(point);
+        if !mutant!("damaged_snapshot_sent_again") {
+            self.node.mut_store().forget_snapshot(point);
+        }
     }
 
     /// Lets the log drop the entries that a snapshot covers.
@@ -149,7 +151,7 @@ impl Replica {
         let wanted = self.node.snap().map(raft::prelude::Snapshot::get_metadata);
         match wanted.map(|meta| Point { index: meta.index, term: meta.term }) {
             None => self.arrived = None,
-            Some(wanted) if wanted == point => {
+            Some(wanted) if wanted == point || mutant!("stale_snapshot_replaces_a_newer_one") => {
                 self.arrived = Some(Arrived { point, machine, members });
             }
             // A snapshot from a stale leader came after a newer one, which the engine keeps.

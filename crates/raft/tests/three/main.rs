@@ -8,9 +8,9 @@ use tenure_core::codec::encode_request;
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, LeaseRef, NewLease, Request, RequestId};
 use tenure_raft::{
-    AdminRequest, AnnouncedSnapshot, Boot, MemberId, Membership, MembershipChange, Message,
-    ProposalFate, ProposalId, RejectReason, Replica, ReplicaConfig, ReplicaInput, ReplicaOutput,
-    Saved, Space, Step, StepKind, Stop,
+    AdminRequest, Boot, MemberId, Membership, MembershipChange, Message, ProposalFate, ProposalId,
+    RejectReason, Replica, ReplicaConfig, ReplicaInput, ReplicaOutput, Saved, Space, StepKind,
+    Stop,
 };
 use tenure_store::{HardState, LogEntry, Point};
 use tenure_types::{Epoch, LeaseId};
