@@ -286,7 +286,9 @@ impl InboxState {
                 InboxClass::Rest(source, cost(&batch.requests))
             }
             LoopEvent::Call { batch, .. } if batch.keeps() => InboxClass::Keeps,
-            LoopEvent::Call { batch, .. } => InboxClass::Rest(batch.source(), batch.cost()),
+            LoopEvent::Call { batch, .. } => {
+                InboxClass::Rest(batch.permit.source(), cost(&batch.requests))
+            }
             LoopEvent::Input(_)
             | LoopEvent::Prepared(_)
             | LoopEvent::Synced(_)
@@ -349,7 +351,7 @@ impl InboxState {
     fn begin(&self, mut event: LoopEvent, cost: u64) -> LoopEvent {
         match &mut event {
             LoopEvent::Input(Input::Submit(batch)) => batch.permit.begin(self.window.begin(cost)),
-            LoopEvent::Call { batch, .. } => batch.begin(self.window.begin(cost)),
+            LoopEvent::Call { batch, .. } => batch.permit.begin(self.window.begin(cost)),
             LoopEvent::Read { turn, .. } => turn.begin(self.window.begin(cost)),
             _ => {}
         }
@@ -361,7 +363,7 @@ impl InboxState {
 fn owed(event: &LoopEvent) -> u64 {
     match event {
         LoopEvent::Input(Input::Submit(batch)) => batch.permit.take_owed(),
-        LoopEvent::Call { batch, .. } => batch.take_owed(),
+        LoopEvent::Call { batch, .. } => batch.permit.take_owed(),
         LoopEvent::Read { turn, .. } => turn.owed,
         _ => 0,
     }
