@@ -429,7 +429,7 @@ pub enum Output {
     },
     /// Leadership was handed over, or cannot be: the member may end.
     MayEnd,
-    /// The member must stop, now. Nothing follows.
+    /// The member must stop, after the messages of this turn have left. Nothing else that follows counts.
     Stop(Stop),
 }
 

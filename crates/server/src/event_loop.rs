@@ -256,8 +256,10 @@ impl Driver {
         Ok(())
     }
 
-    /// Performs the outputs of the turn and returns whether something became durable.
+    /// Performs the outputs of the turn and returns whether something became durable. If the member has to stop, its
+    /// messages still leave: they tell the others what it has committed, or that its state differs.
     fn perform(&mut self, now_us: u64) -> Result<bool, End> {
+        let mut stop = None;
         let mut wrote = false;
         let mut compact = None;
         let mut applied = None;
@@ -265,6 +267,10 @@ impl Driver {
         let mut notices: Vec<Notice> = Vec::new();
         let mut outputs = std::mem::take(&mut self.outputs);
         for output in outputs.drain(..) {
+            // Of a state that made the member stop, clients and the disk see no more.
+            if stop.is_some() && !matches!(output, Output::Send { .. }) {
+                continue;
+            }
             let Some(output) = self.callers.perform(output, &self.on.node, &self.on.member) else {
                 continue;
             };
@@ -323,7 +329,7 @@ impl Driver {
                     }
                 }
                 Output::MayEnd => self.may_end = true,
-                Output::Stop(stop) => return Err(End::Cluster(stop)),
+                Output::Stop(reason) => stop = Some(reason),
                 Output::Answer { .. }
                 | Output::ReadReady { .. }
                 | Output::ReadFailed { .. }
@@ -338,6 +344,9 @@ impl Driver {
         }
         self.outputs = outputs;
         self.flush();
+        if let Some(reason) = stop {
+            return Err(End::Cluster(reason));
+        }
         // The flush above tells a removed member so before its link is closed.
         if let Some((directory, members, vouched)) = learned {
             self.on.net.learn(&directory, &members, vouched);

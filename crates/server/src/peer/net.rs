@@ -28,6 +28,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// How long the link of a removed member stays open, so that the member learns of its removal.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// How long the links of a member that ends have to deliver what is queued. Much longer than a round trip between
+/// members, and short enough for a member that stops while another one does not answer.
+const DRAIN: Duration = Duration::from_millis(500);
 /// How long the cluster may take to agree on a new member.
 const AGREE: Duration = Duration::from_secs(8);
 /// The most links to members that this member does not know to belong to the cluster. Members may have been added while
@@ -216,10 +219,16 @@ impl Net {
         self.link(hello.from).serve(stream, Dialled::There, hello.level, self)
     }
 
-    /// Closes every link.
+    /// Closes every link after the other end has read what is queued, or after [`DRAIN`].
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        self.links().values().for_each(|link| link.close());
+        let links: Vec<Arc<LinkHandle>> = self.links().values().cloned().collect();
+        links.iter().for_each(|link| link.finish());
+        let until_us = os::now_us().saturating_add(os::micros(DRAIN));
+        for link in links {
+            link.wait_for_end(until_us);
+            link.close();
+        }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
