@@ -21,7 +21,7 @@ use crate::callers::{self, Callers, CountingObserver};
 use crate::dispatch::Delivery;
 use crate::error::chain;
 use crate::inbox::InboxEvents;
-use crate::log_writer::{LogWriter, Where, spawn};
+use crate::log_writer::{LogWriter, Where, spawn_for};
 use crate::member::{End, LoopEvent, MemberHandle};
 use crate::metrics::FreedAt;
 use crate::os;
@@ -118,7 +118,7 @@ impl Drop for EndOnPanic {
         if std::thread::panicking() {
             tracing::error!("panic in the event loop; stopping. No acknowledged command is lost");
             crate::log::flush();
-            self.member.over().end(End::Disk("a bug".into()));
+            self.member.over().end(End::Panic { thread: "tenure-loop" });
             std::process::exit(1);
         }
     }
@@ -297,7 +297,7 @@ impl Driver {
                 Output::SaveSnapshot { point, meta, frozen } => {
                     let (snapshots, member) = (self.on.snapshots.clone(), self.on.member.clone());
                     let work = move || save(&snapshots, point, &meta, &frozen, &member);
-                    if !spawn("tenure-snapshot", work) {
+                    if !spawn_for(self.on.member.inbox(), "tenure-snapshot", work) {
                         let saved = Saved::No;
                         self.on.node.handle(Input::SnapshotSaved { point, saved });
                     }

@@ -157,6 +157,12 @@ pub enum End {
     /// The member's disk failed.
     #[error("{0}")]
     Disk(String),
+    /// A thread of the member panicked, in a build that unwinds. Other builds abort.
+    #[error("panic in thread {thread}")]
+    Panic {
+        /// The name of the thread.
+        thread: &'static str,
+    },
 }
 
 impl End {

@@ -13,7 +13,7 @@ use tenure_raft::MemberId;
 use super::frame::{self, Class, FRAME_BYTES_MAX, Frame};
 use super::net::Net;
 use super::stream::{PeerStream, WriteHalf};
-use crate::log_writer::spawn;
+use crate::log_writer::spawn_for;
 use crate::member::LoopEvent;
 use crate::os;
 use tenure_node::directory::Address;
@@ -177,7 +177,8 @@ impl LinkHandle {
         let (member, id) = (self.id, LinkId(generation));
         net.member.tell(LoopEvent::Input(Input::Linked { member, link: id, level }));
         let link = self.clone();
-        let writes = spawn("tenure-link-out", move || link.write(writer, generation));
+        let inbox = net.member.inbox();
+        let writes = spawn_for(inbox, "tenure-link-out", move || link.write(writer, generation));
         let result = if writes { self.read(stream, net) } else { Ok(()) };
         self.detach(generation);
         net.member.tell(LoopEvent::Input(Input::Unlinked { member, link: id }));

@@ -17,7 +17,7 @@ use super::link::{Dialled, LinkHandle};
 use super::stream::PeerStream;
 use super::wire::Wire;
 use crate::log::Limiter;
-use crate::log_writer::spawn;
+use crate::log_writer::{spawn, spawn_for};
 use crate::member::{LoopEvent, MemberHandle};
 use crate::os;
 use tenure_node::directory::{Address, MemberNames, MemberRecord};
@@ -167,7 +167,7 @@ impl Net {
     /// thread could be started.
     pub(crate) fn call_back(self: &Arc<Self>, join: JoinId, record: MemberRecord) -> bool {
         let net = self.clone();
-        spawn("tenure-call-back", move || {
+        spawn_for(self.member.inbox(), "tenure-call-back", move || {
             let MemberNames { name, members, .. } = &record.names;
             let answer = net.wire.ask(members, Some(name), &Control::Who);
             let answer = answer.map_err(|error| error.to_string());
@@ -178,7 +178,7 @@ impl Net {
     /// Sends a question about this member's standing to another member, on behalf of the node, on a new thread.
     pub(crate) fn ask_standing(self: &Arc<Self>, address: String, name: String, question: Control) {
         let net = self.clone();
-        spawn("tenure-standing", move || {
+        spawn_for(self.member.inbox(), "tenure-standing", move || {
             if let Ok(answer) = net.wire.ask(&address, Some(&name), &question) {
                 net.member.tell(LoopEvent::Input(Input::StandingAnswer { answer }));
             }
@@ -265,7 +265,7 @@ impl Net {
         let link = links.entry(id).or_insert_with(|| {
             let link = Arc::new(LinkHandle::new(id));
             let (net, kept) = (self.clone(), link.clone());
-            spawn("tenure-link", move || net.keep(&kept));
+            spawn_for(self.member.inbox(), "tenure-link", move || net.keep(&kept));
             link
         });
         if self.is_closed() {
