@@ -34,6 +34,9 @@ const TAKEN_MAX: usize = 8_192;
 const QUIET_US: u64 = 500_000;
 /// The longest sleep of an idle loop. `/healthz` reports a loop that has not turned for several times as long.
 const IDLE: Duration = Duration::from_secs(1);
+/// The longest pause between two parts of a snapshot that is written: a disk that hung for longer is no reason to wait
+/// as long again.
+const REST_MAX: Duration = Duration::from_secs(1);
 /// How long the APIs have to report that the member found damage or was removed, before the process may end.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
@@ -475,7 +478,7 @@ impl Driver {
     }
 }
 
-/// Writes a snapshot and reports whether that succeeded.
+/// Writes a snapshot, which takes at most half of the disk's time, and reports whether that succeeded.
 fn save(
     snapshots: &Snapshots,
     point: tenure_store::Point,
@@ -487,8 +490,13 @@ fn save(
         let mut writer = snapshots.write(point, meta)?;
         let mut failed = None;
         frozen.write(&mut |part| {
-            if failed.is_none() {
-                failed = writer.append(part).err();
+            if failed.is_some() {
+                return;
+            }
+            match writer.append(part) {
+                Ok(busy) if busy > Duration::ZERO => std::thread::sleep(busy.min(REST_MAX)),
+                Ok(_) => {}
+                Err(error) => failed = Some(error),
             }
         });
         match failed {

@@ -94,3 +94,35 @@ fn members_do_not_all_save_at_the_same_entry() {
     }
     assert!(saved.len() > 3, "{saved:?}");
 }
+
+#[test]
+fn a_large_state_is_saved_less_often_than_a_small_one() {
+    let mut cluster = Cluster::new(1);
+    let snapshot_bytes = 64 * 1024;
+    cluster.configure(0, ReplicaConfig { snapshot_bytes, snapshot_entries: 10, ..config(0) });
+    cluster.run(2);
+    let mut proposal = 0;
+    let mut saved_while_granting = |cluster: &mut Cluster, leases: u64| {
+        let mut saved = std::collections::BTreeSet::new();
+        for _ in 0..leases {
+            proposal += 1;
+            cluster.grant(0, proposal, 600_000);
+            cluster.step();
+            saved.extend(cluster.members[0].image.as_ref().map(|(point, ..)| point.index));
+        }
+        saved.len() - 1
+    };
+    let state = |cluster: &Cluster| {
+        let machine = cluster.members[0].replica.machine();
+        machine.stats().record_bytes + machine.stats().history_bytes + machine.state_bytes()
+    };
+    let small = saved_while_granting(&mut cluster, 30);
+    let bytes = state(&cluster);
+    assert!(small >= 3, "{small} times, every five to ten entries, with {bytes} bytes");
+    saved_while_granting(&mut cluster, 2_000);
+    assert!(state(&cluster) > 4 * snapshot_bytes, "{}", state(&cluster));
+    let large = saved_while_granting(&mut cluster, 100);
+    assert!(large <= 1, "{large} times");
+    let later = saved_while_granting(&mut cluster, 8_000);
+    assert!((1..10).contains(&later), "{later} times, each after as much as the state has");
+}
