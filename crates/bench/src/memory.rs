@@ -71,7 +71,7 @@ pub(crate) fn bytes_per_object(kind: MemoryKind, count: u64) -> Result<f64> {
             }
             // A list request has put their names in order.
             if kind == MemoryKind::ListedLock {
-                load.machine.settle_lists(usize::MAX);
+                let _ = load.machine.sorted_locks(usize::MAX);
             }
             before
         }

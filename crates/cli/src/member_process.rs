@@ -142,6 +142,7 @@ pub(crate) fn on_end(name: &str, output: OutputFormat) -> Box<dyn Fn(&End) + Sen
                  directory and --join under a new id"
             }
             End::Disk(_) => "starting it again once the disk is well",
+            End::Panic { .. } => "starting it again, and reporting the panic that its log shows",
         };
         // Print through the log, which waits for a reader of stderr at most a second: the process must end.
         let text = format!("member {name} stopped: {end}; try {advice}");

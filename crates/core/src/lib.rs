@@ -34,6 +34,6 @@ pub mod mutants {
 }
 pub use question::{
     Chain, ChainStep, Compacted, Events, Explained, Explanation, Filter, Freed, Most, Recorded,
-    RevisionRecord, RevisionRecords, Stats,
+    RevisionRecord, RevisionRecords, SortedLocks, Stats,
 };
 pub use restore::StoppedFor;

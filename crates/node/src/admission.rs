@@ -165,7 +165,6 @@ impl Drop for Permit {
 
 /// How much a command matters to clients that already have something.
 pub fn weight(command: &Command<'_>) -> Weight {
-    // A delete asks: a key that is deleted late blocks no client, and the end of its lease deletes it.
     if tenure_raft::keeps(command) { Weight::Keeps } else { Weight::Asks }
 }
 

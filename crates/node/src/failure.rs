@@ -75,15 +75,27 @@ impl NodeFailure {
     /// Whether the request certainly had no effect, and only because this member did not lead, so that another attempt
     /// may succeed.
     pub(crate) fn is_for_want_of_a_leader(self) -> bool {
-        matches!(
-            self,
-            NodeFailure::NoLeader
-                | NodeFailure::NotLeader { .. }
-                | NodeFailure::Rejected(
-                    RejectReason::NotLeader { .. }
-                        | RejectReason::Transferring
-                        | RejectReason::Replaced
-                )
-        )
+        match self {
+            NodeFailure::NoLeader | NodeFailure::NotLeader { .. } => true,
+            NodeFailure::Rejected(reason) => match reason {
+                RejectReason::NotLeader { .. }
+                | RejectReason::Transferring
+                | RejectReason::Replaced => true,
+                RejectReason::Busy
+                | RejectReason::Expired
+                | RejectReason::DiskFull
+                | RejectReason::ChangeUnderWay
+                | RejectReason::Impossible
+                | RejectReason::Retired
+                | RejectReason::NotCaughtUp { .. }
+                | RejectReason::LevelNotKnown { .. } => false,
+            },
+            NodeFailure::Expired
+            | NodeFailure::Overloaded
+            | NodeFailure::TooLarge { .. }
+            | NodeFailure::Forbidden { .. }
+            | NodeFailure::Stopping
+            | NodeFailure::Unknown => false,
+        }
     }
 }

@@ -267,10 +267,33 @@ fn may_repeat(failure: NodeFailure, request: &[u8]) -> bool {
         Effect::Unknown => {
             mutant!("retried_without_an_id")
                 || decode_request(request).is_ok_and(|request| {
-                    request.id != RequestId::None
-                        || matches!(request.command, Command::Renew(_) | Command::GrantLease(_))
+                    request.id != RequestId::None || is_harmless_twice(&request.command)
                 })
         }
+    }
+}
+
+/// Whether a command may be applied twice although nothing recognises the second as a repetition.
+fn is_harmless_twice(command: &Command<'_>) -> bool {
+    match command {
+        // The second finds the lease that the first granted or renewed.
+        Command::Renew(_) | Command::GrantLease(_) => true,
+        // Another client may have acted in between: the second would undo that, or be refused for what the first did.
+        Command::Revoke { .. }
+        | Command::Acquire(_)
+        | Command::Release(_)
+        | Command::Leave { .. }
+        | Command::Downgrade(_)
+        | Command::Update { .. }
+        | Command::Force { .. }
+        | Command::Stopped { .. }
+        | Command::Put(_)
+        | Command::Delete { .. }
+        | Command::SetLimits(_)
+        | Command::Compact { .. }
+        | Command::RaiseLevel { .. }
+        | Command::Abandon(_)
+        | Command::SetAccess(_) => false,
     }
 }
 

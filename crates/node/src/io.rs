@@ -62,8 +62,9 @@ pub enum ReplyTo {
     Call(CallId),
 }
 
-/// Commands that were authorised and admitted, to be applied in this order.
-pub struct CommandBatch {
+/// Commands that were authorised and admitted, to be applied in this order. A batch of a call that has no id yet has
+/// `()` in place of the receiver.
+pub struct CommandBatch<R = ReplyTo> {
     /// The commands, in the form of the log.
     pub requests: Vec<Bytes>,
     /// How long they may wait for others before they are proposed: 0 for all but renewals.
@@ -73,9 +74,29 @@ pub struct CommandBatch {
     /// The time at which the caller gives up, by the member's clock. The member does not propose a command after it.
     pub deadline_us: u64,
     /// The receiver of the results.
-    pub reply: ReplyTo,
+    pub reply: R,
     /// The part of the member's budget that the batch takes. It is given back with the answer.
     pub permit: Permit,
+}
+
+impl<R> CommandBatch<R> {
+    /// Whether its commands only keep or give up what their callers have. Only renewals may wait for others.
+    pub fn keeps(&self) -> bool {
+        self.linger_us > 0 || self.permit.keeps_all()
+    }
+
+    /// The answer if nothing was tried. Returns the permit to the budget.
+    pub fn failed(self, failure: NodeFailure) -> Outcomes {
+        vec![Err(failure); self.requests.len()]
+    }
+}
+
+impl CommandBatch<()> {
+    /// The batch with the receiver of its results.
+    pub fn reply_to(self, reply: ReplyTo) -> CommandBatch {
+        let Self { requests, linger_us, asked_at_us, deadline_us, reply: (), permit } = self;
+        CommandBatch { requests, linger_us, asked_at_us, deadline_us, reply, permit }
+    }
 }
 
 /// How fresh the state must be that a read sees.
@@ -408,7 +429,7 @@ pub enum Output {
     },
     /// Leadership was handed over, or cannot be: the member may end.
     MayEnd,
-    /// The member must stop, now. Nothing follows.
+    /// The member must stop, after the messages of this turn have left. Nothing else that follows counts.
     Stop(Stop),
 }
 

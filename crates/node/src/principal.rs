@@ -106,10 +106,31 @@ fn missing(access: &Access, principal: &str, action: PrincipalAction<'_>) -> Opt
 
 /// The verb that a principal lacks if the action writes one of the cluster's own keys.
 fn reserved(principal: &str, action: PrincipalAction<'_>) -> Option<Verb> {
-    let key = match action {
-        PrincipalAction::Command(Command::Put(put)) => put.key,
-        PrincipalAction::Command(Command::Delete { key, .. }) => key,
-        _ => return None,
+    let command = match action {
+        PrincipalAction::Command(command) => command,
+        PrincipalAction::Enter | PrincipalAction::Name(..) | PrincipalAction::Below(..) => {
+            return None;
+        }
+    };
+    let key = match command {
+        Command::Put(put) => put.key,
+        Command::Delete { key, .. } => key,
+        // These write no key.
+        Command::GrantLease(_)
+        | Command::Renew(_)
+        | Command::Revoke { .. }
+        | Command::Acquire(_)
+        | Command::Release(_)
+        | Command::Leave { .. }
+        | Command::Downgrade(_)
+        | Command::Update { .. }
+        | Command::Force { .. }
+        | Command::Stopped { .. }
+        | Command::SetLimits(_)
+        | Command::Compact { .. }
+        | Command::RaiseLevel { .. }
+        | Command::Abandon(_)
+        | Command::SetAccess(_) => return None,
     };
     (key.starts_with(directory::RESERVED) && principal != MEMBER).then_some(Verb::Keys)
 }

@@ -82,7 +82,8 @@ pub struct ReplicaConfig {
     /// The bytes of entries after which a snapshot is taken.
     pub snapshot_bytes: u64,
     /// The number of entries after which a snapshot is taken. For each snapshot a member draws between a half and all
-    /// of both values, and takes none more often than once per size of its state in bytes of entries.
+    /// of both values. If its state is larger than `snapshot_bytes`, it takes none more often than once per size of the
+    /// state in bytes of entries.
     pub snapshot_entries: u64,
     /// Whether it lets every other member win an election first.
     pub reluctant: bool,

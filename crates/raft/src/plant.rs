@@ -36,8 +36,13 @@ pub const ALL: &[(&str, &[&str])] = &[
 
 /// Planted bugs that only a test in `tests/rules` shows: a whole cluster meets them too rarely.
 #[cfg(mutants)]
-pub const SHOWN_BY_TESTS: &[&str] =
-    &["members_changed_before_own_term", "removed_id_added_again", "vote_forgotten"];
+pub const SHOWN_BY_TESTS: &[&str] = &[
+    "members_changed_before_own_term",
+    "removed_id_added_again",
+    "vote_forgotten",
+    "damaged_snapshot_sent_again",
+    "stale_snapshot_replaces_a_newer_one",
+];
 
 /// Selects a planted bug that only a test detects.
 #[cfg(mutants)]

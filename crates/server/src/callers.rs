@@ -39,7 +39,7 @@ impl Callers {
             LoopEvent::Call { batch, done } => {
                 self.newest_call += 1;
                 self.calls.insert(self.newest_call, done);
-                Input::Submit(batch.numbered(CallId(self.newest_call)))
+                Input::Submit(batch.reply_to(ReplyTo::Call(CallId(self.newest_call))))
             }
             LoopEvent::Read { question, principal, fresh, deadline_us, turn } => {
                 let read = ReadId(self.newest);
@@ -109,8 +109,8 @@ pub(crate) fn refuse(event: LoopEvent, member: &MemberHandle) {
         LoopEvent::Admin { done, .. } => done(Err(NodeFailure::Stopping)),
         LoopEvent::Call { batch, done } => done(batch.failed(NodeFailure::Stopping)),
         LoopEvent::Input(Input::Submit(batch)) => {
-            let outcomes = vec![Err(NodeFailure::Stopping); batch.requests.len()];
-            if let ReplyTo::Session { session, batch } = batch.reply {
+            if let ReplyTo::Session { session, batch: number } = batch.reply {
+                let (outcomes, batch) = (batch.failed(NodeFailure::Stopping), number);
                 member.outbox().put(Delivery::Answers { session, batch, outcomes });
             }
         }

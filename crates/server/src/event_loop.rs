@@ -21,7 +21,7 @@ use crate::callers::{self, Callers, CountingObserver};
 use crate::dispatch::Delivery;
 use crate::error::chain;
 use crate::inbox::InboxEvents;
-use crate::log_writer::{LogWriter, Where, spawn};
+use crate::log_writer::{LogWriter, Where, spawn_for};
 use crate::member::{End, LoopEvent, MemberHandle};
 use crate::metrics::FreedAt;
 use crate::os;
@@ -34,6 +34,9 @@ const TAKEN_MAX: usize = 8_192;
 const QUIET_US: u64 = 500_000;
 /// The longest sleep of an idle loop. `/healthz` reports a loop that has not turned for several times as long.
 const IDLE: Duration = Duration::from_secs(1);
+/// The longest pause between two parts of a snapshot that is written: a disk that hung for longer is no reason to wait
+/// as long again.
+const REST_MAX: Duration = Duration::from_secs(1);
 /// How long the APIs have to report that the member found damage or was removed, before the process may end.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
@@ -118,7 +121,7 @@ impl Drop for EndOnPanic {
         if std::thread::panicking() {
             tracing::error!("panic in the event loop; stopping. No acknowledged command is lost");
             crate::log::flush();
-            self.member.over().end(End::Disk("a bug".into()));
+            self.member.over().end(End::Panic { thread: "tenure-loop" });
             std::process::exit(1);
         }
     }
@@ -256,8 +259,10 @@ impl Driver {
         Ok(())
     }
 
-    /// Performs the outputs of the turn and returns whether something became durable.
+    /// Performs the outputs of the turn and returns whether something became durable. If the member has to stop, its
+    /// messages still leave: they tell the others what it has committed, or that its state differs.
     fn perform(&mut self, now_us: u64) -> Result<bool, End> {
+        let mut stop = None;
         let mut wrote = false;
         let mut compact = None;
         let mut applied = None;
@@ -265,6 +270,10 @@ impl Driver {
         let mut notices: Vec<Notice> = Vec::new();
         let mut outputs = std::mem::take(&mut self.outputs);
         for output in outputs.drain(..) {
+            // Of a state that made the member stop, clients and the disk see no more.
+            if stop.is_some() && !matches!(output, Output::Send { .. }) {
+                continue;
+            }
             let Some(output) = self.callers.perform(output, &self.on.node, &self.on.member) else {
                 continue;
             };
@@ -291,7 +300,7 @@ impl Driver {
                 Output::SaveSnapshot { point, meta, frozen } => {
                     let (snapshots, member) = (self.on.snapshots.clone(), self.on.member.clone());
                     let work = move || save(&snapshots, point, &meta, &frozen, &member);
-                    if !spawn("tenure-snapshot", work) {
+                    if !spawn_for(self.on.member.inbox(), "tenure-snapshot", work) {
                         let saved = Saved::No;
                         self.on.node.handle(Input::SnapshotSaved { point, saved });
                     }
@@ -323,7 +332,7 @@ impl Driver {
                     }
                 }
                 Output::MayEnd => self.may_end = true,
-                Output::Stop(stop) => return Err(End::Cluster(stop)),
+                Output::Stop(reason) => stop = Some(reason),
                 Output::Answer { .. }
                 | Output::ReadReady { .. }
                 | Output::ReadFailed { .. }
@@ -338,6 +347,9 @@ impl Driver {
         }
         self.outputs = outputs;
         self.flush();
+        if let Some(reason) = stop {
+            return Err(End::Cluster(reason));
+        }
         // The flush above tells a removed member so before its link is closed.
         if let Some((directory, members, vouched)) = learned {
             self.on.net.learn(&directory, &members, vouched);
@@ -466,7 +478,7 @@ impl Driver {
     }
 }
 
-/// Writes a snapshot and reports whether that succeeded.
+/// Writes a snapshot, which takes at most half of the disk's time, and reports whether that succeeded.
 fn save(
     snapshots: &Snapshots,
     point: tenure_store::Point,
@@ -478,8 +490,13 @@ fn save(
         let mut writer = snapshots.write(point, meta)?;
         let mut failed = None;
         frozen.write(&mut |part| {
-            if failed.is_none() {
-                failed = writer.append(part).err();
+            if failed.is_some() {
+                return;
+            }
+            match writer.append(part) {
+                Ok(busy) if busy > Duration::ZERO => std::thread::sleep(busy.min(REST_MAX)),
+                Ok(_) => {}
+                Err(error) => failed = Some(error),
             }
         });
         match failed {

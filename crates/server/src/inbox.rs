@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure_node::{
     COMMAND_COST, InboxClass, InboxQueue, Input, PAGE_COST, Permit, STALLED_US, Served, Source,
-    Window, WindowPart,
+    Window, WindowPart, commands_cost,
 };
 
 use crate::member::{LoopEvent, NotTaken};
@@ -215,7 +215,9 @@ impl InboxState {
         match event {
             LoopEvent::Input(Input::Submit(batch)) => self.queue.class_of(batch),
             LoopEvent::Call { batch, .. } if batch.keeps() => InboxClass::Keeps,
-            LoopEvent::Call { batch, .. } => rest(batch.source(), batch.cost()),
+            LoopEvent::Call { batch, .. } => {
+                rest(batch.permit.source(), commands_cost(&batch.requests))
+            }
             LoopEvent::Input(_)
             | LoopEvent::Prepared(_)
             | LoopEvent::Synced(_)
@@ -244,7 +246,7 @@ fn begin(served: &mut Served<LoopEvent>, window: &Window) {
     let cost = served.cost;
     match &mut served.value {
         LoopEvent::Input(Input::Submit(batch)) => batch.permit.begin(window.begin(cost)),
-        LoopEvent::Call { batch, .. } => batch.begin(window.begin(cost)),
+        LoopEvent::Call { batch, .. } => batch.permit.begin(window.begin(cost)),
         LoopEvent::Read { turn, .. } => turn.begin(window.begin(cost)),
         _ => {}
     }
@@ -254,7 +256,7 @@ fn begin(served: &mut Served<LoopEvent>, window: &Window) {
 fn owed(event: &LoopEvent) -> u64 {
     match event {
         LoopEvent::Input(Input::Submit(batch)) => batch.permit.take_owed(),
-        LoopEvent::Call { batch, .. } => batch.take_owed(),
+        LoopEvent::Call { batch, .. } => batch.permit.take_owed(),
         LoopEvent::Read { turn, .. } => turn.owed,
         _ => 0,
     }

@@ -34,6 +34,7 @@ use crate::os::Clock;
 use crate::peer::{Net, Wire};
 use crate::ticket::SigningKeys;
 use tenure_node::directory::{self, MemberNames, MemberRecord, Preference};
+use tenure_node::transfer::TransferRefusal;
 use tenure_node::{Incarnation, Lineage};
 
 /// The start of virtual time.
@@ -466,8 +467,20 @@ impl RunningMember {
             Ok(input) => self.node.handle(input),
             Err(LoopEvent::Look { ask, .. }) => ask(&self.node),
             Err(LoopEvent::Freeze { done }) => drop(done.send(self.node.freeze())),
-            // There is no disk, and no member leaves.
-            Err(_) => {}
+            // There is no disk that reports anything, and no member leaves or dies.
+            Err(
+                LoopEvent::Prepared(_)
+                | LoopEvent::Synced(_)
+                | LoopEvent::Leave { .. }
+                | LoopEvent::Die(_),
+            ) => {}
+            Err(
+                LoopEvent::Input(_)
+                | LoopEvent::Call { .. }
+                | LoopEvent::Read { .. }
+                | LoopEvent::Admin { .. }
+                | LoopEvent::Join { .. },
+            ) => unreachable!("the node takes these"),
         }
     }
 
@@ -487,8 +500,35 @@ impl RunningMember {
             Output::SaveSnapshot { point, .. } => {
                 self.node.handle(Input::SnapshotSaved { point, saved: Saved::No });
             }
+            Output::Skipped => self.member.outbox().put(Delivery::CloseAll),
+            Output::CallBack { join, .. } => {
+                let answer = Err("no member joins inside a test".to_owned());
+                self.node.handle(Input::CalledBack { join, answer });
+            }
+            // There are no snapshots: the log keeps every entry.
+            Output::CompactLog { .. } => {}
+            Output::FindSnapshot { to, point } => {
+                self.node.handle(Input::SnapshotFound { to, point, id: None });
+            }
+            Output::OpenTransfer { number, .. } => {
+                let reason = TransferRefusal::Disk;
+                self.node.handle(Input::TransferFailed { number, reason });
+            }
+            Output::ReadChunk { .. }
+            | Output::WriteChunk { .. }
+            | Output::FinishTransfer { .. } => unreachable!("no snapshot was found or begun"),
+            // The failed search of a snapshot has told the node all of it.
+            Output::TransferEnded { .. } => {}
+            // A member that hears of no leader asks whether it was removed. No member is removed here.
+            Output::AskStanding { .. } => {}
+            Output::MayEnd => unreachable!("no member is told to leave: `kill` ends it"),
             Output::Stop(stop) => unreachable!("members in one test agree: {stop}"),
-            _ => {}
+            Output::Send { .. } | Output::Persist(_) => unreachable!("the turn performs these"),
+            Output::Answer { .. }
+            | Output::ReadReady { .. }
+            | Output::ReadFailed { .. }
+            | Output::JoinAnswer { .. }
+            | Output::AdminDone { .. } => unreachable!("callers take these"),
         }
     }
 }

@@ -10,7 +10,7 @@ use tenure_store::{
 };
 
 use crate::inbox::Inbox;
-use crate::member::LoopEvent;
+use crate::member::{End, LoopEvent};
 use crate::node_metrics::{DiskSpace, NodeMeters, Syncs};
 use crate::sync_thread::SyncThread;
 
@@ -183,7 +183,7 @@ impl LogWriter {
         self.meters.short(short);
         if restores {
             let reserve = self.reserve.clone();
-            spawn("tenure-reserve", move || restore(&reserve));
+            spawn_for(inbox, "tenure-reserve", move || restore(&reserve));
         }
         let space = if short { Space::Short } else { Space::Enough };
         if std::mem::replace(&mut self.space, space) == space {
@@ -249,9 +249,8 @@ impl LogWriter {
         }
         let Some(preparation) = self.log.preparation() else { return };
         self.preparing = true;
-        let inbox = inbox.clone();
-        let reserve = self.reserve.clone();
-        spawn("tenure-segment", move || prepare(preparation, &reserve, &inbox));
+        let (told, reserve) = (inbox.clone(), self.reserve.clone());
+        spawn_for(inbox, "tenure-segment", move || prepare(preparation, &reserve, &told));
     }
 
     pub(crate) fn adopt(&mut self, prepared: PreparedSegment) -> Result<(), WriteError> {
@@ -295,6 +294,36 @@ fn restore(reserve: &Mutex<Reserve>) {
     }
 }
 
+/// Starts a thread on whose reports an event loop relies. A panic in it ends the member, in a build that unwinds as in
+/// one that aborts: otherwise the loop would wait for a report that never comes. Returns as [`spawn`] does.
+pub(crate) fn spawn_for(
+    inbox: &Inbox,
+    name: &'static str,
+    work: impl FnOnce() + Send + 'static,
+) -> bool {
+    let guard = ReportPanic { name, inbox: inbox.clone() };
+    spawn(name, move || {
+        let guard = guard;
+        work();
+        drop(guard);
+    })
+}
+
+/// Reports a panic of its thread to the event loop.
+struct ReportPanic {
+    name: &'static str,
+    inbox: Inbox,
+}
+
+impl Drop for ReportPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // An event loop that has ended needs no report.
+            let _ = self.inbox.send(LoopEvent::Die(End::Panic { thread: self.name }));
+        }
+    }
+}
+
 /// Starts a named thread and returns whether that succeeded. If not, `work` is dropped without being called.
 pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(work);
@@ -302,4 +331,20 @@ pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
         tracing::error!(thread = name, cause = %error, "cannot start a thread");
     }
     started.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_in_a_thread_reaches_the_event_loop() {
+        let (inbox, events) = crate::inbox::inbox();
+        assert!(spawn_for(&inbox, "tenure-test", || panic!("planted")));
+        let taken = events.take(Duration::from_secs(60), 1);
+        let thread = "tenure-test";
+        assert!(
+            matches!(&taken[..], [LoopEvent::Die(End::Panic { thread: name })] if *name == thread)
+        );
+    }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tenure_core::{Frozen, Machine};
 use tenure_node::{
-    AdminRequest, Admission, CallId, CommandBatch, Control, Fresh, Input, Join, Lead, Lineage,
-    Node, NodeFailure, Outcomes, PeerName, Permit, Principal, ReplyTo, Source, WindowPart,
+    AdminRequest, Admission, CommandBatch, Control, Fresh, Input, Join, Lead, Lineage, Node,
+    NodeFailure, Outcomes, PeerName, Permit, Principal, ReplyTo, Source,
 };
 use tenure_raft::{MemberId, Membership, Replica, ReplicaStatus, Stop};
 use tenure_store::{Point, PreparedSegment, SyncReport};
@@ -106,53 +106,8 @@ pub(crate) type NodeQuestion = Box<dyn FnOnce(&Node) + Send>;
 /// Called with the outcome of each command, in order.
 pub(crate) type OutcomesCallback = Box<dyn FnOnce(Outcomes) + Send>;
 
-/// A [`CommandBatch`] of a caller without a session, for which the event loop draws the id of the call.
-pub(crate) struct CallBatch {
-    requests: Vec<Bytes>,
-    linger_us: u64,
-    asked_at_us: u64,
-    deadline_us: u64,
-    permit: Permit,
-}
-
-impl CallBatch {
-    /// Whether its commands only keep or give up what their callers have. Only renewals may wait for others.
-    pub(crate) fn keeps(&self) -> bool {
-        self.linger_us > 0 || self.permit.keeps_all()
-    }
-
-    /// The source of its commands.
-    pub(crate) fn source(&self) -> Source {
-        self.permit.source()
-    }
-
-    /// Takes the cost of earlier answers that its source has not paid yet.
-    pub(crate) fn take_owed(&self) -> u64 {
-        self.permit.take_owed()
-    }
-
-    /// What its commands cost.
-    pub(crate) fn cost(&self) -> u64 {
-        tenure_node::commands_cost(&self.requests)
-    }
-
-    /// Counts it as under way until it is answered.
-    pub(crate) fn begin(&mut self, part: WindowPart) {
-        self.permit.begin(part);
-    }
-
-    /// The batch of the call with this id.
-    pub(crate) fn numbered(self, call: CallId) -> CommandBatch {
-        let Self { requests, linger_us, asked_at_us, deadline_us, permit } = self;
-        let reply = ReplyTo::Call(call);
-        CommandBatch { requests, linger_us, asked_at_us, deadline_us, reply, permit }
-    }
-
-    /// The answer if nothing was tried. Returns the permit to the budget.
-    pub(crate) fn failed(self, failure: NodeFailure) -> Outcomes {
-        vec![Err(failure); self.requests.len()]
-    }
-}
+/// The batch of a caller without a session, for which the event loop draws the id of the call.
+pub(crate) type CallBatch = CommandBatch<()>;
 
 /// Called with the answer to a request to join.
 pub(crate) type JoinDone = Box<dyn FnOnce(Control) + Send>;
@@ -202,6 +157,12 @@ pub enum End {
     /// The member's disk failed.
     #[error("{0}")]
     Disk(String),
+    /// A thread of the member panicked, in a build that unwinds. Other builds abort.
+    #[error("panic in thread {thread}")]
+    Panic {
+        /// The name of the thread.
+        thread: &'static str,
+    },
 }
 
 impl End {
@@ -343,7 +304,7 @@ impl MemberHandle {
         done: OutcomesCallback,
     ) -> LoopEvent {
         let asked_at_us = self.now_us();
-        let batch = CallBatch { requests, linger_us, asked_at_us, deadline_us, permit };
+        let batch = CallBatch { requests, linger_us, asked_at_us, deadline_us, reply: (), permit };
         LoopEvent::Call { batch, done }
     }
 
@@ -493,9 +454,7 @@ impl MemberHandle {
             (LoopEvent::Call { batch, done }, failure) => done(batch.failed(failure)),
             (LoopEvent::Input(Input::Submit(batch)), failure) => {
                 if let ReplyTo::Session { session, batch: number } = batch.reply {
-                    let outcomes = vec![Err(failure); batch.requests.len()];
-                    drop(batch.permit);
-                    let batch = number;
+                    let (outcomes, batch) = (batch.failed(failure), number);
                     self.outbox.send(crate::dispatch::Delivery::Answers {
                         session,
                         batch,

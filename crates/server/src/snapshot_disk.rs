@@ -12,7 +12,7 @@ use tenure_raft::{LoadError, Stop};
 use tenure_store::{SnapshotError, SnapshotId, SnapshotReceiver as Incoming, Snapshots};
 
 use crate::error::chain;
-use crate::log_writer::spawn;
+use crate::log_writer::spawn_for;
 use crate::member::{End, LoopEvent, MemberHandle};
 use crate::os;
 
@@ -37,8 +37,9 @@ impl SnapshotDisk {
             level_known,
             open: None,
         };
-        let started = spawn("tenure-snapshot-out", move || reader.run(&sent))
-            && spawn("tenure-snapshot-in", move || writer.run(&arriving));
+        let inbox = member.inbox();
+        let started = spawn_for(inbox, "tenure-snapshot-out", move || reader.run(&sent))
+            && spawn_for(inbox, "tenure-snapshot-in", move || writer.run(&arriving));
         started.then_some(Self { outgoing, incoming })
     }
 

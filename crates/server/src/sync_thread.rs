@@ -5,7 +5,7 @@ use std::sync::mpsc::{Sender, channel};
 use tenure_store::SyncJob;
 
 use crate::inbox::Inbox;
-use crate::log_writer::spawn;
+use crate::log_writer::spawn_for;
 use crate::member::LoopEvent;
 
 /// A thread that syncs the log, one job at a time. It starts when it is first needed, and ends with this value.
@@ -20,11 +20,11 @@ impl SyncThread {
     pub(crate) fn hand(&mut self, job: SyncJob, inbox: &Inbox) -> Result<(), SyncJob> {
         if self.jobs.is_none() {
             let (jobs, taken) = channel::<SyncJob>();
-            let inbox = inbox.clone();
-            let started = spawn("tenure-sync", move || {
+            let told = inbox.clone();
+            let started = spawn_for(inbox, "tenure-sync", move || {
                 while let Ok(job) = taken.recv() {
                     // An event loop that has ended needs no report.
-                    if inbox.send(LoopEvent::Synced(job.run())).is_err() {
+                    if told.send(LoopEvent::Synced(job.run())).is_err() {
                         return;
                     }
                 }

@@ -2,9 +2,14 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 
-use crate::support::{catch_up, found, invite, leader, put, settings};
-use tenure_server::{InvitationSource, RunningServer};
+use bytes::Bytes;
+
+use crate::support::{catch_up, found, invite, leader, put, settings, start_all, wait};
+use tenure_raft::MemberId;
+use tenure_server::{End, InvitationSource, RunningServer, Stop};
+use tenure_store::{DataDir, Log, LogBatch, LogEntry, LogOptions};
 
 #[test]
 fn a_member_far_behind_catches_up_by_snapshot_while_writes_go_on() {
@@ -88,4 +93,62 @@ fn commands_of_many_threads_share_entries_and_all_are_answered() {
     let entries = after.agreement.applied.index - before.agreement.applied.index;
     assert!(entries < 32 * 25, "{entries} entries");
     running[0].stop();
+}
+
+/// A leader refuses to remove itself, but a member can come to lead while the entry that removes it is in its log. When
+/// it commits that entry it stops, and the message that says so is the last one that the other member gets from it.
+#[test]
+fn a_leader_that_is_removed_tells_the_other_member_before_it_stops() {
+    for round in 0..ROUNDS {
+        let dir = tempfile::tempdir().unwrap();
+        let (listed, running) = found(dir.path(), 2);
+        leader(&running);
+        running.iter().for_each(RunningServer::stop);
+        let ids = [0, 1].map(|at: usize| running[at].member.id());
+        drop(running);
+
+        // The removed member has the longer log, so only it can win the election.
+        let lasts = [0, 1].map(|at| log(dir.path(), at, |log| log.last()));
+        let goes = usize::from((lasts[1].term, lasts[1].index) > (lasts[0].term, lasts[0].index));
+        log(dir.path(), goes, |log| {
+            let (index, term) = (log.last_index() + 1, log.last().term);
+            let entries = &[LogEntry { index, term, kind: 1, payload: removal(ids[goes]) }];
+            log.write(&LogBatch { entries, ..LogBatch::default() }).unwrap();
+            log.mark().unwrap();
+        });
+
+        let again = |at| settings(dir.path(), at, &listed);
+        let running = start_all((0..2).map(again).collect());
+        let end = wait("the removed member stops", || running[goes].member.ended());
+        assert_eq!(end, End::Cluster(Stop::Removed), "round {round}");
+        let stays = &running[1 - goes].member;
+        wait("the other member leads alone", || {
+            let status = stays.status().ok()?;
+            (status.agreement.serving && status.members.voters == [stays.id()].into()).then_some(())
+        });
+        assert!(put(stays, "key"));
+        running.iter().for_each(RunningServer::stop);
+    }
+}
+
+/// How often a leader is removed. The last message and the end of the link compete on two threads.
+const ROUNDS: usize = 8;
+
+/// The payload of an entry that removes a member: the kind of the change, then the id in groups of seven bits.
+fn removal(member: MemberId) -> Bytes {
+    let (mut payload, mut rest) = (vec![3], member.get());
+    while rest >= 0x80 {
+        payload.push(u8::try_from(rest & 0x7f).unwrap() | 0x80);
+        rest >>= 7;
+    }
+    payload.push(u8::try_from(rest).unwrap());
+    payload.into()
+}
+
+/// Opens the log of a stopped member.
+fn log<T>(dir: &Path, at: usize, look: impl FnOnce(&mut Log) -> T) -> T {
+    let settings = settings(dir, at, &[(String::new(), String::new()), Default::default()]);
+    let (home, _) = DataDir::open_or_create(&settings.data).unwrap();
+    let options = LogOptions { segment_bytes: settings.segment_bytes, ..LogOptions::default() };
+    look(&mut Log::open(home.disk(), options).unwrap().0)
 }

@@ -28,6 +28,7 @@ mod level;
 mod matrix;
 mod ops_names;
 mod overload;
+mod panics;
 mod permissions;
 mod python;
 mod quotas;

@@ -42,7 +42,8 @@ pub struct ObservedState {
 impl ObservedState {
     /// The view of the machine.
     pub fn of_machine(machine: &Machine) -> Self {
-        let locks = machine.locks("", None, ALL);
+        let sorted = machine.sorted_locks(usize::MAX).expect("without a bound all are sorted");
+        let locks = sorted.locks("", None, ALL);
         Self {
             clock: machine.clock_ms(),
             level: machine.level(),

@@ -42,6 +42,16 @@ fn large(disk: &SimDisk) -> (Vec<u8>, RawSnapshot) {
 }
 
 #[test]
+fn a_large_snapshot_is_synced_in_parts_and_says_how_long_the_disk_was_busy() {
+    let disk = SimDisk::new(1);
+    let mut writer = snapshots(&disk).write(point(3), b"members").unwrap();
+    let part = vec![7; 1_000_000];
+    let busy = (0..20).filter(|_| !writer.append(&part).unwrap().is_zero());
+    assert_eq!(busy.count(), 4, "every four megabytes");
+    writer.finish().unwrap();
+}
+
+#[test]
 fn the_newest_two_are_kept_and_a_damaged_one_is_passed_over() {
     let disk = SimDisk::new(1);
     let snapshots = snapshots(&disk);

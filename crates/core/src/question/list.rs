@@ -14,19 +14,42 @@ use crate::state::record::{GrantState, IN_LEASE, IN_LOCK, IN_QUEUE};
 use crate::state::slab::SlabIndex;
 use crate::view::{HolderView, KeyView, LeaseView, LockView, WaiterView};
 
+/// The locks of a machine in the order of their names; see [`Machine::sorted_locks`].
+#[derive(Clone, Copy)]
+pub struct SortedLocks<'a> {
+    pub(super) machine: &'a Machine,
+}
+
+impl<'a> SortedLocks<'a> {
+    /// The machine that has these locks.
+    pub fn machine(&self) -> &'a Machine {
+        self.machine
+    }
+
+    /// The locks whose names begin with `prefix`, in the order of names, starting after `after`.
+    pub fn locks(&self, prefix: &str, after: Option<&str>, max: usize) -> Vec<LockView> {
+        let machine = self.machine;
+        machine
+            .names
+            .list(start(prefix, after), prefix.as_bytes(), max)
+            .into_iter()
+            .map(|slot| machine.lock_view(slot))
+            .collect()
+    }
+}
+
 impl Machine {
     /// Returns a lock, if it has a holder or a queue.
     pub fn lock(&self, lock: &str) -> Option<LockView> {
         self.lock_slot(lock).map(|slot| self.lock_view(slot))
     }
 
-    /// The locks whose names begin with `prefix`, in the order of names, starting after `after`.
-    pub fn locks(&self, prefix: &str, after: Option<&str>, max: usize) -> Vec<LockView> {
-        self.names
-            .list(&self.locks, start(prefix, after), prefix.as_bytes(), max)
-            .into_iter()
-            .map(|slot| self.lock_view(slot))
-            .collect()
+    /// Sorts up to `max` names of locks, and returns the lists of locks once all names are sorted.
+    ///
+    /// There is no other way to list locks. Sorting a million names at once takes longer than an event loop may stand
+    /// still, so every caller says how many names it has time for, and calls again until it gets the lists.
+    pub fn sorted_locks(&self, max: usize) -> Option<SortedLocks<'_>> {
+        self.names.settle(&self.locks, max).then_some(SortedLocks { machine: self })
     }
 
     /// Returns the grant in force with this lease and token, or the refusal that a command of the lease's principal

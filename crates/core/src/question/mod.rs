@@ -9,6 +9,7 @@ mod stats;
 
 pub use events::{Compacted, Events, Filter};
 pub use explain::{Chain, ChainStep, Explained, Freed};
+pub use list::SortedLocks;
 pub use permitted::Explanation;
 pub use records::{Most, Recorded, RevisionRecord, RevisionRecords};
 pub use stats::Stats;
@@ -26,13 +27,6 @@ impl Machine {
     /// The term whose leader's count the clock follows.
     pub fn clock_term(&self) -> Term {
         self.clock_term
-    }
-
-    /// Prepares lists: sorts up to `max` names of locks; returns `true` when all are sorted.
-    ///
-    /// Lists do this themselves. A member that calls it while idle shortens the next list.
-    pub fn settle_lists(&self, max: usize) -> bool {
-        self.names.settle(&self.locks, max)
     }
 
     /// Chooses the hash seed for names of locks, so that clients cannot choose names that make lookups slow. No answer

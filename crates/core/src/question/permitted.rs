@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use tenure_types::{LeaseId, Name, Refusal, Verb};
 
 use super::explain::{Chain, Explained};
+use super::list::SortedLocks;
 use crate::machine::Machine;
 use crate::request::{Hold, LeaseRef};
 use crate::state::owner::OwnerId;
@@ -27,6 +28,19 @@ pub enum Explanation {
         /// For how much longer nothing is granted because the cluster was restored.
         quiet_ms: Option<u64>,
     },
+}
+
+impl SortedLocks<'_> {
+    /// The locks below `prefix` that the principal may read, in the order of names, starting after `after`.
+    pub fn locks_seen_by(
+        &self,
+        principal: &str,
+        prefix: &str,
+        after: Option<&str>,
+        max: usize,
+    ) -> Vec<LockView> {
+        self.machine.below(principal, prefix, max, |prefix, max| self.locks(prefix, after, max))
+    }
 }
 
 impl Machine {
@@ -71,17 +85,6 @@ impl Machine {
         own.sort_unstable();
         own.truncate(max);
         own
-    }
-
-    /// The locks below `prefix` that the principal may read, in the order of names, starting after `after`.
-    pub fn locks_seen_by(
-        &self,
-        principal: &str,
-        prefix: &str,
-        after: Option<&str>,
-        max: usize,
-    ) -> Vec<LockView> {
-        self.below(principal, prefix, max, |prefix, max| self.locks(prefix, after, max))
     }
 
     /// The keys below `prefix` that the principal may read, in the order of names, starting after `after`.

@@ -2,7 +2,7 @@
 //!
 //! Every command looks up names, while lists are rare. So lookups use a hash table that is never iterated, and names
 //! are sorted only for a list. Sorting a million names takes longer than an event loop may stand still, so a caller
-//! with little time sorts them in bounded steps ([`LockNames::settle`]) before it lists. Both structures are derived;
+//! sorts them in bounded steps ([`LockNames::settle`]) before it lists. Both structures are derived;
 //! no answer and no byte of the state depends on them.
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -87,16 +87,11 @@ impl LockNames {
         self.order.borrow_mut().settle(locks, max)
     }
 
-    /// The locks whose names come after `start` and begin with `prefix`, in the order of names.
-    pub(crate) fn list(
-        &self,
-        locks: &Slab<Lock>,
-        start: Bound<&[u8]>,
-        prefix: &[u8],
-        max: usize,
-    ) -> Vec<SlabIndex> {
-        self.settle(locks, usize::MAX);
+    /// The locks whose names come after `start` and begin with `prefix`, in the order of names. All names must be
+    /// sorted.
+    pub(crate) fn list(&self, start: Bound<&[u8]>, prefix: &[u8], max: usize) -> Vec<SlabIndex> {
         let order = self.order.borrow();
+        assert!(order.fresh.is_empty(), "names are sorted before they are listed");
         let range = order.sorted.range::<[u8], _>((start, Bound::Unbounded));
         range
             .take_while(|(name, _)| name.as_bytes().starts_with(prefix))
@@ -223,7 +218,7 @@ mod tests {
             }
             self.look();
             let start = Bound::Excluded(after.as_bytes());
-            let found = self.names.list(&self.locks, start, b"", max);
+            let found = self.names.list(start, b"", max);
             self.look();
             found.iter().map(|slot| String::from(self.locks.at(*slot).name.as_str())).collect()
         }

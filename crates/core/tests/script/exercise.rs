@@ -19,7 +19,7 @@ type Shown = (Token, LeaseId, Revision);
 /// the state after each.
 pub(crate) fn exercise(machine: &mut Machine) {
     let mut locks: Vec<(Name, Vec<Shown>)> = Vec::new();
-    for lock in machine.locks("", None, SHOWN_MAX) {
+    for lock in machine.sorted_locks(usize::MAX).unwrap().locks("", None, SHOWN_MAX) {
         let holders = lock.holders.iter();
         let holders = holders.map(|holder| (holder.token, holder.lease, holder.lease_created));
         locks.push((lock.lock.clone(), holders.collect()));

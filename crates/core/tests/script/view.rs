@@ -28,7 +28,8 @@ pub(super) fn question(machine: &Machine, stage: &Stage, words: &Words) -> Optio
             join(machine.queue(argument, after, max()).iter().map(waiter))
         }
         "list" => {
-            let locks = machine.locks(argument, words.option("after"), max());
+            let sorted = machine.sorted_locks(usize::MAX).unwrap();
+            let locks = sorted.locks(argument, words.option("after"), max());
             join(locks.iter().map(|lock| lock.lock.to_string()))
         }
         "show-lease" => {

@@ -44,7 +44,8 @@ fn lease_of(machine: &Machine, client: &str) -> LeaseId {
 fn lists_have_the_names_that_may_be_read() {
     let machine = play(TEAMS).machine;
     let names = |who: &str, prefix: &str, after: Option<&str>, max: usize| -> Vec<String> {
-        let locks = machine.locks_seen_by(who, prefix, after, max);
+        let sorted = machine.sorted_locks(usize::MAX).unwrap();
+        let locks = sorted.locks_seen_by(who, prefix, after, max);
         locks.iter().map(|lock| lock.lock.as_str().to_owned()).collect()
     };
     assert_eq!(names("ana", "", None, 9), ["a/1", "a/2", "a/3", "a/z"]);

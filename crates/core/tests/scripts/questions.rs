@@ -1,6 +1,6 @@
 //! Tests the views of locks, queues and leases, and the explanation for a waiter.
 
-use crate::script::check;
+use crate::script::{check, play};
 
 #[test]
 fn a_lock_shows_its_holders_its_queue_and_its_dates() {
@@ -193,4 +193,19 @@ fn a_question_changes_nothing() {
         99s  revision                  2
     ",
     );
+}
+
+#[test]
+fn locks_are_listed_only_after_all_names_were_sorted_in_bounded_steps() {
+    let script: String = (0..25)
+        .map(|at| format!("0s  A lock l/{:02}  held token={}\n", at * 7 % 25, at + 1))
+        .collect();
+    let machine = play(&format!("0s  A lease 60s  granted\n{script}")).machine;
+    for _ in 0..2 {
+        assert!(machine.sorted_locks(10).is_none(), "a call sorts ten names at most");
+    }
+    let sorted = machine.sorted_locks(10).expect("the third call sorts the last five");
+    let names: Vec<String> = (0..25).map(|at| format!("l/{at:02}")).collect();
+    let listed = sorted.locks("", None, 100);
+    assert_eq!(listed.iter().map(|lock| lock.lock.to_string()).collect::<Vec<_>>(), names);
 }

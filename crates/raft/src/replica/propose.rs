@@ -302,16 +302,26 @@ fn is_keeping(request: &[u8]) -> bool {
 
 /// Whether a command keeps or gives back what a client has: refusing it makes an overload worse.
 pub fn keeps(command: &Command<'_>) -> bool {
-    matches!(
-        command,
+    match command {
         Command::Renew(_)
-            | Command::Revoke { .. }
-            | Command::Release(_)
-            | Command::Leave { .. }
-            | Command::Downgrade(_)
-            | Command::Stopped { .. }
-            | Command::Abandon(_)
-    )
+        | Command::Revoke { .. }
+        | Command::Release(_)
+        | Command::Leave { .. }
+        | Command::Downgrade(_)
+        | Command::Stopped { .. }
+        | Command::Abandon(_) => true,
+        Command::GrantLease(_)
+        | Command::Acquire(_)
+        | Command::Update { .. }
+        | Command::Force { .. }
+        | Command::Put(_)
+        // A key that is deleted late blocks no client, and the end of its lease deletes it.
+        | Command::Delete { .. }
+        | Command::SetLimits(_)
+        | Command::Compact { .. }
+        | Command::RaiseLevel { .. }
+        | Command::SetAccess(_) => false,
+    }
 }
 
 #[cfg(test)]

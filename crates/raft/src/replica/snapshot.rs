@@ -13,6 +13,10 @@ use crate::message::Step;
 /// The resolution with which the moment of the next snapshot is drawn.
 const JITTER_PARTS: u64 = 256;
 
+/// The memory that an entry takes beside its payload, roughly. It bounds the number of small entries that a member with
+/// a large state keeps until its next snapshot.
+const ENTRY_OVERHEAD_BYTES: u64 = 128;
+
 /// A state that has arrived and that the engine has not yet accepted.
 pub(super) struct Arrived {
     point: Point,
@@ -31,27 +35,35 @@ pub(super) struct Schedule {
     not_before_us: u64,
     /// Bytes of the entries that the snapshot being saved covers.
     saving_bytes: u64,
+    /// The size of the state at the last snapshot, or when the member started. A state that grows faster than its
+    /// entries would never be written if its present size counted.
+    state_bytes: u64,
 }
 
 impl Replica {
-    /// Draws the offset of the next snapshot from its regular moment.
+    /// Draws the offset of the next snapshot from its regular moment, which depends on the size of the state now.
     pub(super) fn draw_snapshot(&mut self) {
         self.schedule.jitter = self.rng.next() % JITTER_PARTS;
+        let stats = self.machine.stats();
+        self.schedule.state_bytes =
+            stats.history_bytes + stats.record_bytes + self.machine.state_bytes();
     }
 
     /// Whether enough has been applied since the last snapshot. Writing a state costs as much as writing its size in
-    /// entries, so a large one is written less often.
+    /// entries, so a large one is written less often, also if the entries are many and small.
     fn is_snapshot_due(&self, since: u64) -> bool {
         let half = |whole: u64| {
             let drawn = u128::from(whole / 2) * u128::from(self.schedule.jitter);
             u64::try_from(drawn / u128::from(JITTER_PARTS)).unwrap_or(u64::MAX)
         };
         let ReplicaConfig { snapshot_bytes, snapshot_entries, .. } = self.config;
-        let stats = self.machine.stats();
-        let state = stats.history_bytes + stats.record_bytes + self.machine.state_bytes();
+        let state = self.schedule.state_bytes;
         let bytes = snapshot_bytes - half(snapshot_bytes);
         let entries = snapshot_entries - half(snapshot_entries);
-        since >= entries || self.applied_bytes >= bytes.max(state.saturating_add(half(state)))
+        let worth = state.saturating_add(half(state));
+        let kept = self.applied_bytes.saturating_add(since.saturating_mul(ENTRY_OVERHEAD_BYTES));
+        let many = since >= entries && (state <= snapshot_bytes || kept >= worth);
+        many || self.applied_bytes >= bytes.max(worth)
     }
 
     /// Requests a snapshot once enough has been applied since the last one, or a member needs one, or this member's
@@ -89,7 +101,9 @@ impl Replica {
     /// Handles a newest snapshot that is damaged or gone on this member's disk. The member no longer sends it, and
     /// requests a new one, at the same point if nothing was applied since.
     pub fn snapshot_damaged(&mut self, point: Point) {
-        self.node.mut_store().forget_snapshot(point);
+        if !mutant!("damaged_snapshot_sent_again") {
+            self.node.mut_store().forget_snapshot(point);
+        }
     }
 
     /// Lets the log drop the entries that a snapshot covers.
@@ -149,7 +163,7 @@ impl Replica {
         let wanted = self.node.snap().map(raft::prelude::Snapshot::get_metadata);
         match wanted.map(|meta| Point { index: meta.index, term: meta.term }) {
             None => self.arrived = None,
-            Some(wanted) if wanted == point => {
+            Some(wanted) if wanted == point || mutant!("stale_snapshot_replaces_a_newer_one") => {
                 self.arrived = Some(Arrived { point, machine, members });
             }
             // A snapshot from a stale leader came after a newer one, which the engine keeps.
@@ -168,6 +182,7 @@ impl Replica {
         self.members_changed();
         self.applied = point;
         self.applied_bytes = 0;
+        self.draw_snapshot();
         self.node.mut_store().reset(point, self.members.clone());
         self.pending.skipped(point.index, out);
         if let Some((proposal, _)) = self.changing.take() {

@@ -9,4 +9,5 @@ mod own_term;
 #[cfg(mutants)]
 mod planted;
 mod reuse;
+mod snapshot;
 mod vote;

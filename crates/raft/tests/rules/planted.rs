@@ -4,7 +4,7 @@ use std::panic;
 
 use tenure_raft::mutants::{SHOWN_BY_TESTS, select, select_by_name};
 
-use crate::{own_term, reuse, vote};
+use crate::{own_term, reuse, snapshot, vote};
 
 /// Each planted bug and the check that must catch it.
 const CAUGHT_BY: &[(&str, &str, fn())] = &[
@@ -22,6 +22,16 @@ const CAUGHT_BY: &[(&str, &str, fn())] = &[
         "vote_forgotten",
         "a_member_whose_disk_forgot_its_vote_gives_no_other_in_that_term",
         vote::a_member_whose_disk_forgot_its_vote_gives_no_other_in_that_term,
+    ),
+    (
+        "damaged_snapshot_sent_again",
+        "a_damaged_snapshot_is_written_again",
+        snapshot::a_damaged_snapshot_is_written_again,
+    ),
+    (
+        "stale_snapshot_replaces_a_newer_one",
+        "a_stale_snapshot_behind_a_newer_one_is_left_alone",
+        snapshot::a_stale_snapshot_behind_a_newer_one_is_left_alone,
     ),
 ];
 

@@ -96,38 +96,33 @@ fn members_do_not_all_save_at_the_same_entry() {
 }
 
 #[test]
-fn a_stale_snapshot_behind_a_newer_one_is_left_alone() {
-    let mut cluster = Cluster::new(3);
+fn a_large_state_is_saved_less_often_than_a_small_one() {
+    let mut cluster = Cluster::new(1);
+    let snapshot_bytes = 64 * 1024;
+    cluster.configure(0, ReplicaConfig { snapshot_bytes, snapshot_entries: 10, ..config(0) });
     cluster.run(2);
-    let leader = cluster.leader();
-    let member = Member::start(3, vec![], HardState::default(), None);
-    cluster.members.push(member);
-    let members = Membership { learners: [id(3)].into(), ..Membership::of_voters((0..3).map(id)) };
-    let received = |from: usize, index, term| {
-        let point = Point { index, term };
-        let head = Box::new(AnnouncedSnapshot { point, members: members.clone() });
-        let step = Step {
-            kind: StepKind::Snapshot,
-            term,
-            log_term: 0,
-            index: 0,
-            commit: 0,
-            commit_term: 0,
-            reject: false,
-            reject_hint: 0,
-            context: Bytes::new(),
-            durable: Point::default(),
-            entries: Vec::new(),
-            snapshot: Some(head),
-        };
-        let machine = Box::new(Machine::new(Epoch::default()));
-        let (from, step, members) = (id(from), Box::new(step), Box::new(members.clone()));
-        ReplicaInput::SnapshotReceived { from, step, machine, members }
+    let mut proposal = 0;
+    let mut saved_while_granting = |cluster: &mut Cluster, leases: u64| {
+        let mut saved = std::collections::BTreeSet::new();
+        for _ in 0..leases {
+            proposal += 1;
+            cluster.grant(0, proposal, 600_000);
+            cluster.step();
+            saved.extend(cluster.members[0].image.as_ref().map(|(point, ..)| point.index));
+        }
+        saved.len() - 1
     };
-    // The second has an older term and arrives in the same turn.
-    let inputs = [received(leader, 90, 7), received((leader + 1) % 3, 40, 6)];
-    cluster.members[3].inputs.extend(inputs);
-    let now_us = cluster.now_us;
-    cluster.members[3].turn(now_us, |_, _| {});
-    assert_eq!(cluster.members[3].replica.status().applied, Point { index: 90, term: 7 });
+    let state = |cluster: &Cluster| {
+        let machine = cluster.members[0].replica.machine();
+        machine.stats().record_bytes + machine.stats().history_bytes + machine.state_bytes()
+    };
+    let small = saved_while_granting(&mut cluster, 30);
+    let bytes = state(&cluster);
+    assert!(small >= 3, "{small} times, every five to ten entries, with {bytes} bytes");
+    saved_while_granting(&mut cluster, 2_000);
+    assert!(state(&cluster) > 4 * snapshot_bytes, "{}", state(&cluster));
+    let large = saved_while_granting(&mut cluster, 100);
+    assert!(large <= 1, "{large} times");
+    let later = saved_while_granting(&mut cluster, 8_000);
+    assert!((1..10).contains(&later), "{later} times, each after as much as the state has");
 }

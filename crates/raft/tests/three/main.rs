@@ -8,9 +8,9 @@ use tenure_core::codec::encode_request;
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, LeaseRef, NewLease, Request, RequestId};
 use tenure_raft::{
-    AdminRequest, AnnouncedSnapshot, Boot, MemberId, Membership, MembershipChange, Message,
-    ProposalFate, ProposalId, RejectReason, Replica, ReplicaConfig, ReplicaInput, ReplicaOutput,
-    Saved, Space, Step, StepKind, Stop,
+    AdminRequest, Boot, MemberId, Membership, MembershipChange, Message, ProposalFate, ProposalId,
+    RejectReason, Replica, ReplicaConfig, ReplicaInput, ReplicaOutput, Saved, Space, StepKind,
+    Stop,
 };
 use tenure_store::{HardState, LogEntry, Point};
 use tenure_types::{Epoch, LeaseId};
@@ -68,23 +68,27 @@ impl Cluster {
     fn with_one_eager(size: usize, eager: usize) -> Self {
         let mut cluster = Self::new(size);
         for number in (0..size).filter(|number| *number != eager) {
-            let member = &mut cluster.members[number];
-            let (applied, meta, state) = member.image.as_ref().unwrap();
-            let boot = Boot {
-                machine: read(state),
-                applied: *applied,
-                members: Membership::decode(meta).unwrap(),
-                base: *applied,
-                entries: Vec::new(),
-                hard_state: member.hard_state,
-                notes: Vec::new(),
-                cut: None,
-                given: Default::default(),
-            };
-            let config = ReplicaConfig { reluctant: true, ..config(number) };
-            member.replica = Replica::new(config, boot, number as u64 + 77).unwrap();
+            cluster.configure(number, ReplicaConfig { reluctant: true, ..config(number) });
         }
         cluster
+    }
+
+    /// Starts a member that has no entries yet with another configuration.
+    fn configure(&mut self, number: usize, config: ReplicaConfig) {
+        let member = &mut self.members[number];
+        let (applied, meta, state) = member.image.as_ref().unwrap();
+        let boot = Boot {
+            machine: read(state),
+            applied: *applied,
+            members: Membership::decode(meta).unwrap(),
+            base: *applied,
+            entries: Vec::new(),
+            hard_state: member.hard_state,
+            notes: Vec::new(),
+            cut: None,
+            given: Default::default(),
+        };
+        member.replica = Replica::new(config, boot, number as u64 + 77).unwrap();
     }
 
     fn step(&mut self) {

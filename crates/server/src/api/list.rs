@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure_core::event::{Batch, Event, Subject};
 use tenure_core::request::LeaseRef;
 use tenure_core::view::{KeyView, LeaseView, LockView};
-use tenure_core::{Compacted, Filter, Machine, Most, RevisionRecords};
+use tenure_core::{Compacted, Filter, Machine, Most, RevisionRecords, SortedLocks};
 use tenure_types::{LeaseId, PlaceNumber, Refusal, Revision, Verb};
 use tenure_wire::{Failure, Message, convert, v1};
 
@@ -82,10 +82,10 @@ pub(crate) async fn locks(
 ) -> Result<v1::ListLocksResponse, v1::Error> {
     let (prefix, after, max) = (it.prefix.clone(), after(&it.after), page(it.limit));
     let principal = who.clone();
-    let ask = move |machine: &Machine| {
+    let ask = move |sorted: SortedLocks<'_>| {
         let who = principal.name();
         let read = |after: Option<&String>, max| {
-            machine.locks_seen_by(who, &prefix, after.map(String::as_str), max)
+            sorted.locks_seen_by(who, &prefix, after.map(String::as_str), max)
         };
         gather(max, after.clone(), read, |view| view.lock.as_str().to_owned(), lock_bytes)
     };

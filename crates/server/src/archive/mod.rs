@@ -27,7 +27,7 @@ use prometheus_client::registry::Registry;
 use tenure_core::{Compacted, Most, RevisionRecords};
 use tenure_types::Revision;
 
-use crate::log_writer::spawn;
+use crate::log_writer::spawn_for;
 use crate::member::{LoopEvent, MemberHandle, NotTaken};
 pub use frame::RevisionRange;
 use margin::MarginMetrics;
@@ -114,6 +114,7 @@ impl Archive {
             return true;
         }
         self.bytes_max.store(keep.bytes_max, Ordering::Relaxed);
+        let inbox = member.inbox();
         let member = member.clone();
         let look = move |from| look(&member, from);
         let writer = ArchiveWriter::new(data.join(ARCHIVE_DIR), keep, self.clone(), Box::new(look));
@@ -124,7 +125,7 @@ impl Archive {
             archive.lock().ended = true;
             archive.news.notify_all();
         };
-        spawn("tenure-archive", run)
+        spawn_for(inbox, "tenure-archive", run)
     }
 
     /// Whether a thread writes what is left here.

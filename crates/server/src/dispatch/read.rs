@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::Machine;
+use tenure_core::{Machine, SortedLocks};
 use tenure_node::{ClusterView, Fresh, Node, Principal, PrincipalAction, Weight};
 use tenure_raft::Replica;
 use tenure_types::{Quota, Revision};
@@ -114,24 +114,23 @@ impl Dispatch {
         scope: ReadScope,
         fresh: Fresh,
         within: Duration,
-        ask: impl Fn(&Machine) -> T + Clone + Send + 'static,
+        ask: impl Fn(SortedLocks<'_>) -> T + Clone + Send + 'static,
     ) -> Result<(Revision, T), Failure> {
         self.count_request(Weight::Asks)?;
         let deadline_us = self.deadline_us(within);
         loop {
             let ask = ask.clone();
-            let sorted =
-                move |machine: &Machine| machine.settle_lists(SORTED_MAX).then(|| ask(machine));
+            let sorted = move |machine: &Machine| sort(machine).map(ask);
             let left = self.member().until(deadline_us);
             if let (revision, Some(listed)) =
                 self.read_next_page(who, scope.clone(), fresh, left, sorted).await?
             {
                 return Ok((revision, listed));
             }
-            let sort = |machine: &Machine| machine.settle_lists(SORTED_MAX);
+            let is_sorted = |machine: &Machine| sort(machine).is_some();
             let left = || self.member().until(deadline_us);
             let scope = || scope.clone();
-            while !self.read_next_page(who, scope(), Fresh::Stale, left(), sort).await?.1 {}
+            while !self.read_next_page(who, scope(), Fresh::Stale, left(), is_sorted).await?.1 {}
         }
     }
 
@@ -273,5 +272,71 @@ impl Dispatch {
         let count = Caller::watch().ok_or_else(|| quota("watches_per_connection", WATCHES_MAX))?;
         let count = count.with(Caller::count(self.member().identity(), Quota::Watches)?);
         Ok(self.hub().watch(filter, start, options).counted(count).seen_by(who.clone()))
+    }
+}
+
+/// Sorts as many names of locks as one turn of the event loop has time for, and returns the lists once all are sorted.
+fn sort(machine: &Machine) -> Option<SortedLocks<'_>> {
+    machine.sorted_locks(SORTED_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::codec::{encode_request, seal_entry};
+    use tenure_core::outcome::Effects;
+    use tenure_core::request::{
+        Acquire, Ask, AskLease, AskWait, Asks, Command, LeaseRef, NewLease, Purpose, Request,
+        RequestId,
+    };
+    use tenure_types::{Epoch, LeaseId, Limit, Mode, Term};
+
+    use super::*;
+
+    /// A machine with this many locks, none of whose names was sorted yet.
+    fn machine(locks: usize) -> Machine {
+        let id = LeaseId::new(1).unwrap();
+        let lease = NewLease { id, ttl_ms: 60_000, client: "c", metadata: b"" };
+        let names: Vec<String> = (0..locks).map(|at| format!("lock/{}", at * 7_919)).collect();
+        let acquire = |lock| {
+            Command::Acquire(Acquire {
+                lease: AskLease::Existing(LeaseRef::Id(id)),
+                locks: Asks::One(Ask { lock, mode: Mode::Exclusive }),
+                wait: AskWait::No,
+                metadata: &[],
+                lock_delay_ms: 0,
+                max_hold_ms: None,
+                purpose: Purpose::Lock,
+                independent: false,
+            })
+        };
+        let mut commands = vec![
+            Command::SetLimits(vec![(Limit::LocksPerLease, 1_000_000)]),
+            Command::GrantLease(lease),
+        ];
+        commands.extend(names.iter().map(|name| acquire(name)));
+        let encoded: Vec<Vec<u8>> = commands
+            .into_iter()
+            .map(|command| {
+                let mut bytes = Vec::new();
+                let request = Request { principal: "", id: RequestId::None, command };
+                encode_request(&request, &mut bytes);
+                bytes
+            })
+            .collect();
+        let mut machine = Machine::new(Epoch::default());
+        for some in encoded.chunks(256) {
+            let entry = seal_entry(Term(1), 0, some.iter().map(Vec::as_slice));
+            machine.apply(Term(1), Some(&entry), &mut Effects::default());
+        }
+        machine
+    }
+
+    #[test]
+    fn one_turn_of_the_event_loop_sorts_a_bounded_number_of_names() {
+        let machine = machine(2 * SORTED_MAX + 1);
+        assert!(sort(&machine).is_none(), "the first turn sorts a part");
+        assert!(sort(&machine).is_none(), "so does the second");
+        let sorted = sort(&machine).expect("one name was left for the third");
+        assert_eq!(sorted.locks("", None, usize::MAX).len(), 2 * SORTED_MAX + 1);
     }
 }

@@ -13,7 +13,7 @@ use tenure_raft::MemberId;
 use super::frame::{self, Class, FRAME_BYTES_MAX, Frame};
 use super::net::Net;
 use super::stream::{PeerStream, WriteHalf};
-use crate::log_writer::spawn;
+use crate::log_writer::spawn_for;
 use crate::member::LoopEvent;
 use crate::os;
 use tenure_node::directory::Address;
@@ -177,11 +177,26 @@ impl LinkHandle {
         let (member, id) = (self.id, LinkId(generation));
         net.member.tell(LoopEvent::Input(Input::Linked { member, link: id, level }));
         let link = self.clone();
-        let writes = spawn("tenure-link-out", move || link.write(writer, generation));
+        let inbox = net.member.inbox();
+        let writes = spawn_for(inbox, "tenure-link-out", move || link.write(writer, generation));
         let result = if writes { self.read(stream, net) } else { Ok(()) };
         self.detach(generation);
         net.member.tell(LoopEvent::Input(Input::Unlinked { member, link: id }));
         result
+    }
+
+    /// Lets the writer send the queued frames, except parts of snapshots, and close its half of the connection. The
+    /// other end closes the connection once it has read them. There will be no other connection.
+    pub(crate) fn finish(&self) {
+        self.lock().closed = true;
+        self.tell_all();
+    }
+
+    /// Waits until there is no connection, at most until this time.
+    pub(crate) fn wait_for_end(&self, until_us: u64) {
+        let time = os::until(until_us);
+        let open = |state: &mut LinkState| state.connection.is_some();
+        drop(self.changed.wait_timeout_while(self.lock(), time, open));
     }
 
     pub(crate) fn close(&self) {
@@ -199,11 +214,13 @@ impl LinkHandle {
             let bytes = frame::read(&mut from, FRAME_BYTES_MAX)?;
             let message =
                 PeerMessage::decode(&bytes).ok_or(io::Error::from(io::ErrorKind::InvalidData))?;
+            // After the member's end messages are read and dropped, until the other end has read the last ones of this
+            // end and closes the connection.
+            if net.member.over().is() {
+                continue;
+            }
             // Blocks while the event loop's inbox is full, which slows the sender down through TCP.
             net.member.tell(LoopEvent::Input(Input::Peer { from: self.id, message }));
-            if net.member.over().is() {
-                return Ok(());
-            }
         }
     }
 
@@ -223,13 +240,18 @@ impl LinkHandle {
     fn wait_for_frames(&self, generation: u64) -> Option<Vec<Vec<u8>>> {
         let mut state = self.lock();
         loop {
-            if state.generation != generation || state.closed {
+            if state.generation != generation {
                 return None;
             }
+            let closed = state.closed;
             let connection = state.connection.as_mut()?;
             if !connection.queue.is_empty() {
                 connection.bytes = 0;
                 return Some(std::mem::take(&mut connection.queue));
+            }
+            if closed {
+                let _ = connection.socket.shutdown(Shutdown::Write);
+                return None;
             }
             if let Some(part) = connection.bulk.pop_front() {
                 return Some(vec![part]);

@@ -17,7 +17,7 @@ use super::link::{Dialled, LinkHandle};
 use super::stream::PeerStream;
 use super::wire::Wire;
 use crate::log::Limiter;
-use crate::log_writer::spawn;
+use crate::log_writer::{spawn, spawn_for};
 use crate::member::{LoopEvent, MemberHandle};
 use crate::os;
 use tenure_node::directory::{Address, MemberNames, MemberRecord};
@@ -28,6 +28,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// How long the link of a removed member stays open, so that the member learns of its removal.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// How long the links of a member that ends have to deliver what is queued. Much longer than a round trip between
+/// members, and short enough for a member that stops while another one does not answer.
+const DRAIN: Duration = Duration::from_millis(500);
 /// How long the cluster may take to agree on a new member.
 const AGREE: Duration = Duration::from_secs(8);
 /// The most links to members that this member does not know to belong to the cluster. Members may have been added while
@@ -164,7 +167,7 @@ impl Net {
     /// thread could be started.
     pub(crate) fn call_back(self: &Arc<Self>, join: JoinId, record: MemberRecord) -> bool {
         let net = self.clone();
-        spawn("tenure-call-back", move || {
+        spawn_for(self.member.inbox(), "tenure-call-back", move || {
             let MemberNames { name, members, .. } = &record.names;
             let answer = net.wire.ask(members, Some(name), &Control::Who);
             let answer = answer.map_err(|error| error.to_string());
@@ -175,7 +178,7 @@ impl Net {
     /// Sends a question about this member's standing to another member, on behalf of the node, on a new thread.
     pub(crate) fn ask_standing(self: &Arc<Self>, address: String, name: String, question: Control) {
         let net = self.clone();
-        spawn("tenure-standing", move || {
+        spawn_for(self.member.inbox(), "tenure-standing", move || {
             if let Ok(answer) = net.wire.ask(&address, Some(&name), &question) {
                 net.member.tell(LoopEvent::Input(Input::StandingAnswer { answer }));
             }
@@ -216,10 +219,16 @@ impl Net {
         self.link(hello.from).serve(stream, Dialled::There, hello.level, self)
     }
 
-    /// Closes every link.
+    /// Closes every link after the other end has read what is queued, or after [`DRAIN`].
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        self.links().values().for_each(|link| link.close());
+        let links: Vec<Arc<LinkHandle>> = self.links().values().cloned().collect();
+        links.iter().for_each(|link| link.finish());
+        let until_us = os::now_us().saturating_add(os::micros(DRAIN));
+        for link in links {
+            link.wait_for_end(until_us);
+            link.close();
+        }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -256,7 +265,7 @@ impl Net {
         let link = links.entry(id).or_insert_with(|| {
             let link = Arc::new(LinkHandle::new(id));
             let (net, kept) = (self.clone(), link.clone());
-            spawn("tenure-link", move || net.keep(&kept));
+            spawn_for(self.member.inbox(), "tenure-link", move || net.keep(&kept));
             link
         });
         if self.is_closed() {

@@ -18,7 +18,7 @@ use super::frame::{self, CHUNK_BYTES, CONTROL_BYTES_MAX};
 use super::net::Net;
 use super::stream::PeerStream;
 use crate::error::chain;
-use crate::log_writer::spawn;
+use crate::log_writer::spawn_for;
 use crate::member::{End, LoopEvent};
 use crate::os;
 
@@ -44,7 +44,7 @@ impl Net {
         snapshots: Snapshots,
     ) -> bool {
         let net = self.clone();
-        spawn("tenure-snapshot-out", move || {
+        spawn_for(self.member.inbox(), "tenure-snapshot-out", move || {
             let mine = net.sending().insert(to);
             let sent = if mine {
                 let sent = net.send_now(to, step, &snapshots);

@@ -367,7 +367,7 @@ fn state(machine: &Machine) -> State {
         let _ = write!(content, "{:?} {} {holds:?} {waits:?} {keys:?}; ", it.id, it.ttl_ms);
     }
     let mut waiting = BTreeMap::new();
-    for it in machine.locks("", None, ALL) {
+    for it in machine.sorted_locks(usize::MAX).unwrap().locks("", None, ALL) {
         let _ = write!(content, "{} {:?}: ", it.lock.as_str(), it.slots);
         for holder in &it.holders {
             let (token, mode, state) = (holder.token, holder.mode, holder.metadata.len());

@@ -1,13 +1,18 @@
 //! Writes a snapshot chunk by chunk and makes it complete.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{
     SnapshotError, SnapshotId, Snapshots, TEMPORARY_SUFFIX, failed,
     format::{self, CHUNK_BYTES_MAX, Footer},
     name, path,
 };
-use crate::{Point, disk::File};
+use crate::{Fatal, Point, disk::File};
+
+/// The most bytes that are written between two syncs. A sync of the log may have to wait for what the disk has in its
+/// queue, so that must never be a whole state.
+const SYNC_BYTES: u64 = 4 * 1024 * 1024;
 
 /// A snapshot being written. If it is dropped before [`SnapshotWriter::finish`], no trace of it remains.
 #[derive(Debug)]
@@ -21,6 +26,8 @@ pub struct SnapshotWriter {
     /// Data that does not fill a chunk yet.
     buffer: Vec<u8>,
     offset: u64,
+    /// How much of the file is synced.
+    synced: u64,
     footer: Footer,
     finished: bool,
 }
@@ -46,6 +53,7 @@ impl SnapshotWriter {
             seed,
             buffer,
             offset: 0,
+            synced: 0,
             footer,
             finished: false,
         };
@@ -53,17 +61,24 @@ impl SnapshotWriter {
         Ok(writer)
     }
 
-    /// Adds data. After an error the snapshot cannot be finished; drop it.
-    pub fn append(&mut self, mut data: &[u8]) -> Result<(), SnapshotError> {
+    /// Adds data, and syncs it every few megabytes. After an error the snapshot cannot be finished; drop it.
+    ///
+    /// Returns how long the disk was busy with these syncs. A caller that lets the disk rest for as long before it adds
+    /// more leaves at least half of the disk's time to the log, however slow the disk is.
+    pub fn append(&mut self, mut data: &[u8]) -> Result<Duration, SnapshotError> {
+        let mut busy = Duration::ZERO;
         while !data.is_empty() {
             let step = data.len().min(CHUNK_BYTES_MAX - self.buffer.len());
             self.buffer.extend_from_slice(&data[..step]);
             data = &data[step..];
             if self.buffer.len() == CHUNK_BYTES_MAX {
                 self.put_chunk()?;
+                if self.offset - self.synced >= SYNC_BYTES {
+                    busy += self.sync()?;
+                }
             }
         }
-        Ok(())
+        Ok(busy)
     }
 
     /// Makes the snapshot complete and durable, and removes those that it makes unnecessary.
@@ -93,6 +108,13 @@ impl SnapshotWriter {
         self.buffer = data;
         self.buffer.clear();
         Ok(())
+    }
+
+    fn sync(&mut self) -> Result<Duration, SnapshotError> {
+        let fatal = |source| Fatal::Disk { doing: "sync a snapshot", source };
+        let busy = self.file.sync().map_err(fatal)?;
+        self.synced = self.offset;
+        Ok(busy)
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<(), SnapshotError> {

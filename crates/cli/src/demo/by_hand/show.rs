@@ -56,7 +56,8 @@ fn grants(grants: &Grants) -> String {
 }
 
 pub(crate) fn locks(machine: &Machine) -> String {
-    let locks = machine.locks("", None, 50);
+    let sorted = machine.sorted_locks(usize::MAX).expect("without a bound all are sorted");
+    let locks = sorted.locks("", None, 50);
     if locks.is_empty() {
         return "no client holds or awaits a lock".to_owned();
     }

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tenure_core::Machine;
 use tenure_core::view::LockView;
+use tenure_core::{Machine, SortedLocks};
 use tenure_types::Mode;
 
 use super::HeldLabels;
@@ -28,8 +28,8 @@ pub(super) struct Walked {
 }
 
 impl Walked {
-    fn add(&mut self, machine: &Machine, after: Option<&str>) -> Option<String> {
-        let locks = machine.locks("", after, PAGE);
+    fn add(&mut self, sorted: SortedLocks<'_>, after: Option<&str>) -> Option<String> {
+        let locks = sorted.locks("", after, PAGE);
         let mut places_left = PLACES_MAX;
         for lock in &locks {
             let first = lock.lock.as_str().split('/').next().unwrap_or_default();
@@ -38,7 +38,7 @@ impl Walked {
                 self.prefixes.insert(first.to_owned());
             }
             let prefix = if known { first } else { OTHER };
-            self.add_waiters(machine, lock, prefix, &mut places_left);
+            self.add_waiters(sorted.machine(), lock, prefix, &mut places_left);
             for holder in &lock.holders {
                 let held = HeldLabels { prefix: prefix.to_owned(), mode: mode(holder.mode) };
                 *self.held.entry(held).or_default() += 1;
@@ -81,9 +81,9 @@ pub(super) async fn walk(http: &Http) -> Result<Walked, HttpError> {
     let mut after = None;
     for _ in 0..PAGES_MAX {
         let (so_far, from) = (walked.clone(), after.clone());
-        let page = move |machine: &Machine| {
+        let page = move |sorted: SortedLocks<'_>| {
             let mut walked = so_far.clone();
-            let next = walked.add(machine, from.as_deref());
+            let next = walked.add(sorted, from.as_deref());
             (walked, next)
         };
         let (dispatch, known) = (&http.dispatch, ReadScope::Known);

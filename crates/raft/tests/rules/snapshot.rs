@@ -1,0 +1,91 @@
+//! Checks that a damaged snapshot is written again, and that a stale one does not replace a newer one.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use tenure_core::Machine;
+use tenure_raft::{
+    AnnouncedSnapshot, Boot, MemberId, Membership, Replica, ReplicaConfig, ReplicaInput,
+    ReplicaOutput, Step, StepKind,
+};
+use tenure_store::{HardState, Point};
+use tenure_types::Epoch;
+
+use crate::disks::id;
+
+const NOW_US: u64 = 1_000_000;
+
+/// A member that starts from a snapshot at this point; at the default point it has none.
+fn started(
+    me: MemberId,
+    applied: Point,
+    members: Membership,
+    given: BTreeSet<MemberId>,
+) -> Replica {
+    let Point { index: commit, term } = applied;
+    let boot = Boot {
+        machine: Machine::new(Epoch::default()),
+        applied,
+        members,
+        base: applied,
+        entries: Vec::new(),
+        hard_state: HardState { term, vote: None, commit },
+        notes: Vec::new(),
+        cut: None,
+        given,
+    };
+    Replica::new(ReplicaConfig::new(me), boot, 77).unwrap()
+}
+
+fn snapshots_written(replica: &mut Replica, now_us: u64) -> Vec<Point> {
+    let mut outputs = Vec::new();
+    replica.turn(now_us, &mut outputs);
+    let point = |output: &ReplicaOutput| match output {
+        ReplicaOutput::SaveSnapshot { point, .. } => Some(*point),
+        _ => None,
+    };
+    outputs.iter().filter_map(point).collect()
+}
+
+#[cfg_attr(not(mutants), test)]
+pub(crate) fn a_damaged_snapshot_is_written_again() {
+    let first = Point { index: 1, term: 1 };
+    let voters = Membership::of_voters((0..3).map(id));
+    let mut replica = started(id(0), first, voters, BTreeSet::new());
+    assert_eq!(snapshots_written(&mut replica, NOW_US), []);
+    replica.snapshot_damaged(first);
+    assert_eq!(snapshots_written(&mut replica, NOW_US + 1), [first]);
+}
+
+#[cfg_attr(not(mutants), test)]
+pub(crate) fn a_stale_snapshot_behind_a_newer_one_is_left_alone() {
+    let me = id(3);
+    let voters: BTreeSet<MemberId> = (0..3).map(id).collect();
+    let members = Membership { learners: [me].into(), ..Membership::of_voters(voters.clone()) };
+    let mut replica = started(me, Point::default(), Membership::default(), voters);
+    let received = |from: usize, index, term| {
+        let head = AnnouncedSnapshot { point: Point { index, term }, members: members.clone() };
+        let step = Step {
+            kind: StepKind::Snapshot,
+            term,
+            log_term: 0,
+            index: 0,
+            commit: 0,
+            commit_term: 0,
+            reject: false,
+            reject_hint: 0,
+            context: Bytes::new(),
+            durable: Point::default(),
+            entries: Vec::new(),
+            snapshot: Some(Box::new(head)),
+        };
+        let machine = Box::new(Machine::new(Epoch::default()));
+        let (from, step, members) = (id(from), Box::new(step), Box::new(members.clone()));
+        ReplicaInput::SnapshotReceived { from, step, machine, members }
+    };
+    // The second has an older term and arrives in the same turn.
+    replica.handle(received(0, 90, 7));
+    replica.handle(received(1, 40, 6));
+    replica.turn(NOW_US, &mut Vec::new());
+    assert_eq!(replica.status().applied, Point { index: 90, term: 7 });
+}
