@@ -1,15 +1,16 @@
-//! Queues events for the event loop: those of members first, then renewals and releases, then the rest, in turns by
-//! source.
+//! Queues events for the event loop: those of members first, then renewals and releases, then the rest, each in turns
+//! by source.
 //!
 //! A member that hears its leader late starts an election, and a client whose renewal is late loses its locks. So
 //! neither waits behind the commands and reads of other clients. Each turn still takes some events of every kind, and
 //! the kinds have bounds of their own: a flood of one kind does not keep the others out.
 //!
-//! The rest is what clients ask for. A [`FairQueue`] serves its sources in turns, and a [`Window`] bounds how much of
-//! it is under way, so that what cannot be done at once waits here and not where the order is that of arrival.
+//! What clients ask for waits in two [`FairQueue`]s, which serve their sources in turns: a source that floods the member
+//! with renewals delays its own. A [`Window`] bounds how much of the rest is under way, so that what cannot be done at
+//! once waits here and not where the order is that of arrival.
 //!
 //! The events of one connection keep their order, except that renewals may overtake: a release goes first only if
-//! nothing of its connection waits.
+//! nothing of its connection waits, and nothing that came after a release goes ahead of it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -42,8 +43,8 @@ const STALLED_COST: u64 = 4 * PAGE_COST;
 enum InboxClass {
     /// What other members, this member's own threads and its disk send.
     Members,
-    /// Renewals and releases, and what operators ask of the member itself.
-    Keeps,
+    /// Renewals and releases, and what operators ask of the member itself, with its source and its cost.
+    Keeps(Source, u64),
     /// Everything else, with its source and its cost.
     Rest(Source, u64),
 }
@@ -111,7 +112,7 @@ struct InboxShared {
 #[derive(Default)]
 struct InboxState {
     members: VecDeque<LoopEvent>,
-    keeps: VecDeque<LoopEvent>,
+    keeps: FairQueue<LoopEvent>,
     rest: FairQueue<LoopEvent>,
     /// What of the rest was taken and is not answered yet.
     window: Window,
@@ -269,7 +270,7 @@ impl InboxState {
         let clients = self.keeps.len() + self.rest.len();
         match self.class(event) {
             InboxClass::Members => self.members.len() < MEMBERS_MAX,
-            InboxClass::Keeps => clients < CLIENTS_MAX,
+            InboxClass::Keeps(..) => clients < CLIENTS_MAX,
             InboxClass::Rest(..) => clients < CLIENTS_MAX && self.rest.len() < REST_MAX,
         }
     }
@@ -279,13 +280,15 @@ impl InboxState {
             LoopEvent::Input(Input::Submit(batch)) => {
                 // Only renewals may wait for others.
                 let is_renewal = batch.linger_us > 0;
-                let source = batch.permit.source();
+                let (source, cost) = (batch.permit.source(), cost(&batch.requests));
                 if is_renewal || batch.permit.keeps_all() && !self.rest.waits(source) {
-                    return InboxClass::Keeps;
+                    return InboxClass::Keeps(source, cost);
                 }
-                InboxClass::Rest(source, cost(&batch.requests))
+                InboxClass::Rest(source, cost)
             }
-            LoopEvent::Call { batch, .. } if batch.keeps() => InboxClass::Keeps,
+            LoopEvent::Call { batch, .. } if batch.keeps() => {
+                InboxClass::Keeps(batch.source(), batch.cost())
+            }
             LoopEvent::Call { batch, .. } => InboxClass::Rest(batch.source(), batch.cost()),
             LoopEvent::Input(_)
             | LoopEvent::Prepared(_)
@@ -294,7 +297,7 @@ impl InboxState {
             LoopEvent::Admin { .. }
             | LoopEvent::Join { .. }
             | LoopEvent::Freeze { .. }
-            | LoopEvent::Leave { .. } => InboxClass::Keeps,
+            | LoopEvent::Leave { .. } => InboxClass::Keeps(Source::default(), COMMAND_COST),
             LoopEvent::Read { turn, .. } => InboxClass::Rest(turn.source, turn.cost()),
             LoopEvent::Look { source, .. } => InboxClass::Rest(*source, COMMAND_COST),
         }
@@ -303,7 +306,7 @@ impl InboxState {
     fn push(&mut self, event: LoopEvent) {
         match self.class(&event) {
             InboxClass::Members => self.members.push_back(event),
-            InboxClass::Keeps => self.keeps.push_back(event),
+            InboxClass::Keeps(source, cost) => self.keeps.push(source, cost, event),
             InboxClass::Rest(source, cost) => {
                 let owed = owed(&event);
                 if owed > 0 {
@@ -325,22 +328,29 @@ impl InboxState {
         let rest = rest.min(most - members - keeps);
         let mut taken = Vec::with_capacity(members + keeps + rest);
         taken.extend(self.members.drain(..members));
-        taken.extend(self.keeps.drain(..keeps));
+        taken.extend(std::iter::from_fn(|| self.keeps.pop()).take(keeps).map(|it| it.value));
         let is_stalled = self.closed.is_some();
         let mut cost_left = if is_stalled { STALLED_COST } else { u64::MAX };
         for _ in 0..rest {
             if cost_left == 0 || !is_stalled && !self.window.is_open(self.rest.is_shared()) {
                 break;
             }
-            let Some(Served { cost, value, .. }) = self.rest.pop() else { break };
+            let Some(Served { source, cost, value }) = self.rest.pop() else { break };
             cost_left = cost_left.saturating_sub(cost);
-            taken.push(self.begin(value, cost));
+            let event = self.begin(value, cost);
+            if !self.keeps.is_empty() && self.keeps.waits(source) {
+                // A release of its connection did not fit into this turn: it goes first.
+                self.keeps.push(source, cost, event);
+            } else {
+                taken.push(event);
+            }
         }
         taken
     }
 
     fn take_all(&mut self) -> Vec<LoopEvent> {
-        let mut taken: Vec<_> = self.members.drain(..).chain(self.keeps.drain(..)).collect();
+        let mut taken: Vec<_> = self.members.drain(..).collect();
+        taken.extend(std::iter::from_fn(|| self.keeps.pop()).map(|served| served.value));
         taken.extend(std::iter::from_fn(|| self.rest.pop()).map(|served| served.value));
         taken
     }
@@ -498,6 +508,53 @@ mod tests {
         let ahead = next.iter().position(|number| *number == 100_000).unwrap();
         assert!(ahead < 16, "{ahead} were taken before it");
         assert!(next.len() < 500, "{} are under way while several sources send", next.len());
+    }
+
+    #[test]
+    fn thousands_of_renewals_of_one_source_delay_only_its_own() {
+        let (admission, (inbox, events)) = (Admission::default(), inbox());
+        let renewal = |number: u64, share: &ConnectionShare| {
+            let permit = admission.admit_from(Weight::Keeps, 100, Some(share)).unwrap();
+            let LoopEvent::Input(Input::Submit(mut batch)) =
+                batch(number, ReplyTo::Call(CallId(number)), 1, permit)
+            else {
+                unreachable!("a batch is submitted")
+            };
+            batch.requests.push(Bytes::from_static(&[0; 100]));
+            LoopEvent::Input(Input::Submit(batch))
+        };
+        let greedy = SourceShare::new(1);
+        // As many as admission lets one source have.
+        for connection in 1..=4 {
+            let share = ConnectionShare::new(connection, greedy.clone());
+            for number in 1..=250 {
+                assert!(inbox.try_send(renewal(connection * 1_000 + number, &share)).is_ok());
+            }
+        }
+        let honest = ConnectionShare::new(9, SourceShare::new(2));
+        assert!(inbox.try_send(renewal(100_000, &honest)).is_ok());
+        let taken = numbers(events.take(Duration::ZERO, 64));
+        let ahead = taken.iter().position(|number| *number == 100_000);
+        assert!(ahead.is_some_and(|ahead| ahead < 16), "{taken:?}");
+    }
+
+    #[test]
+    fn what_follows_a_release_stays_behind_it_when_a_turn_is_too_short_for_all_releases() {
+        let admission = Admission::default();
+        let share = ConnectionShare::new(1, SourceShare::new(1));
+        let permit = |weight| admission.admit_from(weight, 1, Some(&share)).unwrap();
+        let (inbox, events) = inbox();
+        for number in 1..=20 {
+            let _ = inbox.try_send(of_session(number, permit(Weight::Keeps)));
+        }
+        for number in 21..=40 {
+            let _ = inbox.try_send(of_session(number, permit(Weight::Asks)));
+        }
+        let mut taken = Vec::new();
+        while taken.len() < 40 {
+            taken.extend(numbers(events.take(Duration::ZERO, 8)));
+        }
+        assert_eq!(taken, (1..=40).collect::<Vec<_>>());
     }
 
     #[test]
