@@ -17,6 +17,7 @@ mod outbox;
 mod permission;
 mod quota;
 mod read;
+mod search;
 mod session;
 mod source;
 mod ticket;
@@ -79,6 +80,7 @@ struct DispatchShared {
     insecure: bool,
     keys: SigningKeys,
     read_slots: read::ReadSlots,
+    searches: search::SearchSlots,
 }
 
 impl Dispatch {
@@ -108,6 +110,7 @@ impl Dispatch {
             insecure,
             keys,
             read_slots,
+            searches: search::SearchSlots::default(),
         };
         let dispatch = Self { inner: Arc::new(inner) };
         dispatch.runtime().spawn(crate::ticket::tend(dispatch.clone()));
