@@ -11,6 +11,7 @@
 mod acquire;
 mod admit;
 mod caller;
+mod leave;
 mod membership;
 mod memory;
 mod outbox;
