@@ -135,7 +135,9 @@ impl Stage {
         let key = Key { text: format!("tenure_{id}_{secret}"), id };
         if !self.others.is_empty() {
             // The leader has applied it; a follower does so a moment later.
-            wait("the key is known", || (self.get("/v1/cluster", &key).status == 200).then_some(()));
+            wait("the key is known", || {
+                (self.get("/v1/cluster", &key).status == 200).then_some(())
+            });
         }
         key
     }
@@ -284,6 +286,34 @@ fn http_resolves_the_caller_of_each_request() {
     stage.principal("ana", "everything", false);
     let refused = stage.get("/v1/locks", &ana).refused(401, "UNAUTHENTICATED");
     assert!(refused["message"].as_str().unwrap().contains("disabled"), "{refused}");
+}
+
+#[test]
+fn an_address_that_guesses_keys_is_throttled_and_keys_that_were_right_go_on() {
+    let stage = Stage::enabled();
+    let ana = stage.key("ana", None);
+    assert_eq!(stage.get("/v1/locks", &ana).status, 200);
+    let guess = |number: u64| Key {
+        id: String::new(),
+        text: format!("tenure_{}_{number:064x}", "1".repeat(16)),
+    };
+    let mut number = 0;
+    let refused = wait("guesses are not checked any more", || {
+        number += 1;
+        let reply = stage.get("/v1/locks", &guess(number));
+        (reply.status != 401).then_some(reply)
+    });
+    refused.refused(503, "OVERLOADED");
+    assert!(refused.header("retry-after").is_some());
+    assert_eq!(stage.get("/v1/locks", &ana).status, 200, "it was right before");
+    let metrics = String::from_utf8(stage.get("/metrics", &ana).body).unwrap();
+    let count =
+        metrics.lines().find_map(|it| it.strip_prefix("tenure_authentications_throttled_total "));
+    assert!(count.is_some_and(|count| count != "0"), "{count:?}");
+    let bob = stage.key("bob", None);
+    wait("new keys are checked again", || {
+        (stage.get("/v1/locks", &bob).status == 200).then_some(())
+    });
 }
 
 #[test]

@@ -361,7 +361,13 @@ fn metrics_name_locks_only_to_operators() {
     let label = "prefix=\"secret\"";
     let text = |reply: Reply| String::from_utf8(reply.body).unwrap();
     wait("operators see it", || text(stage.get(&olga, "/metrics")).contains(label).then_some(()));
+    let requests = text(stage.get(&olga, "/metrics"));
+    assert!(
+        requests.contains("tenure_principal_requests_total{principal=\"worker\"}"),
+        "{requests}"
+    );
     let open = text(health.get("/metrics"));
+    assert!(!open.contains("worker"), "{open}");
     assert!(open.contains("\ntenure_leases ") && !open.contains("secret"), "{open}");
     denied(&stage.get(&ana, "/metrics"), "operate");
 }

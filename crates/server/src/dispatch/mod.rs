@@ -82,6 +82,7 @@ struct DispatchShared {
     keys: SigningKeys,
     read_slots: read::ReadSlots,
     searches: search::SearchSlots,
+    principals: PrincipalSources,
 }
 
 impl Dispatch {
@@ -112,6 +113,7 @@ impl Dispatch {
             keys,
             read_slots,
             searches: search::SearchSlots::default(),
+            principals: PrincipalSources::default(),
         };
         let dispatch = Self { inner: Arc::new(inner) };
         dispatch.runtime().spawn(crate::ticket::tend(dispatch.clone()));
@@ -121,6 +123,11 @@ impl Dispatch {
     /// The member that it dispatches to.
     pub(crate) fn member(&self) -> &MemberHandle {
         &self.inner.member
+    }
+
+    /// The principals that have or had connections.
+    pub(crate) fn principals(&self) -> &PrincipalSources {
+        &self.inner.principals
     }
 
     /// The id of the cluster that the member belongs to.
