@@ -1,15 +1,16 @@
-//! Orders the events of a member's event loop: those of members first, then renewals and releases, then the rest, in
-//! turns by source.
+//! Orders the events of a member's event loop: those of members first, then renewals and releases, then the rest, each
+//! in turns by source.
 //!
 //! A member that hears its leader late starts an election, and a client whose renewal is late loses its locks. So
 //! neither waits behind the commands and reads of other clients. Each turn still takes some events of every kind, and
 //! the kinds have bounds of their own: a flood of one kind does not keep the others out.
 //!
-//! The rest is what clients ask for. A [`FairQueue`] serves its sources in turns, and a [`Window`] bounds how much of
-//! it is under way, so that what cannot be done at once waits here and not where the order is that of arrival.
+//! What clients ask for waits in two [`FairQueue`]s, which serve their sources in turns: a source that floods the
+//! member with renewals delays its own. A [`Window`] bounds how much of the rest is under way, so that what cannot be
+//! done at once waits here and not where the order is that of arrival.
 //!
 //! The events of one connection keep their order, except that renewals may overtake: a release goes first only if
-//! nothing of its connection waits.
+//! nothing of its connection waits, and nothing that came after a release goes ahead of it.
 
 use std::collections::VecDeque;
 
@@ -40,7 +41,12 @@ pub enum InboxClass {
     /// What other members, this member's own threads and its disk send.
     Members,
     /// Renewals and releases, and what operators ask of the member itself.
-    Keeps,
+    Keeps {
+        /// Where it comes from.
+        source: Source,
+        /// What it costs.
+        cost: u64,
+    },
     /// Everything else.
     Rest {
         /// Where it comes from.
@@ -54,7 +60,7 @@ pub enum InboxClass {
 #[derive(Debug)]
 pub struct InboxQueue<E> {
     members: VecDeque<E>,
-    keeps: VecDeque<E>,
+    keeps: FairQueue<E>,
     rest: FairQueue<E>,
     /// What of the rest was taken and is not answered yet.
     window: Window,
@@ -71,19 +77,19 @@ impl<E> Default for InboxQueue<E> {
 impl<E> InboxQueue<E> {
     /// An empty queue. The window bounds what is under way.
     pub fn new(window: Window) -> Self {
-        let (members, keeps, rest) = (VecDeque::new(), VecDeque::new(), FairQueue::default());
-        Self { members, keeps, rest, window, closed: None }
+        let (keeps, rest) = (FairQueue::default(), FairQueue::default());
+        Self { members: VecDeque::new(), keeps, rest, window, closed: None }
     }
 
     /// The class of a batch of commands.
     pub fn class_of(&self, batch: &CommandBatch) -> InboxClass {
         // Only renewals may wait for others.
         let is_renewal = batch.linger_us > 0;
-        let source = batch.permit.source();
+        let (source, cost) = (batch.permit.source(), commands_cost(&batch.requests));
         if is_renewal || batch.permit.keeps_all() && !self.rest.waits(source) {
-            return InboxClass::Keeps;
+            return InboxClass::Keeps { source, cost };
         }
-        InboxClass::Rest { source, cost: commands_cost(&batch.requests) }
+        InboxClass::Rest { source, cost }
     }
 
     /// Whether an event of this class may be queued.
@@ -91,7 +97,7 @@ impl<E> InboxQueue<E> {
         let clients = self.keeps.len() + self.rest.len();
         match class {
             InboxClass::Members => self.members.len() < MEMBERS_MAX,
-            InboxClass::Keeps => clients < CLIENTS_MAX,
+            InboxClass::Keeps { .. } => clients < CLIENTS_MAX,
             InboxClass::Rest { .. } => clients < CLIENTS_MAX && self.rest.len() < REST_MAX,
         }
     }
@@ -100,7 +106,7 @@ impl<E> InboxQueue<E> {
     pub fn push(&mut self, class: InboxClass, owed: u64, event: E) {
         match class {
             InboxClass::Members => self.members.push_back(event),
-            InboxClass::Keeps => self.keeps.push_back(event),
+            InboxClass::Keeps { source, cost } => self.keeps.push(source, cost, event),
             InboxClass::Rest { source, cost } => {
                 if owed > 0 {
                     self.rest.charge(source, owed);
@@ -161,7 +167,7 @@ impl<E> InboxQueue<E> {
         let rest = rest.min(most - members - keeps);
         let mut taken = Vec::with_capacity(members + keeps + rest);
         taken.extend(self.members.drain(..members));
-        taken.extend(self.keeps.drain(..keeps));
+        taken.extend(std::iter::from_fn(|| self.keeps.pop()).take(keeps).map(|it| it.value));
         let is_stalled = self.closed.is_some();
         let mut cost_left = if is_stalled { STALLED_COST } else { u64::MAX };
         for _ in 0..rest {
@@ -171,14 +177,21 @@ impl<E> InboxQueue<E> {
             let Some(mut served) = self.rest.pop() else { break };
             cost_left = cost_left.saturating_sub(served.cost);
             begin(&mut served, &self.window);
-            taken.push(served.value);
+            let Served { source, cost, value } = served;
+            if !self.keeps.is_empty() && self.keeps.waits(source) {
+                // A release of its connection did not fit into this turn: it goes first.
+                self.keeps.push(source, cost, value);
+            } else {
+                taken.push(value);
+            }
         }
         taken
     }
 
     /// Takes everything, whatever is under way.
     pub fn take_all(&mut self) -> Vec<E> {
-        let mut taken: Vec<_> = self.members.drain(..).chain(self.keeps.drain(..)).collect();
+        let mut taken: Vec<_> = self.members.drain(..).collect();
+        taken.extend(std::iter::from_fn(|| self.keeps.pop()).map(|served| served.value));
         taken.extend(std::iter::from_fn(|| self.rest.pop()).map(|served| served.value));
         taken
     }

@@ -212,11 +212,12 @@ impl InboxState {
 
     fn class(&self, event: &LoopEvent) -> InboxClass {
         let rest = |source, cost| InboxClass::Rest { source, cost };
+        let keeps = |source, cost| InboxClass::Keeps { source, cost };
         match event {
             LoopEvent::Input(Input::Submit(batch)) => self.queue.class_of(batch),
-            LoopEvent::Call { batch, .. } if batch.keeps() => InboxClass::Keeps,
             LoopEvent::Call { batch, .. } => {
-                rest(batch.permit.source(), commands_cost(&batch.requests))
+                let (source, cost) = (batch.permit.source(), commands_cost(&batch.requests));
+                if batch.keeps() { keeps(source, cost) } else { rest(source, cost) }
             }
             LoopEvent::Input(_)
             | LoopEvent::Prepared(_)
@@ -225,7 +226,7 @@ impl InboxState {
             LoopEvent::Admin { .. }
             | LoopEvent::Join { .. }
             | LoopEvent::Freeze { .. }
-            | LoopEvent::Leave { .. } => InboxClass::Keeps,
+            | LoopEvent::Leave { .. } => keeps(Source::default(), COMMAND_COST),
             LoopEvent::Read { turn, .. } => rest(turn.source, turn.cost()),
             LoopEvent::Look { source, .. } => rest(*source, COMMAND_COST),
         }
@@ -388,6 +389,53 @@ mod tests {
         let ahead = next.iter().position(|number| *number == 100_000).unwrap();
         assert!(ahead < 16, "{ahead} were taken before it");
         assert!(next.len() < 500, "{} are under way while several sources send", next.len());
+    }
+
+    #[test]
+    fn thousands_of_renewals_of_one_source_delay_only_its_own() {
+        let (admission, (inbox, events)) = (Admission::default(), inbox());
+        let renewal = |number: u64, share: &ConnectionShare| {
+            let permit = admission.admit_from(Weight::Keeps, 100, Some(share)).unwrap();
+            let LoopEvent::Input(Input::Submit(mut batch)) =
+                batch(number, ReplyTo::Call(CallId(number)), 1, permit)
+            else {
+                unreachable!("a batch is submitted")
+            };
+            batch.requests.push(Bytes::from_static(&[0; 100]));
+            LoopEvent::Input(Input::Submit(batch))
+        };
+        let greedy = SourceShare::new(1);
+        // As many as admission lets one source have.
+        for connection in 1..=4 {
+            let share = ConnectionShare::new(connection, greedy.clone());
+            for number in 1..=250 {
+                assert!(inbox.try_send(renewal(connection * 1_000 + number, &share)).is_ok());
+            }
+        }
+        let honest = ConnectionShare::new(9, SourceShare::new(2));
+        assert!(inbox.try_send(renewal(100_000, &honest)).is_ok());
+        let taken = numbers(events.take(Duration::ZERO, 64));
+        let ahead = taken.iter().position(|number| *number == 100_000);
+        assert!(ahead.is_some_and(|ahead| ahead < 16), "{taken:?}");
+    }
+
+    #[test]
+    fn what_follows_a_release_stays_behind_it_when_a_turn_is_too_short_for_all_releases() {
+        let admission = Admission::default();
+        let share = ConnectionShare::new(1, SourceShare::new(1));
+        let permit = |weight| admission.admit_from(weight, 1, Some(&share)).unwrap();
+        let (inbox, events) = inbox();
+        for number in 1..=20 {
+            let _ = inbox.try_send(of_session(number, permit(Weight::Keeps)));
+        }
+        for number in 21..=40 {
+            let _ = inbox.try_send(of_session(number, permit(Weight::Asks)));
+        }
+        let mut taken = Vec::new();
+        while taken.len() < 40 {
+            taken.extend(numbers(events.take(Duration::ZERO, 8)));
+        }
+        assert_eq!(taken, (1..=40).collect::<Vec<_>>());
     }
 
     #[test]

@@ -208,6 +208,8 @@ fn what_may_not_be_read_is_refused_and_the_lease_of_another_does_not_exist() {
         "/v1/locks/b/x".to_owned(),
         "/v1/locks/b/x?view=queue".to_owned(),
         "/v1/locks/b/x?view=history".to_owned(),
+        "/v1/locks/b/x?view=history&archive=true".to_owned(),
+        "/v1/locks/b/?view=history&archive=true&prefix=true".to_owned(),
         "/v1/locks/b/x?view=explain".to_owned(),
         format!("/v1/locks/b/x?view=explain&lease={lease}"),
         "/v1/keys/b/k".to_owned(),
@@ -220,6 +222,13 @@ fn what_may_not_be_read_is_refused_and_the_lease_of_another_does_not_exist() {
         denied(&stage.get(&nil, path), "read");
         denied(&stage.get(&ana, &path.replace("b/", "b/no-such-")), "read");
     }
+    // A prefix that has names of others is not searched, not even for the own ones.
+    for prefix in ["a", "b"] {
+        let path = format!("/v1/locks/{prefix}?view=history&archive=true&prefix=true");
+        denied(&stage.get(&ana, &path), "read");
+    }
+    let own = stage.get(&ana, "/v1/locks/a/?view=history&archive=true&prefix=true");
+    assert_eq!(own.ok()["changes"], json!([]), "nothing of others is below it");
     let shown = format!("/v1/leases/{lease}");
     assert_eq!(stage.get(&bob, &shown).ok()["client"], "bob's worker");
     assert_eq!(stage.get(&rob, &shown).ok()["client"], "bob's worker");
@@ -352,7 +361,13 @@ fn metrics_name_locks_only_to_operators() {
     let label = "prefix=\"secret\"";
     let text = |reply: Reply| String::from_utf8(reply.body).unwrap();
     wait("operators see it", || text(stage.get(&olga, "/metrics")).contains(label).then_some(()));
+    let requests = text(stage.get(&olga, "/metrics"));
+    assert!(
+        requests.contains("tenure_principal_requests_total{principal=\"worker\"}"),
+        "{requests}"
+    );
     let open = text(health.get("/metrics"));
+    assert!(!open.contains("worker"), "{open}");
     assert!(open.contains("\ntenure_leases ") && !open.contains("secret"), "{open}");
     denied(&stage.get(&ana, "/metrics"), "operate");
 }

@@ -1,4 +1,6 @@
-//! Tests the quotas that a member counts for itself: sessions, requests in a second, bytes in flight.
+//! Tests the quotas that a member counts for itself: sessions, watches, requests in a second, bytes in flight.
+
+use std::io::{BufRead as _, BufReader};
 
 use serde_json::{Value, json};
 use tenure_wire::status::error_from;
@@ -8,6 +10,7 @@ use tonic::transport::{Channel, Endpoint};
 use v1::session_service_client::SessionServiceClient;
 
 use crate::alone::{Alone, settings};
+use crate::bounded::wait;
 use crate::client::Client;
 
 /// The longest that anything takes.
@@ -68,6 +71,25 @@ fn one_request_may_not_exceed_the_bytes_in_flight() {
     assert_eq!((&error["limit"], &error["bound"]), (&json!("bytes_in_flight"), &json!(1_000)));
     // What was refused counts no more.
     client.json("PUT", "/v1/keys/small", &[], &json!({"value": ""})).ok();
+}
+
+#[test]
+fn a_watch_more_than_the_quota_is_refused_until_another_ends() {
+    let (_alone, client) = member();
+    set(&client, &json!({"watches": 2}));
+    let mut open: Vec<_> = (0..2).map(|_| client.events("/v1/watch?name=quiet", &[])).collect();
+    let error = client.get("/v1/watch?name=quiet").refused(429, "QUOTA");
+    assert_eq!((&error["limit"], &error["bound"]), (&json!("watches"), &json!(2)));
+    let says = "the quota `watches` of the address is 2 by default, asked for 3";
+    assert_eq!(error["message"], says);
+    drop(open.pop());
+    // The member sees a moment later that the client has gone.
+    wait("a watch is accepted", || {
+        let mut reply = BufReader::new(client.send("GET", "/v1/watch?name=quiet", &[], b""));
+        let mut status = String::new();
+        reply.read_line(&mut status).unwrap();
+        status.starts_with("HTTP/1.1 200").then_some(())
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]

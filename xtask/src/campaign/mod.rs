@@ -74,16 +74,20 @@ Results of the long runs. `cargo xtask campaign` adds the rows.
   `Idempotency-Key`. It is a violation if a retry was told that it holds the lock and the lock was `taken` from it while
   its lease lived, or if a retry was `refused`.
 - `hostile`: every attack of `crates/cli/tests/abuse/hostile/attacks`, one after the other and then all together, on
-  three members, while 64 clients take and release locks and 10,000 leases of 15 s are kept alive. `goodput_pct`
-  compares what these clients do under attack with what they do while other threads burn as much processor time as the
-  attackers used; `worst_pct` is the lowest of one attack. Violations: a lease that is `lost`, or `late` (not renewed
-  for half of its ttl), an attack below 90 %, more memory than the budget, a member that does not answer, or a wrong
+  three members, while 64 clients take and release locks and 10,000 leases of 15 s are kept alive. Every client and
+  every attack has an address of its own. `goodput_pct` compares what these clients do under attack with what they do
+  while other threads burn as much processor time as the attackers used, of which `burnt_pct` was; `worst_pct` is the
+  lowest of one attack. Every attack has three rounds, each with its control, which begins when the leases of the
+  attackers have ended. Violations: a lease that is `lost`, or `late` (not renewed for half of its ttl), an attack below
+  90 %, a control that burns less than 95 %, more memory than the budget, a member that does not answer, or a wrong
   answer.
 - `overload`: a member is offered ten times the writes that it can do, in 32 sessions, while 10,000 leases are kept
-  alive. `held_back` counts the writes that it did not read, `refused` those that it refused. `goodput_pct` is what it
-  did, compared with its peak while as much processor time is burnt as the generator needs. Violations: less than 90 %,
-  a lease that is lost or late, renewals that take longer than a sixth of the ttl, refusals without a time to try again
-  or with the same for all, or a member that needs longer than a second until writes are quick again.
+  alive from addresses of their own. `sent_pct` is how much of it the member read, in percent of its capacity,
+  `held_back` counts the writes that it did not read, `refused` those that it refused. `goodput_pct` is what it did,
+  compared with its peak while as much processor time is burnt as the generator needs. Violations: less than 90 %, a
+  lease that is lost or late, renewals of which one in a hundred takes longer than a sixth of the ttl from its first
+  attempt, refusals without a time to try again or with the same for all, or a member that needs longer than a second
+  until writes are quick again.
 - `fuzz`: a decoder under libFuzzer, starting from its corpus: the number of inputs that it was given.
 
 | campaign | commit | totals |

@@ -3,7 +3,7 @@
 //! Tests speak in lines. `words.rs` translates them to the wire and `http.rs` sends them: a test of another API
 //! replaces those two.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::http::Connection;
@@ -27,6 +27,8 @@ pub(crate) struct Client {
     members: Vec<SocketAddr>,
     at: usize,
     answer_timeout: Duration,
+    /// The address of the loopback network to connect from, if the system is not to choose.
+    from: Option<Ipv4Addr>,
     connection: Option<Connection>,
 }
 
@@ -46,12 +48,18 @@ pub(crate) fn number(answer: &str, name: &str) -> u64 {
 impl Client {
     /// A client of these members that waits this long for an answer.
     pub(crate) fn new(members: Vec<SocketAddr>, answer_timeout: Duration) -> Self {
-        Self { members, at: 0, answer_timeout, connection: None }
+        Self { members, at: 0, answer_timeout, from: None, connection: None }
     }
 
     /// Begins with this member, and with the next if it fails.
     pub(crate) fn prefer(mut self, at: usize) -> Self {
         self.at = at % self.members.len();
+        self
+    }
+
+    /// Connects from this address of the loopback network.
+    pub(crate) fn from(mut self, from: Ipv4Addr) -> Self {
+        self.from = Some(from);
         self
     }
 
@@ -101,7 +109,11 @@ impl Client {
     fn exchange(&mut self, line: &str) -> Option<String> {
         if self.connection.is_none() {
             let to = self.members[self.at];
-            self.connection = Some(Connection::open(to, None, self.answer_timeout).ok()?);
+            let opened = match self.from {
+                Some(from) => Connection::open_from(from, to, self.answer_timeout),
+                None => Connection::open(to, None, self.answer_timeout),
+            };
+            self.connection = Some(opened.ok()?);
         }
         let connection = self.connection.as_mut()?;
         let answer = connection.call(&words::call(line, self.answer_timeout)).ok()?;

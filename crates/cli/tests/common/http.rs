@@ -1,9 +1,10 @@
 //! Calls a member over HTTP.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::time::Duration;
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use tenure_server::tls::{DialTrust, Dialled};
 
 /// A request to a member.
@@ -27,7 +28,22 @@ pub(crate) struct Answer {
 /// A connection that is reused for several calls.
 pub(crate) struct Connection {
     to: SocketAddr,
-    stream: BufReader<Dialled>,
+    stream: BufReader<Box<dyn Transport>>,
+}
+
+/// What carries the bytes of a connection.
+trait Transport: Read + Write + Send {}
+
+impl<T: Read + Write + Send> Transport for T {}
+
+/// Connects from an address of the loopback network. Members count connections, requests and reserves by address.
+pub(crate) fn connect_from(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    bind(&socket, &SocketAddrV4::new(from, 0))?;
+    connect(&socket, &to)?;
+    let stream = TcpStream::from(socket);
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 impl Connection {
@@ -38,7 +54,19 @@ impl Connection {
         answer_timeout: Duration,
     ) -> io::Result<Self> {
         let stream = Dialled::dial(&to.to_string(), trust, answer_timeout)?;
-        Ok(Self { to, stream: BufReader::new(stream) })
+        Ok(Self { to, stream: BufReader::new(Box::new(stream)) })
+    }
+
+    /// Connects from an address of the loopback network, in plain text.
+    pub(crate) fn open_from(
+        from: Ipv4Addr,
+        to: SocketAddr,
+        answer_timeout: Duration,
+    ) -> io::Result<Self> {
+        let stream = connect_from(from, to)?;
+        stream.set_read_timeout(Some(answer_timeout))?;
+        stream.set_write_timeout(Some(answer_timeout))?;
+        Ok(Self { to, stream: BufReader::new(Box::new(stream)) })
     }
 
     /// Sends one request and reads one response. After an error the connection is unusable.

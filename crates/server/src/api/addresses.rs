@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::dispatch::RequestSource;
+use crate::metrics::Refusing;
 use crate::os;
 
 /// The addresses that are remembered, before those without connections are forgotten: more than there may be
@@ -63,8 +64,8 @@ impl Connections {
         Self { limits, open: Arc::default() }
     }
 
-    /// Counts a connection; none if its address has reached the limit, or all have.
-    pub(super) fn enter(&self, address: IpAddr) -> Option<CountedConnection> {
+    /// Counts a connection; fails if its address has reached the limit, or all have.
+    pub(super) fn enter(&self, address: IpAddr) -> Result<CountedConnection, Refusing> {
         let address = counted_as(address);
         let ConnectionLimits { all, kept_for_loopback, per_address } = self.limits;
         // The clients of a proxy on this machine all come from loopback.
@@ -74,8 +75,11 @@ impl Connections {
         };
         let mut open = self.open();
         let by_address = open.by_address.get(&address).map_or(0, |it| it.connections);
-        if open.all >= all_max || by_address >= address_max {
-            return None;
+        if open.all >= all_max {
+            return Err(Refusing::AllFull);
+        }
+        if by_address >= address_max {
+            return Err(Refusing::PerAddress);
         }
         open.all += 1;
         if open.by_address.len() >= ADDRESSES_MAX {
@@ -84,7 +88,7 @@ impl Connections {
         let one = open.by_address.entry(address).or_default();
         one.connections += 1;
         let source = one.source.clone();
-        Some(CountedConnection { of: self.clone(), address, source })
+        Ok(CountedConnection { of: self.clone(), address, source })
     }
 
     /// Whether no connection is open.
@@ -148,10 +152,10 @@ mod tests {
         let (one, other) = (address("10.0.0.1"), address("10.0.0.2"));
         let first = connections.enter(one);
         let _second = connections.enter(one);
-        assert!(connections.enter(one).is_none());
-        assert!(connections.enter(other).is_some());
+        assert_eq!(connections.enter(one).err(), Some(Refusing::PerAddress));
+        assert!(connections.enter(other).is_ok());
         drop(first);
-        assert!(connections.enter(one).is_some());
+        assert!(connections.enter(one).is_ok());
         assert_eq!(
             connections.open().by_address.len(),
             1,
@@ -168,19 +172,24 @@ mod tests {
             connections.enter(address("::ffff:10.0.0.1")),
             connections.enter(address("10.0.0.1")),
         ];
-        assert!(connections.enter(address("2001:db8::3")).is_none());
-        assert!(connections.enter(address("2001:db8:0:1::3")).is_some());
-        assert!(connections.enter(address("10.0.0.1")).is_none(), "also inside an IPv6 address");
+        assert!(connections.enter(address("2001:db8::3")).is_err());
+        assert!(connections.enter(address("2001:db8:0:1::3")).is_ok());
+        assert!(connections.enter(address("10.0.0.1")).is_err(), "also inside an IPv6 address");
     }
 
     #[test]
     fn an_operator_on_this_machine_gets_in_when_others_fill_the_rest() {
         let connections = connections(10, 2, 4);
-        let many: Vec<_> =
-            (0..100).filter_map(|at| connections.enter(IpAddr::from([10, 0, 0, at]))).collect();
+        let many: Vec<_> = (0..100)
+            .filter_map(|at| connections.enter(IpAddr::from([10, 0, 0, at])).ok())
+            .collect();
         assert_eq!(many.len(), 8);
-        let mine: Vec<_> = (0..3).filter_map(|_| connections.enter(address("127.0.0.1"))).collect();
+        let mine: Vec<_> =
+            (0..3).filter_map(|_| connections.enter(address("127.0.0.1")).ok()).collect();
         assert_eq!(mine.len(), 2);
+        let refused = |from: IpAddr| connections.enter(from).err();
+        assert_eq!(refused(address("10.0.0.200")), Some(Refusing::AllFull));
+        assert_eq!(refused(address("127.0.0.1")), Some(Refusing::AllFull));
         drop((many, mine));
         assert!(connections.is_empty());
     }

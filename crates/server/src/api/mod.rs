@@ -113,8 +113,8 @@ struct Listener {
     /// With certificates, the port accepts only TLS.
     tls: Option<Arc<ServerTls>>,
     connections: Connections,
-    /// The memory in use for all connections.
     principals: PrincipalSources,
+    /// The memory in use for all connections.
     memory: MemberMemory,
     open: watch::Receiver<bool>,
 }
@@ -168,7 +168,7 @@ impl Listener {
             dispatch: dispatch.clone(),
             tls,
             connections: Connections::new(LIMITS),
-            principals: PrincipalSources::default(),
+            principals: dispatch.principals().clone(),
             memory: MemberMemory::default(),
             open,
         }
@@ -185,15 +185,15 @@ impl Listener {
         }
     }
 
-    /// The permit for a connection from an address; none if there are too many.
-    fn permit(&self, from: IpAddr) -> Option<ConnectionPermit> {
+    /// The permit for a connection from an address; fails if there are too many.
+    fn permit(&self, from: IpAddr) -> Result<ConnectionPermit, Refusing> {
         let counted = self.connections.enter(from)?;
         let sources = ConnectionSources::new(counted.source(), self.principals.clone());
         let caller = Caller::new(sources, self.memory.clone(), Some(from));
         let meters = &self.dispatch.member().meters().connections;
         let connection = Arc::new(meters.open(Some(from), caller.memory().clone()));
         let open = self.open.clone();
-        Some(ConnectionPermit {
+        Ok(ConnectionPermit {
             _held: Arc::new(counted),
             caller,
             open,
@@ -229,7 +229,7 @@ impl InProcessListener {
         let listener = self.listener.clone();
         async move {
             let here = std::net::Ipv4Addr::LOCALHOST.into();
-            let Some(permit) = listener.permit(here) else { return };
+            let Ok(permit) = listener.permit(here) else { return };
             // A client that goes away is not an error.
             let _ = detect_and_serve(stream, &listener, permit).await;
         }
@@ -276,10 +276,13 @@ async fn accept(port: tokio::net::TcpListener, listener: Arc<Listener>) {
                 continue;
             }
         };
-        let Some(permit) = listener.permit(from.ip()) else {
-            meters.refused(Refusing::PerAddress);
-            listener.dispatch.asked().refused(Api::Http, "QUOTA");
-            continue;
+        let permit = match listener.permit(from.ip()) {
+            Ok(permit) => permit,
+            Err(why) => {
+                meters.refused(why);
+                listener.dispatch.asked().refused(Api::Http, "QUOTA");
+                continue;
+            }
         };
         let (listener, connection) = (listener.clone(), permit.connection.clone());
         tokio::spawn(async move {

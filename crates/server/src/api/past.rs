@@ -22,6 +22,8 @@ const PAGE_BYTES: usize = 1024 * 1024;
 
 /// The newest revisions that match, before those that an earlier page had. The search is bounded, so a page may be
 /// empty and still say where to go on.
+///
+/// A member refuses a search as overloaded while the caller has another, or while there are too many.
 pub(super) async fn history(
     dispatch: &Dispatch,
     who: &Principal,
@@ -40,6 +42,7 @@ pub(super) async fn history(
     // This read decides whether the caller may see these locks at all.
     let read = dispatch.read_page(who, scope(), fresh, within, facts).await;
     let (revision, (floor, newest)) = read.map_err(failed)?;
+    let slot = dispatch.begin_search().map_err(to_error)?;
     let mut found = FoundPart::default();
     let mut at = durable.unwrap_or(floor).max(floor);
     let mut newer = VecDeque::new();
@@ -83,7 +86,13 @@ pub(super) async fn history(
     } else {
         query.max -= newer.len();
         query.before = query.before.min(durable.unwrap_or(Revision(0)));
-        let searching = dispatch.runtime().spawn_blocking(move || archive.search(&query)).await;
+        // The slot is taken until the search has ended, also if its caller has gone.
+        let search = move || {
+            let found = archive.search(&query);
+            drop(slot);
+            found
+        };
+        let searching = dispatch.runtime().spawn_blocking(search).await;
         let older = searching.map_err(|_| to_error(Failure::Internal))?;
         let older = older.map_err(|error| {
             tracing::warn!(cause = %error, "cannot read the event archive");

@@ -27,8 +27,9 @@ use super::{
 };
 use crate::credentials::MissingKeys;
 use crate::dispatch::Dispatch;
-use crate::identity::{CallerIdentity, Presented};
+use crate::identity::{CallerIdentity, Fingerprint, Presented};
 use crate::metrics::Api;
+use crate::os;
 
 /// The paths that need no credentials.
 const OPEN_PATHS: [&str; 4] = ["/healthz", "/readyz", "/openapi.json", "/.well-known/jwks.json"];
@@ -93,8 +94,26 @@ impl FilteredConnection {
         response
     }
 
+    /// Counts wrong credentials for the address that they came from, and those that were not checked.
+    fn count_failed<B>(&self, request: &Request<B>, failure: &Failure) {
+        match failure {
+            Failure::Overloaded { .. } => {
+                self.dispatch.member().meters().connections.throttled();
+            }
+            Failure::CredentialsRejected { .. } | Failure::Unauthenticated => {
+                let Some(value) = request.headers().get(AUTHORIZATION) else { return };
+                let wrong = Fingerprint::of(value.as_bytes());
+                self.permit.caller().throttle().failed(os::now_us(), wrong);
+            }
+            _ => {}
+        }
+    }
+
     /// The keys that the token of a request needs and this member does not have yet.
-    fn missing_keys<B>(&self, request: &Request<B>) -> Option<MissingKeys> {
+    fn missing_keys<B>(&self, request: &Request<B>, failure: &Failure) -> Option<MissingKeys> {
+        if matches!(failure, Failure::Overloaded { .. }) {
+            return None;
+        }
         let presented = Presented::of_request(request.headers(), None).ok()?;
         self.dispatch.member().identity().missing_keys(&presented)
     }
@@ -113,7 +132,8 @@ impl FilteredConnection {
         }
         let identity = self.dispatch.member().identity();
         let certificate = self.permit.certificate();
-        let caller = self.permit.identities.resolve(identity, headers, certificate)?;
+        let throttle = self.permit.caller().throttle();
+        let caller = self.permit.identities.resolve(identity, headers, certificate, throttle)?;
         if path == METRICS && !identity.access().may(caller.principal().name(), Verb::Operate, "") {
             return Err(Failure::PermissionDenied { verb: Verb::Operate.name() });
         }
@@ -146,7 +166,8 @@ impl Service<Request<Incoming>> for FilteredRouter {
         let identity = match connection.identify(&request, upgrades) {
             Ok(identity) => identity,
             Err(failure) => {
-                let Some(missing) = connection.missing_keys(&request) else {
+                let Some(missing) = connection.missing_keys(&request, &failure) else {
+                    connection.count_failed(&request, &failure);
                     return Either::Left(ready(Ok(connection.refuse(is_grpc, origin, failure))));
                 };
                 // After an attempt to read them the keys are not read again for a while, so this repeats a few times at

@@ -167,7 +167,11 @@ impl SessionHandler {
             let mut out = v1::SessionResponse::default();
             tokio::select! {
                 biased;
-                failure = ended(self.credentials.as_mut()) => self.close((&failure).into(), &mut out),
+                failure = ended(self.credentials.as_mut()) => {
+                    let places = std::mem::take(&mut self.places).into_keys().collect();
+                    self.dispatch.leave_places(self.who.clone(), places);
+                    self.close((&failure).into(), &mut out);
+                }
                 mail = self.session.mail() => self.take_mail(mail, &mut out),
                 Some(Ok((asked_at_us, answer, _charge))) = self.questions.join_next(),
                     if !self.questions.is_empty() =>

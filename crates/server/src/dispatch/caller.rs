@@ -15,7 +15,7 @@ use tenure_wire::Failure;
 use super::memory::{ConnectionMemory, MemberMemory};
 use super::quota::QuotaCount;
 use super::source::{ConnectionSource, ConnectionSources};
-use crate::identity::{CallerIdentity, Identity};
+use crate::identity::{AuthThrottle, CallerIdentity, Identity};
 
 /// The most watches of one connection. Each one that is behind buffers a part of the history.
 pub(crate) const WATCHES_MAX: usize = 1_024;
@@ -65,6 +65,7 @@ impl Caller {
 
     fn of(connection: Arc<ConnectionShared>, identity: Option<CallerIdentity>) -> Self {
         let source = connection.sources.of(identity.as_ref().map(CallerIdentity::principal));
+        connection.memory.belongs_to(source.source().memory());
         let changes_access = AtomicBool::new(false);
         Self(Arc::new(CallerShared { connection, source, identity, changes_access }))
     }
@@ -121,6 +122,11 @@ impl Caller {
         &self.0.connection.memory
     }
 
+    /// The failed authentication of this caller's address.
+    pub(crate) fn throttle(&self) -> &AuthThrottle {
+        self.0.connection.sources.address().throttle()
+    }
+
     /// Calls a function with the present caller's share of the budget.
     pub(crate) fn with_share<T>(work: impl Fn(Option<&ConnectionShare>) -> T) -> T {
         CALLER.try_with(|caller| work(Some(caller.0.source.share()))).unwrap_or_else(|_| work(None))
@@ -133,7 +139,9 @@ impl Caller {
         weight: Weight,
     ) -> Result<(), Failure> {
         let count = |caller: &Caller| {
-            let quotas = caller.0.source.source().quotas();
+            let source = caller.0.source.source();
+            caller.0.connection.sources.count_request(source);
+            let quotas = source.quotas();
             quotas.count_request(identity, now_us, weight)
         };
         CALLER.try_with(count).unwrap_or(Ok(()))

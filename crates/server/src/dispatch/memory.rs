@@ -1,12 +1,13 @@
-//! Budgets the memory of what waits for clients: per connection, and for the member in sum.
+//! Budgets the memory of what waits for clients: per connection, per principal, and for the member in sum.
 //!
 //! Partial messages, answers that are not written yet, mail and watch buffers are charged to the connection that they
 //! wait for. A charge never fails. A connection that exceeds its budget is marked, and the API closes it. If the member
 //! exceeds its budget, it closes connections that take more although they have more than a small share in use, so that
-//! a client that reads its answers is not affected by those that do not.
+//! a client that reads its answers is not affected by those that do not. If the connections of a principal exceed the
+//! budget of one, the same happens to them alone. A connection counts for the principal of its last request.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
@@ -15,6 +16,9 @@ pub(crate) const CONNECTION_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// The most bytes that wait for all connections. Beyond it a connection with more than [`SHARE_BYTES`] is closed when
 /// it takes more, and beyond half as much again one with more than [`SMALL_BYTES`].
 const MEMBER_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// The most bytes that wait for all connections of one principal, by the same steps: a quarter, so that several clients
+/// that do not read leave room for the other principals.
+const PRINCIPAL_BYTES_MAX: usize = MEMBER_BYTES_MAX / 4;
 /// A long page of a list, and its beginning in the buffers below.
 const SHARE_BYTES: usize = 2 * 1024 * 1024;
 /// Enough for commands, answers and renewals, of which no flood deprives a client.
@@ -24,6 +28,10 @@ const SMALL_BYTES: usize = 64 * 1024;
 #[derive(Clone, Default, Debug)]
 pub(crate) struct MemberMemory(Arc<AtomicUsize>);
 
+/// The memory in use for all connections of a principal. Cheap to clone.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct PrincipalMemory(Arc<AtomicUsize>);
+
 /// The memory in use for one connection. Cheap to clone.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct ConnectionMemory {
@@ -32,7 +40,10 @@ pub(crate) struct ConnectionMemory {
 
 #[derive(Default, Debug)]
 struct ConnectionUse {
+    /// Changes only together with the use of the principal.
     used: AtomicUsize,
+    /// The principal of the last request; none before the first, and for a caller without one.
+    principal: Mutex<Option<PrincipalMemory>>,
     over: AtomicBool,
     exceeded: Notify,
     member: MemberMemory,
@@ -41,13 +52,18 @@ struct ConnectionUse {
     partial: AtomicUsize,
 }
 
-/// What one connection may have in use while all have this much.
-fn allowed(all: usize) -> usize {
+/// What one connection may have in use while several, which may have `most`, have `all`.
+fn allowed_of(all: usize, most: usize) -> usize {
     match all {
-        all if all <= MEMBER_BYTES_MAX => CONNECTION_BYTES_MAX,
-        all if all <= MEMBER_BYTES_MAX / 2 * 3 => SHARE_BYTES,
+        all if all <= most => CONNECTION_BYTES_MAX,
+        all if all <= most / 2 * 3 => SHARE_BYTES,
         _ => SMALL_BYTES,
     }
+}
+
+/// What one connection may have in use while all of its principal, and all of the member, have this much.
+fn allowed(of_principal: usize, all: usize) -> usize {
+    allowed_of(of_principal, PRINCIPAL_BYTES_MAX).min(allowed_of(all, MEMBER_BYTES_MAX))
 }
 
 impl ConnectionMemory {
@@ -66,7 +82,36 @@ impl ConnectionMemory {
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         let used = self.inner.used.load(Ordering::Relaxed).saturating_add(bytes);
         let all = self.inner.member.0.load(Ordering::Relaxed).saturating_add(bytes);
-        used <= allowed(all.saturating_mul(2)) / 2
+        let of_principal = match &*self.principal() {
+            Some(principal) => principal.0.load(Ordering::Relaxed).saturating_add(bytes),
+            None => 0,
+        };
+        used <= allowed(of_principal.saturating_mul(2), all.saturating_mul(2)) / 2
+    }
+
+    /// Counts what the connection has in use for this principal from now on.
+    pub(crate) fn belongs_to(&self, principal: Option<&PrincipalMemory>) {
+        let mut present = self.principal();
+        let is_same = match (&*present, principal) {
+            (Some(present), Some(principal)) => Arc::ptr_eq(&present.0, &principal.0),
+            (None, None) => true,
+            _ => false,
+        };
+        if is_same {
+            return;
+        }
+        let used = self.inner.used.load(Ordering::Relaxed);
+        if let Some(before) = &*present {
+            before.0.fetch_sub(used, Ordering::Relaxed);
+        }
+        if let Some(principal) = principal {
+            principal.0.fetch_add(used, Ordering::Relaxed);
+        }
+        *present = principal.cloned();
+    }
+
+    fn principal(&self) -> std::sync::MutexGuard<'_, Option<PrincipalMemory>> {
+        self.inner.principal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts the messages of a WebSocket from now on, as their parts are read.
@@ -100,9 +145,13 @@ impl ConnectionMemory {
     }
 
     fn add(&self, bytes: usize) {
-        let used = self.inner.used.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
-        let all = self.inner.member.0.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
-        if used > allowed(all) && !self.inner.over.swap(true, Ordering::AcqRel) {
+        let add = |to: &AtomicUsize| to.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        let principal = self.principal();
+        let used = add(&self.inner.used);
+        let of_principal = principal.as_ref().map_or(0, |principal| add(&principal.0));
+        drop(principal);
+        let all = add(&self.inner.member.0);
+        if used > allowed(of_principal, all) && !self.inner.over.swap(true, Ordering::AcqRel) {
             tracing::warn!(
                 bytes = used,
                 "closes a connection whose unread data exceeds its budget"
@@ -112,7 +161,12 @@ impl ConnectionMemory {
     }
 
     fn subtract(&self, bytes: usize) {
+        let principal = self.principal();
         self.inner.used.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(principal) = &*principal {
+            principal.0.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        drop(principal);
         self.inner.member.0.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
@@ -186,6 +240,44 @@ mod tests {
         let small = ConnectionMemory::new(member);
         let _charge = small.charge(SMALL_BYTES);
         assert!(!small.is_over());
+    }
+
+    #[test]
+    fn a_principal_that_exceeds_its_budget_affects_its_own_connections_only() {
+        let member = MemberMemory::default();
+        let (greedy, honest) = (PrincipalMemory::default(), PrincipalMemory::default());
+        let of = |principal: &PrincipalMemory| {
+            let memory = ConnectionMemory::new(member.clone());
+            memory.belongs_to(Some(principal));
+            memory
+        };
+        let many: Vec<_> = (0..5).map(|_| of(&greedy)).collect();
+        let charges: Vec<_> = many.iter().map(|it| it.charge(PRINCIPAL_BYTES_MAX / 4)).collect();
+        let over: Vec<_> = many.iter().map(ConnectionMemory::is_over).collect();
+        assert_eq!(over, [false, false, false, false, true], "the one that went beyond");
+        // Its connections that have little go on, and so do those of another principal, whatever they have.
+        let (small, large) = (of(&greedy), of(&honest));
+        let _charges = (small.charge(SHARE_BYTES), large.charge(CONNECTION_BYTES_MAX));
+        assert!(!small.is_over() && !large.is_over() && !small.has_room(1));
+        drop(charges);
+        assert_eq!(greedy.0.load(Ordering::Relaxed), SHARE_BYTES);
+    }
+
+    #[test]
+    fn what_a_connection_has_moves_with_it_to_another_principal() {
+        let (ana, bob) = (PrincipalMemory::default(), PrincipalMemory::default());
+        let used = |of: &PrincipalMemory| of.0.load(Ordering::Relaxed);
+        let memory = ConnectionMemory::default();
+        let first = memory.charge(10);
+        memory.belongs_to(Some(&ana));
+        let second = memory.charge(5);
+        assert_eq!((used(&ana), used(&bob)), (15, 0));
+        memory.belongs_to(Some(&bob));
+        drop(first);
+        assert_eq!((used(&ana), used(&bob)), (0, 5));
+        memory.belongs_to(None);
+        drop(second);
+        assert_eq!((used(&ana), used(&bob)), (0, 0));
     }
 
     #[test]

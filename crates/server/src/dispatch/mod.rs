@@ -11,12 +11,14 @@
 mod acquire;
 mod admit;
 mod caller;
+mod leave;
 mod membership;
 mod memory;
 mod outbox;
 mod permission;
 mod quota;
 mod read;
+mod search;
 mod session;
 mod source;
 mod ticket;
@@ -79,6 +81,8 @@ struct DispatchShared {
     insecure: bool,
     keys: SigningKeys,
     read_slots: read::ReadSlots,
+    searches: search::SearchSlots,
+    principals: PrincipalSources,
 }
 
 impl Dispatch {
@@ -108,6 +112,8 @@ impl Dispatch {
             insecure,
             keys,
             read_slots,
+            searches: search::SearchSlots::default(),
+            principals: PrincipalSources::default(),
         };
         let dispatch = Self { inner: Arc::new(inner) };
         dispatch.runtime().spawn(crate::ticket::tend(dispatch.clone()));
@@ -117,6 +123,11 @@ impl Dispatch {
     /// The member that it dispatches to.
     pub(crate) fn member(&self) -> &MemberHandle {
         &self.inner.member
+    }
+
+    /// The principals that have or had connections.
+    pub(crate) fn principals(&self) -> &PrincipalSources {
+        &self.inner.principals
     }
 
     /// The id of the cluster that the member belongs to.

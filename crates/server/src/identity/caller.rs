@@ -12,6 +12,7 @@ use tenure_wire::Failure;
 use tokio::time::Sleep;
 
 use super::rules::WaitingPlace;
+use super::throttle::{AuthThrottle, Fingerprint};
 use super::{Identity, PeerCertificate, Presented, Resolved, rejected};
 use crate::os;
 
@@ -165,6 +166,7 @@ impl IdentityCache {
         identity: &Arc<Identity>,
         headers: &HeaderMap,
         certificate: Option<&PeerCertificate>,
+        throttle: &AuthThrottle,
     ) -> Result<CallerIdentity, Failure> {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         let (authorization, is_only) = (values.next(), values.next().is_none());
@@ -176,8 +178,13 @@ impl IdentityCache {
         {
             return Ok(last.caller.clone());
         }
+        let fingerprint = authorization.map(|value| Fingerprint::of(value.as_bytes()));
+        if let Some(fingerprint) = fingerprint {
+            throttle.check(os::now_us(), fingerprint)?;
+        }
         let presented = Presented::of_request(headers, certificate.cloned())?;
         let caller = CallerIdentity::resolve(identity, presented)?;
+        fingerprint.into_iter().for_each(|fingerprint| throttle.succeeded(fingerprint));
         *last = Some(Cached { authorization: authorization.cloned(), caller: caller.clone() });
         Ok(caller)
     }

@@ -15,6 +15,7 @@ mod local_key;
 mod marker;
 mod presented;
 mod rules;
+mod throttle;
 
 use std::io;
 use std::path::Path;
@@ -31,6 +32,7 @@ pub(crate) use caller::{CallerIdentity, CredentialWatch, IdentityCache};
 use marker::IdentityMarker;
 pub(crate) use presented::{Bearer, PeerCertificate, Presented, rejected};
 use rules::{Published, PublishedRules};
+pub(crate) use throttle::{AuthThrottle, Fingerprint};
 
 use crate::credentials::{MissingKeys, TrustedIssuers, certificate};
 use crate::os;

@@ -51,9 +51,11 @@ pub(crate) enum Refusing {
     System,
     /// The health listener has the most connections that it serves.
     HealthFull,
+    /// The member has the most connections that it may have, of all addresses.
+    AllFull,
 }
 
-const REFUSINGS: [&str; 3] = ["per_address", "system", "health_full"];
+const REFUSINGS: [&str; 4] = ["per_address", "system", "health_full", "all_full"];
 
 /// The listener on which a handshake failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,13 +101,15 @@ pub(crate) struct ConnectionMeters {
     closed: Family<OfCause, Counter>,
     refused: Family<OfCause, Counter>,
     handshakes: Family<OfHandshake, Counter>,
+    throttled: Counter,
 }
 
 impl Default for ConnectionMeters {
     fn default() -> Self {
         let (open, closed) = (Family::default(), Family::default());
         let (refused, handshakes) = (Family::default(), Family::default());
-        let meters = Self { open, closed, refused, handshakes };
+        let throttled = Counter::default();
+        let meters = Self { open, closed, refused, handshakes, throttled };
         // Every series exists from the start, so that a rate over it is right from its first event on.
         PROTOCOLS.iter().for_each(|protocol| drop(meters.gauge(protocol)));
         CLOSINGS.iter().for_each(|cause| drop(meters.closed.get_or_create(&OfCause { cause })));
@@ -130,6 +134,8 @@ impl ConnectionMeters {
         to.register("connections_refused", help, self.refused.clone());
         let help = "TLS handshakes that failed, by port and cause";
         to.register("tls_handshakes_failed", help, self.handshakes.clone());
+        let help = "Credentials refused without a check, because their address presented too many wrong ones";
+        to.register("authentications_throttled", help, self.throttled.clone());
     }
 
     /// Counts a connection with this memory until the returned value is dropped.
@@ -141,6 +147,11 @@ impl ConnectionMeters {
         self.gauge(PROTOCOLS[0]).inc();
         let (protocol, closing) = (AtomicUsize::new(0), AtomicUsize::new(0));
         OpenConnection { of: self.clone(), from, memory, protocol, closing }
+    }
+
+    /// Counts credentials that were not checked.
+    pub(crate) fn throttled(&self) {
+        self.throttled.inc();
     }
 
     pub(crate) fn refused(&self, why: Refusing) {

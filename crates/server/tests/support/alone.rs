@@ -19,7 +19,12 @@ impl Drop for Alone {
 impl Alone {
     /// Starts it with these settings, whose data is in the directory.
     pub(crate) fn run(dir: tempfile::TempDir, settings: ServerSettings) -> Self {
-        Self { running: start(settings).unwrap(), _dir: dir }
+        Self::of(dir, start(settings).unwrap())
+    }
+
+    /// Takes over a member that runs, whose data is in the directory.
+    pub(crate) fn of(dir: tempfile::TempDir, running: RunningServer) -> Self {
+        Self { running, _dir: dir }
     }
 }
 

@@ -116,7 +116,9 @@ impl SimInbox {
             Input::Read { .. } => {
                 InboxClass::Rest { source: reader, cost: tenure_node::COMMAND_COST }
             }
-            Input::Admin { .. } | Input::Join { .. } | Input::Leave => InboxClass::Keeps,
+            Input::Admin { .. } | Input::Join { .. } | Input::Leave => {
+                InboxClass::Keeps { source: Source::default(), cost: tenure_node::COMMAND_COST }
+            }
             _ => InboxClass::Members,
         };
         self.commands += commands(&input);

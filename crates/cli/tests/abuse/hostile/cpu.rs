@@ -32,17 +32,19 @@ pub(crate) fn process_us(pid: u32) -> u64 {
     words.skip(11).take(2).filter_map(|it| it.parse::<u64>().ok()).sum::<u64>() * TICK_US
 }
 
-/// Uses this much processor time of each of some threads, evenly over a time.
-pub(crate) fn burn(each_us: u64, threads: u64, time: Duration) {
+/// Uses this much processor time in sum, by equal parts of some threads and evenly over a time. Returns how much it was:
+/// on a busy machine it may be less.
+pub(crate) fn burn(all_us: u64, threads: u64, time: Duration) -> u64 {
     let (began_us, time_us) = (os::now_us(), os::micros(time).max(1));
+    let each_us = all_us / threads.max(1);
     std::thread::scope(|scope| {
-        for _ in 0..threads {
+        let burners = (0..threads).map(|_| {
             scope.spawn(|| {
                 let first_us = thread_us();
                 loop {
                     let elapsed_us = os::now_us() - began_us;
                     if elapsed_us >= time_us {
-                        return;
+                        return thread_us() - first_us;
                     }
                     let due_us = each_us.saturating_mul(elapsed_us) / time_us;
                     if thread_us() - first_us < due_us {
@@ -54,7 +56,9 @@ pub(crate) fn burn(each_us: u64, threads: u64, time: Duration) {
                         std::thread::sleep(Duration::from_micros(SPIN_US));
                     }
                 }
-            });
-        }
-    });
+            })
+        });
+        let burners: Vec<_> = burners.collect();
+        burners.into_iter().map(|it| it.join().unwrap()).sum()
+    })
 }

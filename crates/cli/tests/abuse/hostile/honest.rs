@@ -1,6 +1,9 @@
 //! Runs honest clients: some take and release locks, others keep many leases alive.
+//!
+//! Each has an address of its own, as attackers have. A member gives every address the same share, and clients that
+//! shared one would get the share of one client.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -22,6 +25,10 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const ATTEMPTS: u32 = 3_000;
 /// How long a client that was refused waits before it asks again.
 const PAUSE: Duration = Duration::from_millis(20);
+/// The networks of the clients that take locks, that keep leases alive, and that grant these leases.
+const WORKERS_FROM: u8 = 0;
+const KEEPERS_FROM: u8 = 1;
+const GRANTERS_FROM: u8 = 2;
 /// The first id of the leases that are only kept alive. Ids below it belong to the clients with locks.
 const KEPT: u64 = 100_000;
 
@@ -66,7 +73,7 @@ impl Told {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// How long each renewal since the last call took, sorted.
+    /// How long each renewal since the last call took from its first attempt, sorted.
     pub(crate) fn take_renewals_us(&self) -> Vec<u64> {
         let mut all = std::mem::take(&mut *self.renewals_us.lock().unwrap());
         all.sort_unstable();
@@ -103,13 +110,13 @@ impl Honest {
         grant(members, crowd);
         let mut threads = Vec::new();
         for number in 0..crowd.clients {
-            let (client, told) = (client(members, number), told.clone());
+            let (client, told) = (client(members, WORKERS_FROM, number), told.clone());
             let work = move || Worker { client, number, told }.work(crowd.ttl);
             threads.push(std::thread::spawn(work));
         }
         let batches = crowd.leases.div_ceil(BATCH);
         for keeper in 0..KEEPERS.min(batches) {
-            let (mut client, told) = (client(members, keeper), told.clone());
+            let (mut client, told) = (client(members, KEEPERS_FROM, keeper), told.clone());
             let mine: Vec<Batch> = (keeper..batches)
                 .step_by(usize::try_from(KEEPERS).unwrap())
                 .map(|at| Batch::new(at * BATCH, ((at + 1) * BATCH).min(crowd.leases)))
@@ -129,14 +136,17 @@ impl Honest {
     }
 }
 
-fn client(members: &[SocketAddr], number: u64) -> Client {
-    Client::new(members.to_vec(), TIMEOUT).prefer(usize::try_from(number).unwrap())
+/// A client that connects from an address of its own, which no attacker has.
+fn client(members: &[SocketAddr], network: u8, number: u64) -> Client {
+    let from = Ipv4Addr::new(127, 1, network, u8::try_from(number + 1).unwrap());
+    let client = Client::new(members.to_vec(), TIMEOUT).from(from);
+    client.prefer(usize::try_from(number).unwrap())
 }
 
 fn grant(members: &[SocketAddr], crowd: Crowd) {
     std::thread::scope(|scope| {
         for granter in 0..GRANTERS {
-            let mut client = client(members, granter);
+            let mut client = client(members, GRANTERS_FROM, granter);
             scope.spawn(move || {
                 for number in (granter..crowd.leases).step_by(usize::try_from(GRANTERS).unwrap()) {
                     let (id, ttl_ms) = (KEPT + number, crowd.ttl.as_millis());
@@ -229,7 +239,7 @@ impl Batch {
 
     /// Repeats a renewal until it is done. A member that answers no more is the failure of another check.
     fn renew(&mut self, client: &mut Client, ttl_us: u64, told: &Told) {
-        let mut was_late = false;
+        let (mut was_late, first_us) = (false, os::now_us());
         for _ in 0..ATTEMPTS {
             // The ttl counts from before the request, as a client counts it.
             let asked_us = os::now_us();
@@ -244,7 +254,7 @@ impl Batch {
                     let ended = answer.split(' ').filter(|word| *word == "ended").count() as u64;
                     told.lost.fetch_add(ended.saturating_sub(self.ended), Ordering::Relaxed);
                     (self.ended, self.renewed_us) = (ended, asked_us);
-                    told.renewals_us.lock().unwrap().push(now_us - asked_us);
+                    told.renewals_us.lock().unwrap().push(now_us - first_us);
                     return;
                 }
                 ClientReply::Refused(why) => told.complain(format!("a renewal: {why}")),

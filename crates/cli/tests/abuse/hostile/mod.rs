@@ -2,9 +2,9 @@
 //!
 //! In the test each attack has one short round, and only safety counts: no lease is lost, memory keeps its budget, and
 //! every member lives and answers. With `TENURE_HOSTILE_SECONDS` it is a campaign of rounds of that length. Between two
-//! rounds of an attack threads of this process burn as much processor time as the attackers used, and the honest
-//! clients must do at least nine tenths of what they do then. `TENURE_ATTACKS` limits a campaign to the attacks whose
-//! names contain it.
+//! rounds of an attack, once its leases have ended, threads of this process burn as much processor time as the attackers
+//! used, and the honest clients must do at least nine tenths of what they do then. Every attack has the same number of
+//! rounds, whatever the first ones show. `TENURE_ATTACKS` limits a campaign to the attacks whose names contain it.
 
 pub(crate) mod attacks;
 pub(crate) mod cpu;
@@ -31,12 +31,15 @@ pub(crate) const BUDGET_KB: u64 = (384 + 160) * 1024;
 const GROUP: usize = 9;
 /// The part of its goodput that a cluster keeps under attack, in percent.
 const GOODPUT: u64 = 90;
-/// How many rounds of a campaign each attack has, and how many more if its goodput seems too low: with rounds of a few
-/// seconds other load on the machine decides.
-const ROUNDS: u64 = 2;
-const MORE_ROUNDS: u64 = 4;
-/// The time between two rounds, in which what the last one left ends.
+/// How many rounds of a campaign each attack has. It is fixed: rounds that were added only where the goodput seems too
+/// low would shift the result.
+const ROUNDS: u64 = 3;
+/// The part of the attackers' processor time that the control must burn, in percent. A control that burns less does more
+/// and is no measure.
+pub(crate) const BURNT: u64 = 95;
+/// The least time between a round and its control, and the most until the leases of the attackers have ended.
 const SETTLE: Duration = Duration::from_millis(500);
+const SETTLE_MAX: Duration = Duration::from_secs(30);
 
 /// What honest clients did in a phase, and the processor time that attackers and members used in it.
 #[derive(Clone, Copy, Default)]
@@ -52,6 +55,8 @@ struct Sums {
     attacked: u64,
     control: u64,
     attackers_us: u64,
+    /// What the control burnt of the attackers' processor time.
+    burnt_us: u64,
     /// The processor time of the members under attack, and in the control.
     members_us: [u64; 2],
 }
@@ -61,6 +66,7 @@ impl Sums {
         self.attacked += other.attacked;
         self.control += other.control;
         self.attackers_us += other.attackers_us;
+        self.burnt_us += other.burnt_us;
         for (sum, more) in self.members_us.iter_mut().zip(other.members_us) {
             *sum += more;
         }
@@ -70,12 +76,19 @@ impl Sums {
     fn percent(self) -> u64 {
         self.attacked * 100 / self.control.max(1)
     }
+
+    /// What the control burnt, in percent of what the attackers used.
+    fn burnt(self) -> u64 {
+        if self.attackers_us == 0 { 100 } else { self.burnt_us * 100 / self.attackers_us }
+    }
 }
 
 struct Theatre<'a> {
     stage: &'a Stage,
     told: &'a Told,
     found: Mutex<Vec<String>>,
+    /// How many leases the honest clients have.
+    leases: u64,
 }
 
 impl Theatre<'_> {
@@ -104,12 +117,24 @@ impl Theatre<'_> {
         Phase { cycles, attackers_us: attackers_us.into_inner().unwrap(), members_us }
     }
 
-    /// Burns as much processor time as attackers did.
+    /// Waits until nothing of the attackers is left that would slow the control down.
+    fn settle(&self) {
+        std::thread::sleep(SETTLE);
+        let until_us = os::now_us() + os::micros(SETTLE_MAX);
+        while self.stage.leases().is_none_or(|leases| leases > self.leases) {
+            if os::now_us() > until_us {
+                self.found.lock().unwrap().push("the leases of attackers do not end".to_owned());
+                return;
+            }
+            std::thread::sleep(SETTLE);
+        }
+    }
+
+    /// Burns as much processor time as attackers did, in as many threads: the system shares the processors out among
+    /// threads. The phase has what was burnt.
     fn control(&self, attackers_us: u64, attacks: usize, time: Duration) -> Phase {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = attacks.min(cores) as u64;
         let (first, before_us) = (self.told.cycles(), self.stage.processor_us());
-        cpu::burn(attackers_us / threads, threads, time);
+        let attackers_us = cpu::burn(attackers_us, attacks as u64, time);
         let members_us = self.stage.processor_us() - before_us;
         Phase { cycles: self.told.cycles() - first, attackers_us, members_us }
     }
@@ -119,30 +144,30 @@ impl Theatre<'_> {
         let mut sums = Sums::default();
         for _ in 0..rounds {
             let attacked = self.attack(attacks, time);
-            std::thread::sleep(SETTLE);
+            self.settle();
             let control = self.control(attacked.attackers_us, attacks.len(), time);
             sums.add(Sums {
                 attacked: attacked.cycles,
                 control: control.cycles,
                 attackers_us: attacked.attackers_us,
+                burnt_us: control.attackers_us,
                 members_us: [attacked.members_us, control.members_us],
             });
         }
         sums
     }
 
-    /// Runs the rounds of a campaign, with more of them if the goodput seems too low.
+    /// Runs the rounds of a campaign.
     fn measured(&self, name: &str, attacks: &[Attack], time: Duration) -> Sums {
-        let mut sums = self.rounds(attacks, ROUNDS, time);
-        if sums.percent() < GOODPUT {
-            sums.add(self.rounds(attacks, MORE_ROUNDS, time));
-        }
-        let Sums { attacked, control, attackers_us, members_us } = sums;
+        let sums = self.rounds(attacks, ROUNDS, time);
+        let Sums { attacked, control, attackers_us, members_us, .. } = sums;
         let (percent, attackers_ms) = (sums.percent(), attackers_us / 1_000);
         let [members_ms, calm_ms] = members_us.map(|us| us / 1_000);
         eprintln!(
-            "{name}: {percent} %, {attacked} cycles of {control}; processor time: attackers {attackers_ms} ms, \
-             members {members_ms} ms, {calm_ms} ms in the control; {} MiB at the most so far",
+            "{name}: {percent} %, {attacked} cycles of {control}; processor time: attackers {attackers_ms} ms, of \
+             which the control burnt {} %, members {members_ms} ms, {calm_ms} ms in the control; {} MiB at the most \
+             so far",
+            sums.burnt(),
             self.stage.memory_kb() / 1024
         );
         sums
@@ -163,6 +188,9 @@ fn campaign(theatre: &Theatre<'_>, time: Duration) -> Totals {
         worst = worst.min(sums.percent());
         if sums.percent() < GOODPUT {
             slow.push(format!("{name}: {} %", sums.percent()));
+        }
+        if sums.burnt() < BURNT {
+            slow.push(format!("{name}: the control burnt only {} %", sums.burnt()));
         }
     };
     let attacks = chosen();
@@ -195,7 +223,12 @@ fn honest_clients_keep_their_leases_under_every_attack() {
     let mut stage = Stage::start(3);
     let honest =
         Honest::start(&stage.addresses(), Crowd { clients, leases, ttl: Duration::from_secs(15) });
-    let theatre = Theatre { stage: &stage, told: &honest.told, found: Mutex::default() };
+    let theatre = Theatre {
+        stage: &stage,
+        told: &honest.told,
+        found: Mutex::default(),
+        leases: clients + leases,
+    };
     let totals = match seconds {
         Some(seconds) => Some(campaign(&theatre, Duration::from_secs(seconds))),
         None => {
@@ -220,10 +253,11 @@ fn honest_clients_keep_their_leases_under_every_attack() {
     let violations = all.len() as u64 + lost + late + over;
     let attacks = chosen().len();
     let seconds = (os::now_us() - began_us) / 1_000_000;
-    let (goodput, worst) = totals.map_or((0, 0), |totals| (totals.all.percent(), totals.worst));
+    let (goodput, worst, burnt) =
+        totals.map_or((0, 0, 0), |totals| (totals.all.percent(), totals.worst, totals.all.burnt()));
     println!(
         "hostile attacks={attacks} seconds={seconds} clients={clients} goodput_pct={goodput} worst_pct={worst} \
-         leases={leases} lost={lost} late={late} cycles={} refused={} memory_mb={memory_mb} violations={violations}",
+         burnt_pct={burnt} leases={leases} lost={lost} late={late} cycles={} refused={} memory_mb={memory_mb} violations={violations}",
         told.cycles(),
         told.refused(),
     );

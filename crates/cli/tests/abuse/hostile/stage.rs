@@ -2,21 +2,23 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
-
 use super::cpu;
+use crate::common::http::{Call, Connection, connect_from};
 use crate::common::{TENURE, ask, field, free_port, wait};
 
 /// Keys that make a page of a list, or a backup, a megabyte long.
 const LARGE_KEYS: usize = 40;
 const LARGE_BYTES: usize = 30_000;
+
+/// How long a member may take to show its metrics.
+const METRICS: Duration = Duration::from_secs(10);
 
 /// A cluster of members in separate processes.
 pub(crate) struct Stage {
@@ -96,6 +98,14 @@ impl Stage {
     /// The addresses of all members for clients.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.members.iter().map(|it| (Ipv4Addr::LOCALHOST, it.clients).into()).collect()
+    }
+
+    /// How many leases the cluster has, as its leader counts them.
+    pub(crate) fn leases(&self) -> Option<u64> {
+        let call = Call { verb: "GET", path: "/metrics".to_owned(), key: None, body: None };
+        let mut connection = Connection::open(self.target().leader, None, METRICS).ok()?;
+        let text = String::from_utf8(connection.call(&call).ok()?.body).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("tenure_leases "))?.parse().ok()
     }
 
     /// Stops reading the logs of all members, or goes on.
@@ -186,13 +196,9 @@ fn relay(mut from: ChildStderr, mut to: File, stuck: &AtomicBool) {
     }
 }
 
-/// Connects from an address of the loopback network. Members count connections and reserves by address.
+/// Connects from an address of the loopback network, without waiting in later operations.
 pub(crate) fn dial(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
-    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    bind(&socket, &SocketAddrV4::new(from, 0))?;
-    connect(&socket, &to)?;
-    let stream = TcpStream::from(socket);
-    stream.set_nodelay(true)?;
+    let stream = connect_from(from, to)?;
     stream.set_nonblocking(true)?;
     Ok(stream)
 }

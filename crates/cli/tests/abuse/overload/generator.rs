@@ -14,7 +14,7 @@ use crate::hostile::stage::dial;
 /// writes in sum: with this many sessions it is the member's budget that refuses.
 const SESSIONS: u64 = 32;
 /// How many threads drive them.
-const THREADS: u64 = 2;
+pub(super) const THREADS: u64 = 2;
 /// How many requests are in one message, at the most.
 const MESSAGE: u64 = 50;
 /// More than the bytes of one write.
@@ -55,6 +55,10 @@ pub(super) struct Offered {
 impl Offered {
     pub(super) fn done_per_second(&self) -> u64 {
         self.done * 1_000_000 / self.time_us.max(1)
+    }
+
+    pub(super) fn sent_per_second(&self) -> u64 {
+        self.sent * 1_000_000 / self.time_us.max(1)
     }
 
     fn add(mut self, other: Offered) -> Self {

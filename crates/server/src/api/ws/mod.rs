@@ -23,7 +23,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::{ConnectionPermit, MESSAGE_BYTES_MAX, http};
 use crate::dispatch::{Caller, Dispatch, MailboxMessage};
-use crate::identity::{CallerIdentity, Presented};
+use crate::identity::{CallerIdentity, Fingerprint, Presented};
 use crate::metrics::Protocol;
 use crate::os;
 
@@ -172,7 +172,15 @@ async fn identify(
         }
     };
     let presented = Presented { bearer: None, certificate: permit.certificate().cloned() };
-    let presented = match authorization(&text) {
+    let (value, throttle) = (authorization(&text), permit.caller().throttle());
+    let fingerprint = value.as_ref().map(|value| Fingerprint::of(value.as_bytes()));
+    if let Some(fingerprint) = fingerprint
+        && let Err(failure) = throttle.check(os::now_us(), fingerprint)
+    {
+        dispatch.member().meters().connections.throttled();
+        return Err(Unidentified::Refused(Box::new(socket), failure));
+    }
+    let presented = match value {
         Some(value) => presented.with_authorization(&value),
         None => Ok(presented),
     };
@@ -182,8 +190,15 @@ async fn identify(
         missing.read().await;
     }
     match presented.and_then(|presented| CallerIdentity::resolve(identity, presented)) {
-        Ok(identity) => Ok(IdentifiedSocket { socket, identity, first: Some(text) }),
-        Err(failure) => Err(Unidentified::Refused(Box::new(socket), failure)),
+        Ok(identity) => {
+            fingerprint.into_iter().for_each(|fingerprint| throttle.succeeded(fingerprint));
+            Ok(IdentifiedSocket { socket, identity, first: Some(text) })
+        }
+        Err(failure) => {
+            let wrong = fingerprint.into_iter();
+            wrong.for_each(|fingerprint| throttle.failed(os::now_us(), fingerprint));
+            Err(Unidentified::Refused(Box::new(socket), failure))
+        }
     }
 }
 

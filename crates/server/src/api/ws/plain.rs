@@ -4,7 +4,7 @@
 //! it and is not answered. The member keeps one lease for each client and key, under a number that any member can
 //! derive. It renews that lease while the client waits on an open connection, and once at the grant: from then on the
 //! client has `ttl` seconds. A client that reconnects within its ttl and repeats its request gets back its place in the
-//! queue, or its grant.
+//! queue, or its grant. A client whose credentials end loses its places.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{IdentifiedSocket, LiveSocket, Unidentified};
 use crate::api::ConnectionPermit;
 use crate::dispatch::{
-    AcquireTerms, Dispatch, Fresh, MailboxMessage, PlaceFate, Principal, ReadScope, WITHIN,
+    AcquireTerms, Caller, Dispatch, Fresh, MailboxMessage, PlaceFate, Principal, ReadScope, WITHIN,
 };
 use crate::metrics::{Api, Class};
 use crate::os;
@@ -35,6 +35,13 @@ const LOCKS_MAX: usize = 1_024;
 const PAUSE: Duration = Duration::from_millis(200);
 /// The longest wait, a year: a client ends it earlier by going away.
 const ALWAYS: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+/// A request that waits for its lock.
+struct WaitingAsk {
+    lease: LeaseId,
+    lock: String,
+    task: AbortHandle,
+}
 
 /// Serves one client until it goes away.
 pub(super) async fn serve(socket: LiveSocket, dispatch: Dispatch, mut permit: ConnectionPermit) {
@@ -73,7 +80,7 @@ async fn serve_identified(
         Err(failure) => return socket.close(&to_error(failure)).await,
     };
     let mut asks: JoinSet<PlainReply> = JoinSet::new();
-    let mut waiting: BTreeMap<(String, String), AbortHandle> = BTreeMap::new();
+    let mut waiting: BTreeMap<(String, String), WaitingAsk> = BTreeMap::new();
     loop {
         let heard = async {
             match first.take() {
@@ -82,7 +89,12 @@ async fn serve_identified(
             }
         };
         let said = tokio::select! {
-            failure = credentials.ended() => return socket.close(&to_error(failure)).await,
+            failure = credentials.ended() => {
+                asks.shutdown().await;
+                let queues = waiting.into_values().map(|it| (LeaseRef::Id(it.lease), it.lock));
+                dispatch.leave_queues(identity.principal().clone(), queues.collect());
+                return socket.close(&to_error(failure)).await;
+            }
             text = heard => match text {
                 None => return,
                 Some(Ok(text)) => {
@@ -105,7 +117,7 @@ async fn serve_identified(
                 None
             }
         };
-        waiting.retain(|_, ask| !ask.is_finished());
+        waiting.retain(|_, ask| !ask.task.is_finished());
         if let Some(said) = said
             && socket.send_text(text(&said)).await.is_none()
         {
@@ -120,7 +132,7 @@ async fn take(
     who: &Principal,
     may_identify: bool,
     asks: &mut JoinSet<PlainReply>,
-    waiting: &mut BTreeMap<(String, String), AbortHandle>,
+    waiting: &mut BTreeMap<(String, String), WaitingAsk>,
 ) -> Option<PlainReply> {
     let line = match read(text) {
         Ok(line) => line,
@@ -139,7 +151,7 @@ async fn take(
     let whose = (line.client_id.clone(), line.key.clone());
     // A new message replaces the pending request of this connection with the same client and key.
     if let Some(ask) = waiting.remove(&whose) {
-        ask.abort();
+        ask.task.abort();
     }
     if line.command() == Some(PlainCommand::Release) {
         let command =
@@ -154,15 +166,20 @@ async fn take(
         return Some(refused(dispatch, &(&failure).into()));
     }
     let (dispatch, who) = (dispatch.clone(), who.clone());
-    let ask = asks.spawn(async move {
+    let (lease, lock) = (lease_id(&who, &line), line.key.clone());
+    let ask = async move {
         let acquired = acquire(&dispatch, &who, &line).await;
         served(&dispatch, Class::Acquire);
         match acquired {
             Ok(token) => PlainReply { success: true, fencing_token: Some(token), reason: None },
             Err(error) => refused(&dispatch, &error),
         }
-    });
-    waiting.insert(whose, ask);
+    };
+    let task = match Caller::current() {
+        Some(caller) => asks.spawn(caller.run(ask)),
+        None => asks.spawn(ask),
+    };
+    waiting.insert(whose, WaitingAsk { lease, lock, task });
     None
 }
 

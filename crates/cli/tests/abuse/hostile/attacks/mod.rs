@@ -46,6 +46,7 @@ pub(crate) const ATTACKS: &[Attack] = attacks! {
     "http answers not read" reads::unread_answers;
     "long lists" reads::long_lists;
     "long histories" reads::long_histories;
+    "searches of the archive" reads::archive_searches;
     "metrics" reads::metrics;
     "deep json" reads::deep_json;
     "long json" reads::long_json;

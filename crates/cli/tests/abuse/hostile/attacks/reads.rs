@@ -60,6 +60,17 @@ pub(super) fn long_histories(round: &Round<'_>) {
     pour(round, Reads::All, &paths.map(|path| get(&host, path)));
 }
 
+/// Searches the whole archive for what it does not have, over many connections.
+pub(super) fn archive_searches(round: &Round<'_>) {
+    let host = round.host();
+    let paths = [
+        "/v1/locks/honest?view=history&archive=true&prefix=true&limit=1000&client=absent",
+        "/v1/locks/honest?view=history&archive=true&prefix=true&limit=1000&lost=true",
+        "/v1/locks/honest/0?view=history&archive=true&limit=1000",
+    ];
+    pour(round, Reads::All, &paths.map(|path| get(&host, path)));
+}
+
 /// Reads the metrics, which count locks by prefix, and the state of the member.
 pub(super) fn metrics(round: &Round<'_>) {
     let host = round.host();

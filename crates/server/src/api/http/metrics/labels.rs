@@ -1,11 +1,15 @@
-//! Removes the metrics that name locks, for callers that may not see them.
+//! Removes the metrics that name locks or principals, for callers that may not see them.
 
 use crate::metrics::OTHER;
 
-/// The text without the series of single prefixes. What the label has for all other locks names none and stays.
+/// The text without the series of single prefixes and principals. What the label has for all other locks, and for
+/// callers without a principal, names none and stays.
 pub(super) fn without_names(text: &str) -> String {
     let other = format!("prefix=\"{OTHER}\"");
-    let stays = |line: &&str| !line.contains("prefix=\"") || line.contains(&other);
+    let stays = |line: &&str| {
+        (!line.contains("prefix=\"") || line.contains(&other))
+            && (!line.contains("principal=\"") || line.contains("principal=\"\"}"))
+    };
     let mut left = String::with_capacity(text.len());
     for line in text.split_inclusive('\n').filter(stays) {
         left.push_str(line);
@@ -23,9 +27,12 @@ mod tests {
             tenure_locks_held{prefix=\"secret\",mode=\"exclusive\"} 3\n\
             tenure_locks_held{prefix=\"other\",mode=\"any\"} 2\n\
             tenure_wait_seconds_bucket{le=\"0.1\",prefix=\"a \\\"b\\\" prefix\"} 1\n\
+            tenure_principal_requests_total{principal=\"ana\"} 3\n\
+            tenure_principal_requests_total{principal=\"\"} 4\n\
             tenure_leases 7\n# EOF\n";
         let left = without_names(text);
         assert!(!left.contains("secret") && !left.contains("0.1"), "{left}");
+        assert!(!left.contains("ana") && left.contains("principal=\"\"} 4"), "{left}");
         for line in ["# TYPE", "prefix=\"other\"", "tenure_leases 7", "# EOF"] {
             assert!(left.contains(line), "{line}: {left}");
         }

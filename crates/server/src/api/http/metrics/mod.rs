@@ -49,6 +49,14 @@ struct OfMember {
     member: String,
 }
 
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct OfPrincipal {
+    principal: String,
+}
+
+/// The most principals whose requests are shown one by one.
+const PRINCIPALS_MAX: usize = 20;
+
 /// All metrics of a member.
 pub(super) struct Metrics {
     shown: Mutex<MetricsReading>,
@@ -75,6 +83,7 @@ struct MetricsReading {
     watch_lag: Number,
     slow: Counter,
     silent: Number,
+    principals: Family<OfPrincipal, Counter>,
     resources: resources::Resources,
 }
 
@@ -129,6 +138,7 @@ impl MetricsReading {
             watch_lag: Number::default(),
             slow: Counter::default(),
             silent: Number::default(),
+            principals: Family::default(),
             resources: resources::Resources::default(),
         };
         let to = &mut registry;
@@ -162,6 +172,9 @@ impl MetricsReading {
         to.register("watches_too_slow", "Watches that were ended as too slow", shown.slow.clone());
         let help = "1 if the member did not answer in time, so that what it holds is as of before";
         to.register("silent", help, shown.silent.clone());
+        let help =
+            "Requests of the principals that made the most, and of callers without a principal";
+        to.register("principal_requests", help, shown.principals.clone());
         shown.resources.register(to);
         Self { registry, ..shown }
     }
@@ -202,6 +215,10 @@ struct LoopReading {
 async fn fill(shown: &MetricsReading, http: &Http) {
     shown.in_flight.set(http.dispatch.in_flight());
     shown.resources.fill(http.dispatch.member());
+    shown.principals.clear();
+    for (principal, requests) in http.dispatch.principals().busiest(PRINCIPALS_MAX) {
+        shown.principals.get_or_create(&OfPrincipal { principal }).inc_by(requests);
+    }
     let own = http.dispatch.member().metrics();
     shown.fsyncs.inc_by(own.syncs.saturating_sub(shown.fsyncs.get()));
     shown.fsync_p99_us.set(own.sync_p99_us);

@@ -1,0 +1,67 @@
+//! Leaves queues on behalf of a client whose credentials have ended.
+
+use tenure_core::Machine;
+use tenure_core::request::{Command, LeaseRef, RequestId};
+use tenure_types::{Handle, PlaceNumber};
+use tokio::task::JoinSet;
+
+use super::{Caller, Dispatch, Principal, WITHIN};
+
+/// How many commands are on their way at a time. A connection may have four times as many.
+const AT_A_TIME: usize = 64;
+
+impl Dispatch {
+    /// Leaves the queues of these locks. What a lease holds by now stays with it: its client may have been told of it
+    /// over another connection.
+    pub(crate) fn leave_queues(&self, who: Principal, queues: Vec<(LeaseRef, String)>) {
+        let dispatch = self.clone();
+        self.spawn_for_caller(async move { dispatch.leave_all(&who, queues).await });
+    }
+
+    /// Does the same for places.
+    pub(crate) fn leave_places(&self, who: Principal, places: Vec<(Handle, PlaceNumber)>) {
+        let dispatch = self.clone();
+        self.spawn_for_caller(async move {
+            let owner = who.clone();
+            let locks = move |machine: &Machine| {
+                let lock = |(lease, place): &(Handle, PlaceNumber)| {
+                    let lease = LeaseRef::Handle(*lease);
+                    let waits = machine.lease_seen_by(owner.name(), lease)?.waits;
+                    let lock = waits.into_iter().find(|(at, _)| at == place)?.1;
+                    Some((lease, lock.as_str().to_owned()))
+                };
+                places.iter().filter_map(lock).collect()
+            };
+            if let Ok((_, queues)) = dispatch.read_welcome(&who, locks).await {
+                dispatch.leave_all(&who, queues).await;
+            }
+        });
+    }
+
+    fn spawn_for_caller(&self, work: impl Future<Output = ()> + Send + 'static) {
+        match Caller::current() {
+            Some(caller) => self.runtime().spawn(caller.run(work)),
+            None => self.runtime().spawn(work),
+        };
+    }
+
+    async fn leave_all(&self, who: &Principal, queues: Vec<(LeaseRef, String)>) {
+        let mut left = queues.into_iter().peekable();
+        while left.peek().is_some() {
+            let mut calls = JoinSet::new();
+            for (lease, lock) in left.by_ref().take(AT_A_TIME) {
+                let (dispatch, who) = (self.clone(), who.clone());
+                let call = async move {
+                    let leave = Command::Leave { lease, lock: &lock };
+                    // If it fails, the place ends with the lease, which is not renewed any more.
+                    let _ = dispatch.call(&who, RequestId::None, leave, WITHIN).await;
+                };
+                match Caller::current() {
+                    Some(caller) => calls.spawn(caller.run(call)),
+                    None => calls.spawn(call),
+                };
+            }
+            calls.join_all().await;
+        }
+    }
+}
