@@ -174,7 +174,8 @@ fn the_cache_never_outlives_a_change_and_never_mixes_callers() {
         headers
     };
     let ok = |stage: &Stage, headers: &HeaderMap| {
-        cache.resolve(&stage.identity, headers, None).is_ok_and(|it| it.principal().name() == "ana")
+        let caller = cache.resolve(&stage.identity, headers, None, &AuthThrottle::default());
+        caller.is_ok_and(|it| it.principal().name() == "ana")
     };
     assert!(ok(&stage, &with(&[&key.text])) && ok(&stage, &with(&[&key.text])));
     assert!(!ok(&stage, &with(&[])));
