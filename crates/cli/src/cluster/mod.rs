@@ -5,6 +5,7 @@ pub(crate) mod each;
 pub(crate) mod health;
 mod invite;
 mod keys;
+mod member_id;
 mod status;
 
 use clap::{Args, Subcommand};

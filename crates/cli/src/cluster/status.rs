@@ -5,7 +5,7 @@ use tenure_wire::json::cluster::{Member, Status};
 use tenure_wire::v1;
 use v1::cluster_service_client::ClusterServiceClient;
 
-use super::{each, health};
+use super::{each, health, member_id};
 use crate::connection_args::ConnectedCluster;
 use crate::exit::Exit;
 use crate::failure::CliError;
@@ -51,7 +51,7 @@ pub(super) async fn members(cluster: &ConnectedCluster) -> Result<Exit, CliError
             role_word(member.role()).to_owned(),
             member.client_address.clone(),
             member.member_address.clone(),
-            member.member_id.to_string(),
+            member_id::shown(member.member_id),
         ]);
     }
     if cluster.output == OutputFormat::Text {

@@ -90,6 +90,15 @@ fn members_are_shown_added_promoted_removed_and_asked_to_lead() {
     assert_eq!(moved["event"], "transferred");
     assert_ne!(moved["leader"], other);
 
+    // Ids are shown as logs show them, and found by their first digits.
+    let b = three.json(&["cluster", "members"]).into_iter().find(|it| it["name"] == "b").unwrap();
+    let decimal = b["member_id"].as_str().unwrap().to_owned();
+    let id = format!("{:x}", decimal.parse::<u64>().unwrap());
+    assert!(three.ok(&["cluster", "members"]).contains(&format!(" {id}\n")), "{id}");
+    for given in [id.as_str(), &id[..8], &decimal] {
+        three.ok(&["cluster", "transfer", "a"]);
+        assert_eq!(three.ok(&["cluster", "transfer", given]), "b leads\n");
+    }
     let unknown = three.run(&["cluster", "promote", "zoe"]);
     assert_eq!(unknown.code, 1, "{unknown:?}");
     assert!(
