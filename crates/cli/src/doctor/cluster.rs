@@ -83,7 +83,7 @@ fn tls(place: &ConnectionTarget) -> Finding {
         None => Finding::warn(
             "tls",
             "in plain, over a network",
-            "certificates: docs/operate/tls.md, then --tls-ca",
+            "make certificates (tenure help certificates), then --tls-ca FILE",
         ),
     }
 }
@@ -144,7 +144,7 @@ fn members(status: &v1::StatusResponse) -> Vec<Finding> {
         found.push(Finding::warn("version", detail, "upgrade the others, one by one"));
     }
     if status.insecure {
-        let next = "certificates: docs/operate/tls.md";
+        let next = "make certificates: tenure help certificates";
         found.push(Finding::warn("open", "the cluster accepts every caller, in plaintext", next));
     }
     found
