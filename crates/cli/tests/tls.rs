@@ -288,6 +288,7 @@ fn certificates_that_do_not_fit_are_found_before_anything_starts() {
         ),
         (Papers { cert: key.clone(), key: key.clone(), ca: ca.clone() }, "holds no certificate"),
         (Papers { cert, key: ca.clone(), ca }, "holds no private key"),
+        (ours.sign("m1"), "not this member, `m0`"),
     ] {
         let (code, said) = check(&papers);
         assert!(code == Some(78) && said.contains(why), "{code:?} {said}");
