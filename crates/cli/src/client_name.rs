@@ -6,6 +6,8 @@ use std::path::Path;
 
 use rustix::process::{Uid, geteuid};
 
+/// What the name of a client ends with whose lease `tenure lease grant` took.
+pub(crate) const GRANTED_SUFFIX: &str = ":lease-grant";
 /// The longest name of a command that becomes a part of the name.
 const COMMAND_CHARS_MAX: usize = 40;
 
@@ -19,6 +21,12 @@ pub(crate) fn default_name(command: Option<&OsStr>) -> String {
     let command = command.and_then(|it| Path::new(it).file_name());
     let command = command.map_or(String::new(), |it| format!(":{}", shown(it)));
     format!("{user}@{host}/{}{command}", std::process::id())
+}
+
+/// The name under which `tenure lease grant` takes a lease: a given name, or the default one with a suffix that says that
+/// the process does not live as long as the lease.
+pub(crate) fn granted_name(name: &str) -> String {
+    if name == default_name(None) { format!("{name}{GRANTED_SUFFIX}") } else { name.to_owned() }
 }
 
 /// The name of a user in a list like `/etc/passwd`, or else the number.

@@ -35,7 +35,8 @@ pub(crate) const TABLE: &[(&str, &str)] = &[
     ("0", "done; for `run`, the command's own success"),
     (
         "1",
-        "refused for another reason: a lease has ended, a lock is another's, a token is old, …; nothing changed",
+        "refused for another reason: a lease has ended, a lock is another's, a token is old, …; nothing changed. \
+         For `cluster status` and `doctor`: not healthy",
     ),
     ("2", "wrong arguments, such as a flag whose value cannot be; nothing was sent"),
     (

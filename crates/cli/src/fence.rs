@@ -118,7 +118,7 @@ pub(crate) fn run(command: &FenceCommand) -> Result<Exit, CliError> {
             "upstream": flags.upstream, "tickets": flags.proof.is_required(flags.listen),
         })),
         OutputFormat::Text => output::tell(&format!(
-            "tenure fence proxy: guards {} with lock `{}`; docs/guides/proxy.md\n  http     {address}\n  \
+            "tenure fence proxy: guards {} with lock `{}`; how: tenure help fence proxy\n  http     {address}\n  \
             data     {}\n  believes {}\nready. Ctrl-C stops. Leave no other way to the service.\n",
             flags.upstream,
             flags.resource,

@@ -12,6 +12,7 @@ use v1::answer::Result as Answer;
 use v1::lease_service_client::LeaseServiceClient;
 use v1::request::Command;
 
+use crate::client_name::granted_name;
 use crate::connection_args::{ConnectedCluster, ConnectionArgs, actor_name, request_id};
 use crate::duration;
 use crate::exit::Exit;
@@ -170,7 +171,7 @@ async fn grant(cluster: &ConnectedCluster, flags: &GrantArgs) -> Result<Exit, Cl
     let command = Command::GrantLease(v1::NewLease {
         ttl_ms: millis(flags.ttl),
         lease: flags.id.unwrap_or(drawn),
-        client: cluster.client.name().to_owned(),
+        client: granted_name(cluster.client.name()),
         metadata: flags.metadata.clone().into(),
     });
     let (Answer::LeaseGranted(lease), _) = cluster.client.ask(command, None).await? else {

@@ -11,6 +11,9 @@ use crate::failure::CliError;
 use crate::output::{self, OutputFormat};
 use crate::reason;
 
+/// How to make and use certificates: `tenure help certificates`.
+const CERTIFICATES: &str = include_str!("certificates.txt");
+
 /// Flags of `tenure completions`.
 #[derive(Args)]
 pub(crate) struct CompletionsArgs {
@@ -36,7 +39,7 @@ pub(crate) struct ManArgs {
 /// Flags of `tenure help`.
 #[derive(Args)]
 pub(crate) struct HelpArgs {
-    /// A command, a reason in capitals, `reasons` for all of them, or `exit`
+    /// A command, a reason in capitals, `reasons` for all of them, `exit`, or `certificates`
     words: Vec<String>,
     /// Output format
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
@@ -114,6 +117,7 @@ pub(crate) fn help(flags: &HelpArgs) -> Result<Exit, CliError> {
         [] => output::out(&long_help(Arguments::command())),
         [word] if word == "exit" => output::out(&exit_codes()),
         [word] if word == "reasons" => output::out(&reasons()),
+        [word] if word == "certificates" => output::out(CERTIFICATES),
         [word] if is_reason(word) => output::out(&reason_help(word)?),
         words => output::out(&command_help(words)?),
     }
@@ -145,6 +149,9 @@ fn help_objects(words: &[String]) -> Result<Exit, CliError> {
                 said["text"] = json!(text);
                 output::object(&said);
             }
+        }
+        [word] if word == "certificates" => {
+            output::object(&json!({ "topic": word, "text": CERTIFICATES }));
         }
         [] => {
             let text = long_help(Arguments::command());
@@ -216,4 +223,34 @@ fn reasons() -> String {
 fn exit_codes() -> String {
     let lines = exit::TABLE.iter().map(|(code, meaning)| format!("{code:>8}  {meaning}\n"));
     lines.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_message_and_no_help_refers_to_a_file_that_a_user_of_the_binary_does_not_have() {
+        let mut folders = vec![PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))];
+        let mut files = 0;
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+                if entry.is_dir() {
+                    folders.push(entry);
+                    continue;
+                }
+                files += 1;
+                let text = std::fs::read_to_string(&entry).unwrap();
+                let shipped = text.split("#[cfg(test)]").next().unwrap_or_default();
+                for line in shipped.lines() {
+                    let own = line.trim_start().starts_with("//")
+                        && !line.trim_start().starts_with("/// ");
+                    // The comments of flags and commands are their help; other comments are ours.
+                    let refers = line.contains("docs/") && !own && !line.contains("`docs/");
+                    assert!(!refers, "{}: {line}", entry.display());
+                }
+            }
+        }
+        assert!(files > 50, "{files} files");
+    }
 }

@@ -90,7 +90,7 @@ pub(crate) fn run(flags: &StoreArgs) -> Result<Exit, CliError> {
             "event": "ready", "http": address, "data": data, "tickets": flags.proof.is_required(flags.listen),
         })),
         OutputFormat::Text => output::tell(&format!(
-            "tenure store: every write names a lock and its token; docs/guides/store.md\n  http     {address}\n  \
+            "tenure store: every write names a lock and its token; how: tenure help store\n  http     {address}\n  \
             data     {}\n  believes {}\nready. Ctrl-C stops.\n",
             data.display(),
             flags.proof.words(flags.listen)

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use tenure_wire::v1;
 use tenure_wire::v1::ExplainResponse as Explanation;
 
+use crate::client_name::GRANTED_SUFFIX;
 use crate::duration;
 use crate::failure::quoted;
 use crate::output;
@@ -91,7 +92,7 @@ pub(crate) fn holder_words(holder: &v1::HolderView) -> String {
 
 /// A holder in a few words, with more after its token.
 pub(crate) fn holder_words_with(holder: &v1::HolderView, more: &str) -> String {
-    let (client, token) = (output::clean(&holder.client), holder.token);
+    let (client, token) = (client_words(&holder.client), holder.token);
     let mut words = match holder.state() {
         v1::HolderState::Held => {
             format!("{client} for {}, token {token}", duration::ms(holder.held_ms))
@@ -122,8 +123,30 @@ pub(crate) fn holder_words_with(holder: &v1::HolderView, more: &str) -> String {
     words
 }
 
+/// A client as it is shown: its name. The process that ran `tenure lease grant` has usually ended by now, and is not
+/// the one that works under the lease.
+pub(crate) fn client_words(client: &str) -> String {
+    let client = output::clean(client);
+    match client.strip_suffix(GRANTED_SUFFIX) {
+        Some(process) => format!("a lease granted by {process}, which may have ended,"),
+        None => client,
+    }
+}
+
+/// How many slots of a semaphore are free; `None` if none is, or for another lock.
+pub(crate) fn free_slots(explained: &Explanation) -> Option<String> {
+    let lock = explained.lock.as_ref()?;
+    let (slots, held) = (u64::from(lock.slots?), lock.holders.len() as u64);
+    let free = slots.checked_sub(held).filter(|free| *free > 0 && explained.quiet_ms.is_none())?;
+    let are = if free == 1 { "is" } else { "are" };
+    Some(format!("now: {free} of {slots} slots {are} free"))
+}
+
 /// When the lock can be free.
 pub(crate) fn free_words(explained: &Explanation) -> Option<String> {
+    if let Some(free) = free_slots(explained) {
+        return Some(free);
+    }
     let freed = explained.freed.as_ref()?;
     let (time, holders) = (duration::ms(freed.in_ms), explained.lock.as_ref()?.holders.len());
     let who = match holder(explained) {

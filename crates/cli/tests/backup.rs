@@ -171,6 +171,15 @@ fn the_quiet_period_after_a_restore_is_shown_with_its_reason() {
         assert!(said.contains("restored") && said.contains(why), "{arguments:?}: {said}");
         assert!(said.contains("no lock is granted for 1h"), "{arguments:?}: {said}");
     }
+    for arguments in [&["cluster", "status"][..], &["doctor"]] {
+        let ended = tenure(&[arguments, &["--addr", &address]].concat());
+        assert_eq!(
+            ended.code,
+            Some(1),
+            "a cluster that grants nothing is not healthy: {}",
+            ended.out
+        );
+    }
     for arguments in [&["cluster", "status"][..], &["explain", "deploy"]] {
         let said = told(&[arguments, &["--output", "json"]].concat());
         let quiet_ms: u64 = json(&said, "quiet_ms").parse().unwrap();

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::{Process, ask, field, free_port, wait};
+use crate::common::{Process, ask, field, free_port, tenure, wait};
 
 /// `dev` needs two segments of 8 MiB and a reserve of 16, some more segments when they fill up, and takes the reserve
 /// again when twice as much is free.
@@ -123,6 +123,13 @@ fn a_full_disk_refuses_growth_and_nothing_else_until_there_is_room() {
     // Before the reserve is used, the member refuses what makes the state grow, without an effect.
     disk.fill_up_to(6 << 20);
     wait_for_disk(port, "short");
+    let address = format!("127.0.0.1:{port}");
+    for arguments in [&["cluster", "status"][..], &["doctor"]] {
+        let told = tenure(&[arguments, &["--addr", &address]].concat());
+        assert_eq!(told.code, Some(1), "{}", told.out);
+        let says = "is out of space: it takes nothing that makes the state grow";
+        assert!(told.out.contains(says), "{}", told.out);
+    }
     for line in ["lease 9 600000 cleo", "lock 8 build", "put key value"] {
         let answer = ask(port, line).unwrap();
         assert!(answer.starts_with("error none disk-full "), "{line}: {answer}");

@@ -66,8 +66,8 @@ fn members_under_certificates_survive_their_leader_and_let_another_one_in() {
     let status = tenure(&["cluster", "status", "--addr", &address, "--tls-ca", ca]);
     // Each member reports the state of its disk, under TLS.
     let told =
-        status.out.lines().filter(|line| line.contains("ms ") && !line.contains("down")).count();
-    assert!(status.code == Some(0) && told == 2, "{}{}", status.out, status.err);
+        status.out.lines().filter(|line| line.contains("ms ") && !line.contains("dead")).count();
+    assert!(status.code == Some(1) && told == 2, "{}{}", status.out, status.err);
     let short = ["--addr", &address, "--connect-timeout", "500ms"];
     assert_eq!(tenure(&[&["locks"], &short[..]].concat()).code, Some(69), "not in plain");
     start(&mut cluster, leader, &papers[leader], &[]);
@@ -288,6 +288,7 @@ fn certificates_that_do_not_fit_are_found_before_anything_starts() {
         ),
         (Papers { cert: key.clone(), key: key.clone(), ca: ca.clone() }, "holds no certificate"),
         (Papers { cert, key: ca.clone(), ca }, "holds no private key"),
+        (ours.sign("m1"), "not this member, `m0`"),
     ] {
         let (code, said) = check(&papers);
         assert!(code == Some(78) && said.contains(why), "{code:?} {said}");

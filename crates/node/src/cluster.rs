@@ -16,8 +16,8 @@ pub struct ClusterView {
     pub status: ReplicaStatus,
     /// The names and addresses of members.
     pub directory: BTreeMap<MemberId, MemberNames>,
-    /// The members to which this one has a connection, itself among them.
-    pub linked: BTreeSet<MemberId>,
+    /// The members with which this one is in contact, see [`Node::in_contact`], itself among them.
+    pub up: BTreeSet<MemberId>,
     /// The machine's clock.
     pub clock_ms: u64,
 }
@@ -30,7 +30,7 @@ impl ClusterView {
             members: replica.members().clone(),
             status: replica.status(),
             directory: directory::read(replica.machine()),
-            linked: node.linked().chain([replica.id()]).collect(),
+            up: node.in_contact().chain([replica.id()]).collect(),
             clock_ms: replica.machine().clock_ms(),
         }
     }

@@ -28,6 +28,8 @@ use crate::transfer::drive::Transfers;
 /// How long requests wait for a leader when none is known: longer than an election with a split vote. A
 /// member that has known of no leader for this time answers at once that there is none.
 pub const PATIENCE_US: u64 = 3_000_000;
+/// How old the last message of a member may be that counts as up: 60 heartbeats, and several rounds of an election.
+pub(crate) const CONTACT_US: u64 = 3_000_000;
 /// The most entries that a learner may lack when it gets a vote: until it has caught up, the majority would have one
 /// member less than it seems.
 const BEHIND_MAX: u64 = 1_000;
@@ -59,6 +61,8 @@ pub struct Node {
     pub(crate) lead: Lead,
     /// The time since which no leader is known.
     pub(crate) leaderless_us: Option<u64>,
+    /// When the known leader last changed: since then this member hears from other members than before.
+    lead_changed_us: u64,
     pub(crate) links: BTreeMap<MemberId, PeerLink>,
     /// What each member that forwards commands has in flight here.
     pub(crate) shares: BTreeMap<MemberId, ConnectionShare>,
@@ -91,6 +95,10 @@ pub(crate) struct PeerLink {
     pub(crate) link: LinkId,
     /// The newest level of the machine's rules that the other member knows.
     pub(crate) level: u16,
+    /// Whether a message has arrived since the last turn.
+    heard: bool,
+    /// When the last message arrived, by the turn that took it.
+    heard_us: u64,
 }
 
 /// The members and addresses that were last told.
@@ -119,6 +127,7 @@ impl Node {
             now_us: 0,
             lead: Lead::default(),
             leaderless_us: None,
+            lead_changed_us: 0,
             links: BTreeMap::new(),
             shares: BTreeMap::new(),
             waiting: Vec::new(),
@@ -166,9 +175,26 @@ impl Node {
         self.ignored
     }
 
-    /// Members to which there is a connection.
-    pub fn linked(&self) -> impl Iterator<Item = MemberId> {
-        self.links.keys().copied()
+    /// The members with which this one is in contact: there is a connection, and if the other end has cause to speak,
+    /// its last message is at most three seconds old. A connection alone proves little: the operating system keeps
+    /// that of a process that hangs.
+    pub fn in_contact(&self) -> impl Iterator<Item = MemberId> {
+        let is_recent = |id: MemberId, link: &PeerLink| {
+            let since_us = link.heard_us.max(self.lead_changed_us);
+            !self.expects_messages(id) || self.now_us.saturating_sub(since_us) <= CONTACT_US
+        };
+        let near = self.links.iter().filter(move |(id, link)| is_recent(**id, link));
+        near.map(|(id, _)| *id)
+    }
+
+    /// Whether a member that works sends messages to this one all the time: everyone answers the leader's heartbeats,
+    /// the leader sends them, and voters without a leader ask each other for votes.
+    fn expects_messages(&self, id: MemberId) -> bool {
+        let voters = &self.replica.members().voters;
+        match self.lead.by {
+            Some(leader) => leader == self.id() || leader == id,
+            None => voters.contains(&self.id()) && voters.contains(&id),
+        }
     }
 
     /// Attempts to have commands applied that are not answered yet.
@@ -192,6 +218,11 @@ impl Node {
 
     /// Takes an input. Its consequences come out of the next [`Node::turn`].
     pub fn handle(&mut self, input: Input) {
+        if let Input::Peer { from, .. } = &input
+            && let Some(link) = self.links.get_mut(from)
+        {
+            link.heard = true;
+        }
         let input = match input {
             Input::Peer { from, message: PeerMessage::Raft(message) } => {
                 if self.lead.by == Some(from) && matches!(message, Message::Step(_)) {
@@ -213,7 +244,7 @@ impl Node {
             | Input::TransferFailed { .. }
             | Input::Leave) => return self.waiting.push(input),
             Input::Linked { member, link, level } => {
-                self.links.insert(member, PeerLink { link, level });
+                self.links.insert(member, PeerLink { link, level, heard: true, heard_us: 0 });
                 self.forget_forwarded(member);
                 self.forget_forwarded_admins(member);
                 self.replica.handle(RaftInput::Knows { member, level });
@@ -248,6 +279,9 @@ impl Node {
         observer: &mut impl NodeObserver,
     ) -> u64 {
         self.now_us = self.now_us.max(now_us);
+        for link in self.links.values_mut().filter(|link| link.heard) {
+            (link.heard, link.heard_us) = (false, self.now_us);
+        }
         self.leaderless_us = match self.lead.by {
             None => self.leaderless_us.or(Some(self.now_us)),
             Some(_) => None,
@@ -425,6 +459,9 @@ impl Node {
     fn led(&mut self, lead: Lead) {
         let changed = lead.by != self.lead.by;
         self.lead = lead;
+        if changed {
+            self.lead_changed_us = self.now_us;
+        }
         if lead.by.is_none() {
             self.leaderless_us = self.leaderless_us.or(Some(self.now_us));
         } else {

@@ -515,7 +515,7 @@ fn check_new(record: &MemberRecord, cluster: &ClusterView) -> Result<(), NotReco
 /// The voter that may lead best: the one that has most, as far as that is known here.
 fn successor(cluster: &ClusterView, leader: Option<MemberId>) -> Option<MemberId> {
     let others = cluster.members.voters.iter().copied().filter(|id| Some(*id) != leader);
-    others.max_by_key(|id| (cluster.linked.contains(id), cluster.status.matched.get(id).copied()))
+    others.max_by_key(|id| (cluster.up.contains(id), cluster.status.matched.get(id).copied()))
 }
 
 #[cfg(test)]

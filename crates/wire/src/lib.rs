@@ -3,13 +3,14 @@
 //! Contains the messages of `tenure.v1` as Rust types with clients and servers for each service ([`v1`]), the message
 //! that thousands of watches share ([`shared`]), the table of reasons ([`reason`]), the encoding of errors
 //! ([`Failure`], [`refusal`], [`status`]), the JSON forms ([`json`]), how durations are written ([`duration`]),
-//! and how times of the wall clock are ([`wall`]).
+//! how times of the wall clock are ([`wall`]), and the states of members ([`member_state`]).
 
 pub mod convert;
 pub mod duration;
 mod failure;
 #[cfg(feature = "json")]
 pub mod json;
+pub mod member_state;
 pub mod reason;
 pub mod refusal;
 pub mod shared;

@@ -6,6 +6,7 @@ mod banned;
 mod dependencies;
 mod documents;
 mod examples;
+mod footprint;
 mod invariants;
 mod links;
 mod manifest;
@@ -55,6 +56,7 @@ pub(crate) const CHECKS: &[TidyCheck] = &[
     TidyCheck { name: "cited invariants exist", look: invariants::look },
     TidyCheck { name: "links lead somewhere", look: links::look },
     TidyCheck { name: "crates from elsewhere follow deny.toml", look: dependencies::look },
+    TidyCheck { name: "the SDK adds few crates to a project", look: footprint::look },
     TidyCheck { name: "the compiler is supported", look: dependencies::look_at_compiler },
 ];
 

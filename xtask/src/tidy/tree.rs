@@ -9,6 +9,7 @@ use crate::repo::Repo;
 use crate::supply::external::{self, ExternalCrate};
 use crate::workspace::{Crate, Workspace};
 
+use super::footprint::{self, Footprint};
 use super::source::SourceFile;
 
 /// The directory of fuzz corpora, which are generated and count as bytes even if they are valid text.
@@ -20,6 +21,8 @@ pub(crate) struct Tree {
     pub(super) crates: Vec<Crate>,
     /// The crates from elsewhere that this platform builds.
     pub(super) external: Vec<ExternalCrate>,
+    /// How many crates the SDK adds to a project.
+    pub(super) footprint: Footprint,
 }
 
 impl Tree {
@@ -31,20 +34,36 @@ impl Tree {
                 fs::read(repo.path(&name)).with_context(|| format!("cannot read {name}"))?;
             files.insert(name, bytes);
         }
-        Ok(Self { files, crates: Workspace::load(repo)?.crates, external: external::load(repo)? })
+        Ok(Self {
+            files,
+            crates: Workspace::load(repo)?.crates,
+            external: external::load(repo)?,
+            footprint: footprint::load(repo)?,
+        })
     }
 
     /// A repository of these files, without crates.
     #[cfg(test)]
     pub(super) fn sample(files: &[(&str, &str)]) -> Self {
         let files = files.iter().map(|(name, text)| ((*name).to_owned(), text.as_bytes().to_vec()));
-        Self { files: files.collect(), crates: Vec::new(), external: Vec::new() }
+        Self {
+            files: files.collect(),
+            crates: Vec::new(),
+            external: Vec::new(),
+            footprint: Footprint::default(),
+        }
     }
 
     /// Adds crates to a sample.
     #[cfg(test)]
     pub(super) fn with_crates(self, crates: Vec<Crate>) -> Self {
         Self { crates, ..self }
+    }
+
+    /// Sets the number of crates that the SDK adds, in a sample.
+    #[cfg(test)]
+    pub(super) fn with_footprint(self, footprint: Footprint) -> Self {
+        Self { footprint, ..self }
     }
 
     /// Every file, as bytes.

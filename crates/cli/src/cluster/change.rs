@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use v1::cluster_service_client::ClusterServiceClient;
 use v1::maintenance_service_client::MaintenanceServiceClient;
 
-use super::invite;
 use super::status::list;
+use super::{invite, member_id};
 use crate::connection_args::{ConnectedCluster, ConnectionArgs, request_id};
 use crate::duration;
 use crate::exit::Exit;
@@ -40,7 +40,7 @@ pub(crate) struct AddArgs {
 /// Flags of `tenure cluster promote`.
 #[derive(Args)]
 pub(crate) struct PromoteArgs {
-    /// Which member, by name or id
+    /// Which member, by its name or id, or by the first digits of its id, at least four
     member: String,
     #[command(flatten)]
     pub(crate) reach: ConnectionArgs,
@@ -49,7 +49,7 @@ pub(crate) struct PromoteArgs {
 /// Flags of `tenure cluster remove`.
 #[derive(Args)]
 pub(crate) struct RemoveArgs {
-    /// Which member, by name or id
+    /// Which member, by its name or id, or by the first digits of its id, at least four
     member: String,
     /// Do not ask
     #[arg(long)]
@@ -61,7 +61,7 @@ pub(crate) struct RemoveArgs {
 /// Flags of `tenure cluster transfer`.
 #[derive(Args)]
 pub(crate) struct TransferArgs {
-    /// To which member, by name or id [default: the leader chooses]
+    /// To which member, by its name or id [default: the leader chooses]
     member: Option<String>,
     #[command(flatten)]
     pub(crate) reach: ConnectionArgs,
@@ -238,24 +238,7 @@ pub(super) async fn raise_level(
 
 /// The member with this name or id.
 pub(super) async fn find(cluster: &ConnectedCluster, given: &str) -> Result<v1::Member, CliError> {
-    let members = list(cluster).await?.members;
-    let names: Vec<String> = members.iter().map(|it| output::clean(&it.name)).collect();
-    let mut found: Vec<v1::Member> = members
-        .into_iter()
-        .filter(|it| it.name == given || it.member_id.to_string() == given)
-        .collect();
-    if found.len() > 1 {
-        let ids: Vec<String> = found.iter().map(|it| it.member_id.to_string()).collect();
-        let text = format!("{} members are called {given}; say which by its id", found.len());
-        return Err(CliError::arguments(text)
-            .with("ids", ids.join(", "))
-            .next("tenure cluster status"));
-    }
-    found.pop().ok_or_else(|| {
-        let text = format!("there is no member {given}");
-        let failure = CliError::new(Exit::Refused, "MEMBER_NOT_FOUND", text);
-        failure.with("members", names.join(", ")).next("tenure cluster members")
-    })
+    member_id::pick(list(cluster).await?.members, given)
 }
 
 fn done(cluster: &ConnectedCluster, event: &str, member: &v1::Member) -> Result<Exit, CliError> {

@@ -9,6 +9,7 @@ use tenure_wire::v1;
 use v1::cluster_service_client::ClusterServiceClient;
 
 use super::change::{AGREE, changed};
+use super::member_id;
 use super::status::list;
 use crate::connection_args::{ConnectedCluster, ConnectionArgs, request_id};
 use crate::duration;
@@ -22,8 +23,8 @@ pub(crate) struct InviteArgs {
     /// How long the invitation lasts, a day at most
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "1h")]
     expires: Duration,
-    /// Admit only the member with this id [default: the first that presents the invitation]
-    #[arg(long, value_name = "NUMBER")]
+    /// Admit only the member with this id, which its log shows [default: the first that presents the invitation]
+    #[arg(long, value_name = "ID", value_parser = member_id::parse)]
     id: Option<u64>,
     /// List the invitations that have not expired, without their secrets
     #[arg(long, conflicts_with_all = ["id", "cancel"])]
@@ -75,7 +76,7 @@ async fn show(cluster: &ConnectedCluster) -> Result<Exit, CliError> {
     let mut table = Table::new(&head);
     for it in found {
         let expires = duration::shown(Duration::from_millis(it.expires_ms));
-        let member = |id: Option<u64>, none: &str| id.map_or(none.to_owned(), |id| id.to_string());
+        let member = |id: Option<u64>, none: &str| id.map_or(none.to_owned(), member_id::shown);
         let (admits, used) = (member(it.member_id, "any member"), member(it.used_by, "-"));
         table.row([it.id, expires, admits, used]);
     }

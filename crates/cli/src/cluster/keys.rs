@@ -10,6 +10,7 @@ use v1::ticket_service_client::TicketServiceClient;
 
 use super::InspectArgs;
 use super::change::{AGREE, find};
+use super::member_id;
 use super::status::list;
 use crate::connection_args::{ConnectedCluster, ConnectionArgs, request_id};
 use crate::duration;
@@ -81,7 +82,8 @@ async fn show(cluster: &ConnectedCluster) -> Result<Exit, CliError> {
         Table::new(&[("MEMBER", Side::Left), ("KEY", Side::Left), ("STATE", Side::Left)]);
     for key in set.keys {
         let name = members.iter().find(|it| it.member_id == key.member_id);
-        let name = name.map_or_else(|| key.member_id.to_string(), |it| output::clean(&it.name));
+        let name =
+            name.map_or_else(|| member_id::shown(key.member_id), |it| output::clean(&it.name));
         let state = key.retires_in_ms.map_or("signs".to_owned(), |left_ms| {
             format!("believed for {} more", duration::ms(left_ms))
         });

@@ -2,8 +2,10 @@
 
 mod change;
 pub(crate) mod each;
+pub(crate) mod health;
 mod invite;
 mod keys;
+mod member_id;
 mod status;
 
 use clap::{Args, Subcommand};
@@ -13,16 +15,19 @@ use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::output::OutputFormat;
 
-pub(crate) use status::{
-    BEHIND, TIGHT_BYTES, bytes, down, gather, lacking, leader, quiet, role_word, spare,
-};
+pub(crate) use status::{TIGHT_BYTES, bytes, down, gather, lacking, leader, role_word, spare};
 
 /// What can be done with a cluster.
 #[derive(Subcommand)]
 pub(crate) enum ClusterCommand {
-    /// Show how the cluster and its members are
+    /// Show how the cluster and its members are; exit 1 if something is wrong
+    ///
+    /// Asks every member, and the leader about the others. A member may be dead (nothing listens at its address), hung
+    /// (it accepts connections and does not answer), cut off (it answers, but not the other members), behind, or out
+    /// of space. A restored cluster may be quiet: it grants no lock yet. Exit code 0 means that none of this is so.
     ///
     ///   tenure cluster status
+    ///   tenure cluster status --output json    healthy, and problems with what to do about each
     #[command(verbatim_doc_comment)]
     Status(InspectArgs),
     /// List the members with their ids and addresses

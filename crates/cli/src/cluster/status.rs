@@ -1,16 +1,17 @@
 //! Shows the status of the cluster and of its members, and the operator's next step.
 
+use serde_json::json;
 use tenure_wire::json::cluster::{Member, Status};
 use tenure_wire::v1;
 use v1::cluster_service_client::ClusterServiceClient;
 
-use super::each;
+use super::{each, health, member_id};
 use crate::connection_args::ConnectedCluster;
 use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::output::{self, OutputFormat, Side, Table};
 
-/// From this many entries behind the leader on, status and doctor mention a member.
+/// A member with more entries than this behind the leader is not healthy.
 pub(crate) const BEHIND: u64 = 10_000;
 /// Below this much free disk space, status and doctor mention a member.
 pub(crate) const TIGHT_BYTES: u64 = 1_000_000_000;
@@ -18,11 +19,17 @@ pub(crate) const TIGHT_BYTES: u64 = 1_000_000_000;
 /// Shows the status of the cluster.
 pub(super) async fn status(cluster: &ConnectedCluster) -> Result<Exit, CliError> {
     let status = each::status(&cluster.client, &cluster.place).await?;
+    let problems = health::problems(&status);
     match cluster.output {
-        OutputFormat::Json => output::object(&Status::from(status)),
+        OutputFormat::Json => {
+            let mut shown = json!(Status::from(status));
+            shown["healthy"] = json!(problems.is_empty());
+            shown["problems"] = problems.iter().map(health::Problem::json).collect();
+            output::object(&shown);
+        }
         OutputFormat::Text => output::out(&text(&status)),
     }
-    Ok(Exit::Done)
+    Ok(if problems.is_empty() { Exit::Done } else { Exit::Refused })
 }
 
 /// Lists the members.
@@ -44,7 +51,7 @@ pub(super) async fn members(cluster: &ConnectedCluster) -> Result<Exit, CliError
             role_word(member.role()).to_owned(),
             member.client_address.clone(),
             member.member_address.clone(),
-            member.member_id.to_string(),
+            member_id::shown(member.member_id),
         ]);
     }
     if cluster.output == OutputFormat::Text {
@@ -93,7 +100,7 @@ fn text(status: &v1::StatusResponse) -> String {
         let behind = it.behind.filter(|_| !leads).map_or("-".to_owned(), |it| it.to_string());
         let fsync = it.fsync_p99_us.map_or("-".to_owned(), |us| format!("{:.1}ms", to_ms(us)));
         let disk = it.disk_free_bytes.map_or("-".to_owned(), bytes);
-        let state = if it.up { it.state.clone() } else { "down".to_owned() };
+        let state = it.state.clone();
         let role = role_word(member.role()).to_owned();
         table.row([member.name, role, member.client_address, behind, fsync, disk, state]);
     }
@@ -108,6 +115,9 @@ fn text(status: &v1::StatusResponse) -> String {
         // The count includes the cluster's own keys, which no listing shows: without the remark the count looks wrong.
         let own = "the cluster's own among them";
         text.push_str(&format!("{locks}, {waiting} waiting, {leases}, {keys} ({own})\n"));
+    }
+    for problem in health::problems(status).iter().filter(|problem| problem.member.is_some()) {
+        text.push_str(&format!("wrong   {}\n", problem.detail));
     }
     if let Some(next) = next(status) {
         text.push_str(&format!("next    {next}\n"));
@@ -182,13 +192,13 @@ fn next(status: &v1::StatusResponse) -> Option<String> {
         let text = "no leader yet; if that lasts: tenure doctor, and the members' logs";
         return Some(text.to_owned());
     }
+    let of_member = |problem: &health::Problem| problem.member.is_some();
+    if let Some(problem) = health::problems(status).into_iter().find(of_member) {
+        return Some(problem.next);
+    }
     let name = |it: &v1::MemberStatus| {
         it.member.as_ref().map_or(String::new(), |member| output::clean(&member.name))
     };
-    if let Some(down) = status.members.iter().find(|it| !it.up) {
-        let name = name(down);
-        return Some(format!("start {name} again, or replace it: tenure cluster remove {name}"));
-    }
     let tight = |it: &&v1::MemberStatus| it.disk_free_bytes.is_some_and(|free| free < TIGHT_BYTES);
     if let Some(full) = status.members.iter().find(tight) {
         let name = name(full);
@@ -197,13 +207,8 @@ fn next(status: &v1::StatusResponse) -> Option<String> {
     let learns = |it: &&v1::MemberStatus| {
         it.member.as_ref().is_some_and(|it| it.role() == v1::Role::Learner)
     };
-    if let Some(learner) = status.members.iter().find(learns) {
-        return Some(format!("give it a vote: tenure cluster promote {}", name(learner)));
-    }
-    let late = |it: &&v1::MemberStatus| it.behind.is_some_and(|behind| behind > BEHIND);
-    status.members.iter().find(late).map(|late| {
-        format!("{} is far behind; if that lasts, look at its disk: tenure doctor", name(late))
-    })
+    let learner = status.members.iter().find(learns)?;
+    Some(format!("give it a vote: tenure cluster promote {}", name(learner)))
 }
 
 /// A member's role as one word.

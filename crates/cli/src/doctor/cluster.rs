@@ -9,9 +9,7 @@ use tenure_server::os;
 use tenure_wire::v1;
 
 use super::Finding;
-use crate::cluster::{
-    BEHIND, TIGHT_BYTES, bytes, down, each, gather, lacking, leader, quiet, spare,
-};
+use crate::cluster::{TIGHT_BYTES, bytes, down, each, gather, health, lacking, leader, spare};
 use crate::connection_args::ConnectionTarget;
 use crate::duration;
 
@@ -85,7 +83,7 @@ fn tls(place: &ConnectionTarget) -> Finding {
         None => Finding::warn(
             "tls",
             "in plain, over a network",
-            "certificates: docs/operate/tls.md, then --tls-ca",
+            "make certificates (tenure help certificates), then --tls-ca FILE",
         ),
     }
 }
@@ -123,24 +121,19 @@ async fn ask_read(client: &Client) -> Finding {
 
 fn members(status: &v1::StatusResponse) -> Vec<Finding> {
     let mut found = vec![quorum(status)];
-    for it in &status.members {
+    for problem in health::problems(status) {
+        let check = match (&problem.member, problem.word) {
+            (Some(_), _) => "member",
+            (None, "quiet") => "restored",
+            (None, _) => continue,
+        };
+        found.push(Finding::bad(check, problem.detail, problem.next));
+    }
+    for it in status.members.iter().filter(|it| it.up) {
         let member = it.member.clone().unwrap_or_default();
         let name = crate::output::clean(&member.name);
-        if !it.up {
-            // A minority cannot remove a member.
-            let next = match lacking(status) {
-                0 => format!("start {name} again, or replace it: tenure cluster remove {name}"),
-                _ => format!("start {name} again on its machine, and look at its log"),
-            };
-            found.push(Finding::bad("member", format!("{name} is down"), next));
-            continue;
-        }
         found.push(room(&name, it.disk_free_bytes));
         found.push(sync(&name, it.fsync_p99_us));
-        if let Some(behind) = it.behind.filter(|behind| *behind > BEHIND) {
-            let next = format!("wait; if it lasts, look at {name}'s disk and network");
-            found.push(Finding::warn("behind", format!("{name} is {behind} entries behind"), next));
-        }
     }
     let mut versions: Vec<&str> = status.members.iter().map(|it| it.software.as_str()).collect();
     versions.retain(|version| !version.is_empty());
@@ -150,12 +143,8 @@ fn members(status: &v1::StatusResponse) -> Vec<Finding> {
         let detail = format!("members run {}", versions.join(" and "));
         found.push(Finding::warn("version", detail, "upgrade the others, one by one"));
     }
-    if let Some(quiet) = quiet(status) {
-        let next = "wait; if you know that all former clients are stopped, restore with --stopped-for TIME";
-        found.push(Finding::warn("restored", quiet, next));
-    }
     if status.insecure {
-        let next = "certificates: docs/operate/tls.md";
+        let next = "make certificates: tenure help certificates";
         found.push(Finding::warn("open", "the cluster accepts every caller, in plaintext", next));
     }
     found

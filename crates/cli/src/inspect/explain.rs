@@ -89,7 +89,9 @@ pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
         let steps: Vec<String> = steps.collect();
         text.push_str(&format!("chain    {}{goes_on}\n", steps.join(" → ")));
     }
-    if let Some(free) = waiting::free_words(explained) {
+    if let Some(free) = waiting::free_slots(explained) {
+        text.push_str(&format!("free     {free}\n"));
+    } else if let Some(free) = waiting::free_words(explained) {
         let holder = lock.holders.first();
         let max = holder
             .and_then(|it| it.max_hold_ms)

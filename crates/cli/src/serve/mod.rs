@@ -5,7 +5,7 @@ mod file;
 
 use clap::Args;
 use serde_json::json;
-use tenure_server::{Entrance, ServerSettings, log, os, start};
+use tenure_server::{Entrance, ServerSettings, StartError, log, os, start};
 
 use crate::exit::Exit;
 use crate::member_process::{CliError, Company, install_log, on_end, process_requests, unstarted};
@@ -148,7 +148,10 @@ impl ServeArgs {
 /// Shows the settings that `tenure serve` would use.
 pub(crate) fn check(flags: &ConfigCheckArgs) -> Result<Exit, CliError> {
     let config = ServeConfig::gather(&flags.given)?;
-    config.settings()?;
+    let settings = config.settings()?;
+    if let Some(tls) = &settings.tls {
+        tls.check_name(&settings.name).map_err(StartError::from)?;
+    }
     config.log_level()?;
     match flags.output {
         OutputFormat::Text => output::out(&config.to_string()),

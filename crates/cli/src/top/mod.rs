@@ -49,7 +49,14 @@ enum TopPage {
     /// The user types a filter.
     Filter,
     /// Lines about one lock.
-    About(Vec<String>),
+    About(LockDetail),
+}
+
+/// What is shown of one lock, read again whenever the screen is.
+struct LockDetail {
+    lock: String,
+    what: DetailSubject,
+    lines: Vec<String>,
 }
 
 /// Shows the screen until the user ends it, or prints the requested number of looks.
@@ -133,7 +140,9 @@ async fn live(cluster: &ConnectedCluster, flags: &TopArgs) -> Result<Exit, CliEr
         // loop.
         if due.is_some_and(|at| at <= Instant::now()) {
             match &page {
-                TopPage::About(lines) => screen.draw(&view::about(lines, screen.size())),
+                TopPage::About(detail) => {
+                    screen.draw(&view::about(&detail.lines, screen.size()));
+                }
                 TopPage::Locks => screen.draw(&view::lines(&model, screen.size(), None)),
                 TopPage::Filter => {
                     screen.draw(&view::lines(&model, screen.size(), Some(&model.filter)));
@@ -157,6 +166,9 @@ async fn live(cluster: &ConnectedCluster, flags: &TopArgs) -> Result<Exit, CliEr
                 due = Some(Instant::now());
                 if let Err(failure) = model.look(cluster).await {
                     model.trouble(&failure.text);
+                }
+                if let TopPage::About(detail) = &mut page {
+                    detail.lines = detail_lines(cluster, &detail.lock, detail.what).await;
                 }
             }
             signal = asked.signal() => { let _ = signal; return Ok(Exit::Done) },
@@ -227,6 +239,7 @@ async fn press(
     }
 }
 
+#[derive(Clone, Copy)]
 enum DetailSubject {
     Explain,
     History,
@@ -234,12 +247,17 @@ enum DetailSubject {
 
 async fn about(cluster: &ConnectedCluster, model: &TopModel, what: DetailSubject) -> TopPage {
     let Some(lock) = model.chosen() else { return TopPage::Locks };
+    let lines = detail_lines(cluster, &lock, what).await;
+    TopPage::About(LockDetail { lock, what, lines })
+}
+
+async fn detail_lines(cluster: &ConnectedCluster, lock: &str, what: DetailSubject) -> Vec<String> {
     let text = match what {
-        DetailSubject::Explain => wait::explain(cluster, &lock, None)
+        DetailSubject::Explain => wait::explain(cluster, lock, None)
             .await
-            .map(|explained| inspect::explain_text(&lock, &explained, cluster.client.name())),
-        DetailSubject::History => inspect::history_text(cluster, &lock).await,
+            .map(|explained| inspect::explain_text(lock, &explained, cluster.client.name())),
+        DetailSubject::History => inspect::history_text(cluster, lock).await,
     };
     let text = text.unwrap_or_else(|failure| failure.text);
-    TopPage::About(text.lines().map(str::to_owned).collect())
+    text.lines().map(str::to_owned).collect()
 }

@@ -265,3 +265,10 @@ fn what_is_printed_for_people_comes_as_objects_too() {
     let wrong = at("", &["help", "HOLD", "--output", "json"]);
     assert_eq!(crate::stage::objects(&wrong.err)[0]["exit_code"], 2, "{wrong:?}");
 }
+
+#[test]
+fn help_carries_how_certificates_are_made() {
+    let text = said(&["help", "certificates"]);
+    assert!(text.contains("subjectAltName=DNS:a") && text.contains("member_ca"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+}

@@ -240,3 +240,27 @@ fn a_lock_is_taken_away_only_by_name_token_and_reason() {
     assert_eq!(one(&command)["revision"], cooling["revision"]);
     assert!(ok(&["locks", "taken"]).contains("revoking"));
 }
+
+#[test]
+fn a_semaphore_with_a_free_slot_is_free_now() {
+    let (one, two) = (lease("one"), lease("two"));
+    ok(&["try", "half/full", "--slots", "2", "--lease", &one]);
+    let text = ok(&["explain", "half/full"]);
+    assert!(text.contains("free     now: 1 of 2 slots is free\n"), "{text}");
+    ok(&["try", "half/full", "--slots", "2", "--lease", &two]);
+    let text = ok(&["explain", "half/full"]);
+    assert!(text.contains("free     when released, or in "), "{text}");
+}
+
+#[test]
+fn a_lease_granted_from_a_shell_is_not_called_a_process_that_holds() {
+    let granted = ok(&["lease", "grant", "--ttl", "1h"]);
+    ok(&["try", "granted", "--lease", granted.trim()]);
+    let text = ok(&["explain", "granted"]);
+    let holder = text.lines().find(|line| line.starts_with("held by")).unwrap();
+    assert!(holder.contains("a lease granted by ") && holder.contains("may have ended"), "{text}");
+    // A name that the user gives is the holder's.
+    let named = lease("nightly");
+    ok(&["try", "named-lease", "--lease", &named]);
+    assert!(ok(&["explain", "named-lease"]).contains("held by  nightly for "));
+}

@@ -122,6 +122,12 @@ fn top_shows_locks_and_obeys_its_keys() {
 
     terminal.presses("Enter");
     terminal.shows_all(&["waiting  1. ci-9/877", "lock `screen/deploy`, exclusive", "q back"]);
+    // The page about one lock follows what happens to it.
+    let mut late = Live::start(&["lock", "screen/deploy", "--client", "late/1"]);
+    terminal.shows("2. late/1");
+    late.signal("-TERM");
+    assert_eq!(late.ends(), Some(143));
+    wait("it has left", || (!terminal.screen().contains("late/1")).then_some(()));
     terminal.presses("q");
     terminal.shows("q quit");
     terminal.presses("h");

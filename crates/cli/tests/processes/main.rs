@@ -7,6 +7,7 @@ mod checker;
 #[path = "../common/mod.rs"]
 mod common;
 mod faults;
+mod health;
 mod kill;
 mod leases;
 mod logging;

@@ -51,7 +51,7 @@ fn cluster(voters: &[u64]) -> Box<ClusterView> {
         members: Membership::of_voters(voters.iter().copied().map(id)),
         status,
         directory: voters.iter().map(|number| (id(*number), record(*number).names)).collect(),
-        linked: BTreeSet::from([id(1)]),
+        up: BTreeSet::from([id(1)]),
         clock_ms: 5_000,
     })
 }
@@ -348,10 +348,10 @@ fn leadership_goes_to_the_member_that_is_named() {
 #[test]
 fn leadership_goes_to_the_voter_that_has_most() {
     let mut seen = cluster(&[1, 2, 3]);
-    seen.linked.extend([id(2), id(3)]);
+    seen.up.extend([id(2), id(3)]);
     seen.status.matched = BTreeMap::from([(id(2), 9), (id(3), 8)]);
     Run::new(Reconfiguration::Transfer(None)).viewed(seen.clone()).transfers(2);
-    seen.linked.remove(&id(2));
+    seen.up.remove(&id(2));
     Run::new(Reconfiguration::Transfer(None)).viewed(seen).transfers(3);
     let alone = Run::new(Reconfiguration::Transfer(None)).viewed(cluster(&[1]));
     assert_eq!(alone.fails(), NotReconfigured::LastVoter);

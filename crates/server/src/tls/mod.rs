@@ -228,7 +228,7 @@ impl ServerTls {
     }
 
     /// Checks that other members will accept this one as `name`. Later certificates are checked for the same name.
-    pub(crate) fn check_name(&self, name: &str) -> Result<(), TlsError> {
+    pub fn check_name(&self, name: &str) -> Result<(), TlsError> {
         let names = self.newest(|now| now.names.clone());
         self.check_names(&names, name)?;
         let _ = self.name.set(name.to_owned());

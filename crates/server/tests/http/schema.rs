@@ -2,6 +2,7 @@
 //!
 //! Schemathesis generates valid and invalid requests from the description, and checks every response against it.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -9,10 +10,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::bounded::output;
-use crate::client::Client;
 use crate::members::Members;
 
 const VERSION: &str = "schemathesis==4.32.5";
+/// A validator and a generator of clients, both made by others.
+const TOOLS: [&str; 2] = ["openapi-spec-validator==0.9.0", "openapi-python-client==0.29.1"];
+/// The environment of those, beside that of schemathesis, whose dependencies have other versions.
+const TOOLS_VENV: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/../openapi-tools");
 /// The environment is beside the test builds; it is created once and kept until the target directory is cleaned.
 const VENV: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/../schemathesis");
 /// The examples per operation, so that the whole test stays below 90 s on two busy cores: 150 took 58 to 86 s.
@@ -23,19 +27,36 @@ const CHECKS: &str = "status_code_conformance,content_type_conformance,\
 /// How long a program may take, on two busy cores.
 const PROGRAM: Duration = Duration::from_secs(400);
 
-/// The program, installed if it is missing; none if it cannot be installed.
-fn schemathesis() -> Option<PathBuf> {
-    let program = Path::new(VENV).join("bin/st");
-    let mark = Path::new(VENV).join(VERSION);
+/// The directory with the programs of these packages, installed if they are missing; none if they cannot be.
+fn installed(venv: &str, packages: &[&str]) -> Option<PathBuf> {
+    let programs = Path::new(venv).join("bin");
+    let mark = Path::new(venv).join(packages.concat());
     if mark.exists() {
-        return Some(program);
+        return Some(programs);
     }
     let runs =
         |command: &mut Command| output(command, PROGRAM).is_ok_and(|ran| ran.status.success());
-    let install = ["install", "-q", "--timeout", "15", VERSION];
-    let made = runs(Command::new("python3").args(["-m", "venv", VENV]))
-        && runs(Command::new(Path::new(VENV).join("bin/pip")).args(install));
-    made.then(|| std::fs::write(mark, "").unwrap()).map(|()| program)
+    let made = runs(Command::new("python3").args(["-m", "venv", venv]))
+        && runs(
+            Command::new(programs.join("pip"))
+                .args(["install", "-q", "--timeout", "15"])
+                .args(packages),
+        );
+    made.then(|| std::fs::write(mark, "").unwrap()).map(|()| programs)
+}
+
+/// Reports that a test proves nothing here. In continuous integration that is a failure.
+fn skipped(packages: &[&str]) {
+    assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "{packages:?} cannot be installed");
+    eprintln!("SKIPPED: {packages:?} cannot be installed: nothing was held to the description");
+}
+
+/// Runs a program that must succeed, and returns its output.
+fn succeeds(command: &mut Command) -> String {
+    let ran = output(command, PROGRAM).unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    assert!(ran.status.success(), "{command:?}: {out}{err}");
+    format!("{out}{err}")
 }
 
 /// The description without operations that would stop the member or never end, with short waits, and with names that
@@ -77,11 +98,11 @@ fn tamed(mut described: Value, leases: &[String]) -> Value {
 }
 
 /// Checks a member against a description. Returns whether it matches, and the output.
-fn held_to(program: &Path, at: &Client, described: &Value, more: &[&str]) -> (bool, String) {
+fn held_to(program: &Path, at: SocketAddr, described: &Value, more: &[&str]) -> (bool, String) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("openapi.json");
     std::fs::write(&file, described.to_string()).unwrap();
-    let url = format!("http://{}", at.at);
+    let url = format!("http://{at}");
     let mut command = Command::new(program);
     command
         .arg("run")
@@ -98,28 +119,67 @@ fn held_to(program: &Path, at: &Client, described: &Value, more: &[&str]) -> (bo
 
 #[test]
 fn every_answer_is_as_described() {
-    let Some(program) = schemathesis() else {
-        assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "{VERSION} cannot be installed");
-        eprintln!("SKIPPED: {VERSION} cannot be installed: no answer was held to the description");
-        return;
-    };
+    let Some(programs) = installed(VENV, &[VERSION]) else { return skipped(&[VERSION]) };
+    let program = programs.join("st");
     let members = Members::start(1);
     let at = members.client(0, "schema");
     let leases = [at.lease(3_600_000), at.lease(3_600_000), "7".to_owned()];
     let described = tamed(at.get("/openapi.json").ok(), &leases);
+    let to = at.at;
 
     // The program detects a response without a promised field, and an undescribed status.
     let only = ["--include-path", "/v1/limits", "--max-examples", "2"];
     let mut wrong = described.clone();
     wrong["components"]["schemas"]["Limits"]["required"] = json!(["limits", "header", "nothing"]);
-    assert!(!held_to(&program, &at, &wrong, &only).0, "a missing field went unnoticed");
+    assert!(!held_to(&program, to, &wrong, &only).0, "a missing field went unnoticed");
     let mut wrong = described.clone();
     wrong["paths"]["/v1/limits"]["patch"]["responses"].as_object_mut().unwrap().remove("400");
-    assert!(!held_to(&program, &at, &wrong, &only).0, "a status went unnoticed");
+    assert!(!held_to(&program, to, &wrong, &only).0, "a status went unnoticed");
 
-    let (kept, said) = held_to(&program, &at, &described, &["--max-examples", EXAMPLES]);
+    let (kept, said) = held_to(&program, to, &described, &["--max-examples", EXAMPLES]);
     assert!(kept, "{said}");
     let tried = said.lines().find(|line| line.contains(" generated, "));
     eprintln!("schemathesis: {}", tried.expect("nothing was tried").trim());
     assert_eq!(at.get("/readyz").status, 200, "the member has suffered");
+}
+
+#[test]
+fn the_description_is_valid_and_a_client_generated_from_it_acquires_shows_and_releases() {
+    let Some(programs) = installed(TOOLS_VENV, &TOOLS) else { return skipped(&TOOLS) };
+    let members = Members::start(1);
+    let at = members.client(0, "generated");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("openapi.json");
+    let described: Value = at.get("/openapi.json").ok();
+    std::fs::write(&file, described.to_string()).unwrap();
+    let python = programs.join("python");
+    succeeds(Command::new(&python).args(["-m", "openapi_spec_validator"]).arg(&file));
+
+    // The validator detects two operations of the same name.
+    let mut wrong = described.clone();
+    wrong["paths"]["/v1/keys"]["get"]["operationId"] = json!("list_locks");
+    let bad = dir.path().join("wrong.json");
+    std::fs::write(&bad, wrong.to_string()).unwrap();
+    let mut validate = Command::new(&python);
+    validate.args(["-m", "openapi_spec_validator"]).arg(&bad);
+    assert!(!output(&mut validate, PROGRAM).unwrap().status.success(), "it finds nothing wrong");
+
+    let path = std::env::join_paths(
+        [programs.clone()]
+            .into_iter()
+            .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
+    );
+    let mut generate = Command::new(programs.join("openapi-python-client"));
+    generate.args(["generate", "--meta", "none", "--path"]).arg(&file);
+    generate.arg("--output-path").arg(dir.path().join("generated")).env("PATH", path.unwrap());
+    let said = succeeds(&mut generate);
+    // The generator knows no metrics; everything else must be in the client.
+    let omitted = said.lines().filter(|line| line.contains("WARNING") || line.contains("ERROR"));
+    let omitted: Vec<_> = omitted.filter(|line| !line.contains("GET /metrics ")).collect();
+    assert!(omitted.is_empty(), "{said}");
+
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python/openapi.py");
+    let mut run = Command::new(&python);
+    run.arg(script).arg(dir.path()).arg(format!("http://{}", at.at));
+    assert_eq!(succeeds(&mut run), "ok\n");
 }

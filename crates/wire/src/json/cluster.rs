@@ -59,7 +59,8 @@ pub struct MemberStatus {
     pub client_address: String,
     /// Where other members reach it.
     pub member_address: String,
-    /// Whether the member that answers hears from it.
+    /// Whether the member that answers has heard from it within the last seconds. A follower hears only from the leader: it
+    /// reports of the others whether it has a connection.
     pub up: bool,
     /// How many entries it is behind.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,7 +74,7 @@ pub struct MemberStatus {
     /// How much room its disk has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_free_bytes: Option<u64>,
-    /// How its state is: `same hash`, `behind`, `disk nearly full`, …
+    /// How its state is: `up to date`, `behind`, `not heard of`, `out of space`; empty if that is not known here.
     pub state: String,
     /// Version of its software.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -8,6 +8,7 @@ mod json;
 mod messages;
 mod spoken;
 mod tickets;
+mod websocket;
 
 use std::path::PathBuf;
 

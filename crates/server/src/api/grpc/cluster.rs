@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tenure_raft::{MemberId, Membership};
 use tenure_types::Limit;
-use tenure_wire::{Failure, v1};
+use tenure_wire::{Failure, member_state, v1};
 use tonic::{Request, Response, Status};
 
 use super::call::{GrpcCall, to_status};
@@ -211,7 +211,7 @@ pub(in crate::api) async fn status(
     let of = |member: v1::Member| {
         let id = MemberId::new(member.member_id);
         let own = id == Some(me);
-        let up = id.is_some_and(|id| cluster.linked.contains(&id));
+        let up = id.is_some_and(|id| cluster.up.contains(&id));
         let matched = id.and_then(|id| cluster.status.matched.get(&id));
         let behind = if own {
             Some(cluster.status.committed.saturating_sub(cluster.status.applied.index))
@@ -219,9 +219,10 @@ pub(in crate::api) async fn status(
             matched.map(|matched| cluster.status.last.index.saturating_sub(*matched))
         };
         let state = match (up, behind) {
-            (false, _) => "not heard of",
-            (true, Some(0)) => "up to date",
-            (true, Some(_)) => "behind",
+            _ if own && metrics.disk_short => member_state::OUT_OF_SPACE,
+            (false, _) => member_state::NOT_HEARD_OF,
+            (true, Some(0)) => member_state::UP_TO_DATE,
+            (true, Some(_)) => member_state::BEHIND,
             (true, None) => "",
         };
         v1::MemberStatus {
@@ -268,7 +269,7 @@ pub(in crate::api) async fn status(
         header: Some(dispatch.header(revision)),
         leader: Some(dispatch.leader_hint().await),
         members: members(&cluster).into_iter().map(of).collect(),
-        survives: survives(&cluster.members, |id| cluster.linked.contains(&id)),
+        survives: survives(&cluster.members, |id| cluster.up.contains(&id)),
         epoch: lineage.epoch.get().into(),
         incarnation: lineage.incarnation.0,
         insecure: dispatch.is_insecure(),

@@ -71,7 +71,8 @@ pub(super) async fn status(State(http): State<Http>, call: HttpCall) -> HttpResu
 
 /// Switches the checks of identity on or off. Refused if no administrator could log in afterwards.
 #[utoipa::path(
-    put, path = "/v1/access/identity", tag = "access", operation_id = "set_identity", request_body = SetIdentity,
+    put, path = "/v1/access/identity", tag = "access",
+    operation_id = "set_identity", request_body = SetIdentity,
     params(TimeoutParameter),
     responses((status = 200, description = "It is switched.", body = AccessChanged)),
 )]
@@ -98,7 +99,7 @@ pub(super) async fn set_quotas(State(http): State<Http>, call: HttpCall) -> Http
 
 /// Tells whether a principal may do something with a name, and by which role.
 #[utoipa::path(
-    get, path = "/v1/access/can", tag = "access", operation_id = "can", params(CanParameters),
+    get, path = "/v1/access/can", tag = "access", operation_id = "check_access", params(CanParameters),
     responses((status = 200, description = "Yes or no, and why.", body = Can)),
 )]
 pub(super) async fn can(State(http): State<Http>, call: HttpCall) -> HttpResult {
@@ -154,7 +155,8 @@ pub(super) async fn delete_role(State(http): State<Http>, call: HttpCall) -> Htt
 
 /// Lists principals with their API keys, without secrets and hashes.
 #[utoipa::path(
-    get, path = "/v1/access/principals", tag = "access", operation_id = "list_principals", params(PageParameters),
+    get, path = "/v1/access/principals", tag = "access",
+    operation_id = "list_principals", params(PageParameters),
     responses((status = 200, description = "The principals.", body = Principals)),
 )]
 pub(super) async fn principals(State(http): State<Http>, call: HttpCall) -> HttpResult {
@@ -247,7 +249,8 @@ pub(super) async fn keys(State(http): State<Http>, call: HttpCall) -> HttpResult
 
 /// Gives a principal an API key, of which the caller has drawn id and secret.
 #[utoipa::path(
-    put, path = "/v1/access/keys/{key}", tag = "access", operation_id = "create_api_key", request_body = CreateApiKey,
+    put, path = "/v1/access/keys/{key}", tag = "access",
+    operation_id = "create_api_key", request_body = CreateApiKey,
     params(TimeoutParameter, ("key" = String, Path, description = "The id: 16 random hexadecimal digits.")),
     responses((status = 200, description = "The key.", body = ApiKey)),
 )]
@@ -328,7 +331,8 @@ pub(super) async fn put_certificate_rule(State(http): State<Http>, call: HttpCal
 
 /// Deletes a rule for client certificates.
 #[utoipa::path(
-    delete, path = "/v1/access/certificate-rules/{rule}", tag = "access", operation_id = "delete_certificate_rule",
+    delete, path = "/v1/access/certificate-rules/{rule}", tag = "access",
+    operation_id = "delete_certificate_rule",
     params(TimeoutParameter, ("rule" = String, Path, description = "The rule.")),
     responses((status = 200, description = "It does not exist.", body = AccessChanged)),
 )]
@@ -358,7 +362,8 @@ pub(super) async fn issuers(State(http): State<Http>, call: HttpCall) -> HttpRes
 
 /// Trusts an issuer of bearer tokens, or replaces what is known of it.
 #[utoipa::path(
-    put, path = "/v1/access/issuers/{issuer}", tag = "access", operation_id = "put_issuer", request_body = PutIssuer,
+    put, path = "/v1/access/issuers/{issuer}", tag = "access",
+    operation_id = "put_issuer", request_body = PutIssuer,
     params(TimeoutParameter, ("issuer" = String, Path, description = "The issuer, as `iss` in its tokens.")),
     responses((status = 200, description = "The issuer is trusted.", body = AccessChanged)),
 )]

@@ -23,7 +23,7 @@ const AT: &str = "/v1/cluster/members/";
 
 /// Shows how the cluster and its members are, as the member that is asked sees them.
 #[utoipa::path(
-    get, path = "/v1/cluster", tag = "cluster",
+    get, path = "/v1/cluster", tag = "cluster", operation_id = "show_cluster",
     responses((status = 200, description = "How the cluster is.", body = Status)),
 )]
 pub(super) async fn status(State(http): State<Http>, call: HttpCall) -> HttpResult {
@@ -33,7 +33,7 @@ pub(super) async fn status(State(http): State<Http>, call: HttpCall) -> HttpResu
 
 /// Lists the members.
 #[utoipa::path(
-    get, path = "/v1/cluster/members", tag = "cluster",
+    get, path = "/v1/cluster/members", tag = "cluster", operation_id = "list_members",
     responses((status = 200, description = "The members.", body = Members)),
 )]
 pub(super) async fn members(State(http): State<Http>, call: HttpCall) -> HttpResult {
@@ -43,7 +43,8 @@ pub(super) async fn members(State(http): State<Http>, call: HttpCall) -> HttpRes
 
 /// Adds a member that learns and does not vote.
 #[utoipa::path(
-    post, path = "/v1/cluster/members", tag = "cluster", request_body = AddMember, params(TimeoutParameter),
+    post, path = "/v1/cluster/members", tag = "cluster",
+    operation_id = "add_member", request_body = AddMember, params(TimeoutParameter),
     responses((status = 200, description = "The members now.", body = Members)),
 )]
 pub(super) async fn add(State(http): State<Http>, call: HttpCall) -> HttpResult {
@@ -78,7 +79,8 @@ pub(super) async fn invite(State(http): State<Http>, call: HttpCall) -> HttpResu
 
 /// Lists the invitations that have not expired.
 #[utoipa::path(
-    get, path = "/v1/cluster/invitations", tag = "cluster", params(TimeoutParameter),
+    get, path = "/v1/cluster/invitations", tag = "cluster",
+    operation_id = "list_invitations", params(TimeoutParameter),
     responses((status = 200, description = "The invitations.", body = Invitations)),
 )]
 pub(super) async fn invitations(State(http): State<Http>, call: HttpCall) -> HttpResult {
@@ -104,7 +106,8 @@ pub(super) async fn cancel_invitation(State(http): State<Http>, call: HttpCall) 
 
 /// Gives a member that has caught up a vote, or lets it lead.
 #[utoipa::path(
-    post, path = "/v1/cluster/members/{member}", tag = "cluster", request_body = ChangeMember,
+    post, path = "/v1/cluster/members/{member}", tag = "cluster",
+    operation_id = "change_member", request_body = ChangeMember,
     params(("member" = String, Path, description = "The member's name or id."), TimeoutParameter),
     responses((status = 200, description = "The members now.", body = Members)),
 )]
@@ -120,7 +123,7 @@ pub(super) async fn change(State(http): State<Http>, call: HttpCall) -> HttpResu
 
 /// Removes a member for ever: its id never comes back.
 #[utoipa::path(
-    delete, path = "/v1/cluster/members/{member}", tag = "cluster",
+    delete, path = "/v1/cluster/members/{member}", tag = "cluster", operation_id = "remove_member",
     params(("member" = String, Path, description = "The member's name or id."), TimeoutParameter),
     responses((status = 200, description = "The members now.", body = Members)),
 )]

@@ -99,7 +99,7 @@ pub(super) struct ElectionParameters {
 
 /// Shows who leads.
 #[utoipa::path(
-    get, path = "/v1/elections/{name}", tag = "elections",
+    get, path = "/v1/elections/{name}", tag = "elections", operation_id = "show_election",
     params(("name" = String, Path, description = "The election; slashes are welcome."), ElectionParameters),
     responses((status = 200, description = "Who leads; with `view=observe` a stream of it.", content(
         (Election = "application/json"),

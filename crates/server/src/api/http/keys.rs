@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderValue};
 use serde::Deserialize;
@@ -24,10 +24,12 @@ use crate::api::{decode, list as lists, query};
 use crate::dispatch::{ReadScope, WITHIN};
 
 const AT: &str = "/v1/keys/";
+/// The header with the revision of the state that was read.
+const REVISION: HeaderName = HeaderName::from_static("tenure-revision");
 
 /// Lists keys, in the order of their names.
 #[utoipa::path(
-    get, path = "/v1/keys", tag = "keys", params(NamePage),
+    get, path = "/v1/keys", tag = "keys", operation_id = "list_keys", params(NamePage),
     responses((status = 200, description = "A page of keys.", body = Keys)),
 )]
 pub(super) async fn list(State(http): State<Http>, call: HttpCall) -> HttpResult {
@@ -53,11 +55,17 @@ pub(super) struct ReadParameters {
 }
 
 /// Reads a key: its bytes, and as `ETag` the revision that last wrote it.
+///
+/// `Tenure-Revision` is the revision of the state that was read, also for a key that does not exist. With `stale=true`
+/// it says how old the answer is.
 #[utoipa::path(
-    get, path = "/v1/keys/{key}", tag = "keys",
+    get, path = "/v1/keys/{key}", tag = "keys", operation_id = "show_key",
     params(("key" = String, Path, description = "The key; slashes are welcome."), ReadParameters),
     responses((status = 200, description = "The value.", body = Vec<u8>,
-        content_type = "application/octet-stream", headers(("ETag" = String, description = "Its revision.")))),
+        content_type = "application/octet-stream", headers(
+            ("ETag" = String, description = "The revision that last wrote the key."),
+            ("Tenure-Revision" = String, description = "The revision of the state that was read."),
+        ))),
 )]
 pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult {
     let query: ReadParameters = call.query()?;
@@ -65,12 +73,17 @@ pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult
     let of = key.clone();
     let fresh = query::fresh(query.stale.unwrap_or(false));
     let scope = ReadScope::read(&key);
-    let (_, view) = http.read(scope, fresh, WITHIN, move |machine| machine.key(&of)).await?;
-    let view = view.ok_or(Failure::KeyNotFound { key })?;
+    let (header, view) = http.read(scope, fresh, WITHIN, move |machine| machine.key(&of)).await?;
+    let Some(view) = view else {
+        let mut response = HttpError::from(Failure::KeyNotFound { key }).into_response();
+        response.headers_mut().insert(REVISION, HeaderValue::from(header.revision.0));
+        return Ok(response);
+    };
     let mut response = Response::new(Body::from(view.value.into_vec()));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(REVISION, HeaderValue::from(header.revision.0));
     mark(headers, view.modified.0);
     Ok(response)
 }
@@ -95,7 +108,7 @@ pub(super) struct WriteParameters {
 
 /// Writes a key: the body as it is.
 #[utoipa::path(
-    put, path = "/v1/keys/{key}", tag = "keys",
+    put, path = "/v1/keys/{key}", tag = "keys", operation_id = "put_key",
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     params(
         ("key" = String, Path, description = "The key; slashes are welcome."), WriteParameters,
@@ -145,7 +158,7 @@ pub(super) struct DeleteParameters {
 
 /// Deletes a key; one that does not exist is no error.
 #[utoipa::path(
-    delete, path = "/v1/keys/{key}", tag = "keys",
+    delete, path = "/v1/keys/{key}", tag = "keys", operation_id = "delete_key",
     params(
         ("key" = String, Path, description = "The key; slashes are welcome."), DeleteParameters,
         ("If-Match" = Option<String>, Header, description = "Only if this revision last wrote it."),

@@ -38,7 +38,7 @@ pub(super) struct TimeoutParameter {
 
 /// Grants a lease.
 #[utoipa::path(
-    post, path = "/v1/leases", tag = "leases", request_body = GrantLease,
+    post, path = "/v1/leases", tag = "leases", operation_id = "grant_lease", request_body = GrantLease,
     params(TimeoutParameter, ("Idempotency-Key" = Option<String>, Header, description = "The request id.")),
     responses((status = 200, description = "The lease is granted.", body = LeaseGranted)),
 )]
@@ -72,7 +72,7 @@ pub(super) struct LeaseListParameters {
 
 /// Lists leases, in the order of their ids.
 #[utoipa::path(
-    get, path = "/v1/leases", tag = "leases", params(LeaseListParameters),
+    get, path = "/v1/leases", tag = "leases", operation_id = "list_leases", params(LeaseListParameters),
     responses((status = 200, description = "A page of leases.", body = Leases)),
 )]
 pub(super) async fn list(State(http): State<Http>, call: HttpCall) -> HttpResult {
@@ -100,7 +100,7 @@ pub(super) struct LeaseParameters {
 
 /// Shows a lease and what is bound to it.
 #[utoipa::path(
-    get, path = "/v1/leases/{lease}", tag = "leases",
+    get, path = "/v1/leases/{lease}", tag = "leases", operation_id = "show_lease",
     params(("lease" = String, Path, description = "The lease's id."), LeaseParameters),
     responses((status = 200, description = "The lease.", body = LeaseShown)),
 )]
@@ -119,7 +119,7 @@ pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult
 
 /// Renews a lease: it counts its ttl anew.
 #[utoipa::path(
-    post, path = "/v1/leases/{lease}/renew", tag = "leases",
+    post, path = "/v1/leases/{lease}/renew", tag = "leases", operation_id = "renew_lease",
     params(("lease" = String, Path, description = "The lease's id."), TimeoutParameter),
     responses((status = 200, description = "The lease lives on.", body = LeaseRenewed)),
 )]
@@ -136,7 +136,8 @@ pub(super) async fn renew(State(http): State<Http>, call: HttpCall) -> HttpResul
 
 /// Renews several leases with one command. One that has ended is told by its `ttl_ms` of 0.
 #[utoipa::path(
-    post, path = "/v1/leases/renew", tag = "leases", request_body = RenewLeases, params(TimeoutParameter),
+    post, path = "/v1/leases/renew", tag = "leases",
+    operation_id = "renew_leases", request_body = RenewLeases, params(TimeoutParameter),
     responses((status = 200, description = "How long each lives from now.", body = LeasesRenewed)),
 )]
 pub(super) async fn renew_all(State(http): State<Http>, call: HttpCall) -> HttpResult {
@@ -182,7 +183,7 @@ pub(super) struct RevokeParameters {
 
 /// Ends a lease and everything bound to it.
 #[utoipa::path(
-    delete, path = "/v1/leases/{lease}", tag = "leases",
+    delete, path = "/v1/leases/{lease}", tag = "leases", operation_id = "revoke_lease",
     params(
         ("lease" = String, Path, description = "The lease's id."), RevokeParameters,
         ("Idempotency-Key" = Option<String>, Header, description = "The request id."),

@@ -30,7 +30,8 @@ pub(super) struct LevelRaised {
 
 /// Lets every member decide by newer rules. There is no way back.
 #[utoipa::path(
-    post, path = "/v1/cluster/level", tag = "cluster", request_body = RaiseLevel, params(TimeoutParameter),
+    post, path = "/v1/cluster/level", tag = "cluster",
+    operation_id = "raise_level", request_body = RaiseLevel, params(TimeoutParameter),
     responses((status = 200, description = "The feature level is raised.", body = LevelRaised)),
 )]
 pub(super) async fn raise(State(http): State<Http>, call: HttpCall) -> HttpResult {

@@ -35,7 +35,7 @@ pub(crate) struct SetLimits {
 
 /// Shows the limits in force.
 #[utoipa::path(
-    get, path = "/v1/limits", tag = "cluster",
+    get, path = "/v1/limits", tag = "cluster", operation_id = "show_limits",
     responses((status = 200, description = "The limits.", body = Limits)),
 )]
 pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult {
@@ -46,7 +46,7 @@ pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult
 
 /// Sets limits.
 #[utoipa::path(
-    patch, path = "/v1/limits", tag = "cluster", request_body = SetLimits,
+    patch, path = "/v1/limits", tag = "cluster", operation_id = "set_limits", request_body = SetLimits,
     params(TimeoutParameter, ("Idempotency-Key" = Option<String>, Header, description = "The request id.")),
     responses((status = 200, description = "The limits as they are now.", body = Limits)),
 )]

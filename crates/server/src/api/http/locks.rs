@@ -29,7 +29,7 @@ const AT: &str = "/v1/locks/";
 
 /// Acquires a lock. Without `wait` it is a try.
 #[utoipa::path(
-    post, path = "/v1/locks/{lock}", tag = "locks", request_body = Acquire,
+    post, path = "/v1/locks/{lock}", tag = "locks", operation_id = "acquire_lock", request_body = Acquire,
     params(
         ("lock" = String, Path, description = "The lock; slashes are welcome."), WaitParameters,
         ("Idempotency-Key" = Option<String>, Header, description = "The request id."),
@@ -53,7 +53,7 @@ pub(super) async fn acquire(State(http): State<Http>, call: HttpCall) -> HttpRes
 
 /// Acquires several locks, all or none.
 #[utoipa::path(
-    post, path = "/v1/locks", tag = "locks", request_body = Acquire,
+    post, path = "/v1/locks", tag = "locks", operation_id = "acquire_locks", request_body = Acquire,
     params(WaitParameters, ("Idempotency-Key" = Option<String>, Header, description = "The request id.")),
     responses(
         (status = 200, description = "The locks are held.", body = Acquired),
@@ -89,7 +89,7 @@ fn asked(body: Acquire) -> Result<v1::AcquireRequest, HttpError> {
 
 /// Lists locks that are held or awaited, in the order of their names.
 #[utoipa::path(
-    get, path = "/v1/locks", tag = "locks", params(NamePage),
+    get, path = "/v1/locks", tag = "locks", operation_id = "list_locks", params(NamePage),
     responses((status = 200, description = "A page of locks.", body = Locks)),
 )]
 pub(super) async fn list(State(http): State<Http>, call: HttpCall) -> HttpResult {
@@ -216,7 +216,7 @@ impl ToSchema for LockViewAnswer {}
 
 /// Shows a lock: its holders, its queue, its history, or all that a waiter wants to know.
 #[utoipa::path(
-    get, path = "/v1/locks/{lock}", tag = "locks",
+    get, path = "/v1/locks/{lock}", tag = "locks", operation_id = "show_lock",
     params(("lock" = String, Path, description = "The lock; slashes are welcome."), LockParameters),
     responses((status = 200, description = "The lock in the view that was asked for.", body = inline(LockViewAnswer))),
 )]
@@ -299,7 +299,7 @@ async fn history(http: &Http, request: v1::HistoryRequest, fresh: Fresh) -> Http
 
 /// Changes a held lock: new metadata, or shared instead of exclusive without a gap.
 #[utoipa::path(
-    patch, path = "/v1/locks/{lock}", tag = "locks", request_body = Patch,
+    patch, path = "/v1/locks/{lock}", tag = "locks", operation_id = "change_lock", request_body = Patch,
     params(
         ("lock" = String, Path, description = "The lock; slashes are welcome."), TimeoutParameter,
         ("Idempotency-Key" = Option<String>, Header, description = "The request id."),
@@ -349,7 +349,7 @@ pub(super) struct ReleaseParameters {
 
 /// Releases a lock or, without `token`, leaves its queue.
 #[utoipa::path(
-    delete, path = "/v1/locks/{lock}", tag = "locks",
+    delete, path = "/v1/locks/{lock}", tag = "locks", operation_id = "release_lock",
     params(
         ("lock" = String, Path, description = "The lock; slashes are welcome."), ReleaseParameters,
         ("Idempotency-Key" = Option<String>, Header, description = "The request id."),
@@ -377,7 +377,7 @@ pub(super) async fn release(State(http): State<Http>, call: HttpCall) -> HttpRes
 
 /// Takes a lock away from its holder.
 #[utoipa::path(
-    post, path = "/v1/force", tag = "locks", request_body = Force,
+    post, path = "/v1/force", tag = "locks", operation_id = "force_release", request_body = Force,
     params(TimeoutParameter, ("Idempotency-Key" = Option<String>, Header, description = "The request id.")),
     responses((status = 200, description = "The lock is taken away.", body = Forced)),
 )]

@@ -79,7 +79,7 @@ pub(super) struct Own {
 
 /// Shows how the member that is asked is. No quorum is needed for it.
 #[utoipa::path(
-    get, path = "/v1/member", tag = "cluster",
+    get, path = "/v1/member", tag = "cluster", operation_id = "show_member",
     responses((status = 200, description = "How the member is.", body = Own)),
 )]
 pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult {

@@ -48,7 +48,7 @@ struct Described;
 
 /// This description.
 #[utoipa::path(
-    get, path = "/openapi.json", tag = "health",
+    get, path = "/openapi.json", tag = "health", operation_id = "show_openapi",
     responses((status = 200, description = "An OpenAPI document.", content_type = "application/json", body = Object)),
 )]
 pub(super) async fn show() -> Response {
@@ -64,8 +64,10 @@ pub(super) fn described() -> &'static utoipa::openapi::OpenApi {
 /// The errors that every query can return, and those that commands can return in addition.
 const QUESTION: &[(&str, &str)] = &[
     ("400", "It cannot be read, or a field cannot be as it is."),
+    ("401", "Credentials are missing, wrong, revoked or expired."),
     ("403", "The host or origin is not one of ours, or this may not be done."),
     ("404", "There is no such thing."),
+    ("429", "There is more of it, or more often, than there may be."),
     ("503", "Nothing happened: no leader, no quorum, or overload."),
 ];
 const COMMAND: &[(&str, &str)] = &[
@@ -75,9 +77,13 @@ const COMMAND: &[(&str, &str)] = &[
     ("413", "It is too long."),
     ("415", "The body is of another type, or compressed."),
     ("423", "Another client has the lock."),
-    ("429", "There is more of it than there may be."),
     ("504", "It may have happened: no outcome came in time."),
     ("507", "There is no room."),
+];
+/// The errors of a request outside of `/v1` that needs a permission.
+const CREDENTIALS: &[(&str, &str)] = &[
+    ("401", "Credentials are missing, wrong, revoked or expired."),
+    ("403", "The host or origin is not one of ours, or this may not be done."),
 ];
 /// The error for a revision that is older than the history.
 const HISTORY: &[(&str, &str)] = &[("410", "The history does not reach back so far.")];
@@ -92,6 +98,9 @@ impl Modify for Refusals {
             if let Some(question) = get.as_mut().filter(|_| path.starts_with("/v1/")) {
                 add(question, QUESTION);
                 add(question, if history { HISTORY } else { &[] });
+            }
+            if let Some(metrics) = get.as_mut().filter(|_| path == "/metrics") {
+                add(metrics, CREDENTIALS);
             }
             for command in [put, post, delete, patch].into_iter().flatten() {
                 add(command, QUESTION);
@@ -158,6 +167,19 @@ mod tests {
                 let at = shown.find(field).unwrap_or_else(|| panic!("{shown}")) + field.len();
                 let routed = !shown[at..].starts_with("None");
                 assert_eq!(routed, verbs(item).contains(&verb), "{verb} {path}: {shown}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_operation_has_a_name_of_its_own() {
+        let mut names = std::collections::BTreeSet::new();
+        for (path, item) in &described().paths.paths {
+            let PathItem { get, put, post, delete, patch, .. } = item;
+            for operation in [get, put, post, delete, patch].into_iter().flatten() {
+                let name = operation.operation_id.clone().unwrap_or_default();
+                assert!(!name.is_empty(), "{path} has an operation without a name");
+                assert!(names.insert(name.clone()), "{path}: {name} is the name of two operations");
             }
         }
     }

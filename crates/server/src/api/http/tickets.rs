@@ -12,7 +12,8 @@ use crate::dispatch::{Signed, WITHIN};
 
 /// Signs a ticket for a lock that is held. The member that is asked signs, with a key of its own.
 #[utoipa::path(
-    post, path = "/v1/tickets", tag = "locks", request_body = AskTicket, params(TimeoutParameter),
+    post, path = "/v1/tickets", tag = "locks",
+    operation_id = "sign_ticket", request_body = AskTicket, params(TimeoutParameter),
     responses((status = 200, description = "The ticket.", body = TicketSigned)),
 )]
 pub(super) async fn sign(State(http): State<Http>, call: HttpCall) -> HttpResult {
@@ -26,7 +27,7 @@ pub(super) async fn sign(State(http): State<Http>, call: HttpCall) -> HttpResult
 
 /// Shows the public keys that verify tickets, as a JSON Web Key Set. Any member answers for all.
 #[utoipa::path(
-    get, path = "/.well-known/jwks.json", tag = "locks",
+    get, path = "/.well-known/jwks.json", tag = "locks", operation_id = "list_ticket_keys",
     responses((status = 200, description = "The keys.", body = KeySet)),
 )]
 pub(super) async fn keys(State(http): State<Http>, call: HttpCall) -> HttpResult {
@@ -36,7 +37,8 @@ pub(super) async fn keys(State(http): State<Http>, call: HttpCall) -> HttpResult
 
 /// Gives the member that is asked a new key, and retires the one it had.
 #[utoipa::path(
-    post, path = "/v1/cluster/keys/rotate", tag = "cluster", request_body = RotateKey, params(TimeoutParameter),
+    post, path = "/v1/cluster/keys/rotate", tag = "cluster",
+    operation_id = "rotate_ticket_keys", request_body = RotateKey, params(TimeoutParameter),
     responses((status = 200, description = "The new key.", body = KeyRotated)),
 )]
 pub(super) async fn rotate(State(http): State<Http>, call: HttpCall) -> HttpResult {

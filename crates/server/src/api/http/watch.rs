@@ -48,7 +48,7 @@ pub(super) struct Query {
 /// and `closing` end it; `closing` has the error. `Last-Event-ID` resumes after the event of that id, whatever `from`
 /// says.
 #[utoipa::path(
-    get, path = "/v1/watch", tag = "watch",
+    get, path = "/v1/watch", tag = "watch", operation_id = "watch",
     params(Query, ("Last-Event-ID" = Option<String>, Header, description = "Go on after this event.")),
     responses((status = 200, description = "Events: `change`, `progress`, `compacted`, `slow_consumer`, `closing`.",
         body = String, content_type = "text/event-stream")),
