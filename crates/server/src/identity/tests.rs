@@ -164,7 +164,7 @@ async fn the_work_of_a_caller_ends_with_its_credentials() {
 fn the_cache_never_outlives_a_change_and_never_mixes_callers() {
     let mut stage = Stage::new();
     let key = stage.key(None);
-    let cache = IdentityCache::default();
+    let (cache, throttle) = (IdentityCache::default(), AuthThrottle::default());
     let with = |texts: &[&str]| {
         let mut headers = HeaderMap::new();
         for text in texts {
@@ -174,8 +174,8 @@ fn the_cache_never_outlives_a_change_and_never_mixes_callers() {
         headers
     };
     let ok = |stage: &Stage, headers: &HeaderMap| {
-        let caller = cache.resolve(&stage.identity, headers, None, &AuthThrottle::default());
-        caller.is_ok_and(|it| it.principal().name() == "ana")
+        let resolved = cache.resolve(&stage.identity, headers, None, &throttle);
+        resolved.is_ok_and(|it| it.principal().name() == "ana")
     };
     assert!(ok(&stage, &with(&[&key.text])) && ok(&stage, &with(&[&key.text])));
     assert!(!ok(&stage, &with(&[])));
