@@ -49,3 +49,14 @@ fn shown(value: f64) -> String {
         _ => format!("{value:.3}"),
     }
 }
+
+/// The value in the middle; the mean of the two in the middle if their number is even.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => f64::NAN,
+        even if even % 2 == 0 => f64::midpoint(values[middle - 1], values[middle]),
+        _ => values[middle],
+    }
+}

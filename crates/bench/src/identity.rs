@@ -14,7 +14,7 @@ use crate::apis::cpu::CpuUsed;
 use crate::apis::http::HttpConnection;
 use crate::apis::session::AcquireForm;
 use crate::apis::{ApiStage, BenchCaller, MeasureTimes, http, session, unary};
-use crate::figure::RunFigures;
+use crate::figure::{RunFigures, median};
 
 /// The number of connections that the clients of single gRPC calls and of sessions share.
 const CONNECTIONS: usize = 16;
@@ -143,16 +143,6 @@ fn report(
     figures.add(format!("identity_cpu_ratio_{of}"), ratios(|it| it.cpu_us), meaning);
     let meaning = "times the cycles per second, median of the pairs";
     figures.add(format!("identity_cycles_ratio_{of}"), ratios(|it| it.cycles_per_s), meaning);
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => f64::NAN,
-        even if even % 2 == 0 => f64::midpoint(values[middle - 1], values[middle]),
-        _ => values[middle],
-    }
 }
 
 /// The local administrator of the member in this process.

@@ -1,6 +1,7 @@
 //! Runs the benchmarks: speed, memory and size.
 
 mod apis;
+mod archive;
 mod clock;
 mod cluster;
 mod core;
@@ -71,6 +72,14 @@ enum BenchProgram {
         #[arg(long, value_enum, default_value = "text")]
         output: BenchOutput,
     },
+    /// What the event archive costs: the CPU of the members per cycle with and without it, in interleaved pairs
+    Archive {
+        #[command(flatten)]
+        arguments: archive::ArchiveArguments,
+        /// How to print the figures
+        #[arg(long, value_enum, default_value = "text")]
+        output: BenchOutput,
+    },
     /// A resource's check: tickets verified, first and again, and what the HTTP layer adds to a request
     Fence {
         /// A hundredth of the work, to see that it runs
@@ -120,6 +129,9 @@ enum BenchProgram {
         dir: PathBuf,
         /// Where each member listens
         addresses: Vec<String>,
+        /// Keep no event archive
+        #[arg(long)]
+        no_archive: bool,
     },
     /// Builds a state of one kind of object and prints its memory; started by `core`
     #[command(hide = true)]
@@ -147,13 +159,18 @@ fn main() -> Result<()> {
         BenchProgram::Identity { arguments, output } => {
             print(&identity::run(arguments)?, output);
         }
+        BenchProgram::Archive { arguments, output } => print(&archive::run(arguments)?, output),
         BenchProgram::Fence { quick, output } => print(&fence::run(quick)?, output),
         BenchProgram::Start { binary, output } => print(&start::run(&binary)?, output),
         BenchProgram::Sdk { quick, only, output } => {
             print(&sdk::run(quick, only.as_deref())?, output);
         }
         BenchProgram::Idle { address, leases, seconds } => sdk::idle(&address, leases, seconds)?,
-        BenchProgram::Follow { at, dir, addresses } => cluster::follow(at, &dir, &addresses)?,
+        BenchProgram::Follow { at, dir, addresses, no_archive } => {
+            let kept = cluster::members::EventArchive::Kept;
+            let archive = if no_archive { cluster::members::EventArchive::Off } else { kept };
+            cluster::follow(at, &dir, &addresses, archive)?;
+        }
         BenchProgram::Memory { kind, count } => {
             println!("{}", memory::bytes_per_object(kind, count)?);
         }

@@ -52,6 +52,13 @@ fn identity() {
 }
 
 #[test]
+fn archive() {
+    let text = quick_with("archive", &["--pairs", "1", "--clients", "16"]);
+    assert!(figure(&text, "archive_cpu_ratio_16x16") > 0.0);
+    assert!(figure(&text, "archive_p99_ratio_16x16") > 0.0);
+}
+
+#[test]
 fn sdk() {
     assert!(figure(&quick("sdk"), "sdk_share_256") > 0.0);
 }

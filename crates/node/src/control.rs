@@ -1,7 +1,7 @@
 //! Encodes and decodes the text protocol of the members' port.
 //!
 //! Members speak it before a link carries messages of the log, or instead of a link: to introduce themselves, to
-//! open a link, to join. A message is text, one `name value` per line, and the first line names the message. It is
+//! open a link, to join, to read each other's event archives. A message is text, one `name value` per line, and the first line names the message. It is
 //! sent rarely, and people read it in packet dumps. A reader ignores fields that it does not know, so later
 //! versions can add some.
 
@@ -10,6 +10,7 @@ use std::fmt::Display;
 
 use tenure_raft::{MemberId, RejectReason};
 use tenure_store::{Point, SnapshotId};
+use tenure_types::Revision;
 
 use crate::directory::{self, LEVEL_MIN, MemberNames, MemberRecord};
 use crate::invitation::InvitationToken;
@@ -48,6 +49,10 @@ pub enum Control {
     Have(u64),
     /// The snapshot arrived whole.
     Done,
+    /// Asks for what the receiver's event archive has of the revisions from the first one on, before the second one.
+    Archive(PeerHello, Revision, Revision),
+    /// Answers [`Control::Archive`]: the next frame has what is known of the revisions before this one.
+    Archived(PeerHello, Revision),
     /// Asks to be added to the cluster, or says that a member's record has changed.
     Join(Join),
     /// Answers [`Control::Join`]: the sender is a member now.
@@ -117,6 +122,16 @@ impl Control {
             }
             Control::Have(bytes) => vec![line("have", bytes)],
             Control::Done => vec![line("done", 1)],
+            Control::Archive(hello, first, before) => {
+                let mut lines = [vec![line("archive", 1)], hello.lines()].concat();
+                lines.extend([line("first", first), line("before", before)]);
+                lines
+            }
+            Control::Archived(hello, before) => {
+                let mut lines = [vec![line("archived", 1)], hello.lines()].concat();
+                lines.push(line("before", before));
+                lines
+            }
             Control::Join(join) => {
                 let mut lines = vec![line("join", &join.record), line("level", join.level)];
                 lines.extend(join.lineage.iter().flat_map(Lineage::lines));
@@ -180,6 +195,11 @@ impl Control {
             }
             "have" => Control::Have(value.parse().ok()?),
             "done" => Control::Done,
+            "archive" => {
+                let [first, before] = [number("first")?, number("before")?].map(Revision);
+                Control::Archive(PeerHello::from(&fields)?, first, before)
+            }
+            "archived" => Control::Archived(PeerHello::from(&fields)?, Revision(number("before")?)),
             "join" => {
                 let level = u16::try_from(number("level")?).ok()?;
                 let lineage = match fields.contains_key("cluster") {
@@ -284,6 +304,8 @@ mod tests {
                 level: 1,
             }),
             Control::Hello(hello.clone()),
+            Control::Archive(hello.clone(), Revision(7), Revision(9)),
+            Control::Archived(hello.clone(), Revision(8)),
             Control::Snapshot(hello, SnapshotId { point, bytes: 77, checksum: 5 }),
             Control::Have(12),
             Control::Done,

@@ -410,7 +410,8 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     if !spawn("tenure-loop", move || on.run()) {
         return Err(no_thread());
     }
-    if !member.archive().start(&settings.data, settings.archive, &member) {
+    let archive = member.archive();
+    if !archive.start(&settings.data, settings.archive, &member, net.clone()) {
         return Err(no_thread());
     }
     let insecure = settings.insecure;

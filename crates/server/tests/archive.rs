@@ -1,4 +1,4 @@
-//! Tests that members archive events, show them after restarts, and mark what they could not record.
+//! Tests that members archive events, show them after restarts, and get from others what they could not record.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,13 +6,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, Request, RequestId};
-use tenure_server::archive::verify::verify_dir;
+use tenure_server::archive::verify::verify_dirs;
 use tenure_server::{RunningServer, ServerSettings, start};
 use tenure_types::Limit;
 
 use crate::alone::settings;
 use crate::bounded::wait;
 use crate::client::Client;
+use crate::figures;
 use crate::support;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -81,7 +82,7 @@ fn the_past_outlives_the_history_and_restarts_and_nothing_of_it_comes_twice() {
             });
         });
     }
-    let report = verify_dir(&dir.path().join("m0/archive")).unwrap();
+    let report = verify_dirs(&[dir.path().join("m0/archive")]).unwrap();
     assert_eq!((report.broken.len(), report.holes.len()), (0, 0), "{report:?}");
     assert_eq!(report.grants, 22);
 }
@@ -138,18 +139,42 @@ fn a_member_without_an_archive_says_so() {
 }
 
 #[test]
-fn a_snapshot_that_a_member_installs_leaves_a_hole_that_is_marked() {
+fn a_hole_that_a_snapshot_leaves_is_filled_from_another_member() {
     let dir = tempfile::tempdir().unwrap();
     let (listed, mut running) = support::found(dir.path(), 3);
     let leader = support::leader(&running);
     submit(&running[leader], Command::SetLimits(vec![(Limit::HistoryRevisions, 8)]));
     let behind = (leader + 1) % 3;
-    support::catch_up(&mut running, |at| support::settings(dir.path(), at, &listed));
-    let at = Client::new(running[behind].clients, "past");
-    wait("the hole is marked", || {
-        let found = past(&at, "none", "");
-        let holes = found["archive"]["holes"].as_array().unwrap();
-        (!holes.is_empty()).then_some(())
+    let last = running[behind].member.status().unwrap().agreement.last.index;
+    running[behind].stop();
+    let leader = support::leader(&running[..]);
+    (0..10).for_each(|_| cycle(&Client::new(running[leader].clients, "past"), "deploy"));
+    // The others have compacted the log, and the history no longer has the lock's events.
+    let leading = running[leader].member.clone();
+    let cycled = leading.status().unwrap().agreement.last.index;
+    let mut written = 0;
+    wait("its entries are gone", || {
+        assert!(support::put(&leading, &format!("key/{written}")));
+        written += 1;
+        (leading.status().unwrap().agreement.base.index > cycled.max(last) + 20).then_some(())
     });
+    running[behind] = start(support::settings(dir.path(), behind, &listed)).unwrap();
+    let at = Client::new(running[behind].clients, "past");
+    let found = wait("the hole is filled", || {
+        let found = past(&at, "deploy", "");
+        let holes = found["archive"]["holes"].as_array().unwrap();
+        (holes.is_empty() && revisions(&found).len() == 20).then_some(found)
+    });
+    let elsewhere = past(&Client::new(running[leader].clients, "past"), "deploy", "");
+    assert_eq!(found["changes"], elsewhere["changes"], "the same as on the member that has it all");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let figure = |series| runtime.block_on(figures::figure(running[behind].clients, series));
+    assert!(figure("tenure_archive_holes_total") >= 1.0, "there was a hole");
+    assert!(figure("tenure_archive_revisions_filled_total") >= 20.0);
     running.iter().for_each(RunningServer::stop);
+    // All archives agree, and what one member lacks another one has.
+    let archives = ["m0", "m1", "m2"].map(|name| dir.path().join(name).join("archive"));
+    let report = verify_dirs(&archives).unwrap();
+    assert_eq!((report.broken.len(), report.holes.len()), (0, 0), "{report:?}");
+    assert_eq!(report.grants, 10);
 }

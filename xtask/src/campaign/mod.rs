@@ -59,7 +59,9 @@ Results of the long runs. `cargo xtask campaign` adds the rows.
   other fields. `frozen`: how soon after the thaw of all processes the command died. `peer`: the same faults with other
   tools, and for how long, of two seconds, the command ran beside its successor.
 - `storm`: twenty `tenure run` of one job while clients and members are killed at random. `violations` counts how often
-  two of them worked at once, and `longest_ms` is the longest wait of one of them for its turn.
+  two of them worked at once, and `longest_ms` is the longest wait of one of them for its turn. At the end
+  `tenure history --verify` checks the archives of all members together: `archived` revisions, `broken` promises, and
+  the margins of the hand-overs after leases that ran out.
 - `processes`: every scenario of `crates/cli/tests/processes`, repeatedly, six at a time.
 - `sdk`: three client processes take one lock in turns. Meanwhile leaders are killed, stopped and partitioned,
   majorities are stopped, and the holder itself is stopped, partitioned and loses its messages. Two guards that are

@@ -8,11 +8,12 @@ use crate::cluster::members::BenchCluster;
 pub(crate) const CLIENTS: &str = "bench-clients";
 
 /// The stages of a command, and the thread names of each.
-const STAGES: [(&str, &[&str]); 3] = [
+const STAGES: [(&str, &[&str]); 4] = [
     ("clients", &[CLIENTS]),
     ("leader_dispatch", &["tenure-dispatch"]),
     // Links are a part of the event loop's work that has threads of its own.
     ("leader_loop", &["tenure-loop", "tenure-link", "tenure-log"]),
+    ("leader_archive", &["tenure-archive"]),
 ];
 
 /// CPU time by stage, in nanoseconds.

@@ -55,6 +55,11 @@ pub(crate) struct ApiStage {
 impl ApiStage {
     /// Starts the members and the runtime. `quick` measures for half a second each.
     pub(crate) fn set(quick: bool) -> Result<Self> {
+        Self::set_with(quick, members::EventArchive::Kept)
+    }
+
+    /// The same, with or without an event archive.
+    pub(crate) fn set_with(quick: bool, archive: members::EventArchive) -> Result<Self> {
         let (warm_up, measure) = if quick { (200, 500) } else { (1_000, 4_000) };
         let (warm_up, measure) = (Duration::from_millis(warm_up), Duration::from_millis(measure));
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -63,7 +68,11 @@ impl ApiStage {
             .enable_all()
             .build()
             .context("starting a thread for the clients")?;
-        Ok(Self { cluster: members::start()?, runtime, times: MeasureTimes { warm_up, measure } })
+        Ok(Self {
+            cluster: members::start_with(archive)?,
+            runtime,
+            times: MeasureTimes { warm_up, measure },
+        })
     }
 }
 

@@ -9,7 +9,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 use tenure_raft::MemberId;
-use tenure_server::{AdminRequest, Entrance, MemberHandle, RunningServer, ServerSettings, os};
+use tenure_server::{
+    AdminRequest, ArchiveSettings, Entrance, MemberHandle, RunningServer, ServerSettings, os,
+};
 
 /// The number of members; the first leads.
 const MEMBERS: usize = 3;
@@ -66,6 +68,18 @@ impl BenchCluster {
 
 /// Starts all three and waits until the one in this process leads.
 pub(crate) fn start() -> Result<BenchCluster> {
+    start_with(EventArchive::Kept)
+}
+
+/// Whether the members keep an event archive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum EventArchive {
+    Kept,
+    Off,
+}
+
+/// The same, with or without an event archive.
+pub(crate) fn start_with(archive: EventArchive) -> Result<BenchCluster> {
     let program = std::env::current_exe().context("finding this program")?;
     // Beside the program, which is on a disk; the system's temporary directory may be in memory.
     let near = program.parent().context("the program is in a directory")?;
@@ -76,6 +90,7 @@ pub(crate) fn start() -> Result<BenchCluster> {
     for at in 1..MEMBERS {
         let child = Process::new(&program)
             .args(["follow", &at.to_string()])
+            .args((archive == EventArchive::Off).then_some("--no-archive"))
             .arg(dir.path())
             .args(&addresses)
             .stdin(Stdio::piped())
@@ -86,7 +101,7 @@ pub(crate) fn start() -> Result<BenchCluster> {
             .context("starting a member")?;
         followers.push(Follower(child));
     }
-    let here = tenure_server::start(settings(0, dir.path(), &addresses))?;
+    let here = tenure_server::start(settings(0, dir.path(), &addresses, archive))?;
     let mut cluster = BenchCluster { here, followers, dir };
     cluster.lead()?;
     Ok(cluster)
@@ -112,9 +127,14 @@ impl BenchCluster {
 }
 
 /// Runs one of the other members. Each line of input names the member that shall lead instead.
-pub(crate) fn follow(at: usize, dir: &Path, addresses: &[String]) -> Result<()> {
+pub(crate) fn follow(
+    at: usize,
+    dir: &Path,
+    addresses: &[String],
+    archive: EventArchive,
+) -> Result<()> {
     ensure!(at < addresses.len(), "there is no member {at}");
-    let running = tenure_server::start(settings(at, dir, addresses))?;
+    let running = tenure_server::start(settings(at, dir, addresses, archive))?;
     for line in BufReader::new(std::io::stdin()).lines() {
         let line = line.context("reading who shall lead")?;
         let to = u64::from_str_radix(&line, 16).ok().and_then(MemberId::new);
@@ -127,13 +147,19 @@ pub(crate) fn follow(at: usize, dir: &Path, addresses: &[String]) -> Result<()> 
     Ok(())
 }
 
-fn settings(at: usize, dir: &Path, addresses: &[String]) -> ServerSettings {
+fn settings(at: usize, dir: &Path, addresses: &[String], archive: EventArchive) -> ServerSettings {
+    let kept = ArchiveSettings::default();
+    let archive = match archive {
+        EventArchive::Kept => kept,
+        EventArchive::Off => ArchiveSettings { bytes_max: 0, ..kept },
+    };
     let name = |at: usize| format!("m{at}");
     let listed = addresses.iter().enumerate().map(|(at, address)| (name(at), address.clone()));
     ServerSettings {
         clients: "127.0.0.1:0".into(),
         members: Some(addresses[at].clone()),
         entrance: Entrance::Bootstrap(listed.collect()),
+        archive,
         ..ServerSettings::new(name(at), data(dir, at))
     }
 }

@@ -84,7 +84,7 @@ pub(crate) fn history(flags: &HistoryArgs) -> Result<Exit, CliError> {
         };
         if cluster.output == OutputFormat::Json {
             past.batches.into_iter().for_each(|batch| output::object(&Change::from(batch)));
-            if let Some(archive) = past.archive.filter(|_| flags.searches()) {
+            if let Some(archive) = past.archive {
                 output::object(&json!({ "archive": ArchiveExtent::from(archive) }));
             }
             return Ok(Exit::Done);
@@ -152,7 +152,9 @@ pub(super) fn extent(archive: &v1::ArchiveExtent) -> String {
     };
     for hole in &archive.holes {
         let (from, to) = (hole.from, hole.next - 1);
-        text.push_str(&format!("missing in it: revisions {from} to {to}; ask another member\n"));
+        text.push_str(&format!(
+            "missing in it: revisions {from} to {to}; it asks the other members for them\n"
+        ));
     }
     text
 }

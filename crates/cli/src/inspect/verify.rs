@@ -1,17 +1,17 @@
 //! Checks the promises of a cluster against the archives of its members.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tenure_server::archive::ARCHIVE_DIR;
-use tenure_server::archive::verify::{Handover, HandoverKind, Promise, VerifyReport, verify_dir};
+use tenure_server::archive::RevisionRange;
+use tenure_server::archive::verify::{
+    ArchiveSummary, Handover, HandoverKind, Promise, VerifyReport, verify_dirs,
+};
 
 use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::output::{self, OutputFormat};
-
-const PROMISES: [Promise; 4] =
-    [Promise::OneHolder, Promise::TokensGrow, Promise::FirstCome, Promise::NotEarly];
 
 const KINDS: [(HandoverKind, &str); 4] = [
     (HandoverKind::GivenBack, "given_back"),
@@ -20,24 +20,17 @@ const KINDS: [(HandoverKind, &str); 4] = [
     (HandoverKind::Unprotected, "unprotected"),
 ];
 
-/// Checks each archive. Ends with 1 if a promise was broken.
+/// Checks the archives of one or more members of a cluster together. Ends with 1 if a promise was broken.
 pub(super) fn verify(dirs: &[PathBuf], format: OutputFormat) -> Result<Exit, CliError> {
-    let mut exit = Exit::Done;
-    for dir in dirs {
-        let below = dir.join(ARCHIVE_DIR);
-        let dir = if below.is_dir() { below } else { dir.clone() };
-        let report = verify_dir(&dir).map_err(|error| {
-            CliError::config(format!("cannot read the archive {}: {error}", dir.display()))
-        })?;
-        match format {
-            OutputFormat::Json => show_json(&dir, &report),
-            OutputFormat::Text => output::out(&text(&dir, &report)),
-        }
-        if !report.broken.is_empty() {
-            exit = Exit::Refused;
-        }
+    let below = |dir: &PathBuf| Some(dir.join(ARCHIVE_DIR)).filter(|below| below.is_dir());
+    let dirs: Vec<_> = dirs.iter().map(|dir| below(dir).unwrap_or_else(|| dir.clone())).collect();
+    let report = verify_dirs(&dirs)
+        .map_err(|error| CliError::config(format!("{error}: {}", error.cause)))?;
+    match format {
+        OutputFormat::Json => show_json(&report),
+        OutputFormat::Text => output::out(&text(&report)),
     }
-    Ok(exit)
+    Ok(if report.broken.is_empty() { Exit::Done } else { Exit::Refused })
 }
 
 fn word(kind: HandoverKind) -> &'static str {
@@ -50,8 +43,12 @@ fn smallest(report: &VerifyReport) -> Option<(&str, &Handover)> {
     promised.min_by_key(|(_, it)| it.margin_ms).map(|(lock, it)| (&**lock, it))
 }
 
-fn text(dir: &Path, report: &VerifyReport) -> String {
-    let mut text = format!("archive {}\n", dir.display());
+fn text(report: &VerifyReport) -> String {
+    let mut text = String::new();
+    for archive in &report.archives {
+        let (dir, revisions) = (archive.dir.display(), archive.revisions);
+        text.push_str(&format!("archive {dir}, {revisions} revisions\n"));
+    }
     if let Some((first, last)) = report.range {
         let (revisions, grants) = (report.revisions, report.grants);
         text.push_str(&format!(
@@ -62,7 +59,7 @@ fn text(dir: &Path, report: &VerifyReport) -> String {
         let to = hole.next.0.saturating_sub(1);
         text.push_str(&format!("incomplete in revisions {} to {to}\n", hole.from));
     }
-    for promise in PROMISES {
+    for promise in Promise::ALL {
         let broken = report.broken.iter().filter(|it| it.promise == promise).count();
         let verdict = match broken {
             0 => "kept".to_owned(),
@@ -90,6 +87,10 @@ fn text(dir: &Path, report: &VerifyReport) -> String {
         let count = report.handovers.iter().filter(|(_, it)| it.kind == kind).count();
         text.push_str(&format!("hand-overs, {:<14} {count}\n", word.replace('_', " ")));
     }
+    if let Some(it) = report.margins() {
+        let (count, p50, p99) = (it.count, it.p50_ms, it.p99_ms);
+        text.push_str(&format!("margins of {count} hand-overs: p50 {p50} ms, p99 {p99} ms\n"));
+    }
     if let Some((lock, it)) = smallest(report) {
         let (lock, revision) = (output::clean(lock), it.revision);
         text.push_str(&format!(
@@ -100,7 +101,7 @@ fn text(dir: &Path, report: &VerifyReport) -> String {
     text
 }
 
-fn show_json(dir: &Path, report: &VerifyReport) {
+fn show_json(report: &VerifyReport) {
     for (lock, it) in &report.handovers {
         output::object(&json!({
             "handover": word(it.kind), "lock": lock, "revision": it.revision.to_string(),
@@ -114,20 +115,35 @@ fn show_json(dir: &Path, report: &VerifyReport) {
             "detail": broken.detail,
         }));
     }
-    let holes: Vec<_> = report
-        .holes
-        .iter()
-        .map(|it| json!({ "from": it.from.to_string(), "next": it.next.to_string() }))
-        .collect();
+    let margins = report.margins();
     output::object(&json!({
-        "archive": dir.display().to_string(),
+        "archives": report.archives.iter().map(archive_json).collect::<Vec<_>>(),
         "revisions": report.revisions,
         "grants": report.grants,
         "from_revision": report.range.map(|(first, _)| first.to_string()),
         "to_revision": report.range.map(|(_, last)| last.to_string()),
         "handovers": report.handovers.len(),
-        "smallest_margin_ms": smallest(report).map(|(_, it)| it.margin_ms),
+        "margins": margins.map(|it| it.count),
+        "margin_p50_ms": margins.map(|it| it.p50_ms),
+        "margin_p99_ms": margins.map(|it| it.p99_ms),
+        "smallest_margin_ms": margins.map(|it| it.min_ms),
         "broken": report.broken.len(),
-        "holes": holes,
+        "holes": holes_json(&report.holes),
     }));
+}
+
+fn archive_json(it: &ArchiveSummary) -> Value {
+    json!({
+        "directory": it.dir.display().to_string(),
+        "revisions": it.revisions,
+        "from_revision": it.range.map(|(first, _)| first.to_string()),
+        "to_revision": it.range.map(|(_, last)| last.to_string()),
+        "holes": holes_json(&it.holes),
+    })
+}
+
+fn holes_json(holes: &[RevisionRange]) -> Vec<Value> {
+    let one =
+        |it: &RevisionRange| json!({ "from": it.from.to_string(), "next": it.next.to_string() });
+    holes.iter().map(one).collect()
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::stage::{Live, json, lease, ok, one, refused, run, wait};
+use crate::stage::{Live, changes, json, lease, ok, one, refused, run, wait};
 
 #[test]
 fn a_lease_lives_as_long_as_it_is_renewed() {
@@ -122,7 +122,7 @@ fn a_command_under_a_revoked_lease_is_stopped_at_once_and_its_lock_goes_on() {
 
 /// Who ended the lease that held a lock, for each such event.
 fn revoked_by(lock: &str) -> Vec<Value> {
-    let batches = json(&["history", lock]);
+    let batches = changes(lock);
     let events = batches.iter().flat_map(|it| it["events"].as_array().unwrap());
     events.filter(|it| it["cause"] == "revoked").map(|it| it["by"].clone()).collect()
 }

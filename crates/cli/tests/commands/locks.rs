@@ -1,6 +1,6 @@
 //! Tests that locks are acquired, waited for, shown, released and forced.
 
-use crate::stage::{Live, json, lease, ok, one, refused, run, wait};
+use crate::stage::{Live, changes, json, lease, ok, one, refused, run, wait};
 
 #[test]
 fn a_no_says_who_and_since_when_to_programs_too() {
@@ -45,7 +45,7 @@ fn the_history_of_a_lock_is_not_that_of_the_key_of_its_name() {
     let text = ok(&["history", "past/l"]);
     assert!(text.contains("granted") && text.contains("released"), "{text}");
     assert!(!text.contains("key"), "{text}");
-    let causes: Vec<String> = json(&["history", "past/l"])
+    let causes: Vec<String> = changes("past/l")
         .iter()
         .flat_map(|it| it["events"].as_array().unwrap().clone())
         .map(|it| it["cause"].as_str().unwrap().to_owned())
@@ -115,12 +115,12 @@ fn a_lock_in_the_foreground_is_held_until_ctrl_c() {
         let found = history.lines().any(|line| line.contains(cause) && line.contains(client));
         assert!(found, "{cause} {client}: {history}");
     }
-    let first = json(&["history", "fore"]).remove(0);
+    let first = changes("fore").remove(0);
     assert_eq!(first["events"][0]["cause"], "granted");
     let from = first["revision"].as_str().unwrap().parse::<u64>().unwrap() + 1;
     let later = json(&["history", "fore", "--from", &from.to_string()]);
     assert_eq!(later[0]["events"][0]["cause"], "queued");
-    assert_eq!(json(&["history", "fore", "--limit", "1"]).len(), 1);
+    assert_eq!(json(&["history", "fore", "--limit", "1"]).len(), 2, "and where the archive begins");
 }
 
 #[test]

@@ -2,21 +2,20 @@
 
 use serde_json::Value;
 
-use crate::stage::{Live, json, lease, member, ok, one, refused, run, wait};
+use crate::stage::{Live, changes, json, lease, member, ok, one, refused, run, wait};
 
 /// Two holds of a lock: one is given back, one is taken away. Returns the clients' times around the first.
 fn lived(lock: &str) -> (String, String) {
     let id = lease("past-ana");
     let token = ok(&["try", lock, "--lease", &id]);
-    let first = json(&["history", lock]).remove(0)["events"][0]["at"].as_str().unwrap().to_owned();
+    let first = changes(lock).remove(0)["events"][0]["at"].as_str().unwrap().to_owned();
     ok(&["unlock", lock, "--lease", &id, "--token", token.trim()]);
     let eve = lease("past-eve");
     let token = ok(&["try", lock, "--lease", &eve]);
     let why = ["--reason", "it was deleted", "--client", "ops", "--yes"];
     let force = [&["force", lock, "--token", token.trim()], &why[..]].concat();
     ok(&force);
-    let last =
-        json(&["history", lock]).pop().unwrap()["events"][0]["at"].as_str().unwrap().to_owned();
+    let last = changes(lock).pop().unwrap()["events"][0]["at"].as_str().unwrap().to_owned();
     (first, last)
 }
 
@@ -89,4 +88,38 @@ fn an_archive_is_checked_and_its_hand_overs_have_a_margin() {
     }
     assert_eq!(next.interrupt(), Some(0));
     assert_eq!(run(&["history", "--verify", "/nowhere/at/all"]).code, 78);
+}
+
+#[test]
+fn a_broken_promise_is_named_and_ends_with_1() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../server/tests/broken-archives");
+    let mut checked = 0;
+    for entry in std::fs::read_dir(root).unwrap() {
+        let dir = entry.unwrap().path();
+        let members = std::fs::read_dir(&dir).unwrap().map(|it| it.unwrap().path());
+        let mut members: Vec<_> = members.map(|it| it.to_str().unwrap().to_owned()).collect();
+        members.sort();
+        let all: Vec<&str> = members.iter().map(String::as_str).collect();
+        let ran = run(&[&["history", "--verify"], &all[..]].concat());
+        assert_eq!(ran.code, 1, "{dir:?}: {ran:?}");
+        assert!(ran.out.contains("BROKEN "), "{ran:?}");
+        // One of two members that disagree keeps every promise.
+        if all.len() == 2 {
+            assert_eq!(run(&["history", "--verify", all[0]]).code, 0);
+        }
+        checked += 1;
+    }
+    assert_eq!(checked, 11);
+}
+
+#[test]
+fn json_says_where_the_archive_begins() {
+    lived("past/begins");
+    let lines = json(&["history", "past/begins"]);
+    let archive = &lines.last().unwrap()["archive"];
+    assert!(archive["begins"].is_string(), "{lines:?}");
+    assert!(archive["holes"].is_array(), "{lines:?}");
+    // What the cluster itself keeps has no archive.
+    let kept = json(&["history", "past/begins", "--from", "1"]);
+    assert!(kept.iter().all(|line| line["archive"].is_null()), "{kept:?}");
 }

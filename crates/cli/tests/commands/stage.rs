@@ -132,6 +132,14 @@ pub(crate) fn ok(arguments: &[&str]) -> String {
     ran.out
 }
 
+/// What happened to a lock, without the last line, which tells of the archive.
+pub(crate) fn changes(lock: &str) -> Vec<Value> {
+    let mut lines = json(&["history", lock]);
+    let last = lines.pop().filter(|line| line["archive"].is_object());
+    assert!(last.is_some(), "the last line tells of the archive: {lines:?}");
+    lines
+}
+
 /// Runs a command that must succeed, and returns the objects that it prints.
 pub(crate) fn json(arguments: &[&str]) -> Vec<Value> {
     objects(&ok(&[arguments, &["--output", "json"]].concat()))

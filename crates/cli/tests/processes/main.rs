@@ -1,6 +1,7 @@
 //! Tests that a cluster of real processes keeps its promises under faults.
 
 mod abandoned;
+mod archive;
 #[path = "../common/authority.rs"]
 mod authority;
 mod checker;

@@ -1,5 +1,5 @@
 //! Tests that twenty clients of one lock never overlap and never starve, while clients and members are killed at
-//! random.
+//! random, and that the archives of the members show no broken promise afterwards.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use serde_json::Value;
 use tenure_server::os;
 
 use crate::common::{TENURE, wait};
@@ -96,6 +97,38 @@ impl Worker {
     }
 }
 
+/// A client that takes a lock of its own again and again and falls silent each time, so that its leases run out.
+fn fall_silent(addresses: &str, over: &AtomicBool) {
+    let tenure = |arguments: &[&str]| {
+        let mut command = Command::new(TENURE);
+        command.args(arguments).args(["--addr", addresses, "--output", "json"]);
+        command.stdin(Stdio::null()).stderr(Stdio::null()).output().unwrap()
+    };
+    while !over.load(Ordering::Acquire) {
+        let granted = tenure(&["lease", "grant", "--ttl", "1s", "--client", "silent"]);
+        let granted: Value = serde_json::from_slice(&granted.stdout).unwrap_or_default();
+        let Some(lease) = granted["lease"].as_str() else { continue };
+        // Refused while the lease before has not run out, and while no member leads.
+        tenure(&["try", "silent", "--lease", lease]);
+    }
+}
+
+/// Checks the archives of all members together, as a user would. Returns its last line.
+fn verify(world: &mut World) -> Value {
+    let mut command = Command::new(TENURE);
+    command.args(["history", "--output", "json", "--verify"]);
+    for at in 0..3 {
+        // Nothing is written while the archives are read.
+        world.cluster.kill(at);
+        command.arg(world.cluster.data(at));
+    }
+    let checked = command.stdin(Stdio::null()).output().unwrap();
+    let text = String::from_utf8(checked.stdout).unwrap();
+    let broken: Vec<&str> = text.lines().filter(|line| line.contains("\"detail\"")).collect();
+    assert_eq!(checked.status.code(), Some(0), "{broken:#?}");
+    serde_json::from_str(text.lines().last().unwrap()).unwrap()
+}
+
 fn random(below: u64) -> u64 {
     os::random() % below
 }
@@ -113,6 +146,7 @@ fn twenty_who_want_one_lock_never_meet_and_none_starves() {
             let (addresses, dir, over) = (&addresses, dir.path(), &over);
             scope.spawn(move || worker.work(number, addresses, dir, over));
         }
+        scope.spawn(|| fall_silent(&addresses, &over));
         let began_us = os::now_us();
         let mut down: Option<(usize, u64)> = None;
         let bar = indicatif::ProgressBar::new(seconds);
@@ -157,13 +191,24 @@ fn twenty_who_want_one_lock_never_meet_and_none_starves() {
     let longest_ms = count(|it| &it.longest_us).iter().max().unwrap() / 1_000;
     let met = fs::read_dir(dir.path()).unwrap().flatten();
     let met = met.filter(|it| it.file_name().to_string_lossy().starts_with("met-")).count();
+    let archives = verify(&mut world);
     println!(
         "storm seconds={seconds} runs={} least={} most={} longest_ms={longest_ms} lost={lost} \
-         clients_killed={clients} members_killed={members} violations={met}",
+         clients_killed={clients} members_killed={members} violations={met} archived={} broken={} margins={} \
+         margin_p50_ms={} margin_p99_ms={} margin_min_ms={}",
         done.iter().sum::<u64>(),
         done.iter().min().unwrap(),
-        done.iter().max().unwrap()
+        done.iter().max().unwrap(),
+        archives["revisions"],
+        archives["broken"],
+        archives["margins"],
+        archives["margin_p50_ms"],
+        archives["margin_p99_ms"],
+        archives["smallest_margin_ms"],
     );
     assert_eq!(met, 0, "two were at work at once");
+    assert_eq!(archives["broken"], 0, "{archives}");
+    assert!(archives["margins"].as_u64().unwrap() > 0, "leases ran out: {archives}");
+    assert!(archives["smallest_margin_ms"].as_i64().unwrap() >= 0, "{archives}");
     assert!(clients > 0, "a client was killed");
 }

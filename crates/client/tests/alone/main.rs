@@ -4,6 +4,7 @@
 mod alone;
 mod errors;
 mod fenced;
+mod history;
 mod limits;
 mod logs;
 mod losses;

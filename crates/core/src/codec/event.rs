@@ -64,6 +64,34 @@ impl<'a> EventRef<'a> {
         }
     }
 
+    /// Borrows the parts of an event.
+    pub(crate) fn of(event: &'a Event) -> Self {
+        let name = |name: &'a Option<Name>| name.as_ref().map(|name| name.as_str().as_bytes());
+        Self {
+            cause: event.cause,
+            subject: match &event.subject {
+                Subject::Lock(lock) => SubjectRef::Lock(lock.as_str().as_bytes()),
+                Subject::Key(key) => SubjectRef::Key(key.as_str().as_bytes()),
+                Subject::Lease(lease) => SubjectRef::Lease(*lease),
+                Subject::Settings => SubjectRef::Settings,
+            },
+            lease: event.lease,
+            client: name(&event.client),
+            token: event.token,
+            mode: event.mode,
+            slot: event.slot,
+            place: event.place,
+            left_ms: event.left_ms,
+            reason: event.reason.as_deref(),
+            by: name(&event.by),
+            principal: name(&event.principal),
+            value: event.value.as_deref(),
+            previous: event.previous.as_ref().map(|it| (it.modified, &*it.value)),
+            ttl_ms: event.ttl_ms,
+            renewed_ms: event.renewed_ms,
+        }
+    }
+
     pub(crate) fn to_owned(self) -> Result<Event, Malformed> {
         let name = |bytes: &[u8]| {
             let text = core::str::from_utf8(bytes).map_err(|_| Malformed)?;

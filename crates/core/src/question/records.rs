@@ -7,8 +7,10 @@ use alloc::vec::Vec;
 use tenure_types::{LeaseId, Mode, PlaceNumber, Revision, Token};
 
 use super::events::{Compacted, Filter};
-use crate::codec::{EventRef, Malformed, Reader, SubjectRef, get_event, get_label, put_label};
-use crate::event::{Cause, Event, HOLDER_STOPPED, TimeLabel};
+use crate::codec::{
+    EventRef, Malformed, Reader, SubjectRef, get_event, get_label, put_event, put_label,
+};
+use crate::event::{Batch, Cause, Event, HOLDER_STOPPED, TimeLabel};
 use crate::machine::Machine;
 use crate::state::history;
 
@@ -116,6 +118,20 @@ impl RevisionRecords {
         }
         let (from, newest) = range.ok_or(Malformed)?;
         Ok(Self { bytes: bytes.to_vec(), from, next: newest.next(), newest })
+    }
+
+    /// Encodes batches in the order of their revisions, for tools that build records which no machine wrote.
+    pub fn of(batches: &[Batch]) -> Result<Self, Malformed> {
+        let mut bytes = Vec::new();
+        for batch in batches {
+            let mut events = Vec::new();
+            if let Some(label) = batch.label {
+                put_label(&mut events, label);
+            }
+            batch.events.iter().for_each(|event| put_event(&mut events, &EventRef::of(event)));
+            history::put_record(&mut bytes, batch.revision, &events);
+        }
+        Self::decode(&bytes)
     }
 
     /// The records, in order.

@@ -2,13 +2,17 @@
 //!
 //! The event loop leaves the records of each turn in a bounded queue and never waits. One thread (`tenure-archive`)
 //! writes them to segments, syncs, and then shows them to readers: a reader never sees what a crash can take away. If
-//! the queue is full, the thread reads what was left out from the replicated history; if that does not have it any
-//! more, it marks a hole. Neither snapshots nor backups contain the archive.
+//! the queue is full, the thread reads what was left out from the replicated history; if that does not have it any more,
+//! it marks a hole, and another thread asks the other members for the missing events. Neither snapshots nor backups
+//! contain the archive.
 //!
 //! `docs/internals/archive.md` has the format, the bounds and what is guaranteed.
 
+mod fill;
 mod frame;
 mod margin;
+mod merge;
+mod part;
 mod retain;
 mod search;
 mod segment;
@@ -27,10 +31,13 @@ use prometheus_client::registry::Registry;
 use tenure_core::{Compacted, Most, RevisionRecords};
 use tenure_types::Revision;
 
-use crate::log_writer::spawn_for;
+use crate::log_writer::{spawn, spawn_for};
 use crate::member::{LoopEvent, MemberHandle, NotTaken};
+pub(crate) use fill::OtherArchives;
+use fill::{Filling, Holes};
 pub use frame::RevisionRange;
 use margin::MarginMetrics;
+pub(crate) use part::{ArchivePart, PART_BYTES_MAX};
 pub(crate) use search::{ArchiveQuery, ArchiveSubject, FoundPart};
 use segment::Segment;
 use writer::ArchiveWriter;
@@ -68,6 +75,8 @@ pub(crate) struct Archive {
     news: Condvar,
     /// The segments, oldest first, with what of them is synced.
     shown: Mutex<Arc<Vec<Arc<Segment>>>>,
+    /// What they lack.
+    holes: Holes,
     /// The most bytes of the archive, for the metric.
     bytes_max: AtomicU64,
     figures: ArchiveFigures,
@@ -91,6 +100,8 @@ enum ArchiveItem {
     Part(Arc<RevisionRecords>),
     /// Something was left out: the replicated history has it, perhaps.
     Behind,
+    /// Another member has what is missing here.
+    Fill(Filling),
 }
 
 #[derive(Default)]
@@ -99,16 +110,19 @@ struct ArchiveFigures {
     revisions: Counter,
     skipped: Counter,
     holes: Counter,
+    filled: Counter,
     margins: MarginMetrics,
 }
 
 impl Archive {
-    /// Starts the thread that writes the archive of a member below its data directory.
+    /// Starts the thread that writes the archive of a member below its data directory, and the one that fills its holes
+    /// from the archives of others.
     pub(crate) fn start(
         self: &Arc<Self>,
         data: &Path,
         keep: ArchiveSettings,
         member: &MemberHandle,
+        others: impl OtherArchives + 'static,
     ) -> bool {
         if keep.bytes_max == 0 {
             return true;
@@ -125,7 +139,10 @@ impl Archive {
             archive.lock().ended = true;
             archive.news.notify_all();
         };
+        let archive = self.clone();
+        // Without the second one holes stay, and nothing else depends on it.
         spawn_for(inbox, "tenure-archive", run)
+            && spawn("tenure-archive-fill", move || fill::run(&archive, &others))
     }
 
     /// Whether a thread writes what is left here.
@@ -159,6 +176,7 @@ impl Archive {
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.news.notify_all();
+        self.holes.close();
     }
 
     /// Waits until the thread has written everything, for a bounded time.
@@ -177,7 +195,9 @@ impl Archive {
     fn show(&self, segments: Vec<Arc<Segment>>) {
         let bytes: u64 = segments.iter().map(|it| it.len).sum();
         self.figures.bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
-        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(segments);
+        let segments = Arc::new(segments);
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = segments.clone();
+        self.holes.show(&segments);
     }
 
     /// Waits until there is something to do, and takes it; none at the end.
@@ -220,6 +240,8 @@ impl Archive {
         to.register("archive_turns_skipped", help, it.skipped.clone());
         let help = "Ranges of revisions that the event archive could not record";
         to.register("archive_holes", help, it.holes.clone());
+        let help = "Revisions of such ranges that were filled from the archive of another member";
+        to.register("archive_revisions_filled", help, it.filled.clone());
         it.margins.register(to);
     }
 }
@@ -239,6 +261,8 @@ fn look(member: &MemberHandle, from: Revision) -> Option<Result<RevisionRecords,
     }
 }
 
+#[cfg(test)]
+mod fill_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use tenure_core::RevisionRecords;
@@ -113,19 +112,8 @@ impl ArchiveWriter {
             }
         }
         frames.insert(0, ArchiveFrame::Covers { range, cuts: cuts.into_iter().collect() });
-        let temporary = first.path.with_extension("tmp");
-        let mut segment = Segment::create(temporary.clone(), range.from)?;
-        let mut bytes = Vec::new();
-        for frame in &frames {
-            frame.put(&mut bytes);
-            segment.count(frame);
-        }
-        segment.file.write_all_at(&bytes, segment.len)?;
-        segment.file.sync_data()?;
-        segment.len += bytes.len() as u64;
-        fs::rename(&temporary, &first.path)?;
+        let segment = Segment::write(&first.path, range.from, &frames)?;
         sync_dir(&self.dir)?;
-        segment.path = first.path.clone();
         for (replaced, _) in &parts[1..] {
             fs::remove_file(&replaced.path)?;
         }
@@ -209,7 +197,11 @@ fn common_share(mut sizes: Vec<u64>, target: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::common_share;
+    use std::path::Path;
+
+    use tenure_types::Revision;
+
+    use super::*;
 
     #[test]
     fn small_prefixes_keep_all_and_large_ones_share_the_rest() {
@@ -218,5 +210,51 @@ mod tests {
         assert_eq!(common_share(vec![10, 20, 500], 100), 70);
         assert_eq!(common_share(vec![500, 10, 400], 100), 45);
         assert_eq!(common_share(vec![60, 60], 100), 50);
+    }
+
+    /// Segments that have these prefixes, each with a number of events of 100 bytes.
+    fn segments(dir: &Path, count: u64, uses: &[(&str, u64)]) -> Vec<Arc<Segment>> {
+        let segment = |number: u64| {
+            let path = dir.join(number.to_string());
+            let mut segment = Segment::create(path, Revision(number + 1)).unwrap();
+            for (prefix, events) in uses {
+                let used = PrefixUse { events: *events, bytes: events * 100 };
+                segment.uses.insert((*prefix).into(), used);
+            }
+            Arc::new(segment)
+        };
+        (0..count).map(segment).collect()
+    }
+
+    /// How many events of a prefix a plan leaves.
+    fn left(segments: &[Arc<Segment>], cuts: &Cuts, prefix: &str) -> u64 {
+        let first = cuts.get(prefix).copied().unwrap_or(0);
+        segments[first..].iter().map(|it| it.uses[prefix].events).sum()
+    }
+
+    #[test]
+    fn no_plan_leaves_a_prefix_less_than_its_floor() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = segments(dir.path(), 20, &[("deploy", 45), ("jobs/", 130), ("bench/", 5_000)]);
+        // However little may stay.
+        for target in [0, 1, 100_000, 300_000, 2_000_000] {
+            let cuts = plan(&all, target);
+            assert_eq!(left(&all, &cuts, "deploy"), 900, "it has fewer than the floor: {target}");
+            assert!((KEPT_EVENTS..=2_600).contains(&left(&all, &cuts, "jobs/")), "{target}");
+            assert!(left(&all, &cuts, "bench/") >= KEPT_EVENTS, "{target}");
+        }
+        // The one that floods is shortened first, and the others not at all as long as that is enough.
+        let cuts = plan(&all, 2_000_000);
+        assert_eq!(cuts.keys().map(|it| &**it).collect::<Vec<_>>(), ["bench/"]);
+        assert_eq!(left(&all, &cuts, "jobs/"), 2_600);
+    }
+
+    #[test]
+    fn prefixes_beyond_those_that_are_counted_share_one_floor() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = segments(dir.path(), 20, &[("deploy", 45), (OTHERS, 300)]);
+        let cuts = plan(&all, 0);
+        assert_eq!(left(&all, &cuts, "deploy"), 900);
+        assert_eq!(left(&all, &cuts, OTHERS), 1_200, "the floor of one prefix, to whole segments");
     }
 }

@@ -70,6 +70,23 @@ impl Segment {
         Ok(Self::empty(path, Arc::new(file), from))
     }
 
+    /// Writes a whole segment: into a temporary file, which is synced and then renamed. The caller syncs the directory.
+    pub(super) fn write(path: &Path, from: Revision, frames: &[ArchiveFrame]) -> io::Result<Self> {
+        let temporary = path.with_extension("tmp");
+        let mut segment = Self::create(temporary.clone(), from)?;
+        let mut bytes = Vec::new();
+        for frame in frames {
+            frame.put(&mut bytes);
+            segment.count(frame);
+        }
+        segment.file.write_all_at(&bytes, segment.len)?;
+        segment.file.sync_data()?;
+        segment.len += bytes.len() as u64;
+        std::fs::rename(&temporary, path)?;
+        segment.path = path.to_owned();
+        Ok(segment)
+    }
+
     fn empty(path: PathBuf, file: Arc<File>, from: Revision) -> Self {
         Self {
             path,

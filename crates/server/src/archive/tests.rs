@@ -81,7 +81,7 @@ impl Past {
         self.revoke(1);
     }
 
-    fn from(&self, from: u64) -> RevisionRecords {
+    pub(super) fn from(&self, from: u64) -> RevisionRecords {
         let most = Most { revisions: usize::MAX, bytes: usize::MAX };
         self.machine.records(Revision(from), most).expect("the history has it")
     }
@@ -99,9 +99,10 @@ fn keep(bytes_max: u64) -> ArchiveSettings {
 }
 
 /// A writer that reads the history of nothing.
-fn writer(dir: &Path, bytes_max: u64) -> (ArchiveWriter, Arc<Archive>) {
+pub(super) fn writer(dir: &Path, bytes_max: u64) -> (ArchiveWriter, Arc<Archive>) {
     let archive = Arc::new(Archive::default());
     let look = Box::new(|_| None);
+    std::fs::create_dir_all(dir).unwrap();
     let mut writer =
         ArchiveWriter::new(dir.join("archive"), keep(bytes_max), archive.clone(), look);
     writer.load().unwrap();
@@ -109,7 +110,20 @@ fn writer(dir: &Path, bytes_max: u64) -> (ArchiveWriter, Arc<Archive>) {
     (writer, archive)
 }
 
-fn all_of(lock: &str) -> ArchiveQuery {
+/// A writer that reads the history of a machine which has lost everything before a revision.
+pub(super) fn holey(dir: &Path, past: &mut Past, floor: u64) -> (ArchiveWriter, Arc<Archive>) {
+    past.apply(&[Command::Compact { keep: Revision(floor) }]);
+    let archive = Arc::new(Archive::default());
+    let machine = Machine::decode(&past.machine.encode()).unwrap();
+    let look = Box::new(move |from| Some(machine.records(from, PART)));
+    let path = dir.join(ARCHIVE_DIR);
+    std::fs::create_dir_all(dir).unwrap();
+    let mut writer = ArchiveWriter::new(path, keep(1 << 20), archive.clone(), look);
+    writer.load().unwrap();
+    (writer, archive)
+}
+
+pub(super) fn all_of(lock: &str) -> ArchiveQuery {
     ArchiveQuery {
         subject: ArchiveSubject::Lock(lock.to_owned()),
         since_ms: None,
@@ -121,7 +135,7 @@ fn all_of(lock: &str) -> ArchiveQuery {
     }
 }
 
-fn revisions(archive: &Archive, query: &ArchiveQuery) -> Vec<u64> {
+pub(super) fn revisions(archive: &Archive, query: &ArchiveQuery) -> Vec<u64> {
     archive.search(query).unwrap().batches.iter().map(|batch| batch.revision.0).collect()
 }
 
@@ -193,6 +207,51 @@ fn a_prefix_that_floods_shortens_its_own_past_and_the_newest_thousand_of_each_st
 }
 
 #[test]
+fn floors_that_do_not_fit_give_way_from_the_oldest_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut past = Past::new();
+    let bytes_max = 64 << 10;
+    let (mut writer, archive) = writer(dir.path(), bytes_max);
+    let mut next = 1;
+    // Each has fewer events than the floor, and together they do not fit.
+    for prefix in ["a", "b", "c", "d", "e", "f"] {
+        (0..150).for_each(|_| past.cycle(prefix));
+        let records = past.from(next);
+        next = records.next().0;
+        writer.add_now(records);
+    }
+    let bytes: u64 = archive.segments().iter().map(|it| it.len).sum();
+    assert!(bytes <= bytes_max, "{bytes}");
+    assert_eq!(revisions(&archive, &all_of("f")).len(), 300, "the newest stay");
+    assert!(revisions(&archive, &all_of("a")).len() < 300, "the oldest go");
+    assert!(archive.search(&all_of("a")).unwrap().begins > Some(Revision(1)), "and it is said");
+}
+
+#[test]
+fn what_is_too_old_goes_whatever_its_floor() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut past = Past::new();
+    let (mut writer, archive) = writer(dir.path(), 1 << 20);
+    (0..5).for_each(|_| past.cycle("deploy"));
+    writer.add_now(past.from(1));
+    let written_ms = crate::os::wall_ms();
+    while crate::os::wall_ms() <= written_ms {
+        std::thread::yield_now();
+    }
+    writer.retain(true).unwrap();
+    writer.show();
+    assert_eq!(revisions(&archive, &all_of("deploy")).len(), 10, "not old enough");
+    writer.keep.age_max = Duration::ZERO;
+    writer.retain(true).unwrap();
+    writer.show();
+    assert_eq!(revisions(&archive, &all_of("deploy")).len(), 0);
+    // What comes next goes on where it ended.
+    past.cycle("deploy");
+    writer.add_now(past.from(writer.next().unwrap().0));
+    assert_eq!(revisions(&archive, &all_of("deploy")).len(), 2);
+}
+
+#[test]
 fn a_merge_that_a_crash_cut_leaves_nothing_twice() {
     let dir = tempfile::tempdir().unwrap();
     let mut past = Past::new();
@@ -225,13 +284,7 @@ fn what_the_history_has_lost_is_marked_as_a_hole() {
     let early = past.from(1);
     (0..5).for_each(|_| past.cycle("deploy"));
     let floor = past.machine.revision().0 - 3;
-    past.apply(&[Command::Compact { keep: Revision(floor) }]);
-    let archive = Arc::new(Archive::default());
-    let machine = Machine::decode(&past.machine.encode()).unwrap();
-    let look = Box::new(move |from| Some(machine.records(from, PART)));
-    let path = dir.path().join("archive");
-    let mut writer = ArchiveWriter::new(path, keep(1 << 20), archive.clone(), look);
-    writer.load().unwrap();
+    let (mut writer, archive) = holey(dir.path(), &mut past, floor);
     let next = early.next();
     writer.add_now(early);
     writer.catch_up_now();

@@ -4,15 +4,13 @@
 //! what it has recorded. Where events are missing, what they would have said counts as unknown, never as a violation.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
-use std::path::Path;
+use std::path::PathBuf;
 
 use tenure_core::event::{Batch, Cause, Event, FORCED_NOW, Subject};
 use tenure_types::{LeaseId, Mode, PlaceNumber, Revision, Token};
 
-use super::frame::{ArchiveFrame, RevisionRange};
-use super::segment::Segment;
-use super::writer::segment_files;
+use super::frame::RevisionRange;
+pub use super::merge::{UnreadableArchive, verify_dirs};
 
 /// The promises that are checked.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -25,9 +23,23 @@ pub enum Promise {
     FirstCome,
     /// No lease, revocation or lock-delay ends before its time.
     NotEarly,
+    /// Every member has the same events for the same revision.
+    SameEverywhere,
+    /// Every revision that an archive lacks is in a hole that it marks, or was removed by its bounds.
+    NothingUnmarked,
 }
 
 impl Promise {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::OneHolder,
+        Self::TokensGrow,
+        Self::FirstCome,
+        Self::NotEarly,
+        Self::SameEverywhere,
+        Self::NothingUnmarked,
+    ];
+
     /// The promise in words.
     pub fn words(self) -> &'static str {
         match self {
@@ -35,6 +47,8 @@ impl Promise {
             Self::TokensGrow => "tokens only grow",
             Self::FirstCome => "first come, first served",
             Self::NotEarly => "nothing ends early",
+            Self::SameEverywhere => "the same on all members",
+            Self::NothingUnmarked => "nothing missing unmarked",
         }
     }
 }
@@ -206,6 +220,46 @@ pub struct VerifyReport {
     pub handovers: Vec<(Box<str>, Handover)>,
     /// The promises that were broken.
     pub broken: Vec<BrokenPromise>,
+    /// The archives that were read.
+    pub archives: Vec<ArchiveSummary>,
+}
+
+/// One archive that was read.
+#[derive(Clone, Default, Debug)]
+pub struct ArchiveSummary {
+    /// Where it is.
+    pub dir: PathBuf,
+    /// How many revisions it has.
+    pub revisions: u64,
+    /// The first and the last of them.
+    pub range: Option<(Revision, Revision)>,
+    /// The holes that it marks.
+    pub holes: Vec<RevisionRange>,
+}
+
+/// The margins of the hand-overs for which the cluster promises one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MarginSummary {
+    /// How many there are.
+    pub count: usize,
+    /// Half of them are at most this.
+    pub p50_ms: i64,
+    /// All but one in a hundred are at most this.
+    pub p99_ms: i64,
+    /// The smallest.
+    pub min_ms: i64,
+}
+
+impl VerifyReport {
+    /// The margins, summed up; none if no hand-over has one.
+    pub fn margins(&self) -> Option<MarginSummary> {
+        let promised = self.handovers.iter().filter_map(|(_, it)| it.promised_margin_ms());
+        let mut all: Vec<i64> = promised.collect();
+        all.sort_unstable();
+        let at = |percent: usize| all[(all.len() * percent).div_ceil(100).max(1) - 1];
+        let min_ms = *all.first()?;
+        Some(MarginSummary { count: all.len(), p50_ms: at(50), p99_ms: at(99), min_ms })
+    }
 }
 
 /// Checks events in the order of their revisions.
@@ -245,9 +299,19 @@ impl Verifier {
 
     /// Declares that revisions are missing: what was known before them may have changed.
     pub fn skip(&mut self, hole: RevisionRange) {
+        self.forget();
+        self.report.holes.push(hole);
+    }
+
+    /// Forgets what may have changed since.
+    pub(super) fn forget(&mut self) {
         self.grants.clear();
         self.queues.clear();
         self.handovers = Handovers::default();
+    }
+
+    /// Notes revisions of which some events are missing.
+    pub(super) fn note_hole(&mut self, hole: RevisionRange) {
         self.report.holes.push(hole);
     }
 
@@ -256,7 +320,7 @@ impl Verifier {
         self.report
     }
 
-    fn broke(&mut self, promise: Promise, revision: Revision, detail: String) {
+    pub(super) fn broke(&mut self, promise: Promise, revision: Revision, detail: String) {
         self.report.broken.push(BrokenPromise { promise, revision, detail });
     }
 
@@ -400,42 +464,6 @@ impl Verifier {
             self.broke(Promise::NotEarly, revision, detail);
         }
     }
-}
-
-/// Checks the archive in a directory: that of one member.
-pub fn verify_dir(dir: &Path) -> io::Result<VerifyReport> {
-    let mut verifier = Verifier::default();
-    let mut next = None;
-    for (from, path) in segment_files(dir)? {
-        if next.is_some_and(|next| from < next) {
-            continue;
-        }
-        let segment = Segment::open(&path, std::fs::File::open(&path)?, from)?;
-        let Some(segment) = segment else { continue };
-        if let Some(from) = next.filter(|next| *next < segment.range.from) {
-            verifier.skip(RevisionRange { from, next: segment.range.from });
-        }
-        for frame in segment.frames()? {
-            match frame {
-                ArchiveFrame::Records { records, .. } => {
-                    for record in records.iter() {
-                        let events = record.events().map(|event| event.to_event()).collect();
-                        verifier.add(&Batch {
-                            revision: record.revision,
-                            label: record.label(),
-                            events,
-                        });
-                    }
-                }
-                ArchiveFrame::Hole(hole) => verifier.skip(hole),
-                // Events of some prefixes were removed: what is known of their locks may be old.
-                ArchiveFrame::Covers { range, cuts } if !cuts.is_empty() => verifier.skip(range),
-                ArchiveFrame::Covers { .. } => {}
-            }
-        }
-        next = Some(segment.range.next);
-    }
-    Ok(verifier.finish())
 }
 
 fn signed(ms: u64) -> i64 {

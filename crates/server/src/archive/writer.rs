@@ -47,7 +47,7 @@ pub(super) struct ArchiveWriter {
     pending: Vec<u8>,
     /// The first revision that the archive does not have; none if it has nothing yet.
     next: Option<Revision>,
-    archive: Arc<Archive>,
+    pub(super) archive: Arc<Archive>,
     look: Look,
     margins: Margins,
     aged_at_us: u64,
@@ -123,6 +123,7 @@ impl ArchiveWriter {
                 match item {
                     ArchiveItem::Part(records) => self.add(&records)?,
                     ArchiveItem::Behind => self.catch_up()?,
+                    ArchiveItem::Fill(filling) => self.fill(&filling)?,
                 }
             }
             self.settle()?;
@@ -278,10 +279,7 @@ impl ArchiveWriter {
         let Some(open) = self.open.as_mut().filter(|_| !self.pending.is_empty()) else {
             return Ok(());
         };
-        let space = rustix::fs::fstatvfs(&*open.file)?;
-        if space.f_bavail.saturating_mul(space.f_frsize) < FREE_BYTES {
-            return Err(io::Error::new(io::ErrorKind::StorageFull, "the disk is nearly full"));
-        }
+        check_space(&open.file)?;
         open.file.write_all_at(&self.pending, open.len)?;
         open.file.sync_data()?;
         open.len += self.pending.len() as u64;
@@ -311,8 +309,17 @@ impl ArchiveWriter {
     }
 }
 
+/// Fails if writing would take the space that belongs to the log.
+pub(super) fn check_space(file: &File) -> io::Result<()> {
+    let space = rustix::fs::fstatvfs(file)?;
+    if space.f_bavail.saturating_mul(space.f_frsize) < FREE_BYTES {
+        return Err(io::Error::new(io::ErrorKind::StorageFull, "the disk is nearly full"));
+    }
+    Ok(())
+}
+
 /// The name of the segment that begins at a revision. Names sort as revisions do.
-fn segment_name(from: Revision) -> String {
+pub(super) fn segment_name(from: Revision) -> String {
     format!("{:020}{SUFFIX}", from.0)
 }
 

@@ -177,6 +177,10 @@ impl PeerListener {
                 Some(why) => control::write(&mut stream, &Control::Refused(why)),
                 None => inside.net.receive_snapshot(&hello, id, &inside.snapshots, &mut stream),
             },
+            Control::Archive(hello, first, before) => match inside.net.objection(&hello, &stream) {
+                Some(why) => control::write(&mut stream, &Control::Refused(why)),
+                None => inside.net.send_archive(&hello, first, before, &mut stream),
+            },
             Control::Join(join) => {
                 let answer = match stream.objection(&join.record.names.name) {
                     Some(why) => Control::Refused(why),

@@ -4,6 +4,7 @@
 //! travel on a connection of their own, so heartbeats never wait behind them. Every connection to the members' port
 //! starts with one frame that says what it is for. Connections use TLS if the member has certificates.
 
+mod archive;
 mod control;
 mod frame;
 mod link;

@@ -53,6 +53,8 @@ pub(crate) struct Net {
     pub(super) sending: Mutex<BTreeSet<MemberId>>,
     /// Held while a snapshot is received: one arrives at a time.
     pub(super) receiving: Mutex<()>,
+    /// Held while a part of the event archive is read for another member: one at a time.
+    pub(super) reading_archive: Mutex<()>,
     closed: AtomicBool,
 }
 
@@ -85,6 +87,7 @@ impl Net {
             limiter: Limiter::default(),
             sending: Mutex::default(),
             receiving: Mutex::default(),
+            reading_archive: Mutex::default(),
             closed: AtomicBool::new(false),
         })
     }
@@ -129,6 +132,13 @@ impl Net {
     /// The address of a member's members' port, if this member knows it.
     pub(crate) fn address(&self, id: MemberId) -> Option<Address> {
         self.links().get(&id).and_then(|link| link.address())
+    }
+
+    /// The other members of the cluster whose addresses are known.
+    pub(super) fn others(&self) -> Vec<MemberId> {
+        let links = self.links();
+        let known = links.values().filter(|link| link.is_wanted() && link.address().is_some());
+        known.map(|link| link.id).collect()
     }
 
     /// Why this id gets no link; none if it does. Without TLS nothing proves that the other end has the id that it
