@@ -23,8 +23,8 @@ pub(crate) fn default_name(command: Option<&OsStr>) -> String {
     format!("{user}@{host}/{}{command}", std::process::id())
 }
 
-/// The name under which `tenure lease grant` takes a lease: a given name, or the default one with a suffix that says that
-/// the process does not live as long as the lease.
+/// The name under which `tenure lease grant` takes a lease: a given name, or the default one with a suffix that says
+/// that the process does not live as long as the lease.
 pub(crate) fn granted_name(name: &str) -> String {
     if name == default_name(None) { format!("{name}{GRANTED_SUFFIX}") } else { name.to_owned() }
 }

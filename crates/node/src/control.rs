@@ -1,9 +1,9 @@
 //! Encodes and decodes the text protocol of the members' port.
 //!
-//! Members speak it before a link carries messages of the log, or instead of a link: to introduce themselves, to
-//! open a link, to join, to read each other's event archives. A message is text, one `name value` per line, and the first line names the message. It is
-//! sent rarely, and people read it in packet dumps. A reader ignores fields that it does not know, so later
-//! versions can add some.
+//! Members speak it before a link carries messages of the log, or instead of a link: to introduce themselves, to open a
+//! link, to join, to read each other's event archives. A message is text, one `name value` per line, and the first line
+//! names the message. It is sent rarely, and people read it in packet dumps. A reader ignores fields that it does not
+//! know, so later versions can add some.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

@@ -258,7 +258,6 @@ impl Node {
     }
 
     /// Tells the caller what became of a batch. Commands that have no outcome get this failure.
-    #[expect(clippy::boxed_local, reason = "a flight is moved in its box, never out of it")]
     fn finish(&mut self, flight: Box<Flight>, rest: NodeFailure) {
         let (to, outcomes) = flight.finish(rest);
         self.staged.push(Output::Answer { to, outcomes });

@@ -37,6 +37,7 @@ pub mod directory;
 mod failure;
 mod fair_queue;
 mod forward;
+mod hand_over;
 mod in_flight;
 mod inbox;
 pub mod invitation;

@@ -19,7 +19,7 @@ use crate::join::MemberIdentity;
 use crate::join::admit::Joins;
 use crate::join::standing::StandingCheck;
 use crate::peer::PeerMessage;
-use crate::preference::{self, Chooser};
+use crate::preference::Chooser;
 use crate::reads::WaitingReads;
 use crate::share::ConnectionShare;
 use crate::timers::Timers;
@@ -35,8 +35,6 @@ pub(crate) const CONTACT_US: u64 = 3_000_000;
 const BEHIND_MAX: u64 = 1_000;
 /// How often the directory is read again while the state changes.
 const DIRECTORY_US: u64 = 500_000;
-/// How long a leader that leaves tries to hand over.
-const HAND_OVER_US: u64 = 2_000_000;
 /// The proposal id of requests whose result no caller waits for; others count from 1.
 pub(crate) const NO_CALLER: ProposalId = ProposalId(0);
 
@@ -80,10 +78,10 @@ pub struct Node {
     /// Something was handed to the replica after its turn.
     pub(crate) again: bool,
     directory: ToldMembers,
-    chooser: Chooser,
+    pub(crate) chooser: Chooser,
     /// When this member last proposed to raise the level.
     pub(crate) raised_at_us: Option<u64>,
-    leaving: Option<MemberStop>,
+    pub(crate) leaving: Option<MemberStop>,
     /// The index of a snapshot that the replica was handed and may install.
     arriving: Option<u64>,
     ignored: u64,
@@ -112,9 +110,9 @@ struct ToldMembers {
 }
 
 /// A member that is about to end.
-struct MemberStop {
-    until_us: u64,
-    told: bool,
+pub(crate) struct MemberStop {
+    pub(crate) until_us: u64,
+    pub(crate) told: bool,
 }
 
 impl Node {
@@ -552,52 +550,6 @@ impl Node {
             at_us: self.now_us,
         };
         out.push(Output::Directory { directory, members, vouched });
-    }
-
-    /// Hands leadership to a member that is preferred, if one is and can take it.
-    fn choose_leader(&mut self) {
-        if self.leaving.is_some() || !self.chooser.is_due(self.now_us) {
-            return;
-        }
-        let (status, directory) = (self.replica.status(), directory::read(self.replica.machine()));
-        let (id, members) = (self.replica.id(), self.replica.members());
-        if let Some(to) = self.chooser.look(self.now_us, id, &status, members, &directory) {
-            tracing::info!(%to, "hands leadership to a preferred member");
-            self.transfer(to);
-        }
-    }
-
-    fn transfer(&mut self, to: MemberId) {
-        let request = AdminRequest::Transfer(to);
-        self.replica.handle(RaftInput::Admin { proposal: NO_CALLER, request });
-        self.again = true;
-    }
-
-    fn leave(&mut self) {
-        if self.leaving.is_some() {
-            return;
-        }
-        let status = self.replica.status();
-        let voters = &self.replica.members().voters;
-        let near = |id: MemberId| voters.contains(&id) && self.links.contains_key(&id);
-        let directory = directory::read(self.replica.machine());
-        let next = preference::successor(&status, &directory, near);
-        let mut until_us = self.now_us;
-        if let Some(to) = next.filter(|_| status.leading) {
-            self.transfer(to);
-            until_us = self.now_us.saturating_add(HAND_OVER_US);
-        }
-        self.leaving = Some(MemberStop { until_us, told: false });
-    }
-
-    fn may_end(&mut self, out: &mut Vec<Output>) {
-        let now_us = self.now_us;
-        let leads = self.replica.leads();
-        let Some(leaving) = &mut self.leaving else { return };
-        if !leaving.told && (now_us >= leaving.until_us || !leads) {
-            leaving.told = true;
-            out.push(Output::MayEnd);
-        }
     }
 
     /// Why a change of members is refused before it is proposed.

@@ -24,6 +24,7 @@ mod figures;
 mod health;
 mod hostile;
 mod identity;
+mod identity_restart;
 mod level;
 mod matrix;
 mod ops_names;

@@ -6,6 +6,10 @@ use tenure::Urgency;
 
 use crate::alone::Alone;
 
+#[allow(
+    clippy::disallowed_methods,
+    reason = "searches by time of day are tested with the time of day"
+)]
 #[tokio::test]
 async fn the_past_of_a_lock_is_read_by_name_prefix_time_client_and_loss() {
     let member = Alone::start();

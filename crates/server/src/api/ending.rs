@@ -80,6 +80,7 @@ pub(super) async fn until_ended<T>(
 /// Ends the body of a response to this caller once its credentials no longer hold.
 ///
 /// Returns the response as it is if its body is not a stream.
+#[expect(clippy::result_large_err, reason = "it is the response, which goes on as it is")]
 pub(super) fn response(
     response: Response,
     caller: &CallerIdentity,

@@ -104,14 +104,14 @@ pub(super) async fn history(
     Ok(answer(dispatch, revision, floor, found))
 }
 
-fn query(it: &v1::HistoryRequest, search: &v1::ArchiveSearch) -> Result<ArchiveQuery, v1::Error> {
+fn query(it: &v1::HistoryRequest, search: &v1::ArchiveSearch) -> Result<ArchiveQuery, Failure> {
     let subject = if search.prefix {
         ArchiveSubject::Prefix(it.lock.clone())
     } else {
         ArchiveSubject::Lock(name(&it.lock, "lock")?)
     };
     let before = convert::revision_from(search.before)
-        .ok_or_else(|| to_error(decode::invalid("before", "is negative")))?;
+        .ok_or_else(|| decode::invalid("before", "is negative"))?;
     Ok(ArchiveQuery {
         subject,
         since_ms: search.since_unix_ms,

@@ -1,7 +1,7 @@
 //! Reads the archives of several members as one sequence of revisions, and checks that they agree.
 //!
-//! Each archive is read one frame at a time. A revision is taken from an archive that has all of its events, if there is
-//! one: what one member lacks, another one may have.
+//! Each archive is read one frame at a time. A revision is taken from an archive that has all of its events, if there
+//! is one: what one member lacks, another one may have.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;

@@ -2,9 +2,9 @@
 //!
 //! The event loop leaves the records of each turn in a bounded queue and never waits. One thread (`tenure-archive`)
 //! writes them to segments, syncs, and then shows them to readers: a reader never sees what a crash can take away. If
-//! the queue is full, the thread reads what was left out from the replicated history; if that does not have it any more,
-//! it marks a hole, and another thread asks the other members for the missing events. Neither snapshots nor backups
-//! contain the archive.
+//! the queue is full, the thread reads what was left out from the replicated history; if that does not have it any
+//! more, it marks a hole, and another thread asks the other members for the missing events. Neither snapshots nor
+//! backups contain the archive.
 //!
 //! `docs/internals/archive.md` has the format, the bounds and what is guaranteed.
 

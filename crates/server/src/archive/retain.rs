@@ -103,7 +103,7 @@ impl ArchiveWriter {
             cuts.extend(removed.iter().map(|prefix| (prefix.clone(), segment.range.next)));
             match segment.frames() {
                 Ok(found) => {
-                    frames.extend(found.into_iter().filter_map(|it| without(it, segment, removed)))
+                    frames.extend(found.into_iter().filter_map(|it| without(it, segment, removed)));
                 }
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                     frames.push(ArchiveFrame::Hole(segment.range));

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Caller, Dispatch, Failure};
 
-/// The most searches at a time. Each one reads up to 64 MiB and uses a thread for some tens of milliseconds, so this many
-/// leave the processors and the disk to the event loop.
+/// The most searches at a time. Each one reads up to 64 MiB and uses a thread for some tens of milliseconds, so this
+/// many leave the processors and the disk to the event loop.
 const SEARCHES_MAX: usize = 4;
 
 /// The sources that search at present.

@@ -2,8 +2,8 @@
 //!
 //! While an address has presented too many different wrong credentials, the member refuses its credentials without a
 //! check: a check of a token takes far longer than a refusal. Credentials that were right from this address are checked
-//! all the same, so clients that work are not shut out by another one behind the same address. A client that repeats one
-//! wrong key guesses nothing, and counts once.
+//! all the same, so clients that work are not shut out by another one behind the same address. A client that repeats
+//! one wrong key guesses nothing, and counts once.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};

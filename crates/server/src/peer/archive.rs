@@ -1,6 +1,7 @@
 //! Reads parts of other members' event archives, and sends them parts of this member's.
 //!
-//! A question has a connection of its own. The answer is one message of the text protocol and one frame with the events.
+//! A question has a connection of its own. The answer is one message of the text protocol and one frame with the
+//! events.
 
 use std::io;
 use std::sync::Arc;

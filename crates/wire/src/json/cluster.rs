@@ -59,8 +59,8 @@ pub struct MemberStatus {
     pub client_address: String,
     /// Where other members reach it.
     pub member_address: String,
-    /// Whether the member that answers has heard from it within the last seconds. A follower hears only from the leader: it
-    /// reports of the others whether it has a connection.
+    /// Whether the member that answers has heard from it within the last seconds. A follower hears only from the
+    /// leader: it reports of the others whether it has a connection.
     pub up: bool,
     /// How many entries it is behind.
     #[serde(skip_serializing_if = "Option::is_none")]

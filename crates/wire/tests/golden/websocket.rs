@@ -10,9 +10,9 @@ use utoipa::{PartialSchema, ToSchema};
 const HEAD: &str = "\
 # The WebSocket session
 
-Every field of every message at `/v1/ws`, in JSON. How a session goes, with examples: [the guide](../guides/websocket.md).
-A message with a field that is not listed is refused. Numbers that do not fit a double (tokens, revisions, leases, places)
-are decimal strings. A field without a *yes* may be left out.
+Every field of every message at `/v1/ws`, in JSON. How a session goes, with examples:
+[the guide](../guides/websocket.md). A message with a field that is not listed is refused. Numbers that do not fit a
+double (tokens, revisions, leases, places) are decimal strings. A field without a *yes* may be left out.
 
 A client sends [ClientMessage](#clientmessage), a member sends [ServerMessage](#servermessage).
 

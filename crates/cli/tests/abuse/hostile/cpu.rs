@@ -32,8 +32,8 @@ pub(crate) fn process_us(pid: u32) -> u64 {
     words.skip(11).take(2).filter_map(|it| it.parse::<u64>().ok()).sum::<u64>() * TICK_US
 }
 
-/// Uses this much processor time in sum, by equal parts of some threads and evenly over a time. Returns how much it was:
-/// on a busy machine it may be less.
+/// Uses this much processor time in sum, by equal parts of some threads and evenly over a time. Returns how much it
+/// was: on a busy machine it may be less.
 pub(crate) fn burn(all_us: u64, threads: u64, time: Duration) -> u64 {
     let (began_us, time_us) = (os::now_us(), os::micros(time).max(1));
     let each_us = all_us / threads.max(1);

@@ -2,9 +2,10 @@
 //!
 //! In the test each attack has one short round, and only safety counts: no lease is lost, memory keeps its budget, and
 //! every member lives and answers. With `TENURE_HOSTILE_SECONDS` it is a campaign of rounds of that length. Between two
-//! rounds of an attack, once its leases have ended, threads of this process burn as much processor time as the attackers
-//! used, and the honest clients must do at least nine tenths of what they do then. Every attack has the same number of
-//! rounds, whatever the first ones show. `TENURE_ATTACKS` limits a campaign to the attacks whose names contain it.
+//! rounds of an attack, once its leases have ended, threads of this process burn as much processor time as the
+//! attackers used, and the honest clients must do at least nine tenths of what they do then. Every attack has the same
+//! number of rounds, whatever the first ones show. `TENURE_ATTACKS` limits a campaign to the attacks whose names
+//! contain it.
 
 pub(crate) mod attacks;
 pub(crate) mod cpu;
@@ -34,8 +35,8 @@ const GOODPUT: u64 = 90;
 /// How many rounds of a campaign each attack has. It is fixed: rounds that were added only where the goodput seems too
 /// low would shift the result.
 const ROUNDS: u64 = 3;
-/// The part of the attackers' processor time that the control must burn, in percent. A control that burns less does more
-/// and is no measure.
+/// The part of the attackers' processor time that the control must burn, in percent. A control that burns less does
+/// more and is no measure.
 pub(crate) const BURNT: u64 = 95;
 /// The least time between a round and its control, and the most until the leases of the attackers have ended.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -79,7 +80,7 @@ impl Sums {
 
     /// What the control burnt, in percent of what the attackers used.
     fn burnt(self) -> u64 {
-        if self.attackers_us == 0 { 100 } else { self.burnt_us * 100 / self.attackers_us }
+        (self.burnt_us * 100).checked_div(self.attackers_us).unwrap_or(100)
     }
 }
 
@@ -257,7 +258,8 @@ fn honest_clients_keep_their_leases_under_every_attack() {
         totals.map_or((0, 0, 0), |totals| (totals.all.percent(), totals.worst, totals.all.burnt()));
     println!(
         "hostile attacks={attacks} seconds={seconds} clients={clients} goodput_pct={goodput} worst_pct={worst} \
-         burnt_pct={burnt} leases={leases} lost={lost} late={late} cycles={} refused={} memory_mb={memory_mb} violations={violations}",
+         burnt_pct={burnt} leases={leases} lost={lost} late={late} cycles={} refused={} \
+         memory_mb={memory_mb} violations={violations}",
         told.cycles(),
         told.refused(),
     );

@@ -106,7 +106,7 @@ fn peak(to: SocketAddr, in_flight: u64, burnt_us_per_s: u64, time: Duration) -> 
         let burner = scope.spawn(move || cpu::burn(all_us, THREADS, time));
         let offered = offer(to, Pace::InFlight(in_flight), time);
         let burnt_us = burner.join().unwrap();
-        (offered, if all_us == 0 { 100 } else { burnt_us * 100 / all_us })
+        (offered, (burnt_us * 100).checked_div(all_us).unwrap_or(100))
     })
 }
 
@@ -191,7 +191,8 @@ fn a_member_that_is_offered_ten_times_its_capacity_keeps_all_leases() {
     println!(
         "overload seconds={} capacity_per_s={capacity} offered_per_s={rate} sent={} sent_pct={sent_pct} held_back={} \
          refused={} goodput_per_s={goodput} control_per_s={control} goodput_pct={percent} burnt_pct={burnt_pct} \
-         renewal_p99_us={renewal_p99_us} leases={leases} lost={lost} recovery_ms={} memory_mb={} violations={violations}",
+         renewal_p99_us={renewal_p99_us} leases={leases} lost={lost} recovery_ms={} memory_mb={} \
+         violations={violations}",
         time.as_secs(),
         overload.sent,
         overload.held_back,
