@@ -2,7 +2,6 @@
 
 use crate::alone;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use serde_json::{Value, json};
 use tenure_core::access::{AccessChange, MEMBER, NewCredential, NewPrincipal, NewRule};
 use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, Request, RequestId};
-use tenure_server::{HealthListen, RunningServer, ServerSettings, os, start};
+use tenure_server::{HealthListen, RunningServer, ServerSettings, os};
 use tenure_types::{Quotas, Verb, VerbSet};
 use tenure_wire::status::REASON;
 use tenure_wire::v1;
