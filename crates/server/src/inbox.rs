@@ -331,9 +331,10 @@ mod tests {
 
     #[test]
     fn every_kind_gets_a_part_of_a_turn() {
-        let (inbox, events) = inbox();
+        let (admission, (inbox, events)) = (Admission::default(), inbox());
+        let share = ConnectionShare::new(1, SourceShare::new(1));
         for number in 1..=100 {
-            let _ = inbox.try_send(command(number));
+            let _ = inbox.try_send(of_connection(number, &admission, &share));
             let _ = inbox.try_send(renewal(1_000 + number));
             let _ = inbox.try_send(of_member());
         }

@@ -309,9 +309,9 @@ fn an_address_that_guesses_keys_is_throttled_and_keys_that_were_right_go_on() {
     let count =
         metrics.lines().find_map(|it| it.strip_prefix("tenure_authentications_throttled_total "));
     assert!(count.is_some_and(|count| count != "0"), "{count:?}");
-    let bob = stage.key("bob", None);
+    let second = stage.key("ana", None);
     wait("new keys are checked again", || {
-        (stage.get("/v1/locks", &bob).status == 200).then_some(())
+        (stage.get("/v1/locks", &second).status == 200).then_some(())
     });
 }
 

@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
+use tenure::Client;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
@@ -19,6 +21,9 @@ use super::queue::acquire;
 use super::signals::HeardSignal;
 use super::times::RunTimes;
 use super::{OnDoubt, RunArgs, codes, resolve, signals};
+
+/// How long the end of the run waits for the cluster.
+const FINISH: Duration = Duration::from_secs(1);
 
 /// Runs the command under the lock and returns the exit code.
 pub(super) fn run(flags: &RunArgs) -> Result<u8, CliError> {
@@ -68,18 +73,28 @@ fn run_at(flags: &RunArgs, place: &ConnectionTarget, messages: &mut Messages) ->
         };
         let job = Job {
             names: &flags.locks,
-            client,
+            client: client.clone(),
             command: &flags.command,
             freeze: flags.on_doubt == OnDoubt::Freeze,
             place,
             times,
             waited: asked.elapsed(),
         };
-        LockedCommand::new(job, held, messages).run(&mut heard).await.code
+        let code = LockedCommand::new(job, held, messages).run(&mut heard).await.code;
+        finish(&client).await;
+        code
     });
     // Tasks of the SDK that still run no longer affect the outcome.
     runtime.shutdown_background();
     code
+}
+
+/// Waits for a short time until the cluster knows that the work has stopped. A lost lock is reported in the background,
+/// and the next holder waits for that report. What is not acknowledged ends with its lease.
+pub(super) async fn finish(client: &Client) {
+    if let Err(error) = client.close(FINISH).await {
+        tracing::debug!(%error, "the cluster has not acknowledged the end of the work");
+    }
 }
 
 /// Starts the thread that receives signals, and the runtime of the SDK.

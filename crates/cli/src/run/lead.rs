@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::lock::TTL;
 
-use super::front::{open_events, start};
+use super::front::{finish, open_events, start};
 use super::locked_command::{HeldLock, Job, LockedCommand, RunOutcome};
 use super::messages::Messages;
 use super::queue::given_up;
@@ -89,6 +89,7 @@ pub(crate) fn lead(candidacy: &Candidacy<'_>) -> Result<Exit, CliError> {
             let under = LockedCommand::new(job, HeldLock::Lead(Box::new(lead)), &mut messages);
             let RunOutcome { code, lost } = under.run(&mut heard).await;
             if !lost || candidacy.once {
+                finish(&cluster.client).await;
                 return Ok(Exit::Command(code));
             }
             messages.unusual(&format!("campaigning for `{}` again", candidacy.name));

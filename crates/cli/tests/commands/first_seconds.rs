@@ -121,7 +121,7 @@ fn a_number_without_a_unit_is_seconds() {
     let id = crate::stage::lease("holder");
     ok(&["try", "bare", "--lease", &id]);
     let ran = run(&["run", "bare", "--wait", "0.2", "--", "true"]);
-    assert!(ran.code == 75 && ran.err.contains("waited 0.2s"), "{ran:?}");
+    assert!(ran.code == 75 && ran.err.contains("timed out after 0.2s"), "{ran:?}");
     let granted = ok(&["lease", "grant", "--ttl", "90"]);
     assert!(ok(&["lease", "show", granted.trim()]).contains("ttl 1m30s"), "{granted}");
 }

@@ -332,7 +332,7 @@ fn keys_are_read_under_tls_from_members_that_are_believed() {
     };
     let not_believed = start(&[&demand[..], &[&text(&stranger.ca)]].concat());
     assert_eq!(not_believed.code, Some(1), "{}", not_believed.err);
-    assert!(not_believed.err.contains("is not believed"), "{}", not_believed.err);
+    assert!(not_believed.err.contains("is not trusted"), "{}", not_believed.err);
     let not_shown = start(&[&demand[..], &[&ca]].concat());
     assert_eq!(not_shown.code, Some(1), "{}", not_shown.err);
     assert!(not_shown.err.contains("it answers 401"), "{}", not_shown.err);

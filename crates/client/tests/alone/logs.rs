@@ -88,8 +88,9 @@ async fn an_outage_is_logged_once_however_often_the_client_dials() {
     wire.set(WireState::Cut);
     // By then the client has dialled many times.
     guard.lost().await;
-    let outages = lines.warnings().iter().filter(|it| it.contains("no member can be")).count();
-    assert_eq!(outages, 1, "{:?}", lines.warnings());
+    let outages = || lines.warnings().iter().filter(|it| it.contains("no member can be")).count();
+    crate::until("the outage is logged", async || outages() > 0).await;
+    assert_eq!(outages(), 1, "{:?}", lines.warnings());
     let all = lines.0.lock().unwrap().clone();
     let dialled = all.iter().filter(|(_, line)| line.contains("dialled")).count();
     assert!(dialled <= 6, "{dialled} lines: {all:?}");

@@ -87,7 +87,8 @@ impl AuthThrottle {
 
     /// Whether a new address would be treated alike.
     pub(crate) fn is_new(&self, now_us: u64) -> bool {
-        self.failures.is_full(now_us) && self.refused_until_us.load(Ordering::Relaxed) <= now_us
+        let may_present = self.refused_until_us.load(Ordering::Relaxed) <= now_us;
+        may_present && self.failures.is_full(now_us) && self.seen().right.is_empty()
     }
 
     fn seen(&self) -> MutexGuard<'_, SeenCredentials> {

@@ -95,7 +95,8 @@ impl Modify for Refusals {
         for (path, item) in &mut openapi.paths.paths {
             let history = path == "/v1/watch" || path == "/v1/locks/{lock}";
             let PathItem { get, put, post, delete, patch, .. } = item;
-            if let Some(question) = get.as_mut().filter(|_| path.starts_with("/v1/")) {
+            let is_read = path.starts_with("/v1/") || path == "/.well-known/jwks.json";
+            if let Some(question) = get.as_mut().filter(|_| is_read) {
                 add(question, QUESTION);
                 add(question, if history { HISTORY } else { &[] });
             }
