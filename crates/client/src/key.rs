@@ -143,7 +143,9 @@ impl Key {
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
     /// let written = match client.key("config").put("v1").await {
-    ///     Err(tenure::Error::Unknown { request, .. }) => client.key("config").again(request).put("v1").await?,
+    ///     Err(tenure::Error::Unknown { request: Some(request), .. }) => {
+    ///         client.key("config").again(request).put("v1").await?
+    ///     }
     ///     other => other?,
     /// };
     /// # Ok(()) }

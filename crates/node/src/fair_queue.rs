@@ -32,7 +32,7 @@ pub struct Source {
     pub connection: u64,
 }
 
-/// Work of many sources. See the [module](self).
+/// Work of many sources, served in turns.
 #[derive(Debug)]
 pub struct FairQueue<T> {
     values: Slab<QueuedValue<T>>,

@@ -56,7 +56,7 @@ pub enum InboxClass {
     },
 }
 
-/// The events that wait for a member's event loop. See the [module](self).
+/// The events that wait for a member's event loop.
 #[derive(Debug)]
 pub struct InboxQueue<E> {
     members: VecDeque<E>,

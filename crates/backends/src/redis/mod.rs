@@ -43,7 +43,11 @@ const FORGET: &str = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end
 /// # use tenure_backends::{Error, Locks, Redis};
 /// # async fn example() -> Result<(), Error> {
 /// let locks = Locks::new(Redis::new("127.0.0.1:6379"))?;
-/// locks.run("thumbnails", async |_guard| println!("once is enough")).await
+/// let run = locks.run("thumbnails", async |_guard| {
+///     println!("once is enough");
+///     Ok::<(), Error>(())
+/// });
+/// run.await
 /// # }
 /// ```
 #[derive(Clone)]

@@ -33,7 +33,9 @@ const UNSURE: Duration = Duration::from_secs(1);
 /// let redlock = Redlock::new(["10.0.0.5:6379", "10.0.0.6:6379", "10.0.0.7:6379"]);
 /// locks_of(Locks::new(redlock)?).await
 /// # }
-/// # async fn locks_of(locks: Locks<Redlock>) -> Result<(), Error> { locks.run("thumbnails", async |_| ()).await }
+/// # async fn locks_of(locks: Locks<Redlock>) -> Result<(), Error> {
+/// #     locks.run("thumbnails", async |_| Ok::<(), Error>(())).await
+/// # }
 /// ```
 #[derive(Clone)]
 pub struct Redlock {

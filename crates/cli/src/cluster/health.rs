@@ -16,6 +16,9 @@ pub(crate) const CUT_OFF: &str = "cut off";
 /// Neither the leader nor this command reaches the member.
 pub(crate) const UNREACHABLE: &str = "unreachable";
 
+/// No member leads, although a majority is up.
+pub(crate) const NO_LEADER: &str = "no leader";
+
 /// One reason why a cluster is not healthy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Problem {
@@ -57,7 +60,7 @@ pub(crate) fn problems(status: &v1::StatusResponse) -> Vec<Problem> {
         found.push(whole("no majority", detail, status::gather(status)));
     } else if status::leader(status).is_none() {
         let next = "wait a few seconds; if it lasts, the members do not reach each other: look at their logs";
-        found.push(whole("no leader", "no member leads".to_owned(), next.to_owned()));
+        found.push(whole(NO_LEADER, "no member leads".to_owned(), next.to_owned()));
     }
     found.extend(status.members.iter().flat_map(|it| of_member(status, it)));
     if let Some(quiet) = status::quiet(status) {

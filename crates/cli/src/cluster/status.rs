@@ -116,7 +116,9 @@ fn text(status: &v1::StatusResponse) -> String {
         let own = "the cluster's own among them";
         text.push_str(&format!("{locks}, {waiting} waiting, {leases}, {keys} ({own})\n"));
     }
-    for problem in health::problems(status).iter().filter(|problem| problem.member.is_some()) {
+    // The first line tells of a missing majority, and the quiet period has a line of its own.
+    let is_new = |it: &&health::Problem| it.member.is_some() || it.word == health::NO_LEADER;
+    for problem in health::problems(status).iter().filter(is_new) {
         text.push_str(&format!("wrong   {}\n", problem.detail));
     }
     if let Some(next) = next(status) {

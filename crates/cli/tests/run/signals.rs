@@ -1,13 +1,14 @@
 //! Tests where a signal to `tenure run` goes before, while and after it holds the lock.
 
 use std::fs;
+use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tenure::Urgency;
 
 use crate::common::wait;
 use crate::job::Role;
-use crate::world::{Held, World, is_alive};
+use crate::world::{Held, World, is_alive, state};
 
 #[test]
 fn signals_reach_the_command() {
@@ -73,6 +74,8 @@ fn a_lock_lost_while_the_command_stands_still_is_sigkill_at_once() {
     let mut held = world.hold("still", &["--ttl", "1h", "--grace", "10m"], Role::Plain);
     let pid = i32::try_from(held.record().pids[0]).unwrap();
     kill_process(Pid::from_raw(pid).unwrap(), Signal::STOP).unwrap();
+    let path = format!("/proc/{pid}");
+    wait("it stands still", || (state(Path::new(&path)) == Some('T')).then_some(()));
     let token = held.event("acquired")["token"].as_str().unwrap().parse().unwrap();
     let token = tenure::Token::from_u64(token).unwrap();
     let force = world.client.force("still", token, "a test", Urgency::StopFirst);

@@ -34,6 +34,10 @@ pub(super) async fn history(
 ) -> Result<v1::HistoryResponse, v1::Error> {
     let mut query = query(it, search)?;
     let archive = dispatch.member().archive().clone();
+    // Right after a start the archive is still being read: without it the answer would lack the past.
+    if tokio::time::timeout(within, archive.loaded()).await.is_err() {
+        return Err(to_error(dispatch.overloaded()));
+    }
     // Everything before this revision is in the archive, or missing there.
     let durable = archive.durable_before();
     let scope = || ReadScope::read(query.name());

@@ -30,6 +30,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tenure_core::{Compacted, Most, RevisionRecords};
 use tenure_types::Revision;
+use tokio::sync::watch;
 
 use crate::log_writer::{spawn, spawn_for};
 use crate::member::{LoopEvent, MemberHandle, NotTaken};
@@ -75,6 +76,8 @@ pub(crate) struct Archive {
     news: Condvar,
     /// The segments, oldest first, with what of them is synced.
     shown: Mutex<Arc<Vec<Arc<Segment>>>>,
+    /// Whether the thread has read the segments that a former process has left.
+    is_loaded: watch::Sender<bool>,
     /// What they lack.
     holes: Holes,
     /// The most bytes of the archive, for the metric.
@@ -187,6 +190,14 @@ impl Archive {
         }
     }
 
+    /// Waits until the segments of a former process can be read. Returns at once if there is no archive.
+    pub(crate) async fn loaded(&self) {
+        if self.is_running() {
+            // The sender is here, so the channel is not closed.
+            let _ = self.is_loaded.subscribe().wait_for(|is_loaded| *is_loaded).await;
+        }
+    }
+
     /// The segments that readers may read.
     fn segments(&self) -> Arc<Vec<Arc<Segment>>> {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -197,6 +208,7 @@ impl Archive {
         self.figures.bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         let segments = Arc::new(segments);
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = segments.clone();
+        self.is_loaded.send_if_modified(|is_loaded| !std::mem::replace(is_loaded, true));
         self.holes.show(&segments);
     }
 
