@@ -25,7 +25,7 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("answer_when_proposed", &["S13"]),
     ("snapshot_behind_state", &["S9", "S11"]),
     ("other_term_is_success", &["S13"]),
-    ("leads_before_its_vote_is_durable", &["S12"]),
+    ("leads_before_its_vote_is_durable", &["S12", "S8"]),
     ("growth_on_a_full_disk", &["S14"]),
     ("promise_compared_by_index", &["S8", "S9", "S12"]),
     ("leader_not_remembered", &["S8", "S9", "S12"]),
