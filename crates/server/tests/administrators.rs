@@ -37,6 +37,34 @@ fn delete(stage: &Stage, path: &str, key: &Key) -> crate::client::Reply {
 }
 
 #[test]
+fn enabling_identity_sets_default_quotas_unless_an_administrator_has_set_some() {
+    for chosen in [None, Some(json!({"leases": 7}))] {
+        let stage = Stage::new();
+        let ana = stage.key("ana", None);
+        let (http, headers) = (&stage.http, [("Authorization", &*ana.bearer())]);
+        let put = |path: &str, body: &Value| http.json("PUT", path, &headers, body).ok();
+        let quotas = || stage.get("/v1/access", &ana).ok()["default_quotas"].clone();
+        assert_eq!(quotas(), json!({}));
+        if let Some(chosen) = &chosen {
+            put("/v1/access/quotas", chosen);
+        }
+        put("/v1/access/identity", &json!({"enabled": true}));
+        match chosen {
+            Some(chosen) => assert_eq!(quotas(), chosen),
+            None => {
+                let set = quotas();
+                assert_eq!(set["leases"], 100_000, "{set}");
+                assert_eq!(set.as_object().unwrap().len(), tenure_types::Quota::ALL.len(), "{set}");
+            }
+        }
+        // An administrator who removes them is not overruled.
+        put("/v1/access/quotas", &json!({}));
+        put("/v1/access/identity", &json!({"enabled": true}));
+        assert_eq!(quotas(), json!({}));
+    }
+}
+
+#[test]
 fn every_administrative_act_names_its_principal() {
     let stage = Stage::enabled();
     let (ana, bob) = (stage.key("ana", None), stage.key("bob", None));

@@ -61,7 +61,7 @@ pub(crate) struct Key {
 }
 
 impl Stage {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().to_owned();
         Self::start(&data, dir)

@@ -7,6 +7,7 @@
 mod can;
 mod check;
 mod credentials;
+mod first_quotas;
 mod list;
 mod version;
 mod view;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use tenure_core::Machine;
 use tenure_core::access::{Access, AccessChange, NewPrincipal, PrincipalRecord, Rule};
 use tenure_core::request::{Command, LEVEL_ACCESS, LEVEL_RECORDS, RequestId};
-use tenure_types::{Refusal, Verb};
+use tenure_types::{Quotas, Refusal, Verb};
 use tenure_wire::{Failure, v1};
 
 use crate::dispatch::{Caller, Dispatch, Fresh, Principal, ReadScope};
@@ -54,10 +55,17 @@ impl AccessCall<'_> {
         it: v1::SetIdentityRequest,
     ) -> Answer<v1::SetIdentityResponse> {
         let now_ms = os::wall_ms();
-        let administrable =
-            self.prepare(move |access| check::administrable(access, now_ms)).await?;
+        let ask = move |access: &Access| {
+            let is_first = !access.is_enabled() && *access.default_quotas() == Quotas::default();
+            (check::administrable(access, now_ms), is_first)
+        };
+        let (level, (administrable, is_first)) = self.prepare_at(LEVEL_ACCESS, ask).await?;
         if it.enabled && !administrable {
             return Err(Failure::NoAdministrator.into());
+        }
+        if it.enabled && is_first {
+            let quotas = AccessChange::SetDefaultQuotas(first_quotas::at(level));
+            self.change_as(RequestId::None, quotas).await?;
         }
         let header = self.change(AccessChange::SetIdentity { enabled: it.enabled }).await?;
         Ok(v1::SetIdentityResponse { header: Some(header) })
