@@ -94,7 +94,9 @@ fn command(made: &mut Generator, view: &ObservedState, kind: CommandKind) -> Own
             let span = view.revision.0.saturating_sub(view.floor.0) + 3;
             OwnedCommand::Compact { keep: Revision(view.floor.0 + made.rng.u64(..span)) }
         }
-        CommandKind::RaiseLevel => OwnedCommand::RaiseLevel { level: made.rng.u16(1..=2) },
+        CommandKind::RaiseLevel => {
+            OwnedCommand::RaiseLevel { level: made.rng.u16(1..=tenure_core::LEVEL_MAX) }
+        }
         CommandKind::SetAccess => access::change(made),
         CommandKind::Abandon => abandon(made, view),
         CommandKind::Acquire | CommandKind::Retry | CommandKind::Absurd | CommandKind::Raw => {
