@@ -82,7 +82,10 @@ impl LockedCommand<'_> {
         ));
         // Only what is written before the stop is read in time.
         self.messages.flush();
-        let _ = kill_process(getpid(), Signal::STOP);
+        // A user who has typed `fg` as soon as the message was shown has continued the command already.
+        if self.main.is_some_and(tree::is_stopped) {
+            let _ = kill_process(getpid(), Signal::STOP);
+        }
     }
 
     /// Says that the command goes on.

@@ -208,7 +208,6 @@ fn a_background_job_that_is_brought_to_the_foreground_reads_the_terminal() {
     shell.code(0);
 }
 
-// Retry once: on a busy machine `tenure` may stop itself just after `fg`, and would have to be continued again.
 #[test]
 fn a_background_job_that_changes_the_terminal_is_stopped_with_a_message() {
     let world = World::new(1);
