@@ -14,13 +14,13 @@ use crate::output::{self, Tests};
 use crate::repo::Repo;
 
 use super::log::LayerLog;
-use super::retry::{FailedTest, Markers, failures};
+use super::retry::{FailedTest, failures, may_try_again};
 
 /// How many programs run side by side: most of them wait for disks, elections and deadlines.
 const TOGETHER: usize = 3;
 
-/// The time limit of a program: the slowest needs a quarter of it on two cores.
-const LIMIT: Duration = Duration::from_secs(300);
+/// The time limit of a program: the slowest needs a third of it on two cores.
+const LIMIT: Duration = Duration::from_secs(480);
 
 /// How often the running programs are polled.
 const LOOK: Duration = Duration::from_millis(50);
@@ -115,7 +115,6 @@ pub(crate) fn run(
     repo: &Repo,
     log: &mut LayerLog,
     binaries: Vec<Binary>,
-    markers: &Markers,
 ) -> Result<Vec<FinishedBinary>> {
     let mut waiting = binaries.into_iter();
     let (mut running, mut ended): (Vec<RunningBinary>, Vec<FinishedBinary>) =
@@ -126,7 +125,7 @@ pub(crate) fn run(
             running.push(start(repo, next, &[])?);
         }
         if running.is_empty() {
-            return tried_again(repo, log, ended, markers);
+            return tried_again(repo, log, ended);
         }
         thread::sleep(LOOK);
         log.show_progress();
@@ -146,11 +145,10 @@ fn tried_again(
     repo: &Repo,
     log: &mut LayerLog,
     ended: Vec<FinishedBinary>,
-    markers: &Markers,
 ) -> Result<Vec<FinishedBinary>> {
     let mut all = Vec::new();
     for mut each in ended {
-        if each.problem.is_some() && each.may_try_again(markers) {
+        if each.problem.is_some() && each.may_try_again() {
             let names: Vec<String> = each.failures.iter().map(|it| it.test.clone()).collect();
             log.told(&format!("  {}: again, alone: {}", each.binary.name, names.join(" ")));
             let mut running = start(repo, each.binary, &names)?;
@@ -174,10 +172,9 @@ fn tried_again(
 }
 
 impl FinishedBinary {
-    fn may_try_again(&self, markers: &Markers) -> bool {
-        let all_listed = self.failures.len() as u64 == self.tests.failed;
-        let allowed = |failure: &FailedTest| markers.allow(&self.binary.krate, &failure.test);
-        all_listed && !self.failures.is_empty() && self.failures.iter().all(allowed)
+    fn may_try_again(&self) -> bool {
+        let is_real = self.binary.is_integration;
+        is_real && may_try_again(&self.binary.krate, &self.failures, self.tests.failed)
     }
 
     /// Whether the program passed only with the second run.
@@ -276,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marked_test_that_failed_beside_others_has_one_more_try() {
+    fn a_test_of_real_processes_that_failed_beside_others_has_one_more_try() {
         let repo = Repo::find().unwrap();
         let mut log =
             LayerLog::create(&repo, "selftest-again", super::super::log::Verbosity::Progress)
@@ -306,8 +303,7 @@ mod tests {
             program("core-selftest", steady),
             program("cli-selftest", "exit 101"),
         ];
-        let markers = Markers::of(&[("server", "t"), ("cli", "t")]);
-        let mut ended = run(&repo, &mut log, all, &markers).unwrap();
+        let mut ended = run(&repo, &mut log, all).unwrap();
         ended.sort_by_key(|each| each.binary.name.clone());
         let passed: Vec<_> =
             ended.iter().map(|it| (it.problem.is_none(), it.is_unsteady())).collect();
@@ -332,7 +328,7 @@ mod tests {
             |name: &str, program: &str| sample(name, program.into(), repo.root().to_owned());
         let all =
             vec![binary("selftest-true", "/bin/true"), binary("selftest-false", "/bin/false")];
-        let mut ended = run(&repo, &mut log, all, &Markers::default()).unwrap();
+        let mut ended = run(&repo, &mut log, all).unwrap();
         ended.sort_by_key(|each| each.problem.is_some());
         assert_eq!(ended[0].problem, None);
         assert!(ended[1].problem.as_ref().unwrap().starts_with("selftest-false: "));

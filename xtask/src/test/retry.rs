@@ -1,25 +1,18 @@
-//! Decides which failed tests get a second try: those that a marker in their source allows.
+//! Decides which failed tests get a second try: those of programs that start real processes, if they are few.
 //!
-//! A test of real processes on a shared machine can meet a delay that it cannot foresee. Such a test carries the
-//! comment `// Retry once: REASON` directly above its attributes. Everything else that fails stays failed, whatever
-//! its panic says. A test that passed only at the second try is named in the summary of its layer.
+//! Such a test can meet a delay that it cannot foresee: a disk or a machine that stands still for seconds, while other
+//! programs run beside it. It runs once more, alone. What its panic says decides nothing, and a test that passed only
+//! at the second try is named in the summary of its layer, so that it is looked at. Tests that start no process are
+//! never repeated.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+/// Crates whose integration tests start members, peers and processes.
+pub(crate) const REAL: &[&str] = &["backends", "bench", "cli", "client", "fence", "gate", "server"];
 
-use anyhow::{Context, Result};
-
-use crate::repo::Repo;
-
-/// The beginning of the comment that allows a second try.
-const MARKER: &str = "// Retry once: ";
+/// The most failed tests of one program that run again. More of them have another cause than a delay.
+const AGAIN_MAX: usize = 4;
 
 /// How many lines of a failed test's output the summary repeats.
-const LINES: usize = 6;
-
-/// The tests that may be tried twice, by crate and function.
-#[derive(Debug, Default, PartialEq)]
-pub(crate) struct Markers(BTreeSet<(String, String)>);
+const LINES: usize = 12;
 
 /// One test that failed, and the lines that it printed from its panic on.
 #[derive(Debug, PartialEq)]
@@ -28,65 +21,10 @@ pub(crate) struct FailedTest {
     pub(crate) said: Vec<String>,
 }
 
-impl Markers {
-    /// Reads the markers of every crate's integration tests.
-    pub(crate) fn load(repo: &Repo) -> Result<Self> {
-        let mut all = Self::default();
-        for entry in read_dir(&repo.path("crates"))? {
-            let tests = entry.join("tests");
-            if let Some(krate) = entry.file_name().and_then(|name| name.to_str())
-                && tests.is_dir()
-            {
-                all.read(krate, &tests)?;
-            }
-        }
-        Ok(all)
-    }
-
-    fn read(&mut self, krate: &str, dir: &Path) -> Result<()> {
-        for path in read_dir(dir)? {
-            if path.is_dir() {
-                self.read(krate, &path)?;
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let text = std::fs::read_to_string(&path)
-                    .with_context(|| format!("cannot read {}", path.display()))?;
-                self.0.extend(marked(&text).map(|test| (krate.to_owned(), test)));
-            }
-        }
-        Ok(())
-    }
-
-    /// The markers of some tests, by crate and function.
-    #[cfg(test)]
-    pub(crate) fn of(tests: &[(&str, &str)]) -> Self {
-        let owned = |(krate, test): &(&str, &str)| ((*krate).to_owned(), (*test).to_owned());
-        Self(tests.iter().map(owned).collect())
-    }
-
-    /// Whether a test of a crate may be tried again. The name may have modules before it.
-    pub(crate) fn allow(&self, krate: &str, test: &str) -> bool {
-        let function = test.rsplit("::").next().unwrap_or(test);
-        self.0.contains(&(krate.to_owned(), function.to_owned()))
-    }
-}
-
-fn read_dir(dir: &Path) -> Result<Vec<std::path::PathBuf>> {
-    let entries =
-        std::fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))?;
-    entries.map(|entry| Ok(entry?.path())).collect()
-}
-
-/// The functions below a marker.
-fn marked(text: &str) -> impl Iterator<Item = String> {
-    let mut is_marked = false;
-    text.lines().map(str::trim_start).filter_map(move |line| {
-        if let Some(reason) = line.strip_prefix(MARKER) {
-            is_marked = !reason.trim().is_empty();
-        }
-        let function = line.strip_prefix("async fn ").or_else(|| line.strip_prefix("fn "))?;
-        let name = function.split(['(', '<']).next()?;
-        std::mem::take(&mut is_marked).then(|| name.to_owned())
-    })
+/// Whether these tests of a crate's integration test may run again: all that failed, if the runner counted `count`.
+pub(crate) fn may_try_again(krate: &str, failed: &[FailedTest], count: u64) -> bool {
+    let are_few = !failed.is_empty() && failed.len() <= AGAIN_MAX;
+    REAL.contains(&krate) && are_few && failed.len() as u64 == count
 }
 
 impl FailedTest {
@@ -109,8 +47,23 @@ fn failure(text: &str, test: &str) -> FailedTest {
     let head = format!("---- {test} stdout ----");
     let said = text.split_once(&head).map_or("", |(_, said)| said);
     let said = said.lines().take_while(|line| !line.starts_with("---- "));
-    let said = said.skip_while(|line| !line.contains("panicked at"));
-    FailedTest { test: test.to_owned(), said: said.map(str::to_owned).collect() }
+    let said: Vec<&str> = said.filter(|line| !line.is_empty() && !is_backtrace(line)).collect();
+    // What a test printed before its panic is of less use; a test may also fail without a panic.
+    let panic = said.iter().position(|line| line.contains("panicked at")).unwrap_or(0);
+    let said = said[panic..].iter().map(|line| (*line).to_owned()).collect();
+    FailedTest { test: test.to_owned(), said }
+}
+
+/// Whether the line belongs to a backtrace: its first line, or a frame with its place.
+fn is_backtrace(line: &str) -> bool {
+    let text = line.trim_start();
+    let is_frame = || {
+        let number = text.split_once(": ").map(|(number, _)| number);
+        number.is_some_and(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    text == "stack backtrace:"
+        || text.starts_with("note: ")
+        || line.starts_with(' ') && (text.starts_with("at ") || is_frame())
 }
 
 #[cfg(test)]
@@ -129,7 +82,11 @@ figures before
 
 thread 'b::c' (7) panicked at tests/b.rs:9:5:
 no answer in time: it waits
-note: run with `RUST_BACKTRACE=1`
+stack backtrace:
+   0: __rustc::rust_begin_unwind
+             at /rustc/library/std/src/panicking.rs:689:5
+the lock waits for nothing
+note: Some details are omitted, run with `RUST_BACKTRACE=full`
 
 ---- d stdout ----
 
@@ -150,25 +107,17 @@ test result: FAILED. 1 passed; 2 failed; 0 ignored
         assert_eq!(found[0].test, "b::c");
         assert_eq!(found[0].said[1], "no answer in time: it waits");
         assert_eq!(found[0].said[0], "thread 'b::c' (7) panicked at tests/b.rs:9:5:");
+        assert_eq!(found[0].said[2..], ["the lock waits for nothing"], "without the backtrace");
     }
 
     #[test]
-    fn only_a_marker_with_a_reason_allows_a_second_try() {
-        let text = "\
-            // Retry once: an election takes as long as the machine lets it.\n\
-            #[test]\nfn marked() {}\n\
-            #[test]\nfn the_next_one() {}\n\
-            // Retry once: \n#[test]\nfn without_a_reason() {}\n";
-        let functions: Vec<String> = super::marked(text).collect();
-        assert_eq!(functions, ["marked"]);
-        let markers = Markers::of(&[("cli", "marked")]);
-        assert!(markers.allow("cli", "module::marked"));
-        assert!(!markers.allow("server", "module::marked"));
-        assert!(!markers.allow("cli", "marked::other"));
-    }
-
-    #[test]
-    fn a_program_that_passed_has_none() {
-        assert_eq!(failures("test a ... ok\n\ntest result: ok. 1 passed; 0 failed"), []);
+    fn a_few_tests_of_real_processes_have_a_second_try() {
+        let failed = failures(OUTPUT);
+        assert!(may_try_again("cli", &failed, 2));
+        assert!(!may_try_again("core", &failed, 2), "nothing delays it");
+        assert!(!may_try_again("cli", &failed, 3), "one is not listed");
+        assert!(!may_try_again("cli", &[], 0), "it did not run to its end");
+        let many: Vec<FailedTest> = (0..3).flat_map(|_| failures(OUTPUT)).collect();
+        assert!(!may_try_again("cli", &many, 6), "this is no delay");
     }
 }

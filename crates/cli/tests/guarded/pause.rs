@@ -28,7 +28,6 @@ fn words(picture: &str) -> Vec<String> {
     texts.map(|text| text.replace(|it: char| it.is_ascii_digit(), "")).collect()
 }
 
-// Retry once: a machine that stalls for two seconds ends the lease of the client that must not lose it.
 #[test]
 fn a_pause_corrupts_under_redlock_and_is_refused_under_tenure() {
     let runtime = tokio::runtime::Runtime::new().unwrap();

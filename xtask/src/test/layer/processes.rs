@@ -5,7 +5,7 @@ use anyhow::Result;
 use crate::output;
 use crate::programs::processes_command;
 
-use super::super::retry::{FailedTest, Markers, failures};
+use super::super::retry::{FailedTest, failures, may_try_again};
 use super::{LayerContext, LayerReport, counted};
 
 /// How many scenarios run at once. They mostly wait: for elections, for disks, for processes to start.
@@ -49,11 +49,9 @@ pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     })
 }
 
-/// Runs failed scenarios once more, alone, if the marker of each allows it. Returns how many passed: all or none.
+/// Runs failed scenarios once more, alone, if they are few. Returns how many passed: all or none.
 fn try_again(stage: &mut LayerContext<'_>, failed: &[FailedTest], count: u64) -> Result<u64> {
-    let markers = Markers::load(stage.repo)?;
-    let allowed = failed.iter().all(|failure| markers.allow("cli", &failure.test));
-    if failed.is_empty() || !allowed || failed.len() as u64 != count {
+    if !may_try_again("cli", failed, count) {
         return Ok(0);
     }
     let mut command = processes_command(stage.repo);

@@ -13,11 +13,8 @@ use crate::repo::Repo;
 use crate::workspace::{Crate, Workspace};
 
 use super::super::binaries::{self, Binary};
-use super::super::retry::Markers;
+use super::super::retry::REAL;
 use super::{Depth, LayerContext, LayerReport, counted};
-
-/// Crates whose integration tests start members, peers and processes. A check leaves those tests out.
-const REAL: &[&str] = &["backends", "bench", "cli", "client", "fence", "gate", "server"];
 
 pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     let crates = Workspace::load(stage.repo)?.crates;
@@ -41,8 +38,7 @@ pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     // Two crates may have tests of one name.
     let is_wanted = |each: &Binary| !(each.is_integration && leaves_out(stage.depth, &each.krate));
     let programs = binaries::built(built.lines()).into_iter().filter(is_wanted).collect();
-    let markers = Markers::load(stage.repo)?;
-    let ended = binaries::run(stage.repo, &mut stage.log, programs, &markers)?;
+    let ended = binaries::run(stage.repo, &mut stage.log, programs)?;
     let mut tests = Tests::default();
     ended.iter().for_each(|each| tests += each.tests);
     let mut did = format!(
@@ -61,7 +57,7 @@ pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     Ok(if problems.is_empty() { report } else { report.because(problems.join(", ")) })
 }
 
-/// Whether the integration tests of a crate are left out.
+/// Whether the integration tests of a crate are left out: a check starts no processes.
 fn leaves_out(depth: Depth, krate: &str) -> bool {
     depth == Depth::Check && REAL.contains(&krate)
 }
