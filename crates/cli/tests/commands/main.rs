@@ -18,4 +18,7 @@ mod screens;
 #[allow(dead_code, reason = "only one of the servers is needed here")]
 mod server;
 mod stage;
+#[path = "../common/waiting.rs"]
+#[allow(dead_code, reason = "most of it is needed here")]
+mod waiting;
 mod watches;

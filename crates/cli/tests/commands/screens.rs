@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use tenure_server::os;
 
 use crate::stage::{Live, TENURE, lease, member, ok, wait};
+use crate::waiting::try_wait;
 
 /// A terminal with a shell in it.
 struct Terminal {
@@ -61,13 +62,12 @@ impl Terminal {
     /// Waits until all of these are on the screen: a screen may be captured while it is drawn.
     fn shows_all(&self, all: &[&str]) -> String {
         let mut last = String::new();
-        let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            wait("words on a screen", || {
-                last = self.screen();
-                all.iter().all(|words| last.contains(words)).then(|| last.clone())
-            })
-        }));
-        seen.unwrap_or_else(|_| panic!("{all:?} are not shown:\n{last}"))
+        let seen = try_wait(|| {
+            last = self.screen();
+            all.iter().all(|words| last.contains(words)).then_some(())
+        });
+        assert!(seen.is_some(), "{all:?} are not shown:\n{last}");
+        last
     }
 }
 
@@ -92,7 +92,6 @@ fn installed() -> bool {
     (apt(&install) || (apt(&["-q", "update"]) && apt(&install))) && there()
 }
 
-// Retry once: a machine that stalls draws the screen later than the test waits for it.
 #[test]
 fn top_shows_locks_and_obeys_its_keys() {
     let Some(terminal) = Terminal::open(100, 30) else { return };

@@ -4,28 +4,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
 
 use serde_json::Value;
-use tenure_server::os;
 
 use crate::ports::free_port;
+pub(crate) use crate::waiting::wait;
 
 pub(crate) const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
-/// How long any wait may take before the test fails.
-const DEADLINE_US: u64 = 60_000_000;
-
-/// Waits until a condition holds.
-pub(crate) fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
-    let until_us = os::now_us() + DEADLINE_US;
-    loop {
-        if let Some(found) = is_so() {
-            return found;
-        }
-        assert!(os::now_us() < until_us, "waited too long: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
 
 /// A member that ends when this process does: its stdin ends then.
 pub(crate) struct Member {

@@ -8,6 +8,7 @@ pub(crate) mod load;
 mod ports;
 pub(crate) mod proxy;
 pub(crate) mod spaces;
+pub(crate) mod waiting;
 pub(crate) mod watch;
 pub(crate) mod words;
 
@@ -18,7 +19,6 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use tenure_server::os;
 use tenure_server::tls::DialTrust;
 
 pub(crate) use client::field;
@@ -26,36 +26,13 @@ use http::Connection;
 pub(crate) use ports::free_port;
 use proxy::Proxies;
 use spaces::Spaces;
-
-/// How long any wait may take before the test fails.
-const DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) use waiting::wait;
 
 /// How long an answer may take: longer than members try to find one.
 const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// The binary under test.
 pub(crate) const TENURE: &str = env!("CARGO_BIN_EXE_tenure");
-
-/// Waits until the condition returns a value, at the longest for [`DEADLINE`].
-pub(crate) fn wait<T>(what: &str, is_so: impl FnMut() -> Option<T>) -> T {
-    wait_within(DEADLINE, what, is_so)
-}
-
-/// Waits until the condition returns a value, at the longest for `time`.
-pub(crate) fn wait_within<T>(
-    time: Duration,
-    what: &str,
-    mut is_so: impl FnMut() -> Option<T>,
-) -> T {
-    let until_us = os::now_us() + os::micros(time);
-    loop {
-        if let Some(found) = is_so() {
-            return found;
-        }
-        assert!(os::now_us() < until_us, "waited too long: {what}, not within {time:?}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
 
 /// How many members to kill: as many as a campaign sets, or a few.
 pub(crate) fn kills(few: usize) -> usize {

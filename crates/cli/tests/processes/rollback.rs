@@ -9,7 +9,8 @@ use tenure_server::os;
 use crate::common::client::number;
 use crate::common::http::Connection;
 use crate::common::proxy::Road;
-use crate::common::{Cluster, field, wait, wait_within, words};
+use crate::common::waiting::wait_within;
+use crate::common::{Cluster, field, wait, words};
 
 /// How many writes reach the log of a leader that is cut off.
 const GHOSTS: usize = 200;

@@ -6,7 +6,8 @@ use tenure_server::tls::DialTrust;
 
 use crate::authority::{Authority, Papers};
 use crate::common::client::number;
-use crate::common::{Cluster, field, wait, wait_within};
+use crate::common::waiting::wait_within;
+use crate::common::{Cluster, field, wait};
 use crate::stranger::{Claim, Stranger};
 
 /// How long members may take to serve again after an attack: an election, and connecting.

@@ -2,6 +2,7 @@
 
 use std::process::{Command, Stdio};
 
+use crate::common::waiting::try_wait;
 use crate::common::{TENURE, free_port, wait};
 use crate::job::Role;
 use crate::world::{World, is_alive};
@@ -213,7 +214,10 @@ fn the_command_has_the_terminal_and_gives_it_back() {
             reading.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..taken]));
         }
     });
-    let shows = |text: &str| wait(text, || shown.lock().unwrap().contains(text).then_some(()));
+    let shows = |text: &str| {
+        let found = try_wait(|| shown.lock().unwrap().contains(text).then_some(()));
+        assert!(found.is_some(), "{text:?} is not shown:\n{}", shown.lock().unwrap());
+    };
     let mut types = |text: &str| std::io::Write::write_all(&mut typed, text.as_bytes()).unwrap();
     shows("tenure: lock `tty` acquired, token 1");
     types("one\n");

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
+use crate::common::waiting::try_wait;
 use crate::common::{TENURE, wait};
 
 /// A shell, or another command, whose terminal the test reads and types to.
@@ -52,10 +53,8 @@ impl Shell {
     /// Waits until these words are shown after what earlier steps waited for.
     pub(crate) fn shows(&mut self, words: &str) {
         let (shown, seen) = (self.shown.clone(), self.seen);
-        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            wait(words, || shown.lock().unwrap()[seen..].find(words))
-        }));
-        let found = found.unwrap_or_else(|_| panic!("{words:?} is not shown:\n{}", self.text()));
+        let found = try_wait(|| shown.lock().unwrap()[seen..].find(words));
+        let found = found.unwrap_or_else(|| panic!("{words:?} is not shown:\n{}", self.text()));
         self.seen += found + words.len();
     }
 

@@ -19,7 +19,7 @@ use tenure_server::{
 };
 
 /// How long anything may take here before the test fails.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Waits until a condition holds.
 pub(crate) fn wait<T>(what: &str, mut is_so: impl FnMut() -> Option<T>) -> T {
