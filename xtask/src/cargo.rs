@@ -28,9 +28,9 @@ pub(crate) fn cargo(repo: &Repo, subcommand: &str) -> Command {
     if subcommand != "fmt" && in_ci() && repo.path("Cargo.lock").is_file() {
         command.arg("--locked");
     }
-    // A clean checkout is compiled once: what a second compilation could reuse takes time to write.
+    // A clean checkout is compiled once: what a second compilation or a debugger could use takes time to write.
     if in_ci() {
-        command.env("CARGO_INCREMENTAL", "0");
+        command.env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_DEV_DEBUG", "none");
     }
     command
 }
