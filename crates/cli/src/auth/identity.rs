@@ -127,6 +127,8 @@ pub(super) fn merged(
         let value = value.map(|value| v1::QuotaValue { quota: quota.name().to_owned(), value });
         quotas.extend(value);
     }
+    // In the order of the members, which list them by their numbers.
+    quotas.sort_by_key(|it| Quota::from_name(&it.quota).map(|quota| quota as usize));
     quotas
 }
 
