@@ -280,15 +280,30 @@ enum CliCommand {
     Restore(restore::RestoreArgs),
     /// Start a store that refuses stale tokens
     ///
-    ///   tenure store
-    ///   curl -X PUT --data hi -H 'Fencing-Token: 1' 'http://127.0.0.1:8000/v1/data/page?lock=wiki'
+    ///   tenure store                                                    on http://127.0.0.1:8000
+    ///   tenure run wiki -- sh -c 'curl -X PUT --data hi -H "Fencing-Token: $TENURE_TOKEN" \
+    ///       "http://127.0.0.1:8000/v1/data/page?lock=wiki"'
+    ///   curl http://127.0.0.1:8000/v1/data/page
+    ///   tenure store --listen 10.0.0.5:8000 --cert store.pem --key store.key \
+    ///       --keys https://a.example:7450 --tls-ca ca.pem               for other machines
     ///
-    /// Every write names a lock and the token of its grant. What was acknowledged is on the disk.
+    /// For data that only the holder of a lock may change. Every write names a lock and the token of its grant. The
+    /// store keeps the highest token seen of each lock: a lower one, of a client that was paused and comes back late,
+    /// is rejected with 412 STALE_TOKEN, and nothing is written. A write is on the disk before it is answered. The
+    /// store is one process on one disk, not a cluster.
+    ///
+    /// On loopback it believes every number. For other machines it demands TLS, and tickets that the cluster signed.
+    ///
+    /// A request that is rejected gets a reason and its effect, as JSON: `tenure help STALE_TOKEN` explains one. The
+    /// store runs until Ctrl-C or SIGTERM and then ends with 0; with 78 if a file, a directory or the address cannot be
+    /// used, as when another store uses the directory; with 1 if its data cannot be read or written, or tickets cannot
+    /// be verified.
     #[command(verbatim_doc_comment)]
     Store(store::StoreArgs),
     /// Put a fence before something that knows nothing of tokens
     ///
     ///   tenure fence proxy --upstream http://127.0.0.1:3000 --resource ledger
+    ///   tenure fence floor list ledger          the highest token it has seen, while it is stopped
     #[command(subcommand, verbatim_doc_comment)]
     Fence(fence::FenceCommand),
     /// Say what is wrong with this machine and the cluster, and what to do
