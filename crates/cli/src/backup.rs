@@ -11,10 +11,11 @@ use tenure_server::backup::{BackupError, BackupHead, Verified};
 use tenure_server::tls::DialTrust;
 use tenure_server::{StartError, request_backup};
 
-use crate::connection_args::{ConnectionArgs, ConnectionTarget};
+use crate::connection_args::ConnectionTarget;
 use crate::exit::Exit;
 use crate::failure::{self, CliError, chain};
 use crate::output::{self, OutputFormat};
+use crate::print_args::QuietArgs;
 
 /// From this size on the command shows a progress bar.
 const LARGE_BYTES: u64 = 8 * 1024 * 1024;
@@ -27,7 +28,7 @@ pub(crate) struct BackupArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 /// Takes a backup.
@@ -46,7 +47,7 @@ fn take(flags: &BackupArgs) -> Result<Verified, CliError> {
     let trust = trust.transpose().map_err(StartError::from)?;
     let (mut from, addr) = ask(&place, trust.as_ref())?;
     let temporary = Temporary::beside(&flags.file)?;
-    receive(&mut from, &temporary.file).map_err(|error| match error {
+    receive(&mut from, &temporary.file, flags.reach.quiet).map_err(|error| match error {
         TransferError::From(error) => {
             CliError::refused(format!("no backup from {addr}: {}", chain(&error)))
                 .next("the same again; nothing was written")
@@ -94,10 +95,10 @@ enum TransferError {
 }
 
 /// Copies a backup as it arrives: exactly as many bytes as its head announces.
-fn receive(from: &mut impl Read, mut to: &File) -> Result<(), TransferError> {
+fn receive(from: &mut impl Read, mut to: &File, quiet: bool) -> Result<(), TransferError> {
     let (head, start) = BackupHead::read(from).map_err(TransferError::From)?;
     let bytes = head.file_bytes();
-    let bar = if bytes >= LARGE_BYTES { bar(bytes) } else { ProgressBar::hidden() };
+    let bar = if bytes >= LARGE_BYTES && !quiet { bar(bytes) } else { ProgressBar::hidden() };
     to.write_all(&start).map_err(TransferError::To)?;
     let mut done = start.len() as u64;
     let mut buffer = vec![0; STEP_BYTES];
@@ -194,6 +195,7 @@ fn report(flags: &BackupArgs, verified: &Verified) {
             });
             output::object(&said);
         }
+        OutputFormat::Text if flags.reach.quiet => {}
         OutputFormat::Text => output::out(&format!(
             "wrote {file}: {bytes} bytes, {keys} keys, read back and whole\n  \
              cluster {cluster}, epoch {epoch}, index {index}, revision {revision}\n"

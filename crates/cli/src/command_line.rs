@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 
 use clap::{Args, Command};
 
-use crate::connection_args::ConnectionArgs;
+use crate::print_args::ListArgs;
 
 /// Commands of other tools, and what does the same here.
 const WORDS: &[(&str, &str)] = &[
@@ -41,7 +41,7 @@ pub(crate) fn advice(word: &str) -> Option<&'static str> {
 /// Moves flags of the cluster that stand before the command behind it, where the parser expects them:
 /// `tenure --addr a:1 lease list` becomes `tenure lease list --addr a:1`.
 pub(crate) fn ordered(words: Vec<OsString>, parser: &Command) -> Vec<OsString> {
-    let flags = ConnectionArgs::augment_args(Command::new(""));
+    let flags = ListArgs::augment_args(Command::new(""));
     let mut end = 1;
     while let Some(word) = words.get(end).and_then(|word| word.to_str()?.strip_prefix("--")) {
         let (name, joined) = word.split_once('=').map_or((word, false), |(name, _)| (name, true));
@@ -86,6 +86,8 @@ mod tests {
                 "tenure run --insecure-credentials --client me x -- y",
             ),
             ("tenure locks --addr a:1", "tenure locks --addr a:1"),
+            ("tenure --quiet lease list", "tenure lease list --quiet"),
+            ("tenure --no-header --addr a:1 locks", "tenure locks --no-header --addr a:1"),
             ("tenure --version", "tenure --version"),
             ("tenure --addr a:1", "tenure --addr a:1"),
             ("tenure --addr a:1 --help", "tenure --addr a:1 --help"),

@@ -116,9 +116,14 @@ pub(crate) struct TlsArgs {
 }
 
 /// A connected cluster, and how to print its answers.
+#[derive(Clone)]
 pub(crate) struct ConnectedCluster {
     pub(crate) client: Client,
     pub(crate) output: OutputFormat,
+    /// Whether a change prints nothing on success, and a list only names.
+    pub(crate) quiet: bool,
+    /// Whether a list begins with the names of its columns.
+    pub(crate) header: bool,
     pub(crate) place: ConnectionTarget,
 }
 
@@ -148,6 +153,13 @@ struct ConnectionTlsTable {
     key: Option<PathBuf>,
 }
 
+impl ConnectedCluster {
+    /// A cluster whose answers are printed in full.
+    pub(crate) fn new(client: Client, output: OutputFormat, place: ConnectionTarget) -> Self {
+        Self { client, output, quiet: false, header: true, place }
+    }
+}
+
 impl ConnectionArgs {
     /// Connects to a cluster that has a leader and runs `work` with it.
     pub(crate) fn with<T>(
@@ -157,7 +169,7 @@ impl ConnectionArgs {
         let place = self.place()?;
         runtime()?.block_on(async {
             let client = place.connect_to_leader().await?;
-            work(&ConnectedCluster { client, output: self.output, place }).await
+            work(&ConnectedCluster::new(client, self.output, place)).await
         })
     }
 
@@ -169,7 +181,7 @@ impl ConnectionArgs {
         let place = self.place()?;
         runtime()?.block_on(async {
             let client = place.connect().await?;
-            work(&ConnectedCluster { client, output: self.output, place }).await
+            work(&ConnectedCluster::new(client, self.output, place)).await
         })
     }
 

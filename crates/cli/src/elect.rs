@@ -9,12 +9,13 @@ use serde_json::json;
 use tenure::{Leadership, Lost};
 use tokio::time::Instant;
 
-use crate::connection_args::{ConnectedCluster, ConnectionArgs};
+use crate::connection_args::ConnectedCluster;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::lock::{TTL, millis, unanswered};
 use crate::output::{self, OutputFormat};
+use crate::print_args::QuietArgs;
 use crate::run::{self, Candidacy, OnDoubt};
 use crate::signals::{self, StopSignals};
 
@@ -53,7 +54,7 @@ pub(crate) struct ElectArgs {
     #[arg(long, value_name = "FILE", requires = "command")]
     events: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 /// How leading ended.
@@ -159,7 +160,7 @@ async fn while_leading(lead: &Leadership, asked: &mut StopSignals) -> Leadership
 }
 
 pub(crate) async fn print_leader(cluster: &ConnectedCluster, name: &str) {
-    if cluster.output != OutputFormat::Text {
+    if cluster.output != OutputFormat::Text || cluster.quiet {
         return;
     }
     let Ok(Some(view)) = cluster.client.show_raw(name).await else { return };
@@ -192,6 +193,7 @@ fn elected(cluster: &ConnectedCluster, flags: &ElectArgs, lead: &Leadership, wai
             "event": "elected", "name": name, "token": token.to_string(),
             "lease": lead.guard().lease().to_string(), "waited_ms": millis(waited),
         })),
+        OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text => {
             output::tell(&format!("tenure: elected leader of `{name}`, token {token}\n"));
         }
@@ -203,6 +205,7 @@ fn resigned(cluster: &ConnectedCluster, flags: &ElectArgs) {
         OutputFormat::Json => {
             output::tell_object(&json!({ "event": "resigned", "name": flags.name }));
         }
+        OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text => output::tell(&format!("tenure: resigned from `{}`\n", flags.name)),
     }
 }

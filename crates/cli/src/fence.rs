@@ -21,12 +21,22 @@ use crate::output::{self, OutputFormat};
 pub(crate) enum FenceCommand {
     /// Guard an HTTP service that knows nothing of tokens
     ///
-    ///   tenure fence proxy --upstream http://127.0.0.1:3000 --resource ledger
-    ///   curl -X POST -H 'Fencing-Token: 34' http://127.0.0.1:8001/pay
+    ///   tenure fence proxy --upstream http://127.0.0.1:3000 --resource ledger    on http://127.0.0.1:8001
+    ///   tenure run ledger -- sh -c 'curl -X POST -H "Fencing-Token: $TENURE_TOKEN" http://127.0.0.1:8001/pay'
+    ///   tenure fence proxy --upstream http://127.0.0.1:3000 --resource ledger --open-reads
     ///
-    /// Every request needs the token of the lock in the header Fencing-Token; a stale one is refused
-    /// with 412. A request with a larger token waits until those that were let in before have
-    /// ended. Run one proxy per resource, and leave no other way to the service.
+    /// For a service in any language, unchanged. Every request needs the token of the lock in the header
+    /// Fencing-Token. The proxy keeps the highest token seen: a lower one is rejected with 412 STALE_TOKEN, none with
+    /// 428 TOKEN_REQUIRED, and the service does not see the request. A request with a larger token waits until those
+    /// that were let in before have ended. Run one proxy per lock, and leave no other way to the service.
+    ///
+    /// On loopback it believes every number. For other machines it demands TLS, and tickets that the cluster signed.
+    ///
+    /// What the proxy answers itself has a reason and its effect, as JSON: `tenure help STALE_TOKEN` explains one. 503
+    /// FENCE_BUSY means that older requests did not end within --wait; 502 and 504 that the service failed, and the
+    /// effect says whether the request may have happened. The proxy runs until Ctrl-C or SIGTERM and then ends with 0;
+    /// with 2 if the upstream is no http:// address; with 78 if a file, a directory or the address cannot be used, as
+    /// when another proxy uses the directory; with 1 if its data cannot be read, or tickets cannot be verified.
     #[command(verbatim_doc_comment)]
     Proxy(Box<ProxyArgs>),
     /// Show and repair the highest token seen by a proxy that is stopped

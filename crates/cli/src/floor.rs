@@ -1,5 +1,6 @@
 //! Shows and repairs the floors of a store or a proxy that is stopped: `tenure store floor` and `tenure fence floor`.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -32,7 +33,7 @@ pub(crate) enum FloorCommand {
     ///
     /// Stop the store or the proxy first.
     #[command(verbatim_doc_comment)]
-    List(ListArgs),
+    List(FloorListArgs),
 }
 
 /// Flags of `floor set`.
@@ -51,11 +52,14 @@ pub(crate) struct SetArgs {
     reason: String,
     #[command(flatten)]
     place: PlaceArgs,
+    /// Print nothing on success
+    #[arg(long, short)]
+    quiet: bool,
 }
 
 /// Flags of `floor list`.
 #[derive(Args)]
-pub(crate) struct ListArgs {
+pub(crate) struct FloorListArgs {
     /// Which lock; a proxy has one directory per lock, so it needs the name [default: all locks of the store]
     #[arg(value_parser = output::name)]
     lock: Option<String>,
@@ -64,6 +68,9 @@ pub(crate) struct ListArgs {
     slot: Option<u32>,
     #[command(flatten)]
     place: PlaceArgs,
+    /// Print only the names of locks, one per line
+    #[arg(long, short)]
+    quiet: bool,
 }
 
 #[derive(Args)]
@@ -112,12 +119,13 @@ fn set(of: FloorOf, flags: &SetArgs) -> Result<Exit, CliError> {
     };
     match flags.place.output {
         OutputFormat::Json => output::object(&made),
+        OutputFormat::Text if flags.quiet => {}
         OutputFormat::Text => output::tell(&words(&made)),
     }
     Ok(Exit::Done)
 }
 
-fn list(of: FloorOf, flags: &ListArgs) -> Result<Exit, CliError> {
+fn list(of: FloorOf, flags: &FloorListArgs) -> Result<Exit, CliError> {
     let data = of.data(&flags.place, flags.lock.as_deref(), flags.slot)?;
     let (floors, repairs) = match (of, &flags.lock) {
         (FloorOf::Proxy, Some(lock)) => {
@@ -134,6 +142,13 @@ fn list(of: FloorOf, flags: &ListArgs) -> Result<Exit, CliError> {
         flags.lock.as_deref().is_none_or(|named| named == lock)
             && (flags.slot.is_none() || flags.slot == slot)
     };
+    if flags.quiet {
+        let locks = floors.iter().filter(|(lock, slot, _)| wanted(lock, *slot));
+        // A semaphore has a floor for each of its slots.
+        let names: BTreeSet<&str> = locks.map(|(lock, ..)| lock.as_str()).collect();
+        names.into_iter().for_each(|name| output::out(&format!("{}\n", output::clean(name))));
+        return Ok(Exit::Done);
+    }
     for (lock, slot, floor) in floors.iter().filter(|(lock, slot, _)| wanted(lock, *slot)) {
         let lowest = floor.exclusive.max(floor.shared).map_or(0, Token::get);
         match flags.place.output {

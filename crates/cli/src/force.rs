@@ -11,12 +11,13 @@ use tokio::time::Instant;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
-use crate::connection_args::{self, ConnectedCluster, ConnectionArgs, request_id};
+use crate::connection_args::{self, ConnectedCluster, request_id};
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::lock::wait::{self, strange};
 use crate::output::{self, OutputFormat};
+use crate::print_args::QuietArgs;
 use crate::waiting::holder_words;
 
 /// How often the command checks who holds the lock next.
@@ -49,7 +50,7 @@ pub(crate) struct ForceArgs {
     #[arg(long, value_name = "ID")]
     request_id: Option<String>,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 pub(crate) fn force(flags: &ForceArgs) -> Result<Exit, CliError> {
@@ -63,7 +64,8 @@ pub(crate) fn force(flags: &ForceArgs) -> Result<Exit, CliError> {
             let failure = CliError::arguments("there is no terminal to ask on; nothing was done");
             return Err(failure.next("the same with --yes"));
         }
-        if cluster.output == OutputFormat::Text {
+        // A user who is asked must know what about.
+        if cluster.output == OutputFormat::Text && !(flags.yes && cluster.quiet) {
             output::tell(&warning(flags, &explained, token));
         }
         confirm(flags)?;
@@ -79,6 +81,9 @@ pub(crate) fn force(flags: &ForceArgs) -> Result<Exit, CliError> {
                 "event": "forced", "lock": flags.lock, "token": token.to_string(),
                 "revision": revision.to_string(), "left_ms": forced.left_ms,
             }));
+            return Ok(Exit::Done);
+        }
+        if cluster.quiet {
             return Ok(Exit::Done);
         }
         let most = if output::watched() { Duration::MAX } else { UNWATCHED };

@@ -15,8 +15,10 @@ use crate::connection_args::{ConnectedCluster, ConnectionArgs, request_id, said}
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::lease;
+use crate::listing::Listing;
 use crate::lock::wait::strange;
-use crate::output::{self, OutputFormat, Side, Table};
+use crate::output::{self, OutputFormat, Side};
+use crate::print_args::{ListArgs, QuietArgs};
 
 /// The prefix of the cluster's own keys.
 const OWN: &str = "tenure/";
@@ -77,7 +79,7 @@ pub(crate) struct PutArgs {
     #[command(flatten)]
     bound: Bound,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 /// Flags of `tenure key delete`.
@@ -89,7 +91,7 @@ pub(crate) struct DeleteArgs {
     #[command(flatten)]
     guard: GuardArgs,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 /// Flags of `tenure key cas`.
@@ -113,7 +115,7 @@ pub(crate) struct CasArgs {
     #[command(flatten)]
     bound: Bound,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 /// Flags of `tenure key list`.
@@ -123,7 +125,7 @@ pub(crate) struct KeyListArgs {
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: ListArgs,
 }
 
 /// What a written key depends on.
@@ -267,7 +269,7 @@ async fn put(
             "key": key, "revision": revision.to_string(), "version": it.version,
             "created": it.created.to_string(),
         })),
-        OutputFormat::Text if output::watched() => {
+        OutputFormat::Text if output::watched() && !cluster.quiet => {
             let version = it.version;
             output::tell(&format!(
                 "key `{key}` written at revision {revision}, version {version}\n"
@@ -290,6 +292,7 @@ async fn delete(cluster: &ConnectedCluster, flags: &DeleteArgs) -> Result<Exit, 
         OutputFormat::Json => output::object(&json!({
             "key": key, "existed": it.existed, "revision": revision.to_string(),
         })),
+        OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text if it.existed => {
             output::tell(&format!("key `{key}` deleted at revision {revision}\n"));
         }
@@ -316,7 +319,7 @@ async fn list(cluster: &ConnectedCluster, prefix: &str) -> Result<Exit, CliError
         ("VERSION", Side::Right),
         ("LEASE", Side::Left),
     ];
-    let (mut table, mut any, mut after) = (Table::new(&head), false, String::new());
+    let (mut listing, mut after) = (Listing::new(cluster, &head), String::new());
     loop {
         let ask = v1::ListKeysRequest { prefix: prefix.to_owned(), limit: 0, after, stale: false };
         let asked = async |channel| KeyServiceClient::new(channel).list(ask.clone()).await;
@@ -326,31 +329,22 @@ async fn list(cluster: &ConnectedCluster, prefix: &str) -> Result<Exit, CliError
             if kv.key.starts_with(OWN) && !prefix.starts_with(OWN) {
                 continue;
             }
-            any = true;
-            if cluster.output == OutputFormat::Json {
-                output::object(&KeyShown::from(kv));
-                continue;
-            }
-            let lease = if kv.lease > 0 { lease::short(kv.lease) } else { "-".to_owned() };
-            let (written, version) = (kv.mod_revision.to_string(), kv.version.to_string());
-            table.row([kv.key.clone(), brief(&kv.value), written, version, lease]);
+            let cells = || {
+                let lease = if kv.lease > 0 { lease::short(kv.lease) } else { "-".to_owned() };
+                let (written, version) = (kv.mod_revision.to_string(), kv.version.to_string());
+                [kv.key.clone(), brief(&kv.value), written, version, lease]
+            };
+            listing.item(&kv.key, |table| table.row(cells()), || KeyShown::from(kv.clone()));
         }
         after = page.next;
         if after.is_empty() {
             break;
         }
     }
-    match (cluster.output, any) {
-        (OutputFormat::Text, true) => output::out(&table.text()),
-        (OutputFormat::Text, false) if prefix.is_empty() => {
-            output::tell("there is no key; write one: tenure key put KEY VALUE\n");
-        }
-        (OutputFormat::Text, false) => {
-            let prefix = output::clean(prefix);
-            output::tell(&format!("there is no key whose name begins with `{prefix}`\n"));
-        }
-        (OutputFormat::Json, _) => {}
-    }
+    listing.print_or(&match output::clean(prefix).as_str() {
+        "" => "there is no key; write one: tenure key put KEY VALUE".to_owned(),
+        prefix => format!("there is no key whose name begins with `{prefix}`"),
+    });
     Ok(Exit::Done)
 }
 

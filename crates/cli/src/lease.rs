@@ -18,9 +18,11 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::lease_keep::{self, KeepArgs};
+use crate::listing::Listing;
 use crate::lock::millis;
 use crate::lock::wait::strange;
-use crate::output::{self, OutputFormat, Side, Table};
+use crate::output::{self, OutputFormat, Side};
+use crate::print_args::{ListArgs, QuietArgs};
 
 /// The fewest digits that may identify a lease: fewer are more likely a typing error.
 const DIGITS_MIN: usize = 6;
@@ -41,6 +43,7 @@ pub(crate) enum LeaseCommand {
     ///   tenure lease renew $LEASE                within the ttl, again and again; or: tenure lease keep $LEASE &
     ///   tenure lease revoke $LEASE --stopped     your work has stopped: ends it and gives everything back
     #[command(verbatim_doc_comment)]
+    #[command(mut_arg("quiet", |arg| arg.help("Print only the id, also on a terminal")))]
     Grant(GrantArgs),
     /// Renew leases, once
     ///
@@ -57,6 +60,7 @@ pub(crate) enum LeaseCommand {
     /// Ends with 76 if the lease is lost, and tells the command to stop. `tenure run` does that in time for every
     /// process of the command, also if `tenure` itself is killed: prefer it where you can.
     #[command(verbatim_doc_comment)]
+    #[command(mut_arg("quiet", |arg| arg.help("Print only errors and the loss of the lease")))]
     Keep(KeepArgs),
     /// End a lease, and take away everything it holds
     ///
@@ -70,6 +74,7 @@ pub(crate) enum LeaseCommand {
     /// List leases
     ///
     ///   tenure lease list
+    ///   tenure lease list --quiet | wc -l        how many there are
     #[command(verbatim_doc_comment)]
     List(LeaseListArgs),
     /// Show a lease and what is bound to it
@@ -92,7 +97,7 @@ pub(crate) struct GrantArgs {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     metadata: String,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 /// Flags of `tenure lease renew`.
@@ -102,7 +107,7 @@ pub(crate) struct RenewArgs {
     #[arg(required = true, value_name = "LEASE")]
     leases: Vec<String>,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 /// Flags of `tenure lease revoke`.
@@ -120,14 +125,14 @@ pub(crate) struct RevokeArgs {
     #[arg(long, requires = "reason")]
     now: bool,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 /// Flags of `tenure lease list`.
 #[derive(Args)]
 pub(crate) struct LeaseListArgs {
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: ListArgs,
 }
 
 /// Flags of `tenure lease show`.
@@ -183,7 +188,7 @@ async fn grant(cluster: &ConnectedCluster, flags: &GrantArgs) -> Result<Exit, Cl
         }
         OutputFormat::Text => {
             output::out(&format!("{}\n", lease.lease));
-            if output::watched() {
+            if output::watched() && !cluster.quiet {
                 let (ttl, short) = (duration::ms(lease.ttl_ms), short(lease.lease));
                 output::tell(&format!(
                     "tenure: it ends in {ttl} unless you renew it: tenure lease renew {short}\n"
@@ -210,6 +215,7 @@ async fn renew(cluster: &ConnectedCluster, flags: &RenewArgs) -> Result<Exit, Cl
                 output::object(&json!({ "lease": lease.to_string(), "ttl_ms": ttl_ms }));
             }
             (OutputFormat::Text, 0) => {}
+            (OutputFormat::Text, _) if cluster.quiet => {}
             (OutputFormat::Text, ttl_ms) => {
                 let ttl = duration::ms(*ttl_ms);
                 output::out(&format!("lease {lease} lives for another {ttl}\n"));
@@ -242,6 +248,7 @@ async fn revoke(cluster: &ConnectedCluster, flags: &RevokeArgs) -> Result<Exit, 
         OutputFormat::Json => output::object(&json!({
             "event": "revoked", "lease": lease.to_string(), "revision": revision.to_string(),
         })),
+        OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text => {
             let after = afterwards(flags, &view);
             output::tell(&format!("lease {lease} revoked at revision {revision}{after}\n"));
@@ -265,39 +272,33 @@ fn afterwards(flags: &RevokeArgs, view: &v1::LeaseView) -> String {
 }
 
 async fn list(cluster: &ConnectedCluster) -> Result<Exit, CliError> {
-    let mut table = Table::new(&[
+    let head = [
         ("LEASE", Side::Left),
         ("CLIENT", Side::Left),
         ("TTL", Side::Left),
         ("LEFT", Side::Left),
         ("HOLDS", Side::Left),
         ("WAITS FOR", Side::Left),
-    ]);
-    let leases = all(cluster).await?;
-    if leases.is_empty() && cluster.output == OutputFormat::Text {
-        output::tell("there is no lease; take one: tenure lease grant --ttl 60s\n");
-        return Ok(Exit::Done);
-    }
-    for view in leases {
-        if cluster.output == OutputFormat::Json {
-            output::object(&LeaseShown::from(view));
-            continue;
-        }
+    ];
+    let mut listing = Listing::new(cluster, &head);
+    for view in all(cluster).await? {
         let lease = view.lease.unwrap_or_default();
-        let holds = view.holds.iter().map(|it| it.lock.clone());
-        let waits = view.waits.iter().map(|it| it.lock.clone());
-        table.row([
-            short(lease.lease),
-            view.client.clone(),
-            duration::ms(lease.ttl_ms),
-            duration::ms(view.left_ms),
-            few(holds.collect()),
-            few(waits.collect()),
-        ]);
+        let cells = || {
+            let holds = view.holds.iter().map(|it| it.lock.clone());
+            let waits = view.waits.iter().map(|it| it.lock.clone());
+            [
+                short(lease.lease),
+                view.client.clone(),
+                duration::ms(lease.ttl_ms),
+                duration::ms(view.left_ms),
+                few(holds.collect()),
+                few(waits.collect()),
+            ]
+        };
+        let (id, object) = (lease.lease.to_string(), || LeaseShown::from(view.clone()));
+        listing.item(&id, |table| table.row(cells()), object);
     }
-    if cluster.output == OutputFormat::Text {
-        output::out(&table.text());
-    }
+    listing.print_or("there is no lease; take one: tenure lease grant --ttl 60s");
     Ok(Exit::Done)
 }
 

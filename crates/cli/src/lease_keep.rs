@@ -14,12 +14,13 @@ use tokio::time::Instant;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
-use crate::connection_args::{ConnectedCluster, ConnectionArgs, said};
+use crate::connection_args::{ConnectedCluster, said};
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::lease;
 use crate::output::{self, OutputFormat};
+use crate::print_args::QuietArgs;
 use crate::signals;
 
 /// The renewals per ttl, as in the SDK: one that fails can be repeated.
@@ -38,7 +39,7 @@ pub(crate) struct KeepArgs {
     #[arg(value_name = "COMMAND", last = true)]
     command: Vec<OsString>,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 /// Renews the lease until the command ends, a signal comes, or the lease is lost.
@@ -150,7 +151,7 @@ fn kept(cluster: &ConnectedCluster, lease: i64, ttl: Duration) {
         let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         let kept = json!({ "event": "kept", "lease": lease.to_string(), "ttl_ms": ttl_ms });
         output::tell_object(&kept);
-    } else if output::watched() {
+    } else if output::watched() && !cluster.quiet {
         let (lease, ttl) = (lease::short(lease), duration::shown(ttl));
         output::tell(&format!("tenure: lease {lease} is kept, ttl {ttl}\n"));
     }

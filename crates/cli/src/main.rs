@@ -24,11 +24,13 @@ mod inspect;
 mod key;
 mod lease;
 mod lease_keep;
+mod listing;
 mod lock;
 mod manual;
 mod member_process;
 mod output;
 mod plan;
+mod print_args;
 mod reason;
 mod restore;
 mod run;
@@ -46,7 +48,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use exit::Exit;
 use failure::CliError;
@@ -103,6 +105,7 @@ enum CliCommand {
     ///
     /// Ends with the command's code; 75 if not acquired, 76 if lost. All codes: `tenure help exit`.
     #[command(verbatim_doc_comment)]
+    #[command(mut_arg("quiet", |arg| arg.help("Print only errors and the loss of the lock")))]
     Run(run::RunArgs),
     /// Wait for a lock and hold it until Ctrl-C
     ///
@@ -119,6 +122,7 @@ enum CliCommand {
     /// While it waits it renews that lease; from then on renew it yourself: `tenure lease renew $LEASE`.
     /// The fencing token is all that is printed to stdout: hand it to whatever the lock protects.
     #[command(verbatim_doc_comment)]
+    #[command(mut_arg("quiet", |arg| arg.help("Print only errors and the loss of the lock, no token")))]
     Lock(lock::LockArgs),
     /// Hold a lock until Ctrl-C if it is free, else say who has it
     ///
@@ -133,6 +137,7 @@ enum CliCommand {
     ///
     /// Or around a command, which is stopped if the lock is lost: `tenure run deploy --wait 0 -- ./report`.
     #[command(verbatim_doc_comment)]
+    #[command(mut_arg("quiet", |arg| arg.help("Print only errors and the loss of the lock, no token")))]
     Try(lock::TryArgs),
     /// Give back a lock that a lease holds
     ///
@@ -145,12 +150,15 @@ enum CliCommand {
     ///
     ///   tenure locks
     ///   tenure locks jobs/
+    ///   tenure locks --quiet | xargs -d '\n' -n 1 tenure explain
     #[command(verbatim_doc_comment)]
     Locks(inspect::LocksArgs),
     /// Show who waits for a lock, in order
     ///
     ///   tenure queue deploy
+    ///   tenure queue deploy --quiet                     only the waiters' leases
     #[command(verbatim_doc_comment)]
+    #[command(mut_arg("quiet", |arg| arg.help("Print only the waiters' leases, one per line")))]
     Queue(inspect::QueueArgs),
     /// Say who has a lock, who waits, and when it can be free
     ///
@@ -188,6 +196,7 @@ enum CliCommand {
     ///   tenure elect billing --value 10.0.0.5:9000 -- ./billing --primary     run a command while leading
     ///   tenure elect billing --value 10.0.0.5:9000 --once                     ends with 76 if leadership is lost
     #[command(verbatim_doc_comment)]
+    #[command(mut_arg("quiet", |arg| arg.help("Print only errors and the loss of leadership")))]
     Elect(elect::ElectArgs),
     /// Print who leads, and every change of it
     ///
@@ -271,15 +280,30 @@ enum CliCommand {
     Restore(restore::RestoreArgs),
     /// Start a store that refuses stale tokens
     ///
-    ///   tenure store
-    ///   curl -X PUT --data hi -H 'Fencing-Token: 1' 'http://127.0.0.1:8000/v1/data/page?lock=wiki'
+    ///   tenure store                                                    on http://127.0.0.1:8000
+    ///   tenure run wiki -- sh -c 'curl -X PUT --data hi -H "Fencing-Token: $TENURE_TOKEN" \
+    ///       "http://127.0.0.1:8000/v1/data/page?lock=wiki"'
+    ///   curl http://127.0.0.1:8000/v1/data/page
+    ///   tenure store --listen 10.0.0.5:8000 --cert store.pem --key store.key \
+    ///       --keys https://a.example:7450 --tls-ca ca.pem               for other machines
     ///
-    /// Every write names a lock and the token of its grant. What was acknowledged is on the disk.
+    /// For data that only the holder of a lock may change. Every write names a lock and the token of its grant. The
+    /// store keeps the highest token seen of each lock: a lower one, of a client that was paused and comes back late,
+    /// is rejected with 412 STALE_TOKEN, and nothing is written. A write is on the disk before it is answered. The
+    /// store is one process on one disk, not a cluster.
+    ///
+    /// On loopback it believes every number. For other machines it demands TLS, and tickets that the cluster signed.
+    ///
+    /// A request that is rejected gets a reason and its effect, as JSON: `tenure help STALE_TOKEN` explains one. The
+    /// store runs until Ctrl-C or SIGTERM and then ends with 0; with 78 if a file, a directory or the address cannot be
+    /// used, as when another store uses the directory; with 1 if its data cannot be read or written, or tickets cannot
+    /// be verified.
     #[command(verbatim_doc_comment)]
     Store(store::StoreArgs),
     /// Put a fence before something that knows nothing of tokens
     ///
     ///   tenure fence proxy --upstream http://127.0.0.1:3000 --resource ledger
+    ///   tenure fence floor list ledger          the highest token it has seen, while it is stopped
     #[command(subcommand, verbatim_doc_comment)]
     Fence(fence::FenceCommand),
     /// Say what is wrong with this machine and the cluster, and what to do
@@ -366,7 +390,14 @@ fn main() -> ExitCode {
         return code;
     }
     let words = command_line::ordered(std::env::args_os().collect(), &Arguments::command());
-    let arguments = match Arguments::try_parse_from(&words) {
+    let matches = match Arguments::command().try_get_matches_from(&words) {
+        Ok(matches) => matches,
+        Err(error) => return not_understood(&error, &words),
+    };
+    if let Err(failure) = print_args::check(&matches) {
+        return failure.report_as(OutputFormat::Json);
+    }
+    let arguments = match Arguments::from_arg_matches(&matches) {
         Ok(arguments) => arguments,
         Err(error) => return not_understood(&error, &words),
     };

@@ -14,8 +14,9 @@ const SHOWN_MAX: usize = 100;
 /// How a command says what it found or did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub(crate) enum OutputFormat {
-    /// A few lines for people
+    /// A table or a few lines for people; `table` is another word for it
     #[default]
+    #[value(alias = "table")]
     Text,
     /// One object per line, for programs
     Json,
@@ -92,6 +93,8 @@ fn paint(colour: bool, code: &str, text: &str) -> String {
 pub(crate) struct Table {
     head: Vec<(&'static str, Side)>,
     rows: Vec<Vec<String>>,
+    /// How wide each column is so far.
+    widths: Vec<usize>,
 }
 
 /// The alignment of a column.
@@ -103,41 +106,43 @@ pub(crate) enum Side {
 
 impl Table {
     pub(crate) fn new(head: &[(&'static str, Side)]) -> Self {
-        Self { head: head.to_vec(), rows: Vec::new() }
+        let widths = head.iter().map(|(name, _)| name.len()).collect();
+        Self { head: head.to_vec(), rows: Vec::new(), widths }
     }
 
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().map(|cell| clean(&cell)).collect());
+        let cells: Vec<String> = cells.into_iter().map(|cell| clean(&cell)).collect();
+        for (width, cell) in self.widths.iter_mut().zip(&cells) {
+            *width = cell.width().max(*width);
+        }
+        self.rows.push(cells);
     }
 
     /// The table as text, with a newline after each line.
     pub(crate) fn text(&self) -> String {
-        let width = |at: usize| {
-            let cells = self.rows.iter().map(|row| row[at].width());
-            cells.chain([self.head[at].0.len()]).max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..self.head.len()).map(width).collect();
-        let line = |cells: &[String]| {
-            let mut line = String::new();
-            for (at, cell) in cells.iter().enumerate() {
-                let gap = widths[at].saturating_sub(cell.width());
-                let (before, after) = match self.head[at].1 {
-                    Side::Right => (gap, 0),
-                    Side::Left => (0, gap),
-                };
-                line.push_str(&" ".repeat(before));
-                line.push_str(cell);
-                line.push_str(&" ".repeat(after + 2));
-            }
-            line.trim_end().to_owned()
-        };
         let head: Vec<String> = self.head.iter().map(|(name, _)| (*name).to_owned()).collect();
-        let mut text = format!("{}\n", bold(&line(&head)));
-        for row in &self.rows {
-            text.push_str(&line(row));
-            text.push('\n');
+        format!("{}\n{}", bold(&self.line(&head)), self.body())
+    }
+
+    /// The rows without the heading, in the same columns.
+    pub(crate) fn body(&self) -> String {
+        self.rows.iter().map(|row| format!("{}\n", self.line(row))).collect()
+    }
+
+    /// One line of the table.
+    fn line(&self, cells: &[String]) -> String {
+        let mut line = String::new();
+        for (at, cell) in cells.iter().enumerate() {
+            let gap = self.widths[at].saturating_sub(cell.width());
+            let (before, after) = match self.head[at].1 {
+                Side::Right => (gap, 0),
+                Side::Left => (0, gap),
+            };
+            line.push_str(&" ".repeat(before));
+            line.push_str(cell);
+            line.push_str(&" ".repeat(after + 2));
         }
-        text
+        line.trim_end().to_owned()
     }
 }
 
@@ -220,5 +225,6 @@ mod tests {
         assert_eq!(wide.text(), "LOCK    TOKEN\n锁      1\ndeploy  2\n");
         assert_eq!(padded("锁", 4), "锁  ");
         assert_eq!(table.text(), "LOCK    WAITING\ndeploy        2\na\u{fffd}[2J        10\n");
+        assert_eq!(table.body(), "deploy        2\na\u{fffd}[2J        10\n");
     }
 }

@@ -6,12 +6,13 @@ use tenure_wire::v1;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
-use crate::connection_args::{ConnectionArgs, request_id, said};
+use crate::connection_args::{request_id, said};
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::lease;
 use crate::lock::wait::{self, strange};
 use crate::output::{self, OutputFormat};
+use crate::print_args::QuietArgs;
 use crate::waiting::holder_words;
 
 /// Flags of `tenure unlock`.
@@ -30,7 +31,7 @@ pub(crate) struct UnlockArgs {
     #[arg(long, value_name = "ID")]
     request_id: Option<String>,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 pub(crate) fn unlock(flags: &UnlockArgs) -> Result<Exit, CliError> {
@@ -52,6 +53,7 @@ pub(crate) fn unlock(flags: &UnlockArgs) -> Result<Exit, CliError> {
                 "event": "released", "lock": flags.lock, "token": token.to_string(),
                 "revision": revision.to_string(),
             })),
+            OutputFormat::Text if cluster.quiet => {}
             OutputFormat::Text => {
                 let lock = &flags.lock;
                 output::tell(&format!("lock `{lock}` released at revision {revision}\n"));

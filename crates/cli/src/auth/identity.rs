@@ -11,11 +11,12 @@ use tenure_wire::v1;
 use v1::access_service_client::AccessServiceClient;
 
 use super::{OnlyReach, change, keys};
-use crate::connection_args::{ConnectedCluster, ConnectionArgs, CredentialArgs, runtime};
+use crate::connection_args::{ConnectedCluster, CredentialArgs, runtime};
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::output::{self, OutputFormat};
+use crate::print_args::{QuietArgs, Reach};
 
 /// The file in a member's data directory that has the key of its own administrator.
 const LOCAL_KEY: &str = "admin.key";
@@ -38,7 +39,7 @@ pub(crate) struct InitArgs {
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     expires: Option<Duration>,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 /// Flags of `tenure auth disable`.
@@ -48,7 +49,7 @@ pub(crate) struct DisableArgs {
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 /// Flags of `tenure auth can`.
@@ -62,7 +63,7 @@ pub(crate) struct CanArgs {
     /// The name of a lock, key or election [default: the cluster itself]
     name: Option<String>,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 /// What can be done about default quotas.
@@ -88,14 +89,14 @@ pub(crate) struct QuotaSetArgs {
     #[arg(required = true, value_name = "QUOTA=VALUE", value_parser = parse_quota)]
     quotas: Vec<(Quota, Option<u64>)>,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 impl QuotaCommand {
-    pub(crate) fn reach(&self) -> &ConnectionArgs {
+    pub(crate) fn reach(&self) -> Reach<'_> {
         match self {
-            Self::Show(it) => &it.reach,
-            Self::Set(it) => &it.reach,
+            Self::Show(it) => Reach::from(&it.reach),
+            Self::Set(it) => Reach::from(&it.reach),
         }
     }
 }
@@ -151,7 +152,8 @@ pub(super) fn init(flags: &InitArgs) -> Result<Exit, CliError> {
             ),
             _ => failure,
         });
-        let cluster = ConnectedCluster { client: connected?, output: flags.reach.output, place };
+        let mut cluster = ConnectedCluster::new(connected?, flags.reach.output, place);
+        cluster.quiet = flags.reach.quiet;
         make_administrator(&cluster, flags).await
     })
 }
@@ -181,7 +183,7 @@ async fn make_administrator(
         key_file: flags.key_file.as_deref(),
     };
     keys::make(cluster, &flags.principal, &wanted).await?;
-    if cluster.output == OutputFormat::Text {
+    if cluster.output == OutputFormat::Text && !cluster.quiet {
         output::tell(
             "tenure: try it with TENURE_API_KEY or --api-key-file, then: tenure auth enable\n",
         );
@@ -245,6 +247,7 @@ pub(super) async fn switch(cluster: &ConnectedCluster, enabled: bool) -> Result<
         OutputFormat::Json => {
             output::object(&json!({ "event": "identity", "enabled": enabled }));
         }
+        OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text if enabled => {
             output::out("identity is enabled: every caller needs credentials\n");
         }
@@ -277,6 +280,7 @@ pub(super) async fn can(cluster: &ConnectedCluster, flags: &CanArgs) -> Result<E
     let exit = if answer.allowed { Exit::Done } else { Exit::Refused };
     match cluster.output {
         OutputFormat::Json => output::object(&Can::from(answer)),
+        OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text => {
             let word = if answer.allowed { "yes" } else { "no" };
             let mut text = format!("{word}: {}\n", output::clean(&answer.why));
@@ -315,6 +319,7 @@ pub(super) async fn quota(
     }
     match cluster.output {
         OutputFormat::Json => output::object(&Quotas::from(quotas)),
+        OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text => output::out(&format!("default quotas: {}\n", quota_words(&quotas))),
     }
     Ok(Exit::Done)

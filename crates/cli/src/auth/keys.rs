@@ -16,12 +16,14 @@ use tenure_wire::v1;
 use v1::access_service_client::AccessServiceClient;
 
 use super::{change, not_there};
-use crate::connection_args::{ConnectedCluster, ConnectionArgs};
+use crate::connection_args::ConnectedCluster;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::CliError;
+use crate::listing::Listing;
 use crate::lock::millis;
-use crate::output::{self, OutputFormat, Side, Table};
+use crate::output::{self, OutputFormat, Side};
+use crate::print_args::{ListArgs, QuietArgs, Reach};
 
 /// What can be done with API keys.
 #[derive(Subcommand)]
@@ -31,18 +33,20 @@ pub(crate) enum KeyCommand {
     ///   tenure auth key create ci-a --name "runner 7" --expires 90d --key-file ci-a.key
     ///   KEY=$(tenure auth key create ci-a)        it is shown this once
     #[command(verbatim_doc_comment)]
+    #[command(mut_arg("quiet", |arg| arg.help("Print only the key, or nothing with --key-file")))]
     Create(CreateArgs),
     /// List API keys, without their secrets
     ///
     ///   tenure auth key list
     ///   tenure auth key list ci-a
     #[command(verbatim_doc_comment)]
-    List(ListArgs),
+    List(KeyListArgs),
     /// Replace an API key; the old one is accepted for a while
     ///
     ///   tenure auth key rotate 4f1c09a2b7d35e68 --key-file ci-a-new.key
     ///   tenure auth key rotate 4f1c09a2b7d35e68 --overlap 0      it may have leaked: the old one is out at once
     #[command(verbatim_doc_comment)]
+    #[command(mut_arg("quiet", |arg| arg.help("Print only the new key, or nothing with --key-file")))]
     Rotate(RotateArgs),
     /// End an API key now: sessions that were opened with it end
     ///
@@ -68,16 +72,16 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 /// Flags of `tenure auth key list`.
 #[derive(Args)]
-pub(crate) struct ListArgs {
+pub(crate) struct KeyListArgs {
     /// Only those of this principal
     principal: Option<String>,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: ListArgs,
 }
 
 /// Flags of `tenure auth key rotate`.
@@ -98,7 +102,7 @@ pub(crate) struct RotateArgs {
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 /// Flags of `tenure auth key revoke`.
@@ -107,16 +111,16 @@ pub(crate) struct RevokeArgs {
     /// The id of the key: the part between the underscores
     key: String,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 impl KeyCommand {
-    pub(crate) fn reach(&self) -> &ConnectionArgs {
+    pub(crate) fn reach(&self) -> Reach<'_> {
         match self {
-            Self::Create(it) => &it.reach,
-            Self::List(it) => &it.reach,
-            Self::Rotate(it) => &it.reach,
-            Self::Revoke(it) => &it.reach,
+            Self::Create(it) => Reach::from(&it.reach),
+            Self::List(it) => Reach::from(&it.reach),
+            Self::Rotate(it) => Reach::from(&it.reach),
+            Self::Revoke(it) => Reach::from(&it.reach),
         }
     }
 }
@@ -219,9 +223,12 @@ fn show(
         return;
     }
     match path {
+        Some(_) if cluster.quiet => {}
         Some(path) => output::tell(&format!("tenure: {words}\n  file     {}\n", path.display())),
         None => {
-            output::tell(&format!("tenure: {words}; it is shown this once\n"));
+            if !cluster.quiet {
+                output::tell(&format!("tenure: {words}; it is shown this once\n"));
+            }
             output::out(&format!("{}\n", new.text));
         }
     }
@@ -229,8 +236,7 @@ fn show(
 
 async fn list(cluster: &ConnectedCluster, principal: Option<&str>) -> Result<(), CliError> {
     let head = ["KEY", "PRINCIPAL", "NAME", "EXPIRES"].map(|head| (head, Side::Left));
-    let mut table = Table::new(&head);
-    let mut after = String::new();
+    let (mut listing, mut after) = (Listing::new(cluster, &head), String::new());
     loop {
         let principal = principal.unwrap_or_default().to_owned();
         let ask = v1::ListApiKeysRequest { principal, limit: 0, after };
@@ -238,21 +244,15 @@ async fn list(cluster: &ConnectedCluster, principal: Option<&str>) -> Result<(),
             async |channel| AccessServiceClient::new(channel).list_api_keys(ask.clone()).await;
         let page = cluster.client.question(asked).await?;
         for key in page.keys {
-            if cluster.output == OutputFormat::Json {
-                output::object(&ApiKey::from(key));
-                continue;
-            }
-            let expires = expiry(&key);
-            table.row([key.key, key.principal, key.name, expires]);
+            let cells = || [key.key.clone(), key.principal.clone(), key.name.clone(), expiry(&key)];
+            listing.item(&key.key, |table| table.row(cells()), || ApiKey::from(key.clone()));
         }
         after = page.next;
         if after.is_empty() {
             break;
         }
     }
-    if cluster.output == OutputFormat::Text {
-        output::out(&table.text());
-    }
+    listing.print();
     Ok(())
 }
 
@@ -264,6 +264,7 @@ async fn revoke(cluster: &ConnectedCluster, key: &str) -> Result<(), CliError> {
     }
     match cluster.output {
         OutputFormat::Json => output::object(&json!({ "event": "revoked", "key": key })),
+        OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text => output::out(&format!("key {key} is refused from now on\n")),
     }
     Ok(())

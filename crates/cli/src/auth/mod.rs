@@ -13,6 +13,7 @@ use crate::connection_args::{ConnectedCluster, ConnectionArgs, request_id};
 use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::output::OutputFormat;
+use crate::print_args::QuietArgs;
 
 /// How often a change is sent whose outcome is not known. Every change here can be repeated.
 const TRIES: u32 = 3;
@@ -27,6 +28,7 @@ pub(crate) enum AuthCommand {
     ///
     /// Every member writes a key of its own to DIR/admin.key when it starts. A user that can read the file may do this.
     #[command(verbatim_doc_comment)]
+    #[command(mut_arg("quiet", |arg| arg.help("Print only the API key, or nothing with --key-file")))]
     Init(identity::InitArgs),
     /// Show whether identity is enabled, and who you are
     ///
@@ -39,7 +41,7 @@ pub(crate) enum AuthCommand {
     ///
     /// Refused while no administrator could prove who it is afterwards: see `tenure auth init`.
     #[command(verbatim_doc_comment)]
-    Enable(OnlyReach),
+    Enable(QuietArgs),
     /// Require credentials no more: every caller may do everything then
     ///
     ///   tenure auth disable --yes
@@ -53,6 +55,7 @@ pub(crate) enum AuthCommand {
     ///
     /// Ends with 0 for yes and 1 for no.
     #[command(verbatim_doc_comment)]
+    #[command(mut_arg("quiet", |arg| arg.help("Print nothing: the exit code is the answer")))]
     Can(identity::CanArgs),
     /// Name what may be done with which names
     ///
@@ -103,15 +106,16 @@ impl AuthCommand {
     pub(crate) fn output(&self) -> OutputFormat {
         match self {
             Self::Init(it) => it.reach.output,
-            Self::Status(it) | Self::Enable(it) => it.reach.output,
+            Self::Status(it) => it.reach.output,
+            Self::Enable(reach) => reach.output,
             Self::Disable(it) => it.reach.output,
             Self::Can(it) => it.reach.output,
-            Self::Role(it) => it.reach().output,
-            Self::Principal(it) => it.reach().output,
-            Self::Key(it) => it.reach().output,
-            Self::CertRule(it) => it.reach().output,
-            Self::Issuer(it) => it.reach().output,
-            Self::Quota(it) => it.reach().output,
+            Self::Role(it) => it.reach().connection.output,
+            Self::Principal(it) => it.reach().connection.output,
+            Self::Key(it) => it.reach().connection.output,
+            Self::CertRule(it) => it.reach().connection.output,
+            Self::Issuer(it) => it.reach().connection.output,
+            Self::Quota(it) => it.reach().connection.output,
         }
     }
 }
@@ -121,7 +125,7 @@ pub(crate) fn run(command: &AuthCommand) -> Result<Exit, CliError> {
     match command {
         AuthCommand::Init(flags) => identity::init(flags),
         AuthCommand::Status(flags) => flags.reach.with(identity::status),
-        AuthCommand::Enable(flags) => flags.reach.with(async |it| identity::switch(it, true).await),
+        AuthCommand::Enable(reach) => reach.with(async |it| identity::switch(it, true).await),
         AuthCommand::Disable(flags) => identity::disable(flags),
         AuthCommand::Can(flags) => flags.reach.with(async |it| identity::can(it, flags).await),
         AuthCommand::Role(command) => {

@@ -9,11 +9,13 @@ use v1::access_service_client::AccessServiceClient;
 
 use super::identity::{merged, parse_quota, quota_words};
 use super::keys::expiry;
-use super::{ATTEMPTS_MAX, OnlyReach, change, is_changed, not_there, seen};
+use super::{ATTEMPTS_MAX, change, is_changed, not_there, seen};
 use crate::connection_args::{ConnectedCluster, ConnectionArgs};
 use crate::exit::Exit;
 use crate::failure::CliError;
-use crate::output::{self, OutputFormat, Side, Table};
+use crate::listing::Listing;
+use crate::output::{self, OutputFormat, Side};
+use crate::print_args::{ListArgs, QuietArgs, Reach};
 
 /// What can be done with principals.
 #[derive(Subcommand)]
@@ -34,12 +36,12 @@ pub(crate) enum PrincipalCommand {
     ///
     ///   tenure auth principal list
     #[command(verbatim_doc_comment)]
-    List(OnlyReach),
+    List(ListArgs),
     /// Show a principal and its API keys
     ///
     ///   tenure auth principal show ci-a
     #[command(verbatim_doc_comment)]
-    Show(OneArgs),
+    Show(ShowArgs),
     /// Accept calls of a principal again; what it had before is gone
     ///
     ///   tenure auth principal enable ci-a
@@ -81,24 +83,34 @@ pub(crate) struct PutArgs {
     #[arg(long = "quota", value_name = "QUOTA=VALUE", value_parser = parse_quota)]
     quotas: Vec<(Quota, Option<u64>)>,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
-/// Flags of commands about one principal.
+/// Flags of `tenure auth principal show`.
 #[derive(Args)]
-pub(crate) struct OneArgs {
+pub(crate) struct ShowArgs {
     /// The principal
     principal: String,
     #[command(flatten)]
     pub(crate) reach: ConnectionArgs,
 }
 
+/// Flags of commands that change one principal.
+#[derive(Args)]
+pub(crate) struct OneArgs {
+    /// The principal
+    principal: String,
+    #[command(flatten)]
+    pub(crate) reach: QuietArgs,
+}
+
 impl PrincipalCommand {
-    pub(crate) fn reach(&self) -> &ConnectionArgs {
+    pub(crate) fn reach(&self) -> Reach<'_> {
         match self {
-            Self::Put(it) => &it.reach,
-            Self::List(it) => &it.reach,
-            Self::Show(it) | Self::Enable(it) | Self::Disable(it) | Self::Delete(it) => &it.reach,
+            Self::Put(it) => Reach::from(&it.reach),
+            Self::List(reach) => reach.into(),
+            Self::Show(it) => Reach::from(&it.reach),
+            Self::Enable(it) | Self::Disable(it) | Self::Delete(it) => Reach::from(&it.reach),
         }
     }
 }
@@ -177,6 +189,9 @@ async fn put(cluster: &ConnectedCluster, flags: &PutArgs) -> Result<(), CliError
             Err(error) => return Err(error),
         }
     };
+    if cluster.quiet {
+        return Ok(());
+    }
     show(cluster, &now);
     if cluster.output == OutputFormat::Text && now.keys.is_empty() {
         let name = crate::failure::quoted(&now.principal);
@@ -203,6 +218,7 @@ async fn enable(cluster: &ConnectedCluster, principal: &str, on: bool) -> Result
     let now = change(cluster, asked).await?.principal.unwrap_or_default();
     match cluster.output {
         OutputFormat::Json => output::object(&Principal::from(now)),
+        OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text if on => {
             output::out(&format!("principal `{}` is enabled\n", output::clean(principal)));
         }
@@ -225,6 +241,7 @@ async fn delete(cluster: &ConnectedCluster, principal: &str) -> Result<(), CliEr
         OutputFormat::Json => {
             output::object(&json!({ "event": "deleted", "principal": principal }));
         }
+        OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text => {
             let name = output::clean(principal);
             output::out(&format!("principal `{name}` is deleted; its leases end\n"));
@@ -234,36 +251,33 @@ async fn delete(cluster: &ConnectedCluster, principal: &str) -> Result<(), CliEr
 }
 
 async fn list(cluster: &ConnectedCluster) -> Result<(), CliError> {
-    let mut table = Table::new(&[
+    let head = [
         ("PRINCIPAL", Side::Left),
         ("STATE", Side::Left),
         ("ROLES", Side::Left),
         ("KEYS", Side::Right),
         ("QUOTAS", Side::Left),
-    ]);
-    let mut after = String::new();
+    ];
+    let (mut listing, mut after) = (Listing::new(cluster, &head), String::new());
     loop {
         let ask = v1::ListPrincipalsRequest { limit: 0, after };
         let asked =
             async |channel| AccessServiceClient::new(channel).list_principals(ask.clone()).await;
         let page = cluster.client.question(asked).await?;
         for it in page.principals {
-            if cluster.output == OutputFormat::Json {
-                output::object(&Principal::from(it));
-                continue;
-            }
-            let keys = it.keys.len().to_string();
-            let (roles, quotas) = (words(&it.roles), quota_words(&it.quotas));
-            table.row([it.principal, state(it.enabled).to_owned(), roles, keys, quotas]);
+            let cells = || {
+                let (state, keys) = (state(it.enabled).to_owned(), it.keys.len().to_string());
+                [it.principal.clone(), state, words(&it.roles), keys, quota_words(&it.quotas)]
+            };
+            let object = || Principal::from(it.clone());
+            listing.item(&it.principal, |table| table.row(cells()), object);
         }
         after = page.next;
         if after.is_empty() {
             break;
         }
     }
-    if cluster.output == OutputFormat::Text {
-        output::out(&table.text());
-    }
+    listing.print();
     Ok(())
 }
 

@@ -7,11 +7,13 @@ use tenure_wire::json::access::Role;
 use tenure_wire::v1;
 use v1::access_service_client::AccessServiceClient;
 
-use super::{OnlyReach, change, is_changed, not_there, seen};
-use crate::connection_args::{ConnectedCluster, ConnectionArgs};
+use super::{change, is_changed, not_there, seen};
+use crate::connection_args::ConnectedCluster;
 use crate::exit::Exit;
 use crate::failure::CliError;
+use crate::listing::Listing;
 use crate::output::{self, OutputFormat, Side, Table};
+use crate::print_args::{ListArgs, QuietArgs, Reach};
 
 /// The word for every verb.
 const ALL: &str = "all";
@@ -32,7 +34,7 @@ pub(crate) enum RoleCommand {
     ///
     ///   tenure auth role list
     #[command(verbatim_doc_comment)]
-    List(OnlyReach),
+    List(ListArgs),
     /// Delete a role: principals that have it lose its permissions
     ///
     ///   tenure auth role delete team-a
@@ -52,7 +54,7 @@ pub(crate) struct PutArgs {
     #[arg(long, value_name = "VERSION")]
     if_version: Option<String>,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 /// Flags of `tenure auth role delete`.
@@ -61,15 +63,15 @@ pub(crate) struct DeleteArgs {
     /// The role
     role: String,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 impl RoleCommand {
-    pub(crate) fn reach(&self) -> &ConnectionArgs {
+    pub(crate) fn reach(&self) -> Reach<'_> {
         match self {
-            Self::Put(it) => &it.reach,
-            Self::List(it) => &it.reach,
-            Self::Delete(it) => &it.reach,
+            Self::Put(it) => Reach::from(&it.reach),
+            Self::List(reach) => reach.into(),
+            Self::Delete(it) => Reach::from(&it.reach),
         }
     }
 }
@@ -120,6 +122,7 @@ async fn put(cluster: &ConnectedCluster, flags: &PutArgs) -> Result<(), CliError
     }
     match cluster.output {
         OutputFormat::Json => output::object(&Role::from(role)),
+        OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text => {
             output::out(&format!("role `{}` is set\n", output::clean(&role.role)));
         }
@@ -144,30 +147,26 @@ async fn find(cluster: &ConnectedCluster, name: &str) -> Result<Option<String>, 
 
 async fn list(cluster: &ConnectedCluster) -> Result<(), CliError> {
     let head = ["ROLE", "VERBS", "NAMES"].map(|head| (head, Side::Left));
-    let mut table = Table::new(&head);
-    let mut after = String::new();
+    let (mut listing, mut after) = (Listing::new(cluster, &head), String::new());
     loop {
         let ask = v1::ListRolesRequest { limit: 0, after };
         let asked = async |channel| AccessServiceClient::new(channel).list_roles(ask.clone()).await;
         let page = cluster.client.question(asked).await?;
         for role in page.roles {
-            if cluster.output == OutputFormat::Json {
-                output::object(&Role::from(role));
-                continue;
-            }
-            for (at, rule) in role.rules.iter().enumerate() {
-                let name = if at == 0 { role.role.clone() } else { String::new() };
-                table.row([name, verb_words(&rule.verbs), name_words(&rule.prefix)]);
-            }
+            let rows = |table: &mut Table| {
+                for (at, rule) in role.rules.iter().enumerate() {
+                    let name = if at == 0 { role.role.clone() } else { String::new() };
+                    table.row([name, verb_words(&rule.verbs), name_words(&rule.prefix)]);
+                }
+            };
+            listing.item(&role.role, rows, || Role::from(role.clone()));
         }
         after = page.next;
         if after.is_empty() {
             break;
         }
     }
-    if cluster.output == OutputFormat::Text {
-        output::out(&table.text());
-    }
+    listing.print();
     Ok(())
 }
 
@@ -191,6 +190,7 @@ async fn delete(cluster: &ConnectedCluster, role: &str) -> Result<(), CliError> 
     }
     match cluster.output {
         OutputFormat::Json => output::object(&json!({ "event": "deleted", "role": role })),
+        OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text => output::out(&format!("role `{}` is deleted\n", output::clean(role))),
     }
     Ok(())

@@ -8,11 +8,13 @@ use tenure_wire::json::access::{CertificateRule, Issuer};
 use tenure_wire::v1;
 use v1::access_service_client::AccessServiceClient;
 
-use super::{OnlyReach, change, not_there};
-use crate::connection_args::{ConnectedCluster, ConnectionArgs};
+use super::{change, not_there};
+use crate::connection_args::ConnectedCluster;
 use crate::exit::Exit;
 use crate::failure::CliError;
-use crate::output::{self, OutputFormat, Side, Table};
+use crate::listing::Listing;
+use crate::output::{self, OutputFormat, Side};
+use crate::print_args::{ListArgs, QuietArgs, Reach};
 
 /// What can be done with certificate rules.
 #[derive(Subcommand)]
@@ -30,7 +32,7 @@ pub(crate) enum CertRuleCommand {
     ///
     ///   tenure auth cert-rule list
     #[command(verbatim_doc_comment)]
-    List(OnlyReach),
+    List(ListArgs),
     /// Delete a rule
     ///
     ///   tenure auth cert-rule delete workers
@@ -50,7 +52,7 @@ pub(crate) struct RulePutArgs {
     #[arg(long, value_name = "NAME")]
     principal: String,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 /// Flags of `tenure auth cert-rule delete`.
@@ -59,7 +61,7 @@ pub(crate) struct RuleDeleteArgs {
     /// The rule
     rule: String,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 /// What can be done with issuers.
@@ -79,7 +81,7 @@ pub(crate) enum IssuerCommand {
     ///
     ///   tenure auth issuer list
     #[command(verbatim_doc_comment)]
-    List(OnlyReach),
+    List(ListArgs),
     /// Trust an issuer no more
     ///
     ///   tenure auth issuer delete https://ci.example.com
@@ -113,7 +115,7 @@ pub(crate) struct IssuerPutArgs {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     prefix: String,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 /// Flags of `tenure auth issuer delete`.
@@ -122,25 +124,25 @@ pub(crate) struct IssuerDeleteArgs {
     /// The issuer
     issuer: String,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 impl CertRuleCommand {
-    pub(crate) fn reach(&self) -> &ConnectionArgs {
+    pub(crate) fn reach(&self) -> Reach<'_> {
         match self {
-            Self::Put(it) => &it.reach,
-            Self::List(it) => &it.reach,
-            Self::Delete(it) => &it.reach,
+            Self::Put(it) => Reach::from(&it.reach),
+            Self::List(reach) => reach.into(),
+            Self::Delete(it) => Reach::from(&it.reach),
         }
     }
 }
 
 impl IssuerCommand {
-    pub(crate) fn reach(&self) -> &ConnectionArgs {
+    pub(crate) fn reach(&self) -> Reach<'_> {
         match self {
-            Self::Put(it) => &it.reach,
-            Self::List(it) => &it.reach,
-            Self::Delete(it) => &it.reach,
+            Self::Put(it) => Reach::from(&it.reach),
+            Self::List(reach) => reach.into(),
+            Self::Delete(it) => Reach::from(&it.reach),
         }
     }
 }
@@ -164,7 +166,7 @@ pub(super) async fn run_rule(
             change(cluster, asked).await?;
             match cluster.output {
                 OutputFormat::Json => output::object(&CertificateRule::from(rule)),
-                OutputFormat::Text => set("certificate rule", &rule.rule),
+                OutputFormat::Text => set(cluster, "certificate rule", &rule.rule),
             }
         }
         CertRuleCommand::List(_) => list_rules(cluster).await?,
@@ -187,16 +189,13 @@ async fn list_rules(cluster: &ConnectedCluster) -> Result<(), CliError> {
     let ask = v1::ListCertificateRulesRequest {};
     let asked = async |channel| AccessServiceClient::new(channel).list_certificate_rules(ask).await;
     let head = ["RULE", "PATTERN", "PRINCIPAL"].map(|head| (head, Side::Left));
-    let mut table = Table::new(&head);
+    let mut listing = Listing::new(cluster, &head);
     for rule in cluster.client.question(asked).await?.rules {
-        match cluster.output {
-            OutputFormat::Json => output::object(&CertificateRule::from(rule)),
-            OutputFormat::Text => table.row([rule.rule, rule.pattern, rule.principal]),
-        }
+        let cells = || [rule.rule.clone(), rule.pattern.clone(), rule.principal.clone()];
+        let object = || CertificateRule::from(rule.clone());
+        listing.item(&rule.rule, |table| table.row(cells()), object);
     }
-    if cluster.output == OutputFormat::Text {
-        output::out(&table.text());
-    }
+    listing.print();
     Ok(())
 }
 
@@ -242,7 +241,7 @@ async fn put_issuer(cluster: &ConnectedCluster, flags: &IssuerPutArgs) -> Result
     change(cluster, asked).await?;
     match cluster.output {
         OutputFormat::Json => output::object(&Issuer::from(issuer)),
-        OutputFormat::Text => set("issuer", &issuer.issuer),
+        OutputFormat::Text => set(cluster, "issuer", &issuer.issuer),
     }
     Ok(())
 }
@@ -251,27 +250,27 @@ async fn list_issuers(cluster: &ConnectedCluster) -> Result<(), CliError> {
     let ask = v1::ListIssuersRequest {};
     let asked = async |channel| AccessServiceClient::new(channel).list_issuers(ask).await;
     let head = ["ISSUER", "AUDIENCE", "PRINCIPALS", "KEYS"].map(|head| (head, Side::Left));
-    let mut table = Table::new(&head);
+    let mut listing = Listing::new(cluster, &head);
     for issuer in cluster.client.question(asked).await?.issuers {
-        if cluster.output == OutputFormat::Json {
-            output::object(&Issuer::from(issuer));
-            continue;
-        }
-        let names = format!("{}<{}>", issuer.prefix, issuer.claim);
-        let keys = match issuer.jwks_url.as_str() {
-            "" => "a document".to_owned(),
-            url => url.to_owned(),
+        let cells = || {
+            let names = format!("{}<{}>", issuer.prefix, issuer.claim);
+            let keys = match issuer.jwks_url.as_str() {
+                "" => "a document".to_owned(),
+                url => url.to_owned(),
+            };
+            [issuer.issuer.clone(), issuer.audience.clone(), names, keys]
         };
-        table.row([issuer.issuer, issuer.audience, names, keys]);
+        let object = || Issuer::from(issuer.clone());
+        listing.item(&issuer.issuer, |table| table.row(cells()), object);
     }
-    if cluster.output == OutputFormat::Text {
-        output::out(&table.text());
-    }
+    listing.print();
     Ok(())
 }
 
-fn set(what: &str, name: &str) {
-    output::out(&format!("{what} `{}` is set\n", output::clean(name)));
+fn set(cluster: &ConnectedCluster, what: &str, name: &str) {
+    if !cluster.quiet {
+        output::out(&format!("{what} `{}` is set\n", output::clean(name)));
+    }
 }
 
 fn deleted(cluster: &ConnectedCluster, field: &str, what: &str, name: &str) {
@@ -281,6 +280,7 @@ fn deleted(cluster: &ConnectedCluster, field: &str, what: &str, name: &str) {
             object[field] = json!(name);
             output::object(&object);
         }
+        OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text => {
             output::out(&format!("{what} `{}` is deleted\n", output::clean(name)));
         }

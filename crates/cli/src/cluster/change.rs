@@ -13,11 +13,12 @@ use v1::maintenance_service_client::MaintenanceServiceClient;
 
 use super::status::list;
 use super::{invite, member_id};
-use crate::connection_args::{ConnectedCluster, ConnectionArgs, request_id};
+use crate::connection_args::{ConnectedCluster, request_id};
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::output::{self, OutputFormat};
+use crate::print_args::QuietArgs;
 
 /// How long the cluster may take to agree on a change: longer than members wait for each other.
 pub(super) const AGREE: Duration = Duration::from_secs(40);
@@ -34,7 +35,7 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     wait: Option<Duration>,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 /// Flags of `tenure cluster promote`.
@@ -43,7 +44,7 @@ pub(crate) struct PromoteArgs {
     /// Which member, by its name or id, or by the first digits of its id, at least four
     member: String,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 /// Flags of `tenure cluster remove`.
@@ -55,7 +56,7 @@ pub(crate) struct RemoveArgs {
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 /// Flags of `tenure cluster transfer`.
@@ -64,7 +65,7 @@ pub(crate) struct TransferArgs {
     /// To which member, by its name or id [default: the leader chooses]
     member: Option<String>,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 /// Flags of `tenure cluster raise-level`.
@@ -73,7 +74,7 @@ pub(crate) struct RaiseLevelArgs {
     /// The new feature level, which every member must know
     level: u16,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 /// Makes an invitation and prints the command that adds a member with it. With `--wait`, it waits for the member and
@@ -134,7 +135,7 @@ fn print_next_steps(
         OutputFormat::Json => output::object(&json!({ "name": flags.name, "command": line })),
         OutputFormat::Text => output::out(&format!("{line}\n")),
     }
-    if cluster.output == OutputFormat::Text && flags.wait.is_none() {
+    if cluster.output == OutputFormat::Text && !cluster.quiet && flags.wait.is_none() {
         output::tell(&format!(
             "type this on its machine within an hour, with an empty DIR; then: \
              tenure cluster promote {name}\n"
@@ -210,6 +211,7 @@ pub(super) async fn transfer(
         OutputFormat::Json => output::object(&json!({
             "event": "transferred", "leader": leader.name, "member_id": leader.member_id.to_string(),
         })),
+        OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text => output::out(&format!("{} leads\n", output::clean(&leader.name))),
     }
     Ok(Exit::Done)
@@ -231,6 +233,7 @@ pub(super) async fn raise_level(
     })?;
     match cluster.output {
         OutputFormat::Json => output::object(&json!({ "event": "level_raised", "level": level })),
+        OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text => output::out(&format!("the cluster is at feature level {level}\n")),
     }
     Ok(Exit::Done)
@@ -246,6 +249,7 @@ fn done(cluster: &ConnectedCluster, event: &str, member: &v1::Member) -> Result<
         OutputFormat::Json => output::object(&json!({
             "event": event, "member": Member::from(member.clone()),
         })),
+        OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text => output::out(&format!("{} {event}\n", output::clean(&member.name))),
     }
     Ok(Exit::Done)

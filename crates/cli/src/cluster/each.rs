@@ -15,7 +15,8 @@ use super::health;
 use crate::connection_args::ConnectionTarget;
 use crate::failure::CliError;
 
-/// How long a member may take to accept a connection, and to answer. A member that works answers within milliseconds.
+/// How long a member may take to accept a connection, and to answer, at the longest. A member that works answers within
+/// milliseconds.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How one member responds to this command.
@@ -40,12 +41,12 @@ pub(crate) async fn status(
     place: &ConnectionTarget,
 ) -> Result<v1::StatusResponse, CliError> {
     let first = client.status_raw().await?;
-    let mut asked = JoinSet::new();
+    let (mut asked, limit) = (JoinSet::new(), TIMEOUT.min(place.timeout));
     for it in first.members.iter().filter_map(|it| it.member.as_ref()) {
         if id_of(&first) != Some(it.member_id) {
             let (id, address) = (it.member_id, it.client_address.clone());
             let channel = place.channel(&address);
-            asked.spawn(async move { (id, ask(&address, channel.ok()).await) });
+            asked.spawn(async move { (id, ask(&address, channel.ok(), limit).await) });
         }
     }
     let mut reports = Vec::new();
@@ -119,9 +120,10 @@ fn own(report: &v1::StatusResponse) -> Option<v1::MemberStatus> {
 async fn ask(
     address: &str,
     channel: Option<MemberChannel>,
+    limit: Duration,
 ) -> (Answer, Option<v1::StatusResponse>) {
     // The port is tried first, because a call does not tell whether a member refuses connections or is silent.
-    match tokio::time::timeout(TIMEOUT, TcpStream::connect(address)).await {
+    match tokio::time::timeout(limit, TcpStream::connect(address)).await {
         Ok(Ok(_)) => {}
         Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => {
             return (Answer::Refused, None);
@@ -130,7 +132,7 @@ async fn ask(
     }
     let Some(channel) = channel else { return (Answer::Unreached, None) };
     let mut cluster = ClusterServiceClient::new(channel);
-    match tokio::time::timeout(TIMEOUT, cluster.status(v1::StatusRequest {})).await {
+    match tokio::time::timeout(limit, cluster.status(v1::StatusRequest {})).await {
         Ok(Ok(report)) => {
             let report = report.into_inner();
             let answer = own(&report).map_or(Answer::Rejected, |own| Answer::Given(Box::new(own)));

@@ -11,11 +11,13 @@ use v1::cluster_service_client::ClusterServiceClient;
 use super::change::{AGREE, changed};
 use super::member_id;
 use super::status::list;
-use crate::connection_args::{ConnectedCluster, ConnectionArgs, request_id};
+use crate::connection_args::{ConnectedCluster, request_id};
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::CliError;
-use crate::output::{self, OutputFormat, Side, Table};
+use crate::listing::Listing;
+use crate::output::{self, OutputFormat, Side};
+use crate::print_args::ListArgs;
 
 /// Flags of `tenure cluster invite`.
 #[derive(Args)]
@@ -33,7 +35,7 @@ pub(crate) struct InviteArgs {
     #[arg(long, value_name = "INVITATION", conflicts_with = "id")]
     cancel: Option<String>,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: ListArgs,
 }
 
 /// Prints a new invitation, lists those that there are, or takes one back.
@@ -55,10 +57,12 @@ pub(super) async fn invite(
         })),
         OutputFormat::Text => {
             output::out(&format!("{}\n", made.invitation));
-            let expires = duration::shown(Duration::from_millis(made.expires_ms));
-            output::tell(&format!(
-                "it lets one member join within {expires}: tenure serve … --join ADDR --invitation TOKEN\n"
-            ));
+            if !cluster.quiet {
+                let expires = duration::shown(Duration::from_millis(made.expires_ms));
+                output::tell(&format!(
+                    "it lets one member join within {expires}: tenure serve … --join ADDR --invitation TOKEN\n"
+                ));
+            }
         }
     }
     Ok(Exit::Done)
@@ -67,20 +71,18 @@ pub(super) async fn invite(
 async fn show(cluster: &ConnectedCluster) -> Result<Exit, CliError> {
     let ask = v1::ListInvitationsRequest {};
     let asked = async |channel| ClusterServiceClient::new(channel).list_invitations(ask).await;
-    let found = cluster.client.question(asked).await?.invitations;
-    if cluster.output == OutputFormat::Json {
-        found.into_iter().for_each(|it| output::object(&InvitationView::from(it)));
-        return Ok(Exit::Done);
-    }
     let head = ["INVITATION", "EXPIRES IN", "ADMITS", "USED BY"].map(|head| (head, Side::Left));
-    let mut table = Table::new(&head);
-    for it in found {
-        let expires = duration::shown(Duration::from_millis(it.expires_ms));
-        let member = |id: Option<u64>, none: &str| id.map_or(none.to_owned(), member_id::shown);
-        let (admits, used) = (member(it.member_id, "any member"), member(it.used_by, "-"));
-        table.row([it.id, expires, admits, used]);
+    let mut listing = Listing::new(cluster, &head);
+    for it in cluster.client.question(asked).await?.invitations {
+        let cells = || {
+            let expires = duration::shown(Duration::from_millis(it.expires_ms));
+            let member = |id: Option<u64>, none: &str| id.map_or(none.to_owned(), member_id::shown);
+            let (admits, used) = (member(it.member_id, "any member"), member(it.used_by, "-"));
+            [it.id.clone(), expires, admits, used]
+        };
+        listing.item(&it.id, |table| table.row(cells()), || InvitationView::from(it.clone()));
     }
-    output::out(&table.text());
+    listing.print();
     Ok(Exit::Done)
 }
 
@@ -98,6 +100,7 @@ async fn cancel(cluster: &ConnectedCluster, given: &str) -> Result<Exit, CliErro
     }
     match cluster.output {
         OutputFormat::Json => output::object(&json!({ "event": "cancelled", "id": id })),
+        OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text => output::out(&format!("invitation {id} is taken back\n")),
     }
     Ok(Exit::Done)

@@ -8,15 +8,16 @@ use tenure_wire::json::ticket::KeySet;
 use tenure_wire::v1;
 use v1::ticket_service_client::TicketServiceClient;
 
-use super::InspectArgs;
 use super::change::{AGREE, find};
 use super::member_id;
 use super::status::list;
-use crate::connection_args::{ConnectedCluster, ConnectionArgs, request_id};
+use crate::connection_args::{ConnectedCluster, request_id};
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::CliError;
-use crate::output::{self, OutputFormat, Side, Table};
+use crate::listing::Listing;
+use crate::output::{self, OutputFormat, Side};
+use crate::print_args::{ListArgs, QuietArgs};
 
 /// What can be done with the keys that sign tickets.
 #[derive(Subcommand)]
@@ -25,7 +26,7 @@ pub(crate) enum KeysCommand {
     ///
     ///   tenure cluster keys list
     #[command(verbatim_doc_comment)]
-    List(InspectArgs),
+    List(ListArgs),
     /// Give a member a new key; tickets of the old one are believed for a while
     ///
     ///   tenure cluster keys rotate b                  every few months
@@ -48,13 +49,13 @@ pub(crate) struct RotateArgs {
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     overlap: Option<Duration>,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 impl KeysCommand {
     pub(crate) fn output(&self) -> OutputFormat {
         match self {
-            Self::List(it) => it.reach.output,
+            Self::List(reach) => reach.output,
             Self::Rotate(it) => it.reach.output,
         }
     }
@@ -63,7 +64,7 @@ impl KeysCommand {
 /// Runs one of these subcommands.
 pub(super) fn run(command: &KeysCommand) -> Result<Exit, CliError> {
     match command {
-        KeysCommand::List(flags) => flags.reach.with(show),
+        KeysCommand::List(reach) => reach.with(show),
         KeysCommand::Rotate(flags) => flags.reach.with(async |it| rotate(it, flags).await),
     }
 }
@@ -78,18 +79,18 @@ async fn show(cluster: &ConnectedCluster) -> Result<Exit, CliError> {
         return Ok(Exit::Done);
     }
     let members = list(cluster).await?.members;
-    let mut table =
-        Table::new(&[("MEMBER", Side::Left), ("KEY", Side::Left), ("STATE", Side::Left)]);
-    for key in set.keys {
+    let head = ["MEMBER", "KEY", "STATE"].map(|head| (head, Side::Left));
+    let mut listing = Listing::new(cluster, &head);
+    for key in &set.keys {
         let name = members.iter().find(|it| it.member_id == key.member_id);
-        let name =
-            name.map_or_else(|| member_id::shown(key.member_id), |it| output::clean(&it.name));
+        let name = name.map_or_else(|| member_id::shown(key.member_id), |it| it.name.clone());
         let state = key.retires_in_ms.map_or("signs".to_owned(), |left_ms| {
             format!("believed for {} more", duration::ms(left_ms))
         });
-        table.row([name, key.key, state]);
+        // The objects are one set, printed above.
+        listing.item(&key.key, |table| table.row([name, key.key.clone(), state]), || ());
     }
-    output::out(&table.text());
+    listing.print();
     Ok(Exit::Done)
 }
 
@@ -129,6 +130,7 @@ async fn rotate_one(
             "event": "rotated", "member": member.name, "member_id": member.member_id.to_string(),
             "key": rotated.key,
         })),
+        OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text => {
             output::out(&format!("{} signs with {}\n", output::clean(&member.name), rotated.key));
         }

@@ -8,12 +8,12 @@ mod keys;
 mod member_id;
 mod status;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 
-use crate::connection_args::ConnectionArgs;
 use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::output::OutputFormat;
+use crate::print_args::{ListArgs, QuietArgs};
 
 pub(crate) use status::{TIGHT_BYTES, bytes, down, gather, lacking, leader, role_word, spare};
 
@@ -28,13 +28,16 @@ pub(crate) enum ClusterCommand {
     ///
     ///   tenure cluster status
     ///   tenure cluster status --output json    healthy, and problems with what to do about each
+    ///   tenure cluster status --quiet || alert    nothing but the exit code
     #[command(verbatim_doc_comment)]
-    Status(InspectArgs),
+    #[command(mut_arg("quiet", |arg| arg.help("Print nothing: the exit code says whether all is well")))]
+    Status(QuietArgs),
     /// List the members with their ids and addresses
     ///
     ///   tenure cluster members
+    ///   tenure cluster members --quiet    only their names
     #[command(verbatim_doc_comment)]
-    Members(InspectArgs),
+    Members(ListArgs),
     /// Invite one member: print a token with which it can join
     ///
     /// The token is a secret and is shown only here. It lets the first member join that presents it, and ends
@@ -45,6 +48,8 @@ pub(crate) enum ClusterCommand {
     ///   tenure cluster invite --list                    those that have not expired
     ///   tenure cluster invite --cancel 0a1b2c3d4e5f6071
     #[command(verbatim_doc_comment)]
+    #[command(mut_arg("quiet", |arg| arg.help("Print only the invitation; ids with --list; nothing with --cancel")))]
+    #[command(mut_arg("no_header", |arg| arg.requires("list")))]
     Invite(invite::InviteArgs),
     /// Invite a member and say how to add it; with --wait, give it a vote once it has come
     ///
@@ -53,6 +58,7 @@ pub(crate) enum ClusterCommand {
     ///   tenure cluster add d               prints what to type on d's machine within an hour
     ///   tenure cluster add d --wait 10m    and promotes d when it has caught up
     #[command(verbatim_doc_comment)]
+    #[command(mut_arg("quiet", |arg| arg.help("Print only the command to type")))]
     Add(change::AddArgs),
     /// Give a member that has caught up a vote
     ///
@@ -83,17 +89,11 @@ pub(crate) enum ClusterCommand {
     Keys(keys::KeysCommand),
 }
 
-/// Flags of commands that only look.
-#[derive(Args)]
-pub(crate) struct InspectArgs {
-    #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
-}
-
 impl ClusterCommand {
     pub(crate) fn output(&self) -> OutputFormat {
         match self {
-            Self::Status(it) | Self::Members(it) => it.reach.output,
+            Self::Status(reach) => reach.output,
+            Self::Members(reach) => reach.output,
             Self::Invite(it) => it.reach.output,
             Self::Add(it) => it.reach.output,
             Self::Promote(it) => it.reach.output,
@@ -108,8 +108,8 @@ impl ClusterCommand {
 /// Runs one of these subcommands.
 pub(crate) fn run(command: &ClusterCommand) -> Result<Exit, CliError> {
     match command {
-        ClusterCommand::Status(flags) => flags.reach.with_any(status::status),
-        ClusterCommand::Members(flags) => flags.reach.with_any(status::members),
+        ClusterCommand::Status(reach) => reach.with_any(status::status),
+        ClusterCommand::Members(reach) => reach.with_any(status::members),
         ClusterCommand::Invite(flags) => {
             flags.reach.with(async |it| invite::invite(it, flags).await)
         }

@@ -9,6 +9,7 @@ use super::{each, health, member_id};
 use crate::connection_args::ConnectedCluster;
 use crate::exit::Exit;
 use crate::failure::CliError;
+use crate::listing::Listing;
 use crate::output::{self, OutputFormat, Side, Table};
 
 /// A member with more entries than this behind the leader is not healthy.
@@ -27,6 +28,7 @@ pub(super) async fn status(cluster: &ConnectedCluster) -> Result<Exit, CliError>
             shown["problems"] = problems.iter().map(health::Problem::json).collect();
             output::object(&shown);
         }
+        OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text => output::out(&text(&status)),
     }
     Ok(if problems.is_empty() { Exit::Done } else { Exit::Refused })
@@ -34,29 +36,28 @@ pub(super) async fn status(cluster: &ConnectedCluster) -> Result<Exit, CliError>
 
 /// Lists the members.
 pub(super) async fn members(cluster: &ConnectedCluster) -> Result<Exit, CliError> {
-    let mut table = Table::new(&[
+    let head = [
         ("MEMBER", Side::Left),
         ("ROLE", Side::Left),
         ("CLIENTS", Side::Left),
         ("MEMBERS", Side::Left),
         ("ID", Side::Left),
-    ]);
+    ];
+    let mut listing = Listing::new(cluster, &head);
     for member in list(cluster).await?.members {
-        if cluster.output == OutputFormat::Json {
-            output::object(&Member::from(member));
-            continue;
-        }
-        table.row([
-            member.name.clone(),
-            role_word(member.role()).to_owned(),
-            member.client_address.clone(),
-            member.member_address.clone(),
-            member_id::shown(member.member_id),
-        ]);
+        let cells = || {
+            [
+                member.name.clone(),
+                role_word(member.role()).to_owned(),
+                member.client_address.clone(),
+                member.member_address.clone(),
+                member_id::shown(member.member_id),
+            ]
+        };
+        let object = || Member::from(member.clone());
+        listing.item(&member.name, |table| table.row(cells()), object);
     }
-    if cluster.output == OutputFormat::Text {
-        output::out(&table.text());
-    }
+    listing.print();
     Ok(Exit::Done)
 }
 

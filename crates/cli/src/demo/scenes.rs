@@ -89,7 +89,7 @@ async fn contention(
         credentials: None,
         insecure_credentials: false,
     };
-    let cluster = ConnectedCluster { client: ana.clone(), output: OutputFormat::Text, place };
+    let cluster = ConnectedCluster::new(ana.clone(), OutputFormat::Text, place);
     let explained = loop {
         let explained = wait::explain(&cluster, LOCK, None).await?;
         if !explained.ahead.is_empty() {

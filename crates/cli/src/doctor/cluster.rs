@@ -1,6 +1,5 @@
 //! Checks that the cluster answers, agrees and has room.
 
-use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -13,8 +12,6 @@ use crate::cluster::{TIGHT_BYTES, bytes, down, each, gather, health, lacking, le
 use crate::connection_args::ConnectionTarget;
 use crate::duration;
 
-/// How long connecting to a port may take.
-const PORT: Duration = Duration::from_secs(2);
 /// The number of timed reads.
 const QUESTIONS: usize = 10;
 /// Answers that take longer than this make short leases risky.
@@ -24,32 +21,6 @@ const FSYNC_SLOW_US: u64 = 20_000;
 const FSYNC_BAD_US: u64 = 250_000;
 /// Below this much free space, a member's disk counts as full.
 const FULL_BYTES: u64 = 128_000_000;
-
-/// Checks whether a process listens at an address.
-pub(super) async fn port(address: &str) -> Finding {
-    let began_us = os::now_us();
-    match tokio::time::timeout(PORT, tokio::net::TcpStream::connect(address)).await {
-        Ok(Ok(_)) => {
-            let took = Duration::from_micros(os::now_us().saturating_sub(began_us));
-            Finding::ok("port", format!("{address} is open, {} away", duration::shown(took)))
-        }
-        Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => Finding::bad(
-            "port",
-            format!("{address} refused: no process listens there"),
-            "start the member there (tenure dev, tenure serve), or correct --addr",
-        ),
-        Ok(Err(error)) => Finding::bad(
-            "port",
-            format!("{address}: {error}"),
-            "start the member there (tenure dev, tenure serve), or correct --addr",
-        ),
-        Err(_) => Finding::bad(
-            "port",
-            format!("{address} does not answer within {}", duration::shown(PORT)),
-            "look at firewalls on the way, and whether the machine is up",
-        ),
-    }
-}
 
 /// The finding for a cluster of which no member answered.
 pub(super) fn unreachable(text: &str, tried: &str, tls: bool) -> Finding {
@@ -63,8 +34,9 @@ pub(super) fn unreachable(text: &str, tried: &str, tls: bool) -> Finding {
 
 /// Checks the connection and everything that members report about themselves.
 pub(super) async fn look(client: &Client, place: &ConnectionTarget) -> Vec<Finding> {
-    let mut found = vec![tls(place), ask_read(client).await];
-    match each::status(client, place).await {
+    let (read, status) = tokio::join!(ask_read(client), each::status(client, place));
+    let mut found = vec![tls(place), read];
+    match status {
         Ok(status) => found.extend(members(&status)),
         Err(error) => {
             let next = "start the members that are down; a majority must be up";

@@ -2,16 +2,21 @@
 
 mod cluster;
 mod machine;
+mod probe;
 
 use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
+use tokio::sync::mpsc::unbounded_channel;
 
-use crate::connection_args::{ConnectionArgs, runtime};
+use crate::connection_args::{ConnectionArgs, ConnectionTarget, runtime};
+use crate::duration;
 use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::output::{self, OutputFormat};
+
+use probe::Probe;
 
 /// Flags of `tenure doctor`.
 #[derive(Args)]
@@ -93,25 +98,59 @@ pub(crate) fn doctor(flags: &DoctorArgs) -> Result<Exit, CliError> {
     if let Some(data) = &flags.data {
         tell(machine::disk(data));
     }
-    let mut reached = true;
-    runtime()?.block_on(async {
-        for address in &place.addresses {
-            tell(cluster::port(address).await);
-        }
-        match place.connect().await {
-            Ok(client) => cluster::look(&client, &place).await.into_iter().for_each(&mut tell),
-            Err(failure) => {
-                reached = false;
-                let tried = failure.more.iter().find(|(label, _)| *label == "tried");
-                let tried = tried.map_or(String::new(), |(_, tried)| format!(": {tried}"));
-                tell(cluster::unreachable(&failure.text, &tried, place.tls.is_some()));
-            }
-        }
-        Ok::<(), CliError>(())
-    })?;
+    let (probes, looked) = runtime()?.block_on(examine(&place));
+    probes.into_iter().for_each(|probe| tell(probe.finding));
+    let reached = looked.is_ok();
+    match looked {
+        Ok(found) => found.into_iter().for_each(&mut tell),
+        Err(unreachable) => tell(unreachable),
+    }
     Ok(match (reached, worst) {
         (false, _) => Exit::Unreachable,
         (true, FindingHealth::Bad) => Exit::Refused,
         (true, FindingHealth::Ok | FindingHealth::Warn) => Exit::Done,
     })
+}
+
+/// Probes every address, and looks at the cluster through the first member that answers. A member that hangs delays
+/// neither the other probes nor that look.
+async fn examine(place: &ConnectionTarget) -> (Vec<Probe>, Result<Vec<Finding>, Finding>) {
+    let (answering, mut first) = unbounded_channel();
+    let through_first = async {
+        let address = first.recv().await?;
+        Some(look(ConnectionTarget { addresses: vec![address], ..place.clone() }, place).await)
+    };
+    let (probes, looked) = tokio::join!(probe::every(place, answering), through_first);
+    if let Some(looked) = looked {
+        return (probes, looked);
+    }
+    // No member answered. Those that hang would only make the search for a reason longer.
+    let mut others = place.clone();
+    if place.wait_for_server.is_none() {
+        others
+            .addresses
+            .retain(|it| !probes.iter().any(|probe| probe.is_hung && probe.address == *it));
+    }
+    let looked = if others.addresses.is_empty() {
+        let text = format!("no member answered within {}", duration::shown(place.timeout));
+        Err(cluster::unreachable(&text, "", place.tls.is_some()))
+    } else {
+        look(others, place).await
+    };
+    (probes, looked)
+}
+
+/// Connects to one of these members and looks at the cluster; else says why no member could be reached.
+async fn look(
+    through: ConnectionTarget,
+    place: &ConnectionTarget,
+) -> Result<Vec<Finding>, Finding> {
+    match through.connect().await {
+        Ok(client) => Ok(cluster::look(&client, place).await),
+        Err(failure) => {
+            let tried = failure.more.iter().find(|(label, _)| *label == "tried");
+            let tried = tried.map_or(String::new(), |(_, tried)| format!(": {tried}"));
+            Err(cluster::unreachable(&failure.text, &tried, place.tls.is_some()))
+        }
+    }
 }

@@ -5,11 +5,13 @@ use tenure_wire::json::LockShown;
 use tenure_wire::v1;
 use v1::lock_admin_service_client::LockAdminServiceClient;
 
-use crate::connection_args::{ConnectedCluster, ConnectionArgs};
+use crate::connection_args::ConnectedCluster;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::CliError;
-use crate::output::{self, OutputFormat, Side, Table};
+use crate::listing::Listing;
+use crate::output::{self, Side};
+use crate::print_args::ListArgs;
 
 /// Flags of `tenure locks`.
 #[derive(Args)]
@@ -18,55 +20,48 @@ pub(crate) struct LocksArgs {
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: ListArgs,
 }
 
 pub(crate) fn locks(flags: &LocksArgs) -> Result<Exit, CliError> {
     flags.reach.with(async |cluster| {
-        let mut table = Table::new(&[
+        let head = [
             ("LOCK", Side::Left),
             ("MODE", Side::Left),
             ("HELD BY", Side::Left),
             ("FOR", Side::Left),
             ("TOKEN", Side::Right),
             ("WAITING", Side::Right),
-        ]);
-        let mut any = false;
+        ];
+        let mut listing = Listing::new(cluster, &head);
         let mut after = String::new();
         loop {
             let page = page(cluster, &flags.prefix, &after, 0).await?;
             for lock in page.locks {
-                any = true;
-                if cluster.output == OutputFormat::Json {
-                    output::object(&LockShown::from(lock));
-                    continue;
-                }
-                let token = lock.holders.first().map_or("-".to_owned(), |it| it.token.to_string());
-                table.row([
-                    lock.lock.clone(),
-                    mode_words(&lock),
-                    holder_cell(&lock),
-                    held_for(&lock),
-                    token,
-                    lock.waiting.to_string(),
-                ]);
+                let token = |it: &v1::HolderView| it.token.to_string();
+                let cells = || {
+                    [
+                        lock.lock.clone(),
+                        mode_words(&lock),
+                        holder_cell(&lock),
+                        held_for(&lock),
+                        lock.holders.first().map_or("-".to_owned(), token),
+                        lock.waiting.to_string(),
+                    ]
+                };
+                let object = || LockShown::from(lock.clone());
+                listing.item(&lock.lock, |table| table.row(cells()), object);
             }
             after = page.next;
             if after.is_empty() {
                 break;
             }
         }
-        match (cluster.output, any) {
-            (OutputFormat::Text, true) => output::out(&table.text()),
-            (OutputFormat::Text, false) => {
-                let about = match flags.prefix.as_str() {
-                    "" => String::new(),
-                    prefix => format!(" whose name begins with `{prefix}`"),
-                };
-                output::tell(&format!("no lock{about} is held or awaited\n"));
-            }
-            (OutputFormat::Json, _) => {}
-        }
+        let about = match flags.prefix.as_str() {
+            "" => String::new(),
+            prefix => format!(" whose name begins with `{prefix}`"),
+        };
+        listing.print_or(&format!("no lock{about} is held or awaited"));
         Ok(Exit::Done)
     })
 }

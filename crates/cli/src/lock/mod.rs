@@ -10,11 +10,12 @@ use serde_json::json;
 use tenure::{Cause, Error, Guard, Lease, LockAsk, Standing};
 use tokio::time::Instant;
 
-use crate::connection_args::{ConnectedCluster, ConnectionArgs};
+use crate::connection_args::ConnectedCluster;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::output::{self, OutputFormat};
+use crate::print_args::QuietArgs;
 use crate::signals::{self, StopSignals};
 use crate::waiting::were_ahead;
 use wait::WaitDisplay;
@@ -34,7 +35,7 @@ pub(crate) struct LockArgs {
     #[command(flatten)]
     how: HoldArgs,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 /// Flags of `tenure try`.
@@ -46,7 +47,7 @@ pub(crate) struct TryArgs {
     #[command(flatten)]
     how: HoldArgs,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 /// How to hold a lock.
@@ -110,7 +111,7 @@ fn acquire(
     lock: &str,
     wait: Option<Duration>,
     how: &HoldArgs,
-    reach: &ConnectionArgs,
+    reach: &QuietArgs,
 ) -> Result<Exit, CliError> {
     if how.lease.is_none() && !how.hold && reach.output == OutputFormat::Text && output::is_piped()
     {
@@ -280,6 +281,7 @@ fn acquired(cluster: &ConnectedCluster, guard: &Guard, waited: Duration) {
             }
             output::object(&said);
         }
+        OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text => {
             output::out(&format!("{token}\n"));
             if output::watched() {
@@ -296,7 +298,7 @@ fn released(cluster: &ConnectedCluster, lock: &str, held: Duration) {
         OutputFormat::Json => output::object(&json!({
             "event": "released", "lock": lock, "held_ms": millis(held),
         })),
-        OutputFormat::Text if output::watched() => {
+        OutputFormat::Text if output::watched() && !cluster.quiet => {
             let held = duration::shown(held);
             output::tell(&format!("tenure: lock `{lock}` released after {held}\n"));
         }
@@ -307,6 +309,7 @@ fn released(cluster: &ConnectedCluster, lock: &str, held: Duration) {
 fn doubtful(cluster: &ConnectedCluster, lock: &str) {
     match cluster.output {
         OutputFormat::Json => output::object(&json!({ "event": "doubtful", "lock": lock })),
+        OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text => output::tell(&format!(
             "tenure: lock `{lock}`: renewal overdue, none was acknowledged in time, trying other members\n"
         )),
@@ -318,6 +321,7 @@ fn left(cluster: &ConnectedCluster, lock: &str, ahead: Option<u64>) {
         (OutputFormat::Json, _) => {
             output::object(&json!({ "event": "left", "lock": lock, "ahead": ahead }));
         }
+        (OutputFormat::Text, _) if cluster.quiet => {}
         (OutputFormat::Text, Some(ahead)) => {
             let ahead = were_ahead(ahead);
             output::tell(&format!("tenure: left the queue of lock `{lock}`, {ahead}\n"));

@@ -86,6 +86,7 @@ pub(super) async fn acquire(
             }
             output::object(&said);
         }
+        OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text => {
             output::out(&format!("{}\n", grant.token));
             if output::watched() {

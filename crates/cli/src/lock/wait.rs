@@ -78,6 +78,7 @@ impl<'a> WaitDisplay<'a> {
                 match self.cluster.output {
                     OutputFormat::Json if changed => self.tell_json(&explained),
                     OutputFormat::Json => {}
+                    OutputFormat::Text if self.cluster.quiet => {}
                     OutputFormat::Text if output::watched() => {
                         self.draw(&block(self.lock, ahead(&explained), &explained));
                     }

@@ -32,7 +32,7 @@ pub(super) fn run(flags: &RunArgs) -> Result<u8, CliError> {
         .client
         .get_or_insert_with(|| default_name(flags.command.first().map(OsString::as_os_str)));
     let events = open_events(flags.events.as_deref())?;
-    let mut messages = Messages::new(&flags.locks, flags.reach.output, events);
+    let mut messages = Messages::new(&flags.locks, &flags.reach, events);
     Ok(run_at(flags, &place, &mut messages))
 }
 

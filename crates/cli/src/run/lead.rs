@@ -8,11 +8,12 @@ use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::Instant;
 
 use crate::client_name::default_name;
-use crate::connection_args::{ConnectedCluster, ConnectionArgs};
+use crate::connection_args::ConnectedCluster;
 use crate::elect;
 use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::lock::TTL;
+use crate::print_args::QuietArgs;
 
 use super::front::{finish, open_events, start};
 use super::locked_command::{HeldLock, Job, LockedCommand, RunOutcome};
@@ -34,7 +35,7 @@ pub(crate) struct Candidacy<'a> {
     pub(crate) command: &'a [OsString],
     /// The file to which events are also written.
     pub(crate) events: Option<&'a Path>,
-    pub(crate) reach: &'a ConnectionArgs,
+    pub(crate) reach: &'a QuietArgs,
 }
 
 /// Campaigns, runs the command while leading, and campaigns again if leadership is lost.
@@ -51,13 +52,14 @@ pub(crate) fn lead(candidacy: &Candidacy<'_>) -> Result<Exit, CliError> {
     }
     let names = [candidacy.name.to_owned()];
     let events = open_events(candidacy.events)?;
-    let mut messages = Messages::new(&names, candidacy.reach.output, events);
+    let mut messages = Messages::new(&names, candidacy.reach, events);
     let (tell, mut heard) = unbounded_channel();
     let runtime =
         start(tell).map_err(|error| CliError::refused(format!("cannot start: {error}")))?;
     let done = runtime.block_on(async {
         let client = place.connect_to_leader().await?;
-        let cluster = ConnectedCluster { client, output: candidacy.reach.output, place: place.clone() };
+        let mut cluster = ConnectedCluster::new(client, candidacy.reach.output, place.clone());
+        cluster.quiet = candidacy.reach.quiet;
         loop {
             let asked = Instant::now();
             elect::print_leader(&cluster, candidacy.name).await;

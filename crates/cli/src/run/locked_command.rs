@@ -278,7 +278,7 @@ impl<'a> LockedCommand<'a> {
             None => silent,
         };
         let word = lost.as_ref().map_or("local_stall", |it| it.word());
-        self.messages.unusual(&format!("{what} lost: {text}"));
+        self.messages.loss(&format!("{what} lost: {text}"));
         let token = self.hold.guard().token().to_string();
         let (by, reason) = lost.as_ref().map_or((None, None), |it| (it.by(), it.reason()));
         let event = json!({ "token": token, "cause": word, "by": by, "reason": reason });
@@ -292,7 +292,7 @@ impl<'a> LockedCommand<'a> {
         let text = format!(
             "`{lock}` was released with this run's lease and token, as `tenure unlock` does"
         );
-        self.messages.unusual(&format!("{} lost: {text}", self.what()));
+        self.messages.loss(&format!("{} lost: {text}", self.what()));
         let token = self.hold.guard().token().to_string();
         self.messages.event("lost", &json!({ "token": token, "cause": RELEASED }));
         self.lost = Some(LockLoss { at_us: now_us(), cause: text, word: RELEASED });
@@ -389,11 +389,11 @@ impl<'a> LockedCommand<'a> {
         match free_us.checked_sub(gone_us) {
             // A client that ends the lease as its owner declares the work stopped, and the cluster does not say when
             // that was.
-            _ if lost.word == RELEASED => messages.unusual(&format!(
+            _ if lost.word == RELEASED => messages.loss(&format!(
                 "stopped in {took}; the next holder may have started before: \
                  the lock was released while the command ran"
             )),
-            _ if lost.word == "gone" => messages.unusual(&format!(
+            _ if lost.word == "gone" => messages.loss(&format!(
                 "stopped in {took}; the next holder may have started before: it is not known when the lock was taken"
             )),
             Some(margin_us) => {
@@ -402,13 +402,13 @@ impl<'a> LockedCommand<'a> {
                     "forced" | "revoked" => ", unless it was taken away with --now",
                     _ => "",
                 };
-                messages.unusual(&format!(
+                messages.loss(&format!(
                     "stopped in {took}, at least {margin} before anyone else could have started{unless}"
                 ));
             }
             None => {
                 let late = shown(Duration::from_micros(gone_us - free_us));
-                messages.unusual(&format!(
+                messages.loss(&format!(
                     "stopped in {took}, TOO LATE by up to {late}: {} ({})",
                     why_late(&gone),
                     lost.cause
@@ -468,7 +468,7 @@ impl<'a> LockedCommand<'a> {
             }
             Err(error) => {
                 let ttl = shown(self.job.times.pace.ttl());
-                messages.unusual(&format!(
+                messages.loss(&format!(
                     "{ended}{what} not given back: {error}; it is free within {ttl}"
                 ));
                 messages.event("not_released", &json!({ "message": error.to_string() }));

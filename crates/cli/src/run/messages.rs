@@ -1,7 +1,8 @@
 //! Writes the messages and events of `tenure run`.
 //!
 //! Standard output belongs to the command. A terminal shows a few lines, and the block about the queue is updated in
-//! place. A log gets one line per change, and none if nothing unusual happens.
+//! place. A log gets one line per change, and none if nothing unusual happens. With `--quiet` there are only errors and
+//! the loss of the lock.
 
 use std::fs::File;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -11,6 +12,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::output::OutputFormat;
+use crate::print_args::QuietArgs;
 use crate::terminal::fitted;
 use crate::waiting::labelled;
 
@@ -32,6 +34,10 @@ enum MessageItem {
 pub(super) struct Messages {
     locks: Vec<String>,
     output: OutputFormat,
+    /// Whether only errors and losses are written.
+    quiet: bool,
+    /// Whether the last message was left out, and its details with it.
+    left_out: bool,
     terminal: bool,
     /// Whether something unusual happened, so that a log gets usual lines too.
     unusual: bool,
@@ -43,12 +49,14 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    pub(super) fn new(locks: &[String], output: OutputFormat, events: Option<File>) -> Self {
+    pub(super) fn new(locks: &[String], flags: &QuietArgs, events: Option<File>) -> Self {
+        let (output, quiet, left_out) = (flags.output, flags.quiet, false);
         let terminal = output == OutputFormat::Text && std::io::stderr().is_terminal();
         let (writer, said) = channel();
         std::thread::spawn(move || write(&said, events));
         let (unusual, block, why) = (false, 0, Map::new());
-        Self { locks: locks.to_vec(), output, terminal, unusual, block, why, writer }
+        let locks = locks.to_vec();
+        Self { locks, output, quiet, left_out, terminal, unusual, block, why, writer }
     }
 
     pub(super) fn is_live(&self) -> bool {
@@ -79,19 +87,32 @@ impl Messages {
     /// Writes a line only to a terminal, or after something unusual.
     pub(super) fn usual(&mut self, text: &str) {
         if self.terminal || self.unusual {
+            self.notice(text);
+        }
+    }
+
+    /// Writes a line to a log, too.
+    pub(super) fn unusual(&mut self, text: &str) {
+        self.unusual = true;
+        self.notice(text);
+    }
+
+    /// Writes a line about the loss of the lock, or about a release that failed: also with `--quiet`.
+    pub(super) fn loss(&mut self, text: &str) {
+        (self.unusual, self.left_out) = (true, false);
+        self.line(&format!("tenure: {text}"));
+    }
+
+    fn notice(&mut self, text: &str) {
+        self.left_out = self.quiet;
+        if !self.quiet {
             self.line(&format!("tenure: {text}"));
         }
     }
 
-    /// Writes a line in any case.
-    pub(super) fn unusual(&mut self, text: &str) {
-        self.unusual = true;
-        self.line(&format!("tenure: {text}"));
-    }
-
     /// Writes an error message.
     pub(super) fn error(&mut self, text: &str) {
-        self.unusual = true;
+        (self.unusual, self.left_out) = (true, false);
         self.why.insert("message".to_owned(), text.into());
         self.line(&format!("error: {text}"));
     }
@@ -103,17 +124,19 @@ impl Messages {
             let field = if word == "try" { "next" } else { word };
             self.why.insert(field.to_owned(), text.into());
         }
-        self.line(&labelled(word, text));
+        self.further(&labelled(word, text));
     }
 
     /// Writes a further line without a label.
     pub(super) fn further(&mut self, line: &str) {
-        self.line(line);
+        if !self.left_out {
+            self.line(line);
+        }
     }
 
     /// Shows the place in the queue: updated in place on a terminal, one line per change in a log.
     pub(super) fn waiting(&mut self, lines: &[String], changed: bool) {
-        if self.output != OutputFormat::Text {
+        if self.output != OutputFormat::Text || self.quiet {
             return;
         }
         self.unusual = true;

@@ -37,11 +37,11 @@ use clap::{Args, ValueEnum};
 
 pub(crate) use lead::{Candidacy, lead};
 
-use crate::connection_args::ConnectionArgs;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::output;
+use crate::print_args::QuietArgs;
 
 /// The running binary, even after its file was replaced.
 const SELF: &str = "/proc/self/exe";
@@ -92,7 +92,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) reach: QuietArgs,
 }
 
 impl RunArgs {

@@ -13,6 +13,7 @@ mod pages;
 mod past;
 #[path = "../common/ports.rs"]
 mod ports;
+mod printing;
 mod screens;
 #[path = "../../../fence/tests/fences/server.rs"]
 #[allow(dead_code, reason = "only one of the servers is needed here")]

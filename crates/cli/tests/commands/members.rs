@@ -1,11 +1,13 @@
 //! Tests that a cluster is shown, and changed member by member.
 
+use std::net::TcpListener;
 use std::process::ChildStdin;
 
 use serde_json::Value;
+use tenure_server::os;
 
 use crate::ports::free_port;
-use crate::stage::{Ran, at, objects, serve, wait};
+use crate::stage::{Ran, at, member, objects, serve, wait};
 
 /// Three members, and room for more.
 struct Three {
@@ -289,4 +291,31 @@ fn a_doctor_says_what_is_wrong_with_a_cluster_that_is_not_there() {
     let missing =
         at("127.0.0.1:1", &["doctor", "--data", "/nowhere", "--connect-timeout", "300ms"]);
     assert!(missing.out.contains("cannot write in /nowhere"), "{missing:?}");
+}
+
+#[test]
+fn members_that_hang_delay_a_doctor_once_together() {
+    const LIMIT_US: u64 = 2_000_000;
+    // What all other checks and a busy machine may take.
+    const SLACK_US: u64 = 3_500_000;
+    // They accept connections into their backlog, and answer nothing.
+    let hung: Vec<_> = (0..4).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let mut addresses: Vec<String> =
+        hung.iter().map(|it| it.local_addr().unwrap().to_string()).collect();
+    let doctor = |addresses: &[String]| {
+        let began_us = os::now_us();
+        let ran = at(&addresses.join(","), &["doctor", "--connect-timeout", "2s"]);
+        let took_us = os::now_us() - began_us;
+        assert!(took_us < LIMIT_US + SLACK_US, "it took {took_us} us: {ran:?}");
+        assert_eq!(ran.out.matches("is open, but does not answer within 2s").count(), 4, "{ran:?}");
+        ran
+    };
+    let none = doctor(&addresses);
+    assert_eq!(none.code, 69, "{none:?}");
+    assert!(none.out.contains("bad   talk      no member answered within 2s"), "{none:?}");
+    // The member that works is found behind them, and examined.
+    addresses.push(member().addr.clone());
+    let one = doctor(&addresses);
+    assert_eq!(one.code, 1, "{one:?}");
+    assert!(one.out.contains("ok    quorum") && one.out.contains("ok    talk"), "{one:?}");
 }

@@ -49,6 +49,27 @@ fn a_run_whose_lease_is_ended_as_its_own_stops_its_command() {
 }
 
 #[test]
+fn a_quiet_run_tells_of_errors_and_the_loss_of_its_lock_alone() {
+    let world = World::new(1);
+    let script = "$T unlock hush --quiet; exec sleep 600";
+    let mut held = shell(&world, &["hush"], &[&NEVER[..], &["--quiet"]].concat(), script);
+    assert_eq!(held.ended().code(), Some(76));
+    let said = held.said();
+    assert!(said.starts_with("tenure: lock `hush` lost: `hush` was released"), "{said}");
+    assert!(said.contains("\ntenure: stopped in ") && said.contains("\n  look "), "{said}");
+    assert!(!said.contains("SIGTERM") && !said.contains("acquired"), "{said}");
+    assert_eq!(held.event("ended")["outcome"], "lost", "events are written all the same");
+    let _guard = world.next("hush");
+    let ran = world.run("hush", &["--quiet", "--wait", "1s"], &["true"]);
+    assert_eq!(ran.code, Some(75), "{}", ran.err);
+    assert!(
+        ran.err.starts_with("error: timed out after 1s waiting for lock `hush`"),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
 fn the_watchdog_gives_the_lock_back_once_everything_is_dead() {
     let world = World::new(1);
     for role in [Role::Plain, Role::Family] {
