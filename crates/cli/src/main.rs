@@ -1,5 +1,6 @@
 //! Parses the arguments of `tenure` and runs the command.
 
+mod audit;
 mod auth;
 mod backup;
 mod bench;
@@ -261,6 +262,21 @@ enum CliCommand {
     ///   tenure auth enable                                                  from now on every caller needs credentials
     #[command(subcommand, verbatim_doc_comment)]
     Auth(auth::AuthCommand),
+    /// Show what administrators did, and which calls were denied
+    ///
+    ///   tenure audit                                  the newest 100 records of one member, oldest first
+    ///   tenure audit --addr 10.0.0.12:7450            of this member
+    ///   tenure audit --last 1000 --output json        one JSON object per line, exactly as recorded
+    ///
+    /// Acts of administrators are the same on every member, because each member takes them from the replicated
+    /// history. Denied calls are recorded by the member that refused them, and starts, backups and changes of the
+    /// log level where they happened: --addr chooses the member. Of several addresses, the first that can be
+    /// reached answers. No leader is needed.
+    ///
+    /// Once identity is enabled, it requires `administer` for the cluster. A member keeps its newest 1,000 records
+    /// for this; `tenure serve --audit-file FILE` keeps all of them in a file.
+    #[command(verbatim_doc_comment)]
+    Audit(audit::AuditArgs),
     /// Write the whole state of a running cluster to a file
     ///
     ///   tenure backup /backups/monday
@@ -497,6 +513,7 @@ fn run(command: &CliCommand) -> (OutputFormat, Result<Exit, CliError>) {
         CliCommand::Config(ConfigCommand::Check(flags)) => (flags.output, serve::check(flags)),
         CliCommand::Cluster(command) => (command.output(), cluster::run(command)),
         CliCommand::Auth(command) => (command.output(), auth::run(command)),
+        CliCommand::Audit(flags) => (flags.reach.output, audit::audit(flags)),
         CliCommand::Backup(flags) => (flags.reach.output, backup::run(flags)),
         CliCommand::Restore(flags) => (flags.output, restore::run(flags)),
         CliCommand::Store(flags) => (flags.output(), store::run(flags)),

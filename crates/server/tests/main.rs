@@ -6,6 +6,7 @@ mod administrators;
 mod alone;
 mod archive;
 mod audit;
+mod audit_calls;
 #[path = "../../cli/tests/common/authority.rs"]
 mod authority;
 #[path = "support/bounded.rs"]

@@ -4056,6 +4056,18 @@ pub struct RaiseLevelResponse {
     #[prost(message, optional, tag = "1")]
     pub header: ::core::option::Option<Header>,
 }
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AuditRequest {
+    #[prost(uint32, tag = "1")]
+    pub last: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AuditResponse {
+    #[prost(message, optional, tag = "1")]
+    pub header: ::core::option::Option<Header>,
+    #[prost(string, repeated, tag = "2")]
+    pub records: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
 /// Generated client implementations.
 pub mod maintenance_service_client {
     #![allow(
@@ -4262,6 +4274,27 @@ pub mod maintenance_service_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("tenure.v1.MaintenanceService", "RaiseLevel"));
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn audit(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AuditRequest>,
+        ) -> std::result::Result<tonic::Response<super::AuditResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/tenure.v1.MaintenanceService/Audit",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tenure.v1.MaintenanceService", "Audit"));
             self.inner.unary(req, path, codec).await
         }
     }

@@ -82,6 +82,7 @@ const COMMANDS: &[&str] = &[
     "auth quota",
     "auth quota show",
     "auth quota set",
+    "audit",
     "backup",
     "restore",
     "store",

@@ -1,5 +1,6 @@
 //! Tests that every command does what its help says, in text and in JSON.
 
+mod audit;
 mod auth;
 mod errors;
 mod figures;

@@ -145,6 +145,7 @@ fn members_are_shown_added_promoted_removed_and_asked_to_lead() {
     wait("its key is on its way out", || three.key(&key)?["retires_in_ms"].as_u64());
     assert!(three.ok(&["cluster", "keys", "list"]).contains("believed for"));
 
+    three.is_audited_by_every_member();
     three.is_looked_at_by_a_doctor();
     three.says_what_to_do_about_a_member_that_is_down();
     three.says_what_to_do_without_a_majority();
@@ -184,6 +185,24 @@ impl Three {
         assert!(long.code != 0 && long.err.contains("30 days"), "{long:?}");
         assert_eq!(self.run(&["cluster", "keys", "rotate"]).code, 2);
         last
+    }
+
+    /// Every member has the acts of administrators, and its own start.
+    fn is_audited_by_every_member(&self) {
+        let acts_of = |addr: &str| {
+            let records = objects(&at(addr, &["audit", "--last", "1000", "--output", "json"]).out);
+            let start = records.iter().find(|it| it["act"] == "start")?["who"].clone();
+            let acts = records.into_iter().filter(|it| it["revision"].is_u64());
+            let acts = acts.map(|it| format!("{} {} {}", it["revision"], it["act"], it["target"]));
+            Some((start, acts.collect::<Vec<_>>()))
+        };
+        wait("every member has recorded the same acts", || {
+            let each = self.addr.split(',').map(acts_of).collect::<Option<Vec<_>>>()?;
+            let names: Vec<_> = each.iter().map(|(start, _)| start.as_str().unwrap()).collect();
+            assert_eq!(names, ["a", "b", "c"]);
+            let same = each.iter().all(|(_, acts)| *acts == each[0].1);
+            (same && each[0].1.iter().any(|act| act.contains("member_removed"))).then_some(())
+        });
     }
 
     fn is_looked_at_by_a_doctor(&self) {
@@ -278,6 +297,8 @@ impl Three {
             }
             assert!(said("next").starts_with("tenure "), "{ran:?}");
         }
+        let audited = self.ok(&["audit"]);
+        assert!(audited.contains(" start "), "the member that is left has its records: {audited}");
         let ran = self.run(&[&["run", "majority"], &short[..], &["--", "true"]].concat());
         assert!(ran.code == 69 && ran.err.contains("  try      tenure "), "{ran:?}");
     }

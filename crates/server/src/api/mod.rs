@@ -5,6 +5,7 @@
 
 mod access;
 mod addresses;
+mod audit;
 mod bounded_io;
 // The code that serves a call decides; the table is for the tests and the page that they print.
 #[cfg(test)]

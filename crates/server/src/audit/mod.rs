@@ -33,8 +33,8 @@ pub(crate) use record::{AuditRecord, Outcome};
 const WAITING_MAX: usize = 8_192;
 /// How often the position is saved while there are no acts.
 const SAVE: Duration = Duration::from_secs(1);
-/// The most records that are kept in memory, for readers of the health listener.
-const RECENT_MAX: usize = 1_000;
+/// The most records that are kept in memory, for readers of the APIs and of the health listener.
+pub(crate) const RECENT_MAX: usize = 1_000;
 
 /// Where the audit log is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -54,6 +54,11 @@ impl Dispatch {
         self.may(who, PrincipalAction::ADMIN)
     }
 
+    /// Authorises a look at what administrators did.
+    pub(crate) fn may_administer(&self, who: &Principal) -> Result<(), Failure> {
+        self.may(who, PrincipalAction::Name(Verb::Administer, ""))
+    }
+
     /// Converts a failure to one of the public contract, for this caller.
     pub(crate) fn failure_to(
         &self,

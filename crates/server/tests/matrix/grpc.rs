@@ -121,6 +121,7 @@ fn operations(method: &str, row: &Row) -> Option<Vec<u8>> {
         | "ClusterService/Leave"
         | "ClusterService/Members"
         | "ClusterService/Status"
+        | "MaintenanceService/Audit"
         | "MaintenanceService/Backup"
         | "MaintenanceService/Hash"
         | "TicketService/Keys"

@@ -50,6 +50,7 @@ pub(super) fn request(route: &str, variant: &str, row: &Row) -> Option<HttpReque
         | "GET /v1/access/keys"
         | "GET /v1/access/principals"
         | "GET /v1/access/roles"
+        | "GET /v1/audit"
         | "GET /v1/cluster"
         | "GET /v1/cluster/invitations"
         | "GET /v1/cluster/members"

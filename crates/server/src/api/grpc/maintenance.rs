@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::call::{GrpcCall, Streamed, to_status};
-use crate::api::{decode, encode};
+use crate::api::{audit, decode, encode};
 use crate::backup::{self, Backup, TakeError};
 use crate::dispatch::Dispatch;
 
@@ -125,6 +125,18 @@ impl v1::maintenance_service_server::MaintenanceService for MaintenanceApi {
             level.map_err(|_| to_status(decode::invalid("level", "is no feature level")))?;
         let (header, _) = settled(&call, Command::RaiseLevel { level }).await?;
         Ok(Response::new(v1::RaiseLevelResponse { header }))
+    }
+
+    async fn audit(
+        &self,
+        request: Request<v1::AuditRequest>,
+    ) -> Result<Response<v1::AuditResponse>, Status> {
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
+        let last = audit::last((it.last > 0).then_some(it.last)).map_err(to_status)?;
+        let recent = audit::recent(&self.dispatch, &call.who, last);
+        let (revision, records) = call.own_view(recent).await?;
+        let header = Some(self.dispatch.header(revision));
+        Ok(Response::new(v1::AuditResponse { header, records }))
     }
 }
 

@@ -6,6 +6,7 @@
 mod access;
 mod acquire;
 mod answer;
+mod audit;
 mod call;
 mod cluster;
 mod diagnostics;
@@ -114,6 +115,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Http>)> {
         ("/v1/cluster/keys/rotate", post(tickets::rotate)),
         ("/v1/member", get(member::show)),
         ("/v1/limits", get(limits::show).patch(limits::set)),
+        ("/v1/audit", get(audit::show)),
         ("/v1/access", get(access::status)),
         ("/v1/access/identity", put(access::set_identity)),
         ("/v1/access/quotas", put(access::set_quotas)),
@@ -238,6 +240,7 @@ pub(crate) fn read_queries(uri: http::Uri) {
         elections::ResignParameters,
         watch::Query,
         limits::NoParameters,
+        audit::AuditParameters,
         access::PageParameters,
         access::KeyParameters,
         access::CanParameters,

@@ -12,7 +12,7 @@ use utoipa::{Modify, OpenApi};
 
 use super::answer::json_with;
 use super::{
-    access, cluster, elections, health, keys, leases, level, limits, locks, member, metrics,
+    access, audit, cluster, elections, health, keys, leases, level, limits, locks, member, metrics,
     tickets, watch,
 };
 
@@ -31,7 +31,7 @@ use super::{
         watch::start,
         cluster::status, cluster::members, cluster::add, cluster::change, cluster::remove,
         cluster::invite, cluster::invitations, cluster::cancel_invitation,
-        level::raise, member::show, limits::show, limits::set,
+        level::raise, member::show, limits::show, limits::set, audit::show,
         access::status, access::set_identity, access::set_quotas, access::can,
         access::roles, access::put_role, access::delete_role,
         access::principals, access::principal, access::put_principal, access::enable_principal,
