@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::client::Client;
 use crate::disk::SyncedBy;
 use crate::figures::figure;
 use bytes::Bytes;
@@ -56,6 +57,54 @@ fn settings(dir: &tempfile::TempDir) -> ServerSettings {
 
 fn put(key: String, value: Vec<u8>) -> v1::PutRequest {
     v1::PutRequest { key, value: value.into(), ..Default::default() }
+}
+
+/// What waits for the event loop must not occupy the threads that serve connections.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_are_served_while_the_event_loop_hangs_and_thousands_of_commands_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = start(settings(&dir)).unwrap();
+    let address = format!("http://{}", running.clients);
+    let connect = || Endpoint::from_shared(address.clone()).unwrap().connect_lazy();
+    let (hangs, hanging) = std::sync::mpsc::channel();
+    let (go_on, gate) = std::sync::mpsc::channel::<()>();
+    let member = running.member.clone();
+    let hung = std::thread::spawn(move || {
+        member.read_stale(move |_| {
+            hangs.send(()).unwrap();
+            let _ = gate.recv();
+        })
+    });
+    hanging.recv().unwrap();
+
+    let mut calls = tokio::task::JoinSet::new();
+    for connection in 0..16 {
+        let channel = connect();
+        for number in 0..1_000 {
+            let mut keys = KeyServiceClient::new(channel.clone());
+            let put = put(format!("{connection}/{number}"), b"v".to_vec());
+            calls.spawn(async move { keys.put(put).await });
+        }
+    }
+    // Nothing is answered but what is refused.
+    let first = in_time("a refusal", calls.join_next()).await.unwrap().unwrap();
+    assert_eq!(error_from(&first.unwrap_err()).unwrap().reason, "OVERLOADED");
+    for number in 0..64 {
+        let client = Client::new(running.clients, "ana");
+        let asked = tokio::task::spawn_blocking(move || client.get("/healthz").status);
+        let status = in_time("health", asked).await.unwrap();
+        assert!(matches!(status, 200 | 503), "answer {number} has the status {status}");
+    }
+    drop(go_on);
+    tokio::task::spawn_blocking(move || hung.join()).await.unwrap().unwrap().unwrap();
+    calls.abort_all();
+    let mut keys = KeyServiceClient::new(connect());
+    let after = async {
+        while keys.put(put("after".into(), b"v".to_vec())).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    in_time("commands after it", after).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
