@@ -11,11 +11,23 @@ use crate::ports::free_port;
 use crate::server;
 use crate::stage::{Member, TENURE, ended};
 
-/// The folders whose pages are run, and one page more.
+/// The folders whose pages are run, and some pages more.
 const FOLDERS: [&str; 4] = ["tutorial", "how-to", "operate", "concepts"];
-const EXIT_CODES: &str = "docs/reference/exit-codes.md";
+const PAGES: [&str; 7] = [
+    "docs/guides/cli.md",
+    "docs/guides/history.md",
+    "docs/guides/proxy.md",
+    "docs/guides/run.md",
+    "docs/guides/store.md",
+    "docs/guides/tickets.md",
+    "docs/reference/exit-codes.md",
+];
+/// Pages with commands that tests of their own run: `auth.rs`, and `guide.rs` of the server's HTTP API.
+const ELSEWHERE: [&str; 3] =
+    ["docs/guides/access.md", "docs/guides/http.md", "docs/guides/teams.md"];
 /// The programs that pages run under locks. In the tests they print their own names.
-const PROGRAMS: [&str; 3] = ["deploy.sh", "migrate.sh", "report.sh"];
+const PROGRAMS: [&str; 6] =
+    ["deploy.sh", "migrate.sh", "move.sh", "read.sh", "report.sh", "work.sh"];
 /// What a page calls `tenure …` and is no command: the names of spans.
 const NO_COMMANDS: [&str; 2] = ["tenure acquire", "tenure renew"];
 
@@ -96,12 +108,12 @@ fn follow(name: &str, page: &str) {
         None => None,
     };
     let page = page.replace("crates/fence", &format!("{}/crates/fence", root().display()));
-    let page = ["7461", "7462", "7463", "7471", "7472", "7473"]
+    let page = ["7461", "7462", "7463", "7471", "7472", "7473", "8000", "8001", "3000"]
         .iter()
         .fold(page, |page, port| page.replace(port, &free_port().to_string()));
     let page = page.replace(HOLD.0, HOLD.1);
     let steps = steps(&page);
-    let member = Member::found("page");
+    let member = Member::found("a");
     let dir = tempfile::tempdir().unwrap();
     for program in PROGRAMS {
         let program = dir.path().join(program);
@@ -109,6 +121,12 @@ fn follow(name: &str, page: &str) {
         let made = Command::new("chmod").arg("+x").arg(&program).status().unwrap();
         assert!(made.success());
     }
+    // A store or proxy in the background may not listen yet.
+    std::fs::write(
+        dir.path().join(".curlrc"),
+        "silent\nretry-connrefused\nretry = 60\nretry-delay = 1\n",
+    )
+    .unwrap();
     let mut script = PAUSE.to_owned();
     for step in &steps {
         script.push_str(&format!("{{ {}\n}} 2>&1\nprintf '\\n@@ %s\\n' $?\n", step.command));
@@ -116,7 +134,7 @@ fn follow(name: &str, page: &str) {
     let bin = Path::new(TENURE).parent().unwrap();
     // A page that hangs is ended together with all that it started.
     let mut shell = Command::new("timeout");
-    shell.args(["180", "sh", "-c", &script]).current_dir(dir.path()).stdin(Stdio::null());
+    shell.args(["180", "bash", "-c", &script]).current_dir(dir.path()).stdin(Stdio::null());
     shell.env_clear().env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
     shell.env("HOME", dir.path()).env("TENURE_ADDR", &member.addr);
     if let Some(postgres) = &postgres {
@@ -145,15 +163,29 @@ fn follow(name: &str, page: &str) {
 #[test]
 fn the_pages_work_as_they_are_written() {
     let pages = FOLDERS.iter().flat_map(|folder| pages(&root().join("docs").join(folder)));
-    let exit_codes = std::fs::read_to_string(root().join(EXIT_CODES)).unwrap();
-    let pages = pages.chain([(EXIT_CODES.to_owned(), exit_codes)]);
+    let more =
+        PAGES.map(|page| (page.to_owned(), std::fs::read_to_string(root().join(page)).unwrap()));
+    let pages = pages.chain(more);
     let pages: Vec<_> = pages.filter(|(_, page)| !steps(page).is_empty()).collect();
-    assert!(pages.len() >= 8, "the pages have lost their commands: {}", pages.len());
+    assert!(pages.len() >= 14, "the pages have lost their commands: {}", pages.len());
     std::thread::scope(|scope| {
         for (name, page) in &pages {
             scope.spawn(move || follow(name, page));
         }
     });
+}
+
+/// A block of commands is either run by a test or not marked as one.
+#[test]
+fn no_page_has_commands_that_are_not_run() {
+    let docs = root().join("docs");
+    let folders = std::fs::read_dir(&docs).unwrap().map(|entry| entry.unwrap().path());
+    let folders = folders.filter(|path| path.is_dir()).chain([docs.clone(), root()]);
+    for (name, page) in folders.flat_map(|folder| pages(&folder)) {
+        let is_run = PAGES.iter().chain(&ELSEWHERE).any(|page| name.ends_with(page))
+            || FOLDERS.iter().any(|folder| name.contains(&format!("docs/{folder}/")));
+        assert!(is_run || steps(&page).is_empty(), "{name} has a block `console` that is not run");
+    }
 }
 
 /// The sections of the reference, by command.
