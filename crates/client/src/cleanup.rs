@@ -41,7 +41,7 @@ pub(crate) struct Cleanups {
     exit: Mutex<Exit>,
 }
 
-/// The state of the thread that speaks for a runtime that has ended.
+/// The state of the thread that sends for a runtime that has ended.
 #[derive(Default)]
 struct Exit {
     until: Option<Moment>,
@@ -118,7 +118,7 @@ impl Drop for Cleanup {
     fn drop(&mut self) {
         // A task is dropped unfinished only when its runtime ends.
         if self.rest.take().is_some() {
-            self.shared.say_last(std::mem::take(&mut self.last));
+            self.shared.send_last(std::mem::take(&mut self.last));
         }
         self.shared.cleanups.open.fetch_sub(1, Ordering::SeqCst);
         self.shared.cleanups.report();
@@ -138,12 +138,12 @@ impl ClientShared {
     }
 
     /// Sends commands although the runtime has ended, and waits until they are answered or the time is over.
-    fn say_last(self: &Arc<Self>, commands: Vec<Command>) {
+    fn send_last(self: &Arc<Self>, commands: Vec<Command>) {
         if commands.is_empty() || !self.on_machine {
             return;
         }
         let (done, answered) = mpsc::channel();
-        let mut words = Some(LastCommands { commands, _done: done });
+        let mut unsent = Some(LastCommands { commands, _done: done });
         let left = {
             let mut exit = self.cleanups.exit.lock().unwrap_or_else(PoisonError::into_inner);
             let now = clock::boot();
@@ -152,17 +152,17 @@ impl ClientShared {
                 return;
             }
             if let Some(thread) = &exit.thread
-                && let Some(said) = words.take()
+                && let Some(last) = unsent.take()
             {
-                words = thread.send(said).err().map(|unsent| unsent.0);
+                unsent = thread.send(last).err().map(|error| error.0);
             }
-            if let Some(said) = words {
+            if let Some(last) = unsent {
                 let (to, from) = unbounded_channel();
                 // The receiver is in use below, so this does not fail.
-                let _ = to.send(said);
+                let _ = to.send(last);
                 let shared = self.clone();
                 let thread = std::thread::Builder::new().name("tenure-exit".to_owned());
-                if let Err(error) = thread.spawn(move || speak(&shared, from, left)) {
+                if let Err(error) = thread.spawn(move || send_all(&shared, from, left)) {
                     tracing::warn!(%error, "cannot release locks at exit: their leases run out");
                     return;
                 }
@@ -176,18 +176,18 @@ impl ClientShared {
 }
 
 /// Sends what destructors hand over, on a runtime of its own, until none comes any more.
-fn speak(shared: &Arc<ClientShared>, mut from: UnboundedReceiver<LastCommands>, left: Duration) {
+fn send_all(shared: &Arc<ClientShared>, mut from: UnboundedReceiver<LastCommands>, left: Duration) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let Ok(runtime) = runtime else { return };
-    let speaking = async {
+    let sending = async {
         let mut session = None;
-        while let Ok(Some(said)) = tokio::time::timeout(IDLE, from.recv()).await {
-            deliver(shared, &mut session, &said.commands).await;
+        while let Ok(Some(last)) = tokio::time::timeout(IDLE, from.recv()).await {
+            deliver(shared, &mut session, &last.commands).await;
         }
     };
     runtime.block_on(async {
         // At the end of the time, what is not answered ends with its lease.
-        let _ = tokio::time::timeout(left, speaking).await;
+        let _ = tokio::time::timeout(left, sending).await;
     });
 }
 

@@ -41,7 +41,7 @@ const SWEPT_MAX: usize = 64;
 /// What stands in a record for a member that is not named.
 const NONE: &str = "-";
 
-/// The text that an operator gives to a member that shall join: `tenure-invitation_<id>_<secret>`. Its `Debug` form
+/// The text that an operator gives to a member that is to join: `tenure-invitation_<id>_<secret>`. Its `Debug` form
 /// has no secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct InvitationToken {

@@ -255,7 +255,7 @@ pub enum Input {
     /// What this member's wall clock shows now. The leader copies it into the entries that it proposes, as a label of
     /// their events. It takes part in no decision.
     WallClock(WallClock),
-    /// The member shall hand leadership over and end. Answered by [`Output::MayEnd`].
+    /// The member must hand leadership over and end. Answered by [`Output::MayEnd`].
     Leave,
 }
 

@@ -39,7 +39,7 @@ const FORBIDDEN_VERB: u8 = 10;
 pub enum PeerMessage {
     /// A message of the replicated log.
     Raft(Message),
-    /// Commands that reached the sender and that the receiver, as leader, shall propose.
+    /// Commands that reached the sender and that the receiver, as leader, is to propose.
     Commands {
         /// The sender's number for them.
         number: u64,
@@ -57,7 +57,7 @@ pub enum PeerMessage {
         /// Each command's outcome, in order.
         outcomes: Outcomes,
     },
-    /// An admin request that reached the sender and that the receiver, as leader, shall carry out.
+    /// An admin request that reached the sender and that the receiver, as leader, is to carry out.
     Admin {
         /// The sender's number for it.
         number: u64,
@@ -75,7 +75,7 @@ pub enum PeerMessage {
     },
     /// A part of the transfer of a snapshot.
     Transfer(TransferMessage),
-    /// The sender's record, which the receiver, as leader, shall write to the directory.
+    /// The sender's record, which the receiver, as leader, is to write to the directory.
     Announce {
         /// The sender's names.
         names: MemberNames,

@@ -111,7 +111,7 @@ impl File for RealFile {
 
     #[expect(
         clippy::disallowed_methods,
-        reason = "said to whoever watches the disk, decides nothing"
+        reason = "reported to those who watch the disk, decides nothing"
     )]
     fn sync(&self) -> io::Result<Duration> {
         let began = Instant::now();

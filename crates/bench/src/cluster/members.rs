@@ -119,14 +119,14 @@ impl BenchCluster {
             ensure!(os::now_us() < until_us, "this process does not get to lead");
             for Follower(child) in &mut self.followers {
                 let to = child.stdin.as_mut().context("a member has an input")?;
-                writeln!(to, "{me}").context("telling a member who shall lead")?;
+                writeln!(to, "{me}").context("telling a member who is to lead")?;
             }
             std::thread::sleep(PAUSE);
         }
     }
 }
 
-/// Runs one of the other members. Each line of input names the member that shall lead instead.
+/// Runs one of the other members. Each line of input names the member that is to lead instead.
 pub(crate) fn follow(
     at: usize,
     dir: &Path,
@@ -136,7 +136,7 @@ pub(crate) fn follow(
     ensure!(at < addresses.len(), "there is no member {at}");
     let running = tenure_server::start(settings(at, dir, addresses, archive))?;
     for line in BufReader::new(std::io::stdin()).lines() {
-        let line = line.context("reading who shall lead")?;
+        let line = line.context("reading who is to lead")?;
         let to = u64::from_str_radix(&line, 16).ok().and_then(MemberId::new);
         let Some(to) = to else { bail!("`{line}` is no member") };
         if running.member.status()?.agreement.serving {

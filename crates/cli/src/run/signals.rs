@@ -45,7 +45,7 @@ pub(super) fn heard() -> io::Result<SignalsInfo<WithOrigin>> {
 
 /// Makes signals that would end or stop this process have no effect. Programs that it starts get the default
 /// behaviour: unlike an ignored signal, a handler does not outlive exec.
-pub(super) fn shrug() -> io::Result<()> {
+pub(super) fn ignore_in_this_process() -> io::Result<()> {
     let ignored = ignored();
     let unheard = Arc::new(AtomicBool::new(false));
     let unwanted = PASSED_ON.iter().chain(BACKGROUND);

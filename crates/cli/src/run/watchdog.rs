@@ -173,7 +173,7 @@ impl WatchdogProcess {
         set_child_subreaper(Some(getpid()))?;
         // A name of its own distinguishes it from `tenure run` in process lists, and for users who signal by name.
         let _ = std::fs::write("/proc/self/comm", "watchdog");
-        signals::shrug()?;
+        signals::ignore_in_this_process()?;
         let link = RunLink::open(&task.socket)?;
         let timer = timerfd_create(
             TimerfdClockId::Boottime,
@@ -512,7 +512,7 @@ fn print_line(text: String) {
     // One attempt: a terminal that stops the output of jobs in the background interrupts every one.
     let work = move || io::stderr().write(text.as_bytes());
     // If no thread can be started, the message is dropped.
-    let _ = std::thread::Builder::new().name("voice".to_owned()).spawn(work);
+    let _ = std::thread::Builder::new().name("print".to_owned()).spawn(work);
 }
 
 fn set(timer: &OwnedFd, at_us: u64) {

@@ -152,7 +152,7 @@ impl ArchiveWriter {
         if self.replace_hole(part)? {
             let (RevisionRange { from, next }, known) = (part.range(), part.known());
             tracing::info!(%from, before = %next, known, "filled a hole of the event archive");
-            self.archive.figures.filled.inc_by(known);
+            self.archive.metrics.filled.inc_by(known);
             self.show();
         }
         let _ = filling.done.send(());

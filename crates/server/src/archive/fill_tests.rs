@@ -78,7 +78,7 @@ fn a_hole_is_filled_and_stays_filled_after_a_restart() {
         let all = revisions(&at.whole, &all_of("deploy"));
         assert_eq!(all.len(), 4 * cycles);
         let known = at.hole.next.0 - at.hole.from.0;
-        assert_eq!(at.archive.figures.filled.get(), known);
+        assert_eq!(at.archive.metrics.filled.get(), known);
         let path = at.dir.path().join("lacking");
         for archive in [&at.archive, &restarted(&path)] {
             assert_eq!(revisions(archive, &all_of("deploy")), all);

@@ -82,7 +82,7 @@ pub(crate) struct Archive {
     holes: Holes,
     /// The most bytes of the archive, for the metric.
     bytes_max: AtomicU64,
-    figures: ArchiveFigures,
+    metrics: ArchiveMetrics,
 }
 
 /// What the event loop has left for the thread.
@@ -108,7 +108,7 @@ enum ArchiveItem {
 }
 
 #[derive(Default)]
-struct ArchiveFigures {
+struct ArchiveMetrics {
     bytes: Gauge,
     revisions: Counter,
     skipped: Counter,
@@ -164,7 +164,7 @@ impl Archive {
             }
             None if matches!(queue.items.back(), Some(ArchiveItem::Behind)) => {}
             None => {
-                self.figures.skipped.inc();
+                self.metrics.skipped.inc();
                 queue.items.push_back(ArchiveItem::Behind);
             }
         }
@@ -205,7 +205,7 @@ impl Archive {
 
     fn show(&self, segments: Vec<Arc<Segment>>) {
         let bytes: u64 = segments.iter().map(|it| it.len).sum();
-        self.figures.bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        self.metrics.bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         let segments = Arc::new(segments);
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = segments.clone();
         self.is_loaded.send_if_modified(|is_loaded| !std::mem::replace(is_loaded, true));
@@ -240,7 +240,7 @@ impl Archive {
 
     /// Registers its metrics.
     pub(crate) fn register(&self, to: &mut Registry) {
-        let it = &self.figures;
+        let it = &self.metrics;
         to.register(
             "archive_bytes",
             "Bytes of the event archive on this member's disk",

@@ -293,7 +293,7 @@ fn what_the_history_has_lost_is_marked_as_a_hole() {
     assert_eq!(found.batches[0].revision, past.machine.revision());
     let (_, restarted) = super::tests::writer(dir.path(), 1 << 20);
     assert_eq!(restarted.search(&all_of("deploy")).unwrap().holes, found.holes);
-    assert_eq!(archive.figures.holes.get(), 1);
+    assert_eq!(archive.metrics.holes.get(), 1);
 }
 
 #[test]
@@ -348,5 +348,5 @@ fn a_full_queue_never_blocks_and_says_that_something_was_left_out() {
     let items = archive.take().unwrap();
     assert_eq!(items.len(), fit + 1);
     assert!(matches!(items.back(), Some(ArchiveItem::Behind)));
-    assert_eq!(archive.figures.skipped.get(), 1);
+    assert_eq!(archive.metrics.skipped.get(), 1);
 }

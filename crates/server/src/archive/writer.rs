@@ -232,8 +232,8 @@ impl ArchiveWriter {
     fn append_records(&mut self, records: RevisionRecords) -> io::Result<()> {
         let written_ms = os::wall_ms();
         for record in records.iter() {
-            self.archive.figures.revisions.inc();
-            self.margins.add(record, &self.archive.figures.margins);
+            self.archive.metrics.revisions.inc();
+            self.margins.add(record, &self.archive.metrics.margins);
         }
         for records in parts(records, FRAME_BYTES) {
             let (from, next) = (records.from(), records.next());
@@ -246,7 +246,7 @@ impl ArchiveWriter {
     fn append_hole(&mut self, next: Revision) -> io::Result<()> {
         let from = self.next.unwrap_or(next);
         tracing::warn!(%from, to = %next, "the event archive has a hole: the history was compacted");
-        self.archive.figures.holes.inc();
+        self.archive.metrics.holes.inc();
         self.margins.forget();
         self.append(&ArchiveFrame::Hole(RevisionRange { from, next }), from)?;
         self.next = Some(next);

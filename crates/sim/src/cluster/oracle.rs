@@ -267,7 +267,7 @@ impl Oracle {
         }
         let next = self.last() + 1;
         ensure(entry.index == next, "S12", || {
-            format!("{node} applied {}, nobody has applied {next}", entry.index)
+            format!("{node} applied {}, no member has applied {next}", entry.index)
         })?;
         self.agree(entry)
     }
@@ -348,7 +348,7 @@ impl Oracle {
         let index = entry.index;
         let Ok(opened) = open_entry(&entry.payload) else { return Ok(()) };
         let Some(sealed) = self.sealed.get(&(index, entry.term)).copied() else {
-            return Err(InvariantViolation::new("S12", format!("nobody sealed entry {index}")));
+            return Err(InvariantViolation::new("S12", format!("no member sealed entry {index}")));
         };
         let clock_us = i128::from(self.machine.clock_ms()) * 1000;
         let real_us = i128::from(sealed.at_us);

@@ -18,13 +18,13 @@ const MEMBER: &str = "tenure/member";
 const LEVEL_OWNED: u16 = 3;
 
 /// The level from which on a member can act for a caller, whose name follows that of the member.
-const LEVEL_TOLD: u16 = 4;
+const LEVEL_RECORDS: u16 = 4;
 
 /// The principal by whose rules a command is judged.
 fn judged(principal: &str, level: u16) -> &str {
     let acts_for =
         principal.strip_prefix("tenure/member/").is_some_and(|caller| !caller.is_empty());
-    if acts_for && level >= LEVEL_TOLD { MEMBER } else { principal }
+    if acts_for && level >= LEVEL_RECORDS { MEMBER } else { principal }
 }
 
 /// What events and requests tell of principals.

@@ -9,7 +9,7 @@ use tenure_core::request::{Command, LeaseRef, Purpose, Request, Revoker};
 use tenure_types::{LeaseId, Name, Quota, QuotaSource, Quotas, Refusal, Verb, VerbSet};
 
 use super::event::blank;
-use super::{GrantState, HandleOf, LEVEL_OWNED, LEVEL_TOLD, Model, Verdict};
+use super::{GrantState, HandleOf, LEVEL_OWNED, LEVEL_RECORDS, Model, Verdict};
 
 /// The principal of the members.
 const MEMBER: &str = "tenure/member";
@@ -289,13 +289,13 @@ impl Model {
     /// The caller for which a member acts.
     fn for_whom<'a>(&self, principal: &'a str) -> Option<&'a str> {
         let caller = principal.strip_prefix("tenure/member/").filter(|caller| !caller.is_empty());
-        caller.filter(|_| self.level >= LEVEL_TOLD)
+        caller.filter(|_| self.level >= LEVEL_RECORDS)
     }
 
     /// Writes the caller into the events of an administrative command that has just run.
     pub(super) fn name_caller(&mut self, principal: &str, command: &Command<'_>) {
         let caller = Name::new(self.for_whom(principal).unwrap_or(principal)).ok();
-        let Some(caller) = caller.filter(|_| self.level >= LEVEL_TOLD) else { return };
+        let Some(caller) = caller.filter(|_| self.level >= LEVEL_RECORDS) else { return };
         for event in &mut self.events {
             let names = match (command, event.cause, &event.subject) {
                 (Command::Force { .. }, Cause::Forced | Cause::Cooled, _)

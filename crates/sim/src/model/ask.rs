@@ -9,7 +9,7 @@ use super::access::OwnerKey;
 use super::event::place_event;
 use super::pass::show;
 use super::state::later;
-use super::{HandleOf, LEVEL_TOLD, Model, Place, Verdict};
+use super::{HandleOf, LEVEL_RECORDS, Model, Place, Verdict};
 
 /// How long an ask is willing to wait, as a deadline.
 #[derive(Clone, Copy)]
@@ -269,7 +269,7 @@ impl Model {
         self.places.insert(place.number, place.clone());
         if let Some(ring) = self.deadlock(&place) {
             self.places.remove(&place.number);
-            if self.level >= LEVEL_TOLD {
+            if self.level >= LEVEL_RECORDS {
                 for (lock, mode) in &place.locks {
                     let event = place_event(Cause::Deadlock, &place, lock, *mode);
                     self.events.push(Event { place: None, ..event });

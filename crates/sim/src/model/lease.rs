@@ -9,7 +9,7 @@ use tenure_types::{LeaseId, Limit, Name, Quota, Refusal, Revision};
 
 use super::event::{blank, held_event, lease_event, said, word};
 use super::state::later;
-use super::{HandleOf, LEVEL_TOLD, Lease, Model, NO_HANDLE, Verdict};
+use super::{HandleOf, LEVEL_RECORDS, Lease, Model, NO_HANDLE, Verdict};
 
 /// The most leases that one command may renew.
 const RENEWALS_PER_COMMAND: usize = 4_096;
@@ -135,7 +135,7 @@ impl Model {
                 LeaseEnd::ByOther { said: (name, reason), urgency }
             }
         };
-        let left = matches!(end, LeaseEnd::ByHolder) && self.level >= LEVEL_TOLD;
+        let left = matches!(end, LeaseEnd::ByHolder) && self.level >= LEVEL_RECORDS;
         let cause = if left { Cause::Left } else { end.cause() };
         let mut touched = self.remove_places_of(id, cause);
         touched.extend(self.end_lease(id, end));
@@ -166,7 +166,7 @@ impl Model {
                     self.lost(&lock, &grant, Cause::Expired, ("", ""));
                 }
                 LeaseEnd::ByHolder => {
-                    let told = self.level >= LEVEL_TOLD;
+                    let told = self.level >= LEVEL_RECORDS;
                     let cause = if told { Cause::Released } else { Cause::Revoked };
                     self.end_event(&lock, held_event(cause, &lock, &grant));
                     self.end_held(&lock, grant.token);

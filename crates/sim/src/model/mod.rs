@@ -51,7 +51,7 @@ const LEVEL_WHOLE: u16 = 2;
 const LEVEL_OWNED: u16 = 3;
 
 /// The level from which on events tell more about what they record: administrative ones name the caller.
-const LEVEL_TOLD: u16 = 4;
+const LEVEL_RECORDS: u16 = 4;
 
 /// The level from which on access rules have quotas of sessions, watches, requests and bytes in flight.
 const LEVEL_RATES: u16 = 4;

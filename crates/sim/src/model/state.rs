@@ -7,7 +7,7 @@ use tenure_types::{LeaseId, Limit, Mode, Name, PlaceNumber, Refusal, Revision, T
 
 use super::event::place_event;
 use super::{
-    CLOCK_MAX, Grant, GrantState, HandleOf, LEVEL_TOLD, LEVEL_WHOLE, Lock, Model, Place, Verdict,
+    CLOCK_MAX, Grant, GrantState, HandleOf, LEVEL_RECORDS, LEVEL_WHOLE, Lock, Model, Place, Verdict,
 };
 
 impl Model {
@@ -192,7 +192,7 @@ impl Model {
 
     /// An event that ends a hold or a lease, with the ttl of the lease and its last renewal.
     pub(super) fn told(&self, event: Event, lease: LeaseId) -> Event {
-        if self.level < LEVEL_TOLD {
+        if self.level < LEVEL_RECORDS {
             return event;
         }
         let lease = &self.leases[&lease];

@@ -9,7 +9,7 @@ use tenure_types::{LeaseId, Limit, Mode, Name, Quota, Refusal, Revision, Token};
 
 use super::event::{held_event, said, word};
 use super::state::later;
-use super::{Grant, GrantState, HandleOf, LEVEL_TOLD, Model, NO_HANDLE, Verdict};
+use super::{Grant, GrantState, HandleOf, LEVEL_RECORDS, Model, NO_HANDLE, Verdict};
 
 impl Model {
     pub(super) fn release(&mut self, hold: &Hold<'_>, handle_of: HandleOf<'_>) -> Verdict {
@@ -201,7 +201,7 @@ impl Model {
     ) -> Option<u64> {
         let grant = self.grant(lock, token).expect("only what cools is over").clone();
         let left_ms = self.delay_or_go(lock, token);
-        let why = if self.level >= LEVEL_TOLD { why } else { ("", "") };
+        let why = if self.level >= LEVEL_RECORDS { why } else { ("", "") };
         let (by, reason) = said(word(why).as_deref());
         let event = held_event(Cause::Cooled, lock, &grant);
         self.grant_event(lock, Event { left_ms, by, reason, ..event });
