@@ -29,10 +29,10 @@ const CLIENTS_MAX: usize = 17_408;
 pub const REST_MAX: usize = 13_312;
 /// The most events that wait for the event loop: about as many as three turns take.
 pub const INBOX_MAX: usize = MEMBERS_MAX + CLIENTS_MAX;
-/// How long nothing of what is under way may end before the window is opened. Commands that wait for a leader do not
-/// end, and those behind them have deadlines of their own.
+/// How long nothing of what is under way may end before the window is opened for one turn. Commands that wait for a
+/// leader do not end, and those behind them have deadlines of their own.
 pub const STALLED_US: u64 = 100_000;
-/// The cost of what one turn takes then: four pages. A turn must not last as long as an election timeout.
+/// The cost of what that turn takes: four pages. A turn must not last as long as an election timeout.
 const STALLED_COST: u64 = 4 * PAGE_COST;
 
 /// The order in which kinds of events are taken.
@@ -66,6 +66,8 @@ pub struct InboxQueue<E> {
     window: Window,
     /// The time since which nothing has ended while the window is closed, and how often something had ended then.
     closed: Option<(u64, u64)>,
+    /// The last time at which it was decided whether the window is open.
+    decided_us: u64,
 }
 
 impl<E> Default for InboxQueue<E> {
@@ -78,7 +80,7 @@ impl<E> InboxQueue<E> {
     /// An empty queue. The window bounds what is under way.
     pub fn new(window: Window) -> Self {
         let (keeps, rest) = (FairQueue::default(), FairQueue::default());
-        Self { members: VecDeque::new(), keeps, rest, window, closed: None }
+        Self { members: VecDeque::new(), keeps, rest, window, closed: None, decided_us: 0 }
     }
 
     /// The class of a batch of commands.
@@ -133,6 +135,7 @@ impl<E> InboxQueue<E> {
 
     /// Whether more of the rest may be taken at this time: what is under way leaves room, or does not move.
     pub fn is_open(&mut self, now_us: u64) -> bool {
+        self.decided_us = now_us;
         if self.rest.is_empty() || self.window.is_open(self.rest.is_shared()) {
             self.closed = None;
             return true;
@@ -184,6 +187,10 @@ impl<E> InboxQueue<E> {
             } else {
                 taken.push(value);
             }
+            // What does not move may be slow and not stuck: the next turns must not pile up more behind it.
+            if is_stalled {
+                self.closed = Some((self.decided_us, self.window.ended()));
+            }
         }
         taken
     }
@@ -205,4 +212,50 @@ impl<E> InboxQueue<E> {
 /// What commands cost.
 pub fn commands_cost(requests: &[Bytes]) -> u64 {
     requests.iter().map(|request| COMMAND_COST + request.len() as u64).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::window::WindowPart;
+
+    /// Queues pages, and takes what may be taken at a time.
+    #[derive(Default)]
+    struct Stage {
+        queue: InboxQueue<u64>,
+        under_way: Vec<WindowPart>,
+    }
+
+    impl Stage {
+        fn with_pages(count: u64) -> Self {
+            let mut stage = Self::default();
+            let class = InboxClass::Rest { source: Source::default(), cost: PAGE_COST };
+            (0..count).for_each(|page| stage.queue.push(class, 0, page));
+            stage
+        }
+
+        fn take(&mut self, now_us: u64) -> usize {
+            let is_open = self.queue.is_open(now_us);
+            let under_way = &mut self.under_way;
+            let begin = |served: &mut Served<u64>, window: &Window| {
+                under_way.push(window.begin(served.cost));
+            };
+            self.queue.take(8_192, is_open, begin).len()
+        }
+    }
+
+    #[test]
+    fn slow_answers_do_not_let_every_turn_take_more() {
+        let mut stage = Stage::with_pages(1_000);
+        assert!(stage.take(0) > 0);
+        assert_eq!(stage.take(1), 0, "the window is full");
+        assert_eq!(stage.take(1 + STALLED_US), 4);
+        for turn in 2..STALLED_US / 1_000 {
+            assert_eq!(stage.take(STALLED_US + turn * 1_000), 0, "turn {turn}");
+        }
+        assert_eq!(stage.take(1 + 2 * STALLED_US), 4);
+        // As soon as something ends, the window alone decides.
+        stage.under_way.clear();
+        assert!(stage.take(2 + 2 * STALLED_US) > 4);
+    }
 }
