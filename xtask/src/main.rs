@@ -29,7 +29,7 @@ struct XtaskCli {
 
 #[derive(Subcommand)]
 enum XtaskCommand {
-    /// Run what takes under two minutes: format, lints, tests that start no member, some seeds
+    /// Run the short layers after a change: format, lints, tests that start no member, some seeds
     Check(test::CheckArgs),
     /// Run every layer of tests, or those named; what continuous integration runs; edits nothing
     Test(test::Args),

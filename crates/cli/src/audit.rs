@@ -5,17 +5,16 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::Value;
 use tenure_wire::{v1, wall};
-use tokio::net::TcpStream;
 use v1::maintenance_service_client::MaintenanceServiceClient;
 
-use crate::connection_args::{ConnectedCluster, ConnectionArgs, LOOPBACK};
+use crate::connection_args::{ConnectedCluster, ConnectionArgs};
 use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::output::{self, OutputFormat, Side, Table};
 use crate::wall_time;
 
-/// How long a member may take to accept a connection before the next address is tried.
-const CONNECT: Duration = Duration::from_secs(1);
+/// How long a member may take to answer before the next address is tried.
+const ONE: Duration = Duration::from_secs(2);
 
 /// Flags of `tenure audit`.
 #[derive(Args)]
@@ -45,25 +44,24 @@ pub(crate) fn audit(flags: &AuditArgs) -> Result<Exit, CliError> {
     })
 }
 
-/// Asks the member at the given address itself: the session of the client may be with the leader instead.
+/// Asks the members at the given addresses themselves, until one answers: the session of the client may be with the
+/// leader instead.
 async fn records(cluster: &ConnectedCluster, last: u32) -> Result<Vec<String>, CliError> {
-    let address = reachable(&cluster.place.addresses).await;
-    let channel = cluster.place.channel(address)?;
     let ask = v1::AuditRequest { last };
-    let asked = async |_| MaintenanceServiceClient::new(channel.clone()).audit(ask).await;
-    Ok(cluster.client.question(asked).await?.records)
-}
-
-/// The first address that accepts connections, or the last one.
-async fn reachable(addresses: &[String]) -> &str {
-    let Some((last, before)) = addresses.split_last() else { return LOOPBACK };
-    for address in before {
-        let connected = tokio::time::timeout(CONNECT, TcpStream::connect(address.as_str())).await;
-        if matches!(connected, Ok(Ok(_))) {
-            return address;
+    let mut found = Err(tenure::Error::Unavailable);
+    for address in &cluster.place.addresses {
+        let channel = cluster.place.channel(address)?;
+        let asked = async |_| MaintenanceServiceClient::new(channel.clone()).audit(ask).await;
+        let limit = ONE.min(cluster.place.timeout);
+        match tokio::time::timeout(limit, cluster.client.question(asked)).await {
+            Ok(Err(tenure::Error::Unavailable)) | Err(_) => {}
+            Ok(answer) => {
+                found = answer;
+                break;
+            }
         }
     }
-    last
+    Ok(found?.records)
 }
 
 fn table(records: &[String]) -> Table {

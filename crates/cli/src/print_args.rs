@@ -10,7 +10,7 @@ use crate::connection_args::{ConnectedCluster, ConnectionArgs};
 use crate::failure::CliError;
 use crate::output::OutputFormat;
 
-/// Flags of commands that can do their work without a word: changes, and questions that the exit code answers.
+/// Flags of commands that can succeed without printing anything: changes, and questions that the exit code answers.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Cluster and output")]
 pub(crate) struct QuietArgs {
@@ -43,21 +43,39 @@ pub(crate) struct Reach<'a> {
     header: bool,
 }
 
-impl Deref for QuietArgs {
-    type Target = ConnectionArgs;
+/// Lets a group of flags stand for its connection, and connect as they ask. The methods are inherent: those of
+/// [`ConnectionArgs`], which know nothing of the flags, must never be called by mistake.
+macro_rules! connects {
+    ($($flags:ty),+) => {$(
+        impl Deref for $flags {
+            type Target = ConnectionArgs;
 
-    fn deref(&self) -> &ConnectionArgs {
-        &self.connection
-    }
+            fn deref(&self) -> &ConnectionArgs {
+                &self.connection
+            }
+        }
+
+        impl $flags {
+            /// Connects to a cluster that has a leader and runs `work` with it.
+            pub(crate) fn with<T>(
+                &self,
+                work: impl AsyncFnOnce(&ConnectedCluster) -> Result<T, CliError>,
+            ) -> Result<T, CliError> {
+                Reach::from(self).with(work)
+            }
+
+            /// Connects to any member and runs `work`, which needs no leader.
+            pub(crate) fn with_any<T>(
+                &self,
+                work: impl AsyncFnOnce(&ConnectedCluster) -> Result<T, CliError>,
+            ) -> Result<T, CliError> {
+                Reach::from(self).with_any(work)
+            }
+        }
+    )+};
 }
 
-impl Deref for ListArgs {
-    type Target = ConnectionArgs;
-
-    fn deref(&self) -> &ConnectionArgs {
-        &self.connection
-    }
-}
+connects!(QuietArgs, ListArgs);
 
 impl<'a> From<&'a ConnectionArgs> for Reach<'a> {
     fn from(connection: &'a ConnectionArgs) -> Self {
@@ -74,42 +92,6 @@ impl<'a> From<&'a QuietArgs> for Reach<'a> {
 impl<'a> From<&'a ListArgs> for Reach<'a> {
     fn from(flags: &'a ListArgs) -> Self {
         Self { connection: &flags.connection, quiet: flags.quiet, header: !flags.no_header }
-    }
-}
-
-impl QuietArgs {
-    /// Connects to a cluster that has a leader and runs `work` with it.
-    pub(crate) fn with<T>(
-        &self,
-        work: impl AsyncFnOnce(&ConnectedCluster) -> Result<T, CliError>,
-    ) -> Result<T, CliError> {
-        Reach::from(self).with(work)
-    }
-
-    /// Connects to any member and runs `work`, which needs no leader.
-    pub(crate) fn with_any<T>(
-        &self,
-        work: impl AsyncFnOnce(&ConnectedCluster) -> Result<T, CliError>,
-    ) -> Result<T, CliError> {
-        Reach::from(self).with_any(work)
-    }
-}
-
-impl ListArgs {
-    /// Connects to a cluster that has a leader and runs `work` with it.
-    pub(crate) fn with<T>(
-        &self,
-        work: impl AsyncFnOnce(&ConnectedCluster) -> Result<T, CliError>,
-    ) -> Result<T, CliError> {
-        Reach::from(self).with(work)
-    }
-
-    /// Connects to any member and runs `work`, which needs no leader.
-    pub(crate) fn with_any<T>(
-        &self,
-        work: impl AsyncFnOnce(&ConnectedCluster) -> Result<T, CliError>,
-    ) -> Result<T, CliError> {
-        Reach::from(self).with_any(work)
     }
 }
 
@@ -151,5 +133,5 @@ pub(crate) fn check(matches: &ArgMatches) -> Result<(), CliError> {
         (false, false) => return Ok(()),
     };
     let failure = CliError::arguments(format!("{flag} cannot be used with --output json"));
-    Err(failure.with("effect", "none: nothing was asked for").next(next))
+    Err(failure.with("effect", "none: nothing was sent").next(next))
 }

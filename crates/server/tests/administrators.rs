@@ -60,7 +60,7 @@ fn enabling_identity_sets_default_quotas_unless_an_administrator_has_set_some() 
         // An administrator who removes them is not overruled.
         put("/v1/access/quotas", &json!({}));
         put("/v1/access/identity", &json!({"enabled": true}));
-        assert_eq!(quotas(), json!({}));
+        assert_eq!(quotas(), json!({}), "it was enabled already");
     }
 }
 

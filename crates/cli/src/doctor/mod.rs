@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::mpsc::channel;
 
 use crate::connection_args::{ConnectionArgs, ConnectionTarget, runtime};
 use crate::duration;
@@ -115,7 +115,7 @@ pub(crate) fn doctor(flags: &DoctorArgs) -> Result<Exit, CliError> {
 /// Probes every address, and looks at the cluster through the first member that answers. A member that hangs delays
 /// neither the other probes nor that look.
 async fn examine(place: &ConnectionTarget) -> (Vec<Probe>, Result<Vec<Finding>, Finding>) {
-    let (answering, mut first) = unbounded_channel();
+    let (answering, mut first) = channel(1);
     let through_first = async {
         let address = first.recv().await?;
         Some(look(ConnectionTarget { addresses: vec![address], ..place.clone() }, place).await)

@@ -7,7 +7,7 @@ use tenure::MemberChannel;
 use tenure_server::os;
 use tenure_wire::v1;
 use tokio::net::TcpStream;
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
 use v1::cluster_service_client::ClusterServiceClient;
 
@@ -28,10 +28,7 @@ pub(super) struct Probe {
 
 /// Probes every address, and sends those of members that answer, as soon as they do. The results are in the order of
 /// the addresses.
-pub(super) async fn every(
-    place: &ConnectionTarget,
-    answering: UnboundedSender<String>,
-) -> Vec<Probe> {
+pub(super) async fn every(place: &ConnectionTarget, answering: Sender<String>) -> Vec<Probe> {
     let mut probes = JoinSet::new();
     for (at, address) in place.addresses.iter().cloned().enumerate() {
         let (channel, limit) = (place.channel(&address).ok(), place.timeout);
@@ -51,7 +48,7 @@ async fn one(
     address: &str,
     channel: Option<MemberChannel>,
     limit: Duration,
-    answering: &UnboundedSender<String>,
+    answering: &Sender<String>,
 ) -> (Finding, bool) {
     let away = match port(address, limit).await {
         Ok(away) => away,
@@ -63,7 +60,7 @@ async fn one(
     match tokio::time::timeout(limit, member.status(v1::StatusRequest {})).await {
         Ok(Ok(_)) => {
             // The receiver needs only the first.
-            let _ = answering.send(address.to_owned());
+            let _ = answering.try_send(address.to_owned());
             (Finding::ok("port", open), false)
         }
         // The checks that follow say what it means.

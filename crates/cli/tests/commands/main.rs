@@ -21,6 +21,5 @@ mod screens;
 mod server;
 mod stage;
 #[path = "../common/waiting.rs"]
-#[allow(dead_code, reason = "most of it is needed here")]
 mod waiting;
 mod watches;

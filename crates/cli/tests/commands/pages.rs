@@ -4,6 +4,8 @@
 //! suffix ` # exit N` is the exit code that it must have. All other lines are lines of its output, in which `…` stands
 //! for anything; output that is not shown may come too. Blocks of other kinds are not run.
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -56,6 +58,16 @@ const PAUSE: &str = "sleep() {
     until tenure locks 2> /dev/null | grep -q .; do command sleep 0.1; done
 }
 ";
+/// A store or proxy in the background may not listen yet: curl ends with 7 then.
+const CONNECT: &str = "curl() {
+    for _ in $(seq 600); do
+        command curl -s \"$@\"; code=$?
+        test $code = 7 || return $code
+        command sleep 0.1
+    done
+    return 7
+}
+";
 const HOLD: (&str, &str) = ("-- sleep 3 &", "-- sleep 20 &");
 
 /// A command of a page, the exit code that it must have, and the lines that it must print.
@@ -99,6 +111,20 @@ fn means(expected: &str, line: &str) -> bool {
     rest.is_empty() || expected.ends_with('…')
 }
 
+/// Serves the service before which a page puts the proxy. It answers every request with `paid`.
+fn upstream(page: &str) {
+    let Some((_, rest)) = page.split_once("--upstream http://") else { return };
+    let address = rest.split_whitespace().next().unwrap().to_owned();
+    let listener = TcpListener::bind(address).unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let _ = stream.read(&mut [0; 4096]);
+            let answer = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\npaid\n";
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+}
+
 /// Runs the commands of a page one after the other, and compares what they print.
 fn follow(name: &str, page: &str) {
     let postgres = page.contains("$ psql ").then(server::postgres);
@@ -121,13 +147,8 @@ fn follow(name: &str, page: &str) {
         let made = Command::new("chmod").arg("+x").arg(&program).status().unwrap();
         assert!(made.success());
     }
-    // A store or proxy in the background may not listen yet.
-    std::fs::write(
-        dir.path().join(".curlrc"),
-        "silent\nretry-connrefused\nretry = 60\nretry-delay = 1\n",
-    )
-    .unwrap();
-    let mut script = PAUSE.to_owned();
+    upstream(&page);
+    let mut script = [PAUSE, CONNECT].concat();
     for step in &steps {
         script.push_str(&format!("{{ {}\n}} 2>&1\nprintf '\\n@@ %s\\n' $?\n", step.command));
     }
@@ -167,6 +188,8 @@ fn the_pages_work_as_they_are_written() {
         PAGES.map(|page| (page.to_owned(), std::fs::read_to_string(root().join(page)).unwrap()));
     let pages = pages.chain(more);
     let pages: Vec<_> = pages.filter(|(_, page)| !steps(page).is_empty()).collect();
+    let without = PAGES.iter().find(|page| !pages.iter().any(|(name, _)| name == *page));
+    assert_eq!(without, None, "this page has lost its commands");
     assert!(pages.len() >= 14, "the pages have lost their commands: {}", pages.len());
     std::thread::scope(|scope| {
         for (name, page) in &pages {

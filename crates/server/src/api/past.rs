@@ -33,6 +33,7 @@ pub(super) async fn history(
     within: Duration,
 ) -> Result<v1::HistoryResponse, v1::Error> {
     let mut query = query(it, search)?;
+    let deadline_us = dispatch.deadline_us(within);
     let archive = dispatch.member().archive().clone();
     // Right after a start the archive is still being read: without it the answer would lack the past.
     if tokio::time::timeout(within, archive.loaded()).await.is_err() {
@@ -41,10 +42,10 @@ pub(super) async fn history(
     // Everything before this revision is in the archive, or missing there.
     let durable = archive.durable_before();
     let scope = || ReadScope::read(query.name());
-    let deadline_us = dispatch.deadline_us(within);
     let facts = |machine: &Machine| (machine.floor(), machine.revision());
     // This read decides whether the caller may see these locks at all.
-    let read = dispatch.read_page(who, scope(), fresh, within, facts).await;
+    let left = dispatch.until(deadline_us);
+    let read = dispatch.read_page(who, scope(), fresh, left, facts).await;
     let (revision, (floor, newest)) = read.map_err(failed)?;
     let slot = dispatch.begin_search().map_err(to_error)?;
     let mut found = FoundPart::default();

@@ -190,7 +190,8 @@ impl Archive {
         }
     }
 
-    /// Waits until the segments of a former process can be read. Returns at once if there is no archive.
+    /// Waits until the segments of a former process can be read, or until the disk fails to give them. Returns at
+    /// once if there is no archive.
     pub(crate) async fn loaded(&self) {
         if self.is_running() {
             // The sender is here, so the channel is not closed.
@@ -208,8 +209,13 @@ impl Archive {
         self.metrics.bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         let segments = Arc::new(segments);
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = segments.clone();
-        self.is_loaded.send_if_modified(|is_loaded| !std::mem::replace(is_loaded, true));
+        self.set_loaded();
         self.holes.show(&segments);
+    }
+
+    /// Lets readers go on: what can be read of the former process is shown.
+    fn set_loaded(&self) {
+        self.is_loaded.send_if_modified(|is_loaded| !std::mem::replace(is_loaded, true));
     }
 
     /// Waits until there is something to do, and takes it; none at the end.

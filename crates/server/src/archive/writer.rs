@@ -104,6 +104,8 @@ impl ArchiveWriter {
                 Err(Stopped::Ended) => return drop(self.flush()),
                 Err(Stopped::Disk(error)) => {
                     tracing::warn!(cause = %error, "cannot write the event archive; trying again later");
+                    // Queries are answered from the history of the machine meanwhile.
+                    self.archive.set_loaded();
                     self.archive.pause(RETRY);
                     if self.archive.lock().closed {
                         return;

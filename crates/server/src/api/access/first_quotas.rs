@@ -5,7 +5,7 @@
 use tenure_core::request::LEVEL_RECORDS;
 use tenure_types::{Quota, Quotas};
 
-/// A tenth of the leases that a cluster has by default; and as many of the other objects.
+/// A tenth of the default limit `leases`. Queue positions, locks and keys get the same number.
 const OBJECTS: u64 = 100_000;
 /// An eighth of the state's bytes by default.
 const BYTES: u64 = 128 << 20;
@@ -13,7 +13,7 @@ const BYTES: u64 = 128 << 20;
 const SESSIONS: u64 = 10_000;
 /// A quarter of the watches of a member.
 const WATCHES: u64 = 16_384;
-/// More than one member answers on small machines.
+/// Above what three members on two cores answered together.
 const REQUESTS_PER_SECOND: u64 = 50_000;
 /// Half of what a member has in flight.
 const BYTES_IN_FLIGHT: u64 = 4 << 20;

@@ -56,14 +56,17 @@ impl AccessCall<'_> {
     ) -> Answer<v1::SetIdentityResponse> {
         let now_ms = os::wall_ms();
         let ask = move |access: &Access| {
-            let is_first = !access.is_enabled() && *access.default_quotas() == Quotas::default();
-            (check::administrable(access, now_ms), is_first)
+            let has_no_quotas =
+                !access.is_enabled() && *access.default_quotas() == Quotas::default();
+            (check::administrable(access, now_ms), has_no_quotas)
         };
-        let (level, (administrable, is_first)) = self.prepare_at(LEVEL_ACCESS, ask).await?;
+        let (level, (administrable, has_no_quotas)) = self.prepare_at(LEVEL_ACCESS, ask).await?;
         if it.enabled && !administrable {
             return Err(Failure::NoAdministrator.into());
         }
-        if it.enabled && is_first {
+        // Two commands: another administrator may set quotas in between, and an outcome may stay unknown. The call can
+        // be repeated, and administrators see both changes in the audit log.
+        if it.enabled && has_no_quotas {
             let quotas = AccessChange::SetDefaultQuotas(first_quotas::at(level));
             self.change_as(RequestId::None, quotas).await?;
         }
