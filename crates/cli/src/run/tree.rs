@@ -36,8 +36,8 @@ pub(super) fn below(root: Pid) -> Vec<ProcessInfo> {
         if found.iter().any(|it: &ProcessInfo| it.pid == pid) {
             continue;
         }
-        if let Some((state, _)) = stat(pid) {
-            found.push(ProcessInfo { pid, state });
+        if let Some(stat) = stat(pid) {
+            found.push(ProcessInfo { pid, state: stat.state });
         }
         look.extend(children(pid).unwrap_or_default());
     }
@@ -54,19 +54,20 @@ pub(super) fn living(root: Pid) -> Vec<ProcessInfo> {
 /// A process that was below another one, if it is alive and still below it. Pids are reused, so its ancestors are
 /// checked.
 pub(super) fn still_below(root: Pid, pid: Pid) -> Option<ProcessInfo> {
-    let (state, mut parent) = stat(pid).filter(|it| it.0 != ProcessState::Zombie)?;
+    let ProcessStat { state, mut parent, .. } =
+        stat(pid).filter(|it| it.state != ProcessState::Zombie)?;
     for _ in 0..DEPTH_MAX {
         if parent? == root {
             return Some(ProcessInfo { pid, state });
         }
-        parent = stat(parent?)?.1;
+        parent = stat(parent?)?.parent;
     }
     None
 }
 
 /// Whether a process is stopped.
 pub(super) fn is_stopped(pid: Pid) -> bool {
-    stat(pid).is_some_and(|it| it.0 == ProcessState::Stopped)
+    stat(pid).is_some_and(|it| it.state == ProcessState::Stopped)
 }
 
 /// Sends a signal to each process and returns how many received it. A process that has ended meanwhile needs none.
@@ -92,7 +93,7 @@ fn children(of: Pid) -> Option<Vec<Pid>> {
 fn searched(root: Pid) -> Vec<Pid> {
     let Ok(all) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = all.flatten().filter_map(|it| pid(it.file_name().to_str()?));
-    let parents: Vec<(Pid, Pid)> = pids.filter_map(|pid| Some((pid, stat(pid)?.1?))).collect();
+    let parents: Vec<(Pid, Pid)> = pids.filter_map(|pid| Some((pid, stat(pid)?.parent?))).collect();
     descendants(root, &parents)
 }
 
@@ -111,8 +112,18 @@ fn descendants(root: Pid, parents: &[(Pid, Pid)]) -> Vec<Pid> {
     found.split_off(1)
 }
 
-/// The state and the parent of a process.
-fn stat(of: Pid) -> Option<(ProcessState, Option<Pid>)> {
+/// What the kernel tells about a process. An id is `None` if it belongs to another PID namespace, as the session of a
+/// process that entered a container has: the kernel shows 0 then.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ProcessStat {
+    pub(super) state: ProcessState,
+    pub(super) parent: Option<Pid>,
+    pub(super) group: Option<Pid>,
+    pub(super) session: Option<Pid>,
+}
+
+/// The stat of a process, if it exists.
+pub(super) fn stat(of: Pid) -> Option<ProcessStat> {
     let text = fs::read_to_string(format!("/proc/{of}/stat")).ok()?;
     // The process name may contain any character; it ends at the last parenthesis.
     let mut words = text.rsplit_once(')')?.1.split_whitespace();
@@ -121,7 +132,8 @@ fn stat(of: Pid) -> Option<(ProcessState, Option<Pid>)> {
         "Z" | "X" => ProcessState::Zombie,
         _ => ProcessState::Alive,
     };
-    Some((state, words.next().and_then(pid)))
+    let mut id = || words.next().and_then(pid);
+    Some(ProcessStat { state, parent: id(), group: id(), session: id() })
 }
 
 fn pid(text: &str) -> Option<Pid> {

@@ -22,7 +22,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{
-    Pid, Signal, WaitStatus, getpgid, getpid, getppid, getpriority_process, kill_process,
+    Pid, Signal, WaitStatus, getpid, getppid, getpriority_process, kill_process,
     kill_process_group, set_child_subreaper, setpriority_process,
 };
 use rustix::time::{
@@ -260,7 +260,10 @@ impl WatchdogProcess {
             return;
         }
         let mut all = tree::living(self.own);
-        all.retain(|it| it.pid == self.main || getpgid(Some(it.pid)).ok() == Some(self.group));
+        all.retain(|it| {
+            it.pid == self.main
+                || tree::stat(it.pid).and_then(|stat| stat.group) == Some(self.group)
+        });
         tree::signal(&all, signal);
     }
 

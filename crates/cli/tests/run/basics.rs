@@ -2,9 +2,9 @@
 
 use std::process::{Command, Stdio};
 
-use crate::common::waiting::try_wait;
 use crate::common::{TENURE, free_port, wait};
 use crate::job::Role;
+use crate::shell::Shell;
 use crate::world::{World, is_alive};
 
 #[test]
@@ -196,36 +196,16 @@ fn the_command_has_the_terminal_and_gives_it_back() {
     let dir = crate::world::scratch();
     let addresses = world.addresses();
     // A script without job control: afterwards it must be able to read again.
-    let inner = format!(
-        "{TENURE} run tty --addr {addresses} -- sh -c 'read a; echo first $a'; read b; echo second $b"
-    );
+    let inner =
+        format!("{TENURE} run tty -- sh -c 'read a; echo first $a'; read b; echo second $b");
     let outer = dir.path().join("outer");
     std::fs::write(&outer, inner).unwrap();
-    let mut command = Command::new("script");
-    command.args(["-qec", &format!("sh {}", outer.display()), "/dev/null"]);
-    command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut typed = child.stdin.take().unwrap();
-    let shown = std::sync::Arc::new(std::sync::Mutex::new(String::new()));
-    let (reading, mut from) = (shown.clone(), child.stdout.take().unwrap());
-    let reader = std::thread::spawn(move || {
-        let mut bytes = [0; 256];
-        while let Ok(taken @ 1..) = std::io::Read::read(&mut from, &mut bytes) {
-            reading.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..taken]));
-        }
-    });
-    let shows = |text: &str| {
-        let found = try_wait(|| shown.lock().unwrap().contains(text).then_some(()));
-        assert!(found.is_some(), "{text:?} is not shown:\n{}", shown.lock().unwrap());
-    };
-    let mut types = |text: &str| std::io::Write::write_all(&mut typed, text.as_bytes()).unwrap();
-    shows("tenure: lock `tty` acquired, token 1");
-    types("one\n");
-    shows("first one");
-    shows("tenure: lock `tty` released after");
-    types("two\n");
-    shows("second two");
-    drop(typed);
-    assert!(child.wait().unwrap().success());
-    reader.join().unwrap();
+    let mut shell = Shell::of(&format!("sh {}", outer.display()), &addresses);
+    shell.shows("tenure: lock `tty` acquired, token 1");
+    shell.types("one\n");
+    shell.shows("first one");
+    shell.shows("tenure: lock `tty` released after");
+    shell.types("two\n");
+    shell.shows("second two");
+    assert_eq!(shell.ends(), Some(0));
 }

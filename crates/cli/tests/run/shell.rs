@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use crate::common::waiting::try_wait;
 use crate::common::{TENURE, wait};
@@ -12,6 +13,8 @@ pub(crate) struct Shell {
     child: Child,
     typed: ChildStdin,
     shown: Arc<Mutex<String>>,
+    /// The thread that reads what is shown.
+    reader: JoinHandle<()>,
     /// How much of what was shown earlier steps have seen.
     seen: usize,
 }
@@ -26,7 +29,11 @@ impl Shell {
 
     /// A terminal whose session begins with this command.
     pub(crate) fn of(command: &str, addresses: &str) -> Self {
-        let mut script = Command::new("script");
+        Self::under(Command::new("script"), command, addresses)
+    }
+
+    /// A terminal whose session begins with this command, opened by `script` as it is to be started.
+    pub(crate) fn under(mut script: Command, command: &str, addresses: &str) -> Self {
         script.args(["-qec", command, "/dev/null"]).env_clear();
         script.env("PATH", std::env::var_os("PATH").unwrap()).env("TERM", "dumb");
         script.env("SHELL", "/bin/sh").env("PS1", "ready> ").env("T", TENURE);
@@ -36,13 +43,13 @@ impl Shell {
         let typed = child.stdin.take().unwrap();
         let shown = Arc::new(Mutex::new(String::new()));
         let (reading, mut from) = (shown.clone(), child.stdout.take().unwrap());
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut bytes = [0; 1024];
             while let Ok(taken @ 1..) = from.read(&mut bytes) {
                 reading.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..taken]));
             }
         });
-        Self { child, typed, shown, seen: 0 }
+        Self { child, typed, shown, reader, seen: 0 }
     }
 
     /// Types text or control characters.
@@ -53,9 +60,24 @@ impl Shell {
     /// Waits until these words are shown after what earlier steps waited for.
     pub(crate) fn shows(&mut self, words: &str) {
         let (shown, seen) = (self.shown.clone(), self.seen);
-        let found = try_wait(|| shown.lock().unwrap()[seen..].find(words));
-        let found = found.unwrap_or_else(|| panic!("{words:?} is not shown:\n{}", self.text()));
+        let found = try_wait(|| {
+            // Nothing is added to the text after the terminal was closed.
+            let closed = self.reader.is_finished();
+            let found = shown.lock().unwrap()[seen..].find(words);
+            (closed || found.is_some()).then_some(found)
+        });
+        let found =
+            found.flatten().unwrap_or_else(|| panic!("{words:?} is not shown:\n{}", self.text()));
         self.seen += found + words.len();
+    }
+
+    /// Waits until both are shown, in either order, after what earlier steps waited for.
+    pub(crate) fn shows_both(&mut self, one: &str, other: &str) {
+        let seen = self.seen;
+        self.shows(one);
+        let after = std::mem::replace(&mut self.seen, seen);
+        self.shows(other);
+        self.seen = self.seen.max(after);
     }
 
     /// Everything that was shown.

@@ -67,8 +67,8 @@ fn a_command_at_the_beginning_of_a_pipeline_reads_the_terminal() {
     shell.shows("up");
     assert!(world.holder("pipe").is_some());
     shell.types("one\n");
-    shell.shows("got-one");
-    shell.shows("tenure: lock `pipe` released after");
+    // The two ends of the pipeline print their last lines in either order.
+    shell.shows_both("got-one", "tenure: lock `pipe` released after");
     // The other end of the pipeline may use the terminal, too.
     shell.types("$T run pipe -- echo fed | sh -c 'cat; read b </dev/tty; echo th\"\"en $b'\n");
     shell.shows("fed");
@@ -336,17 +336,52 @@ fn without_a_terminal_a_stopped_command_is_reported_and_keeps_its_lock() {
     assert_eq!(held.ended().code(), Some(143));
 }
 
-#[test]
-fn as_the_first_process_of_a_container_it_passes_signals_on_and_reaps() {
-    let container = || {
-        let mut command = Command::new("unshare");
-        command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
+/// The command that starts another one in a PID namespace of its own.
+const IN_NAMESPACE: &str = "unshare --pid --fork --mount-proc --kill-child";
+
+fn container() -> Option<Command> {
+    let unshare = || {
+        let mut words = IN_NAMESPACE.split(' ');
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words);
         command
     };
-    if !container().arg("true").stderr(Stdio::null()).status().is_ok_and(|it| it.success()) {
+    let tried = unshare().arg("true").stderr(Stdio::null()).status();
+    if !tried.is_ok_and(|it| it.success()) {
         eprintln!("SKIPPED: there are no privileges for a namespace");
+        return None;
+    }
+    Some(unshare())
+}
+
+#[test]
+fn the_session_of_an_ancestor_may_be_outside_of_the_namespace() {
+    let Some(mut script) = container() else { return };
+    let world = World::new(1);
+    script.arg("script");
+    let command = "exec $T run entered -- echo up";
+    let mut shell = Shell::under(script, command, &world.addresses());
+    shell.shows("up");
+    shell.shows("lock `entered` released after");
+    assert_eq!(shell.ends(), Some(0));
+}
+
+#[test]
+fn its_own_session_may_be_outside_of_the_namespace() {
+    if container().is_none() {
         return;
     }
+    let world = World::new(1);
+    let command = format!("exec {IN_NAMESPACE} $T run entered -- echo up");
+    let mut shell = Shell::of(&command, &world.addresses());
+    shell.shows("up");
+    shell.shows("lock `entered` released after");
+    assert_eq!(shell.ends(), Some(0));
+}
+
+#[test]
+fn as_the_first_process_of_a_container_it_passes_signals_on_and_reaps() {
+    let Some(mut command) = container() else { return };
     let world = World::new(1);
     let dir = scratch();
     let up = dir.path().join("up");
@@ -355,7 +390,6 @@ fn as_the_first_process_of_a_container_it_passes_signals_on_and_reaps() {
          while :; do sleep 0.05; done",
         up = up.display()
     );
-    let mut command = container();
     command.args([TENURE, "run", "one", "--addr", &world.addresses(), "--", "sh", "-c", &script]);
     let mut held = Held::spawn(command, scratch(), Role::Plain);
     wait("it runs", || up.exists().then_some(()));
