@@ -32,6 +32,8 @@ pub const INBOX_MAX: usize = MEMBERS_MAX + CLIENTS_MAX;
 /// How long nothing of what is under way may end before the window is opened for one turn. Commands that wait for a
 /// leader do not end, and those behind them have deadlines of their own.
 pub const STALLED_US: u64 = 100_000;
+/// The same if what is under way is answered and only its callers have not taken it, which are slow and not stuck.
+const UNTAKEN_US: u64 = 20 * STALLED_US;
 /// The cost of what that turn takes: four pages. A turn must not last as long as an election timeout.
 const STALLED_COST: u64 = 4 * PAGE_COST;
 
@@ -56,6 +58,20 @@ pub enum InboxClass {
     },
 }
 
+/// How much of the rest a turn may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RestLimit {
+    /// As much as the window has room for.
+    Window,
+    /// A little at this time, although the window is full: what is under way does not end.
+    Stalled {
+        /// The time of this turn.
+        now_us: u64,
+    },
+    /// Nothing.
+    Nothing,
+}
+
 /// The events that wait for a member's event loop.
 #[derive(Debug)]
 pub struct InboxQueue<E> {
@@ -66,8 +82,6 @@ pub struct InboxQueue<E> {
     window: Window,
     /// The time since which nothing has ended while the window is closed, and how often something had ended then.
     closed: Option<(u64, u64)>,
-    /// The last time at which it was decided whether the window is open.
-    decided_us: u64,
 }
 
 impl<E> Default for InboxQueue<E> {
@@ -80,7 +94,7 @@ impl<E> InboxQueue<E> {
     /// An empty queue. The window bounds what is under way.
     pub fn new(window: Window) -> Self {
         let (keeps, rest) = (FairQueue::default(), FairQueue::default());
-        Self { members: VecDeque::new(), keeps, rest, window, closed: None, decided_us: 0 }
+        Self { members: VecDeque::new(), keeps, rest, window, closed: None }
     }
 
     /// The class of a batch of commands.
@@ -129,27 +143,29 @@ impl<E> InboxQueue<E> {
     }
 
     /// Whether an event can be taken.
-    pub fn has_some(&self, is_open: bool) -> bool {
-        !self.members.is_empty() || !self.keeps.is_empty() || is_open && !self.rest.is_empty()
+    pub fn has_some(&self, limit: RestLimit) -> bool {
+        let takes_rest = limit != RestLimit::Nothing && !self.rest.is_empty();
+        !self.members.is_empty() || !self.keeps.is_empty() || takes_rest
     }
 
-    /// Whether more of the rest may be taken at this time: what is under way leaves room, or does not move.
-    pub fn is_open(&mut self, now_us: u64) -> bool {
-        self.decided_us = now_us;
-        if self.rest.is_empty() || self.window.is_open(self.rest.is_shared()) {
+    /// How much of the rest may be taken at this time.
+    pub fn rest_limit(&mut self, now_us: u64) -> RestLimit {
+        let is_shared = self.rest.is_shared();
+        if self.rest.is_empty() || self.window.is_open(is_shared) {
             self.closed = None;
-            return true;
+            return RestLimit::Window;
         }
         let ended = self.window.ended();
-        match self.closed {
-            Some((since_us, before)) if before == ended => {
-                now_us.saturating_sub(since_us) >= STALLED_US
-            }
-            _ => {
-                self.closed = Some((now_us, ended));
-                false
-            }
+        let since_us = match self.closed {
+            Some((since_us, before)) if before == ended => since_us,
+            _ => self.closed.insert((now_us, ended)).0,
+        };
+        let most_us =
+            if self.window.waits_for_callers(is_shared) { UNTAKEN_US } else { STALLED_US };
+        if now_us.saturating_sub(since_us) < most_us || mutant!("stalled_window_stays_closed") {
+            return RestLimit::Nothing;
         }
+        RestLimit::Stalled { now_us }
     }
 
     /// Takes at most so many events. `begin` is called with each event of the rest and its cost, to count it as under
@@ -157,12 +173,12 @@ impl<E> InboxQueue<E> {
     pub fn take(
         &mut self,
         most: usize,
-        is_open: bool,
+        limit: RestLimit,
         mut begin: impl FnMut(&mut Served<E>, &Window),
     ) -> Vec<E> {
         // No kind takes the whole turn from another.
         let share = most / 4;
-        let rest = if is_open { self.rest.len() } else { 0 };
+        let rest = if limit == RestLimit::Nothing { 0 } else { self.rest.len() };
         let rest_share = rest.min(share);
         let keeps_share = self.keeps.len().min(share);
         let members = self.members.len().min(most - rest_share - keeps_share);
@@ -171,10 +187,14 @@ impl<E> InboxQueue<E> {
         let mut taken = Vec::with_capacity(members + keeps + rest);
         taken.extend(self.members.drain(..members));
         taken.extend(std::iter::from_fn(|| self.keeps.pop()).take(keeps).map(|it| it.value));
-        let is_stalled = self.closed.is_some();
-        let mut cost_left = if is_stalled { STALLED_COST } else { u64::MAX };
+        let mut cost_left = STALLED_COST;
         for _ in 0..rest {
-            if cost_left == 0 || !is_stalled && !self.window.is_open(self.rest.is_shared()) {
+            let has_room = match limit {
+                RestLimit::Window => self.window.is_open(self.rest.is_shared()),
+                RestLimit::Stalled { .. } => cost_left > 0,
+                RestLimit::Nothing => false,
+            };
+            if !has_room {
                 break;
             }
             let Some(mut served) = self.rest.pop() else { break };
@@ -188,8 +208,8 @@ impl<E> InboxQueue<E> {
                 taken.push(value);
             }
             // What does not move may be slow and not stuck: the next turns must not pile up more behind it.
-            if is_stalled {
-                self.closed = Some((self.decided_us, self.window.ended()));
+            if let RestLimit::Stalled { now_us } = limit {
+                self.closed = Some((now_us, self.window.ended()));
             }
         }
         taken
@@ -235,12 +255,12 @@ mod tests {
         }
 
         fn take(&mut self, now_us: u64) -> usize {
-            let is_open = self.queue.is_open(now_us);
+            let limit = self.queue.rest_limit(now_us);
             let under_way = &mut self.under_way;
             let begin = |served: &mut Served<u64>, window: &Window| {
                 under_way.push(window.begin(served.cost));
             };
-            self.queue.take(8_192, is_open, begin).len()
+            self.queue.take(8_192, limit, begin).len()
         }
     }
 
@@ -257,5 +277,15 @@ mod tests {
         // As soon as something ends, the window alone decides.
         stage.under_way.clear();
         assert!(stage.take(2 + 2 * STALLED_US) > 4);
+    }
+
+    #[test]
+    fn answers_that_callers_take_slowly_are_not_taken_for_work_that_is_stuck() {
+        let mut stage = Stage::with_pages(1_000);
+        assert!(stage.take(0) > 0);
+        stage.under_way.iter().for_each(WindowPart::answer);
+        assert_eq!(stage.take(1), 0, "the window is full");
+        assert_eq!(stage.take(UNTAKEN_US), 0);
+        assert_eq!(stage.take(1 + UNTAKEN_US), 4);
     }
 }

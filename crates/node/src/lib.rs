@@ -71,7 +71,7 @@ pub use control::{CONTROL_BYTES_MAX, Control, Join, Me, PeerHello};
 pub use failure::{Effect, NodeFailure};
 pub use fair_queue::{FAIR_QUANTUM, FairQueue, Served, Source};
 pub use inbox::{
-    INBOX_MAX, InboxClass, InboxQueue, MEMBERS_MAX, REST_MAX, STALLED_US, commands_cost,
+    INBOX_MAX, InboxClass, InboxQueue, MEMBERS_MAX, REST_MAX, RestLimit, STALLED_US, commands_cost,
 };
 pub use invitation::{InvitationToken, NewInvitation};
 pub use io::*;

@@ -37,6 +37,7 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("lineage_ignored", &["N10"]),
     ("source_keeps_its_turn", &["N16"]),
     ("window_leaked", &["N2"]),
+    ("stalled_window_stays_closed", &["N3"]),
 ];
 
 /// Planted bugs that `tests/planted.rs` shows. Clusters show the first one too (N8), and the others too rarely: a

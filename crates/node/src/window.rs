@@ -6,7 +6,7 @@
 //! pipeline.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The cost that may be under way while several sources send work: about 170 commands, 2 large values, or a page of a
 /// list. All wait for the same writes to disk, so large values of one source delay the commands of others.
@@ -26,6 +26,8 @@ pub struct Window(Arc<WindowUsed>);
 struct WindowUsed {
     bounds: WindowBounds,
     cost: AtomicU64,
+    /// The part of the cost that is answered, and that its callers have not taken yet.
+    answered: AtomicU64,
     /// How often work has ended.
     ended: AtomicU64,
 }
@@ -50,6 +52,7 @@ impl Default for WindowBounds {
 pub struct WindowPart {
     of: Window,
     cost: u64,
+    is_answered: AtomicBool,
 }
 
 impl Window {
@@ -60,14 +63,24 @@ impl Window {
 
     /// Whether more work may begin, for several sources or for one that is alone.
     pub fn is_open(&self, is_shared: bool) -> bool {
+        self.cost() < self.bound(is_shared)
+    }
+
+    /// Whether the window would be open if callers took their answers.
+    pub fn waits_for_callers(&self, is_shared: bool) -> bool {
+        let unanswered = self.cost().saturating_sub(self.0.answered.load(Ordering::Relaxed));
+        unanswered < self.bound(is_shared)
+    }
+
+    fn bound(&self, is_shared: bool) -> u64 {
         let WindowBounds { shared, alone } = self.0.bounds;
-        self.cost() < if is_shared { shared } else { alone }
+        if is_shared { shared } else { alone }
     }
 
     /// Counts work of this cost until the part is dropped.
     pub fn begin(&self, cost: u64) -> WindowPart {
         self.0.cost.fetch_add(cost, Ordering::Relaxed);
-        WindowPart { of: self.clone(), cost }
+        WindowPart { of: self.clone(), cost, is_answered: AtomicBool::new(false) }
     }
 
     /// The cost that is under way.
@@ -81,10 +94,22 @@ impl Window {
     }
 }
 
+impl WindowPart {
+    /// The member has done its work: from now on only the caller, which takes the answer, delays the end.
+    pub fn answer(&self) {
+        if !self.is_answered.swap(true, Ordering::Relaxed) {
+            self.of.0.answered.fetch_add(self.cost, Ordering::Relaxed);
+        }
+    }
+}
+
 impl Drop for WindowPart {
     fn drop(&mut self) {
         if mutant!("window_leaked") {
             return;
+        }
+        if *self.is_answered.get_mut() {
+            self.of.0.answered.fetch_sub(self.cost, Ordering::Relaxed);
         }
         self.of.0.cost.fetch_sub(self.cost, Ordering::Relaxed);
         self.of.0.ended.fetch_add(1, Ordering::Relaxed);
@@ -106,5 +131,19 @@ mod tests {
         drop(all);
         assert_ne!(window.ended(), before);
         assert_eq!(window.cost(), ALONE_MAX);
+    }
+
+    #[test]
+    fn answers_that_are_not_taken_are_told_from_work_that_does_not_end() {
+        let window = Window::default();
+        let (page, command) = (window.begin(ALONE_MAX), window.begin(COMMAND_COST));
+        assert!(!window.is_open(false) && !window.waits_for_callers(false));
+        page.answer();
+        page.answer();
+        assert!(!window.is_open(false) && window.waits_for_callers(false));
+        drop(page);
+        assert!(window.is_open(false));
+        drop(command);
+        assert_eq!(window.cost(), 0);
     }
 }

@@ -4,8 +4,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tenure_node::{
-    COMMAND_COST, InboxClass, InboxQueue, Input, PAGE_COST, Permit, STALLED_US, Served, Source,
-    Window, WindowPart, commands_cost,
+    COMMAND_COST, InboxClass, InboxQueue, Input, PAGE_COST, Permit, RestLimit, STALLED_US, Served,
+    Source, Window, WindowPart, commands_cost,
 };
 
 use crate::member::{LoopEvent, NotTaken};
@@ -23,13 +23,25 @@ pub(crate) struct ReadTurn {
     owed: u64,
     /// Held until the read is answered.
     _under_way: Option<WindowPart>,
-    /// Held until the caller has taken the answer: pages are large, and those that are not taken yet are in no
-    /// connection's budget of memory.
-    answered: Option<PageInWindow>,
+    /// The same for a page.
+    page: Option<UnansweredPage>,
 }
 
-/// The part of the window that a page has, once it is under way.
+/// The part of the window that a page has, once it is under way. The caller keeps it until it has taken the answer: pages
+/// are large, and those that are not taken yet are in no connection's budget of memory.
 pub(crate) type PageInWindow = Arc<OnceLock<WindowPart>>;
+
+/// A page that is not answered until this is dropped.
+#[derive(Default)]
+struct UnansweredPage(PageInWindow);
+
+impl Drop for UnansweredPage {
+    fn drop(&mut self) {
+        if let Some(part) = self.0.get() {
+            part.answer();
+        }
+    }
+}
 
 impl ReadTurn {
     /// A read of one record.
@@ -39,18 +51,18 @@ impl ReadTurn {
 
     /// A read that walks over many records.
     pub(crate) fn page(permit: &Permit) -> Self {
-        let answered = Some(PageInWindow::default());
-        Self { walks: true, answered, ..Self::record(permit) }
+        let page = Some(UnansweredPage::default());
+        Self { walks: true, page, ..Self::record(permit) }
     }
 
     /// What the caller keeps until it has taken the answer.
     pub(crate) fn answered(&self) -> Option<PageInWindow> {
-        self.answered.clone()
+        self.page.as_ref().map(|page| page.0.clone())
     }
 
     fn begin(&mut self, part: WindowPart) {
-        match &self.answered {
-            Some(answered) => drop(answered.set(part)),
+        match &self.page {
+            Some(page) => drop(page.0.set(part)),
             None => self._under_way = Some(part),
         }
     }
@@ -154,21 +166,21 @@ impl InboxEvents {
     /// Waits for an event and takes what is there, at most so many events.
     pub(crate) fn take(&self, wait: Duration, most: usize) -> Vec<LoopEvent> {
         let mut state = self.0.lock();
-        let mut is_open = state.is_open();
-        if !state.queue.has_some(is_open) && !wait.is_zero() {
+        let mut limit = state.rest_limit();
+        if !state.queue.has_some(limit) && !wait.is_zero() {
             // What is under way ends in turns of the event loop, which need an event of a member or of the disk.
             let wait = if state.queue.waiting().1 == 0 { wait } else { wait.min(STALLED) };
             let waited = self.0.arrived.wait_timeout_while(state, wait, |it| {
                 // Set each time: an event that cannot be taken yet has cleared it.
-                is_open = it.is_open();
-                it.is_waited_for = !it.queue.has_some(is_open);
+                limit = it.rest_limit();
+                it.is_waited_for = !it.queue.has_some(limit);
                 it.is_waited_for
             });
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             state.is_waited_for = false;
-            is_open = state.is_open();
+            limit = state.rest_limit();
         }
-        let taken = state.queue.take(most, is_open, begin);
+        let taken = state.queue.take(most, limit, begin);
         self.taken(state, taken)
     }
 
@@ -202,8 +214,8 @@ impl Drop for InboxEvents {
 }
 
 impl InboxState {
-    fn is_open(&mut self) -> bool {
-        self.queue.is_open(os::now_us())
+    fn rest_limit(&mut self) -> RestLimit {
+        self.queue.rest_limit(os::now_us())
     }
 
     fn has_room(&self, event: &LoopEvent) -> bool {

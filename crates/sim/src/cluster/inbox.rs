@@ -26,6 +26,10 @@ const GREEDY: u64 = 99;
 const FLOOD: u64 = 200;
 /// How long it waits for them: longer than a small window takes for all of them.
 const FLOOD_US: u64 = 30 * S;
+/// How long after its deadline a batch or a read may wait here, and for how many turns at least: a process that was
+/// paused takes a part of what waits with each turn.
+const LATE_US: u64 = 5 * S;
+const LATE_TURNS: u32 = 100;
 /// The most events that a turn takes, as in the server, and a smaller number, so that events are left for the next.
 const TURN_MAX: [usize; 2] = [8_192, 8];
 
@@ -36,6 +40,8 @@ pub(super) struct SimInbox {
     commands: u64,
     /// Batches and reads in it.
     numbers: BTreeSet<u64>,
+    /// Those of them whose deadline has passed: since when, and how many turns ago.
+    late: BTreeMap<u64, (u64, u32)>,
     /// How many events each source has in the queue for the rest.
     queued: BTreeMap<u64, usize>,
     /// For each source that waits, the cost of what it and every other source got since it began to wait.
@@ -61,6 +67,7 @@ impl SimInbox {
             queue: InboxQueue::new(Window::new(bounds)),
             commands: 0,
             numbers: BTreeSet::new(),
+            late: BTreeMap::new(),
             queued: BTreeMap::new(),
             turns: BTreeMap::new(),
             cost_max: 0,
@@ -74,9 +81,18 @@ impl SimInbox {
         self.commands
     }
 
-    /// Whether this batch or read is in it.
-    pub(super) fn has(&self, number: u64) -> bool {
-        self.numbers.contains(&number)
+    /// Whether a batch or a read whose deadline has passed is here and may be: the loop takes and answers it soon.
+    pub(super) fn may_be_late(&self, number: u64, local_us: u64) -> bool {
+        let late = self.late.get(&number).copied().unwrap_or((local_us, 0));
+        let is_soon = local_us < late.0 + LATE_US || late.1 < LATE_TURNS;
+        self.numbers.contains(&number) && is_soon
+    }
+
+    /// Counts a turn of those whose deadlines have passed and that are still here.
+    pub(super) fn count_late(&mut self, overdue: impl Iterator<Item = u64>, local_us: u64) {
+        for number in overdue.filter(|number| self.numbers.contains(number)) {
+            self.late.entry(number).or_insert((local_us, 0)).1 += 1;
+        }
     }
 
     /// The share of a connection, which counts what it has in flight.
@@ -137,9 +153,9 @@ impl SimInbox {
 
     /// Takes the inputs of one turn. Returns them, and the parts of the window of the reads among them.
     fn take(&mut self, local_us: u64, most: usize) -> TakenInputs {
-        let is_open = self.queue.is_open(local_us);
+        let limit = self.queue.rest_limit(local_us);
         let (mut served, mut reads) = (Vec::new(), Vec::new());
-        let inputs = self.queue.take(most, is_open, |event, window| {
+        let inputs = self.queue.take(most, limit, |event, window| {
             served.push((event.source.share, event.cost));
             match &mut event.value {
                 Input::Submit(batch) => batch.permit.begin(window.begin(event.cost)),
@@ -151,6 +167,7 @@ impl SimInbox {
             self.commands -= commands(input);
             if let Some(number) = number(input) {
                 self.numbers.remove(&number);
+                self.late.remove(&number);
             }
         }
         let checked = served.into_iter().try_for_each(|(share, cost)| self.served(share, cost));
@@ -182,6 +199,7 @@ impl SimInbox {
     pub(super) fn take_all(&mut self) -> Vec<Input> {
         self.commands = 0;
         self.numbers.clear();
+        self.late.clear();
         self.queued.clear();
         self.turns.clear();
         self.queue.take_all()
@@ -192,8 +210,8 @@ impl SimInbox {
         if self.queue.is_empty() {
             return None;
         }
-        let is_open = self.queue.is_open(local_us);
-        Some(if self.queue.has_some(is_open) { 50 } else { STALLED_US })
+        let limit = self.queue.rest_limit(local_us);
+        Some(if self.queue.has_some(limit) { 50 } else { STALLED_US })
     }
 
     /// N2: nothing is counted as under way or in flight if nothing is.
@@ -283,8 +301,9 @@ impl SimCluster {
     }
 
     /// N2 and N3, after a turn of a member.
-    pub(super) fn check_desk(&self, node: usize, local_us: u64) -> CheckResult {
-        let Some(process) = &self.nodes[node].process else { return Ok(()) };
+    pub(super) fn check_desk(&mut self, node: usize, local_us: u64) -> CheckResult {
+        let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
+        process.inbox.count_late(process.host.past_deadline(local_us), local_us);
         let (used, held) = (process.admission.commands(), process.node.held_commands());
         let hog = process.hog.as_ref().map_or(0, Permit::commands);
         let queued = process.inbox.commands();

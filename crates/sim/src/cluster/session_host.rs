@@ -157,19 +157,20 @@ impl SessionHost {
         Self { backlog: Backlog::new(backlog_max), ..Self::default() }
     }
 
+    /// The batches and reads whose deadlines have passed at this moment of the member's clock.
+    pub(super) fn past_deadline(&self, local_us: u64) -> impl Iterator<Item = u64> {
+        let is_past = move |deadline_us: u64| deadline_us < local_us;
+        let batches =
+            self.batches.iter().filter(move |it| is_past(it.1.deadline_us + ANSWER_GRACE_US));
+        let reads = self.reads.iter().filter(move |it| is_past(it.1.deadline_us));
+        batches.map(|it| *it.0).chain(reads.map(|it| *it.0))
+    }
+
     /// N3: whatever is overdue at this moment of the member's clock.
     pub(super) fn overdue(&self, inbox: &SimInbox, local_us: u64) -> Option<String> {
-        // What waits for its turn is answered when the loop takes it.
-        let batch = self.batches.iter().find(|(number, it)| {
-            it.deadline_us + ANSWER_GRACE_US < local_us && !inbox.has(**number)
-        });
-        if let Some((batch, _)) = batch {
-            return Some(format!("batch {batch}"));
-        }
-        let read =
-            |(number, it): &(&u64, &WaitingRead)| it.deadline_us < local_us && !inbox.has(**number);
-        if let Some((read, _)) = self.reads.iter().find(read) {
-            return Some(format!("read {read}"));
+        let mut past = self.past_deadline(local_us);
+        if let Some(number) = past.find(|number| !inbox.may_be_late(*number, local_us)) {
+            return Some(format!("batch or read {number}"));
         }
         if let Some((admin, _)) = self.admins.iter().find(|(_, it)| it.deadline_us < local_us) {
             return Some(format!("admin request {admin}"));
