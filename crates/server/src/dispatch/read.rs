@@ -159,8 +159,13 @@ impl Dispatch {
         let (principal, deadline_us) = (who.clone(), self.deadline_us(within));
         let (done, answer) = oneshot::channel();
         let who = who.clone();
+        let memory = Caller::present_memory();
         let question = Box::new(move |machine: Result<&Machine, NodeFailure>| {
             let answer = machine.and_then(|machine| {
+                // The connection is being closed because of answers that it does not read.
+                if memory.is_over() {
+                    return Err(NodeFailure::Overloaded);
+                }
                 scope.check(machine, &who)?;
                 Ok((machine.revision(), ask(machine)))
             });
