@@ -51,10 +51,11 @@ pub enum Error {
     /// Another error of the Tenure client: a refusal, credentials, a closed client.
     #[error("{0}")]
     Tenure(#[source] tenure::Error),
-    /// The times of the lock do not fit each other.
+    /// The ttl is out of range, or the window or the time to stop does not fit it.
     #[error("{0}")]
     Pace(#[from] PaceError),
-    /// There is no Tokio runtime, no thread or no timer.
+    /// The locks cannot be set up: an address or a certificate is not usable, or there is no Tokio runtime, thread or
+    /// timer.
     #[error("cannot be set up: {0}")]
     Setup(String),
 }

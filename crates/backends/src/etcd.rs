@@ -1,8 +1,9 @@
 //! Keeps locks in etcd, whose revisions are the fencing tokens.
 //!
-//! The key is put under a lease, if it does not exist. The revision of that put is the token, and etcd's log makes it
-//! larger every time. A renewal grants a new lease and moves the key to it; a quorum agrees on both. A keep-alive would
-//! be cheaper, but a member that only believes it leads would answer it, too.
+//! A client puts the key under a lease, if the key does not exist. The revision of that put is the token. Revisions of
+//! etcd only grow, so each token is larger than all before it. A renewal grants a new lease and moves the key to it; a
+//! quorum agrees on both. A keep-alive would be cheaper, but a member that wrongly believes that it leads would answer
+//! it, too.
 
 use std::fmt;
 use std::future::Future;
@@ -41,7 +42,8 @@ const QUIET: Duration = Duration::from_secs(10);
 const SILENT: Duration = Duration::from_secs(3);
 /// The maximum time to connect.
 const DIAL: Duration = Duration::from_secs(2);
-/// How often a swap starts again because the key was moved meanwhile. Only our own attempts move it.
+/// How often a swap is tried again because the key was moved to another lease meanwhile. Only other attempts of the
+/// same owner move it.
 const SWAPS_MAX: u32 = 4;
 
 /// Locks in etcd, version 3.4 or later.
@@ -145,7 +147,7 @@ impl Etcd {
         Self::connect(addresses, None)
     }
 
-    /// Does the same under TLS, as clusters demand that have certificates. Addresses begin with `https://`.
+    /// Does the same under TLS, for clusters that require it. Addresses begin with `https://`.
     ///
     /// ```no_run
     /// # use tenure_backends::{Etcd, EtcdTls};
@@ -245,7 +247,7 @@ impl Etcd {
         if granted.error.is_empty() { Ok(granted.id) } else { Err(StoreError::new(granted.error)) }
     }
 
-    /// Revokes a lease that no longer keeps a key, in the background. If that fails, the lease expires.
+    /// Revokes a lease in the background, when no key is attached to it any more. If that fails, the lease expires.
     fn revoke(&self, id: i64) {
         if id == 0 {
             return;
@@ -319,7 +321,7 @@ impl Backend for Etcd {
         ttl: Duration,
     ) -> Result<Put<Fenced>, StoreError> {
         let key = self.key(lock);
-        // Clients that only wait write nothing.
+        // Read first, so that clients that only wait write nothing.
         if self.get(&key).await?.is_some() {
             return Ok(Put::Taken { free_within: None });
         }

@@ -1,8 +1,8 @@
 //! Provides the SDK's lock handle over stores other than Tenure.
 //!
-//! A [`Backend`] has four operations: put a key if it is absent, swap it and delete it if it is still ours, and watch
-//! it. [`Locks`] builds locks on that, with the handle of the SDK: a [`Guard`] that is lost before the store can give
-//! the lock to another client. The SDK's own lease state decides when that is.
+//! A [`Backend`] has four operations on a key: put it if it is absent, swap it if it is still ours, delete it if it is
+//! still ours, and watch it. [`Locks`] builds locks on that, with the handle of the SDK: a [`Guard`] that is lost
+//! before the store can give the lock to another client. The SDK's own lease state decides when a guard is lost.
 //!
 //! ```
 //! use tenure_backends::{Locks, Memory};
@@ -17,11 +17,11 @@
 //! ```
 //!
 //! [`LockService`] is one interface over these stores and [Tenure](tenure) itself: a program written against it runs
-//! over each.
+//! over each of them.
 //!
-//! Not every store can promise the same. Its type states what it promises: [`Fenced`] stores give every grant a token
-//! larger than all before it, and [`EfficiencyOnly`] stores cannot. A program that needs a token does not compile with
-//! them:
+//! Not every store can promise the same. The type of a store states what it promises: [`Fenced`] stores give every
+//! grant a token larger than all before it, and [`EfficiencyOnly`] stores cannot. A program that needs a token does not
+//! compile with an [`EfficiencyOnly`] store:
 //!
 //! ```compile_fail,E0599
 //! # async fn example(locks: tenure_backends::Locks<tenure_backends::Redis>) -> Result<(), tenure_backends::Error> {

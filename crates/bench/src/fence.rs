@@ -19,8 +19,8 @@ use crate::clock::timed;
 use crate::figure::RunFigures;
 use crate::postgres;
 
-/// The number of rounds of each measurement. They are short, so that other work rarely interrupts one; the median
-/// counts.
+/// The number of rounds of each measurement. They are short, so that other work rarely interrupts one; the figure is
+/// their median.
 const ROUNDS: usize = 200;
 /// The number of operations in a round.
 const IN_ROUND: u64 = 500;

@@ -11,9 +11,9 @@
 //!
 //! A [`Guard`] stands for a held lock. While it exists, the client renews its lease. If renewals fail, the guard is
 //! *lost* before the cluster can give the lock to another client: [`Guard::run`] drops the work, [`Guard::check`]
-//! returns an error, and [`Guard::cancellation`] fires from a thread of its own. No client can cover a machine that is
-//! frozen from outside, or a write that is already on its way. The [fencing token](Guard::token) covers these cases, at
-//! resources that check it.
+//! returns an error, and [`Guard::cancellation`] fires from a thread of its own. No client can stop its work on a
+//! machine that is frozen from outside, or recall a write that is already on its way. The [fencing token](Guard::token)
+//! covers these cases, at resources that check it.
 
 #![cfg_attr(
     not(feature = "internals"),
@@ -72,7 +72,7 @@ mod watch;
 mod watchdog;
 mod work;
 
-// The one place that knows whether a client may be on virtual time.
+// The only place that chooses between real and virtual time.
 #[cfg(not(feature = "virtual-time"))]
 use real_time as surroundings;
 #[cfg(feature = "virtual-time")]

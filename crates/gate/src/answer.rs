@@ -26,9 +26,9 @@ pub(crate) struct ErrorAnswer {
     pub(crate) message: String,
     /// The smallest token that would have been accepted.
     pub(crate) floor: Option<u64>,
-    /// The length of the value, where that was the reason.
+    /// The length of the value, if the value was refused for its length.
     pub(crate) bytes: Option<u64>,
-    /// What is wrong with the ticket, where that was the reason.
+    /// What is wrong with the ticket, if the ticket was refused.
     pub(crate) ticket: Option<&'static str>,
 }
 
@@ -133,7 +133,7 @@ pub(crate) fn json(status: StatusCode, body: impl Into<Body>) -> Response {
     response
 }
 
-/// Writes a token as text, or 0 for none, as the layer of the fence shows floors.
+/// Writes a token as text, and no token as `0`. The HTTP layer of the fence writes floors in the same way.
 pub(crate) fn shown(token: Option<Token>) -> String {
     token.map_or("0".to_owned(), |token| token.get().to_string())
 }

@@ -36,10 +36,11 @@ use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-/// Work ends as soon as the change is applied: this is what the guide promises.
+/// The longest time for which work may go on after its credentials have ended. The guide promises that work ends as
+/// soon as the change is applied.
 const PROMPT: Duration = Duration::from_secs(1);
 
-/// A single member with identity, or a follower: `ana` may do everything, `bob` may only acquire.
+/// A single member or a follower, with access rules: the principal `ana` may do everything, `bob` may only acquire.
 pub(crate) struct Stage {
     pub(crate) member: Alone,
     pub(crate) http: Client,
@@ -67,14 +68,14 @@ impl Stage {
         Self::start(&data, dir)
     }
 
-    /// Starts it with its data below `data`, and removes `dir` at the end.
+    /// Starts a single member with its data below `data`. `dir` is removed when the stage is dropped.
     pub(crate) fn start(data: &Path, dir: tempfile::TempDir) -> Self {
         let health = HealthListen::At("127.0.0.1:0".into());
         let settings = ServerSettings { health, ..alone::settings(data) };
         Self::with_rules(Alone::run(dir, settings), Vec::new())
     }
 
-    /// A follower of a cluster of three with identity.
+    /// A follower of a cluster of three, with identity enabled.
     fn follower() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (_, mut others) = support::found(dir.path(), 3);
@@ -228,7 +229,8 @@ impl Socket {
         self.next().await.unwrap()
     }
 
-    /// Reads until the session is closed for want of credentials. Returns the text of the error.
+    /// Reads until the member closes the session because its credentials are missing or no longer valid. Returns the
+    /// text of the error.
     async fn refused(&mut self) -> String {
         loop {
             let message = self.next().await.unwrap();
@@ -275,7 +277,8 @@ fn http_resolves_the_caller_of_each_request() {
     for open in ["/healthz", "/readyz", "/openapi.json"] {
         assert_eq!(stage.http.get(open).status, 200, "{open}");
     }
-    // Metrics name locks: the public port serves them to operators only, the port on loopback to all.
+    // Metrics name locks. So the clients' port serves them to operators only; the health listener serves them to all
+    // callers.
     stage.http.get("/metrics").refused(401, "UNAUTHENTICATED");
     stage.get("/metrics", &bob).refused(403, "PERMISSION_DENIED");
     assert_eq!(stage.get("/metrics", &ana).status, 200);
@@ -360,7 +363,7 @@ async fn a_socket_is_identified_by_its_upgrade_or_its_first_message() {
     assert_eq!(socket.ask(json!({"hello": {"client": "a"}})).await["welcome"]["member"], "m0");
     let mut socket = Socket::open(stage.at(), "/v1/ws", None).await;
     assert_eq!(socket.ask(hello(&ana)).await["welcome"]["member"], "m0");
-    // Credentials that come later are not taken.
+    // Only the first message may carry credentials.
     socket.say(hello(&ana)).await;
     assert_eq!(socket.next().await.unwrap()["closing"]["reason"], "INVALID_FIELD");
     let mut socket = Socket::open(stage.at(), "/v1/ws", None).await;
@@ -394,7 +397,8 @@ async fn a_socket_is_identified_by_its_upgrade_or_its_first_message() {
     assert_eq!(plain.next().await, Err(4401));
 }
 
-/// Opens everything that can stay open with a key, runs `end`, and checks that all of it ends for want of credentials.
+/// Opens one call, stream or socket of each kind that can stay open, all with `key`. Runs `end`, and checks that each
+/// of them ends as unauthenticated.
 async fn all_ends(stage: &Stage, key: &Key, other: &Key, end: impl FnOnce()) {
     let lease = stage.lease(other);
     stage.post("/v1/locks/taken", other, &json!({"lease": lease})).ok();
@@ -504,8 +508,9 @@ fn history(stage: &Stage, lock: &str, key: &Key) -> Vec<(u64, Value)> {
     changes
 }
 
-/// A key is revoked, and then its principal: no renewal is taken any more, grants cool for as long as their client may
-/// believe in them, and the next one has a larger token, all in the order of the log.
+/// Revokes a key, and then its principal. The member must refuse further renewals, the grant must cool until the
+/// deadline of its lease, and the next grant must have a larger token. The history must show the revocation before that
+/// grant.
 #[test]
 fn what_a_revoked_key_holds_cools_as_by_force_and_tokens_stay_ordered() {
     const TTL_MS: u64 = 5_000;
@@ -527,7 +532,7 @@ fn what_a_revoked_key_holds_cools_as_by_force_and_tokens_stay_ordered() {
     wait("no renewal is taken", || (renew(&key).status == 401).then_some(()));
     let took = Duration::from_micros(os::now_us() - began_us);
     assert!(took < PROMPT, "it took {took:?}");
-    // The lease belongs to the principal: another of its keys goes on.
+    // The lease belongs to the principal, so another of its keys can renew it.
     let again = stage.key("eve", None);
     let renewed_us = os::now_us();
     assert_eq!(renew(&again).status, 200);

@@ -29,13 +29,14 @@ enum ScheduleEvent {
     Poll,
     /// The work checks the guard, and acts shortly after.
     Work,
-    /// The work acts, after a check or a stop notice at a moment of the client's clock.
+    /// The work acts, after a check or before it stops. An act after `until`, by the client's clock, is left to the
+    /// fence.
     Act {
         until: Moment,
     },
     /// The work has stopped.
     Stopped,
-    /// The client sends the first request, perhaps again.
+    /// The client sends the request for the grant, or repeats it.
     Ask,
     ToServer(RequestSent),
     ToClient(ReplySent),
@@ -54,7 +55,8 @@ struct ScheduleCounts {
     late_answers: u64,
     taken_unheard: u64,
     late_grants: u64,
-    /// How often work ended while the lock was held, by the way in which the client reported it.
+    /// How often work ended while the lock was held, and the client released the lock by the fast path (`given_back`)
+    /// or by an end message (`farewells`).
     given_back: u64,
     farewells: u64,
 }
@@ -76,10 +78,10 @@ struct ScheduleWorld {
     asking: PendingGrant,
     state: Option<LeaseState>,
     stopping: bool,
-    /// When the guard's cancellation fired. The work stops within its grace from there.
+    /// When the guard's cancellation fired. The work stops within its declared time to stop from then on.
     cancelled: Option<Moment>,
     over: bool,
-    /// When the work ends if nothing happens before, and whether it did.
+    /// When the work ends by itself, and whether it has.
     done_at: Option<u64>,
     done: bool,
     machine: ClusterScript,
@@ -288,7 +290,7 @@ impl ScheduleWorld {
             ScheduleEvent::Sleep(long) => {
                 self.slept += scale(long, self.client_ppm);
                 self.runs_from = self.runs_from.max(self.now) + long;
-                // Until the machine resumes, no clock is read; the sum is right afterwards.
+                // No clock is read before the machine resumes, so the whole suspend can be added at once.
             }
             ScheduleEvent::Stop(long) => self.runs_from = self.runs_from.max(self.now) + long,
             ScheduleEvent::Block(long) => self.polls_from = self.polls_from.max(self.now) + long,
@@ -490,7 +492,7 @@ fn the_work_stops_before_another_can_start_whatever_happens() {
         panic!("seed {seed}: {violation}");
     }
     println!("{SCHEDULES} schedules: {counts:?}");
-    // A schedule in which nothing goes wrong proves nothing.
+    // The schedules must contain enough faults of each kind; otherwise the test would prove nothing.
     assert!(counts.acts > 100_000, "{counts:?}");
     for cause in ["cluster_unreachable", "local_stall", "suspended", "forced", "gone"] {
         assert!(counts.losses.get(cause).is_some_and(|count| *count > 10), "{cause}: {counts:?}");

@@ -88,7 +88,7 @@ impl Machine {
         self.ask(who, acquire, asks)
     }
 
-    /// Checks the request by itself and returns its locks in the order of their names.
+    /// Checks the locks and options that the request names, and returns the locks in the order of their names.
     fn check_asks<'a>(&self, acquire: &Acquire<'a>) -> Result<Sorted<'a>, Refusal> {
         let asks = acquire.locks.as_slice();
         let (limit, asked) = (Limit::LocksPerAsk, asks.len() as u64);
@@ -162,7 +162,7 @@ impl Machine {
         self.check_tokens(asks)
     }
 
-    /// The principal that pays for what a lease gets.
+    /// The principal against whose quotas the locks and bytes of a lease count.
     fn payer(&self, who: &Who<'_>) -> Payer<'_> {
         match who {
             Who::Known(slot) => self.owner_pays(self.leases.at(*slot).owner),
@@ -321,7 +321,7 @@ impl Machine {
         same.then(|| found.into_iter().map(|(grant, _)| grant).collect())
     }
 
-    /// The grants of a place that are in force, in the order of their names; `None` if there are none.
+    /// The grants of a place that are in force, in the order of the locks' names; `None` if there are none.
     pub(super) fn grants_of_place(&self, lease: SlabIndex, place: PlaceNumber) -> Option<Grants> {
         let mut found = self.find_grants(lease, place);
         found.sort_unstable_by(|a, b| a.0.lock.cmp(&b.0.lock));

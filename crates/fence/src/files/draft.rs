@@ -15,13 +15,13 @@ pub struct Draft {
     path: PathBuf,
     previous: Option<PathBuf>,
     read_previous: Cell<bool>,
-    /// Locked while its writer lives, so that no other process takes the draft for an abandoned one.
+    /// Locked for as long as the draft exists, so that no other process removes the draft as abandoned.
     lock: File,
 }
 
 impl Draft {
-    /// Makes an empty draft. The caller holds the guard; otherwise another process could take the draft for abandoned
-    /// before it is locked.
+    /// Makes an empty draft. The caller must hold the guard; otherwise another process could remove the draft as
+    /// abandoned before it is locked.
     pub(super) fn make(
         dir: &Path,
         _guard: &File,
@@ -72,8 +72,8 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // A published draft is no longer there. Any other was refused; if it cannot be removed now, a later write
-        // removes it as abandoned.
+        // A published draft was renamed, so nothing is left at its path. A draft that was not published is removed
+        // here; if that fails, a later write removes it as abandoned.
         let _ = std::fs::remove_dir_all(&self.path);
         let _ = self.lock.unlock();
     }

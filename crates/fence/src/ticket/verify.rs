@@ -17,12 +17,12 @@ pub struct Tickets {
 
 struct VerifierState {
     keys: Arc<KeySet>,
-    /// Keys that were in an earlier set of this life of the cluster and are no longer in the current one.
+    /// Keys that were in an earlier set of this incarnation of the cluster and are no longer in the current one.
     retired: BTreeSet<String>,
     cache: Cache,
 }
 
-/// What a ticket has to be for.
+/// The lock or slot that a ticket must be for, and what else it must claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Resource<'a> {
     at: LockSlot<'a>,
@@ -49,7 +49,7 @@ impl<'a> Resource<'a> {
         Self { alone: true, ..self }
     }
 
-    /// Requires this client as holder, for services that know who sends the request.
+    /// Requires this client as holder, for services that know which client sends the request.
     #[must_use]
     pub fn holder(self, holder: &'a str) -> Self {
         Self { holder: Some(holder), ..self }
@@ -120,11 +120,12 @@ impl Tickets {
     /// Replaces the set of keys with a newer one. Clears the cache; keys that are no longer in the set are retired.
     ///
     /// A set is refused if it is
-    /// - of an older epoch, or of another incarnation of the same epoch: it belongs to a cluster that was restored
-    ///   since, or to another restore of it;
-    /// - of a lower revision of the same life: it may contain keys that were rotated away;
-    /// - of the same revision with a key that had already ended;
-    /// - without a revision, where earlier sets had one.
+    /// - of an older epoch, because the cluster was restored since;
+    /// - of another incarnation of the same epoch, because it belongs to another restore of the cluster;
+    /// - of a lower revision of the same incarnation, because it may contain keys that were rotated away;
+    /// - of the same revision, but with a key that the present set no longer has, because it is then older than that
+    ///   set;
+    /// - without a revision, although the present set has one.
     pub fn update(&self, keys: KeySet) -> Result<(), BadSet> {
         let mut state = self.state();
         keys.follows(&state.keys)?;
@@ -210,7 +211,7 @@ impl fmt::Debug for Tickets {
     }
 }
 
-/// Checks that a ticket names the cluster, and the life of it, that these keys belong to.
+/// Checks that a ticket names the cluster and the incarnation that these keys belong to.
 fn of_this_incarnation(ticket: &Ticket, keys: &KeySet) -> Result<(), Forged> {
     if ticket.cluster != keys.cluster {
         let said = ticket.cluster.chars().take(128).collect();

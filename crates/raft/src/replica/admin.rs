@@ -93,7 +93,7 @@ impl Replica {
         if sensible { Ok(()) } else { Err(RejectReason::Impossible) }
     }
 
-    /// Proposes a change in our own encoding. The engine's encoding is attached for as long as the engine reads it.
+    /// Proposes a change in our own encoding. The engine's encoding goes with it, because the engine reads that one.
     fn propose_members(&mut self, changes: &[MembershipChange]) -> Result<Point, RejectReason> {
         let context = encode_changes(changes);
         if self.node.propose_conf_change(context, engine::changes_to(changes)).is_err() {

@@ -1,6 +1,6 @@
 //! Remembers what the machine answered, for use in later commands.
 //!
-//! Tokens, leases and handles of the past make the interesting commands: those that come late.
+//! Later commands reuse these tokens, leases and handles, so that some commands arrive after what they name has ended.
 
 use fastrand::Rng;
 use tenure_core::outcome::{Answer, Effects, LeaseGrant};
@@ -9,7 +9,8 @@ use tenure_types::{Handle, LeaseId, PlaceNumber, Revision, Token};
 use super::step::{OwnedId, OwnedRequest, SequenceStep, StepCommand};
 use crate::observe::ObservedState;
 
-/// How many past items are kept: enough for late commands, few enough that they meet the present state.
+/// How many past items are kept: enough for late commands, and few enough that many commands still name something that
+/// exists.
 const KEPT: usize = 24;
 
 /// A past grant.

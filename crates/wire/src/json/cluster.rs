@@ -7,7 +7,7 @@ use super::error::Leader;
 use super::{Decimal, Header, is_false, signed};
 use crate::v1;
 
-/// `GET /v1/cluster`: how the cluster is.
+/// `GET /v1/cluster`: the status of the cluster.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Status {
     /// The cluster's name, if it has one.
@@ -18,11 +18,11 @@ pub struct Status {
     pub leader: Option<Leader>,
     /// The members, in the order of their ids.
     pub members: Vec<MemberStatus>,
-    /// How many more members may fail, of those that are up, before nothing is agreed on any more.
+    /// How many more of the members that are up may fail before the cluster can no longer commit.
     pub survives: u32,
-    /// The epoch, which leads every token and revision.
+    /// The epoch, which is the high part of every token and revision.
     pub epoch: u32,
-    /// Drawn anew when the cluster is restored from a backup.
+    /// A random number that is drawn again when the cluster is restored from a backup.
     pub incarnation: Decimal,
     /// The feature level in force.
     pub level: u32,
@@ -30,37 +30,37 @@ pub struct Status {
     pub clock_ms: u64,
     /// The oldest revision that can be watched from.
     pub floor: Decimal,
-    /// How much there is of everything.
+    /// The number of records of each kind, and their bytes.
     pub counts: Counts,
     /// The limits in force.
     pub limits: Vec<LimitValue>,
-    /// It takes connections from elsewhere without TLS or credentials.
+    /// Whether the member accepts connections from other machines without TLS or credentials.
     #[serde(default, skip_serializing_if = "is_false")]
     pub insecure: bool,
-    /// The cluster was restored and grants no lock for so much longer: clients of the former cluster may still hold
-    /// theirs.
+    /// For how much longer the cluster grants no lock after a restore, because clients of the cluster from before may
+    /// still hold theirs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quiet_ms: Option<u64>,
-    /// Who answers, and when.
+    /// The member that answers, and the revision that the answer is based on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<Header>,
 }
 
-/// How a member is.
+/// The status of a member.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct MemberStatus {
     /// Its id.
     pub member_id: Decimal,
     /// Its name.
     pub name: String,
-    /// Its part.
+    /// Its role.
     pub role: Role,
     /// Where clients reach it.
     pub client_address: String,
     /// Where other members reach it.
     pub member_address: String,
-    /// Whether the member that answers has heard from it within the last seconds. A follower hears only from the
-    /// leader: it reports of the others whether it has a connection.
+    /// Whether the member that answers has received a message from it within the last seconds. A follower receives
+    /// messages only from the leader; for each other member it reports whether it has a connection.
     pub up: bool,
     /// How many entries it is behind.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,14 +74,15 @@ pub struct MemberStatus {
     /// How much room its disk has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_free_bytes: Option<u64>,
-    /// How its state is: `up to date`, `behind`, `not heard of`, `out of space`; empty if that is not known here.
+    /// Its state: `up to date`, `behind`, `not heard of`, `out of space`; empty if the member that answers does not
+    /// know it.
     pub state: String,
     /// Version of its software.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub software: Option<String>,
 }
 
-/// A member's part in the cluster.
+/// A member's role in the cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -107,14 +108,14 @@ impl From<v1::Role> for Role {
     }
 }
 
-/// How much there is of everything.
+/// The number of records of each kind, and their bytes.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Counts {
     /// Leases.
     pub leases: u64,
     /// Locks that are held or awaited.
     pub locks: u64,
-    /// Grants in force, those that are revoking (`cooling`) or delayed among them.
+    /// Grants in force, including those that are revoking (`cooling`) or delayed.
     pub grants: u64,
     /// Queue positions.
     pub waiting: u64,
@@ -208,11 +209,12 @@ pub struct Invite {
 pub struct Invitation {
     /// The secret text that the member presents, shown here only.
     pub invitation: String,
-    /// The part of it that is no secret, as in the key `tenure/invitations/…`.
+    /// The part of the text that is not secret. It is also the name of the invitation's key below
+    /// `tenure/invitations/`.
     pub id: String,
     /// How long it lasts from now on.
     pub expires_ms: u64,
-    /// Who answers, and when.
+    /// The member that answers, and the revision that the answer is based on.
     pub header: Header,
 }
 
@@ -221,7 +223,7 @@ pub struct Invitation {
 pub struct Invitations {
     /// The invitations, in the order of their ids.
     pub invitations: Vec<InvitationView>,
-    /// Who answers, and when.
+    /// The member that answers, and the revision that the answer is based on.
     pub header: Header,
 }
 
@@ -247,12 +249,12 @@ impl From<v1::InvitationView> for InvitationView {
     }
 }
 
-/// `DELETE /v1/cluster/invitations/{invitation}`: the invitation does not exist.
+/// `DELETE /v1/cluster/invitations/{invitation}`: the response. Afterwards the invitation does not exist.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct InvitationCancelled {
     /// Whether it existed before.
     pub cancelled: bool,
-    /// Who answers, and when.
+    /// The member that answers, and the revision that the answer is based on.
     pub header: Header,
 }
 
@@ -260,7 +262,7 @@ pub struct InvitationCancelled {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddMember {
-    /// The id it drew at its first start.
+    /// The id that the member generated at its first start.
     pub member_id: Decimal,
     /// Its name.
     pub name: String,
@@ -296,7 +298,7 @@ pub struct ChangeMember {
 pub enum MemberAction {
     /// Give it a vote.
     Promote,
-    /// Let it lead.
+    /// Transfer leadership to it.
     Lead,
 }
 
@@ -305,7 +307,7 @@ pub enum MemberAction {
 pub struct Members {
     /// All members, in the order of their ids.
     pub members: Vec<Member>,
-    /// Who answers, and when.
+    /// The member that answers, and the revision that the answer is based on.
     pub header: Header,
 }
 
@@ -316,7 +318,7 @@ pub struct Member {
     pub member_id: Decimal,
     /// Its name.
     pub name: String,
-    /// Its part.
+    /// Its role.
     pub role: Role,
     /// Where clients reach it.
     pub client_address: String,

@@ -54,7 +54,7 @@ pub struct PlainReply {
     /// The token, after a successful acquire.
     #[serde(rename = "fencingToken", skip_serializing_if = "Option::is_none")]
     pub fencing_token: Option<PlainToken>,
-    /// The reason of the table, if the command failed.
+    /// The reason from the table of errors, if the command failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }

@@ -159,14 +159,14 @@ impl LayerReport {
         Self { words, ..self }
     }
 
-    /// This work and another's, as one.
+    /// Combines this report with that of another part of the same layer.
     pub(crate) fn and(self, other: &LayerReport) -> Self {
         let parts = [self.did.as_str(), other.did.as_str()];
         let did: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         Self { did: did.join(", "), count: self.count + other.count, ..self }
     }
 
-    /// The same, failed.
+    /// Marks the layer as failed because of this problem.
     pub(crate) fn because(self, problem: impl Into<String>) -> Self {
         Self { problem: Some(problem.into()), ..self }
     }

@@ -1,8 +1,8 @@
 //! Makes changes of roles and principals depend on the state that their caller has seen.
 //!
-//! The version of a role or principal is a hash of its content. A caller that has read it names the version, and the
-//! change is refused if the object is another one by now. The machine makes the comparison in the order of the log, by
-//! the content itself ([`Replacement`]), so two administrators never overwrite each other unknowingly.
+//! The version of a role or principal is a hash of its content. A caller that has read the object names its version in
+//! a change, and the change is refused if the object has changed since. The machine compares the content itself
+//! ([`Replacement`]), in the order of the log, so two administrators never overwrite each other's changes unknowingly.
 
 use ring::digest::{SHA256, digest};
 use tenure_core::access::{
@@ -18,14 +18,14 @@ pub(super) const NONE: &str = "none";
 /// How many bytes of the hash are in a version: enough to tell the versions of one object apart.
 const BYTES: usize = 8;
 
-/// A role as it is, as the change that would make it so.
+/// Describes a role by the change that would give it its present content: a put, or a delete if it does not exist.
 pub(super) fn role<'a>(name: &'a str, rules: Option<&'a [Rule]>) -> AccessChange<'a> {
     let Some(rules) = rules else { return AccessChange::DeleteRole { name } };
     let rule = |rule: &'a Rule| NewRule { verbs: rule.verbs, prefix: &rule.prefix };
     AccessChange::PutRole { name, rules: rules.iter().map(rule).collect() }
 }
 
-/// A principal as it is, as the change that would make it so.
+/// Describes a principal by the change that would give it its present content: a put, or a delete if it does not exist.
 pub(super) fn principal<'a>(
     name: &'a str,
     record: Option<&'a PrincipalRecord>,
@@ -39,7 +39,7 @@ pub(super) fn principal<'a>(
     })
 }
 
-/// The version of an object that is as this change would make it.
+/// Returns the version that an object has after this change.
 pub(super) fn of(seen: &AccessChange<'_>) -> String {
     if matches!(seen, AccessChange::DeleteRole { .. } | AccessChange::DeletePrincipal { .. }) {
         return NONE.to_owned();
@@ -51,9 +51,10 @@ pub(super) fn of(seen: &AccessChange<'_>) -> String {
     hash.as_ref()[..BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Whether a change may be made to an object that is as `seen` says, and in which form.
+/// Decides whether a change may be made to an object with the content `seen`, and returns the change to propose.
 ///
-/// A change that is made already is no conflict: the caller repeats a call whose answer it did not get.
+/// A change to the content that the object already has is no conflict: the caller repeats a call whose answer it did
+/// not get.
 pub(super) fn conditional<'a>(
     level: u16,
     expected: Option<&str>,
@@ -63,7 +64,7 @@ pub(super) fn conditional<'a>(
     match expected {
         None => Ok(change),
         Some(version) if version != of(&seen) && seen != change => Err(Refusal::AccessChanged),
-        // Older versions cannot apply a condition. The comparison that was just made must do.
+        // Below this level the machine cannot apply a condition, so only the comparison above protects the change.
         Some(_) if level < LEVEL_RECORDS => Ok(change),
         Some(_) => Ok(AccessChange::Replace(Box::new(Replacement { seen, change }))),
     }
