@@ -11,20 +11,30 @@ use super::caller::KEY;
 use super::oracle::ensure;
 use crate::invariant::CheckResult;
 
+/// The level from which on the machine counts how often a place or a grant was asked for.
+const COUNTED_LEVEL: u16 = 2;
+
 /// The acquires of callers without a session, as the log has them.
 #[derive(Default)]
 pub(super) struct CallHistory {
-    /// How often an acquire of a caller's lease was applied and got a grant or a place.
+    /// How often an acquire of a caller's lease was applied, counted, and got a grant or a place.
     counted: BTreeMap<LeaseId, u64>,
     /// Tokens that a caller was told of and has not given up.
     told: BTreeSet<u64>,
     /// Tokens that were taken back.
     taken_back: BTreeSet<u64>,
+    /// Whether the machine counts the acquires of the entry at hand. What an uncounted one got is not taken back.
+    counts: bool,
     /// The revisions of the entry at hand that took something back.
     revisions: BTreeSet<Revision>,
 }
 
 impl CallHistory {
+    /// An entry is about to be applied at this level.
+    pub(super) fn begin_entry(&mut self, level: u16) {
+        self.counts = level >= COUNTED_LEVEL;
+    }
+
     /// A command is applied.
     pub(super) fn applied(&mut self, request: &Request<'_>, outcome: &Outcome) {
         match (&request.command, request.id, &outcome.result) {
@@ -32,7 +42,7 @@ impl CallHistory {
                 Command::Acquire(acquire),
                 RequestId::Key(key),
                 Ok(Answer::Acquired(_) | Answer::Queued(_)),
-            ) if key.starts_with(KEY) => {
+            ) if self.counts && key.starts_with(KEY) => {
                 if let AskLease::Existing(LeaseRef::Id(lease)) = acquire.lease {
                     *self.counted.entry(lease).or_default() += 1;
                 }

@@ -310,6 +310,7 @@ impl Oracle {
         let payload = command.then_some(&entry.payload[..]);
         let mut effects = std::mem::take(&mut self.effects);
         let level = self.machine.level();
+        self.calls.begin_entry(level);
         self.machine.apply(Term(entry.term), payload, &mut effects);
         self.raises += u64::from(self.machine.level() > level);
         let outgrown = self.machine.outgrown();
