@@ -5,6 +5,7 @@ mod bounded;
 mod client;
 #[path = "../common/mod.rs"]
 mod common;
+mod cut;
 mod guide;
 mod members;
 mod membership;

@@ -19,7 +19,7 @@ use super::answer::{HttpResult, json};
 use super::call::{HttpCall, lease_ref, request_id, token, within};
 use super::duration::DurationParameter;
 use super::leases::TimeoutParameter;
-use super::stream::{EventStream, line};
+use super::stream::{EventStream, ServerSentEvent, line};
 use crate::api::{decode, query};
 use crate::dispatch::{Fresh, Principal, ReadScope, WITHIN};
 use crate::watch::{OwnedFilter, Start, WatchOptions, WatchReader, WatchStep};
@@ -103,7 +103,7 @@ pub(super) struct ElectionParameters {
     params(("name" = String, Path, description = "The election; slashes are welcome."), ElectionParameters),
     responses((status = 200, description = "Who leads; with `view=observe` a stream of it.", content(
         (Election = "application/json"),
-        (String = "text/event-stream"),
+        (ServerSentEvent = "text/event-stream"),
     ))),
 )]
 pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult {

@@ -9,9 +9,23 @@ use futures_util::{Stream, StreamExt};
 use http::HeaderValue;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// A stream of events.
 pub(super) struct EventStream(Body);
+
+/// One event of a stream. The stream is the text of such events, one after the other.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes the text that `encoded` writes")]
+pub(super) struct ServerSentEvent {
+    /// The revision of the event. A client that sends it as `Last-Event-ID` resumes after this event.
+    #[schema(pattern = "^(0|[1-9][0-9]{0,19})$")]
+    id: Option<String>,
+    /// What happened.
+    event: String,
+    /// A JSON object whose fields depend on `event`.
+    data: String,
+}
 
 impl EventStream {
     /// A stream that begins with an event that is already there.

@@ -16,7 +16,7 @@ use utoipa::IntoParams;
 use super::Http;
 use super::answer::{self, HttpError, HttpResult};
 use super::call::HttpCall;
-use super::stream::{EventStream, encoded, line};
+use super::stream::{EventStream, ServerSentEvent, encoded, line};
 use crate::api::{decode, encode, query};
 use crate::dispatch::{Dispatch, Fresh, ReadScope, WITHIN};
 use crate::watch::{
@@ -49,9 +49,10 @@ pub(super) struct Query {
 /// says.
 #[utoipa::path(
     get, path = "/v1/watch", tag = "watch", operation_id = "watch",
-    params(Query, ("Last-Event-ID" = Option<String>, Header, description = "Go on after this event.")),
+    params(Query, ("Last-Event-ID" = Option<String>, Header, description = "Go on after this event.",
+        pattern = "^(0|[1-9][0-9]{0,19})$")),
     responses((status = 200, description = "Events: `change`, `progress`, `compacted`, `slow_consumer`, `closing`.",
-        body = String, content_type = "text/event-stream")),
+        body = ServerSentEvent, content_type = "text/event-stream")),
 )]
 pub(super) async fn start(State(http): State<Http>, call: HttpCall) -> HttpResult {
     let query: Query = call.query()?;
