@@ -18,6 +18,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 
+use cluster::EventArchive;
+
 /// The same allocator as in the shipped binary.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -48,6 +50,9 @@ enum BenchProgram {
         /// Half a second for each measurement, to see that it runs
         #[arg(long)]
         quick: bool,
+        /// Let the members keep no event archive
+        #[arg(long)]
+        no_archive: bool,
         /// How to print the figures
         #[arg(long, value_enum, default_value = "text")]
         output: BenchOutput,
@@ -152,7 +157,9 @@ enum BenchOutput {
 fn main() -> Result<()> {
     match BenchArguments::parse().workload {
         BenchProgram::Core { quick, output } => print(&core::run(quick)?, output),
-        BenchProgram::Cluster { quick, output } => print(&cluster::run(quick)?, output),
+        BenchProgram::Cluster { quick, no_archive, output } => {
+            print(&cluster::run(quick, EventArchive::unless(no_archive))?, output);
+        }
         BenchProgram::Apis { quick, only, output } => {
             print(&apis::run(quick, only.as_deref())?, output);
         }
@@ -167,9 +174,7 @@ fn main() -> Result<()> {
         }
         BenchProgram::Idle { address, leases, seconds } => sdk::idle(&address, leases, seconds)?,
         BenchProgram::Follow { at, dir, addresses, no_archive } => {
-            let kept = cluster::members::EventArchive::Kept;
-            let archive = if no_archive { cluster::members::EventArchive::Off } else { kept };
-            cluster::follow(at, &dir, &addresses, archive)?;
+            cluster::follow(at, &dir, &addresses, EventArchive::unless(no_archive))?;
         }
         BenchProgram::Memory { kind, count } => {
             println!("{}", memory::bytes_per_object(kind, count)?);

@@ -163,7 +163,7 @@ impl HistoryAsk {
             };
             let asked =
                 async |channel| LockAdminServiceClient::new(channel).history(ask.clone()).await;
-            let page = self.client.question(asked).await?;
+            let page = self.client.query(asked).await?;
             for batch in page.batches {
                 if past.batches.len() < self.limit {
                     let events = batch.events.into_iter().map(Event::of).collect();

@@ -52,6 +52,7 @@ mod lease;
 mod lease_state;
 mod local_queue;
 mod pending;
+mod query;
 #[cfg(not(feature = "virtual-time"))]
 mod real_time;
 mod release;

@@ -66,11 +66,6 @@ impl BenchCluster {
     }
 }
 
-/// Starts all three and waits until the one in this process leads.
-pub(crate) fn start() -> Result<BenchCluster> {
-    start_with(EventArchive::Kept)
-}
-
 /// Whether the members keep an event archive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EventArchive {
@@ -78,7 +73,13 @@ pub(crate) enum EventArchive {
     Off,
 }
 
-/// The same, with or without an event archive.
+impl EventArchive {
+    pub(crate) fn unless(off: bool) -> Self {
+        if off { Self::Off } else { Self::Kept }
+    }
+}
+
+/// Starts all three, with or without an event archive, and waits until the one in this process leads.
 pub(crate) fn start_with(archive: EventArchive) -> Result<BenchCluster> {
     let program = std::env::current_exe().context("finding this program")?;
     // Beside the program, which is on a disk; the system's temporary directory may be in memory.

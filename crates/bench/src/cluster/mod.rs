@@ -12,16 +12,16 @@ use anyhow::Result;
 
 use crate::figure::RunFigures;
 use load::{Clients, ClusterMeasurement};
-pub(crate) use members::follow;
+pub(crate) use members::{EventArchive, follow};
 
 /// The numbers of commands in flight, one measurement each.
 const IN_FLIGHT: [usize; 3] = [1, 64, 1_024];
 
 /// Takes all measurements. `quick` measures for half a second each.
-pub(crate) fn run(quick: bool) -> Result<RunFigures> {
+pub(crate) fn run(quick: bool, archive: EventArchive) -> Result<RunFigures> {
     let (warm_up, measure) = if quick { (200, 500) } else { (1_000, 4_000) };
     let (warm_up, measure) = (Duration::from_millis(warm_up), Duration::from_millis(measure));
-    let mut cluster = members::start()?;
+    let mut cluster = members::start_with(archive)?;
     let member = cluster.leader().clone();
     let mut clients = Clients::new(&member, IN_FLIGHT[IN_FLIGHT.len() - 1])?;
     let mut figures = RunFigures::default();

@@ -1,4 +1,5 @@
-//! Runs clippy.
+//! Runs clippy, and checks each crate that users build by itself, with no more features than they choose: in the
+//! workspace other crates turn on features that hide what is missing.
 
 use anyhow::Result;
 
@@ -6,6 +7,13 @@ use crate::cargo::{cargo, in_ci};
 use crate::output;
 
 use super::{LayerContext, LayerReport, counted};
+
+/// The crates that users depend on, and the features with which each is checked.
+const ALONE: [(&str, &[&str]); 3] = [
+    ("tenure", &[]),
+    ("tenure", &["--no-default-features"]),
+    ("tenure-fence", &["--features", "files"]),
+];
 
 pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     let mut command = cargo(stage.repo, "clippy");
@@ -22,6 +30,17 @@ pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     if warnings > 0 {
         did.push_str(&format!(", {} (in {})", counted(warnings, "warning"), stage.log.name()));
     }
-    let report = LayerReport::did(targets, did);
-    Ok(if finished.status.success() { report } else { report.because("clippy found errors") })
+    if !finished.status.success() {
+        return Ok(LayerReport::did(targets, did).because("clippy found errors"));
+    }
+    for (name, features) in ALONE {
+        let mut command = cargo(stage.repo, "check");
+        command.args(["--package", name, "--lib"]).args(features);
+        if !stage.log.run(command)?.status.success() {
+            let why = format!("{name} does not build by itself: {features:?}");
+            return Ok(LayerReport::did(targets, did).because(why));
+        }
+    }
+    did.push_str(&format!(", {} by themselves", counted(ALONE.len() as u64, "build")));
+    Ok(LayerReport::did(targets, did))
 }
