@@ -77,7 +77,8 @@ pub(crate) const APPLY_BYTES_MAX: u64 = 8 * 1024 * 1024;
 pub struct ReplicaConfig {
     /// The id of this member.
     pub id: MemberId,
-    /// The approximate bytes of entries written to the log as one batch: well below the size of a log segment.
+    /// The approximate bytes of entries written to the log as one batch: well below the size of a log segment. An entry
+    /// of several commands is no larger.
     pub batch_bytes: usize,
     /// The bytes of entries after which a snapshot is taken.
     pub snapshot_bytes: u64,

@@ -117,6 +117,8 @@ impl Replica {
         }
         let may_grow = self.may_grow() || mutant!("growth_on_a_full_disk");
         let mut joined = EntryDraft::default();
+        // An entry is written to the log whole.
+        let bytes_max = ENTRY_BYTES_MAX.min(self.config.batch_bytes);
         for Submitted { proposal, requests, deadline_us } in self.queue.take() {
             let expired = (self.now_us >= deadline_us).then_some(RejectReason::Expired);
             if let Some(why) = expired.or_else(|| self.level_objection(&requests)) {
@@ -129,7 +131,7 @@ impl Replica {
                     joined.refuse(proposal, RejectReason::DiskFull);
                     continue;
                 }
-                if joined.is_full(request.len()) {
+                if joined.is_full(request.len(), bytes_max) {
                     self.propose_joined(&mut joined, out);
                 }
                 joined.add(proposal, &requests, at);
@@ -267,9 +269,10 @@ impl EntryCommands {
 }
 
 impl EntryDraft {
-    fn is_full(&self, more: usize) -> bool {
+    /// Whether a command of this size does not fit in the entry any more.
+    fn is_full(&self, more: usize, bytes_max: usize) -> bool {
         let EntryCommands { count, bytes, .. } = self.commands;
-        count > 0 && (count >= ENTRY_COMMANDS_MAX || bytes + more > ENTRY_BYTES_MAX)
+        count > 0 && (count >= ENTRY_COMMANDS_MAX || bytes + more > bytes_max)
     }
 
     fn add(&mut self, proposal: ProposalId, batch: &Arc<[Bytes]>, at: usize) {
