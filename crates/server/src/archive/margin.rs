@@ -4,8 +4,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use std::sync::atomic::AtomicU64;
-use tenure_core::RevisionRecord;
+use tenure_core::Recorded;
 use tenure_core::event::Cause;
+use tenure_types::Revision;
 
 use super::verify::Handovers;
 
@@ -45,30 +46,31 @@ pub(super) struct Margins {
 }
 
 impl Margins {
-    pub(super) fn add(&mut self, record: RevisionRecord<'_>, metrics: &MarginMetrics) {
-        let Some(label) = record.label() else { return };
-        for event in record.events() {
-            let Some(lock) = event.lock() else { continue };
-            // Most holds are given back and concern no one here: decided without a copy.
-            let concerns = match event.cause() {
-                Cause::Granted | Cause::Released => self.handovers.knows(lock),
-                Cause::Expired
-                | Cause::Revoked
-                | Cause::Forced
-                | Cause::MaxHold
-                | Cause::Cooled => event.token().is_some(),
-                _ => false,
-            };
-            if !concerns {
-                continue;
+    /// Adds an event that happened at a revision and at this time of the cluster's clock.
+    pub(super) fn add(
+        &mut self,
+        (revision, clock_ms): (Revision, u64),
+        event: &Recorded<'_>,
+        metrics: &MarginMetrics,
+    ) {
+        let Some(lock) = event.lock() else { return };
+        // Most holds are given back and concern no one here: decided without a copy.
+        let concerns = match event.cause() {
+            Cause::Granted | Cause::Released => self.handovers.knows(lock),
+            Cause::Expired | Cause::Revoked | Cause::Forced | Cause::MaxHold | Cause::Cooled => {
+                event.token().is_some()
             }
-            let handover = self.handovers.add(record.revision, label.clock_ms, &event.to_event());
-            if let Some(margin_ms) = handover.and_then(|it| it.promised_margin_ms()) {
-                metrics.margins.observe(seconds(margin_ms));
-                if self.smallest_ms.is_none_or(|smallest| margin_ms < smallest) {
-                    self.smallest_ms = Some(margin_ms);
-                    metrics.smallest.set(seconds(margin_ms));
-                }
+            _ => false,
+        };
+        if !concerns {
+            return;
+        }
+        let handover = self.handovers.add(revision, clock_ms, &event.to_event());
+        if let Some(margin_ms) = handover.and_then(|it| it.promised_margin_ms()) {
+            metrics.margins.observe(seconds(margin_ms));
+            if self.smallest_ms.is_none_or(|smallest| margin_ms < smallest) {
+                self.smallest_ms = Some(margin_ms);
+                metrics.smallest.set(seconds(margin_ms));
             }
         }
         if self.handovers.len() > LOCKS_MAX {

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tenure_core::event::TimeLabel;
 use tenure_core::{Recorded, RevisionRecord, RevisionRecords};
 use tenure_types::Revision;
 
@@ -77,7 +78,7 @@ impl Segment {
         let mut bytes = Vec::new();
         for frame in frames {
             frame.put(&mut bytes);
-            segment.count(frame);
+            segment.count(frame, |_, _, _| {});
         }
         segment.file.write_all_at(&bytes, segment.len)?;
         segment.file.sync_data()?;
@@ -114,7 +115,7 @@ impl Segment {
         }
         let mut at = MAGIC.len();
         while let Ok(Some((frame, len))) = ArchiveFrame::get(&bytes[at..]) {
-            segment.count(&frame);
+            segment.count(&frame, |_, _, _| {});
             at += len;
         }
         segment.len = at as u64;
@@ -136,13 +137,17 @@ impl Segment {
         Ok(frames)
     }
 
-    /// Adds what a frame says.
-    pub(super) fn count(&mut self, frame: &ArchiveFrame) {
+    /// Adds what a frame says. `also` gets every event of it, so that no one else has to decode them again.
+    pub(super) fn count(
+        &mut self,
+        frame: &ArchiveFrame,
+        mut also: impl FnMut(&RevisionRecord<'_>, Option<TimeLabel>, &Recorded<'_>),
+    ) {
         match frame {
             ArchiveFrame::Records { written_ms, records } => {
                 self.written_ms = self.written_ms.max(*written_ms);
                 for record in records.iter() {
-                    self.count_record(record);
+                    self.count_record(record, &mut also);
                 }
                 self.range.next = self.range.next.max(records.next());
             }
@@ -160,8 +165,13 @@ impl Segment {
         }
     }
 
-    fn count_record(&mut self, record: RevisionRecord<'_>) {
-        if let Some(label) = record.label() {
+    fn count_record(
+        &mut self,
+        record: RevisionRecord<'_>,
+        also: &mut impl FnMut(&RevisionRecord<'_>, Option<TimeLabel>, &Recorded<'_>),
+    ) {
+        let label = record.label();
+        if let Some(label) = label {
             let at = label.wall.unix_ms;
             let (oldest, newest) = self.labels.unwrap_or((at, at));
             self.labels = Some((oldest.min(at), newest.max(at)));
@@ -171,13 +181,18 @@ impl Segment {
             used.events += 1;
             // With its share of what surrounds the events of a revision.
             used.bytes += event.bytes() as u64 + 32;
+            also(&record, label, &event);
         }
     }
 
     fn use_of(&mut self, prefix: &str) -> &mut PrefixUse {
-        let known = self.uses.contains_key(prefix) || self.uses.len() < PREFIXES_MAX;
-        let prefix = if known { prefix } else { OTHERS };
-        self.uses.entry(prefix.into()).or_default()
+        // Nearly all events are of prefixes that are known: those are not copied.
+        let is_known = self.uses.contains_key(prefix);
+        let prefix = if is_known || self.uses.len() < PREFIXES_MAX { prefix } else { OTHERS };
+        if !is_known {
+            self.uses.entry(prefix.into()).or_default();
+        }
+        self.uses.get_mut(prefix).expect("it was there or was added")
     }
 
     /// Whether events of a name, or of names with this prefix, may be in it.

@@ -233,10 +233,6 @@ impl ArchiveWriter {
 
     fn append_records(&mut self, records: RevisionRecords) -> io::Result<()> {
         let written_ms = os::wall_ms();
-        for record in records.iter() {
-            self.archive.metrics.revisions.inc();
-            self.margins.add(record, &self.archive.metrics.margins);
-        }
         for records in parts(records, FRAME_BYTES) {
             let (from, next) = (records.from(), records.next());
             self.append(&ArchiveFrame::Records { written_ms, records }, from)?;
@@ -265,7 +261,15 @@ impl ArchiveWriter {
             }
         };
         frame.put(&mut self.pending);
-        open.count(frame);
+        let (metrics, margins) = (&self.archive.metrics, &mut self.margins);
+        if let ArchiveFrame::Records { records, .. } = frame {
+            metrics.revisions.inc_by(records.iter().count() as u64);
+        }
+        open.count(frame, |record, label, event| {
+            if let Some(label) = label {
+                margins.add((record.revision, label.clock_ms), event, &metrics.margins);
+            }
+        });
         let full = open.len + self.pending.len() as u64 >= self.segment_bytes();
         if full {
             self.flush()?;
