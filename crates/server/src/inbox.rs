@@ -27,8 +27,8 @@ pub(crate) struct ReadTurn {
     page: Option<UnansweredPage>,
 }
 
-/// The part of the window that a page has, once it is under way. The caller keeps it until it has taken the answer: pages
-/// are large, and those that are not taken yet are in no connection's budget of memory.
+/// The part of the window that a page has, once it is under way. The caller keeps it until it has taken the answer:
+/// pages are large, and those that are not taken yet are in no connection's budget of memory.
 pub(crate) type PageInWindow = Arc<OnceLock<WindowPart>>;
 
 /// A page that is not answered until this is dropped.

@@ -82,8 +82,12 @@ impl LockedCommand<'_> {
         ));
         // Only what is written before the stop is read in time.
         self.messages.flush();
-        // A user who has typed `fg` as soon as the message was shown has continued the command already.
-        if self.main.is_some_and(tree::is_stopped) {
+        // A user may have typed `fg` as soon as the message was shown. A shell that still saw a running job has then
+        // given it the terminal and continued nothing.
+        let is_foreground = self.terminal.as_ref().is_some_and(JobTerminal::is_foreground);
+        if matches!(signal, SIGTTIN | SIGTTOU) && is_foreground {
+            link.order(WatchdogOrder::Signal(SIGCONT));
+        } else if self.main.is_some_and(tree::is_stopped) {
             let _ = kill_process(getpid(), Signal::STOP);
         }
     }

@@ -56,7 +56,8 @@ impl JobTerminal {
         }
     }
 
-    fn is_foreground(&self) -> bool {
+    /// Whether the terminal is given to the job.
+    pub(super) fn is_foreground(&self) -> bool {
         tcgetpgrp(&self.tty).is_ok_and(|group| group == self.group)
     }
 }

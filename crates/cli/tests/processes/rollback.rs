@@ -25,9 +25,12 @@ const READ: Duration = Duration::from_millis(500);
 /// How often a scenario is set up again if its timing did not work out.
 const TRIES: usize = 5;
 
+/// Copies a directory. A member that runs may delete a file during the copy, which is then repeated.
 fn copy(from: &PathBuf, to: &PathBuf) {
-    let _ = std::fs::remove_dir_all(to);
-    assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
+    wait("the copy is complete", || {
+        let _ = std::fs::remove_dir_all(to);
+        Command::new("cp").arg("-a").args([from, to]).status().unwrap().success().then_some(())
+    });
 }
 
 /// Restores a member's directory from a copy.

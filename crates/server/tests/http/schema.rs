@@ -60,8 +60,9 @@ fn succeeds(command: &mut Command) -> String {
     format!("{out}{err}")
 }
 
-/// The description with short waits and with names that often repeat: refusals of unknown names alone would show little.
-/// Members that it names do not exist, because removing the only one would end the test, and new ones are on loopback.
+/// The description with short waits and with names that often repeat: refusals of unknown names alone would show
+/// little. Members that it names do not exist, because removing the only one would end the test, and new ones are on
+/// loopback.
 fn tamed(mut described: Value, leases: &[String]) -> Value {
     let paths = described["paths"].as_object_mut().unwrap();
     let lease = json!({"type": "string", "enum": leases});
