@@ -17,8 +17,10 @@ const COUNTED_LEVEL: u16 = 2;
 /// The acquires of callers without a session, as the log has them.
 #[derive(Default)]
 pub(super) struct CallHistory {
-    /// How often an acquire of a caller's lease was applied, counted, and got a grant or a place.
-    counted: BTreeMap<LeaseId, u64>,
+    /// How often an acquire of a caller's lease was applied and got a grant or a place.
+    applied: BTreeMap<LeaseId, u64>,
+    /// The leases of which the machine did not count such an acquire.
+    uncounted: BTreeSet<LeaseId>,
     /// Tokens that a caller was told of and has not given up.
     told: BTreeSet<u64>,
     /// Tokens that were taken back.
@@ -42,9 +44,12 @@ impl CallHistory {
                 Command::Acquire(acquire),
                 RequestId::Key(key),
                 Ok(Answer::Acquired(_) | Answer::Queued(_)),
-            ) if self.counts && key.starts_with(KEY) => {
+            ) if key.starts_with(KEY) => {
                 if let AskLease::Existing(LeaseRef::Id(lease)) = acquire.lease {
-                    *self.counted.entry(lease).or_default() += 1;
+                    *self.applied.entry(lease).or_default() += 1;
+                    if !self.counts {
+                        self.uncounted.insert(lease);
+                    }
                 }
             }
             (Command::Abandon(_), _, Ok(Answer::Abandoned { released: true })) => {
@@ -84,8 +89,9 @@ impl CallHistory {
         self.told.remove(&token);
     }
 
-    /// How often an acquire of this lease got a grant or a place.
-    pub(super) fn counted(&self, lease: LeaseId) -> u64 {
-        self.counted.get(&lease).copied().unwrap_or(0)
+    /// Whether the machine has applied and counted so many acquires of this lease that got a grant or a place.
+    pub(super) fn has_counted(&self, lease: LeaseId, acquires: u64) -> bool {
+        let applied = self.applied.get(&lease).copied().unwrap_or(0);
+        applied == acquires && !self.uncounted.contains(&lease)
     }
 }
