@@ -243,7 +243,9 @@ impl StartError {
                     .into()
             }
             Self::Tls(error) => error.advice().into(),
-            Self::NoEntrance => "--bootstrap for a new cluster, --join for one that exists".into(),
+            Self::NoEntrance => "--bootstrap with every founder, as name=address, for a new cluster; \
+                                 --join with an invitation for one that exists"
+                .into(),
             Self::NotListed { .. } => {
                 "--bootstrap with every founder, this one too, as name=address".into()
             }
