@@ -50,6 +50,7 @@ pub(crate) struct BenchmarkArgs {
 pub(crate) fn model_command(repo: &Repo) -> Command {
     let mut command = cargo(repo, "run");
     command.args(["--profile", "sim", "--package", SIM, "--", "model"]);
+    name_commit(repo, &mut command);
     command
 }
 
@@ -57,7 +58,15 @@ pub(crate) fn model_command(repo: &Repo) -> Command {
 pub(crate) fn sim_command(repo: &Repo) -> Command {
     let mut command = cargo(repo, "run");
     command.args(["--profile", "sim", "--package", SIM, "--", "cluster"]);
+    name_commit(repo, &mut command);
     command
+}
+
+/// Lets the simulator name the commit that a failing seed belongs to. A tree without a commit has none to name.
+fn name_commit(repo: &Repo, command: &mut Command) {
+    if let Ok(commit) = repo.commit(crate::campaign::RECORD) {
+        command.env("TENURE_COMMIT", commit);
+    }
 }
 
 /// Builds the planted bugs: the simulator, and the tests that show bugs which it does not. All of it at once, so that

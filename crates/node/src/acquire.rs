@@ -177,10 +177,7 @@ impl PendingAcquire {
             AcquireInput::Abandoned(answer) => {
                 let At::Abandoning { .. } = self.at else { return None };
                 self.reply(answer.map(|outcome| {
-                    let refusal = match outcome.result {
-                        Err(Refusal::LeaseNotFound) => Refusal::LeaseNotFound,
-                        _ => Refusal::WaitTimeout,
-                    };
+                    let refusal = outcome.result.err().unwrap_or(Refusal::WaitTimeout);
                     Outcome { revision: outcome.revision, result: Err(refusal) }
                 }))
             }

@@ -10,12 +10,17 @@ use bytes::Bytes;
 use tenure_core::codec::decode_request;
 use tenure_core::outcome::Outcome;
 use tenure_core::request::{Command, RequestId};
-use tenure_raft::{MemberId, ProposalId};
+use tenure_raft::{BATCH_US, MemberId, ProposalId};
 
 use crate::admission::Permit;
 use crate::failure::{Effect, NodeFailure};
 use crate::io::{CommandBatch, LinkId, Outcomes, ReplyTo};
 use crate::numbered::Numbered;
+
+/// How long a renewal may wait to be proposed together with others: at most [`BATCH_US`], and a sixtieth of the ttl.
+pub fn renewal_linger_us(ttl_ms: u64) -> u64 {
+    BATCH_US.min(ttl_ms.saturating_mul(1_000) / 60)
+}
 
 /// A client's batch and its results so far.
 pub(crate) struct Flight {

@@ -212,6 +212,8 @@ pub enum Input {
     },
     /// Another member has answered [`Output::AskStanding`]. Due only if there was an answer.
     StandingAnswer {
+        /// The member that was asked.
+        from: MemberId,
         /// The answer.
         answer: Control,
     },
@@ -409,6 +411,8 @@ pub enum Output {
     /// Ask the member at this address the question. Report an answer with [`Input::StandingAnswer`]; if there is
     /// none, nothing is due.
     AskStanding {
+        /// The member.
+        of: MemberId,
         /// The address at which it listens for members.
         address: Address,
         /// The name that its certificate must have.

@@ -70,6 +70,7 @@ pub use cluster::ClusterView;
 pub use control::{CONTROL_BYTES_MAX, Control, Join, Me, PeerHello};
 pub use failure::{Effect, NodeFailure};
 pub use fair_queue::{FAIR_QUANTUM, FairQueue, Served, Source};
+pub use in_flight::renewal_linger_us;
 pub use inbox::{
     INBOX_MAX, InboxClass, InboxQueue, MEMBERS_MAX, REST_MAX, RestLimit, STALLED_US, commands_cost,
 };

@@ -39,6 +39,7 @@ pub const ALL: &[(&str, &[&str])] = &[
 pub const SHOWN_BY_TESTS: &[&str] = &[
     "members_changed_before_own_term",
     "removed_id_added_again",
+    "removed_member_stops_at_once",
     "vote_forgotten",
     "damaged_snapshot_sent_again",
     "stale_snapshot_replaces_a_newer_one",

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::disks::{Cluster, id};
 use bytes::Bytes;
 use tenure_raft::{
-    INDEX_MAX, MemberId, Message, Observed, ReplicaInput, Step, StepKind, Stop, TERM_JUMP_MAX,
+    INDEX_MAX, MemberId, Message, Observed, ReplicaInput, Step, StepKind, TERM_JUMP_MAX,
 };
 use tenure_store::{LogEntry, Point};
 
@@ -145,6 +145,30 @@ fn nothing_is_appended_to_an_empty_log() {
     assert_eq!(cluster.status(follower).dropped.invalid, before + 1);
 }
 
+#[test]
+fn entries_whose_terms_no_log_can_have_are_dropped() {
+    let (mut cluster, leader, follower) = led();
+    let last = cluster.status(follower).last;
+    let term = cluster.term(leader);
+    let entry = |at: u64, term| {
+        let payload = Bytes::from_static(b"forged");
+        LogEntry { index: last.index + at, term, kind: 0, payload }
+    };
+    let before = cluster.status(follower).dropped.invalid;
+    let impossible = [vec![0], vec![last.term - 1], vec![term, term - 1]];
+    for terms in &impossible {
+        let entries = (1..).zip(terms).map(|(at, term)| entry(at, *term)).collect();
+        let kind = StepKind::Append;
+        let (index, log_term) = (last.index, last.term);
+        let step = Step { kind, index, log_term, entries, ..cluster.heartbeat() };
+        cluster.hand(follower, leader, Message::Step(step));
+        cluster.step();
+    }
+    assert_eq!(cluster.status(follower).dropped.invalid, before + impossible.len() as u64);
+    assert_eq!(cluster.status(follower).last, last);
+    cluster.write(leader, 2);
+}
+
 /// Sends every kind of step with small and large values in every field, to a leader and to a follower.
 #[test]
 fn no_value_of_any_field_ends_a_member() {
@@ -195,7 +219,7 @@ fn no_value_of_any_field_ends_a_member() {
 /// A leads, proposes to remove X and transfers leadership to X before that is committed, so X commits its own removal.
 /// A learns of it only from the messages that X sends in that turn.
 #[test]
-fn a_removed_leader_tells_the_others_before_it_stops() {
+fn a_removed_leader_tells_the_others() {
     let mut cluster = Cluster::new(2);
     let a = cluster.elect(0);
     let x = 1;
@@ -203,7 +227,7 @@ fn a_removed_leader_tells_the_others_before_it_stops() {
     cluster.remove(a, x);
     cluster.transfer(a, x);
     cluster.run_ms(3_000);
-    assert_eq!(cluster.stopped(x), Some(&Stop::Removed));
+    assert!(cluster.replica(x).is_retired());
     assert_eq!(cluster.replica(a).members().sole_voter(), Some(id(a)));
     assert_eq!(cluster.leader(), Some(a), "it goes on alone");
     cluster.write(a, 1);

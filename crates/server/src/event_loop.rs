@@ -322,8 +322,8 @@ impl Driver {
                         }
                     }
                 }
-                Output::AskStanding { address, name, question } => {
-                    self.on.net.ask_standing(address, name, question);
+                Output::AskStanding { of, address, name, question } => {
+                    self.on.net.ask_standing(of, address, name, question);
                 }
                 Output::CallBack { join, record } => {
                     if !self.on.net.call_back(join, record) {

@@ -175,12 +175,19 @@ fn report(seed: u64, commands: usize, failure: &BrokenSequence) {
     );
     // The number of commands takes part in drawing the sequence: another number gives another sequence.
     let length = if commands == 200 { String::new() } else { format!(" --commands {commands}") };
-    println!("replay: cargo xtask model --seed {seed}{length}");
+    println!("replay: cargo xtask model --seed {seed}{length}{}", at_commit());
     let shortest = shrink::shrink(failure);
     println!("shortest sequence, {} steps: {}", shortest.steps.len(), shortest.violation.detail);
     for (index, step) in shortest.steps.iter().enumerate() {
         println!("  {index}: {step:?}");
     }
+}
+
+/// The commit that a seed belongs to, if `cargo xtask` has set it: after a change of the simulator a seed draws
+/// something else.
+fn at_commit() -> String {
+    std::env::var("TENURE_COMMIT")
+        .map_or_else(|_| String::new(), |commit| format!("  # at {commit}"))
 }
 
 fn one_cluster(seed: u64) -> bool {
@@ -211,7 +218,7 @@ fn clusters(args: &ClusterArgs) -> bool {
     if let Some((seed, violation)) = &found.failure {
         let detail = violation.detail.replace('\n', " ");
         println!("violation {} seed={seed}: {detail}", violation.invariant);
-        println!("replay: cargo run --profile sim -p tenure-sim -- cluster --seed {seed}");
+        println!("replay: cargo xtask sim --seed {seed}{}", at_commit());
         clean = false;
     } else {
         let again = cluster::campaign::ClusterPlan { seeds: args.twice.min(args.seeds), ..plan };

@@ -24,7 +24,7 @@ use crate::repo::Repo;
 use crate::workspace::Workspace;
 
 /// The file with the totals, one row per campaign.
-const RECORD: &str = "docs/campaigns.md";
+pub(crate) const RECORD: &str = "docs/campaigns.md";
 /// A campaign that runs in chunks. An interrupt loses at most one chunk, which takes about as long as a layer of
 /// `test`.
 struct CampaignChunks {

@@ -5,7 +5,7 @@ use super::{TidyFindings, Tree};
 
 /// Crates that decide: the same input must give the same answer on every member.
 const BELOW_THE_SHELL: &[&str] =
-    &["crates/core/", "crates/types/", "crates/raft/", "crates/store/"];
+    &["crates/core/", "crates/types/", "crates/raft/", "crates/store/", "crates/node/"];
 
 /// Files in which a crate below the shell touches the outside: the real disk measures how long a sync took, and no
 /// decision depends on it.

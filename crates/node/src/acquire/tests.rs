@@ -193,7 +193,9 @@ fn when_the_wait_is_over_the_place_is_taken_back_before_the_caller_is_told() {
     };
     let abandoned = outcome(Ok(Answer::Abandoned { released: true }));
     replies(after(abandoned), &refused(Refusal::WaitTimeout));
-    replies(after(refused(Refusal::LeaseNotFound)), &refused(Refusal::LeaseNotFound));
+    for refusal in [Refusal::LeaseNotFound, Refusal::NotLeader] {
+        replies(after(refused(refusal.clone())), &refused(refusal));
+    }
     replies(after(Err(NodeFailure::NoLeader)), &Err(NodeFailure::NoLeader));
 }
 

@@ -447,5 +447,4 @@ fn may_change(
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

@@ -6,7 +6,15 @@
 //!
 //! The entry that removes a member may never reach it: the leader stops sending once the others have agreed. So a
 //! member that hears of no leader for a while asks the others, one after the other, whether its id is retired. So does
-//! one that hears nothing from the leader that it knows: a learner calls no election, and believes in that leader.
+//! one that hears nothing from the leader that it knows: a learner calls no election, and believes in that leader. The
+//! first that confirms the removal ends the member.
+//!
+//! A member that has applied its own removal does not end at once. The voters that stay may have the entry without
+//! knowing that it is committed, and until then they count its vote: of four voters, two that stay could not elect a
+//! leader without it if the third is gone. So it goes on as a follower and asks the voters that stay, until a majority
+//! of them has confirmed the removal.
+
+use std::collections::BTreeSet;
 
 use tenure_raft::{MemberId, ReplicaInput as RaftInput};
 
@@ -22,6 +30,8 @@ const ANNOUNCE_US: u64 = 500_000;
 const ALONE_US: u64 = 3_000_000;
 /// Between two such questions.
 const ASK_US: u64 = 1_000_000;
+/// Between two questions of a member that has applied its own removal.
+const ASK_RETIRED_US: u64 = 100_000;
 
 /// The times of the next checks, and the member that was asked last.
 #[derive(Default)]
@@ -29,6 +39,8 @@ pub(crate) struct StandingCheck {
     announce_us: u64,
     ask_us: u64,
     asked: Option<MemberId>,
+    /// The members that have confirmed the removal.
+    confirmed: BTreeSet<MemberId>,
     removed: bool,
     /// Whether the leader has sent something since the last check.
     heard: bool,
@@ -52,22 +64,31 @@ impl StandingCheck {
         self.heard_us
     }
 
-    /// Takes another member's answer to the question whether this one was removed.
-    pub(crate) fn answered(&mut self, answer: &Control) {
-        self.removed |= *answer == Control::Retired;
-    }
-
-    /// Whether another member has confirmed the removal since the last call.
+    /// Whether enough other members have confirmed the removal since the last call.
     pub(crate) fn take_removed(&mut self) -> bool {
         std::mem::take(&mut self.removed)
     }
 }
 
 impl Node {
+    /// Takes another member's answer to the question whether this one was removed.
+    pub(crate) fn standing_answered(&mut self, from: MemberId, answer: &Control) {
+        if *answer != Control::Retired {
+            return;
+        }
+        self.standing.confirmed.insert(from);
+        let voters = &self.replica.members().voters;
+        let confirmed = voters.intersection(&self.standing.confirmed).count();
+        self.standing.removed = !self.replica.is_retired() || confirmed > voters.len() / 2;
+    }
+
     /// Announces the record, or asks whether the member was removed, if that is due. A replica turns at least once in
     /// a tick, so this needs no timer of its own.
     pub(crate) fn keep_standing(&mut self) {
+        let retired = self.replica.is_retired();
         if self.config.identity.is_none() {
+            // It has no address to ask at.
+            self.standing.removed |= retired;
             return;
         }
         if self.now_us >= self.standing.announce_us && self.lead.by.is_some() {
@@ -79,8 +100,9 @@ impl Node {
         let silent_us = self.standing.silent_since_us(leader, me, self.now_us);
         let since_us = self.leaderless_us.unwrap_or(silent_us);
         let alone = self.now_us.saturating_sub(since_us) >= ALONE_US;
-        if alone && self.now_us >= self.standing.ask_us {
-            self.standing.ask_us = self.now_us.saturating_add(ASK_US);
+        if (alone || retired) && self.now_us >= self.standing.ask_us {
+            let pause_us = if retired { ASK_RETIRED_US } else { ASK_US };
+            self.standing.ask_us = self.now_us.saturating_add(pause_us);
             self.ask_standing();
         }
     }
@@ -140,6 +162,11 @@ impl Node {
             others.extend(identity.given.iter().map(|record| (record.id, record.names.clone())));
         }
         others.remove(&me);
+        if self.replica.is_retired() {
+            let voters = &self.replica.members().voters;
+            let asks = |id: &MemberId| voters.contains(id) && !self.standing.confirmed.contains(id);
+            others.retain(|id, _| asks(id));
+        }
         let after = |asked: MemberId| others.range(asked..).find(|(id, _)| **id != asked);
         let next = self.standing.asked.and_then(after).or_else(|| others.first_key_value());
         let Some((id, names)) = next else { return };
@@ -148,6 +175,11 @@ impl Node {
         let join = Join { record, level, lineage, invitation: None };
         let (address, name) = (names.members.clone(), names.name.clone());
         self.standing.asked = Some(*id);
-        self.staged.push(Output::AskStanding { address, name, question: Control::Join(join) });
+        self.staged.push(Output::AskStanding {
+            of: *id,
+            address,
+            name,
+            question: Control::Join(join),
+        });
     }
 }

@@ -156,6 +156,7 @@ impl Replica {
             && [step.commit, step.reject_hint, step.durable.index].iter().all(|at| *at <= INDEX_MAX)
             && (!step.reject || is_answer(step.kind) || is_vote_answer(step.kind))
             && self.is_context_sound(from, step)
+            && are_terms_sound(step)
             && step.entries.iter().all(|entry| {
                 let readable = match entry.kind {
                     NORMAL => true,
@@ -217,6 +218,12 @@ impl Replica {
             | StepKind::PreVoteAnswer => true,
         }
     }
+}
+
+/// Whether the terms of the entries are those of a log: from 1, never falling, not below the term of the entry before.
+fn are_terms_sound(step: &Step) -> bool {
+    let terms = || step.entries.iter().map(|entry| entry.term);
+    terms().all(|term| term > 0) && std::iter::once(step.log_term).chain(terms()).is_sorted()
 }
 
 fn is_vote_answer(kind: StepKind) -> bool {

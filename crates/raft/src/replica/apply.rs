@@ -99,8 +99,14 @@ impl Replica {
             self.refused.push(ReplicaOutput::Changed { proposal, result });
             self.changing = None;
         }
-        if self.members.retired.contains(&self.config.id) {
+        if self.is_retired() && mutant!("removed_member_stops_at_once") {
             self.stop(Stop::Removed);
+        }
+        if self.is_retired() && self.leads() {
+            // The engine panics if a leader that is not a member commits. As a follower this member still votes and
+            // stores entries for those that do not know of its removal yet.
+            let term = self.node.raft.term;
+            self.node.raft.become_follower(term, raft::INVALID_ID);
         }
     }
 

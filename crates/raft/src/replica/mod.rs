@@ -348,6 +348,13 @@ impl Replica {
         &self.members
     }
 
+    /// Whether this member was removed, according to the part of the log that it has applied. It goes on as a follower
+    /// that never leads: the others may need its vote until a majority of them has applied the removal too. The caller
+    /// ends it after that.
+    pub fn is_retired(&self) -> bool {
+        self.members.retired.contains(&self.config.id)
+    }
+
     /// Returns an entry of the log that is still in memory.
     pub fn entry(&self, index: u64) -> Option<&LogEntry> {
         self.node.store().entry(index)

@@ -8,6 +8,7 @@ mod disks;
 mod own_term;
 #[cfg(mutants)]
 mod planted;
+mod removed;
 mod reuse;
 mod snapshot;
 mod vote;

@@ -4,7 +4,7 @@ use std::panic;
 
 use tenure_raft::mutants::{SHOWN_BY_TESTS, select, select_by_name};
 
-use crate::{own_term, reuse, snapshot, vote};
+use crate::{own_term, removed, reuse, snapshot, vote};
 
 /// Each planted bug and the check that must catch it.
 const CAUGHT_BY: &[(&str, &str, fn())] = &[
@@ -17,6 +17,11 @@ const CAUGHT_BY: &[(&str, &str, fn())] = &[
         "removed_id_added_again",
         "the_id_of_a_removed_member_is_refused_by_every_later_leader",
         reuse::the_id_of_a_removed_member_is_refused_by_every_later_leader,
+    ),
+    (
+        "removed_member_stops_at_once",
+        "a_removed_leader_votes_until_the_others_know_of_the_removal",
+        removed::a_removed_leader_votes_until_the_others_know_of_the_removal,
     ),
     (
         "vote_forgotten",

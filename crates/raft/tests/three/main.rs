@@ -264,7 +264,6 @@ impl Member {
                     result.unwrap();
                     self.changed.push(proposal);
                 }
-                ReplicaOutput::Stop(Stop::Removed) => self.up = false,
                 ReplicaOutput::Stop(reason) => {
                     self.up = false;
                     self.stopped = Some(reason);

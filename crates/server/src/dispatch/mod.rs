@@ -60,8 +60,6 @@ pub(crate) const WITHIN: Duration = Duration::from_secs(10);
 /// Added to a caller's deadline, so that a definite "not applied" arrives before the outcome is reported as unknown.
 pub(crate) const ANSWER_GRACE_US: u64 = 150_000;
 const ANSWER_GRACE: Duration = Duration::from_micros(ANSWER_GRACE_US);
-/// The longest time that a renewal waits to be proposed together with others. It never exceeds a sixtieth of the ttl.
-const GATHER_US: u64 = 50_000;
 /// The shortest ttl that a lease can have. Assumed for renewals of leases that the session has not seen granted.
 pub(crate) const TTL_MIN_MS: u64 = 1_000;
 
@@ -351,7 +349,7 @@ pub(crate) fn encode(who: &Principal, id: RequestId<'_>, command: Command<'_>) -
 /// How long a command may wait to be proposed together with others.
 pub(crate) fn linger_us(command: &Command<'_>, ttl_min_ms: u64) -> u64 {
     match command {
-        Command::Renew(_) => GATHER_US.min(ttl_min_ms * 1_000 / 60),
+        Command::Renew(_) => tenure_node::renewal_linger_us(ttl_min_ms),
         _ => 0,
     }
 }

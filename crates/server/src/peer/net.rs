@@ -55,6 +55,8 @@ pub(crate) struct Net {
     pub(super) receiving: Mutex<()>,
     /// Held while a part of the event archive is read for another member: one at a time.
     pub(super) reading_archive: Mutex<()>,
+    /// Whether a question about this member's standing is under way: one at a time.
+    asking_standing: AtomicBool,
     closed: AtomicBool,
 }
 
@@ -88,6 +90,7 @@ impl Net {
             sending: Mutex::default(),
             receiving: Mutex::default(),
             reading_archive: Mutex::default(),
+            asking_standing: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         })
     }
@@ -186,13 +189,27 @@ impl Net {
     }
 
     /// Sends a question about this member's standing to another member, on behalf of the node, on a new thread.
-    pub(crate) fn ask_standing(self: &Arc<Self>, address: String, name: String, question: Control) {
+    /// Drops the question while another one is under way: the node asks again.
+    pub(crate) fn ask_standing(
+        self: &Arc<Self>,
+        of: MemberId,
+        address: String,
+        name: String,
+        question: Control,
+    ) {
+        if self.asking_standing.swap(true, Ordering::AcqRel) {
+            return;
+        }
         let net = self.clone();
-        spawn_for(self.member.inbox(), "tenure-standing", move || {
+        let started = spawn_for(self.member.inbox(), "tenure-standing", move || {
             if let Ok(answer) = net.wire.ask(&address, Some(&name), &question) {
-                net.member.tell(LoopEvent::Input(Input::StandingAnswer { answer }));
+                net.member.tell(LoopEvent::Input(Input::StandingAnswer { from: of, answer }));
             }
+            net.asking_standing.store(false, Ordering::Release);
         });
+        if !started {
+            self.asking_standing.store(false, Ordering::Release);
+        }
     }
 
     fn known(&self) -> MutexGuard<'_, LinkedIds> {

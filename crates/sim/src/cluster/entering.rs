@@ -97,8 +97,8 @@ impl SimCluster {
         if let Some(node) = self.survivor_joins.remove(&join.0) {
             return self.survivor_answered(node, &answer);
         }
-        if let Some((node, boot)) = self.standings.remove(&join.0) {
-            return self.standing_answered(from, node, boot, answer);
+        if let Some((node, boot, of)) = self.standings.remove(&join.0) {
+            return self.standing_answered(from, node, boot, of, answer);
         }
         let Some(node) = self.joins.remove(&join.0) else {
             self.faults.count("join_answered");

@@ -68,7 +68,7 @@ pub(super) enum SimEvent {
     /// It has an answer, or will have none.
     Answered { node: usize, number: u64, answer: Result<Control, String> },
     /// A question about a member's standing arrives at the address of another.
-    AskStanding { node: usize, boot: u64, address: String, question: Join },
+    AskStanding { node: usize, boot: u64, of: MemberId, address: String, question: Join },
     /// A disk has lied for long enough.
     Lied { node: usize, boot: u64, lie: Lie },
     /// An operator has a member backed up.

@@ -22,6 +22,10 @@ const KINDS: &[&str] = &[
     // Disks.
     "lost_write",
     "torn_write",
+    "overlapping_sync",
+    "rolled_under_sync",
+    "compacted_under_sync",
+    "lost_directory_change",
     "slow_sync",
     "write_error",
     "sync_error",

@@ -3,7 +3,7 @@
 use tenure_core::Machine;
 use tenure_node::Input;
 use tenure_raft::{Persist, ReplicaConfig, Saved};
-use tenure_store::sim::Restart;
+use tenure_store::sim::{Restart, StartedSync};
 
 use super::event::SimEvent;
 use super::log_writer::{Syncing, Wrote};
@@ -82,7 +82,10 @@ impl SimCluster {
         persist: &Persist,
     ) -> Result<bool, InvariantViolation> {
         let Some(process) = &mut self.nodes[node].process else { return Ok(false) };
-        match process.log_writer.write(persist) {
+        let written = process.log_writer.write(persist);
+        let rolled = std::mem::take(&mut process.log_writer.rolled_under_sync);
+        self.faults.count_by("rolled_under_sync", rolled);
+        match written {
             Err(error) => Err(InvariantViolation::new("S12", format!("{error:#}"))),
             Ok(Wrote::Stop) => {
                 self.crash(node, Restart::ProcessKilled);
@@ -94,7 +97,10 @@ impl SimCluster {
 
     pub(super) fn compact(&mut self, node: usize, to: u64) -> CheckResult {
         let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
-        match process.log_writer.compact_to(to) {
+        let compacted = process.log_writer.compact_to(to);
+        let under_sync = std::mem::take(&mut process.log_writer.compacted_under_sync);
+        self.faults.count_by("compacted_under_sync", under_sync);
+        match compacted {
             Err(error) => Err(InvariantViolation::new("S12", format!("{error:#}"))),
             Ok(Wrote::Stop) => {
                 self.crash(node, Restart::ProcessKilled);
@@ -112,8 +118,9 @@ impl SimCluster {
             let at_us = self.now_us + self.rng.u64(MS..30 * MS);
             self.queue.push(at_us, SimEvent::Prepare { node, boot });
         }
-        let process = self.nodes[node].process.as_mut().expect("it was there above");
-        match process.log_writer.begin() {
+        let target = &mut self.nodes[node];
+        let process = target.process.as_mut().expect("it was there above");
+        match process.log_writer.begin(&target.disk) {
             Err(_) => self.crash(node, Restart::ProcessKilled),
             Ok(Syncing::Nothing) => {}
             Ok(Syncing::Durable(number)) => self.give(node, boot, Input::Persisted { number }),
@@ -142,7 +149,7 @@ impl SimCluster {
     pub(super) fn sync(&mut self, node: usize, boot: u64) {
         let target = &mut self.nodes[node];
         let Some(process) = target.process.as_mut().filter(|_| target.boot == boot) else { return };
-        process.log_writer.report = process.log_writer.job.take().map(tenure_store::SyncJob::run);
+        process.log_writer.report = process.log_writer.started.take().map(StartedSync::end);
         let at_us = self.now_us + self.rng.u64(0..300);
         self.queue.push(at_us, SimEvent::Synced { node, boot });
     }

@@ -3,7 +3,9 @@
 
 use anyhow::{Context, Result};
 use tenure_raft::{Persist, Space};
-use tenure_store::{Free, Gauge, Log, Preparation, Reserve, SyncJob, SyncReport, WriteError};
+use tenure_store::{Free, Gauge, Log, Preparation, Reserve, SyncReport, WriteError};
+
+use tenure_store::sim::{SimDisk, StartedSync};
 
 use super::S;
 use super::node::SEGMENT_BYTES;
@@ -25,7 +27,7 @@ pub(super) struct SimLogWriter {
     /// The number of the last write.
     newest: u64,
     under_way: Option<UnderWay>,
-    pub(super) job: Option<SyncJob>,
+    pub(super) started: Option<StartedSync>,
     pub(super) report: Option<SyncReport>,
     pub(super) preparation: Option<Preparation>,
     preparing: bool,
@@ -35,6 +37,10 @@ pub(super) struct SimLogWriter {
     pub(super) proven: u64,
     /// The last index that the newest write marks as durable.
     said: u64,
+    /// How often the log was rolled over while a sync was under way.
+    pub(super) rolled_under_sync: u64,
+    /// How often the log was compacted while a sync was under way.
+    pub(super) compacted_under_sync: u64,
 }
 
 /// A sync that has not ended.
@@ -74,7 +80,9 @@ impl SimLogWriter {
             unsynced: false,
             newest: 0,
             under_way: None,
-            job: None,
+            started: None,
+            rolled_under_sync: 0,
+            compacted_under_sync: 0,
             report: None,
             preparation: None,
             preparing: false,
@@ -98,6 +106,7 @@ impl SimLogWriter {
             Err(error) => return Err(error).context("S12"),
         };
         self.preparing &= !written.rolled;
+        self.rolled_under_sync += u64::from(written.rolled && self.under_way.is_some());
         let kept = [
             persist.entries.first().map(|entry| entry.index - 1),
             persist.snapshot.map(|at| at.index),
@@ -121,6 +130,7 @@ impl SimLogWriter {
         if matches!(compacted, Err(WriteError::NoSpace)) && self.give_reserve() {
             compacted = self.log.compact_to(index);
         }
+        self.compacted_under_sync += u64::from(compacted.is_ok() && self.under_way.is_some());
         match compacted {
             Ok(()) => Ok(Wrote::Done),
             Err(WriteError::NoSpace | WriteError::Fatal(_)) => Ok(Wrote::Stop),
@@ -129,15 +139,15 @@ impl SimLogWriter {
     }
 
     /// Begins a sync of what was written. One at a time, so that writes become durable in order.
-    pub(super) fn begin(&mut self) -> Result<Syncing, tenure_store::Fatal> {
+    pub(super) fn begin(&mut self, disk: &SimDisk) -> Result<Syncing, tenure_store::Fatal> {
         if !self.unsynced || self.under_way.is_some() {
             return Ok(Syncing::Nothing);
         }
         self.unsynced = false;
         let (number, last, said) = (self.newest, self.log.last_index(), self.said);
         self.under_way = Some(UnderWay { number, last, said });
-        self.job = self.log.begin_sync()?;
-        if self.job.is_some() {
+        self.started = self.log.begin_sync()?.map(|job| disk.start_sync(job));
+        if self.started.is_some() {
             return Ok(Syncing::Job);
         }
         Ok(self.settle().map_or(Syncing::Nothing, Syncing::Durable))

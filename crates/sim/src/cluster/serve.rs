@@ -156,8 +156,8 @@ impl SimCluster {
                 self.faults.count("transfer_ended");
                 self.log(node, "snapshot sent or not")
             }
-            Output::AskStanding { address, name: _, question } => {
-                self.ask_standing(node, address, &question)
+            Output::AskStanding { of, address, name: _, question } => {
+                self.ask_standing(node, of, address, &question)
             }
             Output::Applied { .. } | Output::Directory { .. } => Ok(()),
         }

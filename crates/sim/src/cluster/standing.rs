@@ -2,6 +2,7 @@
 //! and missed it finds out, and no other member takes itself for removed.
 
 use tenure_node::{Control, Input, Join, JoinId, PeerName, directory};
+use tenure_raft::MemberId;
 
 use super::event::SimEvent;
 use super::node::SimMember;
@@ -19,6 +20,7 @@ impl SimCluster {
     pub(super) fn ask_standing(
         &mut self,
         node: usize,
+        of: MemberId,
         address: String,
         question: &Control,
     ) -> CheckResult {
@@ -37,12 +39,19 @@ impl SimCluster {
         let most_us = if late { 5 * S } else { 10 * MS };
         let at_us = self.now_us + self.rng.u64(MS..most_us);
         let boot = self.nodes[node].boot;
-        self.queue.push(at_us, SimEvent::AskStanding { node, boot, address, question });
+        self.queue.push(at_us, SimEvent::AskStanding { node, boot, of, address, question });
         Ok(())
     }
 
     /// The question arrives, if a member lives at the address.
-    pub(super) fn standing_asked(&mut self, node: usize, boot: u64, address: &str, asked: Join) {
+    pub(super) fn standing_asked(
+        &mut self,
+        node: usize,
+        boot: u64,
+        of: MemberId,
+        address: &str,
+        asked: Join,
+    ) {
         let mut to = self.nodes.iter().position(|it| it.names.members == address);
         if self.is_survivor(node) && self.rng.bool() {
             // The restored cluster lives at the addresses of the former one.
@@ -51,7 +60,7 @@ impl SimCluster {
         let Some(to) = to.filter(|to| self.reaches(node, *to)) else { return };
         self.numbers += 1;
         let join = JoinId(self.numbers);
-        self.standings.insert(join.0, (node, boot));
+        self.standings.insert(join.0, (node, boot, of));
         let (boot, request, peer_name) = (self.nodes[to].boot, asked, PeerName::Plain);
         self.give(to, boot, Input::Join { join, request, peer_name });
     }
@@ -62,6 +71,7 @@ impl SimCluster {
         from: usize,
         node: usize,
         boot: u64,
+        of: MemberId,
         mut answer: Control,
     ) -> CheckResult {
         let read = Control::decode(&answer.encode());
@@ -82,7 +92,7 @@ impl SimCluster {
                 [Control::Who, Control::Refused("not here".into())][self.rng.usize(0..2)].clone();
         }
         self.faults.count_by("standing_retired", u64::from(answer == Control::Retired));
-        self.give(node, boot, Input::StandingAnswer { answer });
+        self.give(node, boot, Input::StandingAnswer { from: of, answer });
         Ok(())
     }
 
@@ -121,6 +131,12 @@ impl SimCluster {
         let listens = |address: &String| {
             self.nodes.iter().find(|it| it.names.members == *address).is_some_and(knows)
         };
+        if process.replica().is_retired() {
+            // It knows, and votes until a majority of those that stay knows it too.
+            let voters = &process.replica().members().voters;
+            let address = |id: &MemberId| asks.get(id).is_some_and(|names| listens(&names.members));
+            return voters.iter().filter(|id| address(id)).count() > voters.len() / 2;
+        }
         self.members.retired.contains(&node.id)
             && asks.iter().any(|(id, names)| *id != node.id && listens(&names.members))
     }

@@ -7,7 +7,6 @@ use tenure_core::request::{
     Request, RequestId, Urgency,
 };
 use tenure_node::{Fresh, SessionId};
-use tenure_raft::BATCH_US;
 use tenure_types::{LeaseId, Mode};
 
 use super::ask_history::Repeats;
@@ -354,7 +353,7 @@ impl SimCluster {
             op.first_us.get_or_insert(sent_us);
         }
         let renews = ops.iter().all(|op| matches!(op.what, ClientOp::Renew(_)));
-        let linger_us = if renews { BATCH_US.min(one.ttl_ms * MS / 60) } else { 0 };
+        let linger_us = if renews { tenure_node::renewal_linger_us(one.ttl_ms) } else { 0 };
         let given_up_at_us = now_us + within_us.min(S) + TRY_US;
         let attempt =
             ClientAttempt { session, ops: ops.clone(), sent_us, given_up_at_us, given_up: false };

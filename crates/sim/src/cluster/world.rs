@@ -82,7 +82,7 @@ pub struct SimCluster {
     /// Requests to join, and who made them.
     pub(super) joins: BTreeMap<u64, usize>,
     /// Questions about a member's standing, and which member asked them, in which process.
-    pub(super) standings: BTreeMap<u64, (usize, u64)>,
+    pub(super) standings: BTreeMap<u64, (usize, u64, MemberId)>,
     /// Requests to join of members of a former cluster, and who made them.
     pub(super) survivor_joins: BTreeMap<u64, usize>,
     /// The one life of the cluster.
@@ -270,7 +270,13 @@ impl SimCluster {
                     DiskFault::MisdirectedWrite => "misdirected_write",
                     DiskFault::StaleSector => "stale_sector",
                     DiskFault::LyingSync => "lying_sync",
-                    _ => continue,
+                    DiskFault::OverlappingSync => "overlapping_sync",
+                    DiskFault::LostDirectoryChange => "lost_directory_change",
+                    // The simulated cluster causes these itself, and counts them by cause.
+                    DiskFault::PowerLoss
+                    | DiskFault::BitFlip
+                    | DiskFault::SlowSync
+                    | DiskFault::DamagedNewestBatch => continue,
                 };
                 self.faults.count_by(kind, times);
             }
@@ -376,8 +382,8 @@ impl SimCluster {
                 self.answered(node, number, answer);
                 Ok(())
             }
-            SimEvent::AskStanding { node, boot, address, question } => {
-                self.standing_asked(node, boot, &address, question);
+            SimEvent::AskStanding { node, boot, of, address, question } => {
+                self.standing_asked(node, boot, of, &address, question);
                 Ok(())
             }
             SimEvent::Lied { node, boot, lie } => {

@@ -20,10 +20,9 @@ use crate::peer::PeerMessage;
 use crate::principal::Principal;
 use crate::transfer::SnapshotUnreadable;
 
-#[path = "call_back_tests.rs"]
 mod call_back;
-#[path = "invitation_tests.rs"]
 mod invitations;
+mod standing;
 
 const TICK_US: u64 = 10_000;
 /// Members with ids up to this one have an invitation each, from the beginning.
@@ -35,7 +34,7 @@ struct JoinCluster {
     answers: BTreeMap<u64, Control>,
     asked: u64,
     stops: BTreeMap<MemberId, Stop>,
-    questions: Vec<(MemberId, String, Control)>,
+    questions: Vec<(MemberId, MemberId, String, Control)>,
     /// Each member's snapshots: their bytes and members.
     disks: BTreeMap<MemberId, Vec<(SnapshotId, Bytes, Membership)>>,
     parts: BTreeMap<MemberId, Vec<u8>>,
@@ -242,9 +241,9 @@ impl JoinCluster {
                 assert!(self.answers.insert(join.0, answer).is_none(), "one answer");
             }
             Output::Stop(stop) => drop(self.stops.insert(at, stop)),
-            Output::AskStanding { address, name, question } => {
+            Output::AskStanding { of, address, name, question } => {
                 assert!(name.starts_with('m'));
-                self.questions.push((at, address, question));
+                self.questions.push((at, of, address, question));
             }
             Output::SaveSnapshot { point, meta, frozen } => {
                 let mut bytes = Vec::new();
@@ -446,61 +445,6 @@ fn addresses_that_cannot_be_dialled_are_refused() {
         assert!(is_refused(&answer, "cannot dial"), "{bad}: {answer:?}");
     }
     assert_eq!(cluster.names(4), None);
-}
-
-#[test]
-fn a_removed_id_is_refused_for_ever_by_every_member() {
-    let mut cluster = JoinCluster::of(3);
-    let (leader, gone) = (cluster.leader(), cluster.other());
-    cluster.cut.push(gone);
-    cluster.change(MembershipChange::Remove(gone));
-    let third = *cluster.nodes.keys().find(|it| **it != leader && **it != gone).unwrap();
-    let asks = request(record(gone.get()));
-    assert_eq!(cluster.join(leader, asks.clone(), PeerName::Plain), Control::Retired);
-    assert_eq!(cluster.join(third, asks, certified("m2")).encode(), {
-        // A member that does not lead knows it as well, if the certificate is for the name that is asked for.
-        match gone.get() {
-            2 => Control::Retired.encode(),
-            _ => {
-                let why = format!("the certificate is not for `m{}`", gone.get());
-                Control::Refused(why).encode()
-            }
-        }
-    });
-    // The removed member hears of no leader, asks the others, and stops.
-    cluster.run(6_000);
-    let asked: Vec<_> = cluster.questions.iter().filter(|(by, ..)| *by == gone).collect();
-    assert!(asked.len() >= 2, "{asked:?}");
-    let addresses: BTreeSet<&String> = asked.iter().map(|it| &it.1).collect();
-    assert_eq!(addresses.len(), 2, "one after the other");
-    let Control::Join(join) = asked[0].2.clone() else { panic!() };
-    let answer = cluster.join(leader, join, PeerName::Plain);
-    assert_eq!(answer, Control::Retired);
-    cluster.hand(gone, Input::StandingAnswer { answer });
-    cluster.run(20);
-    assert_eq!(cluster.stops.get(&gone), Some(&Stop::Removed));
-}
-
-#[test]
-fn a_removed_learner_that_missed_it_asks_the_others_and_stops() {
-    let mut cluster = JoinCluster::of(3);
-    let (leader, learner) = (cluster.leader(), id(4));
-    assert!(matches!(cluster.join_plain(record(4)), Control::Joined { .. }));
-    cluster.start_empty(record(4));
-    cluster.run(2_000);
-    assert_eq!(cluster.nodes[&learner].lead.by, Some(leader));
-    assert!(cluster.questions.is_empty(), "{:?}", cluster.questions);
-    cluster.cut.push(learner);
-    cluster.change(MembershipChange::Remove(learner));
-    // A learner calls no election, so it believes in its last leader.
-    cluster.run(6_000);
-    assert_eq!(cluster.nodes[&learner].lead.by, Some(leader));
-    let Some((by, _, Control::Join(join))) = cluster.questions.pop() else { panic!("no question") };
-    assert_eq!(by, learner);
-    let answer = cluster.join(leader, join, PeerName::Plain);
-    cluster.hand(learner, Input::StandingAnswer { answer });
-    cluster.run(20);
-    assert_eq!(cluster.stops.get(&learner), Some(&Stop::Removed));
 }
 
 #[test]
