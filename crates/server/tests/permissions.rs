@@ -19,10 +19,13 @@ use tenure_server::{HealthListen, ServerSettings, os};
 use tenure_types::{Quotas, Verb, VerbSet};
 use tenure_wire::status::REASON;
 use tenure_wire::v1;
+use tenure_wire::v1::answer::Result as Answered;
 use tenure_wire::v1::cluster_service_client::ClusterServiceClient;
 use tenure_wire::v1::election_service_client::ElectionServiceClient;
 use tenure_wire::v1::lock_admin_service_client::LockAdminServiceClient;
 use tenure_wire::v1::maintenance_service_client::MaintenanceServiceClient;
+use tenure_wire::v1::request::Command as Asked;
+use tenure_wire::v1::session_service_client::SessionServiceClient;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
@@ -393,6 +396,88 @@ async fn operators_operate_and_others_do_not() {
     let transfer = ana.call(v1::TransferLeadershipRequest::default());
     denied_status(&cluster.transfer_leadership(transfer).await.unwrap_err(), "operate");
     assert!(cluster.members(ana.call(v1::MembersRequest::default())).await.is_ok());
+}
+
+/// A session over gRPC.
+struct Session {
+    requests: tokio::sync::mpsc::Sender<v1::SessionRequest>,
+    heard: tonic::Streaming<v1::SessionResponse>,
+    losses: Vec<v1::Lost>,
+    asked: u64,
+}
+
+impl Session {
+    async fn open(stage: &Stage, key: &Key) -> Self {
+        let (requests, rest) = tokio::sync::mpsc::channel(8);
+        let hello = Some(v1::Hello { client: "session".into(), ..Default::default() });
+        requests.send(v1::SessionRequest { hello, requests: Vec::new() }).await.unwrap();
+        let sent = key.call(tokio_stream::wrappers::ReceiverStream::new(rest));
+        let heard = SessionServiceClient::new(stage.channel()).open(sent).await.unwrap();
+        Self { requests, heard: heard.into_inner(), losses: Vec::new(), asked: 0 }
+    }
+
+    async fn ask(&mut self, command: Asked) -> Answered {
+        self.asked += 1;
+        let id = self.asked;
+        let request = v1::Request { id, command: Some(command), ..Default::default() };
+        let message = v1::SessionRequest { hello: None, requests: vec![request] };
+        self.requests.send(message).await.unwrap();
+        loop {
+            for answer in self.hear().await {
+                if answer.id == id {
+                    return answer.result.unwrap();
+                }
+            }
+        }
+    }
+
+    async fn hear(&mut self) -> Vec<v1::Answer> {
+        let message = tokio::time::timeout(DEADLINE, self.heard.message()).await.unwrap();
+        let message = message.unwrap().expect("the session goes on");
+        self.losses.extend(message.losses);
+        message.answers
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_of_another_principals_lease_brings_no_notices_of_it() {
+    let stage = Stage::new();
+    let (ana, bob) = (stage.principal("ana", ["a"]), stage.principal("bob", ["b"]));
+    stage.role("force", &[Verb::Force], "a/");
+    let max = stage.principal("max", ["force"]);
+    let mut hers = Session::open(&stage, &ana).await;
+    let granted =
+        hers.ask(Asked::GrantLease(v1::NewLease { ttl_ms: 60_000, ..Default::default() }));
+    let Answered::LeaseGranted(lease) = granted.await else { panic!("no lease") };
+    let acquire = v1::AcquireRequest {
+        lock: "a/x".into(),
+        lease_slot: lease.lease_slot,
+        lease_generation: lease.lease_generation,
+        ..Default::default()
+    };
+    let Answered::Acquired(held) = hers.ask(Asked::Acquire(acquire)).await else {
+        panic!("not held")
+    };
+    let renew = |generation| {
+        let (generations, slots) = (vec![generation], vec![lease.lease_slot]);
+        Asked::Renew(v1::RenewRequest { generations, slots, leases: Vec::new() })
+    };
+    let mut his = Session::open(&stage, &bob).await;
+    // Handles are small numbers, so a stranger can guess them.
+    for generation in 1..=lease.lease_generation {
+        let Answered::Renewed(renewed) = his.ask(renew(generation)).await else {
+            panic!("not answered")
+        };
+        assert_eq!(renewed.ttl_ms, [0], "it does not exist for Bob");
+    }
+    let force = json!({"lock": "a/x", "token": held.token.to_string(), "reason": "stuck"});
+    stage.post(&max, "/v1/force", &force).ok();
+    while hers.losses.is_empty() {
+        hers.hear().await;
+    }
+    // His session gets notices before later answers.
+    his.ask(renew(1)).await;
+    assert!(his.losses.is_empty(), "{:?}", his.losses);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,6 +5,7 @@
 //! task has to be woken.
 
 mod deadlines;
+mod listening;
 mod notices;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -15,13 +16,14 @@ use bytes::Bytes;
 use futures_util::{FutureExt, Stream, StreamExt};
 use tenure_core::codec::encode_request;
 use tenure_core::outcome::{Answer, LeaseGrant, Outcome};
-use tenure_core::request::{Command, LeaseRef, Request};
+use tenure_core::request::{Command, Request};
 use tenure_node::{Lead, Permit};
 use tenure_types::{Handle, LeaseId, PlaceNumber, RENEW_MAX, Refusal, Revision};
 use tenure_wire::{Failure, Message as _, convert, v1};
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
 
+use self::listening::Listening;
 use super::encode::{self, LeaseInAnswer};
 use super::{decode, query};
 use crate::dispatch::{self, Caller, Charge, ClientSession, Dispatch, MailboxMessage, Principal};
@@ -71,6 +73,7 @@ pub(crate) struct SessionHandler {
     places: BTreeMap<(Handle, PlaceNumber), u64>,
     /// The shortest ttl seen. It bounds how long renewals may wait to be batched.
     ttl_min_ms: Option<u64>,
+    listening: Listening,
     /// The lease of each handle, for APIs that name leases by id.
     names: Option<LeaseNames>,
     /// The leases that have ended since the last message, and whose names are still needed for it.
@@ -130,6 +133,7 @@ impl SessionHandler {
             in_flight: 0,
             places: BTreeMap::new(),
             ttl_min_ms: None,
+            listening: Listening::default(),
             names: None,
             ended: Vec::new(),
             rest: Vec::new().into_iter(),
@@ -423,19 +427,11 @@ impl SessionHandler {
     /// Forgets the names of leases that the last message reported as ended.
     fn forget_ended(&mut self) {
         for lease in self.ended.drain(..) {
+            self.listening.remove(lease);
             if let Some(names) = &mut self.names {
                 names.remove(&lease);
             }
         }
-    }
-
-    /// Subscribes to the notices of the leases that the session renews.
-    fn listen(&self, leases: &[LeaseRef]) {
-        let handles = leases.iter().filter_map(|lease| match lease {
-            LeaseRef::Handle(handle) => Some(*handle),
-            LeaseRef::Id(_) => None,
-        });
-        self.session.attach(handles.collect());
     }
 
     fn send(&mut self, gathered: Gathered, linger_us: u64) {

@@ -30,6 +30,11 @@ impl Dispatch {
         ClientSession { dispatch: self.clone(), session, mailbox, _count: count }
     }
 
+    /// Subscribes a session to notices of these leases, which its principal must see.
+    pub(crate) fn attach(&self, session: SessionId, leases: Vec<Handle>) {
+        self.member().outbox().send(Delivery::Attach { session, leases });
+    }
+
     /// Opens a session of the present caller, if its quota allows one more.
     pub(crate) fn session_of_client(&self) -> Result<ClientSession, Failure> {
         let count = Caller::count(self.member().identity(), Quota::Sessions)?;
@@ -38,6 +43,10 @@ impl Dispatch {
 }
 
 impl ClientSession {
+    pub(crate) fn id(&self) -> SessionId {
+        self.session
+    }
+
     /// Where the answers of a batch with this number go.
     pub(crate) fn reply_to(&self, batch: u64) -> ReplyTo {
         ReplyTo::Session { session: self.session, batch }
@@ -62,8 +71,7 @@ impl ClientSession {
 
     /// Subscribes the session to notices of these leases. An answer that names a lease attaches that lease by itself.
     pub(crate) fn attach(&self, leases: Vec<Handle>) {
-        let session = self.session;
-        self.dispatch.member().outbox().send(Delivery::Attach { session, leases });
+        self.dispatch.attach(self.session, leases);
     }
 
     /// Waits for a message and takes all that are there. Safe to cancel.
