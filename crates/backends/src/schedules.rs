@@ -67,7 +67,7 @@ async fn client(
     store: Memory,
     mut rng: fastrand::Rng,
     wild: bool,
-    tally: &BackendScheduleCounts,
+    counts: &BackendScheduleCounts,
 ) -> Result<(), String> {
     let locks =
         Locks::builder(store.clone()).ttl(TTL).start().map_err(|error| error.to_string())?;
@@ -82,26 +82,26 @@ async fn client(
             Ok(guard) => guard,
             Err(Error::Held { .. }) => return Err("waited in vain".to_owned()),
             Err(Error::Unavailable { .. }) if wild => {
-                bump(&tally.unavailable);
+                bump(&counts.unavailable);
                 continue;
             }
             Err(other) => return Err(other.to_string()),
         };
-        bump(&tally.grants);
-        bump(&tally.waits);
+        bump(&counts.grants);
+        bump(&counts.waits);
         let cut = wild && rng.u8(..4) == 0;
         if cut {
-            bump(&tally.cuts);
+            bump(&counts.cuts);
             store.partition();
         }
         let steps = if rng.bool() { 4 } else { 30 };
         for _ in 0..rng.u32(0..steps) {
             // No time passes between the check and the step.
             if guard.check().is_err() {
-                bump(&tally.losses);
+                bump(&counts.losses);
                 break;
             }
-            bump(&tally.steps);
+            bump(&counts.steps);
             let holder = store.holder(LOCK);
             if holder != Some(guard.token()) {
                 return Err(format!("T4: a step under {} while {holder:?} holds", guard.token()));
@@ -120,7 +120,7 @@ async fn client(
     Ok(())
 }
 
-async fn world(seed: u64, tally: &BackendScheduleCounts) -> Result<(), String> {
+async fn world(seed: u64, counts: &BackendScheduleCounts) -> Result<(), String> {
     let _virtual = virtual_time::enter();
     let (store, mut rng) = (Memory::new(), fastrand::Rng::with_seed(seed));
     script(&store, seed);
@@ -132,7 +132,7 @@ async fn world(seed: u64, tally: &BackendScheduleCounts) -> Result<(), String> {
             store.client(&name),
             fastrand::Rng::with_seed(rng.u64(..)),
             wild,
-            tally,
+            counts,
         ));
     }
     let mut all = Vec::new();
@@ -166,29 +166,29 @@ async fn world(seed: u64, tally: &BackendScheduleCounts) -> Result<(), String> {
 }
 
 /// Returns the first violation among the schedules, with its seed.
-fn find(tally: &BackendScheduleCounts) -> Option<(u64, String)> {
+fn find(counts: &BackendScheduleCounts) -> Option<(u64, String)> {
     (0..SCHEDULES).find_map(|seed| {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
             .build()
             .unwrap();
-        let found = runtime.block_on(world(seed, tally)).err();
+        let found = runtime.block_on(world(seed, counts)).err();
         found.map(|violation| (seed, violation))
     })
 }
 
 #[test]
 fn one_holder_at_a_time_and_no_waiter_waits_in_vain() {
-    let tally = BackendScheduleCounts::default();
-    if let Some((seed, violation)) = find(&tally) {
+    let counts = BackendScheduleCounts::default();
+    if let Some((seed, violation)) = find(&counts) {
         panic!("seed {seed}: {violation}");
     }
-    println!("{SCHEDULES} schedules: {tally:?}");
+    println!("{SCHEDULES} schedules: {counts:?}");
     // A schedule in which nothing goes wrong proves nothing.
     let many = |count: &AtomicU64| count.load(Ordering::Relaxed);
-    assert!(many(&tally.grants) > 1_000 && many(&tally.steps) > 10_000, "{tally:?}");
-    assert!(many(&tally.losses) > 100 && many(&tally.cuts) > 100, "{tally:?}");
+    assert!(many(&counts.grants) > 1_000 && many(&counts.steps) > 10_000, "{counts:?}");
+    assert!(many(&counts.losses) > 100 && many(&counts.cuts) > 100, "{counts:?}");
 }
 
 #[test]

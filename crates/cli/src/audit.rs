@@ -22,13 +22,16 @@ pub(crate) struct AuditArgs {
     /// Show only the newest so many records, at most 1000
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     last: u32,
+    /// Leave out the line with the names of the columns
+    #[arg(long)]
+    no_header: bool,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) connection: ConnectionArgs,
 }
 
 /// Shows the newest records, oldest first.
 pub(crate) fn audit(flags: &AuditArgs) -> Result<Exit, CliError> {
-    flags.reach.with_any(async |cluster| {
+    flags.connection.with_any(async |cluster| {
         let records = records(cluster, flags.last).await?;
         match cluster.output {
             // As recorded: what reads the audit file reads this too.
@@ -38,7 +41,10 @@ pub(crate) fn audit(flags: &AuditArgs) -> Result<Exit, CliError> {
             OutputFormat::Text if records.is_empty() => {
                 output::tell("the audit log of this member has no records yet\n");
             }
-            OutputFormat::Text => output::out(&table(&records).text()),
+            OutputFormat::Text => {
+                let table = table(&records);
+                output::out(&if flags.no_header { table.body() } else { table.text() });
+            }
         }
         Ok(Exit::Done)
     })

@@ -28,7 +28,7 @@ pub(crate) struct BackupArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 /// Takes a backup.
@@ -39,7 +39,7 @@ pub(crate) fn run(flags: &BackupArgs) -> Result<Exit, CliError> {
 }
 
 fn take(flags: &BackupArgs) -> Result<Verified, CliError> {
-    let place = flags.reach.place()?;
+    let place = flags.connection.place()?;
     let trust = place.tls.as_ref().map(|tls| {
         let own = tls.own.as_ref().map(|(cert, key)| (cert.as_path(), key.as_path()));
         DialTrust::load(&tls.ca, own)
@@ -47,7 +47,7 @@ fn take(flags: &BackupArgs) -> Result<Verified, CliError> {
     let trust = trust.transpose().map_err(StartError::from)?;
     let (mut from, addr) = ask(&place, trust.as_ref())?;
     let temporary = Temporary::beside(&flags.file)?;
-    receive(&mut from, &temporary.file, flags.reach.quiet).map_err(|error| match error {
+    receive(&mut from, &temporary.file, flags.connection.quiet).map_err(|error| match error {
         TransferError::From(error) => {
             CliError::refused(format!("no backup from {addr}: {}", chain(&error)))
                 .next("the same again; nothing was written")
@@ -186,7 +186,7 @@ fn report(flags: &BackupArgs, verified: &Verified) {
     let (cluster, epoch, incarnation) =
         (&lineage.cluster, lineage.epoch.get(), lineage.incarnation.to_string());
     let (keys, file) = (machine.stats().keys, flags.file.display());
-    match flags.reach.output {
+    match flags.connection.output {
         OutputFormat::Json => {
             let said = serde_json::json!({
                 "file": flags.file, "bytes": bytes, "cluster": cluster, "epoch": epoch,
@@ -195,7 +195,7 @@ fn report(flags: &BackupArgs, verified: &Verified) {
             });
             output::object(&said);
         }
-        OutputFormat::Text if flags.reach.quiet => {}
+        OutputFormat::Text if flags.connection.quiet => {}
         OutputFormat::Text => output::out(&format!(
             "wrote {file}: {bytes} bytes, {keys} keys, read back and whole\n  \
              cluster {cluster}, epoch {epoch}, index {index}, revision {revision}\n"

@@ -452,7 +452,7 @@ mod tests {
     use super::*;
 
     fn place(
-        reach: &ConnectionArgs,
+        connection: &ConnectionArgs,
         variables: &[(&str, &str)],
         file: &str,
     ) -> Result<ConnectionTarget, String> {
@@ -460,7 +460,7 @@ mod tests {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned())
         };
-        reach.gather(variable, |_| Ok(file.to_owned())).map_err(|failure| failure.text)
+        connection.gather(variable, |_| Ok(file.to_owned())).map_err(|failure| failure.text)
     }
 
     #[test]

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-/// Parses `15s`, `500ms`, `2m`, `1h30m` as the HTTP API does, and a number without a unit as seconds, as `sleep` does.
+/// Parses `15s`, `500ms`, `2m`, `1h30m`, and a number of seconds, as the HTTP API does.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let bare = !text.is_empty() && text.chars().all(|c| c.is_ascii_digit() || c == '.');
-    let seconds = if bare { "s" } else { "" };
-    tenure_wire::duration::parse(&format!("{text}{seconds}"))
+    tenure_wire::duration::parse(text)
         .ok_or_else(|| format!("`{text}` is no time; try 15, 15s, 500ms, 2m or 1h30m"))
 }
 

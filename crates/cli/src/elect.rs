@@ -54,7 +54,7 @@ pub(crate) struct ElectArgs {
     #[arg(long, value_name = "FILE", requires = "command")]
     events: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 /// How leading ended.
@@ -78,10 +78,10 @@ pub(crate) fn elect(flags: &ElectArgs) -> Result<Exit, CliError> {
             once: flags.once,
             command: &flags.command,
             events: flags.events.as_deref(),
-            reach: &flags.reach,
+            connection: &flags.connection,
         });
     }
-    flags.reach.with(async |cluster| {
+    flags.connection.with(async |cluster| {
         let mut asked = signals::listen()?;
         loop {
             let began = Instant::now();

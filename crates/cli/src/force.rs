@@ -50,11 +50,11 @@ pub(crate) struct ForceArgs {
     #[arg(long, value_name = "ID")]
     request_id: Option<String>,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 pub(crate) fn force(flags: &ForceArgs) -> Result<Exit, CliError> {
-    flags.reach.with(async |cluster| {
+    flags.connection.with(async |cluster| {
         let explained = wait::explain(cluster, &flags.lock, None).await?;
         let (token, reason) = match (flags.token, &flags.reason) {
             (Some(token), Some(reason)) => (token, reason.clone()),

@@ -96,13 +96,13 @@ impl TokenProofArgs {
 
     /// The TLS settings for reading keys, resolved as for every other command.
     fn tls(&self) -> Result<Option<KeySourceTls>, CliError> {
-        let reach = ConnectionArgs {
+        let connection = ConnectionArgs {
             tls_ca: self.tls_ca.clone(),
             tls_cert: self.tls_cert.clone(),
             tls_key: self.tls_key.clone(),
             ..ConnectionArgs::default()
         };
-        Ok(reach.place()?.tls.map(|tls| KeySourceTls { ca: tls.ca, own: tls.own }))
+        Ok(connection.place()?.tls.map(|tls| KeySourceTls { ca: tls.ca, own: tls.own }))
     }
 
     pub(crate) fn is_required(&self, listen: SocketAddr) -> bool {

@@ -65,7 +65,7 @@ pub(crate) struct GetArgs {
     #[arg(value_parser = output::name)]
     key: String,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) connection: ConnectionArgs,
 }
 
 /// Flags of `tenure key put`.
@@ -79,7 +79,7 @@ pub(crate) struct PutArgs {
     #[command(flatten)]
     bound: Bound,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 /// Flags of `tenure key delete`.
@@ -91,7 +91,7 @@ pub(crate) struct DeleteArgs {
     #[command(flatten)]
     guard: GuardArgs,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 /// Flags of `tenure key cas`.
@@ -115,7 +115,7 @@ pub(crate) struct CasArgs {
     #[command(flatten)]
     bound: Bound,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 /// Flags of `tenure key list`.
@@ -125,7 +125,7 @@ pub(crate) struct KeyListArgs {
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
     #[command(flatten)]
-    pub(crate) reach: ListArgs,
+    pub(crate) connection: ListArgs,
 }
 
 /// What a written key depends on.
@@ -158,11 +158,11 @@ struct GuardArgs {
 impl KeyCommand {
     pub(crate) fn output(&self) -> OutputFormat {
         match self {
-            Self::Get(it) => it.reach.output,
-            Self::Put(it) => it.reach.output,
-            Self::Delete(it) => it.reach.output,
-            Self::Cas(it) => it.reach.output,
-            Self::List(it) => it.reach.output,
+            Self::Get(it) => it.connection.output,
+            Self::Put(it) => it.connection.output,
+            Self::Delete(it) => it.connection.output,
+            Self::Cas(it) => it.connection.output,
+            Self::List(it) => it.connection.output,
         }
     }
 }
@@ -170,11 +170,11 @@ impl KeyCommand {
 /// Runs one of these subcommands.
 pub(crate) fn run(command: &KeyCommand) -> Result<Exit, CliError> {
     match command {
-        KeyCommand::Get(flags) => flags.reach.with(async |cluster| get(cluster, flags).await),
+        KeyCommand::Get(flags) => flags.connection.with(async |cluster| get(cluster, flags).await),
         KeyCommand::Put(flags) => {
             let value = value(&flags.value)?;
             let (key, bound) = (flags.key.clone(), &flags.bound);
-            flags.reach.with(async |cluster| put(cluster, key, value, bound, None).await)
+            flags.connection.with(async |cluster| put(cluster, key, value, bound, None).await)
         }
         KeyCommand::Cas(flags) => {
             let value = value(&flags.value)?;
@@ -184,11 +184,13 @@ pub(crate) fn run(command: &KeyCommand) -> Result<Exit, CliError> {
                 (None, None) => How::Absent(true),
             };
             let (key, bound) = (flags.key.clone(), &flags.bound);
-            flags.reach.with(async |cluster| put(cluster, key, value, bound, Some(how)).await)
+            flags.connection.with(async |cluster| put(cluster, key, value, bound, Some(how)).await)
         }
-        KeyCommand::Delete(flags) => flags.reach.with(async |cluster| delete(cluster, flags).await),
+        KeyCommand::Delete(flags) => {
+            flags.connection.with(async |cluster| delete(cluster, flags).await)
+        }
         KeyCommand::List(flags) => {
-            flags.reach.with(async |cluster| list(cluster, &flags.prefix).await)
+            flags.connection.with(async |cluster| list(cluster, &flags.prefix).await)
         }
     }
 }

@@ -97,7 +97,7 @@ pub(crate) struct GrantArgs {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     metadata: String,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 /// Flags of `tenure lease renew`.
@@ -107,7 +107,7 @@ pub(crate) struct RenewArgs {
     #[arg(required = true, value_name = "LEASE")]
     leases: Vec<String>,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 /// Flags of `tenure lease revoke`.
@@ -125,14 +125,14 @@ pub(crate) struct RevokeArgs {
     #[arg(long, requires = "reason")]
     now: bool,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 /// Flags of `tenure lease list`.
 #[derive(Args)]
 pub(crate) struct LeaseListArgs {
     #[command(flatten)]
-    pub(crate) reach: ListArgs,
+    pub(crate) connection: ListArgs,
 }
 
 /// Flags of `tenure lease show`.
@@ -141,18 +141,18 @@ pub(crate) struct ShowArgs {
     /// Which; its first digits will do
     lease: String,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) connection: ConnectionArgs,
 }
 
 impl LeaseCommand {
     pub(crate) fn output(&self) -> OutputFormat {
         match self {
-            Self::Grant(it) => it.reach.output,
-            Self::Renew(it) => it.reach.output,
-            Self::Keep(it) => it.reach.output,
-            Self::Revoke(it) => it.reach.output,
-            Self::List(it) => it.reach.output,
-            Self::Show(it) => it.reach.output,
+            Self::Grant(it) => it.connection.output,
+            Self::Renew(it) => it.connection.output,
+            Self::Keep(it) => it.connection.output,
+            Self::Revoke(it) => it.connection.output,
+            Self::List(it) => it.connection.output,
+            Self::Show(it) => it.connection.output,
         }
     }
 }
@@ -160,14 +160,20 @@ impl LeaseCommand {
 /// Runs one of these subcommands.
 pub(crate) fn run(command: &LeaseCommand) -> Result<Exit, CliError> {
     match command {
-        LeaseCommand::Grant(flags) => flags.reach.with(async |cluster| grant(cluster, flags).await),
-        LeaseCommand::Renew(flags) => flags.reach.with(async |cluster| renew(cluster, flags).await),
+        LeaseCommand::Grant(flags) => {
+            flags.connection.with(async |cluster| grant(cluster, flags).await)
+        }
+        LeaseCommand::Renew(flags) => {
+            flags.connection.with(async |cluster| renew(cluster, flags).await)
+        }
         LeaseCommand::Keep(flags) => lease_keep::keep(flags),
         LeaseCommand::Revoke(flags) => {
-            flags.reach.with(async |cluster| revoke(cluster, flags).await)
+            flags.connection.with(async |cluster| revoke(cluster, flags).await)
         }
-        LeaseCommand::List(flags) => flags.reach.with(list),
-        LeaseCommand::Show(flags) => flags.reach.with(async |cluster| show(cluster, flags).await),
+        LeaseCommand::List(flags) => flags.connection.with(list),
+        LeaseCommand::Show(flags) => {
+            flags.connection.with(async |cluster| show(cluster, flags).await)
+        }
     }
 }
 
@@ -218,7 +224,7 @@ async fn renew(cluster: &ConnectedCluster, flags: &RenewArgs) -> Result<Exit, Cl
             (OutputFormat::Text, _) if cluster.quiet => {}
             (OutputFormat::Text, ttl_ms) => {
                 let ttl = duration::ms(*ttl_ms);
-                output::out(&format!("lease {lease} lives for another {ttl}\n"));
+                output::out(&format!("lease {} lives for another {ttl}\n", short(*lease)));
             }
         }
         if *ttl_ms == 0 {
@@ -251,6 +257,7 @@ async fn revoke(cluster: &ConnectedCluster, flags: &RevokeArgs) -> Result<Exit, 
         OutputFormat::Text if cluster.quiet => {}
         OutputFormat::Text => {
             let after = afterwards(flags, &view);
+            let lease = short(lease);
             output::tell(&format!("lease {lease} revoked at revision {revision}{after}\n"));
         }
     }
@@ -322,6 +329,7 @@ async fn show(cluster: &ConnectedCluster, flags: &ShowArgs) -> Result<Exit, CliE
     let known = view.lease.unwrap_or_default();
     let (ttl, left) = (duration::ms(known.ttl_ms), duration::ms(view.left_ms));
     let client = output::clean(&view.client);
+    let lease = short(lease);
     let mut text = format!("lease {lease} of {client}, ttl {ttl}, {left} left if not renewed\n");
     for hold in &view.holds {
         let (lock, token) = (output::clean(&hold.lock), hold.token);
@@ -336,8 +344,8 @@ async fn show(cluster: &ConnectedCluster, flags: &ShowArgs) -> Result<Exit, CliE
     if !view.metadata.is_empty() {
         text.push_str(&format!("says     {:?}\n", output::bytes(&view.metadata)));
     }
-    let short = short(lease);
-    text.push_str(&format!("next     tenure lease renew {short} · tenure lease revoke {short}\n"));
+
+    text.push_str(&format!("next     tenure lease renew {lease} · tenure lease revoke {lease}\n"));
     output::out(&text);
     Ok(Exit::Done)
 }

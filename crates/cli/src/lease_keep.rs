@@ -39,13 +39,13 @@ pub(crate) struct KeepArgs {
     #[arg(value_name = "COMMAND", last = true)]
     command: Vec<OsString>,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 /// Renews the lease until the command ends, a signal comes, or the lease is lost.
 pub(crate) fn keep(flags: &KeepArgs) -> Result<Exit, CliError> {
     let given: String = said(flags.lease.clone(), "LEASE", "TENURE_LEASE")?;
-    flags.reach.with(async |cluster| {
+    flags.connection.with(async |cluster| {
         let lease = lease::find(cluster, &given).await?;
         let mut asked = signals::listen()?;
         // The first renewal tells whether the lease can be kept at all: nothing is started before it.
@@ -158,7 +158,7 @@ fn kept(cluster: &ConnectedCluster, lease: i64, ttl: Duration) {
 }
 
 fn lost(lease: i64, why: &str) -> CliError {
-    CliError::new(Exit::Lost, "LOST", format!("lease {lease} lost: {why}"))
+    CliError::new(Exit::Lost, "LOST", format!("lease {} lost: {why}", lease::short(lease)))
         .with("effect", "whatever ran under it must stop; its command was told to")
         .field("lease", lease.to_string())
         .next("tenure lease grant --ttl 60s")

@@ -37,7 +37,7 @@ pub(crate) struct ListArgs {
 
 /// A cluster to connect to, and how much to print of what it answers.
 #[derive(Clone, Copy)]
-pub(crate) struct Reach<'a> {
+pub(crate) struct Printing<'a> {
     pub(crate) connection: &'a ConnectionArgs,
     quiet: bool,
     header: bool,
@@ -61,7 +61,7 @@ macro_rules! connects {
                 &self,
                 work: impl AsyncFnOnce(&ConnectedCluster) -> Result<T, CliError>,
             ) -> Result<T, CliError> {
-                Reach::from(self).with(work)
+                Printing::from(self).with(work)
             }
 
             /// Connects to any member and runs `work`, which needs no leader.
@@ -69,7 +69,7 @@ macro_rules! connects {
                 &self,
                 work: impl AsyncFnOnce(&ConnectedCluster) -> Result<T, CliError>,
             ) -> Result<T, CliError> {
-                Reach::from(self).with_any(work)
+                Printing::from(self).with_any(work)
             }
         }
     )+};
@@ -77,25 +77,25 @@ macro_rules! connects {
 
 connects!(QuietArgs, ListArgs);
 
-impl<'a> From<&'a ConnectionArgs> for Reach<'a> {
+impl<'a> From<&'a ConnectionArgs> for Printing<'a> {
     fn from(connection: &'a ConnectionArgs) -> Self {
         Self { connection, quiet: false, header: true }
     }
 }
 
-impl<'a> From<&'a QuietArgs> for Reach<'a> {
+impl<'a> From<&'a QuietArgs> for Printing<'a> {
     fn from(flags: &'a QuietArgs) -> Self {
         Self { connection: &flags.connection, quiet: flags.quiet, header: true }
     }
 }
 
-impl<'a> From<&'a ListArgs> for Reach<'a> {
+impl<'a> From<&'a ListArgs> for Printing<'a> {
     fn from(flags: &'a ListArgs) -> Self {
         Self { connection: &flags.connection, quiet: flags.quiet, header: !flags.no_header }
     }
 }
 
-impl Reach<'_> {
+impl Printing<'_> {
     /// Connects to a cluster that has a leader and runs `work` with it.
     pub(crate) fn with<T>(
         self,

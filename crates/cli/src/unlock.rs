@@ -31,13 +31,13 @@ pub(crate) struct UnlockArgs {
     #[arg(long, value_name = "ID")]
     request_id: Option<String>,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 pub(crate) fn unlock(flags: &UnlockArgs) -> Result<Exit, CliError> {
     let lease: String = said(flags.lease.clone(), "--lease", "TENURE_LEASE")?;
     let token: u64 = said(flags.token, "--token", "TENURE_TOKEN")?;
-    flags.reach.with(async |cluster| {
+    flags.connection.with(async |cluster| {
         let lease = lease::find(cluster, &lease).await?;
         let lock = flags.lock.clone();
         let command =

@@ -27,9 +27,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
 
 /// Reads a time as [`parse`] does, or how long ago it was, such as `2h`.
 pub(crate) fn parse_since(text: &str) -> Result<u64, String> {
-    let days = text.strip_suffix('d').and_then(|days| days.parse::<u64>().ok());
-    let ago = days.map(|days| std::time::Duration::from_secs(days.saturating_mul(86_400)));
-    match ago.or_else(|| tenure_wire::duration::parse(text)) {
+    match tenure_wire::duration::parse(text) {
         Some(ago) => {
             let ago_ms = u64::try_from(ago.as_millis()).unwrap_or(u64::MAX);
             Ok(tenure_server::os::wall_ms().saturating_sub(ago_ms))
@@ -73,6 +71,16 @@ mod tests {
     use chrono::FixedOffset;
 
     use super::*;
+
+    #[test]
+    fn since_takes_how_long_ago_it_was_with_or_without_a_unit() {
+        let now_ms = tenure_server::os::wall_ms();
+        for two_hours in ["2h", "120m", "7200"] {
+            let ago_ms = now_ms - parse_since(two_hours).unwrap().min(now_ms);
+            assert!((7_100_000..=7_200_000).contains(&ago_ms), "{two_hours}: {ago_ms}");
+        }
+        assert!(parse_since("yesterday").is_err());
+    }
 
     #[test]
     fn a_time_of_day_is_the_last_one_and_a_date_is_of_this_zone() {

@@ -25,7 +25,7 @@ pub(crate) struct WatchArgs {
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) connection: ConnectionArgs,
 }
 
 /// Flags of `tenure observe`.
@@ -38,12 +38,12 @@ pub(crate) struct ObserveArgs {
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) connection: ConnectionArgs,
 }
 
 /// Prints changes until the limit or a signal.
 pub(crate) fn watch(flags: &WatchArgs) -> Result<Exit, CliError> {
-    flags.reach.with(async |cluster| {
+    flags.connection.with(async |cluster| {
         let mut asked = signals::listen()?;
         let mut ask = cluster.client.watch_prefix(&flags.prefix);
         if let Some(from) = flags.from {
@@ -104,7 +104,7 @@ fn print(output: OutputFormat, batch: Batch) {
 
 /// Prints the leader, and every change of leader.
 pub(crate) fn observe(flags: &ObserveArgs) -> Result<Exit, CliError> {
-    flags.reach.with(async |cluster| {
+    flags.connection.with(async |cluster| {
         let mut asked = signals::listen()?;
         let mut observer = cluster.client.election(&flags.name).observe().await?;
         let mut seen = 0;

@@ -387,7 +387,7 @@ impl Builder {
         self
     }
 
-    /// Sets the client's name. The default is the host name and the process id.
+    /// Sets the client's name. The default is the program, the host and the process id, as in `billing@web-3/4121`.
     ///
     /// ```
     /// let builder = tenure::Client::builder().name("ci-7/4121");
@@ -529,10 +529,13 @@ fn tried(shared: &ClientShared) -> Vec<Tried> {
     tried.iter().map(one).collect()
 }
 
-/// The host name and the process id.
+/// The names of the program and the host, and the process id, as in `billing@web-3/4121`.
 fn own_name() -> String {
+    let program = std::env::current_exe().ok();
+    let program = program.as_deref().and_then(std::path::Path::file_name);
+    let program = program.map_or_else(|| "unnamed".into(), std::ffi::OsStr::to_string_lossy);
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim();
     let host = if host.is_empty() { "unnamed" } else { host };
-    format!("{host}/{}", std::process::id())
+    format!("{program}@{host}/{}", std::process::id())
 }

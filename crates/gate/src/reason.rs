@@ -52,10 +52,10 @@ tenure_fence::reasons! {
         "send a header Authorization: Bearer with a reader's token";
     UnknownOperation "UNKNOWN_OPERATION" 404 None,
         "there is no such path",
-        "look at docs/guides/store.md";
+        "use /v1/data/KEY for objects, /v1/data to list them, /v1/floors/LOCK for a floor";
     UnknownVerb "UNKNOWN_VERB" 405 None,
         "the path does not take this verb",
-        "look at docs/guides/store.md";
+        "GET reads; PUT, POST and DELETE change an object; PUT raises a floor";
     Internal "INTERNAL" 500 Unknown,
         "the disk failed; the store stops, and is best started again",
         "look at the log, then read before you write again";

@@ -12,9 +12,9 @@ pub struct RepairRequest<'a> {
     pub at: LockSlot<'a>,
     /// The smallest token that is accepted afterwards.
     pub token: Token,
-    /// Who asks.
+    /// The principal or name of the caller.
     pub by: &'a str,
-    /// Why.
+    /// The reason, as the caller gave it.
     pub reason: &'a str,
     /// The wall clock, in milliseconds since 1970. It is for readers of the record; nothing is decided by it.
     pub at_unix_ms: u64,
@@ -36,7 +36,7 @@ pub struct FloorRepair {
     pub from: String,
     /// The smallest token that is accepted since.
     pub to: String,
-    /// Why.
+    /// The reason, as the caller gave it.
     pub reason: String,
 }
 

@@ -80,7 +80,7 @@ pub use join::admit::PeerName;
 pub use join::{JoinError, Joined, Joining, MemberIdentity, undiallable};
 pub use lineage::{Incarnation, Lineage};
 pub use log_queue::{LogQueue, Pushed, QueuedLine};
-pub use node::{Node, NodeConfig, PATIENCE_US};
+pub use node::{LEADER_WAIT_US, Node, NodeConfig};
 pub use numbered::Numbered;
 pub use peer::PeerMessage;
 pub use principal::{Principal, PrincipalAction, authorise};

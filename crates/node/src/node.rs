@@ -27,7 +27,7 @@ use crate::transfer::drive::Transfers;
 
 /// How long requests wait for a leader when none is known: longer than an election with a split vote. A
 /// member that has known of no leader for this time answers at once that there is none.
-pub const PATIENCE_US: u64 = 3_000_000;
+pub const LEADER_WAIT_US: u64 = 3_000_000;
 /// How old the last message of a member may be that counts as up: 60 heartbeats, and several rounds of an election.
 pub(crate) const CONTACT_US: u64 = 3_000_000;
 /// The most entries that a learner may lack when it gets a vote: until it has caught up, the majority would have one
@@ -474,13 +474,13 @@ impl Node {
     /// leader for too long.
     pub(crate) fn give_up_us(&self, deadline_us: u64) -> u64 {
         let since_us = self.leaderless_us.unwrap_or(self.now_us);
-        deadline_us.min(since_us.saturating_add(PATIENCE_US))
+        deadline_us.min(since_us.saturating_add(LEADER_WAIT_US))
     }
 
     /// Whether no member has led for so long that requests do not wait.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.leaderless_us
-            .is_some_and(|since_us| self.now_us.saturating_sub(since_us) >= PATIENCE_US)
+            .is_some_and(|since_us| self.now_us.saturating_sub(since_us) >= LEADER_WAIT_US)
     }
 
     /// Why a request that waited found no leader, as this member sees it now.

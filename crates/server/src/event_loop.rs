@@ -38,7 +38,7 @@ const IDLE: Duration = Duration::from_secs(1);
 /// as long again.
 const REST_MAX: Duration = Duration::from_secs(1);
 /// How long the APIs have to report that the member found damage or was removed, before the process may end.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Called on the event loop's thread when the member ends without being told to.
 pub(crate) type OnEnd = Box<dyn Fn(&End) + Send>;
@@ -139,7 +139,7 @@ impl Driver {
         self.on.member.lock_metrics().close();
         if end.is_corrupt() || end == End::Cluster(Stop::Removed) {
             // `on_end` may end the process, and with it the APIs, before they have told clients why.
-            std::thread::sleep(LAST_WORDS);
+            std::thread::sleep(CLOSE_TIMEOUT);
         }
         if end != End::Told {
             (self.on.on_end)(&end);
@@ -193,7 +193,7 @@ impl Driver {
                 self.on.node.handle(Input::Space(space));
             }
             if self.may_end {
-                return self.last_words();
+                return self.close_log();
             }
             wait = if synced { Duration::ZERO } else { os::until(wake_at_us).min(IDLE) };
         }
@@ -465,7 +465,7 @@ impl Driver {
         self.record_objection = objection;
     }
 
-    fn last_words(&mut self) -> End {
+    fn close_log(&mut self) -> End {
         match self.on.log_writer.close() {
             Ok(()) => {
                 let index = self.on.log_writer.last_index();

@@ -417,7 +417,7 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     let insecure = settings.insecure;
     let handle = runtime.handle().clone();
     let dispatch = Dispatch::new(member.clone(), net, cluster.clone(), insecure, keys, handle);
-    dispatch.asked().watch(settings.slow, member.audit().clone());
+    dispatch.request_metrics().watch(settings.slow, member.audit().clone());
     // The epoch and the incarnation show whether the data was restored from a backup.
     let lineage = member.lineage();
     let record = AuditRecord::new("start", Outcome::Done).who(&settings.name).target(&cluster);

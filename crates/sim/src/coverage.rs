@@ -9,7 +9,7 @@ use tenure_types::{Limit, Refusal};
 /// The cases that no sequence can reach, with the reasons.
 const UNREACHABLE: [(&str, &str); 2] = [
     ("refusal TokensExhausted", "it takes 2^48 grants"),
-    ("refusal WaitTimeout", "said by a door to one who waits, never by the machine"),
+    ("refusal WaitTimeout", "reported by an API to a caller that waits, never by the machine"),
 ];
 
 const ANSWERS: [&str; 20] = [

@@ -16,7 +16,7 @@ const SEEDS: u64 = 4;
 const STEPS: usize = 120;
 
 #[derive(Debug, Default)]
-struct Tally {
+struct SweepCounts {
     refused: u64,
     irrelevant: u64,
 }
@@ -34,21 +34,21 @@ fn meaning_ends(disk: &SimDisk, name: &str, marked: Position) -> u64 {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1)
 }
 
-fn check(damaged: &SimDisk, expected: &State, matters: bool, tally: &mut Tally, what: &str) {
+fn check(damaged: &SimDisk, expected: &State, matters: bool, counts: &mut SweepCounts, what: &str) {
     match open(damaged) {
-        Err(OpenError::Corrupt { .. } | OpenError::Format { .. }) => tally.refused += 1,
+        Err(OpenError::Corrupt { .. } | OpenError::Format { .. }) => counts.refused += 1,
         Err(error) => panic!("{what}: {error:?}"),
         Ok((log, _)) => {
             assert_eq!(State::of(&log), *expected, "{what}");
             assert!(!matters, "{what} was not noticed");
-            tally.irrelevant += 1;
+            counts.irrelevant += 1;
         }
     }
 }
 
 #[test]
 fn a_flipped_bit_in_any_durable_byte_is_refused() {
-    let mut tally = Tally::default();
+    let mut counts = SweepCounts::default();
     let mut rng = Rng::new(1);
     for seed in 0..SEEDS {
         let (disk, expected, marked) = marked_log(seed, STEPS);
@@ -60,17 +60,17 @@ fn a_flipped_bit_in_any_durable_byte_is_refused() {
                 let bit = rng.below(8) as u8;
                 assert!(damaged.flip_bit(&name, offset, bit));
                 let what = format!("seed {seed}, {name}, byte {offset}, bit {bit}");
-                check(&damaged, &expected, offset < end, &mut tally, &what);
+                check(&damaged, &expected, offset < end, &mut counts, &what);
             }
         }
     }
-    println!("flipped bits: {tally:?}");
-    assert!(tally.refused > 0 && tally.irrelevant > 0);
+    println!("flipped bits: {counts:?}");
+    assert!(counts.refused > 0 && counts.irrelevant > 0);
 }
 
 #[test]
 fn a_sector_that_is_lost_or_written_to_the_wrong_place_is_refused() {
-    let mut tally = Tally::default();
+    let mut counts = SweepCounts::default();
     let mut rng = Rng::new(2);
     for seed in 0..SEEDS {
         let (disk, expected, marked) = marked_log(seed, STEPS);
@@ -93,13 +93,13 @@ fn a_sector_that_is_lost_or_written_to_the_wrong_place_is_refused() {
                     let meant = (end as usize).saturating_sub(start).min(SECTOR_BYTES);
                     let matters = sector[..meant] != old[..meant];
                     let what = format!("seed {seed}, {name}, sector at {start}");
-                    check(&damaged, &expected, matters, &mut tally, &what);
+                    check(&damaged, &expected, matters, &mut counts, &what);
                 }
             }
         }
     }
-    println!("lost and misdirected sectors: {tally:?}");
-    assert!(tally.refused > 0);
+    println!("lost and misdirected sectors: {counts:?}");
+    assert!(counts.refused > 0);
 }
 
 #[test]

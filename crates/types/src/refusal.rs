@@ -235,7 +235,7 @@ pub enum Refusal {
 fn setter(source: QuotaSource) -> &'static str {
     match source {
         QuotaSource::Default => " by default",
-        QuotaSource::Principal => "",
+        QuotaSource::Principal => ", set for it",
     }
 }
 

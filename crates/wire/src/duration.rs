@@ -19,14 +19,15 @@ const SCALE: u128 = 10u128.pow(18);
 /// use tenure_wire::duration::parse;
 ///
 /// assert_eq!(parse("1h30m"), Some(Duration::from_secs(5_400)));
-/// assert_eq!(parse("90"), None);
+/// assert_eq!(parse("90"), Some(Duration::from_secs(90)));
 /// ```
 pub fn parse(text: &str) -> Option<Duration> {
-    if text == "0" {
-        return Some(Duration::ZERO);
-    }
     if text.is_empty() {
         return None;
+    }
+    if text.chars().all(is_of_number) {
+        // As `sleep` does.
+        return part(text, "s").filter(|time| *time <= LONGEST);
     }
     let mut rest = text;
     let mut total = Duration::ZERO;
@@ -72,6 +73,9 @@ mod tests {
     fn durations_are_parsed_as_people_write_them() {
         let cases = [
             ("0", 0),
+            ("00", 0),
+            ("15", 15_000_000_000),
+            ("0.5", 500_000_000),
             ("0s", 0),
             ("7us", 7_000),
             ("7µs", 7_000),
@@ -98,8 +102,6 @@ mod tests {
     fn every_other_text_is_refused() {
         let wrong = [
             "",
-            "15",
-            "00",
             "s",
             ".s",
             ".",
@@ -117,6 +119,8 @@ mod tests {
             "infs",
             "nans",
             "10000d1us",
+            "864000001",
+            "1.2.3",
             "99999999999999d",
             "99999999999999999999999s",
             "１s",

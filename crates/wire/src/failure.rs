@@ -48,7 +48,7 @@ pub enum Failure {
     /// The principal, or the address of a caller without one, exceeds a quota that the member counts for itself.
     #[error(
         "the quota `{}` of the {} is {bound}{}, asked for {asked}",
-        quota.name(), counted_for.name(), if *set_by == QuotaSource::Default { " by default" } else { "" }
+        quota.name(), counted_for.name(), if *set_by == QuotaSource::Default { " by default" } else { ", set for it" }
     )]
     MemberQuota {
         /// The quota.

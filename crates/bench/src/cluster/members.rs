@@ -16,7 +16,7 @@ use tenure_server::{
 /// The number of members; the first leads.
 const MEMBERS: usize = 3;
 /// Long enough for any election on a busy machine.
-const PATIENCE_US: u64 = 30_000_000;
+const LEADER_WAIT_US: u64 = 30_000_000;
 /// The pause between two checks of who leads.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -111,7 +111,7 @@ pub(crate) fn start_with(archive: EventArchive) -> Result<BenchCluster> {
 impl BenchCluster {
     /// Asks the current leader to transfer leadership, until this process leads.
     pub(crate) fn lead(&mut self) -> Result<()> {
-        let until_us = os::now_us() + PATIENCE_US;
+        let until_us = os::now_us() + LEADER_WAIT_US;
         let me = self.here.member.id();
         loop {
             if self.here.member.status()?.agreement.serving {

@@ -16,7 +16,7 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::output::{self, OutputFormat};
-use crate::print_args::{QuietArgs, Reach};
+use crate::print_args::{Printing, QuietArgs};
 
 /// The file in a member's data directory that has the key of its own administrator.
 const LOCAL_KEY: &str = "admin.key";
@@ -39,7 +39,7 @@ pub(crate) struct InitArgs {
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     expires: Option<Duration>,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 /// Flags of `tenure auth disable`.
@@ -49,7 +49,7 @@ pub(crate) struct DisableArgs {
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 /// Flags of `tenure auth can`.
@@ -63,7 +63,7 @@ pub(crate) struct CanArgs {
     /// The name of a lock, key or election [default: the cluster itself]
     name: Option<String>,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 /// What can be done about default quotas.
@@ -89,14 +89,14 @@ pub(crate) struct QuotaSetArgs {
     #[arg(required = true, value_name = "QUOTA=VALUE", value_parser = parse_quota)]
     quotas: Vec<(Quota, Option<u64>)>,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 impl QuotaCommand {
-    pub(crate) fn reach(&self) -> Reach<'_> {
+    pub(crate) fn connection(&self) -> Printing<'_> {
         match self {
-            Self::Show(it) => Reach::from(&it.reach),
-            Self::Set(it) => Reach::from(&it.reach),
+            Self::Show(it) => Printing::from(&it.connection),
+            Self::Set(it) => Printing::from(&it.connection),
         }
     }
 }
@@ -142,7 +142,7 @@ pub(super) fn quota_words(quotas: &[v1::QuotaValue]) -> String {
 /// Makes the first administrator, with the key that the member wrote to its data directory.
 pub(super) fn init(flags: &InitArgs) -> Result<Exit, CliError> {
     let path = flags.data_dir.join(LOCAL_KEY);
-    let mut place = flags.reach.place()?;
+    let mut place = flags.connection.place()?;
     place.credentials = Some(CredentialArgs::ApiKeyFile(path.clone()));
     // Only the member whose directory this is knows the key.
     runtime()?.block_on(async {
@@ -152,8 +152,8 @@ pub(super) fn init(flags: &InitArgs) -> Result<Exit, CliError> {
             ),
             _ => failure,
         });
-        let mut cluster = ConnectedCluster::new(connected?, flags.reach.output, place);
-        cluster.quiet = flags.reach.quiet;
+        let mut cluster = ConnectedCluster::new(connected?, flags.connection.output, place);
+        cluster.quiet = flags.connection.quiet;
         make_administrator(&cluster, flags).await
     })
 }
@@ -264,7 +264,7 @@ pub(super) fn disable(flags: &DisableArgs) -> Result<Exit, CliError> {
             .with("effect", "none: nothing was sent")
             .next("tenure auth disable --yes"));
     }
-    flags.reach.with(async |it| switch(it, false).await)
+    flags.connection.with(async |it| switch(it, false).await)
 }
 
 /// Says whether a principal may do something.

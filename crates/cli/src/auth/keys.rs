@@ -23,7 +23,7 @@ use crate::failure::CliError;
 use crate::listing::Listing;
 use crate::lock::millis;
 use crate::output::{self, OutputFormat, Side};
-use crate::print_args::{ListArgs, QuietArgs, Reach};
+use crate::print_args::{ListArgs, Printing, QuietArgs};
 
 /// What can be done with API keys.
 #[derive(Subcommand)]
@@ -72,7 +72,7 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 /// Flags of `tenure auth key list`.
@@ -81,7 +81,7 @@ pub(crate) struct KeyListArgs {
     /// Only those of this principal
     principal: Option<String>,
     #[command(flatten)]
-    pub(crate) reach: ListArgs,
+    pub(crate) connection: ListArgs,
 }
 
 /// Flags of `tenure auth key rotate`.
@@ -102,7 +102,7 @@ pub(crate) struct RotateArgs {
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 /// Flags of `tenure auth key revoke`.
@@ -111,16 +111,16 @@ pub(crate) struct RevokeArgs {
     /// The id of the key: the part between the underscores
     key: String,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 impl KeyCommand {
-    pub(crate) fn reach(&self) -> Reach<'_> {
+    pub(crate) fn connection(&self) -> Printing<'_> {
         match self {
-            Self::Create(it) => Reach::from(&it.reach),
-            Self::List(it) => Reach::from(&it.reach),
-            Self::Rotate(it) => Reach::from(&it.reach),
-            Self::Revoke(it) => Reach::from(&it.reach),
+            Self::Create(it) => Printing::from(&it.connection),
+            Self::List(it) => Printing::from(&it.connection),
+            Self::Rotate(it) => Printing::from(&it.connection),
+            Self::Revoke(it) => Printing::from(&it.connection),
         }
     }
 }

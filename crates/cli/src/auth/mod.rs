@@ -99,23 +99,23 @@ pub(crate) enum AuthCommand {
 #[derive(Args)]
 pub(crate) struct OnlyReach {
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) connection: ConnectionArgs,
 }
 
 impl AuthCommand {
     pub(crate) fn output(&self) -> OutputFormat {
         match self {
-            Self::Init(it) => it.reach.output,
-            Self::Status(it) => it.reach.output,
-            Self::Enable(reach) => reach.output,
-            Self::Disable(it) => it.reach.output,
-            Self::Can(it) => it.reach.output,
-            Self::Role(it) => it.reach().connection.output,
-            Self::Principal(it) => it.reach().connection.output,
-            Self::Key(it) => it.reach().connection.output,
-            Self::CertRule(it) => it.reach().connection.output,
-            Self::Issuer(it) => it.reach().connection.output,
-            Self::Quota(it) => it.reach().connection.output,
+            Self::Init(it) => it.connection.output,
+            Self::Status(it) => it.connection.output,
+            Self::Enable(connection) => connection.output,
+            Self::Disable(it) => it.connection.output,
+            Self::Can(it) => it.connection.output,
+            Self::Role(it) => it.connection().connection.output,
+            Self::Principal(it) => it.connection().connection.output,
+            Self::Key(it) => it.connection().connection.output,
+            Self::CertRule(it) => it.connection().connection.output,
+            Self::Issuer(it) => it.connection().connection.output,
+            Self::Quota(it) => it.connection().connection.output,
         }
     }
 }
@@ -124,25 +124,29 @@ impl AuthCommand {
 pub(crate) fn run(command: &AuthCommand) -> Result<Exit, CliError> {
     match command {
         AuthCommand::Init(flags) => identity::init(flags),
-        AuthCommand::Status(flags) => flags.reach.with(identity::status),
-        AuthCommand::Enable(reach) => reach.with(async |it| identity::switch(it, true).await),
+        AuthCommand::Status(flags) => flags.connection.with(identity::status),
+        AuthCommand::Enable(connection) => {
+            connection.with(async |it| identity::switch(it, true).await)
+        }
         AuthCommand::Disable(flags) => identity::disable(flags),
-        AuthCommand::Can(flags) => flags.reach.with(async |it| identity::can(it, flags).await),
+        AuthCommand::Can(flags) => flags.connection.with(async |it| identity::can(it, flags).await),
         AuthCommand::Role(command) => {
-            command.reach().with(async |it| roles::run(it, command).await)
+            command.connection().with(async |it| roles::run(it, command).await)
         }
         AuthCommand::Principal(command) => {
-            command.reach().with(async |it| principals::run(it, command).await)
+            command.connection().with(async |it| principals::run(it, command).await)
         }
-        AuthCommand::Key(command) => command.reach().with(async |it| keys::run(it, command).await),
+        AuthCommand::Key(command) => {
+            command.connection().with(async |it| keys::run(it, command).await)
+        }
         AuthCommand::CertRule(command) => {
-            command.reach().with(async |it| trust::run_rule(it, command).await)
+            command.connection().with(async |it| trust::run_rule(it, command).await)
         }
         AuthCommand::Issuer(command) => {
-            command.reach().with(async |it| trust::run_issuer(it, command).await)
+            command.connection().with(async |it| trust::run_issuer(it, command).await)
         }
         AuthCommand::Quota(command) => {
-            command.reach().with(async |it| identity::quota(it, command).await)
+            command.connection().with(async |it| identity::quota(it, command).await)
         }
     }
 }

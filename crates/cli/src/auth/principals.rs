@@ -15,7 +15,7 @@ use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::listing::Listing;
 use crate::output::{self, OutputFormat, Side};
-use crate::print_args::{ListArgs, QuietArgs, Reach};
+use crate::print_args::{ListArgs, Printing, QuietArgs};
 
 /// What can be done with principals.
 #[derive(Subcommand)]
@@ -83,7 +83,7 @@ pub(crate) struct PutArgs {
     #[arg(long = "quota", value_name = "QUOTA=VALUE", value_parser = parse_quota)]
     quotas: Vec<(Quota, Option<u64>)>,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 /// Flags of `tenure auth principal show`.
@@ -92,7 +92,7 @@ pub(crate) struct ShowArgs {
     /// The principal
     principal: String,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) connection: ConnectionArgs,
 }
 
 /// Flags of commands that change one principal.
@@ -101,16 +101,18 @@ pub(crate) struct OneArgs {
     /// The principal
     principal: String,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 impl PrincipalCommand {
-    pub(crate) fn reach(&self) -> Reach<'_> {
+    pub(crate) fn connection(&self) -> Printing<'_> {
         match self {
-            Self::Put(it) => Reach::from(&it.reach),
-            Self::List(reach) => reach.into(),
-            Self::Show(it) => Reach::from(&it.reach),
-            Self::Enable(it) | Self::Disable(it) | Self::Delete(it) => Reach::from(&it.reach),
+            Self::Put(it) => Printing::from(&it.connection),
+            Self::List(connection) => connection.into(),
+            Self::Show(it) => Printing::from(&it.connection),
+            Self::Enable(it) | Self::Disable(it) | Self::Delete(it) => {
+                Printing::from(&it.connection)
+            }
         }
     }
 }

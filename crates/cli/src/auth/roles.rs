@@ -13,7 +13,7 @@ use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::listing::Listing;
 use crate::output::{self, OutputFormat, Side, Table};
-use crate::print_args::{ListArgs, QuietArgs, Reach};
+use crate::print_args::{ListArgs, Printing, QuietArgs};
 
 /// The word for every verb.
 const ALL: &str = "all";
@@ -54,7 +54,7 @@ pub(crate) struct PutArgs {
     #[arg(long, value_name = "VERSION")]
     if_version: Option<String>,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 /// Flags of `tenure auth role delete`.
@@ -63,15 +63,15 @@ pub(crate) struct DeleteArgs {
     /// The role
     role: String,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 impl RoleCommand {
-    pub(crate) fn reach(&self) -> Reach<'_> {
+    pub(crate) fn connection(&self) -> Printing<'_> {
         match self {
-            Self::Put(it) => Reach::from(&it.reach),
-            Self::List(reach) => reach.into(),
-            Self::Delete(it) => Reach::from(&it.reach),
+            Self::Put(it) => Printing::from(&it.connection),
+            Self::List(connection) => connection.into(),
+            Self::Delete(it) => Printing::from(&it.connection),
         }
     }
 }

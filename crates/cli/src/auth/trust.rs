@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::listing::Listing;
 use crate::output::{self, OutputFormat, Side};
-use crate::print_args::{ListArgs, QuietArgs, Reach};
+use crate::print_args::{ListArgs, Printing, QuietArgs};
 
 /// What can be done with certificate rules.
 #[derive(Subcommand)]
@@ -52,7 +52,7 @@ pub(crate) struct RulePutArgs {
     #[arg(long, value_name = "NAME")]
     principal: String,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 /// Flags of `tenure auth cert-rule delete`.
@@ -61,7 +61,7 @@ pub(crate) struct RuleDeleteArgs {
     /// The rule
     rule: String,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 /// What can be done with issuers.
@@ -115,7 +115,7 @@ pub(crate) struct IssuerPutArgs {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     prefix: String,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 /// Flags of `tenure auth issuer delete`.
@@ -124,25 +124,25 @@ pub(crate) struct IssuerDeleteArgs {
     /// The issuer
     issuer: String,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 impl CertRuleCommand {
-    pub(crate) fn reach(&self) -> Reach<'_> {
+    pub(crate) fn connection(&self) -> Printing<'_> {
         match self {
-            Self::Put(it) => Reach::from(&it.reach),
-            Self::List(reach) => reach.into(),
-            Self::Delete(it) => Reach::from(&it.reach),
+            Self::Put(it) => Printing::from(&it.connection),
+            Self::List(connection) => connection.into(),
+            Self::Delete(it) => Printing::from(&it.connection),
         }
     }
 }
 
 impl IssuerCommand {
-    pub(crate) fn reach(&self) -> Reach<'_> {
+    pub(crate) fn connection(&self) -> Printing<'_> {
         match self {
-            Self::Put(it) => Reach::from(&it.reach),
-            Self::List(reach) => reach.into(),
-            Self::Delete(it) => Reach::from(&it.reach),
+            Self::Put(it) => Printing::from(&it.connection),
+            Self::List(connection) => connection.into(),
+            Self::Delete(it) => Printing::from(&it.connection),
         }
     }
 }

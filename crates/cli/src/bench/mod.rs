@@ -41,7 +41,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) connection: ConnectionArgs,
 }
 
 /// What clients do.
@@ -81,7 +81,7 @@ pub(crate) fn bench(flags: &BenchArgs) -> Result<Exit, CliError> {
     if flags.clients.iter().any(|clients| *clients == 0 || *clients > 10_000) {
         return Err(CliError::arguments("--clients are from 1 to 10000"));
     }
-    let place = flags.reach.place()?;
+    let place = flags.connection.place()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| CliError::refused(format!("cannot start: {error}")))?;
     runtime.block_on(async {
@@ -107,12 +107,12 @@ pub(crate) fn bench(flags: &BenchArgs) -> Result<Exit, CliError> {
             bar.finish_and_clear();
             let per_s = times.count() as f64 / flags.duration.as_secs_f64();
             let measured = BenchResult { clients: *clients, per_s, times };
-            if flags.reach.output == OutputFormat::Json {
+            if flags.connection.output == OutputFormat::Json {
                 output::object(&measured.json(flags.workload));
             }
             all.push(measured);
         }
-        if flags.reach.output == OutputFormat::Text {
+        if flags.connection.output == OutputFormat::Text {
             output::out(&table(flags.workload, &all));
         }
         if let Some(path) = &flags.plot {

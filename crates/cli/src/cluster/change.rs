@@ -35,7 +35,7 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     wait: Option<Duration>,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 /// Flags of `tenure cluster promote`.
@@ -44,7 +44,7 @@ pub(crate) struct PromoteArgs {
     /// Which member, by its name or id, or by the first digits of its id, at least four
     member: String,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 /// Flags of `tenure cluster remove`.
@@ -56,7 +56,7 @@ pub(crate) struct RemoveArgs {
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 /// Flags of `tenure cluster transfer`.
@@ -65,7 +65,7 @@ pub(crate) struct TransferArgs {
     /// To which member, by its name or id [default: the leader chooses]
     member: Option<String>,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 /// Flags of `tenure cluster raise-level`.
@@ -74,7 +74,7 @@ pub(crate) struct RaiseLevelArgs {
     /// The new feature level, which every member must know
     level: u16,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 /// Makes an invitation and prints the command that adds a member with it. With `--wait`, it waits for the member and

@@ -35,7 +35,7 @@ pub(crate) struct InviteArgs {
     #[arg(long, value_name = "INVITATION", conflicts_with = "id")]
     cancel: Option<String>,
     #[command(flatten)]
-    pub(crate) reach: ListArgs,
+    pub(crate) connection: ListArgs,
 }
 
 /// Prints a new invitation, lists those that there are, or takes one back.

@@ -49,14 +49,14 @@ pub(crate) struct RotateArgs {
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     overlap: Option<Duration>,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 impl KeysCommand {
     pub(crate) fn output(&self) -> OutputFormat {
         match self {
-            Self::List(reach) => reach.output,
-            Self::Rotate(it) => it.reach.output,
+            Self::List(connection) => connection.output,
+            Self::Rotate(it) => it.connection.output,
         }
     }
 }
@@ -64,8 +64,8 @@ impl KeysCommand {
 /// Runs one of these subcommands.
 pub(super) fn run(command: &KeysCommand) -> Result<Exit, CliError> {
     match command {
-        KeysCommand::List(reach) => reach.with(show),
-        KeysCommand::Rotate(flags) => flags.reach.with(async |it| rotate(it, flags).await),
+        KeysCommand::List(connection) => connection.with(show),
+        KeysCommand::Rotate(flags) => flags.connection.with(async |it| rotate(it, flags).await),
     }
 }
 

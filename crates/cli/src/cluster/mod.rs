@@ -92,14 +92,14 @@ pub(crate) enum ClusterCommand {
 impl ClusterCommand {
     pub(crate) fn output(&self) -> OutputFormat {
         match self {
-            Self::Status(reach) => reach.output,
-            Self::Members(reach) => reach.output,
-            Self::Invite(it) => it.reach.output,
-            Self::Add(it) => it.reach.output,
-            Self::Promote(it) => it.reach.output,
-            Self::Remove(it) => it.reach.output,
-            Self::Transfer(it) => it.reach.output,
-            Self::RaiseLevel(it) => it.reach.output,
+            Self::Status(connection) => connection.output,
+            Self::Members(connection) => connection.output,
+            Self::Invite(it) => it.connection.output,
+            Self::Add(it) => it.connection.output,
+            Self::Promote(it) => it.connection.output,
+            Self::Remove(it) => it.connection.output,
+            Self::Transfer(it) => it.connection.output,
+            Self::RaiseLevel(it) => it.connection.output,
             Self::Keys(it) => it.output(),
         }
     }
@@ -108,23 +108,25 @@ impl ClusterCommand {
 /// Runs one of these subcommands.
 pub(crate) fn run(command: &ClusterCommand) -> Result<Exit, CliError> {
     match command {
-        ClusterCommand::Status(reach) => reach.with_any(status::status),
-        ClusterCommand::Members(reach) => reach.with_any(status::members),
+        ClusterCommand::Status(connection) => connection.with_any(status::status),
+        ClusterCommand::Members(connection) => connection.with_any(status::members),
         ClusterCommand::Invite(flags) => {
-            flags.reach.with(async |it| invite::invite(it, flags).await)
+            flags.connection.with(async |it| invite::invite(it, flags).await)
         }
-        ClusterCommand::Add(flags) => flags.reach.with(async |it| change::add(it, flags).await),
+        ClusterCommand::Add(flags) => {
+            flags.connection.with(async |it| change::add(it, flags).await)
+        }
         ClusterCommand::Promote(flags) => {
-            flags.reach.with(async |it| change::promote(it, flags).await)
+            flags.connection.with(async |it| change::promote(it, flags).await)
         }
         ClusterCommand::Remove(flags) => {
-            flags.reach.with(async |it| change::remove(it, flags).await)
+            flags.connection.with(async |it| change::remove(it, flags).await)
         }
         ClusterCommand::Transfer(flags) => {
-            flags.reach.with(async |it| change::transfer(it, flags).await)
+            flags.connection.with(async |it| change::transfer(it, flags).await)
         }
         ClusterCommand::RaiseLevel(flags) => {
-            flags.reach.with(async |it| change::raise_level(it, flags).await)
+            flags.connection.with(async |it| change::raise_level(it, flags).await)
         }
         ClusterCommand::Keys(command) => keys::run(command),
     }

@@ -25,7 +25,7 @@ pub(crate) struct DoctorArgs {
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) connection: ConnectionArgs,
 }
 
 /// The result of a check.
@@ -87,8 +87,8 @@ impl Finding {
 
 /// Checks this machine and the cluster.
 pub(crate) fn doctor(flags: &DoctorArgs) -> Result<Exit, CliError> {
-    let output = flags.reach.output;
-    let place = flags.reach.place()?;
+    let output = flags.connection.output;
+    let place = flags.connection.place()?;
     let mut worst = FindingHealth::Ok;
     let mut tell = |finding: Finding| {
         worst = worst.max(finding.health);

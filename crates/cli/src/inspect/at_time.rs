@@ -199,7 +199,7 @@ fn holder_text(token: u64, held: &Held, at_ms: u64, end: Option<v1::Event>) -> S
                 let ago = duration::ms(clock.saturating_sub(renewed));
                 text.push_str(&format!(
                     "lease    {}, ttl {}, last renewed {ago} before the end\n",
-                    held.lease,
+                    crate::lease::short(held.lease),
                     duration::ms(ttl)
                 ));
             }

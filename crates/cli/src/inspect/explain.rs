@@ -27,12 +27,12 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "LEASE")]
     lease: Option<String>,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) connection: ConnectionArgs,
 }
 
 /// Explains a lock.
 pub(crate) fn explain(flags: &ExplainArgs) -> Result<Exit, CliError> {
-    flags.reach.with(async |cluster| {
+    flags.connection.with(async |cluster| {
         let own = match &flags.lease {
             Some(given) => convert::lease_from(lease::find(cluster, given).await?),
             None => None,

@@ -56,7 +56,7 @@ pub(crate) struct HistoryArgs {
     #[arg(long, value_name = "DIRECTORY", num_args = 1..)]
     verify: Vec<PathBuf>,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) connection: ConnectionArgs,
 }
 
 /// The known part of a lock's history.
@@ -71,9 +71,9 @@ struct Past {
 /// Shows a lock's history, oldest first.
 pub(crate) fn history(flags: &HistoryArgs) -> Result<Exit, CliError> {
     if !flags.verify.is_empty() {
-        return verify::verify(&flags.verify, flags.reach.output);
+        return verify::verify(&flags.verify, flags.connection.output);
     }
-    flags.reach.with(async |cluster| {
+    flags.connection.with(async |cluster| {
         if let (Some(lock), Some(at)) = (&flags.lock, flags.at) {
             return at_time::show(cluster, lock, at).await;
         }
@@ -120,7 +120,8 @@ pub(crate) fn history(flags: &HistoryArgs) -> Result<Exit, CliError> {
 impl HistoryArgs {
     /// Whether more is asked for than the newest events of one lock.
     fn searches(&self) -> bool {
-        let selects = self.since.is_some() || self.until.is_some() || self.reach.client.is_some();
+        let selects =
+            self.since.is_some() || self.until.is_some() || self.connection.client.is_some();
         selects || self.lost || self.lock.is_none()
     }
 
@@ -131,7 +132,7 @@ impl HistoryArgs {
             since_unix_ms: self.since,
             until_unix_ms: self.until,
             // A reader needs no name of its own, so the flag names the client that is asked about.
-            client: self.reach.client.clone().unwrap_or_default(),
+            client: self.connection.client.clone().unwrap_or_default(),
             lost: self.lost,
             before: 0,
             prefix,

@@ -20,11 +20,11 @@ pub(crate) struct LocksArgs {
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
     #[command(flatten)]
-    pub(crate) reach: ListArgs,
+    pub(crate) connection: ListArgs,
 }
 
 pub(crate) fn locks(flags: &LocksArgs) -> Result<Exit, CliError> {
-    flags.reach.with(async |cluster| {
+    flags.connection.with(async |cluster| {
         let head = [
             ("LOCK", Side::Left),
             ("MODE", Side::Left),

@@ -20,12 +20,12 @@ pub(crate) struct QueueArgs {
     #[arg(value_parser = output::name)]
     lock: String,
     #[command(flatten)]
-    pub(crate) reach: ListArgs,
+    pub(crate) connection: ListArgs,
 }
 
 /// Shows the queue of a lock.
 pub(crate) fn queue(flags: &QueueArgs) -> Result<Exit, CliError> {
-    flags.reach.with(async |cluster| {
+    flags.connection.with(async |cluster| {
         let head = [
             ("#", Side::Right),
             ("CLIENT", Side::Left),

@@ -35,7 +35,7 @@ pub(crate) struct LockArgs {
     #[command(flatten)]
     how: HoldArgs,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 /// Flags of `tenure try`.
@@ -47,7 +47,7 @@ pub(crate) struct TryArgs {
     #[command(flatten)]
     how: HoldArgs,
     #[command(flatten)]
-    pub(crate) reach: QuietArgs,
+    pub(crate) connection: QuietArgs,
 }
 
 /// How to hold a lock.
@@ -99,21 +99,24 @@ pub(crate) fn lock(flags: &LockArgs) -> Result<Exit, CliError> {
             words.join(" ")
         )));
     }
-    acquire(&flags.lock, flags.wait, &flags.how, &flags.reach)
+    acquire(&flags.lock, flags.wait, &flags.how, &flags.connection)
 }
 
 /// Acquires a lock if it is free, and holds it.
 pub(crate) fn try_lock(flags: &TryArgs) -> Result<Exit, CliError> {
-    acquire(&flags.lock, Some(Duration::ZERO), &flags.how, &flags.reach)
+    acquire(&flags.lock, Some(Duration::ZERO), &flags.how, &flags.connection)
 }
 
 fn acquire(
     lock: &str,
     wait: Option<Duration>,
     how: &HoldArgs,
-    reach: &QuietArgs,
+    connection: &QuietArgs,
 ) -> Result<Exit, CliError> {
-    if how.lease.is_none() && !how.hold && reach.output == OutputFormat::Text && output::is_piped()
+    if how.lease.is_none()
+        && !how.hold
+        && connection.output == OutputFormat::Text
+        && output::is_piped()
     {
         // A shell waits in $(…) until this process ends, and it ends when the shell says so.
         let lock = quoted(lock);
@@ -124,7 +127,7 @@ fn acquire(
             .with("or", format!("LEASE=$(tenure lease grant --ttl 5m); TOKEN=$(tenure try {lock} --lease $LEASE)"))
             .with("or", "the same with --hold, if what reads the pipe does not wait for its end"));
     }
-    reach.with(async |cluster| match &how.lease {
+    connection.with(async |cluster| match &how.lease {
         Some(lease) => under::acquire(cluster, lock, wait, how, lease).await,
         None => foreground(cluster, lock, wait, how).await,
     })

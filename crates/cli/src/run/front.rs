@@ -27,12 +27,12 @@ const FINISH: Duration = Duration::from_secs(1);
 
 /// Runs the command under the lock and returns the exit code.
 pub(super) fn run(flags: &RunArgs) -> Result<u8, CliError> {
-    let mut place = flags.reach.place()?;
+    let mut place = flags.connection.place()?;
     place
         .client
         .get_or_insert_with(|| default_name(flags.command.first().map(OsString::as_os_str)));
     let events = open_events(flags.events.as_deref())?;
-    let mut messages = Messages::new(&flags.locks, &flags.reach, events);
+    let mut messages = Messages::new(&flags.locks, &flags.connection, events);
     Ok(run_at(flags, &place, &mut messages))
 }
 

@@ -17,8 +17,8 @@ const TRY: Duration = Duration::from_secs(5);
 pub(super) fn give_back(insecure_credentials: bool) -> Result<(), CliError> {
     let lease = std::env::var(LEASE).ok().and_then(|lease| lease.parse().ok());
     let Some(lease) = lease else { return Ok(()) };
-    let reach = ConnectionArgs { insecure_credentials, ..ConnectionArgs::default() };
-    let mut place = reach.place()?;
+    let connection = ConnectionArgs { insecure_credentials, ..ConnectionArgs::default() };
+    let mut place = connection.place()?;
     (place.timeout, place.wait_for_server) = (TRY, Some(TRY));
     runtime()?.block_on(async {
         let client = place.connect_to_leader().await?;

@@ -35,12 +35,12 @@ pub(crate) struct Candidacy<'a> {
     pub(crate) command: &'a [OsString],
     /// The file to which events are also written.
     pub(crate) events: Option<&'a Path>,
-    pub(crate) reach: &'a QuietArgs,
+    pub(crate) connection: &'a QuietArgs,
 }
 
 /// Campaigns, runs the command while leading, and campaigns again if leadership is lost.
 pub(crate) fn lead(candidacy: &Candidacy<'_>) -> Result<Exit, CliError> {
-    let mut place = candidacy.reach.place()?;
+    let mut place = candidacy.connection.place()?;
     place
         .client
         .get_or_insert_with(|| default_name(candidacy.command.first().map(OsString::as_os_str)));
@@ -52,14 +52,14 @@ pub(crate) fn lead(candidacy: &Candidacy<'_>) -> Result<Exit, CliError> {
     }
     let names = [candidacy.name.to_owned()];
     let events = open_events(candidacy.events)?;
-    let mut messages = Messages::new(&names, candidacy.reach, events);
+    let mut messages = Messages::new(&names, candidacy.connection, events);
     let (tell, mut heard) = unbounded_channel();
     let runtime =
         start(tell).map_err(|error| CliError::refused(format!("cannot start: {error}")))?;
     let done = runtime.block_on(async {
         let client = place.connect_to_leader().await?;
-        let mut cluster = ConnectedCluster::new(client, candidacy.reach.output, place.clone());
-        cluster.quiet = candidacy.reach.quiet;
+        let mut cluster = ConnectedCluster::new(client, candidacy.connection.output, place.clone());
+        cluster.quiet = candidacy.connection.quiet;
         loop {
             let asked = Instant::now();
             elect::print_leader(&cluster, candidacy.name).await;

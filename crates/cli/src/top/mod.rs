@@ -40,7 +40,7 @@ pub(crate) struct TopArgs {
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     #[command(flatten)]
-    pub(crate) reach: ConnectionArgs,
+    pub(crate) connection: ConnectionArgs,
 }
 
 /// What the screen shows.
@@ -61,7 +61,7 @@ struct LockDetail {
 
 /// Shows the screen until the user ends it, or prints the requested number of looks.
 pub(crate) fn top(flags: &TopArgs) -> Result<Exit, CliError> {
-    flags.reach.with_any(async |cluster| {
+    flags.connection.with_any(async |cluster| {
         let prints = flags.once || flags.limit.is_some();
         if prints || cluster.output == OutputFormat::Json || !terminal::there() {
             return print(cluster, flags).await;

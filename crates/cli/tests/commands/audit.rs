@@ -56,6 +56,8 @@ fn an_administrator_sees_acts_and_denied_calls_and_others_see_nothing() {
     shows(&["denied", "-", "ci-a", "127.0.0.1", "refused", "PERMISSION_DENIED", "-"]);
     let newest = ok(&member, admin, &["audit", "--last", "1"]);
     assert_eq!(newest.lines().count(), 2, "a heading and one record: {newest}");
+    let bare = ok(&member, admin, &["audit", "--last", "1", "--no-header"]);
+    assert!(bare.lines().count() == 1 && !bare.starts_with("TIME "), "{bare}");
 }
 
 #[test]

@@ -229,7 +229,7 @@ impl Node {
             let changed = before != Some(names);
             if changed && !may_change(*id, before, peer, by_invitation) {
                 return refused(format!(
-                    "member {id} is in the cluster: its card is changed by itself, over its link \
+                    "member {id} is in the cluster: its record is changed by itself, over its link \
                      or with a certificate for the name that the directory has"
                 ));
             }
@@ -333,11 +333,11 @@ impl Node {
                     }
                     (Some(Ok(_)), Some(_)) => return self.write_or_add(current),
                     (Some(Err(refusal)), _) => refusal.to_string(),
-                    (None, _) => "the card has no outcome".into(),
+                    (None, _) => "the record has no outcome".into(),
                 }
             }
             ProposalFate::NotDone { why, .. } => return self.join_failed(current.join, why),
-            ProposalFate::Unknown { .. } => "it is not known whether the card was written".into(),
+            ProposalFate::Unknown { .. } => "it is not known whether the record was written".into(),
         };
         self.answer_join(current.join, Control::Refused(why));
     }
@@ -355,7 +355,7 @@ impl Node {
             Err(RejectReason::Retired) => self.answer_join(current.join, Control::Retired),
             Err(why) => {
                 if current.fresh {
-                    self.remove_card(id);
+                    self.remove_record(id);
                 }
                 self.join_failed(current.join, why);
             }
@@ -364,7 +364,7 @@ impl Node {
 
     /// Removes the record of a member that was not added. The record stays if this member no longer leads; the next
     /// attempt of the joiner writes it again.
-    fn remove_card(&mut self, id: MemberId) {
+    fn remove_record(&mut self, id: MemberId) {
         let key = directory::key(id);
         let command = Command::Delete { key: &key, expect: Expect::Any, guard: None };
         let requests = [directory::encode(command).into()];

@@ -182,7 +182,7 @@ impl Listener {
         let why = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         if let Some(why @ rustls::Error::InvalidCertificate(_)) = why {
             tracing::warn!(%from, cause = %why, "refused the certificate of a client");
-            self.dispatch.asked().refused(Api::Http, Failure::Unauthenticated.reason());
+            self.dispatch.request_metrics().refused(Api::Http, Failure::Unauthenticated.reason());
         }
     }
 
@@ -281,7 +281,7 @@ async fn accept(port: tokio::net::TcpListener, listener: Arc<Listener>) {
             Ok(permit) => permit,
             Err(why) => {
                 meters.refused(why);
-                listener.dispatch.asked().refused(Api::Http, "QUOTA");
+                listener.dispatch.request_metrics().refused(Api::Http, "QUOTA");
                 continue;
             }
         };

@@ -86,7 +86,7 @@ impl FilteredConnection {
     fn refuse(&self, is_grpc: bool, origin: Option<HeaderValue>, failure: Failure) -> Response {
         let from = self.permit.connection().from();
         let api = if is_grpc { Api::Grpc } else { Api::Http };
-        self.dispatch.asked().refused_from(api, failure.reason(), from);
+        self.dispatch.request_metrics().refused_from(api, failure.reason(), from);
         let mut response = if is_grpc { grpc::refused(failure) } else { api::refused(failure) };
         if let Some(origin) = origin {
             AllowedHosts::name_origin(origin, &mut response);

@@ -225,17 +225,17 @@ impl SessionHandler {
     }
 
     fn served(&self, class: Class, asked_at_us: u64, now_us: u64) {
-        self.dispatch.asked().served(self.api, class, now_us.saturating_sub(asked_at_us));
+        self.dispatch.request_metrics().served(self.api, class, now_us.saturating_sub(asked_at_us));
     }
 
     fn count_refusals(&self, out: &v1::SessionResponse) {
         for answer in &out.answers {
             if let Some(reason) = reason(answer) {
-                self.dispatch.asked().refused(self.api, reason);
+                self.dispatch.request_metrics().refused(self.api, reason);
             }
         }
         if let Some(error) = &out.closing {
-            self.dispatch.asked().refused(self.api, &error.reason);
+            self.dispatch.request_metrics().refused(self.api, &error.reason);
         }
     }
 

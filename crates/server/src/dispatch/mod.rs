@@ -75,7 +75,7 @@ struct DispatchShared {
     runtime: Handle,
     cluster: String,
     hub: Hub,
-    asked: Arc<RequestMetrics>,
+    request_metrics: Arc<RequestMetrics>,
     insecure: bool,
     keys: SigningKeys,
     read_slots: read::ReadSlots,
@@ -98,7 +98,7 @@ impl Dispatch {
         let hub = Hub::start(member.clone(), &runtime);
         member.lock_metrics().attend();
         runtime.spawn(metrics::count(member.lock_metrics().clone()));
-        let asked = Arc::default();
+        let request_metrics = Arc::default();
         let read_slots = read::ReadSlots::default();
         let inner = DispatchShared {
             member,
@@ -106,7 +106,7 @@ impl Dispatch {
             runtime,
             cluster,
             hub,
-            asked,
+            request_metrics,
             insecure,
             keys,
             read_slots,
@@ -144,8 +144,8 @@ impl Dispatch {
     }
 
     /// The metrics of requests.
-    pub(crate) fn asked(&self) -> &Arc<RequestMetrics> {
-        &self.inner.asked
+    pub(crate) fn request_metrics(&self) -> &Arc<RequestMetrics> {
+        &self.inner.request_metrics
     }
 
     /// The leader, as far as this member knows.

@@ -17,7 +17,7 @@ use crate::tls;
 /// The most bytes read from a socket, or encrypted for it, at once.
 const PIECE_BYTES: usize = 256 * 1024;
 /// How long a refused peer has to read the reason before the socket is closed.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// One connection to another member.
 pub(crate) struct PeerStream {
@@ -274,10 +274,10 @@ impl TlsSession {
     /// Sends the other end the TLS alert that says why its handshake failed, and gives it a moment to read it. Closing
     /// a socket with unread bytes discards what was written.
     fn send_alert(&self) {
-        let _ = self.socket.set_write_timeout(Some(LAST_WORDS));
+        let _ = self.socket.set_write_timeout(Some(CLOSE_TIMEOUT));
         let _ = self.send_all(&[]);
         let _ = self.socket.shutdown(Shutdown::Write);
-        let _ = self.socket.set_read_timeout(Some(LAST_WORDS));
+        let _ = self.socket.set_read_timeout(Some(CLOSE_TIMEOUT));
         let _ = (&self.socket).read(&mut [0; 1024]);
     }
 

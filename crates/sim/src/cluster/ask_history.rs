@@ -33,7 +33,7 @@ struct TrackedAsk {
     /// Submissions that were not reported as having no effect.
     open: BTreeSet<u64>,
     applied: Vec<(u64, Outcome)>,
-    /// Submissions that were open when it was first applied, and were not called undone since.
+    /// Submissions that were open when it was first applied, and were not reported as not done since.
     suspects: BTreeSet<u64>,
 }
 
@@ -60,7 +60,7 @@ impl AskHistory {
             ));
         };
         ensure(!found.open.is_empty(), "S13", || {
-            format!("ask {ask} was called undone and is entry {index}")
+            format!("ask {ask} was reported as not done and is entry {index}")
         })?;
         if found.applied.is_empty() {
             found.suspects = found.open.clone();
@@ -100,7 +100,7 @@ impl AskHistory {
         found.open.remove(&submission);
         found.suspects.remove(&submission);
         ensure(found.applied.is_empty() || !found.suspects.is_empty(), "S13", || {
-            format!("ask {ask} was applied and submission {submission} is called undone")
+            format!("ask {ask} was applied and submission {submission} is reported as not done")
         })
     }
 }

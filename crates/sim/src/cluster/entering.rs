@@ -15,7 +15,7 @@ use crate::invariant::CheckResult;
 
 /// How long a connection waits for its answer: longer than a leader takes to say that the cluster has not agreed in
 /// time.
-const PATIENCE_US: u64 = 10 * S;
+const ANSWER_WAIT_US: u64 = 10 * S;
 
 impl SimCluster {
     /// A member with an empty disk begins to ask.
@@ -77,7 +77,7 @@ impl SimCluster {
         let (join, peer_name) = (JoinId(number), PeerName::Plain);
         self.give(to, boot, Input::Join { join, request, peer_name });
         let answer = Err("timed out".to_owned());
-        self.queue.push(self.now_us + PATIENCE_US, SimEvent::Answered { node, number, answer });
+        self.queue.push(self.now_us + ANSWER_WAIT_US, SimEvent::Answered { node, number, answer });
         Ok(())
     }
 

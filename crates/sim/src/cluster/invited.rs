@@ -20,7 +20,7 @@ use super::world::SimCluster;
 use crate::invariant::CheckResult;
 
 /// How long a joiner waits to hear that its invitation was made, before it tries to join with it anyway.
-const PATIENCE_US: u64 = 35 * S;
+const ANSWER_WAIT_US: u64 = 35 * S;
 
 /// An invitation that an operator asked for.
 pub(super) struct SimInvitation {
@@ -67,7 +67,7 @@ impl SimCluster {
         let incarnation = self.lineage.incarnation;
         self.invitations.push(SimInvitation { token: token.clone(), node, since: None });
         self.faults.count("invite");
-        self.ask_to_enter(node, token.clone(), self.now_us + PATIENCE_US);
+        self.ask_to_enter(node, token.clone(), self.now_us + ANSWER_WAIT_US);
         let new = NewInvitation { token, expires_ms, member, incarnation };
         self.operate(Reconfiguration::Invite(new)).map(drop)
     }

@@ -8,6 +8,7 @@
 //! Start reading at `SimCluster::run` in `world.rs`.
 
 mod ask_history;
+mod bootstrapping;
 mod call;
 mod call_history;
 mod caller;
@@ -20,7 +21,6 @@ mod entering;
 mod event;
 mod fault_counts;
 mod forge;
-mod founding;
 mod inbox;
 mod invited;
 mod lifecycle;

@@ -396,7 +396,7 @@ impl Oracle {
                 format!("entry {} has what a stranger said", entry.index)
             })?;
             ensure(!strangers::takes_over(&request), "N7", || {
-                format!("entry {} gives a stranger's card to a member", entry.index)
+                format!("entry {} gives a stranger's record to a member", entry.index)
             })?;
             self.invitations.applied(&request, outcome)?;
             self.calls.applied(&request, outcome);

@@ -16,7 +16,7 @@ use super::world::SimCluster;
 use crate::invariant::{CheckResult, InvariantViolation};
 
 /// How long after its deadline a command may be sealed: what is proposed may wait for others.
-const PATIENCE_US: u64 = 60 * MS;
+const LATE_US: u64 = 60 * MS;
 
 impl SimCluster {
     pub(super) fn turn(&mut self, node: usize, boot: u64) -> CheckResult {
@@ -180,7 +180,7 @@ impl SimCluster {
             })?;
             for ask in asks(entry) {
                 let here = || process.host.batches.values().filter(|it| it.asks.contains(&ask));
-                let in_time = here().any(|it| local_us <= it.deadline_us + PATIENCE_US);
+                let in_time = here().any(|it| local_us <= it.deadline_us + LATE_US);
                 // A client repeats an ask through several members, so one that was in time may be sealed twice.
                 let forwarded = self.in_time.get(&(node, ask)).copied();
                 let in_time = in_time || forwarded == Some(true);

@@ -12,9 +12,9 @@ use crate::observe::{ObservedCommand, ObservedStep};
 
 /// For each place, the number of asks that were answered with it and not taken back since.
 #[derive(Default)]
-pub(super) struct AskTally(BTreeMap<PlaceNumber, i64>);
+pub(super) struct AskCounts(BTreeMap<PlaceNumber, i64>);
 
-impl AskTally {
+impl AskCounts {
     /// Checks one command with its events.
     pub(super) fn command(&mut self, part: &ObservedCommand<'_>) -> CheckResult {
         let Some((request, outcome)) = part.command else { return Ok(()) };

@@ -49,7 +49,7 @@ pub struct Checks {
     ledger: ObservedLedger,
     tokens: token::Tokens,
     once: once::Once,
-    asks: abandon::AskTally,
+    asks: abandon::AskCounts,
     access: access::AccessLedger,
     steps: u64,
 }

@@ -19,7 +19,7 @@ pub struct AccessStatus {
     /// What only administrators see.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub counts: Option<AccessCounts>,
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<Header>,
 }
@@ -297,7 +297,7 @@ pub struct Principal {
     /// Its version: another text whenever its state, roles or quotas are others.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub header: Option<Header>,
 }
@@ -398,7 +398,7 @@ pub struct ApiKeyRotated {
     pub key: ApiKey,
     /// The old key, with the time until which it is accepted.
     pub old_key: ApiKey,
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     pub header: Header,
 }
 
@@ -491,7 +491,7 @@ pub struct Can {
     pub why: String,
     /// Whether identity is enabled. While it is not, every caller may do everything.
     pub enabled: bool,
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub header: Option<Header>,
 }
@@ -515,7 +515,7 @@ pub struct AccessChanged {
     /// Of a deletion: whether there was something to delete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted: Option<bool>,
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     pub header: Header,
 }
 
@@ -530,7 +530,7 @@ macro_rules! lists {
             /// Where to go on with `after`; absent if this was all.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub next: Option<String>,
-            /// Who answers, and when.
+            /// The member that answers, and its revision.
             pub header: Header,
         }
     )+};

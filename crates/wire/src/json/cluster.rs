@@ -91,7 +91,7 @@ pub enum Role {
     Outside,
     /// Learns, does not vote.
     Learner,
-    /// Votes and follows.
+    /// Votes and follows a leader.
     Follower,
     /// Leads.
     Leader,

@@ -72,7 +72,7 @@ pub struct Election {
     /// The leader; absent while the election is vacant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leader: Option<Leadership>,
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     pub header: Header,
 }
 
@@ -114,6 +114,6 @@ impl From<v1::Leadership> for Leadership {
 pub struct ElectionDone {
     /// The election.
     pub name: String,
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     pub header: Header,
 }

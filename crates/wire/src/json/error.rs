@@ -26,7 +26,7 @@ pub struct Error {
     /// The lock it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock: Option<String>,
-    /// Who has that lock.
+    /// The lease that holds that lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<Holder>,
     /// How many wait for it.
@@ -59,7 +59,7 @@ pub struct Error {
     /// When to try again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// Who leads, where that helps.
+    /// The leader, where that helps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leader: Option<Leader>,
     /// What to do next.
@@ -80,11 +80,11 @@ pub enum Effect {
 /// One step of a ring of waits.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RingLink {
-    /// Who waits.
+    /// The name of the client that waits.
     pub client: String,
     /// With which lease.
     pub lease: Decimal,
-    /// For what.
+    /// The name of the lock that it waits for.
     pub lock: String,
 }
 

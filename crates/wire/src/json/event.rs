@@ -10,7 +10,7 @@ use crate::v1;
 /// `event: change`: all events of one revision that a watch admits. The SSE `id` is the revision.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Change {
-    /// Which revision.
+    /// The revision.
     pub revision: Decimal,
     /// Its events, in order.
     pub events: Vec<Event>,
@@ -52,7 +52,7 @@ pub struct Event {
     /// The lease that holds, held, waits or owns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<Decimal>,
-    /// Its client.
+    /// The name of its client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
     /// The fencing token of the grant.
@@ -64,7 +64,7 @@ pub struct Event {
     /// With mode `slot`: of how many.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
-    /// Which slot of a semaphore.
+    /// The slot of a semaphore.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slot: Option<u32>,
     /// The queue position.

@@ -9,7 +9,7 @@ use crate::v1;
 /// `PUT /v1/keys/{key}`: the key was written.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct KeyPut {
-    /// Which.
+    /// The name of the key.
     pub key: String,
     /// How often it was written since it was created; 1 for the first time.
     pub version: u64,
@@ -23,11 +23,11 @@ pub struct KeyPut {
 /// `DELETE /v1/keys/{key}`: the key does not exist any more.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct KeyDeleted {
-    /// Which.
+    /// The name of the key.
     pub key: String,
-    /// Whether it did before.
+    /// Whether the key existed before.
     pub existed: bool,
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<Header>,
 }
@@ -35,7 +35,7 @@ pub struct KeyDeleted {
 /// A key and its value.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct KeyShown {
-    /// Which.
+    /// The name of the key.
     pub key: String,
     /// Its value, if it is text.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,6 +77,6 @@ pub struct Keys {
     /// Go on after this name; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     pub header: Header,
 }

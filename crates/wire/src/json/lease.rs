@@ -48,7 +48,7 @@ pub struct LeaseGranted {
     pub created: Decimal,
     /// How long it lives after a renewal.
     pub ttl_ms: u64,
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<Header>,
 }
@@ -67,13 +67,13 @@ impl From<v1::Lease> for LeaseGranted {
 /// `POST /v1/leases/{lease}/renew`: the lease lives on.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LeaseRenewed {
-    /// Which.
+    /// The id of the lease.
     pub lease: Decimal,
     /// How long it lives from now; 0, only where several are renewed at once, if it is unknown or has ended.
     pub ttl_ms: u64,
     /// The revision of the newest loss of a lock that was involuntary; `"0"` if none.
     pub changed: Decimal,
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<Header>,
 }
@@ -82,7 +82,7 @@ pub struct LeaseRenewed {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RenewLeases {
-    /// Which.
+    /// The ids of the leases.
     #[schema(min_items = 1)]
     pub leases: Vec<Decimal>,
 }
@@ -92,7 +92,7 @@ pub struct RenewLeases {
 pub struct LeasesRenewed {
     /// In the order in which they were named.
     pub leases: Vec<LeaseRenewed>,
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     pub header: Header,
 }
 
@@ -103,7 +103,7 @@ pub struct LeaseShown {
     pub lease: Decimal,
     /// The revision that created it.
     pub created: Decimal,
-    /// Its client.
+    /// The name of its client.
     pub client: String,
     /// How long it lives after a renewal.
     pub ttl_ms: u64,
@@ -123,7 +123,7 @@ pub struct LeaseShown {
     pub waits: Vec<Wait>,
     /// The keys that end with it.
     pub keys: Vec<String>,
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<Header>,
 }
@@ -167,15 +167,15 @@ pub struct Leases {
     /// Go on after this id; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<Decimal>,
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     pub header: Header,
 }
 
 /// `DELETE /v1/leases/{lease}`: the lease has ended.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LeaseRevoked {
-    /// Which.
+    /// The id of the lease.
     pub lease: Decimal,
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     pub header: Header,
 }

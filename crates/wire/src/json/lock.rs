@@ -72,7 +72,7 @@ pub enum LockEntry {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LockAsk {
-    /// Which.
+    /// The name of the lock.
     pub lock: String,
     /// How; absent means `exclusive`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -158,7 +158,7 @@ pub struct Acquired {
     /// The lease, if the same command granted it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseGranted>,
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<Header>,
 }
@@ -219,7 +219,7 @@ pub struct Patch {
 /// The lock was changed.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Patched {
-    /// Which.
+    /// The name of the lock.
     pub lock: String,
     /// After new metadata: the lock's version.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -227,16 +227,16 @@ pub struct Patched {
     /// After a downgrade: the new token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<Decimal>,
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     pub header: Header,
 }
 
 /// `DELETE /v1/locks/{lock}?lease=&token=`: the lock was given back.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Released {
-    /// Which.
+    /// The name of the lock.
     pub lock: String,
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     pub header: Header,
 }
 
@@ -244,14 +244,14 @@ pub struct Released {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Force {
-    /// Which.
+    /// The name of the lock.
     pub lock: String,
     /// The token that the caller was shown.
     pub token: Decimal,
     /// Who decided this, for the record and for the holder.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
-    /// Why, for the record.
+    /// The reason, for the record.
     pub reason: String,
     /// At once, without letting the holder stop first. Only a fence protects the resource then.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -268,11 +268,11 @@ impl From<Force> for v1::ForceRequest {
 /// The lock was taken away.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Forced {
-    /// Which.
+    /// The name of the lock.
     pub lock: String,
     /// How long it is revoking or delayed at most; 0 if the lock has gone on.
     pub left_ms: u64,
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<Header>,
 }
@@ -283,7 +283,7 @@ pub struct LockAnswer {
     /// The lock; absent if no client holds or awaits it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock: Option<LockShown>,
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     pub header: Header,
 }
 
@@ -295,21 +295,21 @@ pub struct Locks {
     /// Go on after this name; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     pub header: Header,
 }
 
 /// `GET /v1/locks/{lock}?view=queue`: a page of the queue.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Queue {
-    /// Of which lock.
+    /// The name of the lock.
     pub lock: String,
     /// The queue positions, in order.
     pub waiters: Vec<WaiterShown>,
     /// Go on after this queue position; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<Decimal>,
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     pub header: Header,
 }
 
@@ -330,7 +330,7 @@ pub struct History {
     /// With `archive=true`: what the archive of the member that answers has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archive: Option<ArchiveExtent>,
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     pub header: Header,
 }
 
@@ -352,7 +352,7 @@ pub struct ArchiveExtent {
 pub struct MissingRevisions {
     /// The first.
     pub from: Decimal,
-    /// The one after the last.
+    /// The revision after the last.
     pub next: Decimal,
 }
 
@@ -402,7 +402,7 @@ pub struct Explained {
     /// theirs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quiet_ms: Option<u64>,
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<Header>,
 }
@@ -412,7 +412,7 @@ pub struct Explained {
 pub struct ChainStep {
     /// The lock.
     pub lock: String,
-    /// Who has it.
+    /// The lease that holds it.
     pub client: String,
     /// With which lease.
     pub lease: Decimal,

@@ -29,7 +29,7 @@ pub struct TicketSigned {
     pub ticket: String,
     /// The key that signed it.
     pub key: String,
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     pub header: Header,
 }
 
@@ -48,7 +48,7 @@ pub struct RotateKey {
 pub struct KeyRotated {
     /// The new key.
     pub key: String,
-    /// Who answers, and when.
+    /// The member that answers, and its revision.
     pub header: Header,
 }
 

@@ -69,7 +69,7 @@ impl From<v1::Holder> for Holder {
 /// One lock that is held.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Holding {
-    /// Which.
+    /// The name of the lock.
     pub lock: String,
     /// The fencing token.
     pub token: Decimal,
@@ -87,7 +87,7 @@ impl From<v1::LockGrant> for Holding {
 /// A lock, its holders and how many wait.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LockShown {
-    /// Which.
+    /// The name of the lock.
     pub lock: String,
     /// How many slots it has; absent for a plain lock.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -127,7 +127,7 @@ pub struct HolderShown {
     pub token: Decimal,
     /// How it is held.
     pub mode: LockMode,
-    /// Which slot of a semaphore.
+    /// The slot of a semaphore.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slot: Option<u32>,
     /// For how long it is held.

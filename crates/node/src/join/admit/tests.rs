@@ -478,7 +478,7 @@ fn strangers_cannot_fill_the_cluster_at_once() {
     assert_eq!(
         directory::read(cluster.nodes[&leader].machine()).len(),
         2,
-        "no cards are left over"
+        "no records are left over"
     );
     assert!(is_refused(&cluster.join_plain(record(300)), "added just now"));
     cluster.run(GAP_US / 1_000);

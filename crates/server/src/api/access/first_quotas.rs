@@ -5,8 +5,10 @@
 use tenure_core::request::LEVEL_RECORDS;
 use tenure_types::{Quota, Quotas};
 
-/// A tenth of the default limit `leases`. Queue positions, locks and keys get the same number.
+/// A tenth of the default limit `leases`. Locks and keys get the same number.
 const OBJECTS: u64 = 100_000;
+/// Half of the default limit `waiters_per_lock`: one principal cannot fill a queue.
+const PLACES: u64 = 5_000;
 /// An eighth of the state's bytes by default.
 const BYTES: u64 = 128 << 20;
 /// Half of the connections of a member.
@@ -30,11 +32,25 @@ pub(super) fn at(level: u16) -> Quotas {
 
 fn value(quota: Quota) -> u64 {
     match quota {
-        Quota::Leases | Quota::Places | Quota::Locks | Quota::Keys => OBJECTS,
+        Quota::Leases | Quota::Locks | Quota::Keys => OBJECTS,
+        Quota::Places => PLACES,
         Quota::Bytes => BYTES,
         Quota::Sessions => SESSIONS,
         Quota::Watches => WATCHES,
         Quota::RequestsPerSecond => REQUESTS_PER_SECOND,
         Quota::BytesInFlight => BYTES_IN_FLIGHT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_types::{Limit, Limits};
+
+    use super::*;
+
+    #[test]
+    fn one_principal_cannot_fill_a_queue() {
+        let places = at(LEVEL_RECORDS).get(Quota::Places).unwrap();
+        assert!(places < Limits::default().get(Limit::WaitersPerLock));
     }
 }

@@ -122,11 +122,15 @@ async fn guard(
         false => refused(Failure::HostNotAllowed),
     };
     if let Some(class) = class {
-        dispatch.asked().served(Api::Grpc, class, dispatch.now_us().saturating_sub(began_us));
+        dispatch.request_metrics().served(
+            Api::Grpc,
+            class,
+            dispatch.now_us().saturating_sub(began_us),
+        );
     }
     let reason = response.headers().get(status::REASON).and_then(|reason| reason.to_str().ok());
     if let Some(reason) = reason {
-        dispatch.asked().refused(Api::Grpc, reason);
+        dispatch.request_metrics().refused(Api::Grpc, reason);
     }
     if let Some(span) = span {
         span.finish(reason);

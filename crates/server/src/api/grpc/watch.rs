@@ -127,7 +127,7 @@ impl WatchStreams {
         self.over = true;
         // A started stream sends its status in the trailers, which the layer that counts calls does not read.
         if let Some(Ok(reason)) = status.metadata().get(REASON).map(|reason| reason.to_str()) {
-            self.dispatch.asked().refused(Api::Grpc, reason);
+            self.dispatch.request_metrics().refused(Api::Grpc, reason);
         }
         Some(Err(status))
     }
@@ -227,7 +227,7 @@ impl WatchStreams {
             }
         };
         if let Some(error) = &fields.error {
-            self.dispatch.asked().refused(Api::Grpc, &error.reason);
+            self.dispatch.request_metrics().refused(Api::Grpc, &error.reason);
         }
         if fields.canceled {
             self.watches.remove(&id);

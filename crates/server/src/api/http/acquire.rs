@@ -31,12 +31,18 @@ const CLIENT: &str = "http";
 pub(super) struct WaitParameters {
     /// Wait in the queue so long at most; without it, or with 0: not at all. A wait renews nothing: one that the
     /// lease would not outlive is refused with `WAIT_TOO_LONG` and the number to use.
-    #[param(value_type = Option<String>, pattern = r"^(0|([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+)$", example = "30s")]
+    #[param(
+        value_type = Option<String>, example = "30s",
+        pattern = r"^([0-9]+(\.[0-9]+)?|([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+)$"
+    )]
     pub(super) wait: Option<DurationParameter>,
     /// Keep the queue position when the wait times out or the caller goes away; asking again resumes it.
     pub(super) keep: Option<bool>,
     /// How long to wait for the outcome, the time in the queue not counted: 1ms to 5m, else 10 s.
-    #[param(value_type = Option<String>, pattern = r"^([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+$", example = "10s")]
+    #[param(
+        value_type = Option<String>, example = "10s",
+        pattern = r"^([0-9]+(\.[0-9]+)?|([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+)$"
+    )]
     pub(super) timeout: Option<DurationParameter>,
 }
 

@@ -7,7 +7,7 @@ use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 use tenure_wire::duration;
 
-/// A duration such as `30s`, `500ms` or `1h30m`.
+/// A duration such as `30s`, `500ms` or `1h30m`; a number alone is seconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct DurationParameter(pub(super) Duration);
 
@@ -53,6 +53,7 @@ mod tests {
         assert_eq!(ms("1.5s"), Some(1_500));
         assert_eq!(ms("1h30m"), Some(5_400_000));
         assert_eq!(ms("1us"), Some(1));
-        assert_eq!(ms("30"), None);
+        assert_eq!(ms("30"), Some(30_000));
+        assert_eq!(ms("30x"), None);
     }
 }

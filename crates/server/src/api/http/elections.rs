@@ -230,7 +230,10 @@ pub(super) struct ResignParameters {
     #[param(value_type = String, pattern = "^(0|[1-9][0-9]{0,19})$")]
     token: Decimal,
     /// How long to wait for the outcome: 1ms to 5m, else 10 s.
-    #[param(value_type = Option<String>, pattern = r"^([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+$", example = "10s")]
+    #[param(
+        value_type = Option<String>, example = "10s",
+        pattern = r"^([0-9]+(\.[0-9]+)?|([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+)$"
+    )]
     timeout: Option<DurationParameter>,
 }
 

@@ -102,7 +102,10 @@ pub(super) struct WriteParameters {
     #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
     token: Option<Decimal>,
     /// How long to wait for the outcome: 1ms to 5m, else 10 s.
-    #[param(value_type = Option<String>, pattern = r"^([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+$", example = "10s")]
+    #[param(
+        value_type = Option<String>, example = "10s",
+        pattern = r"^([0-9]+(\.[0-9]+)?|([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+)$"
+    )]
     timeout: Option<DurationParameter>,
 }
 
@@ -152,7 +155,10 @@ pub(super) struct DeleteParameters {
     #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
     token: Option<Decimal>,
     /// How long to wait for the outcome: 1ms to 5m, else 10 s.
-    #[param(value_type = Option<String>, pattern = r"^([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+$", example = "10s")]
+    #[param(
+        value_type = Option<String>, example = "10s",
+        pattern = r"^([0-9]+(\.[0-9]+)?|([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+)$"
+    )]
     timeout: Option<DurationParameter>,
 }
 

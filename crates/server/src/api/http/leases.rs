@@ -32,7 +32,10 @@ const CLIENT: &str = "http";
 #[into_params(parameter_in = Query)]
 pub(super) struct TimeoutParameter {
     /// How long to wait for the outcome: 1ms to 5m, else 10 s.
-    #[param(value_type = Option<String>, pattern = r"^([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+$", example = "10s")]
+    #[param(
+        value_type = Option<String>, example = "10s",
+        pattern = r"^([0-9]+(\.[0-9]+)?|([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+)$"
+    )]
     pub(super) timeout: Option<DurationParameter>,
 }
 
@@ -177,7 +180,10 @@ pub(super) struct RevokeParameters {
     /// With `reason`: at once, without letting the holder stop first. Only a fence protects the resource then.
     now: Option<bool>,
     /// How long to wait for the outcome: 1ms to 5m, else 10 s.
-    #[param(value_type = Option<String>, pattern = r"^([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+$", example = "10s")]
+    #[param(
+        value_type = Option<String>, example = "10s",
+        pattern = r"^([0-9]+(\.[0-9]+)?|([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+)$"
+    )]
     pub(super) timeout: Option<DurationParameter>,
 }
 

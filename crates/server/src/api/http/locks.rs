@@ -82,7 +82,7 @@ fn name_of(entry: &tenure_wire::json::lock::LockEntry) -> String {
 
 fn asked(body: Acquire) -> Result<v1::AcquireRequest, HttpError> {
     if body.wait_ms.is_some() {
-        return Err(decode::invalid("wait_ms", "is `?wait=` on this door").into());
+        return Err(decode::invalid("wait_ms", "belongs in the query over HTTP: `?wait=`").into());
     }
     Ok(body.try_into()?)
 }
@@ -343,7 +343,10 @@ pub(super) struct ReleaseParameters {
     #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
     token: Option<Decimal>,
     /// How long to wait for the outcome: 1ms to 5m, else 10 s.
-    #[param(value_type = Option<String>, pattern = r"^([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+$", example = "10s")]
+    #[param(
+        value_type = Option<String>, example = "10s",
+        pattern = r"^([0-9]+(\.[0-9]+)?|([0-9]+(\.[0-9]+)?(us|ms|s|m|h|d))+)$"
+    )]
     timeout: Option<DurationParameter>,
 }
 

@@ -169,7 +169,7 @@ async fn enter(State(http): State<Http>, request: Request, next: Next) -> Respon
     if let Some(origin) = origin {
         AllowedHosts::name_origin(origin, &mut response);
     }
-    let asked = http.dispatch.asked();
+    let asked = http.dispatch.request_metrics();
     asked.served(Api::Http, class, http.dispatch.now_us().saturating_sub(began_us));
     let reason = response.extensions().get().map(|answer::ReasonExtension(reason)| &**reason);
     if let Some(reason) = reason {

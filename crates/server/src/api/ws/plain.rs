@@ -146,7 +146,7 @@ async fn take(
     let began_us = dispatch.now_us();
     let served = move |dispatch: &Dispatch, class| {
         let took_us = dispatch.now_us().saturating_sub(began_us);
-        dispatch.asked().served(Api::LockSocket, class, took_us);
+        dispatch.request_metrics().served(Api::LockSocket, class, took_us);
     };
     let whose = (line.client_id.clone(), line.key.clone());
     // A new message replaces the pending request of this connection with the same client and key.
@@ -326,7 +326,7 @@ fn ttl_ms(line: &PlainRequest) -> u64 {
 }
 
 fn refused(dispatch: &Dispatch, error: &v1::Error) -> PlainReply {
-    dispatch.asked().refused(Api::LockSocket, &error.reason);
+    dispatch.request_metrics().refused(Api::LockSocket, &error.reason);
     PlainReply { success: false, fencing_token: None, reason: Some(error.reason.clone()) }
 }
 

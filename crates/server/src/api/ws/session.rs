@@ -40,7 +40,7 @@ pub(super) async fn serve(socket: LiveSocket, dispatch: Dispatch, mut permit: Co
         }
         Err(Unidentified::Gone) => {}
         Err(Unidentified::Refused(mut socket, failure)) => {
-            dispatch.asked().refused(Api::Ws, failure.reason());
+            dispatch.request_metrics().refused(Api::Ws, failure.reason());
             let error = v1::Error::from(&failure);
             let closing = Some(error.clone().into());
             let said = ServerMessage { closing, ..Default::default() };
@@ -58,7 +58,7 @@ fn authorization(heard: &str) -> Option<String> {
 
 async fn serve_identified(client: IdentifiedSocket, dispatch: Dispatch) {
     let IdentifiedSocket { mut socket, identity, first } = client;
-    let counted = dispatch.asked().clone();
+    let counted = dispatch.request_metrics().clone();
     let mut handler = match SessionHandler::new(dispatch, Some(identity), Api::Ws) {
         Ok(handler) => handler,
         Err(failure) => return socket.close(&(&failure).into()).await,

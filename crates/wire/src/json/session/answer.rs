@@ -14,7 +14,7 @@ use crate::v1;
 /// What a member says, several things per message.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct ServerMessage {
-    /// First of all, and only then.
+    /// In the first message only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub welcome: Option<Welcome>,
     /// The newest revision the member had applied when it wrote this.
@@ -54,7 +54,7 @@ pub struct Welcome {
     pub epoch: u32,
     /// Drawn anew when the cluster is restored from a backup.
     pub incarnation: Decimal,
-    /// Who leads.
+    /// The leader, if the member knows one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leader: Option<Leader>,
     /// How many requests may be unanswered on this session.
@@ -87,7 +87,7 @@ impl From<v1::Welcome> for Welcome {
 /// The answer to one request: its id, and exactly one of the results.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Answer {
-    /// Which request.
+    /// The id of the request.
     pub id: u64,
     /// The newest revision when the answer was made.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -315,7 +315,7 @@ pub struct Granted {
     pub lease: Option<Decimal>,
     /// The queue position it was granted to.
     pub place: Decimal,
-    /// When.
+    /// The revision in which it happened.
     pub revision: Decimal,
 }
 
@@ -339,16 +339,16 @@ impl Granted {
 /// A lock was lost without having been asked for. Stop the work, then say `stopped`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Lost {
-    /// Which lock.
+    /// The name of the lock.
     pub lock: String,
     /// The token that is worth nothing now.
     pub token: Decimal,
     /// The lease that held.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<Decimal>,
-    /// When.
+    /// The revision in which it happened.
     pub revision: Decimal,
-    /// Why.
+    /// The cause.
     #[schema(example = "forced")]
     pub cause: String,
     /// Who took it away, as they called themselves.
@@ -385,7 +385,7 @@ pub struct WaitEnded {
     /// The lease that waited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<Decimal>,
-    /// When.
+    /// The revision in which it happened.
     pub revision: Decimal,
 }
 
@@ -404,16 +404,16 @@ impl WaitEnded {
 /// A lease has expired, or another caller has revoked it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LeaseEnded {
-    /// Which.
+    /// The id of the lease.
     pub lease: Decimal,
-    /// When.
+    /// The revision in which it happened.
     pub revision: Decimal,
-    /// Why.
+    /// The cause.
     pub cause: String,
     /// Who revoked it, as they called themselves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// What they gave as reason.
+    /// The reason that the caller gave.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }

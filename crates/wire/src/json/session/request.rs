@@ -24,7 +24,7 @@ pub struct ClientMessage {
     pub requests: Vec<Request>,
 }
 
-/// Who comes.
+/// Introduces the client.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Hello {
@@ -50,7 +50,7 @@ pub struct Hello {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resume {
-    /// Which.
+    /// The ids of the leases.
     pub leases: Vec<Decimal>,
 }
 
@@ -159,7 +159,7 @@ pub struct HoldUpdate {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Renew {
-    /// Which.
+    /// The ids of the leases.
     pub leases: Vec<Decimal>,
 }
 
@@ -167,7 +167,7 @@ pub struct Renew {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Revoke {
-    /// Which.
+    /// The id of the lease.
     pub lease: Decimal,
     /// Revoked by another caller, and why: the locks are revoking first. Absent is the client's own word.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -209,7 +209,7 @@ pub struct Stopped {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Put {
-    /// Which.
+    /// The name of the key.
     pub key: String,
     /// The new value, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -232,7 +232,7 @@ pub struct Put {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Delete {
-    /// Which.
+    /// The name of the key.
     pub key: String,
     /// Only if it is so.
     #[serde(skip_serializing_if = "Option::is_none")]

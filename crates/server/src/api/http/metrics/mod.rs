@@ -92,7 +92,7 @@ impl Metrics {
     pub(super) fn new(dispatch: &Dispatch) -> Self {
         let mut registry = Registry::with_prefix("tenure");
         let member = dispatch.member();
-        dispatch.asked().register(&mut registry);
+        dispatch.request_metrics().register(&mut registry);
         member.lock_metrics().register(&mut registry);
         member.meters().register(&mut registry);
         member.audit().register(&mut registry);

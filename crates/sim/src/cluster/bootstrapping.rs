@@ -16,7 +16,7 @@ use crate::invariant::InvariantViolation;
 const LIMIT_US: u64 = 60 * S;
 
 /// A cluster that was founded.
-pub(super) struct Founding {
+pub(super) struct BootstrappedCluster {
     pub(super) founded: Founded,
     /// When each founder knew it.
     pub(super) at_us: Vec<u64>,
@@ -64,7 +64,7 @@ pub(super) fn found(
     rng: &mut Rng,
     faults: &mut FaultCounts,
     founders: Vec<(MemberRecord, u16)>,
-) -> Result<Founding, InvariantViolation> {
+) -> Result<BootstrappedCluster, InvariantViolation> {
     let listed = founders
         .iter()
         .map(|(record, _)| (record.names.name.clone(), record.names.members.clone()))
@@ -101,7 +101,7 @@ pub(super) fn found(
         ensure(first == other, "N10", || format!("founders disagree: {first:?}, {other:?}"))?;
         at_us.push(when_us);
     }
-    Ok(Founding { founded: first, at_us, records })
+    Ok(BootstrappedCluster { founded: first, at_us, records })
 }
 
 impl Scene<'_> {
