@@ -153,7 +153,12 @@ impl fmt::Display for RequestId {
 /// What a wire error means for the sender of the request.
 pub(crate) enum Meaning {
     /// The request had no effect and may be sent again.
-    Again { after: Duration },
+    Again {
+        /// How long to wait before that, at least.
+        after: Duration,
+        /// The error if it is not sent again. A member that refuses says why: an operator has to know of a quota.
+        error: Error,
+    },
     /// The request may have taken effect.
     Doubt,
     /// The request had no effect, and repeating it will not help.
@@ -180,7 +185,12 @@ impl Meaning {
         // A quota that is counted by time says when there is room again; others are full until their user frees some.
         let is_full_for_now = error.reason == "QUOTA" && error.retry_after_ms > 0;
         if is_full_for_now || PASSING.contains(&error.reason.as_str()) {
-            return Self::Again { after: Duration::from_millis(error.retry_after_ms) };
+            let after = Duration::from_millis(error.retry_after_ms);
+            let says_why = is_full_for_now || error.reason == "OVERLOADED";
+            let v1::Error { reason, message, .. } = error;
+            let error =
+                if says_why { Error::Failed { reason, message } } else { Error::Unavailable };
+            return Self::Again { after, error };
         }
         Self::No(match refusal_from(&error) {
             Some(refusal) => Error::Refused(refusal),

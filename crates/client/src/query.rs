@@ -25,15 +25,16 @@ impl Client {
             let session = self.shared.session(until).await;
             let session = session.ok_or_else(|| self.shared.no_session())?;
             let asked = tokio::time::timeout_at(until, ask(session.channel.clone())).await;
-            match asked.map_err(|_| Error::Unavailable)? {
+            let newest = match asked.map_err(|_| Error::Unavailable)? {
                 Ok(answer) => return Ok(answer.into_inner()),
                 Err(status) => match meaning(&status) {
                     Meaning::No(error) => return Err(error),
-                    Meaning::Again { .. } | Meaning::Doubt => {}
+                    Meaning::Again { error, .. } => error,
+                    Meaning::Doubt => Error::Unavailable,
                 },
-            }
+            };
             if Instant::now() + pause >= until {
-                return Err(Error::Unavailable);
+                return Err(newest);
             }
             tokio::time::sleep(clock::jittered(pause)).await;
             pause = (pause * 2).min(PAUSE_MAX);

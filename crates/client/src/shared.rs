@@ -348,17 +348,18 @@ impl ClientShared {
         );
         let request = identity.request(command);
         let (mut pause, mut tries) = (PAUSE_MIN, 0_u32);
+        let mut newest = None;
         loop {
             tries += 1;
-            let given_up = |doubt| match doubt {
+            let given_up = |doubt, newest: Option<Error>| match doubt {
                 Doubt::Yes if !question => unknown(),
-                Doubt::Yes | Doubt::No => self.no_session(),
+                Doubt::Yes | Doubt::No => newest.unwrap_or_else(|| self.no_session()),
             };
             let on = match asked.take() {
                 Some(asked) => Some(asked),
                 None => {
                     let session = self.session(until).await;
-                    let Some(session) = session else { return Err(given_up(*doubt)) };
+                    let Some(session) = session else { return Err(given_up(*doubt, newest)) };
                     let mut request = request.clone();
                     let left = until.saturating_duration_since(Instant::now());
                     request.deadline_ms = ms(left.min(MEMBER));
@@ -367,7 +368,7 @@ impl ClientShared {
             };
             let Some((_line, mut on)) = on else {
                 if Instant::now() >= until {
-                    return Err(given_up(*doubt));
+                    return Err(given_up(*doubt, newest));
                 }
                 tokio::time::sleep(PAUSE_MIN).await;
                 continue;
@@ -380,7 +381,10 @@ impl ClientShared {
                             self.earn();
                             return Err(error);
                         }
-                        Meaning::Again { after: at_least } => after = at_least,
+                        Meaning::Again { after: at_least, error } => {
+                            after = at_least;
+                            newest = Some(error);
+                        }
                         Meaning::Doubt => *doubt = Doubt::Yes,
                     },
                     Some(result) => {
@@ -396,7 +400,7 @@ impl ClientShared {
             // Every request here may be sent again: the cluster recognises it, or it is harmless to repeat. The first
             // retry is free, because a change of leader needs it. Further ones draw on the budget.
             if Instant::now() >= until || tries > 1 && !self.spend() {
-                return Err(given_up(*doubt));
+                return Err(given_up(*doubt, newest));
             }
             tokio::time::sleep(clock::jittered(pause).max(after)).await;
             pause = (pause * 2).min(PAUSE_MAX);

@@ -464,7 +464,7 @@ fn update_of(said: Response, ask: &AskOptions) -> AskUpdate {
             Some(Answer::Ended(_)) => AskUpdate::Over,
             Some(Answer::Error(error)) => match Meaning::of(error) {
                 Meaning::No(error) => AskUpdate::No(error),
-                Meaning::Again { after } => AskUpdate::Again(after),
+                Meaning::Again { after, .. } => AskUpdate::Again(after),
                 Meaning::Doubt => AskUpdate::Again(Duration::ZERO),
             },
             _ => AskUpdate::No(strange()),

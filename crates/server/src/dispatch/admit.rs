@@ -24,11 +24,15 @@ impl Dispatch {
         let decided = self.member().identity().authorise(who, command);
         decided.map_err(|failure| self.failure_to(who, failure, WITHIN))?;
         let (admission, weight) = (self.member().admission(), weight(command));
-        self.count_request(weight)?;
+        // A quota that is too low must not keep out who would raise it.
+        let counts = !matches!(command, Command::SetAccess(_));
+        if counts {
+            self.count_request(weight)?;
+        }
         let permit = Caller::with_share(|share| admission.admit_from(weight, bytes as u64, share));
         let permit = permit.ok_or_else(|| self.overloaded())?;
         // Renewals and releases free what is held: a full quota must not keep them out.
-        if weight != Weight::Keeps {
+        if counts && weight != Weight::Keeps {
             Caller::check_bytes(self.member().identity())?;
         }
         Ok(permit)

@@ -62,6 +62,14 @@ impl Dispatch {
         read.map_err(|failure| self.failure_to(who, failure, within))
     }
 
+    /// Waits until a quorum confirms the leader, on behalf of the member: no quota of a caller counts it. Returns the
+    /// revision by then.
+    pub(crate) async fn confirm_leader(&self, within: Duration) -> Result<Revision, Failure> {
+        let (who, scope, cost) = (Principal::member(), ReadScope::Known, ReadCost::Record);
+        let read = self.ask(&who, scope, Fresh::Now, within, cost, |_| ()).await;
+        read.map(|(revision, ())| revision).map_err(|it| self.failure_to(&who, it, within))
+    }
+
     /// Reads what a session begins with, from this member's state as it is.
     pub(crate) async fn read_welcome<T: Send + 'static>(
         &self,

@@ -158,7 +158,13 @@ fn every_answer_is_as_described() {
     eprintln!("schemathesis: {tried}, {} done, {} streams", streams.done(), streams.cut());
     assert!(streams.cut() > 5, "few streams were checked");
     assert!(streams.done() > 400, "{} requests were done: the others were refused", streams.done());
-    assert_eq!(at.get("/readyz").status, 200, "the member has suffered");
+    let ready = at.get("/readyz");
+    assert_eq!(
+        ready.status,
+        200,
+        "the member has suffered: {}",
+        String::from_utf8_lossy(&ready.body)
+    );
 }
 
 #[test]

@@ -385,6 +385,7 @@ impl SimCluster {
         match notice {
             Notice::Granted { place, grants, .. } => {
                 let Some(waiting) = one.waiting.take_if(|waiting| waiting.place == place) else {
+                    self.give_back(stream.client, &grants);
                     return Ok(());
                 };
                 self.faults.count("granted_by_notice");

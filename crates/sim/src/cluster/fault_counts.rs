@@ -172,6 +172,7 @@ const KINDS: &[&str] = &[
     "expired",
     "queued",
     "granted_by_notice",
+    "given_back",
     "lost_by_notice",
     "admin_unknown",
     "sessions_skipped",

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use tenure_core::codec::encode_request;
+use tenure_core::outcome::Grants;
 use tenure_core::request::{
     Acquire, Ask, AskLease, AskWait, Asks, Command, Expect, Hold, LeaseRef, NewLease, Purpose, Put,
     Request, RequestId, Urgency,
@@ -279,6 +280,26 @@ impl SimCluster {
         let op = self.op(ClientOp::Release(held.lock), Command::Release(hold), id, client);
         self.clients[client].asking = Some(op.ask);
         self.clients[client].again.push(op);
+    }
+
+    /// Releases what a place was granted that the client has given up for another one.
+    pub(super) fn give_back(&mut self, client: usize, grants: &Grants) {
+        for grant in grants.as_slice() {
+            let one = &mut self.clients[client];
+            let held = one.hold.as_ref().map(|held| LOCKS[held.lock]);
+            let Some(lease) = one.lease.filter(|_| held != Some(&*grant.lock)) else {
+                return;
+            };
+            let Some(lock) = LOCKS.iter().position(|name| *name == &*grant.lock) else {
+                return;
+            };
+            one.released[lock] = one.released[lock].max(Some(grant.token));
+            let hold =
+                Hold { lease: LeaseRef::Id(lease.id), lock: LOCKS[lock], token: grant.token };
+            let op = self.op(ClientOp::Aside, Command::Release(hold), Id::None, client);
+            self.clients[client].again.push(op);
+            self.faults.count("given_back");
+        }
     }
 
     fn put(&mut self, client: usize) -> Op {
