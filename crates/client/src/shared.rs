@@ -399,10 +399,11 @@ impl ClientShared {
             }
             // Every request here may be sent again: the cluster recognises it, or it is harmless to repeat. The first
             // retry is free, because a change of leader needs it. Further ones draw on the budget.
-            if Instant::now() >= until || tries > 1 && !self.spend() {
+            let wait = clock::jittered(pause).max(after);
+            if Instant::now() + wait >= until || tries > 1 && !self.spend() {
                 return Err(given_up(*doubt, newest));
             }
-            tokio::time::sleep(clock::jittered(pause).max(after)).await;
+            tokio::time::sleep(wait).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }

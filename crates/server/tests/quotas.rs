@@ -37,6 +37,21 @@ fn connect(alone: &Alone) -> Channel {
 }
 
 #[test]
+fn a_quota_that_is_too_low_keeps_out_neither_probes_nor_administrators() {
+    let (_alone, client) = member();
+    wait("it leads", || (client.get("/readyz").status == 200).then_some(()));
+    for quota in ["requests_per_second", "bytes_in_flight", "sessions", "bytes"] {
+        set(&client, &json!({ quota: 0 }));
+        assert_eq!(client.get("/readyz").status, 200, "{quota}");
+        assert_eq!(client.get("/v1/access").ok()["default_quotas"], json!({ quota: 0 }));
+    }
+    set(&client, &json!({"requests_per_second": 0}));
+    client.get("/v1/keys/k").refused(429, "QUOTA");
+    set(&client, &json!({}));
+    assert_eq!(client.get("/v1/keys/k").status, 404);
+}
+
+#[test]
 fn a_rate_bounds_the_requests_of_an_address_and_says_so() {
     let (_alone, client) = member();
     client.json("PUT", "/v1/keys/k", &[], &json!({"value": ""})).ok();

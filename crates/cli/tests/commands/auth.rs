@@ -326,6 +326,17 @@ fn a_change_based_on_what_is_no_longer_so_is_refused_and_additions_are_merged() 
 }
 
 #[test]
+fn a_command_that_a_rate_refuses_names_the_quota_and_an_operator_raises_it() {
+    let member = Member::found("rate");
+    ok(&member, "", &["auth", "quota", "set", "requests_per_second=0"]);
+    let refused = with(&member, "", &["lease", "grant", "--ttl", "60s"]);
+    assert!(refused.err.contains("quota `requests_per_second`"), "{refused:?}");
+    assert!(refused.code != 0 && refused.err.contains("effect   none"), "{refused:?}");
+    ok(&member, "", &["auth", "quota", "set", "requests_per_second=none"]);
+    ok(&member, "", &["lease", "grant", "--ttl", "60s"]);
+}
+
+#[test]
 fn a_run_whose_key_is_revoked_says_that_its_credentials_are_refused() {
     let member = Member::found("refused");
     let admin = init(&member);
