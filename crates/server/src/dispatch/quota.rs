@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(text, "the quota `sessions` of the principal is 2 by default, asked for 3");
         let watch = begin(&ana, Quota::Watches).unwrap();
         let text = begin(&ana, Quota::Watches).unwrap_err().to_string();
-        assert_eq!(text, "the quota `watches` of the principal is 1, asked for 2");
+        assert_eq!(text, "the quota `watches` of the principal is 1, set for it, asked for 2");
         drop(watch);
         assert!(begin(&ana, Quota::Watches).is_ok(), "what was given back counts no more");
         let _two =

@@ -76,7 +76,7 @@ fn table<'a>(lease: &str) -> Vec<Row<'a>> {
         row("POST", "/v1/locks/a", &json!({"lease": lease, "mode": "slot"}), 400, "INVALID_FIELD"),
         row("POST", "/v1/locks/a", &json!({"lease": lease, "ticket": true}), 400, "MALFORMED"),
         row("POST", "/v1/locks/a", &json!({"lease": lease, "slots": 0}), 400, "INVALID_FIELD"),
-        row("POST", "/v1/locks/a?wait=30", &held, 400, "MALFORMED"),
+        row("POST", "/v1/locks/a?wait=soon", &held, 400, "MALFORMED"),
         row("POST", "/v1/locks/a?wait=-1s", &held, 400, "MALFORMED"),
         row("POST", "/v1/locks/a?wait=2h", &held, 400, "WAIT_TOO_LONG"),
         row("POST", "/v1/locks/a?keep=1", &held, 400, "MALFORMED"),
