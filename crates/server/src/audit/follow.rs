@@ -44,6 +44,7 @@ pub(crate) async fn follow(member: MemberHandle, resume: AuditResume) {
                     written -= 1;
                     continue;
                 }
+                let act = act.at(revision.label());
                 let is_late = audit.is_from_before(revision.revision);
                 put(&member, &if is_late { act.with("late", true) } else { act }).await;
             }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde_json::{Map, Value};
 use tenure_core::Recorded;
 use tenure_core::access::MEMBER;
-use tenure_core::event::{Cause, Event, Subject};
+use tenure_core::event::{Cause, Event, Subject, TimeLabel};
 use tenure_core::request::OWN_KEYS;
 use tenure_node::invitation;
 use tenure_types::Revision;
@@ -29,12 +29,19 @@ pub(crate) enum Outcome<'a> {
 pub(crate) struct AuditRecord<'a> {
     act: &'a str,
     outcome: Outcome<'a>,
+    /// When it happened; the present time if there is no label.
+    label: Option<TimeLabel>,
     fields: Map<String, Value>,
 }
 
 impl<'a> AuditRecord<'a> {
     pub(crate) fn new(act: &'a str, outcome: Outcome<'a>) -> Self {
-        Self { act, outcome, fields: Map::new() }
+        Self { act, outcome, label: None, fields: Map::new() }
+    }
+
+    /// The label of the revision that did it. A record may be written long after the act.
+    pub(super) fn at(self, label: Option<TimeLabel>) -> Self {
+        Self { label, ..self }
     }
 
     /// The name that the caller gave, or the name of the member.
@@ -68,10 +75,11 @@ impl<'a> AuditRecord<'a> {
         self
     }
 
-    /// The record as one line, with the time of the wall clock.
+    /// The record as one line.
     pub(crate) fn line(&self) -> String {
         let mut line = Map::new();
-        line.insert("time".to_owned(), crate::log::wall_time().into());
+        let time = self.label.map(|label| tenure_wire::wall::utc(label.wall.unix_ms));
+        line.insert("time".to_owned(), time.unwrap_or_else(crate::log::wall_time).into());
         line.insert("act".to_owned(), self.act.into());
         line.extend(self.fields.clone());
         match self.outcome {
