@@ -60,7 +60,8 @@ async fn records(cluster: &ConnectedCluster, last: u32) -> Result<Vec<String>, C
         let asked = async |_| MaintenanceServiceClient::new(channel.clone()).audit(ask).await;
         let limit = ONE.min(cluster.place.timeout);
         match tokio::time::timeout(limit, cluster.client.question(asked)).await {
-            Ok(Err(tenure::Error::Unavailable)) | Err(_) => {}
+            Ok(Err(error)) if error.is_retryable() => found = Err(error),
+            Err(_) => {}
             Ok(answer) => {
                 found = answer;
                 break;

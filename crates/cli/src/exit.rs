@@ -91,6 +91,7 @@ impl Exit {
                 "PERMISSION_DENIED" | "UNAUTHENTICATED" | "HOST_NOT_ALLOWED" => Self::NotAllowed,
                 // The cluster may have carried out a request whose answer the client cannot decode.
                 "STRANGE_ANSWER" => Self::Unknown,
+                "OVERLOADED" => Self::Unreachable,
                 _ => Self::Refused,
             },
             _ => Self::Refused,

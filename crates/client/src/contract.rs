@@ -93,7 +93,7 @@ impl Client {
             Ok(answer) => Ok(answer.into_inner()),
             Err(status) => Err(match meaning(&status) {
                 Meaning::No(error) => error,
-                Meaning::Again { error, .. } => error,
+                Meaning::Again { error, .. } => error.unwrap_or(Error::Unavailable),
                 Meaning::Doubt => unknown(),
             }),
         }

@@ -156,8 +156,8 @@ pub(crate) enum Meaning {
     Again {
         /// How long to wait before that, at least.
         after: Duration,
-        /// The error if it is not sent again. A member that refuses says why: an operator has to know of a quota.
-        error: Error,
+        /// The error if it is not sent again, where the refusal says why: an operator has to know of a quota.
+        error: Option<Error>,
     },
     /// The request may have taken effect.
     Doubt,
@@ -188,8 +188,7 @@ impl Meaning {
             let after = Duration::from_millis(error.retry_after_ms);
             let says_why = is_full_for_now || error.reason == "OVERLOADED";
             let v1::Error { reason, message, .. } = error;
-            let error =
-                if says_why { Error::Failed { reason, message } } else { Error::Unavailable };
+            let error = says_why.then_some(Error::Failed { reason, message });
             return Self::Again { after, error };
         }
         Self::No(match refusal_from(&error) {

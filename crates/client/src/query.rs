@@ -29,7 +29,7 @@ impl Client {
                 Ok(answer) => return Ok(answer.into_inner()),
                 Err(status) => match meaning(&status) {
                     Meaning::No(error) => return Err(error),
-                    Meaning::Again { error, .. } => error,
+                    Meaning::Again { error, .. } => error.unwrap_or(Error::Unavailable),
                     Meaning::Doubt => Error::Unavailable,
                 },
             };

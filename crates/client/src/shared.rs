@@ -383,7 +383,7 @@ impl ClientShared {
                         }
                         Meaning::Again { after: at_least, error } => {
                             after = at_least;
-                            newest = Some(error);
+                            newest = error;
                         }
                         Meaning::Doubt => *doubt = Doubt::Yes,
                     },

@@ -43,6 +43,10 @@ impl Node {
         if expired {
             return self.finish(flight, NodeFailure::Expired);
         }
+        if self.replica.is_retired() {
+            // The others take no commands from it any more: the client must ask another member.
+            return self.finish(flight, NodeFailure::Stopping);
+        }
         if flight.is_over() {
             return self.finish(flight, NodeFailure::Unknown);
         }

@@ -9,7 +9,7 @@ pub const LONGEST: Duration = Duration::from_secs(10_000 * 86_400);
 const PLACES: usize = 18;
 const SCALE: u128 = 10u128.pow(18);
 
-/// Parses a duration such as `15s`, `500ms`, `2m`, `1h30m` or `1.5s`. A bare `0` needs no unit.
+/// Parses a duration such as `15s`, `500ms`, `2m`, `1h30m` or `1.5s`. A number without a unit is seconds.
 ///
 /// The units are `us` (or `µs`), `ms`, `s`, `m`, `h` and `d`. The parts of a duration are added up. The result is exact
 /// to the nanosecond, rounded down. Returns `None` for every other text, and for more than [`LONGEST`].

@@ -30,6 +30,9 @@ const ANNOUNCE_US: u64 = 500_000;
 const ALONE_US: u64 = 3_000_000;
 /// Between two such questions.
 const ASK_US: u64 = 1_000_000;
+/// How long a member that has applied its own removal waits for a majority. After that one confirmation is enough: the
+/// voters may have been replaced since, so that a majority of them never answers.
+const RETIRED_US: u64 = 60_000_000;
 /// Between two questions of a member that has applied its own removal.
 const ASK_RETIRED_US: u64 = 100_000;
 
@@ -41,6 +44,8 @@ pub(crate) struct StandingCheck {
     asked: Option<MemberId>,
     /// The members that have confirmed the removal.
     confirmed: BTreeSet<MemberId>,
+    /// Since when this member is retired by its own state.
+    retired_us: Option<u64>,
     removed: bool,
     /// Whether the leader has sent something since the last check.
     heard: bool,
@@ -79,13 +84,19 @@ impl Node {
         self.standing.confirmed.insert(from);
         let voters = &self.replica.members().voters;
         let confirmed = voters.intersection(&self.standing.confirmed).count();
-        self.standing.removed = !self.replica.is_retired() || confirmed > voters.len() / 2;
+        let retired_us = self.standing.retired_us.unwrap_or(self.now_us);
+        let waited_long = self.now_us.saturating_sub(retired_us) >= RETIRED_US;
+        self.standing.removed |=
+            !self.replica.is_retired() || confirmed > voters.len() / 2 || waited_long;
     }
 
     /// Announces the record, or asks whether the member was removed, if that is due. A replica turns at least once in
     /// a tick, so this needs no timer of its own.
     pub(crate) fn keep_standing(&mut self) {
         let retired = self.replica.is_retired();
+        if retired && self.standing.retired_us.is_none() {
+            self.standing.retired_us = Some(self.now_us);
+        }
         if self.config.identity.is_none() {
             // It has no address to ask at.
             self.standing.removed |= retired;
@@ -164,8 +175,7 @@ impl Node {
         others.remove(&me);
         if self.replica.is_retired() {
             let voters = &self.replica.members().voters;
-            let asks = |id: &MemberId| voters.contains(id) && !self.standing.confirmed.contains(id);
-            others.retain(|id, _| asks(id));
+            others.retain(|id, _| voters.contains(id));
         }
         let after = |asked: MemberId| others.range(asked..).find(|(id, _)| **id != asked);
         let next = self.standing.asked.and_then(after).or_else(|| others.first_key_value());

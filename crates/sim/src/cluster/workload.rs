@@ -284,15 +284,13 @@ impl SimCluster {
 
     /// Releases what a place was granted that the client has given up for another one.
     pub(super) fn give_back(&mut self, client: usize, grants: &Grants) {
+        let Some(lease) = self.clients[client].lease else { return };
         for grant in grants.as_slice() {
             let one = &mut self.clients[client];
-            let held = one.hold.as_ref().map(|held| LOCKS[held.lock]);
-            let Some(lease) = one.lease.filter(|_| held != Some(&*grant.lock)) else {
-                return;
-            };
-            let Some(lock) = LOCKS.iter().position(|name| *name == &*grant.lock) else {
-                return;
-            };
+            let Some(lock) = LOCKS.iter().position(|name| *name == &*grant.lock) else { continue };
+            if one.hold.as_ref().is_some_and(|held| held.lock == lock) {
+                continue;
+            }
             one.released[lock] = one.released[lock].max(Some(grant.token));
             let hold =
                 Hold { lease: LeaseRef::Id(lease.id), lock: LOCKS[lock], token: grant.token };
