@@ -62,6 +62,13 @@ pub(crate) fn sim_command(repo: &Repo) -> Command {
     command
 }
 
+/// The same for one part of a campaign: a fault that none of its seeds met may happen in another part.
+pub(crate) fn sim_part_command(repo: &Repo) -> Command {
+    let mut command = sim_command(repo);
+    command.arg("--part");
+    command
+}
+
 /// Lets the simulator name the commit that a failing seed belongs to. A tree without a commit has none to name.
 fn name_commit(repo: &Repo, command: &mut Command) {
     if let Ok(commit) = repo.commit(crate::campaign::RECORD) {

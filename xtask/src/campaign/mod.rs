@@ -8,7 +8,7 @@ mod processes;
 mod run;
 mod scenario;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -41,7 +41,9 @@ const MODEL: CampaignChunks = CampaignChunks {
     command: programs::model_command,
 };
 const CLUSTERS: CampaignChunks =
-    CampaignChunks { word: "sim", unit: "seeds", chunk: 500, command: programs::sim_command };
+    CampaignChunks { word: "sim", unit: "seeds", chunk: 500, command: programs::sim_part_command };
+/// Before the kinds of faults that happened in no run of a chunk.
+const NEVER: &str = "never seen: ";
 const HEADER: &str = "# Campaigns
 
 Results of the long runs. `cargo xtask campaign` adds the rows.
@@ -231,24 +233,32 @@ fn long(repo: &Repo, kind: &CampaignChunks, from: u64, len: u64) -> Result<ExitC
     ensure!(hand_over(build)? == ExitCode::SUCCESS, "{SIM} does not build");
     let watch = Stopwatch::start();
     let mut totals = BTreeMap::new();
+    let mut never: Option<BTreeSet<String>> = None;
     for chunk in chunks(kind.chunk, from, len) {
-        let (numbers, failed) = run_chunk(repo, kind, &chunk)?;
+        let RanChunk { numbers, failed, unseen } = run_chunk(repo, kind, &chunk)?;
         add(&mut totals, &numbers);
+        never = Some(never.map_or(unseen.clone(), |before| &before & &unseen));
         let line = totals_line(kind, from, &totals);
         // Write after every chunk: the totals then survive an interrupt without a signal handler.
         record.replace(word, &line)?;
         println!("{line}, of {len}, in {}s", watch.elapsed().as_secs());
         ensure!(!failed, "the chunk from {} found a violation; its output is above", chunk.from);
     }
+    let never = Vec::from_iter(never.unwrap_or_default());
+    // A short campaign is a sample.
+    ensure!(never.is_empty() || len < kind.chunk, "never seen: {}", never.join(", "));
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs one chunk. Returns its numbers, and whether it failed.
-fn run_chunk(
-    repo: &Repo,
-    kind: &CampaignChunks,
-    chunk: &CampaignChunk,
-) -> Result<(BTreeMap<String, u64>, bool)> {
+/// The result of one chunk.
+struct RanChunk {
+    numbers: BTreeMap<String, u64>,
+    failed: bool,
+    /// The kinds of faults that did not happen in it.
+    unseen: BTreeSet<String>,
+}
+
+fn run_chunk(repo: &Repo, kind: &CampaignChunks, chunk: &CampaignChunk) -> Result<RanChunk> {
     let CampaignChunks { word, unit, .. } = kind;
     let mut command = (kind.command)(repo);
     command.args([format!("--{unit}"), chunk.len.to_string()]);
@@ -258,17 +268,23 @@ fn run_chunk(
         command.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start {SIM}"))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let numbers = text.lines().next_back().and_then(|line| output::fields(word, line));
+    let unseen = unseen(&text);
     if output.status.success() {
         let numbers = numbers.with_context(|| format!("the last line is not `{word} {unit}=…`"))?;
         let violations = output::field(&numbers, "violations")?;
-        return Ok((numbers, violations > 0));
+        return Ok(RanChunk { numbers, failed: violations > 0, unseen });
     }
     print!("{text}");
     let mut numbers = numbers.unwrap_or_default();
     // A run that broke off before its last line still counts as one violation.
     let violations = numbers.entry("violations".to_owned()).or_default();
     *violations = (*violations).max(1);
-    Ok((numbers, true))
+    Ok(RanChunk { numbers, failed: true, unseen })
+}
+
+fn unseen(text: &str) -> BTreeSet<String> {
+    let kinds = text.lines().filter_map(|line| line.strip_prefix(NEVER));
+    kinds.flat_map(|kinds| kinds.split(", ")).map(str::to_owned).collect()
 }
 
 fn chunks(most: u64, from: u64, len: u64) -> impl Iterator<Item = CampaignChunk> {
@@ -334,6 +350,13 @@ mod tests {
             CampaignChunk { from: 40_100, len: 5_000 },
         ];
         assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn a_chunk_says_which_faults_it_did_not_meet() {
+        let text = "drop=1 kill=0 pause=0\nnever seen: kill, pause\nsim seeds=1 violations=0";
+        assert_eq!(Vec::from_iter(unseen(text)), ["kill", "pause"]);
+        assert!(unseen("sim seeds=1 violations=0").is_empty());
     }
 
     #[test]
