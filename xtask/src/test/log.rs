@@ -21,6 +21,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// How much the user sees while a layer runs.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Verbosity {
+    /// Nothing: another layer shows its progress.
+    Nothing,
     /// The running layer and its time, on a terminal.
     Progress,
     /// Every line.

@@ -7,7 +7,7 @@ mod retry;
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result, anyhow};
 use clap::builder::PossibleValuesParser;
 
 use crate::clock::Stopwatch;
@@ -15,7 +15,7 @@ use crate::output::Tests;
 use crate::repo::Repo;
 use crate::workspace::Workspace;
 
-use self::layer::{CHECKED, Depth, LAYERS, Layer, LayerContext, LayerReport};
+use self::layer::{CHECKED, Depth, LAYERS, Lane, Layer, LayerContext, LayerReport};
 use self::log::{LayerLog, Verbosity};
 
 /// How many of its last lines a failed layer shows: about a screen.
@@ -82,11 +82,24 @@ fn run_layers<'a>(
     depth: Depth,
 ) -> Result<ExitCode> {
     let watch = Stopwatch::start();
-    let mut all = Vec::new();
-    // A failed layer does not keep the later ones from running.
-    for layer in layers {
-        all.push(run_layer(repo, args, layer, depth)?);
-    }
+    let (main, beside): (Vec<&Layer>, Vec<&Layer>) =
+        layers.partition(|layer| layer.lane == Lane::Main);
+    let show = if args.verbose { Verbosity::Everything } else { Verbosity::Progress };
+    let all = if main.is_empty() {
+        run_lane(repo, args, &beside, depth, show)?
+    } else {
+        let quiet = if args.verbose { show } else { Verbosity::Nothing };
+        std::thread::scope(|scope| {
+            let beside = scope.spawn(|| {
+                lower_priority()?;
+                run_lane(repo, args, &beside, depth, quiet)
+            });
+            let mut all = run_lane(repo, args, &main, depth, show)?;
+            let beside = beside.join().map_err(|_| anyhow!("a lane of layers panicked"))?;
+            all.extend(beside?);
+            anyhow::Ok(all)
+        })?
+    };
     println!();
     recap(&all).iter().for_each(|line| println!("{line}"));
     let tests = closing(&all);
@@ -96,9 +109,31 @@ fn run_layers<'a>(
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn run_layer(repo: &Repo, args: &Args, layer: &Layer, depth: Depth) -> Result<LayerResult> {
+/// Runs layers one after another. A failed layer does not keep the later ones from running.
+fn run_lane(
+    repo: &Repo,
+    args: &Args,
+    layers: &[&Layer],
+    depth: Depth,
+    show: Verbosity,
+) -> Result<Vec<LayerResult>> {
+    layers.iter().map(|layer| run_layer(repo, args, layer, depth, show)).collect()
+}
+
+/// Gives this thread, and the processes that it starts, what other processes leave of the processor.
+fn lower_priority() -> Result<()> {
+    const LOWEST: i32 = 19;
+    rustix::process::setpriority_process(None, LOWEST).context("cannot lower the priority")
+}
+
+fn run_layer(
+    repo: &Repo,
+    args: &Args,
+    layer: &Layer,
+    depth: Depth,
+    show: Verbosity,
+) -> Result<LayerResult> {
     let watch = Stopwatch::start();
-    let show = if args.verbose { Verbosity::Everything } else { Verbosity::Progress };
     let log = LayerLog::create(repo, layer.name, show)?;
     let mut stage = LayerContext { repo, log, strict: args.strict, depth };
     let report = needed(repo, layer).and_then(|()| (layer.run)(&mut stage));

@@ -26,7 +26,18 @@ pub(crate) struct Layer {
     pub(crate) about: &'static str,
     /// The crate that the layer needs. A missing crate is a failure, not a reason to skip.
     pub(crate) package: Option<&'static str>,
+    pub(crate) lane: Lane,
     pub(crate) run: fn(&mut LayerContext<'_>) -> Result<LayerReport>,
+}
+
+/// Which layers a layer runs beside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lane {
+    /// One after another: their programs meet deadlines, or share the build directory.
+    Main,
+    /// Beside those of the main lane, at low priority: they only compute, in a build directory of their own, and use
+    /// the time in which the tests of the main lane wait.
+    Beside,
 }
 
 /// What a layer may use.
@@ -60,71 +71,88 @@ pub(crate) struct LayerReport {
 
 /// Every layer, the quick ones first.
 pub(crate) const LAYERS: &[Layer] = &[
-    Layer { name: "format", about: "every file is formatted", package: None, run: format::run },
+    Layer {
+        name: "format",
+        about: "every file is formatted",
+        package: None,
+        lane: Lane::Main,
+        run: format::run,
+    },
     Layer {
         name: "tidy",
         about: "the rules of the repository that no compiler knows",
         package: None,
+        lane: Lane::Main,
         run: tidy::run,
     },
     Layer {
         name: "lint",
         about: "clippy; warnings fail in continuous integration and with --strict",
         package: None,
+        lane: Lane::Main,
         run: lint::run,
     },
     Layer {
         name: "unit",
         about: "the tests of every crate but tenure-fuzz",
         package: None,
+        lane: Lane::Main,
         run: unit::run,
     },
     Layer {
         name: "processes",
         about: "real members killed, stopped, wiped and cut off: nothing acknowledged is lost",
         package: Some(CLI),
+        lane: Lane::Main,
         run: processes::run,
     },
     Layer {
         name: "docs",
         about: "the documentation builds without warnings and its examples run",
         package: None,
+        lane: Lane::Main,
         run: docs::run,
     },
     Layer {
         name: "model",
         about: "random sequences of commands: the machine agrees with its model",
         package: Some(SIM),
+        lane: Lane::Beside,
         run: model::run,
     },
     Layer {
         name: "sim",
         about: "whole clusters on one thread, everything failing: their promises hold",
         package: Some(SIM),
+        lane: Lane::Beside,
         run: sim::run,
     },
     Layer {
         name: "mutants",
         about: "bugs planted in the machine: each one is caught",
         package: Some(SIM),
+        lane: Lane::Beside,
         run: mutants::of_the_machine,
     },
     Layer {
         name: "cluster-mutants",
         about: "bugs planted in the replicated log, the node and the store: each one is caught",
         package: Some(SIM),
+        lane: Lane::Beside,
         run: mutants::of_the_log,
     },
     Layer {
         name: "fuzz",
         about: "the committed inputs of every fuzz target, once more",
         package: Some(crate::fuzz::PACKAGE),
+        lane: Lane::Main,
         run: fuzz::run,
     },
     Layer {
         name: "bench",
         about: "the benchmark of the machine runs; its speed decides nothing",
         package: Some(BENCH),
+        lane: Lane::Main,
         run: bench::run,
     },
 ];
