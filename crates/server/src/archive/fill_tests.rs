@@ -126,7 +126,7 @@ fn what_the_other_archive_lacks_too_stays_a_hole() {
     let part = at.whole.part(half).unwrap();
     for frame in part.frames() {
         let ArchiveFrame::Records { records, .. } = frame else { panic!("{frame:?}") };
-        other.add_now(records.clone());
+        other.add_now(RevisionRecords::clone(records));
     }
     fill_from(&mut at.lacking, at.hole, &archive);
     let left = RevisionRange { from: at.hole.from, next: half.from };
@@ -184,7 +184,7 @@ fn an_answer_that_lacks_a_revision_or_has_another_one_is_not_taken() {
     }
     let [ArchiveFrame::Records { records, .. }] = part.frames() else { panic!("{part:?}") };
     for missing in from.0..next.0 {
-        let records = without(records, missing).unwrap();
+        let records = Arc::new(without(records, missing).unwrap());
         let mut bytes = Vec::new();
         ArchiveFrame::Records { written_ms: 1, records }.put(&mut bytes);
         assert_eq!(ArchivePart::decode(at.hole, &bytes), None, "without {missing}");

@@ -3,6 +3,8 @@
 //! A segment is a magic number and frames: `length · checksum · kind · payload`. The checksum covers kind and payload.
 //! A frame that a crash has cut ends the segment.
 
+use std::sync::Arc;
+
 use tenure_core::RevisionRecords;
 use tenure_types::Revision;
 
@@ -32,7 +34,8 @@ pub(super) enum ArchiveFrame {
     Records {
         /// The wall clock of the member when it wrote them, by which they age.
         written_ms: u64,
-        records: RevisionRecords,
+        /// Shared with the turn that left them: they are copied once, into the segment.
+        records: Arc<RevisionRecords>,
     },
     /// Revisions that this member could not record.
     Hole(RevisionRange),
@@ -99,7 +102,7 @@ impl ArchiveFrame {
             RECORDS => {
                 let (written_ms, records) = payload.split_first_chunk::<8>().ok_or(BadFrame)?;
                 let written_ms = u64::from_le_bytes(*written_ms);
-                let records = RevisionRecords::decode(records).map_err(|_| BadFrame)?;
+                let records = Arc::new(RevisionRecords::decode(records).map_err(|_| BadFrame)?);
                 Self::Records { written_ms, records }
             }
             HOLE => Self::Hole(get_range(payload)?.0),
@@ -145,7 +148,7 @@ mod tests {
         let range = RevisionRange { from: Revision(3), next: Revision(9) };
         let cuts = vec![("jobs/".into(), Revision(7)), ("".into(), Revision(8))];
         let frames = [
-            ArchiveFrame::Records { written_ms: 77, records: records(1, &["a/x", "b"]) },
+            ArchiveFrame::Records { written_ms: 77, records: Arc::new(records(1, &["a/x", "b"])) },
             ArchiveFrame::Hole(range),
             ArchiveFrame::Covers { range, cuts },
         ];

@@ -1,6 +1,7 @@
 //! Carries a part of one member's archive to another, and checks that it is complete.
 
 use std::io;
+use std::sync::Arc;
 
 use tenure_core::RevisionRecords;
 use tenure_types::Revision;
@@ -161,7 +162,7 @@ pub(super) fn clipped(frame: ArchiveFrame, within: RevisionRange) -> Option<Arch
             for record in records.iter().filter(|record| inside(record.revision)) {
                 record.put_some(&mut left, |_| true);
             }
-            let records = RevisionRecords::decode(&left).ok()?;
+            let records = Arc::new(RevisionRecords::decode(&left).ok()?);
             Some(ArchiveFrame::Records { written_ms, records })
         }
         ArchiveFrame::Hole(range) => both(range).map(ArchiveFrame::Hole),

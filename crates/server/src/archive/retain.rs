@@ -144,7 +144,7 @@ fn without(
                     !removed.contains(counted)
                 });
             }
-            let records = RevisionRecords::decode(&left).ok()?;
+            let records = Arc::new(RevisionRecords::decode(&left).ok()?);
             Some(ArchiveFrame::Records { written_ms, records })
         }
         ArchiveFrame::Hole(_) => Some(frame),

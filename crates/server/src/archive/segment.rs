@@ -29,6 +29,13 @@ pub(super) struct PrefixUse {
     pub(super) bytes: u64,
 }
 
+/// Successive events of one prefix, which are added to the segment's counts together.
+#[derive(Default)]
+struct PrefixRun<'a> {
+    prefix: &'a str,
+    used: PrefixUse,
+}
+
 /// One segment.
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
@@ -137,18 +144,23 @@ impl Segment {
         Ok(frames)
     }
 
-    /// Adds what a frame says. `also` gets every event of it, so that no one else has to decode them again.
+    /// Adds what a frame says and returns how many revisions it has. `also` gets every event of it, so that no one
+    /// else has to decode them again.
     pub(super) fn count(
         &mut self,
         frame: &ArchiveFrame,
         mut also: impl FnMut(&RevisionRecord<'_>, Option<TimeLabel>, &Recorded<'_>),
-    ) {
+    ) -> u64 {
+        let mut revisions = 0;
         match frame {
             ArchiveFrame::Records { written_ms, records } => {
                 self.written_ms = self.written_ms.max(*written_ms);
+                let mut run = PrefixRun::default();
                 for record in records.iter() {
-                    self.count_record(record, &mut also);
+                    revisions += 1;
+                    self.count_record(record, &mut run, &mut also);
                 }
+                self.add_run(run);
                 self.range.next = self.range.next.max(records.next());
             }
             ArchiveFrame::Hole(range) => {
@@ -163,11 +175,13 @@ impl Segment {
                 }
             }
         }
+        revisions
     }
 
-    fn count_record(
+    fn count_record<'a>(
         &mut self,
-        record: RevisionRecord<'_>,
+        record: RevisionRecord<'a>,
+        run: &mut PrefixRun<'a>,
         also: &mut impl FnMut(&RevisionRecord<'_>, Option<TimeLabel>, &Recorded<'_>),
     ) {
         let label = record.label();
@@ -177,11 +191,23 @@ impl Segment {
             self.labels = Some((oldest.min(at), newest.max(at)));
         }
         for event in record.events() {
-            let used = self.use_of(prefix_of_event(&event));
-            used.events += 1;
+            let prefix = prefix_of_event(&event);
+            if prefix != run.prefix {
+                self.add_run(std::mem::take(run));
+                run.prefix = prefix;
+            }
+            run.used.events += 1;
             // With its share of what surrounds the events of a revision.
-            used.bytes += event.bytes() as u64 + 32;
+            run.used.bytes += event.bytes() as u64 + 32;
             also(&record, label, &event);
+        }
+    }
+
+    fn add_run(&mut self, run: PrefixRun<'_>) {
+        if run.used.events > 0 {
+            let used = self.use_of(run.prefix);
+            used.events += run.used.events;
+            used.bytes += run.used.bytes;
         }
     }
 
@@ -204,7 +230,7 @@ impl Segment {
 }
 
 /// Splits records into parts of a bounded size, each for one frame.
-pub(super) fn parts(records: RevisionRecords, bytes_max: usize) -> Vec<RevisionRecords> {
+pub(super) fn parts(records: Arc<RevisionRecords>, bytes_max: usize) -> Vec<Arc<RevisionRecords>> {
     if records.bytes() <= bytes_max {
         return vec![records];
     }
@@ -212,9 +238,9 @@ pub(super) fn parts(records: RevisionRecords, bytes_max: usize) -> Vec<RevisionR
     for record in records.iter() {
         record.put_some(&mut part, |_| true);
         if part.len() >= bytes_max {
-            parts.extend(RevisionRecords::decode(&std::mem::take(&mut part)).ok());
+            parts.extend(RevisionRecords::decode(&std::mem::take(&mut part)).ok().map(Arc::new));
         }
     }
-    parts.extend(RevisionRecords::decode(&part).ok());
+    parts.extend(RevisionRecords::decode(&part).ok().map(Arc::new));
     parts
 }

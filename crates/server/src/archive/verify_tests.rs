@@ -5,6 +5,7 @@ use tenure_core::event::{Batch, Cause, Event, TimeLabel, WallClock};
 use tenure_types::{LeaseId, PlaceNumber, Revision, Token};
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tenure_core::RevisionRecords;
 
@@ -196,7 +197,7 @@ fn renumbered(mut batches: Vec<Batch>) -> Vec<Batch> {
 /// Writes an archive of one segment.
 fn write(dir: &Path, batches: &[Batch]) {
     std::fs::create_dir_all(dir).unwrap();
-    let records = RevisionRecords::of(batches).unwrap();
+    let records = Arc::new(RevisionRecords::of(batches).unwrap());
     let from = records.from();
     let frame = ArchiveFrame::Records { written_ms: 1, records };
     Segment::write(&dir.join(segment_name(from)), from, &[frame]).unwrap();
@@ -268,9 +269,9 @@ fn what_one_archive_lacks_another_one_has() {
     std::fs::create_dir_all(&all[0]).unwrap();
     let records = |batches: &[Batch]| RevisionRecords::of(batches).unwrap();
     let frames = [
-        ArchiveFrame::Records { written_ms: 1, records: records(&batches[..2]) },
+        ArchiveFrame::Records { written_ms: 1, records: records(&batches[..2]).into() },
         ArchiveFrame::Hole(hole),
-        ArchiveFrame::Records { written_ms: 1, records: records(&batches[half + 1..]) },
+        ArchiveFrame::Records { written_ms: 1, records: records(&batches[half + 1..]).into() },
     ];
     let from = batches[0].revision;
     Segment::write(&all[0].join(segment_name(from)), from, &frames).unwrap();

@@ -198,7 +198,7 @@ impl ArchiveWriter {
                 Ok(records) => {
                     let complete = records.is_complete();
                     if records.bytes() > 0 {
-                        self.append_records(records)?;
+                        self.append_records(Arc::new(records))?;
                     }
                     if complete {
                         return Ok(());
@@ -221,17 +221,17 @@ impl ArchiveWriter {
             return self.catch_up();
         }
         if records.from() == next {
-            return Ok(self.append_records(RevisionRecords::clone(records))?);
+            return Ok(self.append_records(records.clone())?);
         }
         let mut rest = Vec::new();
         for record in records.iter().filter(|record| record.revision >= next) {
             record.put_some(&mut rest, |_| true);
         }
         let rest = RevisionRecords::decode(&rest).map_err(|_| malformed())?;
-        Ok(self.append_records(rest)?)
+        Ok(self.append_records(Arc::new(rest))?)
     }
 
-    fn append_records(&mut self, records: RevisionRecords) -> io::Result<()> {
+    fn append_records(&mut self, records: Arc<RevisionRecords>) -> io::Result<()> {
         let written_ms = os::wall_ms();
         for records in parts(records, FRAME_BYTES) {
             let (from, next) = (records.from(), records.next());
@@ -262,14 +262,12 @@ impl ArchiveWriter {
         };
         frame.put(&mut self.pending);
         let (metrics, margins) = (&self.archive.metrics, &mut self.margins);
-        if let ArchiveFrame::Records { records, .. } = frame {
-            metrics.revisions.inc_by(records.iter().count() as u64);
-        }
-        open.count(frame, |record, label, event| {
+        let revisions = open.count(frame, |record, label, event| {
             if let Some(label) = label {
                 margins.add((record.revision, label.clock_ms), event, &metrics.margins);
             }
         });
+        metrics.revisions.inc_by(revisions);
         let full = open.len + self.pending.len() as u64 >= self.segment_bytes();
         if full {
             self.flush()?;
