@@ -10,6 +10,7 @@ mod footprint;
 mod invariants;
 mod links;
 mod manifest;
+mod names;
 mod no_std;
 mod source;
 mod text;
@@ -52,6 +53,7 @@ pub(crate) const CHECKS: &[TidyCheck] = &[
     TidyCheck { name: "the project speaks of itself alone", look: alone::look },
     TidyCheck { name: "crates inherit from the workspace", look: manifest::look },
     TidyCheck { name: "documents name what there is", look: documents::look },
+    TidyCheck { name: "a type name has one meaning", look: names::look },
     TidyCheck { name: "what others call has an example", look: examples::look },
     TidyCheck { name: "cited invariants exist", look: invariants::look },
     TidyCheck { name: "links lead somewhere", look: links::look },
