@@ -19,7 +19,8 @@
 //! same node.
 //!
 //! A [`Router`] is the second machine of a member: it routes answers and notices to sessions, on the thread that
-//! serves them.
+//! serves them. A [`Session`] is the third, one for each client that has a session: it decides what the client's
+//! requests become, and which answers and notices the client gets.
 //!
 //! Start reading at [`Node::handle`] and [`Node::turn`].
 
@@ -57,6 +58,7 @@ mod reads;
 mod reconfigure;
 pub mod restore;
 mod router;
+mod session;
 mod share;
 mod timers;
 pub mod transfer;
@@ -90,6 +92,10 @@ pub use reconfigure::{
     ReconfigureOutput, Reconfigured,
 };
 pub use router::{Router, SessionMessage};
+pub use session::{
+    GIVE_UP_GRACE_US, Session, SessionBounds, SessionCluster, SessionCommand, SessionEnd,
+    SessionOutput, TTL_MIN_MS, session_within_us,
+};
 pub use share::{ConnectionShare, SourceShare};
 pub use window::{COMMAND_COST, PAGE_COST, Window, WindowBounds, WindowPart};
 

@@ -13,6 +13,8 @@ use crate::io::{Outcomes, SessionId};
 
 /// The most bytes of a reason sent with a loss; the history has all of it. One revision can end thousands of leases.
 const REASON_MAX: usize = 256;
+/// The number of unread messages in a mailbox beyond which its session counts as not reading and is closed.
+const MAIL_MAX: usize = 65_536;
 /// The least number of leases added since the last sweep before the next sweep drops routes of ended leases.
 const SWEEP_MIN: usize = 1_024;
 
@@ -28,18 +30,35 @@ pub enum SessionMessage {
     },
     /// Something happened to one of its leases.
     Notice(Notice),
+    /// The session did not read, notices were lost, or the member ends. No message follows.
+    Closed,
 }
 
 /// Maps leases to the sessions that want their notices.
-#[derive(Default)]
+///
+/// Every function that delivers a message is given `deliver`, which puts it into the mailbox of a session and returns
+/// how many messages wait there. A session with more than the bound does not read: it is closed.
 pub struct Router {
+    /// The most messages that may wait in a mailbox.
+    mail_max: usize,
     /// Sessions and the leases that they are attached to.
     sessions: BTreeMap<SessionId, BTreeSet<Handle>>,
     leases: BTreeMap<Handle, Vec<SessionId>>,
     added: usize,
 }
 
+impl Default for Router {
+    fn default() -> Self {
+        Self::new(MAIL_MAX)
+    }
+}
+
 impl Router {
+    /// A router that closes a session in whose mailbox more than this many messages wait.
+    pub fn new(mail_max: usize) -> Self {
+        Self { mail_max, sessions: BTreeMap::new(), leases: BTreeMap::new(), added: 0 }
+    }
+
     /// Begins a session.
     pub fn open(&mut self, session: SessionId) {
         self.sessions.insert(session, BTreeSet::new());
@@ -57,10 +76,25 @@ impl Router {
         }
     }
 
-    /// Ends every session, because notices were lost. Names them, so that their clients can be sent away.
-    pub fn close_all(&mut self) -> Vec<SessionId> {
+    /// Ends every session, because notices were lost or the member ends.
+    pub fn close_all(&mut self, deliver: &mut impl FnMut(SessionId, SessionMessage) -> usize) {
         self.leases.clear();
-        std::mem::take(&mut self.sessions).into_keys().collect()
+        for session in std::mem::take(&mut self.sessions).into_keys() {
+            deliver(session, SessionMessage::Closed);
+        }
+    }
+
+    /// Ends a session whose mailbox has this many messages, if they are too many.
+    fn close_unread(
+        &mut self,
+        session: SessionId,
+        waiting: usize,
+        deliver: &mut impl FnMut(SessionId, SessionMessage) -> usize,
+    ) {
+        if waiting > self.mail_max && !mutant!("unread_session_kept") {
+            self.close(session);
+            deliver(session, SessionMessage::Closed);
+        }
     }
 
     /// Attaches a session to this lease: from now on the session gets its notices.
@@ -83,7 +117,7 @@ impl Router {
         session: SessionId,
         batch: u64,
         outcomes: Outcomes,
-        deliver: &mut impl FnMut(SessionId, SessionMessage),
+        deliver: &mut impl FnMut(SessionId, SessionMessage) -> usize,
     ) {
         for outcome in &outcomes {
             if let Some(lease) = lease_of(outcome) {
@@ -97,7 +131,8 @@ impl Router {
             to = *older;
         }
         if self.sessions.contains_key(&to) {
-            deliver(to, SessionMessage::Answers { batch, outcomes });
+            let waiting = deliver(to, SessionMessage::Answers { batch, outcomes });
+            self.close_unread(to, waiting, deliver);
         }
     }
 
@@ -105,7 +140,7 @@ impl Router {
     pub fn notify(
         &mut self,
         mut notice: Notice,
-        deliver: &mut impl FnMut(SessionId, SessionMessage),
+        deliver: &mut impl FnMut(SessionId, SessionMessage) -> usize,
     ) {
         shorten(&mut notice);
         let (lease, last) = match &notice {
@@ -115,13 +150,19 @@ impl Router {
             Notice::LeaseEnded { lease, .. } => (*lease, true),
         };
         let Some(listening) = self.leases.get(&lease) else { return };
-        match &listening[..] {
-            [one] => deliver(*one, SessionMessage::Notice(notice)),
-            several => {
-                for to in several {
-                    deliver(*to, SessionMessage::Notice(notice.clone()));
-                }
+        let mut unread = Vec::new();
+        let mut put = |to: SessionId, notice| {
+            let waiting = deliver(to, SessionMessage::Notice(notice));
+            if waiting > self.mail_max {
+                unread.push((to, waiting));
             }
+        };
+        match &listening[..] {
+            [one] => put(*one, notice),
+            several => several.iter().for_each(|to| put(*to, notice.clone())),
+        }
+        for (session, waiting) in unread {
+            self.close_unread(session, waiting, deliver);
         }
         if last {
             self.forget(lease);
@@ -218,9 +259,40 @@ mod tests {
             router.attach(SessionId(number), lease);
         }
         router.close(SessionId(2));
-        router.notify(ended(lease, "x"), &mut |session, _| told.push(session.0));
-        router.notify(ended(lease, "x"), &mut |session, _| told.push(session.0));
+        let mut put = |session: SessionId, _| {
+            told.push(session.0);
+            1
+        };
+        router.notify(ended(lease, "x"), &mut put);
+        router.notify(ended(lease, "x"), &mut put);
         assert_eq!(told, [1, 3]);
         assert_eq!(router.attached(), 0);
+    }
+
+    #[test]
+    fn a_session_that_does_not_read_is_closed_and_the_others_go_on() {
+        let (mut router, lease) = (Router::new(2), Handle { slot: 1, generation: 1 });
+        let mut mailboxes: BTreeMap<SessionId, Vec<SessionMessage>> = BTreeMap::new();
+        for number in [1, 2] {
+            router.open(SessionId(number));
+            router.attach(SessionId(number), lease);
+        }
+        let lost = || Notice::WaitEnded {
+            lease,
+            place: tenure_types::PlaceNumber(1),
+            revision: Revision(1),
+        };
+        for _ in 0..4 {
+            router.notify(lost(), &mut |session, mail| {
+                let mailbox = mailboxes.entry(session).or_default();
+                mailbox.push(mail);
+                if session == SessionId(2) { 0 } else { mailbox.len() }
+            });
+        }
+        let of = |session| &mailboxes[&SessionId(session)];
+        assert_eq!(of(1).len(), 4, "three notices, and the end");
+        assert_eq!(of(1).last(), Some(&SessionMessage::Closed));
+        assert_eq!(of(2).len(), 4);
+        assert!(router.sessions().eq([SessionId(2)]));
     }
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use tenure_core::request::LeaseRef;
 use tenure_core::{Explanation, Machine};
+use tenure_node::SessionBounds;
 use tenure_types::{HolderState, RENEW_MAX, Revision, Verb};
 use tenure_wire::{Failure, v1};
 
-use super::session::{IN_FLIGHT_MAX, REQUESTS_MAX};
 use super::{MESSAGE_BYTES_MAX, decode, encode};
 use crate::dispatch::{Dispatch, Fresh, Principal, ReadScope, WITHIN};
 
@@ -195,14 +195,15 @@ pub(crate) async fn welcome(
         (leases, name, machine.epoch().get(), machine.level())
     };
     let (revision, (leases, name, epoch, level)) = dispatch.read_welcome(who, ask).await?;
+    let bounds = SessionBounds::default();
     Ok(v1::Welcome {
         header: Some(dispatch.header(revision)),
         member: name.unwrap_or_default(),
         epoch: epoch.into(),
         incarnation: dispatch.member().lineage().incarnation.0,
         leader: Some(dispatch.leader_hint().await),
-        in_flight_max: number(IN_FLIGHT_MAX),
-        requests_per_message_max: number(REQUESTS_MAX),
+        in_flight_max: number(bounds.in_flight),
+        requests_per_message_max: number(bounds.requests),
         message_bytes_max: number(MESSAGE_BYTES_MAX),
         renew_max: number(RENEW_MAX),
         seq_window: 256,

@@ -1,49 +1,33 @@
-//! Handles one session: a stream of requests, answers and notices.
+//! Serves one session: a stream of requests, answers and notices.
 //!
 //! The stream of answers drives everything: polling it for the next message makes it take requests, submit them and
 //! collect the results. So the session does not read from a client that does not read its answers, and only this one
-//! task has to be woken.
+//! task has to be woken. What the session takes, submits and answers is decided by [`tenure_node::Session`]; this file
+//! has its codec, its clock and its queues.
 
-mod deadlines;
-mod listening;
 mod notices;
+mod perform;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::{FutureExt, Stream, StreamExt};
-use tenure_core::codec::encode_request;
-use tenure_core::outcome::{Answer, LeaseGrant, Outcome};
-use tenure_core::request::{Command, Request};
-use tenure_node::{Lead, Permit};
-use tenure_types::{Handle, LeaseId, PlaceNumber, RENEW_MAX, Refusal, Revision};
-use tenure_wire::{Failure, Message as _, convert, v1};
+use tenure_core::request::{AskLease, Command, Request};
+use tenure_node::{
+    Lead, Session, SessionBounds, SessionCluster, SessionCommand, SessionOutput, session_within_us,
+};
+use tenure_types::{Handle, LeaseId, RENEW_MAX, Refusal};
+use tenure_wire::{Failure, convert, v1};
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
 
-use self::listening::Listening;
-use super::encode::{self, LeaseInAnswer};
+use super::encode::LeaseInAnswer;
 use super::{decode, query};
-use crate::dispatch::{self, Caller, Charge, ClientSession, Dispatch, MailboxMessage, Principal};
+use crate::dispatch::{Charge, ClientSession, Dispatch, Principal};
 use crate::identity::{CallerIdentity, CredentialWatch};
 use crate::metrics::{Api, Class};
-use crate::os;
 use crate::traces::{FollowedBatch, RequestSpan, TraceContext};
-
-/// The most unanswered requests on one session, and answers that are not sent; waits for locks do not count.
-pub(crate) const IN_FLIGHT_MAX: usize = 1_024;
-/// The most requests in one message.
-pub(crate) const REQUESTS_MAX: usize = 1_024;
-/// The most queries of one session that run at a time, or whose answers are not sent. Answers may be large.
-const QUESTIONS_MAX: usize = 16;
-/// Leases that a hello may name: as many as a renewal, since clients split by that.
-const HELLO_MAX: usize = RENEW_MAX;
-/// Requests without a deadline of their own have this one.
-const DEADLINE: Duration = Duration::from_secs(10);
-/// The longest deadline: only a wait for a lock may take longer.
-const DEADLINE_MAX: Duration = Duration::from_secs(600);
 
 /// The name of a client that gives none.
 pub(crate) const UNNAMED: &str = "unnamed";
@@ -61,19 +45,14 @@ pub(crate) struct SessionHandler {
     who: Principal,
     /// Watches over the credentials of the client; none if it needs none.
     credentials: Option<CredentialWatch>,
+    /// What became of these credentials, once they do not hold.
+    ended_credentials: Option<Failure>,
     client: String,
-    session: ClientSession,
-    newest: u64,
-    /// Batches in flight, with their requests.
-    batches: BTreeMap<u64, Vec<PendingAnswers>>,
+    mailbox: ClientSession,
+    session: Session<KeptRequest, v1::Request>,
+    outputs: Vec<SessionOutput<KeptRequest, v1::Request>>,
     /// The batches in flight of which requests are traced.
     followed: BTreeMap<u64, FollowedBatch>,
-    in_flight: usize,
-    /// The request that created each waiting place.
-    places: BTreeMap<(Handle, PlaceNumber), u64>,
-    /// The shortest ttl seen. It bounds how long renewals may wait to be batched.
-    ttl_min_ms: Option<u64>,
-    listening: Listening,
     /// The lease of each handle, for APIs that name leases by id.
     names: Option<LeaseNames>,
     /// The leases that have ended since the last message, and whose names are still needed for it.
@@ -82,32 +61,19 @@ pub(crate) struct SessionHandler {
     rest: std::vec::IntoIter<v1::Request>,
     /// Running queries, each with the time it was received.
     questions: JoinSet<(u64, v1::Answer, Charge)>,
-    /// Queries that are to run, each with the time it was received.
-    waiting: VecDeque<(u64, v1::Request)>,
     lead: tokio::sync::watch::Receiver<Lead>,
     alarm: Pin<Box<Sleep>>,
-    alarmed: bool,
-    greeted: bool,
-    closing: bool,
+    /// The moment of the member's clock that the alarm is set to.
+    alarm_us: u64,
+    /// Whether it was closed because of a message that cannot be accepted.
+    closed: bool,
 }
 
-struct PendingAnswers {
-    id: u64,
+/// What is kept with a command until it is answered.
+struct KeptRequest {
     told: LeaseInAnswer,
     class: Class,
-    asked_at_us: u64,
-    deadline_us: u64,
-    answered: bool,
     span: Option<RequestSpan>,
-}
-
-/// The requests of one turn, encoded one after the other.
-#[derive(Default)]
-struct Gathered {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-    pending: Vec<PendingAnswers>,
-    permit: Permit,
 }
 
 impl SessionHandler {
@@ -119,31 +85,26 @@ impl SessionHandler {
     ) -> Result<Self, Failure> {
         let who = identity.as_ref().map(|it| it.principal().clone());
         let who = who.unwrap_or_else(Principal::anyone);
-        let (session, lead) = (dispatch.session_of_client()?, dispatch.member().lead());
+        let (mailbox, lead) = (dispatch.session_of_client()?, dispatch.member().lead());
         Ok(Self {
             dispatch,
             api,
             who,
             credentials: identity.map(|it| it.watch()),
+            ended_credentials: None,
             client: UNNAMED.to_owned(),
-            session,
-            newest: 0,
-            batches: BTreeMap::new(),
+            mailbox,
+            session: Session::new(SessionBounds::default()),
+            outputs: Vec::new(),
             followed: BTreeMap::new(),
-            in_flight: 0,
-            places: BTreeMap::new(),
-            ttl_min_ms: None,
-            listening: Listening::default(),
             names: None,
             ended: Vec::new(),
             rest: Vec::new().into_iter(),
             questions: JoinSet::new(),
-            waiting: VecDeque::new(),
             lead,
-            alarm: Box::pin(tokio::time::sleep(DEADLINE)),
-            alarmed: false,
-            greeted: false,
-            closing: false,
+            alarm: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            alarm_us: u64::MAX,
+            closed: false,
         })
     }
 
@@ -158,56 +119,61 @@ impl SessionHandler {
         self.names.as_ref().unwrap_or(&NONE)
     }
 
+    fn is_over(&self) -> bool {
+        self.closed || self.session.is_over()
+    }
+
     /// The next message to the client; none when the session is over.
     pub(crate) async fn next<S>(&mut self, from: &mut S) -> Option<v1::SessionResponse>
     where
         S: Stream<Item = Result<v1::SessionRequest, Unread>> + Unpin,
     {
-        if self.closing {
+        if self.is_over() {
             return None;
         }
         self.forget_ended();
         loop {
             let mut out = v1::SessionResponse::default();
+            let has_room = self.session.has_room(0);
             tokio::select! {
                 biased;
                 failure = ended(self.credentials.as_mut()) => {
-                    let places = std::mem::take(&mut self.places).into_keys().collect();
-                    self.dispatch.leave_places(self.who.clone(), places);
-                    self.close((&failure).into(), &mut out);
+                    self.ended_credentials = Some(failure);
+                    self.session.credentials_ended(&mut self.outputs);
                 }
-                mail = self.session.mail() => self.take_mail(mail, &mut out),
+                mail = self.mailbox.mail() => self.take_mail(mail),
                 Some(Ok((asked_at_us, answer, _charge))) = self.questions.join_next(),
                     if !self.questions.is_empty() =>
                 {
-                    self.in_flight -= 1;
-                    self.start_questions();
+                    self.session.question_answered(&mut self.outputs);
                     self.served(Class::Read, asked_at_us, self.dispatch.now_us());
                     out.answers.push(answer);
                 }
-                () = std::future::ready(()),
-                    if self.in_flight < IN_FLIGHT_MAX && !self.rest.as_slice().is_empty() =>
-                {
+                () = std::future::ready(()), if has_room && !self.rest.as_slice().is_empty() => {
                     self.take_requests(v1::SessionRequest::default(), from, &mut out).await;
                 }
-                request = from.next(), if self.in_flight < IN_FLIGHT_MAX => match request {
+                request = from.next(), if has_room => match request {
                     Some(Ok(request)) => self.take_requests(request, from, &mut out).await,
                     Some(Err(unread)) => self.close(*unread?, &mut out),
                     None => return None,
                 },
-                () = self.alarm.as_mut(), if self.alarmed => self.give_up(&mut out),
-                changed = self.lead.changed(), if self.greeted => {
+                () = self.alarm.as_mut(), if self.alarm_us < u64::MAX => {
+                    self.alarm_us = u64::MAX;
+                    self.session.turn(self.dispatch.now_us(), &mut self.outputs);
+                }
+                changed = self.lead.changed(), if self.session.is_greeted() => {
                     if changed.is_ok() {
                         self.lead.mark_unchanged();
-                        out.leader = Some(self.dispatch.leader_hint().await);
+                        self.session.lead_changed(&mut self.outputs);
                     }
                 }
             }
+            self.perform(&mut out).await;
             if !is_empty(&out) {
                 self.count_refusals(&out);
                 return Some(out);
             }
-            if self.closing {
+            if self.is_over() {
                 return None;
             }
         }
@@ -215,13 +181,13 @@ impl SessionHandler {
 
     /// The span of a request that is sampled. A session carries the requests of many callers, so each request names its
     /// own.
-    fn span(&self, request: &v1::Request) -> Option<RequestSpan> {
-        let traces = self.dispatch.traces();
+    fn span(dispatch: &Dispatch, api: Api, request: &v1::Request) -> Option<RequestSpan> {
+        let traces = dispatch.traces();
         if !traces.is_on() {
             return None;
         }
         let parent = TraceContext::parse(&request.traceparent);
-        traces.begin(parent, self.api.name(), Class::of_request(request).name())
+        traces.begin(parent, api.name(), Class::of_request(request).name())
     }
 
     fn served(&self, class: Class, asked_at_us: u64, now_us: u64) {
@@ -249,39 +215,33 @@ impl SessionHandler {
     ) where
         S: Stream<Item = Result<v1::SessionRequest, Unread>> + Unpin,
     {
-        let (mut urgent, mut renewals) = (Gathered::default(), Gathered::default());
         let now_us = self.dispatch.now_us();
         let mut message = first;
         loop {
             if let Some(hello) = message.hello.take()
                 && let Err(failure) = self.greet(&hello, out).await
             {
-                out.closing = Some((&failure).into());
-                self.closing = true;
-                return;
+                return self.close((&failure).into(), out);
             }
-            if message.requests.len() > REQUESTS_MAX {
-                let bound = REQUESTS_MAX as u64;
-                out.closing = Some((&Failure::TooLarge { bound }).into());
-                self.closing = true;
-                return;
+            if let Err(end) = self.session.check_message(message.requests.len()) {
+                return out.closing = Some((&self.farewell(end)).into());
             }
             if !message.requests.is_empty() {
                 self.rest = std::mem::take(&mut message.requests).into_iter();
             }
-            while self.in_flight + out.answers.len() < IN_FLIGHT_MAX {
+            while self.session.has_room(out.answers.len()) {
                 let Some(mut request) = self.rest.next() else { break };
                 decode::number_leases(&mut request, self.who.name());
                 let error = match too_many(&request) {
                     Some(refusal) => v1::Error::from(&refusal),
-                    None => match self.take(&request, now_us, &mut urgent, &mut renewals) {
+                    None => match self.take(&request, now_us) {
                         Ok(()) => continue,
                         Err(failure) => (&failure).into(),
                     },
                 };
                 out.answers.push(answer(request.id, None, v1::answer::Result::Error(error)));
             }
-            if self.in_flight + out.answers.len() >= IN_FLIGHT_MAX {
+            if !self.session.has_room(out.answers.len()) {
                 break;
             }
             match from.next().now_or_never() {
@@ -293,15 +253,13 @@ impl SessionHandler {
                 _ => break,
             }
         }
-        let gather_us = dispatch::linger_us(&Command::Renew(Vec::new()), self.ttl_min_ms());
-        self.send(urgent, 0);
-        self.send(renewals, gather_us);
+        self.session.submit(self.dispatch.now_us(), &mut self.outputs);
     }
 
-    /// Closes the session with an error.
+    /// Closes the session with an error of the client's message.
     fn close(&mut self, error: v1::Error, out: &mut v1::SessionResponse) {
         out.closing = Some(error);
-        self.closing = true;
+        self.closed = true;
     }
 
     /// Answers the hello; a session has one.
@@ -310,225 +268,81 @@ impl SessionHandler {
         hello: &v1::Hello,
         out: &mut v1::SessionResponse,
     ) -> Result<(), Failure> {
-        if self.greeted {
-            return Err(decode::invalid("hello", "was said before"));
-        }
-        let cluster_id = super::header::cluster_id(self.dispatch.cluster());
-        if hello.cluster_id != 0 && hello.cluster_id != cluster_id {
-            return Err(Failure::OtherCluster { cluster_id });
-        }
-        let lineage = self.dispatch.member().lineage();
-        let other_epoch = hello.epoch != 0 && hello.epoch != u32::from(lineage.epoch.get());
-        let incarnation = lineage.incarnation.0;
-        if other_epoch || hello.incarnation != 0 && hello.incarnation != incarnation {
-            return Err(Failure::Restored);
-        }
-        if hello.leases.len() > HELLO_MAX {
-            return Err(decode::invalid("leases", "are too many"));
-        }
-        self.greeted = true;
+        let meant = SessionCluster {
+            cluster_id: hello.cluster_id,
+            epoch: hello.epoch,
+            incarnation: hello.incarnation,
+        };
+        let greeted = self.session.greet(meant, self.cluster(), hello.leases.len());
+        greeted.map_err(|end| self.farewell(end))?;
         if !hello.client.is_empty() {
             self.client.clone_from(&hello.client);
         }
         let welcome = query::welcome(&self.dispatch, &self.who, hello).await?;
-        let mut handles = Vec::with_capacity(welcome.leases.len());
+        let mut seen = Vec::with_capacity(welcome.leases.len());
         for lease in &welcome.leases {
             if let (Some(handle), Some(id)) = (
                 convert::handle_from(lease.lease_slot, lease.lease_generation),
                 convert::lease_from(lease.lease),
             ) {
-                self.heed(handle, id, lease.ttl_ms);
-                handles.push(handle);
+                self.name(handle, id);
+                seen.push((handle, lease.ttl_ms));
             }
         }
-        self.session.attach(handles);
+        self.session.welcome(seen, &mut self.outputs);
         out.revision = welcome.header.as_ref().map_or(0, |header| header.revision);
         out.welcome = Some(welcome);
         Ok(())
     }
 
-    /// Takes one request: encodes a command into one of the two batches, or starts a query.
-    fn take(
-        &mut self,
-        request: &v1::Request,
-        now_us: u64,
-        urgent: &mut Gathered,
-        renewals: &mut Gathered,
-    ) -> Result<(), Failure> {
+    /// The cluster of this member.
+    fn cluster(&self) -> SessionCluster {
+        let lineage = self.dispatch.member().lineage();
+        SessionCluster {
+            cluster_id: super::header::cluster_id(self.dispatch.cluster()),
+            epoch: lineage.epoch.get().into(),
+            incarnation: lineage.incarnation.0,
+        }
+    }
+
+    /// Takes one request: a command or a query.
+    fn take(&mut self, request: &v1::Request, now_us: u64) -> Result<(), Failure> {
+        let within_us = session_within_us(request.deadline_ms);
         if query::is_question(request) {
-            self.in_flight += 1;
-            self.waiting.push_back((now_us, request.clone()));
-            self.start_questions();
+            let question = request.clone();
+            self.session.question(now_us, within_us, question, &mut self.outputs);
             return Ok(());
         }
         let command = decode::command(request, &self.client)?;
         let id = decode::request_id(request, &command)?;
         let told = match &command {
-            Command::Acquire(ask)
-                if matches!(ask.lease, tenure_core::request::AskLease::New(_)) =>
-            {
+            Command::Acquire(ask) if matches!(ask.lease, AskLease::New(_)) => {
                 LeaseInAnswer::LeaseToo
             }
             _ => LeaseInAnswer::Grant,
         };
-        let heap = match &command {
-            Command::Renew(leases) => {
-                self.listen(leases);
-                renewals
-            }
-            _ => urgent,
-        };
-        let before = heap.bytes.len();
-        let whole = Request { principal: self.who.name(), id, command };
-        encode_request(&whole, &mut heap.bytes);
-        match self.dispatch.admit(&self.who, &whole.command, heap.bytes.len() - before) {
-            Ok(permit) => heap.permit.join(permit),
-            Err(failure) => {
-                heap.bytes.truncate(before);
-                return Err(failure);
-            }
-        }
-        heap.ends.push(heap.bytes.len());
-        self.in_flight += 1;
-        let within_us = u64::try_from(within(request.deadline_ms).as_micros()).unwrap_or(u64::MAX);
-        heap.pending.push(PendingAnswers {
-            id: request.id,
-            told,
-            class: Class::of_request(request),
-            asked_at_us: now_us,
-            deadline_us: now_us.saturating_add(within_us),
-            answered: false,
-            span: self.span(request),
-        });
-        Ok(())
-    }
-
-    /// Starts the queries that wait, as far as there is room for them.
-    fn start_questions(&mut self) {
-        while self.questions.len() < QUESTIONS_MAX {
-            let Some((asked_at_us, request)) = self.waiting.pop_front() else { return };
-            let (dispatch, who) = (self.dispatch.clone(), self.who.clone());
-            // Its time counts from when it was received.
-            let deadline_us = asked_at_us.saturating_add(os::micros(within(request.deadline_ms)));
-            let memory = Caller::present_memory();
-            let asked = async move {
-                let within = dispatch.until(deadline_us);
-                let answer = query::session(&dispatch, &who, &request, within).await;
-                let charge = memory.charge(answer.encoded_len());
-                (asked_at_us, answer, charge)
-            };
-            match Caller::current() {
-                Some(caller) => self.questions.spawn(caller.run(asked)),
-                None => self.questions.spawn(asked),
-            };
-        }
+        let (dispatch, who, api) = (&self.dispatch, &self.who, self.api);
+        let admit = |command: &Command<'_>, bytes| dispatch.admit(who, command, bytes);
+        let class = Class::of_request(request);
+        let keep = || KeptRequest { told, class, span: Self::span(dispatch, api, request) };
+        let whole = Request { principal: who.name(), id, command };
+        let command = SessionCommand { id: request.id, within_us, request: whole };
+        self.session.command(now_us, &command, admit, keep)
     }
 
     /// Forgets the names of leases that the last message reported as ended.
     fn forget_ended(&mut self) {
         for lease in self.ended.drain(..) {
-            self.listening.remove(lease);
             if let Some(names) = &mut self.names {
                 names.remove(&lease);
             }
         }
     }
 
-    fn send(&mut self, gathered: Gathered, linger_us: u64) {
-        let Gathered { bytes, ends, pending, permit } = gathered;
-        let Some(last_us) = pending.iter().map(|it| it.deadline_us).max() else { return };
-        let bytes = Bytes::from(bytes);
-        let mut start = 0;
-        let requests =
-            ends.iter().map(|end| bytes.slice(std::mem::replace(&mut start, *end)..*end));
-        let requests = requests.collect();
-        self.newest += 1;
-        self.set_alarm(&pending);
-        let spans = pending.iter().filter_map(|pending| pending.span.as_ref());
-        let reply = self.session.reply_to(self.newest);
-        let followed = self.dispatch.follow(reply, spans.map(RequestSpan::steps));
-        self.followed.extend(followed.map(|followed| (self.newest, followed)));
-        self.batches.insert(self.newest, pending);
-        self.session.submit(self.newest, requests, linger_us, last_us, permit);
-    }
-
-    fn take_mail(&mut self, mail: Vec<MailboxMessage>, out: &mut v1::SessionResponse) {
-        let now_us = self.dispatch.now_us();
-        for letter in mail {
-            match letter {
-                MailboxMessage::Answers { batch, outcomes } => {
-                    let pending = self.batches.remove(&batch).unwrap_or_default();
-                    self.followed.remove(&batch);
-                    for (mut pending, outcome) in pending.into_iter().zip(outcomes) {
-                        self.served(pending.class, pending.asked_at_us, now_us);
-                        self.answered(&pending, outcome, out);
-                        if let Some(span) = pending.span.take() {
-                            let newest = out.answers.last().filter(|it| it.id == pending.id);
-                            span.finish(newest.and_then(reason));
-                        }
-                    }
-                }
-                MailboxMessage::Notice(notice) => self.noticed(notice, out),
-                MailboxMessage::Closed => {
-                    out.closing = Some((&self.dispatch.farewell()).into());
-                    self.closing = true;
-                }
-            }
-        }
-    }
-
-    fn answered(
-        &mut self,
-        pending: &PendingAnswers,
-        outcome: Result<Outcome, tenure_node::NodeFailure>,
-        out: &mut v1::SessionResponse,
-    ) {
-        if let Ok(Outcome { result: Ok(result), .. }) = &outcome {
-            match result {
-                Answer::Queued(queued) => {
-                    self.places.insert((queued.lease.handle, queued.place), pending.id);
-                    self.heed_grant(&queued.lease);
-                }
-                Answer::Acquired(acquired) => self.heed_grant(&acquired.lease),
-                Answer::LeaseGranted(lease) => self.heed_grant(lease),
-                _ => {}
-            }
-        }
-        if pending.answered {
-            return;
-        }
-        self.in_flight -= 1;
-        out.answers.push(match outcome {
-            Ok(outcome) => {
-                out.revision = out.revision.max(convert::revision(outcome.revision));
-                let result = encode::answer(&outcome, pending.told);
-                answer(pending.id, Some(outcome.revision), result)
-            }
-            Err(failure) => {
-                let waited_us = self.dispatch.now_us().saturating_sub(pending.asked_at_us);
-                let failure = self.dispatch.failure(failure, Duration::from_micros(waited_us));
-                if matches!(failure, Failure::ShuttingDown | Failure::Corrupt) {
-                    // The session ends with this error, which covers every unanswered request.
-                    return self.close((&failure).into(), out);
-                }
-                answer(pending.id, None, v1::answer::Result::Error((&failure).into()))
-            }
-        });
-    }
-
-    fn heed_grant(&mut self, lease: &LeaseGrant) {
-        self.heed(lease.handle, lease.id, lease.ttl_ms);
-    }
-
-    fn heed(&mut self, handle: Handle, id: LeaseId, ttl_ms: u64) {
+    fn name(&mut self, handle: Handle, id: LeaseId) {
         if let Some(names) = &mut self.names {
             names.insert(handle, id);
         }
-        self.ttl_min_ms = Some(self.ttl_min_ms.map_or(ttl_ms, |it| it.min(ttl_ms)));
-    }
-
-    fn ttl_min_ms(&self) -> u64 {
-        self.ttl_min_ms.unwrap_or(dispatch::TTL_MIN_MS)
     }
 }
 
@@ -547,14 +361,11 @@ fn too_many(request: &v1::Request) -> Option<Refusal> {
     (named > RENEW_MAX).then_some(Refusal::TooManyInCommand { max: RENEW_MAX as u64 })
 }
 
-fn within(deadline_ms: u32) -> Duration {
-    match deadline_ms {
-        0 => DEADLINE,
-        ms => Duration::from_millis(ms.into()).min(DEADLINE_MAX),
-    }
-}
-
-fn answer(id: u64, revision: Option<Revision>, result: v1::answer::Result) -> v1::Answer {
+fn answer(
+    id: u64,
+    revision: Option<tenure_types::Revision>,
+    result: v1::answer::Result,
+) -> v1::Answer {
     let revision = revision.map_or(0, convert::revision);
     v1::Answer { id, revision, result: Some(result) }
 }

@@ -8,10 +8,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use tenure_core::outcome::Outcome;
 use tenure_core::request::{Acquire, Command, RequestId};
-use tenure_node::{AcquireInput, AcquireOutput, AcquireTerms, Outcomes, PendingAcquire, Permit};
+use tenure_node::{
+    AcquireInput, AcquireOutput, AcquireTerms, Outcomes, PendingAcquire, Permit, SessionMessage,
+};
 use tokio::sync::oneshot;
 
-use super::outbox::MailboxMessage;
 use super::{ClientSession, Dispatch, Failure, Principal};
 use crate::traces::{self, FollowedBatch};
 
@@ -66,7 +67,7 @@ impl Dispatch {
 
 impl Asking {
     async fn run(mut self, request: Bytes, permit: Permit) {
-        self.session.submit(ASK, vec![request], 0, self.pending.deadline_us(), permit);
+        self.session.submit_one(ASK, request, self.pending.deadline_us(), permit);
         while !self.pending.is_over() {
             for input in self.inputs().await {
                 let output = self.pending.handle(self.dispatch.now_us(), input);
@@ -106,7 +107,7 @@ impl Asking {
                 }
                 AcquireOutput::Abandon { request, deadline_us } => {
                     let permit = Permit::default();
-                    self.session.submit(ABANDON, vec![request], 0, deadline_us, permit);
+                    self.session.submit_one(ABANDON, request, deadline_us, permit);
                     None
                 }
             };
@@ -124,14 +125,14 @@ impl Asking {
 }
 
 /// Converts a message of the session's mailbox to an input of the acquire.
-fn input(mail: MailboxMessage) -> AcquireInput {
+fn input(mail: SessionMessage) -> AcquireInput {
     match mail {
-        MailboxMessage::Answers { batch: ABANDON, outcomes } => {
+        SessionMessage::Answers { batch: ABANDON, outcomes } => {
             AcquireInput::Abandoned(first(outcomes))
         }
-        MailboxMessage::Answers { outcomes, .. } => AcquireInput::Answered(first(outcomes)),
-        MailboxMessage::Notice(notice) => AcquireInput::Notice(notice),
-        MailboxMessage::Closed => AcquireInput::Closed,
+        SessionMessage::Answers { outcomes, .. } => AcquireInput::Answered(first(outcomes)),
+        SessionMessage::Notice(notice) => AcquireInput::Notice(notice),
+        SessionMessage::Closed => AcquireInput::Closed,
     }
 }
 

@@ -30,7 +30,7 @@ use bytes::Bytes;
 use tenure_core::codec::encode_request;
 use tenure_core::outcome::Outcome;
 use tenure_core::request::{Command, Request, RequestId};
-use tenure_node::{AdminRequest, Input, Lead, Permit, ReplyTo};
+use tenure_node::{AdminRequest, GIVE_UP_GRACE_US, Input, Lead, Permit, ReplyTo, TTL_MIN_MS};
 use tenure_raft::RejectReason;
 use tenure_wire::v1;
 use tokio::runtime::Handle;
@@ -40,11 +40,13 @@ pub(crate) use caller::{Caller, WATCHES_MAX, WatchCount};
 #[cfg(test)]
 pub(crate) use memory::CONNECTION_BYTES_MAX;
 pub(crate) use memory::{Charge, ConnectionMemory, MemberMemory};
-pub(crate) use outbox::{Delivery, MailboxMessage, Outbox};
+pub(crate) use outbox::{Delivery, Outbox};
 pub(crate) use permission::ReadScope;
 pub(crate) use session::ClientSession;
 pub(crate) use source::{ConnectionSources, PrincipalSources, RequestSource};
-pub(crate) use tenure_node::{AcquireTerms, ClusterView, Fresh, PlaceFate, Principal};
+pub(crate) use tenure_node::{
+    AcquireTerms, ClusterView, Fresh, PlaceFate, Principal, SessionMessage,
+};
 pub(crate) use tenure_wire::Failure;
 pub(crate) use ticket::Signed;
 
@@ -58,10 +60,7 @@ use crate::watch::Hub;
 /// How long a call may take if its caller sets no limit.
 pub(crate) const WITHIN: Duration = Duration::from_secs(10);
 /// Added to a caller's deadline, so that a definite "not applied" arrives before the outcome is reported as unknown.
-pub(crate) const ANSWER_GRACE_US: u64 = 150_000;
-const ANSWER_GRACE: Duration = Duration::from_micros(ANSWER_GRACE_US);
-/// The shortest ttl that a lease can have. Assumed for renewals of leases that the session has not seen granted.
-pub(crate) const TTL_MIN_MS: u64 = 1_000;
+const ANSWER_GRACE: Duration = Duration::from_micros(GIVE_UP_GRACE_US);
 
 /// Everything that an API needs of a member. Cheap to clone.
 #[derive(Clone)]
@@ -186,7 +185,7 @@ impl Dispatch {
         command: Command<'_>,
         within: Duration,
     ) -> Result<Outcome, Failure> {
-        let linger_us = linger_us(&command, TTL_MIN_MS);
+        let linger_us = linger_us(&command);
         let (request, permit) = self.admitted(who, id, command)?;
         self.run(request, permit, linger_us, within).await
     }
@@ -346,10 +345,10 @@ pub(crate) fn encode(who: &Principal, id: RequestId<'_>, command: Command<'_>) -
     bytes.into()
 }
 
-/// How long a command may wait to be proposed together with others.
-pub(crate) fn linger_us(command: &Command<'_>, ttl_min_ms: u64) -> u64 {
+/// How long a command without a session may wait to be proposed together with others.
+fn linger_us(command: &Command<'_>) -> u64 {
     match command {
-        Command::Renew(_) => tenure_node::renewal_linger_us(ttl_min_ms),
+        Command::Renew(_) => tenure_node::renewal_linger_us(TTL_MIN_MS),
         _ => 0,
     }
 }

@@ -10,15 +10,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tenure_core::outcome::Notice;
 use tenure_core::request::LeaseRef;
-use tenure_node::{Backlog, Outcomes, Router, SessionId, SessionMessage as Routed, Taken};
+use tenure_node::{Backlog, Outcomes, Router, SessionId, SessionMessage, Taken};
 use tenure_types::Handle;
 use tokio::sync::Notify;
 
 use super::{Caller, Charge};
 use crate::member::{LoopEvent, MemberHandle};
 
-/// The number of unread messages in a mailbox beyond which its session counts as not reading and is closed.
-const MAIL_MAX: usize = 65_536;
 /// What an outcome or a notice counts against the memory of its connection.
 const MAIL_BYTES: usize = 256;
 /// The number of leases that the event loop looks up in one event, so that a sweep does not delay commands.
@@ -55,17 +53,6 @@ impl Delivery {
             _ => 0,
         }
     }
-}
-
-/// A message in the mailbox of a session.
-pub(crate) enum MailboxMessage {
-    Answers {
-        batch: u64,
-        outcomes: Outcomes,
-    },
-    Notice(Notice),
-    /// The session did not read, or the member ends. No message follows.
-    Closed,
 }
 
 /// The deliveries that the routing task has not taken yet.
@@ -128,7 +115,7 @@ impl Outbox {
 
 /// The messages that wait for one session, and what they cost its connection.
 pub(crate) struct Mailbox {
-    mail: Mutex<(Vec<MailboxMessage>, Charge)>,
+    mail: Mutex<(Vec<SessionMessage>, Charge)>,
     bell: Notify,
     /// The messages in all mailboxes of the member, for the metrics.
     all: Arc<AtomicU64>,
@@ -143,7 +130,7 @@ impl Drop for Mailbox {
 
 impl Mailbox {
     /// Waits for a message and takes all that are there. Safe to cancel.
-    pub(crate) async fn take(&self) -> Vec<MailboxMessage> {
+    pub(crate) async fn take(&self) -> Vec<SessionMessage> {
         loop {
             if let Some(mail) = self.empty() {
                 self.all.fetch_sub(mail.len() as u64, Ordering::Relaxed);
@@ -153,7 +140,7 @@ impl Mailbox {
         }
     }
 
-    fn empty(&self) -> Option<Vec<MailboxMessage>> {
+    fn empty(&self) -> Option<Vec<SessionMessage>> {
         let mut box_ = self.lock();
         let mail = std::mem::take(&mut box_.0);
         box_.1.set(0);
@@ -161,11 +148,11 @@ impl Mailbox {
     }
 
     /// Adds a message and returns the number of messages that wait.
-    fn put(&self, mail: MailboxMessage) -> usize {
+    fn put(&self, mail: SessionMessage) -> usize {
         let mut box_ = self.lock();
         let outcomes = match &mail {
-            MailboxMessage::Answers { outcomes, .. } => outcomes.len(),
-            MailboxMessage::Notice(_) | MailboxMessage::Closed => 1,
+            SessionMessage::Answers { outcomes, .. } => outcomes.len(),
+            SessionMessage::Notice(_) | SessionMessage::Closed => 1,
         };
         box_.1.add(outcomes * MAIL_BYTES);
         box_.0.push(mail);
@@ -178,7 +165,7 @@ impl Mailbox {
         waiting
     }
 
-    fn lock(&self) -> MutexGuard<'_, (Vec<MailboxMessage>, Charge)> {
+    fn lock(&self) -> MutexGuard<'_, (Vec<SessionMessage>, Charge)> {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -201,7 +188,7 @@ pub(crate) async fn route(outbox: Arc<Outbox>, member: MemberHandle) {
         }
         sessions.sweep(&member, &outbox);
         if member.over().is() {
-            return sessions.close();
+            return sessions.deliver(Delivery::CloseAll);
         }
     }
 }
@@ -215,17 +202,10 @@ struct OpenSessions {
 
 impl OpenSessions {
     fn deliver(&mut self, item: Delivery) {
-        let mut unread = Vec::new();
         let Self { router, mailboxes } = self;
-        let mut put = |session: SessionId, mail: Routed| {
-            let Some(mailbox) = mailboxes.get(&session) else { return };
-            let mail = match mail {
-                Routed::Answers { batch, outcomes } => MailboxMessage::Answers { batch, outcomes },
-                Routed::Notice(notice) => MailboxMessage::Notice(notice),
-            };
-            if mailbox.put(mail) > MAIL_MAX {
-                unread.push(session);
-            }
+        let mut put = |session: SessionId, mail: SessionMessage| match mail {
+            SessionMessage::Closed => mailboxes.remove(&session).map_or(0, |it| it.put(mail)),
+            _ => mailboxes.get(&session).map_or(0, |it| it.put(mail)),
         };
         match item {
             Delivery::Answers { session, batch, outcomes } => {
@@ -246,13 +226,7 @@ impl OpenSessions {
                 router.close(session);
                 mailboxes.remove(&session);
             }
-            Delivery::CloseAll => unread.extend(mailboxes.keys().copied()),
-        }
-        for session in unread {
-            self.router.close(session);
-            if let Some(mailbox) = self.mailboxes.remove(&session) {
-                mailbox.put(MailboxMessage::Closed);
-            }
+            Delivery::CloseAll => router.close_all(&mut put),
         }
     }
 
@@ -265,12 +239,6 @@ impl OpenSessions {
                 let gone = |lease: &Handle| !machine.has_lease(LeaseRef::Handle(*lease));
                 outbox.put(Delivery::Ended(part.into_iter().filter(gone).collect()));
             }));
-        }
-    }
-
-    fn close(self) {
-        for mailbox in self.mailboxes.into_values() {
-            mailbox.put(MailboxMessage::Closed);
         }
     }
 }

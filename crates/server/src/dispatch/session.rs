@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tenure_node::{CommandBatch, Input, Permit, ReplyTo, SessionId};
+use tenure_node::{CommandBatch, Input, Permit, ReplyTo, SessionId, SessionMessage};
 use tenure_types::{Handle, Quota};
 
-use super::outbox::{Delivery, Mailbox, MailboxMessage};
+use super::outbox::{Delivery, Mailbox};
 use super::quota::QuotaCount;
 use super::{Caller, Dispatch, Failure};
 use crate::member::LoopEvent;
@@ -30,11 +30,6 @@ impl Dispatch {
         ClientSession { dispatch: self.clone(), session, mailbox, _count: count }
     }
 
-    /// Subscribes a session to notices of these leases, which its principal must see.
-    pub(crate) fn attach(&self, session: SessionId, leases: Vec<Handle>) {
-        self.member().outbox().send(Delivery::Attach { session, leases });
-    }
-
     /// Opens a session of the present caller, if its quota allows one more.
     pub(crate) fn session_of_client(&self) -> Result<ClientSession, Failure> {
         let count = Caller::count(self.member().identity(), Quota::Sessions)?;
@@ -43,39 +38,35 @@ impl Dispatch {
 }
 
 impl ClientSession {
-    pub(crate) fn id(&self) -> SessionId {
-        self.session
-    }
-
     /// Where the answers of a batch with this number go.
     pub(crate) fn reply_to(&self, batch: u64) -> ReplyTo {
         ReplyTo::Session { session: self.session, batch }
     }
 
-    /// Submits commands in their log encoding, which were admitted under `permit`. Their answers arrive in order, in
-    /// one [`MailboxMessage::Answers`] with the number of the batch.
-    pub(crate) fn submit(
-        &self,
-        batch: u64,
-        requests: Vec<Bytes>,
-        linger_us: u64,
-        deadline_us: u64,
-        permit: Permit,
-    ) {
-        let member = self.dispatch.member();
-        let reply = self.reply_to(batch);
-        let asked_at_us = member.now_us();
-        let batch = CommandBatch { requests, linger_us, asked_at_us, deadline_us, reply, permit };
-        member.try_submit(LoopEvent::Input(Input::Submit(batch)));
+    /// Submits admitted commands. Their answers arrive in order, in one [`SessionMessage::Answers`] with the number of
+    /// the batch.
+    pub(crate) fn submit(&self, batch: u64, commands: CommandBatch<()>) {
+        let commands = commands.reply_to(self.reply_to(batch));
+        self.dispatch.member().try_submit(LoopEvent::Input(Input::Submit(commands)));
     }
 
-    /// Subscribes the session to notices of these leases. An answer that names a lease attaches that lease by itself.
+    /// Submits one command, in its log encoding, that does not wait for others.
+    pub(crate) fn submit_one(&self, batch: u64, request: Bytes, deadline_us: u64, permit: Permit) {
+        let (requests, asked_at_us) = (vec![request], self.dispatch.now_us());
+        let (linger_us, reply) = (0, ());
+        let one = CommandBatch { requests, linger_us, asked_at_us, deadline_us, reply, permit };
+        self.submit(batch, one);
+    }
+
+    /// Subscribes the session to notices of these leases, which its principal must see. An answer that names a lease
+    /// attaches that lease by itself.
     pub(crate) fn attach(&self, leases: Vec<Handle>) {
-        self.dispatch.attach(self.session, leases);
+        let session = self.session;
+        self.dispatch.member().outbox().send(Delivery::Attach { session, leases });
     }
 
     /// Waits for a message and takes all that are there. Safe to cancel.
-    pub(crate) async fn mail(&self) -> Vec<MailboxMessage> {
+    pub(crate) async fn mail(&self) -> Vec<SessionMessage> {
         self.mailbox.take().await
     }
 }

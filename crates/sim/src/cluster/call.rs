@@ -14,7 +14,7 @@ use tenure_node::{
 };
 
 use super::event::SimEvent;
-use super::session_host::{Endpoint, Routed, SubmittedBatch};
+use super::session_host::{Endpoint, Routed, SubmittedBatch, WaitKey};
 use super::world::SimCluster;
 use super::{MS, S};
 use crate::invariant::CheckResult;
@@ -49,8 +49,6 @@ pub(super) enum CallInput {
     Begin(CallRequest),
     /// Mail of the session.
     Mail(SessionMessage),
-    /// The session was closed.
-    Closed,
     /// The caller's connection has ended.
     CallerGone,
     /// Time has passed.
@@ -89,7 +87,7 @@ impl SimCluster {
         let input = match input {
             CallInput::Begin(request) => return self.begin_call(node, boot, call, request),
             CallInput::Due => return self.step_call(node, call, None),
-            CallInput::Closed => {
+            CallInput::Mail(SessionMessage::Closed) => {
                 let process = self.nodes[node].process.as_ref().expect("it is up");
                 if let Some(hosted) = process.host.calls.get(&call) {
                     // Answers may have been lost with the session.
@@ -166,8 +164,8 @@ impl SimCluster {
         let admitted = usize::try_from(permit.commands()).unwrap_or(usize::MAX);
         // Ask 0: the requests of a caller have keys, and N11 is their check.
         let pending = SubmittedBatch { session: Some(call), asks: vec![0], admitted, deadline_us };
-        process.host.batches.insert(batch, pending);
         let reply = ReplyTo::Session { session: call, batch };
+        process.host.submitted(reply, pending);
         let requests = vec![request];
         let batch_of_one =
             CommandBatch { requests, linger_us: 0, asked_at_us, deadline_us, reply, permit };
@@ -206,7 +204,7 @@ impl SimCluster {
                     self.trace(|| format!("{call:?} of caller {caller} at {node} is taken back"));
                     let permit = Permit::default();
                     let batch = self.submit_of_call(node, call, request, deadline_us, permit);
-                    self.give_backs.insert(batch, GiveBack { caller, node });
+                    self.give_backs.insert((call.0, batch), GiveBack { caller, node });
                     let process = self.nodes[node].process.as_mut().expect("it is up");
                     if let Some(hosted) = process.host.calls.get_mut(&call) {
                         hosted.give_back = Some(batch);
@@ -253,7 +251,7 @@ impl SimCluster {
     }
 
     /// The command that takes an ask back has its answer.
-    pub(super) fn taken_back(&mut self, batch: u64, outcomes: &Outcomes) -> CheckResult {
+    pub(super) fn taken_back(&mut self, batch: WaitKey, outcomes: &Outcomes) -> CheckResult {
         let Some(GiveBack { caller, .. }) = self.give_backs.remove(&batch) else { return Ok(()) };
         match outcomes.first() {
             Some(Ok(Outcome { result: Ok(Answer::Abandoned { released }), .. })) => {

@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use fastrand::Rng;
 use tenure_core::outcome::{Answer, Grants, Notice, Outcome};
-use tenure_node::{NodeFailure, SessionId, SessionMessage};
+use tenure_node::{NodeFailure, SessionId};
 use tenure_types::{Handle, LeaseId, PlaceNumber, Revision, Token};
 
 use super::MS;
 use super::ask_history::Repeats;
 use super::oracle::ensure;
 use super::packet::ClientStream;
+use super::session_task::SessionReply;
 use super::world::SimCluster;
 use crate::invariant::{CheckResult, InvariantViolation};
 
@@ -29,6 +30,7 @@ pub(super) struct SimClient {
     pub(super) waiting: Option<BelievedPlace>,
     /// The newest token of each lock that it has given back, as far as it knows.
     pub(super) released: [Option<Token>; LOCKS.len()],
+    /// Commands on their way, by the number of the request.
     pub(super) attempts: BTreeMap<u64, ClientAttempt>,
     /// Commands to be sent again.
     pub(super) again: Vec<Op>,
@@ -92,6 +94,8 @@ pub(super) struct BelievedPlace {
     pub(super) revision: Revision,
     /// The session in which it hears of a grant.
     pub(super) hears: Option<SessionId>,
+    /// The request of that session that was answered with the place.
+    request: u64,
 }
 
 /// One command, as often as it is sent.
@@ -106,10 +110,10 @@ pub(super) struct Op {
     pub(super) first_us: Option<u64>,
 }
 
-/// Commands on their way.
+/// A command on its way.
 pub(super) struct ClientAttempt {
     pub(super) session: SessionId,
-    pub(super) ops: Vec<Op>,
+    pub(super) op: Op,
     pub(super) sent_us: u64,
     pub(super) given_up_at_us: u64,
     pub(super) given_up: bool,
@@ -207,49 +211,32 @@ impl SimSession {
 }
 
 impl SimCluster {
-    /// Delivers mail to its client.
+    /// Delivers a message to its client.
     pub(super) fn client_hears(
         &mut self,
         stream: ClientStream,
-        mail: SessionMessage,
+        replies: Vec<SessionReply>,
     ) -> CheckResult {
         let asleep_us = self.clients[stream.client].asleep_until_us;
         let now_us = self.now_us;
         let one = &mut self.clients[stream.client];
         let Some(session) = one.session_mut(stream.id) else { return Ok(()) };
         if asleep_us > now_us {
-            self.queue.push(asleep_us, super::event::SimEvent::Mail { stream, mail });
+            self.queue.push(asleep_us, super::event::SimEvent::Mail { stream, replies });
             return Ok(());
         }
         session.mail -= 1;
-        self.trace(|| format!("client {} hears {mail:?}", stream.client));
-        match mail {
-            SessionMessage::Answers { batch, outcomes } => self.on_answers(stream, batch, outcomes),
-            SessionMessage::Notice(notice) => self.on_notice(stream, notice),
-        }
-    }
-
-    fn on_answers(
-        &mut self,
-        stream: ClientStream,
-        batch: u64,
-        outcomes: Vec<Result<Outcome, NodeFailure>>,
-    ) -> CheckResult {
-        let one = &mut self.clients[stream.client];
-        let attempt = one.attempts.remove(&batch).filter(|it| it.session == stream.id);
-        let Some(attempt) = attempt.filter(|it| it.ops.len() == outcomes.len()) else {
-            let detail = format!(
-                "client {} is answered batch {batch}, which it did not send in this session",
-                stream.client
-            );
-            return Err(InvariantViolation::new("N1", detail));
-        };
-        let failed = outcomes.iter().any(Result::is_err);
-        for (op, outcome) in attempt.ops.into_iter().zip(outcomes) {
-            match outcome {
-                Ok(outcome) => self.on_outcome(stream, op, attempt.sent_us, outcome)?,
-                Err(_) if attempt.given_up => {}
-                Err(_) => self.on_failure(stream.client, op),
+        self.trace(|| format!("client {} hears {replies:?}", stream.client));
+        let mut failed = false;
+        for reply in replies {
+            match reply {
+                SessionReply::Answer { id, outcome } => {
+                    failed |= outcome.is_err();
+                    self.on_answer(stream, id, outcome)?;
+                }
+                SessionReply::Notice { notice, id } => self.on_notice(stream, notice, id)?,
+                SessionReply::ReadOver { read } => self.read_over(stream.client, read),
+                SessionReply::Leader => self.faults.count("leader_told"),
             }
         }
         if failed && self.rng.u8(0..4) == 0 {
@@ -257,6 +244,31 @@ impl SimCluster {
             self.cut_session(stream.client);
         }
         Ok(())
+    }
+
+    fn on_answer(
+        &mut self,
+        stream: ClientStream,
+        id: u64,
+        outcome: Result<Outcome, NodeFailure>,
+    ) -> CheckResult {
+        let one = &mut self.clients[stream.client];
+        let attempt = one.attempts.remove(&id).filter(|it| it.session == stream.id);
+        let Some(attempt) = attempt else {
+            let detail = format!(
+                "client {} is answered request {id}, which it did not send in this session",
+                stream.client
+            );
+            return Err(InvariantViolation::new("N1", detail));
+        };
+        match outcome {
+            Ok(outcome) => self.on_outcome(stream, id, attempt.op, attempt.sent_us, outcome),
+            Err(_) if attempt.given_up => Ok(()),
+            Err(_) => {
+                self.on_failure(stream.client, attempt.op);
+                Ok(())
+            }
+        }
     }
 
     /// Handles a command without an outcome: sends it again if that is allowed, or gives it up.
@@ -274,6 +286,7 @@ impl SimCluster {
     fn on_outcome(
         &mut self,
         stream: ClientStream,
+        request: u64,
         op: Op,
         sent_us: u64,
         outcome: Outcome,
@@ -321,7 +334,7 @@ impl SimCluster {
                     Ok(Answer::Queued(queued)) => {
                         let (place, revision) = (queued.place, outcome.revision);
                         let hears = Some(stream.id);
-                        one.waiting = Some(BelievedPlace { op, place, revision, hears });
+                        one.waiting = Some(BelievedPlace { op, place, revision, hears, request });
                         self.faults.count("queued");
                     }
                     _ => {}
@@ -365,7 +378,7 @@ impl SimCluster {
         self.check_overlap(stream.client, lock)
     }
 
-    fn on_notice(&mut self, stream: ClientStream, notice: Notice) -> CheckResult {
+    fn on_notice(&mut self, stream: ClientStream, notice: Notice, id: u64) -> CheckResult {
         let one = &mut self.clients[stream.client];
         let (lease, revision) = match &notice {
             Notice::Granted { lease, revision, .. }
@@ -388,6 +401,10 @@ impl SimCluster {
                     self.give_back(stream.client, &grants);
                     return Ok(());
                 };
+                ensure(waiting.hears != Some(stream.id) || waiting.request == id, "N5", || {
+                    let (client, request) = (stream.client, waiting.request);
+                    format!("client {client} waits by request {request} and hears of {id}")
+                })?;
                 self.faults.count("granted_by_notice");
                 return self.granted(stream, &waiting.op, &grants, revision);
             }

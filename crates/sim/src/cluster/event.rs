@@ -4,12 +4,13 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use tenure_core::outcome::Outcome;
-use tenure_node::{Control, Join, LinkId, NodeFailure, Output, SessionId, SessionMessage};
+use tenure_node::{Control, Join, LinkId, NodeFailure, Output, SessionId};
 use tenure_raft::{MemberId, Saved};
 
 use super::call::CallInput;
 use super::disks::Lie;
 use super::packet::{ClientMessage, ClientStream, Packet};
+use super::session_task::SessionReply;
 
 /// Something that happens at a moment.
 pub(super) enum SimEvent {
@@ -43,10 +44,10 @@ pub(super) enum SimEvent {
     Route { node: usize, boot: u64 },
     /// A message of a client arrives.
     Said { stream: ClientStream, said: ClientMessage },
+    /// The task of a session runs.
+    Session { stream: ClientStream },
     /// A message to a client arrives.
-    Mail { stream: ClientStream, mail: SessionMessage },
-    /// A client learns the result of its read.
-    Read { client: usize, read: u64 },
+    Mail { stream: ClientStream, replies: Vec<SessionReply> },
     /// A client learns that its session is gone.
     Cut { stream: ClientStream },
     /// A client does something.

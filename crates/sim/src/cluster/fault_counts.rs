@@ -107,6 +107,12 @@ const KINDS: &[&str] = &[
     "outgrown",
     // Sessions, and the links of clients.
     "session_cut",
+    "session_full",
+    "session_ended",
+    "mail_overflow",
+    "told_unknown",
+    "leader_told",
+    "learned_late",
     "client_link_one_way",
     "client_sleeps",
     "duplicate_batch",

@@ -14,7 +14,7 @@ use tenure_types::Revision;
 
 use super::S;
 use super::oracle::ensure;
-use super::session_host::{Reader, SubmittedBatch};
+use super::session_host::{Reader, SubmittedBatch, WaitKey, wait_key};
 use super::world::SimCluster;
 use crate::invariant::{CheckResult, InvariantViolation};
 
@@ -39,9 +39,9 @@ pub(super) struct SimInbox {
     /// Commands in it that are admitted.
     commands: u64,
     /// Batches and reads in it.
-    numbers: BTreeSet<u64>,
+    numbers: BTreeSet<WaitKey>,
     /// Those of them whose deadline has passed: since when, and how many turns ago.
-    late: BTreeMap<u64, (u64, u32)>,
+    late: BTreeMap<WaitKey, (u64, u32)>,
     /// How many events each source has in the queue for the rest.
     queued: BTreeMap<u64, usize>,
     /// For each source that waits, the cost of what it and every other source got since it began to wait.
@@ -82,14 +82,14 @@ impl SimInbox {
     }
 
     /// Whether a batch or a read whose deadline has passed is here and may be: the loop takes and answers it soon.
-    pub(super) fn may_be_late(&self, number: u64, local_us: u64) -> bool {
+    pub(super) fn may_be_late(&self, number: WaitKey, local_us: u64) -> bool {
         let late = self.late.get(&number).copied().unwrap_or((local_us, 0));
         let is_soon = local_us < late.0 + LATE_US || late.1 < LATE_TURNS;
         self.numbers.contains(&number) && is_soon
     }
 
     /// Counts a turn of those whose deadlines have passed and that are still here.
-    pub(super) fn count_late(&mut self, overdue: impl Iterator<Item = u64>, local_us: u64) {
+    pub(super) fn count_late(&mut self, overdue: impl Iterator<Item = WaitKey>, local_us: u64) {
         for number in overdue.filter(|number| self.numbers.contains(number)) {
             self.late.entry(number).or_insert((local_us, 0)).1 += 1;
         }
@@ -250,11 +250,10 @@ fn commands(input: &Input) -> u64 {
 }
 
 /// The number by which the caller of an input waits.
-fn number(input: &Input) -> Option<u64> {
+fn number(input: &Input) -> Option<WaitKey> {
     match input {
-        Input::Submit(CommandBatch { reply: ReplyTo::Session { batch, .. }, .. }) => Some(*batch),
-        Input::Submit(CommandBatch { reply: ReplyTo::Call(call), .. }) => Some(call.0),
-        Input::Read { read, .. } => Some(read.0),
+        Input::Submit(batch) => Some(wait_key(batch.reply)),
+        Input::Read { read, .. } => Some((0, read.0)),
         _ => None,
     }
 }
@@ -268,7 +267,7 @@ impl SimCluster {
             _ => None,
         };
         let reader = match reader {
-            Some(Reader::Client(client)) => source_of(client, client as u64),
+            Some(Reader::Session(stream)) => source_of(stream.client, stream.client as u64),
             _ => Source::default(),
         };
         process.inbox.push(input, reader);
@@ -359,9 +358,9 @@ impl SimCluster {
             };
             let (asked_at_us, deadline_us) = (local_us, local_us + FLOOD_US);
             let pending = SubmittedBatch { session: None, asks: vec![0], admitted: 1, deadline_us };
-            process.host.batches.insert(number, pending);
-            let (requests, linger_us) = (vec![bytes.into()], 0);
             let reply = ReplyTo::Call(CallId(number));
+            process.host.submitted(reply, pending);
+            let (requests, linger_us) = (vec![bytes.into()], 0);
             let batch =
                 CommandBatch { requests, linger_us, asked_at_us, deadline_us, reply, permit };
             self.give(node, boot, Input::Submit(batch));

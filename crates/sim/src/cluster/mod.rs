@@ -39,6 +39,7 @@ mod reuse;
 mod rollback;
 mod serve;
 mod session_host;
+mod session_task;
 mod standing;
 mod strangers;
 mod survivor;

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use tenure_core::{Frozen, Machine};
 use tenure_node::directory::{MemberNames, MemberRecord, Preference};
 use tenure_node::{
-    Admission, Joining, Lineage, MemberIdentity, Node, NodeConfig, Output, Permit, WindowBounds,
+    Admission, Joining, Lineage, MemberIdentity, Node, NodeConfig, Output, Permit, SessionBounds,
+    WindowBounds,
 };
 use tenure_raft::{MemberId, Membership, Replica, ReplicaConfig};
 use tenure_store::sim::{Restart, SimDisk};
@@ -94,6 +95,9 @@ pub(super) struct SimBounds {
     pub(super) window: WindowBounds,
     /// The requests of one source in a second.
     pub(super) rate: u64,
+    /// Messages that may wait for a session that does not read.
+    pub(super) mail: usize,
+    pub(super) session: SessionBounds,
 }
 
 /// A running process.
@@ -204,7 +208,7 @@ impl SimMember {
         self.process = Some(SimProcess {
             node: Node::new(replica, config),
             admission,
-            host: SessionHost::new(sizes.backlog),
+            host: SessionHost::new(sizes.backlog, sizes.mail),
             log_writer: SimLogWriter::new(log, reserve, self.proven),
             log: SimLog::new(sizes.log_bytes),
             snapshots,

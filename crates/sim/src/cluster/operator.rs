@@ -199,13 +199,14 @@ impl SimCluster {
         }
         let asks = vec![0];
         let pending = SubmittedBatch { session: None, asks, admitted: 0, deadline_us };
-        process.host.batches.insert(number, pending);
+        let reply = ReplyTo::Call(CallId(number));
+        process.host.submitted(reply, pending);
         let batch = CommandBatch {
             requests: vec![request],
             linger_us: 0,
             asked_at_us,
             deadline_us,
-            reply: ReplyTo::Call(CallId(number)),
+            reply,
             permit: Permit::default(),
         };
         self.give(node, boot, Input::Submit(batch));

@@ -6,7 +6,7 @@ use tenure_raft::Step;
 use tenure_store::SnapshotId;
 use tenure_types::Handle;
 
-use super::client::Op;
+use super::session_task::ClientRequest;
 
 /// One message from one member to another.
 #[derive(Clone)]
@@ -31,10 +31,10 @@ impl Packet {
 pub(super) enum ClientMessage {
     /// Opens the session.
     Open,
-    /// Asks for the notices of a lease.
-    Attach(Handle),
-    /// Submits commands that must be answered within this time.
-    Submit { batch: u64, ops: Vec<Op>, linger_us: u64, within_us: u64 },
+    /// Says hello, and asks for the notices of these leases.
+    Hello { leases: Vec<Handle> },
+    /// Sends commands.
+    Requests(Vec<ClientRequest>),
     /// Asks for a read.
     Read { read: u64, fresh: Fresh, within_us: u64 },
     /// Closes the session.

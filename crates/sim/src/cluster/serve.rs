@@ -125,6 +125,7 @@ impl SimCluster {
                 if lead.by == Some(self.nodes[node].id) && !self.is_survivor(node) {
                     self.oracle.leads(node, lead.term.0)?;
                 }
+                self.tell_sessions_of_leader(node);
                 self.log(node, "another leader")?;
                 self.tell_operations(node, &ReconfigureInput::Led)
             }
@@ -316,7 +317,7 @@ impl SimCluster {
         })?;
         self.faults.count("read");
         match found.reader {
-            Reader::Client(client) => self.tell_reader(client, read),
+            Reader::Session(stream) => self.session_read_over(stream, read.0),
             Reader::Operation(operation) => {
                 let view = Box::new(ClusterView::of(&process.node));
                 self.operation_hears(node, operation, ReconfigureInput::Viewed(Ok(view)))?;
@@ -338,18 +339,13 @@ impl SimCluster {
         self.log(node, "a read failed")?;
         self.trace(|| format!("{read:?} at {node} failed: {failure}"));
         match found.reader {
-            Reader::Client(client) => self.tell_reader(client, read),
+            Reader::Session(stream) => self.session_read_over(stream, read.0),
             Reader::Operation(operation) => {
                 self.operation_hears(node, operation, ReconfigureInput::Viewed(Err(failure)))?;
             }
             Reader::Backup => {}
         }
         Ok(())
-    }
-
-    fn tell_reader(&mut self, client: usize, read: ReadId) {
-        let at_us = self.now_us + self.network.delay_us(&mut self.rng);
-        self.queue.push(at_us, SimEvent::Read { client, read: read.0 });
     }
 }
 

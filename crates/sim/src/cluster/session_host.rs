@@ -1,36 +1,38 @@
-//! Serves the sessions of one member: takes the messages of clients, hands answers and notices to the member's router,
-//! and checks N1, N3 and N5 on the way.
+//! Serves the sessions of one member: hands answers and notices to the member's router, and checks N1, N3 and N5 on the
+//! way. What a client's session does with them is in `session_task.rs`.
 //!
 //! The router runs on a thread of its own, so it has a schedule of its own: what the loop leaves for it waits in a
 //! queue, which is taken at later moments.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use tenure_core::codec::decode_request;
 use tenure_core::outcome::{Acquired, Answer, Notice, Queued};
 use tenure_core::request::{Hold, LeaseRef};
 use tenure_node::{
-    Backlog, CommandBatch, Effect, Input, NodeFailure, Outcomes, Permit, Principal, ReadId,
-    ReplyTo, Router, SessionId, SessionMessage, Taken, WindowPart, authorise, weight,
+    Backlog, Effect, Input, NodeFailure, Outcomes, ReplyTo, Router, SessionId, SessionMessage,
+    Taken, WindowPart,
 };
 use tenure_types::{Handle, Revision};
 
 use super::MS;
 use super::call::{CallInput, HostedCall};
-use super::client::{LOCKS, Op};
+use super::client::LOCKS;
 use super::event::SimEvent;
-use super::inbox::{SimInbox, source_of};
+use super::inbox::SimInbox;
 use super::operator::HostedOperation;
 use super::oracle::ensure;
-use super::packet::{ClientMessage, ClientStream};
+use super::packet::ClientStream;
+use super::session_task::{SessionReply, SessionTask};
 use super::world::SimCluster;
 use crate::invariant::{CheckResult, InvariantViolation};
 
 /// How long after a deadline the answer may come: a definite one may be on its way.
 const ANSWER_GRACE_US: u64 = 100 * MS;
 
+/// The number under which the caller of a batch or a read waits at its member: its session, or 0, and its own number.
+pub(super) type WaitKey = (u64, u64);
+
 /// The sessions of one process.
-#[derive(Default)]
 pub(super) struct SessionHost {
     router: Router,
     backlog: Backlog<Routed>,
@@ -41,8 +43,10 @@ pub(super) struct SessionHost {
     pub(super) stalled_until_us: u64,
     /// A second copy of what the router should know.
     sessions: BTreeMap<SessionId, (Endpoint, BTreeSet<Handle>)>,
+    /// The tasks of clients' sessions.
+    pub(super) tasks: BTreeMap<SessionId, SessionTask>,
     /// Batches that were submitted and not answered.
-    pub(super) batches: BTreeMap<u64, SubmittedBatch>,
+    pub(super) batches: BTreeMap<WaitKey, SubmittedBatch>,
     pub(super) reads: BTreeMap<u64, WaitingRead>,
     pub(super) admins: BTreeMap<u64, WaitingAdmin>,
     /// Acquires of callers without a session. Each has a session of its own at the member.
@@ -99,8 +103,8 @@ impl WaitingRead {
 /// The origin of a read.
 #[derive(Clone, Copy)]
 pub(super) enum Reader {
-    /// A client, by number.
-    Client(usize),
+    /// A client, through its session.
+    Session(ClientStream),
     /// An operator's request, by number.
     Operation(u64),
     /// A backup.
@@ -141,36 +145,49 @@ impl SessionHost {
         match input {
             Input::Read { read, .. } => drop(self.reads.remove(&read.0)),
             Input::Admin { admin, .. } => drop(self.admins.remove(&admin.0)),
-            Input::Submit(batch) => {
-                let number = match batch.reply {
-                    ReplyTo::Session { batch, .. } => batch,
-                    ReplyTo::Call(call) => call.0,
-                };
-                self.batches.remove(&number);
-            }
+            Input::Submit(batch) => drop(self.batches.remove(&wait_key(batch.reply))),
             _ => {}
         }
     }
 
-    /// A host whose router may be at most `backlog_max` outcomes and notices behind.
-    pub(super) fn new(backlog_max: usize) -> Self {
-        Self { backlog: Backlog::new(backlog_max), ..Self::default() }
+    /// A host whose router may be at most `backlog_max` outcomes and notices behind, and keeps at most `mail_max`
+    /// messages for a session that does not read.
+    pub(super) fn new(backlog_max: usize, mail_max: usize) -> Self {
+        Self {
+            router: Router::new(mail_max),
+            backlog: Backlog::new(backlog_max),
+            taken: VecDeque::new(),
+            routing: false,
+            stalled_until_us: 0,
+            sessions: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            batches: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            admins: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            operations: BTreeMap::new(),
+        }
+    }
+
+    /// Notes a batch that is submitted.
+    pub(super) fn submitted(&mut self, reply: ReplyTo, pending: SubmittedBatch) {
+        self.batches.insert(wait_key(reply), pending);
     }
 
     /// The batches and reads whose deadlines have passed at this moment of the member's clock.
-    pub(super) fn past_deadline(&self, local_us: u64) -> impl Iterator<Item = u64> {
+    pub(super) fn past_deadline(&self, local_us: u64) -> impl Iterator<Item = WaitKey> {
         let is_past = move |deadline_us: u64| deadline_us < local_us;
         let batches =
             self.batches.iter().filter(move |it| is_past(it.1.deadline_us + ANSWER_GRACE_US));
         let reads = self.reads.iter().filter(move |it| is_past(it.1.deadline_us));
-        batches.map(|it| *it.0).chain(reads.map(|it| *it.0))
+        batches.map(|it| *it.0).chain(reads.map(|it| (0, *it.0)))
     }
 
     /// N3: whatever is overdue at this moment of the member's clock.
     pub(super) fn overdue(&self, inbox: &SimInbox, local_us: u64) -> Option<String> {
         let mut past = self.past_deadline(local_us);
         if let Some(number) = past.find(|number| !inbox.may_be_late(*number, local_us)) {
-            return Some(format!("batch or read {number}"));
+            return Some(format!("batch or read {number:?}"));
         }
         if let Some((admin, _)) = self.admins.iter().find(|(_, it)| it.deadline_us < local_us) {
             return Some(format!("admin request {admin}"));
@@ -185,118 +202,6 @@ impl SessionHost {
 }
 
 impl SimCluster {
-    /// Takes a message of a client at its member.
-    pub(super) fn on_client_message(
-        &mut self,
-        stream: ClientStream,
-        said: ClientMessage,
-    ) -> CheckResult {
-        let target = &self.nodes[stream.node];
-        if target.boot != stream.boot || !target.is_up() {
-            return Ok(());
-        }
-        if target.paused_until_us > self.now_us {
-            // The whole process is paused.
-            self.queue.push(target.paused_until_us, SimEvent::Said { stream, said });
-            return Ok(());
-        }
-        let local_us = target.local_us(self.now_us);
-        match said {
-            ClientMessage::Open => {
-                self.leave(stream.node, Routed::Open(Endpoint::Client(stream)));
-            }
-            ClientMessage::Attach(lease) => self.leave(stream.node, Routed::Attach(stream, lease)),
-            ClientMessage::Close => self.leave(stream.node, Routed::Close(stream.id)),
-            ClientMessage::Submit { batch, ops, linger_us, within_us } => {
-                let deadline_us = local_us + within_us;
-                return self.submit(stream, batch, ops, linger_us, deadline_us);
-            }
-            ClientMessage::Read { read, fresh, within_us } => {
-                let deadline_us = local_us + within_us;
-                let (reader, principal) = (Reader::Client(stream.client), Principal::anyone());
-                let (mut floor, mut revision) = (0, Revision(0));
-                match fresh {
-                    tenure_node::Fresh::Now => floor = self.oracle.acknowledged,
-                    tenure_node::Fresh::AtLeast(least) => revision = least,
-                    tenure_node::Fresh::Stale => {}
-                }
-                let reading = WaitingRead::new(reader, floor, revision, deadline_us);
-                let process = self.nodes[stream.node].process.as_mut().expect("it is up");
-                process.host.reads.insert(read, reading);
-                let read = ReadId(read);
-                let input = Input::Read { read, principal, fresh, deadline_us };
-                self.give(stream.node, stream.boot, input);
-            }
-        }
-        Ok(())
-    }
-
-    /// Authorises, admits and submits a batch.
-    fn submit(
-        &mut self,
-        stream: ClientStream,
-        batch: u64,
-        ops: Vec<Op>,
-        linger_us: u64,
-        deadline_us: u64,
-    ) -> CheckResult {
-        let local_us = self.nodes[stream.node].local_us(self.now_us);
-        let rate = self.sizes.rate;
-        let process = self.nodes[stream.node].process.as_mut().expect("it is up");
-        let mut permit = Permit::default();
-        let mut refused = None;
-        let source = source_of(stream.client, stream.id.0);
-        let share = process.inbox.share(source);
-        if !process.inbox.may_send(source, local_us, rate)? {
-            self.faults.count("rate_limited");
-            refused = Some(NodeFailure::Overloaded);
-        }
-        let process = self.nodes[stream.node].process.as_ref().expect("it is up");
-        for op in &ops {
-            let Ok(request) = decode_request(&op.request) else { continue };
-            let access = process.node.machine().access();
-            let allowed = authorise(access, request.principal, &request.command).and_then(|()| {
-                let bytes = op.request.len() as u64;
-                let weight = weight(&request.command);
-                let one = process.admission.admit_from(weight, bytes, Some(&share));
-                one.ok_or(NodeFailure::Overloaded)
-            });
-            match allowed {
-                Ok(one) => permit.join(one),
-                Err(failure) => refused = Some(failure),
-            }
-        }
-        for op in &ops {
-            self.oracle.asked.submit(op.ask, batch, op.repeats);
-        }
-        if let Some(failure) = refused {
-            drop(permit);
-            self.faults.count_by("overloaded", u64::from(failure == NodeFailure::Overloaded));
-            for op in &ops {
-                self.oracle.asked.not_applied(op.ask, batch)?;
-            }
-            let mail = SessionMessage::Answers { batch, outcomes: vec![Err(failure); ops.len()] };
-            self.deliver(stream, mail);
-            return Ok(());
-        }
-        self.faults.count_by("expired_on_arrival", u64::from(deadline_us <= local_us + 100));
-        let asks = ops.iter().map(|op| op.ask).collect();
-        let process = self.nodes[stream.node].process.as_mut().expect("it is up");
-        let (session, admitted) = (Some(stream.id), ops.len());
-        let pending = SubmittedBatch { session, asks, admitted, deadline_us };
-        process.host.batches.insert(batch, pending);
-        let batch = CommandBatch {
-            requests: ops.into_iter().map(|op| op.request).collect(),
-            linger_us,
-            asked_at_us: local_us,
-            deadline_us,
-            reply: ReplyTo::Session { session: stream.id, batch },
-            permit,
-        };
-        self.give(stream.node, stream.boot, Input::Submit(batch));
-        Ok(())
-    }
-
     /// N1, N3, S13: checks the results that the node returns for a batch.
     pub(super) fn answer(&mut self, node: usize, to: ReplyTo, outcomes: Outcomes) -> CheckResult {
         let process = self.nodes[node].process.as_mut().expect("it has just turned");
@@ -304,7 +209,7 @@ impl SimCluster {
             ReplyTo::Session { session, batch } => (batch, Some(session)),
             ReplyTo::Call(call) => (call.0, None),
         };
-        let pending = process.host.batches.remove(&number);
+        let pending = process.host.batches.remove(&wait_key(to));
         let Some(pending) = pending.filter(|it| it.session == session) else {
             return Err(InvariantViolation::new(
                 "N1",
@@ -322,12 +227,12 @@ impl SimCluster {
                     self.oracle.answers(*ask, outcome)?;
                     self.faults.count_by("done_while_full", u64::from(short));
                 }
-                Err(failure) => self.failed(*ask, number, *failure)?,
+                Err(failure) => self.failed(*ask, number, session, *failure)?,
             }
         }
         match session {
             Some(session) => {
-                self.taken_back(number, &outcomes)?;
+                self.taken_back((session.0, number), &outcomes)?;
                 let batch = number;
                 self.leave(node, Routed::Answer { session, batch, outcomes });
             }
@@ -341,14 +246,21 @@ impl SimCluster {
         Ok(())
     }
 
-    fn failed(&mut self, ask: u64, batch: u64, failure: NodeFailure) -> CheckResult {
+    fn failed(
+        &mut self,
+        ask: u64,
+        call: u64,
+        session: Option<SessionId>,
+        failure: NodeFailure,
+    ) -> CheckResult {
         let full = failure == NodeFailure::Rejected(tenure_raft::RejectReason::DiskFull);
         self.faults.count_by("refused_full", u64::from(full));
         self.faults.count_by("expired", u64::from(failure == NodeFailure::Expired));
         match failure.effect() {
             Effect::None => {
                 self.faults.count("not_done");
-                self.oracle.asked.not_applied(ask, batch)
+                // A session says so of each request by itself.
+                if session.is_some() { Ok(()) } else { self.oracle.asked.not_applied(ask, call) }
             }
             Effect::Unknown => {
                 self.faults.count("unknown");
@@ -411,11 +323,17 @@ impl SimCluster {
     }
 
     fn route_one(&mut self, node: usize, routed: Routed) -> CheckResult {
+        let mail_max = self.sizes.mail;
         let process = self.nodes[node].process.as_mut().expect("it routes");
         let machine = process.node.machine();
         let host = &mut process.host;
         let mut told: Vec<(SessionId, SessionMessage)> = Vec::new();
-        let mut deliver = |session, mail| told.push((session, mail));
+        let tasks = &host.tasks;
+        let mut deliver = |session: SessionId, mail: SessionMessage| {
+            told.push((session, mail));
+            let new = told.iter().filter(|it| it.0 == session).count();
+            tasks.get(&session).map_or(0, |task| task.unread() + new)
+        };
         let mut expected: Vec<SessionId> = Vec::new();
         let mut invariant = "N5";
         match routed {
@@ -428,16 +346,11 @@ impl SimCluster {
                 host.sessions.remove(&session);
             }
             Routed::Skipped => {
-                let closed = host.router.close_all();
-                let sessions = std::mem::take(&mut host.sessions);
-                ensure(closed.iter().eq(sessions.keys()), "N1", || {
-                    format!("{node} ended {closed:?} of {:?}", sessions.keys())
+                host.router.close_all(&mut deliver);
+                ensure(told.iter().map(|it| &it.0).eq(host.sessions.keys()), "N1", || {
+                    format!("{node} ended {told:?} of {:?}", host.sessions.keys())
                 })?;
-                for (endpoint, _) in sessions.into_values() {
-                    self.faults.count("sessions_skipped");
-                    self.send_away(node, endpoint);
-                }
-                return Ok(());
+                self.faults.count_by("sessions_skipped", told.len() as u64);
             }
             Routed::Attach(stream, lease) => {
                 host.router.attach(stream.id, lease);
@@ -466,38 +379,61 @@ impl SimCluster {
             Routed::Notices(notices) => {
                 for notice in notices {
                     let lease = lease_named(&notice);
+                    let closed = |session: &SessionId| {
+                        told.iter().any(|it| it.0 == *session && it.1 == SessionMessage::Closed)
+                    };
                     let attached = host.sessions.iter().filter(|(_, (_, it))| it.contains(&lease));
-                    expected.extend(attached.map(|(session, _)| *session));
+                    let attached = attached.map(|(session, _)| *session);
+                    expected.extend(attached.filter(|session| !closed(session)));
                     if matches!(notice, Notice::LeaseEnded { .. }) {
                         host.sessions.values_mut().for_each(|(_, leases)| {
                             leases.remove(&lease);
                         });
                     }
+                    let mut deliver = |session: SessionId, mail: SessionMessage| {
+                        told.push((session, mail));
+                        let new = told.iter().filter(|it| it.0 == session).count();
+                        tasks.get(&session).map_or(0, |task| task.unread() + new)
+                    };
                     host.router.notify(notice, &mut deliver);
                 }
             }
         }
-        let mut reached: Vec<SessionId> = told.iter().map(|(session, _)| *session).collect();
+        let read = told.iter().filter(|it| it.1 != SessionMessage::Closed);
+        let mut reached: Vec<SessionId> = read.map(|(session, _)| *session).collect();
         reached.sort_unstable();
         expected.sort_unstable();
         ensure(reached == expected, invariant, || {
             format!("the router of {node} reached {reached:?}, expected were {expected:?}")
         })?;
-        let endpoints: Vec<_> = told
-            .into_iter()
-            .filter_map(|(session, mail)| Some((host.sessions.get(&session)?.0, mail)))
-            .collect();
-        for (endpoint, mail) in endpoints {
+        for (session, mail) in told {
+            let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
+            let host = &mut process.host;
+            let Some(endpoint) = host.sessions.get(&session).map(|it| it.0) else { continue };
+            let closes = mail == SessionMessage::Closed;
+            if closes {
+                host.sessions.remove(&session);
+            }
             match endpoint {
-                Endpoint::Client(stream) => self.deliver(stream, mail),
+                Endpoint::Client(stream) => {
+                    let Some(task) = host.tasks.get_mut(&session) else { continue };
+                    let unread = task.put(mail);
+                    self.faults.count_by("mail_overflow", u64::from(closes && unread > mail_max));
+                    ensure(unread <= mail_max + 2, "N2", || {
+                        format!(
+                            "{node} keeps {unread} messages for {stream:?}, which does not read"
+                        )
+                    })?;
+                    self.run_soon(stream);
+                }
                 Endpoint::Call(call) => self.mail_call(node, call, CallInput::Mail(mail)),
             }
         }
         Ok(())
     }
 
-    /// Sends mail to a client.
-    fn deliver(&mut self, stream: ClientStream, mail: SessionMessage) {
+    /// Sends a message to a client.
+    pub(super) fn deliver(&mut self, stream: ClientStream, replies: Vec<SessionReply>) {
         let delay_us = self.network.delay_us(&mut self.rng);
         let Some(session) = self.clients[stream.client].session_mut(stream.id) else { return };
         if session.deaf {
@@ -505,15 +441,11 @@ impl SimCluster {
         }
         session.newest_us = session.newest_us.max(self.now_us + delay_us);
         session.mail += 1;
-        self.queue.push(session.newest_us, SimEvent::Mail { stream, mail });
+        self.queue.push(session.newest_us, SimEvent::Mail { stream, replies });
     }
 
     /// Ends a client's session from the member's side.
-    fn send_away(&mut self, node: usize, endpoint: Endpoint) {
-        let stream = match endpoint {
-            Endpoint::Client(stream) => stream,
-            Endpoint::Call(call) => return self.mail_call(node, call, CallInput::Closed),
-        };
+    pub(super) fn send_away(&mut self, stream: ClientStream) {
         let delay_us = self.network.delay_us(&mut self.rng);
         let Some(session) = self.clients[stream.client].session_mut(stream.id) else { return };
         session.newest_us = session.newest_us.max(self.now_us + delay_us);
@@ -528,7 +460,9 @@ impl SimCluster {
         let machine = process.node.machine();
         for (number, client) in self.clients.iter().enumerate() {
             let Some(session) = &client.session else { continue };
-            let told = session.mail == 0 && !session.deaf;
+            let task = process.host.tasks.get(&session.stream.id);
+            let told =
+                session.mail == 0 && !session.deaf && task.is_some_and(SessionTask::has_told);
             if session.stream.node != node || session.stream.boot != boot || !told {
                 continue;
             }
@@ -563,6 +497,14 @@ fn lease_of(outcome: &Result<tenure_core::outcome::Outcome, NodeFailure>) -> Opt
         | Answer::Acquired(Acquired { lease, .. })
         | Answer::Queued(Queued { lease, .. }) => Some(lease.handle),
         _ => None,
+    }
+}
+
+/// The key by which the receiver of results waits.
+pub(super) fn wait_key(reply: ReplyTo) -> WaitKey {
+    match reply {
+        ReplyTo::Session { session, batch } => (session.0, batch),
+        ReplyTo::Call(call) => (0, call.0),
     }
 }
 

@@ -212,13 +212,14 @@ impl SimCluster {
         let admitted = process.admission.admit(Weight::Asks, request.len() as u64);
         let Some(permit) = admitted else { return number };
         let pending = SubmittedBatch { session: None, asks: vec![ask], admitted: 1, deadline_us };
-        process.host.batches.insert(number, pending);
+        let reply = ReplyTo::Call(CallId(number));
+        process.host.submitted(reply, pending);
         let batch = CommandBatch {
             requests: vec![request.into()],
             linger_us: 0,
             asked_at_us,
             deadline_us,
-            reply: ReplyTo::Call(CallId(number)),
+            reply,
             permit,
         };
         self.give(node, boot, Input::Submit(batch));

@@ -14,6 +14,7 @@ use super::ask_history::Repeats;
 use super::client::{ClientAttempt, ClientOp, LOCKS, Op, SimSession};
 use super::event::SimEvent;
 use super::packet::{ClientMessage, ClientStream};
+use super::session_task::ClientRequest;
 use super::world::SimCluster;
 use super::{MS, S};
 use crate::invariant::CheckResult;
@@ -66,7 +67,7 @@ impl SimCluster {
         for attempt in one.attempts.values_mut() {
             if attempt.given_up_at_us <= now_us && !attempt.given_up {
                 attempt.given_up = true;
-                ops.extend(attempt.ops.iter().cloned());
+                ops.push(attempt.op.clone());
             }
         }
         if ops.is_empty() {
@@ -99,7 +100,7 @@ impl SimCluster {
         self.faults.count("session_cut");
         let attempts = std::mem::take(&mut one.attempts);
         let ops = attempts.into_values().filter(|attempt| !attempt.given_up);
-        let ops = ops.flat_map(|attempt| attempt.ops).collect();
+        let ops = ops.map(|attempt| attempt.op).collect();
         one.reading = None;
         self.abandon(client, ops);
         // The member may notice late, or not before the client is back.
@@ -140,9 +141,10 @@ impl SimCluster {
         one.session = Some(SimSession::new(stream));
         let (lease, waiting) = (one.lease, one.waiting.clone());
         self.send_to_member(client, ClientMessage::Open);
-        if let Some(lease) = lease {
-            self.send_to_member(client, ClientMessage::Attach(lease.handle));
-        }
+        // A lease that the hello does not name is attached by its next renewal.
+        let named = lease.filter(|_| self.rng.u8(0..4) > 0);
+        let leases = named.iter().map(|lease| lease.handle).collect();
+        self.send_to_member(client, ClientMessage::Hello { leases });
         if let Some(waiting) = waiting {
             self.faults.count("asked_again");
             self.launch(client, vec![waiting.op]);
@@ -214,7 +216,8 @@ impl SimCluster {
             return;
         };
         if one.renewing.is_none() && local_us >= lease.c0_us + one.ttl_ms * MS / 3 {
-            let command = Command::Renew(vec![LeaseRef::Id(lease.id)]);
+            let named = [LeaseRef::Id(lease.id), LeaseRef::Handle(lease.handle)];
+            let command = Command::Renew(vec![named[self.rng.usize(0..2)]]);
             let op = self.op(ClientOp::Renew(lease.id), command, Id::None, client);
             self.clients[client].renewing = Some(op.ask);
             ops.push(op);
@@ -354,31 +357,32 @@ impl SimCluster {
         let under_way = self.clients[client].attempts.values().filter(|attempt| !attempt.given_up);
         let known = |op: &&Op| op.repeats == Repeats::Recognised;
         let doubled: Vec<Op> =
-            under_way.flat_map(|attempt| &attempt.ops).filter(known).cloned().collect();
+            under_way.map(|attempt| &attempt.op).filter(known).cloned().collect();
         self.faults.count_by("duplicate_batch", doubled.len() as u64);
         ops.extend(doubled);
     }
 
-    fn launch(&mut self, client: usize, mut ops: Vec<Op>) {
+    fn launch(&mut self, client: usize, ops: Vec<Op>) {
         let within_us = self.within_us();
-        self.numbers += 1;
-        let batch = self.numbers;
         let now_us = self.now_us;
         let one = &mut self.clients[client];
         let Some(session) = &one.session else { return };
         let session = session.stream.id;
         let sent_us = one.local_us(now_us);
-        for op in &mut ops {
-            op.first_us.get_or_insert(sent_us);
-        }
-        let renews = ops.iter().all(|op| matches!(op.what, ClientOp::Renew(_)));
-        let linger_us = if renews { tenure_node::renewal_linger_us(one.ttl_ms) } else { 0 };
         let given_up_at_us = now_us + within_us.min(S) + TRY_US;
-        let attempt =
-            ClientAttempt { session, ops: ops.clone(), sent_us, given_up_at_us, given_up: false };
-        one.attempts.insert(batch, attempt);
         self.faults.count_by("batch_of_several", u64::from(ops.len() > 1));
-        self.send_to_member(client, ClientMessage::Submit { batch, ops, linger_us, within_us });
+        let mut requests = Vec::new();
+        for mut op in ops {
+            op.first_us.get_or_insert(sent_us);
+            self.numbers += 1;
+            let id = self.numbers;
+            let sent = op.clone();
+            let attempt =
+                ClientAttempt { session, op: sent, sent_us, given_up_at_us, given_up: false };
+            one.attempts.insert(id, attempt);
+            requests.push(ClientRequest { id, op, within_us });
+        }
+        self.send_to_member(client, ClientMessage::Requests(requests));
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use fastrand::Rng;
 use tenure_core::LEVEL_MAX;
-use tenure_node::{BACKLOG_MAX, Founded, Incarnation, Input, Lineage, WindowBounds};
+use tenure_node::{BACKLOG_MAX, Founded, Incarnation, Input, Lineage, SessionBounds, WindowBounds};
 use tenure_raft::{MemberId, Membership};
 use tenure_store::SnapshotId;
 use tenure_store::sim::DiskFault;
@@ -24,6 +24,7 @@ use super::node::{SimBounds, SimMember};
 use super::oracle::{Oracle, ensure, first_state};
 use super::recovery::{QUIET_US, RECOVERY_US};
 use super::restoring::SimBackups;
+use super::session_host::WaitKey;
 use super::watcher::Watcher;
 use super::{FaultCounts, MS, S, bootstrapping};
 use crate::invariant::{CheckResult, InvariantViolation};
@@ -35,6 +36,9 @@ const CALLERS_MAX: usize = 3;
 
 /// A window that a few clients fill.
 const SMALL_WINDOW: WindowBounds = WindowBounds { shared: 2 * 1024, alone: 8 * 1024 };
+/// A session that a client fills.
+const SMALL_SESSION: SessionBounds =
+    SessionBounds { in_flight: 4, requests: 64, questions: 1, leases: 4 };
 
 /// The result of one seed.
 pub struct SeedResult {
@@ -66,7 +70,7 @@ pub struct SimCluster {
     /// Commands of theirs that do not wait, by call.
     pub(super) single_calls: BTreeMap<u64, (usize, SingleCall)>,
     /// Commands that take an acquire of theirs back, by batch.
-    pub(super) give_backs: BTreeMap<u64, GiveBack>,
+    pub(super) give_backs: BTreeMap<WaitKey, GiveBack>,
     pub(super) watchers: Vec<Watcher>,
     pub(super) network: SimNetwork,
     pub(super) oracle: Oracle,
@@ -181,6 +185,8 @@ impl SimCluster {
                 log_bytes: [128, 1024, 1024 * 1024][rng.usize(0..3)],
                 window: [SMALL_WINDOW, WindowBounds::default()][rng.usize(0..2)],
                 rate: [10, 10_000][rng.usize(0..2)],
+                mail: [3, 16, 65_536][rng.usize(0..3)],
+                session: [SMALL_SESSION, SessionBounds::default()][rng.usize(0..2)],
             },
             verbose: false,
             rng,
@@ -358,12 +364,12 @@ impl SimCluster {
                 Ok(())
             }
             SimEvent::Route { node, boot } => self.route(node, boot),
-            SimEvent::Said { stream, said } => self.on_client_message(stream, said),
-            SimEvent::Mail { stream, mail } => self.client_hears(stream, mail),
-            SimEvent::Read { client, read } => {
-                self.read_over(client, read);
+            SimEvent::Said { stream, said } => {
+                self.on_client_message(stream, said);
                 Ok(())
             }
+            SimEvent::Session { stream } => self.run_session(stream),
+            SimEvent::Mail { stream, replies } => self.client_hears(stream, replies),
             SimEvent::Cut { stream } => {
                 self.session_lost(stream);
                 Ok(())

@@ -7,8 +7,8 @@ use super::SessionHandler;
 use crate::api::encode;
 
 impl SessionHandler {
-    /// Adds a notice to the next message.
-    pub(super) fn noticed(&mut self, notice: Notice, out: &mut v1::SessionResponse) {
+    /// Adds a notice to the next message. `id` is the request that made its place, or 0.
+    pub(super) fn notice(&mut self, notice: Notice, id: u64, out: &mut v1::SessionResponse) {
         let at = match &notice {
             Notice::Granted { revision, .. }
             | Notice::Lost { revision, .. }
@@ -18,7 +18,6 @@ impl SessionHandler {
         out.revision = out.revision.max(at);
         match notice {
             Notice::Granted { lease, place, grants, .. } => {
-                let id = self.places.remove(&(lease, place)).unwrap_or_default();
                 let mut granted = v1::Granted {
                     id,
                     place: place.0,
@@ -51,14 +50,13 @@ impl SessionHandler {
                 });
             }
             Notice::WaitEnded { lease, place, .. } => out.waits_ended.push(v1::WaitEnded {
-                id: self.places.remove(&(lease, place)).unwrap_or_default(),
+                id,
                 place: place.0,
                 lease_slot: lease.slot,
                 lease_generation: lease.generation,
                 revision: at,
             }),
             Notice::LeaseEnded { lease, cause, word, .. } => {
-                self.places.retain(|(of, _), _| *of != lease);
                 self.ended.push(lease);
                 let (by, reason) = encode::word(word);
                 out.leases_ended.push(v1::LeaseEnded {

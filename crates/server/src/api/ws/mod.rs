@@ -22,7 +22,7 @@ use tenure_wire::{Failure, v1};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::{ConnectionPermit, MESSAGE_BYTES_MAX, http};
-use crate::dispatch::{Caller, Dispatch, MailboxMessage};
+use crate::dispatch::{Caller, Dispatch, SessionMessage};
 use crate::identity::{CallerIdentity, Fingerprint, Presented};
 use crate::metrics::Protocol;
 use crate::os;
@@ -155,7 +155,7 @@ async fn identify(
     // No request uses this session: it reports when the member ends by itself.
     let session = dispatch.session();
     let ended = async {
-        let is_last = |it: &MailboxMessage| matches!(it, MailboxMessage::Closed);
+        let is_last = |it: &SessionMessage| matches!(it, SessionMessage::Closed);
         while !session.mail().await.iter().any(is_last) {}
     };
     let heard = tokio::select! {

@@ -24,7 +24,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{IdentifiedSocket, LiveSocket, Unidentified};
 use crate::api::ConnectionPermit;
 use crate::dispatch::{
-    AcquireTerms, Caller, Dispatch, Fresh, MailboxMessage, PlaceFate, Principal, ReadScope, WITHIN,
+    AcquireTerms, Caller, Dispatch, Fresh, PlaceFate, Principal, ReadScope, SessionMessage, WITHIN,
 };
 use crate::metrics::{Api, Class};
 use crate::os;
@@ -111,7 +111,7 @@ async fn serve_identified(
                 return socket.close(&to_error(dispatch.farewell())).await;
             }
             mail = session.mail() => {
-                if mail.iter().any(|it| matches!(it, MailboxMessage::Closed)) {
+                if mail.iter().any(|it| matches!(it, SessionMessage::Closed)) {
                     return socket.close(&to_error(dispatch.farewell())).await;
                 }
                 None
