@@ -79,12 +79,11 @@ pub(crate) async fn own(shared: Arc<ClientShared>, ask: AskOptions) -> Result<Gu
     let began = Instant::now();
     let reach = began + shared.settings.timeout;
     let reach = until.map_or(reach, |until| reach.min(until + SLACK));
-    // The request was sent, perhaps more than once; whatever it may still bring is released.
-    let unknown = || Error::Unknown { request: None, waited: began.elapsed() };
+    let mut attempts = Attempts::default();
     for turn in 0_u32.. {
-        match own_once(&shared, &ask, until, reach).await {
+        match own_once(&shared, &ask, until, reach, &mut attempts).await {
             // This attempt was not sent, but an earlier one was.
-            Some(Err(Error::Unavailable)) if turn > 0 => return Err(unknown()),
+            Some(Err(Error::Unavailable)) if turn > 0 => return Err(attempts.failed(began)),
             Some(done) => return done,
             None => {}
         }
@@ -94,7 +93,47 @@ pub(crate) async fn own(shared: Arc<ClientShared>, ask: AskOptions) -> Result<Gu
             break;
         }
     }
-    Err(unknown())
+    Err(attempts.failed(began))
+}
+
+/// What is known of the attempts to send a request.
+#[derive(Default)]
+struct Attempts {
+    /// Whether the newest one has no answer.
+    pending: bool,
+    /// Whether one of them may have taken effect.
+    doubt: bool,
+    /// Why the newest one was refused, where the refusal says why.
+    refused: Option<Error>,
+}
+
+impl Attempts {
+    fn send(&mut self) {
+        self.pending = true;
+    }
+
+    /// The newest one had no effect, and is to be sent again.
+    fn refuse(&mut self, why: Option<Error>) {
+        self.pending = false;
+        self.refused = why.or(self.refused.take());
+    }
+
+    /// The newest one may have taken effect.
+    fn doubt(&mut self) {
+        self.doubt = true;
+    }
+
+    /// The refusal of all of them, if none can have taken effect.
+    fn refusal(&self) -> Option<Error> {
+        self.refused.clone().filter(|_| !self.pending && !self.doubt)
+    }
+
+    /// The error of a request that is given up. If it is not certain that it had no effect, whatever it may still bring
+    /// is released.
+    fn failed(&self, began: Instant) -> Error {
+        let unknown = || Error::Unknown { request: None, waited: began.elapsed() };
+        self.refusal().unwrap_or_else(unknown)
+    }
 }
 
 async fn own_once(
@@ -102,6 +141,7 @@ async fn own_once(
     ask: &AskOptions,
     until: Option<Instant>,
     reach: Instant,
+    attempts: &mut Attempts,
 ) -> Option<Result<Guard, Error>> {
     let pace = match pace(shared, ask) {
         Ok(pace) => pace,
@@ -123,8 +163,8 @@ async fn own_once(
             WaitLimit::For(_) | WaitLimit::Unlimited => shared.session(reach).await,
         };
         let Some(session) = session else {
-            let unknown = Error::Unknown { request: None, waited: began.elapsed() };
-            return Some(Err(if orphan.sent { unknown } else { shared.no_session() }));
+            let refusal = || attempts.refusal().unwrap_or_else(|| shared.no_session());
+            return Some(Err(if orphan.sent { attempts.failed(began) } else { refusal() }));
         };
         if Instant::now() >= worthless {
             return None;
@@ -137,7 +177,9 @@ async fn own_once(
             continue;
         };
         orphan.sent = true;
+        attempts.send();
         let Ok(said) = tokio::time::timeout_at(worthless.min(reach), asked.next()).await else {
+            attempts.doubt();
             session.suspect();
             return None;
         };
@@ -151,8 +193,14 @@ async fn own_once(
                 orphan.sent = false;
                 return Some(Err(error));
             }
-            AskUpdate::Again(after) => {
+            AskUpdate::Again(after, error) => {
+                attempts.refuse(error);
                 nap(clock::jittered(PAUSE).max(after), Some(reach)).await;
+                continue;
+            }
+            AskUpdate::Doubt => {
+                attempts.doubt();
+                nap(clock::jittered(PAUSE), Some(reach)).await;
                 continue;
             }
             AskUpdate::Granted(None, _) | AskUpdate::Queued(None, _) | AskUpdate::Over => {
@@ -336,6 +384,7 @@ impl StandingAsk<'_> {
         let mut standing = held.standing();
         let limit = self.until.map(|until| until + SLACK);
         let (mut sent, mut pause) = (asked.is_some(), PAUSE);
+        let mut attempts = Attempts { pending: sent, ..Attempts::default() };
         if ask.wait == WaitLimit::No && !sent {
             let reach = limit.unwrap_or_else(|| began + AT_ONCE);
             if held.shared.session_at_once(reach).await.is_none() {
@@ -352,6 +401,7 @@ impl StandingAsk<'_> {
                         let request = self.request().await;
                         let on = session.ask(request)?;
                         sent = true;
+                        attempts.send();
                         (session, on)
                     }
                 };
@@ -364,7 +414,10 @@ impl StandingAsk<'_> {
                 biased;
                 () = held.shared.cleanups.closing() => return Err(Error::Closed.into()),
                 () = lost(&mut standing) => return Err(gone(held).into()),
-                () = at_last(limit) => return Err(self.out_of_time(sent, began)),
+                () = at_last(limit) => {
+                    let attempts = sent.then_some(&attempts);
+                    return Err(self.out_of_time(attempts, began));
+                }
                 step = step => match step {
                     Some(step) => step,
                     None => {
@@ -401,8 +454,14 @@ impl StandingAsk<'_> {
                     return Err(Error::Lost(Cause::Gone.into()).into());
                 }
                 AskUpdate::Over => return Err(Error::Refused(Refusal::WaitTimeout).into()),
-                AskUpdate::Again(after) => {
+                AskUpdate::Again(after, error) => {
+                    attempts.refuse(error);
                     nap(clock::jittered(pause).max(after), limit).await;
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
+                AskUpdate::Doubt => {
+                    attempts.doubt();
+                    nap(clock::jittered(pause), limit).await;
                     pause = (pause * 2).min(PAUSE_MAX);
                 }
             }
@@ -428,16 +487,17 @@ impl StandingAsk<'_> {
 
     /// The wait is over by the client's own clock. The client leaves the queue in the background, and releases what may
     /// have been granted meanwhile.
-    fn out_of_time(&mut self, sent: bool, began: Instant) -> NotGranted {
-        if !sent {
-            return self.held.shared.no_session().into();
+    fn out_of_time(&mut self, attempts: Option<&Attempts>, began: Instant) -> NotGranted {
+        let Some(attempts) = attempts else { return self.held.shared.no_session().into() };
+        if let Some(error) = attempts.refusal().filter(|_| !self.queued) {
+            return NotGranted { error, place: PlaceLeft::None };
         }
         // Abandoned: if it still arrives, the cluster rejects it.
         if let Some(sent) = &mut self.numbers {
             **sent = None;
         }
-        let unknown = Error::Unknown { request: None, waited: began.elapsed() };
-        let error = if self.queued { Error::Refused(Refusal::WaitTimeout) } else { unknown };
+        let timeout = Error::Refused(Refusal::WaitTimeout);
+        let error = if self.queued { timeout } else { attempts.failed(began) };
         NotGranted { error, place: PlaceLeft::Perhaps }
     }
 }
@@ -449,8 +509,10 @@ enum AskUpdate {
     /// The wait is over without a grant.
     Over,
     No(Error),
+    /// The request had no effect: it is sent again, at the earliest after this time. The refusal, where it says why.
+    Again(Duration, Option<Error>),
     /// The outcome is not known: the request is sent again.
-    Again(Duration),
+    Doubt,
 }
 
 fn update_of(said: Response, ask: &AskOptions) -> AskUpdate {
@@ -464,8 +526,8 @@ fn update_of(said: Response, ask: &AskOptions) -> AskUpdate {
             Some(Answer::Ended(_)) => AskUpdate::Over,
             Some(Answer::Error(error)) => match Meaning::of(error) {
                 Meaning::No(error) => AskUpdate::No(error),
-                Meaning::Again { after, .. } => AskUpdate::Again(after),
-                Meaning::Doubt => AskUpdate::Again(Duration::ZERO),
+                Meaning::Again { after, error } => AskUpdate::Again(after, error),
+                Meaning::Doubt => AskUpdate::Doubt,
             },
             _ => AskUpdate::No(strange()),
         },
@@ -474,7 +536,7 @@ fn update_of(said: Response, ask: &AskOptions) -> AskUpdate {
             None => AskUpdate::No(strange()),
         },
         Response::WaitEnded => AskUpdate::Over,
-        Response::Gone => AskUpdate::Again(Duration::ZERO),
+        Response::Gone => AskUpdate::Doubt,
     }
 }
 

@@ -221,7 +221,10 @@ impl World {
         }
         let mut mail = Vec::new();
         for notice in effects.notices {
-            self.router.notify(notice, &mut |session, it| mail.push((session, it)));
+            self.router.notify(notice, &mut |session, it| {
+                mail.push((session, it));
+                0
+            });
         }
         mail.into_iter().for_each(|(session, it)| self.send(session, it));
     }
@@ -232,7 +235,10 @@ impl World {
         outcome: Result<Outcome, NodeFailure>,
     ) {
         let mut mail = Vec::new();
-        let mut deliver = |session, it| mail.push((session, it));
+        let mut deliver = |session, it| {
+            mail.push((session, it));
+            0
+        };
         self.router.answer(session, batch, vec![outcome], &mut deliver);
         mail.into_iter().for_each(|(session, it)| self.send(session, it));
     }
@@ -247,6 +253,7 @@ impl World {
                 _ => AcquireInput::Abandoned(outcomes.remove(0)),
             },
             SessionMessage::Notice(notice) => AcquireInput::Notice(notice),
+            SessionMessage::Closed => AcquireInput::Closed,
         };
         let at_us = call.arrives_us;
         self.at(at_us, Event::Arrive(session, input));

@@ -3,4 +3,5 @@
 mod acquire;
 mod bootstrap;
 mod forwarding;
+mod session;
 mod transfer;

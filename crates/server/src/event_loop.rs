@@ -21,22 +21,17 @@ use crate::callers::{self, Callers, CountingObserver};
 use crate::dispatch::Delivery;
 use crate::error::chain;
 use crate::inbox::InboxEvents;
-use crate::log_writer::{LogWriter, Where, spawn_for};
+use crate::log_writer::{LogWriter, spawn_for};
 use crate::member::{End, LoopEvent, MemberHandle};
 use crate::metrics::FreedAt;
 use crate::os;
 use crate::peer::{Class, Frame, Net};
-use crate::snapshot_disk::SnapshotDisk;
+use crate::snapshot_disk::{REST_MAX, SnapshotDisk};
 
 /// The largest number of events that one turn takes.
 const TAKEN_MAX: usize = 8_192;
-/// How long the log must not have been written before the loop marks its end.
-const QUIET_US: u64 = 500_000;
 /// The longest sleep of an idle loop. `/healthz` reports a loop that has not turned for several times as long.
 const IDLE: Duration = Duration::from_secs(1);
-/// The longest pause between two parts of a snapshot that is written: a disk that hung for longer is no reason to wait
-/// as long again.
-const REST_MAX: Duration = Duration::from_secs(1);
 /// How long the APIs have to report that the member found damage or was removed, before the process may end.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
 
@@ -63,7 +58,6 @@ struct Driver {
     callers: Callers,
     outputs: Vec<Output>,
     outgoing: BTreeMap<MemberId, Vec<Frame>>,
-    written_at_us: u64,
     /// The revision up to which the loop has offered all events to watches.
     told: Revision,
     /// Callers that wait for the member to end.
@@ -99,7 +93,6 @@ impl EventLoop {
             callers: Callers::default(),
             outputs: Vec::new(),
             outgoing: BTreeMap::new(),
-            written_at_us: 0,
             leaving: Vec::new(),
             may_end: false,
             record_objection: None,
@@ -203,7 +196,7 @@ impl Driver {
     fn take(&mut self, wait: Duration) -> Result<(), End> {
         let mut events = self.on.events.take(wait, TAKEN_MAX);
         if events.is_empty() {
-            return self.mark_if_quiet();
+            return self.on.log_writer.mark_if_quiet(os::now_us()).map_err(write_end);
         }
         let (mut left, mut taken) = (TAKEN_MAX, 0);
         // Also what arrives meanwhile: it shares the turn's sync.
@@ -287,7 +280,7 @@ impl Driver {
                     }
                 }
                 Output::Persist(persist) => {
-                    self.on.log_writer.write(&persist).map_err(write_end)?;
+                    self.on.log_writer.write(&persist, now_us).map_err(write_end)?;
                     wrote = true;
                 }
                 Output::Notices(more) => {
@@ -360,11 +353,9 @@ impl Driver {
         }
         // Safe before the sync: the node applies and answers only what is durable on a majority.
         self.on.member.outbox().ring();
-        let inbox = self.on.member.inbox();
-        let durable =
-            self.on.log_writer.sync(self.sync_where(), inbox).map_err(|fatal| fatal_end(&fatal))?;
+        let (inbox, leads) = (self.on.member.inbox(), self.on.node.replica().leads());
+        let durable = self.on.log_writer.sync(leads, inbox).map_err(|fatal| fatal_end(&fatal))?;
         if wrote {
-            self.written_at_us = now_us;
             self.on.log_writer.prepare(inbox);
         }
         if let Some(number) = durable {
@@ -410,13 +401,6 @@ impl Driver {
         }
     }
 
-    /// Where to sync the log. A follower can do nothing else until its disk is done, so it waits. A leader has to send
-    /// heartbeats meanwhile, so it does not wait for a slow disk.
-    fn sync_where(&self) -> Where {
-        let slow = self.on.log_writer.is_slow();
-        if self.on.node.replica().leads() && slow { Where::Aside } else { Where::Here }
-    }
-
     fn send(&mut self, to: MemberId, message: &PeerMessage) {
         let class = match () {
             () if message.carries_entries() => Class::Entries,
@@ -434,14 +418,6 @@ impl Driver {
                 self.on.node.handle(Input::Unreachable { member });
             }
         }
-    }
-
-    fn mark_if_quiet(&mut self) -> Result<(), End> {
-        let quiet = os::now_us().saturating_sub(self.written_at_us) >= QUIET_US;
-        if quiet && self.on.log_writer.is_unmarked() {
-            self.on.log_writer.mark().map_err(write_end)?;
-        }
-        Ok(())
     }
 
     fn log_leader(&self, term: u64, by: Option<MemberId>) {

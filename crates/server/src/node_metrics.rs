@@ -208,6 +208,11 @@ impl NodeMeters {
         (at_us > 0).then(|| Duration::from_micros(now_us.saturating_sub(at_us)))
     }
 
+    /// The number of log syncs since the member started.
+    pub(crate) fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn synced(&self, took: Duration) {
         self.syncs.fetch_add(1, Ordering::Relaxed);
         self.sync_last_us.store(micros(took), Ordering::Relaxed);

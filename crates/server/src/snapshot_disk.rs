@@ -4,6 +4,7 @@
 //! the order of the node's outputs. A whole state may take seconds to verify; heartbeats do not wait for it.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use tenure_core::BadSnapshot;
 use tenure_node::transfer::{SnapshotUnreadable, TransferRefusal};
@@ -15,6 +16,10 @@ use crate::error::chain;
 use crate::log_writer::spawn_for;
 use crate::member::{End, LoopEvent, MemberHandle};
 use crate::os;
+
+/// The longest pause between two parts of a snapshot that is written: a disk that hung for longer is no reason to wait
+/// as long again.
+pub(crate) const REST_MAX: Duration = Duration::from_secs(1);
 
 /// Handles of the two threads.
 pub(crate) struct SnapshotDisk {
@@ -36,6 +41,7 @@ impl SnapshotDisk {
             member: member.clone(),
             level_known,
             open: None,
+            log_syncs: 0,
         };
         let inbox = member.inbox();
         let started = spawn_for(inbox, "tenure-snapshot-out", move || reader.run(&sent))
@@ -103,6 +109,8 @@ struct SnapshotWriteThread {
     level_known: u16,
     /// The newest transfer, unless it has failed.
     open: Option<(u64, Incoming)>,
+    /// How often the log was synced when the thread last let the disk rest.
+    log_syncs: u64,
 }
 
 impl SnapshotWriteThread {
@@ -115,8 +123,22 @@ impl SnapshotWriteThread {
                     if *open != number {
                         continue;
                     }
-                    let done = incoming.append(offset, &bytes).map(|_| incoming.have());
-                    (number, done)
+                    let synced = incoming.append(offset, &bytes).and_then(|_| incoming.sync_some());
+                    let done = synced.map(|busy| {
+                        let (log_syncs, rested_at) = (self.member.meters().syncs(), self.log_syncs);
+                        if busy > Duration::ZERO {
+                            self.log_syncs = log_syncs;
+                        }
+                        (incoming.have(), rest(busy, log_syncs - rested_at))
+                    });
+                    match done {
+                        Ok((have, rest)) => {
+                            self.tell(Input::ChunkWritten { number, have });
+                            std::thread::sleep(rest);
+                            continue;
+                        }
+                        Err(error) => (number, Err(error)),
+                    }
                 }
                 Output::FinishTransfer { number, from, id, step } => {
                     let Some((_, incoming)) = self.open.take_if(|(open, _)| *open == number) else {
@@ -147,6 +169,7 @@ impl SnapshotWriteThread {
 
     fn open(&mut self, number: u64, id: SnapshotId) -> Result<u64, SnapshotError> {
         self.open = None;
+        self.log_syncs = self.member.meters().syncs();
         let incoming = self.snapshots.receive(id)?;
         let have = incoming.have();
         self.open = Some((number, incoming));
@@ -193,5 +216,25 @@ impl SnapshotWriteThread {
 
     fn tell(&self, input: Input) {
         self.member.tell(LoopEvent::Input(input));
+    }
+}
+
+/// How long the disk rests after it was busy with a part of a snapshot that arrives: as long, if the log was synced
+/// meanwhile. A member that only receives the snapshot does not wait.
+fn rest(busy: Duration, log_syncs: u64) -> Duration {
+    if log_syncs == 0 { Duration::ZERO } else { busy.min(REST_MAX) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_disk_rests_only_if_the_log_needs_it() {
+        let busy = Duration::from_millis(30);
+        assert_eq!(rest(busy, 0), Duration::ZERO);
+        assert_eq!(rest(busy, 1), busy);
+        assert_eq!(rest(Duration::from_secs(9), 1), REST_MAX);
+        assert_eq!(rest(Duration::ZERO, 7), Duration::ZERO);
     }
 }

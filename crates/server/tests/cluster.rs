@@ -6,6 +6,10 @@ use std::path::Path;
 
 use bytes::Bytes;
 
+use tenure_core::codec::{encode_request, seal_entry};
+use tenure_core::request::{Command, Expect, Put, Request, RequestId};
+use tenure_types::Term;
+
 use crate::support::{catch_up, found, invite, leader, put, settings, start_all, wait};
 use tenure_raft::MemberId;
 use tenure_server::{End, InvitationSource, RunningServer, Stop};
@@ -129,6 +133,58 @@ fn a_leader_that_is_removed_tells_the_other_member_before_it_stops() {
         assert!(put(stays, "key"));
         running.iter().for_each(RunningServer::stop);
     }
+}
+
+/// Members compare their states at each multiple of this index.
+const COMPARED_AT: u64 = 1_000;
+
+/// With two voters no majority agrees on a state, so neither serves one that may be wrong.
+#[test]
+fn two_voters_whose_states_differ_both_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    let (listed, running) = found(dir.path(), 2);
+    leader(&running);
+    running.iter().for_each(RunningServer::stop);
+    drop(running);
+
+    // The logs agree by index and term. One command differs.
+    let lasts = [0, 1].map(|at| log(dir.path(), at, |log| log.last()));
+    let from = lasts[0].index.min(lasts[1].index) + 1;
+    let term = lasts[0].term.max(lasts[1].term);
+    for at in [0, 1] {
+        let entries: Vec<LogEntry> = (from..=COMPARED_AT)
+            .map(|index| {
+                let value = if index == from { at } else { 2 };
+                LogEntry { index, term, kind: 0, payload: write_of(term, value) }
+            })
+            .collect();
+        log(dir.path(), at, |log| {
+            for entries in entries.chunks(100) {
+                log.write(&LogBatch { entries, ..LogBatch::default() }).unwrap();
+            }
+            log.mark().unwrap();
+        });
+    }
+
+    let again = |at| settings(dir.path(), at, &listed);
+    let running = start_all((0..2).map(again).collect());
+    for one in &running {
+        let end = wait("it stops", || one.member.ended());
+        assert_eq!(end, End::Cluster(Stop::Diverged { index: COMPARED_AT }));
+    }
+    running.iter().for_each(RunningServer::stop);
+}
+
+/// The payload of an entry that writes a key.
+fn write_of(term: u64, value: usize) -> Bytes {
+    let value = value.to_string();
+    let put =
+        Put { key: "key", value: value.as_bytes(), lease: None, expect: Expect::Any, guard: None };
+    let request = Request { principal: "", id: RequestId::None, command: Command::Put(put) };
+    let mut bytes = Vec::new();
+    encode_request(&request, &mut bytes);
+    // The count is that of no shorter time than the leader of the term has led.
+    seal_entry(Term(term), 60_000, [&bytes[..]]).into()
 }
 
 /// How often a leader is removed. The last message and the end of the link compete on two threads.

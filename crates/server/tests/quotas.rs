@@ -47,6 +47,8 @@ fn a_quota_that_is_too_low_keeps_out_neither_probes_nor_administrators() {
     }
     set(&client, &json!({"requests_per_second": 0}));
     client.get("/v1/keys/k").refused(429, "QUOTA");
+    // What the member reads for the answer is not a request of the caller.
+    assert_eq!(client.get("/metrics").status, 200);
     set(&client, &json!({}));
     assert_eq!(client.get("/v1/keys/k").status, 404);
 }

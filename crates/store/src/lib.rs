@@ -2,8 +2,9 @@
 //!
 //! A member of the cluster promises others that it will not lose an entry, a vote or a term. This crate keeps those
 //! promises on one disk: [`Log`] holds entries and hard state, [`Snapshots`] the whole state at a point, [`Reserve`]
-//! some space for a full disk, and [`DataDir`] the directory that contains them. The crate knows bytes, checksums and
-//! syncs; the crates above give the bytes their meaning.
+//! some space for a full disk, and [`DataDir`] the directory that contains them. [`LogWriter`] decides when the log is
+//! written, synced, marked and compacted. The crate knows bytes, checksums and syncs; the crates above give the bytes
+//! their meaning.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -44,6 +45,7 @@ mod reserve;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod snapshot;
+mod writer;
 
 pub use data_dir::{DataDir, DataDirError, Warning};
 pub use disk::{Disk, File};
@@ -66,3 +68,4 @@ pub use snapshot::{
     META_BYTES_MAX, RawSnapshot, ReceivedBytes, SnapshotError, SnapshotFileReader, SnapshotId,
     SnapshotReceiver, SnapshotWriter, Snapshots,
 };
+pub use writer::{LogWriter, PrepareJob, ReserveJob, SpaceLook, SyncEnd, SyncStep};

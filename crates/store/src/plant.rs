@@ -11,7 +11,10 @@ static CHOSEN: AtomicUsize = AtomicUsize::new(0);
 
 /// The name of each planted bug and the invariants that may catch it, by number from 1.
 #[cfg(mutants)]
-pub const ALL: &[(&str, &[&str])] = &[("log_truncated_in_the_middle", &["S8"])];
+pub const ALL: &[(&str, &[&str])] = &[
+    ("log_truncated_in_the_middle", &["S8"]),
+    ("running_sync_covers_later_writes", &["S8", "S12"]),
+];
 
 /// The name of each planted bug that the tests of this crate must catch and cluster runs need not. They are numbered
 /// after those of [`ALL`]. `tests/planted.rs` names the check that catches each.

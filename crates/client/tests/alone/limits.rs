@@ -70,3 +70,39 @@ async fn limits_of_the_caller_hold_when_the_server_is_killed() {
 async fn limits_of_the_caller_hold_when_the_server_is_frozen() {
     calls_are_bounded(WireState::Frozen).await;
 }
+
+/// Sets the default quotas of the member.
+fn set_quotas(at: std::net::SocketAddr, quotas: &str) {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(at).unwrap();
+    let length = quotas.len();
+    write!(
+        stream,
+        "PUT /v1/access/quotas HTTP/1.1\r\nhost: {at}\r\nconnection: close\r\n\
+         content-type: application/json\r\ncontent-length: {length}\r\n\r\n{quotas}"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+/// The cluster has refused every attempt, so the caller learns why, and that nothing has happened.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquire_that_a_rate_refuses_to_the_end_reports_the_refusal() {
+    let member = Alone::start();
+    let client = member.client("a").await;
+    let lease = client.lease(TIMEOUT).await.unwrap();
+    let at = member.running.clients;
+    tokio::task::block_in_place(|| set_quotas(at, r#"{"requests_per_second": 0}"#));
+    let is_refused = |it: &Result<tenure::Guard, Error>| matches!(it, Err(Error::Failed { reason, .. }) if reason == "QUOTA");
+    let own = bounded("own", client.lock("x").wait(LIMIT).into_future()).await;
+    assert!(is_refused(&own), "{own:?}");
+    let under = bounded("under", lease.lock("x").wait(LIMIT).into_future()).await;
+    assert!(is_refused(&under), "{under:?}");
+    let tried = bounded("no_wait", lease.lock("x").no_wait().into_future()).await;
+    assert!(is_refused(&tried), "{tried:?}");
+    tokio::task::block_in_place(|| set_quotas(at, "{}"));
+    let guard = bounded("after", client.lock("x").into_future()).await.unwrap();
+    guard.release().await.unwrap();
+}

@@ -57,17 +57,15 @@ impl Dispatch {
         within: Duration,
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
     ) -> Result<(Revision, T), Failure> {
-        self.count_request(Weight::Asks)?;
+        self.count_read(who)?;
         let read = self.ask(who, scope, fresh, within, ReadCost::Record, ask).await;
         read.map_err(|failure| self.failure_to(who, failure, within))
     }
 
-    /// Waits until a quorum confirms the leader, on behalf of the member: no quota of a caller counts it. Returns the
-    /// revision by then.
-    pub(crate) async fn confirm_leader(&self, within: Duration) -> Result<Revision, Failure> {
-        let (who, scope, cost) = (Principal::member(), ReadScope::Known, ReadCost::Record);
-        let read = self.ask(&who, scope, Fresh::Now, within, cost, |_| ()).await;
-        read.map(|(revision, ())| revision).map_err(|it| self.failure_to(&who, it, within))
+    /// Counts a read of this principal against the quota of the present caller. What the member reads for itself, such
+    /// as the address of the leader, is not the caller's.
+    fn count_read(&self, who: &Principal) -> Result<(), Failure> {
+        if *who == Principal::member() { Ok(()) } else { self.count_request(Weight::Asks) }
     }
 
     /// Reads what a session begins with, from this member's state as it is.
@@ -90,7 +88,7 @@ impl Dispatch {
         within: Duration,
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
     ) -> Result<(Revision, T), Failure> {
-        self.count_request(Weight::Asks)?;
+        self.count_read(who)?;
         self.read_next_page(who, scope, fresh, within, ask).await
     }
 
@@ -124,7 +122,7 @@ impl Dispatch {
         within: Duration,
         ask: impl Fn(SortedLocks<'_>) -> T + Clone + Send + 'static,
     ) -> Result<(Revision, T), Failure> {
-        self.count_request(Weight::Asks)?;
+        self.count_read(who)?;
         let deadline_us = self.deadline_us(within);
         loop {
             let ask = ask.clone();
@@ -281,7 +279,7 @@ impl Dispatch {
         if self.member().feed().watches() >= MEMBER_WATCHES_MAX {
             return Err(quota("watches", MEMBER_WATCHES_MAX));
         }
-        self.count_request(Weight::Asks)?;
+        self.count_read(who)?;
         let count = Caller::watch().ok_or_else(|| quota("watches_per_connection", WATCHES_MAX))?;
         let count = count.with(Caller::count(self.member().identity(), Quota::Watches)?);
         Ok(self.hub().watch(filter, start, options).counted(count).seen_by(who.clone()))

@@ -55,8 +55,8 @@ pub(crate) struct Net {
     pub(super) receiving: Mutex<()>,
     /// Held while a part of the event archive is read for another member: one at a time.
     pub(super) reading_archive: Mutex<()>,
-    /// Whether a question about this member's standing is under way: one at a time.
-    asking_standing: AtomicBool,
+    /// The members that are asked about this member's standing just now.
+    asked_standing: Mutex<BTreeSet<MemberId>>,
     closed: AtomicBool,
 }
 
@@ -90,7 +90,7 @@ impl Net {
             sending: Mutex::default(),
             receiving: Mutex::default(),
             reading_archive: Mutex::default(),
-            asking_standing: AtomicBool::new(false),
+            asked_standing: Mutex::default(),
             closed: AtomicBool::new(false),
         })
     }
@@ -189,7 +189,7 @@ impl Net {
     }
 
     /// Sends a question about this member's standing to another member, on behalf of the node, on a new thread.
-    /// Drops the question while another one is under way: the node asks again.
+    /// Drops the question while that member has not answered another one: the node asks again.
     pub(crate) fn ask_standing(
         self: &Arc<Self>,
         of: MemberId,
@@ -197,7 +197,8 @@ impl Net {
         name: String,
         question: Control,
     ) {
-        if self.asking_standing.swap(true, Ordering::AcqRel) {
+        // Side by side: one that does not answer must not delay the others.
+        if !self.asked_standing().insert(of) {
             return;
         }
         let net = self.clone();
@@ -205,11 +206,15 @@ impl Net {
             if let Ok(answer) = net.wire.ask(&address, Some(&name), &question) {
                 net.member.tell(LoopEvent::Input(Input::StandingAnswer { from: of, answer }));
             }
-            net.asking_standing.store(false, Ordering::Release);
+            net.asked_standing().remove(&of);
         });
         if !started {
-            self.asking_standing.store(false, Ordering::Release);
+            self.asked_standing().remove(&of);
         }
+    }
+
+    fn asked_standing(&self) -> MutexGuard<'_, BTreeSet<MemberId>> {
+        self.asked_standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn known(&self) -> MutexGuard<'_, LinkedIds> {

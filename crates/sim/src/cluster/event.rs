@@ -18,12 +18,14 @@ pub(super) enum SimEvent {
     Turn { node: usize, boot: u64 },
     /// A packet arrives.
     Arrive { from: usize, to: usize, packet: Packet },
-    /// The sync thread has told the disk to make the log durable, and the disk has done so.
-    Sync { node: usize, boot: u64 },
+    /// The disk has made the log durable after this time, and the loop waits for it or goes on.
+    Sync { node: usize, boot: u64, took_us: u64, waits: bool },
     /// The event loop learns that the log is durable.
     Synced { node: usize, boot: u64 },
     /// A thread makes the next segment of the log.
     Prepare { node: usize, boot: u64 },
+    /// A thread takes the reserve for a full disk again.
+    Reserve { node: usize, boot: u64 },
     /// The thread that writes log lines runs.
     WriteLog { node: usize, boot: u64 },
     /// A snapshot is written.

@@ -273,10 +273,14 @@ impl SimCluster {
         process.inbox.push(input, reader);
     }
 
-    /// Hands a member's loop the inputs of its turn.
-    pub(super) fn take_inputs(&mut self, node: usize, local_us: u64) -> CheckResult {
+    /// Hands a member's loop the inputs of its turn, and returns how many there are.
+    pub(super) fn take_inputs(
+        &mut self,
+        node: usize,
+        local_us: u64,
+    ) -> Result<usize, InvariantViolation> {
         let few = self.rng.u8(0..8) == 0;
-        let Some(process) = &mut self.nodes[node].process else { return Ok(()) };
+        let Some(process) = &mut self.nodes[node].process else { return Ok(0) };
         let TakenInputs { inputs, reads, checked } =
             process.inbox.take(local_us, TURN_MAX[usize::from(few)]);
         for (read, part) in reads {
@@ -284,10 +288,11 @@ impl SimCluster {
                 waiting.under_way = Some(part);
             }
         }
+        let taken = inputs.len();
         for input in inputs {
             process.node.handle(input);
         }
-        checked
+        checked.map(|()| taken)
     }
 
     /// Wakes a member for what its last turn has left in the inbox.

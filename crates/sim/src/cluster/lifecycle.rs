@@ -3,7 +3,7 @@
 use tenure_core::Machine;
 use tenure_node::Input;
 use tenure_raft::{Persist, ReplicaConfig, Saved};
-use tenure_store::sim::{Restart, StartedSync};
+use tenure_store::sim::Restart;
 
 use super::event::SimEvent;
 use super::log_writer::{Syncing, Wrote};
@@ -82,7 +82,7 @@ impl SimCluster {
         persist: &Persist,
     ) -> Result<bool, InvariantViolation> {
         let Some(process) = &mut self.nodes[node].process else { return Ok(false) };
-        let written = process.log_writer.write(persist);
+        let written = process.log_writer.write(persist, self.now_us);
         let rolled = std::mem::take(&mut process.log_writer.rolled_under_sync);
         self.faults.count_by("rolled_under_sync", rolled);
         match written {
@@ -120,38 +120,66 @@ impl SimCluster {
         }
         let target = &mut self.nodes[node];
         let process = target.process.as_mut().expect("it was there above");
-        match process.log_writer.begin(&target.disk) {
-            Err(_) => self.crash(node, Restart::ProcessKilled),
-            Ok(Syncing::Nothing) => {}
-            Ok(Syncing::Durable(number)) => self.give(node, boot, Input::Persisted { number }),
-            Ok(Syncing::Job) => {
-                let slow = self.rng.u64(0..1000) < self.slow_sync;
-                let stalled_us = self.nodes[node].sync_stalled_until_us.saturating_sub(self.now_us);
-                let delay_us = match self.rng.u8(0..4) {
-                    _ if slow => self.rng.u64(10..800) * MS,
-                    0 => 0,
-                    _ => self.rng.u64(60..400),
-                };
-                self.faults.count_by("slow_sync", u64::from(slow));
-                if stalled_us == 0 && delay_us == 0 {
-                    // Sync in the event loop, which waits.
-                    self.sync(node, boot);
-                    return self.synced(node, boot);
-                }
-                let at_us = self.now_us + delay_us + stalled_us;
-                self.queue.push(at_us, SimEvent::Sync { node, boot });
+        let leads = process.replica().leads();
+        let begun = match process.log_writer.begin(&target.disk, leads) {
+            Err(_) => {
+                self.crash(node, Restart::ProcessKilled);
+                return Ok(());
             }
+            Ok(begun) => begun,
+        };
+        let waits = match begun {
+            Syncing::Nothing => return Ok(()),
+            Syncing::Durable(number) => {
+                self.give(node, boot, Input::Persisted { number });
+                return Ok(());
+            }
+            Syncing::Here => true,
+            Syncing::Aside => false,
+        };
+        let slow = self.rng.u64(0..1000) < self.slow_sync;
+        let stalled_us = self.nodes[node].sync_stalled_until_us.saturating_sub(self.now_us);
+        let delay_us = match self.rng.u8(0..4) {
+            _ if slow => self.rng.u64(10..800) * MS,
+            0 => 0,
+            _ => self.rng.u64(60..400),
+        };
+        self.faults.count_by("slow_sync", u64::from(slow));
+        self.faults.count_by("sync_aside", u64::from(!waits));
+        let took_us = delay_us + stalled_us;
+        if waits && took_us == 0 {
+            self.sync(node, boot, took_us, waits)?;
+            return Ok(());
         }
+        let at_us = self.now_us + took_us;
+        if waits {
+            // The loop waits. Only the disk goes on.
+            self.nodes[node].loop_waits_until_us = at_us;
+            self.faults.count_by("loop_waited", u64::from(took_us >= S / 10));
+        }
+        self.queue.push(at_us, SimEvent::Sync { node, boot, took_us, waits });
         Ok(())
     }
 
-    /// Runs the sync thread, whatever the event loop does meanwhile.
-    pub(super) fn sync(&mut self, node: usize, boot: u64) {
+    /// The disk has made the log durable, or has failed to.
+    pub(super) fn sync(
+        &mut self,
+        node: usize,
+        boot: u64,
+        took_us: u64,
+        waits: bool,
+    ) -> CheckResult {
         let target = &mut self.nodes[node];
-        let Some(process) = target.process.as_mut().filter(|_| target.boot == boot) else { return };
-        process.log_writer.report = process.log_writer.started.take().map(StartedSync::end);
+        let Some(process) = target.process.as_mut().filter(|_| target.boot == boot) else {
+            return Ok(());
+        };
+        process.log_writer.end_sync(took_us);
+        if waits {
+            return self.synced(node, boot);
+        }
         let at_us = self.now_us + self.rng.u64(0..300);
         self.queue.push(at_us, SimEvent::Synced { node, boot });
+        Ok(())
     }
 
     /// Hands the result of a sync to the event loop, and begins the next sync.
@@ -180,6 +208,30 @@ impl SimCluster {
         let Some(process) = target.process.as_mut().filter(|_| target.boot == boot) else { return };
         if process.log_writer.prepared() == Wrote::Stop {
             self.crash(node, Restart::ProcessKilled);
+        }
+    }
+
+    /// A thread takes the reserve for a full disk again.
+    pub(super) fn restore_reserve(&mut self, node: usize, boot: u64) {
+        let target = &mut self.nodes[node];
+        if let Some(process) = target.process.as_mut().filter(|_| target.boot == boot) {
+            process.log_writer.restore();
+        }
+    }
+
+    /// A loop that had nothing to take marks the end of its log. Returns whether the process continues.
+    pub(super) fn mark_if_quiet(&mut self, node: usize) -> bool {
+        let now_us = self.now_us;
+        let Some(process) = &mut self.nodes[node].process else { return false };
+        match process.log_writer.mark_if_quiet(now_us) {
+            Ok(marked) => {
+                self.faults.count_by("marked", u64::from(marked));
+                true
+            }
+            Err(_) => {
+                self.crash(node, Restart::ProcessKilled);
+                false
+            }
         }
     }
 

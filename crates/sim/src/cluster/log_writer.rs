@@ -1,36 +1,28 @@
-//! Writes a member's log as the server does: each sync is a job that runs while the event loop writes, rolls and
-//! compacts.
+//! Drives a member's [`tenure_store::LogWriter`], as the server does, and follows what is durable.
+
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tenure_raft::{Persist, Space};
-use tenure_store::{Free, Gauge, Log, Preparation, Reserve, SyncReport, WriteError};
-
 use tenure_store::sim::{SimDisk, StartedSync};
+use tenure_store::{
+    Fatal, Log, LogWriter, PrepareJob, Reserve, ReserveJob, SyncReport, SyncStep, WriteError,
+};
 
-use super::S;
 use super::node::SEGMENT_BYTES;
 
 /// The size of the reserve for a full disk.
 pub(super) const RESERVE_BYTES: u64 = SEGMENT_BYTES as u64;
-/// The interval at which the member looks at its disk.
-const LOOK_US: u64 = S;
 
-/// The log, and the reserve for a full disk.
+/// The log writer of a member, and its jobs.
 pub(super) struct SimLogWriter {
-    pub(super) log: Log,
-    reserve: Reserve,
-    gauge: Gauge,
-    pub(super) space: Space,
-    looked_at_us: Option<u64>,
-    /// Whether something was written that no sync covers yet.
-    unsynced: bool,
-    /// The number of the last write.
-    newest: u64,
-    under_way: Option<UnderWay>,
+    writer: LogWriter,
     pub(super) started: Option<StartedSync>,
     pub(super) report: Option<SyncReport>,
-    pub(super) preparation: Option<Preparation>,
-    preparing: bool,
+    pub(super) preparation: Option<PrepareJob>,
+    pub(super) restore: Option<ReserveJob>,
+    /// What the sync that is under way covers.
+    under_way: Option<Covered>,
     /// The last durable index.
     pub(super) durable: u64,
     /// The last index that even a damaged log proves: a durable record marks it as durable.
@@ -43,9 +35,8 @@ pub(super) struct SimLogWriter {
     pub(super) compacted_under_sync: u64,
 }
 
-/// A sync that has not ended.
-struct UnderWay {
-    number: u64,
+/// What a sync makes durable.
+struct Covered {
     last: u64,
     said: u64,
 }
@@ -64,49 +55,37 @@ pub(super) enum Syncing {
     Nothing,
     /// Everything up to this write is durable.
     Durable(u64),
-    /// There is a job to run.
-    Job,
+    /// There is a job to run, for which the loop waits.
+    Here,
+    /// There is a job to run while the loop goes on.
+    Aside,
 }
 
 impl SimLogWriter {
     pub(super) fn new(log: Log, reserve: Reserve, proven: u64) -> Self {
         let durable = log.last_index();
         Self {
-            log,
-            reserve,
-            gauge: Gauge::new(SEGMENT_BYTES, RESERVE_BYTES),
-            space: Space::Enough,
-            looked_at_us: None,
-            unsynced: false,
-            newest: 0,
-            under_way: None,
+            writer: LogWriter::new(log, reserve, SEGMENT_BYTES),
             started: None,
-            rolled_under_sync: 0,
-            compacted_under_sync: 0,
             report: None,
             preparation: None,
-            preparing: false,
+            restore: None,
+            under_way: None,
             durable,
             proven: proven.min(durable),
             said: 0,
+            rolled_under_sync: 0,
+            compacted_under_sync: 0,
         }
     }
 
-    /// Writes what a turn wants kept; a batch that the log refuses is a bug of ours. A full disk is given the reserve
-    /// back once. If that does not help, the member stops.
-    pub(super) fn write(&mut self, persist: &Persist) -> Result<Wrote> {
-        let batch = &persist.batch();
-        let mut written = self.log.write(batch);
-        if matches!(written, Err(WriteError::NoSpace)) && self.give_reserve() {
-            written = self.log.write(batch);
-        }
-        let written = match written {
+    /// Writes what a turn wants kept; a batch that the log refuses is a bug of ours.
+    pub(super) fn write(&mut self, persist: &Persist, now_us: u64) -> Result<Wrote> {
+        let written = match self.writer.write(&persist.batch(), persist.number, now_us) {
             Ok(written) => written,
-            Err(WriteError::NoSpace | WriteError::Fatal(_)) => return Ok(Wrote::Stop),
-            Err(error) => return Err(error).context("S12"),
+            Err(error) => return stop(error),
         };
-        self.preparing &= !written.rolled;
-        self.rolled_under_sync += u64::from(written.rolled && self.under_way.is_some());
+        self.rolled_under_sync += u64::from(written.rolled && self.writer.is_syncing());
         let kept = [
             persist.entries.first().map(|entry| entry.index - 1),
             persist.snapshot.map(|at| at.index),
@@ -120,95 +99,119 @@ impl SimLogWriter {
             }
         }
         self.said = self.durable;
-        self.unsynced = true;
-        self.newest = persist.number;
         Ok(Wrote::Done)
     }
 
     pub(super) fn compact_to(&mut self, index: u64) -> Result<Wrote> {
-        let mut compacted = self.log.compact_to(index);
-        if matches!(compacted, Err(WriteError::NoSpace)) && self.give_reserve() {
-            compacted = self.log.compact_to(index);
-        }
-        self.compacted_under_sync += u64::from(compacted.is_ok() && self.under_way.is_some());
-        match compacted {
-            Ok(()) => Ok(Wrote::Done),
-            Err(WriteError::NoSpace | WriteError::Fatal(_)) => Ok(Wrote::Stop),
-            Err(error) => Err(error).context("S12"),
+        match self.writer.compact_to(index) {
+            Ok(()) => {
+                self.compacted_under_sync += u64::from(self.writer.is_syncing());
+                Ok(Wrote::Done)
+            }
+            Err(error) => stop(error),
         }
     }
 
-    /// Begins a sync of what was written. One at a time, so that writes become durable in order.
-    pub(super) fn begin(&mut self, disk: &SimDisk) -> Result<Syncing, tenure_store::Fatal> {
-        if !self.unsynced || self.under_way.is_some() {
-            return Ok(Syncing::Nothing);
-        }
-        self.unsynced = false;
-        let (number, last, said) = (self.newest, self.log.last_index(), self.said);
-        self.under_way = Some(UnderWay { number, last, said });
-        self.started = self.log.begin_sync()?.map(|job| disk.start_sync(job));
-        if self.started.is_some() {
-            return Ok(Syncing::Job);
-        }
-        Ok(self.settle().map_or(Syncing::Nothing, Syncing::Durable))
+    /// Begins a sync of what was written.
+    pub(super) fn begin(&mut self, disk: &SimDisk, leads: bool) -> Result<Syncing, Fatal> {
+        let (job, syncing) = match self.writer.begin_sync(leads)? {
+            SyncStep::Nothing => return Ok(Syncing::Nothing),
+            SyncStep::Durable(number) => {
+                self.settle(&Covered { last: self.writer.last_index(), said: self.said });
+                return Ok(Syncing::Durable(number));
+            }
+            SyncStep::Here(job) => (job, Syncing::Here),
+            SyncStep::Aside(job) => (job, Syncing::Aside),
+        };
+        self.under_way = Some(Covered { last: self.writer.last_index(), said: self.said });
+        self.started = Some(disk.start_sync(job));
+        Ok(syncing)
+    }
+
+    /// Ends the sync that is under way, after this time.
+    pub(super) fn end_sync(&mut self, took_us: u64) {
+        let took = Duration::from_micros(took_us);
+        self.report = self.started.take().map(|started| started.end_after(took));
     }
 
     /// Takes in the result of a sync, and returns the write up to which everything is durable.
-    pub(super) fn finish(
-        &mut self,
-        report: SyncReport,
-    ) -> Result<Option<u64>, tenure_store::Fatal> {
-        self.log.finish_sync(report)?;
-        Ok(self.settle())
-    }
-
-    fn settle(&mut self) -> Option<u64> {
-        let UnderWay { number, last, said } = self.under_way.take()?;
-        self.durable = self.durable.max(last);
-        self.proven = self.proven.max(said.min(self.durable));
-        Some(number)
-    }
-
-    /// Looks at the disk once in a while; tells whether there is room, if that has changed.
-    pub(super) fn look(&mut self, now_us: u64) -> Option<Space> {
-        if self.looked_at_us.is_some_and(|at_us| now_us < at_us + LOOK_US) {
-            return None;
+    pub(super) fn finish(&mut self, report: SyncReport) -> Result<Option<u64>, Fatal> {
+        let end = self.writer.finish_sync(report)?;
+        if let Some(covered) = self.under_way.take() {
+            self.settle(&covered);
         }
-        self.looked_at_us = Some(now_us);
-        // A reserve that cannot be taken now is taken later.
-        let _ = self.reserve.restore();
-        let room = self.log.room().ok()?;
-        let free = Free { bytes: room.on_disk, reserve_held: self.reserve.is_held() };
-        let space = if self.gauge.look(free) { Space::Short } else { Space::Enough };
-        (std::mem::replace(&mut self.space, space) != space).then_some(space)
+        Ok(end.durable)
+    }
+
+    fn settle(&mut self, covered: &Covered) {
+        self.durable = self.durable.max(covered.last);
+        self.proven = self.proven.max(covered.said.min(self.durable));
+    }
+
+    /// Marks the end of the log, if nothing was written for a while. Returns whether it did.
+    pub(super) fn mark_if_quiet(&mut self, now_us: u64) -> Result<bool, WriteError> {
+        let marked = self.writer.mark_if_quiet(now_us)?;
+        if marked {
+            self.said = self.durable;
+        }
+        Ok(marked)
+    }
+
+    /// Makes everything durable and marks it.
+    pub(super) fn close(&mut self) -> Result<(), WriteError> {
+        let last = self.writer.last_index();
+        self.writer.close()?;
+        self.durable = last;
+        Ok(())
+    }
+
+    /// Whether there is room, as of the last look.
+    pub(super) fn space(&self) -> Space {
+        if self.writer.is_short() { Space::Short } else { Space::Enough }
+    }
+
+    /// Looks at the disk once in a while; tells whether there is room, if that has changed. Returns also whether there
+    /// is a job that takes the reserve.
+    pub(super) fn look(&mut self, now_us: u64) -> (Option<Space>, bool) {
+        let Ok(Some(look)) = self.writer.look(now_us) else { return (None, false) };
+        let restores = look.restore.is_some();
+        self.restore = look.restore;
+        (look.changed.then(|| self.space()), restores)
     }
 
     /// Schedules the preparation of the next segment, unless it is ready or being made. Returns whether there is work.
     pub(super) fn prepare(&mut self) -> bool {
-        if self.preparing {
-            return false;
+        let job = self.writer.prepare();
+        let is_new = job.is_some();
+        if is_new {
+            self.preparation = job;
         }
-        self.preparation = self.log.preparation();
-        self.preparing = self.preparation.is_some();
-        self.preparing
+        is_new
     }
 
-    /// Makes the next segment and takes it into use.
+    /// Takes the reserve again, on its own thread. A reserve that cannot be taken now is taken later.
+    pub(super) fn restore(&mut self) {
+        let _ = self.restore.take().map(ReserveJob::run);
+    }
+
+    /// Makes the next segment, takes it into use, and takes the reserve again.
     pub(super) fn prepared(&mut self) -> Wrote {
-        let Some(prepared) = self.preparation.take().and_then(|work| work.run().ok()) else {
-            // The log makes its own segment when it needs one.
-            return Wrote::Done;
-        };
-        self.preparing = false;
-        match self.log.adopt(prepared) {
-            Ok(()) | Err(WriteError::NoSpace) => Wrote::Done,
+        let Some(job) = self.preparation.take() else { return Wrote::Done };
+        let (prepared, reserve) = job.run();
+        let _ = reserve.run();
+        // If it failed, the log makes its own segment when it needs one.
+        let Ok(prepared) = prepared else { return Wrote::Done };
+        match self.writer.adopt(prepared) {
+            Ok(()) => Wrote::Done,
             Err(_) => Wrote::Stop,
         }
     }
+}
 
-    fn give_reserve(&mut self) -> bool {
-        self.gauge.refuse();
-        self.looked_at_us = None;
-        self.reserve.is_held() && self.reserve.release().is_ok()
+/// What follows from an error: a member that cannot write stops.
+fn stop(error: WriteError) -> Result<Wrote> {
+    match error {
+        WriteError::NoSpace | WriteError::Fatal(_) => Ok(Wrote::Stop),
+        error => Err(error).context("S12"),
     }
 }

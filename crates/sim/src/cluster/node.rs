@@ -47,6 +47,8 @@ pub(super) struct SimMember {
     pub(super) asleep_us: u64,
     /// The time before which the event loop does not run.
     pub(super) paused_until_us: u64,
+    /// The time until which the event loop waits for its disk.
+    pub(super) loop_waits_until_us: u64,
     /// The time before which the sync thread does not run.
     pub(super) sync_stalled_until_us: u64,
     /// The time before which the threads that write and read snapshots do not run.
@@ -141,6 +143,7 @@ impl SimMember {
             offset_us,
             asleep_us: 0,
             paused_until_us: 0,
+            loop_waits_until_us: 0,
             sync_stalled_until_us: 0,
             snapshots_stalled_until_us: 0,
             turn_at_us: None,
@@ -248,6 +251,7 @@ impl SimMember {
             self.proven = process.log_writer.proven;
         }
         self.boot += 1;
+        self.loop_waits_until_us = 0;
         self.disk.restart(how);
     }
 

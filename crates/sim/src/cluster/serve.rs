@@ -25,20 +25,28 @@ impl SimCluster {
             return Ok(());
         }
         target.turn_at_us = None;
-        if target.paused_until_us > self.now_us {
-            let at_us = target.paused_until_us;
-            self.wake(node, at_us);
+        let until_us = target.paused_until_us.max(target.loop_waits_until_us);
+        if until_us > self.now_us {
+            self.wake(node, until_us);
             return Ok(());
         }
         let local_us = target.local_us(self.now_us);
         if self.waits_for_log(node)? {
             return Ok(());
         }
-        self.take_inputs(node, local_us)?;
+        let taken = self.take_inputs(node, local_us)?;
+        if taken == 0 && !self.mark_if_quiet(node) {
+            return Ok(());
+        }
         let target = &mut self.nodes[node];
         let Some(process) = &mut target.process else { return Ok(()) };
-        if let Some(space) = process.log_writer.look(self.now_us) {
+        let (space, restores) = process.log_writer.look(self.now_us);
+        if let Some(space) = space {
             process.node.handle(Input::Space(space));
+        }
+        if restores {
+            let at_us = self.now_us + self.rng.u64(MS..30 * MS);
+            self.queue.push(at_us, SimEvent::Reserve { node, boot });
         }
         let unix_ms = wrong_wall_ms(node as u64, self.now_us);
         process.node.handle(Input::WallClock(WallClock { unix_ms }));
@@ -173,7 +181,7 @@ impl SimCluster {
             return Ok(());
         }
         let local_us = target.local_us(self.now_us);
-        let (space, stalled) = (process.log_writer.space, target.stalled);
+        let (space, stalled) = (process.log_writer.space(), target.stalled);
         for entry in persist.entries.iter().filter(|entry| entry.term == status.term.0) {
             self.oracle.seals(entry, self.now_us, stalled);
             ensure(space == Space::Enough || !grows(entry), "S14", || {
@@ -229,6 +237,8 @@ impl SimCluster {
         let left = host.batches.len() + host.reads.len() + host.admins.len();
         ensure(left == 0, "N3", || format!("{node} ended and left {left} callers without a word"))?;
         self.faults.count("leave");
+        // A disk that fails now is found at the next start.
+        let _ = process.log_writer.close();
         self.crash(node, Restart::ProcessKilled);
         Ok(())
     }

@@ -219,7 +219,7 @@ impl SimCluster {
         ensure(pending.asks.len() == outcomes.len(), "N1", || {
             format!("{node} answered {} commands of batch {number}", outcomes.len())
         })?;
-        let short = process.log_writer.space == tenure_raft::Space::Short;
+        let short = process.log_writer.space() == tenure_raft::Space::Short;
         for (ask, outcome) in pending.asks.iter().zip(&outcomes) {
             match outcome {
                 _ if *ask == 0 => {}

@@ -333,13 +333,14 @@ impl SimCluster {
         match event {
             SimEvent::Turn { node, boot } => self.turn(node, boot),
             SimEvent::Arrive { from, to, packet } => self.arrive(from, to, packet),
-            SimEvent::Sync { node, boot } => {
-                self.sync(node, boot);
-                Ok(())
-            }
+            SimEvent::Sync { node, boot, took_us, waits } => self.sync(node, boot, took_us, waits),
             SimEvent::Synced { node, boot } => self.synced(node, boot),
             SimEvent::Prepare { node, boot } => {
                 self.prepare(node, boot);
+                Ok(())
+            }
+            SimEvent::Reserve { node, boot } => {
+                self.restore_reserve(node, boot);
                 Ok(())
             }
             SimEvent::WriteLog { node, boot } => self.write_log(node, boot),
@@ -459,7 +460,7 @@ impl SimCluster {
 
     pub(super) fn wake(&mut self, node: usize, at_us: u64) {
         let target = &mut self.nodes[node];
-        let at_us = at_us.max(target.paused_until_us);
+        let at_us = at_us.max(target.paused_until_us).max(target.loop_waits_until_us);
         if target.turn_at_us.is_none_or(|old| at_us < old) {
             target.turn_at_us = Some(at_us);
             self.queue.push(at_us, SimEvent::Turn { node, boot: target.boot });

@@ -93,6 +93,14 @@ pub struct SyncReport {
     outcome: io::Result<Duration>,
 }
 
+#[cfg(feature = "sim")]
+impl SyncReport {
+    /// The report of a sync that took this long, if it succeeded.
+    pub(crate) fn after(self, took: Duration) -> Self {
+        Self { outcome: self.outcome.map(|_| took), ..self }
+    }
+}
+
 impl Log {
     /// Opens the log and recovers its content. Everything that this returns is durable.
     pub fn open(disk: Arc<dyn Disk>, options: LogOptions) -> Result<(Self, Recovered), OpenError> {

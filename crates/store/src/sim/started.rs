@@ -1,5 +1,7 @@
 //! Lets the sync of a log begin at one simulated time and end at a later one.
 
+use std::time::Duration;
+
 use super::SimDisk;
 use crate::{SyncJob, SyncReport};
 
@@ -21,6 +23,11 @@ impl SimDisk {
 }
 
 impl StartedSync {
+    /// Ends the sync now, with success or failure, and reports that it took this long.
+    pub fn end_after(self, took: Duration) -> SyncReport {
+        self.end().after(took)
+    }
+
     /// Ends the sync now, with success or failure.
     pub fn end(self) -> SyncReport {
         self.disk.lock().sync_began = Some(self.began);

@@ -5,14 +5,15 @@
 //! the rest. A sender that repeats itself does no harm: the receiver compares bytes that it already has and does not
 //! write them again.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
+use super::write::SYNC_BYTES;
 use super::{
     PART_SUFFIX, SnapshotError, SnapshotFileReader, SnapshotId, Snapshots, bad_at, failed,
     format::{self, Bad},
     name, path,
 };
-use crate::disk::File;
+use crate::{Fatal, disk::File};
 
 /// A snapshot being received.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub struct SnapshotReceiver {
     file: Arc<dyn File>,
     id: SnapshotId,
     have: u64,
+    /// How much of the file is synced.
+    synced: u64,
     complete: bool,
 }
 
@@ -58,7 +61,7 @@ impl SnapshotReceiver {
             }
             Err(error) => return Err(failed("open", &part)(error)),
         };
-        Ok(Self { snapshots, name: part, file, id, have, complete: false })
+        Ok(Self { snapshots, name: part, file, id, have, synced: have, complete: false })
     }
 
     /// The snapshot if it is already complete: a process may die after that and before it tells the sender.
@@ -74,7 +77,8 @@ impl SnapshotReceiver {
         let name = path(&name(id.point));
         let file = snapshots.disk.open(&name).map_err(failed("open", &name))?;
         let snapshots = snapshots.clone();
-        Ok(Some(Self { snapshots, name, file, id, have: id.bytes, complete: true }))
+        let have = id.bytes;
+        Ok(Some(Self { snapshots, name, file, id, have, synced: have, complete: true }))
     }
 
     /// The id of this snapshot.
@@ -107,6 +111,22 @@ impl SnapshotReceiver {
         self.file.write_at(offset, bytes).map_err(failed("write", &self.name))?;
         self.have = end;
         Ok(ReceivedBytes::Added)
+    }
+
+    /// Syncs what was received, if it is several megabytes, so that the disk never has a whole state in its queue.
+    ///
+    /// Returns how long the disk was busy with that. A caller that lets the disk rest for as long before it adds more
+    /// leaves at least half of the disk's time to the log, as [`SnapshotWriter::append`] does.
+    ///
+    /// [`SnapshotWriter::append`]: super::SnapshotWriter::append
+    pub fn sync_some(&mut self) -> Result<Duration, SnapshotError> {
+        if self.have - self.synced < SYNC_BYTES {
+            return Ok(Duration::ZERO);
+        }
+        let fatal = |source| Fatal::Disk { doing: "sync a snapshot", source };
+        let busy = self.file.sync().map_err(fatal)?;
+        self.synced = self.have;
+        Ok(busy)
     }
 
     /// Verifies the whole and makes it complete and durable. If it is not what the id promises, removes it: the next

@@ -12,7 +12,7 @@ use crate::{Fatal, Point, disk::File};
 
 /// The most bytes that are written between two syncs. A sync of the log may have to wait for what the disk has in its
 /// queue, so that must never be a whole state.
-const SYNC_BYTES: u64 = 4 * 1024 * 1024;
+pub(super) const SYNC_BYTES: u64 = 4 * 1024 * 1024;
 
 /// A snapshot being written. If it is dropped before [`SnapshotWriter::finish`], no trace of it remains.
 #[derive(Debug)]

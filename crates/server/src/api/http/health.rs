@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 
 use super::Http;
 use super::answer::json_with;
+use crate::dispatch::{Fresh, Principal, ReadScope};
 
 /// How long a readiness check waits for a quorum before it reports that there is none.
 const QUORUM: Duration = Duration::from_secs(1);
@@ -80,10 +81,12 @@ pub(super) async fn ready(State(http): State<Http>) -> Response {
     if lag > LAG_MAX {
         return bad(format!("{lag} entries behind"), Some(lag));
     }
+    let member = Principal::member();
+    let confirmed = http.dispatch.read(&member, ReadScope::Known, Fresh::Now, QUORUM, |_| ());
     // A member that loses its leader meanwhile says so at once: the read would wait for the next leader.
     tokio::select! {
-        confirmed = http.dispatch.confirm_leader(QUORUM) => match confirmed {
-            Ok(revision) => good(Some(lag), Some(http.header(revision))),
+        confirmed = confirmed => match confirmed {
+            Ok((revision, ())) => good(Some(lag), Some(http.header(revision))),
             Err(_) => bad("no quorum confirms the leader".to_owned(), Some(lag)),
         },
         () = leader_lost(&http) => bad("no leader".to_owned(), Some(lag)),
