@@ -166,7 +166,7 @@ async fn own_once(
             let refusal = || attempts.refusal().unwrap_or_else(|| shared.no_session());
             return Some(Err(if orphan.sent { attempts.failed(began) } else { refusal() }));
         };
-        if Instant::now() >= worthless {
+        if Instant::now() >= worthless.min(reach) {
             return None;
         }
         // Read the clock before the send; a repetition under the same lease also counts from here.
