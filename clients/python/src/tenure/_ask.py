@@ -1,0 +1,121 @@
+"""Builds lock requests: mode, wait, ttl and the other options of an acquire."""
+
+import base64
+from typing import Any, Callable, Dict, Optional, Sequence, Union
+
+from ._pace import Pace
+from ._settings import Settings, us
+from .errors import Invalid
+
+Json = Dict[str, Any]
+Value = Union[str, bytes]
+
+# The substitute for an unlimited wait, and the bound of all others.
+FAR_US = 365 * 86_400 * 1_000_000
+
+
+def check_name(name: object) -> str:
+    """Refuses what cannot be the name of a lock, key or election."""
+    if not isinstance(name, str):
+        raise Invalid("INVALID_NAME", f"a name is text, not {type(name).__name__}")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        size = 0
+    if not 1 <= size <= 512 or any(ord(it) < 32 or 127 <= ord(it) < 160 for it in name):
+        raise Invalid("INVALID_NAME", "a name has 1 to 512 bytes of UTF-8 without control characters")
+    return name
+
+
+def content(field: str, value: Value) -> Json:
+    """A value for the wire: text if it is text, else base64."""
+    if isinstance(value, str):
+        return {field: value}
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        raise Invalid("INVALID_FIELD", f"`{field}` is text or bytes, not {type(value).__name__}")
+    try:
+        return {field: bytes(value).decode()}
+    except UnicodeDecodeError:
+        return {f"{field}_base64": base64.b64encode(bytes(value)).decode()}
+
+
+def content_of(field: str, shown: Json) -> bytes:
+    """Reads a value from the wire."""
+    encoded = shown.get(f"{field}_base64")
+    return base64.b64decode(encoded) if encoded is not None else str(shown.get(field, "")).encode()
+
+
+class Ask:
+    """All options of a lock request except its lease."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        names: Sequence[str],
+        *,
+        wait: Optional[float] = None,
+        timeout: Optional[float] = None,
+        ttl: Optional[float] = None,
+        shared: bool = False,
+        slots: Optional[int] = None,
+        metadata: Optional[Value] = None,
+        max_hold: Optional[float] = None,
+        lock_delay: Optional[float] = None,
+        window: Optional[float] = None,
+        grace: Optional[float] = None,
+        independent: bool = False,
+        on_queued: Optional[Callable[[int], object]] = None,
+        election: bool = False,
+    ) -> None:
+        if not names:
+            raise Invalid("INVALID_NAME", "name at least one lock")
+        self.names = [check_name(name) for name in names]
+        if len(set(self.names)) != len(self.names):
+            raise Invalid("DUPLICATE_LOCK", "the same lock twice in one request")
+        if shared and slots is not None:
+            raise Invalid("INVALID_SLOTS", "`shared` and `slots` exclude each other")
+        if slots is not None and (not isinstance(slots, int) or slots < 1):
+            raise Invalid("INVALID_SLOTS", f"`slots` is a number of at least 1, not {slots!r}")
+        self.mode = "shared" if shared else "slot" if slots is not None else "exclusive"
+        self.slots = slots
+        self.wait_us = None if wait is None else min(us(wait, "wait"), FAR_US)
+        self.timeout_us = None if timeout is None else min(us(timeout, "timeout"), FAR_US)
+        self.pace: Pace = settings.pace(ttl, window, grace)
+        self.on_queued = on_queued
+        self.fields: Json = {}
+        if metadata is not None:
+            self.fields.update(content("metadata", metadata))
+        if max_hold is not None:
+            self.fields["max_hold_ms"] = us(max_hold, "max_hold") // 1000
+        if lock_delay is not None:
+            self.fields["lock_delay_ms"] = us(lock_delay, "lock_delay") // 1000
+        if election:
+            self.fields["election"] = True
+        if independent:
+            self.fields["independent"] = True
+
+    @property
+    def is_try(self) -> bool:
+        """Whether the request does not queue."""
+        return self.wait_us == 0
+
+    @property
+    def is_limited_by_timeout(self) -> bool:
+        """Whether the caller's own limit comes before the end of the wait."""
+        return self.timeout_us is not None and (not self.wait_us or self.timeout_us <= self.wait_us)
+
+    def body(self, wait_ms: Optional[int]) -> Json:
+        """The request on the wire, without its lease."""
+        body: Json = dict(self.fields)
+        how: Json = {"mode": self.mode}
+        if self.slots is not None:
+            how["slots"] = self.slots
+        if len(self.names) == 1:
+            body["lock"] = self.names[0]
+            if self.mode != "exclusive":
+                body.update(how)
+        else:
+            body["locks"] = [{"lock": name, **how} for name in self.names]
+        if wait_ms is not None:
+            body["wait_ms"] = wait_ms
+        return body

@@ -1,0 +1,39 @@
+"""Names the options of a lock request, for type checkers."""
+
+from typing import Callable, Optional, TypedDict
+
+from ._ask import Value
+
+
+class CampaignOptions(TypedDict, total=False):
+    """The options that a campaign has in common with a lock."""
+
+    wait: Optional[float]
+    """Seconds to queue at most. Without it there is no limit; 0 does not queue."""
+    timeout: Optional[float]
+    """Seconds after which the call returns, whatever happens: `Timeout`. What may have been granted is given back."""
+    ttl: Optional[float]
+    """Seconds that the lease lives after a renewal. Has no effect under a lease of the caller."""
+    max_hold: Optional[float]
+    """Seconds after which the cluster takes it away. Must be longer than the ttl."""
+    lock_delay: Optional[float]
+    """Seconds for which no other client gets it after a hold that its holder did not end itself."""
+    window: Optional[float]
+    """Seconds for which the lease is relied on after a renewal, instead of half of the ttl."""
+    grace: Optional[float]
+    """Seconds that the work may take to stop. Refused if they do not fit the ttl."""
+    independent: bool
+    """Other work of the lease goes on while this one waits, so that deadlock detection ignores this wait."""
+    on_queued: Optional[Callable[[int], object]]
+    """Called with the number of requests ahead, on a thread of its own, when the request has to queue."""
+
+
+class LockOptions(CampaignOptions, total=False):
+    """The options of a lock request. All durations are seconds."""
+
+    shared: bool
+    """Holds it together with other shared holders, never together with an exclusive one."""
+    slots: Optional[int]
+    """Holds one of so many numbered slots: a semaphore."""
+    metadata: Optional[Value]
+    """What other clients can read of the grant."""

@@ -1,0 +1,130 @@
+"""Defines what the cluster shows: keys, leaders, locks and changes."""
+
+from typing import Any, Dict, List, NamedTuple, Optional
+
+from ._ask import content_of
+
+__all__ = ["Batch", "Event", "Holder", "KeyValue", "Leader", "LockInfo"]
+
+
+class KeyValue(NamedTuple):
+    """A key and its value."""
+
+    key: str
+    value: bytes
+    version: int
+    """How often it was written since it was created."""
+    created: int
+    """The revision that created it."""
+    modified: int
+    """The revision that last wrote it: pass it as `if_modified`."""
+    lease: Optional[str] = None
+    """The lease that it ends with."""
+
+    @property
+    def text(self) -> str:
+        """The value as text."""
+        return self.value.decode()
+
+
+class Leader(NamedTuple):
+    """Who leads an election."""
+
+    client: str
+    value: bytes
+    token: int
+    lease: str
+
+    @property
+    def text(self) -> str:
+        """The value as text."""
+        return self.value.decode()
+
+
+class Holder(NamedTuple):
+    """Who holds a lock."""
+
+    client: str
+    token: int
+    lease: str
+    state: str
+    """`held`, `cooling` or `delayed`."""
+    held: float
+    """Seconds for which it is held."""
+    slot: Optional[int] = None
+    metadata: bytes = b""
+
+
+class LockInfo(NamedTuple):
+    """A lock, its holders and how many wait."""
+
+    name: str
+    holders: List[Holder]
+    waiting: int
+    detail: Dict[str, Any]
+    """Everything that the cluster showed."""
+
+
+class Event(NamedTuple):
+    """One change."""
+
+    cause: str
+    """`granted`, `released`, `expired`, `key_put`, `key_deleted`, …"""
+    name: str
+    """The lock or key."""
+    detail: Dict[str, Any]
+    """Everything that the cluster showed: `client`, `token`, `value`, …"""
+
+    @property
+    def value(self) -> Optional[bytes]:
+        """The value that was written, if it is a key that was."""
+        if "value" in self.detail or "value_base64" in self.detail:
+            return content_of("value", self.detail)
+        return None
+
+    @property
+    def token(self) -> Optional[int]:
+        """The token of the grant, if it is about one."""
+        token = self.detail.get("token")
+        return None if token is None else int(token)
+
+
+class Batch(NamedTuple):
+    """The changes of one revision."""
+
+    revision: int
+    events: List[Event]
+
+
+def key_value(shown: Dict[str, Any]) -> KeyValue:
+    """Reads a key as the cluster shows it."""
+    return KeyValue(
+        shown["key"],
+        content_of("value", shown),
+        int(shown["version"]),
+        int(shown["created"]),
+        int(shown["modified"]),
+        shown.get("lease"),
+    )
+
+
+def leader(shown: Dict[str, Any]) -> Leader:
+    """Reads a leader as the cluster shows it."""
+    return Leader(shown["client"], content_of("value", shown), int(shown["token"]), str(shown["lease"]))
+
+
+def lock_info(name: str, shown: Optional[Dict[str, Any]], detail: Dict[str, Any]) -> LockInfo:
+    """Reads a lock as the cluster shows it."""
+    holders = [
+        Holder(
+            it["client"],
+            int(it["token"]),
+            str(it["lease"]),
+            it["state"],
+            it["held_ms"] / 1000,
+            it.get("slot"),
+            content_of("metadata", it),
+        )
+        for it in (shown or {}).get("holders", ())
+    ]
+    return LockInfo(name, holders, int((shown or {}).get("waiting", 0)), detail)
