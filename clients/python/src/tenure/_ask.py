@@ -1,6 +1,7 @@
 """Builds lock requests: mode, wait, ttl and the other options of an acquire."""
 
 import base64
+import copy
 from typing import Any, Callable, Dict, Optional, Sequence, Union
 
 from ._pace import Pace
@@ -93,6 +94,12 @@ class Ask:
             self.fields["election"] = True
         if independent:
             self.fields["independent"] = True
+
+    def without_wait(self) -> "Ask":
+        """The same request, which does not queue."""
+        ask = copy.copy(self)
+        ask.wait_us = 0
+        return ask
 
     @property
     def is_try(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Callable, Coroutine, Deque, Dict, Generic, Iterator, Lis
 from . import _loss, _native, _requests
 from ._clock import boot_us
 from ._connections import Bell, Connections
-from ._guards import revoke, revoke_id
+from ._guards import confirm, revoke, revoke_id
 from ._held import HeldLease
 from ._loop import Future, Loop, Task
 from ._loss import Loss, from_cluster
@@ -40,8 +40,9 @@ _engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
 class Job(Generic[T]):
     """A coroutine on the engine's thread, as seen from other threads."""
 
-    def __init__(self, engine: "Engine", work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+    def __init__(self, engine: "Engine", work: Callable[[], Coroutine[Any, Any, T]], must_finish: bool) -> None:
         self._engine = engine
+        self._must_finish = must_finish
         self._task: Optional[Task[T]] = None
         self._done: List[Callable[[], None]] = []
         self._is_abandoned = False
@@ -110,7 +111,12 @@ class Job(Generic[T]):
         return self.result()
 
     def abandon(self) -> None:
-        """The caller no longer waits: cancels the coroutine, and gives back what it may have brought already."""
+        """The caller no longer waits: cancels the coroutine, and gives back what it may have brought already.
+
+        A release goes on in the background.
+        """
+        if self._must_finish:
+            return
 
         def stop() -> None:
             self._is_abandoned = True
@@ -170,9 +176,9 @@ class Engine:
 
         self.loop.spawn(work).then(report)
 
-    def submit(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Job[T]:
+    def submit(self, work: Callable[[], Coroutine[Any, Any, T]], must_finish: bool = False) -> Job[T]:
         """Runs a coroutine on the engine's thread. On any thread."""
-        return Job(self, work)
+        return Job(self, work, must_finish)
 
     def _ended(self) -> None:
         self.is_stopped = True
@@ -317,6 +323,13 @@ class Engine:
         """Revokes a lease that may have been granted and that no caller uses."""
         self.clean_up(revoke_id(self, lease))
 
+    def release_early(self, held: HeldLease) -> None:
+        """The planted bug of a client that gives a lost lock back although its work has not stopped."""
+        for token, lock, _ in held.state.farewells():
+            self.clean_up(confirm(held, lock, token))
+        if held.state.loss is not None:
+            self.clean_up(revoke_id(self, held.id))
+
     # What guards and leases leave behind.
 
     @contextlib.contextmanager
@@ -411,7 +424,7 @@ class Engine:
                 callback, arguments = self._notes.popleft()
             try:
                 callback(*arguments)
-            except Exception:
+            except Exception:  # noqa: BLE001 - it is the program's
                 _log.exception("a callback of the program failed")
 
     def warn(self, message: str, *arguments: Any) -> None:

@@ -51,6 +51,10 @@ class GuardCore:
         if lost is not None:
             # No work has begun.
             held.engine.clean_up(core.finish())
+            if not own and held.state.loss is None:
+                # The lease lives on, and the grant is not recorded in it.
+                for lock in locks:
+                    held.engine.clean_up(release(held, lock.name, lock.token))
             raise Closed if held.engine.closing.is_done else Lost(lost, locks[0].name)
         return core
 

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections import deque
 from typing import TYPE_CHECKING, Callable, Deque, Dict, List, NamedTuple, Optional, Tuple, TypeVar
 
-from . import _loss
+from . import _loss, _plant
 from ._clock import Reading, boot_us, read
 from ._lease_state import LOST, GrantLoss, LeaseState
 from ._loop import Future
@@ -121,6 +121,8 @@ class HeldLease:
                 )
         if lease_loss is not None:
             self.lost.fire(lease_loss)
+        if _plant.release_while_working and any(not it.stopped for it in losses):
+            self.engine.loop.call(lambda: self.engine.release_early(self))
 
     # Request numbers.
 

@@ -124,7 +124,7 @@ class Task(Future[T]):
             awaited = self._coroutine.send(None) if error is None else self._coroutine.throw(error)
         except StopIteration as stopped:
             self.set(stopped.value)
-        except BaseException as raised:
+        except BaseException as raised:  # noqa: BLE001 - the outcome of the task
             self.fail(raised)
         else:
             self._waits_for = awaited

@@ -85,8 +85,12 @@ async def downgrade(core: GuardCore) -> None:
             seq.drop()
         new = int(reply.answer["downgraded"]["token"])
         held.signals[new] = held.signals.pop(lock.token)
-        held.update(lambda state, now, old=lock.token, new=new: state.regranted(old, new, reply.revision))  # type: ignore[misc]
+        _regrant(held, lock.token, new, reply.revision)
         core.locks[at] = HeldLock(lock.name, new, lock.slot)
+
+
+def _regrant(held: HeldLease, old: int, new: int, revision: int) -> None:
+    held.update(lambda state, now: state.regranted(old, new, revision))
 
 
 async def update(core: GuardCore, metadata: Value) -> None:

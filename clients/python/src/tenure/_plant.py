@@ -14,8 +14,12 @@ check_by_timer = False
 ALL = ("renewal_from_answer", "loss_not_final", "retry_without_id", "release_while_working", "check_by_timer")
 
 
+_ALIASES = {"count_from_answer": "renewal_from_answer"}
+
+
 def select(name: str) -> None:
     """Plants the bug of this name."""
+    name = _ALIASES.get(name, name)
     if name not in ALL:
         raise ValueError(f"no planted bug is called {name}; there are {', '.join(ALL)}")
     globals()[name] = True

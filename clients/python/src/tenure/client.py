@@ -105,11 +105,10 @@ class Client(BaseClient):
         whole call. Further: `ttl`, `shared`, `slots`, `metadata`, `max_hold`, `lock_delay`, `window`, `grace`, `independent`,
         `on_queued`. Durations are seconds.
         """
-        return Lock(self._live_engine, lambda: Ask(self._settings, names, **options))
+        return Lock(self._live_engine, Ask(self._settings, names, **options))
 
     def try_lock(self, *names: str, **options: Unpack[LockOptions]) -> Optional[Guard]:
         """Does not queue. Returns the guard, or `None` if another client holds the lock."""
-        options["wait"] = 0
         return self.lock(*names, **options).try_acquire()
 
     def locked(self, *names: str, pass_guard: bool = False, **options: Unpack[LockOptions]) -> Callable[[F], F]:
@@ -143,7 +142,7 @@ class Client(BaseClient):
     def elect(self, election: str, value: Value = "", **options: Unpack[CampaignOptions]) -> Campaign:
         """A candidacy with a value for others to see: `with client.elect("billing", "10.0.0.5:9000") as lead:`."""
         ask = {**options, "metadata": value, "election": True}
-        return Campaign(Lock(self._live_engine, lambda: Ask(self._settings, [election], **ask)))  # type: ignore[arg-type]
+        return Campaign(Lock(self._live_engine, Ask(self._settings, [election], **ask)))  # type: ignore[arg-type]
 
     def leader(self, election: str) -> Optional[Leader]:
         """The current leader, if there is one."""

@@ -91,7 +91,7 @@ class Guard(BaseGuard):
         self.check_fork()
         self._is_released = True
         if self._core.leave():
-            self._core.engine.submit(self._core.release).wait()
+            self._core.engine.submit(self._core.release, must_finish=True).wait()
 
     def check_fork(self) -> None:
         """In a forked child: raises `Lost`, because only the parent holds it."""
@@ -152,29 +152,27 @@ class Guard(BaseGuard):
 class Lock:
     """A request for a lock. `with` waits in the queue, runs the body and releases it; `acquire` returns the guard."""
 
-    def __init__(self, engine: Callable[[], Engine], ask: Callable[[], Ask], held: Optional[HeldLease] = None) -> None:
+    def __init__(self, engine: Callable[[], Engine], ask: Ask, held: Optional[HeldLease] = None) -> None:
         self._engine = engine
-        self._make_ask = ask
-        self._ask = ask()
+        self._ask = ask
         self._held = held
         # By thread (by greenlet under gevent), because one request object may be used by several.
         self._entered: Dict[int, List[Guard]] = {}
 
     def acquire(self) -> Guard:
         """Waits in the queue and returns the guard. The caller releases it."""
-        return Guard(self._acquire())
+        return Guard(self._acquire(self._ask))
 
-    def _acquire(self) -> GuardCore:
-        engine, ask, held = self._engine(), self._ask, self._held
+    def _acquire(self, ask: Ask) -> GuardCore:
+        engine, held = self._engine(), self._held
         if held is not None and held.engine.is_forked:
             raise Lost(held.state.loss or Loss("forked"))
         return engine.submit(lambda: acquire(engine, ask, held)).wait()
 
     def try_acquire(self) -> Optional[Guard]:
         """Does not queue. Returns `None` if another client holds it."""
-        self._ask.wait_us = 0
         try:
-            return self.acquire()
+            return Guard(self._acquire(self._ask.without_wait()))
         except Refused as refused:
             if refused.reason == "HELD":
                 return None
@@ -217,17 +215,16 @@ class Lease(BaseLease):
     def lock(self, *names: str, **options: Unpack[LockOptions]) -> Lock:
         """A request for locks under this lease; the options are those of `Client.lock`."""
         engine = self._held.engine
-        return Lock(lambda: engine, lambda: Ask(engine.settings, names, **options), self._held)
+        return Lock(lambda: engine, Ask(engine.settings, names, **options), self._held)
 
     def try_lock(self, *names: str, **options: Unpack[LockOptions]) -> Optional[Guard]:
         """Does not queue. Returns `None` if another client holds it."""
-        options["wait"] = 0
         return self.lock(*names, **options).try_acquire()
 
     def release(self) -> None:
         """Ends the lease. Its guards must be gone, because the work under it must have stopped."""
         if not self._held.engine.is_forked:
-            self._held.engine.submit(lambda: _operations.release_lease(self._held)).wait()
+            self._held.engine.submit(lambda: _operations.release_lease(self._held), must_finish=True).wait()
 
     def __enter__(self) -> Lease:
         return self
@@ -263,7 +260,7 @@ class Campaign:
 
     def acquire(self) -> Leadership:
         """Waits until this client leads. The caller resigns."""
-        return Leadership(self._lock._acquire())
+        return Leadership(self._lock._acquire(self._lock._ask))
 
     def __enter__(self) -> Leadership:
         lead = self.acquire()
