@@ -1,6 +1,7 @@
 """Holds what the guards, leases and clients of both twins have in common."""
 
 import os
+import weakref
 from typing import Any, Callable, Dict, List, Optional, Sequence, Type, TypeVar, Union
 
 from ._engine import Engine
@@ -187,6 +188,7 @@ class BaseClient:
         if engine is None or engine.is_forked:
             engine = self._running = Engine(self._settings)
             engine.start()
+            weakref.finalize(self, engine.dismiss).atexit = False
         return engine
 
     def __repr__(self) -> str:

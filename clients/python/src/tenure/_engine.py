@@ -388,13 +388,18 @@ class Engine:
         raise Unknown(f"a release was not acknowledged within {(boot_us() - began) / 1e6:.1f}s; it ends with its lease")
 
     async def _stop_when_idle(self) -> None:
-        while self._cleanups or self.leases:
+        while self._cleanups or self.leases or self.jobs or any(not it.is_over for it in self.streams):
             for held in list(self.leases.values()):
                 idle = held.update(lambda state, now: state.is_idle())
-                if idle and not held.is_revoked:
+                if idle and not held.is_revoked and not held.is_kept:
                     self.revoke_in_background(held)
             await self.loop.wait(boot_us() + 1_000_000, self._settled.next())
         self.stop()
+
+    def dismiss(self) -> None:
+        """The client object is gone: ends the thread once no guard, lease or watch of it is left. On any thread."""
+        if not self.is_stopped:
+            self.loop.call(lambda: self._spawn(self._stop_when_idle()))
 
     def stop(self) -> None:
         """Ends the sessions and the thread."""

@@ -143,6 +143,39 @@ class Timer:
         self.callback = None
 
 
+class _Wake:
+    """A pipe that wakes the loop. Stays open as long as any thread may write to it: a closed descriptor may be reused."""
+
+    def __init__(self) -> None:
+        self.read, self._write = os.pipe()
+        self._is_open = True
+        os.set_blocking(self.read, False)
+        os.set_blocking(self._write, False)
+
+    def ring(self) -> None:
+        try:
+            os.write(self._write, b"w")
+        except BlockingIOError:
+            # A full pipe wakes the loop as well.
+            pass
+
+    def drain(self) -> None:
+        try:
+            while len(os.read(self.read, 4096)) == 4096:
+                pass
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            os.close(self.read)
+            os.close(self._write)
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class Loop:
     """The loop and its thread."""
 
@@ -153,16 +186,14 @@ class Loop:
         self._numbers = count()
         self._handlers: Dict[int, Tuple[int, Callable[[int], None]]] = {}
         self._poll = original("select", "poll")() if hasattr(original_select(), "poll") else None
-        self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_read, False)
-        os.set_blocking(self._wake_write, False)
+        self._wake = _Wake()
         self._is_asleep = False
         self._is_stopping = False
         self.is_watchful = False
         """Whether a lease is held, so that the clock is looked at every `STEP_US`."""
         self.before_sleep: List[Callback] = []
         """Called before the loop waits: sends what was queued."""
-        self.watch(self._wake_read, False, self._woken)
+        self.watch(self._wake.read, False, lambda _: self._wake.drain())
 
     # On any thread.
 
@@ -170,7 +201,7 @@ class Loop:
         """Runs a callback on the loop's thread, soon. May be called on any thread."""
         self._inbox.append(callback)
         if self._is_asleep:
-            self._write_wake()
+            self._wake.ring()
 
     def start(self, finish: Callback) -> None:
         """Starts the thread. `finish` runs at its end."""
@@ -186,14 +217,7 @@ class Loop:
     def stop(self) -> None:
         """Ends the thread."""
         self._is_stopping = True
-        self._write_wake()
-
-    def _write_wake(self) -> None:
-        try:
-            os.write(self._wake_write, b"w")
-        except (BlockingIOError, OSError):
-            # A full pipe wakes the loop as well; a closed one means that there is no loop.
-            pass
+        self._wake.ring()
 
     # On the loop's thread.
 
@@ -280,18 +304,17 @@ class Loop:
 
     def close_after_fork(self) -> None:
         """Closes the child's copies of the descriptors. The parent's connections are not touched."""
-        for fd in [*self._handlers, self._wake_write]:
-            try:
-                os.close(fd)
-            except OSError:
-                pass
+        self._handlers.pop(self._wake.read, None)
+        for fd in self._handlers:
+            os.close(fd)
         self._handlers.clear()
+        self._wake.close()
+        self._is_asleep = False
 
     def _run(self) -> None:
         while not self._is_stopping:
             self._turn()
-        for fd in (self._wake_read, self._wake_write):
-            os.close(fd)
+        self._handlers.clear()
 
     def _turn(self) -> None:
         while self._inbox:
@@ -336,13 +359,6 @@ class Loop:
         for fd in writable:
             found[fd] = found.get(fd, 0) | _WRITE
         return list(found.items())
-
-    def _woken(self, _: int) -> None:
-        try:
-            while len(os.read(self._wake_read, 4096)) == 4096:
-                pass
-        except BlockingIOError:
-            pass
 
     def _guarded(self, callback: Callback) -> None:
         try:
