@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import time
-from typing import Any, Awaitable, Callable, Dict, List, Optional
+from typing import Any, Awaitable, Callable, Dict, List, Optional, Set
 
 import tenure
 from tenure import _plant, aio
@@ -87,6 +87,8 @@ class Driver:
     def __init__(self) -> None:
         self._clients: Dict[str, aio.Client] = {}
         self._guards: Dict[str, aio.Guard] = {}
+        self._handles: Dict[str, str] = {}
+        self._working: Set[str] = set()
         self._leases: Dict[str, aio.Lease] = {}
         self._tasks: Dict[int, "asyncio.Task[None]"] = {}
         self._streams: List["asyncio.Task[None]"] = []
@@ -135,7 +137,20 @@ class Driver:
         await client.connect()
 
     async def do_close(self, it: Json) -> None:
+        # The program stops its work and gives its guards back; closing the client waits for that.
+        for name, guard in self._guards.items():
+            if self._handles.get(name) == it["handle"] and name not in self._working:
+                self._streams.append(asyncio.get_running_loop().create_task(self._release_quietly(guard)))
+        await asyncio.sleep(0)
         await self._clients[it["handle"]].close(5.0 if it.get("deadline_ms") is None else it["deadline_ms"] / 1000)
+
+    @staticmethod
+    async def _release_quietly(guard: aio.Guard) -> None:
+        try:
+            await guard.release()
+        except tenure.Error:
+            # `close` reports what is not given back.
+            pass
 
     async def do_cancel(self, it: Json) -> None:
         task = self._tasks.get(it["of"])
@@ -161,7 +176,7 @@ class Driver:
         }
         source: Any = self._leases[it["lease"]] if it.get("lease") else self._clients[it["handle"]]
         guard = await source.lock(*names, **options).acquire()
-        self._guards[it["guard"]] = guard
+        self._guards[it["guard"]], self._handles[it["guard"]] = guard, it["handle"]
         answer: Json = {
             "token": str(guard.token),
             "tokens": {name: str(token) for name, token in guard.tokens.items()},
@@ -181,10 +196,14 @@ class Driver:
 
     async def do_work(self, it: Json) -> Json:
         guard = self._guards[it["guard"]]
-        if it.get("mode") == "thread":
-            await self._in_thread(lambda: self._thread_work(guard, it["ms"] / 1000))
-        else:
-            await guard.run(asyncio.sleep(it["ms"] / 1000))
+        self._working.add(it["guard"])
+        try:
+            if it.get("mode") == "thread":
+                await self._in_thread(lambda: self._thread_work(guard, it["ms"] / 1000))
+            else:
+                await guard.run(asyncio.sleep(it["ms"] / 1000))
+        finally:
+            self._working.discard(it["guard"])
         return {"finished": True}
 
     @staticmethod
@@ -266,7 +285,7 @@ class Driver:
         client = self._clients[it["handle"]]
         campaign = client.elect(it["election"], it["value"], wait=seconds(it, "wait_ms"), ttl=seconds(it, "ttl_ms"))
         lead = await campaign.acquire()
-        self._guards[it["leader"]] = lead
+        self._guards[it["leader"]], self._handles[it["leader"]] = lead, it["handle"]
         return {"token": str(lead.token)}
 
     def _leader(self, it: Json) -> aio.Leadership:
