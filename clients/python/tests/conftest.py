@@ -25,7 +25,7 @@ class Proxy:
         host, _, port = target.rpartition(":")
         self._target = (host, int(port))
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:%d" % self._listener.getsockname()[1]
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._pairs: List[Tuple[socket.socket, socket.socket]] = []
         self._lock = threading.Lock()
         self._passing = threading.Event()

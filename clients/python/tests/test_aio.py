@@ -6,8 +6,9 @@ import time
 from typing import Any, Coroutine
 
 import pytest
-import tenure
 from conftest import Proxy
+
+import tenure
 from tenure import Client, aio
 from tenure.testing import DevServer
 

@@ -4,6 +4,7 @@ import threading
 import time
 
 import pytest
+
 import tenure
 from tenure import Client
 from tenure.testing import DevServer

@@ -8,8 +8,9 @@ import threading
 import time
 
 import pytest
-import tenure
 from conftest import ROOT, Proxy
+
+import tenure
 from tenure import Client
 from tenure.testing import DevServer
 
@@ -126,9 +127,7 @@ print("event", guard.lost.wait(1), flush=True)
 """
     with DevServer(os.environ.get("TENURE_BIN")) as server:
         env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-        child = subprocess.Popen(
-            [sys.executable, "-c", code, server.address], stdin=-1, stdout=-1, text=True, env=env
-        )
+        child = subprocess.Popen([sys.executable, "-c", code, server.address], stdin=-1, stdout=-1, text=True, env=env)
         assert child.stdin is not None and child.stdout is not None
         assert child.stdout.readline() == "held\n"
         os.kill(child.pid, signal.SIGSTOP)

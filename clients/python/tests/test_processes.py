@@ -9,8 +9,9 @@ from importlib.util import find_spec
 from typing import Callable
 
 import pytest
-import tenure
 from conftest import ROOT
+
+import tenure
 from tenure import Client
 from tenure.testing import DevServer
 
@@ -113,9 +114,7 @@ print("ok")
 
 @pytest.mark.skipif(find_spec("gevent") is None, reason="gevent is not installed")
 def test_renewals_survive_gevent_and_a_blocked_hub(server: DevServer) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", GEVENT, server.address], env=ENV, capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", GEVENT, server.address], env=ENV, capture_output=True, text=True, timeout=60)
     assert done.stdout == "ok\n", done.stderr
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
+
 from tenure import _lease_state, _loss, _plant
 from tenure._clock import Reading
 from tenure._lease_state import LeaseState, PendingGrant, TooLate
