@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+
 from tenure.testing import DevServer
 
 pytest.importorskip("build")

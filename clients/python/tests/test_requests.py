@@ -6,9 +6,10 @@ import threading
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import pytest
+from websockets.sync.server import Server, serve
+
 import tenure
 from tenure import Client, _plant
-from websockets.sync.server import Server, serve
 
 Json = Dict[str, Any]
 

@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import time
-from typing import Any, Awaitable, Callable, Dict, List, Optional, Set
+from typing import Any, Awaitable, Callable, Coroutine, Dict, List, Optional, Set
 
 import tenure
 from tenure import _plant, aio
@@ -91,7 +91,8 @@ class Driver:
         self._working: Set[str] = set()
         self._leases: Dict[str, aio.Lease] = {}
         self._tasks: Dict[int, "asyncio.Task[None]"] = {}
-        self._streams: List["asyncio.Task[None]"] = []
+        self._releases: List["asyncio.Task[None]"] = []
+        self._streams: Dict[str, List["asyncio.Task[None]"]] = {}
         self._out = threading.Lock()
 
     def say(self, message: Json, at_us: Optional[int] = None) -> None:
@@ -140,9 +141,13 @@ class Driver:
         # The program stops its work and gives its guards back; closing the client waits for that.
         for name, guard in self._guards.items():
             if self._handles.get(name) == it["handle"] and name not in self._working:
-                self._streams.append(asyncio.get_running_loop().create_task(self._release_quietly(guard)))
+                self._releases.append(asyncio.get_running_loop().create_task(self._release_quietly(guard)))
         await asyncio.sleep(0)
-        await self._clients[it["handle"]].close(5.0 if it.get("deadline_ms") is None else it["deadline_ms"] / 1000)
+        try:
+            await self._clients[it["handle"]].close(5.0 if it.get("deadline_ms") is None else it["deadline_ms"] / 1000)
+        finally:
+            # The streams of the client say that they have ended before the client is closed.
+            await asyncio.gather(*self._streams.pop(it["handle"], []))
 
     @staticmethod
     async def _release_quietly(guard: aio.Guard) -> None:
@@ -199,7 +204,7 @@ class Driver:
         self._working.add(it["guard"])
         try:
             if it.get("mode") == "thread":
-                await self._in_thread(lambda: self._thread_work(guard, it["ms"] / 1000))
+                await self._in_thread(lambda: self._thread_work(guard, it["ms"] / 1000, it.get("linger_ms", 0) / 1000))
             else:
                 await guard.run(asyncio.sleep(it["ms"] / 1000))
         finally:
@@ -207,13 +212,14 @@ class Driver:
         return {"finished": True}
 
     @staticmethod
-    def _thread_work(guard: BaseGuard, length: float) -> None:
+    def _thread_work(guard: BaseGuard, length: float, linger: float) -> None:
         twin = tenure.Guard(guard._core)
         end = time.monotonic() + length
         while True:
             try:
                 twin.check()
             except tenure.Lost as lost:
+                time.sleep(linger)
                 raise Answered(now_us(), lost) from None
             left = end - time.monotonic()
             if left <= 0:
@@ -299,6 +305,9 @@ class Driver:
     async def do_resign(self, it: Json) -> None:
         await self._leader(it).resign()
 
+    def _follow(self, it: Json, work: Coroutine[Any, Any, None]) -> None:
+        self._streams.setdefault(it["handle"], []).append(asyncio.get_running_loop().create_task(work))
+
     async def do_observe(self, it: Json) -> None:
         observer = await self._clients[it["handle"]].observe(it["election"])
 
@@ -316,7 +325,7 @@ class Driver:
                 self.say({"event": "ended", "stream": it["stream"]})
                 return
 
-        self._streams.append(asyncio.get_running_loop().create_task(follow()))
+        self._follow(it, follow())
 
     # Keys.
 
@@ -344,11 +353,16 @@ class Driver:
 
     async def do_watch(self, it: Json) -> None:
         revision = it.get("from_revision")
-        watch = await self._clients[it["handle"]].watch(
-            it["key"] if "key" in it else it["lock"],
-            prefix=bool(it.get("prefix")),
-            from_revision=None if revision is None else int(revision),
-        )
+        try:
+            watch = await self._clients[it["handle"]].watch(
+                it["key"] if "key" in it else it["lock"],
+                prefix=bool(it.get("prefix")),
+                from_revision=None if revision is None else int(revision),
+            )
+        except tenure.Compacted as compacted:
+            self.say({"event": "compacted", "stream": it["stream"], "oldest": str(compacted.floor)})
+            self.say({"event": "ended", "stream": it["stream"]})
+            return
 
         async def follow() -> None:
             stream = it["stream"]
@@ -367,7 +381,7 @@ class Driver:
                 self.say({"event": "ended", "stream": stream})
                 return
 
-        self._streams.append(asyncio.get_running_loop().create_task(follow()))
+        self._follow(it, follow())
 
     # What operators see.
 

@@ -13,7 +13,7 @@ from ._loss import UNREACHABLE, Loss
 from ._pace import Pace
 from ._requests import call, request_id, strange
 from .errors import Closed, Invalid, Lost, Refused, Unknown
-from .values import KeyValue, LockInfo, key_value, lock_info
+from .values import Batch, KeyValue, LockInfo, batch, key_value, lock_info
 
 if TYPE_CHECKING:
     from ._engine import Engine
@@ -206,15 +206,15 @@ async def locks(engine: "Engine", prefix: str) -> List[LockInfo]:
         page = await _http.call(engine, "GET", path)
         shown = page.get("locks", [])
         found += [lock_info(it["lock"], it, it) for it in shown]
-        after = page.get("next") or (shown[-1]["lock"] if page.get("more") else None)
+        after = page.get("next")
         if not after:
             return found
 
 
-async def history(engine: "Engine", lock: str) -> List[Json]:
-    """Returns what happened to a lock, the newest last, as the cluster shows it."""
+async def history(engine: "Engine", lock: str) -> List[Batch]:
+    """Returns what happened to a lock, the newest last."""
     page = await _http.call(engine, "GET", _http.target(f"/v1/locks/{lock}", {"view": "history"}))
-    return list(page.get("events") or page.get("history") or [])
+    return [batch(it) for it in page["changes"]]
 
 
 async def ticket(core: GuardCore) -> str:

@@ -1,6 +1,6 @@
 """Follows changes and elections over server-sent events: each change once and in order, across reconnects."""
 
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from . import _http
 from ._ask import check_name
@@ -9,7 +9,7 @@ from ._http import Broken
 from ._loop import Future
 from ._requests import AGAIN, DOUBT, meaning_of
 from .errors import Closed, Compacted
-from .values import Batch, Event, Leader, leader
+from .values import Batch, Leader, batch, leader
 
 if TYPE_CHECKING:
     from ._engine import Engine
@@ -189,10 +189,7 @@ class WatchFeed(EventFeed):
         self._next = revision + 1
         if event.name != "change" or not event.data["events"]:
             return None
-        events: List[Event] = []
-        for it in event.data["events"]:
-            events.append(Event(it["cause"], it.get("lock") or it.get("key") or "", it))
-        return Batch(revision, events)
+        return batch(event.data)
 
 
 class LeaderFeed(EventFeed):

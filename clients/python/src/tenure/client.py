@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Coroutine, Dict, Iterator, List, Optional, Type, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Coroutine, Iterator, List, Optional, Type, TypeVar
 
 from . import _operations
 from ._ask import Ask, Value, check_name
@@ -217,8 +217,8 @@ class Client(BaseClient):
         """Lists the locks that are held or awaited."""
         return self._do(lambda engine: _operations.locks(engine, prefix))
 
-    def history(self, lock: str) -> List[Dict[str, Any]]:
-        """What happened to a lock, as the cluster shows it."""
+    def history(self, lock: str) -> List[Batch]:
+        """What happened to a lock, the newest last."""
         return self._do(lambda engine: _operations.history(engine, check_name(lock)))
 
     def force(self, lock: str, token: int, reason: str, *, by: Optional[str] = None, now: bool = False) -> float:

@@ -96,6 +96,12 @@ class Batch(NamedTuple):
     events: List[Event]
 
 
+def batch(shown: Dict[str, Any]) -> Batch:
+    """Reads the changes of one revision as the cluster shows them."""
+    events = [Event(it["cause"], it.get("lock") or it.get("key") or "", it) for it in shown["events"]]
+    return Batch(int(shown["revision"]), events)
+
+
 def key_value(shown: Dict[str, Any]) -> KeyValue:
     """Reads a key as the cluster shows it."""
     return KeyValue(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Coroutine, Dict, List, Optional, Type, TypeVar
+from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Coroutine, List, Optional, Type, TypeVar
 
 from .. import _operations
 from .._ask import Ask, Value, check_name
@@ -219,8 +219,8 @@ class Client(BaseClient):
         """Lists the locks that are held or awaited."""
         return await self._do(lambda engine: _operations.locks(engine, prefix))
 
-    async def history(self, lock: str) -> List[Dict[str, Any]]:
-        """What happened to a lock, as the cluster shows it."""
+    async def history(self, lock: str) -> List[Batch]:
+        """What happened to a lock, the newest last."""
         return await self._do(lambda engine: _operations.history(engine, check_name(lock)))
 
     async def force(self, lock: str, token: int, reason: str, *, by: Optional[str] = None, now: bool = False) -> float:
