@@ -34,7 +34,7 @@ def test_every_call_of_the_readme_exists(server: DevServer) -> None:
     more = re.sub(r"^for (.*)$", r"for \1 break", more.replace("...  ", "").replace(": ...", ":"), flags=re.MULTILINE)
     more = re.sub(r":( +#.*)? break$", ": break", more, flags=re.MULTILINE)
     watched = more.replace("for batch in client.watch", "client.put('jobs/1', '1')\nfor batch in client.watch")
-    watched = watched.replace('prefix=True)', 'prefix=True, from_revision=1)')
+    watched = watched.replace("prefix=True)", "prefix=True, from_revision=1)")
     head = "import tenure\nclient = tenure.Client.from_env()\n"
     run(head + locks + "\nguard.release()\nreport()\n" + watched + "\nclient.close()", server)
 

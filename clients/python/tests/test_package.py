@@ -41,9 +41,7 @@ def test_the_wheel_has_the_types_and_nothing_of_the_tests(built: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["*.whl", "*.tar.gz"])
-def test_it_is_installed_into_an_empty_environment_and_locks(
-    built: Path, tmp_path: Path, server: DevServer, kind: str
-) -> None:
+def test_it_is_installed_into_an_empty_environment_and_locks(built: Path, tmp_path: Path, server: DevServer, kind: str) -> None:
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / "bin" / "python"
     install = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", str(next(built.glob(kind)))]

@@ -148,7 +148,6 @@ def test_an_unknown_outcome_stays_unknown_and_a_question_does_not(member: FakeMe
     client.close()
 
 
-
 @pytest.mark.parametrize("member", [drop_first], indirect=True)
 def test_credentials_go_to_this_machine_in_plain_text_and_nowhere_else(member: FakeMember) -> None:
     key = "tenure_" + "0" * 16 + "_" + "a" * 64
