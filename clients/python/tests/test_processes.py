@@ -25,7 +25,7 @@ def in_child(work: Callable[[], object]) -> str:
     if child == 0:
         try:
             said = str(work())
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - told to the parent
             said = f"{type(error).__name__}: {error}"
         os.write(write, said.encode())
         os._exit(0)

@@ -170,3 +170,32 @@ def test_settings_come_from_the_environment(tmp_path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("TENURE_CA", str(tmp_path / "none.pem"))
     with pytest.raises(tenure.Invalid, match=r"none\.pem"):
         Client.from_env()
+
+
+def small(request: Json, number: int) -> Optional[Json]:
+    return {"put": {"key": "k", "version": 1, "created": "9"}}
+
+
+@pytest.mark.parametrize("member", [small], indirect=True)
+def test_a_request_that_no_message_can_carry_is_refused_and_ends_nothing(member: FakeMember) -> None:
+    client = Client(member.address)
+    with pytest.raises(tenure.Refused) as refused:
+        client.put("k", "x" * 1_000_001)
+    assert (refused.value.reason, refused.value.effect) == ("TOO_LARGE", "none")
+    assert client.put("k", "x") == 1 and len(member.hellos) == 1 and len(member.seen) == 1
+    with pytest.raises(tenure.Invalid):
+        client.put("k", "\ud800")
+    client.close()
+
+
+def nonsense(request: Json, number: int) -> Optional[Json]:
+    return {"renewed": "?"} if number == 1 else {"put": {"key": "k", "version": 1, "created": "9"}}
+
+
+@pytest.mark.parametrize("member", [nonsense], indirect=True)
+def test_an_answer_of_another_kind_says_that_it_may_have_happened(member: FakeMember) -> None:
+    client = Client(member.address)
+    with pytest.raises(tenure.Refused) as strange:
+        client.put("k", "v")
+    assert (strange.value.reason, strange.value.effect) == ("STRANGE_ANSWER", "unknown")
+    client.close()

@@ -31,6 +31,10 @@ def check_name(name: object) -> str:
 def content(field: str, value: Value) -> Json:
     """A value for the wire: text if it is text, else base64."""
     if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise Invalid("INVALID_FIELD", f"`{field}` is text that UTF-8 cannot carry") from None
         return {field: value}
     if not isinstance(value, (bytes, bytearray, memoryview)):
         raise Invalid("INVALID_FIELD", f"`{field}` is text or bytes, not {type(value).__name__}")

@@ -6,14 +6,15 @@ import logging
 import random
 import weakref
 from collections import deque
-from typing import Any, Callable, Coroutine, Deque, Dict, Generic, Iterator, List, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Coroutine, Deque, Dict, Iterator, Optional, Sequence, Tuple, TypeVar
 
 from . import _loss, _native, _requests
 from ._clock import boot_us
 from ._connections import Bell, Connections
 from ._guards import confirm, revoke, revoke_id
 from ._held import HeldLease
-from ._loop import Future, Loop, Task
+from ._job import Job
+from ._loop import Future, Loop
 from ._loss import Loss, from_cluster
 from ._renew import Renewals
 from ._session import Session
@@ -37,104 +38,6 @@ _EXIT_SECONDS = 1.0
 _engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
 
 
-class Job(Generic[T]):
-    """A coroutine on the engine's thread, as seen from other threads."""
-
-    def __init__(self, engine: "Engine", work: Callable[[], Coroutine[Any, Any, T]], must_finish: bool) -> None:
-        self._engine = engine
-        self._must_finish = must_finish
-        self._task: Optional[Task[T]] = None
-        self._done: List[Callable[[], None]] = []
-        self._is_abandoned = False
-        self._outcome: Optional[Future[T]] = None
-
-        def start() -> None:
-            if self._is_abandoned:
-                return
-            self._task = engine.loop.spawn(work())
-            self._task.then(self._finished)
-
-        if engine.is_stopped:
-            failed: Future[T] = Future()
-            failed.fail(Closed())
-            self._outcome = failed
-        else:
-            engine.jobs.add(self)
-            engine.loop.call(start)
-
-    def _finished(self, task: Future[T]) -> None:
-        self._engine.jobs.discard(self)
-        if self._is_abandoned:
-            self._give_up(task)
-            return
-        self._outcome = task
-        callbacks, self._done = self._done, []
-        for callback in callbacks:
-            callback()
-
-    def fail(self, error: BaseException) -> None:
-        """The engine ended before the coroutine did."""
-        if self._outcome is None:
-            failed: Future[T] = Future()
-            failed.fail(error)
-            self._finished(failed)
-
-    def then(self, callback: Callable[[], None]) -> None:
-        """Calls back on the engine's thread once it is done; at once, if it is."""
-
-        def subscribe() -> None:
-            if self._outcome is not None:
-                callback()
-            else:
-                self._done.append(callback)
-
-        if self._outcome is not None or self._engine.is_stopped:
-            callback()
-        else:
-            self._engine.loop.call(subscribe)
-
-    def result(self) -> T:
-        """Returns the result, or raises. It must be done."""
-        if self._outcome is None:
-            raise Closed
-        return self._outcome.result()
-
-    def wait(self) -> T:
-        """Blocks the calling thread until it is done. If the wait is interrupted, gives it up."""
-        waiter = _native.Waiter()
-        self.then(waiter.set)
-        try:
-            waiter.wait()
-        except BaseException:
-            self.abandon()
-            raise
-        return self.result()
-
-    def abandon(self) -> None:
-        """The caller no longer waits: cancels the coroutine, and gives back what it may have brought already.
-
-        A release goes on in the background.
-        """
-        if self._must_finish:
-            return
-
-        def stop() -> None:
-            self._is_abandoned = True
-            if self._outcome is not None:
-                self._give_up(self._outcome)
-            elif self._task is not None:
-                self._task.cancel()
-
-        self._engine.loop.call(stop)
-
-    @staticmethod
-    def _give_up(outcome: Future[T]) -> None:
-        if outcome.error() is None:
-            give_back = getattr(outcome.result(), "abandon", None)
-            if give_back is not None:
-                give_back()
-
-
 class Engine:
     """Everything that one client shares. Methods run on the loop's thread, unless they say otherwise."""
 
@@ -151,6 +54,9 @@ class Engine:
         """Is done when the client was closed: it takes no new requests for locks."""
         self.stopped: Future[None] = Future()
         self.is_stopped = False
+        """Whether the client is closed, and its thread ends."""
+        self.is_ended = False
+        """Whether the thread has ended."""
         self.is_forked = False
         self._cluster: Optional[Tuple[str, int, str]] = None
         self._budget = _BUDGET
@@ -165,8 +71,17 @@ class Engine:
     def start(self) -> None:
         """Starts the thread. On any thread."""
         self.loop.start(self._ended)
-        self.loop.call(lambda: self._spawn(self.connections.run()))
-        self.loop.call(lambda: self._spawn(self.renewals.run()))
+        self.loop.call(lambda: self._spawn(self._keep_running(self.connections.run)))
+        self.loop.call(lambda: self._spawn(self._keep_running(self.renewals.run)))
+
+    async def _keep_running(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        # A bug in one turn must not end the renewals of all leases.
+        while not self.is_stopped:
+            try:
+                await work()
+            except Exception as error:  # noqa: BLE001
+                self.notify(_log.error, "a bug in the tenure client; it goes on: %r", error)
+                await self.loop.sleep(0.1)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         def report(task: Future[None]) -> None:
@@ -181,7 +96,7 @@ class Engine:
         return Job(self, work, must_finish)
 
     def _ended(self) -> None:
-        self.is_stopped = True
+        self.is_stopped = self.is_ended = True
         for job in list(self.jobs):
             job.fail(Closed())
 
@@ -442,8 +357,7 @@ class Engine:
 
     def forked(self) -> None:
         """In a forked child: this engine belongs to the parent, and its thread does not run here."""
-        self.is_forked = True
-        self.is_stopped = True
+        self.is_forked = self.is_stopped = self.is_ended = True
         self._notes_lock = _native.make_lock()
         self._notes.clear()
         self.loop.close_after_fork()

@@ -1,10 +1,11 @@
 """Implements what the guards of both twins share: the grant, its check, and giving it back."""
 
-from typing import TYPE_CHECKING, List, Optional
+from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from . import _loss, _requests
+from ._clock import Reading
 from ._held import HeldLease, HeldLock
-from ._lease_state import CONFIRM, RELEASE
+from ._lease_state import CONFIRM, RELEASE, LeaseState
 from ._loss import Loss
 from ._native import make_lock
 from ._requests import DoubtfulRefusal, call_doubting
@@ -37,9 +38,9 @@ class GuardCore:
         for lock in locks:
             held.signals[lock.token] = core.signal
 
-        def granted_all(state: "object", now: "object") -> Optional[Loss]:
+        def granted_all(state: LeaseState, now: Reading) -> Optional[Loss]:
             for lock in locks:
-                lost = held.state.granted(lock.name, lock.token, revision, now)  # type: ignore[arg-type]
+                lost = state.granted(lock.name, lock.token, revision, now)
                 if lost is not None:
                     return lost
             return None
@@ -153,10 +154,10 @@ class GuardCore:
     async def _farewell(self) -> None:
         held = self.held
 
-        def stop(state: "object", now: "object") -> "tuple[Optional[Loss], list[tuple[int, str, str]]]":
-            lost = held.state.check(now)  # type: ignore[arg-type]
-            held.state.all_stopped(self.tokens)
-            return lost, held.state.farewells()
+        def stop(state: LeaseState, now: Reading) -> Tuple[Optional[Loss], List[Tuple[int, str, str]]]:
+            lost = state.check(now)
+            state.all_stopped(self.tokens)
+            return lost, state.farewells()
 
         lost, farewells = held.update(stop)
         problem: Optional[Error] = None

@@ -34,6 +34,8 @@ _MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 _TOGETHER_BYTES = 256 * 1024
 # More unsent requests than this mean that the other end does not read.
 _OUTGOING_MAX = 16 * 1024
+# What a message adds to its requests.
+_ENVELOPE_BYTES = 64
 _DENYING = frozenset(("UNAUTHENTICATED", "PERMISSION_DENIED", "FORBIDDEN"))
 
 # The library would log every message and header, credentials too, on the thread that renews leases.
@@ -125,6 +127,7 @@ class Session:
         self._pinged_us: Optional[int] = None
         self._in_flight_max = 1
         self._together_max = 1
+        self._message_bytes_max = _MESSAGE_BYTES_MAX
         self._look: Optional[Timer] = None
 
     @classmethod
@@ -185,13 +188,21 @@ class Session:
             requests: List[str] = []
             size = 0
             room = min(self._together_max, self._in_flight_max - self._in_flight)
-            while self._outgoing and len(requests) < room and size < _TOGETHER_BYTES:
+            limit = min(_TOGETHER_BYTES, self._message_bytes_max // 2)
+            while self._outgoing and len(requests) < room and size < limit:
                 asked, request = self._outgoing.popleft()
                 if self._pending.get(asked.id) is not asked:
                     # Abandoned before it was sent.
                     self._pending.pop(asked.id, None)
                     continue
                 text = json.dumps(request, separators=(",", ":"))
+                if len(text) > self._message_bytes_max - _ENVELOPE_BYTES:
+                    # The member would end the connection, and with it all other requests.
+                    asked.put(ANSWER, {"id": asked.id, "error": _too_large(len(text), self._message_bytes_max)})
+                    continue
+                if requests and size + len(text) > self._message_bytes_max - _ENVELOPE_BYTES - len(requests):
+                    self._outgoing.appendleft((asked, request))
+                    break
                 requests.append(text)
                 size += len(text)
             if requests:
@@ -229,6 +240,7 @@ class Session:
         self.member = str(header["member_id"])
         self._in_flight_max = max(int(welcome["in_flight_max"]), 1)
         self._together_max = max(int(welcome["requests_per_message_max"]), 1)
+        self._message_bytes_max = int(welcome["message_bytes_max"])
         self._hear_of_leader(welcome.get("leader"))
         strange = self._engine.recognise((str(header["cluster_id"]), int(welcome["epoch"]), str(welcome["incarnation"])))
         if strange is not None:
@@ -257,6 +269,15 @@ class Session:
 
     def _received(self, data: bytes) -> None:
         self._heard_us = boot_us()
+        try:
+            self._take(data)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            # The member says something else than the protocol has. What was asked may have happened.
+            self._engine.warn("%s says what cannot be understood: %r", self.address, error)
+            self._greeted.fail(DialError("does not speak our protocol"))
+            self.close()
+
+    def _take(self, data: bytes) -> None:
         self._protocol.receive_data(data)
         for event in self._protocol.events_received():
             if isinstance(event, Response):
@@ -328,6 +349,11 @@ class Session:
         data = b"".join(self._protocol.data_to_send())
         if data:
             self._stream.send(data)
+
+
+def _too_large(size: int, limit: int) -> Json:
+    message = f"the request has {size} bytes, and a message at most {limit}"
+    return {"reason": "TOO_LARGE", "message": message, "effect": "none", "asked": size, "bound": limit}
 
 
 class _Abandoned(Asked):

@@ -24,9 +24,10 @@ from .. import _operations
 from .._acquire import acquire
 from .._ask import Ask, Value
 from .._base import BaseGuard, BaseLease
-from .._engine import Engine, Job
+from .._engine import Engine
 from .._guards import GuardCore
 from .._held import HeldLease
+from .._job import Job
 from .._loss import RELEASED, Loss
 from .._signal import Signal
 from ..errors import Error, Lost, Refused
