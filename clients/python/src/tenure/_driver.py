@@ -143,11 +143,10 @@ class Driver:
             if self._handles.get(name) == it["handle"] and name not in self._working:
                 self._releases.append(asyncio.get_running_loop().create_task(self._release_quietly(guard)))
         await asyncio.sleep(0)
-        try:
-            await self._clients[it["handle"]].close(5.0 if it.get("deadline_ms") is None else it["deadline_ms"] / 1000)
-        finally:
-            # The streams of the client say that they have ended before the client is closed.
-            await asyncio.gather(*self._streams.pop(it["handle"], []))
+        # What a closed client's streams still say would be taken for the next scenario's, whose streams have the same names.
+        for stream in self._streams.pop(it["handle"], []):
+            stream.cancel()
+        await self._clients[it["handle"]].close(5.0 if it.get("deadline_ms") is None else it["deadline_ms"] / 1000)
 
     @staticmethod
     async def _release_quietly(guard: aio.Guard) -> None:
