@@ -1,0 +1,26 @@
+/** Lists what the package exports. */
+export { Client, type ForceOptions } from "./client.js";
+export type { Duration } from "./duration.js";
+export { Election, Leadership, Observer, type Leader } from "./election.js";
+export {
+  Closed,
+  Invalid,
+  Lost,
+  Refused,
+  StillHeld,
+  StrangeAnswer,
+  TenureError,
+  Timeout,
+  Unavailable,
+  Unknown,
+  type Effect,
+  type Tried,
+} from "./errors.js";
+export { Guard, type HeldLock } from "./guard.js";
+export { Key, type KeyValue, type PutOptions, type WriteOptions } from "./key.js";
+export { Lease } from "./lease.js";
+export type { Standing } from "./lease_state.js";
+export type { Cause, Loss } from "./loss.js";
+export type { ClientOptions, LeaseTimes, LockOptions } from "./options.js";
+export { Watch, type WatchBatch, type WatchEvent, type WatchOptions } from "./watch.js";
+export type { Content, Explained, Holder, HolderShown, LockShown, RingLink, WaiterShown } from "./wire.js";

@@ -1,0 +1,204 @@
+/** Configures a client, connects it to a cluster and offers everything that can be asked of it. */
+import "./dispose.js";
+import { acquireOwn } from "./acquire.js";
+import { Core, HARMLESS, within } from "./core.js";
+import { milliseconds, type Duration } from "./duration.js";
+import { Lost, StillHeld, StrangeAnswer, Unknown, type Tried } from "./errors.js";
+import { Election } from "./election.js";
+import type { Guard } from "./guard.js";
+import { Key } from "./key.js";
+import { heldAsNull, Lease } from "./lease.js";
+import { checkedName } from "./names.js";
+import { lockRequest, optionsFromEnvironment, settingsOf } from "./options.js";
+import type { ClientOptions, LeaseTimes, LockOptions } from "./options.js";
+import { randomKey } from "./platform/platform.js";
+import { nowMs, sleep } from "./waiting.js";
+import { Watch, type WatchOptions } from "./watch.js";
+import type { Explained, LockShown } from "./wire.js";
+
+/** How long {@link Client.close} waits unless told otherwise. */
+const CLOSE_MS = 5_000;
+
+/** How a lock is taken away from its holder. */
+export interface ForceOptions {
+  /** The token that the caller was shown: what is taken away is this grant and no later one. */
+  token: bigint;
+  /** The reason, for the record and for the holder. */
+  reason: string;
+  /** Who decided this. The client's name unless set. */
+  by?: string;
+  /** At once, without letting the holder stop first. Only a fence protects the resource then. */
+  now?: boolean;
+}
+
+/**
+ * A connection to a cluster. One client serves a whole process: many locks, leases and requests share its sessions.
+ *
+ * The process stays alive until {@link close}.
+ */
+export class Client {
+  private constructor(private readonly core: Core) {}
+
+  /** Connects to a cluster, and waits until a member has answered. */
+  static async connect(options: ClientOptions | string = {}): Promise<Client> {
+    const settings = settingsOf(typeof options === "string" ? { addresses: options } : options);
+    const core = new Core(settings);
+    const session = await core.session(nowMs() + settings.timeoutMs);
+    if (session !== undefined) return new Client(core);
+    const error = core.noSession();
+    core.stop();
+    throw error;
+  }
+
+  /**
+   * Connects to the cluster that the environment names: `TENURE_ADDR` (else `127.0.0.1:7450`), `TENURE_CA`,
+   * `TENURE_CERT`, `TENURE_KEY`, and `TENURE_API_KEY`, `TENURE_API_KEY_FILE` or `TENURE_TOKEN_FILE`.
+   */
+  static fromEnv(options: ClientOptions = {}): Promise<Client> {
+    return Client.connect({ ...optionsFromEnvironment(), ...options });
+  }
+
+  /** The client's name, which others see. */
+  get name(): string {
+    return this.core.settings.name;
+  }
+
+  /** The addresses that were tried, with their outcomes. */
+  get tried(): readonly Tried[] {
+    return this.core.connections.current.value.tried;
+  }
+
+  /**
+   * Requests a lock, or several (all or none), under a new lease of its own, and waits in the queue.
+   *
+   * ```ts
+   * await using guard = await client.lock("deploy", { wait: "1m", signal });
+   * ```
+   */
+  async lock(locks: string | readonly string[], options: LockOptions = {}): Promise<Guard> {
+    return acquireOwn(this.core, lockRequest(this.core.settings, locks, options));
+  }
+
+  /** Requests a lock without queueing. Resolves with `null` if another client holds it. */
+  async tryLock(locks: string | readonly string[], options: Omit<LockOptions, "wait"> = {}): Promise<Guard | null> {
+    return heldAsNull(this.lock(locks, { ...options, wait: 0 }));
+  }
+
+  /**
+   * Waits for a lock, runs the work, and releases the lock once the work has ended.
+   *
+   * If the lock is lost, `guard.signal` aborts; `run` waits until the work has ended and then throws {@link Lost}. It
+   * also does if the work ends after the lock was lost without having noticed. A result means that the lock was held
+   * until the work had ended. An error of the work comes through as it is.
+   */
+  run<T>(locks: string | readonly string[], work: (guard: Guard) => T | PromiseLike<T>): Promise<T>;
+  run<T>(
+    locks: string | readonly string[],
+    options: LockOptions,
+    work: (guard: Guard) => T | PromiseLike<T>,
+  ): Promise<T>;
+  async run<T>(
+    locks: string | readonly string[],
+    ...rest: [(guard: Guard) => T | PromiseLike<T>] | [LockOptions, (guard: Guard) => T | PromiseLike<T>]
+  ): Promise<T> {
+    const [options, work] = rest.length === 1 ? [{}, rest[0]] : rest;
+    return runUnder(await this.lock(locks, options), work);
+  }
+
+  /** Requests a lease that several locks can be held under. */
+  lease(times: LeaseTimes = {}): Promise<Lease> {
+    return Lease.grant(this.core, times);
+  }
+
+  /** The election of this name. */
+  election(name: string): Election {
+    return new Election(this.core, name);
+  }
+
+  /** A key of the small store beside the locks. */
+  key(name: string): Key {
+    return new Key(this.core, name);
+  }
+
+  /** Watches a lock or key, or with `prefix` every name that starts so (also the empty prefix). */
+  watch(name: string, options: WatchOptions = {}): Watch {
+    if (!options.prefix) checkedName(name);
+    return new Watch(this.core, name, options);
+  }
+
+  /** Shows a lock: its holders, and how many wait. `null` if it is free. */
+  async show(lock: string): Promise<LockShown | null> {
+    const { answer } = await this.core.call({ get_lock: { name: checkedName(lock) } }, HARMLESS);
+    if (answer.lock === undefined) throw new StrangeAnswer();
+    return answer.lock.lock ?? null;
+  }
+
+  /** Explains a lock: who has it, who waits, and when it can be free. */
+  async explain(lock: string): Promise<Explained> {
+    const { answer } = await this.core.call({ explain: { lock: checkedName(lock) } }, HARMLESS);
+    if (answer.explained === undefined) throw new StrangeAnswer();
+    return answer.explained;
+  }
+
+  /** Takes a lock away from its holder. Resolves with how long it is not granted at most, in milliseconds. */
+  async force(lock: string, { token, reason, by, now }: ForceOptions): Promise<number> {
+    const force = { lock: checkedName(lock), token: String(token), reason, by: by ?? this.name };
+    // The token identifies the grant, so a repetition finds it gone and is recognised by its key.
+    const command = { force: now ? { ...force, now } : force };
+    const { answer } = await this.core.call(command, { by: "key", key: randomKey() });
+    if (answer.forced === undefined) throw new StrangeAnswer();
+    return answer.forced.left_ms;
+  }
+
+  /**
+   * Closes the client: takes no new requests for locks, ends those that wait, and waits until every guard is released
+   * and the cluster has acknowledged it. Call it before the program ends.
+   *
+   * At the end of the time, throws {@link StillHeld} if guards exist (the client goes on for them), and {@link Unknown}
+   * if a release was not acknowledged; what is not released ends with its lease.
+   */
+  async close(options: { deadline?: Duration } = {}): Promise<void> {
+    const { core } = this;
+    const began = nowMs();
+    const untilMs = began + milliseconds(options.deadline ?? CLOSE_MS, "deadline");
+    core.closing.abort();
+    for (;;) {
+      for (const lease of [...core.leases.values()]) {
+        if (lease.peek().isIdle) core.cleanUp(() => lease.revoke());
+      }
+      if (core.leases.size === 0 && core.cleanupsOpen === 0) return core.stop();
+      if (nowMs() >= untilMs) break;
+      const used = [...core.leases.values()].some((lease) => !lease.peek().isIdle);
+      await (used ? sleep(10, untilMs) : within(core.settled(), untilMs));
+    }
+    const locks = [...core.leases.values()].flatMap((lease) => lease.peek().inUse());
+    if (locks.length > 0) throw new StillHeld(locks);
+    core.stop();
+    throw new Unknown(nowMs() - began);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+}
+
+/** Runs work under a guard and releases it. */
+export async function runUnder<T>(guard: Guard, work: (guard: Guard) => T | PromiseLike<T>): Promise<T> {
+  let output: T;
+  try {
+    output = await guard.run(work);
+  } catch (error) {
+    // The error of the work counts, or the loss; the release goes on in the background.
+    void guard.release().catch(() => undefined);
+    throw error;
+  }
+  try {
+    await guard.release();
+  } catch (error) {
+    // A loss that the release reports counts, because the work may have outlived the lock. Any other failure of the
+    // release does not undo the work; the lease runs out.
+    if (error instanceof Lost) throw new Lost(error.loss, { output });
+  }
+  return output;
+}
+

@@ -1,0 +1,145 @@
+/** Sends the requests that have no form on a session over HTTP: members, tickets, and streams of server-sent events. */
+import type { Core } from "./core.js";
+import { meaningOf, StrangeAnswer, Unavailable } from "./errors.js";
+import { platform, type HttpResponse } from "./platform/platform.js";
+import type { WireError } from "./wire.js";
+
+/** How long a member may take to list the members. */
+const MEMBERS_MS = 2_000;
+/** The longest body of an answer. */
+const BODY_CHARS_MAX = 16 * 1024 * 1024;
+
+/** One server-sent event. */
+export interface ServerSentEvent {
+  readonly event: string;
+  readonly data: string;
+}
+
+/** The HTTP API of the members. */
+export class HttpApi {
+  private readonly stopping = new AbortController();
+
+  constructor(private readonly core: Core) {}
+
+  /** Ends every request. */
+  stop(): void {
+    this.stopping.abort();
+  }
+
+  /** The addresses of all members, according to the one at this address. */
+  async members(address: string): Promise<string[]> {
+    const answer = await this.json(address, "GET", "/v1/cluster/members", undefined, MEMBERS_MS);
+    const { members } = answer as { members?: { client_address: string }[] };
+    return (members ?? []).map((it) => it.client_address);
+  }
+
+  /** Sends a request and reads its answer as JSON. Refusals are thrown. */
+  async json(address: string, method: string, path: string, body: object | undefined, withinMs: number): Promise<unknown> {
+    const ending = new AbortController();
+    const stop = this.whenStopping(ending);
+    const timer = setTimeout(() => ending.abort(), withinMs);
+    try {
+      const response = await this.send(address, method, path, body, {}, ending.signal);
+      const text = await whole(response);
+      if (response.status >= 200 && response.status < 300) return JSON.parse(text);
+      throw refusal(text);
+    } finally {
+      clearTimeout(timer);
+      stop();
+    }
+  }
+
+  /** Opens a stream of server-sent events. The caller aborts `ending` to end it. */
+  async events(
+    address: string,
+    path: string,
+    headers: Record<string, string>,
+    ending: AbortController,
+  ): Promise<AsyncGenerator<ServerSentEvent>> {
+    const stop = this.whenStopping(ending);
+    try {
+      const response = await this.send(address, "GET", path, undefined, headers, ending.signal);
+      if (response.status !== 200) throw refusal(await whole(response));
+      return eventsOf(response.body, stop);
+    } catch (error) {
+      stop();
+      throw error;
+    }
+  }
+
+  private send(
+    address: string,
+    method: string,
+    path: string,
+    body: object | undefined,
+    headers: Record<string, string>,
+    signal: AbortSignal,
+  ): Promise<HttpResponse> {
+    const { tls, credentials } = this.core.settings;
+    credentials.mayGoTo(address, tls !== undefined);
+    const authorization = credentials.authorization();
+    return platform().request({
+      method,
+      url: `${tls === undefined ? "http" : "https"}://${address}${path}`,
+      headers: { ...headers, ...(authorization === undefined ? {} : { authorization }) },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      tls,
+      signal,
+    });
+  }
+
+  private whenStopping(ending: AbortController): () => void {
+    const signal = this.stopping.signal;
+    const abort = (): void => ending.abort();
+    if (signal.aborted) abort();
+    signal.addEventListener("abort", abort);
+    return () => signal.removeEventListener("abort", abort);
+  }
+}
+
+/** A name in a path: its slashes stay. */
+export function inPath(name: string): string {
+  return name.split("/").map(encodeURIComponent).join("/");
+}
+
+async function whole(response: HttpResponse): Promise<string> {
+  let text = "";
+  for await (const part of response.body) {
+    text += part;
+    if (text.length > BODY_CHARS_MAX) throw new StrangeAnswer();
+  }
+  return text;
+}
+
+/** The error in a body. What may be sent again is `Unavailable`: nothing happened. */
+function refusal(text: string): Error {
+  let error: WireError | undefined;
+  try {
+    error = (JSON.parse(text) as { error?: WireError }).error;
+  } catch {
+    return new StrangeAnswer();
+  }
+  if (error === undefined) return new StrangeAnswer();
+  const meaning = meaningOf(error);
+  return meaning.is === "no" ? meaning.error : new Unavailable();
+}
+
+async function* eventsOf(body: AsyncIterable<string>, stop: () => void): AsyncGenerator<ServerSentEvent> {
+  let rest = "";
+  try {
+    for await (const part of body) {
+      const blocks = (rest + part).split("\n\n");
+      rest = blocks.pop() ?? "";
+      for (const block of blocks) {
+        const event = { event: "message", data: "" };
+        for (const line of block.split("\n")) {
+          if (line.startsWith("event: ")) event.event = line.slice(7);
+          if (line.startsWith("data: ")) event.data += line.slice(6);
+        }
+        yield event;
+      }
+    }
+  } finally {
+    stop();
+  }
+}

@@ -1,0 +1,311 @@
+/** Defines the messages of the JSON session, as far as the client reads or writes them. */
+
+/** A token, revision or id: a decimal string, because doubles round large numbers. */
+export type Decimal = string;
+
+/** Who has a lock, as shown to a client that does not. */
+export interface Holder {
+  readonly client: string;
+  readonly token: Decimal;
+  readonly lease?: Decimal;
+  readonly held_ms: number;
+  readonly left_ms?: number;
+  readonly state?: "held" | "cooling" | "delayed";
+}
+
+/** One step of a ring of waits. */
+export interface RingLink {
+  readonly client: string;
+  readonly lease: Decimal;
+  readonly lock: string;
+}
+
+/** Why something was not done, and what may be concluded. */
+export interface WireError {
+  readonly reason: string;
+  readonly message: string;
+  readonly effect: "none" | "unknown";
+  readonly retry_after_ms?: number;
+  readonly holder?: Holder;
+  readonly ring?: readonly RingLink[];
+  readonly revision?: Decimal;
+  readonly next?: string;
+  readonly leader?: WireLeader;
+}
+
+export interface WireLeader {
+  readonly member_id: Decimal;
+  readonly name: string;
+  readonly address: string;
+}
+
+export interface Holding {
+  readonly lock: string;
+  readonly token: Decimal;
+  readonly slot?: number;
+}
+
+export interface WireLease {
+  readonly lease: Decimal;
+  readonly created: Decimal;
+  readonly ttl_ms: number;
+}
+
+/** What is granted: one lock stands alone, several are in a list. */
+export interface WireGrant {
+  readonly lock?: string;
+  readonly token?: Decimal;
+  readonly slot?: number;
+  readonly locks?: readonly Holding[];
+}
+
+export interface Acquired extends WireGrant {
+  readonly lease?: WireLease;
+}
+
+export interface Queued {
+  readonly ahead: number;
+  readonly lease?: WireLease;
+}
+
+export interface Renewed {
+  readonly lease: Decimal;
+  readonly ttl_ms: number;
+  readonly changed: Decimal;
+}
+
+export interface LeaseShown {
+  readonly lease: Decimal;
+  readonly changed: Decimal;
+  readonly holds: readonly Holding[];
+}
+
+export interface Header {
+  readonly cluster_id: Decimal;
+  readonly member_id: Decimal;
+  readonly revision: Decimal;
+}
+
+/** One grant in force. */
+export interface HolderShown {
+  readonly client: string;
+  readonly lease: Decimal;
+  readonly token: Decimal;
+  readonly held_ms: number;
+  readonly mode: "exclusive" | "shared" | "slot";
+  readonly state: "held" | "cooling" | "delayed";
+  readonly slot?: number;
+  readonly left_ms?: number;
+  readonly metadata?: string;
+  readonly metadata_base64?: string;
+  readonly election?: boolean;
+}
+
+/** A lock, its holders and how many wait. */
+export interface LockShown {
+  readonly lock: string;
+  readonly holders: readonly HolderShown[];
+  readonly waiting: number;
+  readonly created: Decimal;
+  readonly modified: Decimal;
+  readonly version: number;
+  readonly slots?: number;
+}
+
+/** One position in a lock's queue. */
+export interface WaiterShown {
+  readonly client: string;
+  readonly lease: Decimal;
+  readonly place: Decimal;
+  readonly ahead: number;
+  readonly waiting_ms: number;
+  readonly left_ms?: number;
+  readonly mode: "exclusive" | "shared" | "slot";
+}
+
+/** Who has a lock, who is before the caller, and when it can be free. */
+export interface Explained {
+  readonly lock?: LockShown;
+  readonly ahead: readonly WaiterShown[];
+  readonly free_if_silent_ms?: number;
+  readonly free_at_latest_ms?: number;
+  readonly usually_held_ms?: number;
+  readonly quiet_ms?: number;
+}
+
+export interface WireKey {
+  readonly key: string;
+  readonly value?: string;
+  readonly value_base64?: string;
+  readonly created: Decimal;
+  readonly modified: Decimal;
+  readonly version: number;
+  readonly lease?: Decimal;
+}
+
+/** The answer to one request: its id, and exactly one of the results. */
+export interface Answer {
+  readonly id: number;
+  readonly revision?: Decimal;
+  readonly error?: WireError;
+  readonly acquired?: Acquired;
+  readonly queued?: Queued;
+  readonly ended?: object;
+  readonly lease_granted?: WireLease;
+  readonly renewed?: readonly Renewed[];
+  readonly released?: object;
+  readonly revoked?: object;
+  readonly stopped?: object;
+  readonly left?: { readonly held?: readonly Holding[] };
+  readonly downgraded?: { readonly token: Decimal };
+  readonly updated?: { readonly version: number };
+  readonly forced?: { readonly lock: string; readonly left_ms: number };
+  readonly put?: { readonly key: string; readonly version: number; readonly created: Decimal };
+  readonly deleted?: { readonly key: string; readonly existed: boolean };
+  readonly key?: { readonly key?: WireKey };
+  readonly lock?: { readonly lock?: LockShown };
+  readonly lease?: { readonly lease?: LeaseShown };
+  readonly explained?: Explained;
+}
+
+export interface Granted extends WireGrant {
+  readonly id?: number;
+  readonly lease?: Decimal;
+  readonly revision: Decimal;
+}
+
+export interface WireLost {
+  readonly lock: string;
+  readonly token: Decimal;
+  readonly lease?: Decimal;
+  readonly cause: string;
+  readonly by?: string;
+  readonly reason?: string;
+}
+
+export interface LeaseEnded {
+  readonly lease: Decimal;
+  readonly cause: string;
+  readonly by?: string;
+  readonly reason?: string;
+}
+
+export interface Welcome {
+  readonly header: Header;
+  readonly member: string;
+  readonly epoch: number;
+  readonly incarnation: Decimal;
+  readonly leader?: WireLeader;
+  readonly leases?: readonly WireLease[];
+  readonly requests_per_message_max: number;
+  readonly message_bytes_max: number;
+}
+
+export interface ServerMessage {
+  readonly welcome?: Welcome;
+  readonly revision?: Decimal;
+  readonly answers?: readonly Answer[];
+  readonly grants?: readonly Granted[];
+  readonly losses?: readonly WireLost[];
+  readonly waits_ended?: readonly { readonly id?: number }[];
+  readonly leases_ended?: readonly LeaseEnded[];
+  readonly leader?: WireLeader;
+  readonly closing?: WireError;
+}
+
+export interface WireAcquire {
+  lock?: string;
+  locks?: ({ lock: string; mode?: string; slots?: number } | string)[];
+  lease?: Decimal;
+  new_lease?: WireNewLease;
+  mode?: string;
+  slots?: number;
+  wait_ms?: number;
+  metadata?: string;
+  metadata_base64?: string;
+  max_hold_ms?: number;
+  lock_delay_ms?: number;
+  election?: boolean;
+  independent?: boolean;
+}
+
+export interface WireNewLease {
+  ttl_ms: number;
+  lease: Decimal;
+  client: string;
+}
+
+export interface WireHold {
+  lock: string;
+  lease: Decimal;
+  token: Decimal;
+}
+
+export interface WireExpect {
+  absent?: true;
+  modified?: Decimal;
+  value?: string;
+  value_base64?: string;
+}
+
+/** What is asked for: exactly one of the commands. */
+export interface Command {
+  acquire?: WireAcquire;
+  release?: WireHold;
+  renew?: { leases: Decimal[] };
+  grant_lease?: WireNewLease;
+  revoke?: { lease: Decimal; by?: string; reason?: string; now?: boolean };
+  leave?: { lock: string; lease: Decimal };
+  stopped?: { lock: string; lease: Decimal; lease_created: Decimal; token: Decimal };
+  downgrade?: WireHold;
+  update?: WireHold & { metadata?: string; metadata_base64?: string };
+  force?: { lock: string; token: Decimal; reason: string; by?: string; now?: boolean };
+  put?: {
+    key: string;
+    value?: string;
+    value_base64?: string;
+    lease?: Decimal;
+    expect?: WireExpect;
+    guard?: { lock: string; token: Decimal };
+  };
+  delete?: { key: string; expect?: WireExpect; guard?: { lock: string; token: Decimal } };
+  get_lease?: { name: string; stale?: boolean };
+  get_lock?: { name: string; stale?: boolean };
+  get_key?: { name: string; stale?: boolean };
+  explain?: { lock: string; lease?: Decimal };
+}
+
+/** A command, and how the cluster recognises it when it is sent again. */
+export interface WireRequest extends Command {
+  id?: number;
+  seq?: number;
+  done?: number;
+  idempotency_key?: string;
+  deadline_ms?: number;
+  traceparent?: string;
+}
+
+/** Text or bytes, as a caller gives them. */
+export type Content = string | Uint8Array;
+
+/** Content as fields of a message: text stays text, bytes become base64. */
+export function contentFields(content: Content, name: "value"): { value?: string; value_base64?: string };
+export function contentFields(content: Content, name: "metadata"): { metadata?: string; metadata_base64?: string };
+export function contentFields(content: Content, name: string): Record<string, string> {
+  return typeof content === "string" ? { [name]: content } : { [`${name}_base64`]: toBase64(content) };
+}
+
+/** Content from the fields of a message, as bytes. */
+export function contentBytes(text: string | undefined, base64: string | undefined): Uint8Array {
+  return base64 === undefined ? new TextEncoder().encode(text ?? "") : fromBase64(base64);
+}
+
+function toBase64(bytes: Uint8Array): string {
+  let binary = "";
+  for (const byte of bytes) binary += String.fromCharCode(byte);
+  return btoa(binary);
+}
+
+function fromBase64(text: string): Uint8Array {
+  return Uint8Array.from(atob(text), (it) => it.charCodeAt(0));
+}
