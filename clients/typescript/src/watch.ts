@@ -48,6 +48,9 @@ export class Watch implements AsyncIterableIterator<WatchBatch> {
   /** The next revision that has not been told. */
   private following: bigint | undefined;
   private over = false;
+  private confirmed = false;
+  /** What came before the first call of {@link next}. */
+  private readonly first: WatchBatch[] = [];
 
   /** @internal */
   constructor(
@@ -69,20 +72,21 @@ export class Watch implements AsyncIterableIterator<WatchBatch> {
     return this.following;
   }
 
+  /** Waits until a member has confirmed the watch: everything that happens from then on is told. */
+  async started(): Promise<void> {
+    while (!this.over && !this.confirmed) {
+      const batch = await this.step();
+      if (batch !== undefined) this.first.push(batch);
+    }
+  }
+
   [Symbol.asyncIterator](): this {
     return this;
   }
 
   async next(): Promise<IteratorResult<WatchBatch, undefined>> {
     while (!this.over) {
-      let batch: WatchBatch | undefined;
-      try {
-        const { event, data } = await this.stream.next();
-        batch = this.take(event, JSON.parse(data));
-      } catch (error) {
-        if (!(error instanceof TenureError && error.retryable)) this.end();
-        throw error;
-      }
+      const batch = this.first.shift() ?? (await this.step());
       if (batch !== undefined) return { done: false, value: batch };
     }
     return { done: true, value: undefined };
@@ -96,6 +100,17 @@ export class Watch implements AsyncIterableIterator<WatchBatch> {
   private end(): void {
     this.over = true;
     this.stream.end();
+  }
+
+  private async step(): Promise<WatchBatch | undefined> {
+    try {
+      const { event, data } = await this.stream.next();
+      this.confirmed = true;
+      return this.take(event, JSON.parse(data));
+    } catch (error) {
+      if (!(error instanceof TenureError && error.retryable)) this.end();
+      throw error;
+    }
   }
 
   private take(event: string, data: unknown): WatchBatch | undefined {

@@ -1,0 +1,341 @@
+#!/usr/bin/env node
+// Plays this client for the conformance runner: JSON lines on stdin and stdout, as clients/driver.md has them.
+import { createInterface } from "node:readline";
+import { readFileSync } from "node:fs";
+import { Worker } from "node:worker_threads";
+import {
+  Client,
+  Closed,
+  Invalid,
+  Lost,
+  Refused,
+  Timeout,
+  Unavailable,
+  Unknown,
+} from "./dist/esm/index.js";
+import { plant } from "./plants.mjs";
+
+if (process.env.TENURE_PLANT) plant(process.env.TENURE_PLANT);
+
+const { version } = JSON.parse(readFileSync(new URL("./package.json", import.meta.url), "utf8"));
+
+const clients = new Map();
+const guards = new Map();
+const leases = new Map();
+const leaders = new Map();
+/** What cancels each command that is under way. */
+const running = new Map();
+/** Who waits for the loss of a guard, and has to be told of its release. */
+const awaiting = new Map();
+
+const atUs = () => Number(process.hrtime.bigint() / 1000n);
+const say = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
+const found = (map, name, what) => {
+  const it = map.get(name);
+  if (it === undefined) throw new Invalid("INVALID_FIELD", `no ${what} ${name}`);
+  return it;
+};
+const client = (line) => found(clients, line.handle, "handle");
+const guard = (line) => found(guards, line.guard, "guard");
+const defined = (object) => Object.fromEntries(Object.entries(object).filter(([, value]) => value !== undefined));
+
+const commands = {
+  hello: () => ({ language: "typescript", version, features: ["plant"] }),
+
+  async open(line) {
+    const options = defined({
+      addresses: line.addrs,
+      name: line.name,
+      apiKey: line.api_key,
+      ca: line.ca_file,
+      timeout: line.timeout_ms,
+    });
+    clients.set(line.handle, await Client.connect(options));
+  },
+
+  async close(line) {
+    await client(line).close(defined({ deadline: line.deadline_ms }));
+  },
+
+  async lock(line, signal) {
+    const options = lockOptions(line, signal);
+    const locks = line.locks ?? line.lock;
+    const lease = line.lease === undefined ? client(line) : found(leases, line.lease, "lease");
+    const held = await lease.lock(locks, options);
+    guards.set(line.guard, held);
+    return {
+      token: String(held.token),
+      tokens: Object.fromEntries(held.locks.map((it) => [it.name, String(it.token)])),
+      ...defined({ slot: held.slot }),
+      lease: held.lease,
+    };
+  },
+
+  cancel(line) {
+    running.get(line.of)?.abort();
+  },
+
+  check(line) {
+    const held = guard(line);
+    held.check();
+    return { state: held.standing };
+  },
+
+  async await_lost(line, signal) {
+    const held = guard(line);
+    const released = new Promise((resolve) => {
+      awaiting.set(line.guard, [...(awaiting.get(line.guard) ?? []), () => resolve({ cause: "released" })]);
+    });
+    const lost = await Promise.race([held.lost(), released, aborted(signal)]);
+    return defined({ cause: lost.cause, by: lost.by, reason: lost.reason });
+  },
+
+  async work(line, signal) {
+    const held = guard(line);
+    await held.run(() => body(held.signal, line.ms, line.mode, signal));
+    return { finished: true };
+  },
+
+  async run(line, signal) {
+    await client(line).run(line.lock, lockOptions(line, signal), (held) => body(held.signal, line.ms, "async", signal));
+    return { finished: true };
+  },
+
+  reenter(line) {
+    const again = guard(line).reenter();
+    guards.set(line.as, again);
+    return { token: String(again.token) };
+  },
+
+  async release(line) {
+    await guard(line).release();
+    for (const tell of awaiting.get(line.guard) ?? []) tell();
+  },
+
+  async lease_grant(line) {
+    const lease = await client(line).lease({ ttl: line.ttl_ms });
+    leases.set(line.lease, lease);
+    return { lease: lease.id };
+  },
+
+  async lease_release(line) {
+    await found(leases, line.lease, "lease").release();
+  },
+
+  async campaign(line, signal) {
+    const options = defined({ wait: line.wait_ms, ttl: line.ttl_ms, signal });
+    const lead = await client(line).election(line.election).campaign(line.value, options);
+    leaders.set(line.leader, lead);
+    guards.set(line.leader, lead.guard);
+    return { token: String(lead.token) };
+  },
+
+  async proclaim(line) {
+    await found(leaders, line.leader, "leader").proclaim(line.value);
+  },
+
+  async resign(line) {
+    await found(leaders, line.leader, "leader").resign();
+  },
+
+  observe(line) {
+    const seen = client(line).election(line.election).observe();
+    const tell = (leader) => [{ event: "leader", value: leader === null ? null : leader.text }];
+    void follow(line.stream, seen, tell);
+  },
+
+  async put(line) {
+    const key = client(line).key(line.key);
+    const options = defined({
+      ifAbsent: line.expect_absent,
+      guard: line.guard === undefined ? undefined : guard(line),
+      lease: line.lease === undefined ? undefined : found(leases, line.lease, "lease"),
+    });
+    if (line.expect_version !== undefined) {
+      const now = await key.get();
+      if (now?.version !== line.expect_version) throw new Refused("COMPARE_FAILED", "the key has another version");
+      options.ifModified = now.modified;
+    }
+    return { version: (await key.put(line.value, options)).version };
+  },
+
+  async get(line) {
+    const it = await client(line).key(line.key).get();
+    return it === null ? {} : { version: it.version, value: it.text };
+  },
+
+  async delete(line) {
+    const options = line.guard === undefined ? {} : { guard: guard(line) };
+    return { existed: await client(line).key(line.key).delete(options) };
+  },
+
+  async watch(line) {
+    const options = defined({
+      prefix: line.prefix,
+      from: line.from_revision === undefined ? undefined : BigInt(line.from_revision),
+    });
+    const watch = client(line).watch(line.key ?? line.lock, options);
+    const text = (bytes) => (bytes === undefined ? undefined : new TextDecoder().decode(bytes));
+    const change = (revision, it) =>
+      defined({
+        event: "change",
+        revision: String(revision),
+        cause: it.cause,
+        name: it.key ?? it.lock,
+        value: text(it.value),
+        token: it.token === undefined ? undefined : String(it.token),
+      });
+    const changes = (batch) => batch.events.map((it) => change(batch.revision, it));
+    try {
+      await watch.started();
+    } catch (error) {
+      if (!isCompacted(error)) throw error;
+      setImmediate(() => tellEnd(line.stream, error));
+      return;
+    }
+    void follow(line.stream, watch, changes);
+  },
+
+  async show(line) {
+    return shown(await client(line).show(line.lock));
+  },
+
+  async explain(line) {
+    return shown((await client(line).explain(line.lock)).lock ?? null);
+  },
+
+  async force(line) {
+    await client(line).force(line.lock, defined({ token: BigInt(line.token), reason: line.reason, now: line.now }));
+  },
+};
+
+function lockOptions(line, signal) {
+  return defined({
+    wait: line.wait_ms,
+    timeout: line.limit_ms,
+    ttl: line.lease === undefined ? line.ttl_ms : undefined,
+    shared: line.mode === "shared" ? true : undefined,
+    slots: line.slots,
+    metadata: line.metadata,
+    maxHold: line.max_hold_ms,
+    lockDelay: line.lock_delay_ms,
+    signal,
+  });
+}
+
+function shown(lock) {
+  const holder = lock?.holders[0];
+  return {
+    ...(holder === undefined ? {} : { holder: { client: holder.client, token: holder.token } }),
+    waiting: lock?.waiting ?? 0,
+  };
+}
+
+/** Work that takes a while and stops when it is told to: on this thread, or on one of its own. */
+async function body(stop, ms, mode, cancelled) {
+  if (mode === "thread") return threadBody(stop, ms);
+  await new Promise((resolve) => {
+    const end = () => {
+      clearTimeout(timer);
+      resolve();
+    };
+    const timer = setTimeout(end, ms);
+    if (stop.aborted) return end();
+    stop.addEventListener("abort", end);
+    cancelled.addEventListener("abort", end);
+  });
+  cancelled.throwIfAborted();
+}
+
+function threadBody(stop, ms) {
+  const flag = new Int32Array(new SharedArrayBuffer(4));
+  const code = "const { flag, ms } = require('node:worker_threads').workerData; Atomics.wait(flag, 0, 0, ms);";
+  const worker = new Worker(code, { eval: true, workerData: { flag, ms } });
+  const tell = () => {
+    Atomics.store(flag, 0, 1);
+    Atomics.notify(flag, 0);
+  };
+  if (stop.aborted) tell();
+  stop.addEventListener("abort", tell);
+  return new Promise((resolve, reject) => {
+    worker.on("error", reject);
+    worker.on("exit", resolve);
+  });
+}
+
+/** Tells of everything that a stream brings, until it ends. */
+async function follow(stream, iterator, lines) {
+  for (;;) {
+    try {
+      for await (const it of iterator) {
+        for (const line of lines(it)) say({ ...line, stream, at_us: atUs() });
+      }
+    } catch (error) {
+      if (error instanceof Unavailable) continue;
+      return tellEnd(stream, error);
+    }
+    return tellEnd(stream);
+  }
+}
+
+const isCompacted = (error) => error instanceof Refused && error.reason === "COMPACTED";
+
+function tellEnd(stream, error) {
+  if (isCompacted(error)) say({ event: "compacted", stream, oldest: String(error.revision), at_us: atUs() });
+  say({ event: "ended", stream, at_us: atUs() });
+}
+
+function aborted(signal) {
+  return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+}
+
+function errorLine(error) {
+  const base = { effect: error.effect, message: error.message };
+  if (error instanceof Lost) {
+    return defined({ kind: "lost", ...base, cause: error.cause, by: error.by, reason: error.reason });
+  }
+  if (error instanceof Invalid || error instanceof RangeError) {
+    return defined({ kind: "invalid", effect: "none", message: error.message, reason: error.reason });
+  }
+  const kinds = [
+    [Refused, "refused"],
+    [Unavailable, "unavailable"],
+    [Unknown, "unknown"],
+    [Timeout, "timeout"],
+    [Closed, "closed"],
+  ];
+  const kind = kinds.find(([type]) => error instanceof type)?.[1];
+  if (kind !== undefined) return defined({ kind, ...base, reason: error.reason });
+  if (error?.name === "AbortError") return { kind: "cancelled", message: error.message };
+  throw error;
+}
+
+async function play(line) {
+  const ending = new AbortController();
+  running.set(line.id, ending);
+  try {
+    const command = commands[line.do];
+    if (command === undefined) {
+      return say({ id: line.id, error: { kind: "unsupported", message: `no command ${line.do}` }, at_us: atUs() });
+    }
+    const ok = await command(line, ending.signal);
+    say({ id: line.id, ok: ok ?? {}, at_us: atUs() });
+  } catch (error) {
+    const at = atUs();
+    say({ id: line.id, error: errorLine(error), at_us: at });
+  } finally {
+    running.delete(line.id);
+  }
+}
+
+const lines = createInterface({ input: process.stdin });
+lines.on("line", (text) => {
+  if (text.trim() === "") return;
+  const line = JSON.parse(text);
+  if (line.do === "exit") {
+    process.stdout.write(`${JSON.stringify({ id: line.id, ok: {}, at_us: atUs() })}\n`, () => process.exit(0));
+    return;
+  }
+  void play(line);
+});
+lines.on("close", () => process.exit(0));
