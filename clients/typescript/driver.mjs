@@ -20,7 +20,9 @@ if (process.env.TENURE_PLANT) plant(process.env.TENURE_PLANT);
 const { version } = JSON.parse(readFileSync(new URL("./package.json", import.meta.url), "utf8"));
 
 const clients = new Map();
+/** The guards by name, and of each the handle that made it. */
 const guards = new Map();
+const handles = new WeakMap();
 const leases = new Map();
 const leaders = new Map();
 /** What cancels each command that is under way. */
@@ -53,8 +55,19 @@ const commands = {
     clients.set(line.handle, await Client.connect(options));
   },
 
+  // Releases everything of the client, whose work has stopped, and closes it.
   async close(line) {
-    await client(line).close(defined({ deadline: line.deadline_ms }));
+    for (const [name, held] of guards) {
+      if (handles.get(held) !== line.handle) continue;
+      guards.delete(name);
+      held.release().catch(() => undefined);
+    }
+    try {
+      await client(line).close(defined({ deadline: line.deadline_ms }));
+    } finally {
+      // The streams of the client tell their end first.
+      await new Promise((resolve) => setImmediate(resolve));
+    }
   },
 
   async lock(line, signal) {
@@ -62,7 +75,7 @@ const commands = {
     const locks = line.locks ?? line.lock;
     const lease = line.lease === undefined ? client(line) : found(leases, line.lease, "lease");
     const held = await lease.lock(locks, options);
-    guards.set(line.guard, held);
+    keep(line.guard, held, line.handle);
     return {
       token: String(held.token),
       tokens: Object.fromEntries(held.locks.map((it) => [it.name, String(it.token)])),
@@ -92,18 +105,18 @@ const commands = {
 
   async work(line, signal) {
     const held = guard(line);
-    await held.run(() => body(held.signal, line.ms, line.mode, signal));
+    await held.run(() => body(held.signal, line, signal));
     return { finished: true };
   },
 
   async run(line, signal) {
-    await client(line).run(line.lock, lockOptions(line, signal), (held) => body(held.signal, line.ms, "async", signal));
+    await client(line).run(line.lock, lockOptions(line, signal), (held) => body(held.signal, line, signal));
     return { finished: true };
   },
 
   reenter(line) {
     const again = guard(line).reenter();
-    guards.set(line.as, again);
+    keep(line.as, again, handles.get(guard(line)));
     return { token: String(again.token) };
   },
 
@@ -126,7 +139,7 @@ const commands = {
     const options = defined({ wait: line.wait_ms, ttl: line.ttl_ms, signal });
     const lead = await client(line).election(line.election).campaign(line.value, options);
     leaders.set(line.leader, lead);
-    guards.set(line.leader, lead.guard);
+    keep(line.leader, lead.guard, line.handle);
     return { token: String(lead.token) };
   },
 
@@ -209,6 +222,11 @@ const commands = {
   },
 };
 
+function keep(name, held, handle) {
+  guards.set(name, held);
+  handles.set(held, handle);
+}
+
 function lockOptions(line, signal) {
   return defined({
     wait: line.wait_ms,
@@ -231,9 +249,14 @@ function shown(lock) {
   };
 }
 
-/** Work that takes a while and stops when it is told to: on this thread, or on one of its own. */
-async function body(stop, ms, mode, cancelled) {
-  if (mode === "thread") return threadBody(stop, ms);
+/** Work that takes a while and stops when it is told to, after lingering: on this thread, or on one of its own. */
+async function body(stop, { ms, mode, linger_ms: linger }, cancelled) {
+  if (mode === "thread") await threadBody(stop, ms);
+  else await asyncBody(stop, ms, cancelled);
+  if (stop.aborted && linger > 0) await new Promise((resolve) => setTimeout(resolve, linger));
+}
+
+async function asyncBody(stop, ms, cancelled) {
   await new Promise((resolve) => {
     const end = () => {
       clearTimeout(timer);
@@ -272,6 +295,8 @@ async function follow(stream, iterator, lines) {
       }
     } catch (error) {
       if (error instanceof Unavailable) continue;
+      // The names of streams are used again: one that ends because its client was closed says nothing.
+      if (error instanceof Closed) return;
       return tellEnd(stream, error);
     }
     return tellEnd(stream);
