@@ -74,7 +74,7 @@ export class Clock {
 
   private compareUptime(awake: number, offset: number, jump: number): void {
     const uptime = this.source.uptimeUs?.();
-    if (uptime === undefined) {
+    if (uptime === undefined || !Number.isFinite(uptime)) {
       // The file cannot be read any more: the wall clock is the only hint left.
       this.uptimeOffset = undefined;
       this.sleptUs += jump;

@@ -7,7 +7,7 @@ import * as os from "node:os";
 import { basename } from "node:path";
 import type { ClientRequest, IncomingMessage } from "node:http";
 import { WebSocket } from "ws";
-import { setCrypto } from "./platform.js";
+import { setRandomSource, type RandomSource } from "./platform.js";
 import type { HttpRequest, HttpResponse, Platform, Socket, SocketListener, TlsFiles } from "./platform.js";
 
 /** The longest message that the client accepts. */
@@ -15,7 +15,7 @@ const MESSAGE_BYTES_MAX = 16 * 1024 * 1024;
 /** As much of a refused upgrade's body as is read. */
 const REFUSAL_BYTES_MAX = 64 * 1024;
 
-setCrypto(webcrypto as unknown as Crypto);
+setRandomSource(webcrypto as RandomSource);
 
 export const nodePlatform: Platform = {
   clocks: {
@@ -24,7 +24,7 @@ export const nodePlatform: Platform = {
       return seconds * 1_000_000 + Math.floor(nanos / 1_000);
     },
     wallUs: () => Date.now() * 1_000,
-    uptimeUs: () => (process.platform === "linux" ? Math.round(os.uptime() * 1_000_000) : undefined),
+    uptimeUs,
   },
   canSetHeaders: true,
   openSocket,
@@ -36,6 +36,16 @@ export const nodePlatform: Platform = {
   environment: (name) => process.env[name],
   readFile: (path) => readFileSync(path, "utf8"),
 };
+
+/** On Linux, the time since boot from `/proc/uptime`, which counts suspend. Elsewhere it is derived from other clocks. */
+function uptimeUs(): number | undefined {
+  if (process.platform !== "linux") return undefined;
+  try {
+    return Math.round(os.uptime() * 1_000_000);
+  } catch {
+    return undefined;
+  }
+}
 
 function tlsOptions(tls: TlsFiles | undefined): object {
   if (tls === undefined) return {};

@@ -92,15 +92,20 @@ export function randomKey(): string {
   return Array.from(bytes, (it) => it.toString(16).padStart(2, "0")).join("");
 }
 
-let webCrypto: Pick<Crypto, "getRandomValues"> | undefined;
-
-/** Sets the source of randomness where there is no global one: Node 18. */
-export function setCrypto(source: Pick<Crypto, "getRandomValues">): void {
-  webCrypto = source;
+/** Fills numbers with randomness that cannot be predicted. */
+export interface RandomSource {
+  getRandomValues<T extends Uint8Array | BigUint64Array>(numbers: T): T;
 }
 
-function crypto(): Pick<Crypto, "getRandomValues"> {
-  return webCrypto ?? globalThis.crypto;
+let randomSource: RandomSource | undefined;
+
+/** Sets the source of randomness where there is no global one: Node 18. */
+export function setRandomSource(source: RandomSource): void {
+  randomSource = source;
+}
+
+function crypto(): RandomSource {
+  return randomSource ?? (globalThis.crypto as RandomSource);
 }
 
 /** A random duration between half of `ms` and all of it, so that many clients do not retry at the same moment. */
