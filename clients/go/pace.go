@@ -1,0 +1,71 @@
+// Computes the timing of a lease: how long it is relied on after a renewal, and when it is renewed.
+
+package tenure
+
+import (
+	"fmt"
+	"time"
+)
+
+const (
+	// rateErrorPPM bounds the difference of clock rates: some fifteen times the real difference.
+	rateErrorPPM = 10_000
+	million      = 1_000_000
+	// The shortest and the longest ttl. A cluster may allow less than its usual minimum of one second: the cluster
+	// decides.
+	ttlMin = 100 * time.Millisecond
+	ttlMax = time.Hour
+)
+
+// A pace is the times of one lease, all derived from its ttl.
+type pace struct {
+	ttl    time.Duration
+	window time.Duration
+	stop   time.Duration
+}
+
+// newPace computes the default times of a ttl: the lease is relied on for half of it after a renewal.
+func newPace(ttl time.Duration) (pace, error) {
+	if ttl < ttlMin || ttl > ttlMax {
+		return pace{}, invalid("INVALID_TTL", "a ttl of %v is not between 100ms and 1h", ttl)
+	}
+	return pace{ttl: ttl, window: ttl / 2}, nil
+}
+
+// stopWithin declares how long the work may take to stop once it is told to.
+func (p pace) stopWithin(grace time.Duration) (pace, error) {
+	most := max(p.surelyLives()-p.window, 0)
+	if grace < 0 || grace > most {
+		return pace{}, invalid("INVALID_GRACE", "grace %v does not fit ttl %v (at most %s)", grace, p.ttl, seconds(most))
+	}
+	p.stop = grace
+	return p, nil
+}
+
+// withWindow sets how long the lease is relied on after a renewal, instead of half of the ttl.
+func (p pace) withWindow(window time.Duration) (pace, error) {
+	least, most := p.ttl/3, max(p.surelyLives()-p.stop, 0)
+	if window <= least || window > most {
+		return pace{}, invalid("INVALID_WINDOW", "window %v does not fit ttl %v (more than %s, at most %s)",
+			window, p.ttl, seconds(least), seconds(most))
+	}
+	p.window = window
+	return p, nil
+}
+
+// surelyLives is how long after a renewal was sent the cluster surely keeps the lease, by the clock of this machine.
+func (p pace) surelyLives() time.Duration {
+	micros := p.ttl.Microseconds()
+	return time.Duration(micros*(million-rateErrorPPM)/(million+rateErrorPPM)) * time.Microsecond
+}
+
+// doubtfulAfter is how long after a renewal was sent the lease becomes doubtful, if no newer one is acknowledged.
+func (p pace) doubtfulAfter() time.Duration { return (p.ttl/3 + p.window) / 2 }
+
+// renewAfter is when the next renewal is sent, counted from the last acknowledged one.
+func (p pace) renewAfter() time.Duration { return p.ttl / 3 }
+
+// retry is how long one attempt may take, and how soon the next one follows.
+func (p pace) retry() time.Duration { return p.ttl / 24 }
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1fs", d.Seconds()) }
