@@ -39,7 +39,7 @@ type Client struct {
 	// nextBeat is when the keeper looks next, in microseconds; wakes counts how often it was asked to look earlier.
 	nextBeat atomic.Uint64
 	wakes    atomic.Uint64
-	plant       plant
+	plant    plant
 
 	mu      sync.Mutex
 	leases  map[LeaseID]*heldLease

@@ -145,19 +145,20 @@ func (c Config) address(address string) (string, error) {
 
 // pace computes the timing of a new lease from the client's settings and the request's options.
 func (c Config) pace(options lockOptions) (pace, error) {
-	ttl, window, grace := c.TTL, c.Window, c.Grace
+	ttl, grace := c.TTL, c.Grace
+	window := options.window
+	if window == nil && c.Window != 0 {
+		window = &c.Window
+	}
 	if options.ttl != 0 {
 		ttl = options.ttl
-	}
-	if options.window != 0 {
-		window = options.window
 	}
 	if options.grace != 0 {
 		grace = options.grace
 	}
 	times, err := newPace(ttl)
-	if err == nil && window != 0 {
-		times, err = times.withWindow(window)
+	if err == nil && window != nil {
+		times, err = times.withWindow(*window)
 	}
 	if err == nil {
 		times, err = times.stopWithin(grace)

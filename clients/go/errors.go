@@ -285,6 +285,9 @@ type InvalidError struct {
 	// Reason is the stable word for programs, as the cluster would say it.
 	Reason  string
 	Message string
+
+	// The bounds of what would fit, for times.
+	least, most time.Duration
 }
 
 func invalid(reason, format string, args ...any) *InvalidError {

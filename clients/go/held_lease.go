@@ -545,4 +545,3 @@ func (h *heldLease) leaveTurn(lock string) {
 		}
 	}
 }
-

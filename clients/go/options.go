@@ -19,7 +19,7 @@ type lockOptions struct {
 	slots       uint32
 	wait        *time.Duration // nil for no limit, 0 for not at all
 	ttl         time.Duration
-	window      time.Duration
+	window      *time.Duration // nil for the client's
 	grace       time.Duration
 	lockDelay   time.Duration
 	maxHold     time.Duration
@@ -64,7 +64,7 @@ func NoWait() LockOption { return Wait(0) }
 func TTL(d time.Duration) LockOption { return func(o *lockOptions) { o.ttl = d } }
 
 // Window sets how long the lease is relied on after a renewal was sent. The default is half of its ttl.
-func Window(d time.Duration) LockOption { return func(o *lockOptions) { o.window = d } }
+func Window(d time.Duration) LockOption { return func(o *lockOptions) { o.window = &d } }
 
 // Grace declares how long the work takes to stop. The request fails if that does not fit the ttl.
 func Grace(d time.Duration) LockOption { return func(o *lockOptions) { o.grace = d } }

@@ -36,7 +36,9 @@ func newPace(ttl time.Duration) (pace, error) {
 func (p pace) stopWithin(grace time.Duration) (pace, error) {
 	most := max(p.surelyLives()-p.window, 0)
 	if grace < 0 || grace > most {
-		return pace{}, invalid("INVALID_GRACE", "grace %v does not fit ttl %v (at most %s)", grace, p.ttl, seconds(most))
+		refused := invalid("INVALID_GRACE", "grace %v does not fit ttl %v (at most %s)", grace, p.ttl, seconds(most))
+		refused.most = most
+		return pace{}, refused
 	}
 	p.stop = grace
 	return p, nil
@@ -46,8 +48,10 @@ func (p pace) stopWithin(grace time.Duration) (pace, error) {
 func (p pace) withWindow(window time.Duration) (pace, error) {
 	least, most := p.ttl/3, max(p.surelyLives()-p.stop, 0)
 	if window <= least || window > most {
-		return pace{}, invalid("INVALID_WINDOW", "window %v does not fit ttl %v (more than %s, at most %s)",
+		refused := invalid("INVALID_WINDOW", "window %v does not fit ttl %v (more than %s, at most %s)",
 			window, p.ttl, seconds(least), seconds(most))
+		refused.least, refused.most = least, most
+		return pace{}, refused
 	}
 	p.window = window
 	return p, nil

@@ -212,27 +212,27 @@ type wireLeader struct {
 
 // A wireAnswer is the id of a request, and exactly one result.
 type wireAnswer struct {
-	ID           uint64             `json:"id"`
-	Revision     decimal            `json:"revision"`
-	Error        *wireError         `json:"error"`
-	Acquired     *wireAcquired      `json:"acquired"`
-	Queued       *wireQueued        `json:"queued"`
-	Ended        *struct{}          `json:"ended"`
-	Released     *struct{}          `json:"released"`
-	Revoked      *struct{}          `json:"revoked"`
-	Stopped      *struct{}          `json:"stopped"`
-	Renewed      []wireRenewed      `json:"renewed"`
-	LeaseGranted *wireLeaseGranted  `json:"lease_granted"`
-	Left         *wireLeft          `json:"left"`
-	Downgraded   *wireNewToken      `json:"downgraded"`
-	Updated      *wireVersion       `json:"updated"`
-	Forced       *wireForced        `json:"forced"`
-	Put          *wireKeyPut        `json:"put"`
-	Deleted      *wireKeyDeleted    `json:"deleted"`
-	Lease        *wireLeaseAnswer   `json:"lease"`
-	Lock         *wireLockState     `json:"lock"`
-	Key          *wireKeyAnswer     `json:"key"`
-	Explained    *wireExplained     `json:"explained"`
+	ID           uint64            `json:"id"`
+	Revision     decimal           `json:"revision"`
+	Error        *wireError        `json:"error"`
+	Acquired     *wireAcquired     `json:"acquired"`
+	Queued       *wireQueued       `json:"queued"`
+	Ended        *struct{}         `json:"ended"`
+	Released     *struct{}         `json:"released"`
+	Revoked      *struct{}         `json:"revoked"`
+	Stopped      *struct{}         `json:"stopped"`
+	Renewed      []wireRenewed     `json:"renewed"`
+	LeaseGranted *wireLeaseGranted `json:"lease_granted"`
+	Left         *wireLeft         `json:"left"`
+	Downgraded   *wireNewToken     `json:"downgraded"`
+	Updated      *wireVersion      `json:"updated"`
+	Forced       *wireForced       `json:"forced"`
+	Put          *wireKeyPut       `json:"put"`
+	Deleted      *wireKeyDeleted   `json:"deleted"`
+	Lease        *wireLeaseAnswer  `json:"lease"`
+	Lock         *wireLockState    `json:"lock"`
+	Key          *wireKeyAnswer    `json:"key"`
+	Explained    *wireExplained    `json:"explained"`
 }
 
 type wireError struct {

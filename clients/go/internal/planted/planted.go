@@ -27,6 +27,7 @@ const (
 var names = map[string]Bug{
 	"":                      None,
 	"renewal_from_answer":   RenewalFromAnswer,
+	"count_from_answer":     RenewalFromAnswer,
 	"loss_not_final":        LossNotFinal,
 	"retry_without_id":      RetryWithoutID,
 	"release_while_working": ReleaseWhileWorking,

@@ -1,0 +1,400 @@
+// Performs the commands: each is one call of the library.
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	tenure "github.com/tenure-lock/tenure/clients/go"
+	"github.com/tenure-lock/tenure/clients/go/internal/planted"
+)
+
+func (d *driver) perform(ctx context.Context, it command) (fields, error) {
+	switch it.Do {
+	case "hello":
+		return fields{"language": "go", "version": version(), "features": []string{"plant"}}, nil
+	case "open":
+		return nil, d.open(ctx, it)
+	case "close":
+		return nil, d.close(ctx, it)
+	case "cancel":
+		d.mu.Lock()
+		cancel := d.running[it.Of]
+		d.mu.Unlock()
+		if cancel != nil {
+			cancel(errCancelled)
+		}
+		return nil, nil
+	case "lock":
+		return d.lock(ctx, it)
+	case "run":
+		return d.scoped(ctx, it)
+	case "lease_grant":
+		return d.leaseGrant(ctx, it)
+	case "lease_release":
+		lease, err := d.objects.leases.get(it.Lease)
+		if err != nil {
+			return nil, err
+		}
+		return nil, lease.Release(ctx)
+	case "campaign":
+		return d.campaign(ctx, it)
+	case "proclaim", "resign":
+		lead, err := d.objects.leaders.get(it.Leader)
+		if err != nil {
+			return nil, err
+		}
+		if it.Do == "resign" {
+			return nil, lead.Resign(ctx)
+		}
+		return nil, lead.Proclaim(ctx, []byte(it.Value))
+	case "check", "await_lost", "work", "reenter", "release":
+		return d.guarded(ctx, it)
+	case "observe", "put", "get", "delete", "watch", "show", "explain", "force":
+		return d.atClient(ctx, it)
+	case "exit":
+		return nil, nil
+	}
+	return nil, errUnsupported
+}
+
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version + " " + runtime.Version()
+	}
+	return runtime.Version()
+}
+
+func milliseconds(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
+
+func (d *driver) open(ctx context.Context, it command) error {
+	config := tenure.Config{
+		Addresses: it.Addrs, Name: it.Name, APIKey: it.APIKey, CAFile: it.CAFile, Timeout: milliseconds(it.TimeoutMs),
+	}
+	client, err := tenure.Open(planted.Context(ctx, d.bug), config)
+	if err == nil {
+		d.objects.clients.put(it.Handle, client)
+	}
+	return err
+}
+
+func (d *driver) close(ctx context.Context, it command) error {
+	client, err := d.objects.clients.get(it.Handle)
+	if err != nil {
+		return err
+	}
+	limit := 5 * time.Second
+	if it.DeadlineMs != nil {
+		limit = milliseconds(*it.DeadlineMs)
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return client.Close(ctx)
+}
+
+// lockOptions returns the options that the command has.
+func lockOptions(it command) []tenure.LockOption {
+	var options []tenure.LockOption
+	if it.WaitMs != nil {
+		options = append(options, tenure.Wait(milliseconds(*it.WaitMs)))
+	}
+	if it.TTLMs != 0 {
+		options = append(options, tenure.TTL(milliseconds(it.TTLMs)))
+	}
+	if it.Mode == "shared" {
+		options = append(options, tenure.Shared())
+	}
+	if it.Slots != 0 {
+		options = append(options, tenure.Slots(it.Slots))
+	}
+	if it.Metadata != "" {
+		options = append(options, tenure.Metadata([]byte(it.Metadata)))
+	}
+	if it.MaxHoldMs != 0 {
+		options = append(options, tenure.MaxHold(milliseconds(it.MaxHoldMs)))
+	}
+	if it.LockDelayMs != 0 {
+		options = append(options, tenure.LockDelay(milliseconds(it.LockDelayMs)))
+	}
+	return options
+}
+
+func (d *driver) lock(ctx context.Context, it command) (fields, error) {
+	if it.LimitMs != 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, milliseconds(it.LimitMs))
+		defer cancel()
+	}
+	locks := it.Locks
+	if len(locks) == 0 {
+		locks = []string{it.Lock}
+	}
+	var guard *tenure.Guard
+	var err error
+	if it.Lease != "" {
+		lease, missing := d.objects.leases.get(it.Lease)
+		if missing != nil {
+			return nil, missing
+		}
+		guard, err = lease.LockAll(ctx, locks, lockOptions(it)...)
+	} else {
+		client, missing := d.objects.clients.get(it.Handle)
+		if missing != nil {
+			return nil, missing
+		}
+		guard, err = client.LockAll(ctx, locks, lockOptions(it)...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	d.objects.guards.put(it.Guard, guard)
+	tokens := fields{}
+	for _, lock := range guard.Locks() {
+		tokens[lock.Name] = decimal(lock.Token)
+	}
+	out := fields{"token": decimal(guard.Token()), "tokens": tokens, "lease": decimal(guard.Lease())}
+	if slot, ok := guard.Slot(); ok {
+		out["slot"] = slot
+	}
+	return out, nil
+}
+
+func decimal[T ~uint64](number T) string { return strconv.FormatUint(uint64(number), 10) }
+
+// scoped is lock, work and release in one call of the library.
+func (d *driver) scoped(ctx context.Context, it command) (fields, error) {
+	client, err := d.objects.clients.get(it.Handle)
+	if err != nil {
+		return nil, err
+	}
+	body := func(ctx context.Context, _ *tenure.Guard) error { return working(ctx, it.Ms) }
+	if err := client.Do(ctx, it.Lock, body, lockOptions(it)...); err != nil {
+		return nil, err
+	}
+	return fields{"finished": true}, nil
+}
+
+// working is work of this length that ends when its context does.
+func working(ctx context.Context, ms int64) error {
+	timer := time.NewTimer(milliseconds(ms))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// step is how often work that goes step by step checks its guard.
+const step = time.Millisecond
+
+// stepping is work of this length that checks its guard before each step, as a thread without a context does.
+func stepping(ctx context.Context, guard *tenure.Guard, ms int64) error {
+	end := time.Now().Add(milliseconds(ms))
+	for time.Now().Before(end) {
+		if err := guard.Check(); err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		time.Sleep(step)
+	}
+	return nil
+}
+
+func (d *driver) leaseGrant(ctx context.Context, it command) (fields, error) {
+	client, err := d.objects.clients.get(it.Handle)
+	if err != nil {
+		return nil, err
+	}
+	lease, err := client.Lease(ctx, milliseconds(it.TTLMs))
+	if err != nil {
+		return nil, err
+	}
+	d.objects.leases.put(it.Lease, lease)
+	return fields{"lease": decimal(lease.ID())}, nil
+}
+
+func (d *driver) campaign(ctx context.Context, it command) (fields, error) {
+	client, err := d.objects.clients.get(it.Handle)
+	if err != nil {
+		return nil, err
+	}
+	lead, err := client.Election(it.Election).Campaign(ctx, []byte(it.Value), lockOptions(it)...)
+	if err != nil {
+		return nil, err
+	}
+	d.objects.leaders.put(it.Leader, lead)
+	d.objects.guards.put(it.Leader, lead.Guard)
+	return fields{"token": decimal(lead.Token())}, nil
+}
+
+// guarded performs a command of a guard.
+func (d *driver) guarded(ctx context.Context, it command) (fields, error) {
+	guard, err := d.objects.guards.get(it.Guard)
+	if err != nil {
+		return nil, err
+	}
+	switch it.Do {
+	case "check":
+		if err := guard.Check(); err != nil {
+			return nil, err
+		}
+		return fields{"state": guard.Standing().String()}, nil
+	case "await_lost":
+		var lost *tenure.LostError
+		if err := guard.Lost(ctx); !errors.As(err, &lost) {
+			return nil, err
+		}
+		out := fields{"cause": string(lost.Cause)}
+		if lost.By != "" {
+			out["by"] = lost.By
+		}
+		if lost.Reason != "" {
+			out["reason"] = lost.Reason
+		}
+		return out, nil
+	case "work":
+		if it.Mode == "thread" {
+			err = stepping(ctx, guard, it.Ms)
+		} else {
+			merged, cancel := context.WithCancelCause(guard.Context())
+			defer cancel(nil)
+			defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
+			err = working(merged, it.Ms)
+		}
+		// Success means held until the work had ended.
+		if err == nil {
+			err = guard.Check()
+		}
+		if err != nil {
+			return nil, err
+		}
+		return fields{"finished": true}, nil
+	case "reenter":
+		again, err := guard.Reenter()
+		if err != nil {
+			return nil, err
+		}
+		d.objects.guards.put(it.As, again)
+		return fields{"token": decimal(again.Token())}, nil
+	default:
+		return nil, guard.Release(ctx)
+	}
+}
+
+// atClient performs a command of a client that makes no guard.
+func (d *driver) atClient(ctx context.Context, it command) (fields, error) {
+	client, err := d.objects.clients.get(it.Handle)
+	if err != nil {
+		return nil, err
+	}
+	switch it.Do {
+	case "observe":
+		go d.observe(client, it)
+		return nil, nil
+	case "watch":
+		return nil, d.watch(client, it)
+	case "put":
+		return d.put(ctx, client, it)
+	case "get":
+		value, found, err := client.Get(ctx, it.Key)
+		if err != nil || !found {
+			return nil, err
+		}
+		return fields{"version": value.Version, "value": string(value.Value)}, nil
+	case "delete":
+		options, err := d.keyOptions(ctx, client, it)
+		if err != nil {
+			return nil, err
+		}
+		existed, err := client.Delete(ctx, it.Key, options...)
+		if err != nil {
+			return nil, err
+		}
+		return fields{"existed": existed}, nil
+	case "force":
+		token, err := strconv.ParseUint(it.Token, 10, 64)
+		if err != nil {
+			return nil, &tenure.InvalidError{Reason: "INVALID_FIELD", Message: fmt.Sprintf("%q is no token", it.Token)}
+		}
+		var options []tenure.ForceOption
+		if it.Now {
+			options = append(options, tenure.Now())
+		}
+		return nil, client.Force(ctx, it.Lock, tenure.Token(token), it.Reason, options...)
+	case "show":
+		info, err := client.Show(ctx, it.Lock)
+		return shown(info), err
+	default:
+		explained, err := client.Explain(ctx, it.Lock)
+		if err != nil {
+			return nil, err
+		}
+		return shown(explained.Lock), nil
+	}
+}
+
+func shown(info *tenure.LockInfo) fields {
+	out := fields{"waiting": 0}
+	if info != nil {
+		out["waiting"] = info.Waiting
+		for _, holder := range info.Holders[:min(len(info.Holders), 1)] {
+			out["holder"] = fields{"client": holder.Client, "token": decimal(holder.Token)}
+		}
+	}
+	return out
+}
+
+func (d *driver) put(ctx context.Context, client *tenure.Client, it command) (fields, error) {
+	options, err := d.keyOptions(ctx, client, it)
+	if err != nil {
+		return nil, err
+	}
+	version, err := client.Put(ctx, it.Key, []byte(it.Value), options...)
+	if err != nil {
+		return nil, err
+	}
+	return fields{"version": version}, nil
+}
+
+func (d *driver) keyOptions(ctx context.Context, client *tenure.Client, it command) ([]tenure.KeyOption, error) {
+	var options []tenure.KeyOption
+	if it.ExpectAbsent {
+		options = append(options, tenure.IfAbsent())
+	}
+	if it.ExpectVersion != nil {
+		// The cluster compares revisions, so the one that belongs to the version is read first.
+		value, found, err := client.Get(ctx, it.Key)
+		if err != nil {
+			return nil, err
+		}
+		if !found || value.Version != *it.ExpectVersion {
+			return nil, &tenure.RefusedError{Reason: "COMPARE_FAILED", Message: "the key is not as the condition says"}
+		}
+		options = append(options, tenure.IfModified(value.Modified))
+	}
+	if it.Guard != "" {
+		guard, err := d.objects.guards.get(it.Guard)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, tenure.GuardedBy(guard))
+	}
+	if it.Lease != "" {
+		lease, err := d.objects.leases.get(it.Lease)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, tenure.BoundTo(lease))
+	}
+	return options, nil
+}
