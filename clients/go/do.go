@@ -85,10 +85,14 @@ func (g *Guard) do(ctx context.Context, work func(ctx context.Context, guard *Gu
 	return err
 }
 
-// joined is the loss, and the error of the work if it is another one.
+// joined is the loss, and the error of the work if that does not report the same loss already.
 func joined(lost, err error) error {
-	if err == nil || errors.Is(err, ErrLost) {
+	var known, of *LostError
+	switch {
+	case err == nil:
 		return lost
+	case errors.As(err, &known) && errors.As(lost, &of) && known.Token == of.Token:
+		return err
 	}
 	return errors.Join(lost, err)
 }
