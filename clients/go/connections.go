@@ -289,7 +289,8 @@ func (k *connections) meet(ctx context.Context, at *session) {
 	defer cancel()
 	var members struct {
 		Members []struct {
-			ClientAddress string `json:"client_address"`
+			MemberID      decimal `json:"member_id"`
+			ClientAddress string  `json:"client_address"`
 		} `json:"members"`
 	}
 	if err := k.client.httpJSON(ctx, at.address, http.MethodGet, "/v1/cluster/members", nil, &members); err != nil {
@@ -298,7 +299,10 @@ func (k *connections) meet(ctx context.Context, at *session) {
 		return
 	}
 	for _, member := range members.Members {
-		k.learn(member.ClientAddress)
+		// The member itself is known under the address that led to it.
+		if uint64(member.MemberID) != at.member {
+			k.learn(member.ClientAddress)
+		}
 	}
 }
 
