@@ -43,6 +43,9 @@ func errorFields(err error) fields {
 		out["kind"], out["reason"] = "refused", refused.Reason
 	case errors.As(err, &invalid):
 		out["kind"], out["reason"] = "invalid", invalid.Reason
+	case errors.As(err, new(*tenure.StillHeldError)):
+		// The time that the runner gave to close was over.
+		out["kind"] = "timeout"
 	case errors.Is(err, tenure.ErrUnavailable):
 		out["kind"] = "unavailable"
 	case errors.Is(err, tenure.ErrUnknown):

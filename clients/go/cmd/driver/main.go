@@ -42,12 +42,13 @@ type command struct {
 	WaitMs      *int64   `json:"wait_ms"`
 	TTLMs       int64    `json:"ttl_ms"`
 	Mode        string   `json:"mode"`
-	Slots       int      `json:"slots"`
+	Slots       *int     `json:"slots"`
 	Metadata    string   `json:"metadata"`
 	MaxHoldMs   int64    `json:"max_hold_ms"`
 	LockDelayMs int64    `json:"lock_delay_ms"`
 	LimitMs     int64    `json:"limit_ms"`
 	Ms          int64    `json:"ms"`
+	LingerMs    int64    `json:"linger_ms"`
 
 	Election string `json:"election"`
 	Value    string `json:"value"`

@@ -34,16 +34,66 @@ func (n *named[T]) get(name string) (T, error) {
 	return value, nil
 }
 
+// An owned is a value of one client.
+type owned[T any] struct {
+	handle string
+	value  T
+}
+
+// takeOf takes away all values of a client.
+func takeOf[T any](n *named[owned[T]], handle string) []T {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var taken []T
+	for name, it := range n.all {
+		if it.handle == handle {
+			taken = append(taken, it.value)
+			delete(n.all, name)
+		}
+	}
+	return taken
+}
+
 type objects struct {
 	clients *named[*tenure.Client]
-	guards  *named[*tenure.Guard]
-	leases  *named[*tenure.Lease]
+	guards  *named[owned[*tenure.Guard]]
+	leases  *named[owned[*tenure.Lease]]
 	leaders *named[*tenure.Leadership]
+	streams *streams
 }
 
 func newObjects() objects {
 	return objects{
-		clients: newNamed[*tenure.Client]("client"), guards: newNamed[*tenure.Guard]("guard"),
-		leases: newNamed[*tenure.Lease]("lease"), leaders: newNamed[*tenure.Leadership]("leader"),
+		clients: newNamed[*tenure.Client]("client"), guards: newNamed[owned[*tenure.Guard]]("guard"),
+		leases: newNamed[owned[*tenure.Lease]]("lease"), leaders: newNamed[*tenure.Leadership]("leader"),
+		streams: &streams{of: map[string]*sync.WaitGroup{}},
 	}
 }
+
+// A streams knows which observations and watches of a client run.
+type streams struct {
+	mu sync.Mutex
+	of map[string]*sync.WaitGroup
+}
+
+func (s *streams) group(handle string) *sync.WaitGroup {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of[handle] == nil {
+		s.of[handle] = &sync.WaitGroup{}
+	}
+	return s.of[handle]
+}
+
+// begin runs a stream of a client.
+func (s *streams) begin(handle string, run func()) {
+	group := s.group(handle)
+	group.Add(1)
+	go func() {
+		defer group.Done()
+		run()
+	}()
+}
+
+// wait waits until all streams of a closed client have ended.
+func (s *streams) wait(handle string) { s.group(handle).Wait() }

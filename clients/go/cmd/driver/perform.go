@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"strconv"
@@ -42,7 +43,7 @@ func (d *driver) perform(ctx context.Context, it command) (fields, error) {
 		if err != nil {
 			return nil, err
 		}
-		return nil, lease.Release(ctx)
+		return nil, lease.value.Release(ctx)
 	case "campaign":
 		return d.campaign(ctx, it)
 	case "proclaim", "resign":
@@ -95,7 +96,26 @@ func (d *driver) close(ctx context.Context, it command) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return client.Close(ctx)
+	// Closing means that the work has stopped: everything of the client is given back.
+	guards, leases := takeOf(d.objects.guards, it.Handle), takeOf(d.objects.leases, it.Handle)
+	for _, guard := range guards {
+		go func() {
+			if err := guard.Release(context.Background()); err != nil {
+				fmt.Fprintln(os.Stderr, "at close:", err)
+			}
+		}()
+	}
+	for _, lease := range leases {
+		go func() {
+			if err := lease.Release(context.Background()); err != nil {
+				fmt.Fprintln(os.Stderr, "at close:", err)
+			}
+		}()
+	}
+	err = client.Close(ctx)
+	// What a stream still says belongs before this answer.
+	d.objects.streams.wait(it.Handle)
+	return err
 }
 
 // lockOptions returns the options that the command has.
@@ -110,8 +130,8 @@ func lockOptions(it command) []tenure.LockOption {
 	if it.Mode == "shared" {
 		options = append(options, tenure.Shared())
 	}
-	if it.Slots != 0 {
-		options = append(options, tenure.Slots(it.Slots))
+	if it.Slots != nil {
+		options = append(options, tenure.Slots(*it.Slots))
 	}
 	if it.Metadata != "" {
 		options = append(options, tenure.Metadata([]byte(it.Metadata)))
@@ -137,12 +157,14 @@ func (d *driver) lock(ctx context.Context, it command) (fields, error) {
 	}
 	var guard *tenure.Guard
 	var err error
+	owner := it.Handle
 	if it.Lease != "" {
 		lease, missing := d.objects.leases.get(it.Lease)
 		if missing != nil {
 			return nil, missing
 		}
-		guard, err = lease.LockAll(ctx, locks, lockOptions(it)...)
+		owner = lease.handle
+		guard, err = lease.value.LockAll(ctx, locks, lockOptions(it)...)
 	} else {
 		client, missing := d.objects.clients.get(it.Handle)
 		if missing != nil {
@@ -153,7 +175,7 @@ func (d *driver) lock(ctx context.Context, it command) (fields, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.objects.guards.put(it.Guard, guard)
+	d.objects.guards.put(it.Guard, owned[*tenure.Guard]{owner, guard})
 	tokens := fields{}
 	for _, lock := range guard.Locks() {
 		tokens[lock.Name] = decimal(lock.Token)
@@ -195,15 +217,18 @@ func working(ctx context.Context, ms int64) error {
 // step is how often work that goes step by step checks its guard.
 const step = time.Millisecond
 
-// stepping is work of this length that checks its guard before each step, as a thread without a context does.
-func stepping(ctx context.Context, guard *tenure.Guard, ms int64) error {
-	end := time.Now().Add(milliseconds(ms))
+// stepping is work of this length that checks its guard before each step, as a thread without a context does. Once it is
+// told to stop it goes on for the time that it lingers.
+func stepping(ctx context.Context, guard *tenure.Guard, it command) error {
+	end := time.Now().Add(milliseconds(it.Ms))
 	for time.Now().Before(end) {
-		if err := guard.Check(); err != nil {
-			return err
+		err := guard.Check()
+		if err == nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
 		}
-		if err := ctx.Err(); err != nil {
-			return context.Cause(ctx)
+		if err != nil {
+			time.Sleep(milliseconds(it.LingerMs))
+			return err
 		}
 		time.Sleep(step)
 	}
@@ -219,7 +244,7 @@ func (d *driver) leaseGrant(ctx context.Context, it command) (fields, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.objects.leases.put(it.Lease, lease)
+	d.objects.leases.put(it.Lease, owned[*tenure.Lease]{it.Handle, lease})
 	return fields{"lease": decimal(lease.ID())}, nil
 }
 
@@ -233,16 +258,17 @@ func (d *driver) campaign(ctx context.Context, it command) (fields, error) {
 		return nil, err
 	}
 	d.objects.leaders.put(it.Leader, lead)
-	d.objects.guards.put(it.Leader, lead.Guard)
+	d.objects.guards.put(it.Leader, owned[*tenure.Guard]{it.Handle, lead.Guard})
 	return fields{"token": decimal(lead.Token())}, nil
 }
 
 // guarded performs a command of a guard.
 func (d *driver) guarded(ctx context.Context, it command) (fields, error) {
-	guard, err := d.objects.guards.get(it.Guard)
+	of, err := d.objects.guards.get(it.Guard)
 	if err != nil {
 		return nil, err
 	}
+	guard := of.value
 	switch it.Do {
 	case "check":
 		if err := guard.Check(); err != nil {
@@ -264,7 +290,7 @@ func (d *driver) guarded(ctx context.Context, it command) (fields, error) {
 		return out, nil
 	case "work":
 		if it.Mode == "thread" {
-			err = stepping(ctx, guard, it.Ms)
+			err = stepping(ctx, guard, it)
 		} else {
 			merged, cancel := context.WithCancelCause(guard.Context())
 			defer cancel(nil)
@@ -284,7 +310,7 @@ func (d *driver) guarded(ctx context.Context, it command) (fields, error) {
 		if err != nil {
 			return nil, err
 		}
-		d.objects.guards.put(it.As, again)
+		d.objects.guards.put(it.As, owned[*tenure.Guard]{of.handle, again})
 		return fields{"token": decimal(again.Token())}, nil
 	default:
 		return nil, guard.Release(ctx)
@@ -299,7 +325,7 @@ func (d *driver) atClient(ctx context.Context, it command) (fields, error) {
 	}
 	switch it.Do {
 	case "observe":
-		go d.observe(client, it)
+		d.objects.streams.begin(it.Handle, func() { d.observe(client, it) })
 		return nil, nil
 	case "watch":
 		return nil, d.watch(client, it)
@@ -387,14 +413,14 @@ func (d *driver) keyOptions(ctx context.Context, client *tenure.Client, it comma
 		if err != nil {
 			return nil, err
 		}
-		options = append(options, tenure.GuardedBy(guard))
+		options = append(options, tenure.GuardedBy(guard.value))
 	}
 	if it.Lease != "" {
 		lease, err := d.objects.leases.get(it.Lease)
 		if err != nil {
 			return nil, err
 		}
-		options = append(options, tenure.BoundTo(lease))
+		options = append(options, tenure.BoundTo(lease.value))
 	}
 	return options, nil
 }

@@ -22,7 +22,6 @@ func (d *driver) observe(client *tenure.Client, it command) {
 			d.event("leader", it.Stream, fields{"value": string(leader.Value)})
 		}
 	}
-	d.event("ended", it.Stream, nil)
 }
 
 // watch starts a watch, and tells its changes until it ends.
@@ -52,7 +51,7 @@ func (d *driver) watch(client *tenure.Client, it command) error {
 	if err != nil {
 		return err
 	}
-	go d.tellChanges(watch, it.Stream)
+	d.objects.streams.begin(it.Handle, func() { d.tellChanges(watch, it.Stream) })
 	return nil
 }
 
@@ -61,6 +60,10 @@ func (d *driver) tellChanges(watch *tenure.Watch, stream string) {
 		var compacted *tenure.CompactedError
 		if errors.As(err, &compacted) {
 			d.compacted(stream, compacted)
+			return
+		}
+		if errors.Is(err, tenure.ErrClosed) {
+			// The runner closed the client, and listens no more.
 			return
 		}
 		if err != nil {
