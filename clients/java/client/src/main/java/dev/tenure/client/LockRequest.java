@@ -1,0 +1,282 @@
+package dev.tenure.client;
+
+import dev.tenure.client.internal.Acquisition;
+import dev.tenure.client.internal.AskOptions;
+import dev.tenure.client.internal.Core;
+import dev.tenure.client.internal.Futures;
+import dev.tenure.client.internal.HeldLease;
+import dev.tenure.client.internal.Hold;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.function.LongConsumer;
+
+/**
+ * A request for a lock, or for several at once. Nothing is sent until {@link #acquire} or one of its siblings is called.
+ *
+ * <pre>{@code
+ * try (Guard guard = client.request("report").ttl(Duration.ofSeconds(30)).waitAtMost(Duration.ofMinutes(1)).acquire()) {
+ *   build(guard.token());
+ * }
+ * }</pre>
+ */
+public final class LockRequest {
+  private final Core core;
+  private final HeldLease held;
+  private final AskOptions ask;
+
+  LockRequest(Core core, HeldLease held, List<String> locks) {
+    this.core = core;
+    this.held = held;
+    this.ask = new AskOptions(locks);
+  }
+
+  /**
+   * Acquires in shared mode: together with other shared holders, never together with an exclusive one.
+   *
+   * @return this request
+   */
+  public LockRequest shared() {
+    ask.mode = AskOptions.Mode.SHARED;
+    return this;
+  }
+
+  /**
+   * Acquires one of several numbered slots of a semaphore.
+   *
+   * @param of how many slots the lock has
+   * @return this request
+   */
+  public LockRequest slots(int of) {
+    ask.mode = AskOptions.Mode.SLOT;
+    ask.slots = of;
+    return this;
+  }
+
+  /**
+   * Queues for at most this long; zero does not queue. Without it, the request waits as long as it takes.
+   *
+   * @param time the wait
+   * @return this request
+   */
+  public LockRequest waitAtMost(Duration time) {
+    ask.wait = time;
+    return this;
+  }
+
+  /**
+   * Bounds the whole request: finding a member and queueing. Then {@link TimedOutException} is thrown even if no member
+   * answers, and what may have been granted is given back in the background.
+   *
+   * @param time the bound
+   * @return this request
+   */
+  public LockRequest timeout(Duration time) {
+    ask.timeout = time;
+    return this;
+  }
+
+  /**
+   * Sets the ttl of the lease that is created for the lock. Has no effect under an existing lease.
+   *
+   * @param ttl how long the lock stays held after this process dies
+   * @return this request
+   */
+  public LockRequest ttl(Duration ttl) {
+    ask.ttl = ttl;
+    return this;
+  }
+
+  /**
+   * Sets how long the lease is relied on after a renewal, instead of half of its ttl.
+   *
+   * @param window the time
+   * @return this request
+   */
+  public LockRequest window(Duration window) {
+    ask.window = window;
+    return this;
+  }
+
+  /**
+   * Declares how long the work takes to stop. A grace that does not fit the ttl is refused.
+   *
+   * @param grace the time
+   * @return this request
+   */
+  public LockRequest grace(Duration grace) {
+    ask.grace = grace;
+    return this;
+  }
+
+  /**
+   * Withholds the lock from other clients for this long after a hold that its holder did not end itself.
+   *
+   * @param time the lock-delay
+   * @return this request
+   */
+  public LockRequest lockDelay(Duration time) {
+    ask.lockDelay = time;
+    return this;
+  }
+
+  /**
+   * Limits the hold; the cluster then takes the lock away.
+   *
+   * @param time the limit, longer than the ttl
+   * @return this request
+   */
+  public LockRequest maxHold(Duration time) {
+    ask.maxHold = time;
+    return this;
+  }
+
+  /**
+   * Attaches metadata to the grant, which other clients can read.
+   *
+   * @param metadata the text
+   * @return this request
+   */
+  public LockRequest metadata(String metadata) {
+    return metadata(metadata.getBytes(StandardCharsets.UTF_8));
+  }
+
+  /**
+   * Attaches metadata to the grant, which other clients can read.
+   *
+   * @param metadata the bytes
+   * @return this request
+   */
+  public LockRequest metadata(byte[] metadata) {
+    ask.metadata = metadata.clone();
+    return this;
+  }
+
+  /**
+   * Declares that other work of the lease goes on while this request waits, so that deadlock detection ignores it.
+   *
+   * @return this request
+   */
+  public LockRequest independent() {
+    ask.independent = true;
+    return this;
+  }
+
+  /**
+   * Calls a function with the number of waiters ahead when the request has to queue, and again after a reconnect.
+   *
+   * @param then the function; it runs on a thread of the client
+   * @return this request
+   */
+  public LockRequest onQueued(LongConsumer then) {
+    ask.onQueued = then;
+    return this;
+  }
+
+  LockRequest election() {
+    ask.election = true;
+    return this;
+  }
+
+  /**
+   * Waits in the queue until the lock is held.
+   *
+   * @return the guard of the lock
+   * @throws InterruptedException if the thread is interrupted; the place in the queue is given up
+   * @throws RefusedException if the cluster says no: {@code HELD}, {@code WAIT_TIMEOUT}, {@code DEADLOCK}, …
+   * @throws TenureException if something else goes wrong; its {@link TenureException#effect} says what may be concluded
+   */
+  public Guard acquire() throws InterruptedException {
+    Acquisition acquisition = Acquisition.start(core, held, ask);
+    return new Guard(Futures.await(acquisition.result(), acquisition::abandon));
+  }
+
+  /**
+   * Does what {@link #acquire} does without a thread that waits. Cancelling the future gives the place up.
+   *
+   * @return completes with the guard, on a thread of the client
+   */
+  public CompletableFuture<Guard> acquireAsync() {
+    CompletableFuture<Guard> guard = new CompletableFuture<>();
+    Acquisition acquisition;
+    try {
+      acquisition = Acquisition.start(core, held, ask);
+    } catch (TenureException invalid) {
+      guard.completeExceptionally(invalid);
+      return guard;
+    }
+    guard.whenComplete((nothing, error) -> {
+      if (guard.isCancelled()) {
+        acquisition.abandon();
+      }
+    });
+    acquisition.result().whenComplete((hold, error) -> core.callbacks.execute(() -> pass(hold, error, guard)));
+    return guard;
+  }
+
+  private static void pass(Hold hold, Throwable error, CompletableFuture<Guard> to) {
+    if (error != null) {
+      to.completeExceptionally(error);
+    } else {
+      Guard guard = new Guard(hold);
+      // A cancelled request gives the hold back by itself.
+      if (!to.complete(guard) && !to.isCancelled()) {
+        guard.releaseAsync();
+      }
+    }
+  }
+
+  /**
+   * Does not queue: returns nothing if another client holds the lock.
+   *
+   * @return the guard, if the lock was free
+   * @throws InterruptedException if the thread is interrupted
+   */
+  public Optional<Guard> tryAcquire() throws InterruptedException {
+    if (ask.wait == null) {
+      ask.wait = Duration.ZERO;
+    }
+    try {
+      return Optional.of(acquire());
+    } catch (RefusedException refused) {
+      if (refused.reason().equals("HELD") || refused.reason().equals("WAIT_TIMEOUT")) {
+        return Optional.empty();
+      }
+      throw refused;
+    }
+  }
+
+  /**
+   * Acquires the lock, runs the work in this thread, and gives the lock back. See {@link Guard#run}.
+   *
+   * @param work the work; an interrupt means that it must stop
+   * @param <X> what the work may throw
+   * @throws X if the work fails while the lock is held
+   * @throws InterruptedException if the thread is interrupted while it waits for the lock
+   * @throws LostException if the lock was lost before the work had ended
+   */
+  public <X extends Exception> void run(Action<X> work) throws X, InterruptedException {
+    try (Guard guard = acquire()) {
+      guard.run(work);
+    }
+  }
+
+  /**
+   * Does what {@link #run} does, for work with a result.
+   *
+   * @param work the work; an interrupt means that it must stop
+   * @param <T> what the work returns
+   * @param <X> what the work may throw
+   * @return what the work returned, if the lock was held until it had ended
+   * @throws X if the work fails while the lock is held
+   * @throws InterruptedException if the thread is interrupted while it waits for the lock
+   * @throws LostException if the lock was lost before the work had ended
+   */
+  public <T, X extends Exception> T call(Work<T, X> work) throws X, InterruptedException {
+    try (Guard guard = acquire()) {
+      return guard.call(work);
+    }
+  }
+}

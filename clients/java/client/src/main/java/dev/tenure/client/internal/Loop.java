@@ -1,0 +1,83 @@
+package dev.tenure.client.internal;
+
+import java.lang.System.Logger;
+import java.lang.System.Logger.Level;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * The one thread of a client that talks to the cluster. Sessions, requests and renewals live on it, so they need no
+ * locks. No code of the caller ever runs here.
+ */
+final class Loop {
+  private static final Logger LOG = System.getLogger("dev.tenure.client");
+
+  private final ScheduledThreadPoolExecutor executor;
+  private volatile Thread thread;
+
+  /** A task that runs later, unless it is cancelled. */
+  interface Timer {
+    void cancel();
+  }
+
+  Loop(String name) {
+    executor = new ScheduledThreadPoolExecutor(1, task -> {
+      Thread made = new Thread(task, name);
+      made.setDaemon(true);
+      thread = made;
+      return made;
+    });
+    executor.setRemoveOnCancelPolicy(true);
+    executor.setExecuteExistingDelayedTasksAfterShutdownPolicy(false);
+  }
+
+  /** Runs a task on the loop: at once if this is the loop, else when its turn comes. */
+  void run(Runnable task) {
+    if (Thread.currentThread() == thread) {
+      task.run();
+    } else {
+      later(task);
+    }
+  }
+
+  /** Queues a task, also if this is the loop. */
+  void later(Runnable task) {
+    try {
+      executor.execute(guarded(task));
+    } catch (RejectedExecutionException stopped) {
+      LOG.log(Level.TRACE, "the client has stopped");
+    }
+  }
+
+  /** Runs a task after so many microseconds. */
+  Timer after(long micros, Runnable task) {
+    try {
+      var future = executor.schedule(guarded(task), Math.max(0, micros), TimeUnit.MICROSECONDS);
+      return () -> future.cancel(false);
+    } catch (RejectedExecutionException stopped) {
+      LOG.log(Level.TRACE, "the client has stopped");
+      return () -> {};
+    }
+  }
+
+  /** Drops everything that has not run. */
+  void stop() {
+    executor.shutdownNow();
+  }
+
+  boolean isStopped() {
+    return executor.isShutdown();
+  }
+
+  private static Runnable guarded(Runnable task) {
+    return () -> {
+      try {
+        task.run();
+      } catch (RuntimeException | Error error) {
+        // One broken request must not end the renewal of all leases.
+        LOG.log(Level.ERROR, "a task of the client failed", error);
+      }
+    };
+  }
+}
