@@ -35,12 +35,13 @@ public abstract class Acquisition {
   /** Whether that is the caller's limit on the whole request, and not the wait that it asked for. */
   private final boolean limited;
 
-  private final CompletableFuture<Hold> result = new CompletableFuture<>();
+  private final CompletableFuture<Hold> result;
   private Runnable unlisten = () -> {};
 
   Acquisition(Core core, AskOptions ask) {
     this.core = core;
     this.ask = ask;
+    this.result = core.awaited();
     long wait = Long.MAX_VALUE;
     if (ask.isTry()) {
       wait = ask.timeout == null ? Math.min(AT_ONCE, core.settings.timeoutMicros()) : Long.MAX_VALUE;

@@ -3,6 +3,7 @@ package dev.tenure.client.internal;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import dev.tenure.client.Cause;
+import dev.tenure.client.ClosedException;
 import dev.tenure.client.Lost;
 import dev.tenure.client.LostException;
 import dev.tenure.client.StillHeldException;
@@ -64,6 +65,9 @@ public final class Core {
   private volatile boolean closing;
   private final Set<Runnable> onClosing = new LinkedHashSet<>();
 
+  /** What callers wait for: if the client stops first, they are told. */
+  private final Set<CompletableFuture<?>> awaited = ConcurrentHashMap.newKeySet();
+
   /** The welcome by which the client knows its cluster. */
   private volatile JsonNode cluster;
 
@@ -105,6 +109,17 @@ public final class Core {
       });
     });
     return done;
+  }
+
+  /** Returns a result for a caller. If the client stops before it is there, it becomes an error. */
+  <T> CompletableFuture<T> awaited() {
+    CompletableFuture<T> result = new CompletableFuture<>();
+    awaited.add(result);
+    result.whenComplete((value, error) -> awaited.remove(result));
+    if (loop.isStopped()) {
+      result.completeExceptionally(new ClosedException());
+    }
+    return result;
   }
 
   Collection<HeldLease> leases() {
@@ -181,7 +196,7 @@ public final class Core {
 
   /** Sends a request and completes with its result. */
   public CompletableFuture<JsonNode> request(ObjectNode command, String result, Identity identity) {
-    CompletableFuture<JsonNode> done = new CompletableFuture<>();
+    CompletableFuture<JsonNode> done = awaited();
     loop.run(() -> Call.start(this, command, result, identity).done().whenComplete((reply, error) -> {
       if (reply != null && reply.result().isObject()) {
         ((ObjectNode) reply.result()).put("_revision", Json.decimal(reply.revision()));
@@ -194,7 +209,7 @@ public final class Core {
   /** Asks for a lease. */
   public CompletableFuture<HeldLease> grantLease(AskOptions ask) {
     LeaseTiming timing = ask.timing(settings);
-    CompletableFuture<HeldLease> done = new CompletableFuture<>();
+    CompletableFuture<HeldLease> done = awaited();
     loop.run(() -> {
       long id = Identity.leaseId();
       ObjectNode command = Json.object();
@@ -229,7 +244,7 @@ public final class Core {
 
   /** Ends a lease under which no work runs. */
   public CompletableFuture<Void> revoke(HeldLease lease) {
-    CompletableFuture<Void> done = new CompletableFuture<>();
+    CompletableFuture<Void> done = awaited();
     background(done);
     loop.run(() -> lease.revoke().whenComplete((nothing, error) -> Futures.pass(null, error, done)));
     return done;
@@ -332,13 +347,18 @@ public final class Core {
     }
   }
 
-  /** Ends the connections and the threads at once. */
+  /** Ends the connections and the threads at once. Work that still runs under a lock is told to stop. */
   public void stop() {
     closing = true;
-    watchdog.stop();
     loop.run(() -> {
+      ClockReading now = MachineClock.read();
+      Lost closed = Lost.told(Cause.REVOKED, settings.name(), "the client was closed");
+      leases.values().forEach(lease -> lease.act(it -> it.ended(closed, now)));
+      watchdog.stop();
       connections.stop();
       loop.stop();
+      List.copyOf(awaited).forEach(it -> it.completeExceptionally(
+          new UnknownOutcomeException("UNKNOWN_OUTCOME", "the client was closed before an answer came", null)));
     });
   }
 }

@@ -71,7 +71,7 @@ public final class EventStream<T> implements AutoCloseable {
 
   /** Starts a stream, and completes with it once the first event has come. */
   public static <T> CompletableFuture<EventStream<T>> start(Core core, Source<T> source) {
-    CompletableFuture<EventStream<T>> done = new CompletableFuture<>();
+    CompletableFuture<EventStream<T>> done = core.awaited();
     core.loop.run(() -> {
       EventStream<T> stream = new EventStream<>(core, source);
       stream.started.whenComplete((nothing, error) -> Futures.pass(stream, error, done));

@@ -99,7 +99,7 @@ public final class Hold {
     if (guards.decrementAndGet() > 0) {
       return CompletableFuture.completedFuture(null);
     }
-    CompletableFuture<Void> done = new CompletableFuture<>();
+    CompletableFuture<Void> done = core().awaited();
     core().background(done);
     core().loop.run(() -> finish().whenComplete((nothing, error) -> Futures.pass(null, error, done)));
     return done;
@@ -157,7 +157,7 @@ public final class Hold {
   }
 
   private CompletableFuture<Void> onLoop(java.util.function.Consumer<CompletableFuture<Void>> start) {
-    CompletableFuture<Void> done = new CompletableFuture<>();
+    CompletableFuture<Void> done = core().awaited();
     core().loop.run(() -> start.accept(done));
     return done;
   }

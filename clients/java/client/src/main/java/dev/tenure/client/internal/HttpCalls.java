@@ -17,7 +17,7 @@ public final class HttpCalls {
 
   /** Reads a path, or posts a body to it if there is one, until a member answers or the time is over. */
   public static CompletableFuture<JsonNode> ask(Core core, String path, ObjectNode body) {
-    CompletableFuture<JsonNode> done = new CompletableFuture<>();
+    CompletableFuture<JsonNode> done = core.awaited();
     core.loop.run(() -> attempt(core, path, body, MachineClock.now() + core.settings.timeoutMicros(), done));
     return done;
   }

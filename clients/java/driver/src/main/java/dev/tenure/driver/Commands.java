@@ -1,0 +1,351 @@
+package dev.tenure.driver;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.JsonNodeFactory;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import dev.tenure.client.Client;
+import dev.tenure.client.ClientBuilder;
+import dev.tenure.client.ClosedException;
+import dev.tenure.client.CompactedException;
+import dev.tenure.client.Event;
+import dev.tenure.client.Guard;
+import dev.tenure.client.HeldLock;
+import dev.tenure.client.Key;
+import dev.tenure.client.KeyValue;
+import dev.tenure.client.Leader;
+import dev.tenure.client.LeaderObserver;
+import dev.tenure.client.Leadership;
+import dev.tenure.client.Lease;
+import dev.tenure.client.LockInfo;
+import dev.tenure.client.LockRequest;
+import dev.tenure.client.Lost;
+import dev.tenure.client.RefusedException;
+import dev.tenure.client.Standing;
+import dev.tenure.client.TenureException;
+import dev.tenure.client.UnavailableException;
+import dev.tenure.client.Watch;
+import dev.tenure.client.WatchRequest;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+
+/** What each command of the protocol does with the library. */
+final class Commands {
+  private final Driver driver;
+  private final Map<String, Client> clients = new ConcurrentHashMap<>();
+  private final Map<String, Guard> guards = new ConcurrentHashMap<>();
+  private final Map<String, Lease> leases = new ConcurrentHashMap<>();
+  private final Map<String, Leadership> leaders = new ConcurrentHashMap<>();
+
+  /** When the library call of this thread returned, if it is not now. */
+  private final ThreadLocal<Long> at = new ThreadLocal<>();
+
+  Commands(Driver driver) {
+    this.driver = driver;
+  }
+
+  /** Returns when the library call of this thread returned. */
+  long at() {
+    Long set = at.get();
+    at.remove();
+    return set == null ? Clock.micros() : set;
+  }
+
+  void perform(JsonNode c, ObjectNode ok) throws Exception {
+    at.remove();
+    switch (c.path("do").asText()) {
+      case "hello" -> {
+        ok.put("language", "java").put("version", System.getProperty("java.version"));
+        ok.putArray("features").add("plant").add("async").add("thread");
+      }
+      case "open" -> open(c);
+      case "close" -> client(c).close(c.has("deadline_ms") ? millis(c, "deadline_ms") : Duration.ofSeconds(10));
+      case "lock" -> lock(c, ok);
+      case "check" -> check(guard(c), ok);
+      case "await_lost" -> awaitLost(guard(c), ok);
+      case "work" -> work(c, ok);
+      case "run" -> {
+        LockRequest request = options(client(c).request(c.path("lock").asText()), c);
+        request.run(guard -> body(c.path("ms").asLong()));
+        ok.put("finished", true);
+      }
+      case "reenter" -> {
+        Guard again = guard(c).reenter();
+        guards.put(c.path("as").asText(), again);
+        ok.put("token", Long.toUnsignedString(again.token()));
+      }
+      case "release" -> guard(c).release();
+      case "lease_grant" -> {
+        Lease lease = client(c).lease(millis(c, "ttl_ms"));
+        leases.put(c.path("lease").asText(), lease);
+        ok.put("lease", lease.id());
+      }
+      case "lease_release" -> leases.get(c.path("lease").asText()).release();
+      case "campaign" -> {
+        Leadership lead = client(c)
+            .election(c.path("election").asText())
+            .campaign(c.path("value").asText(), request -> options(request, c));
+        leaders.put(c.path("leader").asText(), lead);
+        guards.put(c.path("leader").asText(), lead.guard());
+        ok.put("token", Long.toUnsignedString(lead.token()));
+      }
+      case "proclaim" -> leader(c).proclaim(c.path("value").asText());
+      case "resign" -> leader(c).resign();
+      case "observe" -> observe(c);
+      case "put" -> put(c, ok);
+      case "get" -> client(c).key(c.path("key").asText()).get().ifPresent(it -> {
+        ok.put("version", it.version()).put("value", it.text());
+      });
+      case "delete" -> ok.put("existed", guarded(client(c).key(c.path("key").asText()), c).delete());
+      case "watch" -> watch(c);
+      case "show" -> shown(client(c).show(c.path("lock").asText()), ok);
+      case "explain" -> shown(client(c).explain(c.path("lock").asText()).lock(), ok);
+      case "force" -> {
+        long token = Long.parseUnsignedLong(c.path("token").asText());
+        if (c.path("now").asBoolean()) {
+          client(c).forceNow(c.path("lock").asText(), token, c.path("reason").asText());
+        } else {
+          client(c).force(c.path("lock").asText(), token, c.path("reason").asText());
+        }
+      }
+      case "exit" -> {
+        // The process ends after the answer.
+      }
+      default -> throw new UnsupportedOperationException("this driver has no " + c.path("do"));
+    }
+  }
+
+  private void open(JsonNode c) throws InterruptedException {
+    List<String> addresses = new ArrayList<>();
+    c.path("addrs").forEach(it -> addresses.add(it.asText()));
+    ClientBuilder builder = Client.builder().addresses(String.join(",", addresses));
+    if (c.hasNonNull("name")) {
+      builder.name(c.path("name").asText());
+    }
+    if (c.hasNonNull("api_key")) {
+      builder.apiKey(c.path("api_key").asText());
+    }
+    if (c.hasNonNull("ca_file")) {
+      builder.ca(Path.of(c.path("ca_file").asText()));
+    }
+    if (c.hasNonNull("timeout_ms")) {
+      builder.timeout(millis(c, "timeout_ms"));
+    }
+    clients.put(c.path("handle").asText(), builder.connect());
+  }
+
+  private void lock(JsonNode c, ObjectNode ok) throws InterruptedException {
+    List<String> names = new ArrayList<>();
+    c.path("locks").forEach(it -> names.add(it.asText()));
+    if (c.has("lock")) {
+      names.add(c.path("lock").asText());
+    }
+    String[] locks = names.toArray(new String[0]);
+    boolean under = c.hasNonNull("lease");
+    LockRequest request = under ? leases.get(c.path("lease").asText()).request(locks) : client(c).request(locks);
+    Guard guard = options(request, c).acquire();
+    guards.put(c.path("guard").asText(), guard);
+    ok.put("token", Long.toUnsignedString(guard.token())).put("lease", guard.lease());
+    guard.slot().ifPresent(slot -> ok.put("slot", slot));
+    ObjectNode tokens = ok.putObject("tokens");
+    for (HeldLock it : guard.locks()) {
+      tokens.put(it.name(), Long.toUnsignedString(it.token()));
+    }
+  }
+
+  private static LockRequest options(LockRequest request, JsonNode c) {
+    if (c.has("wait_ms")) {
+      request.waitAtMost(millis(c, "wait_ms"));
+    }
+    if (c.has("ttl_ms")) {
+      request.ttl(millis(c, "ttl_ms"));
+    }
+    if (c.path("mode").asText().equals("shared")) {
+      request.shared();
+    }
+    if (c.has("slots")) {
+      request.slots(c.path("slots").asInt());
+    }
+    if (c.has("metadata")) {
+      request.metadata(c.path("metadata").asText());
+    }
+    if (c.has("max_hold_ms")) {
+      request.maxHold(millis(c, "max_hold_ms"));
+    }
+    if (c.has("lock_delay_ms")) {
+      request.lockDelay(millis(c, "lock_delay_ms"));
+    }
+    if (c.has("limit_ms")) {
+      request.timeout(millis(c, "limit_ms"));
+    }
+    return request;
+  }
+
+  private static void check(Guard guard, ObjectNode ok) {
+    guard.check();
+    ok.put("state", guard.standing() == Standing.OVERDUE ? "overdue" : "valid");
+  }
+
+  private static void awaitLost(Guard guard, ObjectNode ok) throws InterruptedException, ExecutionException {
+    Lost lost = guard.ended().get();
+    ok.put("cause", lost.cause().word());
+    lost.by().ifPresent(by -> ok.put("by", by));
+    lost.reason().ifPresent(reason -> ok.put("reason", reason));
+  }
+
+  private void work(JsonNode c, ObjectNode ok) throws Exception {
+    Guard guard = guard(c);
+    long ms = c.path("ms").asLong();
+    if (c.path("mode").asText().equals("async")) {
+      CompletableFuture<Void> body = new CompletableFuture<>();
+      body.completeOnTimeout(null, ms, TimeUnit.MILLISECONDS);
+      guard.whileHeld(body).get();
+    } else {
+      long[] stopped = {0};
+      try {
+        guard.run(it -> {
+          try {
+            body(ms);
+          } finally {
+            stopped[0] = Clock.micros();
+          }
+        });
+      } finally {
+        at.set(stopped[0] == 0 ? Clock.micros() : stopped[0]);
+      }
+    }
+    ok.put("finished", true);
+  }
+
+  /** Work that stops when it is interrupted. */
+  private static void body(long ms) throws InterruptedException {
+    Thread.sleep(ms);
+  }
+
+  private void observe(JsonNode c) throws InterruptedException {
+    String stream = c.path("stream").asText();
+    LeaderObserver seen = client(c).election(c.path("election").asText()).observe();
+    driver.threads().submit(() -> {
+      pump(stream, () -> {
+        Optional<Leader> leader = seen.next();
+        ObjectNode fields = object();
+        leader.ifPresentOrElse(it -> fields.put("value", it.text()), () -> fields.putNull("value"));
+        driver.event("leader", stream, fields);
+      });
+    });
+  }
+
+  private void watch(JsonNode c) throws InterruptedException {
+    String stream = c.path("stream").asText();
+    String name = c.has("key") ? c.path("key").asText() : c.path("lock").asText();
+    WatchRequest request = c.path("prefix").asBoolean() ? client(c).watchPrefix(name) : client(c).watch(name);
+    if (c.hasNonNull("from_revision")) {
+      request.from(Long.parseUnsignedLong(c.path("from_revision").asText()));
+    }
+    Watch watch;
+    try {
+      watch = request.start();
+    } catch (CompactedException compacted) {
+      // The protocol tells this on the stream.
+      driver.threads().submit(() -> ended(stream, compacted));
+      return;
+    }
+    driver.threads().submit(() -> pump(stream, () -> {
+      Watch.Batch batch = watch.next();
+      for (Event event : batch.events()) {
+        ObjectNode fields = object().put("revision", Long.toUnsignedString(batch.revision()));
+        fields.put("cause", event.cause()).put("name", event.name());
+        event.value().ifPresent(value -> fields.put("value", value));
+        event.token().ifPresent(token -> fields.put("token", Long.toUnsignedString(token)));
+        driver.event("change", stream, fields);
+      }
+    }));
+  }
+
+  private interface Step {
+    void run() throws InterruptedException;
+  }
+
+  /** Passes events on until the stream is over. */
+  private void pump(String stream, Step step) {
+    while (true) {
+      try {
+        step.run();
+      } catch (UnavailableException passing) {
+        // The next call goes on where the stream was.
+      } catch (TenureException error) {
+        ended(stream, error);
+        return;
+      } catch (InterruptedException stopped) {
+        return;
+      }
+    }
+  }
+
+  private void ended(String stream, TenureException error) {
+    if (error instanceof CompactedException it) {
+      driver.event("compacted", stream, object().put("oldest", Long.toUnsignedString(it.oldestRevision())));
+    }
+    ObjectNode fields = object();
+    if (!(error instanceof ClosedException)) {
+      fields.put("reason", error.reason());
+    }
+    driver.event("ended", stream, fields);
+  }
+
+  private void put(JsonNode c, ObjectNode ok) throws InterruptedException {
+    String name = c.path("key").asText();
+    Key key = guarded(client(c).key(name), c);
+    if (c.path("expect_absent").asBoolean()) {
+      key.ifAbsent();
+    }
+    if (c.hasNonNull("expect_version")) {
+      long version = c.path("expect_version").asLong();
+      KeyValue now = client(c).key(name).get().filter(it -> it.version() == version).orElseThrow(
+          () -> new RefusedException("COMPARE_FAILED", "the key is not at version " + version, null));
+      key.ifModified(now.modified());
+    }
+    if (c.hasNonNull("lease")) {
+      key.withLease(leases.get(c.path("lease").asText()));
+    }
+    ok.put("version", key.put(c.path("value").asText()));
+  }
+
+  private Key guarded(Key key, JsonNode c) {
+    return c.hasNonNull("guard") ? key.guardedBy(guard(c)) : key;
+  }
+
+  private static void shown(Optional<LockInfo> lock, ObjectNode ok) {
+    ok.put("waiting", lock.map(LockInfo::waiting).orElse(0));
+    lock.flatMap(LockInfo::holder).ifPresent(it -> {
+      ok.putObject("holder").put("client", it.client()).put("token", Long.toUnsignedString(it.token()));
+    });
+  }
+
+  private Client client(JsonNode c) {
+    return clients.get(c.path("handle").asText());
+  }
+
+  private Guard guard(JsonNode c) {
+    return guards.get(c.path("guard").asText());
+  }
+
+  private Leadership leader(JsonNode c) {
+    return leaders.get(c.path("leader").asText());
+  }
+
+  private static Duration millis(JsonNode c, String field) {
+    return Duration.ofMillis(c.path(field).asLong());
+  }
+
+  private static ObjectNode object() {
+    return JsonNodeFactory.instance.objectNode();
+  }
+}
