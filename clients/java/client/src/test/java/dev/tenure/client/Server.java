@@ -4,7 +4,6 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.net.InetSocketAddress;
 import java.net.ServerSocket;
-import java.net.Socket;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -13,7 +12,7 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 
 /** A cluster of its own for one test: {@code tenure dev --fresh}, which can be frozen. */
-final class Server implements AutoCloseable {
+public final class Server implements AutoCloseable {
   private final Process process;
   private final int port;
 
@@ -23,7 +22,7 @@ final class Server implements AutoCloseable {
   }
 
   /** Starts so many members in one process. */
-  static Server start(int members) {
+  public static Server start(int members) {
     try {
       int port = freePorts(members);
       Path log = Files.createTempFile("tenure-dev", ".log");
@@ -87,20 +86,20 @@ final class Server implements AutoCloseable {
     }
   }
 
-  String address() {
+  public String address() {
     return "127.0.0.1:" + port;
   }
 
-  Client client(String name) throws InterruptedException {
+  public Client client(String name) throws InterruptedException {
     return Client.builder().addresses(address()).name(name).timeout(Duration.ofSeconds(5)).connect();
   }
 
   /** Stops the process from running: connections stay open and nothing is answered. */
-  void freeze() {
+  public void freeze() {
     signal("STOP");
   }
 
-  void thaw() {
+  public void thaw() {
     signal("CONT");
   }
 
@@ -114,16 +113,7 @@ final class Server implements AutoCloseable {
     }
   }
 
-  boolean accepts() {
-    try (Socket socket = new Socket()) {
-      socket.connect(new InetSocketAddress("127.0.0.1", port), 500);
-      return true;
-    } catch (IOException refused) {
-      return false;
-    }
-  }
-
-  void kill() {
+  public void kill() {
     process.destroyForcibly();
     try {
       process.waitFor(10, TimeUnit.SECONDS);

@@ -33,6 +33,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 
@@ -41,6 +42,8 @@ final class Commands {
   private final Driver driver;
   private final Map<String, Client> clients = new ConcurrentHashMap<>();
   private final Map<String, Guard> guards = new ConcurrentHashMap<>();
+  private final Map<String, String> handleOf = new ConcurrentHashMap<>();
+  private final Map<String, List<Guard>> opened = new ConcurrentHashMap<>();
   private final Map<String, Lease> leases = new ConcurrentHashMap<>();
   private final Map<String, Leadership> leaders = new ConcurrentHashMap<>();
 
@@ -66,7 +69,7 @@ final class Commands {
         ok.putArray("features").add("plant").add("async").add("thread");
       }
       case "open" -> open(c);
-      case "close" -> client(c).close(c.has("deadline_ms") ? millis(c, "deadline_ms") : Duration.ofSeconds(10));
+      case "close" -> close(c);
       case "lock" -> lock(c, ok);
       case "check" -> check(guard(c), ok);
       case "await_lost" -> awaitLost(guard(c), ok);
@@ -78,7 +81,7 @@ final class Commands {
       }
       case "reenter" -> {
         Guard again = guard(c).reenter();
-        guards.put(c.path("as").asText(), again);
+        keep(c, c.path("as").asText(), again);
         ok.put("token", Long.toUnsignedString(again.token()));
       }
       case "release" -> guard(c).release();
@@ -93,7 +96,7 @@ final class Commands {
             .election(c.path("election").asText())
             .campaign(c.path("value").asText(), request -> options(request, c));
         leaders.put(c.path("leader").asText(), lead);
-        guards.put(c.path("leader").asText(), lead.guard());
+        keep(c, c.path("leader").asText(), lead.guard());
         ok.put("token", Long.toUnsignedString(lead.token()));
       }
       case "proclaim" -> leader(c).proclaim(c.path("value").asText());
@@ -141,6 +144,23 @@ final class Commands {
     clients.put(c.path("handle").asText(), builder.connect());
   }
 
+  /** Closes a client. The protocol has no word for work that goes on: closing also ends the guards of the client. */
+  private void close(JsonNode c) throws InterruptedException {
+    String handle = c.path("handle").asText();
+    List<Guard> open = opened.getOrDefault(handle, List.of());
+    open.forEach(Guard::releaseAsync);
+    client(c).close(c.has("deadline_ms") ? millis(c, "deadline_ms") : Duration.ofSeconds(10));
+    opened.remove(handle);
+  }
+
+  private Guard keep(JsonNode c, String name, Guard guard) {
+    guards.put(name, guard);
+    String handle = c.has("handle") ? c.path("handle").asText() : handleOf.getOrDefault(c.path("guard").asText(), "");
+    handleOf.put(name, handle);
+    opened.computeIfAbsent(handle, it -> new CopyOnWriteArrayList<>()).add(guard);
+    return guard;
+  }
+
   private void lock(JsonNode c, ObjectNode ok) throws InterruptedException {
     List<String> names = new ArrayList<>();
     c.path("locks").forEach(it -> names.add(it.asText()));
@@ -151,7 +171,7 @@ final class Commands {
     boolean under = c.hasNonNull("lease");
     LockRequest request = under ? leases.get(c.path("lease").asText()).request(locks) : client(c).request(locks);
     Guard guard = options(request, c).acquire();
-    guards.put(c.path("guard").asText(), guard);
+    keep(c, c.path("guard").asText(), guard);
     ok.put("token", Long.toUnsignedString(guard.token())).put("lease", guard.lease());
     guard.slot().ifPresent(slot -> ok.put("slot", slot));
     ObjectNode tokens = ok.putObject("tokens");
@@ -213,6 +233,9 @@ final class Commands {
         guard.run(it -> {
           try {
             body(ms);
+          } catch (InterruptedException told) {
+            linger(c.path("linger_ms").asLong(0));
+            throw told;
           } finally {
             stopped[0] = Clock.micros();
           }
@@ -227,6 +250,18 @@ final class Commands {
   /** Work that stops when it is interrupted. */
   private static void body(long ms) throws InterruptedException {
     Thread.sleep(ms);
+  }
+
+  /** Work that goes on after it was told to stop. */
+  private static void linger(long ms) {
+    long until = System.nanoTime() + ms * 1_000_000;
+    while (System.nanoTime() < until) {
+      try {
+        Thread.sleep(1);
+      } catch (InterruptedException again) {
+        // It has been told.
+      }
+    }
   }
 
   private void observe(JsonNode c) throws InterruptedException {

@@ -78,6 +78,9 @@ public final class AskOptions {
   /** Computes the timing of a new lease from the client's settings and these options. */
   LeaseTiming timing(Settings settings) {
     LeaseTiming timing = LeaseTiming.of(ttl != null ? ttl : settings.ttl());
+    if (maxHold != null && maxHold.compareTo(timing.ttl()) <= 0) {
+      throw new InvalidRequestException("MAX_HOLD_TOO_SHORT", "the maximum hold must exceed the ttl", "max_hold", timing.ttl(), null);
+    }
     Duration chosen = window != null ? window : settings.window();
     timing = chosen != null ? timing.withWindow(chosen) : timing;
     return timing.stopWithin(grace != null ? grace : settings.grace());

@@ -63,6 +63,7 @@ public final class Core {
   private final Condition changed = lock.newCondition();
   private int unfinished;
   private volatile boolean closing;
+  private volatile boolean stopped;
   private final Set<Runnable> onClosing = new LinkedHashSet<>();
 
   /** What callers wait for: if the client stops first, they are told. */
@@ -116,7 +117,7 @@ public final class Core {
     CompletableFuture<T> result = new CompletableFuture<>();
     awaited.add(result);
     result.whenComplete((value, error) -> awaited.remove(result));
-    if (loop.isStopped()) {
+    if (stopped) {
       result.completeExceptionally(new ClosedException());
     }
     return result;
@@ -324,7 +325,7 @@ public final class Core {
     long deadline = System.nanoTime() + within.toNanos();
     lock.lock();
     try {
-      while (!queued.isDone() && !loop.isStopped() || unfinished > 0 || !leases.isEmpty()) {
+      while (!queued.isDone() && !stopped || unfinished > 0 || !leases.isEmpty()) {
         long left = deadline - System.nanoTime();
         if (left <= 0) {
           break;
@@ -350,6 +351,7 @@ public final class Core {
   /** Ends the connections and the threads at once. Work that still runs under a lock is told to stop. */
   public void stop() {
     closing = true;
+    stopped = true;
     loop.run(() -> {
       ClockReading now = MachineClock.read();
       Lost closed = Lost.told(Cause.REVOKED, settings.name(), "the client was closed");

@@ -66,10 +66,6 @@ final class Loop {
     executor.shutdownNow();
   }
 
-  boolean isStopped() {
-    return executor.isShutdown();
-  }
-
   private static Runnable guarded(Runnable task) {
     return () -> {
       try {

@@ -1,0 +1,2 @@
+/** A ShedLock {@code LockProvider} that keeps its locks in a Tenure cluster. */
+package dev.tenure.shedlock;
