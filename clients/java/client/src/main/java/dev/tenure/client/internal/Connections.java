@@ -1,6 +1,7 @@
 package dev.tenure.client.internal;
 
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import dev.tenure.client.RefusedException;
 import dev.tenure.client.TenureException;
@@ -155,7 +156,35 @@ final class Connections {
       dialSecond(known.size());
       return;
     }
+    if (refresh()) {
+      return;
+    }
     settled(leader.isEmpty());
+  }
+
+  /**
+   * Opens the first session anew if a lease is left of whose losses no session hears: a member tells only of leases that
+   * the hello named or that were granted on the session. Returns whether that is under way.
+   */
+  private boolean refresh() {
+    List<Session> open = open();
+    boolean heard = core.leases().stream().allMatch(lease -> open.stream().anyMatch(it -> it.covers(lease)));
+    if (heard) {
+      return false;
+    }
+    dial(first.address, session -> {
+      if (session == null) {
+        again(pause);
+        return;
+      }
+      Session former = first;
+      first = session;
+      if (former != null) {
+        former.close();
+      }
+      step();
+    });
+    return true;
   }
 
   private void settled(boolean all) {
@@ -325,7 +354,6 @@ final class Connections {
                 over[0] = true;
                 limit[0].cancel();
                 session.welcomed(welcome);
-                session.resume(core.leaseIds());
                 tried.put(address, "connected");
                 busy = false;
                 then.done(session);
@@ -430,14 +458,18 @@ final class Connections {
     }
   }
 
-  /** Builds the hello. */
-  static ObjectNode hello(String client, JsonNode known) {
+  /** Builds the hello: who the client is, which cluster it knows, and which leases it wants to hear about. */
+  static ObjectNode hello(String client, JsonNode known, List<String> leases) {
     ObjectNode message = Json.object();
     ObjectNode hello = message.putObject("hello").put("client", client);
     if (known != null) {
       hello.put("cluster_id", Json.string(known.path("header"), "cluster_id"));
       hello.put("epoch", known.path("epoch").asLong());
       hello.put("incarnation", Json.string(known, "incarnation"));
+    }
+    if (!leases.isEmpty()) {
+      ArrayNode names = message.putObject("resume").putArray("leases");
+      leases.forEach(names::add);
     }
     return message;
   }

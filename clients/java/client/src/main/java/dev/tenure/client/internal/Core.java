@@ -127,13 +127,13 @@ public final class Core {
     return leases.values();
   }
 
-  List<String> leaseIds() {
+  private List<String> leaseIds() {
     return leases.values().stream().limit(RESUME_MAX).map(HeldLease::name).toList();
   }
 
   /** Keeps a granted lease from now on. */
   HeldLease register(long id, long created, LeaseState state) {
-    HeldLease held = new HeldLease(this, id, created, state);
+    HeldLease held = new HeldLease(this, id, created, state, connections.first());
     leases.put(id, held);
     watchdog.lookBefore(state.lostAt());
     renewals.lookBefore(state.due());
@@ -146,7 +146,7 @@ public final class Core {
   }
 
   ObjectNode hello() {
-    return Connections.hello(settings.name(), cluster);
+    return Connections.hello(settings.name(), cluster, leaseIds());
   }
 
   /** Checks that a member belongs to our cluster; returns why not. A cluster restored since has ended our leases. */

@@ -29,6 +29,8 @@ public final class HeldLease {
   final Core core;
   final long id;
   private final long created;
+  private final Session grantedOn;
+  private final long grantedAt = MachineClock.now();
   private final ReentrantLock lock = new ReentrantLock();
   private final LeaseState state;
   private final Map<Long, Signal> signals = new ConcurrentHashMap<>();
@@ -65,11 +67,20 @@ public final class HeldLease {
     }
   }
 
-  HeldLease(Core core, long id, long created, LeaseState state) {
+  HeldLease(Core core, long id, long created, LeaseState state, Session grantedOn) {
     this.core = core;
     this.id = id;
     this.created = created;
     this.state = state;
+    this.grantedOn = grantedOn;
+  }
+
+  Session grantedOn() {
+    return grantedOn;
+  }
+
+  long grantedAt() {
+    return grantedAt;
   }
 
   public String name() {

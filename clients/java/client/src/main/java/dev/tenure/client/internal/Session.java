@@ -3,6 +3,8 @@ package dev.tenure.client.internal;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.lang.System.Logger;
+import java.lang.System.Logger.Level;
 import java.net.http.WebSocket;
 import java.nio.ByteBuffer;
 import java.util.ArrayDeque;
@@ -19,6 +21,8 @@ import java.util.concurrent.CompletionStage;
  * notices a silent member. Everything but the listener runs on the loop.
  */
 final class Session {
+  private static final Logger LOG = System.getLogger("dev.tenure.client");
+
   /** The idle time after which the client sends a ping, and how long the member may take to answer it. */
   private static final long QUIET = 2_000_000;
 
@@ -91,6 +95,7 @@ final class Session {
   private CompletableFuture<JsonNode> welcome;
   private LeaderAddress leader = new LeaderAddress(0, "");
   private long member;
+  private long greeted;
   private long nextId;
   private int unanswered;
   private int inFlightMax = 1_024;
@@ -111,14 +116,14 @@ final class Session {
   /** Sends the hello, and completes with the welcome, or with what the member closed the session with. */
   CompletableFuture<JsonNode> greet(WebSocket opened, ObjectNode hello) {
     socket = opened;
+    greeted = MachineClock.now();
     welcome = new CompletableFuture<>();
     if (over) {
       opened.abort();
       welcome.completeExceptionally(new IllegalStateException("closed"));
       return welcome;
     }
-    sending = true;
-    sent(socket.sendText(Json.text(hello), true));
+    send(hello);
     return welcome;
   }
 
@@ -168,15 +173,9 @@ final class Session {
     return id;
   }
 
-  /** Asks for the notices about these leases. */
-  void resume(List<String> leases) {
-    if (!over && !leases.isEmpty()) {
-      ObjectNode resume = Json.object();
-      ArrayNode names = resume.putObject("resume").putArray("leases");
-      leases.forEach(names::add);
-      outgoing.add(resume);
-      pump();
-    }
+  /** Returns whether the member tells this session of what happens to a lease: named in the hello, or granted here. */
+  boolean covers(HeldLease lease) {
+    return !over && (lease.grantedOn() == this || lease.grantedAt() <= greeted);
   }
 
   /** Ends the interest of a caller in its request. */
@@ -202,6 +201,7 @@ final class Session {
       return;
     }
     over = true;
+    LOG.log(Level.DEBUG, () -> "the session with " + address + " has ended");
     look.cancel();
     if (socket != null) {
       socket.abort();
@@ -237,33 +237,26 @@ final class Session {
       return;
     }
     ObjectNode message = Json.object();
-    if (outgoing.peek().has("resume")) {
-      message = outgoing.poll();
-    } else {
-      ArrayNode requests = message.putArray("requests");
-      int chars = 0;
-      while (!outgoing.isEmpty()
-          && !outgoing.peek().has("resume")
-          && requests.size() < requestsMax
-          && unanswered < inFlightMax
-          && chars < TOGETHER_CHARS) {
-        ObjectNode request = outgoing.poll();
-        if (pending.containsKey(request.path("id").asLong())) {
-          requests.add(request);
-          unanswered++;
-          chars += request.toString().length();
-        }
-      }
-      if (requests.isEmpty()) {
-        return;
-      }
+    ArrayNode requests = message.putArray("requests");
+    int chars = 0;
+    while (!outgoing.isEmpty()
+        && requests.size() < requestsMax
+        && unanswered < inFlightMax
+        && chars < TOGETHER_CHARS) {
+      ObjectNode request = outgoing.poll();
+      requests.add(request);
+      unanswered++;
+      chars += request.toString().length();
     }
-    sending = true;
-    sent(socket.sendText(Json.text(message), true));
+    if (!requests.isEmpty()) {
+      send(message);
+    }
   }
 
-  private void sent(CompletableFuture<WebSocket> sent) {
-    sent.whenComplete((socket, error) -> loop.later(() -> {
+  private void send(ObjectNode message) {
+    sending = true;
+    LOG.log(Level.TRACE, () -> address + " <- " + message);
+    socket.sendText(Json.text(message), true).whenComplete((socket, error) -> loop.later(() -> {
       sending = false;
       if (error != null) {
         close();
@@ -274,6 +267,7 @@ final class Session {
   }
 
   private void heard(JsonNode message) {
+    LOG.log(Level.TRACE, () -> address + " -> " + message);
     newest = MachineClock.now();
     pinged = 0;
     if (over) {
