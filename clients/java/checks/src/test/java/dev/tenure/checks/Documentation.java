@@ -39,7 +39,7 @@ final class Documentation {
     JavaCompiler compiler = ToolProvider.getSystemJavaCompiler();
     String path = System.getProperty("java.class.path");
     int code = compiler.run(
-        null, null, null, "-Xlint:all,-try", "-Werror", "--release", "17", "-proc:none", "-cp", path,
+        null, null, null, "-Xlint:all,-try,-path", "-Werror", "--release", "17", "-proc:none", "-cp", path,
         "-d", directory.toString(), file.toString());
     if (code != 0) {
       throw new IllegalArgumentException("an example does not compile: " + block);

@@ -62,7 +62,10 @@ class EmptyProjectTest {
           <groupId>example</groupId>
           <artifactId>hello</artifactId>
           <version>1</version>
-          <properties><maven.compiler.release>17</maven.compiler.release></properties>
+          <properties>
+            <maven.compiler.source>17</maven.compiler.source>
+            <maven.compiler.target>17</maven.compiler.target>
+          </properties>
           <repositories>
             <repository><id>built</id><url>%s</url></repository>
           </repositories>

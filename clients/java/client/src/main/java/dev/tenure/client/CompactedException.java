@@ -4,6 +4,7 @@ package dev.tenure.client;
 public final class CompactedException extends TenureException {
   private static final long serialVersionUID = 1L;
 
+  /** The oldest retained revision. */
   private final long oldest;
 
   /**

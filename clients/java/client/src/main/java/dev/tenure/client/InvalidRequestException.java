@@ -7,8 +7,13 @@ import java.util.Optional;
 public final class InvalidRequestException extends TenureException {
   private static final long serialVersionUID = 1L;
 
+  /** The setting that cannot be as it is. */
   private final String field;
+
+  /** What the setting must exceed. */
   private final Duration least;
+
+  /** What the setting may be at most. */
   private final Duration most;
 
   /**

@@ -4,7 +4,10 @@ package dev.tenure.client;
 public abstract class TenureException extends RuntimeException {
   private static final long serialVersionUID = 1L;
 
+  /** The stable word for programs. */
   private final String reason;
+
+  /** Whether the request may have taken effect. */
   private final Effect effect;
 
   TenureException(String reason, Effect effect, String message) {

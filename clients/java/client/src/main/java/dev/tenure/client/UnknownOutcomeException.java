@@ -9,6 +9,7 @@ import java.util.Optional;
 public final class UnknownOutcomeException extends TenureException {
   private static final long serialVersionUID = 1L;
 
+  /** The id under which the request can be repeated. */
   private final String requestId;
 
   /**

@@ -35,6 +35,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 
 /** What each command of the protocol does with the library. */
@@ -44,6 +45,7 @@ final class Commands {
   private final Map<String, Guard> guards = new ConcurrentHashMap<>();
   private final Map<String, String> handleOf = new ConcurrentHashMap<>();
   private final Map<String, List<Guard>> opened = new ConcurrentHashMap<>();
+  private final Map<String, List<Future<?>>> streams = new ConcurrentHashMap<>();
   private final Map<String, Lease> leases = new ConcurrentHashMap<>();
   private final Map<String, Leadership> leaders = new ConcurrentHashMap<>();
 
@@ -145,12 +147,22 @@ final class Commands {
   }
 
   /** Closes a client. The protocol has no word for work that goes on: closing also ends the guards of the client. */
-  private void close(JsonNode c) throws InterruptedException {
+  private void close(JsonNode c) throws Exception {
     String handle = c.path("handle").asText();
     List<Guard> open = opened.getOrDefault(handle, List.of());
     open.forEach(Guard::releaseAsync);
     client(c).close(c.has("deadline_ms") ? millis(c, "deadline_ms") : Duration.ofSeconds(10));
     opened.remove(handle);
+    // What a stream has to say comes before the answer.
+    for (Future<?> stream : streams.getOrDefault(handle, List.of())) {
+      stream.get(2, TimeUnit.SECONDS);
+    }
+    streams.remove(handle);
+  }
+
+  private void stream(JsonNode c, Runnable pump) {
+    String handle = c.path("handle").asText();
+    streams.computeIfAbsent(handle, it -> new CopyOnWriteArrayList<>()).add(driver.threads().submit(pump));
   }
 
   private Guard keep(JsonNode c, String name, Guard guard) {
@@ -267,14 +279,12 @@ final class Commands {
   private void observe(JsonNode c) throws InterruptedException {
     String stream = c.path("stream").asText();
     LeaderObserver seen = client(c).election(c.path("election").asText()).observe();
-    driver.threads().submit(() -> {
-      pump(stream, () -> {
-        Optional<Leader> leader = seen.next();
-        ObjectNode fields = object();
-        leader.ifPresentOrElse(it -> fields.put("value", it.text()), () -> fields.putNull("value"));
-        driver.event("leader", stream, fields);
-      });
-    });
+    stream(c, () -> pump(stream, () -> {
+      Optional<Leader> leader = seen.next();
+      ObjectNode fields = object();
+      leader.ifPresentOrElse(it -> fields.put("value", it.text()), () -> fields.putNull("value"));
+      driver.event("leader", stream, fields);
+    }));
   }
 
   private void watch(JsonNode c) throws InterruptedException {
@@ -289,10 +299,10 @@ final class Commands {
       watch = request.start();
     } catch (CompactedException compacted) {
       // The protocol tells this on the stream.
-      driver.threads().submit(() -> ended(stream, compacted));
+      stream(c, () -> ended(stream, compacted));
       return;
     }
-    driver.threads().submit(() -> pump(stream, () -> {
+    stream(c, () -> pump(stream, () -> {
       Watch.Batch batch = watch.next();
       for (Event event : batch.events()) {
         ObjectNode fields = object().put("revision", Long.toUnsignedString(batch.revision()));
@@ -325,14 +335,14 @@ final class Commands {
   }
 
   private void ended(String stream, TenureException error) {
+    if (error instanceof ClosedException) {
+      // The runner closed the client, and names its next stream the same.
+      return;
+    }
     if (error instanceof CompactedException it) {
       driver.event("compacted", stream, object().put("oldest", Long.toUnsignedString(it.oldestRevision())));
     }
-    ObjectNode fields = object();
-    if (!(error instanceof ClosedException)) {
-      fields.put("reason", error.reason());
-    }
-    driver.event("ended", stream, fields);
+    driver.event("ended", stream, object().put("reason", error.reason()));
   }
 
   private void put(JsonNode c, ObjectNode ok) throws InterruptedException {

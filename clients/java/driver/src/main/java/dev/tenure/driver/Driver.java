@@ -3,12 +3,15 @@ package dev.tenure.driver;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import dev.tenure.client.Client;
+import dev.tenure.client.UnavailableException;
 import dev.tenure.client.internal.Plant;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
@@ -40,8 +43,20 @@ public final class Driver {
    */
   public static void main(String[] args) throws IOException {
     Plant.select(System.getenv("TENURE_PLANT"));
+    warm();
     new Driver().run();
     System.exit(0);
+  }
+
+  /** Loads what connecting needs, so that the first command of a scenario is not late on a busy machine. */
+  private static void warm() {
+    try {
+      Client.builder().addresses("127.0.0.1:1").timeout(Duration.ofMillis(1)).connect().close();
+    } catch (UnavailableException expected) {
+      // Nothing listens there.
+    } catch (InterruptedException stopped) {
+      Thread.currentThread().interrupt();
+    }
   }
 
   private void run() throws IOException {

@@ -58,6 +58,7 @@ final class Connections {
   private long shunnedUntil;
   private boolean busy;
   private boolean connected;
+  private boolean outage;
   private boolean stopped;
   private Loop.Timer retry = () -> {};
 
@@ -214,9 +215,10 @@ final class Connections {
       }
       first = session;
       denied = null;
-      if (!connected && failedRounds > 0) {
+      if (outage) {
         LOG.log(Level.INFO, "connected again to {0}", address);
       }
+      outage = false;
       connected = true;
       learnMembers(session.address);
       step();
@@ -229,8 +231,10 @@ final class Connections {
     if (denied != null) {
       core.leases().forEach(lease -> lease.act(LeaseState::credentialsRefused));
     }
+    // An outage is logged once.
     if (connected) {
       connected = false;
+      outage = true;
       LOG.log(Level.WARNING, "no member can be reached; trying again: {0}", tried);
     }
     List<Waiter> over = new ArrayList<>();
