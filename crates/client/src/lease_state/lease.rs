@@ -370,6 +370,13 @@ impl LeaseState {
         })
     }
 
+    /// Returns each lock that the lease knows of, and why it is lost.
+    #[cfg(test)]
+    pub(crate) fn locks(&self) -> Vec<(Token, Option<Lost>)> {
+        let lost = |grant: &HeldGrant| grant.lost.as_ref().or(self.lost.as_ref()).cloned();
+        self.grants.iter().map(|(token, grant)| (*token, lost(grant))).collect()
+    }
+
     /// Returns the names of the locks whose work has not stopped.
     pub(crate) fn in_use(&self) -> impl Iterator<Item = &str> {
         self.grants.values().filter(|it| !it.stopped).map(|it| it.lock.as_str())

@@ -18,6 +18,8 @@ mod rules;
 #[cfg(test)]
 mod schedules;
 mod timing;
+#[cfg(test)]
+mod vectors;
 
 pub(crate) use lease::{AckEffect, EndMessage, GrantLoss, LeaseState, PendingGrant};
 pub use lost::Lost;
