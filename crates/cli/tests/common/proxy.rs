@@ -147,10 +147,16 @@ impl Shared {
 }
 
 /// The inode of the socket at a local port of loopback that is connected to another port. Other sockets may have the
-/// same local port, connected elsewhere.
+/// same local port, connected elsewhere. Some programs, those in Java for example, use sockets of IPv6 for addresses of
+/// IPv4.
 fn inode_at(port: u16, to: u16) -> Option<String> {
-    let table = fs::read_to_string("/proc/net/tcp").ok()?;
-    let [local, remote] = [port, to].map(|port| format!("0100007F:{port:04X}"));
+    inode_in("/proc/net/tcp", "0100007F", port, to)
+        .or_else(|| inode_in("/proc/net/tcp6", "0000000000000000FFFF00000100007F", port, to))
+}
+
+fn inode_in(table: &str, host: &str, port: u16, to: u16) -> Option<String> {
+    let table = fs::read_to_string(table).ok()?;
+    let [local, remote] = [port, to].map(|port| format!("{host}:{port:04X}"));
     table.lines().skip(1).find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let connected = words.get(3).is_some_and(|state| *state == "01");

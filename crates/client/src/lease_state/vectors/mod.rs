@@ -84,9 +84,8 @@ fn the_vectors_have_every_outcome_often_enough() {
 
 #[test]
 fn every_planted_bug_changes_a_vector() {
-    let text = || -> String {
-        files().iter().flat_map(|(_, traces)| traces).map(Trace::line).collect()
-    };
+    let text =
+        || -> String { files().iter().flat_map(|(_, traces)| traces).map(Trace::line).collect() };
     let right = text();
     let mut missed = Vec::new();
     for name in plant::ALL {

@@ -200,8 +200,7 @@ impl Trace {
         let ttl = if lives { self.pace().ttl() } else { Duration::ZERO };
         let effect = self.machine().renewed(number, ttl, Revision(changed), now);
         let read = effect == AckEffect::ReadHoldings;
-        let input =
-            format!("\"number\":{number},\"ttl\":{},\"changed\":\"{changed}\"", us(ttl));
+        let input = format!("\"number\":{number},\"ttl\":{},\"changed\":\"{changed}\"", us(ttl));
         self.step("renewed", &input, &format!("\"read_holdings\":{read}"));
         read
     }
@@ -283,7 +282,8 @@ impl Trace {
     pub(super) fn give_back(&mut self, number: u64) -> &mut Self {
         let now = self.reading();
         let lock = self.machine().given_back(token(number), now);
-        let result = lock.map_or("\"release\":null".to_owned(), |it| format!("\"release\":\"{it}\""));
+        let result =
+            lock.map_or("\"release\":null".to_owned(), |it| format!("\"release\":\"{it}\""));
         self.step("give_back", &format!("\"token\":\"{number}\""), &result)
     }
 

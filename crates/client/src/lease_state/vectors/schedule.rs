@@ -24,7 +24,8 @@ pub(super) fn all() -> Vec<Trace> {
 fn schedule(seed: u64) -> Trace {
     let mut random = Random::new(seed);
     let ttl = [1_000_000, 2_000_000, 15_000_000, 30_000_000][random.below(4) as usize];
-    let window = (random.below(3) == 0).then(|| ttl * (4 + random.below(5)) / 10 + random.below(99));
+    let window =
+        (random.below(3) == 0).then(|| ttl * (4 + random.below(5)) / 10 + random.below(99));
     let times = Times { window_us: window, ..Times::of(ttl) };
     let mut trace = Trace::new(format!("schedule {seed}"), times);
     trace.send_grant().after(random.below(ttl / 4)).grant();

@@ -50,7 +50,8 @@ fn step(random: &mut Random, trace: &mut Trace, ttl: u64, sent: &mut u64, grante
     };
     let number = 1 + random.below(*sent);
     let token = 1 + random.below(*granted + 1);
-    let cause = [Cause::Forced, Cause::MaxHold, Cause::Revoked, Cause::Expired][random.below(4) as usize];
+    let cause =
+        [Cause::Forced, Cause::MaxHold, Cause::Revoked, Cause::Expired][random.below(4) as usize];
     match random.below(24) {
         0..=3 => {
             trace.poll();

@@ -1,0 +1,45 @@
+//! Plays the scenarios of `clients/scenarios` with the drivers of the client libraries against real members, and is
+//! itself the driver of the Rust client.
+
+#[path = "../common/authority.rs"]
+mod authority;
+#[path = "../common/mod.rs"]
+mod common;
+mod driver;
+mod driver_process;
+mod expect;
+mod player;
+mod scenario;
+mod stage;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Plays scenarios with the drivers of the client libraries.
+#[derive(Parser)]
+#[command(name = "clients")]
+struct ClientsCli {
+    #[command(subcommand)]
+    command: Option<ClientsCommand>,
+    #[command(flatten)]
+    play: table::PlayArgs,
+}
+
+#[derive(Subcommand)]
+enum ClientsCommand {
+    /// Be the driver of the Rust client
+    Driver,
+    /// List the scenarios
+    List,
+}
+
+fn main() -> ExitCode {
+    let cli = ClientsCli::parse();
+    match cli.command {
+        Some(ClientsCommand::Driver) => driver::serve(),
+        Some(ClientsCommand::List) => table::list(),
+        None => table::play(&cli.play),
+    }
+}

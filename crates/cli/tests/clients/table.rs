@@ -1,0 +1,258 @@
+//! Plays scenarios with several drivers side by side, and prints the table of what passed.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+
+use tenure_server::os;
+
+use crate::driver_process::Driver;
+use crate::player::{self, Drivers, Outcome};
+use crate::scenario::{self, ClusterKind, Scenario};
+use crate::stage::Stage;
+
+/// Which scenarios to play, with which drivers.
+#[derive(clap::Args)]
+pub(crate) struct PlayArgs {
+    /// Play only scenarios whose name contains one of these words
+    scenarios: Vec<String>,
+    /// The command line of a driver, with its language before it: `python=python3 driver.py`. Without one, Rust's own
+    #[arg(long = "driver", value_name = "[NAME=]COMMAND")]
+    drivers: Vec<String>,
+    /// The directory in which drivers are started
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    directory: PathBuf,
+    /// Play each scenario with one language only, a different one each time
+    #[arg(long)]
+    sample: bool,
+    /// How many scenarios are played at the same time on the shared cluster
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    lanes: usize,
+    /// The directory of the scenarios
+    #[arg(long, value_name = "DIR")]
+    from: Option<PathBuf>,
+    /// Play each scenario so often
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    times: usize,
+}
+
+/// A language, and its drivers that are started and not in use.
+struct Language {
+    name: String,
+    command: String,
+    directory: PathBuf,
+    idle: Mutex<Vec<Driver>>,
+    started: Mutex<u64>,
+    logs: PathBuf,
+}
+
+/// One scenario with one language.
+#[derive(Clone)]
+struct Job {
+    scenario: Arc<Scenario>,
+    language: usize,
+}
+
+struct Played {
+    scenario: String,
+    language: usize,
+    outcome: Outcome,
+    seconds: u64,
+}
+
+impl Drivers for Language {
+    fn take(&self) -> Result<Driver, String> {
+        if let Some(driver) = self.idle.lock().unwrap().pop() {
+            return Ok(driver);
+        }
+        let number = {
+            let mut started = self.started.lock().unwrap();
+            *started += 1;
+            *started
+        };
+        let log = self.logs.join(format!("{}-{number}.log", self.name));
+        Driver::start(&self.command, &self.directory, log)
+    }
+
+    fn put_back(&self, driver: Driver) {
+        self.idle.lock().unwrap().push(driver);
+    }
+}
+
+fn directory(args: &PlayArgs) -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/scenarios");
+    args.from.clone().unwrap_or(own)
+}
+
+/// Prints the names of the scenarios and what they say.
+pub(crate) fn list() -> ExitCode {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/scenarios");
+    match scenario::read_all(&own) {
+        Ok(all) => {
+            all.iter().for_each(|it| println!("{:36} {}", it.name, it.title));
+            println!("{} scenarios", all.len());
+            ExitCode::SUCCESS
+        }
+        Err(why) => fail(&why),
+    }
+}
+
+fn fail(why: &str) -> ExitCode {
+    eprintln!("error: {why}");
+    ExitCode::FAILURE
+}
+
+/// Plays what the arguments say.
+pub(crate) fn play(args: &PlayArgs) -> ExitCode {
+    let scenarios = match scenario::read_all(&directory(args)) {
+        Ok(all) => all,
+        Err(why) => return fail(&why),
+    };
+    let wanted = |it: &Scenario| {
+        args.scenarios.is_empty() || args.scenarios.iter().any(|word| it.name.contains(word))
+    };
+    let scenarios: Vec<Arc<Scenario>> =
+        scenarios.into_iter().filter(wanted).map(Arc::new).collect();
+    if scenarios.is_empty() {
+        return fail("no scenario has such a name");
+    }
+    let logs =
+        tempfile::Builder::new().prefix("tenure-clients-").tempdir().expect("a directory for logs");
+    let languages = languages(args, logs.path());
+    let mut lanes: BTreeMap<ClusterKind, VecDeque<Job>> = BTreeMap::new();
+    for _ in 0..args.times {
+        for (at, scenario) in scenarios.iter().enumerate() {
+            for language in 0..languages.len() {
+                if !args.sample || at % languages.len() == language {
+                    let job = Job { scenario: scenario.clone(), language };
+                    lanes.entry(scenario.cluster).or_default().push_back(job);
+                }
+            }
+        }
+    }
+    let began_us = os::now_us();
+    let played: Mutex<Vec<Played>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for (kind, jobs) in lanes {
+            let (languages, played) = (&languages, &played);
+            scope.spawn(move || run_lanes(kind, Mutex::new(jobs), args.lanes, languages, played));
+        }
+    });
+    let played = played.into_inner().unwrap();
+    let seconds = (os::now_us() - began_us) / 1_000_000;
+    report(&scenarios, &languages, &played, seconds)
+}
+
+fn languages(args: &PlayArgs, logs: &Path) -> Vec<Language> {
+    let own = std::env::current_exe().expect("this program has a path");
+    let rust = format!("rust={} driver", own.display());
+    let given = if args.drivers.is_empty() { vec![rust] } else { args.drivers.clone() };
+    let language = |text: &String| {
+        let named =
+            text.split_once('=').filter(|(name, _)| name.chars().all(char::is_alphanumeric));
+        let (name, command) = named.unwrap_or(("driver", text));
+        let command =
+            if command == "own" { format!("{} driver", own.display()) } else { command.to_owned() };
+        Language {
+            name: name.to_owned(),
+            command,
+            directory: args.directory.clone(),
+            idle: Mutex::default(),
+            started: Mutex::default(),
+            logs: logs.to_owned(),
+        }
+    };
+    given.iter().map(language).collect()
+}
+
+/// Plays the jobs of one kind of cluster: many at once where they share it, else one after another.
+fn run_lanes(
+    kind: ClusterKind,
+    jobs: Mutex<VecDeque<Job>>,
+    lanes: usize,
+    languages: &[Language],
+    played: &Mutex<Vec<Played>>,
+) {
+    let work = |stage: &Stage| {
+        while let Some(job) = { jobs.lock().unwrap().pop_front() } {
+            let began_us = os::now_us();
+            let language = &languages[job.language];
+            let outcome = player::play(&job.scenario, stage, language);
+            let seconds = (os::now_us() - began_us) / 1_000_000;
+            let word = match &outcome {
+                Outcome::Passed => "ok",
+                Outcome::Inapplicable => "-",
+                Outcome::Hole(_) => "HOLE",
+                Outcome::Failed(_) => "FAILED",
+            };
+            println!("{word:6} {:10} {:36} {seconds:>3}s", language.name, job.scenario.name);
+            if let Outcome::Failed(why) | Outcome::Hole(why) = &outcome {
+                println!("    {why}");
+            }
+            let scenario = job.scenario.name.clone();
+            played.lock().unwrap().push(Played {
+                scenario,
+                language: job.language,
+                outcome,
+                seconds,
+            });
+        }
+    };
+    std::thread::scope(|scope| {
+        if kind == ClusterKind::Shared {
+            let stage = Arc::new(Stage::found(kind));
+            for _ in 0..lanes.min(jobs.lock().unwrap().len()) {
+                let stage = stage.clone();
+                scope.spawn(move || work(&stage));
+            }
+        } else {
+            // Two clusters at most: each one has three members that need processor time.
+            let few = if kind == ClusterKind::Disturbed { 2 } else { 1 };
+            for _ in 0..few.min(jobs.lock().unwrap().len()) {
+                scope.spawn(move || work(&Stage::found(kind)));
+            }
+        }
+    });
+}
+
+/// Prints the table: a row for each scenario, a column for each language.
+fn report(
+    scenarios: &[Arc<Scenario>],
+    languages: &[Language],
+    played: &[Played],
+    seconds: u64,
+) -> ExitCode {
+    println!();
+    let names: Vec<String> = languages.iter().map(|it| format!("{:>10}", it.name)).collect();
+    println!("{:36}{}", "", names.join(""));
+    for scenario in scenarios {
+        let cells = (0..languages.len()).map(|language| {
+            let mut cell = " ".to_owned();
+            for it in
+                played.iter().filter(|it| it.language == language && it.scenario == scenario.name)
+            {
+                cell = match &it.outcome {
+                    Outcome::Failed(_) => "FAILED".to_owned(),
+                    _ if cell == "FAILED" => cell,
+                    Outcome::Hole(_) => "hole".to_owned(),
+                    Outcome::Inapplicable => "-".to_owned(),
+                    Outcome::Passed => format!("{}s", it.seconds),
+                };
+            }
+            format!("{cell:>10}")
+        });
+        println!("{:36}{}", scenario.name, cells.collect::<String>());
+    }
+    let failed = played
+        .iter()
+        .filter(|it| matches!(it.outcome, Outcome::Failed(_) | Outcome::Hole(_)))
+        .count();
+    println!(
+        "\nclients scenarios={} played={} languages={} failed={failed} seconds={seconds}",
+        scenarios.len(),
+        played.len(),
+        languages.len(),
+    );
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
