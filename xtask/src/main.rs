@@ -2,6 +2,7 @@
 
 mod campaign;
 mod cargo;
+mod clients;
 mod clock;
 mod fix;
 mod fuzz;
@@ -45,6 +46,8 @@ enum XtaskCommand {
     ClusterMutants(programs::Passed),
     /// Measure in release: NAME and arguments go to `tenure-bench`
     Bench(programs::BenchmarkArgs),
+    /// Run every client library through the vectors and the scenarios, and print the table
+    Clients(clients::Args),
     /// Replay the committed inputs, look for new ones, or list the targets
     #[command(subcommand)]
     Fuzz(fuzz::FuzzCommand),
@@ -85,6 +88,7 @@ fn run(cli: XtaskCli) -> anyhow::Result<ExitCode> {
         XtaskCommand::Mutants(args) => programs::mutants(&repo, &args),
         XtaskCommand::ClusterMutants(args) => programs::cluster_mutants(&repo, &args),
         XtaskCommand::Bench(args) => programs::bench(&repo, &args),
+        XtaskCommand::Clients(args) => clients::run(&repo, &args),
         XtaskCommand::Fuzz(command) => fuzz::run(&repo, &command),
         XtaskCommand::Campaign(args) => campaign::run(&repo, &args),
         XtaskCommand::Sbom(args) => supply::sbom::run(&repo, &args),

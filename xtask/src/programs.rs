@@ -17,6 +17,8 @@ pub(crate) const BENCH: &str = "tenure-bench";
 pub(crate) const CLI: &str = "tenure-cli";
 /// The tests that inject faults into real members.
 pub(crate) const PROCESSES: &str = "processes";
+/// The program that plays scenarios with the drivers of the client libraries. The first word of its last line, too.
+pub(crate) const CLIENTS: &str = "clients";
 /// The test that runs every benchmark.
 pub(crate) const BENCHES: &str = "benches";
 /// The tests that inject faults into `tenure run`.

@@ -39,13 +39,19 @@ struct HeardState {
 }
 
 impl Driver {
-    /// Starts a driver by its command line, in a directory, and asks for its name and features.
-    pub(crate) fn start(command: &str, directory: &Path, log: PathBuf) -> Result<Self, String> {
+    /// Starts a driver by its command line, in a directory, with a planted bug or none, and asks for its name and features.
+    pub(crate) fn start(
+        command: &str,
+        directory: &Path,
+        plant: Option<&str>,
+        log: PathBuf,
+    ) -> Result<Self, String> {
         let said = File::create(&log).map_err(|error| format!("{}: {error}", log.display()))?;
         // `exec`, so that signals and the owner of the sockets are the driver itself.
         let started = Command::new("sh")
             .args(["-c", &format!("exec {command}")])
             .current_dir(directory)
+            .envs(plant.map(|bug| ("TENURE_PLANT", bug)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(said)

@@ -8,6 +8,9 @@ mod common;
 mod driver;
 mod driver_process;
 mod expect;
+mod language;
+mod overlap;
+mod planted;
 mod player;
 mod scenario;
 mod stage;
@@ -33,6 +36,10 @@ enum ClientsCommand {
     Driver,
     /// List the scenarios
     List,
+    /// Let 20 clients compete for one lock while everything fails
+    Overlap(overlap::OverlapArgs),
+    /// Plant each bug in each client, and show which scenario catches it
+    Planted(planted::PlantedArgs),
 }
 
 fn main() -> ExitCode {
@@ -40,6 +47,8 @@ fn main() -> ExitCode {
     match cli.command {
         Some(ClientsCommand::Driver) => driver::serve(),
         Some(ClientsCommand::List) => table::list(),
+        Some(ClientsCommand::Overlap(args)) => overlap::run(&args),
+        Some(ClientsCommand::Planted(args)) => planted::run(&args),
         None => table::play(&cli.play),
     }
 }

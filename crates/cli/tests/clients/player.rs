@@ -10,14 +10,9 @@ use crate::common::proxy::Road;
 use crate::common::waiting::try_wait;
 use crate::driver_process::Driver;
 use crate::expect::Names;
+use crate::language::Language;
 use crate::scenario::{Expected, Field, Scenario, Step, StepKind, Then, has_handle};
 use crate::stage::{Stage, Ways};
-
-/// Gives a driver to a scenario, and takes it back.
-pub(crate) trait Drivers {
-    fn take(&self) -> Result<Driver, String>;
-    fn put_back(&self, driver: Driver);
-}
 
 struct Actor {
     driver: Driver,
@@ -30,7 +25,7 @@ struct Actor {
 
 struct Play<'a> {
     stage: &'a Stage,
-    drivers: &'a dyn Drivers,
+    drivers: &'a Language,
     names: Names,
     actors: BTreeMap<String, Actor>,
     labels: BTreeMap<String, (String, u64)>,
@@ -49,7 +44,7 @@ pub(crate) enum Outcome {
 }
 
 /// Plays a scenario.
-pub(crate) fn play(scenario: &Scenario, stage: &Stage, drivers: &dyn Drivers) -> Outcome {
+pub(crate) fn play(scenario: &Scenario, stage: &Stage, drivers: &Language) -> Outcome {
     static PLAYS: AtomicU64 = AtomicU64::new(0);
     let number = PLAYS.fetch_add(1, Ordering::Relaxed);
     let names = Names { prefix: format!("s{number}/"), bound: BTreeMap::new() };

@@ -23,7 +23,6 @@ const MEMBERS: usize = 3;
 /// A cluster for scenarios.
 pub(crate) struct Stage {
     pub(crate) number: usize,
-    pub(crate) kind: ClusterKind,
     cluster: Mutex<Cluster>,
     /// The runner's own client, which looks at locks.
     control: Client,
@@ -82,7 +81,6 @@ impl Stage {
         let control = Client::from_builder(builder).expect("the runner connects to its cluster");
         Self {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
-            kind,
             cluster: Mutex::new(cluster),
             control,
             next_dialler: AtomicUsize::new(MEMBERS),

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use tenure_server::os;
 
-use crate::driver_process::Driver;
-use crate::player::{self, Drivers, Outcome};
+use crate::language::{DriverArgs, Language};
+use crate::player::{self, Outcome};
 use crate::scenario::{self, ClusterKind, Scenario};
 use crate::stage::Stage;
 
@@ -17,12 +17,8 @@ use crate::stage::Stage;
 pub(crate) struct PlayArgs {
     /// Play only scenarios whose name contains one of these words
     scenarios: Vec<String>,
-    /// The command line of a driver, with its language before it: `python=python3 driver.py`. Without one, Rust's own
-    #[arg(long = "driver", value_name = "[NAME=]COMMAND")]
-    drivers: Vec<String>,
-    /// The directory in which drivers are started
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    directory: PathBuf,
+    #[command(flatten)]
+    drivers: DriverArgs,
     /// Play each scenario with one language only, a different one each time
     #[arg(long)]
     sample: bool,
@@ -37,16 +33,6 @@ pub(crate) struct PlayArgs {
     times: usize,
 }
 
-/// A language, and its drivers that are started and not in use.
-struct Language {
-    name: String,
-    command: String,
-    directory: PathBuf,
-    idle: Mutex<Vec<Driver>>,
-    started: Mutex<u64>,
-    logs: PathBuf,
-}
-
 /// One scenario with one language.
 #[derive(Clone)]
 struct Job {
@@ -59,25 +45,6 @@ struct Played {
     language: usize,
     outcome: Outcome,
     seconds: u64,
-}
-
-impl Drivers for Language {
-    fn take(&self) -> Result<Driver, String> {
-        if let Some(driver) = self.idle.lock().unwrap().pop() {
-            return Ok(driver);
-        }
-        let number = {
-            let mut started = self.started.lock().unwrap();
-            *started += 1;
-            *started
-        };
-        let log = self.logs.join(format!("{}-{number}.log", self.name));
-        Driver::start(&self.command, &self.directory, log)
-    }
-
-    fn put_back(&self, driver: Driver) {
-        self.idle.lock().unwrap().push(driver);
-    }
 }
 
 fn directory(args: &PlayArgs) -> PathBuf {
@@ -119,7 +86,7 @@ pub(crate) fn play(args: &PlayArgs) -> ExitCode {
     }
     let logs =
         tempfile::Builder::new().prefix("tenure-clients-").tempdir().expect("a directory for logs");
-    let languages = languages(args, logs.path());
+    let languages = args.drivers.languages(logs.path());
     let mut lanes: BTreeMap<ClusterKind, VecDeque<Job>> = BTreeMap::new();
     for _ in 0..args.times {
         for (at, scenario) in scenarios.iter().enumerate() {
@@ -142,28 +109,6 @@ pub(crate) fn play(args: &PlayArgs) -> ExitCode {
     let played = played.into_inner().unwrap();
     let seconds = (os::now_us() - began_us) / 1_000_000;
     report(&scenarios, &languages, &played, seconds)
-}
-
-fn languages(args: &PlayArgs, logs: &Path) -> Vec<Language> {
-    let own = std::env::current_exe().expect("this program has a path");
-    let rust = format!("rust={} driver", own.display());
-    let given = if args.drivers.is_empty() { vec![rust] } else { args.drivers.clone() };
-    let language = |text: &String| {
-        let named =
-            text.split_once('=').filter(|(name, _)| name.chars().all(char::is_alphanumeric));
-        let (name, command) = named.unwrap_or(("driver", text));
-        let command =
-            if command == "own" { format!("{} driver", own.display()) } else { command.to_owned() };
-        Language {
-            name: name.to_owned(),
-            command,
-            directory: args.directory.clone(),
-            idle: Mutex::default(),
-            started: Mutex::default(),
-            logs: logs.to_owned(),
-        }
-    };
-    given.iter().map(language).collect()
 }
 
 /// Plays the jobs of one kind of cluster: many at once where they share it, else one after another.
@@ -248,11 +193,7 @@ fn report(
         .iter()
         .filter(|it| matches!(it.outcome, Outcome::Failed(_) | Outcome::Hole(_)))
         .count();
-    println!(
-        "\nclients scenarios={} played={} languages={} failed={failed} seconds={seconds}",
-        scenarios.len(),
-        played.len(),
-        languages.len(),
-    );
+    println!("\nplayed {} times in {seconds}s", played.len());
+    println!("clients scenarios={} languages={} failed={failed}", scenarios.len(), languages.len());
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

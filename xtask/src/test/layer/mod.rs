@@ -1,6 +1,7 @@
 //! Defines the layers of tests and the report of a layer.
 
 mod bench;
+mod clients;
 mod docs;
 mod format;
 mod fuzz;
@@ -105,6 +106,12 @@ pub(crate) const LAYERS: &[Layer] = &[
         package: Some(CLI),
         lane: Lane::Main,
         run: processes::run,
+    },
+    Layer {
+        name: "clients",
+        about: "every client library: vectors, and scenarios with frozen, killed and cut-off processes",
+        package: Some(CLI),
+        run: clients::run,
     },
     Layer {
         name: "docs",

@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::cargo::cargo;
 use crate::fuzz;
 use crate::output::Tests;
-use crate::programs::{BENCHES, PROCESSES};
+use crate::programs::{BENCHES, CLIENTS, PROCESSES};
 use crate::repo::Repo;
 use crate::workspace::{Crate, Workspace};
 
@@ -18,14 +18,15 @@ use super::{Depth, LayerContext, LayerReport, counted};
 
 pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     let crates = Workspace::load(stage.repo)?.crates;
-    // Fuzzing, real processes and benchmarks have layers of their own, and examples in the documentation are part
+    // Fuzzing, real processes, client libraries and benchmarks have layers of their own, and examples in the documentation are part
     // of `docs`: what is named here leaves them out.
     let has_tests =
         |each: &&Crate| each.package != fuzz::PACKAGE && !leaves_out(stage.depth, each.name());
     let tests: BTreeSet<&String> =
         crates.iter().filter(has_tests).flat_map(|each| &each.tests).collect();
+    let elsewhere = [PROCESSES, BENCHES, CLIENTS];
     let tests: Vec<&String> =
-        tests.into_iter().filter(|test| *test != PROCESSES && *test != BENCHES).collect();
+        tests.into_iter().filter(|test| !elsewhere.contains(&test.as_str())).collect();
     let mut all = command(stage.repo);
     all.args(["--no-run", "--message-format=json-render-diagnostics", "--lib", "--bins"]);
     for test in &tests {

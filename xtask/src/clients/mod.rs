@@ -1,0 +1,123 @@
+//! Runs every client library through the vectors and the scenarios, and prints the table.
+
+pub(crate) mod language;
+mod runner;
+mod vectors;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::clock::Stopwatch;
+use crate::repo::Repo;
+
+use self::language::{Installed, Language};
+pub(crate) use runner::sample_arguments;
+pub(crate) use vectors::{
+    commands as vector_commands, count as vector_count, verdict as vector_verdict,
+};
+
+/// The name of Rust, which needs nothing to be installed.
+pub(crate) const RUST: &str = "rust";
+
+/// Which languages to run, and what.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The languages; all of them if none is named
+    languages: Vec<String>,
+    /// Play only scenarios whose name contains this word; may be given again
+    #[arg(long = "scenario", value_name = "WORD")]
+    scenarios: Vec<String>,
+    /// Let 20 clients of all languages compete for one lock for so many seconds, instead
+    #[arg(long, value_name = "SECONDS")]
+    overlap: Option<u64>,
+    /// Plant each bug in each client, and show what caught it, instead
+    #[arg(long)]
+    planted: bool,
+}
+
+/// Runs `cargo xtask clients`.
+pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
+    let languages = chosen(repo, &args.languages)?;
+    let program = runner::build(repo)?;
+    let mut failed = 0;
+    let mut installed = Vec::new();
+    for language in &languages {
+        let watch = Stopwatch::start();
+        match language::install(repo, language) {
+            Ok(it) => {
+                println!("{:12} built in {}s", language.name, watch.elapsed().as_secs());
+                installed.push(it);
+            }
+            Err(error) => {
+                println!("{:12} FAILED: {error:#}", language.name);
+                failed += 1;
+            }
+        }
+    }
+    if let Some(seconds) = args.overlap {
+        let more = ["overlap".to_owned(), "--seconds".to_owned(), seconds.to_string()];
+        return runner::hand_over(repo, &program, &installed, &more);
+    }
+    if args.planted {
+        return runner::hand_over(repo, &program, &installed, &["planted".to_owned()]);
+    }
+    // Scenarios that are named are being worked on: the rest would only take time.
+    if args.scenarios.is_empty() {
+        failed += vectors::replay(repo, &installed)?;
+        failed += tests(repo, &languages);
+    }
+    let played = runner::play(repo, &program, &installed, &args.scenarios)?;
+    failed += played.failed;
+    let count = installed.len();
+    println!("clients scenarios={} languages={count} failed={failed}", played.scenarios);
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The languages of these names, or all.
+fn chosen(repo: &Repo, names: &[String]) -> Result<Vec<Language>> {
+    let all = language::all(repo)?;
+    let known: Vec<String> = all.iter().map(|it| it.name.clone()).collect();
+    for name in names {
+        ensure!(known.contains(name), "there is no client for `{name}`: {}", known.join(", "));
+    }
+    let wanted = |it: &Language| names.is_empty() || names.contains(&it.name);
+    Ok(all.into_iter().filter(wanted).collect())
+}
+
+/// Runs the further tests of each language, and returns how many commands failed.
+fn tests(repo: &Repo, languages: &[Language]) -> u64 {
+    let mut failed = 0;
+    for language in languages {
+        for command in &language.tests {
+            let watch = Stopwatch::start();
+            let ran = language::run(repo, language, command);
+            let word = if ran.is_ok() { "ok" } else { "FAILED" };
+            println!("{:12} {word:6} {command} ({}s)", language.name, watch.elapsed().as_secs());
+            if let Err(error) = ran {
+                println!("{error:#}");
+                failed += 1;
+            }
+        }
+    }
+    failed
+}
+
+/// What the layer of `cargo xtask test` needs: everything installed, and how to play a sample.
+pub(crate) struct Sample {
+    pub(crate) installed: Vec<Installed>,
+    /// Languages that could not be built, and why.
+    pub(crate) missing: Vec<String>,
+}
+
+/// Installs every language for a sample.
+pub(crate) fn prepare(repo: &Repo) -> Result<Sample> {
+    let (mut installed, mut missing) = (Vec::new(), Vec::new());
+    for language in language::all(repo).context("the languages cannot be read")? {
+        match language::install(repo, &language) {
+            Ok(it) => installed.push(it),
+            Err(error) => missing.push(format!("{}: {error:#}", language.name)),
+        }
+    }
+    Ok(Sample { installed, missing })
+}
