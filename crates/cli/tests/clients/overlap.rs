@@ -27,6 +27,8 @@ const TTL_MS: u64 = 2_000;
 /// How long a client keeps the lock, and how often it checks.
 const HOLD: Duration = Duration::from_millis(300);
 const STEP: Duration = Duration::from_millis(5);
+/// How long a client of the control keeps the lock: longer than its ttl, so that another gets it after a fault.
+const CONTROL_HOLD: Duration = Duration::from_secs(6);
 /// How long the control runs: long enough for several faults.
 const CONTROL: Duration = Duration::from_secs(40);
 
@@ -189,7 +191,8 @@ impl Competitor<'_> {
         else {
             return Ok(());
         };
-        let (mut span, until_us) = (None, os::now_us() + os::micros(HOLD));
+        let hold = if checks == Checks::Obeyed { HOLD } else { CONTROL_HOLD };
+        let (mut span, until_us) = (None, os::now_us() + os::micros(hold));
         while os::now_us() < until_us && !over.load(Ordering::Acquire) {
             let sent_us = os::now_us();
             let id = driver.ask("check", fields(json!({ "guard": "g" })))?;
