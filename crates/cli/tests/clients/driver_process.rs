@@ -39,7 +39,7 @@ struct HeardState {
 }
 
 impl Driver {
-    /// Starts a driver by its command line, in a directory, with a planted bug or none, and asks for its name and features.
+    /// Starts a driver by its command line, in a directory, with a planted bug or none, and asks for its features.
     pub(crate) fn start(
         command: &str,
         directory: &Path,

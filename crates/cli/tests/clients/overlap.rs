@@ -111,7 +111,8 @@ pub(crate) fn run(args: &OverlapArgs) -> ExitCode {
     );
     let bad = overlapping.len() + disorder.len();
     println!(
-        "overlap seconds={} clients={CLIENTS} languages={} holds={} losses={} faults={} control_overlaps={} overlaps={bad}",
+        "overlap seconds={} clients={CLIENTS} languages={} holds={} losses={} faults={} \
+         control_overlaps={} overlaps={bad}",
         args.seconds,
         languages.len(),
         contest.spans.len(),

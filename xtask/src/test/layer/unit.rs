@@ -18,8 +18,8 @@ use super::{Depth, LayerContext, LayerReport, counted};
 
 pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     let crates = Workspace::load(stage.repo)?.crates;
-    // Fuzzing, real processes, client libraries and benchmarks have layers of their own, and examples in the documentation are part
-    // of `docs`: what is named here leaves them out.
+    // Fuzzing, real processes, client libraries and benchmarks have layers of their own, and examples in the
+    // documentation are part of `docs`: what is named here leaves them out.
     let has_tests =
         |each: &&Crate| each.package != fuzz::PACKAGE && !leaves_out(stage.depth, each.name());
     let tests: BTreeSet<&String> =
