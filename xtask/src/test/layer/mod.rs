@@ -111,6 +111,7 @@ pub(crate) const LAYERS: &[Layer] = &[
         name: "clients",
         about: "every client library: vectors, and scenarios with frozen, killed and cut-off processes",
         package: Some(CLI),
+        lane: Lane::Main,
         run: clients::run,
     },
     Layer {
