@@ -63,6 +63,22 @@ def test_coroutines_wait_time_out_and_are_cancelled() -> None:
     assert said == [7, "cancelled"] and isinstance(task.error(), Cancelled)
 
 
+def test_a_subscriber_that_fails_does_not_silence_the_others() -> None:
+    from tenure import Loss
+    from tenure._signal import Signal
+
+    said, signal = [], Signal()
+
+    def closed(_: Loss) -> None:
+        raise RuntimeError("Event loop is closed")
+
+    signal.then(closed)
+    signal.then(said.append)
+    assert signal.fire(Loss("forced")) and not signal.fire(Loss("gone"))
+    signal.then(said.append)
+    assert [loss.cause for loss in said] == ["forced", "forced"]
+
+
 def test_a_callback_that_fails_does_not_end_the_loop() -> None:
     loop = Loop()
     said = []

@@ -61,15 +61,16 @@ def idle(server: DevServer, count: int, seconds: float) -> None:
 
 def measure(name: str, seconds: float, cycle: Callable[[], None]) -> None:
     times = []
-    end = time.monotonic() + seconds
+    cpu, end = cpu_seconds(), time.monotonic() + seconds
     while time.monotonic() < end:
         began = time.monotonic()
         cycle()
         times.append(time.monotonic() - began)
+    used = (cpu_seconds() - cpu) / len(times)
     times.sort()
     print(
         f"cycles {name} per_second={len(times) / seconds:.0f} p50={times[len(times) // 2] * 1e3:.2f}ms "
-        f"p99={times[len(times) * 99 // 100] * 1e3:.2f}ms"
+        f"p99={times[len(times) * 99 // 100] * 1e3:.2f}ms client_cpu={used * 1e6:.0f}us"
     )
 
 
@@ -101,7 +102,7 @@ def cycles(server: DevServer, seconds: float) -> None:
 def cycles_aio(server: DevServer, seconds: float, tasks: int) -> None:
     async def main() -> None:
         client = aio.Client(server.addresses)
-        count, end = 0, time.monotonic() + seconds
+        count, cpu, end = 0, cpu_seconds(), time.monotonic() + seconds
 
         async def one(number: int) -> None:
             nonlocal count
@@ -110,7 +111,8 @@ def cycles_aio(server: DevServer, seconds: float, tasks: int) -> None:
                     count += 1
 
         await asyncio.gather(*(one(number) for number in range(tasks)))
-        print(f"cycles asyncio tasks={tasks} per_second={count / seconds:.0f}")
+        used = (cpu_seconds() - cpu) / count
+        print(f"cycles asyncio tasks={tasks} per_second={count / seconds:.0f} client_cpu={used * 1e6:.0f}us")
         await client.close()
 
     asyncio.run(main())

@@ -1,9 +1,13 @@
 """Tells everything that relies on a lock or lease, once, that it is lost."""
 
+import logging
+import traceback
 from typing import Callable, List, Optional
 
 from ._loss import RELEASED, Loss
-from ._native import make_lock
+from ._native import make_lock, start_thread
+
+_log = logging.getLogger("tenure")
 
 
 class Signal:
@@ -24,7 +28,11 @@ class Signal:
             self.loss = loss
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            callback(loss)
+            try:
+                callback(loss)
+            except Exception:  # noqa: BLE001 - one that fails, as that of a closed event loop, must not silence the others
+                error = traceback.format_exc()
+                start_thread(lambda error=error: _log.warning("a subscriber to a loss failed:\n%s", error))  # type: ignore[misc]
         return True
 
     def then(self, callback: Callable[[Loss], None]) -> None:
