@@ -90,9 +90,7 @@ async function limited(
   const limit = limitOf(core, ask);
   const scope = new Scope();
   scope.endOn(ask.signal);
-  const close = (): void => scope.end(new Closed());
-  core.closing.signal.addEventListener("abort", close);
-  scope.onLeave(() => core.closing.signal.removeEventListener("abort", close));
+  scope.onLeave(core.onClose(() => scope.end(new Closed())));
   try {
     return await acquire(limit, scope);
   } catch (error) {

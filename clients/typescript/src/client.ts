@@ -161,7 +161,7 @@ export class Client {
     const { core } = this;
     const began = nowMs();
     const untilMs = began + milliseconds(options.deadline ?? CLOSE_MS, "deadline");
-    core.closing.abort();
+    core.close();
     for (;;) {
       for (const lease of [...core.leases.values()]) {
         if (lease.peek().isIdle) core.cleanUp(() => lease.revoke());

@@ -72,8 +72,8 @@ export class Core implements ConnectionOwner {
   readonly leases = new Map<string, HeldLease>();
   readonly connections: Connections;
   readonly renewals: Renewals;
-  /** Aborts when the client takes no new requests for locks. */
-  readonly closing = new AbortController();
+  private closed = false;
+  private readonly closeListeners = new Set<() => void>();
   private readonly cleanups = new Set<Promise<unknown>>();
   private budget = BUDGET;
   private life: ClusterLife | undefined;
@@ -85,8 +85,22 @@ export class Core implements ConnectionOwner {
     void this.connections.run();
   }
 
+  /** Whether the client takes no new requests for locks. */
   get isClosing(): boolean {
-    return this.closing.signal.aborted;
+    return this.closed;
+  }
+
+  /** Takes no new requests for locks from now on, and ends those that wait. */
+  close(): void {
+    this.closed = true;
+    for (const listener of [...this.closeListeners]) listener();
+  }
+
+  /** Calls a function when the client closes, at once if it has. Returns what ends that. */
+  onClose(listener: () => void): () => void {
+    if (this.closed) listener();
+    this.closeListeners.add(listener);
+    return () => this.closeListeners.delete(listener);
   }
 
   // What the connections need.

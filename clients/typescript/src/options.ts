@@ -27,7 +27,10 @@ export interface LeaseTimes {
 
 /** The settings of a client. */
 export interface ClientOptions extends LeaseTimes {
-  /** The members' addresses, `host:port` or `https://host:port`: a list, or text with commas between. */
+  /**
+   * The members' addresses, `host:port` or `https://host:port`: a list, or text with commas between. With `https://` and
+   * without `ca`, the authorities that the runtime trusts count.
+   */
   addresses?: string | readonly string[];
   /** The client's name, which others see. The program, the host and the process id unless set. */
   name?: string;
@@ -44,8 +47,6 @@ export interface ClientOptions extends LeaseTimes {
   tokenFile?: string;
   /** Sends credentials to other machines in plain text, too. Every machine on the way can read and use them then. */
   insecureCredentials?: boolean;
-  /** Uses TLS without `ca`, with the authorities that the runtime trusts. For browsers, which read no files. */
-  tls?: boolean;
   /** Returns the W3C `traceparent` of the caller's span, for members that export traces. */
   traceparent?: () => string | undefined;
 }
@@ -145,7 +146,7 @@ function checkedPace(ttlUs: number, windowUs: number | undefined, graceUs: numbe
 export function settingsOf(options: ClientOptions): Settings {
   const given = options.addresses ?? [];
   const listed = (typeof given === "string" ? given.split(",") : [...given]).map((it) => it.trim()).filter((it) => it);
-  const tls = tlsOf(options);
+  const tls = tlsOf(options, listed.some((it) => it.startsWith("https://")));
   const credentials = new Credentials(sourceOf(options), options.insecureCredentials ?? false);
   const addresses = (listed.length > 0 ? listed : [LOOPBACK]).map((address) => {
     const bare = plainAddress(address, tls);
@@ -202,9 +203,9 @@ function fileText(path: string): string {
   }
 }
 
-function tlsOf(options: ClientOptions): TlsFiles | undefined {
+function tlsOf(options: ClientOptions, isNamed: boolean): TlsFiles | undefined {
   const { ca, cert, key } = options;
-  if (ca === undefined && !options.tls) return undefined;
+  if (ca === undefined && !isNamed) return undefined;
   if ((cert === undefined) !== (key === undefined)) throw new Invalid("INVALID_FIELD", "cert and key belong together");
   return { ...(ca === undefined ? {} : { ca }), ...(cert === undefined ? {} : { cert }), ...(key === undefined ? {} : { key }) };
 }
@@ -222,7 +223,8 @@ function plainAddress(address: string, tls: TlsFiles | undefined): string {
   if (host === undefined || !/:\d+$/.test(host)) {
     throw new Invalid("INVALID_FIELD", `addresses: ${address} is not host:port`);
   }
-  if (scheme === "https" && tls === undefined) throw new Invalid("INVALID_FIELD", `${address} needs an authority: ca`);
-  if (scheme === "http" && tls !== undefined) throw new Invalid("INVALID_FIELD", `${address} is plain, but ca is set`);
+  if (scheme === "http" && tls !== undefined) {
+    throw new Invalid("INVALID_FIELD", `${address} is plain, and others are under TLS`);
+  }
   return host;
 }

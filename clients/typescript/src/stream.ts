@@ -30,7 +30,7 @@ export class EventStream {
   async next(): Promise<ServerSentEvent> {
     const scope = new Scope();
     scope.endOn(this.signal);
-    scope.onLeave(this.whenClosing(scope));
+    scope.onLeave(this.core.onClose(() => scope.end(new Closed())));
     try {
       let untilMs = nowMs() + this.core.settings.timeoutMs;
       let pause = PAUSE_MIN_MS;
@@ -106,13 +106,4 @@ export class EventStream {
       clearTimeout(timer);
     }
   }
-
-  private whenClosing(scope: Scope): () => void {
-    const { signal } = this.core.closing;
-    const close = (): void => scope.end(new Closed());
-    if (signal.aborted) close();
-    signal.addEventListener("abort", close);
-    return () => signal.removeEventListener("abort", close);
-  }
 }
-

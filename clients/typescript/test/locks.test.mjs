@@ -240,6 +240,19 @@ test("closing ends waits, waits for guards, and refuses new requests", async () 
   assert.equal(await client.show("closing"), null);
 });
 
+test("many requests wait at once without a warning of the runtime", async () => {
+  const warnings = [];
+  const hear = (warning) => warnings.push(warning.message);
+  process.on("warning", hear);
+  const guard = await client.lock("many");
+  const waiting = Array.from({ length: 30 }, async () => (await client.lock("many")).release());
+  while ((await client.show("many")).waiting < 30) await sleep(10);
+  await guard.release();
+  await Promise.all(waiting);
+  process.off("warning", hear);
+  assert.deepEqual(warnings, []);
+});
+
 test("leaving a block releases the lock, and throws a loss that the block has not seen", async () => {
   const guard = await client.lock("using");
   await guard[Symbol.asyncDispose]();
