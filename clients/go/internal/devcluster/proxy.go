@@ -3,7 +3,6 @@
 package devcluster
 
 import (
-	"io"
 	"net"
 	"sync"
 	"testing"
@@ -116,7 +115,7 @@ func (p *Proxy) pass(from, to net.Conn, direction int) {
 		}
 		p.mu.Unlock()
 		if count > 0 {
-			if _, err := io.WriteString(to, string(buffer[:count])); err != nil {
+			if _, err := to.Write(buffer[:count]); err != nil {
 				return
 			}
 		}
