@@ -392,7 +392,19 @@ pub(crate) fn said<T: std::str::FromStr>(
         return Ok(value);
     }
     let Ok(text) = std::env::var(variable) else {
-        return Err(CliError::arguments(format!("{name} is missing, and {variable} is not set")));
+        let text = format!("{name} is missing, and {variable} is not set");
+        let next = match name {
+            "--lease" | "LEASE" => {
+                "the lease that `tenure lease grant` printed; which holds a lock: tenure explain LOCK"
+            }
+            "--lock" => {
+                "the name of the lock; a command under `tenure run` finds it in its environment"
+            }
+            _ => {
+                "what `tenure lock` or `tenure try` printed; which is in force: tenure explain LOCK"
+            }
+        };
+        return Err(CliError::arguments(text).with("try", next));
     };
     let wrong = || CliError::arguments(format!("{variable} is `{text}`, which {name} cannot be"));
     text.parse().map_err(|_| wrong())

@@ -14,6 +14,7 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::output::{self, OutputFormat};
 use crate::reason;
+use crate::wall_time;
 
 /// A message, further labelled lines, and an exit code.
 #[derive(Debug)]
@@ -329,6 +330,22 @@ pub(crate) fn refused(refusal: &Refusal, exit: Exit) -> CliError {
                 "tenure auth can - {verb} NAME, which says why; an administrator gives roles"
             );
             failure.with("effect", "none").with("try", next)
+        }
+        Refusal::Quota { quota, bound, asked, setter, .. } => {
+            let failure = match setter.as_deref().and_then(|it| Some((it, it.unix_ms?))) {
+                Some((setter, unix_ms)) => {
+                    let by = setter.principal.as_ref();
+                    let by = by
+                        .map_or(String::new(), |by| format!(" by {}", output::clean(by.as_str())));
+                    failure.with("set", format!("{}{by}", wall_time::local(unix_ms)))
+                }
+                None => failure,
+            };
+            let over = asked.saturating_sub(*bound);
+            failure
+                .with("over", format!("by {over}: {asked} of {bound} {}", quota.name()))
+                .with("effect", "none")
+                .with("try", refusal.advice())
         }
         other => failure.with("effect", "none").with("try", other.advice()),
     }

@@ -37,7 +37,7 @@ pub(crate) struct ListArgs {
 
 /// A cluster to connect to, and how much to print of what it answers.
 #[derive(Clone, Copy)]
-pub(crate) struct Printing<'a> {
+pub(crate) struct ConnectionOptions<'a> {
     pub(crate) connection: &'a ConnectionArgs,
     quiet: bool,
     header: bool,
@@ -61,7 +61,7 @@ macro_rules! connects {
                 &self,
                 work: impl AsyncFnOnce(&ConnectedCluster) -> Result<T, CliError>,
             ) -> Result<T, CliError> {
-                Printing::from(self).with(work)
+                ConnectionOptions::from(self).with(work)
             }
 
             /// Connects to any member and runs `work`, which needs no leader.
@@ -69,7 +69,7 @@ macro_rules! connects {
                 &self,
                 work: impl AsyncFnOnce(&ConnectedCluster) -> Result<T, CliError>,
             ) -> Result<T, CliError> {
-                Printing::from(self).with_any(work)
+                ConnectionOptions::from(self).with_any(work)
             }
         }
     )+};
@@ -77,31 +77,31 @@ macro_rules! connects {
 
 connects!(QuietArgs, ListArgs);
 
-impl<'a> From<&'a ConnectionArgs> for Printing<'a> {
+impl<'a> From<&'a ConnectionArgs> for ConnectionOptions<'a> {
     fn from(connection: &'a ConnectionArgs) -> Self {
         Self { connection, quiet: false, header: true }
     }
 }
 
-impl<'a> From<&'a QuietArgs> for Printing<'a> {
+impl<'a> From<&'a QuietArgs> for ConnectionOptions<'a> {
     fn from(flags: &'a QuietArgs) -> Self {
         Self { connection: &flags.connection, quiet: flags.quiet, header: true }
     }
 }
 
-impl<'a> From<&'a ListArgs> for Printing<'a> {
+impl<'a> From<&'a ListArgs> for ConnectionOptions<'a> {
     fn from(flags: &'a ListArgs) -> Self {
         Self { connection: &flags.connection, quiet: flags.quiet, header: !flags.no_header }
     }
 }
 
-impl Printing<'_> {
+impl ConnectionOptions<'_> {
     /// Connects to a cluster that has a leader and runs `work` with it.
     pub(crate) fn with<T>(
         self,
         work: impl AsyncFnOnce(&ConnectedCluster) -> Result<T, CliError>,
     ) -> Result<T, CliError> {
-        self.connection.with(async |cluster| work(&self.printing(cluster)).await)
+        self.connection.with(async |cluster| work(&self.apply(cluster)).await)
     }
 
     /// Connects to any member and runs `work`, which needs no leader.
@@ -109,10 +109,10 @@ impl Printing<'_> {
         self,
         work: impl AsyncFnOnce(&ConnectedCluster) -> Result<T, CliError>,
     ) -> Result<T, CliError> {
-        self.connection.with_any(async |cluster| work(&self.printing(cluster)).await)
+        self.connection.with_any(async |cluster| work(&self.apply(cluster)).await)
     }
 
-    fn printing(self, cluster: &ConnectedCluster) -> ConnectedCluster {
+    fn apply(self, cluster: &ConnectedCluster) -> ConnectedCluster {
         ConnectedCluster { quiet: self.quiet, header: self.header, ..cluster.clone() }
     }
 }

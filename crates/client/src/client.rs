@@ -35,6 +35,9 @@ const TOKEN_FILE: &str = "TENURE_TOKEN_FILE";
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The default ttl of a lease.
 const TTL: Duration = Duration::from_secs(15);
+/// The most characters of the program and of the host in a name. Both, and the process id, fit into the 512 bytes that
+/// a name may have.
+const NAME_PART_MAX: usize = 60;
 
 /// A connection to a cluster. Cheap to clone; all clones share their sessions.
 ///
@@ -532,10 +535,35 @@ fn tried(shared: &ClientShared) -> Vec<Tried> {
 /// The names of the program and the host, and the process id, as in `billing@web-3/4121`.
 fn own_name() -> String {
     let program = std::env::current_exe().ok();
-    let program = program.as_deref().and_then(std::path::Path::file_name);
-    let program = program.map_or_else(|| "unnamed".into(), std::ffi::OsStr::to_string_lossy);
+    let program = program.as_deref().and_then(std::path::Path::file_name).unwrap_or_default();
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = host.trim();
-    let host = if host.is_empty() { "unnamed" } else { host };
+    let (program, host) = (name_part(&program.to_string_lossy()), name_part(&host));
     format!("{program}@{host}/{}", std::process::id())
+}
+
+/// A part of a name that the cluster accepts, whatever the file of the program is called: without control characters
+/// and white space, and not too long.
+fn name_part(text: &str) -> String {
+    let part: String = text
+        .chars()
+        .filter(|c| !c.is_control() && !c.is_whitespace())
+        .take(NAME_PART_MAX)
+        .collect();
+    if part.is_empty() { "unnamed".to_owned() } else { part }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_accepted_whatever_the_program_is_called() {
+        assert_eq!(name_part("billing"), "billing");
+        assert_eq!(name_part("bil\u{1b}[31ml\ning v2\u{85}"), "bil[31mlingv2");
+        assert_eq!(name_part(" \n"), "unnamed");
+        let longest = name_part(&"\u{10ffff}".repeat(300));
+        let name = format!("{longest}@{longest}/{}", u32::MAX);
+        assert!(tenure_types::Name::new(&name).is_ok(), "{}", name.len());
+        assert!(tenure_types::Name::new(&own_name()).is_ok());
+    }
 }

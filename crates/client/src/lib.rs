@@ -102,8 +102,8 @@ pub use lease_state::{Cause, Lost, PaceError, Standing};
 #[doc(hidden)]
 pub use lease_state::{Moment, Pace};
 pub use tenure_types::{
-    Held, Holder, LeaseId, Limit, Name, Quota, QuotaSource, Refusal, Revision, RingLink, Token,
-    Verb,
+    Held, Holder, LeaseId, Limit, Name, Quota, QuotaSetter, QuotaSource, Refusal, Revision,
+    RingLink, Token, Verb,
 };
 pub use view::{
     ChainStep, Explanation, Freed, HolderState, HolderView, LockView, MemberView, Mode, Status,

@@ -23,7 +23,7 @@ use crate::state::record::{Grant, Key, KeyRequest, Lease, Lock, Place, SeqReques
 use crate::state::slab::{Slab, SlabIndex};
 
 /// The newest level that this build can apply. A cluster is raised to it by command, once every member knows it.
-pub const LEVEL_MAX: u16 = 4;
+pub const LEVEL_MAX: u16 = 5;
 
 /// The level at which every new cluster starts. It never changes, because a later build that replays a log from its
 /// beginning must go through the same states. For the same reason the defaults of the limits never change; a better
@@ -201,8 +201,8 @@ impl Machine {
         if entry.wall.is_some() && self.level < LEVEL_RECORDS { Err(Malformed) } else { Ok(entry) }
     }
 
-    /// Copies the leader's wall clock into the events of this entry. This is its only use: no rule reads it, because
-    /// wall clocks jump and differ between members.
+    /// Copies the leader's wall clock into the events of this entry, and into the record of who sets a quota. No rule
+    /// reads it, because wall clocks jump and differ between members.
     fn label(&mut self, wall: Option<WallClock>) {
         #[cfg(mutants)]
         if let Some(WallClock { unix_ms }) = wall

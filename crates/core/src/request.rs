@@ -147,6 +147,9 @@ pub const LEVEL_ACCESS: u16 = 3;
 /// rules have the quotas that members count for themselves.
 pub const LEVEL_RECORDS: u16 = 4;
 
+/// The level from which on the access rules record who set each quota, and a refusal by a quota names them.
+pub const LEVEL_SETTERS: u16 = 5;
+
 /// The prefix of the keys that belong to the cluster itself; the APIs let no client write them.
 pub const OWN_KEYS: &str = "tenure/";
 

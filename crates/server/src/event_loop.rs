@@ -175,6 +175,7 @@ impl Driver {
                 CountingObserver { meters: self.on.member.meters(), freed: &mut self.count.freed };
             let wake_at_us = self.on.node.turn(now_us, &mut self.outputs, &mut counted);
             self.count_late(before);
+            self.on.member.meters().clock_at(self.on.node.machine().clock_ms(), now_us);
             // Before the answers of the turn: a caller that was told of a change of access can rely on it here.
             self.on.member.identity().publish(self.on.node.machine().shared_access());
             let synced = match self.perform(now_us) {

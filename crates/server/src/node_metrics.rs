@@ -64,6 +64,9 @@ pub(crate) struct NodeMeters {
     slow_lines: Limiter,
     /// When the event loop last began a turn, by the clock of the process; 0 until its first turn.
     turned_at_us: AtomicU64,
+    /// The machine's clock, and when it was first seen there.
+    clock_ms: AtomicU64,
+    clock_moved_us: AtomicU64,
     disk_free_bytes: AtomicU64,
     disk_short: AtomicBool,
     data_bytes: AtomicU64,
@@ -96,6 +99,8 @@ impl Default for NodeMeters {
             slow_commits: Counter::default(),
             slow_lines: Limiter::default(),
             turned_at_us: AtomicU64::default(),
+            clock_ms: AtomicU64::default(),
+            clock_moved_us: AtomicU64::default(),
             disk_free_bytes: AtomicU64::default(),
             disk_short: AtomicBool::default(),
             data_bytes: AtomicU64::default(),
@@ -211,6 +216,23 @@ impl NodeMeters {
     /// The number of log syncs since the member started.
     pub(crate) fn syncs(&self) -> u64 {
         self.syncs.load(Ordering::Relaxed)
+    }
+
+    /// Records where the machine's clock is after a turn.
+    pub(crate) fn clock_at(&self, clock_ms: u64, now_us: u64) {
+        if self.clock_ms.swap(clock_ms, Ordering::Relaxed) != clock_ms {
+            self.clock_moved_us.store(now_us, Ordering::Relaxed);
+        }
+    }
+
+    /// How long the machine's clock has been where it is, at most the time between two checkpoints: while no member
+    /// leads it stands still.
+    pub(crate) fn clock_age_ms(&self, now_us: u64) -> u64 {
+        match self.clock_moved_us.load(Ordering::Relaxed) {
+            // A member inside a test goes by virtual time.
+            0 => 0,
+            at_us => now_us.saturating_sub(at_us).min(tenure_raft::CHECKPOINT_US) / 1_000,
+        }
     }
 
     pub(crate) fn synced(&self, took: Duration) {

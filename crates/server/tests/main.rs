@@ -32,6 +32,7 @@ mod ops_names;
 mod overload;
 mod panics;
 mod permissions;
+mod present;
 mod python;
 mod quotas;
 mod restore;

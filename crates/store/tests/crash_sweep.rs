@@ -21,7 +21,7 @@ const RESTARTS: [Restart; 4] =
     [Restart::ProcessKilled, Restart::PowerLostAll, Restart::PowerLostSome, Restart::PowerLostSome];
 
 #[derive(Default)]
-struct Tally {
+struct SweepTotals {
     crash_points: u64,
     recoveries: u64,
     recoveries_cut_short: u64,
@@ -30,7 +30,7 @@ struct Tally {
     faults: BTreeMap<DiskFault, u64>,
 }
 
-impl Tally {
+impl SweepTotals {
     fn add_faults(&mut self, disk: &SimDisk) {
         for (fault, count) in disk.counts() {
             *self.faults.entry(fault).or_default() += count;
@@ -39,12 +39,12 @@ impl Tally {
 }
 
 /// Recovers and returns the state of the run that was found: one no older than what was promised.
-fn recover(disk: &SimDisk, run: &Run, tally: &mut Tally) -> State {
+fn recover(disk: &SimDisk, run: &Run, totals: &mut SweepTotals) -> State {
     let (log, recovered) = open(disk).unwrap_or_else(|error| panic!("cannot open: {error:?}"));
     let found = State::of(&log);
-    tally.recoveries += 1;
+    totals.recoveries += 1;
     if let Some(cut) = recovered.cut {
-        tally.tails_cut += 1;
+        totals.tails_cut += 1;
         assert_eq!(cut.cause, CutCause::Torn, "a crash tears and does not damage: {cut:?}");
         assert!(cut.first_index <= recovered.last.index + 1);
     }
@@ -52,7 +52,7 @@ fn recover(disk: &SimDisk, run: &Run, tally: &mut Tally) -> State {
     let Some(at) = at else {
         panic!("found {found:?}\nwhich is none of {:#?}", &run.states[run.durable..]);
     };
-    tally.unsynced_kept += u64::from(at > 0);
+    totals.unsynced_kept += u64::from(at > 0);
     assert_eq!((recovered.base, recovered.hard_state), (found.base, found.hard_state));
     assert_eq!(recovered.last, found.last());
     check_snapshots(disk, found.base);
@@ -82,17 +82,17 @@ fn check_after(disk: &SimDisk, found: State, rng: &mut Rng) {
     assert_eq!(State::of(&log), *run.states.last().unwrap(), "the log can be written afterwards");
 }
 
-fn check_crash(crashed: &SimDisk, run: &Run, seed: u64, tally: &mut Tally) {
+fn check_crash(crashed: &SimDisk, run: &Run, seed: u64, totals: &mut SweepTotals) {
     let mut rng = Rng::new(seed);
     for how in RESTARTS {
         let disk = crashed.fork(rng.next());
         disk.restart(how);
         let restarted = disk.fork(rng.next());
         let before = disk.operations();
-        let found = recover(&disk, run, tally);
+        let found = recover(&disk, run, totals);
         let recovery = disk.operations() - before;
         check_after(&disk, found, &mut rng);
-        tally.add_faults(&disk);
+        totals.add_faults(&disk);
         // Also cut the power during the recovery itself.
         for point in 0..recovery {
             let disk = restarted.fork(rng.next());
@@ -103,16 +103,16 @@ fn check_crash(crashed: &SimDisk, run: &Run, seed: u64, tally: &mut Tally) {
             assert!(disk.is_off(), "the power failed during the recovery");
             let again = RESTARTS[rng.below(4) as usize];
             disk.restart(again);
-            recover(&disk, run, tally);
-            tally.recoveries_cut_short += 1;
-            tally.add_faults(&disk);
+            recover(&disk, run, totals);
+            totals.recoveries_cut_short += 1;
+            totals.add_faults(&disk);
         }
     }
 }
 
 #[test]
 fn a_crash_at_any_point_loses_nothing_promised_and_invents_nothing() {
-    let mut tally = Tally::default();
+    let mut totals = SweepTotals::default();
     for seed in 0..SEEDS {
         let whole = SimDisk::new(seed);
         assert!(run(&whole, seed, STEPS).finished);
@@ -121,27 +121,27 @@ fn a_crash_at_any_point_loses_nothing_promised_and_invents_nothing() {
             disk.power_off_after(Some(point));
             let cut = run(&disk, seed, STEPS);
             assert!(!cut.finished && disk.is_off(), "the power failed during the run");
-            tally.crash_points += 1;
-            tally.add_faults(&disk);
-            check_crash(&disk, &cut, seed ^ point << 32, &mut tally);
+            totals.crash_points += 1;
+            totals.add_faults(&disk);
+            check_crash(&disk, &cut, seed ^ point << 32, &mut totals);
         }
     }
-    let Tally { crash_points, recoveries, recoveries_cut_short, tails_cut, .. } = tally;
+    let SweepTotals { crash_points, recoveries, recoveries_cut_short, tails_cut, .. } = totals;
     println!(
         "{SEEDS} seeds, {crash_points} crash points, {recoveries} recoveries compared, \
          {recoveries_cut_short} recoveries cut short, {tails_cut} tails cut, \
          {} with unsynced batches kept; faults {:?}",
-        tally.unsynced_kept, tally.faults
+        totals.unsynced_kept, totals.faults
     );
     assert!(crash_points > 0 && recoveries_cut_short > 0 && tails_cut > 0);
-    assert!(tally.unsynced_kept > 0, "some crash kept what was not synced");
+    assert!(totals.unsynced_kept > 0, "some crash kept what was not synced");
     for fault in [
         DiskFault::PowerLoss,
         DiskFault::LostWrite,
         DiskFault::TornWrite,
         DiskFault::LostDirectoryChange,
     ] {
-        assert!(tally.faults.get(&fault).is_some_and(|count| *count > 0), "{fault:?} happened");
+        assert!(totals.faults.get(&fault).is_some_and(|count| *count > 0), "{fault:?} happened");
     }
 }
 
@@ -149,7 +149,7 @@ fn a_crash_at_any_point_loses_nothing_promised_and_invents_nothing() {
 fn crash_after_crash_never_brings_back_what_an_earlier_recovery_cut() {
     /// Enough for the tail of one generation to lie under that of several later ones.
     const GENERATIONS: u64 = 12;
-    let mut tally = Tally::default();
+    let mut totals = SweepTotals::default();
     for seed in 0..600 {
         let mut rng = Rng::new(seed);
         let disk = SimDisk::new(seed);
@@ -158,22 +158,22 @@ fn crash_after_crash_never_brings_back_what_an_earlier_recovery_cut() {
         for _ in 0..GENERATIONS {
             disk.power_off_after(Some(rng.below(40)));
             let run = run_from(state, &shared, rng.next(), STEPS);
-            tally.crash_points += u64::from(!run.finished);
+            totals.crash_points += u64::from(!run.finished);
             disk.restart(RESTARTS[rng.below(4) as usize]);
-            state = recover(&disk, &run, &mut tally);
+            state = recover(&disk, &run, &mut totals);
         }
-        tally.add_faults(&disk);
+        totals.add_faults(&disk);
     }
     println!(
         "{} crashes in lives of {GENERATIONS} generations, {} tails cut; faults {:?}",
-        tally.crash_points, tally.tails_cut, tally.faults
+        totals.crash_points, totals.tails_cut, totals.faults
     );
-    assert!(tally.crash_points > 0 && tally.tails_cut > 0);
+    assert!(totals.crash_points > 0 && totals.tails_cut > 0);
 }
 
 #[test]
 fn after_a_failed_sync_the_next_run_trusts_only_what_it_has_made_durable_itself() {
-    let mut tally = Tally::default();
+    let mut totals = SweepTotals::default();
     let mut stopped = 0;
     for seed in 0..400 {
         let disk = SimDisk::new(seed);
@@ -184,11 +184,11 @@ fn after_a_failed_sync_the_next_run_trusts_only_what_it_has_made_durable_itself(
         for how in RESTARTS {
             let disk = disk.fork(seed);
             disk.restart(how);
-            let found = recover(&disk, &run, &mut tally);
+            let found = recover(&disk, &run, &mut totals);
             check_after(&disk, found, &mut Rng::new(seed));
         }
-        tally.add_faults(&disk);
+        totals.add_faults(&disk);
     }
-    println!("{stopped} runs stopped by a failed sync; faults {:?}", tally.faults);
-    assert!(stopped > 100 && tally.faults[&DiskFault::SyncError] >= stopped);
+    println!("{stopped} runs stopped by a failed sync; faults {:?}", totals.faults);
+    assert!(stopped > 100 && totals.faults[&DiskFault::SyncError] >= stopped);
 }

@@ -11,14 +11,14 @@ use std::panic;
 
 use support::{
     checks,
-    program::{CLASSES, Tally, run_program},
+    program::{CLASSES, ProgramTotals, run_program},
 };
 use tenure_store::mutants::{ALL, IN_TESTS, select};
 
 fn random_programs() {
     for class in CLASSES {
         for seed in 0..300 {
-            run_program(class, seed, &mut Tally::default());
+            run_program(class, seed, &mut ProgramTotals::default());
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::program::{CLASSES, Class, Tally, run_program};
+use crate::support::program::{CLASSES, Class, ProgramTotals, run_program};
 use tenure_store::sim::DiskFault;
 
 /// The number of programs of each class.
@@ -13,7 +13,7 @@ const PROGRAMS: u64 = 1500;
 
 #[test]
 fn no_program_reads_what_was_not_written_or_loses_without_a_word() {
-    let mut all: BTreeMap<Class, Tally> = BTreeMap::new();
+    let mut all: BTreeMap<Class, ProgramTotals> = BTreeMap::new();
     for class in CLASSES {
         for seed in 0..PROGRAMS {
             run_program(class, seed, all.entry(class).or_default());
@@ -42,16 +42,16 @@ fn no_program_reads_what_was_not_written_or_loses_without_a_word() {
         (Class::Misdirected, &[DiskFault::MisdirectedWrite]),
         (Class::Lying, &[DiskFault::LyingSync]),
     ] {
-        let tally = &all[&class];
-        assert!(tally.recoveries > PROGRAMS, "{class:?} recovered");
+        let totals = &all[&class];
+        assert!(totals.recoveries > PROGRAMS, "{class:?} recovered");
         for fault in faults {
             assert!(
-                tally.faults.get(fault).is_some_and(|times| *times > 100),
+                totals.faults.get(fault).is_some_and(|times| *times > 100),
                 "{fault:?} happened"
             );
         }
         let is_damage = !matches!(class, Class::None | Class::Failing);
-        assert_eq!(is_damage, tally.refused > 0, "{class:?}: damage, and only damage, is refused");
+        assert_eq!(is_damage, totals.refused > 0, "{class:?}: damage, and only damage, is refused");
     }
     for class in [Class::Rot, Class::NewestBatch] {
         assert!(all[&class].lost_and_said > 0, "{class:?}: a cut batch was said");

@@ -1,5 +1,7 @@
 //! Defines the verbs that permissions name, and the quotas of a principal.
 
+use crate::Name;
+
 /// What a principal may do with the names below a prefix.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
@@ -201,6 +203,15 @@ pub enum QuotaSource {
     Default,
     /// For this principal.
     Principal,
+}
+
+/// Who set the value of a quota, and when. Both are for people: no rule reads them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct QuotaSetter {
+    /// The principal; `None` if the caller had no name.
+    pub principal: Option<Name>,
+    /// The leader's wall clock then, in milliseconds since 1970; `None` if it is not known.
+    pub unix_ms: Option<u64>,
 }
 
 /// The value of each quota; `None` where none is set.

@@ -14,10 +14,10 @@ mod mode;
 mod name;
 mod refusal;
 
-pub use access::{Quota, QuotaSource, Quotas, Verb, VerbSet};
+pub use access::{Quota, QuotaSetter, QuotaSource, Quotas, Verb, VerbSet};
 pub use hosts::OwnHosts;
 pub use id::{Epoch, Handle, LeaseId, PlaceNumber, Revision, Term, Token};
 pub use limit::{Limit, Limits, RENEW_MAX};
 pub use mode::{HolderState, Mode};
 pub use name::{InvalidName, Name};
-pub use refusal::{Held, Holder, Refusal, RingLink};
+pub use refusal::{Held, Holder, QuotaOrigin, Refusal, RingLink};

@@ -4,7 +4,9 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::{HolderState, LeaseId, Limit, Name, Quota, QuotaSource, Revision, Token, Verb};
+use crate::{
+    HolderState, LeaseId, Limit, Name, Quota, QuotaSetter, QuotaSource, Revision, Token, Verb,
+};
 
 /// A holder of a lock, as shown to other clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -207,7 +209,10 @@ pub enum Refusal {
         verb: Verb,
     },
     /// A quota of the principal would be exceeded.
-    #[error("the quota `{}` of the principal is {bound}{}, asked for {asked}", quota.name(), setter(*set_by))]
+    #[error(
+        "the quota `{}` of the principal is {bound}{}, asked for {asked}",
+        quota.name(), QuotaOrigin(*set_by, setter.as_deref())
+    )]
     Quota {
         /// The quota.
         quota: Quota,
@@ -217,6 +222,8 @@ pub enum Refusal {
         bound: u64,
         /// The value that the command would have needed.
         asked: u64,
+        /// Who set the value; `None` if the cluster did not record it.
+        setter: Option<Box<QuotaSetter>>,
     },
     /// The roles, principals and other parts of the access rules have no room for more.
     #[error("the access rules have room for {max} of these")]
@@ -232,10 +239,19 @@ pub enum Refusal {
     AccessChanged,
 }
 
-fn setter(source: QuotaSource) -> &'static str {
-    match source {
-        QuotaSource::Default => " by default",
-        QuotaSource::Principal => ", set for it",
+/// Prints where the value of a quota comes from, as it follows the value in a message.
+#[derive(Clone, Copy, Debug)]
+pub struct QuotaOrigin<'a>(pub QuotaSource, pub Option<&'a QuotaSetter>);
+
+impl fmt::Display for QuotaOrigin<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let principal = self.1.and_then(|setter| setter.principal.as_ref());
+        match (self.0, principal) {
+            (QuotaSource::Default, None) => f.write_str(" by default"),
+            (QuotaSource::Default, Some(by)) => write!(f, " by default, set by `{by}`"),
+            (QuotaSource::Principal, None) => f.write_str(", set for it"),
+            (QuotaSource::Principal, Some(by)) => write!(f, ", set for it by `{by}`"),
+        }
     }
 }
 
@@ -294,6 +310,9 @@ impl Refusal {
             | Refusal::NotExclusive { lock }
             | Refusal::NotCooling { lock }
             | Refusal::GuardFailed { lock } => lock.as_bytes().len(),
+            Refusal::Quota { setter: Some(setter), .. } => {
+                setter.principal.as_ref().map_or(0, |principal| principal.as_bytes().len())
+            }
             _ => 0,
         };
         bytes as u64

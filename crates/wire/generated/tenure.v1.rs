@@ -80,6 +80,10 @@ pub struct Error {
     pub leader: ::core::option::Option<::prost::alloc::boxed::Box<LeaderHint>>,
     #[prost(uint32, optional, tag = "17")]
     pub slots: ::core::option::Option<u32>,
+    #[prost(string, tag = "18")]
+    pub set_by: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "19")]
+    pub set_at_ms: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Lease {

@@ -1,6 +1,6 @@
 //! Defines the errors that are not refusals of the machine, and their reasons.
 
-use tenure_types::{Quota, QuotaSource, Revision};
+use tenure_types::{Quota, QuotaOrigin, QuotaSetter, QuotaSource, Revision};
 
 use crate::{convert, reason, v1};
 
@@ -48,7 +48,7 @@ pub enum Failure {
     /// The principal, or the address of a caller without one, exceeds a quota that the member counts for itself.
     #[error(
         "the quota `{}` of the {} is {bound}{}, asked for {asked}",
-        quota.name(), counted_for.name(), if *set_by == QuotaSource::Default { " by default" } else { ", set for it" }
+        quota.name(), counted_for.name(), QuotaOrigin(*set_by, setter.as_deref())
     )]
     MemberQuota {
         /// The quota.
@@ -61,6 +61,8 @@ pub enum Failure {
         bound: u64,
         /// The value that the request would have needed.
         asked: u64,
+        /// Who set the value; `None` if the cluster did not record it.
+        setter: Option<Box<QuotaSetter>>,
         /// When to retry; 0 if that depends on what the caller releases.
         retry_after_ms: u64,
     },
@@ -305,6 +307,7 @@ impl Failure {
                 set_by: QuotaSource::Default,
                 bound: 2_000,
                 asked: 2_001,
+                setter: None,
                 retry_after_ms: 100,
             },
             Self::Malformed { what: text() },
@@ -367,11 +370,14 @@ impl From<&Failure> for v1::Error {
                 error.bound = *bound;
                 error.retry_after_ms = *retry_after_ms;
             }
-            Failure::MemberQuota { quota, set_by, bound, asked, retry_after_ms, .. } => {
+            Failure::MemberQuota {
+                quota, set_by, bound, asked, setter, retry_after_ms, ..
+            } => {
                 quota.name().clone_into(&mut error.limit);
                 error.bound = *bound;
                 error.asked = *asked;
                 error.least = u64::from(*set_by == QuotaSource::Principal);
+                crate::refusal::put_setter(&mut error, setter.as_deref());
                 error.retry_after_ms = *retry_after_ms;
             }
             Failure::InvalidField { field, .. } => (*field).clone_into(&mut error.limit),

@@ -1,6 +1,6 @@
 //! Encodes refusals of the machine as errors and decodes them without loss.
 
-use tenure_types::{Held, Limit, Name, Quota, QuotaSource, Refusal, Revision, Verb};
+use tenure_types::{Held, Limit, Name, Quota, QuotaSetter, QuotaSource, Refusal, Revision, Verb};
 
 use crate::{convert, reason, v1};
 
@@ -63,11 +63,12 @@ fn details(refusal: &Refusal, error: &mut v1::Error) {
         }
         // The verb and the quota are in fields that errors of the APIs use for the same.
         Refusal::Forbidden { verb } => verb.name().clone_into(&mut error.limit),
-        Refusal::Quota { quota, set_by, bound, asked } => {
+        Refusal::Quota { quota, set_by, bound, asked, setter } => {
             quota.name().clone_into(&mut error.limit);
             error.bound = *bound;
             error.asked = *asked;
             error.least = u64::from(*set_by == QuotaSource::Principal);
+            put_setter(error, setter.as_deref());
         }
         Refusal::AccessFull { max } => error.bound = *max,
         Refusal::Overlap { lock }
@@ -167,12 +168,29 @@ pub fn refusal_from(error: &v1::Error) -> Option<Refusal> {
             },
             bound: error.bound,
             asked: error.asked,
+            setter: setter_from(error).map(Box::new),
         },
         "ACCESS_FULL" => Refusal::AccessFull { max: error.bound },
         "PRINCIPAL_NOT_FOUND" => Refusal::PrincipalNotFound,
         "ACCESS_CHANGED" => Refusal::AccessChanged,
         _ => return None,
     })
+}
+
+/// Writes who set a quota into the details of an error.
+pub(crate) fn put_setter(error: &mut v1::Error, setter: Option<&QuotaSetter>) {
+    let Some(setter) = setter else { return };
+    if let Some(principal) = &setter.principal {
+        error.set_by = principal.to_string();
+    }
+    error.set_at_ms = setter.unix_ms.unwrap_or(0);
+}
+
+fn setter_from(error: &v1::Error) -> Option<QuotaSetter> {
+    let principal = Name::new(&error.set_by).ok();
+    let unix_ms = (error.set_at_ms > 0).then_some(error.set_at_ms);
+    let is_known = principal.is_some() || unix_ms.is_some();
+    is_known.then_some(QuotaSetter { principal, unix_ms })
 }
 
 #[cfg(test)]
@@ -233,8 +251,20 @@ pub(crate) mod tests {
             Refusal::AccessChanged,
         ];
         all.extend(Verb::ALL.into_iter().map(|verb| Refusal::Forbidden { verb }));
-        for set_by in [QuotaSource::Default, QuotaSource::Principal] {
-            let quota = |quota| Refusal::Quota { quota, set_by, bound: 1, asked: 2 };
+        let setter = |principal: Option<&str>, unix_ms| {
+            let principal = principal.map(|name| Name::new(name).unwrap());
+            Some(Box::new(QuotaSetter { principal, unix_ms }))
+        };
+        let setters =
+            [None, setter(Some("admin"), Some(1_772_421_247_112)), setter(Some("admin"), None)];
+        for (set_by, setter) in [QuotaSource::Default, QuotaSource::Principal]
+            .into_iter()
+            .flat_map(|set_by| setters.iter().map(move |setter| (set_by, setter)))
+        {
+            let quota = |quota| {
+                let setter = setter.clone();
+                Refusal::Quota { quota, set_by, bound: 1, asked: 2, setter }
+            };
             all.extend(Quota::ALL.into_iter().map(quota));
         }
         all.extend(Limit::all().map(|limit| Refusal::Limit { limit, bound: 1, asked: 2 }));

@@ -16,7 +16,7 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::output::{self, OutputFormat};
-use crate::print_args::{Printing, QuietArgs};
+use crate::print_args::{ConnectionOptions, QuietArgs};
 
 /// The file in a member's data directory that has the key of its own administrator.
 const LOCAL_KEY: &str = "admin.key";
@@ -93,10 +93,10 @@ pub(crate) struct QuotaSetArgs {
 }
 
 impl QuotaCommand {
-    pub(crate) fn connection(&self) -> Printing<'_> {
+    pub(crate) fn connection(&self) -> ConnectionOptions<'_> {
         match self {
-            Self::Show(it) => Printing::from(&it.connection),
-            Self::Set(it) => Printing::from(&it.connection),
+            Self::Show(it) => ConnectionOptions::from(&it.connection),
+            Self::Set(it) => ConnectionOptions::from(&it.connection),
         }
     }
 }

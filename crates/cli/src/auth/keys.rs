@@ -23,7 +23,7 @@ use crate::failure::CliError;
 use crate::listing::Listing;
 use crate::lock::millis;
 use crate::output::{self, OutputFormat, Side};
-use crate::print_args::{ListArgs, Printing, QuietArgs};
+use crate::print_args::{ConnectionOptions, ListArgs, QuietArgs};
 
 /// What can be done with API keys.
 #[derive(Subcommand)]
@@ -115,12 +115,12 @@ pub(crate) struct RevokeArgs {
 }
 
 impl KeyCommand {
-    pub(crate) fn connection(&self) -> Printing<'_> {
+    pub(crate) fn connection(&self) -> ConnectionOptions<'_> {
         match self {
-            Self::Create(it) => Printing::from(&it.connection),
-            Self::List(it) => Printing::from(&it.connection),
-            Self::Rotate(it) => Printing::from(&it.connection),
-            Self::Revoke(it) => Printing::from(&it.connection),
+            Self::Create(it) => ConnectionOptions::from(&it.connection),
+            Self::List(it) => ConnectionOptions::from(&it.connection),
+            Self::Rotate(it) => ConnectionOptions::from(&it.connection),
+            Self::Revoke(it) => ConnectionOptions::from(&it.connection),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::listing::Listing;
 use crate::output::{self, OutputFormat, Side};
-use crate::print_args::{ListArgs, Printing, QuietArgs};
+use crate::print_args::{ConnectionOptions, ListArgs, QuietArgs};
 
 /// What can be done with principals.
 #[derive(Subcommand)]
@@ -105,13 +105,13 @@ pub(crate) struct OneArgs {
 }
 
 impl PrincipalCommand {
-    pub(crate) fn connection(&self) -> Printing<'_> {
+    pub(crate) fn connection(&self) -> ConnectionOptions<'_> {
         match self {
-            Self::Put(it) => Printing::from(&it.connection),
+            Self::Put(it) => ConnectionOptions::from(&it.connection),
             Self::List(connection) => connection.into(),
-            Self::Show(it) => Printing::from(&it.connection),
+            Self::Show(it) => ConnectionOptions::from(&it.connection),
             Self::Enable(it) | Self::Disable(it) | Self::Delete(it) => {
-                Printing::from(&it.connection)
+                ConnectionOptions::from(&it.connection)
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::listing::Listing;
 use crate::output::{self, OutputFormat, Side, Table};
-use crate::print_args::{ListArgs, Printing, QuietArgs};
+use crate::print_args::{ConnectionOptions, ListArgs, QuietArgs};
 
 /// The word for every verb.
 const ALL: &str = "all";
@@ -67,11 +67,11 @@ pub(crate) struct DeleteArgs {
 }
 
 impl RoleCommand {
-    pub(crate) fn connection(&self) -> Printing<'_> {
+    pub(crate) fn connection(&self) -> ConnectionOptions<'_> {
         match self {
-            Self::Put(it) => Printing::from(&it.connection),
+            Self::Put(it) => ConnectionOptions::from(&it.connection),
             Self::List(connection) => connection.into(),
-            Self::Delete(it) => Printing::from(&it.connection),
+            Self::Delete(it) => ConnectionOptions::from(&it.connection),
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::listing::Listing;
 use crate::output::{self, OutputFormat, Side};
-use crate::print_args::{ListArgs, Printing, QuietArgs};
+use crate::print_args::{ConnectionOptions, ListArgs, QuietArgs};
 
 /// What can be done with certificate rules.
 #[derive(Subcommand)]
@@ -128,21 +128,21 @@ pub(crate) struct IssuerDeleteArgs {
 }
 
 impl CertRuleCommand {
-    pub(crate) fn connection(&self) -> Printing<'_> {
+    pub(crate) fn connection(&self) -> ConnectionOptions<'_> {
         match self {
-            Self::Put(it) => Printing::from(&it.connection),
+            Self::Put(it) => ConnectionOptions::from(&it.connection),
             Self::List(connection) => connection.into(),
-            Self::Delete(it) => Printing::from(&it.connection),
+            Self::Delete(it) => ConnectionOptions::from(&it.connection),
         }
     }
 }
 
 impl IssuerCommand {
-    pub(crate) fn connection(&self) -> Printing<'_> {
+    pub(crate) fn connection(&self) -> ConnectionOptions<'_> {
         match self {
-            Self::Put(it) => Printing::from(&it.connection),
+            Self::Put(it) => ConnectionOptions::from(&it.connection),
             Self::List(connection) => connection.into(),
-            Self::Delete(it) => Printing::from(&it.connection),
+            Self::Delete(it) => ConnectionOptions::from(&it.connection),
         }
     }
 }

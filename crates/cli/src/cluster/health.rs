@@ -88,7 +88,8 @@ fn of_member(status: &v1::StatusResponse, it: &v1::MemberStatus) -> Option<Probl
             CUT_OFF,
             format!("{name} is cut off: it answers at {address}, but not the other members"),
             format!(
-                "look at the network between {name} ({}) and the other members{or_replace}",
+                "right after a start, wait some seconds; else look at the network between {name} ({}) and the \
+                 other members{or_replace}",
                 output::clean(&member.member_address)
             ),
         ),

@@ -82,6 +82,9 @@ pub(super) async fn show(
     } else if held.is_empty() {
         text.push_str("held by  unknown: nothing is known of this lock at or before that time\n");
     }
+    if held.is_empty() {
+        text.push_str(&neighbours(&standing, &after));
+    }
     for (token, it) in &held {
         text.push_str(&holder_text(*token, it, at_ms, end_of(*token, it)));
     }
@@ -91,6 +94,27 @@ pub(super) async fn show(
     output::out(&text);
     output::tell(&extent(&found));
     Ok(Exit::Done)
+}
+
+/// The holds before and after a time at which no client held the lock.
+fn neighbours(standing: &Standing, after: &[v1::Event]) -> String {
+    let mut text = String::new();
+    let last =
+        standing.grants.iter().rev().find_map(|(token, it)| Some((token, it, it.end.as_ref()?)));
+    if let Some((token, held, end)) = last {
+        let at = end.at_unix_ms.map_or_else(|| "-".to_owned(), wall_time::local);
+        let (client, cause) = (output::clean(&held.client), output::cause(end.cause()));
+        text.push_str(&format!("before   {client}  token {token}, until {at}, {cause}\n"));
+    }
+    // If more happened since than was read, the first of it is not known.
+    let is_whole = after.len() < PAGES * PAGE as usize;
+    let next = after.iter().find(|event| event.cause() == v1::Cause::Granted);
+    if let Some(next) = next.filter(|_| is_whole) {
+        let at = next.at_unix_ms.map_or_else(|| "-".to_owned(), wall_time::local);
+        let (client, token) = (output::clean(&next.client), next.token);
+        text.push_str(&format!("after    {client}  token {token}, from {at}\n"));
+    }
+    text
 }
 
 /// Reads events of the lock, oldest first. `back`: only until it is known who held it.

@@ -94,15 +94,23 @@ pub(crate) fn history(flags: &HistoryArgs) -> Result<Exit, CliError> {
                 Some(lock) => format!("of lock `{lock}`"),
                 None => "of these locks".to_owned(),
             };
-            let look = match &flags.lock {
-                Some(lock) => format!("; look: tenure explain {}", quoted(lock)),
-                None => String::new(),
+            // What was selected is not there; something else may be.
+            let selects = past.archive.is_some() && flags.selects();
+            let text = match &flags.lock {
+                Some(lock) if selects => {
+                    let kind = if flags.lost { "no loss" } else { "no event" };
+                    format!("{kind} {what} matches; all of it: tenure history {}", quoted(lock))
+                }
+                None if selects && flags.lost => format!("no loss {what} matches"),
+                None => format!("nothing is known {what}"),
+                Some(lock) => {
+                    let (since, lock) = (past.floor, quoted(lock));
+                    format!(
+                        "nothing is known {what} since revision {since}; look: tenure explain {lock}"
+                    )
+                }
             };
-            let since = match &past.archive {
-                Some(_) if flags.searches() => String::new(),
-                _ => format!(" since revision {}", past.floor),
-            };
-            output::tell(&format!("nothing is known {what}{since}{look}\n"));
+            output::tell(&format!("{text}\n"));
         }
         if past.left_out > 0 {
             let older = output::count(past.left_out, "older revision");
@@ -118,11 +126,10 @@ pub(crate) fn history(flags: &HistoryArgs) -> Result<Exit, CliError> {
 }
 
 impl HistoryArgs {
-    /// Whether more is asked for than the newest events of one lock.
-    fn searches(&self) -> bool {
-        let selects =
-            self.since.is_some() || self.until.is_some() || self.connection.client.is_some();
-        selects || self.lost || self.lock.is_none()
+    /// Whether only a part of the events is asked for.
+    fn selects(&self) -> bool {
+        let by_time = self.since.is_some() || self.until.is_some();
+        by_time || self.lost || self.connection.client.is_some()
     }
 
     fn request(&self) -> v1::HistoryRequest {

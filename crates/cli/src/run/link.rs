@@ -99,30 +99,79 @@ impl WatchdogLink {
     }
 }
 
+/// Waits until the watchdog has connected.
 fn accept(listener: &UnixListener, child: &mut Child) -> io::Result<UnixStream> {
-    let until_us = now_us() + super::times::us(START);
-    loop {
-        match listener.accept() {
-            // The socket's name is no secret: other processes may connect.
-            Ok((stream, _)) if is_from(&stream, child) => {
-                stream.set_nonblocking(false)?;
-                return Ok(stream);
-            }
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(STEP),
-            Err(error) => return Err(error),
+    let pid = Pid::from_child(child);
+    let connected = || match listener.accept() {
+        // The socket's name is no secret: other processes may connect.
+        Ok((stream, _)) if is_from(&stream, pid) => {
+            stream.set_nonblocking(false)?;
+            Ok(Some(stream))
         }
-        if let Some(status) = child.try_wait()? {
+        Ok(_) => Ok(None),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
+    };
+    let accepted = first(now_us() + super::times::us(START), connected, || child.try_wait());
+    if matches!(&accepted, Err(error) if error.kind() == ErrorKind::TimedOut) {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    accepted
+}
+
+/// Returns the first connection, unless the process ended without one.
+///
+/// If the lock is lost while the watchdog starts, as on an overloaded machine, the watchdog connects, reports the loss
+/// and ends at once. So the end of the process is asked for before the connection: a process that had ended by then has
+/// connected by then.
+fn first<T, S: std::fmt::Display>(
+    until_us: u64,
+    mut connected: impl FnMut() -> io::Result<Option<T>>,
+    mut ended: impl FnMut() -> io::Result<Option<S>>,
+) -> io::Result<T> {
+    loop {
+        let status = ended()?;
+        if let Some(connection) = connected()? {
+            return Ok(connection);
+        }
+        if let Some(status) = status {
             return Err(io::Error::other(format!("it ended: {status}")));
         }
         if now_us() > until_us {
-            let _ = child.kill();
-            let _ = child.wait();
             return Err(io::Error::new(ErrorKind::TimedOut, "it did not come"));
         }
+        std::thread::sleep(STEP);
     }
 }
 
-fn is_from(stream: &UnixStream, child: &Child) -> bool {
-    socket_peercred(stream).is_ok_and(|peer| peer.pid == Pid::from_child(child))
+fn is_from(stream: &UnixStream, pid: Pid) -> bool {
+    socket_peercred(stream).is_ok_and(|peer| peer.pid == pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_watchdog_that_connects_and_ends_between_two_looks_is_heard() {
+        let looks = Cell::new(0);
+        let connected = || {
+            looks.set(looks.get() + 1);
+            Ok((looks.get() > 1).then_some("reports"))
+        };
+        // It connects and ends right after the first look at the socket.
+        let ended = || Ok((looks.get() > 0).then_some("exit status: 0"));
+        assert_eq!(first(u64::MAX, connected, ended).unwrap(), "reports");
+    }
+
+    #[test]
+    fn one_that_ends_without_connecting_and_one_that_is_late_are_errors() {
+        let ended = first(u64::MAX, || Ok(None::<()>), || Ok(Some("signal: 9"))).unwrap_err();
+        assert_eq!(ended.to_string(), "it ended: signal: 9");
+        let late = first(0, || Ok(None::<()>), || Ok(None::<&str>)).unwrap_err();
+        assert_eq!(late.kind(), ErrorKind::TimedOut);
+    }
 }

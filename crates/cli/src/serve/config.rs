@@ -283,8 +283,15 @@ impl ServeConfig {
 
     fn entrance(&self) -> Result<Entrance, CliError> {
         match (self.get("cluster.bootstrap"), self.get("cluster.join")) {
+            // Usually a member that is replaced, with the file of the member that founded the cluster.
             (Some(_), Some(_)) => {
-                Err(CliError::config("both cluster.bootstrap and cluster.join; try one of them"))
+                let [bootstrap, join] = ["cluster.bootstrap", "cluster.join"]
+                    .map(|name| self.values.get(name).map_or("", |(_, source)| source));
+                let text = format!(
+                    "{bootstrap} has cluster.bootstrap and {join} has cluster.join; a member that joins a cluster \
+                     founds none: try without cluster.bootstrap"
+                );
+                Err(CliError::config(text))
             }
             (None, None) => Ok(Entrance::None),
             (None, Some(join)) => {
@@ -561,6 +568,23 @@ mod tests {
         let flags = ServeFlags { invitation_file: file, ..ServeFlags::default() };
         let both = gather(&flags, &[("TENURE_CLUSTER_INVITATION", &text)], "").unwrap();
         assert!(both.invitation().is_err());
+    }
+
+    #[test]
+    fn a_member_that_is_to_found_and_to_join_is_told_which_place_says_what() {
+        let flags = ServeFlags {
+            config: Some("x.toml".into()),
+            join: Some(vec!["h:1".into()]),
+            ..ServeFlags::default()
+        };
+        let file = "[member]\nname = \"b\"\ndata = \"d\"\n[cluster]\nbootstrap = [\"b=h:2\"]\n";
+        let error = gather(&flags, &[], file).unwrap().settings().err().unwrap();
+        assert!(
+            error.text.starts_with("x.toml has cluster.bootstrap and --join has"),
+            "{}",
+            error.text
+        );
+        assert!(error.text.ends_with("try without cluster.bootstrap"), "{}", error.text);
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! Tests `tenure auth` and credentials, from the first administrator to a revoked key.
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::ports::free_port;
 use crate::stage::{Member, Ran, command, ended, objects, wait};
+use crate::steps::{compare, script, steps};
 
 /// Runs a command with an API key from the environment; without one if it is empty.
 fn with(member: &Member, key: &str, arguments: &[&str]) -> Ran {
@@ -195,89 +199,76 @@ fn a_key_goes_to_a_new_file_that_only_its_owner_reads() {
     assert!(malformed.code == 78 && !malformed.err.contains("tenure_secret"), "{malformed:?}");
 }
 
-/// A command of the guide, the exit code that it must have, and what it must print.
-struct Step {
-    command: String,
-    code: i32,
-    output: Vec<String>,
-}
-
-fn steps(guide: &str) -> Vec<Step> {
-    let mut steps: Vec<Step> = Vec::new();
-    let mut inside = false;
-    for line in guide.lines() {
-        match (line.strip_prefix("```"), line.strip_prefix("$ ")) {
-            (Some(kind), _) => inside = kind == "console",
-            (None, Some(command)) if inside => {
-                let (command, code) = command.rsplit_once(" # exit ").unwrap_or((command, "0"));
-                let (command, code) = (command.to_owned(), code.parse().unwrap());
-                steps.push(Step { command, code, output: Vec::new() });
-            }
-            (None, _) if inside => steps.last_mut().unwrap().output.push(line.to_owned()),
-            _ => {}
-        }
-    }
-    steps
-}
-
-/// Whether a line of the guide stands for a line of output; `…` stands for anything.
-fn means(expected: &str, line: &str) -> bool {
-    let mut parts = expected.split('…');
-    let Some(mut rest) = line.strip_prefix(parts.next().unwrap_or_default()) else { return false };
-    for part in parts {
-        match rest.find(part) {
-            Some(at) => rest = &rest[at + part.len()..],
-            None => return false,
-        }
-    }
-    rest.is_empty() || expected.ends_with('…')
-}
-
 #[test]
 fn the_guide_works_as_it_is_written() {
-    follow(include_str!("../../../../docs/guides/access.md"), "guide");
-}
-
-#[test]
-fn the_guide_for_three_teams_works_as_it_is_written() {
-    follow(include_str!("../../../../docs/guides/teams.md"), "teams");
-}
-
-/// Runs the commands of a guide one after the other, and compares what they print.
-fn follow(guide: &str, name: &str) {
-    let member = Member::found(name);
-    let data = member.data.to_str().unwrap();
-    let steps = steps(&guide.replace("/var/lib/tenure", data));
+    let member = Member::found("guide");
+    let guide = include_str!("../../../../docs/guides/access.md");
+    let steps = steps(&guide.replace("/var/lib/tenure", member.data.to_str().unwrap()));
     assert!(steps.len() > 15);
     let dir = tempfile::tempdir().unwrap();
-    let bin = std::path::Path::new(crate::stage::TENURE).parent().unwrap();
+    let ran = ended(shell(dir.path(), &script(&steps)).env("TENURE_ADDR", &member.addr));
+    compare("guides/access.md", steps, &ran);
+}
+
+/// A shell in this directory that runs a script, and nothing for longer than two minutes.
+fn shell(dir: &Path, script: &str) -> Command {
+    let bin = Path::new(crate::stage::TENURE).parent().unwrap();
     let path = format!("{}:/usr/bin:/bin", bin.display());
-    let mut script = String::new();
-    for step in &steps {
-        script.push_str(&format!("{{ {}\n}} 2>&1\necho \"@@ $?\"\n", step.command));
-    }
-    let mut shell = std::process::Command::new("timeout");
-    shell.args(["--foreground", "120", "sh", "-c", &script]).current_dir(dir.path()).env_clear();
-    let ran = ended(shell.env("PATH", path).env("TENURE_ADDR", &member.addr));
-    let mut lines = ran.out.lines();
-    for step in steps {
-        let mut said = Vec::new();
-        let code = loop {
-            let line = lines.next().unwrap_or_else(|| panic!("{}: {ran:?}", step.command));
-            match line.strip_prefix("@@ ") {
-                Some(code) => break code,
-                None => said.push(line),
-            }
-        };
-        assert_eq!(code, step.code.to_string(), "{}: {said:?}", step.command);
-        for expected in step.output {
-            assert!(
-                said.iter().any(|line| means(&expected, line)),
-                "{}: {expected:?} in {said:?}",
-                step.command
-            );
+    let mut shell = Command::new("timeout");
+    shell.args(["--foreground", "120", "sh", "-c", script]).current_dir(dir);
+    shell.env_clear().env("PATH", path).env("HOME", dir);
+    shell
+}
+
+/// The guide has three machines. Here the members are on one, each with ports and a directory of its own, and the
+/// commands run on the machine of the first.
+#[test]
+fn the_guide_for_three_teams_works_as_it_is_written() {
+    let members = ["a", "b", "c"].map(|name| (name, free_port(), free_port()));
+    let guide = include_str!("../../../../docs/guides/teams.md");
+    let mut steps = steps(guide);
+    assert!(steps.len() > 30);
+    let dir = tempfile::tempdir().unwrap();
+    let mut served = 0;
+    for step in &mut steps {
+        if step.command.starts_with("tenure serve") {
+            served += 1;
+            step.command = members.map(|member| on_its_machine(&step.command, member)).join("\n");
+            // A founder serves when all have met.
+            step.command += "\nuntil grep -q 'became leader' ?.log; do sleep 0.1; done";
         }
+        for (name, _, at) in members {
+            let address = format!("{name}.tenure.example:7451");
+            step.command = step.command.replace(&address, &format!("127.0.0.1:{at}"));
+        }
+        step.command = step.command.replace("/var/lib/tenure", "data-a");
+        step.command =
+            step.command.replace("localhost:7450", &format!("localhost:{}", members[0].1));
     }
+    assert_eq!(served, 1, "the guide starts members with one command");
+    let script = [&*script(&steps), "kill $(cat ?.pid)\n"].concat();
+    let mut shell = shell(dir.path(), &script);
+    shell.env("TENURE_CA", "members-ca.pem");
+    let ran = ended(shell.env("TENURE_ADDR", format!("127.0.0.1:{}", members[0].1)));
+    compare("guides/teams.md", steps, &ran);
+    for (name, ..) in members {
+        let log = std::fs::read_to_string(dir.path().join(format!("{name}.jsonl"))).unwrap();
+        assert!(log.contains("principal_disabled"), "the audit log of {name}: {log}");
+    }
+}
+
+/// The command that starts member a, as it is on the machine of another member, in the background.
+fn on_its_machine(command: &str, (name, clients, _): (&str, u16, u16)) -> String {
+    let command = command
+        .replace("--name a", &format!("--name {name}"))
+        .replace(" a.pem", &format!(" {name}.pem"))
+        .replace(" a.key", &format!(" {name}.key"))
+        .replace("--members a.", &format!("--members {name}."))
+        .replace("--hosts a.", &format!("--hosts {name}."))
+        .replace("0.0.0.0:7450", &format!("127.0.0.1:{clients}"))
+        .replace("/var/log/tenure/audit.jsonl", &format!("{name}.jsonl"))
+        .replace("/var/lib/tenure", &format!("data-{name}"));
+    format!("{command} --health none > {name}.log 2>&1 & echo $! > {name}.pid")
 }
 
 #[test]
@@ -323,6 +314,44 @@ fn a_change_based_on_what_is_no_longer_so_is_refused_and_additions_are_merged() 
     });
     let shown = ok(&["auth", "principal", "show", "ci"]);
     assert!(shown.contains("quotas    leases=7 places=8 locks=9 keys=10\n"), "{shown}");
+}
+
+#[test]
+fn a_command_that_a_quota_refuses_names_who_set_it_and_how_far_over_it_is() {
+    let member = Member::found("setter");
+    let admin = init(&member);
+    ok(&member, &admin, &["auth", "enable"]);
+    ok(&member, &admin, &["auth", "role", "put", "all", "--allow", "read,acquire:"]);
+    ok(
+        &member,
+        &admin,
+        &["auth", "principal", "put", "ci", "--role", "all", "--quota", "leases=1"],
+    );
+    let key = ok(&member, &admin, &["auth", "key", "create", "ci"]);
+    ok(&member, key.trim(), &["lease", "grant", "--ttl", "1m"]);
+    let refused = with(&member, key.trim(), &["lease", "grant", "--ttl", "1m"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    let says = "the quota `leases` of the principal is 1, set for it by `admin`, asked for 2";
+    assert!(refused.err.contains(says), "{refused:?}");
+    let lines: Vec<&str> = refused.err.lines().map(str::trim).collect();
+    let set = lines.iter().find(|line| line.starts_with("set  ")).expect("a line says when");
+    assert!(set.starts_with("set      20") && set.ends_with(" by admin"), "{set}");
+    assert!(lines.contains(&"over     by 1: 2 of 1 leases"), "{lines:?}");
+    let json = with(&member, key.trim(), &["lease", "grant", "--ttl", "1m", "--output", "json"]);
+    let error = objects(&json.err).remove(0)["error"].clone();
+    assert_eq!((&error["limit"], &error["set_by"]), (&json!("leases"), &json!("admin")), "{error}");
+    assert!(error["set_at"].as_str().is_some_and(|at| at.ends_with('Z')), "{error}");
+    // Another administrator who changes only the roles does not become the one who set it.
+    ok(&member, &admin, &["auth", "role", "put", "root", "--allow", "administer:"]);
+    ok(&member, &admin, &["auth", "principal", "put", "eva", "--role", "root"]);
+    let eva = ok(&member, &admin, &["auth", "key", "create", "eva"]);
+    ok(&member, eva.trim(), &["auth", "principal", "put", "ci", "--add-role", "root"]);
+    let refused = with(&member, key.trim(), &["lease", "grant", "--ttl", "1m"]);
+    assert!(refused.err.contains("by `admin`"), "{refused:?}");
+    // A quota that members count names its setter too.
+    ok(&member, eva.trim(), &["auth", "principal", "put", "ci", "--quota", "sessions=0"]);
+    let refused = with(&member, key.trim(), &["run", "deploy", "--", "true"]);
+    assert!(refused.err.contains("is 0, set for it by `eva`"), "{refused:?}");
 }
 
 #[test]

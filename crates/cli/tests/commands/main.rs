@@ -10,6 +10,7 @@ mod keys;
 mod leases;
 mod locks;
 mod members;
+mod not_run;
 mod pages;
 mod past;
 #[path = "../common/ports.rs"]
@@ -20,6 +21,7 @@ mod screens;
 #[allow(dead_code, reason = "only one of the servers is needed here")]
 mod server;
 mod stage;
+mod steps;
 #[path = "../common/waiting.rs"]
 mod waiting;
 mod watches;

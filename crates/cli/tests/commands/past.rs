@@ -19,6 +19,11 @@ fn lived(lock: &str) -> (String, String) {
     (first, last)
 }
 
+/// A time that has not come yet.
+fn in_a_minute() -> String {
+    tenure_wire::wall::utc(tenure_server::os::wall_ms() + 60_000)
+}
+
 #[test]
 fn who_held_it_at_a_time_and_how_that_ended() {
     let (first, last) = lived("past/at");
@@ -36,6 +41,14 @@ fn who_held_it_at_a_time_and_how_that_ended() {
     assert_eq!(taken["holders"][0]["end"]["reason"], "it was deleted", "{taken}");
     let long_ago = ok(&["history", "past/at", "--at", "2001-01-01"]);
     assert!(long_ago.contains("unknown: nothing is known"), "{long_ago}");
+    // The next hold answers a question about the minute in which it began.
+    assert!(long_ago.contains("\nafter    past-ana  token "), "{long_ago}");
+    ok(&["run", "past/ended", "--client", "past-ida", "--", "true"]);
+    let now = ok(&["history", "past/ended", "--at", &in_a_minute()]);
+    let lines: Vec<&str> = now.lines().collect();
+    assert_eq!(lines[1], "held by  no client: it was free", "{now}");
+    assert!(lines[2].starts_with("before   past-ida  token "), "{now}");
+    assert!(lines[2].ends_with(", released"), "{now}");
     let said = run(&["history", "past/at", "--at", "soon"]);
     assert_eq!(said.code, 2, "{said:?}");
     assert!(said.err.contains("is no time; try 03:14"), "{said:?}");
@@ -54,6 +67,12 @@ fn the_past_is_selected_by_time_client_and_loss() {
     assert_eq!(causes(&["past/by", "--client", "past-ana"]), ["granted", "released"]);
     assert_eq!(causes(&["past/by", "--lost"]), ["forced"]);
     assert_eq!(causes(&["--prefix", "past/by", "--lost"]), ["forced"]);
+    let none = run(&["history", "past/by", "--until", "1h"]);
+    let says = "no event of lock `past/by` matches; all of it: tenure history past/by";
+    assert!(none.err.contains(says), "{none:?}");
+    ok(&["run", "past/kept", "--", "true"]);
+    let none = run(&["history", "past/kept", "--lost"]);
+    assert!(none.err.contains("no loss of lock `past/kept` matches"), "{none:?}");
     let ran = run(&["history", "past/by", "--lost"]);
     assert!(ran.out.contains("by ops  because \"it was deleted\""), "{ran:?}");
     assert!(ran.err.contains("the archive of this member begins at 20"), "{ran:?}");

@@ -17,6 +17,8 @@ pub(crate) struct Member {
     _stdin: Mutex<ChildStdin>,
     _dir: tempfile::TempDir,
     pub(crate) addr: String,
+    /// Where other members reach it.
+    pub(crate) members: String,
     /// Its data directory.
     pub(crate) data: PathBuf,
 }
@@ -30,13 +32,18 @@ pub(crate) fn member() -> &'static Member {
 impl Member {
     /// A cluster of one.
     pub(crate) fn found(name: &str) -> Self {
+        Self::found_with(name, &[])
+    }
+
+    /// A cluster of one, with further flags.
+    pub(crate) fn found_with(name: &str, more: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (clients, members) = (free_port(), free_port());
         let bootstrap = format!("{name}=127.0.0.1:{members}");
-        let more = ["--bootstrap", &bootstrap];
+        let more = [&["--bootstrap", &bootstrap], more].concat();
         let (stdin, addr) = serve(dir.path(), name, clients, members, &more);
-        let data = dir.path().join(name);
-        let member = Self { _stdin: Mutex::new(stdin), _dir: dir, addr, data };
+        let (data, members) = (dir.path().join(name), format!("127.0.0.1:{members}"));
+        let member = Self { _stdin: Mutex::new(stdin), _dir: dir, addr, members, data };
         wait("the member serves", || {
             let ran = at(&member.addr, &["cluster", "status", "--connect-timeout", "5s"]);
             ran.out.contains("1 of 1 members up").then_some(())
@@ -54,11 +61,13 @@ pub(crate) fn serve(
     more: &[&str],
 ) -> (ChildStdin, String) {
     let (clients, members) = (format!("127.0.0.1:{clients}"), format!("127.0.0.1:{members}"));
+    let health: &[&str] = if more.contains(&"--health") { &[] } else { &["--health", "none"] };
     let log = std::fs::File::create(dir.join(format!("{name}.log"))).unwrap();
     let mut child = Command::new(TENURE)
         .args(["serve", "--while-stdin", "--name", name, "--clients", &clients])
-        .args(["--members", &members, "--health", "none", "--data"])
+        .args(["--members", &members, "--data"])
         .arg(dir.join(name))
+        .args(health)
         .args(more)
         .env_clear()
         .stdin(Stdio::piped())

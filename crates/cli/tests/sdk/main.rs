@@ -8,6 +8,7 @@ mod examples;
 mod failover;
 mod holder;
 mod losses;
+mod outside;
 mod scripts;
 mod secured;
 

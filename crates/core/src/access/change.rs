@@ -2,9 +2,12 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use tenure_types::{InvalidName, Name, Quotas, Refusal, VerbSet};
+use tenure_types::{InvalidName, Name, QuotaSetter, Quotas, Refusal, VerbSet};
 
-use super::{Access, CertificateRule, Credential, Issuer, OwnedIssuerKeys, PrincipalRecord, Rule};
+use super::{
+    Access, CertificateRule, Credential, Issuer, OwnedIssuerKeys, PrincipalRecord, QuotaSetters,
+    Rule,
+};
 use crate::request::{LEVEL_ACCESS, LEVEL_RECORDS, OWN_KEYS};
 
 /// The most rules of one role.
@@ -224,12 +227,21 @@ impl<'a> AccessChange<'a> {
 }
 
 impl Access {
-    /// Makes a change. Returns whether anything is different now.
+    /// Makes a change of which nothing is recorded. Returns whether anything is different now.
     pub fn change(&mut self, change: &AccessChange<'_>) -> Result<bool, Refusal> {
+        self.change_by(change, None)
+    }
+
+    /// Makes a change, and records who sets the quotas that it changes.
+    pub(crate) fn change_by(
+        &mut self,
+        change: &AccessChange<'_>,
+        setter: Option<&QuotaSetter>,
+    ) -> Result<bool, Refusal> {
         match change {
             AccessChange::PutRole { name, rules } => self.put_role(name, rules),
             AccessChange::DeleteRole { name } => Ok(self.delete_role(name)),
-            AccessChange::PutPrincipal(new) => self.put_principal(new),
+            AccessChange::PutPrincipal(new) => self.put_principal(new, setter),
             AccessChange::DeletePrincipal { name } => Ok(self.delete_principal(name)),
             AccessChange::PutCredential(new) => self.put_credential(new),
             AccessChange::DeleteCredential { id } => Ok(self.delete_credential(id)),
@@ -249,11 +261,27 @@ impl Access {
                 Ok(core::mem::replace(&mut self.enabled, *enabled) != *enabled)
             }
             AccessChange::SetDefaultQuotas(quotas) => {
-                Ok(core::mem::replace(&mut self.default_quotas, *quotas) != *quotas)
+                let old = core::mem::replace(&mut self.default_quotas, *quotas);
+                // One for each quota at most, so they are not weighed.
+                self.default_setters = self.default_setters.after(&old, quotas, setter);
+                Ok(old != *quotas)
             }
             AccessChange::Replace(it) if !self.is_so(&it.seen) => Err(Refusal::AccessChanged),
-            AccessChange::Replace(it) => self.change(&it.change),
+            AccessChange::Replace(it) => self.change_by(&it.change, setter),
         }
+    }
+
+    /// Sets who set the quotas of each principal, in the order of their names, as it was read.
+    pub(crate) fn set_setters<E>(
+        &mut self,
+        mut read: impl FnMut(&Quotas) -> Result<QuotaSetters, E>,
+    ) -> Result<(), E> {
+        for record in self.principals.values_mut() {
+            self.bytes -= record.setters.weight();
+            record.setters = read(&record.quotas)?;
+            self.bytes += record.setters.weight();
+        }
+        Ok(())
     }
 
     /// Whether a put or delete of a role or principal would be without effect. API keys of a principal do not count.
@@ -302,7 +330,11 @@ impl Access {
         gone.is_some()
     }
 
-    fn put_principal(&mut self, new: &NewPrincipal<'_>) -> Result<bool, Refusal> {
+    fn put_principal(
+        &mut self,
+        new: &NewPrincipal<'_>,
+        setter: Option<&QuotaSetter>,
+    ) -> Result<bool, Refusal> {
         let name = checked(new.name)?;
         // These names belong to the members.
         if new.name.starts_with(OWN_KEYS) {
@@ -313,11 +345,15 @@ impl Access {
             new.roles.iter().map(|role| checked(role)).collect::<Result<_, _>>()?;
         let old = self.principals.get(&name);
         room(old.is_some(), self.principals.len(), PRINCIPALS_MAX)?;
+        let no_setters = QuotaSetters::default();
+        let (quotas, setters) =
+            old.map_or((Quotas::default(), &no_setters), |old| (old.quotas, &old.setters));
         let record = PrincipalRecord {
             enabled: new.enabled,
             roles,
             credentials: old.map_or(Vec::new(), |old| old.credentials.clone()),
             quotas: new.quotas,
+            setters: setters.after(&quotas, &new.quotas, setter),
         };
         let (added, removed) = (record.weight(&name), old.map_or(0, |old| old.weight(&name)));
         self.weigh(added, removed)?;
@@ -458,7 +494,7 @@ impl PrincipalRecord {
     fn weight(&self, name: &str) -> u64 {
         let roles: usize = self.roles.iter().map(|role| 32 + role.as_bytes().len()).sum();
         let credentials: u64 = self.credentials.iter().map(Credential::weight).sum();
-        RECORD_BYTES + (name.len() + roles) as u64 + credentials
+        RECORD_BYTES + (name.len() + roles) as u64 + credentials + self.setters.weight()
     }
 }
 

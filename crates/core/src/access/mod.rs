@@ -5,17 +5,19 @@
 mod change;
 mod required;
 mod scope;
+mod setters;
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use tenure_types::{Name, Quota, QuotaSource, Quotas, Verb, VerbSet};
+use tenure_types::{Name, Quota, QuotaSetter, QuotaSource, Quotas, Verb, VerbSet};
 
 pub use change::{
     AccessChange, CREDENTIALS_PER_PRINCIPAL, IssuerKeys, NewCertificateRule, NewCredential,
     NewIssuer, NewPrincipal, NewRule, ROLES_PER_PRINCIPAL, RULES_PER_ROLE, Replacement,
 };
 pub use required::{Requirement, required};
+pub use setters::QuotaSetters;
 
 use crate::request::OWN_KEYS;
 
@@ -39,6 +41,7 @@ pub fn acting(principal: &str) -> (&str, &str) {
 pub struct Access {
     pub(crate) enabled: bool,
     pub(crate) default_quotas: Quotas,
+    pub(crate) default_setters: QuotaSetters,
     pub(crate) roles: BTreeMap<Name, Vec<Rule>>,
     pub(crate) principals: BTreeMap<Name, PrincipalRecord>,
     pub(crate) certificate_rules: BTreeMap<Name, CertificateRule>,
@@ -69,6 +72,8 @@ pub struct PrincipalRecord {
     pub credentials: Vec<Credential>,
     /// Its own quotas.
     pub quotas: Quotas,
+    /// Who set them.
+    pub setters: QuotaSetters,
 }
 
 /// An API key, without its secret.
@@ -206,6 +211,19 @@ impl Access {
         match own {
             Some(bound) => Some((bound, QuotaSource::Principal)),
             None => self.default_quotas.get(quota).map(|bound| (bound, QuotaSource::Default)),
+        }
+    }
+
+    /// Who set the value of a quota of a principal, if that was recorded.
+    pub fn quota_setter(
+        &self,
+        principal: &str,
+        quota: Quota,
+        set_by: QuotaSource,
+    ) -> Option<&QuotaSetter> {
+        match set_by {
+            QuotaSource::Principal => self.principal(principal)?.setters.get(quota),
+            QuotaSource::Default => self.default_setters.get(quota),
         }
     }
 

@@ -4,13 +4,14 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use tenure_types::{Quota, Quotas, VerbSet};
+use tenure_types::{Name, Quota, QuotaSetter, Quotas, VerbSet};
 
 use super::{Malformed, Reader, Writer};
 use crate::access::{
     Access, AccessChange, IssuerKeys, NewCertificateRule, NewCredential, NewIssuer, NewPrincipal,
-    NewRule, OwnedIssuerKeys, Replacement,
+    NewRule, OwnedIssuerKeys, QuotaSetters, Replacement,
 };
+use crate::request::LEVEL_SETTERS;
 
 pub(super) fn put_change(out: &mut Vec<u8>, change: &AccessChange<'_>) {
     match change {
@@ -189,15 +190,70 @@ fn get_quotas(reader: &mut Reader<'_>, counts_at_members: bool) -> Result<Quotas
     if quotas.counts_at_members() == counts_at_members { Ok(quotas) } else { Err(Malformed) }
 }
 
-/// Encodes the access rules.
-pub(in crate::codec) fn put_access(out: &mut Vec<u8>, access: &Access) {
+pub(super) fn put_quota_setter(out: &mut Vec<u8>, setter: &QuotaSetter) {
+    out.put_bytes(setter.principal.as_ref().map_or(&[], |principal| principal.as_bytes()));
+    out.put_optional(setter.unix_ms);
+}
+
+pub(super) fn get_quota_setter(reader: &mut Reader<'_>) -> Result<QuotaSetter, Malformed> {
+    let principal = match reader.text()? {
+        "" => None,
+        name => Some(Name::new(name).map_err(|_| Malformed)?),
+    };
+    Ok(QuotaSetter { principal, unix_ms: reader.optional()? })
+}
+
+fn put_setters(out: &mut Vec<u8>, setters: &QuotaSetters) {
+    out.put(setters.iter().len() as u64);
+    for (quota, setter) in setters.iter() {
+        out.put_u8(quota as u8);
+        put_quota_setter(out, setter);
+    }
+}
+
+/// Decodes the setters of quotas. Each of these quotas has a value.
+fn get_setters(reader: &mut Reader<'_>, quotas: &Quotas) -> Result<QuotaSetters, Malformed> {
+    let mut setters = QuotaSetters::default();
+    for _ in 0..reader.len(2)? {
+        let quota = Quota::from_number(reader.u8()?).ok_or(Malformed)?;
+        let is_next = setters.iter().last().is_none_or(|(last, _)| last < quota);
+        if !is_next || quotas.get(quota).is_none() {
+            return Err(Malformed);
+        }
+        setters.insert(quota, get_quota_setter(reader)?);
+    }
+    Ok(setters)
+}
+
+/// Encodes the access rules of a state at this level.
+pub(in crate::codec) fn put_access(out: &mut Vec<u8>, access: &Access, level: u16) {
+    put_rules(out, access);
+    if level >= LEVEL_SETTERS {
+        put_setters(out, &access.default_setters);
+        access.principals().for_each(|(_, record)| put_setters(out, &record.setters));
+    }
+}
+
+/// Decodes the access rules of a state at this level. Only their one encoding is accepted.
+pub(in crate::codec) fn get_access(
+    reader: &mut Reader<'_>,
+    level: u16,
+) -> Result<Access, Malformed> {
+    let mut access = get_rules(reader)?;
+    if level >= LEVEL_SETTERS {
+        access.default_setters = get_setters(reader, &access.default_quotas)?;
+        access.set_setters(|quotas| get_setters(reader, quotas))?;
+    }
+    Ok(access)
+}
+
+fn put_rules(out: &mut Vec<u8>, access: &Access) {
     let changes = changes(access);
     out.put(changes.len() as u64);
     changes.iter().for_each(|change| put_change(out, change));
 }
 
-/// Decodes the access rules. Only their one encoding is accepted.
-pub(in crate::codec) fn get_access(reader: &mut Reader<'_>) -> Result<Access, Malformed> {
+fn get_rules(reader: &mut Reader<'_>) -> Result<Access, Malformed> {
     let mut access = Access::default();
     let mut bytes = Vec::new();
     let len = reader.len(2)?;
@@ -208,7 +264,7 @@ pub(in crate::codec) fn get_access(reader: &mut Reader<'_>) -> Result<Access, Ma
         put_change(&mut read, &change);
         access.change(&change).map_err(|_| Malformed)?;
     }
-    put_access(&mut bytes, &access);
+    put_rules(&mut bytes, &access);
     if bytes == read { Ok(access) } else { Err(Malformed) }
 }
 

@@ -7,6 +7,7 @@ use tenure_types::{
     Verb,
 };
 
+use super::access::{get_quota_setter, put_quota_setter};
 use super::request::get_lease_id;
 use super::{Malformed, Reader, Writer};
 use crate::outcome::{
@@ -320,12 +321,16 @@ fn put_refusal(out: &mut Vec<u8>, refusal: &Refusal) {
             out.put_u8(31);
             out.put_u8(*verb as u8);
         }
-        Refusal::Quota { quota, set_by, bound, asked } => {
-            out.put_u8(32);
+        Refusal::Quota { quota, set_by, bound, asked, setter } => {
+            out.put_u8(if setter.is_some() { 49 } else { 32 });
             out.put_u8(*quota as u8);
             out.put_u8(u8::from(*set_by == QuotaSource::Principal));
             out.put(*bound);
             out.put(*asked);
+            // Answered from level 5 on.
+            if let Some(setter) = setter {
+                put_quota_setter(out, setter);
+            }
         }
         Refusal::AccessFull { max } => {
             out.put_u8(33);
@@ -391,11 +396,12 @@ fn get_refusal(reader: &mut Reader<'_>) -> Result<Refusal, Malformed> {
         29 => Refusal::Quiet { left_ms: reader.number()? },
         30 => Refusal::FutureRevision { asked: reader.revision()?, newest: reader.revision()? },
         31 => Refusal::Forbidden { verb: Verb::from_number(reader.u8()?).ok_or(Malformed)? },
-        32 => Refusal::Quota {
+        number @ (32 | 49) => Refusal::Quota {
             quota: Quota::from_number(reader.u8()?).ok_or(Malformed)?,
             set_by: if reader.flag()? { QuotaSource::Principal } else { QuotaSource::Default },
             bound: reader.number()?,
             asked: reader.number()?,
+            setter: if number == 49 { Some(Box::new(get_quota_setter(reader)?)) } else { None },
         },
         33 => Refusal::AccessFull { max: reader.number()? },
         34 => Refusal::PrincipalNotFound,

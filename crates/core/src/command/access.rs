@@ -1,14 +1,14 @@
 //! Executes `SetAccess`, and checks what the principal of a command may do and see.
 
 use alloc::sync::Arc;
-use tenure_types::{Name, Refusal, Verb};
+use tenure_types::{Name, QuotaSetter, Refusal, Verb};
 
 use crate::access::{Access, AccessChange, acting, required};
 use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::Answer;
-use crate::request::{LEVEL_RECORDS, Request};
+use crate::request::{LEVEL_RECORDS, LEVEL_SETTERS, Request};
 use crate::state::due::DueKind;
 
 /// The reason in the events and notices of leases that end with their principal.
@@ -64,7 +64,8 @@ impl Machine {
         change: &AccessChange<'_>,
     ) -> Result<Answer, Refusal> {
         let old_bytes = self.access.bytes;
-        let changed = Arc::make_mut(&mut self.access).change(change)?;
+        let setter = self.quota_setter(principal);
+        let changed = Arc::make_mut(&mut self.access).change_by(change, setter.as_ref())?;
         self.state_bytes = self.state_bytes - old_bytes + self.access.bytes;
         let revoked = change.revokes().is_some_and(|name| self.revoke_principal(name));
         if changed || revoked {
@@ -78,6 +79,13 @@ impl Machine {
             });
         }
         Ok(Answer::AccessSet)
+    }
+
+    /// What is recorded of the principal of a command that sets quotas; `None` at a level without such records.
+    fn quota_setter(&self, principal: &str) -> Option<QuotaSetter> {
+        let principal = Name::new(self.recorded(principal)).ok();
+        let unix_ms = self.history.label().map(|label| label.wall.unix_ms);
+        (self.level >= LEVEL_SETTERS).then_some(QuotaSetter { principal, unix_ms })
     }
 
     /// Ends the standing of every lease of a principal at once. The entries that follow end the leases themselves, a

@@ -1,5 +1,6 @@
 //! Counts what each principal owns, and checks its quotas.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use tenure_types::{Name, Quota, Refusal};
 
@@ -81,7 +82,8 @@ impl Machine {
         let counted = if mutant!("quota_checked_after_the_fact") { used.of(quota) } else { asked };
         // A quota may have been lowered below what is in use: what needs no more is still allowed.
         if more > 0 && counted > bound {
-            return Err(Refusal::Quota { quota, set_by, bound, asked });
+            let setter = self.access.quota_setter(name, quota, set_by).cloned().map(Box::new);
+            return Err(Refusal::Quota { quota, set_by, bound, asked, setter });
         }
         Ok(())
     }

@@ -92,6 +92,11 @@ impl History {
         self.label = label;
     }
 
+    /// The label of the records that follow.
+    pub(crate) fn label(&self) -> Option<TimeLabel> {
+        self.label
+    }
+
     /// Completes the open record, if any.
     pub(crate) fn commit(&mut self) {
         let Some(start) = self.writing.take() else { return };

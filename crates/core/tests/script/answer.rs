@@ -142,8 +142,10 @@ fn show_refusal(refusal: &Refusal) -> String {
         }
         // What is missing is the content of these.
         Refusal::Forbidden { verb } => return format!("{reason}: {}", verb.name()),
-        Refusal::Quota { quota, bound, asked, .. } => {
-            return format!("{reason}: {} {bound}, asked {asked}", quota.name());
+        Refusal::Quota { quota, bound, asked, setter, .. } => {
+            let by = setter.as_ref().and_then(|setter| setter.principal.as_ref());
+            let by = by.map_or(String::new(), |by| format!(" by {by}"));
+            return format!("{reason}: {} {bound}{by}, asked {asked}", quota.name());
         }
         Refusal::TokenOutdated { lock, holder: has } => match has {
             Some(has) => format!("{lock} by {}", holder(has)),

@@ -197,6 +197,33 @@ fn a_quota_bounds_what_one_principal_has() {
 }
 
 #[test]
+fn a_refusal_names_who_set_the_quota_from_level_5_on() {
+    check_teams(
+        "
+         1s  level 4 as=olga                                     raised
+         1s  quotas keys=0 leases=0 as=ruth                      done
+         1s  put a/1 v as=ana                                    refused quota-exceeded: keys 0, asked 1
+         1s  level 5 as=olga                                     raised
+         1s  put a/1 v as=ana                                    refused quota-exceeded: keys 0, asked 1
+         2s  principal rita root as=ruth                         done
+         2s  quotas keys=1 leases=0 as=ruth                      done
+         2s  put a/1 v as=ana                                    written version=1
+         2s  put a/2 v as=ana                                    refused quota-exceeded: keys 1 by ruth, asked 2
+         2s  A lease 60s as=ana                                  refused quota-exceeded: leases 0, asked 1
+         3s  quotas keys=1 leases=1 as=tenure/member/rita        done
+         3s  put a/2 v as=ana                                    refused quota-exceeded: keys 1 by ruth, asked 2
+         3s  A lease 60s as=ana                                  granted
+         3s  B lease 60s as=ana                                  refused quota-exceeded: leases 1 by rita, asked 2
+         4s  principal ana a leases=2 as=ruth                    done
+         4s  principal ana a b leases=2 as=rita                  done
+         4s  B lease 60s as=ana                                  granted
+         4s  C lease 60s as=ana                                  refused quota-exceeded: leases 2 by ruth, asked 3
+         4s  put a/2 v as=ana                                    refused quota-exceeded: keys 1 by ruth, asked 2
+    ",
+    );
+}
+
+#[test]
 fn a_change_can_depend_on_what_its_caller_has_seen() {
     check_teams(
         "

@@ -14,8 +14,8 @@ use tenure_core::request::{
 };
 use tenure_core::{Filter, Machine};
 use tenure_types::{
-    Handle, LeaseId, Limit, Mode, Name, PlaceNumber, Quota, Quotas, Revision, Term, Token, Verb,
-    VerbSet,
+    Handle, LeaseId, Limit, Mode, Name, PlaceNumber, Quota, QuotaSource, Quotas, Revision, Term,
+    Token, Verb, VerbSet,
 };
 
 use crate::script::play;
@@ -147,6 +147,24 @@ fn a_snapshot_whose_history_names_principals_is_read_and_written_as_ever() {
     let events = events.batches.iter().flat_map(|batch| &batch.events);
     let named: Vec<&str> = events.filter_map(|it| it.principal.as_deref()).collect();
     assert_eq!(named, ["olga", "olga", "olga", "ruth", "olga", "tenure/member"]);
+}
+
+#[test]
+fn a_snapshot_that_names_who_set_quotas_is_read_and_written_as_ever() {
+    let bytes = unhex(include_str!("../golden/snapshot_setters.hex"));
+    assert_eq!(hex(&play(QUOTAS_SET).machine.encode()), hex(&bytes));
+    let machine = Machine::decode(&bytes).expect("the snapshot can be read");
+    assert_eq!(hex(&machine.encode()), hex(&bytes));
+    let setter = |quota, set_by| {
+        let setter = machine.access().quota_setter("ana", quota, set_by)?;
+        Some((setter.principal.as_deref(), setter.unix_ms))
+    };
+    let (own, default) = (QuotaSource::Principal, QuotaSource::Default);
+    let at = |seconds: u64| Some(1_772_421_240_000 + seconds * 1_000);
+    assert_eq!(setter(Quota::Leases, own), Some((Some("ruth"), at(1))));
+    assert_eq!(setter(Quota::Sessions, own), Some((Some("olga"), at(2))));
+    assert_eq!(setter(Quota::Keys, default), Some((None, at(1))));
+    assert_eq!(setter(Quota::Bytes, default), None, "it was set below the level");
 }
 
 #[test]
@@ -363,6 +381,18 @@ const RECORDED: &str = "
          2s  revoke B by=eva as=ruth               revoked; B revoked by eva
          2s  put tenure/x w as=tenure/member/olga  written version=1
          2s  delete tenure/x as=tenure/member      deleted
+    ";
+
+/// Quotas that were set below the level, by named principals and by one without a name, and a refusal that is kept.
+const QUOTAS_SET: &str = "
+         0s  level 4                               raised
+         0s  quotas bytes=4096                     done
+         0s  level 5                               raised
+         1s  principal ana a leases=1 as=ruth      done
+         1s  quotas bytes=4096 keys=9              done
+         2s  principal ana a leases=1 sessions=3 as=tenure/member/olga  done
+         3s  A lease 60s as=ana                    granted
+         3s  B lease 60s once=k as=ana             refused quota-exceeded: leases 1 by ruth, asked 2
     ";
 
 /// Commands that a member makes for a caller, and changes that depend on what their caller has seen.

@@ -287,9 +287,10 @@ fn the_level_moves_only_up_and_only_as_far_as_is_known() {
          0s  level 2                        raised
          0s  level 3                        raised
          0s  level 4                        raised
-         0s  level 5                        refused invalid-level (4 to 4)
-         0s  level 0                        refused invalid-level (4 to 4)
-         0s  revision                       3
+         0s  level 5                        raised
+         0s  level 6                        refused invalid-level (5 to 5)
+         0s  level 0                        refused invalid-level (5 to 5)
+         0s  revision                       4
     ",
     );
 }

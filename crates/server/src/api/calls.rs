@@ -7,8 +7,8 @@
 use tenure_types::Verb;
 
 use self::Requires::{
-    AnyOf, Below, Cluster, Each, Explain, Known, LeaseOrAll, Name, Nothing, OwnLease,
-    OwnOrAdminister, OwnOrForce, ReadOrObserve, Signs, Somewhere,
+    AnyOf, Below, Cluster, Each, Explain, Known, KnownSoon, LeaseOrAll, Name, Nothing, OwnLease,
+    OwnOrAdminister, OwnOrForce, ReadOrObserve, Resumes, Signs, Somewhere,
 };
 use self::Verb::{Acquire, Administer, Elect, Force, Keys, Observe, Operate, Read};
 
@@ -32,6 +32,10 @@ pub(crate) enum Requires {
     Nothing,
     /// Credentials of an enabled principal.
     Known,
+    /// The same, in the upgrade or in the first message.
+    KnownSoon,
+    /// Credentials of an enabled principal. Only its own leases are resumed.
+    Resumes,
     /// The caller's own lease.
     OwnLease,
     /// The caller's own lease, or `force` for the cluster.
@@ -195,6 +199,7 @@ pub(crate) const CALLS: &[(CallApi, &str, Requires)] = &[
     (CallApi::Http, "POST /v1/leases/{lease}/renew", LEASED),
     (CallApi::Http, "GET /v1/limits", Known),
     (CallApi::Http, "PATCH /v1/limits", Cluster(Operate)),
+    (CallApi::Http, "GET /v1/lock-socket", KnownSoon),
     (CallApi::Http, "GET /v1/locks", Below(Read)),
     (CallApi::Http, "POST /v1/locks", Each),
     (CallApi::Http, "DELETE /v1/locks/{lock}", OwnLease),
@@ -204,6 +209,7 @@ pub(crate) const CALLS: &[(CallApi, &str, Requires)] = &[
     (CallApi::Http, "GET /v1/member", Known),
     (CallApi::Http, "POST /v1/tickets", Signs),
     (CallApi::Http, "GET /v1/watch", Below(Observe)),
+    (CallApi::Http, "GET /v1/ws", KnownSoon),
     (CallApi::Session, "acquire", Each),
     (CallApi::Session, "delete", Name(Keys)),
     (CallApi::Session, "downgrade", HELD),
@@ -213,10 +219,12 @@ pub(crate) const CALLS: &[(CallApi, &str, Requires)] = &[
     (CallApi::Session, "get_lease", LeaseOrAll),
     (CallApi::Session, "get_lock", Name(Read)),
     (CallApi::Session, "grant_lease", LEASED),
+    (CallApi::Session, "hello", Known),
     (CallApi::Session, "leave", OwnLease),
     (CallApi::Session, "put", Name(Keys)),
     (CallApi::Session, "release", OwnLease),
     (CallApi::Session, "renew", LEASED),
+    (CallApi::Session, "resume", Resumes),
     (CallApi::Session, "revoke", OwnOrForce),
     (CallApi::Session, "stopped", OwnLease),
     (CallApi::Session, "update", HELD),
@@ -235,7 +243,7 @@ mod tests {
     use utoipa::PartialSchema;
 
     use super::*;
-    use crate::api::{http, request_filter};
+    use crate::api::{http, request_filter, ws};
 
     /// The part of a set of file descriptors that names services and the requests of a session.
     #[derive(Message)]
@@ -289,7 +297,10 @@ mod tests {
 
     #[test]
     fn every_http_route_is_listed() {
-        assert_eq!(http::described_routes(), listed(CallApi::Http));
+        // A description of HTTP routes has no WebSockets.
+        let sockets = ws::PATHS.map(|path| format!("GET {path}"));
+        let routes: BTreeSet<_> = http::described_routes().into_iter().chain(sockets).collect();
+        assert_eq!(routes, listed(CallApi::Http));
     }
 
     #[test]
@@ -298,12 +309,16 @@ mod tests {
         let mut messages = set.files.iter().flat_map(|file| &file.messages);
         let request = messages.find(|message| message.name == "Request").unwrap();
         let commands = request.parts.iter().filter(|field| field.oneof.is_some());
-        let commands: BTreeSet<_> = commands.map(|field| field.name.clone()).collect();
+        let mut commands: BTreeSet<_> = commands.map(|field| field.name.clone()).collect();
         let schema = serde_json::to_value(session::Request::schema()).unwrap();
         let fields = schema["properties"].as_object().unwrap().keys().cloned();
         let of_all = ["id", "seq", "done", "deadline_ms", "idempotency_key", "traceparent"];
         let over_socket: BTreeSet<_> = fields.filter(|it| !of_all.contains(&&**it)).collect();
         assert_eq!(commands, over_socket, "gRPC and WebSockets have the same requests");
+        // Beside requests, messages have parts that begin a session. Over gRPC the leases to resume are in the hello.
+        let schema = serde_json::to_value(session::ClientMessage::schema()).unwrap();
+        let parts = schema["properties"].as_object().unwrap().keys().cloned();
+        commands.extend(parts.filter(|part| part != "requests"));
         assert_eq!(commands, listed(CallApi::Session));
     }
 
@@ -332,6 +347,8 @@ mod tests {
             match self {
                 Nothing => "nothing, not even credentials".to_owned(),
                 Known => "a known principal".to_owned(),
+                KnownSoon => "a known principal, by the upgrade or by the first message".to_owned(),
+                Resumes => "a known principal; leases of others are left out".to_owned(),
                 OwnLease => "the caller's own lease".to_owned(),
                 OwnOrForce => "the caller's own lease, or `force` for the cluster".to_owned(),
                 OwnOrAdminister => {

@@ -12,7 +12,7 @@ use tenure_types::{LeaseId, PlaceNumber, Refusal, Revision, Verb};
 use tenure_wire::{Failure, Message, convert, v1};
 
 use super::query::{failed, fresh, name, page, to_error};
-use super::{decode, encode, past};
+use super::{decode, encode, past, present};
 use crate::dispatch::{Dispatch, Fresh, Principal, ReadScope};
 
 /// The size at which a page is cut; it may exceed this by at most [`PART`] records. Clients accept 4 MiB by default.
@@ -92,7 +92,9 @@ pub(crate) async fn locks(
     let scope = ReadScope::list(&it.prefix);
     let read = dispatch.read_sorted(who, scope, fresh(it.stale), within, ask).await;
     let (revision, views) = read.map_err(failed)?;
-    let locks: Vec<_> = views.records.iter().map(encode::lock_view).collect();
+    let mut locks: Vec<_> = views.records.iter().map(encode::lock_view).collect();
+    let age_ms = present::clock_age_ms(dispatch);
+    locks.iter_mut().for_each(|lock| present::lock(lock, age_ms));
     let next = locks.last().filter(|_| views.cut).map(|last| last.lock.clone());
     let (header, next) = (Some(dispatch.header(revision)), next.unwrap_or_default());
     Ok(v1::ListLocksResponse { header, locks, next })
@@ -115,7 +117,9 @@ pub(crate) async fn queue(
     };
     let read = dispatch.read_page(who, scope, fresh(it.stale), within, ask).await;
     let (revision, views) = read.map_err(failed)?;
-    let RecordPage { records: waiters, cut } = cut(views, max, encode::waiter_view);
+    let RecordPage { records: mut waiters, cut } = cut(views, max, encode::waiter_view);
+    let age_ms = present::clock_age_ms(dispatch);
+    waiters.iter_mut().for_each(|waiter| waiter.waiting_ms += age_ms);
     let next = waiters.last().filter(|_| cut).map_or(0, |last| last.place);
     Ok(v1::QueueResponse { header: Some(dispatch.header(revision)), waiters, next })
 }

@@ -21,6 +21,7 @@ pub(crate) mod http;
 mod list;
 mod metered;
 mod past;
+mod present;
 mod protocol;
 mod query;
 mod request_filter;

@@ -8,7 +8,7 @@ use tenure_node::SessionBounds;
 use tenure_types::{HolderState, RENEW_MAX, Revision, Verb};
 use tenure_wire::{Failure, v1};
 
-use super::{MESSAGE_BYTES_MAX, decode, encode};
+use super::{MESSAGE_BYTES_MAX, decode, encode, present};
 use crate::dispatch::{Dispatch, Fresh, Principal, ReadScope, WITHIN};
 
 /// The most records in one page of a list, and the default.
@@ -112,7 +112,8 @@ pub(crate) async fn lock(
     let scope = ReadScope::read(&lock);
     let ask = move |machine: &Machine| machine.lock(&lock).as_ref().map(encode::lock_view);
     let read = dispatch.read(who, scope, fresh(it.stale), within, ask).await;
-    let (revision, lock) = read.map_err(failed)?;
+    let (revision, mut lock) = read.map_err(failed)?;
+    lock.iter_mut().for_each(|it| present::lock(it, present::clock_age_ms(dispatch)));
     Ok(v1::GetLockResponse { header: Some(dispatch.header(revision)), lock })
 }
 
@@ -169,6 +170,7 @@ pub(crate) async fn explain(
     let denied = |verb: Verb| Failure::PermissionDenied { verb: verb.name() };
     let (mut response, whole) = explained.map_err(denied)?;
     response.header = Some(dispatch.header(revision));
+    present::explained(&mut response, present::clock_age_ms(dispatch));
     if let Some((held_ms, of)) = usually.filter(|_| whole) {
         (response.usually_held_ms, response.usually_of) = (Some(held_ms), of);
     }

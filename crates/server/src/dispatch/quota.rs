@@ -84,14 +84,23 @@ impl QuotaUse {
         self.generation.store(generation, Ordering::Release);
     }
 
-    fn refused(&self, quota: Quota, bound: u64, asked: u64, retry_after_ms: u64) -> Failure {
+    fn refused(
+        &self,
+        identity: &Identity,
+        quota: Quota,
+        (bound, asked): (u64, u64),
+        retry_after_ms: u64,
+    ) -> Failure {
         let is_own = self.own.load(Ordering::Relaxed) >> (quota as usize - FIRST) & 1 == 1;
         let set_by = if is_own { QuotaSource::Principal } else { QuotaSource::Default };
         let counted_for = match &self.principal {
             Some(_) => CountedFor::Principal,
             None => CountedFor::Address,
         };
-        Failure::MemberQuota { quota, counted_for, set_by, bound, asked, retry_after_ms }
+        let name = self.principal.as_ref().map_or("", Principal::name);
+        let access = identity.access();
+        let setter = access.quota_setter(name, quota, set_by).cloned().map(Box::new);
+        Failure::MemberQuota { quota, counted_for, set_by, bound, asked, setter, retry_after_ms }
     }
 
     /// Counts one request.
@@ -111,7 +120,7 @@ impl QuotaUse {
             let wait_ms = too_often.retry_after_us.div_ceil(1_000).max(1);
             // Callers that were refused together do not return together.
             let jitter_ms = os::random() % (wait_ms / 2 + 50);
-            self.refused(quota, bound, too_often.asked, wait_ms + jitter_ms)
+            self.refused(identity, quota, (bound, too_often.asked), wait_ms + jitter_ms)
         })
     }
 
@@ -121,7 +130,7 @@ impl QuotaUse {
         match self.bound(identity, quota) {
             Some(bound) if in_flight > bound => {
                 let retry_after_ms = 50 + os::random() % 100;
-                Err(self.refused(quota, bound, in_flight, retry_after_ms))
+                Err(self.refused(identity, quota, (bound, in_flight), retry_after_ms))
             }
             _ => Ok(()),
         }
@@ -146,7 +155,9 @@ impl QuotaCount {
         let before = used.counts[quota as usize - FIRST].fetch_add(1, Ordering::Relaxed);
         let count = Self { of: of.clone(), quota };
         match used.bound(identity, quota) {
-            Some(bound) if before >= bound => Err(used.refused(quota, bound, before + 1, 0)),
+            Some(bound) if before >= bound => {
+                Err(used.refused(identity, quota, (bound, before + 1), 0))
+            }
             _ => Ok(count),
         }
     }

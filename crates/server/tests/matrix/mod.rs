@@ -25,6 +25,9 @@ enum Api {
     LockSocket,
 }
 
+/// The routes that a WebSocket client upgrades.
+const SOCKETS: [&str; 2] = ["GET /v1/ws", "GET /v1/lock-socket"];
+
 const INTRODUCTION: &str = "# Permission matrix
 
 <!-- Written by a test: TENURE_FIX=1 cargo test -p tenure-server --test server matrix -->
@@ -44,7 +47,7 @@ locks, keys and elections that a call names belong to one principal, the owner, 
 - A word after the call names the form of the request: `guard` for a write under a lock, `reason` for a revocation by
   another than the holder, and so on.
 - `ttl 0` is the answer to the renewal of a lease that does not exist, `NOT_COOLING` to a stop under a lock that was not
-  lost. *No effect*: the message has no answer and changes nothing.
+  lost. *No effect*: the message has no answer and changes nothing. *Left out*: the session begins without the lease.
 - An `OK` of another caller than the right one has no value, metadata or client of the owner.
 ";
 
@@ -98,6 +101,9 @@ async fn ask(
         Api::Grpc => {
             let message = grpc::request(call, variant, row)?;
             grpc::ask(stage.channel(column), bearer, call, &message).await
+        }
+        Api::Http if SOCKETS.contains(&call) => {
+            session::ask_upgrade(stage, column, call.trim_start_matches("GET ")).await
         }
         Api::Http => http::ask(stage, column, &http::request(call, variant, row)?),
         Api::SessionGrpc => {

@@ -16,6 +16,8 @@ pub(super) const OK: &str = "OK";
 pub(super) const TTL_0: &str = "ttl 0";
 /// A message without an answer has changed nothing.
 pub(super) const NO_EFFECT: &str = "no effect";
+/// A session began without the lease that it was to resume.
+pub(super) const LEFT_OUT: &str = "left out";
 
 impl Outcome {
     pub(super) fn ok(body: Vec<u8>) -> Self {
@@ -67,6 +69,9 @@ const OWN_LEASES: [&str; 5] = [
     "GET /v1/leases",
 ];
 
+/// What is required to resume a lease.
+const RESUMES: &str = "leases of others are left out";
+
 /// Whether a caller with the owner's role makes the call: it names the owner's lease, which the role does not open.
 pub(super) fn names_a_lease(requires: &str, variant: &str) -> bool {
     let verbs = ["`acquire`", "`elect`", "`acquire` or `elect`"];
@@ -76,6 +81,7 @@ pub(super) fn names_a_lease(requires: &str, variant: &str) -> bool {
         || requires.contains("own lease") && !explains
         || requires.ends_with("for some name")
         || requires.starts_with("`acquire` for each lock")
+        || requires.ends_with(RESUMES)
 }
 
 /// Whether the outcome is one that the reference permits.
@@ -96,7 +102,7 @@ pub(super) fn is_expected(call: &str, requires: &str, column: Column, outcome: &
     }
     let denied = |verb: &str| word == format!("PERMISSION_DENIED {verb}");
     // As if the lease did not exist.
-    let unseen = ["LEASE_NOT_FOUND", "NOT_COOLING", TTL_0, NO_EFFECT].contains(&word);
+    let unseen = ["LEASE_NOT_FOUND", "NOT_COOLING", TTL_0, NO_EFFECT, LEFT_OUT].contains(&word);
     let unseen = unseen || word == OK && OWN_LEASES.contains(&call);
     if column == Column::OthersLease {
         // A guard counts only for the principal that holds the lock.
@@ -105,6 +111,8 @@ pub(super) fn is_expected(call: &str, requires: &str, column: Column, outcome: &
     let verb = if call.ends_with("view=observe") { "observe" } else { first_verb(requires) };
     match requires {
         "a known principal" => word == OK,
+        "a known principal, by the upgrade or by the first message" => word == OK,
+        _ if requires.ends_with(RESUMES) => word == LEFT_OUT,
         "the caller's own lease" => unseen,
         "the caller's own lease, or `force` for the cluster" => unseen || denied("force"),
         // A list has nothing of others.

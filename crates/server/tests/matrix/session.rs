@@ -10,12 +10,13 @@ use tenure_wire::v1;
 use tenure_wire::v1::answer::Result as Answered;
 use tenure_wire::v1::session_service_client::SessionServiceClient;
 use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 use tonic::transport::Channel;
 
 use super::grpc;
-use super::outcome::{NO_EFFECT, Outcome, TTL_0};
+use super::outcome::{LEFT_OUT, NO_EFFECT, Outcome, TTL_0};
 use super::stage::{Column, HIDDEN, Row, Stage};
 use crate::bounded::DEADLINE;
 
@@ -42,6 +43,9 @@ pub(super) fn request(name: &str, variant: &str, row: &Row) -> Option<Value> {
         "get_lease" => json!({"name": lease}),
         "get_lock" => json!({"name": lock}),
         "grant_lease" => json!({"ttl_ms": 60_000}),
+        // These two begin a session, and are no requests.
+        "hello" => return Some(json!({"hello": {}})),
+        "resume" => return Some(json!({"resume": {"leases": [lease]}})),
         "leave" => json!({"lock": row.name("queue"), "lease": lease}),
         "put" if variant == "lease" => json!({"key": key, "value": HIDDEN, "lease": lease}),
         "put" if variant == "guard" => json!({"key": key, "value": HIDDEN,
@@ -60,11 +64,29 @@ pub(super) fn request(name: &str, variant: &str, row: &Row) -> Option<Value> {
     Some(request)
 }
 
+/// The leases that the first message resumes.
+fn resumed(asked: &Value) -> Vec<i64> {
+    let leases = asked["resume"]["leases"].as_array().map(Vec::as_slice).unwrap_or_default();
+    leases.iter().map(|lease| lease.as_str().unwrap().parse().unwrap()).collect()
+}
+
+/// The outcome of a beginning: which leases were resumed, of those that were asked for.
+fn welcomed(asked: &Value, leases: usize, body: Vec<u8>) -> Outcome {
+    if leases < resumed(asked).len() { Outcome::word(LEFT_OUT, body) } else { Outcome::ok(body) }
+}
+
 /// Opens a session over gRPC and sends the request.
 pub(super) async fn ask_grpc(channel: Channel, bearer: Option<&str>, asked: &Value) -> Outcome {
-    let asked: session::Request = serde_json::from_value(asked.clone()).unwrap();
-    let requests = vec![v1::Request::try_from(asked).unwrap()];
-    let hello = Some(v1::Hello { client: "matrix".into(), ..Default::default() });
+    let begins = asked["id"].is_null();
+    let requests = if begins {
+        Vec::new()
+    } else {
+        let asked: session::Request = serde_json::from_value(asked.clone()).unwrap();
+        vec![v1::Request::try_from(asked).unwrap()]
+    };
+    let lease = |lease| v1::LeaseName { lease, ..Default::default() };
+    let leases = resumed(asked).into_iter().map(lease).collect();
+    let hello = Some(v1::Hello { client: "matrix".into(), leases, ..Default::default() });
     let first = tokio_stream::once(v1::SessionRequest { hello, requests });
     let sent = tokio_stream::StreamExt::chain(first, tokio_stream::pending());
     let mut call = tonic::Request::new(sent);
@@ -83,6 +105,9 @@ pub(super) async fn ask_grpc(channel: Channel, bearer: Option<&str>, asked: &Val
             if let Some(error) = message.closing {
                 return Ok(Outcome::error(&error, body));
             }
+            if let Some(welcome) = message.welcome.filter(|_| begins) {
+                return Ok(welcomed(asked, welcome.leases.len(), body));
+            }
             if let Some(answer) = message.answers.into_iter().next() {
                 return Ok(match answer.result {
                     Some(Answered::Error(error)) => Outcome::error(&error, body),
@@ -99,12 +124,40 @@ pub(super) async fn ask_grpc(channel: Channel, bearer: Option<&str>, asked: &Val
 
 /// Opens a session over a WebSocket, with the credentials in the first message, and sends the request.
 pub(super) async fn ask_ws(at: SocketAddr, bearer: Option<&str>, asked: &Value) -> Outcome {
-    let Some(mut socket) = Socket::open(at, "/v1/ws").await else { return unidentified() };
+    let Some(socket) = Socket::open(at, "/v1/ws", None).await else { return unidentified() };
     let mut hello = json!({"client": "matrix"});
     if let Some(bearer) = bearer {
         hello["authorization"] = json!(bearer);
     }
-    socket.say(&json!({"hello": hello, "requests": [asked]})).await;
+    let mut first = json!({"hello": hello});
+    if asked["id"].is_null() {
+        first["resume"] = asked["resume"].clone();
+    } else {
+        first["requests"] = json!([asked]);
+    }
+    first.as_object_mut().unwrap().retain(|_, part| !part.is_null());
+    ask_over(socket, &first, asked).await
+}
+
+/// Upgrades a request to a socket, with the credentials in its header, and sends a message without any.
+pub(super) async fn ask_upgrade(stage: &Stage, column: Column, path: &str) -> Outcome {
+    let (at, bearer) = (stage.at(column), stage.bearer(column));
+    let Some(mut socket) = Socket::open(at, path, bearer).await else { return unidentified() };
+    if path == "/v1/ws" {
+        let hello = json!({"hello": {"client": "matrix"}});
+        return ask_over(socket, &hello, &hello).await;
+    }
+    // What is no message is answered only to a client that is known.
+    socket.try_say("no message").await;
+    match plain(&socket.next().await.expect("a reply")) {
+        Outcome { word, body } if word == "MALFORMED" => Outcome::ok(body),
+        other => other,
+    }
+}
+
+/// Sends the first message of a session, and waits for the answer to what it asks.
+async fn ask_over(mut socket: Socket, first: &Value, asked: &Value) -> Outcome {
+    socket.say(first).await;
     let mut body = Vec::new();
     loop {
         let Some(message) = socket.next().await else {
@@ -116,6 +169,10 @@ pub(super) async fn ask_ws(at: SocketAddr, bearer: Option<&str>, asked: &Value) 
         if let Some(error) = errors.into_iter().find(|it| it.is_object()) {
             let text = |field: &str| error[field].as_str().unwrap_or_default().to_owned();
             return Outcome::refused(&text("reason"), &text("message"), body);
+        }
+        if message["welcome"].is_object() && asked["id"].is_null() {
+            let leases = message["welcome"]["leases"].as_array().map_or(0, Vec::len);
+            return welcomed(asked, leases, body);
         }
         if answer.is_object() {
             let ended = answer.to_string().contains("\"ttl_ms\":0");
@@ -143,18 +200,18 @@ pub(super) async fn ask_lock_socket(
     let bearer = stage.bearer(column);
     match message {
         "acquire" => {
-            let Some(mut socket) = Socket::open(at, "/v1/lock-socket").await else {
+            let Some(mut socket) = Socket::open(at, "/v1/lock-socket", None).await else {
                 return Some(unidentified());
             };
             socket.say(&ask(0, bearer)).await;
             Some(plain(&socket.next().await.expect("a reply")))
         }
         "release" => {
-            let holder = Socket::open(stage.at(Column::Right), "/v1/lock-socket").await;
+            let holder = Socket::open(stage.at(Column::Right), "/v1/lock-socket", None).await;
             let mut holder = holder.expect("the right caller gets a socket");
             holder.say(&ask(0, stage.bearer(Column::Right))).await;
             assert_eq!(holder.next().await.unwrap()["success"], true);
-            let Some(mut socket) = Socket::open(at, "/v1/lock-socket").await else {
+            let Some(mut socket) = Socket::open(at, "/v1/lock-socket", None).await else {
                 return Some(unidentified());
             };
             socket.say(&ask(1, bearer)).await;
@@ -188,9 +245,13 @@ fn plain(reply: &Value) -> Outcome {
 struct Socket(WebSocketStream<MaybeTlsStream<TcpStream>>);
 
 impl Socket {
-    /// Opens a socket; `None` if the upgrade is refused for want of credentials.
-    async fn open(at: SocketAddr, path: &str) -> Option<Self> {
-        match connect_async(format!("ws://{at}{path}")).await {
+    /// Opens a socket, with credentials if there are some; `None` if the upgrade is refused for want of credentials.
+    async fn open(at: SocketAddr, path: &str, bearer: Option<&str>) -> Option<Self> {
+        let mut request = format!("ws://{at}{path}").into_client_request().unwrap();
+        if let Some(bearer) = bearer {
+            request.headers_mut().insert("authorization", bearer.parse().unwrap());
+        }
+        match connect_async(request).await {
             Ok((socket, _)) => Some(Self(socket)),
             Err(tungstenite::Error::Http(refused)) if refused.status() == 401 => None,
             Err(error) => panic!("no socket: {error}"),

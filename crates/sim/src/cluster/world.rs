@@ -231,20 +231,20 @@ impl SimCluster {
     /// Founds the cluster; tells when its last founder has.
     fn found(&mut self) -> Result<u64, InvariantViolation> {
         let founders = self.nodes.iter().map(|node| (node.record(), node.level_known())).collect();
-        let cluster_founded = bootstrapping::found(&mut self.rng, &mut self.faults, founders)?;
-        let Founded { cluster, founders, level } = cluster_founded.founded;
+        let bootstrapped = bootstrapping::found(&mut self.rng, &mut self.faults, founders)?;
+        let Founded { cluster, founders, level } = bootstrapped.founded;
         self.lineage.cluster = cluster;
         self.nodes.iter_mut().for_each(|node| node.lineage = self.lineage.clone());
         let first = first_state(&founders, level);
         self.members = Membership::of_voters(self.nodes.iter().map(|node| node.id));
-        for (node, at_us) in cluster_founded.at_us.iter().enumerate() {
+        for (node, at_us) in bootstrapped.at_us.iter().enumerate() {
             let founded = self.nodes[node].found(&self.members, &first);
             founded.expect("an empty disk without faults takes a log");
             self.queue.push(*at_us, SimEvent::Start { node });
-            self.nodes[node].names = cluster_founded.records[node].names.clone();
+            self.nodes[node].names = bootstrapped.records[node].names.clone();
         }
         self.oracle = Oracle::new(first);
-        Ok(cluster_founded.at_us.into_iter().max().unwrap_or(0))
+        Ok(bootstrapped.at_us.into_iter().max().unwrap_or(0))
     }
 
     /// Prints what happens.

@@ -6,10 +6,12 @@ use tenure_core::access::{AccessChange, IssuerKeys};
 use tenure_core::event::{Cause, Event, Subject};
 use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, LeaseRef, Purpose, Request, Revoker};
-use tenure_types::{LeaseId, Name, Quota, QuotaSource, Quotas, Refusal, Verb, VerbSet};
+use tenure_types::{
+    LeaseId, Name, Quota, QuotaSetter, QuotaSource, Quotas, Refusal, Verb, VerbSet,
+};
 
 use super::event::blank;
-use super::{GrantState, HandleOf, LEVEL_OWNED, LEVEL_RECORDS, Model, Verdict};
+use super::{GrantState, HandleOf, LEVEL_OWNED, LEVEL_RECORDS, LEVEL_SETTERS, Model, Verdict};
 
 /// The principal of the members.
 const MEMBER: &str = "tenure/member";
@@ -23,11 +25,15 @@ pub(super) const REVOKED: &str = "principal revoked";
 /// A principal that owns something: its name, and how often it was revoked while it had leases.
 pub(super) type OwnerKey = (String, u64);
 
+/// Who set each quota that has a value.
+type Setters = BTreeMap<Quota, QuotaSetter>;
+
 /// The access rules.
 #[derive(Clone, Default)]
 pub(super) struct Rules {
     enabled: bool,
     defaults: Quotas,
+    default_setters: Setters,
     roles: BTreeMap<String, Vec<(VerbSet, String)>>,
     principals: BTreeMap<String, Principal>,
     certificates: BTreeMap<String, (String, String)>,
@@ -39,6 +45,7 @@ struct Principal {
     enabled: bool,
     roles: Vec<String>,
     quotas: Quotas,
+    setters: Setters,
     /// Id, name, hash and expiry of each credential, oldest first.
     credentials: Vec<(String, String, [u8; 32], Option<u64>)>,
 }
@@ -134,7 +141,9 @@ impl Rules {
         let principal = |(name, known): (&String, &Principal)| {
             let roles: usize = known.roles.iter().map(|role| 32 + role.len()).sum();
             let keys = known.credentials.iter().map(|key| 96 + key.0.len() + key.1.len());
-            96 + name.len() + roles + keys.sum::<usize>()
+            let setters = known.setters.values();
+            let setters = setters.map(|it| 32 + it.principal.as_ref().map_or(0, |name| name.len()));
+            96 + name.len() + roles + keys.sum::<usize>() + setters.sum::<usize>()
         };
         let certificate = |(name, rule): (&String, &(String, String))| {
             96 + name.len() + rule.0.len() + rule.1.len()
@@ -149,7 +158,11 @@ impl Rules {
     }
 
     /// Makes a change. Returns whether anything is different.
-    fn change(&mut self, change: &AccessChange<'_>) -> Result<bool, Refusal> {
+    fn change(
+        &mut self,
+        change: &AccessChange<'_>,
+        setter: Option<&QuotaSetter>,
+    ) -> Result<bool, Refusal> {
         let valid = |name: &str| Name::new(name).map(|_| name.to_owned());
         let valid = |name: &str| valid(name).map_err(|_| Refusal::InvalidName);
         let at_most = |len: usize, max: usize| {
@@ -159,10 +172,10 @@ impl Rules {
         Ok(match change {
             AccessChange::Replace(it) => {
                 // The condition holds if its change would be one that changes nothing.
-                if self.clone().change(&it.seen) != Ok(false) {
+                if self.clone().change(&it.seen, setter) != Ok(false) {
                     return Err(Refusal::AccessChanged);
                 }
-                return self.change(&it.change);
+                return self.change(&it.change, setter);
             }
             AccessChange::PutRole { name, rules } => {
                 let name = valid(name)?;
@@ -182,11 +195,14 @@ impl Rules {
                 at_most(new.roles.len(), 16)?;
                 let roles = new.roles.iter().map(|role| valid(role)).collect::<Result<_, _>>()?;
                 let old = self.principals.get(&name).cloned();
+                let Principal { quotas, setters, credentials, .. } =
+                    old.clone().unwrap_or_default();
                 let record = Principal {
                     enabled: new.enabled,
                     roles,
                     quotas: new.quotas,
-                    credentials: old.clone().unwrap_or_default().credentials,
+                    setters: setters_after((&quotas, setters), &new.quotas, setter),
+                    credentials,
                 };
                 self.principals.insert(name, record.clone());
                 old != Some(record)
@@ -240,7 +256,10 @@ impl Rules {
                 std::mem::replace(&mut self.enabled, *enabled) != *enabled
             }
             AccessChange::SetDefaultQuotas(quotas) => {
-                std::mem::replace(&mut self.defaults, *quotas) != *quotas
+                let old = std::mem::replace(&mut self.defaults, *quotas);
+                let setters = std::mem::take(&mut self.default_setters);
+                self.default_setters = setters_after((&old, setters), quotas, setter);
+                old != *quotas
             }
         })
     }
@@ -254,6 +273,21 @@ impl Rules {
         }
         found
     }
+}
+
+/// Who set each quota after a change: of those that have another value than before, the principal that changed them.
+fn setters_after(
+    (old, mut setters): (&Quotas, Setters),
+    new: &Quotas,
+    setter: Option<&QuotaSetter>,
+) -> Setters {
+    for quota in Quota::ALL.into_iter().filter(|quota| old.get(*quota) != new.get(*quota)) {
+        setters.remove(&quota);
+        if let (Some(_), Some(setter)) = (new.get(quota), setter) {
+            setters.insert(quota, setter.clone());
+        }
+    }
+    setters
 }
 
 /// Whether a change sets one of the quotas that members count.
@@ -407,7 +441,11 @@ impl Model {
 
     pub(super) fn set_access(&mut self, principal: &str, change: &AccessChange<'_>) -> Verdict {
         let mut rules = self.rules.clone();
-        let changed = rules.change(change)?;
+        let caller = Name::new(self.for_whom(principal).unwrap_or(principal)).ok();
+        let unix_ms = self.label.map(|label| label.wall.unix_ms);
+        let setter = QuotaSetter { principal: caller.clone(), unix_ms };
+        let setter = Some(&setter).filter(|_| self.level >= LEVEL_SETTERS);
+        let changed = rules.change(change, setter)?;
         self.rules = rules;
         let made = match change {
             AccessChange::Replace(it) => &it.change,
@@ -421,7 +459,7 @@ impl Model {
         if changed || revoked {
             let (word, name) = change.summary();
             self.events.push(Event {
-                by: Name::new(self.for_whom(principal).unwrap_or(principal)).ok(),
+                by: caller,
                 reason: Some(word.into()),
                 value: (!name.is_empty()).then(|| name.as_bytes().into()),
                 ..blank(Cause::AccessChanged, Subject::Settings)
@@ -449,15 +487,17 @@ impl Model {
         more: u64,
     ) -> Result<(), Refusal> {
         let Some(owner) = owner else { return Ok(()) };
-        let own = self.rules.principals.get(&owner.0).and_then(|known| known.quotas.get(quota));
-        let (bound, set_by) = match (own, self.rules.defaults.get(quota)) {
-            (Some(bound), _) => (bound, QuotaSource::Principal),
-            (None, Some(bound)) => (bound, QuotaSource::Default),
+        let known = self.rules.principals.get(&owner.0);
+        let own = known.and_then(|known| Some((known.quotas.get(quota)?, &known.setters)));
+        let (bound, set_by, setters) = match (own, self.rules.defaults.get(quota)) {
+            (Some((bound, setters)), _) => (bound, QuotaSource::Principal, setters),
+            (None, Some(bound)) => (bound, QuotaSource::Default, &self.rules.default_setters),
             (None, None) => return Ok(()),
         };
         let asked = self.used(owner, quota).saturating_add(more);
         if more > 0 && asked > bound {
-            return Err(Refusal::Quota { quota, set_by, bound, asked });
+            let setter = setters.get(&quota).cloned().map(Box::new);
+            return Err(Refusal::Quota { quota, set_by, bound, asked, setter });
         }
         Ok(())
     }

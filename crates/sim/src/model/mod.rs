@@ -39,7 +39,7 @@ use state::later;
 const CLOCK_MAX: u64 = (1 << 60) - 1;
 
 /// The highest level that the rules define.
-const LEVEL_MAX: u16 = 4;
+const LEVEL_MAX: u16 = 5;
 
 /// The level from which on asks are counted and can be taken back.
 const LEVEL_COUNTED: u16 = 2;
@@ -55,6 +55,9 @@ const LEVEL_RECORDS: u16 = 4;
 
 /// The level from which on access rules have quotas of sessions, watches, requests and bytes in flight.
 const LEVEL_RATES: u16 = 4;
+
+/// The level from which on it is recorded who set each quota.
+const LEVEL_SETTERS: u16 = 5;
 
 /// The most limits that one command may set.
 const LIMITS_PER_COMMAND: usize = 32;

@@ -72,6 +72,7 @@ impl RequestRecord {
                 | Refusal::NotCooling { lock }
                 | Refusal::GuardFailed { lock },
             ) => names.push(lock),
+            Err(Refusal::Quota { setter: Some(setter), .. }) => names.extend(&setter.principal),
             Err(_) => {}
         }
         names.into_iter().map(|name| name.len()).sum()

@@ -40,7 +40,7 @@ pub(crate) const CLASSES: [Class; 7] = [
 
 /// The results of all programs of a class.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct ProgramTotals {
     pub(crate) programs: u64,
     pub(crate) steps: u64,
     pub(crate) recoveries: u64,
@@ -68,7 +68,7 @@ struct Program<'t> {
     flips: u64,
     /// Pairs of a state and the older state that its batch proves to have been durable.
     proofs: Vec<(usize, usize)>,
-    tally: &'t mut Tally,
+    totals: &'t mut ProgramTotals,
 }
 
 /// The process must stop.
@@ -90,7 +90,7 @@ impl From<tenure_store::Fatal> for Stopped {
 }
 
 /// Runs one program to its end, or until the log is refused as corrupt.
-pub(crate) fn run_program(class: Class, seed: u64, tally: &mut Tally) {
+pub(crate) fn run_program(class: Class, seed: u64, totals: &mut ProgramTotals) {
     let mut program = Program {
         class,
         seed,
@@ -101,9 +101,9 @@ pub(crate) fn run_program(class: Class, seed: u64, tally: &mut Tally) {
         tainted: class == Class::Lying,
         flips: 0,
         proofs: Vec::new(),
-        tally,
+        totals,
     };
-    program.tally.programs += 1;
+    program.totals.programs += 1;
     for _ in 0..6 {
         let Some(log) = program.recover() else { break };
         program.life(log);
@@ -115,7 +115,7 @@ pub(crate) fn run_program(class: Class, seed: u64, tally: &mut Tally) {
         }
     }
     for (fault, times) in program.disk.counts() {
-        *program.tally.faults.entry(fault).or_default() += times;
+        *program.totals.faults.entry(fault).or_default() += times;
     }
 }
 
@@ -127,7 +127,7 @@ impl Program<'_> {
         }
         let steps = 5 + self.rng.below(25);
         for _ in 0..steps {
-            self.tally.steps += 1;
+            self.totals.steps += 1;
             if self.step(&mut log).is_err() {
                 return;
             }
@@ -230,11 +230,11 @@ impl Program<'_> {
         match log.entries(from, to, u64::MAX) {
             Ok(_) => {}
             Err(ReadError::Corrupt { .. }) if self.tainted => {
-                self.tally.reads_refused += 1;
+                self.totals.reads_refused += 1;
                 return;
             }
             Err(ReadError::Io { .. }) if self.class == Class::Failing => {
-                self.tally.reads_refused += 1;
+                self.totals.reads_refused += 1;
                 return;
             }
             Err(ReadError::Fatal(_)) => return,
@@ -332,12 +332,12 @@ impl Program<'_> {
         let (log, recovered) = match opened {
             Ok(opened) => opened,
             Err(OpenError::Corrupt { .. } | OpenError::Format { .. }) if self.tainted => {
-                self.tally.refused += 1;
+                self.totals.refused += 1;
                 return None;
             }
             Err(error) => panic!("{class:?} seed {seed}: {error:?}"),
         };
-        self.tally.recoveries += 1;
+        self.totals.recoveries += 1;
         let found = match log.entries(log.base().index + 1, log.last().index + 1, u64::MAX) {
             Err(ReadError::Io { .. }) if class == Class::Failing => {
                 self.disk.make_readable();
@@ -345,7 +345,7 @@ impl Program<'_> {
             }
             // The fault occurred during the recovery, or in a read after it.
             Err(ReadError::Corrupt { .. }) if self.tainted => {
-                self.tally.reads_refused += 1;
+                self.totals.reads_refused += 1;
                 return None;
             }
             _ => State::of(&log),
@@ -367,8 +367,8 @@ impl Program<'_> {
             let durable = self.proofs.iter().filter(|(state, _)| *state <= durable);
             let proven = durable.map(|(_, proven)| *proven).max().unwrap_or(0);
             assert!(self.flips != 1 || at >= proven, "{class:?} seed {seed}: cut in the middle");
-            self.tally.lost_and_said += u64::from(said);
-            self.tally.went_back += u64::from(!said);
+            self.totals.lost_and_said += u64::from(said);
+            self.totals.went_back += u64::from(!said);
         }
         self.run.states.truncate(at + 1);
         self.proofs.retain(|(state, _)| *state <= at);

@@ -53,6 +53,13 @@ pub struct Error {
     /// What was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<u64>,
+    /// For a quota: the principal that set it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub set_by: Option<String>,
+    /// For a quota: when it was set, by a leader's wall clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "2026-03-02T03:14:07.112Z")]
+    pub set_at: Option<String>,
     /// The oldest retained revision, where to resume, when a key last changed, or the newest revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<Decimal>,
@@ -128,6 +135,8 @@ impl From<v1::Error> for Error {
             least: number(error.least),
             bound: lower.then_some(error.bound),
             asked: number(error.asked),
+            set_by: text(error.set_by),
+            set_at: number(error.set_at_ms).map(crate::wall::utc),
             revision: error.revision.map(signed),
             retry_after_ms: number(error.retry_after_ms),
             leader: error.leader.map(|leader| (*leader).into()),

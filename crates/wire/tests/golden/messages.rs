@@ -83,6 +83,21 @@ pub(crate) fn error() -> v1::Error {
         revision: Some(8850),
         leader: Some(Box::new(leader())),
         slots: Some(8),
+        set_by: String::new(),
+        set_at_ms: 0,
+    }
+}
+
+/// A refusal by a quota, which names who set it.
+fn error_of_a_quota() -> v1::Error {
+    v1::Error {
+        reason: "QUOTA_EXCEEDED".into(),
+        limit: "leases".into(),
+        bound: 200,
+        asked: 201,
+        set_by: "admin".into(),
+        set_at_ms: 1_772_421_247_112,
+        ..Default::default()
     }
 }
 
@@ -299,6 +314,7 @@ fn watches_are_spoken_as_ever() {
 #[test]
 fn errors_and_views_are_spoken_as_ever() {
     check("error", &error());
+    check("error_quota", &error_of_a_quota());
     check("lock_view", &lock_view());
     check("waiter_view", &waiter());
     check("lease_view", &lease_view());

@@ -11,7 +11,7 @@ use crate::codec::access::{get_access, put_access};
 use crate::codec::request::get_lease_id;
 use crate::codec::{Malformed, Reader, Writer, get_outcome, put_outcome};
 use crate::machine::Machine;
-use crate::request::{LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_RECORDS, Purpose};
+use crate::request::{LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_SETTERS, Purpose};
 use crate::state::due::CLOCK_MAX;
 use crate::state::list::{LinkedList, ListLink};
 use crate::state::owner::OwnerId;
@@ -93,7 +93,7 @@ pub(super) fn put_head(out: &mut Vec<u8>, head: &SnapshotHead, limits: &Limits) 
     out.put(Limit::all().count() as u64);
     Limit::all().for_each(|limit| out.put(limits.get(limit)));
     if head.level >= LEVEL_ACCESS {
-        put_access(out, &head.access);
+        put_access(out, &head.access, head.level);
         out.put(head.owners.len() as u64);
         for (id, name, revoked_ms) in &head.owners {
             out.put(u64::from(id.number()));
@@ -134,8 +134,8 @@ pub(super) fn get_head(reader: &mut Reader<'_>) -> Result<(SnapshotHead, Limits)
         return Err(Malformed);
     }
     // A level that this build does not know may have another form.
-    if (LEVEL_ACCESS..=LEVEL_RECORDS).contains(&head.level) {
-        head.access = Arc::new(get_access(reader)?);
+    if (LEVEL_ACCESS..=LEVEL_SETTERS).contains(&head.level) {
+        head.access = Arc::new(get_access(reader, head.level)?);
         let len = reader.len(4)?;
         for _ in 0..len {
             let id = OwnerId::from_number(reader.u32()?).ok_or(Malformed)?;

@@ -83,6 +83,7 @@ mod tests {
             roles: vec![tenure_types::Name::new("a").unwrap()],
             credentials: Vec::new(),
             quotas: Quotas::default(),
+            setters: tenure_core::access::QuotaSetters::default(),
         };
         let version = |record: Option<&PrincipalRecord>| of(&principal("ana", record));
         assert_eq!(version(None), NONE);

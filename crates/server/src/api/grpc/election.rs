@@ -15,7 +15,7 @@ use v1::answer::Result as Wire;
 
 use super::call::{GrpcCall, Streamed, to_status};
 use super::locks;
-use crate::api::{decode, encode, query};
+use crate::api::{decode, encode, present, query};
 use crate::dispatch::{Dispatch, Fresh, Principal, ReadScope, WITHIN};
 use crate::watch::{OwnedFilter, Start, WatchOptions, WatchReader, WatchStep};
 
@@ -99,7 +99,8 @@ impl v1::election_service_server::ElectionService for ElectionApi {
         let shown = move |machine: &Machine| leadership(machine, &name);
         let fresh = query::fresh(it.stale);
         let read = self.dispatch.read(&call.who, scope, fresh, call.within(), shown).await;
-        let (revision, leader) = read.map_err(super::call::to_status)?;
+        let (revision, mut leader) = read.map_err(super::call::to_status)?;
+        leader.iter_mut().for_each(|it| it.held_ms += present::clock_age_ms(&self.dispatch));
         Ok(Response::new(v1::LeaderResponse {
             header: Some(self.dispatch.header(revision)),
             leader,

@@ -14,7 +14,7 @@ use v1::answer::Result as Wire;
 use super::call::{GrpcCall, Streamed, to_status};
 use super::{locks, watch};
 use crate::api::encode::LeaseInAnswer;
-use crate::api::{decode, encode};
+use crate::api::{decode, encode, present};
 use crate::dispatch::{Dispatch, Fresh, ReadScope};
 
 /// The name of a client that says none.
@@ -102,7 +102,7 @@ impl LockApi {
             v1::Holder {
                 client: holder.client.as_str().to_owned(),
                 token: holder.token.get(),
-                held_ms: holder.held_ms,
+                held_ms: holder.held_ms + present::clock_age_ms(&self.dispatch),
                 lease: convert::lease(holder.lease),
                 state: state.into(),
                 left_ms,

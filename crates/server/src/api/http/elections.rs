@@ -20,7 +20,7 @@ use super::call::{HttpCall, lease_ref, request_id, token, within};
 use super::duration::DurationParameter;
 use super::leases::TimeoutParameter;
 use super::stream::{EventStream, ServerSentEvent, line};
-use crate::api::{decode, query};
+use crate::api::{decode, present, query};
 use crate::dispatch::{Fresh, Principal, ReadScope, WITHIN};
 use crate::watch::{OwnedFilter, Start, WatchOptions, WatchReader, WatchStep};
 
@@ -117,8 +117,9 @@ pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult
     }
     let of = name.clone();
     let (scope, fresh) = (ReadScope::read(&name), query::fresh(query.stale.unwrap_or(false)));
-    let (header, leader) =
+    let (header, mut leader) =
         http.read(scope, fresh, WITHIN, move |machine| leader(machine, &of)).await?;
+    leader.iter_mut().for_each(|it| it.held_ms += present::clock_age_ms(&http.dispatch));
     json(&Election { name, leader, header })
 }
 

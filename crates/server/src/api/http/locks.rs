@@ -22,7 +22,7 @@ use super::call::{HttpCall, lease_ref, request_id, token, within};
 use super::duration::DurationParameter;
 use super::leases::{TimeoutParameter, unexpected};
 use super::page::{NamePage, more, page};
-use crate::api::{decode, encode, list as lists, query};
+use crate::api::{decode, encode, list as lists, present, query};
 use crate::dispatch::{Fresh, ReadScope, WITHIN};
 
 const AT: &str = "/v1/locks/";
@@ -254,11 +254,11 @@ pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult
 
 async fn plain(http: &Http, lock: String, fresh: Fresh) -> HttpResult {
     let scope = ReadScope::read(&lock);
-    let ask = move |machine: &tenure_core::Machine| {
-        machine.lock(&lock).as_ref().map(encode::lock_view).map(LockShown::from)
-    };
-    let (header, lock) = http.read(scope, fresh, WITHIN, ask).await?;
-    json(&LockAnswer { lock, header })
+    let ask =
+        move |machine: &tenure_core::Machine| machine.lock(&lock).as_ref().map(encode::lock_view);
+    let (header, mut lock) = http.read(scope, fresh, WITHIN, ask).await?;
+    lock.iter_mut().for_each(|it| present::lock(it, present::clock_age_ms(&http.dispatch)));
+    json(&LockAnswer { lock: lock.map(LockShown::from), header })
 }
 
 async fn queue(http: &Http, request: v1::QueueRequest) -> HttpResult {
