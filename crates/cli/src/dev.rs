@@ -230,6 +230,9 @@ fn greet(flags: &DevArgs, running: &[(String, RunningServer)], data: &Data, took
         (all, _) => format!("{all} members in one process"),
     };
     let mut text = format!("tenure {version}: {members}, durable, loopback only\n");
+    if let Some((_, one)) = running.first() {
+        text.push_str(&format!("  console  http://{}/\n", one.clients));
+    }
     for (_, one) in running {
         text.push_str(&format!("  listening on {} (gRPC, HTTP, WebSocket)\n", one.clients));
     }

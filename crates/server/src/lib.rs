@@ -55,7 +55,7 @@ pub use audit::AuditTo;
 pub use credentials::ServerAuthority;
 pub use error::{StartError, chain};
 pub use fetch::request_backup;
-pub use identity::NewApiKey;
+pub use identity::{ConsoleMode, NewApiKey};
 pub use member::{End, Gone, MemberHandle, MemberStatus};
 pub use node_metrics::NodeMetrics;
 pub use start::{Entrance, HealthListen, InvitationSource, RunningServer, ServerSettings, start};

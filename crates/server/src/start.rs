@@ -23,6 +23,7 @@ use crate::data_home::{DataHome, FileSizes};
 use crate::dispatch::Dispatch;
 use crate::error::StartError;
 use crate::event_loop::EventLoop;
+use crate::identity::ConsoleMode;
 use crate::log_writer::spawn;
 use crate::member::{End, MemberHandle};
 use crate::os;
@@ -103,6 +104,8 @@ pub struct ServerSettings {
     pub hosts: Vec<String>,
     /// Origins of web pages that may send requests, such as `https://app.example`, besides the member's own.
     pub allowed_origins: Vec<String>,
+    /// What it serves of the web console.
+    pub console: ConsoleMode,
     /// The address at which other members reach it, if that is not the one it listens on.
     pub advertise_members: Option<Address>,
     /// The way it enters a cluster.
@@ -205,6 +208,7 @@ impl ServerSettings {
             advertise_clients: None,
             hosts: Vec::new(),
             allowed_origins: Vec::new(),
+            console: ConsoleMode::default(),
             advertise_members: None,
             entrance: Entrance::None,
             invitation: None,
@@ -376,6 +380,8 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     let runtime = dispatch_runtime(settings.workers).map_err(system("start a thread"))?;
     let issuers = TrustedIssuers::new(runtime.handle().clone(), settings.issuer_authority.clone());
     member.identity().verify_tokens(issuers);
+    let console = member.identity().console();
+    console.configure(settings.console, record.id.get(), settings.tls.is_some());
     if settings.require_identity {
         member.identity().admit_known_only();
     }

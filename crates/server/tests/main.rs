@@ -17,6 +17,7 @@ mod client;
 mod clients_tls;
 mod cluster;
 mod common;
+mod console;
 mod defences;
 #[path = "support/disk.rs"]
 mod disk;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tenure_server::log::Level;
 use tenure_server::tls::{ServerTls, ServerTlsFiles};
 use tenure_server::{
-    ArchiveSettings, AuditTo, Entrance, HealthListen, InvitationSource, InvitationToken,
-    Preference, ServerAuthority, ServerSettings, StartError, TraceSettings,
+    ArchiveSettings, AuditTo, ConsoleMode, Entrance, HealthListen, InvitationSource,
+    InvitationToken, Preference, ServerAuthority, ServerSettings, StartError, TraceSettings,
 };
 
 use super::{ServeFlags, file};
@@ -33,6 +33,7 @@ const NAMES: &[(&str, Option<&str>)] = &[
     ("listen.advertise_members", None),
     ("listen.hosts", None),
     ("listen.allowed_origins", None),
+    ("listen.console", Some("on")),
     ("listen.insecure", Some("false")),
     ("listen.require_identity", Some("false")),
     ("cluster.bootstrap", None),
@@ -153,6 +154,7 @@ impl ServeConfig {
             advertise_members: own("listen.advertise_members"),
             hosts: self.get("listen.hosts").map(list).unwrap_or_default(),
             allowed_origins: self.get("listen.allowed_origins").map(list).unwrap_or_default(),
+            console: self.console()?,
             entrance: self.entrance()?,
             invitation: self.invitation()?,
             insecure: self.flag("listen.insecure")?,
@@ -187,6 +189,15 @@ impl ServeConfig {
         text.parse().ok().and_then(Preference::new).ok_or_else(|| {
             let text = format!("member.preference is `{text}`; try a number from 0 to 100");
             self.wrong("member.preference", text)
+        })
+    }
+
+    /// What is served of the web console.
+    fn console(&self) -> Result<ConsoleMode, CliError> {
+        let text = self.get("listen.console").unwrap_or("on");
+        ConsoleMode::parse(text).ok_or_else(|| {
+            let text = format!("listen.console is `{text}`; try on, read-only or off");
+            self.wrong("listen.console", text)
         })
     }
 
@@ -415,6 +426,7 @@ fn from_flags(flags: &ServeFlags) -> Vec<(&'static str, String, &'static str)> {
         ("listen.advertise_members", flags.advertise_members.clone(), "--advertise-members"),
         ("listen.hosts", join(&flags.hosts), "--hosts"),
         ("listen.allowed_origins", join(&flags.allowed_origins), "--allowed-origins"),
+        ("listen.console", flags.console.clone(), "--console"),
         ("listen.insecure", flags.insecure.then(|| "true".to_owned()), "--insecure"),
         (
             "listen.require_identity",

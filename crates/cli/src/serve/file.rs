@@ -43,6 +43,7 @@ struct ListenTable {
     advertise_members: Option<String>,
     hosts: Option<Vec<String>>,
     allowed_origins: Option<Vec<String>>,
+    console: Option<String>,
     insecure: Option<bool>,
     require_identity: Option<bool>,
 }
@@ -112,6 +113,7 @@ pub(crate) fn read(text: &str) -> Result<Vec<(&'static str, String)>, Wrong> {
         ("listen.advertise_members", listen.advertise_members),
         ("listen.hosts", join(listen.hosts)),
         ("listen.allowed_origins", join(listen.allowed_origins)),
+        ("listen.console", listen.console),
         ("listen.insecure", listen.insecure.map(|insecure| insecure.to_string())),
         ("listen.require_identity", listen.require_identity.map(|required| required.to_string())),
         ("cluster.bootstrap", join(cluster.bootstrap)),

@@ -84,6 +84,9 @@ struct ServeFlags {
     /// Web pages of these origins may send requests, such as https://app.example
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     allowed_origins: Option<Vec<String>>,
+    /// Serve the web console: on, read-only or off
+    #[arg(long, value_name = "MODE")]
+    console: Option<String>,
     /// Found a cluster with these: a=ADDR,b=ADDR,c=ADDR
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     bootstrap: Option<Vec<String>>,

@@ -6,6 +6,7 @@ mod list;
 mod permitted;
 mod records;
 mod stats;
+mod usage;
 
 pub use events::{Compacted, Events, Filter};
 pub use explain::{Chain, ChainStep, Explained, Freed};

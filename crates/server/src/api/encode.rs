@@ -133,7 +133,7 @@ pub(crate) fn lock_view(view: &LockView) -> v1::LockView {
     }
 }
 
-fn holder_view(view: &HolderView) -> v1::HolderView {
+pub(crate) fn holder_view(view: &HolderView) -> v1::HolderView {
     let (state, left_ms) = convert::holder_state(view.state);
     v1::HolderView {
         lease: convert::lease(view.lease),

@@ -7,6 +7,7 @@ mod access;
 mod addresses;
 mod audit;
 mod bounded_io;
+mod console;
 // The code that serves a call decides; the table is for the tests and the page that they print.
 #[cfg(test)]
 mod calls;
@@ -19,7 +20,9 @@ mod header;
 mod health_listener;
 pub(crate) mod http;
 mod list;
+mod lock_search;
 mod metered;
+mod overview;
 mod past;
 mod present;
 mod protocol;
@@ -161,7 +164,8 @@ impl Listener {
         open: watch::Receiver<bool>,
     ) -> Self {
         let hosts = Arc::new(hosts);
-        let http = http::routes(dispatch, hosts.clone(), ws::routes(dispatch));
+        let beside = ws::routes(dispatch).merge(console::routes(dispatch));
+        let http = http::routes(dispatch, hosts.clone(), beside);
         Self {
             http1: protocols().http1_only(),
             http2: protocols().http2_only(),

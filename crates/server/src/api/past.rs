@@ -32,7 +32,18 @@ pub(super) async fn history(
     fresh: Fresh,
     within: Duration,
 ) -> Result<v1::HistoryResponse, v1::Error> {
-    let mut query = query(it, search)?;
+    let query = query(it, search)?;
+    self::search(dispatch, who, query, fresh, within).await
+}
+
+/// Searches for what a query says.
+pub(super) async fn search(
+    dispatch: &Dispatch,
+    who: &Principal,
+    mut query: ArchiveQuery,
+    fresh: Fresh,
+    within: Duration,
+) -> Result<v1::HistoryResponse, v1::Error> {
     let deadline_us = dispatch.deadline_us(within);
     let archive = dispatch.member().archive().clone();
     // Right after a start the archive is still being read: without it the answer would lack the past.
@@ -123,6 +134,7 @@ fn query(it: &v1::HistoryRequest, search: &v1::ArchiveSearch) -> Result<ArchiveQ
         until_ms: search.until_unix_ms,
         client: (!search.client.is_empty()).then(|| search.client.clone()),
         lost: search.lost,
+        cause: None,
         before: if before == Revision(0) { Revision(u64::MAX) } else { before },
         max: page(it.limit),
     })

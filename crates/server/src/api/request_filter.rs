@@ -22,7 +22,7 @@ use tenure_wire::Failure;
 use tower::Service;
 
 use super::{
-    AllowedHosts, ConnectionPermit, HEADER_BYTES_MAX, HEADERS_MAX, Listener, ending, grpc,
+    AllowedHosts, ConnectionPermit, HEADER_BYTES_MAX, HEADERS_MAX, Listener, console, ending, grpc,
     http as api, metered, ws,
 };
 use crate::credentials::MissingKeys;
@@ -77,6 +77,10 @@ impl FilteredConnection {
             return Some(Failure::HeadersTooLarge);
         }
         let path = request.uri().path();
+        let console = self.dispatch.member().identity().console();
+        if let Some(failure) = console.objection(request.method(), path, request.headers()) {
+            return Some(failure);
+        }
         // Health and metrics are served also after the end of the member.
         let serves = path.starts_with("/v1/") || path.starts_with("/tenure.");
         (serves && self.dispatch.member().over().is()).then(|| self.dispatch.farewell())
@@ -133,7 +137,13 @@ impl FilteredConnection {
         let identity = self.dispatch.member().identity();
         let certificate = self.permit.certificate();
         let throttle = self.permit.caller().throttle();
-        let caller = self.permit.identities.resolve(identity, headers, certificate, throttle)?;
+        let caller = match identity.console().presented(headers, os::now_us()) {
+            Some(presented) => {
+                let certificate = certificate.cloned();
+                CallerIdentity::resolve(identity, Presented { certificate, ..presented })?
+            }
+            None => self.permit.identities.resolve(identity, headers, certificate, throttle)?,
+        };
         if path == METRICS && !identity.access().may(caller.principal().name(), Verb::Operate, "") {
             return Err(Failure::PermissionDenied { verb: Verb::Operate.name() });
         }
@@ -206,11 +216,12 @@ impl Service<Request<Incoming>> for FilteredRouter {
     }
 }
 
-/// Whether a request needs no credentials: health, descriptions of the API, the public keys of tickets, and what a
-/// browser asks before it sends credentials.
+/// Whether a request needs no credentials: health, descriptions of the API, the public keys of tickets, the console's
+/// own files, and what a browser asks before it sends credentials.
 pub(super) fn is_open(method: &Method, path: &str) -> bool {
     method == Method::OPTIONS
         || OPEN_PATHS.contains(&path)
+        || console::is_page(path)
         || OPEN_SERVICES.iter().any(|service| path.starts_with(service))
 }
 

@@ -35,6 +35,8 @@ pub(crate) struct ArchiveQuery {
     pub(crate) client: Option<String>,
     /// Only involuntary ends.
     pub(crate) lost: bool,
+    /// Only events of this cause.
+    pub(crate) cause: Option<Cause>,
     /// Only revisions before this one.
     pub(crate) before: Revision,
     /// The most revisions.
@@ -89,6 +91,7 @@ impl ArchiveQuery {
         event.lock().is_some()
             && event.is_admitted(filter)
             && (!self.lost || is_loss(event))
+            && self.cause.is_none_or(|cause| event.cause() == cause)
             && self.client.as_ref().is_none_or(of_client)
     }
 

@@ -130,6 +130,7 @@ pub(super) fn all_of(lock: &str) -> ArchiveQuery {
         until_ms: None,
         client: None,
         lost: false,
+        cause: None,
         before: Revision(u64::MAX),
         max: usize::MAX,
     }

@@ -10,6 +10,7 @@
 
 mod api_key;
 mod caller;
+pub(crate) mod console;
 mod decide;
 mod local_key;
 mod marker;
@@ -29,6 +30,8 @@ use tenure_wire::Failure;
 pub use api_key::NewApiKey;
 use api_key::PresentedKey;
 pub(crate) use caller::{CallerIdentity, CredentialWatch, IdentityCache};
+pub use console::ConsoleMode;
+use console::ConsoleSessions;
 use marker::IdentityMarker;
 pub(crate) use presented::{Bearer, PeerCertificate, Presented, rejected};
 use rules::{Published, PublishedRules};
@@ -48,6 +51,7 @@ pub(crate) struct Identity {
     issuers: OnceLock<TrustedIssuers>,
     /// Set if the settings of this member require credentials of every caller.
     known_only: OnceLock<()>,
+    console: ConsoleSessions,
 }
 
 /// What credentials stand for.
@@ -86,6 +90,11 @@ impl Identity {
         self.marker.open(data)?;
         let hash = local_key::write(data)?;
         self.local.set(hash).map_err(|_| io::Error::other("the data directory is opened twice"))
+    }
+
+    /// How the console is served, and its sessions.
+    pub(crate) fn console(&self) -> &ConsoleSessions {
+        &self.console
     }
 
     /// Whether callers need credentials by these rules.

@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Histogram, Scale};
+use crate::os;
 
 /// The most first segments that have metrics of their own; all others count as `other`.
 pub(crate) const PREFIXES_MAX: usize = 100;
@@ -57,8 +58,24 @@ struct PendingCounts {
     closed: bool,
 }
 
+/// What this member has counted since it started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct LockTotals {
+    pub(crate) granted: u64,
+    /// Grants to a client that had waited.
+    pub(crate) handed_over: u64,
+    /// Holds that the holder ended.
+    pub(crate) released: u64,
+    /// Holds that ended otherwise.
+    pub(crate) lost: u64,
+    pub(crate) deadlocks: u64,
+    /// For how long it has counted.
+    pub(crate) counted_us: u64,
+}
+
 /// The metrics of locks.
 pub(crate) struct LockMetrics {
+    began_us: u64,
     /// Whether a task counts the records.
     attended: AtomicBool,
     left: Mutex<PendingCounts>,
@@ -72,7 +89,7 @@ impl Default for LockMetrics {
         let shown = LockReading::default();
         let counts = Mutex::new(HoldTimes { shown: shown.clone(), ..HoldTimes::default() });
         let (attended, left, news) = (AtomicBool::default(), Mutex::default(), Notify::new());
-        Self { attended, left, news, counts, shown }
+        Self { began_us: os::now_us(), attended, left, news, counts, shown }
     }
 }
 
@@ -141,6 +158,14 @@ impl LockMetrics {
         let middle = holds_us.len() / 2;
         let (_, median_us, _) = holds_us.select_nth_unstable(middle);
         Some((*median_us / 1_000, u32::try_from(holds_us.len()).unwrap_or(u32::MAX)))
+    }
+
+    /// The counts since the start, and for how long that is.
+    pub(crate) fn totals(&self) -> LockTotals {
+        self.catch_up();
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let counted_us = os::now_us().saturating_sub(self.began_us);
+        LockTotals { counted_us, ..counts.totals }
     }
 
     /// Registers the metrics.
@@ -230,6 +255,7 @@ struct HoldTimes {
     remembered: BTreeMap<u64, Vec<u64>>,
     /// The newest place seen: a later place never waited.
     newest: Option<PlaceNumber>,
+    totals: LockTotals,
 }
 
 /// A lease and the hash of a lock's name: a lease holds a lock once.
@@ -259,6 +285,8 @@ impl HoldTimes {
                 }
                 (Cause::Granted, Some(place)) => {
                     let waited = self.waited(place, at_us, ends);
+                    self.totals.granted += 1;
+                    self.totals.handed_over += u64::from(matches!(waited, Some(Waited::For(_))));
                     self.granted(name, &event, waited, at_us, asked_at_us);
                     over.push(place);
                 }
@@ -275,6 +303,9 @@ impl HoldTimes {
                     None,
                 ) => {
                     ends = true;
+                    let is_release = event.cause() == Cause::Released;
+                    self.totals.released += u64::from(is_release);
+                    self.totals.lost += u64::from(!is_release);
                     let key = hold_key(name, &event);
                     if let Some(since_us) = self.holds.remove(&key) {
                         let held_us = at_us.saturating_sub(since_us);
@@ -283,6 +314,7 @@ impl HoldTimes {
                     }
                 }
                 (Cause::Cooled | Cause::DelayOver | Cause::Downgraded, None) => ends = true,
+                (Cause::Deadlock, None) => self.totals.deadlocks += 1,
                 _ => {}
             }
         }

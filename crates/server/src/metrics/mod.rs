@@ -17,6 +17,6 @@ mod requests;
 
 pub(crate) use connections::{Closing, ConnectionMeters, OpenConnection, Port, Protocol, Refusing};
 pub(crate) use histogram::{Histogram, Scale};
-pub(crate) use locks::{FreedAt, LockMetrics, OTHER, PREFIXES_MAX, count};
+pub(crate) use locks::{FreedAt, LockMetrics, LockTotals, OTHER, PREFIXES_MAX, count};
 pub(crate) use process::{ProcessUse, certificate_expiry};
 pub(crate) use requests::{Api, Class, RequestMetrics};

@@ -5,6 +5,7 @@ mod bounded;
 mod client;
 #[path = "../common/mod.rs"]
 mod common;
+mod console;
 mod cut;
 mod guide;
 mod members;
@@ -29,6 +30,10 @@ const EVERYWHERE: &[fn(&Client)] = &[
     resources::elections_have_a_leader,
     resources::keys_are_bytes_with_conditions,
     resources::limits_and_members_are_shown,
+    console::locks_are_found_by_more_than_their_prefix,
+    console::the_summary_names_who_waits_longest,
+    console::the_past_of_all_locks_is_searched,
+    console::the_page_is_served_and_says_how,
     streams::changes_are_streamed_and_resumed,
     streams::elections_are_observed,
 ];

@@ -50,15 +50,21 @@ pub(super) fn request(route: &str, variant: &str, row: &Row) -> Option<HttpReque
         | "GET /v1/access/keys"
         | "GET /v1/access/principals"
         | "GET /v1/access/roles"
+        | "GET /v1/access/usage"
         | "GET /v1/audit"
         | "GET /v1/cluster"
         | "GET /v1/cluster/invitations"
         | "GET /v1/cluster/members"
+        | "GET /v1/console"
+        | "DELETE /v1/console/session"
+        | "POST /v1/console/session"
         | "GET /v1/keys"
         | "GET /v1/leases"
         | "GET /v1/limits"
         | "GET /v1/locks"
-        | "GET /v1/member" => (path.to_owned(), none),
+        | "GET /v1/member"
+        | "GET /v1/overview" => (path.to_owned(), none),
+        "GET /v1/history" => (format!("{path}?prefix=own/{}/", row.number), none),
         "GET /v1/access/can" => (format!("{path}?principal=owner&verb=read&name={free}"), none),
         "DELETE /v1/access/certificate-rules/{rule}" => {
             (format!("/v1/access/certificate-rules/{spare}"), none)

@@ -2,6 +2,7 @@
 
 mod bench;
 mod clients;
+mod console;
 mod docs;
 mod format;
 mod fuzz;
@@ -113,6 +114,13 @@ pub(crate) const LAYERS: &[Layer] = &[
         package: Some(CLI),
         lane: Lane::Main,
         run: clients::run,
+    },
+    Layer {
+        name: "console",
+        about: "the web console in a browser: its pages, its acts, and what it must not do",
+        package: Some(CLI),
+        lane: Lane::Main,
+        run: console::run,
     },
     Layer {
         name: "docs",

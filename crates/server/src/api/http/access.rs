@@ -27,9 +27,9 @@ use crate::dispatch::WITHIN;
 pub(super) struct PageParameters {
     /// How many at most, up to 1000; else 100.
     #[param(minimum = 1)]
-    limit: Option<u32>,
+    pub(super) limit: Option<u32>,
     /// Go on after this name.
-    after: Option<String>,
+    pub(super) after: Option<String>,
 }
 
 /// Which API keys to show.

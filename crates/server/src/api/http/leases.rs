@@ -23,6 +23,9 @@ use crate::api::{decode, encode, list as lists, query};
 use crate::dispatch::{ReadScope, WITHIN};
 
 const AT: &str = "/v1/leases/";
+/// How many leases a search reads at once, and how often at most.
+const SEARCHED_PAGE: u32 = 1_000;
+const SEARCHED_PAGES_MAX: usize = 20;
 /// The name of a client that gives none.
 const CLIENT: &str = "http";
 
@@ -69,6 +72,9 @@ pub(super) struct LeaseListParameters {
     /// Go on after this id.
     #[param(value_type = Option<String>, pattern = "^(0|[1-9][0-9]{0,19})$")]
     after: Option<Decimal>,
+    /// Only leases of clients whose names begin so. A bounded number of leases is read, so a page may have fewer and
+    /// still say where to go on.
+    client: Option<String>,
     /// The member's own state will do, however old.
     stale: Option<bool>,
 }
@@ -81,8 +87,13 @@ pub(super) struct LeaseListParameters {
 pub(super) async fn list(State(http): State<Http>, call: HttpCall) -> HttpResult {
     let query: LeaseListParameters = call.query()?;
     let after = query.after.filter(|after| after.0 > 0).map(call::lease).transpose()?;
+    let limit = page(query.limit)?;
+    if let Some(client) = query.client.filter(|client| !client.is_empty()) {
+        return search(&http, &client, query::page(limit), after, query.stale.unwrap_or(false))
+            .await;
+    }
     let request = v1::ListLeasesRequest {
-        limit: page(query.limit)?,
+        limit,
         after: after.map_or(0, convert::lease),
         stale: query.stale.unwrap_or(false),
     };
@@ -90,6 +101,41 @@ pub(super) async fn list(State(http): State<Http>, call: HttpCall) -> HttpResult
     let leases = found.leases.into_iter().map(LeaseShown::from).collect();
     let next = u64::try_from(found.next).ok().filter(|next| *next > 0).map(Decimal);
     json(&Leases { leases, next, header: found.header.unwrap_or_default().into() })
+}
+
+/// Lists leases of clients whose names begin so.
+async fn search(
+    http: &Http,
+    client: &str,
+    limit: usize,
+    after: Option<LeaseId>,
+    stale: bool,
+) -> HttpResult {
+    let mut request = v1::ListLeasesRequest {
+        limit: SEARCHED_PAGE,
+        after: after.map_or(0, convert::lease),
+        stale,
+    };
+    let mut leases: Vec<LeaseShown> = Vec::new();
+    for page in 1.. {
+        let found = lists::leases(&http.dispatch, &http.who(), &request, WITHIN).await?;
+        let (read, header) = (found.leases, found.header.unwrap_or_default());
+        let last = |lease: &LeaseShown| Some(lease.lease);
+        for lease in read.into_iter().filter(|lease| lease.client.starts_with(client)) {
+            leases.push(lease.into());
+            if leases.len() == limit {
+                let next = leases.last().and_then(last);
+                return json(&Leases { leases, next, header: header.into() });
+            }
+        }
+        // What is read after the first page is as new as the first.
+        (request.after, request.stale) = (found.next, true);
+        if found.next == 0 || page == SEARCHED_PAGES_MAX {
+            let next = u64::try_from(found.next).ok().filter(|next| *next > 0).map(Decimal);
+            return json(&Leases { leases, next, header: header.into() });
+        }
+    }
+    Err(unexpected())
 }
 
 /// Whether old state will do.

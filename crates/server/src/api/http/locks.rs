@@ -21,7 +21,8 @@ use super::answer::{HttpError, HttpResult, json};
 use super::call::{HttpCall, lease_ref, request_id, token, within};
 use super::duration::DurationParameter;
 use super::leases::{TimeoutParameter, unexpected};
-use super::page::{NamePage, more, page};
+use super::page::{more, page};
+use crate::api::lock_search::{LockSearch, LockState};
 use crate::api::{decode, encode, list as lists, present, query};
 use crate::dispatch::{Fresh, ReadScope, WITHIN};
 
@@ -87,13 +88,69 @@ fn asked(body: Acquire) -> Result<v1::AcquireRequest, HttpError> {
     Ok(body.try_into()?)
 }
 
+/// Which locks to list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct LockListParameters {
+    /// Only names that begin so.
+    prefix: Option<String>,
+    /// Only names that contain this, whatever the case of its letters.
+    contains: Option<String>,
+    /// Only locks of which a holder, or one of the first 100 waiters, is a client whose name begins so.
+    client: Option<String>,
+    /// Only locks in this state.
+    #[param(inline)]
+    state: Option<LockState>,
+    /// Only locks for which the first in the queue has waited at least so many milliseconds.
+    waiting_ms: Option<u64>,
+    /// Only elections, or none of them.
+    election: Option<bool>,
+    /// How many at most, up to 1000; else 100. A search reads a bounded number of locks, so a page may have fewer and
+    /// still say where to go on.
+    #[param(minimum = 1)]
+    limit: Option<u32>,
+    /// Go on after this name.
+    after: Option<String>,
+    /// The member's own state will do, however old.
+    stale: Option<bool>,
+}
+
+impl LockListParameters {
+    /// What to search for; none if every lock is listed.
+    fn wanted(&self) -> Option<LockSearch> {
+        let contains = self.contains.as_ref().filter(|part| !part.is_empty());
+        let client = self.client.as_ref().filter(|client| !client.is_empty());
+        let searches = contains.is_some()
+            || client.is_some()
+            || self.state.is_some()
+            || self.waiting_ms.is_some()
+            || self.election.is_some();
+        searches.then(|| LockSearch {
+            prefix: self.prefix.clone().unwrap_or_default(),
+            contains: contains.map(|part| part.to_lowercase()),
+            client: client.cloned(),
+            state: self.state,
+            waiting_ms: self.waiting_ms,
+            election: self.election,
+        })
+    }
+}
+
 /// Lists locks that are held or awaited, in the order of their names.
 #[utoipa::path(
-    get, path = "/v1/locks", tag = "locks", operation_id = "list_locks", params(NamePage),
+    get, path = "/v1/locks", tag = "locks", operation_id = "list_locks", params(LockListParameters),
     responses((status = 200, description = "A page of locks.", body = Locks)),
 )]
 pub(super) async fn list(State(http): State<Http>, call: HttpCall) -> HttpResult {
-    let query: NamePage = call.query()?;
+    let query: LockListParameters = call.query()?;
+    if let Some(wanted) = query.wanted() {
+        let (after, limit) = (query.after, page(query.limit)?);
+        let fresh = query::fresh(query.stale.unwrap_or(false));
+        let found = wanted.find(&http.dispatch, &http.who(), after, limit, fresh).await?;
+        let locks = found.locks.into_iter().map(LockShown::from).collect();
+        return json(&Locks { locks, next: found.next, header: http.header(found.revision) });
+    }
     let request = v1::ListLocksRequest {
         prefix: query.prefix.unwrap_or_default(),
         limit: page(query.limit)?,
@@ -285,16 +342,21 @@ async fn explain(http: &Http, lock: String, query: &LockParameters) -> HttpResul
 
 async fn history(http: &Http, request: v1::HistoryRequest, fresh: Fresh) -> HttpResult {
     let found = lists::history(&http.dispatch, &http.who(), &request, fresh, WITHIN).await?;
+    json(&history_shown(request.lock, found))
+}
+
+/// A page of a history as JSON.
+pub(super) fn history_shown(lock: String, found: v1::HistoryResponse) -> History {
     let decimal = |revision: i64| Decimal(u64::try_from(revision).unwrap_or_default());
-    json(&History {
-        lock: request.lock,
+    History {
+        lock,
         changes: found.batches.into_iter().map(Into::into).collect(),
         next: decimal(found.next),
         floor: decimal(found.floor),
         before: found.before.map(decimal),
         archive: found.archive.map(Into::into),
         header: found.header.unwrap_or_default().into(),
-    })
+    }
 }
 
 /// Changes a held lock: new metadata, or shared instead of exclusive without a gap.

@@ -13,6 +13,7 @@ use super::answer::{HttpResult, json};
 use super::call::HttpCall;
 use super::limits::NoParameters;
 use crate::api::grpc;
+use crate::metrics::certificate_expiry;
 
 /// How one member is: its part in the agreement, its state, its disk. Its own view, without asking other members.
 #[derive(Serialize, ToSchema)]
@@ -67,6 +68,9 @@ pub(super) struct Own {
     disk_free_bytes: u64,
     /// Whether that is so little that the state may not grow.
     disk_short: bool,
+    /// When the first of its certificates expires, in milliseconds since 1970; absent without certificates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certificate_expires_ms: Option<u64>,
     /// How often the log was made durable.
     syncs: u64,
     /// How long that took the last time, in microseconds.
@@ -129,9 +133,19 @@ pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult
         log_bytes: metrics.log_bytes,
         disk_free_bytes: metrics.disk_free_bytes,
         disk_short: metrics.disk_short,
+        certificate_expires_ms: certificate_expires_ms(&http).await,
         syncs: metrics.syncs,
         fsync_last_us: metrics.sync_last_us,
         fsync_p99_us: metrics.sync_p99_us,
         header: http.header(revision),
     })
+}
+
+/// When the first of the member's certificates expires. The files may have been replaced, so they are read.
+async fn certificate_expires_ms(http: &Http) -> Option<u64> {
+    let tls = http.dispatch.member().meters().certificates()?;
+    let paths: Vec<_> = tls.certificate_files().map(|(_, path)| path.to_owned()).collect();
+    let read = move || paths.iter().filter_map(|path| certificate_expiry(path)).min();
+    let expires_s = http.dispatch.runtime().spawn_blocking(read).await.ok()??;
+    Some(expires_s.saturating_mul(1_000))
 }

@@ -9,10 +9,12 @@ mod answer;
 mod audit;
 mod call;
 mod cluster;
+mod console;
 mod diagnostics;
 mod duration;
 mod elections;
 mod health;
+mod history;
 mod hosts;
 mod keys;
 mod leases;
@@ -22,9 +24,11 @@ mod locks;
 mod member;
 mod metrics;
 mod openapi;
+mod overview;
 mod page;
 mod stream;
 mod tickets;
+mod usage;
 mod watch;
 
 use std::sync::Arc;
@@ -37,6 +41,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post, put};
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_MAX_AGE,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderValue, Method, StatusCode};
 use tenure_core::outcome::Answer;
@@ -46,6 +51,7 @@ use tenure_wire::Failure;
 use tenure_wire::json::Header;
 
 use crate::api::grpc;
+use crate::api::overview::Overviews;
 use crate::dispatch::{Caller, Dispatch, Fresh, Principal, ReadScope};
 use crate::metrics::Api;
 use crate::traces::{self, TraceContext};
@@ -64,12 +70,17 @@ struct Http {
     dispatch: Dispatch,
     hosts: Arc<AllowedHosts>,
     metrics: Arc<Metrics>,
+    overviews: Arc<Overviews>,
 }
 
 /// All paths as routes of the one port, together with the WebSocket routes, which a browser could open as well.
 pub(super) fn routes(dispatch: &Dispatch, hosts: Arc<AllowedHosts>, sockets: Router) -> Router {
-    let http =
-        Http { dispatch: dispatch.clone(), hosts, metrics: Arc::new(Metrics::new(dispatch)) };
+    let http = Http {
+        dispatch: dispatch.clone(),
+        hosts,
+        metrics: Arc::new(Metrics::new(dispatch)),
+        overviews: Arc::default(),
+    };
     let mut router = Router::new();
     for (path, verbs) in table() {
         router = router.route(path, verbs);
@@ -106,6 +117,10 @@ fn table() -> Vec<(&'static str, MethodRouter<Http>)> {
         ("/v1/keys", get(keys::list)),
         ("/v1/keys/{*key}", get(keys::show).put(keys::put).delete(keys::delete)),
         ("/v1/watch", get(watch::start)),
+        ("/v1/overview", get(overview::show)),
+        ("/v1/history", get(history::search)),
+        ("/v1/console", get(console::show)),
+        ("/v1/console/session", post(console::sign_in).delete(console::sign_out)),
         ("/v1/cluster", get(cluster::status)),
         ("/v1/cluster/members", get(cluster::members).post(cluster::add)),
         ("/v1/cluster/members/{member}", post(cluster::change).delete(cluster::remove)),
@@ -120,6 +135,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Http>)> {
         ("/v1/access/identity", put(access::set_identity)),
         ("/v1/access/quotas", put(access::set_quotas)),
         ("/v1/access/can", get(access::can)),
+        ("/v1/access/usage", get(usage::show)),
         ("/v1/access/roles", get(access::roles)),
         ("/v1/access/roles/{*role}", put(access::put_role).delete(access::delete_role)),
         ("/v1/access/principals", get(access::principals)),
@@ -166,6 +182,9 @@ async fn enter(State(http): State<Http>, request: Request, next: Next) -> Respon
     } else {
         traces::within(span.as_ref(), next.run(request)).await
     };
+    // A browser shows what clients wrote as what it is declared to be.
+    let nosniff = HeaderValue::from_static("nosniff");
+    response.headers_mut().entry(X_CONTENT_TYPE_OPTIONS).or_insert(nosniff);
     if let Some(origin) = origin {
         AllowedHosts::name_origin(origin, &mut response);
     }
@@ -230,6 +249,7 @@ pub(crate) fn read_queries(uri: http::Uri) {
         leases::LeaseParameters,
         leases::RevokeParameters,
         page::NamePage,
+        locks::LockListParameters,
         locks::LockParameters,
         locks::ReleaseParameters,
         acquire::WaitParameters,
@@ -239,6 +259,8 @@ pub(crate) fn read_queries(uri: http::Uri) {
         elections::ElectionParameters,
         elections::ResignParameters,
         watch::Query,
+        history::HistoryParameters,
+        overview::OverviewParameters,
         limits::NoParameters,
         audit::AuditParameters,
         access::PageParameters,

@@ -12,8 +12,8 @@ use utoipa::{Modify, OpenApi};
 
 use super::answer::json_with;
 use super::{
-    access, audit, cluster, elections, health, keys, leases, level, limits, locks, member, metrics,
-    tickets, watch,
+    access, audit, cluster, console, elections, health, history, keys, leases, level, limits,
+    locks, member, metrics, overview, tickets, usage, watch,
 };
 
 #[derive(OpenApi)]
@@ -28,7 +28,8 @@ use super::{
         elections::show, elections::campaign, elections::proclaim, elections::resign,
         keys::list, keys::show, keys::put, keys::delete,
         tickets::sign, tickets::keys, tickets::rotate,
-        watch::start,
+        watch::start, history::search, overview::show,
+        console::show, console::sign_in, console::sign_out,
         cluster::status, cluster::members, cluster::add, cluster::change, cluster::remove,
         cluster::invite, cluster::invitations, cluster::cancel_invitation,
         level::raise, member::show, limits::show, limits::set, audit::show,
@@ -38,7 +39,7 @@ use super::{
         access::delete_principal,
         access::keys, access::create_key, access::rotate_key, access::revoke_key,
         access::certificate_rules, access::put_certificate_rule, access::delete_certificate_rule,
-        access::issuers, access::put_issuer, access::delete_issuer,
+        access::issuers, access::put_issuer, access::delete_issuer, usage::show,
         health::alive, health::ready, metrics::show, show,
     ),
     components(schemas(ErrorBody, LockAnswer, Queue, Explained, History)),

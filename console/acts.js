@@ -1,0 +1,148 @@
+// What the console can do, and what it says before it does it.
+
+import { html, useEffect, useState } from './vendor/htm-preact.js';
+import { act, can, name } from './api.js';
+import { duration } from './format.js';
+import { store, useResource, useStore } from './live.js';
+import { ActDialog } from './parts/dialog.js';
+import { Age, ClientLink } from './parts/basic.js';
+
+/** Whether the caller may use a verb for a name; undefined until it is known. */
+export function useCan(console, verb, lock = '') {
+  const [allowed, set] = useState();
+  useEffect(() => {
+    let current = true;
+    if (!console || console.read_only) set(false);
+    else if (!console.identity) set(true);
+    else {
+      can(verb, lock).then(
+        (answer) => current && set(answer),
+        () => current && set(false),
+      );
+    }
+    return () => {
+      current = false;
+    };
+  }, [console && console.read_only, console && console.identity, console && console.principal, verb, lock]);
+  return allowed;
+}
+
+/** Why an act is not offered. */
+export function whyNot(console, verb) {
+  if (!console) return '';
+  return console.read_only ? 'the console of this member is read-only' : `needs the verb ${verb}`;
+}
+
+// The dialog that is open. It is about what was shown when it was opened, and stays when that is gone.
+const opened = store(undefined);
+
+export function OpenDialog() {
+  const dialog = useStore(opened);
+  return dialog ? dialog.shown(() => opened.set(undefined)) : null;
+}
+
+/** A button that opens the dialog of an act. */
+export function ActButton({ label, allowed, why, danger, children }) {
+  return html`<button class=${danger ? 'danger' : ''} disabled=${!allowed} title=${allowed ? '' : why}
+      onClick=${() => opened.set({ shown: children })}>${label}</button>`;
+}
+
+/** Follows a lock until its former holder has stopped and the next one has it. */
+function Followed({ lock, token, next }) {
+  const { data, at } = useResource(`/v1/locks/${name(lock)}`, { view: 'explain', limit: 1 }, 500);
+  if (!data) return html`<p>Looking…</p>`;
+  const holders = (data.lock && data.lock.holders) || [];
+  const former = holders.find((holder) => holder.token === token);
+  const now = holders.find((holder) => holder.token !== token && holder.state === 'held');
+  const steps = [];
+  if (former && former.state === 'held') steps.push('It still holds: nothing has changed yet.');
+  else if (former) {
+    steps.push(
+      html`Taken away. The holder was told to stop. The lock stays closed until it confirms, for ${duration(former.left_ms || 0)} at
+        most.`,
+    );
+  } else steps.push(html`<strong>The former holder has stopped</strong>, or its time is over.`);
+  if (now) steps.push(html`<span><${ClientLink} client=${now.client} /> holds it now, token ${now.token}, for <${Age} ms=${now.held_ms} at=${at} />.</span>`);
+  else if (!former) steps.push('The lock is free.');
+  return html`<ol class="followed">${steps.map((step) => html`<li>${step}</li>`)}</ol>${next}`;
+}
+
+const nextHolder = (waiters) =>
+  waiters > 0 ? 'Then it goes to the first in the queue.' : 'Then it is free: nobody waits.';
+
+/** Takes a lock away: with time for the holder to stop, or at once. */
+export function Force({ lock, holder, waiting, now, close }) {
+  const alive = holder.renewed_ms != null ? `It renewed ${duration(holder.renewed_ms)} ago: probably alive.` : '';
+  const effects = now
+    ? [
+        html`<strong>${holder.client}</strong> loses <code>${lock}</code>, token ${holder.token}, at once. ${alive}`,
+        html`<strong>It is not given time to stop.</strong> Until it notices, it may still act: only a fence that checks tokens protects the resource.`,
+        nextHolder(waiting),
+      ]
+    : [
+        html`<strong>${holder.client}</strong> is told to stop and loses <code>${lock}</code>, token ${holder.token}. ${alive}`,
+        'The lock stays closed until it confirms that it has stopped, at most until its lease would have ended.',
+        nextHolder(waiting),
+      ];
+  return html`<${ActDialog} title=${now ? `Take away ${lock} now` : `Ask ${holder.client} to stop`} effects=${effects} reason
+    typed=${lock} label=${now ? 'Take away now' : 'Tell it to stop'} close=${close}
+    run=${(reason) => act('POST', '/v1/force', {}, { lock, token: holder.token, reason, by: 'console', now })}
+    done=${() => html`<${Followed} lock=${lock} token=${holder.token} />`} />`;
+}
+
+/** Revokes a lease with everything that is bound to it. */
+export function Revoke({ lease, close }) {
+  const holds = lease.holds.map((hold) => hold.lock);
+  const effects = [
+    html`Lease <span class="num">${lease.lease}</span> of <strong>${lease.client}</strong> ends.`,
+    holds.length
+      ? html`Its client is told to stop and loses ${holds.length === 1 ? 'lock' : 'locks'} <code>${holds.slice(0, 5).join(', ')}</code>${holds.length > 5 ? ` and ${holds.length - 5} more` : ''}. Each stays closed until it confirms, or the lease would have ended.`
+      : 'It holds no lock.',
+    lease.waits.length ? `It leaves ${lease.waits.length === 1 ? 'the queue' : 'the queues'} of ${lease.waits.map((wait) => wait.lock).slice(0, 5).join(', ')}.` : 'It waits for nothing.',
+    lease.keys.length ? `${lease.keys.length} of its keys are deleted.` : '',
+  ].filter(Boolean);
+  return html`<${ActDialog} title="Revoke this lease" effects=${effects} reason typed=${lease.client} label="Revoke" close=${close}
+    run=${(reason) => act('DELETE', `/v1/leases/${name(lease.lease)}`, { reason, by: 'console' })}
+    done=${(answer) => html`<p>Revoked at revision ${answer.header.revision}. Locks that were revoked show how long they stay closed.</p>`} />`;
+}
+
+const memberPath = (member) => `/v1/cluster/members/${name(member.name || member.member_id)}`;
+const listed = (answer) =>
+  html`<p>Done at revision ${answer.header.revision}. Members now: ${answer.members.map((it) => `${it.name || it.member_id} (${it.role})`).join(', ')}.</p>`;
+
+export function Lead({ member, close }) {
+  return html`<${ActDialog} title=${`Let ${member.name} lead`} close=${close} label="Transfer leadership"
+    effects=${['The present leader hands over to it. Grants and renewals pause for some milliseconds.', 'If it cannot take over, the present leader goes on, or the members elect another.']}
+    run=${() => act('POST', memberPath(member), {}, { action: 'lead' })} done=${listed} />`;
+}
+
+export function Promote({ member, close }) {
+  return html`<${ActDialog} title=${`Give ${member.name} a vote`} close=${close} label="Promote"
+    effects=${['It has caught up and votes from now on.', 'A majority is counted with it: if it is down, the cluster survives less.']}
+    run=${() => act('POST', memberPath(member), {}, { action: 'promote' })} done=${listed} />`;
+}
+
+export function Remove({ member, close }) {
+  return html`<${ActDialog} title=${`Remove ${member.name}`} close=${close} label="Remove for ever" typed=${member.name || member.member_id}
+    effects=${[`${member.name} leaves the cluster for ever: its id and its data directory never come back.`, 'Its process stops. Clients that are connected to it connect to another member.', 'A majority is counted without it.']}
+    run=${() => act('DELETE', memberPath(member))} done=${listed} />`;
+}
+
+export function Add({ close }) {
+  return html`<${ActDialog} title="Add a member" close=${close} label="Add"
+    effects=${['It learns and does not vote until it is promoted.', 'Most members join by themselves with an invitation; this is for one whose id is known.']}
+    fields=${[
+      { name: 'member_id', label: 'Its id', example: 'tenure member id, in decimal' },
+      { name: 'name', label: 'Its name', example: 'd' },
+      { name: 'member_address', label: 'Its address for members', example: '10.0.0.14:7451' },
+      { name: 'client_address', label: 'Its address for clients', example: '10.0.0.14:7450' },
+    ]}
+    run=${(_, values) => act('POST', '/v1/cluster/members', {}, values)} done=${listed} />`;
+}
+
+export function Invite({ close }) {
+  return html`<${ActDialog} title="Invite a member" close=${close} label="Make an invitation"
+    effects=${['One member can join with it within ten minutes. It learns and does not vote until it is promoted.', 'Its secret is shown once.']}
+    run=${() => act('POST', '/v1/cluster/invitations', {}, { expires_ms: 600_000 })}
+    done=${(answer) => html`<p>On the new machine:</p><pre>tenure serve --name NAME --join ADDRESS --invitation ${answer.invitation}</pre>`} />`;
+}

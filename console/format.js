@@ -1,0 +1,90 @@
+// Words for durations, times, sizes and causes.
+
+const UNITS = [
+  ['d', 86_400_000],
+  ['h', 3_600_000],
+  ['m', 60_000],
+  ['s', 1000],
+];
+
+/** A duration in its two largest units: `4m12s`, `31s`, `0.8s`. Never longer than really passed. */
+export function duration(ms) {
+  if (ms == null || Number.isNaN(ms)) return '';
+  if (ms < 0) return '0s';
+  if (ms < 1000) return ms < 100 ? `${Math.floor(ms)}ms` : `${(Math.floor(ms / 100) / 10).toFixed(1)}s`;
+  const at = UNITS.findIndex(([, size]) => ms >= size);
+  const [unit, size] = UNITS[at];
+  const rest = UNITS[at + 1];
+  const more = rest ? Math.floor((ms % size) / rest[1]) : 0;
+  return `${Math.floor(ms / size)}${unit}${more ? `${more}${rest[0]}` : ''}`;
+}
+
+const two = (number) => String(number).padStart(2, '0');
+
+/** A time in the zone of this browser; the day only if it is not today. */
+export function local(date, seconds = true) {
+  const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+  const time = `${two(date.getHours())}:${two(date.getMinutes())}${seconds ? `:${two(date.getSeconds())}` : ''}`;
+  const today = new Date();
+  const same = date.toDateString() === today.toDateString();
+  return same ? time : `${day} ${time}`;
+}
+
+export const utc = (date) => `${date.toISOString().replace('T', ' ').replace('Z', '')} UTC`;
+
+/** The value of an `<input type=datetime-local>`. */
+export function forInput(date) {
+  const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+  return `${day}T${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+}
+
+export function bytes(number) {
+  if (number == null) return '';
+  const units = ['B', 'kB', 'MB', 'GB', 'TB'];
+  let at = 0;
+  let rest = number;
+  while (rest >= 1000 && at < units.length - 1) {
+    rest /= 1000;
+    at += 1;
+  }
+  return `${rest >= 100 || at === 0 ? Math.round(rest) : rest.toFixed(1)} ${units[at]}`;
+}
+
+export const count = (number) => (number == null ? '' : Number(number).toLocaleString('en-US'));
+export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
+
+export function rate(perSecond) {
+  if (perSecond == null) return '–';
+  if (perSecond >= 10) return count(Math.round(perSecond));
+  return perSecond === 0 ? '0' : perSecond.toFixed(perSecond < 1 ? 2 : 1);
+}
+
+/** What happened, in words. */
+export const CAUSES = {
+  granted: 'granted',
+  released: 'released',
+  expired: 'expired: not renewed in time',
+  revoked: 'lease revoked',
+  forced: 'taken away',
+  max_hold: 'held for its longest allowed time',
+  cooled: 'revocation over',
+  delay_over: 'lock-delay over',
+  downgraded: 'became shared',
+  updated: 'new metadata',
+  queued: 'queued',
+  left: 'left the queue',
+  wait_timeout: 'waited as long as it wanted to',
+  vacant: 'vacant',
+  deadlock: 'refused: deadlock',
+};
+export const cause = (word) => CAUSES[word] || word;
+export const LOSSES = new Set(['expired', 'revoked', 'forced', 'max_hold']);
+
+/** An argument as a shell takes it unchanged. */
+export const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+
+/** Metadata or a value: text, or its size if it is not text. */
+export function content(text, base64) {
+  if (text) return text;
+  return base64 ? `${Math.floor((base64.length * 3) / 4)} bytes, not text` : '';
+}

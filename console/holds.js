@@ -1,0 +1,72 @@
+// Turns the events of the past into holds and hand-overs.
+
+import { LOSSES } from './format.js';
+
+const ENDS = new Set(['released', ...LOSSES]);
+
+/**
+ * The holds in some changes, oldest first. A hold knows when it was granted, when and how it ended, and for the next
+ * one the margin: the time between the last moment at which the former holder could act and the grant.
+ */
+export function holds(changes) {
+  const found = [];
+  const open = new Map();
+  const last = new Map();
+  const ordered = [...changes].sort((one, other) => (BigInt(one.revision) < BigInt(other.revision) ? -1 : 1));
+  for (const change of ordered) {
+    for (const event of change.events) {
+      if (!event.lock || !event.token) continue;
+      const key = `${event.lock}\n${event.token}`;
+      const place = `${event.lock}\n${event.slot ?? ''}`;
+      const at = event.at ? Date.parse(event.at) : undefined;
+      if (event.cause === 'granted') {
+        const before = last.get(place);
+        last.delete(place);
+        const margin = before && event.clock_ms !== undefined ? event.clock_ms - before.clock : undefined;
+        const hold = {
+          lock: event.lock,
+          token: event.token,
+          client: event.client,
+          lease: event.lease,
+          slot: event.slot,
+          mode: event.mode,
+          metadata: event.metadata,
+          revision: change.revision,
+          from: at,
+          margin: before && before.lost ? margin : undefined,
+          gap: before && !before.lost ? margin : undefined,
+        };
+        open.set(key, hold);
+        found.push(hold);
+      } else if (ENDS.has(event.cause)) {
+        let hold = open.get(key);
+        if (!hold) {
+          hold = { lock: event.lock, token: event.token, client: event.client, lease: event.lease, slot: event.slot };
+          found.push(hold);
+        }
+        open.delete(key);
+        Object.assign(hold, {
+          to: at,
+          end: event.cause,
+          endRevision: change.revision,
+          by: event.by,
+          reason: event.reason,
+          left: event.left_ms,
+        });
+        const lost = event.cause !== 'released';
+        const stops = lost ? event.renewed_clock_ms + event.ttl_ms : event.clock_ms;
+        if (stops !== undefined && !Number.isNaN(stops)) last.set(place, { clock: stops, lost });
+      } else if (event.cause === 'cooled' && event.reason && !event.by && event.clock_ms !== undefined) {
+        // The holder said that it has stopped.
+        const place0 = last.get(place);
+        if (place0) last.set(place, { clock: event.clock_ms, lost: true });
+      }
+    }
+  }
+  return found;
+}
+
+/** Who held a lock at a time, by its holds. */
+export function heldAt(all, time) {
+  return all.filter((hold) => (hold.from === undefined || hold.from <= time) && (hold.to === undefined || hold.to > time));
+}

@@ -1,0 +1,269 @@
+// Keeps what is shown up to date, and knows when it is not.
+
+import { useEffect, useRef, useState } from './vendor/htm-preact.js';
+import { get, stream } from './api.js';
+
+/** Without a byte for so long a stream counts as broken: the member sends its progress every ten seconds. */
+const SILENT_MS = 25_000;
+const RETRY_MS = [300, 700, 1500, 3000, 5000];
+
+/** A value that components follow. */
+export function store(value) {
+  const followers = new Set();
+  return {
+    get: () => value,
+    set(next) {
+      value = next;
+      followers.forEach((follower) => follower(value));
+    },
+    follow(follower) {
+      followers.add(follower);
+      return () => followers.delete(follower);
+    },
+  };
+}
+
+export function useStore(from) {
+  const [value, set] = useState(from.get());
+  useEffect(() => {
+    set(from.get());
+    return from.follow(set);
+  }, [from]);
+  return value;
+}
+
+/** The present time, once per second, while the page is visible. */
+const clock = store(Date.now());
+setInterval(() => document.hidden || clock.set(Date.now()), 1000);
+export const useNow = () => useStore(clock);
+
+// Every source of what is shown, with when it last was good and why it is not.
+const sources = new Map();
+export const freshness = store({ live: true });
+
+function judge() {
+  let worst = { live: true };
+  for (const source of sources.values()) {
+    if (source.why && (worst.live || source.since < worst.since)) {
+      worst = { live: false, since: source.since, why: source.why };
+    }
+  }
+  const before = freshness.get();
+  if (before.live !== worst.live || before.why !== worst.why || before.since !== worst.since) freshness.set(worst);
+}
+
+let numbered = 0;
+function source() {
+  const id = (numbered += 1);
+  let good = Date.now();
+  return {
+    good() {
+      good = Date.now();
+      sources.set(id, { since: good });
+      judge();
+    },
+    bad(why) {
+      sources.set(id, { since: good, why });
+      judge();
+    },
+    end() {
+      sources.delete(id);
+      judge();
+    },
+  };
+}
+
+const words = (error) => `${error.message || error}${error.next ? `: ${error.next}` : ''}`;
+// A refusal is an answer: nothing is stale because of it.
+const isAnswer = (error) => error.status >= 400 && error.status < 500 && error.status !== 429;
+
+/**
+ * Reads something now, then every so many milliseconds while the page is visible. What was read stays until there is
+ * something newer, also when the member does not answer.
+ */
+export function useResource(path, params, every = 0) {
+  const key = path && JSON.stringify([path, params]);
+  const [state, set] = useState({ key });
+  const reload = useRef(() => {});
+  useEffect(() => {
+    if (!key) return undefined;
+    const from = source();
+    const aborts = new AbortController();
+    let timer;
+    let busy = false;
+    let again = false;
+    const load = async () => {
+      if (busy) {
+        again = true;
+        return;
+      }
+      busy = true;
+      clearTimeout(timer);
+      try {
+        const data = await get(path, params, aborts.signal);
+        from.good();
+        set({ key, data, at: Date.now() });
+      } catch (error) {
+        if (error.name === 'AbortError') return;
+        if (isAnswer(error)) from.good();
+        else from.bad(words(error));
+        set((before) => ({ ...(before.key === key ? before : { key }), error, failedAt: Date.now() }));
+      }
+      busy = false;
+      if (again) {
+        again = false;
+        load();
+      } else if (every) {
+        timer = setTimeout(tick, every);
+      }
+    };
+    const tick = () => (document.hidden ? (timer = setTimeout(tick, every)) : load());
+    const shown = () => document.hidden || load();
+    document.addEventListener('visibilitychange', shown);
+    reload.current = load;
+    load();
+    return () => {
+      document.removeEventListener('visibilitychange', shown);
+      clearTimeout(timer);
+      aborts.abort();
+      from.end();
+    };
+  }, [key, every]);
+  const own = state.key === key ? state : { key };
+  return { ...own, reload: () => reload.current() };
+}
+
+// The events of a text/event-stream.
+async function* events(reader, alive) {
+  const decoder = new TextDecoder();
+  let text = '';
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    alive();
+    text += decoder.decode(value, { stream: true });
+    let end;
+    while ((end = text.indexOf('\n\n')) >= 0) {
+      const event = { type: 'message', data: '' };
+      for (const line of text.slice(0, end).split('\n')) {
+        const at = line.indexOf(': ');
+        const [field, content] = at < 0 ? [line, ''] : [line.slice(0, at), line.slice(at + 2)];
+        if (field === 'event') event.type = content;
+        else if (field === 'id') event.id = content;
+        else if (field === 'data') event.data += content;
+      }
+      text = text.slice(end + 2);
+      yield event;
+    }
+  }
+}
+
+/**
+ * Follows a stream until it is closed, and resumes it where it broke. `heard` gets every event with its data; `joined`
+ * is called at each beginning, for what may have changed meanwhile; `refused` if the caller may not have the stream.
+ */
+function follow(path, params, { heard, joined, refused }) {
+  const from = source();
+  let aborts;
+  let timer;
+  let closed = false;
+  let lastId;
+  let attempt = 0;
+  const run = async () => {
+    aborts = new AbortController();
+    let watchdog;
+    let broke = 'the stream ended';
+    let denied = false;
+    const alive = () => {
+      clearTimeout(watchdog);
+      watchdog = setTimeout(() => aborts.abort(), SILENT_MS);
+    };
+    try {
+      alive();
+      const reader = await stream(path, params, lastId, aborts.signal);
+      from.good();
+      attempt = 0;
+      if (joined) joined(lastId !== undefined);
+      for await (const event of events(reader, alive)) {
+        if (event.id) lastId = event.id;
+        if (event.type === 'compacted' || event.type === 'slow_consumer') {
+          lastId = undefined;
+          broke = 'this page fell behind';
+        } else if (event.type === 'closing') {
+          broke = JSON.parse(event.data).error.message;
+        } else {
+          from.good();
+          heard(event.type, JSON.parse(event.data));
+        }
+      }
+    } catch (error) {
+      if (error.reason === 'COMPACTED') lastId = undefined;
+      broke = error.name === 'AbortError' ? 'nothing was heard for 25 s' : words(error);
+      denied = isAnswer(error) && error.status !== 410;
+      if (denied && refused) refused(error);
+    }
+    clearTimeout(watchdog);
+    if (closed) return;
+    // Who may not follow is not behind: what is shown comes from elsewhere, or says that it may not be seen.
+    if (denied) {
+      from.good();
+      attempt = RETRY_MS.length;
+    } else {
+      from.bad(broke);
+    }
+    timer = setTimeout(run, RETRY_MS[Math.min(attempt, RETRY_MS.length - 1)] * (0.8 + Math.random() * 0.4));
+    attempt += 1;
+  };
+  run();
+  return () => {
+    closed = true;
+    clearTimeout(timer);
+    if (aborts) aborts.abort();
+    from.end();
+  };
+}
+
+/** The newest value that a stream of whole states sent, and when it came. */
+export function useStates(path, params, type) {
+  const key = JSON.stringify([path, params, type]);
+  const [state, set] = useState({});
+  useEffect(
+    () =>
+      follow(path, params, {
+        heard: (heard, data) => heard === type && set({ data, at: Date.now() }),
+        refused: (error) => set((before) => ({ ...before, error })),
+      }),
+    [key],
+  );
+  return state;
+}
+
+/** Calls `changed` for every change of the locks that `params` name, a few times per second at most. */
+export function useChanges(params, changed) {
+  const key = params && JSON.stringify(params);
+  const latest = useRef(changed);
+  latest.current = changed;
+  useEffect(() => {
+    if (!key) return undefined;
+    let waiting = [];
+    let timer;
+    const flush = () => {
+      timer = undefined;
+      const batch = waiting;
+      waiting = [];
+      latest.current(batch);
+    };
+    const note = (events) => {
+      waiting.push(...events);
+      if (!timer) timer = setTimeout(flush, waiting.length > 20 ? 500 : 120);
+    };
+    const close = follow('/v1/watch', params, {
+      heard: (type, data) => type === 'change' && note(data.events),
+      joined: () => note([]),
+    });
+    return () => {
+      clearTimeout(timer);
+      close();
+    };
+  }, [key]);
+}

@@ -1,0 +1,182 @@
+// One lock: who holds it, since when and why, who waits, what is in the way, and what happened to it.
+
+import { html, useMemo } from '../vendor/htm-preact.js';
+import { useChanges, useResource } from '../live.js';
+import { name } from '../api.js';
+import { href } from '../router.js';
+import { cause, content, count, duration, LOSSES, plural } from '../format.js';
+import { holds } from '../holds.js';
+import { ActButton, Force, Revoke, useCan, whyNot } from '../acts.js';
+import { Age, ClientLink, Command, Empty, Field, LeaseLink, Left, LockLink, Panel, Problem, State, Time, TtlBar } from '../parts/basic.js';
+import { List, usePages } from '../parts/list.js';
+
+const path = (lock) => `/v1/locks/${name(lock)}`;
+
+/** How a lock stands, in one word. */
+function standing(lock, leases) {
+  if (!lock || !lock.holders.length) return 'vacant';
+  const first = lock.holders[0];
+  const lease = leases && leases[first.lease];
+  if (first.state === 'held' && lease && lease.left_ms < lease.ttl_ms / 2) return 'doubtful';
+  return first.state;
+}
+
+/** The answer in one sentence. */
+function Summary({ explained, at }) {
+  const { lock, ahead, free_if_silent_ms: silent, free_at_latest_ms: latest, quiet_ms: quiet } = explained;
+  if (quiet) return html`<p class="answer">Nothing is granted for another <${Left} ms=${quiet} at=${at} />: the cluster was restored.</p>`;
+  if (!lock || !lock.holders.length) {
+    return html`<p class="answer">Nobody holds it${lock && lock.waiting ? html`, and ${plural(lock.waiting, 'client waits', 'clients wait')}` : ' or waits for it'}.</p>`;
+  }
+  const first = lock.holders[0];
+  const others = lock.holders.length - 1;
+  const who =
+    first.state === 'held'
+      ? html`Held by <${ClientLink} client=${first.client} />${others ? ` and ${plural(others, 'other')}` : ''} for <${Age} ms=${first.held_ms} at=${at} />${first.renewed_ms != null ? html`, renewed <${Age} ms=${first.renewed_ms} at=${at} /> ago` : ''}.`
+      : first.state === 'cooling'
+        ? html`Taken away from <${ClientLink} client=${first.client} />. Closed until it confirms that it has stopped, for <${Left} ms=${first.left_ms || 0} at=${at} /> at most.`
+        : html`Nobody may have it for another <${Left} ms=${first.left_ms || 0} at=${at} />: the lock-delay of <${ClientLink} client=${first.client} />.`;
+  const waits = lock.waiting
+    ? html` ${plural(lock.waiting, 'client waits', 'clients wait')}${ahead[0] ? html`; the first, <${ClientLink} client=${ahead[0].client} />, for <${Age} ms=${ahead[0].waiting_ms} at=${at} />` : ''}.`
+    : html` Nobody waits.`;
+  const free =
+    first.state !== 'held'
+      ? ''
+      : latest != null
+        ? html` It is free when released, or in <${Left} ms=${latest} at=${at} /> at the latest.`
+        : silent != null
+          ? html` It is free when released, or in <${Left} ms=${silent} at=${at} /> if the holder stops renewing now.`
+          : '';
+  return html`<p class="answer">${who}${waits}${free}</p>`;
+}
+
+function Holder({ lock, holder, at, console, waiting }) {
+  const { data: lease, at: leaseAt } = useResource(`/v1/leases/${name(holder.lease)}`, {}, 4000);
+  const may = useCan(console, 'force', lock);
+  const mayRevoke = useCan(console, 'force');
+  const why = content(holder.metadata, holder.metadata_base64);
+  return html`<article class="holder" aria-label=${`Holder ${holder.client}`}>
+    <div class="who"><${ClientLink} client=${holder.client} /> <${State} state=${holder.state} />
+      ${holder.slot != null && html`<span class="dim">slot ${holder.slot}</span>`}</div>
+    ${why && html`<p class="why" title="What the holder says it does">“${why}”</p>`}
+    ${lease && lease.metadata && lease.metadata !== why && html`<p class="why dim">${lease.metadata}</p>`}
+    <dl>
+      <${Field} label="Held for"><${Age} ms=${holder.held_ms} at=${at} /> <span class="dim">since about <${Time} at=${at - holder.held_ms} /></span><//>
+      <${Field} label="Token"><span class="num">${holder.token}</span><//>
+      <${Field} label="Mode">${holder.election ? 'election' : holder.mode}<//>
+      <${Field} label="Lease"><${LeaseLink} lease=${holder.lease} /><//>
+      ${holder.renewed_ms != null && html`<${Field} label="Renewed"><${Age} ms=${holder.renewed_ms} at=${at} /> ago<//>`}
+      ${holder.max_hold_ms != null && html`<${Field} label="May hold">${duration(holder.max_hold_ms)} at most<//>`}
+      ${holder.lock_delay_ms > 0 && html`<${Field} label="Lock-delay">${duration(holder.lock_delay_ms)}<//>`}
+    </dl>
+    ${lease && html`<div class="lease-line"><${TtlBar} ttl=${lease.ttl_ms} left=${lease.left_ms} at=${leaseAt} label=${`Time left of the lease of ${holder.client}`} />
+      <span class="dim"><${Left} ms=${lease.left_ms} at=${leaseAt} /> of ttl ${duration(lease.ttl_ms)}</span></div>`}
+    ${holder.state === 'held' &&
+    html`<div class="acts">
+      <${ActButton} label="Ask to stop…" allowed=${may} why=${whyNot(console, 'force')}>${(close) => html`<${Force} lock=${lock} holder=${holder} waiting=${waiting} close=${close} />`}<//>
+      <${ActButton} label="Take away now…" danger allowed=${may} why=${whyNot(console, 'force')}>${(close) => html`<${Force} now lock=${lock} holder=${holder} waiting=${waiting} close=${close} />`}<//>
+      <${ActButton} label="Revoke lease…" danger allowed=${mayRevoke && lease} why=${whyNot(console, 'force for the cluster')}>${(close) => html`<${Revoke} lease=${lease} close=${close} />`}<//>
+    </div>`}
+    ${lease && lease.waits.length > 0 && html`<p class="blocked">It waits itself for ${lease.waits.slice(0, 3).map((wait) => html`<${LockLink} lock=${wait.lock} /> `)}</p>`}
+  </article>`;
+}
+
+/** What is in the way, lock by lock. */
+function Chain({ lock, chain, goesOn }) {
+  if (chain.length < 2 && !goesOn) return null;
+  return html`<${Panel} title="What is in the way" id="chain">
+    <ol class="chain">
+      ${chain.map(
+        (step, index) => html`<li key=${index}>${index > 0 && html`<span class="dim">which waits for</span>${' '}`}<${LockLink} lock=${step.lock} />${' '}
+          <span class="dim">held by</span>${' '}<${ClientLink} client=${step.client} /></li>`,
+      )}
+      ${goesOn && html`<li class="dim">and further</li>`}</ol>
+  <//>`;
+}
+
+/** When a waiter's turn may come, from how long the lock is usually held. */
+function estimate(waiter, explained) {
+  const usual = explained.usually_held_ms;
+  const holder = explained.lock && explained.lock.holders[0];
+  if (!usual || !holder || explained.lock.slots || waiter.mode === 'shared') return undefined;
+  return Math.max(0, usual - holder.held_ms) + waiter.ahead * usual;
+}
+
+function Queue({ lock, explained, at, revision }) {
+  const waiting = explained.lock ? explained.lock.waiting : 0;
+  const { rows, more, loading, error } = usePages(waiting ? path(lock) : undefined, { view: 'queue', revision: undefined, stale: true }, 'waiters', 1000);
+  const shown = waiting <= 100 ? explained.ahead.map((it) => Object.assign(it, { at })) : rows;
+  const columns = [
+    { label: '#', width: '4rem', numeric: true, cell: (it) => it.ahead + 1 },
+    { label: 'Client', width: 'minmax(10rem, 2fr)', cell: (it) => html`<${ClientLink} client=${it.client} />` },
+    { label: 'Waits', width: '6rem', numeric: true, cell: (it) => html`<${Age} ms=${it.waiting_ms} at=${it.at} />` },
+    { label: 'Mode', width: '6rem', cell: (it) => (it.election ? 'election' : it.mode) },
+    { label: 'Gives up in', width: '7rem', numeric: true, cell: (it) => (it.left_ms == null ? html`<span class="dim">never</span>` : html`<${Left} ms=${it.left_ms} at=${it.at} />`) },
+    { label: 'Perhaps in', width: '7rem', numeric: true, cell: (it) => { const ms = estimate(it, explained); return ms == null ? '' : `≈ ${duration(ms)}`; } },
+    { label: 'Lease', width: '7rem', cell: (it) => html`<${LeaseLink} lease=${it.lease} />` },
+  ];
+  const usual = explained.usually_held_ms != null ? `usually held ${duration(explained.usually_held_ms)} (median of ${explained.usually_of})` : '';
+  return html`<${Panel} title="Queue" id="queue" note=${[waiting ? `${count(waiting)} in grant order` : '', usual].filter(Boolean).join('; ')}>
+    <${Problem} error=${error} />
+    <${List} rows=${waiting ? shown : []} columns=${columns} keyOf=${(it) => it.place} label="Queue" empty="Nobody waits." height=${Math.min(480, 40 + 32 * Math.max(1, Math.min(waiting, 14)))}
+      more=${waiting > 100 ? more : undefined} loading=${waiting > 100 && loading} />
+  <//>`;
+}
+
+export function HoldTable({ list, lockColumn }) {
+  if (!list.length) return html`<${Empty}>Nothing is recorded.<//>`;
+  return html`<div class="scroll" tabindex="0" role="group" aria-label="Holds"><table><thead><tr>${lockColumn && html`<th>Lock</th>`}<th>From</th><th>Client</th><th class="numeric">Held</th><th class="numeric">Token</th><th>End</th><th>By, and why</th><th class="numeric" title="Time between the last moment the former holder could act and this grant">Margin</th></tr></thead>
+    <tbody>${list.map(
+      (hold) => html`<tr key=${`${hold.lock} ${hold.token}`} class=${LOSSES.has(hold.end) ? 'lost' : ''}>
+        ${lockColumn && html`<td><${LockLink} lock=${hold.lock} /></td>`}
+        <td>${hold.from ? html`<${Time} at=${hold.from} />` : html`<span class="dim" title="its grant is not in what was read">–</span>`}</td>
+        <td><${ClientLink} client=${hold.client} /></td>
+        <td class="numeric">${hold.from && hold.to ? duration(hold.to - hold.from) : hold.end ? '' : 'still'}</td>
+        <td class="numeric">${hold.token}</td>
+        <td>${hold.end ? html`<span class=${LOSSES.has(hold.end) ? 'loss' : ''}>${cause(hold.end)}</span> ${hold.to && html`<${Time} at=${hold.to} />`}` : html`<span class="dim">holds it</span>`}</td>
+        <td>${hold.by || ''}${hold.reason ? html`${hold.by ? ': ' : ''}“${hold.reason}”` : ''}</td>
+        <td class="numeric">${hold.margin != null ? `${hold.margin} ms` : ''}</td></tr>`,
+    )}</tbody></table></div>`;
+}
+
+function Past({ lock, data, error, status }) {
+  const list = useMemo(() => (data ? holds(data.changes).reverse() : []), [data]);
+  const losses = list.filter((hold) => LOSSES.has(hold.end));
+  return html`<${Panel} title="Holds and hand-overs" id="past" note=${data ? `${plural(list.length, 'hold')}, ${plural(losses.length, 'loss', 'losses')} in the newest ${plural(data.changes.length, 'revision')}` : ''}
+    aside=${html`<a href=${href('timeline', '', { lock })}>Timeline</a>`}>
+    <${Problem} error=${error} what="The past cannot be read" />
+    ${data ? html`<${HoldTable} list=${list.slice(0, 60)} />` : !error && html`<p class="loading">${status || 'Loading…'}</p>`}
+  <//>`;
+}
+
+export function Lock({ about: lock, console }) {
+  const { data, at, error, reload } = useResource(path(lock), { view: 'explain', limit: 100 }, 3000);
+  const past = useResource(path(lock), { view: 'history', archive: true, limit: 200 });
+  useChanges({ name: lock }, (events) => {
+    reload();
+    if (!events.length || events.some((event) => event.cause !== 'queued' && event.cause !== 'left')) past.reload();
+  });
+  if (!data) {
+    return html`<h1 tabindex="-1"><span class="kind">Lock</span> <span class="name">${lock}</span></h1><${Problem} error=${error} />${!error && html`<p class="loading">Loading…</p>`}`;
+  }
+  const shown = data.lock;
+  const holders = shown ? shown.holders : [];
+  const first = holders[0];
+  const waiting = shown ? shown.waiting : 0;
+  return html`<h1 tabindex="-1"><span class="kind">Lock</span> <span class="name">${lock}</span> <${State} state=${standing(shown)} />
+      ${shown && shown.slots && html`<span class="dim">${holders.length} of ${plural(shown.slots, 'slot')}</span>`}</h1>
+    <${Summary} explained=${data} at=${at} />
+    <${Problem} error=${error} />
+    ${holders.length > 0 &&
+    html`<div class="holders">${holders.slice(0, 24).map(
+      (holder) => html`<${Holder} key=${holder.token} lock=${lock} holder=${holder} at=${at} console=${console} waiting=${waiting} />`,
+    )}${holders.length > 24 && html`<p class="dim">and ${holders.length - 24} more holders</p>`}</div>`}
+    <${Chain} lock=${lock} chain=${data.chain} goesOn=${data.chain_goes_on} />
+    <${Queue} lock=${lock} explained=${data} at=${at} />
+    <${Past} lock=${lock} data=${past.data} error=${past.error} />
+    <${Panel} title="The same in a terminal" id="commands">
+      <${Command} words=${['tenure', 'explain', lock]} />
+      <${Command} words=${['tenure', 'history', lock]} />
+      ${first && html`<${Command} words=${['tenure', 'force', lock, '--token', first.token, '--reason', { raw: '"…"' }]} />`}
+    <//>`;
+}

@@ -1,0 +1,103 @@
+// Who held what when: any window of the past that the archive of this member has.
+
+import { html, useEffect, useMemo, useRef, useState } from '../vendor/htm-preact.js';
+import { get, name } from '../api.js';
+import { refilter } from '../router.js';
+import { forInput, local, plural } from '../format.js';
+import { heldAt, holds } from '../holds.js';
+import { ClientLink, Command, Empty, LockLink, Panel, Problem, Time } from '../parts/basic.js';
+import { Lanes } from '../parts/chart.js';
+import { HoldTable } from './lock.js';
+
+const PAGES_MAX = 6;
+const HOUR = 3_600_000;
+
+// Reads a window, the newest first, and what was held when it began.
+async function read(filters, from, to, signal) {
+  const base = filters.lock ? [`/v1/locks/${name(filters.lock)}`, { view: 'history', archive: true }] : ['/v1/history', { prefix: filters.prefix }];
+  const time = (ms) => new Date(ms).toISOString();
+  const changes = [];
+  let before;
+  let cut = false;
+  let archive;
+  for (let page = 0; ; page += 1) {
+    const answer = await get(base[0], { ...base[1], since: time(from), until: time(to), before, limit: 1000 }, signal);
+    changes.push(...answer.changes);
+    archive = answer.archive;
+    before = answer.before;
+    if (!before) break;
+    if (page + 1 === PAGES_MAX) {
+      cut = true;
+      break;
+    }
+  }
+  const earlier = await get(base[0], { ...base[1], until: time(from), limit: 300 }, signal);
+  return { changes: [...changes, ...earlier.changes], inside: changes.length, cut, archive, from, to };
+}
+
+export function Timeline({ filters }) {
+  const [end] = useState(Date.now());
+  const [state, set] = useState({});
+  // Until someone chooses, the last hour, or less if all of it happened later.
+  const from = Number(filters.from) || Math.max(end - HOUR, state.begins || 0);
+  const to = Number(filters.to) || end;
+  const [chosen, choose] = useState();
+  const late = useRef();
+  useEffect(() => {
+    const aborts = new AbortController();
+    clearTimeout(late.current);
+    late.current = setTimeout(async () => {
+      set((before) => ({ ...before, loading: true }));
+      try {
+        const data = await read(filters, from, to, aborts.signal);
+        const times = data.changes.map((change) => Date.parse(change.events[0].at)).filter(Boolean);
+        const begins = times.length ? Math.min(...times) : undefined;
+        set((before) => ({ data, begins: before.begins || (begins && begins - (to - begins) / 20 - 1000) }));
+      } catch (error) {
+        if (error.name !== 'AbortError') set((before) => ({ ...before, loading: false, error }));
+      }
+    }, 200);
+    return () => {
+      clearTimeout(late.current);
+      aborts.abort();
+    };
+  }, [filters.lock, filters.prefix, from, to]);
+  const moved = (since, until) => refilter({ from: since, to: Math.max(since + 1000, until) });
+  const { data, error, loading } = state;
+  const all = useMemo(() => (data ? holds(data.changes).map((hold) => ({ ...hold, now: Date.now() })) : []), [data]);
+  const shown = all.filter((hold) => (hold.to ?? Infinity) >= from && (hold.from ?? 0) <= to).slice(-3000);
+  const at = filters.at ? Date.parse(filters.at) : undefined;
+  const then = at ? heldAt(all, at) : [];
+  const one = shown.find((hold) => `${hold.lock} ${hold.token}` === chosen);
+  const input = (field) => (event) => {
+    const value = Date.parse(event.target.value);
+    if (value) refilter({ [field]: value });
+  };
+  const text = (field, other) => (event) => refilter({ [field]: event.target.value, [other]: '' });
+  const asked = (event) => {
+    const value = Date.parse(event.target.value);
+    if (!value) refilter({ at: '' });
+    else if (value < from || value > to) refilter({ at: new Date(value).toISOString(), from: value - HOUR / 2, to: value + HOUR / 2 });
+    else refilter({ at: new Date(value).toISOString() });
+  };
+  const ranges = [['15 min', 900_000], ['1 h', HOUR], ['6 h', 6 * HOUR], ['1 day', 24 * HOUR], ['7 days', 168 * HOUR]];
+  const words = ['tenure', 'history', ...(filters.lock ? [filters.lock] : filters.prefix ? ['--prefix', filters.prefix] : ['--prefix', { raw: "''" }]), '--since', new Date(from).toISOString(), '--until', new Date(to).toISOString()];
+  return html`<h1 tabindex="-1">Timeline</h1>
+    <form class="filters" aria-label="What to show" onSubmit=${(event) => event.preventDefault()}>
+      <label>Lock <input name="lock" value=${filters.lock || ''} onChange=${text('lock', 'prefix')} spellcheck="false" autocomplete="off" /></label>
+      <label>or prefix <input name="prefix" value=${filters.prefix || ''} onChange=${text('prefix', 'lock')} placeholder="all" spellcheck="false" autocomplete="off" /></label>
+      <label>From <input type="datetime-local" step="1" value=${forInput(new Date(from))} onChange=${input('from')} /></label>
+      <label>To <input type="datetime-local" step="1" value=${forInput(new Date(to))} onChange=${input('to')} /></label>
+      <label>Who held it at <input type="datetime-local" step="1" name="at" value=${at ? forInput(new Date(at)) : ''} onChange=${asked} /></label>
+      <span class="ranges">${ranges.map(([label, span]) => html`<button type="button" class="quiet" onClick=${() => refilter({ from: Date.now() - span, to: Date.now() })}>${label}</button>`)}</span>
+    </form>
+    <${Problem} error=${error} what="The past cannot be read" />
+    ${at && data && html`<${Panel} title=${`Held at ${local(new Date(at))}`} id="then">
+      ${then.length ? html`<ul class="then">${then.slice(0, 50).map((hold) => html`<li><${LockLink} lock=${hold.lock} />: <strong><${ClientLink} client=${hold.client} /></strong>, token ${hold.token}, since ${hold.from ? html`<${Time} at=${hold.from} />` : 'before what was read'}${hold.to ? html`, until <${Time} at=${hold.to} />` : ', and still'}</li>`)}</ul>` : html`<${Empty}>Nobody, as far as it is recorded.<//>`}<//>`}
+    <${Panel} title="Holds" id="lanes" note=${loading || !data ? 'Loading…' : `${plural(shown.length, 'hold')} in ${plural(data.inside, 'revision')}${data.cut ? '; there is more, zoom in' : ''}`} aside=${html`<${Command} words=${words} />`}>
+      ${shown.length > 0 ? html`<${Lanes} holds=${shown} from=${from} to=${to} moved=${moved} chosen=${chosen} choose=${choose} mark=${at} label="Holds over time. Arrow keys move, plus and minus zoom." />` : html`<${Empty}>${loading || !data ? 'Loading…' : 'Nothing happened here, as far as it is recorded.'}<//>`}
+      ${one && html`<${HoldTable} list=${[one]} lockColumn />`}
+      ${data && data.archive && html`<p class="note">${data.archive.begins_at ? html`The archive of this member begins at <${Time} at=${data.archive.begins_at} />.` : 'This member has no archive.'}${data.archive.holes.length ? ` It lacks ${plural(data.archive.holes.length, 'range')} of revisions.` : ''} Times are the wall clock of the member that led.</p>`}
+    <//>
+    ${shown.length > 0 && html`<${Panel} title="The same as a table" id="table"><${HoldTable} list=${[...shown].reverse().slice(0, 100)} lockColumn /><//>`}`;
+}

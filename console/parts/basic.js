@@ -1,0 +1,110 @@
+// The small parts that every page uses.
+
+import { html, useState } from '../vendor/htm-preact.js';
+import { useNow } from '../live.js';
+import { href } from '../router.js';
+import { duration, local, quoted, utc } from '../format.js';
+
+/** A duration that goes on: `ms` long when it was read at `at`. */
+export function Age({ ms, at }) {
+  const now = useNow();
+  if (ms == null) return html`<span class="dim">–</span>`;
+  return html`<span class="num">${duration(ms + Math.max(0, now - at))}</span>`;
+}
+
+/** A duration that runs down. */
+export function Left({ ms, at }) {
+  const now = useNow();
+  return html`<span class="num">${duration(Math.max(0, ms - (now - at)))}</span>`;
+}
+
+/** A time in the browser's zone, with UTC for whoever points at it. */
+export function Time({ at }) {
+  if (!at) return html`<span class="dim">unknown</span>`;
+  const date = new Date(at);
+  return html`<time datetime=${date.toISOString()} title=${utc(date)}>${local(date)}</time>`;
+}
+
+export function LockLink({ lock, part }) {
+  return html`<a class="name" href=${href('lock', lock)} title=${lock}>${part ?? lock}</a>`;
+}
+
+export function ClientLink({ client }) {
+  if (!client) return html`<span class="dim">–</span>`;
+  return html`<a class="name" href=${href('client', client)} title=${client}>${client}</a>`;
+}
+
+export function LeaseLink({ lease }) {
+  return html`<a class="num" href=${href('lease', lease)} title=${`lease ${lease}`}>${lease.slice(0, 8)}…</a>`;
+}
+
+const STATES = {
+  held: ['ok', 'held', 'A lease holds it and renews.'],
+  doubtful: ['warn', 'renewal overdue', 'No renewal for longer than half of the ttl: late, not lost.'],
+  cooling: ['warn', 'revoking', 'Taken away. Not granted again before the holder confirms that it has stopped, or its lease would have ended.'],
+  delayed: ['warn', 'lock-delay', 'Its lock-delay runs after an end that the holder did not ask for.'],
+  vacant: ['idle', 'free', 'Nobody holds it.'],
+};
+
+export function State({ state }) {
+  const [level, word, title] = STATES[state] || ['idle', state, ''];
+  return html`<span class=${`badge ${level}`} title=${title}>${word}</span>`;
+}
+
+export function Badge({ level = 'idle', children, title }) {
+  return html`<span class=${`badge ${level}`} title=${title}>${children}</span>`;
+}
+
+/** How much of a ttl is left: runs down until the next renewal is seen. */
+export function TtlBar({ ttl, left, at, label }) {
+  const now = useNow();
+  const rest = Math.max(0, left - (now - at));
+  const part = ttl ? Math.min(1, rest / ttl) : 0;
+  const level = part > 0.5 ? 'ok' : part > 0.25 ? 'warn' : 'bad';
+  return html`<div class="ttl" role="meter" aria-label=${label} aria-valuemin="0" aria-valuemax=${ttl}
+    aria-valuenow=${Math.round(rest)} aria-valuetext=${`${duration(rest)} of ${duration(ttl)} left`}>
+    <div class=${`fill ${level}`} style=${{ transform: `scaleX(${part})` }}></div>
+  </div>`;
+}
+
+/** A command of the CLI for what is shown, to copy. */
+export function Command({ words }) {
+  const text = words.map((word) => (word.raw !== undefined ? word.raw : quoted(word))).join(' ');
+  const [copied, set] = useState(false);
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      set(true);
+      setTimeout(() => set(false), 1500);
+    } catch {
+      // Without a secure context there is no clipboard: the text can be selected.
+      set(false);
+    }
+  };
+  return html`<div class="command"><code>${text}</code>
+    <button class="quiet" onClick=${copy} aria-label=${`Copy: ${text}`}>${copied ? 'Copied' : 'Copy'}</button></div>`;
+}
+
+/** A refusal or failure, in the member's own words. */
+export function Problem({ error, what }) {
+  if (!error) return null;
+  return html`<div class="problem" role="alert"><strong>${what ? `${what}: ` : ''}${error.message}</strong>
+    ${error.next && html`<span> ${error.next}.</span>`}</div>`;
+}
+
+export function Empty({ children }) {
+  return html`<p class="empty">${children}</p>`;
+}
+
+/** A heading with what belongs to it. */
+export function Panel({ title, note, aside, children, id }) {
+  return html`<section class="panel" aria-labelledby=${id}>
+    <header><h2 id=${id}>${title}</h2>${note && html`<span class="note">${note}</span>`}
+    ${aside && html`<span class="aside">${aside}</span>`}</header>
+    ${children}
+  </section>`;
+}
+
+export function Field({ label, children }) {
+  return html`<div class="field"><dt>${label}</dt><dd>${children}</dd></div>`;
+}

@@ -1,0 +1,136 @@
+// Every act: what it says before, what it asks for, and what it does.
+
+import assert from 'node:assert/strict';
+import { Client, Cluster, until } from './cluster.js';
+import { Page } from './browser.js';
+
+export async function stage(binary) {
+  const cluster = await Cluster.start(binary, 3);
+  return { cluster, client: new Client(cluster.url()), stop: () => cluster.stop() };
+}
+
+async function fill(page, { reason, typed }) {
+  if (reason) await page.page.fill('dialog input[name=reason]', reason);
+  if (typed) await page.page.fill('dialog input[name=typed]', typed);
+}
+
+export const tests = [
+  async function a_holder_is_asked_to_stop_and_followed_until_it_has({ browser, cluster, client }) {
+    const lease = await client.lease('stubborn', 15_000);
+    const { token } = await client.acquire('acts/stop', lease, { metadata: 'long work' });
+    const next = await client.lease('patient');
+    await client.queue('acts/stop', next);
+    const page = await Page.open(browser, cluster.url());
+    await page.go('#/lock/acts%2Fstop');
+    await page.page.getByRole('button', { name: 'Ask to stop…' }).click();
+    await page.sees('stays closed until it confirms');
+    const go = page.page.locator('dialog button.danger');
+    assert.ok(await go.isDisabled());
+    await fill(page, { reason: 'it is needed', typed: 'acts/sto' });
+    assert.ok(await go.isDisabled(), 'the name must be typed in full');
+    await fill(page, { typed: 'acts/stop' });
+    await go.click();
+    await page.sees('The holder was told to stop');
+    await page.sees('The former holder has stopped', 30_000);
+    await page.sees('patient holds it now');
+    await page.page.getByRole('button', { name: 'Close' }).click();
+    await page.sees('“it is needed”');
+    const history = await client.ask('GET', '/v1/locks/acts%2Fstop?view=history&archive=true');
+    const forced = history.changes.flatMap((change) => change.events).find((event) => event.cause === 'forced');
+    assert.equal(forced.token, token);
+    assert.deepEqual([forced.by, forced.reason], ['console', 'it is needed']);
+    assert.deepEqual(page.problems(), []);
+    await page.close();
+  },
+
+  async function a_lock_is_taken_away_now({ browser, cluster, client }) {
+    const lease = await client.lease('frozen', 600_000);
+    await client.acquire('acts/now', lease);
+    const page = await Page.open(browser, cluster.url());
+    await page.go('#/lock/acts%2Fnow');
+    await page.page.getByRole('button', { name: 'Take away now…' }).click();
+    await page.sees('only a fence that checks tokens protects');
+    await fill(page, { reason: 'frozen', typed: 'acts/now' });
+    await page.page.locator('dialog button.danger').click();
+    await page.sees('The lock is free');
+    assert.equal((await client.ask('GET', '/v1/locks/acts%2Fnow')).lock, undefined);
+    await page.close();
+  },
+
+  async function a_hold_that_ended_meanwhile_is_not_taken_from_the_next_one({ browser, cluster, client }) {
+    const lease = await client.lease('first', 600_000);
+    const { token } = await client.acquire('acts/raced', lease);
+    const page = await Page.open(browser, cluster.url());
+    await page.go('#/lock/acts%2Fraced');
+    await page.page.getByRole('button', { name: 'Take away now…' }).click();
+    await fill(page, { reason: 'late', typed: 'acts/raced' });
+    await client.release('acts/raced', lease, token);
+    await client.acquire('acts/raced', await client.lease('second'));
+    page.expected.push(/409|412|404|423/);
+    await page.page.locator('dialog button.danger').click();
+    await page.page.waitForSelector('dialog .problem');
+    const { lock } = await client.ask('GET', '/v1/locks/acts%2Fraced');
+    assert.equal(lock.holders[0].client, 'second');
+    await page.close();
+  },
+
+  async function a_lease_is_revoked_with_everything_it_has({ browser, cluster, client }) {
+    const lease = await client.lease('leaver', 2_000_000);
+    await client.acquire('acts/lease', lease);
+    const page = await Page.open(browser, cluster.url());
+    await page.go(`#/lease/${lease}`);
+    await page.page.getByRole('button', { name: 'Revoke lease…' }).click();
+    await page.sees('loses lock acts/lease');
+    await fill(page, { reason: 'gone', typed: 'leaver' });
+    await page.page.locator('dialog button.danger').click();
+    await page.sees('Revoked at revision');
+    page.expected.push(/404/);
+    await page.page.getByRole('button', { name: 'Close' }).click();
+    await page.sees('does not exist any more');
+    await page.close();
+  },
+
+  async function leadership_moves_to_the_chosen_member({ browser, cluster }) {
+    const leader = await cluster.leader();
+    const other = cluster.members.find((member) => member !== leader);
+    const page = await Page.open(browser, cluster.url());
+    await page.go('#/members');
+    await page.sees('follower');
+    await page.page.locator(`tr:has(strong:text-is("${other.name}"))`).getByRole('button', { name: 'Lead…' }).click();
+    await page.sees('hands over to it');
+    await page.page.getByRole('button', { name: 'Transfer leadership' }).click();
+    await page.sees('Done at revision');
+    await until('the other leads', async () => (await cluster.leader()) === other);
+    await page.close();
+  },
+
+  async function a_member_is_invited_added_not_promoted_too_early_and_removed({ browser, cluster, client }) {
+    const page = await Page.open(browser, cluster.url(await cluster.leader()));
+    await page.go('#/members');
+    await page.page.getByRole('button', { name: 'Invite…' }).click();
+    await page.page.getByRole('button', { name: 'Make an invitation' }).click();
+    await page.sees('tenure serve --name NAME --join');
+    await page.page.getByRole('button', { name: 'Close' }).click();
+    await page.page.getByRole('button', { name: 'Add…' }).click();
+    for (const [field, value] of [['member_id', '123456'], ['name', 'late'], ['member_address', '127.0.0.1:9'], ['client_address', '127.0.0.1:9']]) {
+      await page.page.fill(`dialog input[name=${field}]`, value);
+    }
+    await page.page.getByRole('button', { name: 'Add', exact: true }).click();
+    await page.sees('late (learner)');
+    await page.page.getByRole('button', { name: 'Close' }).click();
+    const row = page.page.locator('tr:has(strong:text-is("late"))');
+    await row.getByRole('button', { name: 'Promote…' }).click();
+    page.expected.push(/409|412|503|504|429/);
+    await page.page.getByRole('button', { name: 'Promote', exact: true }).click();
+    await page.page.waitForSelector('dialog .problem', { timeout: 30_000 });
+    await page.page.getByRole('button', { name: 'Cancel' }).click();
+    await row.getByRole('button', { name: 'Remove…' }).click();
+    await fill(page, { typed: 'late' });
+    await page.page.getByRole('button', { name: 'Remove for ever' }).click();
+    await page.sees('Done at revision');
+    const { members } = await client.ask('GET', '/v1/cluster/members');
+    assert.deepEqual(members.map((member) => member.name).sort(), ['a', 'b', 'c']);
+    assert.deepEqual(page.problems(), []);
+    await page.close();
+  },
+];

@@ -1,0 +1,62 @@
+// Members that die while someone looks: the page says so, and goes on by itself.
+
+import assert from 'node:assert/strict';
+import { Client, Cluster, until } from './cluster.js';
+import { Page } from './browser.js';
+
+export async function stage(binary) {
+  const cluster = await Cluster.start(binary, 3);
+  return { cluster, stop: () => cluster.stop() };
+}
+
+export const tests = [
+  async function the_leader_is_killed_while_looking_and_the_page_goes_on({ browser, cluster }) {
+    const leader = await cluster.leader();
+    const other = cluster.members.find((member) => member !== leader);
+    const client = new Client(cluster.url(other));
+    const page = await Page.open(browser, cluster.url(other));
+    page.expected.push(/503|504|Failed to load resource/);
+    await page.go('#/lock/failover');
+    await page.sees('Nobody holds it');
+    const members = await Page.open(browser, cluster.url(other));
+    members.expected.push(/503|504|Failed to load resource/);
+    await members.go('#/');
+    await members.sees('3 of 3 members up');
+    await cluster.kill(leader);
+    await members.sees(`${leader.name} ✕`, 20_000);
+    const lease = await until('a new leader', () => client.lease('survivor').catch(() => undefined), 30_000);
+    await client.acquire('failover', lease);
+    await page.sees('Held by survivor', 30_000);
+    await page.seesNot('may have changed');
+    await members.sees('one more failure stops everything', 30_000);
+    cluster.run(leader);
+    await members.sees('3 of 3 members up', 40_000);
+    assert.deepEqual(page.problems(), []);
+    await page.close();
+    await members.close();
+  },
+
+  async function the_member_that_serves_the_page_is_killed_and_comes_back({ browser, cluster, shots }) {
+    const member = cluster.members[0];
+    const elsewhere = new Client(cluster.url(cluster.members[1]));
+    const page = await Page.open(browser, cluster.url(member));
+    page.expected.push(/Failed to load resource|ERR_/);
+    const lease = await elsewhere.lease('before');
+    const { token } = await elsewhere.acquire('broken', lease);
+    await page.go('#/lock/broken');
+    await page.sees('Held by before');
+    await cluster.kill(member);
+    await page.sees('Stale: last news', 20_000);
+    await page.sees('this member does not answer');
+    await page.sees('Held by before');
+    if (shots) await page.page.screenshot({ path: `${shots}/stale-light.png` });
+    assert.deepEqual(await page.violations(), []);
+    await until('another holder', () => elsewhere.release('broken', lease, token).then(() => true));
+    await elsewhere.acquire('broken', await elsewhere.lease('after'));
+    cluster.run(member);
+    await page.sees('Held by after', 40_000);
+    await page.seesNot('Stale', 20_000);
+    assert.deepEqual(page.problems(), []);
+    await page.close();
+  },
+];

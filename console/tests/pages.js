@@ -1,0 +1,148 @@
+// Every page: it loads, shows what it promises, has no error, asks nobody else, and axe finds nothing.
+
+import assert from 'node:assert/strict';
+import { Client, Cluster, until } from './cluster.js';
+import { Page } from './browser.js';
+
+export async function stage(binary) {
+  const cluster = await Cluster.start(binary, 3);
+  const client = new Client(cluster.url());
+  const ci = await client.lease('ci-7/4121', 600_000, 'runner 7, pipeline 5512');
+  const held = await client.acquire('deploy', ci, { metadata: 'release 5.2: ./migrate.sh' });
+  const next = await client.lease('ci-9/877');
+  await client.queue('deploy', next);
+  const ana = await client.lease('ana-mbp/3310');
+  await client.queue('deploy', ana);
+  const etl = await client.lease('etl-3/88');
+  await client.acquire('db/schema', etl, { metadata: 'nightly load' });
+  await client.queue('db/schema', ci);
+  for (let at = 0; at < 3; at += 1) await client.acquire('workers', await client.lease(`w-${at}/7`), { mode: 'slot', slots: 8 });
+  for (let at = 0; at < 12; at += 1) await client.acquire(`jobs/import/${at}`, await client.lease(`w-${at}/19`));
+  for (let at = 0; at < 6; at += 1) await client.queue('jobs/import/1', await client.lease(`late-${at}/3`));
+  // What was taken away, and what expired.
+  const old = await client.lease('ci-5/2200', 1_000);
+  const lost = await client.acquire('reports/daily', old);
+  await client.ask('POST', '/v1/force', { lock: 'reports/daily', token: lost.token, reason: 'runner 5 was deleted', by: 'ops' });
+  await until('the hand-over', () => client.acquire('reports/daily', etl, { metadata: 'daily report' }).then(() => true, () => false));
+  const gone = await client.lease('cron-2/91', 1_000);
+  await client.acquire('backup', gone);
+  await until('the expiry', async () => !(await client.ask('GET', '/v1/locks/backup')).lock);
+  await client.ask('POST', '/v1/elections/billing', { lease: etl, value: '10.0.0.5:9000' });
+  await fetch(`${cluster.url()}/v1/keys/config/flags`, { method: 'PUT', body: 'beta=on' });
+  // Two clients that would wait for each other for ever.
+  await client.acquire('accounts/7', ana);
+  await client.acquire('accounts/9', next);
+  await client.queue('accounts/9', ana);
+  const refused = await client.queue('accounts/7', next).catch((error) => error);
+  assert.equal(refused.answer.error.reason, 'DEADLOCK');
+  return { cluster, client, held, leases: { ci, next }, stop: () => cluster.stop() };
+}
+
+const PAGES = [
+  ['now', '#/', ['3 of 3 members up, survives 1 failure', 'Longest waits', 'jobs/', 'deploy', 'ci-7/4121']],
+  ['lock', '#/lock/deploy', ['Held by', 'ci-7/4121', 'release 5.2', 'ci-9/877', '2 clients wait', 'tenure explain deploy', 'db/schema']],
+  ['client', '#/client/ci-7%2F4121', ['holds 1 lock', 'waits for 1', 'runner 7']],
+  ['timeline', '#/timeline?prefix=reports', ['reports/daily', 'ci-5/2200', 'runner 5 was deleted']],
+  ['stuck', '#/stuck', ['Deadlocks that were refused', 'accounts/7', 'ci-9/877', 'cron-2/91', 'expired: not renewed in time', 'ops: “runner 5 was deleted”']],
+  ['members', '#/members', ['3 of 3 members up', 'This member', 'fsync', 'follower']],
+  ['elections', '#/elections', ['billing', 'etl-3/88', '10.0.0.5:9000']],
+  ['keys', '#/keys', ['config/flags', 'beta=on']],
+  ['access', '#/access', ['Identity is', 'not enabled']],
+  ['audit', '#/audit', ['force', 'reports/daily', 'runner 5 was deleted']],
+];
+
+export const tests = [
+  async function every_page_shows_what_it_promises_without_errors({ browser, cluster, shots }) {
+    for (const colorScheme of ['light', 'dark']) {
+      const page = await Page.open(browser, cluster.url(), { colorScheme });
+      for (const [name, hash, texts] of PAGES) {
+        await page.go(hash);
+        for (const text of texts) await page.sees(text);
+        if (name === 'lock') await page.page.waitForSelector('.ttl');
+        if (shots && (colorScheme === 'light' || ['now', 'lock'].includes(name))) {
+          await page.page.screenshot({ path: `${shots}/${name}-${colorScheme}.png` });
+        }
+        assert.deepEqual(await page.violations(), [], `${name}, ${colorScheme}`);
+      }
+      assert.deepEqual(page.problems(), []);
+      assert.deepEqual(page.outside, []);
+      await page.close();
+    }
+  },
+
+  async function a_narrow_screen_shows_every_page_without_scrolling_sideways({ browser, cluster, shots }) {
+    const page = await Page.open(browser, cluster.url(), { viewport: { width: 390, height: 800 } });
+    for (const [name, hash, texts] of PAGES) {
+      await page.go(hash);
+      await page.sees(texts[0]);
+      const wide = await page.page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+      const widest = await page.page.evaluate(() => [...document.querySelectorAll('main *, header *')].filter((it) => it.getBoundingClientRect().right > innerWidth + 1).slice(0, 3).map((it) => it.outerHTML.slice(0, 80)));
+      assert.ok(wide <= 1, `${name} is ${wide} px too wide: ${widest}`);
+      if (shots && name === 'lock') await page.page.screenshot({ path: `${shots}/lock-narrow.png` });
+    }
+    assert.deepEqual(page.problems(), []);
+    await page.close();
+  },
+
+  async function an_address_brings_a_colleague_to_the_same_place({ browser, cluster }) {
+    const page = await Page.open(browser, cluster.url(cluster.members[1]));
+    await page.go('#/?prefix=jobs%2F&state=awaited');
+    await page.sees('1 match');
+    assert.equal(await page.page.inputValue('input[name=prefix]'), 'jobs/');
+    const names = await page.page.locator('[aria-label="Locks"] .all a.name').allInnerTexts();
+    assert.deepEqual(names.filter((name) => name.startsWith('jobs/')), ['jobs/import/1']);
+    await page.page.fill('input[name=contains]', 'import/1');
+    await page.page.selectOption('select[name=state]', '');
+    await page.sees('3 matches');
+    assert.match(page.page.url(), /contains=import%2F1/);
+    await page.close();
+  },
+
+  async function who_held_it_at_a_time_is_answered_from_the_archive({ browser, cluster, client }) {
+    const history = await client.ask('GET', '/v1/locks/reports%2Fdaily?view=history&archive=true&limit=100');
+    const events = history.changes.flatMap((change) => change.events);
+    const granted = events.filter((event) => event.cause === 'granted' && event.client === 'ci-5/2200')[0];
+    const at = new Date(Date.parse(granted.at) + 1).toISOString();
+    const page = await Page.open(browser, cluster.url());
+    await page.go(`#/timeline?lock=reports%2Fdaily&at=${encodeURIComponent(at)}`);
+    await page.sees('Held at');
+    const text = await page.page.locator('section:has(#then)').innerText();
+    assert.match(text, /ci-5\/2200/);
+    assert.doesNotMatch(text, /etl-3/);
+    await page.close();
+  },
+
+  async function everything_can_be_done_with_the_keyboard_alone({ browser, cluster }) {
+    const page = await Page.open(browser, cluster.url());
+    const keys = page.page.keyboard;
+    await page.go('#/');
+    await page.sees('3 of 3 members up');
+    const focused = () => page.page.evaluate(() => (document.activeElement.innerText || document.activeElement.getAttribute('aria-label') || '').trim());
+    await keys.press('Tab');
+    assert.equal(await focused(), 'Skip to the page');
+    await keys.press('/');
+    await keys.type('deploy');
+    await keys.press('Enter');
+    await page.page.waitForFunction(() => document.activeElement.tagName === 'H1' && document.activeElement.innerText.includes('deploy'));
+    await page.sees('release 5.2');
+    assert.match(await focused(), /^Lock\s+deploy/, 'the heading has the focus after a change of page');
+    for (let presses = 0; (await focused()) !== 'Ask to stop…'; presses += 1) {
+      assert.ok(presses < 30, `no way to the act, last at ${await focused()}`);
+      await keys.press('Tab');
+    }
+    await keys.press('Enter');
+    await page.sees('is told to stop');
+    assert.equal(await page.page.locator('dialog[open] button.danger').isDisabled(), true);
+    await keys.press('Escape');
+    await page.seesNot('is told to stop');
+    assert.equal(await focused(), 'Ask to stop…', 'the focus is back where it was');
+    await page.go('#/timeline?prefix=reports');
+    await page.sees('ci-5/2200');
+    await page.page.locator('.lanes').focus();
+    await keys.press('-');
+    await keys.press('ArrowLeft');
+    await page.page.waitForFunction(() => location.hash.includes('from='));
+    assert.deepEqual(page.problems(), []);
+    await page.close();
+  },
+];
