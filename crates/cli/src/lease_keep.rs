@@ -105,26 +105,26 @@ fn exit(status: Option<ExitStatus>) -> Exit {
 }
 
 /// An acknowledged renewal.
-struct Renewal {
+struct KeptRenewal {
     sent: Instant,
     ttl: Duration,
 }
 
 /// Renews the lease once. A lease that no longer exists is lost; after any other error it may exist.
-async fn renew_once(cluster: &ConnectedCluster, lease: i64) -> Result<Renewal, CliError> {
+async fn renew_once(cluster: &ConnectedCluster, lease: i64) -> Result<KeptRenewal, CliError> {
     let sent = Instant::now();
     let renewal = v1::RenewRequest { leases: vec![lease], ..Default::default() };
     match cluster.client.ask(Command::Renew(renewal), None).await? {
         (Answer::Renewed(it), _) => match it.ttl_ms.first() {
             Some(0) | None => Err(lost(lease, "it has ended or was revoked")),
-            Some(ttl_ms) => Ok(Renewal { sent, ttl: Duration::from_millis(*ttl_ms) }),
+            Some(ttl_ms) => Ok(KeptRenewal { sent, ttl: Duration::from_millis(*ttl_ms) }),
         },
         _ => Err(CliError::new(Exit::Refused, "STRANGE_ANSWER", "the renewal had another answer")),
     }
 }
 
 /// Renews the lease until it is lost, and returns why.
-async fn renew(cluster: &ConnectedCluster, lease: i64, first: Renewal) -> CliError {
+async fn renew(cluster: &ConnectedCluster, lease: i64, first: KeptRenewal) -> CliError {
     kept(cluster, lease, first.ttl);
     let mut last = first;
     tokio::time::sleep(last.ttl / RENEWED_IN).await;

@@ -38,12 +38,12 @@ pub(crate) struct Cleanups {
     closing: AtomicBool,
     /// Notified, while the client closes, whenever something may have ended.
     changed: Notify,
-    exit: Mutex<Exit>,
+    exit: Mutex<ExitState>,
 }
 
 /// The state of the thread that sends for a runtime that has ended.
 #[derive(Default)]
-struct Exit {
+struct ExitState {
     until: Option<Moment>,
     thread: Option<UnboundedSender<LastCommands>>,
 }

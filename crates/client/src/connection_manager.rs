@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::clock::jittered;
 use crate::lease_state::LeaseState;
-use crate::session::{Denied, Session};
+use crate::session::{DeniedCall, Session};
 use crate::shared::ClientShared;
 
 /// The maximum time to connect and receive the welcome.
@@ -36,7 +36,7 @@ pub(crate) struct CurrentSessions {
     pub(crate) tried: Arc<Vec<(String, String)>>,
     /// The refusal of the client's credentials by a member, if the last round of attempts met one and no session
     /// could be opened.
-    pub(crate) denied: Option<Denied>,
+    pub(crate) denied: Option<DeniedCall>,
     /// Whether every address answered the last round of attempts, and none with a session.
     pub(crate) refused: bool,
     /// How many rounds of attempts connected to no member.
@@ -50,7 +50,7 @@ pub(crate) struct ConnectionManager {
     sessions: CurrentSessions,
     publish: watch::Sender<CurrentSessions>,
     /// The refusal of the client's credentials at the last attempt, if that was why it failed.
-    denied: Option<Denied>,
+    denied: Option<DeniedCall>,
     /// Whether the last attempt was not answered in time.
     silent: bool,
     turn: usize,

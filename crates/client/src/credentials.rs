@@ -31,12 +31,12 @@ pub type MemberChannel = InterceptedService<Channel, Credentials>;
 #[doc(hidden)]
 #[derive(Clone, Default)]
 pub struct Credentials {
-    source: Option<Arc<Source>>,
+    source: Option<Arc<CredentialSource>>,
     /// Whether they are sent to members on other machines without TLS.
     insecure: bool,
 }
 
-enum Source {
+enum CredentialSource {
     ApiKey(MetadataValue<Ascii>),
     TokenFile { path: PathBuf, read: Mutex<Option<ReadToken>> },
 }
@@ -51,8 +51,10 @@ impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.source.as_deref() {
             None => f.write_str("none"),
-            Some(Source::ApiKey(_)) => f.write_str("an API key"),
-            Some(Source::TokenFile { path, .. }) => write!(f, "the token in {}", path.display()),
+            Some(CredentialSource::ApiKey(_)) => f.write_str("an API key"),
+            Some(CredentialSource::TokenFile { path, .. }) => {
+                write!(f, "the token in {}", path.display())
+            }
         }
     }
 }
@@ -78,7 +80,7 @@ impl Credentials {
             );
         }
         let value = bearer(key).ok_or("it is no API key")?;
-        Ok(Self { source: Some(Arc::new(Source::ApiKey(value))), insecure: false })
+        Ok(Self { source: Some(Arc::new(CredentialSource::ApiKey(value))), insecure: false })
     }
 
     /// A bearer token in a file, which is read again when it changes.
@@ -88,7 +90,7 @@ impl Credentials {
     /// assert_eq!(format!("{credentials:?}"), "the token in /run/secrets/token");
     /// ```
     pub fn token_file(path: impl Into<PathBuf>) -> Self {
-        let source = Source::TokenFile { path: path.into(), read: Mutex::default() };
+        let source = CredentialSource::TokenFile { path: path.into(), read: Mutex::default() };
         Self { source: Some(Arc::new(source)), insecure: false }
     }
 
@@ -128,8 +130,8 @@ impl Credentials {
     pub fn authorization(&self) -> Result<Option<MetadataValue<Ascii>>, String> {
         match self.source.as_deref() {
             None => Ok(None),
-            Some(Source::ApiKey(value)) => Ok(Some(value.clone())),
-            Some(Source::TokenFile { path, read }) => newest(path, read).map(Some),
+            Some(CredentialSource::ApiKey(value)) => Ok(Some(value.clone())),
+            Some(CredentialSource::TokenFile { path, read }) => newest(path, read).map(Some),
         }
     }
 }

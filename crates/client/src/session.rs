@@ -104,12 +104,12 @@ pub(crate) struct DialError {
     /// Whether the peer did not answer in time, so that it may still answer the next attempt.
     pub(crate) silent: bool,
     /// If the credentials are the reason: no other attempt will succeed with them.
-    pub(crate) denied: Option<Denied>,
+    pub(crate) denied: Option<DeniedCall>,
 }
 
 /// The refusal of the client's credentials.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Denied {
+pub(crate) struct DeniedCall {
     pub(crate) reason: String,
     pub(crate) message: String,
 }
@@ -117,7 +117,7 @@ pub(crate) struct Denied {
 impl DialError {
     fn denied(message: String) -> Self {
         let reason = "UNAUTHENTICATED".to_owned();
-        let denied = Some(Denied { reason, message: message.clone() });
+        let denied = Some(DeniedCall { reason, message: message.clone() });
         Self { word: message, silent: false, denied }
     }
 
@@ -149,7 +149,7 @@ impl From<v1::Error> for DialError {
         let denying = ["UNAUTHENTICATED", "PERMISSION_DENIED", "FORBIDDEN"];
         let denied = denying.contains(&error.reason.as_str());
         let denied =
-            denied.then(|| Denied { reason: error.reason, message: error.message.clone() });
+            denied.then(|| DeniedCall { reason: error.reason, message: error.message.clone() });
         Self { word: error.message, silent: false, denied }
     }
 }

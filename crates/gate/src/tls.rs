@@ -33,12 +33,12 @@ pub struct ServeTls {
 }
 
 /// When each file was changed, and its length; `None` for a file that cannot be read.
-type Stamp = Vec<Option<(SystemTime, u64)>>;
+type CertificateStamp = Vec<Option<(SystemTime, u64)>>;
 
 /// Performs handshakes with the certificate in force.
 pub(crate) struct Handshakes {
     files: ServeTls,
-    loaded: Mutex<(Stamp, Arc<ServerConfig>)>,
+    loaded: Mutex<(CertificateStamp, Arc<ServerConfig>)>,
 }
 
 impl Handshakes {
@@ -68,7 +68,7 @@ impl Handshakes {
     }
 }
 
-fn stamp(files: &ServeTls) -> Stamp {
+fn stamp(files: &ServeTls) -> CertificateStamp {
     let paths = [Some(&files.cert), Some(&files.key), files.client_ca.as_ref()];
     let stamp = |path: &PathBuf| {
         let about = fs::metadata(path).ok()?;

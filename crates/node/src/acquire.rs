@@ -91,12 +91,12 @@ pub struct PendingAcquire {
     key: Option<String>,
     terms: AcquireTerms,
     deadline_us: u64,
-    caller: Caller,
+    caller: CallerPresence,
     at: At,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Caller {
+enum CallerPresence {
     Waits,
     Gone,
 }
@@ -124,7 +124,7 @@ impl PendingAcquire {
         };
         let deadline_us = now_us.saturating_add(terms.within_us);
         let at = At::Asked { until_us: deadline_us.saturating_add(ANSWER_US) };
-        Self { principal, key, terms, deadline_us, caller: Caller::Waits, at }
+        Self { principal, key, terms, deadline_us, caller: CallerPresence::Waits, at }
     }
 
     /// When the ask itself is given up, by the member's clock: the deadline of its batch.
@@ -163,7 +163,7 @@ impl PendingAcquire {
             AcquireInput::Told => {
                 let At::Replied { grant } = self.at else { return None };
                 if mutant!("told_grant_taken_back") {
-                    self.caller = Caller::Gone;
+                    self.caller = CallerPresence::Gone;
                     return self.give_up(now_us, grant);
                 }
                 self.at = At::Over;
@@ -171,7 +171,7 @@ impl PendingAcquire {
             }
             AcquireInput::NotTold => {
                 let At::Replied { grant } = self.at else { return None };
-                self.caller = Caller::Gone;
+                self.caller = CallerPresence::Gone;
                 self.give_up(now_us, grant)
             }
             AcquireInput::Abandoned(answer) => {
@@ -203,7 +203,7 @@ impl PendingAcquire {
     ) -> Option<AcquireOutput> {
         let At::Asked { .. } = self.at else { return None };
         let Ok(Outcome { result: Ok(Answer::Queued(queued)), revision }) = answer else {
-            if self.caller == Caller::Gone {
+            if self.caller == CallerPresence::Gone {
                 return self.give_up(now_us, grant_of(&answer));
             }
             return self.reply(answer);
@@ -211,8 +211,8 @@ impl PendingAcquire {
         let until_us = now_us.saturating_add(self.terms.wait_us);
         self.at = At::Queued { queued, revision, until_us };
         match self.caller {
-            Caller::Waits => self.turn(now_us),
-            Caller::Gone => self.waited(now_us),
+            CallerPresence::Waits => self.turn(now_us),
+            CallerPresence::Gone => self.waited(now_us),
         }
     }
 
@@ -226,11 +226,11 @@ impl PendingAcquire {
         match self.at {
             // Whether there is something to take back is known when the answer is.
             At::Asked { .. } => {
-                self.caller = Caller::Gone;
+                self.caller = CallerPresence::Gone;
                 None
             }
             At::Queued { .. } => {
-                self.caller = Caller::Gone;
+                self.caller = CallerPresence::Gone;
                 self.waited(now_us)
             }
             At::Abandoning { .. } => {
@@ -255,7 +255,7 @@ impl PendingAcquire {
     }
 
     fn reply(&mut self, reply: Result<Outcome, NodeFailure>) -> Option<AcquireOutput> {
-        if self.caller == Caller::Gone {
+        if self.caller == CallerPresence::Gone {
             self.at = At::Over;
             return None;
         }
@@ -284,9 +284,11 @@ impl PendingAcquire {
     fn abandon(&mut self, now_us: u64, lease: Handle, place: PlaceNumber) -> Option<AcquireOutput> {
         let deadline_us = now_us.saturating_add(ABANDON_US);
         self.at = match self.caller {
-            Caller::Waits => At::Abandoning { until_us: deadline_us.saturating_add(ANSWER_US) },
+            CallerPresence::Waits => {
+                At::Abandoning { until_us: deadline_us.saturating_add(ANSWER_US) }
+            }
             // No caller waits for the result. If the command has no effect, the end of the lease gives the lock back.
-            Caller::Gone => At::Over,
+            CallerPresence::Gone => At::Over,
         };
         let ask = self.key.as_deref().map_or(AskId::None, AskId::Key);
         let command = Command::Abandon(Abandon { ask, lease: LeaseRef::Handle(lease), place });

@@ -35,9 +35,9 @@ pub struct Source {
 /// Work of many sources, served in turns.
 #[derive(Debug)]
 pub struct FairQueue<T> {
-    values: Slab<QueuedValue<T>>,
-    connections: Slab<Connection>,
-    shares: Slab<Share>,
+    values: SourceSlab<QueuedValue<T>>,
+    connections: SourceSlab<Connection>,
+    shares: SourceSlab<Share>,
     by_source: BTreeMap<Source, usize>,
     by_share: BTreeMap<u64, usize>,
     /// The shares that have work, in the order of service.
@@ -92,9 +92,9 @@ pub struct Served<T> {
 impl<T> Default for FairQueue<T> {
     fn default() -> Self {
         Self {
-            values: Slab::default(),
-            connections: Slab::default(),
-            shares: Slab::default(),
+            values: SourceSlab::default(),
+            connections: SourceSlab::default(),
+            shares: SourceSlab::default(),
             by_source: BTreeMap::new(),
             by_share: BTreeMap::new(),
             waiting: VecDeque::new(),
@@ -250,7 +250,7 @@ impl<T> FairQueue<T> {
 /// The one whose turn it is: the first that has credit. Those without get a quantum and wait for the next round.
 fn next<E>(
     waiting: &mut VecDeque<usize>,
-    all: &mut Slab<E>,
+    all: &mut SourceSlab<E>,
     credit: impl Fn(&mut E) -> &mut i64,
 ) -> Option<usize> {
     loop {
@@ -270,18 +270,18 @@ fn next<E>(
 
 /// Values in places that are used again.
 #[derive(Debug)]
-struct Slab<E> {
+struct SourceSlab<E> {
     places: Vec<Option<E>>,
     free: Vec<usize>,
 }
 
-impl<E> Default for Slab<E> {
+impl<E> Default for SourceSlab<E> {
     fn default() -> Self {
         Self { places: Vec::new(), free: Vec::new() }
     }
 }
 
-impl<E> Slab<E> {
+impl<E> SourceSlab<E> {
     fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
@@ -301,7 +301,7 @@ impl<E> Slab<E> {
     }
 }
 
-impl<E> std::ops::Index<usize> for Slab<E> {
+impl<E> std::ops::Index<usize> for SourceSlab<E> {
     type Output = E;
 
     fn index(&self, at: usize) -> &E {
@@ -309,7 +309,7 @@ impl<E> std::ops::Index<usize> for Slab<E> {
     }
 }
 
-impl<E> std::ops::IndexMut<usize> for Slab<E> {
+impl<E> std::ops::IndexMut<usize> for SourceSlab<E> {
     fn index_mut(&mut self, at: usize) -> &mut E {
         self.places[at].as_mut().expect("a place that is referred to is in use")
     }

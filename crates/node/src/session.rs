@@ -29,7 +29,7 @@ use tenure_core::request::{Command, Request};
 use tenure_types::{Handle, PlaceNumber, RENEW_MAX};
 
 use self::attached::Attached;
-use self::gather::Gathered;
+use self::gather::GatheredRequests;
 use crate::admission::Permit;
 use crate::failure::NodeFailure;
 use crate::in_flight::renewal_linger_us;
@@ -165,15 +165,15 @@ pub struct Session<T, Q> {
     /// Requests without an answer.
     in_flight: usize,
     /// Commands that were taken and not submitted: those that must not wait, and renewals.
-    urgent: Gathered<T>,
-    renewals: Gathered<T>,
+    urgent: GatheredRequests<T>,
+    renewals: GatheredRequests<T>,
     /// The request that made each place that waits.
     places: BTreeMap<(Handle, PlaceNumber), u64>,
     /// The shortest ttl seen. It bounds how long renewals may wait for others.
     ttl_min_ms: Option<u64>,
     attached: Attached,
     /// Questions that do not run yet.
-    questions: VecDeque<Question<Q>>,
+    questions: VecDeque<SessionQuestion<Q>>,
     /// The number of questions that run.
     asking: usize,
     /// The time at which the first request is given up; it may be too early, never too late.
@@ -190,7 +190,7 @@ struct PendingAnswer<T> {
     listens: Vec<(usize, Handle)>,
 }
 
-struct Question<Q> {
+struct SessionQuestion<Q> {
     question: Q,
     asked_at_us: u64,
     deadline_us: u64,
@@ -206,8 +206,8 @@ impl<T, Q> Session<T, Q> {
             newest: 0,
             batches: BTreeMap::new(),
             in_flight: 0,
-            urgent: Gathered::default(),
-            renewals: Gathered::default(),
+            urgent: GatheredRequests::default(),
+            renewals: GatheredRequests::default(),
             places: BTreeMap::new(),
             ttl_min_ms: None,
             attached: Attached::default(),
@@ -336,7 +336,7 @@ impl<T, Q> Session<T, Q> {
         self.in_flight += 1;
         // Its time counts from when it was taken.
         let deadline_us = now_us.saturating_add(within_us);
-        self.questions.push_back(Question { question, asked_at_us: now_us, deadline_us });
+        self.questions.push_back(SessionQuestion { question, asked_at_us: now_us, deadline_us });
         self.start_questions(outputs);
     }
 
@@ -351,7 +351,7 @@ impl<T, Q> Session<T, Q> {
         while self.asking < self.bounds.questions {
             let Some(next) = self.questions.pop_front() else { return };
             self.asking += 1;
-            let Question { question, asked_at_us, deadline_us } = next;
+            let SessionQuestion { question, asked_at_us, deadline_us } = next;
             outputs.push(SessionOutput::Ask { question, asked_at_us, deadline_us });
         }
     }

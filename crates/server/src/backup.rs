@@ -20,7 +20,7 @@ use std::time::Duration;
 use tenure_core::{BadSnapshot, Frozen, Machine, SnapshotReader};
 use tenure_types::Revision;
 
-use crate::audit::{AuditRecord, Outcome};
+use crate::audit::{AuditOutcome, AuditRecord};
 use crate::member::{Gone, MemberHandle};
 use tenure_node::Lineage;
 
@@ -119,7 +119,7 @@ pub(crate) fn take_for(
     let mut state_bytes = 0;
     frozen.write(&mut |part| state_bytes += part.len() as u64);
     let lineage = member.lineage().clone();
-    let record = AuditRecord::new("backup", Outcome::Done).with("revision", revision.0);
+    let record = AuditRecord::new("backup", AuditOutcome::Done).with("revision", revision.0);
     let record = record.principal(principal);
     member.audit().record(&record.with("state_bytes", state_bytes));
     let head = BackupHead { lineage, index: point.index, revision, level, state_bytes };

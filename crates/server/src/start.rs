@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 
 use crate::api::{AllowedHosts, ApiListeners, HealthListener};
 use crate::archive::ArchiveSettings;
-use crate::audit::{self, AuditRecord, AuditTo, Outcome};
+use crate::audit::{self, AuditOutcome, AuditRecord, AuditTo};
 use crate::bootstrap;
 use crate::credentials::{ServerAuthority, TrustedIssuers};
 use crate::data_home::{DataHome, FileSizes};
@@ -426,7 +426,7 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     dispatch.request_metrics().watch(settings.slow, member.audit().clone());
     // The epoch and the incarnation show whether the data was restored from a backup.
     let lineage = member.lineage();
-    let record = AuditRecord::new("start", Outcome::Done).who(&settings.name).target(&cluster);
+    let record = AuditRecord::new("start", AuditOutcome::Done).who(&settings.name).target(&cluster);
     let record = record.with("epoch", lineage.epoch.get());
     member.audit().record(&record.with("incarnation", lineage.incarnation.to_string()));
     dispatch.runtime().spawn(audit::follow(member.clone(), audit_resume));

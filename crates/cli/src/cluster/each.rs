@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How one member responds to this command.
 #[derive(Clone, Debug)]
-pub(super) enum Answer {
+pub(super) enum MemberAnswer {
     /// It reports about itself.
     Given(Box<v1::MemberStatus>),
     /// It answers with an error, such as credentials that it does not accept.
@@ -57,16 +57,16 @@ pub(crate) async fn status(
         reports.extend(report);
     }
     let own = own(&first);
-    answers.extend(id_of(&first).zip(own.map(|own| Answer::Given(Box::new(own)))));
+    answers.extend(id_of(&first).zip(own.map(|own| MemberAnswer::Given(Box::new(own)))));
     reports.push(first);
     let mut status = best(reports);
     by_name(&mut status);
     for it in &mut status.members {
         let id = it.member.as_ref().map_or(0, |member| member.member_id);
         let answer = answers.iter().find(|(of, _)| *of == id).map(|(_, answer)| answer);
-        let answer = answer.unwrap_or(&Answer::Unreached);
+        let answer = answer.unwrap_or(&MemberAnswer::Unreached);
         it.state = health::state(it.up, answer, &it.state);
-        if let Answer::Given(own) = answer {
+        if let MemberAnswer::Given(own) = answer {
             it.fsync_p99_us = it.fsync_p99_us.or(own.fsync_p99_us);
             it.disk_free_bytes = it.disk_free_bytes.or(own.disk_free_bytes);
             if it.software.is_empty() {
@@ -121,25 +121,26 @@ async fn ask(
     address: &str,
     channel: Option<MemberChannel>,
     limit: Duration,
-) -> (Answer, Option<v1::StatusResponse>) {
+) -> (MemberAnswer, Option<v1::StatusResponse>) {
     // The port is tried first, because a call does not tell whether a member refuses connections or is silent.
     match tokio::time::timeout(limit, TcpStream::connect(address)).await {
         Ok(Ok(_)) => {}
         Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => {
-            return (Answer::Refused, None);
+            return (MemberAnswer::Refused, None);
         }
-        Ok(Err(_)) | Err(_) => return (Answer::Unreached, None),
+        Ok(Err(_)) | Err(_) => return (MemberAnswer::Unreached, None),
     }
-    let Some(channel) = channel else { return (Answer::Unreached, None) };
+    let Some(channel) = channel else { return (MemberAnswer::Unreached, None) };
     let mut cluster = ClusterServiceClient::new(channel);
     match tokio::time::timeout(limit, cluster.status(v1::StatusRequest {})).await {
         Ok(Ok(report)) => {
             let report = report.into_inner();
-            let answer = own(&report).map_or(Answer::Rejected, |own| Answer::Given(Box::new(own)));
+            let answer = own(&report)
+                .map_or(MemberAnswer::Rejected, |own| MemberAnswer::Given(Box::new(own)));
             (answer, Some(report))
         }
-        Ok(Err(_)) => (Answer::Rejected, None),
-        Err(_) => (Answer::Hung, None),
+        Ok(Err(_)) => (MemberAnswer::Rejected, None),
+        Err(_) => (MemberAnswer::Hung, None),
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tenure_wire::{member_state, v1};
 
-use super::each::Answer;
+use super::each::MemberAnswer;
 use super::status::{self, BEHIND};
 use crate::output;
 
@@ -38,15 +38,15 @@ impl Problem {
 }
 
 /// The state of a member, from what the leader and the member itself report.
-pub(super) fn state(up: bool, answer: &Answer, reported: &str) -> String {
+pub(super) fn state(up: bool, answer: &MemberAnswer, reported: &str) -> String {
     let word = match (up, answer) {
-        (_, Answer::Hung) => HUNG,
-        (true, Answer::Given(own)) if own.state == member_state::OUT_OF_SPACE => &own.state,
-        (true, Answer::Given(own)) if reported.is_empty() => &own.state,
+        (_, MemberAnswer::Hung) => HUNG,
+        (true, MemberAnswer::Given(own)) if own.state == member_state::OUT_OF_SPACE => &own.state,
+        (true, MemberAnswer::Given(own)) if reported.is_empty() => &own.state,
         (true, _) => reported,
-        (false, Answer::Given(_) | Answer::Rejected) => CUT_OFF,
-        (false, Answer::Refused) => DEAD,
-        (false, Answer::Unreached) => UNREACHABLE,
+        (false, MemberAnswer::Given(_) | MemberAnswer::Rejected) => CUT_OFF,
+        (false, MemberAnswer::Refused) => DEAD,
+        (false, MemberAnswer::Unreached) => UNREACHABLE,
     };
     word.to_owned()
 }
@@ -121,8 +121,11 @@ fn of_member(status: &v1::StatusResponse, it: &v1::MemberStatus) -> Option<Probl
 mod tests {
     use super::*;
 
-    fn answer(state: &str) -> Answer {
-        Answer::Given(Box::new(v1::MemberStatus { state: state.to_owned(), ..Default::default() }))
+    fn answer(state: &str) -> MemberAnswer {
+        MemberAnswer::Given(Box::new(v1::MemberStatus {
+            state: state.to_owned(),
+            ..Default::default()
+        }))
     }
 
     #[test]
@@ -131,13 +134,13 @@ mod tests {
         assert_eq!(state(true, &up_to_date, "behind"), "behind");
         assert_eq!(state(true, &up_to_date, ""), "up to date");
         assert_eq!(state(true, &answer(member_state::OUT_OF_SPACE), "up to date"), "out of space");
-        assert_eq!(state(true, &Answer::Hung, "up to date"), HUNG);
+        assert_eq!(state(true, &MemberAnswer::Hung, "up to date"), HUNG);
         // A client that cannot reach a member's address proves nothing about a member that the leader hears.
-        assert_eq!(state(true, &Answer::Refused, "up to date"), "up to date");
-        assert_eq!(state(false, &Answer::Refused, "not heard of"), DEAD);
-        assert_eq!(state(false, &Answer::Hung, "not heard of"), HUNG);
+        assert_eq!(state(true, &MemberAnswer::Refused, "up to date"), "up to date");
+        assert_eq!(state(false, &MemberAnswer::Refused, "not heard of"), DEAD);
+        assert_eq!(state(false, &MemberAnswer::Hung, "not heard of"), HUNG);
         assert_eq!(state(false, &up_to_date, "not heard of"), CUT_OFF);
-        assert_eq!(state(false, &Answer::Unreached, "not heard of"), UNREACHABLE);
+        assert_eq!(state(false, &MemberAnswer::Unreached, "not heard of"), UNREACHABLE);
     }
 
     #[test]

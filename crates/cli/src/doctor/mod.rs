@@ -16,7 +16,7 @@ use crate::exit::Exit;
 use crate::failure::CliError;
 use crate::output::{self, OutputFormat};
 
-use probe::Probe;
+use probe::DoctorProbe;
 
 /// Flags of `tenure doctor`.
 #[derive(Args)]
@@ -114,7 +114,7 @@ pub(crate) fn doctor(flags: &DoctorArgs) -> Result<Exit, CliError> {
 
 /// Probes every address, and looks at the cluster through the first member that answers. A member that hangs delays
 /// neither the other probes nor that look.
-async fn examine(place: &ConnectionTarget) -> (Vec<Probe>, Result<Vec<Finding>, Finding>) {
+async fn examine(place: &ConnectionTarget) -> (Vec<DoctorProbe>, Result<Vec<Finding>, Finding>) {
     let (answering, mut first) = channel(1);
     let through_first = async {
         let address = first.recv().await?;

@@ -19,7 +19,7 @@ use crate::duration;
 const PORT: Duration = Duration::from_secs(2);
 
 /// What was found at one address.
-pub(super) struct Probe {
+pub(super) struct DoctorProbe {
     pub(super) address: String,
     pub(super) finding: Finding,
     /// Whether the address accepts connections, and nothing else happens there.
@@ -28,14 +28,14 @@ pub(super) struct Probe {
 
 /// Probes every address, and sends those of members that answer, as soon as they do. The results are in the order of
 /// the addresses.
-pub(super) async fn every(place: &ConnectionTarget, answering: Sender<String>) -> Vec<Probe> {
+pub(super) async fn every(place: &ConnectionTarget, answering: Sender<String>) -> Vec<DoctorProbe> {
     let mut probes = JoinSet::new();
     for (at, address) in place.addresses.iter().cloned().enumerate() {
         let (channel, limit) = (place.channel(&address).ok(), place.timeout);
         let answering = answering.clone();
         probes.spawn(async move {
             let (finding, is_hung) = one(&address, channel, limit, &answering).await;
-            (at, Probe { address, finding, is_hung })
+            (at, DoctorProbe { address, finding, is_hung })
         });
     }
     let mut found = probes.join_all().await;

@@ -20,7 +20,7 @@ const PAGES: usize = 20;
 
 /// One grant of the lock, as far as it is known.
 #[derive(Clone, Debug, Default)]
-struct Held {
+struct HeldAt {
     client: String,
     lease: i64,
     since_ms: Option<u64>,
@@ -32,9 +32,9 @@ struct Held {
 
 /// The lock as it was.
 #[derive(Default)]
-struct Standing {
+struct StandingAt {
     /// By token.
-    grants: BTreeMap<u64, Held>,
+    grants: BTreeMap<u64, HeldAt>,
     /// Clients by place.
     queue: BTreeMap<u64, String>,
     /// Whether an event before that time was found.
@@ -49,17 +49,17 @@ pub(super) async fn show(
 ) -> Result<Exit, CliError> {
     let search = v1::ArchiveSearch { until_unix_ms: Some(at_ms), ..Default::default() };
     let (before, found) = read(cluster, lock, search, true).await?;
-    let mut standing = Standing::default();
+    let mut standing = StandingAt::default();
     before.iter().for_each(|event| standing.add(event));
     let search = v1::ArchiveSearch { since_unix_ms: Some(at_ms + 1), ..Default::default() };
     let (after, _) = read(cluster, lock, search, false).await?;
-    let held: Vec<(u64, Held)> = standing
+    let held: Vec<(u64, HeldAt)> = standing
         .grants
         .iter()
         .filter(|(_, it)| !it.gone)
         .map(|(token, it)| (*token, it.clone()))
         .collect();
-    let end_of = |token: u64, held: &Held| {
+    let end_of = |token: u64, held: &HeldAt| {
         let later = after.iter().find(|event| event.token == token && is_end(event.cause()));
         held.end.clone().or_else(|| later.cloned())
     };
@@ -97,7 +97,7 @@ pub(super) async fn show(
 }
 
 /// The holds before and after a time at which no client held the lock.
-fn neighbours(standing: &Standing, after: &[v1::Event]) -> String {
+fn neighbours(standing: &StandingAt, after: &[v1::Event]) -> String {
     let mut text = String::new();
     let last =
         standing.grants.iter().rev().find_map(|(token, it)| Some((token, it, it.end.as_ref()?)));
@@ -144,7 +144,7 @@ async fn read(
     Ok((events, pages.extent))
 }
 
-impl Standing {
+impl StandingAt {
     fn add(&mut self, event: &v1::Event) {
         self.known = true;
         match (event.cause(), event.token, event.place) {
@@ -152,7 +152,7 @@ impl Standing {
                 self.queue.remove(&place);
                 let (client, lease) = (event.client.clone(), event.lease);
                 let (since_ms, slot) = (event.at_unix_ms, event.slot);
-                let held = Held { client, lease, since_ms, slot, end: None, gone: false };
+                let held = HeldAt { client, lease, since_ms, slot, end: None, gone: false };
                 self.grants.insert(token, held);
             }
             (v1::Cause::Downgraded, token, _) => {
@@ -170,10 +170,10 @@ impl Standing {
                 self.queue.remove(&place);
             }
             (cause, token, _) if is_end(cause) || is_over(cause) => {
-                let held = self.grants.entry(token).or_insert_with(|| Held {
+                let held = self.grants.entry(token).or_insert_with(|| HeldAt {
                     client: event.client.clone(),
                     lease: event.lease,
-                    ..Held::default()
+                    ..HeldAt::default()
                 });
                 if is_end(cause) {
                     held.end = Some(event.clone());
@@ -194,7 +194,7 @@ fn is_over(cause: v1::Cause) -> bool {
     matches!(cause, v1::Cause::Cooled | v1::Cause::DelayOver)
 }
 
-fn holder_text(token: u64, held: &Held, at_ms: u64, end: Option<v1::Event>) -> String {
+fn holder_text(token: u64, held: &HeldAt, at_ms: u64, end: Option<v1::Event>) -> String {
     let client = output::clean(&held.client);
     let mut text = format!("held by  {client}  token {token}");
     if let Some(slot) = held.slot {
@@ -232,7 +232,7 @@ fn holder_text(token: u64, held: &Held, at_ms: u64, end: Option<v1::Event>) -> S
     text
 }
 
-fn holder_json(token: u64, held: &Held, end: Option<v1::Event>) -> Value {
+fn holder_json(token: u64, held: &HeldAt, end: Option<v1::Event>) -> Value {
     json!({
         "client": held.client,
         "lease": held.lease.to_string(),

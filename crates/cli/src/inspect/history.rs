@@ -60,7 +60,7 @@ pub(crate) struct HistoryArgs {
 }
 
 /// The known part of a lock's history.
-struct Past {
+struct PastAnswer {
     /// Oldest first.
     batches: VecDeque<v1::Batch>,
     left_out: u64,
@@ -79,8 +79,8 @@ pub(crate) fn history(flags: &HistoryArgs) -> Result<Exit, CliError> {
         }
         let limit = flags.limit as usize;
         let past = match (&flags.lock, flags.from) {
-            (Some(lock), Some(from)) => Past::read(cluster, lock, from, limit).await?,
-            _ => Past::search(cluster, &flags.request(), limit).await?,
+            (Some(lock), Some(from)) => PastAnswer::read(cluster, lock, from, limit).await?,
+            _ => PastAnswer::search(cluster, &flags.request(), limit).await?,
         };
         if cluster.output == OutputFormat::Json {
             past.batches.into_iter().for_each(|batch| output::object(&Change::from(batch)));
@@ -175,11 +175,11 @@ pub(crate) async fn text(cluster: &ConnectedCluster, lock: &str) -> Result<Strin
         limit: PAGE,
         from: 0,
     };
-    let past = Past::search(cluster, &request, SCREEN).await?;
+    let past = PastAnswer::search(cluster, &request, SCREEN).await?;
     Ok(format!("history of lock `{lock}`\n{}", past.lines()))
 }
 
-impl Past {
+impl PastAnswer {
     async fn read(
         cluster: &ConnectedCluster,
         lock: &str,

@@ -16,7 +16,7 @@ use crate::lock::TTL;
 use crate::print_args::QuietArgs;
 
 use super::front::{finish, open_events, start};
-use super::locked_command::{HeldLock, Job, LockedCommand, RunOutcome};
+use super::locked_command::{Job, LockedCommand, RunLock, RunOutcome};
 use super::messages::Messages;
 use super::queue::given_up;
 use super::times::RunTimes;
@@ -88,7 +88,7 @@ pub(crate) fn lead(candidacy: &Candidacy<'_>) -> Result<Exit, CliError> {
                 times,
                 waited: asked.elapsed(),
             };
-            let under = LockedCommand::new(job, HeldLock::Lead(Box::new(lead)), &mut messages);
+            let under = LockedCommand::new(job, RunLock::Lead(Box::new(lead)), &mut messages);
             let RunOutcome { code, lost } = under.run(&mut heard).await;
             if !lost || candidacy.once {
                 finish(&cluster.client).await;

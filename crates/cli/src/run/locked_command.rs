@@ -51,7 +51,7 @@ pub(super) struct Job<'a> {
 }
 
 /// What is held while the command runs.
-pub(super) enum HeldLock {
+pub(super) enum RunLock {
     Lock(Guard),
     /// A lock of a run inside of another one, and the lease that holds it.
     Nested(Guard, Lease),
@@ -65,7 +65,7 @@ pub(super) struct RunOutcome {
     pub(super) lost: bool,
 }
 
-impl HeldLock {
+impl RunLock {
     pub(super) fn guard(&self) -> &Guard {
         match self {
             Self::Lock(guard) | Self::Nested(guard, _) => guard,
@@ -97,7 +97,7 @@ impl HeldLock {
 /// A command that runs under its lock.
 pub(super) struct LockedCommand<'a> {
     pub(super) job: Job<'a>,
-    pub(super) hold: HeldLock,
+    pub(super) hold: RunLock,
     pub(super) messages: &'a mut Messages,
     pub(super) deadlines: Deadlines,
     began: Instant,
@@ -119,7 +119,7 @@ pub(super) struct LockLoss {
 }
 
 impl<'a> LockedCommand<'a> {
-    pub(super) fn new(job: Job<'a>, hold: HeldLock, messages: &'a mut Messages) -> Self {
+    pub(super) fn new(job: Job<'a>, hold: RunLock, messages: &'a mut Messages) -> Self {
         let deadlines = job.times.deadlines(*hold.guard().valid_until().borrow());
         let began = Instant::now();
         let (main, terminal, end, lost) = (None, JobTerminal::open(), None, None);
@@ -150,12 +150,12 @@ impl<'a> LockedCommand<'a> {
         let token = guard.token();
         let slot = guard.slot().map_or(String::new(), |slot| format!(", slot {slot}"));
         let (text, event) = match &self.hold {
-            HeldLock::Lock(_) | HeldLock::Nested(..) => {
+            RunLock::Lock(_) | RunLock::Nested(..) => {
                 let tokens: Vec<String> = guard.locks().map(|it| it.token.to_string()).collect();
                 let noun = if tokens.len() == 1 { "token" } else { "tokens" };
                 (format!("{locks} acquired, {noun} {}{slot}", tokens.join(", ")), "acquired")
             }
-            HeldLock::Lead(_) => (format!("elected leader of `{name}`, token {token}"), "elected"),
+            RunLock::Lead(_) => (format!("elected leader of `{name}`, token {token}"), "elected"),
         };
         self.messages.usual(&text);
         let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);

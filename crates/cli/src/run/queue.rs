@@ -15,7 +15,7 @@ use crate::connection_args::ConnectionTarget;
 use crate::duration;
 use crate::waiting::were_ahead;
 
-use super::locked_command::HeldLock;
+use super::locked_command::RunLock;
 use super::messages::Messages;
 use super::nested::OuterRun;
 use super::refuse::{already_held, refuse, unconnected};
@@ -39,7 +39,7 @@ pub(super) async fn acquire(
     times: &RunTimes,
     messages: &mut Messages,
     heard: &mut UnboundedReceiver<HeardSignal>,
-) -> Result<(Client, HeldLock), u8> {
+) -> Result<(Client, RunLock), u8> {
     let until = flags.wait.map(|wait| Instant::now() + wait);
     let client = tokio::select! {
         client = place.connect_to_leader() => client,
@@ -69,13 +69,13 @@ pub(super) async fn acquire(
             };
             let Some(outer) = &outer else {
                 let guard = queued(client.lock_all(&flags.locks)).await?;
-                return Ok(HeldLock::Lock(guard));
+                return Ok(RunLock::Lock(guard));
             };
             let lease = client.lease(flags.ttl).await?;
             let ask = || queued(lease.lock_all(&flags.locks));
             let patient = left.is_none_or(|left| !left.is_zero());
             let guard = outer.acquire(&client, &lease, flags.first(), patient, ask).await?;
-            Ok(HeldLock::Nested(guard, lease))
+            Ok(RunLock::Nested(guard, lease))
         };
         let asked = tokio::select! {
             held = asking => held,

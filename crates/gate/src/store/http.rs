@@ -28,7 +28,7 @@ use crate::reason::{Fence, Reason};
 use crate::trust::Judge;
 
 use super::engine::{Engine, EngineError};
-use super::metrics::{Metrics, TEXT};
+use super::metrics::{StoreMetrics, TEXT};
 use super::request::{KeyInfo, KeyRecord, StoreAction, StoreLimits, StoreOutcome, StoreRequest};
 use super::write;
 use super::writer::StoreWriter;
@@ -56,7 +56,7 @@ struct ShopState {
     writer: StoreWriter,
     judge: Judge,
     admitted: Admitted,
-    metrics: Arc<Metrics>,
+    metrics: Arc<StoreMetrics>,
     limits: StoreLimits,
     reads: Semaphore,
 }
@@ -82,7 +82,7 @@ struct SlotParameters {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct PageParameters {
+struct ListParameters {
     #[serde(default)]
     prefix: String,
     after: Option<String>,
@@ -138,7 +138,7 @@ impl StoreApi {
         writer: StoreWriter,
         judge: Judge,
         admitted: Admitted,
-        metrics: Arc<Metrics>,
+        metrics: Arc<StoreMetrics>,
         limits: StoreLimits,
     ) -> Self {
         let reads = Semaphore::new(READS_MAX);
@@ -275,7 +275,7 @@ async fn show(State(shop): State<StoreApi>, key: NamedKey, request: Request) -> 
 }
 
 async fn list(State(shop): State<StoreApi>, uri: Uri) -> HttpResult {
-    let PageParameters { prefix, after, limit } = query(&uri)?;
+    let ListParameters { prefix, after, limit } = query(&uri)?;
     let most = limit.unwrap_or(LIST_MAX);
     if !(1..=LIST_MAX).contains(&most) {
         return Err(ErrorAnswer::new(

@@ -20,7 +20,7 @@ use super::engine::Totals;
 
 pub(super) const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-type Number = Gauge<u64, AtomicU64>;
+type StoreGauge = Gauge<u64, AtomicU64>;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct CallLabels {
@@ -33,30 +33,31 @@ struct RefusalLabels {
 }
 
 /// The metrics.
-pub(super) struct Metrics {
+pub(super) struct StoreMetrics {
     requests: Family<CallLabels, Histogram>,
     refusals: Family<RefusalLabels, Counter>,
     commits: Histogram,
     writes: Counter,
-    shown: Mutex<MetricsReading>,
+    shown: Mutex<StoreReading>,
 }
 
 /// The gauges that are set when the metrics are read.
-struct MetricsReading {
+struct StoreReading {
     registry: Registry,
-    keys: Number,
-    floors: Number,
-    bytes: Number,
-    waiting: Number,
+    keys: StoreGauge,
+    floors: StoreGauge,
+    bytes: StoreGauge,
+    waiting: StoreGauge,
 }
 
-impl Metrics {
+impl StoreMetrics {
     pub(super) fn new() -> Self {
         // From 0.1 ms to some 13 s.
         let times: fn() -> Histogram = || Histogram::new(exponential_buckets(0.000_1, 2.0, 18));
         let requests = Family::new_with_constructor(times);
         let (refusals, commits, writes) = (Family::default(), times(), Counter::default());
-        let (keys, floors, bytes, waiting) = <(Number, Number, Number, Number)>::default();
+        let (keys, floors, bytes, waiting) =
+            <(StoreGauge, StoreGauge, StoreGauge, StoreGauge)>::default();
         let mut registry = Registry::with_prefix("tenure_store");
         let to = &mut registry;
         let help = "From the head of a request to the head of its answer";
@@ -73,7 +74,7 @@ impl Metrics {
         to.register("floors", "Locks and slots that have a floor", floors.clone());
         to.register("kept_bytes", "What counts towards the bound of the store", bytes.clone());
         to.register("queue", "Writes that wait", waiting.clone());
-        let shown = Mutex::new(MetricsReading { registry, keys, floors, bytes, waiting });
+        let shown = Mutex::new(StoreReading { registry, keys, floors, bytes, waiting });
         Self { requests, refusals, commits, writes, shown }
     }
 

@@ -115,7 +115,7 @@ pub fn start(settings: Settings) -> Result<RunningService, StartError> {
     let readers = readers.as_deref().map(Readers::open).transpose()?;
     let engine = Arc::new(engine::Engine::open(&data)?);
     let judge = believe.open(&data)?;
-    let metrics = Arc::new(metrics::Metrics::new());
+    let metrics = Arc::new(metrics::StoreMetrics::new());
     let thread = |source| StartError::Disk { what: "a thread".to_owned(), source };
     let writer =
         writer::StoreWriter::start(Arc::clone(&engine), limits, Arc::clone(&metrics), |broken| {

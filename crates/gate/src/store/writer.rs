@@ -14,7 +14,7 @@ use crate::answer::ErrorAnswer;
 use crate::reason::Reason;
 
 use super::engine::{Engine, EngineError};
-use super::metrics::Metrics;
+use super::metrics::StoreMetrics;
 use super::request::{StoreLimits, StoreOutcome, StoreRefusal, StoreRequest};
 
 /// The maximum number of queued writes. Further ones are rejected at once.
@@ -44,7 +44,7 @@ impl StoreWriter {
     pub(super) fn start(
         engine: Arc<Engine>,
         limits: StoreLimits,
-        metrics: Arc<Metrics>,
+        metrics: Arc<StoreMetrics>,
         on_end: impl FnOnce(&EngineError) + Send + 'static,
     ) -> std::io::Result<Self> {
         let (queue, asks) = sync_channel(QUEUE_MAX);
@@ -99,7 +99,7 @@ impl StoreWriter {
 fn write(
     engine: &Engine,
     limits: &StoreLimits,
-    metrics: &Metrics,
+    metrics: &StoreMetrics,
     asks: &Receiver<QueuedWrite>,
     took: impl Fn(&StoreRequest),
 ) -> Result<(), EngineError> {

@@ -9,20 +9,20 @@ use crate::admission::Permit;
 use crate::io::CommandBatch;
 
 /// Commands that will be one batch.
-pub(super) struct Gathered<T> {
+pub(super) struct GatheredRequests<T> {
     bytes: Vec<u8>,
     ends: Vec<usize>,
     pending: Vec<PendingAnswer<T>>,
     permit: Permit,
 }
 
-impl<T> Default for Gathered<T> {
+impl<T> Default for GatheredRequests<T> {
     fn default() -> Self {
         Self { bytes: Vec::new(), ends: Vec::new(), pending: Vec::new(), permit: Permit::default() }
     }
 }
 
-impl<T> Gathered<T> {
+impl<T> GatheredRequests<T> {
     /// Adds a command, if `admit` admits it.
     pub(super) fn add<E>(
         &mut self,

@@ -14,7 +14,7 @@ use tenure_types::Revision;
 
 use super::frame::{ArchiveFrame, RevisionRange};
 use super::part::{ArchivePart, clipped, first_of};
-use super::segment::Segment;
+use super::segment::ArchiveSegment;
 use super::writer::{ArchiveWriter, check_space, segment_name, sync_dir};
 use super::{Archive, ArchiveItem};
 use crate::os;
@@ -57,7 +57,7 @@ pub(super) struct Filling {
 
 impl Holes {
     /// Takes over the holes of the segments that readers see.
-    pub(super) fn show(&self, segments: &[Arc<Segment>]) {
+    pub(super) fn show(&self, segments: &[Arc<ArchiveSegment>]) {
         let ranges: Vec<_> = segments.iter().flat_map(|it| it.holes.iter().copied()).collect();
         let mut state = self.lock();
         if state.ranges != ranges {
@@ -179,7 +179,7 @@ impl ArchiveWriter {
         let filled = filled(hole, part);
         if is_between {
             let new = self.write_packed(hole, filled, None)?;
-            let mut after = Segment::clone(&segment);
+            let mut after = ArchiveSegment::clone(&segment);
             after.holes.retain(|it| *it != hole);
             self.sealed[number] = Arc::new(after);
             drop(self.sealed.splice(number..number, new));
@@ -195,7 +195,7 @@ impl ArchiveWriter {
             // A mark ahead of this segment stays.
             let ahead = segment.holes.iter().filter(|it| it.from < segment.range.from).copied();
             if let Some(first) = new.first_mut() {
-                let mut marked = Segment::clone(first);
+                let mut marked = ArchiveSegment::clone(first);
                 drop(marked.holes.splice(0..0, ahead));
                 *first = Arc::new(marked);
             }
@@ -210,19 +210,19 @@ impl ArchiveWriter {
         &self,
         range: RevisionRange,
         frames: Vec<ArchiveFrame>,
-        replaced: Option<&Segment>,
-    ) -> io::Result<Vec<Arc<Segment>>> {
+        replaced: Option<&ArchiveSegment>,
+    ) -> io::Result<Vec<Arc<ArchiveSegment>>> {
         let packed = pack(range, frames, self.segment_bytes());
         let mut written = Vec::with_capacity(packed.len());
         for (range, frames) in packed.iter().skip(1) {
             let path = self.dir.join(segment_name(range.from));
-            written.push(Arc::new(Segment::write(&path, range.from, frames)?));
+            written.push(Arc::new(ArchiveSegment::write(&path, range.from, frames)?));
         }
         sync_dir(&self.dir)?;
         if let Some((range, frames)) = packed.first() {
             let new = self.dir.join(segment_name(range.from));
             let path = replaced.map_or(new, |replaced| replaced.path.clone());
-            written.insert(0, Arc::new(Segment::write(&path, range.from, frames)?));
+            written.insert(0, Arc::new(ArchiveSegment::write(&path, range.from, frames)?));
         }
         sync_dir(&self.dir)?;
         Ok(written)

@@ -12,7 +12,7 @@ use tenure_core::event::{Batch, Event, Subject};
 use tenure_types::Revision;
 
 use super::frame::{ArchiveFrame, RevisionRange};
-use super::segment::{Segment, prefix_of};
+use super::segment::{ArchiveSegment, prefix_of};
 use super::verify::{ArchiveSummary, Promise, Verifier, VerifyReport};
 use super::writer::segment_files;
 
@@ -160,7 +160,9 @@ impl ArchiveReader {
                 // A merge was about to remove it: the segment before it has its events.
                 continue;
             }
-            let Some(segment) = Segment::open(&path, File::open(&path)?, from)? else { continue };
+            let Some(segment) = ArchiveSegment::open(&path, File::open(&path)?, from)? else {
+                continue;
+            };
             if let Some(next) = self.next.filter(|next| *next < from) {
                 self.mark(RevisionRange { from: next, next: from });
             }

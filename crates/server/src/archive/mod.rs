@@ -40,7 +40,7 @@ pub use frame::RevisionRange;
 use margin::MarginMetrics;
 pub(crate) use part::{ArchivePart, PART_BYTES_MAX};
 pub(crate) use search::{ArchiveQuery, ArchiveSubject, FoundPart};
-use segment::Segment;
+use segment::ArchiveSegment;
 use writer::ArchiveWriter;
 
 /// The directory of the segments, in the data directory.
@@ -75,7 +75,7 @@ pub(crate) struct Archive {
     queue: Mutex<ArchiveQueue>,
     news: Condvar,
     /// The segments, oldest first, with what of them is synced.
-    shown: Mutex<Arc<Vec<Arc<Segment>>>>,
+    shown: Mutex<Arc<Vec<Arc<ArchiveSegment>>>>,
     /// Whether the thread has read the segments that a former process has left.
     is_loaded: watch::Sender<bool>,
     /// What they lack.
@@ -200,11 +200,11 @@ impl Archive {
     }
 
     /// The segments that readers may read.
-    fn segments(&self) -> Arc<Vec<Arc<Segment>>> {
+    fn segments(&self) -> Arc<Vec<Arc<ArchiveSegment>>> {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn show(&self, segments: Vec<Arc<Segment>>) {
+    fn show(&self, segments: Vec<Arc<ArchiveSegment>>) {
         let bytes: u64 = segments.iter().map(|it| it.len).sum();
         self.metrics.bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         let segments = Arc::new(segments);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tenure_core::RevisionRecords;
 
 use super::frame::{ArchiveFrame, RevisionRange};
-use super::segment::{OTHERS, PrefixUse, Segment, prefix_of_event};
+use super::segment::{ArchiveSegment, OTHERS, PrefixUse, prefix_of_event};
 use super::writer::{ArchiveWriter, sync_dir};
 use crate::os;
 
@@ -93,7 +93,10 @@ impl ArchiveWriter {
 
     /// Writes one segment in the place of several. A crash leaves the old ones, or the new one and perhaps some old
     /// ones, which the next start removes.
-    fn join(&self, parts: &[(Arc<Segment>, BTreeSet<Box<str>>)]) -> io::Result<Segment> {
+    fn join(
+        &self,
+        parts: &[(Arc<ArchiveSegment>, BTreeSet<Box<str>>)],
+    ) -> io::Result<ArchiveSegment> {
         let (first, last) = (&parts[0].0, &parts[parts.len() - 1].0);
         let range = RevisionRange { from: first.range.from, next: last.range.next };
         let mut cuts = BTreeMap::new();
@@ -112,7 +115,7 @@ impl ArchiveWriter {
             }
         }
         frames.insert(0, ArchiveFrame::Covers { range, cuts: cuts.into_iter().collect() });
-        let segment = Segment::write(&first.path, range.from, &frames)?;
+        let segment = ArchiveSegment::write(&first.path, range.from, &frames)?;
         sync_dir(&self.dir)?;
         for (replaced, _) in &parts[1..] {
             fs::remove_file(&replaced.path)?;
@@ -124,13 +127,13 @@ impl ArchiveWriter {
 /// Segments that become one.
 struct Group {
     bytes: u64,
-    parts: Vec<(Arc<Segment>, BTreeSet<Box<str>>)>,
+    parts: Vec<(Arc<ArchiveSegment>, BTreeSet<Box<str>>)>,
 }
 
 /// A frame without the events of some prefixes; none if nothing is left of it.
 fn without(
     frame: ArchiveFrame,
-    segment: &Segment,
+    segment: &ArchiveSegment,
     removed: &BTreeSet<Box<str>>,
 ) -> Option<ArchiveFrame> {
     match frame {
@@ -154,7 +157,7 @@ fn without(
 }
 
 /// Decides which prefixes are shortened so that all fit into `target` bytes.
-fn plan(segments: &[Arc<Segment>], target: u64) -> Cuts {
+fn plan(segments: &[Arc<ArchiveSegment>], target: u64) -> Cuts {
     let mut all: BTreeMap<&str, PrefixUse> = BTreeMap::new();
     for (prefix, used) in segments.iter().flat_map(|segment| &segment.uses) {
         let sum = all.entry(prefix).or_default();
@@ -213,10 +216,10 @@ mod tests {
     }
 
     /// Segments that have these prefixes, each with a number of events of 100 bytes.
-    fn segments(dir: &Path, count: u64, uses: &[(&str, u64)]) -> Vec<Arc<Segment>> {
+    fn segments(dir: &Path, count: u64, uses: &[(&str, u64)]) -> Vec<Arc<ArchiveSegment>> {
         let segment = |number: u64| {
             let path = dir.join(number.to_string());
-            let mut segment = Segment::create(path, Revision(number + 1)).unwrap();
+            let mut segment = ArchiveSegment::create(path, Revision(number + 1)).unwrap();
             for (prefix, events) in uses {
                 let used = PrefixUse { events: *events, bytes: events * 100 };
                 segment.uses.insert((*prefix).into(), used);
@@ -227,7 +230,7 @@ mod tests {
     }
 
     /// How many events of a prefix a plan leaves.
-    fn left(segments: &[Arc<Segment>], cuts: &Cuts, prefix: &str) -> u64 {
+    fn left(segments: &[Arc<ArchiveSegment>], cuts: &Cuts, prefix: &str) -> u64 {
         let first = cuts.get(prefix).copied().unwrap_or(0);
         segments[first..].iter().map(|it| it.uses[prefix].events).sum()
     }

@@ -9,7 +9,7 @@ use tenure_types::Revision;
 
 use super::Archive;
 use super::frame::{ArchiveFrame, RevisionRange};
-use super::segment::{OTHERS, Segment, prefix_of};
+use super::segment::{ArchiveSegment, OTHERS, prefix_of};
 
 /// The most bytes that one search reads: some tens of milliseconds of one thread.
 const SEARCH_BYTES: u64 = 64 * 1024 * 1024;
@@ -96,7 +96,7 @@ impl ArchiveQuery {
     }
 
     /// Whether a segment may have something of what was asked for.
-    fn may_be_in(&self, segment: &Segment) -> bool {
+    fn may_be_in(&self, segment: &ArchiveSegment) -> bool {
         let (since, until) = (self.since_ms.unwrap_or(0), self.until_ms.unwrap_or(u64::MAX));
         let timed = self.since_ms.is_some() || self.until_ms.is_some();
         let in_time = match segment.labels {
@@ -162,7 +162,11 @@ impl Archive {
 }
 
 /// Searches one segment. Returns whether the search goes on before it.
-fn search_one(segment: &Segment, query: &ArchiveQuery, found: &mut FoundPart) -> io::Result<bool> {
+fn search_one(
+    segment: &ArchiveSegment,
+    query: &ArchiveQuery,
+    found: &mut FoundPart,
+) -> io::Result<bool> {
     let frames = match segment.frames() {
         Ok(frames) => frames,
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
@@ -187,7 +191,7 @@ fn search_one(segment: &Segment, query: &ArchiveQuery, found: &mut FoundPart) ->
 }
 
 /// Says where the archive begins for the names asked for.
-fn begin(segments: &[Arc<Segment>], query: &ArchiveQuery, found: &mut FoundPart) {
+fn begin(segments: &[Arc<ArchiveSegment>], query: &ArchiveQuery, found: &mut FoundPart) {
     let Some(first) = segments.first() else { return };
     let prefix = prefix_of(query.name());
     let cuts = segments.iter().flat_map(|segment| &segment.cuts);

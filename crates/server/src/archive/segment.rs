@@ -38,7 +38,7 @@ struct PrefixRun<'a> {
 
 /// One segment.
 #[derive(Clone, Debug)]
-pub(super) struct Segment {
+pub(super) struct ArchiveSegment {
     pub(super) path: PathBuf,
     pub(super) file: Arc<File>,
     /// The revisions that it stands for.
@@ -69,7 +69,7 @@ pub(super) fn prefix_of_event<'a>(event: &Recorded<'a>) -> &'a str {
     }
 }
 
-impl Segment {
+impl ArchiveSegment {
     /// Creates the file of a segment that begins at a revision.
     pub(super) fn create(path: PathBuf, from: Revision) -> io::Result<Self> {
         let mut options = OpenOptions::new();

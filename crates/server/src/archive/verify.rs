@@ -188,17 +188,17 @@ impl Handovers {
 
 /// What one grant of a lock is.
 #[derive(Clone, Copy, Debug)]
-struct HeldGrant {
+struct VerifiedGrant {
     token: Token,
     lease: Option<LeaseId>,
     mode: Mode,
     slot: Option<u32>,
-    phase: GrantPhase,
+    phase: VerifiedPhase,
 }
 
 /// Whether a grant is held, or only keeps others out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum GrantPhase {
+enum VerifiedPhase {
     Held,
     /// Taken away: until the holder confirms, or until this clock; unknown if no event told it.
     Revoking(Option<u64>),
@@ -265,7 +265,7 @@ impl VerifyReport {
 /// Checks events in the order of their revisions.
 #[derive(Default)]
 pub struct Verifier {
-    grants: BTreeMap<Box<str>, Vec<HeldGrant>>,
+    grants: BTreeMap<Box<str>, Vec<VerifiedGrant>>,
     queues: BTreeMap<Box<str>, BTreeSet<PlaceNumber>>,
     newest_token: Option<Token>,
     handovers: Handovers,
@@ -388,9 +388,9 @@ impl Verifier {
         let detail = match other {
             Some(other) => {
                 let state = match other.phase {
-                    GrantPhase::Held => "is held",
-                    GrantPhase::Revoking(_) => "is being revoked",
-                    GrantPhase::Delayed(_) => "is in its lock-delay",
+                    VerifiedPhase::Held => "is held",
+                    VerifiedPhase::Revoking(_) => "is being revoked",
+                    VerifiedPhase::Delayed(_) => "is in its lock-delay",
                 };
                 Some(format!(
                     "lock `{lock}` was granted with token {token} while token {} {state}",
@@ -400,8 +400,8 @@ impl Verifier {
             None if over => Some(format!("semaphore `{lock}` was granted beyond its slots")),
             None => None,
         };
-        let (lease, slot, phase) = (event.lease, event.slot, GrantPhase::Held);
-        grants.push(HeldGrant { token, lease, mode, slot, phase });
+        let (lease, slot, phase) = (event.lease, event.slot, VerifiedPhase::Held);
+        grants.push(VerifiedGrant { token, lease, mode, slot, phase });
         if let Some(detail) = detail {
             self.broke(Promise::OneHolder, revision, detail);
         }
@@ -421,10 +421,10 @@ impl Verifier {
         let until = event.left_ms.zip(clock_ms).map(|(left_ms, clock_ms)| left_ms + clock_ms);
         let next = match event.cause {
             Cause::Forced | Cause::Revoked | Cause::MaxHold if event.left_ms.is_some() => {
-                Some(GrantPhase::Revoking(until))
+                Some(VerifiedPhase::Revoking(until))
             }
             Cause::Expired | Cause::Cooled if event.left_ms.is_some() => {
-                Some(GrantPhase::Delayed(until))
+                Some(VerifiedPhase::Delayed(until))
             }
             Cause::Updated | Cause::Vacant | Cause::Queued => return,
             _ => None,
@@ -439,8 +439,10 @@ impl Verifier {
         // A revocation and a lock-delay end at their time, unless an event tells why they ended before.
         let told = event.reason.is_some() || event.by.is_some();
         let due = match (event.cause, was) {
-            (Cause::Cooled, GrantPhase::Revoking(until)) if !told => until,
-            (Cause::DelayOver, GrantPhase::Delayed(until) | GrantPhase::Revoking(until)) => until,
+            (Cause::Cooled, VerifiedPhase::Revoking(until)) if !told => until,
+            (Cause::DelayOver, VerifiedPhase::Delayed(until) | VerifiedPhase::Revoking(until)) => {
+                until
+            }
             _ => None,
         };
         if let Some((due, clock_ms)) = due.zip(clock_ms).filter(|(due, clock_ms)| clock_ms < due) {

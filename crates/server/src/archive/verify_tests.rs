@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tenure_core::RevisionRecords;
 
 use super::frame::{ArchiveFrame, RevisionRange};
-use super::segment::Segment;
+use super::segment::ArchiveSegment;
 use super::tests::Past;
 use super::verify::{HandoverKind, Promise, Verifier, VerifyReport, verify_dirs};
 use super::writer::{segment_files, segment_name};
@@ -200,7 +200,7 @@ fn write(dir: &Path, batches: &[Batch]) {
     let records = Arc::new(RevisionRecords::of(batches).unwrap());
     let from = records.from();
     let frame = ArchiveFrame::Records { written_ms: 1, records };
-    Segment::write(&dir.join(segment_name(from)), from, &[frame]).unwrap();
+    ArchiveSegment::write(&dir.join(segment_name(from)), from, &[frame]).unwrap();
 }
 
 /// The archives with broken promises, which the tests of the command line read too. Each directory has the archives of
@@ -274,7 +274,7 @@ fn what_one_archive_lacks_another_one_has() {
         ArchiveFrame::Records { written_ms: 1, records: records(&batches[half + 1..]).into() },
     ];
     let from = batches[0].revision;
-    Segment::write(&all[0].join(segment_name(from)), from, &frames).unwrap();
+    ArchiveSegment::write(&all[0].join(segment_name(from)), from, &frames).unwrap();
     write(&all[1], &batches[1..=half + 1]);
     let report = verify_dirs(&all).unwrap();
     assert_eq!((report.broken.len(), report.holes.len()), (0, 0), "{report:?}");

@@ -12,7 +12,7 @@ use tenure_types::Revision;
 
 use super::frame::{ArchiveFrame, RevisionRange};
 use super::margin::Margins;
-use super::segment::{Segment, parts};
+use super::segment::{ArchiveSegment, parts};
 use super::{Archive, ArchiveItem, ArchiveSettings};
 use crate::os;
 
@@ -41,8 +41,8 @@ pub(super) type Look = Box<dyn Fn(Revision) -> Option<Result<RevisionRecords, Co
 pub(super) struct ArchiveWriter {
     pub(super) dir: PathBuf,
     pub(super) keep: ArchiveSettings,
-    pub(super) sealed: Vec<Arc<Segment>>,
-    open: Option<Segment>,
+    pub(super) sealed: Vec<Arc<ArchiveSegment>>,
+    open: Option<ArchiveSegment>,
     /// Frames of the open segment that are not written yet.
     pending: Vec<u8>,
     /// The first revision that the archive does not have; none if it has nothing yet.
@@ -57,18 +57,18 @@ pub(super) struct ArchiveWriter {
 struct MemberEnded;
 
 /// Why writing stopped for now.
-enum Stopped {
+enum WriterStop {
     Disk(io::Error),
     Ended,
 }
 
-impl From<io::Error> for Stopped {
+impl From<io::Error> for WriterStop {
     fn from(error: io::Error) -> Self {
         Self::Disk(error)
     }
 }
 
-impl From<MemberEnded> for Stopped {
+impl From<MemberEnded> for WriterStop {
     fn from(_: MemberEnded) -> Self {
         Self::Ended
     }
@@ -101,8 +101,8 @@ impl ArchiveWriter {
             match self.write() {
                 Ok(()) => return,
                 // What is in memory is worth a last sync; a failure costs no more than the member's end does.
-                Err(Stopped::Ended) => return drop(self.flush()),
-                Err(Stopped::Disk(error)) => {
+                Err(WriterStop::Ended) => return drop(self.flush()),
+                Err(WriterStop::Disk(error)) => {
                     tracing::warn!(cause = %error, "cannot write the event archive; trying again later");
                     // Queries are answered from the history of the machine meanwhile.
                     self.archive.set_loaded();
@@ -115,7 +115,7 @@ impl ArchiveWriter {
         }
     }
 
-    fn write(&mut self) -> Result<(), Stopped> {
+    fn write(&mut self) -> Result<(), WriterStop> {
         self.load()?;
         self.show();
         self.catch_up()?;
@@ -135,7 +135,7 @@ impl ArchiveWriter {
     }
 
     /// Makes everything taken so far durable, shows it, and removes what is too much.
-    fn settle(&mut self) -> Result<(), Stopped> {
+    fn settle(&mut self) -> Result<(), WriterStop> {
         self.flush()?;
         self.show();
         let now_us = os::now_us();
@@ -172,7 +172,7 @@ impl ArchiveWriter {
                 continue;
             }
             let file = fs::OpenOptions::new().read(true).write(true).open(&path)?;
-            let Some(mut segment) = Segment::open(&path, file, from)? else {
+            let Some(mut segment) = ArchiveSegment::open(&path, file, from)? else {
                 fs::rename(&path, path.with_extension("damaged"))?;
                 continue;
             };
@@ -185,13 +185,13 @@ impl ArchiveWriter {
         self.next = self.sealed.last().map(|last| last.range.next);
         let segment_bytes = self.segment_bytes();
         if let Some(last) = self.sealed.pop_if(|last| last.len < segment_bytes) {
-            self.open = Some(Segment::clone(&last));
+            self.open = Some(ArchiveSegment::clone(&last));
         }
         Ok(())
     }
 
     /// Adds what the replicated history has and the archive has not.
-    fn catch_up(&mut self) -> Result<(), Stopped> {
+    fn catch_up(&mut self) -> Result<(), WriterStop> {
         loop {
             let from = self.next.unwrap_or(Revision(1));
             match (self.look)(from).ok_or(MemberEnded)? {
@@ -211,7 +211,7 @@ impl ArchiveWriter {
     }
 
     /// Adds the records of a turn.
-    fn add(&mut self, records: &Arc<RevisionRecords>) -> Result<(), Stopped> {
+    fn add(&mut self, records: &Arc<RevisionRecords>) -> Result<(), WriterStop> {
         let next = self.next.unwrap_or(records.from());
         if records.next() <= next {
             return Ok(());
@@ -255,7 +255,7 @@ impl ArchiveWriter {
         let open = match &mut self.open {
             Some(open) => open,
             None => {
-                let segment = Segment::create(self.dir.join(segment_name(from)), from)?;
+                let segment = ArchiveSegment::create(self.dir.join(segment_name(from)), from)?;
                 sync_dir(&self.dir)?;
                 self.open.insert(segment)
             }
@@ -308,7 +308,7 @@ impl ArchiveWriter {
         Ok(())
     }
 
-    pub(super) fn open_segment(&self) -> Option<&Segment> {
+    pub(super) fn open_segment(&self) -> Option<&ArchiveSegment> {
         self.open.as_ref()
     }
 }

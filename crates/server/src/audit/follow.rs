@@ -12,7 +12,7 @@ use tenure_types::Revision;
 use tokio::sync::oneshot;
 
 use super::position::AuditResume;
-use super::record::{self, AuditRecord, Outcome};
+use super::record::{self, AuditOutcome, AuditRecord};
 use crate::member::{LoopEvent, MemberHandle, NotTaken};
 
 /// The most that the event loop copies at a time: some tens of microseconds.
@@ -31,7 +31,7 @@ pub(crate) async fn follow(member: MemberHandle, resume: AuditResume) {
         let records = match found {
             Ok(records) => records,
             Err(Compacted { floor }) => {
-                let gap = AuditRecord::new("gap", Outcome::Done).with("from_revision", next.0);
+                let gap = AuditRecord::new("gap", AuditOutcome::Done).with("from_revision", next.0);
                 put(&member, &gap.with("to_revision", floor.0.saturating_sub(1))).await;
                 (next, written) = (floor, 0);
                 continue;

@@ -27,7 +27,7 @@ use tokio::sync::Notify;
 use crate::os;
 pub(crate) use follow::follow;
 use position::{AuditResume, PositionFile};
-pub(crate) use record::{AuditRecord, Outcome};
+pub(crate) use record::{AuditOutcome, AuditRecord};
 
 /// The most records that wait for the file.
 const WAITING_MAX: usize = 8_192;
@@ -247,7 +247,7 @@ mod tests {
 
     fn denied(log: &AuditLog, number: usize) {
         let what = format!("call {number}");
-        log.record(&AuditRecord::new("denied", Outcome::Refused("TEST")).target(&what));
+        log.record(&AuditRecord::new("denied", AuditOutcome::Refused("TEST")).target(&what));
     }
 
     #[test]

@@ -19,7 +19,7 @@ const TICKET_KEYS: &str = "tenure/ticket-keys";
 
 /// How an act ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Outcome<'a> {
+pub(crate) enum AuditOutcome<'a> {
     Done,
     /// It was refused, for this reason of the table of errors.
     Refused(&'a str),
@@ -28,14 +28,14 @@ pub(crate) enum Outcome<'a> {
 /// One record: an act or a denied call.
 pub(crate) struct AuditRecord<'a> {
     act: &'a str,
-    outcome: Outcome<'a>,
+    outcome: AuditOutcome<'a>,
     /// When it happened; the present time if there is no label.
     label: Option<TimeLabel>,
     fields: Map<String, Value>,
 }
 
 impl<'a> AuditRecord<'a> {
-    pub(crate) fn new(act: &'a str, outcome: Outcome<'a>) -> Self {
+    pub(crate) fn new(act: &'a str, outcome: AuditOutcome<'a>) -> Self {
         Self { act, outcome, label: None, fields: Map::new() }
     }
 
@@ -83,8 +83,8 @@ impl<'a> AuditRecord<'a> {
         line.insert("act".to_owned(), self.act.into());
         line.extend(self.fields.clone());
         match self.outcome {
-            Outcome::Done => line.insert("outcome".to_owned(), "done".into()),
-            Outcome::Refused(reason) => {
+            AuditOutcome::Done => line.insert("outcome".to_owned(), "done".into()),
+            AuditOutcome::Refused(reason) => {
                 line.insert("reason".to_owned(), reason.into());
                 line.insert("outcome".to_owned(), "refused".into())
             }
@@ -151,7 +151,7 @@ fn of_event(revision: Revision, event: &Event) -> Option<AuditRecord<'static>> {
         _ => return None,
     };
     let mut record =
-        AuditRecord::new(act, Outcome::Done).target(&name).with("revision", revision.0);
+        AuditRecord::new(act, AuditOutcome::Done).target(&name).with("revision", revision.0);
     if let Some(by) = &event.by {
         record = record.who(by.as_str());
     }

@@ -27,10 +27,10 @@ struct Inner {
 
 struct TrustedIssuer {
     record: Issuer,
-    keys: KeySource,
+    keys: IssuerKeySource,
 }
 
-enum KeySource {
+enum IssuerKeySource {
     /// The document in the access rules.
     Document(Arc<KeySet>),
     /// An address, which this member reads on its own.
@@ -70,18 +70,18 @@ impl TrustedIssuers {
     fn trust(&self, name: &Name, record: &Issuer) -> TrustedIssuer {
         let unusable = |why: &str| {
             tracing::warn!(issuer = name.as_str(), why, "the keys of an issuer cannot be used");
-            KeySource::Unusable
+            IssuerKeySource::Unusable
         };
         let keys = match &record.keys {
             OwnedIssuerKeys::Jwks(document) => match KeySet::parse(document) {
-                Ok(keys) => KeySource::Document(Arc::new(keys)),
+                Ok(keys) => IssuerKeySource::Document(Arc::new(keys)),
                 Err(why) => unusable(why),
             },
             OwnedIssuerKeys::Url(url) => match JwksUrl::parse(url) {
                 Ok(url) => {
                     let Inner { runtime, authority, .. } = &*self.inner;
                     let (authority, times) = (authority.clone(), RefreshTimes::default());
-                    KeySource::Address(RefreshedKeys::start(runtime, url, authority, times))
+                    IssuerKeySource::Address(RefreshedKeys::start(runtime, url, authority, times))
                 }
                 Err(why) => unusable(why),
             },
@@ -100,7 +100,7 @@ impl TrustedIssuers {
     pub(crate) fn missing_keys(&self, token: &str) -> Option<MissingKeys> {
         let token = UnverifiedToken::read(token).ok()?;
         let issuer = self.issuer(&token).ok()?;
-        let KeySource::Address(keys) = &issuer.keys else { return None };
+        let IssuerKeySource::Address(keys) = &issuer.keys else { return None };
         let has_key = keys.current().is_some_and(|keys| token.has_key(&keys));
         (!has_key && keys.may_read()).then(|| MissingKeys(issuer))
     }
@@ -114,7 +114,7 @@ impl TrustedIssuers {
 impl MissingKeys {
     /// Reads the keys, and waits for the result for a moment.
     pub(crate) async fn read(self) {
-        if let KeySource::Address(keys) = &self.0.keys {
+        if let IssuerKeySource::Address(keys) = &self.0.keys {
             keys.read().await;
         }
     }
@@ -123,9 +123,9 @@ impl MissingKeys {
 impl TrustedIssuer {
     fn verify(&self, token: &UnverifiedToken<'_>, now_s: u64) -> Result<VerifiedToken, TokenError> {
         let keys = match &self.keys {
-            KeySource::Document(keys) => Some(Arc::clone(keys)),
-            KeySource::Address(keys) => keys.current(),
-            KeySource::Unusable => None,
+            IssuerKeySource::Document(keys) => Some(Arc::clone(keys)),
+            IssuerKeySource::Address(keys) => keys.current(),
+            IssuerKeySource::Unusable => None,
         };
         let keys = keys.ok_or(TokenError::NoKeys)?;
         token.verify(&self.record, &keys, now_s)

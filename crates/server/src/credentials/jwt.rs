@@ -90,7 +90,7 @@ pub(crate) struct UnverifiedToken<'a> {
 }
 
 #[derive(Deserialize)]
-struct Header {
+struct JwtHeader {
     alg: String,
     kid: Option<String>,
     crit: Option<Value>,
@@ -121,7 +121,7 @@ impl<'a> UnverifiedToken<'a> {
         }
         let (signed, signature) = token.rsplit_once('.').ok_or(TokenError::Malformed)?;
         let (header, claims) = signed.split_once('.').ok_or(TokenError::Malformed)?;
-        let header: Header = part(header)?;
+        let header: JwtHeader = part(header)?;
         let algorithm = Algorithm::parse(&header.alg).ok_or(TokenError::Algorithm)?;
         if header.crit.is_some() {
             return Err(TokenError::Critical);

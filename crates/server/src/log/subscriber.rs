@@ -49,7 +49,7 @@ impl tracing::Subscriber for Subscriber {
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut fields = Fields::default();
+        let mut fields = LogFields::default();
         event.record(&mut fields);
         let level = *event.metadata().level();
         self.queue.push(line::format(self.form, level, &fields.message, &fields.pairs));
@@ -72,12 +72,12 @@ impl tracing::Subscriber for Subscriber {
 
 /// The message and the other fields of one event, in their order.
 #[derive(Default)]
-struct Fields {
+struct LogFields {
     message: String,
     pairs: Vec<line::Pair>,
 }
 
-impl Fields {
+impl LogFields {
     fn put(&mut self, field: &Field, value: String) {
         match field.name() {
             "message" => self.message = value,
@@ -86,7 +86,7 @@ impl Fields {
     }
 }
 
-impl Visit for Fields {
+impl Visit for LogFields {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.put(field, value.to_owned());
     }

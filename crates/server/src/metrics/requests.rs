@@ -12,7 +12,7 @@ use tenure_wire::v1::request::Command;
 use tenure_wire::{reason, v1};
 
 use super::{Histogram, Scale};
-use crate::audit::{AuditLog, AuditRecord, Outcome};
+use crate::audit::{AuditLog, AuditOutcome, AuditRecord};
 use crate::dispatch::Caller;
 use crate::log::Limiter;
 
@@ -223,7 +223,7 @@ impl RequestMetrics {
         if DENIED.contains(&row.reason)
             && let Some(audit) = self.audit.get()
         {
-            let record = AuditRecord::new("denied", Outcome::Refused(row.reason));
+            let record = AuditRecord::new("denied", AuditOutcome::Refused(row.reason));
             let principal = Caller::principal();
             let record = record.who(principal.name()).principal(principal.name()).from(from);
             audit.record(&record.with("api", refusal.api));

@@ -50,13 +50,13 @@ enum Sight {
 }
 
 /// The principal of a watch, and how much it may observe.
-pub(super) struct Observer {
+pub(super) struct EventObserver {
     who: Principal,
     /// The generation of the rules, and what they mean for this watch.
     known: Option<(u64, Sight)>,
 }
 
-impl Observer {
+impl EventObserver {
     pub(super) fn new(who: Principal) -> Self {
         Self { who, known: None }
     }

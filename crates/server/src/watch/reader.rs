@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::index::GroupPlace;
 use super::library::{HistoryPart, HistoryQuestion};
-use super::permitted::Observer;
+use super::permitted::EventObserver;
 use super::shared::{OwnedFilter, SharedBatch, admitted};
 use super::slot::{NextBatch, WatchPosition, WatchSlot};
 use super::{HubShared, Start, WatchOptions};
@@ -63,7 +63,7 @@ pub struct WatchReader {
     /// Counts the watch against the limit of its connection.
     count: Option<WatchCount>,
     /// The principal that watches; none if the member itself does.
-    observer: Option<Observer>,
+    observer: Option<EventObserver>,
 }
 
 /// The member has ended.
@@ -118,7 +118,7 @@ impl WatchReader {
 
     /// Delivers only what the principal may observe at the time of the delivery.
     pub(crate) fn seen_by(mut self, who: Principal) -> Self {
-        self.observer = Some(Observer::new(who));
+        self.observer = Some(EventObserver::new(who));
         self
     }
 

@@ -1,7 +1,7 @@
 //! Traces of one situation each, for several ttls: each name says what happens.
 
 use super::super::Cause;
-use super::record::{Times, Trace};
+use super::record::{RecordedTimes, Trace};
 
 const TTLS_MS: [u64; 4] = [24_000, 15_000, 1_000, 10_007];
 /// A token and a revision of a restored cluster: larger than a double can hold exactly.
@@ -11,11 +11,12 @@ const LARGE: u64 = (3 << 48) + (1 << 54) + 1;
 fn each(name: &str, record: impl Fn(&mut Trace, u64)) -> Vec<Trace> {
     let mut traces = Vec::new();
     for ttl_ms in TTLS_MS {
-        let mut trace = Trace::new(format!("{name}, ttl {ttl_ms}ms"), Times::of(ttl_ms * 1_000));
+        let mut trace =
+            Trace::new(format!("{name}, ttl {ttl_ms}ms"), RecordedTimes::of(ttl_ms * 1_000));
         record(&mut trace, ttl_ms * 1_000);
         traces.push(trace);
     }
-    let times = Times { window_us: Some(15_000_000), ..Times::of(24_000_000) };
+    let times = RecordedTimes { window_us: Some(15_000_000), ..RecordedTimes::of(24_000_000) };
     let mut trace = Trace::new(format!("{name}, ttl 24000ms, window 15000ms"), times);
     record(&mut trace, 24_000_000);
     traces.push(trace);

@@ -15,7 +15,7 @@ pub(super) const START_US: u64 = 1_000_000_000;
 
 /// The times that a client asks for.
 #[derive(Clone, Copy)]
-pub(super) struct Times {
+pub(super) struct RecordedTimes {
     pub(super) ttl_us: u64,
     pub(super) window_us: Option<u64>,
     pub(super) grace_us: Option<u64>,
@@ -34,7 +34,7 @@ pub(super) struct Trace {
     slept: u64,
 }
 
-impl Times {
+impl RecordedTimes {
     pub(super) fn of(ttl_us: u64) -> Self {
         Self { ttl_us, window_us: None, grace_us: None }
     }
@@ -54,7 +54,7 @@ impl Times {
 
 impl Trace {
     /// Begins a trace with the times of the lease, which may be refused.
-    pub(super) fn new(name: impl Into<String>, times: Times) -> Self {
+    pub(super) fn new(name: impl Into<String>, times: RecordedTimes) -> Self {
         let name = name.into();
         let mut head = format!("\"name\":\"{name}\",\"ttl\":{}", times.ttl_us);
         for (field, value) in [("window", times.window_us), ("grace", times.grace_us)] {

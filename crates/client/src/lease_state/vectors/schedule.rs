@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::super::Cause;
-use super::record::{Times, Trace};
+use super::record::{RecordedTimes, Trace};
 use super::sequence::Random;
 
 const SCHEDULES: u64 = 130;
@@ -26,7 +26,7 @@ fn schedule(seed: u64) -> Trace {
     let ttl = [1_000_000, 2_000_000, 15_000_000, 30_000_000][random.below(4) as usize];
     let window =
         (random.below(3) == 0).then(|| ttl * (4 + random.below(5)) / 10 + random.below(99));
-    let times = Times { window_us: window, ..Times::of(ttl) };
+    let times = RecordedTimes { window_us: window, ..RecordedTimes::of(ttl) };
     let mut trace = Trace::new(format!("schedule {seed}"), times);
     trace.send_grant().after(random.below(ttl / 4)).grant();
     trace.lock(1, 5);

@@ -2,7 +2,7 @@
 //! every language.
 
 use super::super::Cause;
-use super::record::{Times, Trace};
+use super::record::{RecordedTimes, Trace};
 
 const SEQUENCES: u64 = 130;
 const STEPS: usize = 18;
@@ -32,7 +32,7 @@ pub(super) fn all() -> Vec<Trace> {
 fn sequence(seed: u64) -> Trace {
     let mut random = Random::new(1_000_000 + seed);
     let ttl = [100_000, 1_000_000, 15_000_000][random.below(3) as usize];
-    let mut trace = Trace::new(format!("sequence {seed}"), Times::of(ttl));
+    let mut trace = Trace::new(format!("sequence {seed}"), RecordedTimes::of(ttl));
     trace.send_grant().after(random.below(ttl / 5)).grant();
     let (mut sent, mut granted) = (0, 0);
     for _ in 0..STEPS {

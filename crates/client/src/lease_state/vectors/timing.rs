@@ -1,6 +1,6 @@
 //! Traces of the times of a lease: the defaults of many ttls, and windows and graces at the edges of what fits.
 
-use super::record::{Times, Trace};
+use super::record::{RecordedTimes, Trace};
 
 const TTLS_MS: [u64; 15] = [
     100, 101, 250, 999, 1_000, 1_001, 2_000, 7_777, 10_000, 15_000, 30_000, 60_000, 600_000,
@@ -10,10 +10,10 @@ const TTLS_MS: [u64; 15] = [
 pub(super) fn all() -> Vec<Trace> {
     let mut traces = Vec::new();
     for ttl_ms in [0, 1, 99, 3_600_001, 86_400_000] {
-        traces.push(Trace::new(format!("ttl {ttl_ms}ms"), Times::of(ttl_ms * 1_000)));
+        traces.push(Trace::new(format!("ttl {ttl_ms}ms"), RecordedTimes::of(ttl_ms * 1_000)));
     }
     for ttl_ms in TTLS_MS {
-        let times = Times::of(ttl_ms * 1_000);
+        let times = RecordedTimes::of(ttl_ms * 1_000);
         traces.push(lived(Trace::new(format!("ttl {ttl_ms}ms"), times)));
         let (least, most) = (times.ttl_us / 3, longest(times.ttl_us));
         for (edge, window) in [
@@ -24,7 +24,7 @@ pub(super) fn all() -> Vec<Trace> {
             ("too long", most + 1),
             ("the ttl", times.ttl_us),
         ] {
-            let times = Times { window_us: Some(window), ..times };
+            let times = RecordedTimes { window_us: Some(window), ..times };
             traces.push(lived(Trace::new(format!("window {edge} of ttl {ttl_ms}ms"), times)));
         }
         let half = times.ttl_us / 2;
@@ -35,7 +35,7 @@ pub(super) fn all() -> Vec<Trace> {
             ("with a window, one too long", Some(least + 1), most - least),
             ("beside the longest window", Some(most), 1),
         ] {
-            let times = Times { window_us: window, grace_us: Some(grace), ..times };
+            let times = RecordedTimes { window_us: window, grace_us: Some(grace), ..times };
             traces.push(lived(Trace::new(format!("grace {edge} in ttl {ttl_ms}ms"), times)));
         }
     }

@@ -5,7 +5,7 @@ use tenure_core::access::{Access, MEMBER, Rule};
 use tenure_types::Verb;
 use tenure_wire::v1;
 
-use super::{AccessCall, Answer, administer, check};
+use super::{AccessAnswer, AccessCall, administer, check};
 use crate::dispatch::ReadScope;
 
 /// The most prefixes that an explanation names.
@@ -13,7 +13,7 @@ const NAMED_MAX: usize = 5;
 
 impl AccessCall<'_> {
     /// Tells whether a principal may do something with a name. Every principal may ask this about itself.
-    pub(crate) async fn can(&self, it: v1::CanRequest) -> Answer<v1::CanResponse> {
+    pub(crate) async fn can(&self, it: v1::CanRequest) -> AccessAnswer<v1::CanResponse> {
         let verb = check::verb(&it.verb)?;
         let who = self.who.name();
         let own = it.principal.is_empty() || it.principal == who;

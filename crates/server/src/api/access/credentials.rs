@@ -8,7 +8,7 @@ use tenure_core::request::RequestId;
 use tenure_types::Refusal;
 use tenure_wire::v1;
 
-use super::{AccessCall, Answer, check, view};
+use super::{AccessAnswer, AccessCall, check, view};
 use crate::os;
 
 /// The claim of bearer tokens that names the principal unless the issuer has another.
@@ -28,7 +28,7 @@ impl AccessCall<'_> {
     pub(crate) async fn create_api_key(
         &self,
         it: v1::CreateApiKeyRequest,
-    ) -> Answer<v1::CreateApiKeyResponse> {
+    ) -> AccessAnswer<v1::CreateApiKeyResponse> {
         let now_ms = os::wall_ms();
         let added = Added {
             principal: &it.principal,
@@ -46,7 +46,7 @@ impl AccessCall<'_> {
     pub(crate) async fn rotate_api_key(
         &self,
         it: v1::RotateApiKeyRequest,
-    ) -> Answer<v1::RotateApiKeyResponse> {
+    ) -> AccessAnswer<v1::RotateApiKeyResponse> {
         let now_ms = os::wall_ms();
         let old_ends_ms = check::expiry("overlap_ms", Some(it.overlap_ms), now_ms)?;
         if it.old_key == it.key {
@@ -100,7 +100,7 @@ impl AccessCall<'_> {
     pub(crate) async fn revoke_api_key(
         &self,
         it: v1::RevokeApiKeyRequest,
-    ) -> Answer<v1::RevokeApiKeyResponse> {
+    ) -> AccessAnswer<v1::RevokeApiKeyResponse> {
         check::key("key", &it.key)?;
         let id = it.key.clone();
         let deleted = self.prepare(move |access| access.find_credential(&id).is_some()).await?;
@@ -109,7 +109,7 @@ impl AccessCall<'_> {
     }
 
     /// Adds an API key. The same key may be added again; another key under an id that is in use is refused.
-    async fn add(&self, added: Added<'_>, now_ms: u64) -> Answer<(v1::Header, v1::ApiKey)> {
+    async fn add(&self, added: Added<'_>, now_ms: u64) -> AccessAnswer<(v1::Header, v1::ApiKey)> {
         check::key("key", added.id)?;
         check::text("name", added.name, true)?;
         let (principal, id) = (added.principal.to_owned(), added.id.to_owned());
@@ -153,7 +153,7 @@ impl AccessCall<'_> {
     pub(crate) async fn put_certificate_rule(
         &self,
         it: v1::PutCertificateRuleRequest,
-    ) -> Answer<v1::PutCertificateRuleResponse> {
+    ) -> AccessAnswer<v1::PutCertificateRuleResponse> {
         let rule = it.rule.ok_or_else(|| check::missing("rule"))?;
         check::name("rule", &rule.rule)?;
         check::pattern(&rule.pattern)?;
@@ -172,7 +172,7 @@ impl AccessCall<'_> {
     pub(crate) async fn delete_certificate_rule(
         &self,
         it: v1::DeleteCertificateRuleRequest,
-    ) -> Answer<v1::DeleteCertificateRuleResponse> {
+    ) -> AccessAnswer<v1::DeleteCertificateRuleResponse> {
         let name = it.rule.clone();
         let found =
             move |access: &Access| access.certificate_rules().any(|(rule, _)| **rule == *name);
@@ -185,7 +185,7 @@ impl AccessCall<'_> {
     pub(crate) async fn put_issuer(
         &self,
         it: v1::PutIssuerRequest,
-    ) -> Answer<v1::PutIssuerResponse> {
+    ) -> AccessAnswer<v1::PutIssuerResponse> {
         let issuer = it.issuer.ok_or_else(|| check::missing("issuer"))?;
         check::name("issuer", &issuer.issuer)?;
         check::text("audience", &issuer.audience, false)?;
@@ -213,7 +213,7 @@ impl AccessCall<'_> {
     pub(crate) async fn delete_issuer(
         &self,
         it: v1::DeleteIssuerRequest,
-    ) -> Answer<v1::DeleteIssuerResponse> {
+    ) -> AccessAnswer<v1::DeleteIssuerResponse> {
         let name = it.issuer.clone();
         let found = move |access: &Access| access.issuers().any(|(issuer, _)| **issuer == *name);
         let deleted = self.prepare(found).await?;

@@ -4,7 +4,7 @@ use tenure_core::access::Access;
 use tenure_types::{Name, Refusal};
 use tenure_wire::v1;
 
-use super::{AccessCall, Answer, view};
+use super::{AccessAnswer, AccessCall, view};
 use crate::os;
 
 /// The records in a page if the request does not say, and at most.
@@ -15,7 +15,7 @@ impl AccessCall<'_> {
     pub(crate) async fn list_roles(
         &self,
         it: v1::ListRolesRequest,
-    ) -> Answer<v1::ListRolesResponse> {
+    ) -> AccessAnswer<v1::ListRolesResponse> {
         let ask = move |access: &Access| page(access.roles(), it.limit, &it.after, view::role);
         let (header, (roles, next)) = self.read(ask).await?;
         Ok(v1::ListRolesResponse { header: Some(header), roles, next })
@@ -24,7 +24,7 @@ impl AccessCall<'_> {
     pub(crate) async fn list_principals(
         &self,
         it: v1::ListPrincipalsRequest,
-    ) -> Answer<v1::ListPrincipalsResponse> {
+    ) -> AccessAnswer<v1::ListPrincipalsResponse> {
         let now_ms = os::wall_ms();
         let ask = move |access: &Access| {
             let shown = |name: &str, record: &_| view::principal(name, record, now_ms);
@@ -37,7 +37,7 @@ impl AccessCall<'_> {
     pub(crate) async fn get_principal(
         &self,
         it: v1::GetPrincipalRequest,
-    ) -> Answer<v1::GetPrincipalResponse> {
+    ) -> AccessAnswer<v1::GetPrincipalResponse> {
         let (header, principal) = self.principal(&it.principal).await?;
         let principal = Some(principal.ok_or(&Refusal::PrincipalNotFound)?);
         Ok(v1::GetPrincipalResponse { header: Some(header), principal })
@@ -46,7 +46,7 @@ impl AccessCall<'_> {
     pub(crate) async fn list_api_keys(
         &self,
         it: v1::ListApiKeysRequest,
-    ) -> Answer<v1::ListApiKeysResponse> {
+    ) -> AccessAnswer<v1::ListApiKeysResponse> {
         if !it.principal.is_empty() {
             let (header, principal) = self.principal(&it.principal).await?;
             let principal = principal.ok_or(&Refusal::PrincipalNotFound)?;
@@ -64,7 +64,9 @@ impl AccessCall<'_> {
         Ok(v1::ListApiKeysResponse { header: Some(header), keys, next })
     }
 
-    pub(crate) async fn list_certificate_rules(&self) -> Answer<v1::ListCertificateRulesResponse> {
+    pub(crate) async fn list_certificate_rules(
+        &self,
+    ) -> AccessAnswer<v1::ListCertificateRulesResponse> {
         let ask = |access: &Access| {
             let rules = access.certificate_rules();
             rules.map(|(name, rule)| view::certificate_rule(name, rule)).collect()
@@ -73,7 +75,7 @@ impl AccessCall<'_> {
         Ok(v1::ListCertificateRulesResponse { header: Some(header), rules })
     }
 
-    pub(crate) async fn list_issuers(&self) -> Answer<v1::ListIssuersResponse> {
+    pub(crate) async fn list_issuers(&self) -> AccessAnswer<v1::ListIssuersResponse> {
         let ask = |access: &Access| {
             access.issuers().map(|(name, issuer)| view::issuer(name, issuer)).collect()
         };

@@ -26,7 +26,7 @@ use crate::os;
 /// How often a change is prepared at most: each time another one was faster.
 const ATTEMPTS_MAX: u64 = 32;
 
-type Answer<T> = Result<T, v1::Error>;
+type AccessAnswer<T> = Result<T, v1::Error>;
 
 /// One call of one caller.
 pub(super) struct AccessCall<'a> {
@@ -38,7 +38,7 @@ pub(super) struct AccessCall<'a> {
 
 impl AccessCall<'_> {
     /// Whether identity is enabled, who the caller is and, to an administrator, how much there is.
-    pub(super) async fn status(&self) -> Answer<v1::AccessStatusResponse> {
+    pub(super) async fn status(&self) -> AccessAnswer<v1::AccessStatusResponse> {
         let (who, now_ms) = (self.who.name().to_owned(), os::wall_ms());
         let ask = move |machine: &Machine| {
             let administers = machine.may(&who, Verb::Administer, "");
@@ -53,7 +53,7 @@ impl AccessCall<'_> {
     pub(super) async fn set_identity(
         &self,
         it: v1::SetIdentityRequest,
-    ) -> Answer<v1::SetIdentityResponse> {
+    ) -> AccessAnswer<v1::SetIdentityResponse> {
         let now_ms = os::wall_ms();
         let ask = move |access: &Access| {
             let has_no_quotas =
@@ -78,7 +78,7 @@ impl AccessCall<'_> {
     pub(super) async fn set_default_quotas(
         &self,
         it: v1::SetDefaultQuotasRequest,
-    ) -> Answer<v1::SetDefaultQuotasResponse> {
+    ) -> AccessAnswer<v1::SetDefaultQuotasResponse> {
         let quotas = check::quotas(&it.quotas)?;
         let change = AccessChange::SetDefaultQuotas(quotas);
         self.prepare_at(change.level(), |_| ()).await?;
@@ -87,7 +87,10 @@ impl AccessCall<'_> {
     }
 
     /// Creates or replaces a role.
-    pub(super) async fn put_role(&self, it: v1::PutRoleRequest) -> Answer<v1::PutRoleResponse> {
+    pub(super) async fn put_role(
+        &self,
+        it: v1::PutRoleRequest,
+    ) -> AccessAnswer<v1::PutRoleResponse> {
         let role = it.role.ok_or_else(|| check::missing("role"))?;
         let rules = check::rules(&role.rules)?;
         check::name("role", &role.role)?;
@@ -105,7 +108,7 @@ impl AccessCall<'_> {
     pub(super) async fn delete_role(
         &self,
         it: v1::DeleteRoleRequest,
-    ) -> Answer<v1::DeleteRoleResponse> {
+    ) -> AccessAnswer<v1::DeleteRoleResponse> {
         let name = it.role.clone();
         let deleted = self.prepare(move |access| access.role(&name).is_some()).await?;
         let header = self.change(AccessChange::DeleteRole { name: &it.role }).await?;
@@ -116,7 +119,7 @@ impl AccessCall<'_> {
     pub(super) async fn put_principal(
         &self,
         it: v1::PutPrincipalRequest,
-    ) -> Answer<v1::PutPrincipalResponse> {
+    ) -> AccessAnswer<v1::PutPrincipalResponse> {
         check::principal("principal", &it.principal)?;
         let quotas = check::quotas(&it.quotas)?;
         let (name, roles) = (it.principal.clone(), it.roles.clone());
@@ -156,7 +159,7 @@ impl AccessCall<'_> {
     pub(super) async fn enable_principal(
         &self,
         it: v1::EnablePrincipalRequest,
-    ) -> Answer<v1::EnablePrincipalResponse> {
+    ) -> AccessAnswer<v1::EnablePrincipalResponse> {
         for attempt in 1.. {
             let name = it.principal.clone();
             let ask = move |access: &Access| access.principal(&name).cloned();
@@ -179,7 +182,7 @@ impl AccessCall<'_> {
     pub(super) async fn delete_principal(
         &self,
         it: v1::DeletePrincipalRequest,
-    ) -> Answer<v1::DeletePrincipalResponse> {
+    ) -> AccessAnswer<v1::DeletePrincipalResponse> {
         let name = it.principal.clone();
         let deleted = self.prepare(move |access| access.principal(&name).is_some()).await?;
         let header = self.change(AccessChange::DeletePrincipal { name: &it.principal }).await?;
@@ -187,13 +190,13 @@ impl AccessCall<'_> {
     }
 
     /// A principal that this call has changed. The caller may have taken its own permission away, so the member reads.
-    async fn changed(&self, name: &str) -> Answer<(v1::Header, Option<v1::PrincipalView>)> {
+    async fn changed(&self, name: &str) -> AccessAnswer<(v1::Header, Option<v1::PrincipalView>)> {
         let who = Principal::member();
         AccessCall { who, id: RequestId::None, ..*self }.principal(name).await
     }
 
     /// A principal as it is now.
-    async fn principal(&self, name: &str) -> Answer<(v1::Header, Option<v1::PrincipalView>)> {
+    async fn principal(&self, name: &str) -> AccessAnswer<(v1::Header, Option<v1::PrincipalView>)> {
         let (name, now_ms) = (name.to_owned(), os::wall_ms());
         let ask = move |access: &Access| {
             access.principal(&name).map(|record| view::principal(&name, record, now_ms))
@@ -205,7 +208,7 @@ impl AccessCall<'_> {
     async fn read<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&Access) -> T + Send + 'static,
-    ) -> Answer<(v1::Header, T)> {
+    ) -> AccessAnswer<(v1::Header, T)> {
         self.look(administer(), |machine| ask(machine.access())).await
     }
 
@@ -213,7 +216,7 @@ impl AccessCall<'_> {
     async fn prepare<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&Access) -> T + Send + 'static,
-    ) -> Answer<T> {
+    ) -> AccessAnswer<T> {
         self.prepare_at(LEVEL_ACCESS, ask).await.map(|(_, found)| found)
     }
 
@@ -223,7 +226,7 @@ impl AccessCall<'_> {
         &self,
         needed: u16,
         ask: impl FnOnce(&Access) -> T + Send + 'static,
-    ) -> Answer<(u16, T)> {
+    ) -> AccessAnswer<(u16, T)> {
         let ask = |machine: &Machine| (machine.level(), ask(machine.access()));
         let (_, (level, found)) = self.look(administer(), ask).await?;
         if level < needed {
@@ -239,7 +242,7 @@ impl AccessCall<'_> {
         expected: Option<&str>,
         seen: AccessChange<'_>,
         change: AccessChange<'_>,
-    ) -> Answer<v1::Header> {
+    ) -> AccessAnswer<v1::Header> {
         // A condition makes a repetition harmless, and a repetition may have another one.
         let id = if expected.is_some() { RequestId::None } else { self.id };
         let change = version::conditional(level, expected, seen, change);
@@ -251,7 +254,7 @@ impl AccessCall<'_> {
         &self,
         scope: ReadScope,
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
-    ) -> Answer<(v1::Header, T)> {
+    ) -> AccessAnswer<(v1::Header, T)> {
         let (who, fresh, within) = (&self.who, Fresh::Now, self.within);
         // A quota that is too low must not keep out who would raise it.
         let (revision, found) = if self.dispatch.may_administer(who).is_ok() {
@@ -263,12 +266,16 @@ impl AccessCall<'_> {
     }
 
     /// Makes a change.
-    async fn change(&self, change: AccessChange<'_>) -> Answer<v1::Header> {
+    async fn change(&self, change: AccessChange<'_>) -> AccessAnswer<v1::Header> {
         self.change_as(self.id, change).await
     }
 
     /// Makes a change under another request id than that of the call, which may need several changes.
-    async fn change_as(&self, id: RequestId<'_>, change: AccessChange<'_>) -> Answer<v1::Header> {
+    async fn change_as(
+        &self,
+        id: RequestId<'_>,
+        change: AccessChange<'_>,
+    ) -> AccessAnswer<v1::Header> {
         let command = Command::SetAccess(change);
         Caller::changing_access();
         let outcome = self.dispatch.call(&self.who, id, command, self.within).await?;
@@ -279,7 +286,7 @@ impl AccessCall<'_> {
 
 /// Whether a change is to be prepared anew, because another call has changed the same object in between. Waits a while
 /// before, longer after each attempt, so that calls that disturb each other come apart.
-async fn is_to_repeat<T>(made: &Answer<T>, attempt: u64) -> bool {
+async fn is_to_repeat<T>(made: &AccessAnswer<T>, attempt: u64) -> bool {
     let changed = Refusal::AccessChanged.reason();
     if attempt >= ATTEMPTS_MAX || made.as_ref().map_or_else(|it| it.reason != changed, |_| true) {
         return false;

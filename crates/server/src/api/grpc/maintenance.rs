@@ -161,7 +161,7 @@ fn send(dispatch: &Dispatch, backup: &Backup, to: mpsc::Sender<Piece>) {
         total_bytes: Some(backup.bytes()),
         ..Default::default()
     };
-    let pace = Pace { began_us: dispatch.now_us(), bytes: 0 };
+    let pace = DownloadPace { began_us: dispatch.now_us(), bytes: 0 };
     let mut pieces = Pieces { dispatch, to, buffer: BytesMut::new(), hash: Xxh3::new(), pace };
     let sent = pieces.send(first).and_then(|()| backup.write(&mut pieces));
     // A reader that goes away is not an error; one that is cut off misses the checksum.
@@ -173,17 +173,17 @@ struct Pieces<'a> {
     to: mpsc::Sender<Piece>,
     buffer: BytesMut,
     hash: Xxh3,
-    pace: Pace,
+    pace: DownloadPace,
 }
 
 /// How fast the reader of a backup is.
-struct Pace {
+struct DownloadPace {
     began_us: u64,
     /// The bytes that it has taken.
     bytes: u64,
 }
 
-impl Pace {
+impl DownloadPace {
     /// How long the reader may take for the next piece.
     fn left(&self, now_us: u64) -> Duration {
         let taken = Duration::from_micros(now_us.saturating_sub(self.began_us));
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn a_reader_of_a_backup_that_is_slow_on_the_whole_loses_it() {
         let second_us = 1_000_000;
-        let mut pace = Pace { began_us: 5, bytes: 0 };
+        let mut pace = DownloadPace { began_us: 5, bytes: 0 };
         assert_eq!(pace.left(5), READER);
         // One that takes a piece just before it would lose it: soon nothing is left.
         let (mut now_us, mut pieces) = (5, 0);
@@ -254,7 +254,7 @@ mod tests {
         }
         assert!(pieces <= 2, "{pieces} pieces");
         // One that keeps the pace may take as long as it needs.
-        let mut pace = Pace { began_us: 0, bytes: 0 };
+        let mut pace = DownloadPace { began_us: 0, bytes: 0 };
         for second in 0..10_000 {
             assert_eq!(pace.left(second * second_us), READER);
             pace.bytes += READER_BYTES_PER_SECOND;

@@ -16,7 +16,7 @@ use tenure_wire::Failure;
 use super::answer::{HttpError, HttpResult, json_with};
 use super::metrics::Metrics;
 use super::{AllowedHosts, Http, health, metrics};
-use crate::audit::{AuditRecord, Outcome};
+use crate::audit::{AuditOutcome, AuditRecord};
 use crate::dispatch::Dispatch;
 use crate::log;
 
@@ -79,7 +79,7 @@ async fn set_level(
     let Some(before) = log::set_level(level) else {
         return Err(malformed("this process has no log"));
     };
-    let record = AuditRecord::new("log_level", Outcome::Done).from(Some(from));
+    let record = AuditRecord::new("log_level", AuditOutcome::Done).from(Some(from));
     let record = record.with("from_level", before.name()).target(level.name());
     http.dispatch.member().audit().record(&record);
     Ok(json_with(StatusCode::OK, &asked))
