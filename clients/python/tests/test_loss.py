@@ -45,14 +45,14 @@ def test_a_client_that_is_cut_off_stops_at_half_of_the_ttl(proxy: Proxy, other: 
 
 def test_a_short_cut_costs_nothing(proxy: Proxy) -> None:
     client = proxied(proxy)
-    with client.lock("blip", ttl=3) as guard:
+    with client.lock("blip", ttl=6) as guard:
         for _ in range(4):
             proxy.cut()
             time.sleep(0.2)
             proxy.heal()
             time.sleep(0.4)
             guard.check()
-        time.sleep(2)
+        time.sleep(3.5)
         guard.check()
 
 
