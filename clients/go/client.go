@@ -44,6 +44,9 @@ type Client struct {
 	mu      sync.Mutex
 	leases  map[LeaseID]*heldLease
 	cluster *incarnation
+	// anew: a member says that the cluster was restored, so the next hello does not name the incarnation that the client
+	// knows.
+	anew    bool
 	closing bool
 	// cleanups counts releases and revocations that continue in the background.
 	cleanups int
@@ -222,8 +225,10 @@ func (c *Client) hello() clientMessage {
 	defer c.mu.Unlock()
 	hello := &wireHello{Client: c.config.Name}
 	if c.cluster != nil {
-		hello.ClusterID, hello.Epoch = decimal(c.cluster.cluster), c.cluster.epoch
-		hello.Incarnation = decimal(c.cluster.incarnation)
+		hello.ClusterID = decimal(c.cluster.cluster)
+		if !c.anew {
+			hello.Epoch, hello.Incarnation = c.cluster.epoch, decimal(c.cluster.incarnation)
+		}
 	}
 	message := clientMessage{Hello: hello}
 	if len(leases) > 0 {
@@ -250,12 +255,20 @@ func (c *Client) recognise(welcome *wireWelcome) error {
 		c.mu.Unlock()
 		return errors.New("belongs to the cluster as it was before it was restored")
 	}
-	c.cluster = &met
+	c.cluster, c.anew = &met, false
 	c.mu.Unlock()
 	if known != nil && *known != met {
 		c.forgetCluster()
 	}
 	return nil
+}
+
+// restored records that a member knows another incarnation of the cluster. The next welcome decides whether that is a
+// newer one, in which every lease of before is gone, or an older one, which the client does not belong to.
+func (c *Client) restored() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.anew = true
 }
 
 // forgetCluster ends every lease: the cluster was restored, and does not know them.

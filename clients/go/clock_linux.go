@@ -27,7 +27,7 @@ func clockMoment(clock int32) moment {
 		// Linux has had both clocks since 2.6.39. Without them no lease can be relied on.
 		panic("tenure: cannot read the clock: " + err.Error())
 	}
-	return moment(ts.Sec)*1_000_000 + moment(ts.Nsec)/1_000
+	return moment(ts.Nano() / 1_000)
 }
 
 // alarmMax is the latest moment to set an alarm to: some thirty years, well within what the kernel can count.
@@ -61,9 +61,7 @@ func (a *alarm) set(at moment) {
 	}
 	// All zeros would switch the timer off.
 	at = min(max(at, 1), alarmMax)
-	var spec unix.ItimerSpec
-	spec.Value.Sec = int64(at / 1_000_000)
-	spec.Value.Nsec = int64(at%1_000_000) * 1_000
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(at) * 1_000)}
 	if err := unix.TimerfdSettime(a.fd, unix.TFD_TIMER_ABSTIME, &spec, nil); err != nil {
 		panic("tenure: cannot set the alarm: " + err.Error())
 	}

@@ -7,13 +7,9 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
-	"slices"
 	"strconv"
 	"sync"
 )
-
-// seqsMax is the maximum number of unanswered requests of one lease: somewhat less than the cluster allows.
-const seqsMax = 200
 
 // A heldLease is a lease that the cluster has granted.
 type heldLease struct {
@@ -95,16 +91,14 @@ func (h *heldLease) withAt(now clockReading, act func(*leaseState)) {
 	}
 	if changed {
 		h.tellStanding(standing)
-		if h.client.plant == plantReleaseWhileWorking && standing == Lost {
-			h.client.cleanUp(func(ctx context.Context) { _ = h.farewell(ctx, nil) })
-		}
 	}
-	if over != nil || len(fired) > 0 {
-		if h.client.plant == plantReleaseWhileWorking && standing != Lost {
-			h.client.cleanUp(func(ctx context.Context) { _ = h.farewell(ctx, nil) })
-		}
-		h.client.report()
+	if over == nil && len(fired) == 0 {
+		return
 	}
+	if h.client.plant == plantReleaseWhileWorking {
+		h.client.cleanUp(func(ctx context.Context) { _ = h.farewell(ctx, nil) })
+	}
+	h.client.report()
 }
 
 // tellStanding passes a new standing on to the guards that subscribed.
@@ -333,215 +327,4 @@ func (c *Client) grantLease(ctx context.Context, times pace) (*heldLease, error)
 func isReason(err error, reason string) bool {
 	var refused *RefusedError
 	return errors.As(err, &refused) && refused.Reason == reason
-}
-
-// A seqs numbers the requests of one lease, and knows which of them are not finally answered.
-type seqs struct {
-	mu     sync.Mutex
-	newest uint64
-	open   []uint64 // sorted, because numbers are assigned in order
-	room   chan struct{}
-}
-
-// A seq is a request's number. The request counts as unanswered until done is called.
-type seq struct {
-	of     *seqs
-	number uint64
-}
-
-// next returns the next number, once the window has room.
-func (s *seqs) next(ctx context.Context) (*seq, error) {
-	select {
-	case s.room <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.newest++
-	s.open = append(s.open, s.newest)
-	return &seq{of: s, number: s.newest}, nil
-}
-
-// numbers returns the number, and the one up to which every request is answered or given up.
-func (s *seq) numbers() (seq, done uint64) {
-	s.of.mu.Lock()
-	defer s.of.mu.Unlock()
-	done = s.of.newest
-	if len(s.of.open) > 0 {
-		done = s.of.open[0] - 1
-	}
-	return s.number, done
-}
-
-// done records that the request is answered or abandoned; every later request reports this to the cluster.
-func (s *seq) done() {
-	s.of.mu.Lock()
-	defer s.of.mu.Unlock()
-	if at, found := slices.BinarySearch(s.of.open, s.number); found {
-		s.of.open = slices.Delete(s.of.open, at, at+1)
-		<-s.of.room
-	}
-}
-
-// numbered sends a command under the lease, exactly once.
-func (h *heldLease) numbered(ctx context.Context, request wireRequest) (*wireAnswer, error) {
-	number, err := h.seqs.next(ctx)
-	if err != nil {
-		return nil, cancelled(ctx, EffectNone)
-	}
-	defer number.done()
-	return h.client.call(ctx, request, identity{seq: number})
-}
-
-// A lossSignal tells everything that relies on a grant of its loss, once.
-type lossSignal struct {
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-
-	mu        sync.Mutex
-	fired     bool
-	onFire    []*context.CancelCauseFunc
-	standings []chan Standing
-	last      Standing
-}
-
-// newLossSignal returns a signal whose context has the values of another one, and ends with the loss only.
-func newLossSignal(values context.Context) *lossSignal {
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(values))
-	return &lossSignal{ctx: ctx, cancel: cancel}
-}
-
-// fire tells the loss, and returns whether it is the first.
-func (s *lossSignal) fire(lost *LostError) bool {
-	s.mu.Lock()
-	first := !s.fired
-	s.fired = true
-	also := s.onFire
-	s.onFire = nil
-	s.mu.Unlock()
-	if first {
-		s.cancel(lost)
-		for _, cancel := range also {
-			(*cancel)(lost)
-		}
-		s.stands(Lost)
-	}
-	return first
-}
-
-// also cancels another context with the loss, in the same goroutine and at the same time. The function that it returns
-// ends that.
-func (s *lossSignal) also(cancel context.CancelCauseFunc) (end func()) {
-	s.mu.Lock()
-	fired := s.fired
-	it := &cancel
-	if !fired {
-		s.onFire = append(s.onFire, it)
-	}
-	s.mu.Unlock()
-	if fired {
-		cancel(context.Cause(s.ctx))
-	}
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.onFire = slices.DeleteFunc(s.onFire, func(other *context.CancelCauseFunc) bool { return other == it })
-	}
-}
-
-func (s *lossSignal) isFired() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.fired
-}
-
-// subscribe returns a channel with the newest standing: older ones that were not read are replaced.
-func (s *lossSignal) subscribe(now Standing) <-chan Standing {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	to := make(chan Standing, 1)
-	to <- now
-	if s.standings == nil {
-		s.last = now
-	}
-	if now != Lost {
-		s.standings = append(s.standings, to)
-	}
-	return to
-}
-
-func (s *lossSignal) stands(standing Standing) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if standing == s.last || s.last == Lost {
-		return
-	}
-	s.last = standing
-	for _, to := range s.standings {
-		select {
-		case <-to:
-		default:
-		}
-		to <- standing
-	}
-}
-
-// A turn is the local queue of one lock: one place, held until the lock is released.
-type turn struct {
-	place chan struct{}
-	users int
-}
-
-// takeTurn waits for the local queue of a lock.
-func (h *heldLease) takeTurn(ctx context.Context, lock string, wait bool) error {
-	h.mu.Lock()
-	it := h.turns[lock]
-	if it == nil {
-		it = &turn{place: make(chan struct{}, 1)}
-		h.turns[lock] = it
-	}
-	it.users++
-	h.mu.Unlock()
-	select {
-	case it.place <- struct{}{}:
-		return nil
-	default:
-	}
-	failed := error(&RefusedError{Reason: "HELD", Message: "lock `" + lock + "` is held by this lease", Lock: lock})
-	if wait {
-		select {
-		case it.place <- struct{}{}:
-			return nil
-		case <-h.lost.ctx.Done():
-			failed = context.Cause(h.lost.ctx)
-		case <-h.client.closed:
-			failed = ErrClosed
-		case <-ctx.Done():
-			failed = ctx.Err()
-		}
-	}
-	h.leaveTurn(lock)
-	return failed
-}
-
-// giveTurn lets the next request of this process for the lock go on.
-func (h *heldLease) giveTurn(lock string) {
-	h.mu.Lock()
-	it := h.turns[lock]
-	h.mu.Unlock()
-	if it != nil {
-		<-it.place
-		h.leaveTurn(lock)
-	}
-}
-
-func (h *heldLease) leaveTurn(lock string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if it := h.turns[lock]; it != nil {
-		if it.users--; it.users == 0 {
-			delete(h.turns, lock)
-		}
-	}
 }

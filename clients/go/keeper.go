@@ -65,10 +65,15 @@ func (c *Client) beat(turn *int) moment {
 	next := farMoment
 	for _, lease := range leases {
 		lease.mu.Lock()
-		if lease.state.lost == nil {
+		lost, idle := lease.state.lost != nil, lease.state.isIdle()
+		if !lost {
 			next = min(next, lease.state.due())
 		}
 		lease.mu.Unlock()
+		// Nothing relies on it any more: other clients need not wait until it runs out.
+		if lost && idle {
+			lease.revokeInBackground()
+		}
 	}
 	return next
 }

@@ -1,7 +1,7 @@
 // Names the bugs that the conformance tests plant in this client to prove that they would be caught.
 //
-// The hook is unexported. The driver reaches it through the internal package that this file registers with; programs
-// that use the client cannot.
+// The context that a client is opened with carries the bug, under a key of an internal package: the driver and the tests
+// of this module can plant one, and programs that use the client cannot.
 
 package tenure
 

@@ -8,14 +8,9 @@ package tenure
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/coder/websocket"
@@ -75,17 +70,6 @@ type response struct {
 	gone bool
 }
 
-// A dialError says why no session could be opened.
-type dialError struct {
-	word string
-	// silent: the peer did not answer in time, so that it may still answer the next attempt.
-	silent bool
-	// denied: the credentials are the reason, and no other attempt will succeed with them.
-	denied *RefusedError
-}
-
-func (e *dialError) Error() string { return e.word }
-
 // openSession opens a session with the member at an address.
 func openSession(ctx context.Context, c *Client, address string) (*session, *dialError) {
 	ctx, cancel := context.WithTimeout(ctx, dialMax)
@@ -137,6 +121,9 @@ func (s *session) greet(ctx context.Context) *dialError {
 			return dialFailure(err, nil)
 		}
 		if message.Closing != nil {
+			if message.Closing.Reason == "RESTORED" {
+				s.client.restored()
+			}
 			return closingFailure(message.Closing)
 		}
 		if message.Welcome == nil {
@@ -165,6 +152,9 @@ func (s *session) receive(ctx context.Context) (*serverMessage, error) {
 
 // ask queues a request for sending and assigns its id. It returns nil if the session is over.
 func (s *session) ask(request wireRequest) *ask {
+	if s.client.config.Traceparent != nil {
+		request.Traceparent = s.client.config.Traceparent()
+	}
 	s.mu.Lock()
 	if s.pending == nil {
 		s.mu.Unlock()
@@ -410,48 +400,3 @@ func signal(to chan struct{}) {
 	default:
 	}
 }
-
-// dialFailure says in one word, where there is one, why no connection could be made.
-func dialFailure(err error, refused *http.Response) *dialError {
-	if refused != nil && refused.Body != nil {
-		defer refused.Body.Close()
-	}
-	if refused != nil && refused.StatusCode != http.StatusSwitchingProtocols {
-		if body := errorBody(refused.Body); body != nil {
-			return closingFailure(body)
-		}
-		return &dialError{word: refused.Status}
-	}
-	var timeout net.Error
-	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		return &dialError{word: "timed out", silent: true}
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return &dialError{word: "refused"}
-	}
-	return &dialError{word: err.Error()}
-}
-
-// closingFailure turns the reason for which a member ends a session into the outcome of the attempt.
-func closingFailure(closing *wireError) *dialError {
-	failed := &dialError{word: closing.Message}
-	if isDenial(closing.Reason) {
-		failed.denied = closing.refusal()
-	}
-	return failed
-}
-
-// errorBody reads the error in the body of an HTTP answer.
-func errorBody(from io.Reader) *wireError {
-	var body struct {
-		Error *wireError `json:"error"`
-	}
-	if from == nil || json.NewDecoder(io.LimitReader(from, 64<<10)).Decode(&body) != nil {
-		return nil
-	}
-	return body.Error
-}
-
-var _ error = (*dialError)(nil)
-
-func (w wireLeader) String() string { return fmt.Sprintf("%s at %s", w.Name, w.Address) }

@@ -9,5 +9,5 @@ func monotonicMicros() int64 {
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
 		panic(err)
 	}
-	return ts.Sec*1_000_000 + ts.Nsec/1_000
+	return ts.Nano() / 1_000
 }

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command idle measures what idle leases cost one process, and how many cycles of lock and release it makes per second.
 //
 //	go run ./cmd/idle -leases 1000 -seconds 30
