@@ -235,9 +235,8 @@ public final class Guard implements AutoCloseable {
   public <T> CompletableFuture<T> whileHeld(CompletableFuture<T> work) {
     CompletableFuture<T> result = new CompletableFuture<>();
     Runnable unlisten = hold.lost().onFire(lost -> hold.core().callbacks.execute(() -> {
-      if (result.completeExceptionally(new LostException(lost))) {
-        work.cancel(true);
-      }
+      work.cancel(true);
+      result.completeExceptionally(new LostException(lost));
     }));
     work.whenComplete((value, error) -> {
       unlisten.run();
