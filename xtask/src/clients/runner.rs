@@ -1,5 +1,6 @@
 //! Builds the program that plays scenarios, and starts it.
 
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
@@ -54,11 +55,19 @@ pub(super) fn play(
 ) -> Result<PlayedScenarios> {
     let mut command = start(repo, program);
     command.args(drivers(installed)).args(scenarios);
-    let output = command.stderr(Stdio::inherit()).output().context("cannot start the program")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let last = text.lines().rfind(|line| line.starts_with("clients ")).unwrap_or_default();
-    text.lines().filter(|line| *line != last).for_each(|line| println!("{line}"));
-    let fields = output::fields(CLIENTS, last).context("the scenarios did not run to their end")?;
+    let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start the program")?;
+    let out = child.stdout.take().context("the output is piped")?;
+    let mut fields = None;
+    for line in BufReader::new(out).lines() {
+        let line = line.context("cannot read what the program prints")?;
+        // Its last line is about the scenarios alone; ours counts everything.
+        match output::fields(CLIENTS, &line) {
+            Some(found) => fields = Some(found),
+            None => println!("{line}"),
+        }
+    }
+    child.wait().context("cannot wait for the program")?;
+    let fields = fields.context("the scenarios did not run to their end")?;
     let scenarios = output::field(&fields, "scenarios")?;
     let failed = output::field(&fields, "failed")?;
     Ok(PlayedScenarios { scenarios, failed })

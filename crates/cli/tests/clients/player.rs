@@ -329,6 +329,11 @@ impl Play<'_> {
         };
         let dialler = self.actor(name)?.dialler;
         self.stage.road(dialler, to, ways, road);
+        // Wait until the cut has happened: a cut that is healed before it did would be none.
+        let is_cut = || self.stage.open_connections(dialler) == 0;
+        if road == Road::Cut && to.is_none() && try_wait(|| is_cut().then_some(())).is_none() {
+            return Err("connections are still open".to_owned());
+        }
         Ok(())
     }
 

@@ -134,6 +134,13 @@ impl Stage {
         }
     }
 
+    /// How many connections a driver has open through the proxies.
+    pub(crate) fn open_connections(&self, dialler: usize) -> usize {
+        let cluster = self.cluster();
+        let proxies = cluster.client_proxies.as_ref().expect("every stage has proxies");
+        proxies.open_connections(dialler)
+    }
+
     pub(crate) fn leader(&self) -> usize {
         self.cluster().leader()
     }

@@ -43,6 +43,8 @@ struct Shared {
     roads: Mutex<Vec<Vec<Road>>>,
     /// The process of each member.
     pids: Mutex<Vec<Option<u32>>>,
+    /// How many connections each dialler has open.
+    open: Mutex<Vec<usize>>,
     closed: AtomicBool,
 }
 
@@ -68,6 +70,7 @@ impl Proxies {
         let shared = Arc::new(Shared {
             roads: Mutex::new(roads),
             pids: Mutex::new(vec![None; known]),
+            open: Mutex::new(vec![0; known]),
             closed: AtomicBool::new(false),
         });
         let ports = members.iter().enumerate().map(|(to, behind)| {
@@ -87,6 +90,11 @@ impl Proxies {
     /// Registers the process of a member or dialler.
     pub(crate) fn know(&self, at: usize, pid: u32) {
         self.shared.pids.lock().unwrap()[at] = Some(pid);
+    }
+
+    /// How many connections a member or dialler has open. After a cut it takes a moment until there is none.
+    pub(crate) fn open_connections(&self, of: usize) -> usize {
+        self.shared.open.lock().unwrap()[of]
     }
 
     /// Changes one direction.
@@ -131,6 +139,13 @@ impl Shared {
         match (from, to) {
             (Some(from), Some(to)) => self.roads.lock().unwrap()[from][to],
             _ => Road::Open,
+        }
+    }
+
+    fn count(&self, of: Option<usize>, change: impl Fn(usize) -> usize) {
+        if let Some(of) = of {
+            let open = &mut self.open.lock().unwrap()[of];
+            *open = change(*open);
         }
     }
 
@@ -200,13 +215,16 @@ fn carry(shared: &Arc<Shared>, dialler: TcpStream, to: usize, behind: u16) {
         dialler,
         member,
     });
+    shared.count(from, |open| open + 1);
     let back = through.clone();
-    std::thread::spawn(move || {
+    let backward = std::thread::spawn(move || {
         let _ = back.forward(&back.member, &back.dialler, to, from);
         back.break_off();
     });
     let _ = through.forward(&through.dialler, &through.member, from, to);
     through.break_off();
+    let _ = backward.join();
+    shared.count(from, |open| open - 1);
 }
 
 impl Through {
