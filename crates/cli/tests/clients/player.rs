@@ -111,7 +111,8 @@ impl Play<'_> {
                 (a <= b).then_some(()).ok_or_else(|| format!("{first} at {a}, {second} at {b}"))
             }
             StepKind::Hears { actor, stream, event, fields } => {
-                let heard = self.actor(actor)?.driver.event(stream)?;
+                let stream = self.named(stream);
+                let heard = self.actor(actor)?.driver.event(&stream)?;
                 if heard["event"] != event.as_str() {
                     return Err(format!("heard {heard}"));
                 }
@@ -169,7 +170,10 @@ impl Play<'_> {
             let value = self.names.filled(&field.value)?;
             let (name, value) = Field { value, ..field.clone() }.sent();
             let value = match (name.as_str(), value) {
-                ("lock" | "key" | "election", Value::String(text)) => json!(self.named(&text)),
+                // A driver plays many scenarios, so streams have names of their own too.
+                ("lock" | "key" | "election" | "stream", Value::String(text)) => {
+                    json!(self.named(&text))
+                }
                 ("locks", Value::Array(all)) => {
                     let long = all.iter().filter_map(Value::as_str).map(|text| self.named(text));
                     json!(long.collect::<Vec<_>>())

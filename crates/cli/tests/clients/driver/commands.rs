@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure::{Client, Error, Guard, LockAsk, LockView, Token, Urgency};
+use tenure_server::os;
 
 use super::convert::{cause, failure, failure_within, loss, time};
 use super::{Answer, Made, streams, text, unknown_name};
@@ -33,8 +34,8 @@ pub(super) async fn run(made: &Arc<Made>, command: &Value) -> Answer {
         "campaign" => campaign(made, command).await,
         "proclaim" => proclaim(made, command).await,
         "resign" => resign(made, command).await,
-        "observe" => streams::observe(made.client(command)?, command).await,
-        "watch" => streams::watch(made.client(command)?, command).await,
+        "observe" => streams::observe(made, command).await,
+        "watch" => streams::watch(made, command).await,
         "put" => put(made, command).await,
         "get" => get(made, command).await,
         "delete" => delete(made, command).await,
@@ -73,6 +74,12 @@ async fn close(made: &Made, command: &Value) -> Answer {
     made.guards.lock().unwrap().retain(|_, (of, _)| *of != handle);
     made.leaders.lock().unwrap().retain(|_, (of, _)| *of != handle);
     made.leases.lock().unwrap().retain(|_, (of, _)| *of != handle);
+    made.streams.lock().unwrap().retain(|(of, task)| {
+        if *of == handle {
+            task.abort();
+        }
+        *of != handle
+    });
     let within = time(command, "deadline_ms").unwrap_or(Duration::from_secs(10));
     client.close(within).await.map_err(|error| failure(&error))?;
     Ok(json!({}))
@@ -188,8 +195,8 @@ async fn work(made: &Made, command: &Value) -> Answer {
 
 /// Work on a thread, which looks whether it has to stop. After that it needs some time to stop.
 fn blocking_work(guard: &Guard, length: Duration, linger: Duration) {
-    let until = tokio::time::Instant::now() + length;
-    while tokio::time::Instant::now() < until {
+    let until_us = os::now_us() + os::micros(length);
+    while os::now_us() < until_us {
         if guard.check().is_err() {
             std::thread::sleep(linger);
             return;

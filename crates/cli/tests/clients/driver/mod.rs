@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tenure::{Client, Guard, Leadership, Lease};
 use tenure_server::os;
 use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 
 use convert::failure;
 
@@ -27,6 +28,8 @@ pub(crate) struct Made {
     guards: Mutex<BTreeMap<String, (String, Guard)>>,
     leases: Mutex<BTreeMap<String, (String, Arc<Lease>)>>,
     leaders: Mutex<BTreeMap<String, (String, Arc<Leadership>)>>,
+    /// The tasks that report events, each with the client that it belongs to.
+    streams: Mutex<Vec<(String, AbortHandle)>>,
     /// How to cancel a command, by its id.
     running: Mutex<BTreeMap<u64, Arc<Notify>>>,
 }

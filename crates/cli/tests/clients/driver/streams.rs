@@ -1,18 +1,18 @@
 //! Reports the events of elections and watches.
 
 use serde_json::{Value, json};
-use tenure::{Change, Client, Error, Event, EventCause, Revision, Subject};
+use tenure::{Change, Error, Event, EventCause, Revision, Subject};
 use tenure_server::os;
 
 use super::convert::failure;
-use super::{Answer, tell, text};
+use super::{Answer, Made, tell, text};
 
 /// Observes an election, and reports each leader.
-pub(super) async fn observe(client: Client, command: &Value) -> Answer {
-    let election = client.election(text(command, "election"));
+pub(super) async fn observe(made: &Made, command: &Value) -> Answer {
+    let election = made.client(command)?.election(text(command, "election"));
     let mut seen = election.observe().await.map_err(|error| failure(&error))?;
     let stream = text(command, "stream");
-    tokio::spawn(async move {
+    let task = tokio::spawn(async move {
         loop {
             let value = match seen.next().await {
                 Ok(Some(Change::Leader(leader))) => json!(String::from_utf8_lossy(&leader.value)),
@@ -27,11 +27,13 @@ pub(super) async fn observe(client: Client, command: &Value) -> Answer {
         }
         tell(&json!({ "event": "ended", "stream": stream, "at_us": os::now_us() }));
     });
+    made.streams.lock().unwrap().push((text(command, "handle"), task.abort_handle()));
     Ok(json!({}))
 }
 
 /// Watches names, and reports each change.
-pub(super) async fn watch(client: Client, command: &Value) -> Answer {
+pub(super) async fn watch(made: &Made, command: &Value) -> Answer {
+    let client = made.client(command)?;
     let is_key = command["key"].is_string();
     let name = text(command, if is_key { "key" } else { "lock" });
     let mut ask =
@@ -48,7 +50,7 @@ pub(super) async fn watch(client: Client, command: &Value) -> Answer {
         }
         Err(error) => return Err(failure(&error)),
     };
-    tokio::spawn(async move {
+    let task = tokio::spawn(async move {
         loop {
             match watch.next().await {
                 Ok(Some(batch)) => {
@@ -64,6 +66,7 @@ pub(super) async fn watch(client: Client, command: &Value) -> Answer {
         }
         tell(&json!({ "event": "ended", "stream": stream, "at_us": os::now_us() }));
     });
+    made.streams.lock().unwrap().push((text(command, "handle"), task.abort_handle()));
     Ok(json!({}))
 }
 
