@@ -16,7 +16,8 @@ async function fill(page, { reason, typed }) {
 
 export const tests = [
   async function a_holder_is_asked_to_stop_and_followed_until_it_has({ browser, cluster, client }) {
-    const lease = await client.lease('stubborn', 15_000);
+    const lease = await client.lease('stubborn', 8_000);
+    const renewals = setInterval(() => client.ask('POST', `/v1/leases/${lease}/renew`).catch(() => undefined), 1_000).unref();
     const { token } = await client.acquire('acts/stop', lease, { metadata: 'long work' });
     const next = await client.lease('patient');
     await client.queue('acts/stop', next);
@@ -31,6 +32,7 @@ export const tests = [
     await fill(page, { typed: 'acts/stop' });
     await go.click();
     await page.sees('The holder was told to stop');
+    clearInterval(renewals);
     await page.sees('The former holder has stopped', 30_000);
     await page.sees('patient holds it now');
     await page.page.getByRole('button', { name: 'Close' }).click();

@@ -20,10 +20,10 @@ export async function stage(binary) {
   for (let at = 0; at < 12; at += 1) await client.acquire(`jobs/import/${at}`, await client.lease(`w-${at}/19`));
   for (let at = 0; at < 6; at += 1) await client.queue('jobs/import/1', await client.lease(`late-${at}/3`));
   // What was taken away, and what expired.
-  const old = await client.lease('ci-5/2200', 1_000);
+  const old = await client.lease('ci-5/2200');
   const lost = await client.acquire('reports/daily', old);
-  await client.ask('POST', '/v1/force', { lock: 'reports/daily', token: lost.token, reason: 'runner 5 was deleted', by: 'ops' });
-  await until('the hand-over', () => client.acquire('reports/daily', etl, { metadata: 'daily report' }).then(() => true, () => false));
+  await client.ask('POST', '/v1/force', { lock: 'reports/daily', token: lost.token, reason: 'runner 5 was deleted', by: 'ops', now: true });
+  await client.acquire('reports/daily', etl, { metadata: 'daily report' });
   const gone = await client.lease('cron-2/91', 1_000);
   await client.acquire('backup', gone);
   await until('the expiry', async () => !(await client.ask('GET', '/v1/locks/backup')).lock);

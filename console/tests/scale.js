@@ -8,8 +8,8 @@ import { Page, launch } from './browser.js';
 const LOCKS = Number(process.env.LOCKS || 100_000);
 const WAITERS = Number(process.env.WAITERS || 10_000);
 const AT_ONCE = 32;
-/** A sixtieth of a second: what a page may work for each frame. */
-const FRAME_MS = 16;
+/** What a page may work for each frame: a thirtieth of a second. Without other load it is a fraction of that. */
+const FRAME_MS = 33;
 
 async function each(count, work) {
   let at = 0;
@@ -140,7 +140,7 @@ export const tests = [
     await until('the pages to be there', async () => (await pages[9].text()).includes('clients wait'), 60_000);
     const open = await measure(10_000);
     console.log(`  the member uses ${idle.toFixed(1)} % of a core alone, ${open.toFixed(1)} % with ten open pages and ${LOCKS} locks (unoptimised build)`);
-    assert.ok(open - idle < 60, 'even an unoptimised member');
+    assert.ok(open - idle < 10, 'even an unoptimised member');
     for (const page of pages) await page.close();
     await client.ask('GET', '/v1/locks/queue');
   },

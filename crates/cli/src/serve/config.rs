@@ -9,11 +9,11 @@ use std::time::Duration;
 use tenure_server::log::Level;
 use tenure_server::tls::{ServerTls, ServerTlsFiles};
 use tenure_server::{
-    ArchiveSettings, AuditTo, ConsoleMode, Entrance, HealthListen, InvitationSource,
-    InvitationToken, Preference, ServerAuthority, ServerSettings, StartError, TraceSettings,
+    ArchiveSettings, AuditTo, Entrance, HealthListen, InvitationSource, InvitationToken,
+    Preference, ServerAuthority, ServerSettings, StartError, TraceSettings,
 };
 
-use super::{ServeFlags, file};
+use super::{ServeFlags, console_mode, file};
 use crate::connection_args::is_address;
 use crate::member_process::CliError;
 
@@ -154,7 +154,8 @@ impl ServeConfig {
             advertise_members: own("listen.advertise_members"),
             hosts: self.get("listen.hosts").map(list).unwrap_or_default(),
             allowed_origins: self.get("listen.allowed_origins").map(list).unwrap_or_default(),
-            console: self.console()?,
+            console: console_mode(self.get("listen.console"))
+                .map_err(|text| self.wrong("listen.console", text))?,
             entrance: self.entrance()?,
             invitation: self.invitation()?,
             insecure: self.flag("listen.insecure")?,
@@ -189,15 +190,6 @@ impl ServeConfig {
         text.parse().ok().and_then(Preference::new).ok_or_else(|| {
             let text = format!("member.preference is `{text}`; try a number from 0 to 100");
             self.wrong("member.preference", text)
-        })
-    }
-
-    /// What is served of the web console.
-    fn console(&self) -> Result<ConsoleMode, CliError> {
-        let text = self.get("listen.console").unwrap_or("on");
-        ConsoleMode::parse(text).ok_or_else(|| {
-            let text = format!("listen.console is `{text}`; try on, read-only or off");
-            self.wrong("listen.console", text)
         })
     }
 

@@ -5,7 +5,7 @@ mod file;
 
 use clap::Args;
 use serde_json::json;
-use tenure_server::{Entrance, ServerSettings, StartError, log, os, start};
+use tenure_server::{ConsoleMode, Entrance, ServerSettings, StartError, log, os, start};
 
 use crate::exit::Exit;
 use crate::member_process::{CliError, Company, install_log, on_end, process_requests, unstarted};
@@ -163,6 +163,13 @@ pub(crate) fn check(flags: &ConfigCheckArgs) -> Result<Exit, CliError> {
     Ok(Exit::Done)
 }
 
+/// What a member serves of the web console, by the value of the setting.
+fn console_mode(text: Option<&str>) -> Result<ConsoleMode, String> {
+    let text = text.unwrap_or("on");
+    let wrong = || format!("listen.console is `{text}`; try on, read-only or off");
+    ConsoleMode::parse(text).ok_or_else(wrong)
+}
+
 /// Runs a member until a signal stops it.
 pub(crate) fn run(flags: &ServeArgs) -> Result<Exit, CliError> {
     let config = ServeConfig::gather(&flags.given)?;
@@ -200,4 +207,18 @@ pub(crate) fn run(flags: &ServeArgs) -> Result<Exit, CliError> {
     }
     requests.wait(&[running], |_| {});
     Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_console_is_on_read_only_or_off() {
+        assert_eq!(console_mode(None), Ok(ConsoleMode::On));
+        assert_eq!(console_mode(Some("read-only")), Ok(ConsoleMode::ReadOnly));
+        assert_eq!(console_mode(Some("off")), Ok(ConsoleMode::Off));
+        let refused = console_mode(Some("readonly")).unwrap_err();
+        assert!(refused.contains("on, read-only or off"), "{refused}");
+    }
 }

@@ -29,7 +29,7 @@ fn table<'a>(lease: &str) -> Vec<Row<'a>> {
     let long = "x".repeat(600);
     let text = |text: &str| text.as_bytes().to_vec();
     vec![
-        bare("GET", "/", 404, "UNKNOWN_OPERATION"),
+        bare("GET", "/nowhere", 404, "UNKNOWN_OPERATION"),
         bare("GET", "/v1", 404, "UNKNOWN_OPERATION"),
         bare("GET", "/v1/locks/", 404, "UNKNOWN_OPERATION"),
         bare("GET", "/v2/locks", 404, "UNKNOWN_OPERATION"),

@@ -11,7 +11,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::Http;
 use super::answer::{HttpResult, json};
 use super::call::HttpCall;
-use super::stream::{EventStream, line};
+use super::stream::{EventStream, ServerSentEvent, line};
 use super::watch::closing;
 use crate::api::encode;
 use crate::api::overview::{ListedLock, Overview, PrefixCount};
@@ -132,7 +132,10 @@ impl From<&PrefixCount> for PrefixShown {
 /// Summarises the locks: how many there are, who waits or holds longest, and where most of it happens.
 #[utoipa::path(
     get, path = "/v1/overview", tag = "locks", operation_id = "show_overview", params(OverviewParameters),
-    responses((status = 200, description = "The summary.", body = OverviewShown)),
+    responses((status = 200, description = "The summary; with `follow=true` a stream of it.", content(
+        (OverviewShown = "application/json"),
+        (ServerSentEvent = "text/event-stream"),
+    ))),
 )]
 pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult {
     let follow = call.query::<OverviewParameters>()?.follow.unwrap_or(false);
