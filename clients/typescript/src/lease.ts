@@ -10,8 +10,7 @@ import { lockRequest, paceOf, type LeaseTimes, type LockOptions } from "./option
 
 /** A client's lease in the cluster, kept alive until it is released. */
 export class Lease {
-  /** @internal */
-  constructor(readonly held: HeldLease) {}
+  private constructor(private readonly held: HeldLease) {}
 
   /**
    * Requests a lease from the cluster.
