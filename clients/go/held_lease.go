@@ -95,7 +95,7 @@ func (h *heldLease) withAt(now clockReading, act func(*leaseState)) {
 	if over == nil && len(fired) == 0 {
 		return
 	}
-	if h.client.plant == plantReleaseWhileWorking {
+	if h.client.plant == plantReleaseWhileWorking && len(fired) > 0 {
 		h.client.cleanUp(func(ctx context.Context) { _ = h.farewell(ctx, nil) })
 	}
 	h.client.report()
