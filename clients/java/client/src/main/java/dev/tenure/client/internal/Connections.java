@@ -381,6 +381,9 @@ final class Connections {
 
   private void refusedBy(JsonNode error) {
     String reason = Json.string(error, "reason");
+    if (reason.equals("RESTORED")) {
+      core.restored();
+    }
     if (List.of("UNAUTHENTICATED", "PERMISSION_DENIED", "FORBIDDEN").contains(reason)) {
       deniedInRound = new RefusedException(reason, Json.string(error, "message"), null);
     }

@@ -170,6 +170,13 @@ public final class Core {
     return null;
   }
 
+  /** The cluster was restored from a backup: every lease of before is gone, and the client begins anew. */
+  void restored() {
+    ClockReading now = MachineClock.read();
+    leases.values().forEach(lease -> lease.act(it -> it.ended(Lost.of(Cause.GONE), now)));
+    cluster = null;
+  }
+
   void lockLost(JsonNode lost, JsonNode leasesEnded) {
     HeldLease lease = leases.get(Json.decimal(lost, "lease"));
     if (lease == null) {
