@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,40 +19,51 @@ import (
 // startMax is how long a member may take to be ready.
 const startMax = 20 * time.Second
 
-// address is that of the member that Main started, for the tests of one program.
-var address string
+// member is the one member of a test program. It starts when a test first asks for its address, so that tests which need
+// none run without the command.
+var member struct {
+	once    sync.Once
+	address string
+	stop    func() error
+}
 
 // Address returns the address of the member.
-func Address() string { return address }
+func Address() string {
+	member.once.Do(func() {
+		var err error
+		if member.address, member.stop, err = start(); err != nil {
+			// Without a member no test of the program can say anything.
+			panic(err)
+		}
+	})
+	return member.address
+}
 
-// Main starts one member that keeps nothing, runs the tests of a program and stops the member.
+// Main runs the tests of a program, and stops the member that they used.
 func Main(m *testing.M) {
-	status := 1
-	stop, err := start()
-	if err == nil {
-		status = m.Run()
-		err = stop()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		status = 1
+	status := m.Run()
+	if member.stop != nil {
+		if err := member.stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			status = 1
+		}
 	}
 	os.Exit(status)
 }
 
-func start() (stop func() error, err error) {
+func start() (address string, stop func() error, err error) {
 	path, err := Binary()
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	command := exec.Command(path, "dev", "--fresh", "--clients", "127.0.0.1:0", "--output", "json", "--log-level", "error")
 	command.Stderr = os.Stderr
 	out, err := command.StdoutPipe()
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	if err := command.Start(); err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	late := time.AfterFunc(startMax, func() { _ = command.Process.Kill() })
 	defer late.Stop()
@@ -62,14 +74,13 @@ func start() (stop func() error, err error) {
 			Clients []string `json:"clients"`
 		}
 		if json.Unmarshal(lines.Bytes(), &ready) == nil && ready.Event == "ready" {
-			address = ready.Clients[0]
-			return func() error {
+			return ready.Clients[0], func() error {
 				// It removes its data when it is asked to stop.
 				return errors.Join(command.Process.Signal(syscall.SIGTERM), command.Wait())
 			}, nil
 		}
 	}
-	return nil, errors.Join(errors.New("the member did not become ready"), command.Wait())
+	return "", nil, errors.Join(errors.New("the member did not become ready"), command.Wait())
 }
 
 // Binary returns the path of the command `tenure`: TENURE_BIN, or what cargo has built in this repository.
