@@ -145,11 +145,16 @@ impl Stage {
         self.cluster().leader()
     }
 
-    /// The member that a word names: `leader`, or `follower` for one that does not lead.
+    /// The member that a word names: `leader`, or `follower` for one that runs and does not lead.
     pub(crate) fn member(&self, word: &str) -> Result<usize, String> {
+        let leader = self.leader();
         match word {
-            "leader" => Ok(self.leader()),
-            "follower" => Ok((self.leader() + 1) % MEMBERS),
+            "leader" => Ok(leader),
+            "follower" => {
+                let hurt = self.hurt.lock().unwrap();
+                let runs = |at: &usize| *at != leader && !hurt.contains(at);
+                (0..MEMBERS).find(runs).ok_or("no follower runs".to_owned())
+            }
             _ => Err(format!("there is no member `{word}`")),
         }
     }
