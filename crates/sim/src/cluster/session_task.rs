@@ -5,7 +5,7 @@
 //! feeds it: messages of the client and mail of the member's router wait until the task runs, which it does at moments
 //! of its own. It does not run while its client does not read.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tenure_core::codec::decode_request;
 use tenure_core::outcome::{Notice, Outcome};
@@ -15,7 +15,7 @@ use tenure_node::{
     Session, SessionBounds, SessionCluster, SessionCommand, SessionMessage, SessionOutput,
     authorise, weight,
 };
-use tenure_types::Revision;
+use tenure_types::{Handle, Revision};
 
 use super::MS;
 use super::client::Op;
@@ -45,6 +45,8 @@ pub(super) struct SessionTask {
     due_us: Option<u64>,
     /// A second copy of the requests without an answer, with the deadlines of commands.
     open: BTreeMap<u64, Option<u64>>,
+    /// The leases of its hello that it has not been attached to.
+    unheard: BTreeSet<Handle>,
 }
 
 /// One command of a client's message.
@@ -95,6 +97,7 @@ impl SessionTask {
             led: false,
             due_us: None,
             open: BTreeMap::new(),
+            unheard: BTreeSet::new(),
         }
     }
 
@@ -283,6 +286,8 @@ impl SimCluster {
                             let lease = machine.lease_seen_by("", LeaseRef::Handle(handle))?;
                             Some((handle, lease.ttl_ms))
                         });
+                        let seen: Vec<_> = seen.collect();
+                        task.unheard.extend(seen.iter().map(|(handle, _)| *handle));
                         task.session.welcome(seen, outputs);
                     }
                 }
@@ -372,6 +377,7 @@ impl SimCluster {
             }
             SessionOutput::Attach(leases) => {
                 for lease in leases {
+                    task.unheard.remove(&lease);
                     self.leave(stream.node, Routed::Attach(stream, lease));
                 }
             }
@@ -425,11 +431,15 @@ impl SimCluster {
         self.give(stream.node, stream.boot, Input::Read { read, principal, fresh, deadline_us });
     }
 
-    /// N2: a session counts the requests that have no answer. N3: it has none whose time is over.
+    /// N2: a session counts the requests that have no answer. N3: it has none whose time is over. N5: it hears of the
+    /// leases that its hello named.
     fn check_session(&self, task: &SessionTask, local_us: u64) -> CheckResult {
         if task.session.is_over() {
             return Ok(());
         }
+        ensure(task.unheard.is_empty(), "N5", || {
+            format!("the session {:?} does not hear of {:?}", task.stream, task.unheard)
+        })?;
         let (counted, open) = (task.session.in_flight(), task.open.len());
         ensure(counted == open, "N2", || {
             format!("the session {:?} counts {counted} requests, {open} wait", task.stream)
