@@ -29,6 +29,7 @@ mod plant;
 mod admin;
 mod alarm;
 mod ask;
+mod ask_update;
 pub mod blocking;
 mod cancellation;
 mod cleanup;

@@ -7,17 +7,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_types::{Refusal, Revision, Token};
-use tenure_wire::{convert, v1};
+use tenure_types::{Refusal, Token};
+use tenure_wire::v1;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use v1::answer::Result as Answer;
 use v1::request::Command;
 
 use crate::ask::{AskOptions, WaitLimit, millis};
+use crate::ask_update::{AskUpdate, GrantedAt, at, locks, update_of};
 use crate::clock;
-use crate::error::{Error, Meaning, strange};
-use crate::guard::{Guard, Lock};
+use crate::error::{Error, strange};
+use crate::guard::Guard;
 use crate::held_lease::{HeldLease, Seq, give_back, new_lease, pace};
 use crate::lease_state::{Cause, PendingGrant, Standing};
 use crate::local_queue::{self, LocalTurns};
@@ -37,9 +38,6 @@ const SLACK: Duration = Duration::from_millis(50);
 const AT_ONCE: Duration = Duration::from_secs(3);
 /// The substitute for an unlimited wait.
 pub(crate) const FAR: Duration = Duration::from_secs(86_400 * 365);
-
-/// What was granted, and a revision at which it was held.
-type GrantedAt = (Vec<Lock>, Revision);
 
 /// Acquires under an existing lease.
 pub(crate) async fn under(held: Arc<HeldLease>, ask: Box<AskOptions>) -> Result<Guard, Error> {
@@ -500,65 +498,6 @@ impl StandingAsk<'_> {
         let error = if self.queued { timeout } else { attempts.failed(began) };
         NotGranted { error, place: PlaceLeft::Perhaps }
     }
-}
-
-/// The outcome of a message about a request.
-enum AskUpdate {
-    Granted(Option<v1::Lease>, GrantedAt),
-    Queued(Option<v1::Lease>, u64),
-    /// The wait is over without a grant.
-    Over,
-    No(Error),
-    /// The request had no effect: it is sent again, at the earliest after this time. The refusal, where it says why.
-    Again(Duration, Option<Error>),
-    /// The outcome is not known: the request is sent again.
-    Doubt,
-}
-
-fn update_of(said: Response, ask: &AskOptions) -> AskUpdate {
-    match said {
-        Response::Answer(answer) => match answer.result {
-            Some(Answer::Acquired(it)) => match locks(ask, it.token, it.slot, &it.locks) {
-                Some(locks) => AskUpdate::Granted(it.lease, (locks, at(answer.revision))),
-                None => AskUpdate::No(strange()),
-            },
-            Some(Answer::Queued(it)) => AskUpdate::Queued(it.lease, it.ahead),
-            Some(Answer::Ended(_)) => AskUpdate::Over,
-            Some(Answer::Error(error)) => match Meaning::of(error) {
-                Meaning::No(error) => AskUpdate::No(error),
-                Meaning::Again { after, error } => AskUpdate::Again(after, error),
-                Meaning::Doubt => AskUpdate::Doubt,
-            },
-            _ => AskUpdate::No(strange()),
-        },
-        Response::Granted(it) => match locks(ask, it.token, it.slot, &it.locks) {
-            Some(locks) => AskUpdate::Granted(None, (locks, at(it.revision))),
-            None => AskUpdate::No(strange()),
-        },
-        Response::WaitEnded => AskUpdate::Over,
-        Response::Gone => AskUpdate::Doubt,
-    }
-}
-
-fn at(revision: i64) -> Revision {
-    convert::revision_from(revision).unwrap_or(Revision(0))
-}
-
-/// Reads the locks of a grant: a single one stands alone, several are in a list.
-fn locks(
-    ask: &AskOptions,
-    token: u64,
-    slot: Option<u32>,
-    several: &[v1::LockGrant],
-) -> Option<Vec<Lock>> {
-    if several.is_empty() {
-        let name = ask.locks.first()?.clone();
-        return Some(vec![Lock { name, token: Token::from_u64(token)?, slot }]);
-    }
-    let lock = |it: &v1::LockGrant| {
-        Some(Lock { name: it.lock.clone(), token: Token::from_u64(it.token)?, slot: it.slot })
-    };
-    several.iter().map(lock).collect()
 }
 
 fn tell(ask: &AskOptions, ahead: u64) {

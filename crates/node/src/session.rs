@@ -408,12 +408,12 @@ impl<T, Q> Session<T, Q> {
         if let Ok(Outcome { result: Ok(answer), .. }) = &outcome {
             match answer {
                 Answer::Queued(queued) => {
-                    let of = self.places.entry((queued.lease.handle, queued.place));
+                    let place = (queued.lease.handle, queued.place);
                     // The client knows nothing of the place by a request that was given up.
                     if kept.is_some() {
-                        of.insert_entry(id);
+                        self.places.insert(place, id);
                     } else {
-                        of.or_insert(id);
+                        self.places.entry(place).or_insert(id);
                     }
                     named = Some(queued.lease);
                 }

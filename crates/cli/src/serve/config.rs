@@ -13,6 +13,7 @@ use tenure_server::{
     Preference, ServerAuthority, ServerSettings, StartError, TraceSettings,
 };
 
+use super::flags::from_flags;
 use super::{ServeFlags, console_mode, file};
 use crate::connection_args::is_address;
 use crate::member_process::CliError;
@@ -56,7 +57,7 @@ const NAMES: &[(&str, Option<&str>)] = &[
 /// The variable that OpenTelemetry gives to the address of a collector.
 const OTEL_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 /// The setting that is a secret.
-const INVITATION: &str = "cluster.invitation";
+pub(super) const INVITATION: &str = "cluster.invitation";
 
 /// The source of a default.
 const DEFAULT: &str = "default";
@@ -400,48 +401,6 @@ fn shown(name: &str, value: &str) -> String {
 fn from_file(path: &str, text: &str) -> Result<Vec<(&'static str, String)>, CliError> {
     file::read(text)
         .map_err(|wrong| CliError::config(format!("{path:?} line {}: {}", wrong.line, wrong.what)))
-}
-
-fn from_flags(flags: &ServeFlags) -> Vec<(&'static str, String, &'static str)> {
-    let join = |list: &Option<Vec<String>>| list.as_ref().map(|list| list.join(","));
-    let values = [
-        ("member.name", flags.name.clone(), "--name"),
-        ("member.data", flags.data.clone(), "--data"),
-        ("member.preference", flags.preference.clone(), "--preference"),
-        ("member.snapshot_entries", flags.snapshot_entries.clone(), "--snapshot-entries"),
-        ("member.archive_bytes", flags.archive_bytes.clone(), "--archive-bytes"),
-        ("member.archive_hours", flags.archive_hours.clone(), "--archive-hours"),
-        ("listen.clients", flags.clients.clone(), "--clients"),
-        ("listen.members", flags.members.clone(), "--members"),
-        ("listen.health", flags.health.clone(), "--health"),
-        ("listen.advertise_clients", flags.advertise_clients.clone(), "--advertise-clients"),
-        ("listen.advertise_members", flags.advertise_members.clone(), "--advertise-members"),
-        ("listen.hosts", join(&flags.hosts), "--hosts"),
-        ("listen.allowed_origins", join(&flags.allowed_origins), "--allowed-origins"),
-        ("listen.console", flags.console.clone(), "--console"),
-        ("listen.insecure", flags.insecure.then(|| "true".to_owned()), "--insecure"),
-        (
-            "listen.require_identity",
-            flags.require_identity.then(|| "true".to_owned()),
-            "--require-identity",
-        ),
-        ("cluster.bootstrap", join(&flags.bootstrap), "--bootstrap"),
-        ("cluster.join", join(&flags.join), "--join"),
-        (INVITATION, flags.invitation.clone(), "--invitation"),
-        ("cluster.invitation_file", flags.invitation_file.clone(), "--invitation-file"),
-        ("tls.cert", flags.tls_cert.clone(), "--tls-cert"),
-        ("tls.key", flags.tls_key.clone(), "--tls-key"),
-        ("tls.member_ca", flags.tls_member_ca.clone(), "--tls-member-ca"),
-        ("tls.client_ca", flags.tls_client_ca.clone(), "--tls-client-ca"),
-        ("tls.issuer_ca", flags.tls_issuer_ca.clone(), "--tls-issuer-ca"),
-        ("log.level", flags.log_level.clone(), "--log-level"),
-        ("log.slow_ms", flags.log_slow_ms.clone(), "--log-slow-ms"),
-        ("log.audit_file", flags.audit_file.clone(), "--audit-file"),
-        ("traces.otlp_ca", flags.otlp_ca.clone(), "--otlp-ca"),
-        ("traces.otlp_endpoint", flags.otlp_endpoint.clone(), "--otlp-endpoint"),
-        ("traces.ratio", flags.trace_ratio.clone(), "--trace-ratio"),
-    ];
-    values.into_iter().filter_map(|(name, value, flag)| Some((name, value?, flag))).collect()
 }
 
 fn list(text: &str) -> Vec<String> {

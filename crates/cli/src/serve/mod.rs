@@ -2,6 +2,7 @@
 
 mod config;
 mod file;
+mod flags;
 
 use clap::Args;
 use serde_json::json;

@@ -35,7 +35,8 @@ impl Names {
             reason.starts_with("INVALID_")
                 || ["DUPLICATE_LOCK", "MAX_HOLD_TOO_SHORT"].contains(&reason)
         });
-        if !expected.kinds.iter().any(|known| known == kind) && !(refused && invalid) {
+        let fits = expected.kinds.iter().any(|known| known == kind) || refused && invalid;
+        if !fits {
             return Err(format!("expected {}", expected.kinds.join(" or ")));
         }
         let word = ["reason", "cause"].map(|field| body[field].as_str().unwrap_or_default());

@@ -18,7 +18,8 @@ const PLANTS: &[(&str, &[&str])] = &[
     (BY_TIMER, &["frozen-check-first", "frozen-process", "frozen-while-working"]),
 ];
 
-/// After a freeze, the thread with the timer may run before the check, which hides this bug. The vectors show it always.
+/// After a freeze, the thread with the timer may run before the check, which hides this bug. The vectors always show
+/// it.
 const BY_TIMER: &str = "check_by_timer";
 
 /// How often each scenario is played before a bug counts as missed.

@@ -121,12 +121,9 @@ impl SimCluster {
         let target = &mut self.nodes[node];
         let process = target.process.as_mut().expect("it was there above");
         let leads = process.replica().leads();
-        let begun = match process.log_writer.begin(&target.disk, leads) {
-            Err(_) => {
-                self.crash(node, Restart::ProcessKilled);
-                return Ok(());
-            }
-            Ok(begun) => begun,
+        let Ok(begun) = process.log_writer.begin(&target.disk, leads) else {
+            self.crash(node, Restart::ProcessKilled);
+            return Ok(());
         };
         let waits = match begun {
             Syncing::Nothing => return Ok(()),

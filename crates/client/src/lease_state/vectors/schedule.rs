@@ -23,7 +23,7 @@ pub(super) fn all() -> Vec<Trace> {
 
 fn schedule(seed: u64) -> Trace {
     let mut random = Random::new(seed);
-    let ttl = [1_000_000, 2_000_000, 15_000_000, 30_000_000][random.below(4) as usize];
+    let ttl = random.one_of([1_000_000, 2_000_000, 15_000_000, 30_000_000]);
     let window =
         (random.below(3) == 0).then(|| ttl * (4 + random.below(5)) / 10 + random.below(99));
     let times = RecordedTimes { window_us: window, ..RecordedTimes::of(ttl) };
@@ -58,7 +58,8 @@ fn schedule(seed: u64) -> Trace {
         if arrival <= trace.now() {
             match arrivals.remove(&arrival) {
                 Some(Arrival::Renewed { number, lives, changed: told }) => {
-                    if trace.renewed(number, lives, told) {
+                    let asks = trace.renewed(number, lives, told);
+                    if asks {
                         let at = trace.now() + random.below(ttl / 4);
                         arrivals.insert(at, Arrival::Holdings { revision, changed, held });
                     }

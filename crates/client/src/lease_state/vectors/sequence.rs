@@ -23,6 +23,12 @@ impl Random {
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         (mixed ^ (mixed >> 31)) % bound.max(1)
     }
+
+    /// One of these.
+    pub(super) fn one_of<T: Copy, const N: usize>(&mut self, all: [T; N]) -> T {
+        let at = usize::try_from(self.below(N as u64)).expect("an array fits into memory");
+        all[at]
+    }
 }
 
 pub(super) fn all() -> Vec<Trace> {
@@ -31,7 +37,7 @@ pub(super) fn all() -> Vec<Trace> {
 
 fn sequence(seed: u64) -> Trace {
     let mut random = Random::new(1_000_000 + seed);
-    let ttl = [100_000, 1_000_000, 15_000_000][random.below(3) as usize];
+    let ttl = random.one_of([100_000, 1_000_000, 15_000_000]);
     let mut trace = Trace::new(format!("sequence {seed}"), RecordedTimes::of(ttl));
     trace.send_grant().after(random.below(ttl / 5)).grant();
     let (mut sent, mut granted) = (0, 0);
@@ -50,8 +56,7 @@ fn step(random: &mut Random, trace: &mut Trace, ttl: u64, sent: &mut u64, grante
     };
     let number = 1 + random.below(*sent);
     let token = 1 + random.below(*granted + 1);
-    let cause =
-        [Cause::Forced, Cause::MaxHold, Cause::Revoked, Cause::Expired][random.below(4) as usize];
+    let cause = random.one_of([Cause::Forced, Cause::MaxHold, Cause::Revoked, Cause::Expired]);
     match random.below(24) {
         0..=3 => {
             trace.poll();

@@ -1,0 +1,74 @@
+//! Reads what a member says about a lock request.
+
+use std::time::Duration;
+
+use tenure_types::{Revision, Token};
+use tenure_wire::{convert, v1};
+use v1::answer::Result as Answer;
+
+use crate::ask::AskOptions;
+use crate::error::{Error, Meaning, strange};
+use crate::guard::Lock;
+use crate::response_slot::Response;
+
+/// What was granted, and a revision at which it was held.
+pub(crate) type GrantedAt = (Vec<Lock>, Revision);
+
+/// The outcome of a message about a request.
+pub(crate) enum AskUpdate {
+    Granted(Option<v1::Lease>, GrantedAt),
+    Queued(Option<v1::Lease>, u64),
+    /// The wait is over without a grant.
+    Over,
+    No(Error),
+    /// The request had no effect: it is sent again, at the earliest after this time. The refusal, where it says why.
+    Again(Duration, Option<Error>),
+    /// The outcome is not known: the request is sent again.
+    Doubt,
+}
+
+pub(crate) fn update_of(said: Response, ask: &AskOptions) -> AskUpdate {
+    match said {
+        Response::Answer(answer) => match answer.result {
+            Some(Answer::Acquired(it)) => match locks(ask, it.token, it.slot, &it.locks) {
+                Some(locks) => AskUpdate::Granted(it.lease, (locks, at(answer.revision))),
+                None => AskUpdate::No(strange()),
+            },
+            Some(Answer::Queued(it)) => AskUpdate::Queued(it.lease, it.ahead),
+            Some(Answer::Ended(_)) => AskUpdate::Over,
+            Some(Answer::Error(error)) => match Meaning::of(error) {
+                Meaning::No(error) => AskUpdate::No(error),
+                Meaning::Again { after, error } => AskUpdate::Again(after, error),
+                Meaning::Doubt => AskUpdate::Doubt,
+            },
+            _ => AskUpdate::No(strange()),
+        },
+        Response::Granted(it) => match locks(ask, it.token, it.slot, &it.locks) {
+            Some(locks) => AskUpdate::Granted(None, (locks, at(it.revision))),
+            None => AskUpdate::No(strange()),
+        },
+        Response::WaitEnded => AskUpdate::Over,
+        Response::Gone => AskUpdate::Doubt,
+    }
+}
+
+pub(crate) fn at(revision: i64) -> Revision {
+    convert::revision_from(revision).unwrap_or(Revision(0))
+}
+
+/// Reads the locks of a grant: a single one stands alone, several are in a list.
+pub(crate) fn locks(
+    ask: &AskOptions,
+    token: u64,
+    slot: Option<u32>,
+    several: &[v1::LockGrant],
+) -> Option<Vec<Lock>> {
+    if several.is_empty() {
+        let name = ask.locks.first()?.clone();
+        return Some(vec![Lock { name, token: Token::from_u64(token)?, slot }]);
+    }
+    let lock = |it: &v1::LockGrant| {
+        Some(Lock { name: it.lock.clone(), token: Token::from_u64(it.token)?, slot: it.slot })
+    };
+    several.iter().map(lock).collect()
+}
