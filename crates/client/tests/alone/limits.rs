@@ -95,7 +95,10 @@ async fn an_acquire_that_a_rate_refuses_to_the_end_reports_the_refusal() {
     let lease = client.lease(TIMEOUT).await.unwrap();
     let at = member.running.clients;
     tokio::task::block_in_place(|| set_quotas(at, r#"{"requests_per_second": 0}"#));
-    let is_refused = |it: &Result<tenure::Guard, Error>| matches!(it, Err(Error::Failed { reason, .. }) if reason == "QUOTA");
+    let is_refused = |it: &Result<tenure::Guard, Error>| match it {
+        Err(Error::Failed { reason, .. }) => reason == "QUOTA",
+        _ => false,
+    };
     let own = bounded("own", client.lock("x").wait(LIMIT).into_future()).await;
     assert!(is_refused(&own), "{own:?}");
     let under = bounded("under", lease.lock("x").wait(LIMIT).into_future()).await;
