@@ -8,6 +8,7 @@ mod history;
 mod limits;
 mod logs;
 mod losses;
+mod restored;
 mod shutdown;
 mod wire;
 mod work;
