@@ -41,7 +41,9 @@ pub(crate) fn commands(repo: &Repo, installed: &[Installed]) -> Result<Vec<(Stri
         let name = it.language.name.clone();
         if name == RUST {
             let mut command = cargo(repo, "test");
-            command.args(["--package", "tenure", "--lib", "vectors", "--", "--nocapture"]);
+            // Of the whole workspace, so that nothing is compiled anew after the layer of unit tests.
+            command.args(["--workspace", "--exclude", crate::fuzz::PACKAGE, "--lib"]);
+            command.args(["lease_state::vectors", "--", "--nocapture"]);
             commands.push((name, command));
         } else {
             commands.push((name, language::shell(repo, &it.language, &it.language.vectors)));
