@@ -131,7 +131,8 @@ impl SimCluster {
                 self.give(node, boot, Input::Persisted { number });
                 return Ok(());
             }
-            Syncing::Here => true,
+            // In some runs the loop never waits, so that more happens while a sync is under way.
+            Syncing::Here => !self.syncs_beside,
             Syncing::Aside => false,
         };
         let slow = self.rng.u64(0..1000) < self.slow_sync;

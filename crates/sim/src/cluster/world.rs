@@ -111,6 +111,8 @@ pub struct SimCluster {
     /// Whether a cut link loses the messages on their way.
     pub(super) in_flight_lost: bool,
     pub(super) slow_sync: u64,
+    /// Whether every sync runs beside its loop, also those for which a member would wait.
+    pub(super) syncs_beside: bool,
     /// The newest level that the oldest build of the founders knows.
     oldest_founder: u16,
     /// Calls that raise the level, and to which.
@@ -176,6 +178,7 @@ impl SimCluster {
             newest_arrival: BTreeMap::new(),
             in_flight_lost: rng.bool(),
             slow_sync: [0, 0, 5, 30][rng.usize(0..4)],
+            syncs_beside: rng.u8(0..3) == 0,
             oldest_founder: rng.u16(1..=LEVEL_MAX),
             raises: BTreeMap::new(),
             snapshot_entries: [40, 100, 400][rng.usize(0..3)],
