@@ -29,7 +29,7 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("growth_on_a_full_disk", &["S14"]),
     ("promise_compared_by_index", &["S8", "S9", "S12"]),
     ("leader_not_remembered", &["S8", "S9", "S12"]),
-    ("unbounded_term", &["panic", "L1"]),
+    ("unbounded_term", &["panic", "L1", "S8"]),
     ("removed_member_heard", &["S12", "S8", "L1"]),
     ("stranger_heard", &["S12", "S8", "L1"]),
 ];
