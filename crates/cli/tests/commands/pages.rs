@@ -125,9 +125,13 @@ fn follow(name: &str, page: &str) {
         None => None,
     };
     let page = page.replace("crates/fence", &format!("{}/crates/fence", root().display()));
-    let page = ["7461", "7462", "7463", "7471", "7472", "7473", "8000", "8001", "3000"]
-        .iter()
-        .fold(page, |page, port| page.replace(port, &free_port().to_string()));
+    // In two steps: the digits of a free port may contain those of the next port of the page.
+    let ports = ["7461", "7462", "7463", "7471", "7472", "7473", "8000", "8001", "3000"];
+    let mark = |at: usize| format!("\u{1}{at}\u{1}");
+    let marked =
+        ports.iter().enumerate().fold(page, |page, (at, port)| page.replace(port, &mark(at)));
+    let page =
+        (0..ports.len()).fold(marked, |page, at| page.replace(&mark(at), &free_port().to_string()));
     let page = page.replace(HOLD.0, HOLD.1);
     let health = free_port();
     let member = Member::found_with("a", &["--health", &format!("127.0.0.1:{health}")]);
