@@ -35,10 +35,19 @@ pub(crate) fn steps(page: &str) -> Vec<Step> {
     steps
 }
 
+/// The command whose exit code says whether the cluster is healthy.
+const STATUS: &str = "tenure cluster status";
+
 /// A script that runs the commands one after the other. Behind the output of each it prints a line with its exit code.
 pub(crate) fn script(steps: &[Step]) -> String {
     let mut script = String::new();
     for step in steps {
+        // Members that have just started may elect another leader before they settle.
+        if step.command.starts_with(STATUS) && step.code == "0" {
+            let quiet = format!("{} > /dev/null 2>&1", step.command);
+            script
+                .push_str(&format!("for i in $(seq 100); do {quiet} && break; sleep 0.1; done\n"));
+        }
         script.push_str(&format!("{{ {}\n}} 2>&1\nprintf '\\n@@ %s\\n' $?\n", step.command));
     }
     script
