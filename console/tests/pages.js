@@ -1,4 +1,4 @@
-// Every page: it loads, shows what it promises, has no error, asks nobody else, and axe finds nothing.
+// Every page: it loads, shows what it promises, has no error, sends no request elsewhere, and axe finds nothing.
 
 import assert from 'node:assert/strict';
 import { Client, Cluster, until } from './cluster.js';

@@ -137,7 +137,7 @@ pub enum SessionOutput<T, Q> {
     Learned(LeaseGrant),
     /// Tell the client who leads.
     TellLeader,
-    /// Leave the queues in which these places are: nobody waits for them any more.
+    /// Leave the queues in which these places are: no caller waits for them any more.
     Leave(Vec<(Handle, PlaceNumber)>),
     /// The session is over. Tell the client why.
     End(SessionEnd),

@@ -148,7 +148,7 @@ fn a_session_hears_of_a_lease_once_it_has_renewed_it() {
     let renewal = Some(Renewal { ttl_ms: 1, changed: Revision(0) });
     let renewed = done(Answer::Renewed(vec![renewal, None]));
     assert_eq!(stage.answer(1, vec![renewed.clone()]), ["attach 1", "answer 1"]);
-    // The lease that was not renewed may belong to somebody else.
+    // The lease that was not renewed may belong to another client.
     stage.take(0, 2, renew());
     stage.submit(0);
     assert_eq!(stage.answer(2, vec![renewed.clone()]), ["answer 2"]);

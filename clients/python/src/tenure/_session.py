@@ -179,7 +179,7 @@ class Session:
     def forget(self, asked: Asked) -> None:
         """Drops the place of a request."""
         if self._pending.pop(asked.id, None) is not None and not asked.is_answered:
-            # The answer is still owed to the session, and nobody waits for it.
+            # The member still sends the answer; no caller waits for it.
             self._pending[asked.id] = _Abandoned(self, asked.id)
 
     def flush(self) -> None:

@@ -60,7 +60,7 @@ async def finished(job: Job[T]) -> T:
         try:
             loop.call_soon_threadsafe(wake)
         except RuntimeError:
-            # The event loop is closed: nobody waits any more.
+            # The event loop is closed, so no task waits any more.
             job.abandon()
 
     job.then(done)
