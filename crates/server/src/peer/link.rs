@@ -58,6 +58,7 @@ struct LinkState {
     connection: Option<LinkConnection>,
     /// The number of the newest connection.
     generation: u64,
+    /// When the last connection was lost; 0 before the first.
     lost_at_us: u64,
     closed: bool,
 }
@@ -71,9 +72,11 @@ struct LinkConnection {
 }
 
 impl LinkHandle {
+    /// A link without a connection. Both ends dial at first: a member that starts asks the others what it has
+    /// acknowledged, and does not wait long for a member that pauses between two attempts to reach it.
     pub(crate) fn new(id: MemberId) -> Self {
-        let state = LinkState { lost_at_us: os::now_us(), ..LinkState::default() };
-        Self { id, state: Mutex::new(state), changed: Condvar::new(), filled: Condvar::new() }
+        let state = Mutex::new(LinkState::default());
+        Self { id, state, changed: Condvar::new(), filled: Condvar::new() }
     }
 
     pub(crate) fn learn(&self, address: Option<Address>, wanted: bool) {
@@ -341,6 +344,16 @@ mod tests {
         assert!(!link.push(frame(Class::Urgent, 2 * 1024 * 1024)), "an answer that does not fit");
         there.set_read_timeout(Some(TIMEOUT)).unwrap();
         matches!(there.read(&mut [0]), Ok(0))
+    }
+
+    #[test]
+    fn the_member_with_the_larger_id_dials_at_once_when_it_starts() {
+        let (smaller, me) = (MemberId::new(1).unwrap(), MemberId::new(2).unwrap());
+        let link = Arc::new(LinkHandle::new(smaller));
+        link.learn(Some("127.0.0.1:1".to_owned()), true);
+        let began_us = os::now_us();
+        assert_eq!(link.wait_to_dial(me), Some("127.0.0.1:1".to_owned()));
+        assert!(os::now_us() - began_us < LARGER_DIALS_US);
     }
 
     #[test]
