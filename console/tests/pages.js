@@ -24,7 +24,7 @@ export async function stage(binary) {
   const lost = await client.acquire('reports/daily', old);
   await client.ask('POST', '/v1/force', { lock: 'reports/daily', token: lost.token, reason: 'runner 5 was deleted', by: 'ops', now: true });
   await client.acquire('reports/daily', etl, { metadata: 'daily report' });
-  const gone = await client.lease('cron-2/91', 1_000);
+  const gone = await client.lease('cron-2/91', 3_000);
   await client.acquire('backup', gone);
   await until('the expiry', async () => !(await client.ask('GET', '/v1/locks/backup')).lock);
   await client.ask('POST', '/v1/elections/billing', { lease: etl, value: '10.0.0.5:9000' });

@@ -47,7 +47,7 @@ const worker = async () => {
   for (let name = waiting.shift(); name; name = waiting.shift()) {
     await run(name).catch((error) => {
       failed.push(name);
-      console.log(`test ${name} ... FAILED: its members did not start\n${error.stack}`);
+      console.log(`test ${name} ... FAILED: before its first test: ${error.message}\n${error.stack}`);
     });
   }
 };
