@@ -75,31 +75,33 @@ pub(crate) fn check(repo: &Repo, args: &CheckArgs) -> Result<ExitCode> {
     run_layers(repo, &args, LAYERS.iter().filter(wanted), Depth::Check)
 }
 
-fn run_layers<'a>(
+fn run_layers(
     repo: &Repo,
     args: &Args,
-    layers: impl Iterator<Item = &'a Layer>,
+    layers: impl Iterator<Item = &'static Layer>,
     depth: Depth,
 ) -> Result<ExitCode> {
     let watch = Stopwatch::start();
-    let (main, beside): (Vec<&Layer>, Vec<&Layer>) =
-        layers.partition(|layer| layer.lane == Lane::Main);
+    let lanes = Lanes::of(layers);
     let show = if args.verbose { Verbosity::Everything } else { Verbosity::Progress };
-    let all = if main.is_empty() {
-        run_lane(repo, args, &beside, depth, show)?
-    } else {
-        let quiet = if args.verbose { show } else { Verbosity::Nothing };
-        std::thread::scope(|scope| {
-            let beside = scope.spawn(|| {
-                lower_priority()?;
-                run_lane(repo, args, &beside, depth, quiet)
-            });
-            let mut all = run_lane(repo, args, &main, depth, show)?;
-            let beside = beside.join().map_err(|_| anyhow!("a lane of layers panicked"))?;
-            all.extend(beside?);
-            anyhow::Ok(all)
-        })?
-    };
+    let quiet = if args.verbose { show } else { Verbosity::Nothing };
+    // Only one lane at a time shows its progress.
+    let of_beside = if lanes.has_only_beside() { show } else { quiet };
+    let of_waiting = if lanes.after.is_empty() { show } else { quiet };
+    let run = |layers: &[&Layer], show| run_lane(repo, args, layers, depth, show);
+    let all = std::thread::scope(|scope| {
+        let beside = scope.spawn(|| {
+            lower_priority()?;
+            run(&lanes.beside, of_beside)
+        });
+        let mut all = run(&lanes.before, show)?;
+        let waiting = scope.spawn(|| run(&lanes.waiting, of_waiting));
+        all.extend(run(&lanes.after, show)?);
+        for lane in [waiting, beside] {
+            all.extend(lane.join().map_err(|_| anyhow!("a lane of layers panicked"))??);
+        }
+        anyhow::Ok(all)
+    })?;
     println!();
     recap(&all).iter().for_each(|line| println!("{line}"));
     let tests = closing(&all);
@@ -107,6 +109,36 @@ fn run_layers<'a>(
     println!("\n{} passed, {} failed, in {seconds}s", tests.passed, tests.failed);
     let good = all.iter().all(|ran| ran.report.problem.is_none());
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Layers by when they run.
+#[derive(Default)]
+struct Lanes {
+    before: Vec<&'static Layer>,
+    waiting: Vec<&'static Layer>,
+    /// Beside those that mostly wait.
+    after: Vec<&'static Layer>,
+    beside: Vec<&'static Layer>,
+}
+
+impl Lanes {
+    fn of(layers: impl Iterator<Item = &'static Layer>) -> Self {
+        let mut lanes = Self::default();
+        for layer in layers {
+            let lane = match layer.lane {
+                Lane::Beside => &mut lanes.beside,
+                Lane::Waiting => &mut lanes.waiting,
+                Lane::Main if lanes.waiting.is_empty() => &mut lanes.before,
+                Lane::Main => &mut lanes.after,
+            };
+            lane.push(layer);
+        }
+        lanes
+    }
+
+    fn has_only_beside(&self) -> bool {
+        self.before.is_empty() && self.waiting.is_empty()
+    }
 }
 
 /// Runs layers one after another. A failed layer does not keep the later ones from running.
@@ -195,6 +227,16 @@ mod tests {
     fn a_layer_says_what_it_did_in_one_line() {
         let line = summary(&ran("format", LayerReport::did(7, "7 files are formatted")));
         assert_eq!(line, "layer format: 7 files are formatted, in 3s");
+    }
+
+    #[test]
+    fn layers_that_mostly_wait_run_beside_the_main_layers_listed_after_them() {
+        let lanes = Lanes::of(LAYERS.iter());
+        let names = |lane: &[&Layer]| lane.iter().map(|each| each.name).collect::<Vec<_>>();
+        assert!(names(&lanes.before).contains(&"processes"));
+        assert_eq!(names(&lanes.waiting), ["clients", "console"]);
+        assert_eq!(names(&lanes.after), ["docs", "fuzz", "bench"]);
+        assert!(!lanes.has_only_beside());
     }
 
     #[test]

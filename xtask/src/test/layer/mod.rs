@@ -37,6 +37,8 @@ pub(crate) struct Layer {
 pub(crate) enum Lane {
     /// One after another: their programs meet deadlines, or share the build directory.
     Main,
+    /// One after another, beside the layers of the main lane that are listed after the first of them: they mostly wait.
+    Waiting,
     /// Beside those of the main lane, at low priority: they only compute, in a build directory of their own, and use
     /// the time in which the tests of the main lane wait.
     Beside,
@@ -112,14 +114,14 @@ pub(crate) const LAYERS: &[Layer] = &[
         name: "clients",
         about: "every client library: vectors, and scenarios with frozen, killed and cut-off processes",
         package: Some(CLI),
-        lane: Lane::Main,
+        lane: Lane::Waiting,
         run: clients::run,
     },
     Layer {
         name: "console",
         about: "the web console in a browser: its pages, its acts, and what it must not do",
         package: Some(CLI),
-        lane: Lane::Main,
+        lane: Lane::Waiting,
         run: console::run,
     },
     Layer {

@@ -8,7 +8,6 @@ use anyhow::Result;
 use crate::cargo::cargo;
 use crate::fuzz;
 use crate::output::Tests;
-use crate::programs::{BENCHES, CLIENTS, PROCESSES};
 use crate::repo::Repo;
 use crate::workspace::{Crate, Workspace};
 
@@ -16,17 +15,17 @@ use super::super::binaries::{self, Binary};
 use super::super::retry::REAL;
 use super::{Depth, LayerContext, LayerReport, counted};
 
+/// The test programs that other layers run.
+const ELSEWHERE: &[&str] = &["cli-processes", "cli-clients", "bench-benches"];
+
 pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     let crates = Workspace::load(stage.repo)?.crates;
-    // Fuzzing, real processes, client libraries and benchmarks have layers of their own, and examples in the
-    // documentation are part of `docs`: what is named here leaves them out.
+    // Fuzzing has a layer of its own, and examples in the documentation are part of `docs`: what is named here leaves
+    // them out. The programs of other layers are built here, beside the rest, and run there.
     let has_tests =
         |each: &&Crate| each.package != fuzz::PACKAGE && !leaves_out(stage.depth, each.name());
     let tests: BTreeSet<&String> =
         crates.iter().filter(has_tests).flat_map(|each| &each.tests).collect();
-    let elsewhere = [PROCESSES, BENCHES, CLIENTS];
-    let tests: Vec<&String> =
-        tests.into_iter().filter(|test| !elsewhere.contains(&test.as_str())).collect();
     let mut all = command(stage.repo);
     all.args(["--no-run", "--message-format=json-render-diagnostics", "--lib", "--bins"]);
     for test in &tests {
@@ -37,7 +36,10 @@ pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
         return Ok(LayerReport::failed("the tests do not build".to_owned()));
     }
     // Two crates may have tests of one name.
-    let is_wanted = |each: &Binary| !(each.is_integration && leaves_out(stage.depth, &each.krate));
+    let is_wanted = |each: &Binary| {
+        !each.is_integration
+            || !(leaves_out(stage.depth, &each.krate) || ELSEWHERE.contains(&each.name.as_str()))
+    };
     let programs = binaries::built(built.lines()).into_iter().filter(is_wanted).collect();
     let ended = binaries::run(stage.repo, &mut stage.log, programs)?;
     let mut tests = Tests::default();
