@@ -148,14 +148,15 @@ impl<E> InboxQueue<E> {
         !self.members.is_empty() || !self.keeps.is_empty() || takes_rest
     }
 
-    /// How much of the rest may be taken at this time.
-    pub fn rest_limit(&mut self, now_us: u64) -> RestLimit {
+    /// How much of the rest may be taken now. Asks for the time only if the window is closed: the event loop looks into
+    /// its inbox once for each event that arrives alone.
+    pub fn rest_limit(&mut self, now_us: impl FnOnce() -> u64) -> RestLimit {
         let is_shared = self.rest.is_shared();
         if self.rest.is_empty() || self.window.is_open(is_shared) {
             self.closed = None;
             return RestLimit::Window;
         }
-        let ended = self.window.ended();
+        let (ended, now_us) = (self.window.ended(), now_us());
         let since_us = match self.closed {
             Some((since_us, before)) if before == ended => since_us,
             _ => self.closed.insert((now_us, ended)).0,
@@ -255,7 +256,7 @@ mod tests {
         }
 
         fn take(&mut self, now_us: u64) -> usize {
-            let limit = self.queue.rest_limit(now_us);
+            let limit = self.queue.rest_limit(|| now_us);
             let under_way = &mut self.under_way;
             let begin = |served: &mut Served<u64>, window: &Window| {
                 under_way.push(window.begin(served.cost));

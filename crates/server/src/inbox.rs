@@ -215,7 +215,7 @@ impl Drop for InboxEvents {
 
 impl InboxState {
     fn rest_limit(&mut self) -> RestLimit {
-        self.queue.rest_limit(os::now_us())
+        self.queue.rest_limit(os::now_us)
     }
 
     fn has_room(&self, event: &LoopEvent) -> bool {

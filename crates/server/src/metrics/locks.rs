@@ -263,15 +263,18 @@ type HoldKey = (u64, u64);
 
 impl HoldTimes {
     fn add(&mut self, part: &TurnCounts) {
+        // Both are in the order of their revisions.
+        let mut freed = part.freed.iter().peekable();
         for record in part.records.iter() {
-            let freed = part.freed.iter().find(|freed| freed.revision == record.revision);
-            let asked_at_us = freed.map(|freed| freed.asked_at_us);
+            while freed.next_if(|freed| freed.revision < record.revision).is_some() {}
+            let of_record = freed.peek().filter(|freed| freed.revision == record.revision);
+            let asked_at_us = of_record.map(|freed| freed.asked_at_us);
             self.add_record(record, part.at_us, asked_at_us);
         }
     }
 
     fn add_record(&mut self, record: RevisionRecord<'_>, at_us: u64, asked_at_us: Option<u64>) {
-        // A place in the queues of several locks is granted in all of them at once.
+        // A place in the queues of several locks is granted in all of them at once, so it is removed after all of them.
         let mut over: Vec<PlaceNumber> = Vec::new();
         let mut ends = false;
         for event in record.events() {
@@ -288,7 +291,9 @@ impl HoldTimes {
                     self.totals.granted += 1;
                     self.totals.handed_over += u64::from(matches!(waited, Some(Waited::For(_))));
                     self.granted(name, &event, waited, at_us, asked_at_us);
-                    over.push(place);
+                    if matches!(waited, Some(Waited::For(_))) {
+                        over.push(place);
+                    }
                 }
                 (_, Some(place)) => {
                     ends = true;
@@ -417,9 +422,9 @@ fn cells<'a>(
     name: &str,
 ) -> &'a mut Cells {
     let first = name.split('/').next().unwrap_or_default();
-    let known = prefixes.contains_key(first) || prefixes.len() < PREFIXES_MAX;
-    let prefix = if known { first } else { OTHER };
-    if !prefixes.contains_key(prefix) {
+    let is_known = prefixes.contains_key(first);
+    let prefix = if is_known || prefixes.len() < PREFIXES_MAX { first } else { OTHER };
+    if !is_known && !prefixes.contains_key(prefix) {
         let cells = shown.cells(prefix);
         prefixes.insert(cells.label.clone(), cells);
     }

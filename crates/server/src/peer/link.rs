@@ -1,12 +1,15 @@
 //! Carries messages between this member and one other over their one connection.
+//!
+//! Without TLS the event loop writes its frames to the socket itself, as far as the socket takes them without waiting. A
+//! thread writes the rest, all frames under TLS, and the parts of snapshots.
 
 use std::collections::VecDeque;
-use std::io::{self, BufReader, Write};
+use std::io::{self, BufReader, IoSlice, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::net::sockopt;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg, sockopt};
 use tenure_node::{Input, LinkId, PeerMessage};
 use tenure_raft::MemberId;
 
@@ -30,6 +33,9 @@ const LARGER_DIALS_US: u64 = 1_000_000;
 /// How long sent bytes may stay unacknowledged before the connection breaks.
 const SILENCE: Duration = Duration::from_secs(5);
 
+/// The most frames that one system call writes. A turn has a few for each member.
+const SLICES_MAX: usize = 64;
+
 /// How long a write may wait for the operating system before the connection breaks.
 const WRITE: Duration = Duration::from_secs(10);
 
@@ -46,7 +52,7 @@ pub(crate) struct LinkHandle {
     state: Mutex<LinkState>,
     /// Notified when the connection or the address changes, for the dialling thread.
     changed: Condvar,
-    /// Notified when there are frames, for the writer. Separate from `changed`, so that frames wake no other thread.
+    /// Notified when there are frames for the writer. Separate from `changed`, so that frames wake no other thread.
     filled: Condvar,
 }
 
@@ -65,8 +71,13 @@ struct LinkState {
 
 struct LinkConnection {
     socket: TcpStream,
-    queue: Vec<Vec<u8>>,
+    /// Whether bytes go to the socket as they are.
+    is_plain: bool,
+    queue: VecDeque<Vec<u8>>,
+    /// The bytes of the queue.
     bytes: usize,
+    /// Whether the writer has frames that it took from the queue: others must not overtake them.
+    is_writing: bool,
     /// Parts of snapshots. They leave one at a time, when no other frame waits.
     bulk: VecDeque<Vec<u8>>,
 }
@@ -127,9 +138,12 @@ impl LinkHandle {
                 break;
             }
             connection.bytes += frame.bytes.len();
-            connection.queue.push(frame.bytes);
+            connection.queue.push_back(frame.bytes);
         }
-        self.filled.notify_all();
+        connection.write_without_waiting();
+        if !connection.queue.is_empty() || !connection.bulk.is_empty() {
+            self.filled.notify_all();
+        }
         all
     }
 
@@ -173,7 +187,9 @@ impl LinkHandle {
         socket.set_write_timeout(Some(WRITE))?;
         watch_over(socket)?;
         let writer = stream.outgoing()?;
-        let Some(generation) = self.attach(socket.try_clone()?, dialled, net.member.id()) else {
+        let is_plain = matches!(writer, WriteHalf::Plain(_));
+        let socket = socket.try_clone()?;
+        let Some(generation) = self.attach(socket, is_plain, dialled, net.member.id()) else {
             return Ok(());
         };
         // The level that the other member knows changes only with its process, and so with its connection.
@@ -248,15 +264,18 @@ impl LinkHandle {
             }
             let closed = state.closed;
             let connection = state.connection.as_mut()?;
+            connection.is_writing = false;
             if !connection.queue.is_empty() {
+                connection.is_writing = true;
                 connection.bytes = 0;
-                return Some(std::mem::take(&mut connection.queue));
+                return Some(std::mem::take(&mut connection.queue).into());
             }
             if closed {
                 let _ = connection.socket.shutdown(Shutdown::Write);
                 return None;
             }
             if let Some(part) = connection.bulk.pop_front() {
+                connection.is_writing = true;
                 return Some(vec![part]);
             }
             state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -264,7 +283,13 @@ impl LinkHandle {
     }
 
     /// Makes a connection the link's connection and returns its number; none if the existing one is preferred.
-    fn attach(&self, socket: TcpStream, dialled: Dialled, me: MemberId) -> Option<u64> {
+    fn attach(
+        &self,
+        socket: TcpStream,
+        is_plain: bool,
+        dialled: Dialled,
+        me: MemberId,
+    ) -> Option<u64> {
         let mut state = self.lock();
         // Both ends follow the same rule: a connection that the smaller id dialled replaces any other, one that the
         // larger id dialled is used only if there is none.
@@ -276,8 +301,14 @@ impl LinkHandle {
             let _ = old.socket.shutdown(Shutdown::Both);
         }
         state.generation += 1;
-        state.connection =
-            Some(LinkConnection { socket, queue: Vec::new(), bytes: 0, bulk: VecDeque::new() });
+        state.connection = Some(LinkConnection {
+            socket,
+            is_plain,
+            queue: VecDeque::new(),
+            bytes: 0,
+            is_writing: false,
+            bulk: VecDeque::new(),
+        });
         self.tell_all();
         Some(state.generation)
     }
@@ -301,6 +332,43 @@ impl LinkHandle {
 
     fn lock(&self) -> MutexGuard<'_, LinkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LinkConnection {
+    /// Writes queued frames as far as the socket takes them at once. What stays in the queue is the writer's.
+    fn write_without_waiting(&mut self) {
+        if !self.is_plain || self.is_writing {
+            return;
+        }
+        while !self.queue.is_empty() {
+            let slices: Vec<IoSlice<'_>> =
+                self.queue.iter().take(SLICES_MAX).map(|frame| IoSlice::new(frame)).collect();
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match sendmsg(&self.socket, &slices, &mut SendAncillaryBuffer::default(), flags) {
+                Ok(written) => self.drop_written(written),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => return,
+                Err(_) => {
+                    // The reader sees the end of the connection and detaches it.
+                    let _ = self.socket.shutdown(Shutdown::Both);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Removes bytes that the socket has taken from the front of the queue.
+    fn drop_written(&mut self, mut written: usize) {
+        self.bytes -= written;
+        while let Some(first) = self.queue.front_mut() {
+            if written < first.len() {
+                first.drain(..written);
+                return;
+            }
+            written -= first.len();
+            self.queue.pop_front();
+        }
     }
 }
 
@@ -336,7 +404,8 @@ mod tests {
         let (mut there, _) = listener.accept().unwrap();
         let (me, other) = (MemberId::new(1).unwrap(), MemberId::new(2).unwrap());
         let link = LinkHandle::new(other);
-        assert_eq!(link.attach(here, Dialled::Here, me), Some(1));
+        // As under TLS: the event loop writes nothing itself.
+        assert_eq!(link.attach(here, false, Dialled::Here, me), Some(1));
         assert!(link.push(frame(Class::Entries, QUEUE_BYTES_MAX)));
         assert!(!link.push(frame(Class::Entries, 1)), "entries are dropped, and sent again later");
         there.set_read_timeout(Some(Duration::from_millis(50))).unwrap();

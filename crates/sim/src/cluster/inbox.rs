@@ -153,7 +153,7 @@ impl SimInbox {
 
     /// Takes the inputs of one turn. Returns them, and the parts of the window of the reads among them.
     fn take(&mut self, local_us: u64, most: usize) -> TakenInputs {
-        let limit = self.queue.rest_limit(local_us);
+        let limit = self.queue.rest_limit(|| local_us);
         let (mut served, mut reads) = (Vec::new(), Vec::new());
         let inputs = self.queue.take(most, limit, |event, window| {
             served.push((event.source.share, event.cost));
@@ -210,7 +210,7 @@ impl SimInbox {
         if self.queue.is_empty() {
             return None;
         }
-        let limit = self.queue.rest_limit(local_us);
+        let limit = self.queue.rest_limit(|| local_us);
         Some(if self.queue.has_some(limit) { 50 } else { STALLED_US })
     }
 
