@@ -10,7 +10,7 @@ use crate::node::Node;
 use crate::peer::{self, PeerMessage};
 use crate::principal::{Principal, PrincipalAction, authorise};
 
-/// Before a request that found no leader is tried again.
+/// The pause before a request that found no leader is tried again.
 const PAUSE_US: u64 = 20_000;
 
 /// Admin requests that wait for their result.
@@ -57,7 +57,8 @@ impl Node {
         self.bring(ClientAdmin { admin, principal, request, deadline_us });
     }
 
-    /// Brings a request to the leader. Every attempt is authorised: the request may have waited since the last.
+    /// Brings a request to the leader. Authorises every attempt, because the access rules may have changed while the
+    /// request waited.
     fn bring(&mut self, client: ClientAdmin) {
         let ClientAdmin { admin, principal, request, deadline_us } = &client;
         let (admin, deadline_us) = (*admin, *deadline_us);
@@ -80,7 +81,8 @@ impl Node {
             }
             Some(leader) => match self.links.get(&leader).copied() {
                 Some(linked) => {
-                    // A member of an older version knows no principals, nor does a cluster that has such a member.
+                    // A leader of an older version cannot read a principal. Its cluster is below the level of access
+                    // rules, so the principal does not matter.
                     let named = linked.level >= peer::PRINCIPAL_LEVEL;
                     let principal = named.then(|| principal.name().to_owned());
                     let (number, request) = (proposal.0, request.clone());
@@ -183,8 +185,8 @@ impl Node {
         }
     }
 
-    /// Carries out what another member wants of the leader. That member has authorised its caller, by a state that may
-    /// be older than the leader's.
+    /// Handles an admin request that another member has forwarded. Authorises it again: that member has authorised its
+    /// caller by a state that may be older than the leader's.
     pub(crate) fn peer_wants(
         &mut self,
         from: MemberId,
@@ -192,7 +194,7 @@ impl Node {
         principal: Option<&str>,
         request: AdminRequest,
     ) {
-        // A member that names no principal is of a version that knows none: its caller is not known.
+        // A member of an older version names no principal. Its caller counts as one without credentials.
         if let Err(failure) = self.may_administer(principal.unwrap_or_default()) {
             return self.answer_peer_admin(from, number, Err(failure));
         }
@@ -206,7 +208,7 @@ impl Node {
         }
         let proposal = self.in_flight.number();
         let origin = AdminOrigin::Peer { from, number };
-        // The replica answers every request, so this one has no deadline of its own.
+        // The replica answers every admin request, so a forwarded one needs no timer.
         self.admins
             .waiting
             .insert(proposal, PendingAdmin { origin, at: AdminStage::Proposed, due_us: u64::MAX });

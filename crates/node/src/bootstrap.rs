@@ -1,19 +1,19 @@
-//! Agrees with the other listed members on the cluster that they found together.
+//! Bootstraps a cluster: agrees with the other listed members on its id, its first state and its level.
 //!
-//! Each founder asks all others who they are, round after round, until every one has answered in the same round
-//! with its id and that it holds no data. Ids are drawn once and stored before they are told, so all founders find
-//! the same set of ids. The cluster's id is made from that set alone.
+//! Each founder asks all others who they are, round after round, until in one round every other founder has answered
+//! with its id and without a cluster. A founder draws its id once and stores it before it tells it, so all founders
+//! find the same set of ids. The cluster's id is made from that set alone.
 //!
-//! The first state also holds names and addresses, and it must be the same on every founder. Founders may believe
-//! different addresses, because one of them may restart elsewhere while the others ask. Therefore only the founder
-//! with the smallest id decides on the first records. It stores them with the cluster's id, then tells them; the
-//! others adopt what it tells, to the letter. A founder that has adopted the records tells them as well, so any one
-//! of them is enough for the rest. An address that was wrong in the first records is corrected later, by the member
-//! itself, like any address that changes.
+//! The first state also holds names and addresses, and it must be the same on every founder. Founders may learn
+//! different addresses of one founder, because it may restart at another address while the others ask. Therefore only
+//! the founder with the smallest id decides on the first records. It stores them with the cluster's id, then tells them
+//! to the others, which adopt them without a change. A founder that has adopted the records tells them as well, so
+//! every remaining founder needs an answer from only one of these. An address that was wrong in the first records is
+//! corrected later, by the member itself, like any address that changes.
 //!
-//! The level of the first state is decided and told in the same way: founders say up to which level they know the
-//! machine's rules, and the smallest of these is the level. So the cluster has its level before it has a leader, and no
-//! command can be faster than the members are in agreeing on it.
+//! The same founder decides and tells the level of the first state: every founder reports the highest level of the
+//! machine's rules that it knows, and the smallest of these is the level. So the cluster has its level before it has a
+//! leader, and no command is applied before the founders have agreed on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,10 +23,10 @@ use crate::join::undiallable;
 
 /// The pause between two rounds of questions.
 const PAUSE_US: u64 = 200_000;
-/// How often a founder that waits says what is missing.
+/// How often a founder that waits logs what is missing.
 const SAY_EVERY_US: u64 = 10_000_000;
 
-/// A member to be asked [`Control::Who`].
+/// A member to which the caller must send [`Control::Who`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WhoRequest {
     /// The address at which it listens for members.
@@ -47,7 +47,7 @@ pub struct Founded {
 }
 
 impl Founded {
-    /// The cluster that a member founds by itself, if it knows the rules up to this level.
+    /// The cluster of one member that founds it alone and knows the rules up to this level.
     pub fn alone(record: MemberRecord, level: u16) -> Self {
         let founders = vec![record];
         Self { cluster: cluster_id(&founders), founders, level }
@@ -87,7 +87,7 @@ pub enum BootstrapError {
         /// Its cluster.
         cluster: String,
     },
-    /// The cluster was founded at a level that this member does not know: it was of a newer version then.
+    /// The cluster was founded at a level that this member does not know: the member ran a newer version then.
     #[error("{peer} founded the cluster at feature level {level}, and this version knows {known}")]
     Outgrown {
         /// The address of a founder.
@@ -124,8 +124,8 @@ enum WhoAnswer {
 }
 
 impl Bootstrap {
-    /// A member with this record and an empty directory that knows the rules up to this level. The list names every
-    /// founder, this one too.
+    /// Begins the bootstrap of the member with this record, which has no data and knows the rules up to this level. The
+    /// list names every founder, this member included.
     pub fn new(
         listed: &[(String, Address)],
         me: MemberRecord,
@@ -162,8 +162,8 @@ impl Bootstrap {
         })
     }
 
-    /// The members to ask now. The caller must follow each with one [`Bootstrap::handle`], even if the member could not
-    /// be reached.
+    /// Returns the members to ask now. The caller must report each answer with [`Bootstrap::handle`], and also that a
+    /// member could not be reached.
     pub fn turn(&mut self, now_us: u64) -> Vec<WhoRequest> {
         if self.ended.is_none() && self.asking && self.answers.len() == self.others.len() {
             self.end_round(now_us);
@@ -188,7 +188,7 @@ impl Bootstrap {
         if self.asking { u64::MAX } else { self.next_round_us }
     }
 
-    /// Takes the answer of the member at this address, or why there is none.
+    /// Handles the answer of the member at this address, or the error if there is no answer.
     pub fn handle(&mut self, address: &str, answer: Result<Control, String>) {
         let Some(name) = self.others.get(address) else { return };
         if !self.asking || self.ended.is_some() {
@@ -211,7 +211,7 @@ impl Bootstrap {
         self.ended.as_ref()
     }
 
-    /// What is missing, from time to time, for the log.
+    /// Returns what the bootstrap waits for, for the log; none until the next line is due.
     pub fn missing(&mut self, now_us: u64) -> Option<String> {
         if self.missing.is_empty() || now_us < self.next_words_us || self.ended.is_some() {
             return None;
@@ -386,7 +386,7 @@ mod tests {
         let mut first = new(record(1, "h:1"));
         first.turn(0);
         first.handle("h:2", knows(record(2, "h:2"), 3));
-        // An older version does not say what it knows.
+        // A member of an older version does not report a level.
         let silent = Control::decode(b"i-am 3 m3 h:3 h:9").unwrap();
         first.handle("h:3", Ok(silent));
         first.turn(1);

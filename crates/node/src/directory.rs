@@ -1,7 +1,7 @@
 //! Keeps the member directory: the names and addresses of each member, as replicated keys.
 //!
-//! The directory is replicated with everything else: one key per member. The founders of the cluster have a key of
-//! their own, because the cluster's id is made from them.
+//! Each member has one key. Another key has the records of the founders, because the cluster's id is the hash of their
+//! ids.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,9 +28,9 @@ pub(crate) const LEVEL_MIN: u16 = 1;
 /// The word before the level in [`FOUNDERS`]. No record begins with it.
 const LEVEL: &str = "level ";
 
-/// More members than any cluster should have; the reader ignores any beyond.
+/// The most records that are read from the directory; further ones are ignored. No cluster should have as many members.
 const MEMBERS_MAX: usize = 1_024;
-/// A name is for people; an address is a host name and a port.
+/// The most bytes of a name or of an address.
 const WORD_BYTES_MAX: usize = 256;
 
 /// A host and a port, as text: resolved whenever it is used.
@@ -54,7 +54,7 @@ pub struct MemberNames {
 pub struct Preference(u8);
 
 impl Preference {
-    /// A preference; nothing above 100.
+    /// Returns a preference; none above 100.
     pub fn new(preference: u8) -> Option<Self> {
         (preference <= 100).then_some(Self(preference))
     }
@@ -66,13 +66,13 @@ impl Preference {
 }
 
 impl Default for Preference {
-    /// In the middle, so that there is room on both sides.
+    /// 50, so that an operator can prefer another member more, or less.
     fn default() -> Self {
         Self(50)
     }
 }
 
-/// A member's line in the directory.
+/// A member's id and names, as one line of text in the key of the founders and in messages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberRecord {
     /// The member's id.
@@ -87,7 +87,7 @@ impl MemberNames {
         let mut words = text.split(' ');
         let mut next = || words.next().filter(|word| is_word(word)).map(str::to_owned);
         let (name, members, clients) = (next()?, next()?, next()?);
-        // Absent if it is the default.
+        // The word is absent if the preference is the default.
         let preference = match words.next() {
             None => Preference::default(),
             Some(word) => word.parse().ok().and_then(Preference::new)?,
@@ -121,7 +121,7 @@ impl fmt::Display for MemberRecord {
     }
 }
 
-/// Parses a member id in the form in which it is shown.
+/// Parses a member id in the form in which logs show it: hexadecimal.
 pub fn parse_id(text: &str) -> Option<MemberId> {
     u64::from_str_radix(text, 16).ok().and_then(MemberId::new)
 }
@@ -174,7 +174,7 @@ pub fn records_text(records: &[MemberRecord]) -> String {
 /// The id of the cluster that these members found: the hash of their ids, in ascending order. Clusters that exist
 /// keep the id that they stored.
 ///
-/// Addresses are left out, because founders may believe different ones. See [`Bootstrap`](crate::Bootstrap) for why
+/// The hash leaves addresses out, because founders may know different ones. See [`Bootstrap`](crate::Bootstrap) for why
 /// founders with the same cluster id begin with the same state nevertheless.
 pub fn cluster_id(founders: &[MemberRecord]) -> String {
     let ids: BTreeSet<MemberId> = founders.iter().map(|record| record.id).collect();
@@ -182,8 +182,8 @@ pub fn cluster_id(founders: &[MemberRecord]) -> String {
     format!("{:032x}", xxh3_128(&bytes))
 }
 
-/// The first state of the cluster that these members found: the same bytes on each of them, whatever version each is
-/// of. Its level is the newest one that all of them know. This build must know it.
+/// The first state of the cluster that these members found: the same bytes on each of them, whatever version each one
+/// runs. Its level is the newest one that all of them know. Panics if this build does not know that level.
 pub fn first_state(founders: &[MemberRecord], level: u16, epoch: Epoch) -> Machine {
     let mut text = records_text(founders);
     if level > LEVEL_MIN {
@@ -191,7 +191,8 @@ pub fn first_state(founders: &[MemberRecord], level: u16, epoch: Epoch) -> Machi
     }
     let mut puts = vec![(FOUNDERS.to_owned(), text)];
     puts.extend(founders.iter().map(|record| (key(record.id), record.names.to_string())));
-    // Older versions name no principal here, and the hash of the state covers these bytes.
+    // Older versions name no principal here, and the hash of the state covers these bytes, so newer ones must not name
+    // one either.
     let request = |(key, value): &(String, String)| encode_for("", put_command(key, value));
     let mut requests: Vec<Vec<u8>> = puts.iter().map(request).collect();
     if level > LEVEL_MIN {
@@ -205,7 +206,7 @@ pub fn first_state(founders: &[MemberRecord], level: u16, epoch: Epoch) -> Machi
     machine
 }
 
-/// The command of the member itself that writes a key.
+/// Encodes a command that writes a key, with the principal of the member itself.
 pub fn put(key: &str, value: &str) -> Vec<u8> {
     encode(put_command(key, value))
 }
@@ -215,12 +216,12 @@ fn put_command<'a>(key: &'a str, value: &'a str) -> Command<'a> {
     Command::Put(Put { key, value, lease: None, expect: Expect::Any, guard: None })
 }
 
-/// A command of the member itself.
+/// Encodes a command with the principal of the member itself.
 pub fn encode(command: Command<'_>) -> Vec<u8> {
     encode_for(Principal::member().name(), command)
 }
 
-/// The same request of another principal.
+/// Encodes the same request with another principal; none if it cannot be decoded.
 pub fn encode_as(principal: &Principal, request: &[u8]) -> Option<Vec<u8>> {
     let request = decode_request(request).ok()?;
     let mut bytes = Vec::new();

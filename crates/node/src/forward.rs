@@ -1,8 +1,8 @@
 //! Brings commands to the leader, here or over a link, and their answers back.
 //!
 //! A member that leads proposes a batch; any other forwards it to the leader, or keeps it within its deadline while
-//! there is none. A member that gets forwarded commands and does not lead says so. It never sends them on, so there are
-//! no loops. When a link breaks, commands that were sent over it and not answered may have happened.
+//! there is none. A member that gets forwarded commands and does not lead rejects them. It never forwards them again,
+//! so there are no loops. When a link breaks, commands that were sent over it and not answered may have taken effect.
 
 use bytes::Bytes;
 use tenure_core::codec::decode_request;
@@ -19,12 +19,13 @@ use crate::peer::{self, PeerMessage};
 use crate::principal::authorise;
 use crate::share::ConnectionShare;
 
-/// Before something that failed for want of a leader is tried again, unless the leader changes first.
+/// The pause before a batch that failed for want of a leader is tried again. A change of leader ends the pause.
 const PAUSE_US: u64 = 10_000;
 /// Added to the deadline, so that a definite "not applied" that comes a little late arrives before the outcome is
 /// reported as unknown.
 pub(crate) const ANSWER_GRACE_US: u64 = 100_000;
-/// How long commands that a member of an older version forwards may wait.
+/// The deadline of commands that a member of an older version forwards: such a member does not send the time that is
+/// left.
 const FORWARDED_US: u64 = 10_000_000;
 
 /// Commands that another member forwarded.
@@ -44,7 +45,7 @@ impl Node {
             return self.finish(flight, NodeFailure::Expired);
         }
         if self.replica.is_retired() {
-            // The others take no commands from it any more: the client must ask another member.
+            // This member was removed, so the others accept no commands from it. The client must ask another member.
             return self.finish(flight, NodeFailure::Stopping);
         }
         if flight.is_over() {
@@ -71,7 +72,7 @@ impl Node {
 
     fn propose(&mut self, flight: Box<Flight>) {
         let proposal = self.in_flight.number();
-        // A command does not wait for others beyond its own deadline.
+        // The replica must not hold a command back beyond its deadline.
         let left_us = flight.deadline_us().saturating_sub(self.now_us);
         let (requests, linger_us) = (flight.requests(), flight.linger_us().min(left_us));
         let deadline_us = flight.deadline_us();
@@ -212,7 +213,7 @@ impl Node {
         }
     }
 
-    /// The connection over which commands were forwarded is gone: they may have happened.
+    /// Handles the loss of a connection over which commands were forwarded: they may have taken effect.
     pub(crate) fn attempts_lost(&mut self, member: MemberId, link: LinkId) {
         if mutant!("lost_link_ignored") {
             return;
@@ -227,7 +228,7 @@ impl Node {
     }
 
     /// Drops the commands that another member forwarded over an earlier connection. Their answers must not be sent: the
-    /// member may have restarted since, and then counts its numbers anew.
+    /// member may have restarted since, and then uses the same numbers for other commands.
     pub(crate) fn forget_forwarded(&mut self, by: MemberId) {
         if mutant!("answer_to_an_earlier_start") {
             return;
@@ -267,8 +268,9 @@ impl Node {
         self.staged.push(Output::Answer { to, outcomes });
     }
 
-    /// Proposes commands that another member has forwarded, if this one leads. They are authorised, and count
-    /// against this member's budget and the share of the member that forwards them, like those of a client.
+    /// Proposes commands that another member has forwarded, if this one leads. Like the commands of a client they are
+    /// authorised, and count against this member's budget and the share of their source, which is the member that
+    /// forwards them.
     pub(crate) fn take_forwarded(
         &mut self,
         from: MemberId,
@@ -323,7 +325,7 @@ impl Node {
         request: &[u8],
         share: &ConnectionShare,
     ) -> Result<Permit, NodeFailure> {
-        // What cannot be read changes nothing when it is applied, and is answered then.
+        // A request that cannot be decoded has no effect when it is applied, and is refused then.
         let decoded = decode_request(request).ok();
         let mut kind = crate::admission::Weight::Asks;
         if let Some(request) = &decoded {
@@ -346,7 +348,8 @@ impl Node {
         self.staged.push(Output::Send { to, message });
     }
 
-    /// The member ends: what waits had no effect, what was proposed or forwarded may have had one.
+    /// Answers every batch when the member ends: a batch that waits had no effect, one that was proposed or forwarded
+    /// may have had one.
     pub(crate) fn end_attempts(&mut self) {
         for proposal in self.in_flight.those(|_| true) {
             let Some(attempt) = self.remove(proposal) else { continue };

@@ -29,7 +29,7 @@ pub struct SessionId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct CallId(pub u64);
 
-/// One read that waits until the machine may be asked.
+/// One read that waits until the machine may be queried.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ReadId(pub u64);
 
@@ -80,12 +80,12 @@ pub struct CommandBatch<R = ReplyTo> {
 }
 
 impl<R> CommandBatch<R> {
-    /// Whether its commands only keep or give up what their callers have. Only renewals may wait for others.
+    /// Whether its commands only keep or give up what their callers have. A batch that may linger has only renewals.
     pub fn keeps(&self) -> bool {
         self.linger_us > 0 || self.permit.keeps_all()
     }
 
-    /// The answer if nothing was tried. Returns the permit to the budget.
+    /// The results if the batch was not tried: this failure for each command. Returns the permit to the budget.
     pub fn failed(self, failure: NodeFailure) -> Outcomes {
         vec![Err(failure); self.requests.len()]
     }
@@ -110,16 +110,16 @@ pub enum Fresh {
     AtLeast(Revision),
 }
 
-/// Something that happened outside.
+/// Something that happened outside. An input that is *due* for an output must be reported once for each such output.
 pub enum Input {
-    /// Another member says this, over a link that names it.
+    /// A message of another member. The link names the sender.
     Peer {
         /// The member at the other end of the link.
         from: MemberId,
         /// The message.
         message: PeerMessage,
     },
-    /// A new connection carries messages to this member from now on.
+    /// From now on a new connection carries the messages to another member.
     Linked {
         /// The member.
         member: MemberId,
@@ -128,14 +128,14 @@ pub enum Input {
         /// The newest level of the machine's rules that the other member knows.
         level: u16,
     },
-    /// A connection is gone: nothing that was sent over it and not answered will be.
+    /// A connection to another member is gone. Unanswered requests that were sent over it will get no answer.
     Unlinked {
         /// The member.
         member: MemberId,
         /// The connection.
         link: LinkId,
     },
-    /// Messages to this member did not fit its link.
+    /// Messages to another member were dropped: there is no connection to it, or they did not fit into its link.
     Unreachable {
         /// The member.
         member: MemberId,
@@ -153,7 +153,7 @@ pub enum Input {
         /// When the caller gives up, by the member's clock.
         deadline_us: u64,
     },
-    /// An operator wants other members or another leader. Answered by [`Output::AdminDone`].
+    /// An operator wants to change the members or transfer leadership. Answered by [`Output::AdminDone`].
     Admin {
         /// The request.
         admin: AdminId,
@@ -200,7 +200,7 @@ pub enum Input {
         join: JoinId,
         /// The content of the request.
         request: Join,
-        /// What the connection proves of its other end.
+        /// The name that the connection proves for its other end, if any.
         peer_name: PeerName,
     },
     /// A member that wants to be added was called back. Due for every [`Output::CallBack`].
@@ -245,7 +245,7 @@ pub enum Input {
         /// The first byte that is missing.
         have: u64,
     },
-    /// The disk cannot take an incoming snapshot, or the whole cannot be used.
+    /// The disk cannot store an incoming snapshot, or the complete snapshot cannot be used.
     TransferFailed {
         /// The transfer.
         number: u64,
@@ -289,10 +289,10 @@ pub enum Output {
     },
     /// The machine's notices, for the sessions of their leases.
     Notices(Vec<Notice>),
-    /// The machine has jumped to a snapshot, so notices of what happened in between are lost. End every session:
-    /// each client comes back and asks what became of its asks.
+    /// The machine has jumped to a snapshot, so notices of what happened in between are lost. End every session: each
+    /// client reconnects and asks what became of its requests.
     Skipped,
-    /// The driver may query the machine now, before anything else happens.
+    /// The driver may query the machine now, before it performs the next output.
     ReadReady {
         /// The read.
         read: ReadId,
@@ -308,7 +308,7 @@ pub enum Output {
     AdminDone {
         /// The request.
         admin: AdminId,
-        /// Its result. A transfer is done when it has begun.
+        /// Its result. A transfer of leadership counts as done once it has begun.
         result: Result<(), NodeFailure>,
     },
     /// The machine has applied everything up to here.
@@ -327,7 +327,7 @@ pub enum Output {
         /// The state.
         frozen: Box<Frozen>,
     },
-    /// Entries up to this index are not needed any more. Do it after everything before it in this list is
+    /// Entries up to this index are not needed any more. Compact the log after every earlier output of this list is
     /// durable.
     CompactLog {
         /// The index.
@@ -352,9 +352,9 @@ pub enum Output {
         len: u64,
     },
     /// Open what there is of an incoming snapshot, and drop every other incoming one. If the snapshot is already
-    /// complete, all of it is there. Report with [`Input::ChunkWritten`] or [`Input::TransferFailed`]. Execute later
-    /// outputs for the same transfer in order. Skip outputs for a transfer that has failed or is not the newest opened,
-    /// without a report.
+    /// complete, report its whole length. Report with [`Input::ChunkWritten`] or [`Input::TransferFailed`]. Execute
+    /// later outputs for the same transfer in order. Skip outputs for a transfer that has failed or is not the newest
+    /// opened, without a report.
     OpenTransfer {
         /// The transfer.
         number: u64,
@@ -428,12 +428,12 @@ pub enum Output {
         directory: BTreeMap<MemberId, MemberNames>,
         /// The members that belong to the cluster.
         members: Membership,
-        /// Others that a member vouches for: this one may have been away when they were added.
+        /// Ids that another member vouches for. This member may have been away when they were added.
         vouched: BTreeSet<MemberId>,
     },
     /// Leadership was handed over, or cannot be: the member may end.
     MayEnd,
-    /// The member must stop, after the messages of this turn have left. Nothing else that follows counts.
+    /// Stop the member after the messages of this turn were sent. No other output that follows has to be performed.
     Stop(Stop),
 }
 
@@ -452,8 +452,8 @@ pub trait NodeObserver {
     fn took(&mut self, commands: usize);
     /// Commands were applied that reached this member at `asked_at_us`.
     fn applied(&mut self, now_us: u64, asked_at_us: u64, outcomes: &[Outcome]);
-    /// Commands that reached this member at the first time were proposed at the second and applied at the third.
-    /// `_reply` is where their answers go; none for commands that another member forwarded.
+    /// Reports when commands reached this member, when they were proposed and when they were applied. `_reply` is the
+    /// receiver of their answers; none for commands that another member forwarded.
     fn timed(
         &mut self,
         _reply: Option<ReplyTo>,

@@ -42,7 +42,7 @@ struct JoinCluster {
     damaged: u32,
     endings: Vec<crate::transfer::TransferEnd>,
     level: u16,
-    /// Members that were called back, and what each of them answers; none if it does not.
+    /// Members that were called back. `call_back` gives the answer of each; none if it does not answer.
     called: Vec<MemberId>,
     call_back: fn(MemberRecord) -> Option<Result<Control, String>>,
 }
@@ -135,7 +135,7 @@ impl JoinCluster {
         cluster
     }
 
-    /// Writes invitations, as an operation does.
+    /// Writes invitations, as an operator's command does.
     fn invite(&mut self, invitations: impl IntoIterator<Item = NewInvitation>) {
         let leader = self.leader();
         let node = self.nodes.get_mut(&leader).unwrap();
