@@ -241,7 +241,7 @@ impl ConnectionArgs {
         })
     }
 
-    /// The credentials that were said at the highest place.
+    /// The credentials from the first of these that has any: flags, variables, file.
     fn credentials(
         &self,
         variable: &impl Fn(&str) -> Option<String>,
@@ -291,7 +291,7 @@ impl ConnectionArgs {
 }
 
 impl ConnectionTarget {
-    /// The credentials, read from where they are.
+    /// Reads the credentials from their variable or file.
     pub(crate) fn credentials(&self) -> Result<Credentials, CliError> {
         let wrong = |what: String| CliError::config(what).with("effect", "none: nothing was sent");
         let credentials = match &self.credentials {
@@ -309,7 +309,7 @@ impl ConnectionTarget {
         Ok(credentials.insecure(self.insecure_credentials))
     }
 
-    /// A channel to one particular member, leader or not. It connects with the first request.
+    /// A channel to the member at this address, leader or not. It connects with the first request.
     pub(crate) fn channel(&self, address: &str) -> Result<MemberChannel, CliError> {
         let credentials = self.credentials()?;
         credentials.may_go_to(address, self.tls.is_some()).map_err(CliError::config)?;

@@ -41,14 +41,13 @@ fn awake() -> Moment {
     moment(clock_gettime(ClockId::Monotonic))
 }
 
-/// The clock that keeps counting while the machine is suspended. On macOS that is the one named monotonic.
+/// The clock that keeps counting while the machine is suspended. On macOS that is `CLOCK_MONOTONIC`.
 #[cfg(target_os = "macos")]
 fn never_stops() -> Moment {
     moment(clock_gettime(ClockId::Monotonic))
 }
 
-/// On macOS the standard library's `Instant` stops in suspend. Its zero is aligned with the other clock at the first
-/// call.
+/// On macOS the standard library's `Instant` stops in suspend. The first call aligns it with the other clock.
 #[cfg(target_os = "macos")]
 #[expect(clippy::disallowed_methods, reason = "the only clock that stops in sleep")]
 fn awake() -> Moment {
@@ -68,7 +67,7 @@ pub(crate) fn random() -> u64 {
 
 #[cfg(target_os = "linux")]
 fn fill(bytes: &mut [u8; 8]) {
-    // The call may be interrupted by a signal, before the system has gathered randomness.
+    // Repeats the call: a signal may interrupt it while the kernel has not gathered enough randomness.
     while rustix::rand::getrandom(&mut bytes[..], GetRandomFlags::empty()) != Ok(bytes.len()) {}
 }
 

@@ -47,7 +47,7 @@ pub struct Lock {
 /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
 /// let guard = client.lock("report").await?;
 /// let token = guard.token();
-/// guard.run(async move { build(token).await }).await?;   // dropped at its await if the lock is lost
+/// guard.run(async move { build(token).await }).await?;   // drops the future if the lock is lost
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
@@ -69,7 +69,7 @@ pub(crate) struct GuardState {
 }
 
 impl Guard {
-    /// Creates a guard of what was granted, if the lease can be relied on at this moment.
+    /// Creates the guard of a grant, if the lease can be relied on at this moment.
     pub(crate) fn new(
         held: Arc<HeldLease>,
         own: bool,
@@ -86,7 +86,7 @@ impl Guard {
         let is_closing = held.shared.cleanups.is_closing();
         let inner = Some(Arc::new(GuardState { held, own, turns }));
         let guard = Self { inner, locks, lost, at };
-        // Dropping the guard releases every lock; no work has begun.
+        // On an error the guard is dropped, which releases every lock. No work has begun.
         granted.map_err(|lost| if is_closing { Error::Closed } else { Error::Lost(lost) })?;
         Ok(guard)
     }
@@ -168,7 +168,7 @@ impl Guard {
         self.inner().held.id
     }
 
-    /// Checks that the lock can be relied on at this moment. Only compares the clock, sends nothing.
+    /// Checks that the lock can be relied on at this moment. Reads the clock and sends nothing.
     ///
     /// ```no_run
     /// # fn example(guard: tenure::Guard, rows: Vec<u32>) -> Result<(), tenure::Error> {
@@ -208,8 +208,8 @@ impl Guard {
         }
     }
 
-    /// Subscribes to changes of the guard's standing: that of its lease, until the lock itself is lost. The
-    /// subscription ends when the lock is released.
+    /// Subscribes to changes of the guard's standing. A guard has the standing of its lease, unless the lock itself is
+    /// lost. The subscription ends when the lock is released.
     ///
     /// ```no_run
     /// # async fn example(guard: tenure::Guard) {
@@ -231,7 +231,7 @@ impl Guard {
         self.inner().held.until()
     }
 
-    /// Waits until the lock is lost, and returns why and by whom.
+    /// Waits until the lock is lost, and returns the cause and, if a person took the lock away, who that was.
     ///
     /// ```no_run
     /// # async fn example(guard: tenure::Guard) {
@@ -260,7 +260,7 @@ impl Guard {
     /// ```no_run
     /// # async fn rename(guard: tenure::Guard) {}
     /// # async fn example(guard: tenure::Guard) -> Result<(), tenure::Error> {
-    /// rename(guard.reenter()?).await;      // releases its own; the lock stays held
+    /// rename(guard.reenter()?).await;      // drops that guard; the lock stays held
     /// guard.check()?;
     /// guard.release().await
     /// # }
@@ -270,14 +270,14 @@ impl Guard {
         Ok(self.another())
     }
 
-    /// Returns another guard of the same grant, which may be lost.
+    /// Returns another guard of the same grant, also if the lock is lost.
     pub(crate) fn another(&self) -> Self {
         let (inner, locks, lost) = (self.inner.clone(), self.locks.clone(), self.lost.clone());
         Self { inner, locks, lost, at: self.at }
     }
 
-    /// Turns an exclusive hold into a shared one, without a gap. The token changes. While other guards of the same
-    /// grant exist, which have the old token, this fails with `GUARD_SHARED`.
+    /// Turns an exclusive hold into a shared one, without a gap. The token changes. Fails with `GUARD_SHARED` while
+    /// other guards of the same grant exist, because these would keep the old token.
     ///
     /// ```no_run
     /// # async fn example(mut guard: tenure::Guard) -> Result<(), tenure::Error> {
@@ -312,7 +312,8 @@ impl Guard {
         Ok(())
     }
 
-    /// Replaces the metadata of the grant, which other clients can read.
+    /// Replaces the metadata of the grant, which other clients can read. For several locks, this changes the grant of
+    /// the first by name.
     ///
     /// ```no_run
     /// # async fn example(guard: tenure::Guard) -> Result<(), tenure::Error> {

@@ -1,7 +1,7 @@
-//! Connects under TLS: trusts an authority, and presents a certificate.
+//! Connects to members over TLS: verifies their certificates, and presents the client's own.
 //!
-//! The client reads the files again for every connection, so that a certificate is replaced without a restart. If the
-//! new files cannot be used, the previous ones stay in effect.
+//! The client reads the files again for every connection, so that a certificate can be replaced without a restart. If
+//! the new files cannot be used, the previous ones stay in effect.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::tls::TlsFiles;
 
-/// The TLS configuration that was last read from the files.
+/// The paths of the certificate files, and the TLS configuration that was last read from them.
 pub(crate) struct TlsTrust {
     ca: PathBuf,
     identity: Option<(PathBuf, PathBuf)>,
@@ -27,7 +27,7 @@ pub(crate) struct TlsTrust {
 }
 
 impl TlsTrust {
-    /// Reads the files. Returns `None` if sessions are in plain text.
+    /// Reads the files. Returns `None` without an authority: sessions are then in plain text.
     pub(crate) fn load(files: &TlsFiles) -> Result<Option<Self>, String> {
         let Some(ca) = files.ca.clone() else {
             return match files.identity {
@@ -72,7 +72,7 @@ impl TlsTrust {
     }
 }
 
-/// Whether the peer ended the handshake as a port does that has no TLS.
+/// Whether the peer ended the handshake with `handshake_failure`, the alert that a member without TLS sends.
 pub(crate) fn is_refused(error: &(dyn std::error::Error + 'static)) -> bool {
     let inside = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
     let inside = inside.and_then(|inside| inside.downcast_ref::<rustls::Error>());

@@ -1,4 +1,4 @@
-//! Measures cycles over sessions.
+//! Measures acquire-and-release cycles over gRPC sessions.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tonic::Streaming;
 use super::unary::with;
 use super::{ApiMeasurement, BenchCaller, MeasureTimes};
 
-/// The longest ttl that a lease may have: none ends during a measurement.
+/// The longest ttl that a cluster allows by default, so that no lease ends during a measurement.
 const TTL_MS: u64 = 3_600_000;
 
 /// One connection with a session on it.
@@ -26,13 +26,13 @@ pub(super) struct SessionConnection {
 /// How a client sends its acquires.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AcquireForm {
-    /// Without a number: an unanswered one may have taken effect.
+    /// Without a sequence number: if no answer arrives, the acquire may have taken effect.
     Once,
-    /// Under numbers, as the SDK does: a repetition takes effect once.
+    /// With sequence numbers, as the SDK sends them: a repeated acquire takes effect once.
     Numbered,
 }
 
-/// One client that cycles: a lease, a lock, and a command in flight.
+/// One client, with a lease, a lock and one command in flight. It acquires and releases the lock in turn.
 struct SessionClient {
     lease: v1::Lease,
     lock: String,
@@ -123,7 +123,7 @@ pub(super) fn release(lease: &v1::Lease, lock: &str, token: u64) -> request::Com
     })
 }
 
-/// Lets clients cycle: first to warm up, then measured.
+/// Runs the cycles of all clients: first without measuring, to warm up, then measured.
 pub(crate) async fn measure(
     address: SocketAddr,
     (clients, connections): (usize, usize),
@@ -136,7 +136,7 @@ pub(crate) async fn measure(
     let shape = clients * 1_000 + connections + if said == AcquireForm::Once { 0 } else { 500 };
     for at in 0..connections {
         let share = clients / connections + usize::from(at < clients % connections);
-        // The locks of an earlier measurement may still be held.
+        // Each measurement has locks of its own, because those of an earlier one may still be held.
         let locks = format!("bench/{:04}/{shape:08}/{at:08}", caller.measurement);
         let caller = caller.clone();
         tasks.spawn(async move { cycle(address, &locks, share, said, &caller, times).await });

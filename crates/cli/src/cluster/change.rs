@@ -217,7 +217,7 @@ pub(super) async fn transfer(
     Ok(Exit::Done)
 }
 
-/// Raises the level of the machine's rules.
+/// Raises the feature level of the cluster.
 pub(super) async fn raise_level(
     cluster: &ConnectedCluster,
     flags: &RaiseLevelArgs,
@@ -228,7 +228,7 @@ pub(super) async fn raise_level(
     let raised = cluster.client.order(&request_id(None), Some(AGREE), asked).await;
     raised.map_err(|error| {
         let failure = CliError::from(error);
-        // Raising it twice changes nothing more.
+        // The command may be repeated: raising the level a second time has no effect.
         if failure.exit == Exit::Unknown { failure.next("the same again") } else { failure }
     })?;
     match cluster.output {
@@ -255,7 +255,8 @@ fn done(cluster: &ConnectedCluster, event: &str, member: &v1::Member) -> Result<
     Ok(Exit::Done)
 }
 
-/// A change carries no request id to repeat it with. The member list shows whether it happened.
+/// Converts the error of a membership change. Its request has no request id, so the user cannot safely repeat it if the
+/// outcome is unknown. The member list shows whether the change took effect.
 pub(super) fn changed(error: tenure::Error) -> CliError {
     let failure = CliError::from(error);
     if failure.exit == Exit::Unknown { failure.next("tenure cluster members") } else { failure }

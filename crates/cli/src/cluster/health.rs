@@ -24,7 +24,7 @@ pub(crate) const NO_LEADER: &str = "no leader";
 pub(crate) struct Problem {
     /// The member that it is about; `None` for the whole cluster.
     pub(crate) member: Option<String>,
-    /// One of a few words, for programs.
+    /// A fixed word for programs, such as [`DEAD`].
     pub(crate) word: &'static str,
     pub(crate) detail: String,
     /// What to do about it.
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(state(true, &up_to_date, ""), "up to date");
         assert_eq!(state(true, &answer(member_state::OUT_OF_SPACE), "up to date"), "out of space");
         assert_eq!(state(true, &MemberAnswer::Hung, "up to date"), HUNG);
-        // A client that cannot reach a member's address proves nothing about a member that the leader hears.
+        // That this command cannot reach the member proves nothing, because the leader is in contact with it.
         assert_eq!(state(true, &MemberAnswer::Refused, "up to date"), "up to date");
         assert_eq!(state(false, &MemberAnswer::Refused, "not heard of"), DEAD);
         assert_eq!(state(false, &MemberAnswer::Hung, "not heard of"), HUNG);

@@ -1,4 +1,4 @@
-//! Tests that a cluster is shown, and changed member by member.
+//! Tests the commands that show a cluster and that add, promote and remove its members.
 
 use std::net::TcpListener;
 use std::process::ChildStdin;
@@ -9,7 +9,7 @@ use tenure_server::os;
 use crate::ports::free_port;
 use crate::stage::{Ran, at, member, objects, serve, wait};
 
-/// Three members, and room for more.
+/// A cluster of three members, to which tests add more.
 struct Three {
     dir: tempfile::TempDir,
     running: Vec<(String, ChildStdin)>,
@@ -92,7 +92,7 @@ fn members_are_shown_added_promoted_removed_and_asked_to_lead() {
     assert_eq!(moved["event"], "transferred");
     assert_ne!(moved["leader"], other);
 
-    // Ids are shown as logs show them, and found by their first digits.
+    // Ids have the form that logs use, and members are found by the first digits of their id.
     let b = three.json(&["cluster", "members"]).into_iter().find(|it| it["name"] == "b").unwrap();
     let decimal = b["member_id"].as_str().unwrap().to_owned();
     let id = format!("{:x}", decimal.parse::<u64>().unwrap());
@@ -152,13 +152,13 @@ fn members_are_shown_added_promoted_removed_and_asked_to_lead() {
 }
 
 impl Three {
-    /// A key of the set.
+    /// The public key with this id, if the cluster has it.
     fn key(&self, id: &str) -> Option<Value> {
         let set = self.json(&["cluster", "keys", "list"]).remove(0);
         set["keys"].as_array().unwrap().iter().find(|key| key["kid"] == *id).cloned()
     }
 
-    /// Gives members new keys, and returns the key with which d signs in the end.
+    /// Rotates the keys of members, and returns the last key of member d.
     fn rotates_keys(&self) -> String {
         let rotate = |more: &[&str]| {
             let all = self.json(&[&["cluster", "keys", "rotate"][..], more].concat());
@@ -187,7 +187,7 @@ impl Three {
         last
     }
 
-    /// Every member has the acts of administrators, and its own start.
+    /// Checks that every member has recorded the acts of administrators, and its own start.
     fn is_audited_by_every_member(&self) {
         let acts_of = |addr: &str| {
             let records = objects(&at(addr, &["audit", "--last", "1000", "--output", "json"]).out);
@@ -317,9 +317,9 @@ fn a_doctor_says_what_is_wrong_with_a_cluster_that_is_not_there() {
 #[test]
 fn members_that_hang_delay_a_doctor_once_together() {
     const LIMIT_US: u64 = 2_000_000;
-    // What all other checks and a busy machine may take.
+    // The time that all other checks may take on a busy machine.
     const SLACK_US: u64 = 3_500_000;
-    // They accept connections into their backlog, and answer nothing.
+    // The kernel accepts connections to these listeners, and no program answers.
     let hung: Vec<_> = (0..4).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     let mut addresses: Vec<String> =
         hung.iter().map(|it| it.local_addr().unwrap().to_string()).collect();
@@ -334,7 +334,7 @@ fn members_that_hang_delay_a_doctor_once_together() {
     let none = doctor(&addresses);
     assert_eq!(none.code, 69, "{none:?}");
     assert!(none.out.contains("bad   talk      no member answered within 2s"), "{none:?}");
-    // The member that works is found behind them, and examined.
+    // The doctor also finds and examines a working member that is listed after them.
     addresses.push(member().addr.clone());
     let one = doctor(&addresses);
     assert_eq!(one.code, 1, "{one:?}");

@@ -11,7 +11,7 @@ use crate::common::{TENURE, ask, free_port, wait};
 /// How much is written to a pipe at once while it has room.
 const PAGE: [u8; 4096] = [b'\n'; 4096];
 
-/// Kills the process of a test that fails.
+/// Kills the process when it is dropped, also if the test fails.
 struct Killed(Child);
 
 impl Killed {
@@ -67,7 +67,7 @@ fn a_full_stderr_that_is_not_read_does_not_stop_a_member() {
         });
     };
     (0..20).for_each(|at| put(&format!("key{at}")));
-    // The lines that it logged meanwhile wait for a reader.
+    // The lines that the member has logged meanwhile wait for a reader.
     let mut read = Vec::new();
     let mut page = [0; PAGE.len()];
     wait("the log is written once it is read", || {

@@ -6,28 +6,31 @@ use std::io::{self, Read, Write};
 
 use bytes::Bytes;
 
-/// The longest frame taken from a link. A message holds about a mebibyte of entries, or one command.
+/// The longest frame that is accepted from a link. A Raft message has about 1 MiB of entries, or one larger entry. A
+/// batch of forwarded commands has at most 8 MiB, the budget of its member.
 pub(crate) const FRAME_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// The longest frame outside a link: a few lines of text.
+/// The longest frame with a text message outside of a link, such as a request to join.
 pub(crate) const CONTROL_BYTES_MAX: usize = 256 * 1024;
-/// The size of the part of a snapshot in one frame.
+/// The bytes of a snapshot in one frame, on a connection to a member that takes no snapshots over its link.
 pub(crate) const CHUNK_BYTES: usize = 1024 * 1024;
 
-/// What happens to a frame for which a link has no room.
+/// Which queue of a link a frame uses, and what happens to the frame if that queue has no room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
-    /// The connection is closed: the message is not sent again, and the other end must know that it is lost.
+    /// If there is no room, the link closes the connection: the message is not sent again, and the other end must
+    /// notice the loss.
     Urgent,
-    /// The frame is dropped: it carries entries, which are sent again.
+    /// If there is no room, the link drops the frame. It carries entries, which the leader sends again.
     Entries,
-    /// The frame is dropped: it carries a part of a snapshot, which is sent again. All other frames go first.
+    /// If there is no room, the link drops the frame. It carries a part of a snapshot, which the sender sends again.
+    /// All other frames are sent first.
     Bulk,
 }
 
 /// A message with its length before it.
 pub(crate) struct Frame {
     pub(crate) bytes: Vec<u8>,
-    /// Whether it is sent again if it is lost, and whether others go first.
+    /// Decides the order of sending, and what happens if the link has no room.
     pub(crate) class: Class,
 }
 

@@ -45,7 +45,7 @@ pub enum RestoreError {
         #[source]
         source: io::Error,
     },
-    /// The level of the state's rules is above the highest one that this build knows.
+    /// The feature level of the state is above the highest one that this build knows.
     #[error(transparent)]
     Outgrown(Stop),
     /// The directory is not empty.
@@ -64,7 +64,7 @@ pub enum RestoreError {
         /// The ledger that records it.
         ledger: PathBuf,
     },
-    /// The epoch is too low: its tokens would not be above those already issued.
+    /// The epoch is too low: its tokens would not be larger than all tokens that were issued before.
     #[error("epoch {} is too low: {least} is the lowest that was never used", .epoch.get())]
     EpochTooLow {
         /// The epoch.
@@ -92,7 +92,8 @@ pub enum RestoreError {
         #[source]
         source: io::Error,
     },
-    /// The ledger cannot be written.
+    /// No epoch was given, and the restore cannot choose one, because it could not record it: the ledger is not
+    /// writable.
     #[error("cannot write down the epoch in ledger {path:?}: {reason}")]
     LedgerClosed {
         /// The file.

@@ -15,7 +15,7 @@ const EVENTS_MAX: usize = 1_024;
 /// The most bytes that wait for one watch; see [`EVENTS_MAX`].
 const BYTES_MAX: usize = 1024 * 1024;
 
-/// The hub's end of a watch.
+/// What the hub and the reader of one watch share: its buffer and its position.
 pub(super) struct WatchSlot {
     within: Mutex<Within>,
     pub(super) news: Notify,
@@ -29,14 +29,14 @@ struct Within {
     at: WatchPosition,
     /// When the reader last took something.
     taken_at_us: u64,
-    /// What the buffer costs the connection of the watch.
+    /// The bytes of the buffer, charged to the memory budget of the watch's connection.
     charge: Charge,
 }
 
 /// The source of a watch's events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum WatchPosition {
-    /// None, until the newest revision is known.
+    /// No source yet: the newest revision is not known.
     Start,
     /// The history, from this revision on, once the buffer is empty. `seen` says that there was nothing newer at the
     /// last read.
@@ -89,7 +89,8 @@ impl WatchSlot {
             && within.bytes + batch.bytes() <= BYTES_MAX
             && within.charge.of().has_room(batch.bytes());
         if !fits && !within.batches.is_empty() {
-            // The batches in the buffer stay; the reader gets the rest from the history, if it comes in time.
+            // The batches in the buffer stay. The reader gets later ones from the history, unless the watch ends before
+            // as too slow.
             within.at = WatchPosition::Behind { next: batch.revision, seen: false };
             return self.judge(&mut within);
         }
@@ -102,14 +103,14 @@ impl WatchSlot {
         PutResult::Done
     }
 
-    /// Ends the watch if its full buffer was not read for longer than its unread_max.
+    /// Ends the watch if its reader has taken nothing from the full buffer for `unread_max_us`.
     fn judge(&self, within: &mut Within) -> PutResult {
         if os::now_us().saturating_sub(within.taken_at_us) < self.unread_max_us {
             return PutResult::Done;
         }
         let Some(first) = within.batches.front() else { return PutResult::Done };
         within.at = WatchPosition::Slow { resume: first.revision };
-        // Free the memory now: the reader may never come.
+        // Free the memory now: the reader may never take anything again.
         (within.batches, within.events, within.bytes) = (VecDeque::new(), 0, 0);
         within.charge.set(0);
         self.news.notify_one();
@@ -136,7 +137,8 @@ impl WatchSlot {
         }
     }
 
-    /// Declares that the hub has nothing between `from` and `to`: a live watch that needs it reads the history.
+    /// Declares that the hub lacks the revisions from `from` to before `to`. A live watch that needs them reads the
+    /// history.
     pub(super) fn skip(&self, from: Revision, to: Revision) {
         let mut within = self.within();
         if let WatchPosition::Live { since } = within.at
@@ -159,7 +161,7 @@ impl WatchSlot {
     }
 
     /// The revision before which every matching event was delivered, given that the hub has served everything before
-    /// `served`; none if something waits.
+    /// `served`; none if the watch is not live or its buffer is not empty.
     pub(super) fn done(&self, served: Revision) -> Option<Revision> {
         let within = self.within();
         match within.at {

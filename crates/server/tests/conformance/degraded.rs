@@ -1,7 +1,7 @@
 //! Checks the replies of each API of a degraded member.
 //!
-//! The member has no tokens left, is stuck, is changing its membership, is cut off from the leader, is damaged, or
-//! requires a certificate that the client lacks.
+//! The member has no tokens left, waits for its disk, is changing its membership, is cut off from the leader, is
+//! damaged, or requires a certificate that the client lacks.
 //!
 //! Each case needs a member of its own, and most need a disk that was tampered with.
 
@@ -62,7 +62,7 @@ fn sync_unless_stuck(file: &dyn File) -> io::Result<Duration> {
     WAITS.store(STUCK.load(Ordering::Acquire), Ordering::Release);
     held_by(&STUCK);
     file.sync()?;
-    // The event loop waits for a disk that reports fast syncs.
+    // A sync that reports no time counts as fast, so the event loop itself waits for the next one.
     Ok(Duration::ZERO)
 }
 
@@ -140,7 +140,7 @@ async fn refuse(
     replies
 }
 
-/// An epoch ends with its last token.
+/// A member whose epoch has no tokens left grants no locks.
 async fn without_tokens(seen: &mut Seen) {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("spent");
@@ -155,7 +155,7 @@ async fn without_tokens(seen: &mut Seen) {
     refuse(seen, &apis(running.clients), "TOKENS_EXHAUSTED", |number| {
         let lock = format!("last/{number}");
         let try_it = v1::AcquireRequest { lock, lease, wait_ms: Some(0), ..Default::default() };
-        // No deadline, so that the plain API uses its own call.
+        // No deadline, so that the API `plain` calls `LockService`.
         Ask { deadline_ms: None, ..ask(Command::Acquire(try_it)) }
     })
     .await;
@@ -180,7 +180,7 @@ fn use_up_tokens(data: &Path) {
     writer.finish().unwrap();
 }
 
-/// A member that waits for its disk does not answer queries of its own state either.
+/// A member that waits for its disk answers no reads, not even stale ones.
 async fn stuck(seen: &mut Seen) {
     let dir = tempfile::tempdir().unwrap();
     let running = run(on(&dir.path().join("stuck"), |disk| synced_by(disk, sync_unless_stuck)));
@@ -207,7 +207,7 @@ async fn stuck(seen: &mut Seen) {
     running.stop();
 }
 
-/// One change of membership cannot end, so another cannot begin.
+/// While one change of membership cannot complete, the member refuses another one.
 async fn changing(seen: &mut Seen) {
     let dir = tempfile::tempdir().unwrap();
     let running = run(on(&dir.path().join("pending"), |disk| synced_by(disk, sync_unless_pending)));
@@ -245,7 +245,7 @@ async fn changing(seen: &mut Seen) {
     running.stop();
 }
 
-/// A member without a vote keeps its leader, although it cannot reach it.
+/// A learner whose leader is gone refuses writes and names that leader, because it takes part in no election.
 async fn astray(seen: &mut Seen) {
     let mut members = Members::found(1);
     let learner = members.join();
@@ -349,7 +349,7 @@ async fn diverging() {
     soon(listening.read_refusal("CORRUPT")).await;
 }
 
-/// Connections without requests.
+/// Open connections over which the client sends no requests.
 struct Listening {
     session: tonic::Streaming<v1::SessionResponse>,
     _to: mpsc::Sender<v1::SessionRequest>,
