@@ -27,8 +27,8 @@ const QUEUE_BYTES_MAX: usize = 8 * 1024 * 1024;
 const URGENT_BYTES_MAX: usize = QUEUE_BYTES_MAX + 1024 * 1024;
 /// The most parts of snapshots that wait for a connection: two windows of a transfer.
 const BULK_MAX: usize = 16;
-/// How long the member with the larger id waits without a connection before it dials: the other member may not know its
-/// address.
+/// How long the member with the larger id waits after a lost connection before it dials: the other member dials at
+/// once, unless it does not know the address.
 const LARGER_DIALS_US: u64 = 1_000_000;
 /// How long sent bytes may stay unacknowledged before the connection breaks.
 const SILENCE: Duration = Duration::from_secs(5);
