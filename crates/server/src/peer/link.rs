@@ -416,6 +416,43 @@ mod tests {
     }
 
     #[test]
+    fn the_event_loop_writes_what_the_socket_takes_and_the_writer_the_rest_in_order() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut there, _) = listener.accept().unwrap();
+        let (me, other) = (MemberId::new(1).unwrap(), MemberId::new(2).unwrap());
+        let link = LinkHandle::new(other);
+        let half = WriteHalf::Plain(here.try_clone().unwrap());
+        let generation = link.attach(here, true, Dialled::Here, me).unwrap();
+        let push = |class, content: u8, len| {
+            assert!(link.push(vec![Frame { class, bytes: vec![content; len] }]));
+        };
+        let mut expected = Vec::new();
+        let mut read = vec![0; 3];
+        push(Class::Urgent, 1, 3);
+        there.read_exact(&mut read).unwrap();
+        assert_eq!(read, [1; 3], "no writer runs");
+        // More than the buffers of the socket take: a part of a frame stays, and what follows must not overtake it.
+        for content in 2..8 {
+            push(Class::Entries, content, 1024 * 1024);
+            expected.extend(vec![content; 1024 * 1024]);
+        }
+        assert!(link.lock().connection.as_ref().unwrap().bytes > 0);
+        push(Class::Bulk, 8, 10);
+        std::thread::scope(|scope| {
+            scope.spawn(|| link.write(half, generation));
+            push(Class::Urgent, 9, 3);
+            let mut read = vec![0; expected.len() + 13];
+            there.read_exact(&mut read).unwrap();
+            assert!(read.starts_with(&expected));
+            let mut rest = read.split_off(expected.len());
+            rest.sort_unstable();
+            assert_eq!(rest, [[8; 10].as_slice(), &[9; 3]].concat());
+            link.finish();
+        });
+    }
+
+    #[test]
     fn the_member_with_the_larger_id_dials_at_once_when_it_starts() {
         let (smaller, me) = (MemberId::new(1).unwrap(), MemberId::new(2).unwrap());
         let link = Arc::new(LinkHandle::new(smaller));
