@@ -1,6 +1,6 @@
 //! Runs a lock service on the user's machine: `tenure dev`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
@@ -26,6 +26,11 @@ const MEMBERS_MAX: u8 = 7;
 const MEMBERS: &str = "members";
 /// How long the members may take to elect a leader. A member alone elects itself in well under a second.
 const READY: Duration = Duration::from_secs(15);
+/// Where members with `--clients …:0` look for free ports for each other: below the range from which Linux chooses for
+/// port 0, so that no member's client port takes one of them meanwhile.
+const FREE_PORTS: std::ops::Range<u16> = 20_000..32_000;
+/// How many ports they try before they give up: the range is nearly full then.
+const FREE_PORTS_TRIES: usize = 1_000;
 
 /// Flags of `tenure dev`.
 #[derive(Args)]
@@ -36,7 +41,7 @@ pub(crate) struct DevArgs {
     /// Start from nothing, and keep nothing
     #[arg(long)]
     fresh: bool,
-    /// Listen here
+    /// Listen here; several members on consecutive ports. Port 0 takes a free port for each
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7450")]
     clients: String,
     /// Run so many members in this process, for play
@@ -159,9 +164,26 @@ fn host_and_port(address: &str) -> Result<(&str, u16), CliError> {
 /// The address of the first member's port for other members. These ports follow the client ports, one per member.
 fn usual_peers(flags: &DevArgs) -> Result<String, CliError> {
     let (host, port) = host_and_port(&flags.clients)?;
+    if port == 0 {
+        return Ok(format!("{host}:{}", free_ports(host, u16::from(flags.members))?));
+    }
     let first = port.checked_add(u16::from(flags.members));
     let first = first.ok_or_else(|| CliError::arguments("--clients leaves no room for ports"))?;
     Ok(format!("{host}:{first}"))
+}
+
+/// The first of so many consecutive ports that are free.
+fn free_ports(host: &str, count: u16) -> Result<u16, CliError> {
+    let host = host.trim_matches(['[', ']']);
+    let first = |_| FREE_PORTS.start + (os::random() % FREE_PORTS.len() as u64) as u16;
+    let is_free = |port: u16| TcpListener::bind((host, port)).is_ok();
+    let mut tried = (0..FREE_PORTS_TRIES).map(first);
+    let found = tried.find(|first| (0..count).all(|at| is_free(first + at)));
+    found.ok_or_else(|| {
+        CliError::config(format!(
+            "{host} has no {count} free ports in a row; try --clients with a port"
+        ))
+    })
 }
 
 /// Starts several members in one process. They find each other on consecutive loopback ports.
@@ -194,7 +216,8 @@ fn start_many(
         }
         let mut settings = settings(name, &data.join(name), flags);
         settings.on_end = requests.on_end_among(name, flags.output);
-        settings.clients = format!("{host}:{}", above(port, at)?);
+        let clients = if port == 0 { 0 } else { above(port, at)? };
+        settings.clients = format!("{host}:{clients}");
         settings.members = Some(members.clone());
         settings.entrance = Entrance::Bootstrap(listed.clone());
         settings.stop = requests.stop.clone();

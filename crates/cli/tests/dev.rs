@@ -190,6 +190,37 @@ fn several_in_one_process_go_on_without_one_that_is_removed() {
 }
 
 #[test]
+fn port_0_gives_every_member_a_free_port() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let flags = ["--data", data.to_str().unwrap(), "--clients", "127.0.0.1:0"];
+    let start = |log: &str| {
+        let arguments = [&["dev", "--size", "3"], &flags[..]].concat();
+        let process = Process::start(&dir.path().join(log), &arguments);
+        let ready = || process.words().contains("ready in").then(|| process.words());
+        let words = wait("it is ready", ready);
+        let clients = words.lines().filter_map(|line| line.trim().strip_prefix("listening on "));
+        let clients = clients.filter_map(|line| Some(line.split_once(' ')?.0.to_owned()));
+        (process, clients.collect::<Vec<String>>())
+    };
+    let (mut process, clients) = start("first");
+    let ports: std::collections::BTreeSet<u16> =
+        clients.iter().map(|it| it.rsplit_once(':').unwrap().1.parse().unwrap()).collect();
+    assert_eq!(ports.len(), 3, "{clients:?}");
+    assert!(ports.iter().all(|port| *port >= 1_024), "{clients:?}");
+    for at in &clients {
+        let put = tenure(&["key", "put", "found", "v", "--addr", at]);
+        assert_eq!(put.code, Some(0), "{at}: {}", put.err);
+    }
+    process.signal("-TERM");
+    assert!(process.ended().success(), "{}", process.words());
+    // The members find each other again, although clients find them at other ports.
+    let (_process, clients) = start("second");
+    let got = tenure(&["key", "get", "found", "--addr", &clients[2]]);
+    assert_eq!((got.code, got.out.as_str()), (Some(0), "v"), "{}", got.err);
+}
+
+#[test]
 fn where_one_member_lives_several_are_not_started() {
     let dir = tempfile::tempdir().unwrap();
     let port = free_port();
