@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::cargo::cargo;
 use crate::output;
-use crate::programs::{CLI, CLIENTS};
+use crate::programs::CLIENTS;
 use crate::repo::Repo;
 
 use super::language::Installed;
@@ -23,7 +23,8 @@ pub(super) struct PlayedScenarios {
 /// Builds the program, which is also the driver of Rust, and returns its path.
 pub(super) fn build(repo: &Repo) -> Result<PathBuf> {
     let mut command = cargo(repo, "test");
-    command.args(["--package", CLI, "--test", CLIENTS, "--no-run"]);
+    // Of the whole workspace, so that nothing is compiled anew after the layers of `cargo xtask test`.
+    command.args(["--workspace", "--exclude", crate::fuzz::PACKAGE, "--test", CLIENTS, "--no-run"]);
     command.arg("--message-format=json-render-diagnostics");
     let built = command.stderr(Stdio::inherit()).output().context("cannot start cargo")?;
     ensure!(built.status.success(), "the program that plays scenarios does not build");

@@ -143,6 +143,13 @@ impl Driver {
         }
     }
 
+    /// Drops answers and events that no step waited for. Its clients are closed, so no more of them come.
+    pub(crate) fn forget(&self) {
+        let mut state = self.heard.state.lock().unwrap();
+        state.answers.clear();
+        state.events.clear();
+    }
+
     /// Waits until the process has ended by itself.
     pub(crate) fn ended(&mut self) -> Result<(), String> {
         self.wait(|state| state.ended.then_some(()))?;

@@ -88,8 +88,9 @@ impl Language {
         Driver::start(&self.command, &self.directory, plant, log)
     }
 
-    /// Takes a driver back, with nothing open.
+    /// Takes a driver back, with nothing open. What it told the scenario before must not be heard in the next one.
     pub(crate) fn put_back(&self, driver: Driver) {
+        driver.forget();
         self.idle.lock().unwrap().push(driver);
     }
 }
