@@ -44,6 +44,8 @@ pub(crate) struct Installed {
     pub(crate) language: Language,
     /// How to start its driver: `NAME@DIRECTORY=COMMAND`.
     pub(crate) driver: String,
+    /// How to replay its vectors, in the same form; empty for Rust.
+    pub(crate) vectors: String,
 }
 
 /// Every client library, Rust first.
@@ -80,9 +82,12 @@ pub(crate) fn install(repo: &Repo, language: &Language) -> Result<Installed> {
         }
         fs::write(&stamp, print).with_context(|| format!("cannot write {}", stamp.display()))?;
     }
-    let command = filled(repo, language, &language.driver);
-    let driver = format!("{}@{}={command}", language.name, directory.display());
-    Ok(Installed { language: language.clone(), driver })
+    let placed = |command: &str| {
+        format!("{}@{}={}", language.name, directory.display(), filled(repo, language, command))
+    };
+    let vectors = Some(&language.vectors).filter(|it| !it.is_empty());
+    let vectors = vectors.map(|it| placed(it)).unwrap_or_default();
+    Ok(Installed { language: language.clone(), driver: placed(&language.driver), vectors })
 }
 
 /// Runs one command of a library in its directory.

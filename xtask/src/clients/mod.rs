@@ -60,7 +60,10 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
         return runner::hand_over(repo, &program, &installed, &more);
     }
     if args.planted {
-        return runner::hand_over(repo, &program, &installed, &["planted".to_owned()]);
+        let vectors = installed.iter().filter(|it| !it.vectors.is_empty());
+        let vectors = vectors.flat_map(|it| ["--vectors".to_owned(), it.vectors.clone()]);
+        let more: Vec<String> = std::iter::once("planted".to_owned()).chain(vectors).collect();
+        return runner::hand_over(repo, &program, &installed, &more);
     }
     // Scenarios that are named are being worked on: the rest would only take time.
     if args.scenarios.is_empty() {

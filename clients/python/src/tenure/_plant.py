@@ -17,9 +17,14 @@ ALL = ("renewal_from_answer", "loss_not_final", "retry_without_id", "release_whi
 _ALIASES = {"count_from_answer": "renewal_from_answer"}
 
 
-def select(name: str) -> None:
-    """Plants the bug of this name."""
+def named(name: str) -> str:
+    """The bug of this name, or of this alias."""
     name = _ALIASES.get(name, name)
     if name not in ALL:
         raise ValueError(f"no planted bug is called {name}; there are {', '.join(ALL)}")
-    globals()[name] = True
+    return name
+
+
+def select(name: str) -> None:
+    """Plants the bug of this name."""
+    globals()[named(name)] = True

@@ -1,35 +1,60 @@
-//! Plants each bug in each client, and shows which scenario catches it.
+//! Plants each bug in each client, and shows which vectors and which scenario catch it.
 
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 
 use crate::language::{DriverArgs, Language};
 use crate::player::{self, Outcome};
 use crate::scenario::{self, ClusterKind, Scenario};
 use crate::stage::Stage;
 
-/// The bugs, and the scenarios that can show each one. The first that fails has caught it. A renewal that is counted
-/// from its answer (`count_from_answer`) is not among them: with the usual window it only takes away what the contract
-/// leaves for clocks that differ, so the vectors catch it, in the tests of each language.
-const PLANTS: &[(&str, &[&str])] = &[
-    ("loss_not_final", &["lost-answers-come-late", "lost-is-final", "lost-by-cut"]),
-    ("retry_without_id", &["lost-answer-of-a-compared-write", "lost-answer-of-a-write"]),
-    ("release_while_working", &["forced-waits-for-the-work", "run-forced-waits-for-the-work"]),
-    (BY_TIMER, &["frozen-check-first", "frozen-process", "frozen-while-working"]),
+/// A planted bug, and what can show it. One of them must.
+struct Plant {
+    name: &'static str,
+    /// Whether it is in the lease state, which the vectors replay.
+    is_in_vectors: bool,
+    /// The first scenario that fails has caught it.
+    scenarios: &'static [&'static str],
+}
+
+/// The bugs. With the usual window, a renewal that is counted from its answer only takes away what the contract leaves for
+/// clocks that differ, so no scenario shows it. After a freeze, the thread with the timer may run before the check, so a
+/// scenario shows a check by a timer only sometimes.
+const PLANTS: &[Plant] = &[
+    Plant { name: "count_from_answer", is_in_vectors: true, scenarios: &[] },
+    Plant {
+        name: "loss_not_final",
+        is_in_vectors: true,
+        scenarios: &["lost-answers-come-late", "lost-is-final", "lost-by-cut"],
+    },
+    Plant {
+        name: "retry_without_id",
+        is_in_vectors: false,
+        scenarios: &["lost-answer-of-a-compared-write", "lost-answer-of-a-write"],
+    },
+    Plant {
+        name: "release_while_working",
+        is_in_vectors: true,
+        scenarios: &["forced-waits-for-the-work", "run-forced-waits-for-the-work"],
+    },
+    Plant {
+        name: "check_by_timer",
+        is_in_vectors: true,
+        scenarios: &["frozen-check-first", "frozen-process", "frozen-while-working"],
+    },
 ];
 
-/// After a freeze, the thread with the timer may run before the check, which hides this bug. The vectors always show
-/// it.
-const BY_TIMER: &str = "check_by_timer";
-
-/// How often each scenario is played before a bug counts as missed.
-const TIMES: usize = 3;
-
-/// With which drivers.
+/// With which drivers, and how to replay the vectors.
 #[derive(clap::Args)]
 pub(crate) struct PlantedArgs {
     #[command(flatten)]
     drivers: DriverArgs,
+    /// How to replay the vectors of a language, and where
+    #[arg(long = "vectors", value_name = "NAME@DIRECTORY=COMMAND")]
+    vectors: Vec<String>,
+    /// How often each scenario is played before it counts as one that does not show the bug
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    times: usize,
 }
 
 /// Runs every bug in every language.
@@ -49,28 +74,50 @@ pub(crate) fn run(args: &PlantedArgs) -> ExitCode {
     let (mut tried, mut missed) = (0, 0);
     for language in &languages {
         if !can_plant(language) {
-            println!("{:12} has no planted bugs", language.name);
+            println!("{:12} has no planted bugs in its driver", language.name);
             continue;
         }
-        for (bug, names) in PLANTS {
+        for plant in PLANTS {
             tried += 1;
-            let planted = language.planted(bug);
+            let mut caught = Vec::new();
+            if let Some(failed) = plant.in_vectors(&args.vectors, &language.name) {
+                caught.push(format!("{failed} vectors"));
+            }
+            let planted = language.planted(plant.name);
             let catches = |name: &&&str| catches(&scenarios, name, &stage, &planted);
             // What a bug shows may depend on which thread runs first.
-            match names.iter().cycle().take(names.len() * TIMES).find(catches) {
-                Some(name) => println!("{:12} {bug:24} caught by {name}", language.name),
-                None if *bug == BY_TIMER => {
-                    println!("{:12} {bug:24} left to the vectors", language.name);
-                }
-                None => {
-                    println!("{:12} {bug:24} MISSED", language.name);
-                    missed += 1;
-                }
-            }
+            let tries = plant.scenarios.iter().cycle().take(plant.scenarios.len() * args.times);
+            caught.extend(tries.into_iter().find(catches).map(|name| format!("`{name}`")));
+            let by = match caught.is_empty() {
+                true => "MISSED".to_owned(),
+                false => format!("caught by {}", caught.join(" and ")),
+            };
+            missed += u64::from(caught.is_empty());
+            println!("{:12} {:24} {by}", language.name, plant.name);
         }
     }
     println!("planted bugs={tried} missed={missed}");
     if missed == 0 && tried > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+impl Plant {
+    /// How many vectors differ with the bug; none if it is not theirs to show, or if they do not show it.
+    fn in_vectors(&self, commands: &[String], language: &str) -> Option<u64> {
+        let mut places = commands.iter().filter_map(|text| {
+            let (place, command) = text.split_once('=')?;
+            let (name, directory) = place.split_once('@')?;
+            (name == language).then_some((directory, command))
+        });
+        let (directory, command) = places.next().filter(|_| self.is_in_vectors)?;
+        let mut replay = Command::new("sh");
+        replay.args(["-c", command]).current_dir(directory).env("TENURE_PLANT", self.name);
+        let replayed = replay.stdin(Stdio::null()).output().expect("sh starts");
+        let text = String::from_utf8_lossy(&replayed.stdout).into_owned();
+        // A replay that ends before it prints this line has shown nothing.
+        let failed = text.split_once("vectors traces=")?.1.split_once("failed=")?.1;
+        let digits: String = failed.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().ok().filter(|failed| *failed > 0)
+    }
 }
 
 fn can_plant(language: &Language) -> bool {

@@ -169,7 +169,7 @@ fn report(
     seconds: u64,
 ) -> ExitCode {
     println!();
-    let names: Vec<String> = languages.iter().map(|it| format!("{:>10}", it.name)).collect();
+    let names: Vec<String> = languages.iter().map(|it| format!("{:>11}", it.name)).collect();
     println!("{:36}{}", "", names.join(""));
     for scenario in scenarios {
         let cells = (0..languages.len()).map(|language| {
@@ -185,7 +185,7 @@ fn report(
                     Outcome::Passed => format!("{}s", it.seconds),
                 };
             }
-            format!("{cell:>10}")
+            format!("{cell:>11}")
         });
         println!("{:36}{}", scenario.name, cells.collect::<String>());
     }
