@@ -3,7 +3,7 @@
 import { html, useEffect, useState } from './vendor/htm-preact.js';
 import { act, can, name } from './api.js';
 import { duration } from './format.js';
-import { store, useResource, useStore } from './live.js';
+import { AGAIN_MS, isAnswer, store, useResource, useStore } from './live.js';
 import { ActDialog } from './parts/dialog.js';
 import { Age, ClientLink } from './parts/basic.js';
 
@@ -12,16 +12,22 @@ export function useCan(console, verb, lock = '') {
   const [allowed, set] = useState();
   useEffect(() => {
     let current = true;
-    if (!console || console.read_only) set(false);
-    else if (!console.identity) set(true);
-    else {
+    let timer;
+    const ask = () =>
       can(verb, lock).then(
         (answer) => current && set(answer),
-        () => current && set(false),
+        (error) => {
+          if (!current) return;
+          if (isAnswer(error)) set(false);
+          else timer = setTimeout(ask, AGAIN_MS);
+        },
       );
-    }
+    if (!console || console.read_only) set(false);
+    else if (!console.identity) set(true);
+    else ask();
     return () => {
       current = false;
+      clearTimeout(timer);
     };
   }, [console && console.read_only, console && console.identity, console && console.principal, verb, lock]);
   return allowed;

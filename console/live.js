@@ -74,12 +74,15 @@ function source() {
 }
 
 const words = (error) => `${error.message || error}${error.next ? `: ${error.next}` : ''}`;
-// A refusal is an answer: nothing is stale because of it.
-const isAnswer = (error) => error.status >= 400 && error.status < 500 && error.status !== 429;
+/** Whether an error is an answer: a refusal. Nothing is stale because of it, and asking again does not help. */
+export const isAnswer = (error) => error.status >= 400 && error.status < 500 && error.status !== 429;
+
+/** How long to wait before something is read again that the member could not answer. */
+export const AGAIN_MS = 2000;
 
 /**
- * Reads something now, then every so many milliseconds while the page is visible. What was read stays until there is
- * something newer, also when the member does not answer.
+ * Reads something now, then every so many milliseconds while the page is visible; without a time, until it has been
+ * read. What was read stays until there is something newer, also when the member does not answer.
  */
 export function useResource(path, params, every = 0) {
   const key = path && JSON.stringify([path, params]);
@@ -99,6 +102,7 @@ export function useResource(path, params, every = 0) {
       }
       busy = true;
       clearTimeout(timer);
+      let next = every;
       try {
         const data = await get(path, params, aborts.signal);
         from.good();
@@ -106,18 +110,21 @@ export function useResource(path, params, every = 0) {
       } catch (error) {
         if (error.name === 'AbortError') return;
         if (isAnswer(error)) from.good();
-        else from.bad(words(error));
+        else {
+          from.bad(words(error));
+          next = Math.min(every || AGAIN_MS, AGAIN_MS);
+        }
         set((before) => ({ ...(before.key === key ? before : { key }), error, failedAt: Date.now() }));
       }
       busy = false;
       if (again) {
         again = false;
         load();
-      } else if (every) {
-        timer = setTimeout(tick, every);
+      } else if (next) {
+        timer = setTimeout(tick, next);
       }
     };
-    const tick = () => (document.hidden ? (timer = setTimeout(tick, every)) : load());
+    const tick = () => (document.hidden ? (timer = setTimeout(tick, every || AGAIN_MS)) : load());
     const shown = () => document.hidden || load();
     document.addEventListener('visibilitychange', shown);
     reload.current = load;

@@ -2,6 +2,7 @@
 
 import { html, useEffect, useMemo, useRef, useState } from '../vendor/htm-preact.js';
 import { get, name } from '../api.js';
+import { AGAIN_MS, isAnswer } from '../live.js';
 import { refilter } from '../router.js';
 import { forInput, local, plural } from '../format.js';
 import { heldAt, holds } from '../holds.js';
@@ -46,7 +47,7 @@ export function Timeline({ filters }) {
   useEffect(() => {
     const aborts = new AbortController();
     clearTimeout(late.current);
-    late.current = setTimeout(async () => {
+    const load = async () => {
       set((before) => ({ ...before, loading: true }));
       try {
         const data = await read(filters, from, to, aborts.signal);
@@ -54,9 +55,12 @@ export function Timeline({ filters }) {
         const begins = times.length ? Math.min(...times) : undefined;
         set((before) => ({ data, begins: before.begins || (begins && begins - (to - begins) / 20 - 1000) }));
       } catch (error) {
-        if (error.name !== 'AbortError') set((before) => ({ ...before, loading: false, error }));
+        if (error.name === 'AbortError') return;
+        set((before) => ({ ...before, loading: false, error }));
+        if (!isAnswer(error) && !aborts.signal.aborted) late.current = setTimeout(load, AGAIN_MS);
       }
-    }, 200);
+    };
+    late.current = setTimeout(load, 200);
     return () => {
       clearTimeout(late.current);
       aborts.abort();

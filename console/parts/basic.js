@@ -15,7 +15,7 @@ export function Age({ ms, at }) {
 /** A duration that runs down. */
 export function Left({ ms, at }) {
   const now = useNow();
-  return html`<span class="num">${duration(Math.max(0, ms - (now - at)))}</span>`;
+  return html`<span class="num">${duration(Math.max(0, ms - Math.max(0, now - at)))}</span>`;
 }
 
 /** A time in the browser's zone, with UTC for whoever points at it. */
@@ -58,7 +58,8 @@ export function Badge({ level = 'idle', children, title }) {
 /** How much of a ttl is left: runs down until the next renewal is seen. */
 export function TtlBar({ ttl, left, at, label }) {
   const now = useNow();
-  const rest = Math.max(0, left - (now - at));
+  // The clock of the page ticks once a second: it may be a little before what was just read.
+  const rest = Math.max(0, left - Math.max(0, now - at));
   const part = ttl ? Math.min(1, rest / ttl) : 0;
   const level = part > 0.5 ? 'ok' : part > 0.25 ? 'warn' : 'bad';
   return html`<div class="ttl" role="meter" aria-label=${label} aria-valuemin="0" aria-valuemax=${ttl}

@@ -2,6 +2,7 @@
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/htm-preact.js';
 import { get } from '../api.js';
+import { AGAIN_MS, isAnswer } from '../live.js';
 
 const ROW = 32;
 const BEYOND = 12;
@@ -83,6 +84,7 @@ export function usePages(path, params, field, limit = 500) {
   const key = path && JSON.stringify([path, params]);
   const pages = useRef({ key: undefined, list: [] });
   const [, redraw] = useState(0);
+  const shown = useRef(true);
   const state = pages.current;
   if (state.key !== key) {
     pages.current = { key, list: [], next: undefined, ended: false, loading: false, error: undefined };
@@ -95,20 +97,27 @@ export function usePages(path, params, field, limit = 500) {
     try {
       const after = mine.next;
       const answer = await get(path, { ...params, limit, after });
+      mine.error = undefined;
       mine.list.push({ after, rows: answer[field], at: Date.now() });
       mine.next = answer.next;
       mine.ended = !answer.next;
-      mine.error = undefined;
     } catch (error) {
       mine.error = error;
-      mine.ended = true;
+      if (isAnswer(error)) mine.ended = true;
+      else await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
     }
     mine.loading = false;
-    if (pages.current === mine) redraw((n) => n + 1);
+    if (pages.current !== mine || !shown.current) return;
+    redraw((n) => n + 1);
+    // Nothing was read: the member could not answer.
+    if (mine.error && !mine.ended) load();
   };
   useEffect(() => {
     load();
   }, [key]);
+  useEffect(() => () => {
+    shown.current = false;
+  }, []);
   const renew = async () => {
     // The first page is what people look at; what lies beyond is read again when it is scrolled to the next time.
     const page = mine.list[0];

@@ -4,11 +4,11 @@ import assert from 'node:assert/strict';
 import { Client, Cluster, until } from './cluster.js';
 import { Page } from './browser.js';
 
-export async function stage(binary) {
-  const cluster = await Cluster.start(binary, 3);
+export async function stage(binary, opens) {
+  const cluster = opens(await Cluster.start(binary, 3));
   const client = new Client(cluster.url());
-  const ci = await client.lease('ci-7/4121', 600_000, 'runner 7, pipeline 5512');
-  const held = await client.acquire('deploy', ci, { metadata: 'release 5.2: ./migrate.sh' });
+  const ci = await client.lease('ci-7/4121', 3_600_000, 'runner 7, pipeline 5512');
+  await client.acquire('deploy', ci, { metadata: 'release 5.2: ./migrate.sh' });
   const next = await client.lease('ci-9/877');
   await client.queue('deploy', next);
   const ana = await client.lease('ana-mbp/3310');
@@ -24,18 +24,17 @@ export async function stage(binary) {
   const lost = await client.acquire('reports/daily', old);
   await client.ask('POST', '/v1/force', { lock: 'reports/daily', token: lost.token, reason: 'runner 5 was deleted', by: 'ops', now: true });
   await client.acquire('reports/daily', etl, { metadata: 'daily report' });
-  const gone = await client.lease('cron-2/91', 3_000);
-  await client.acquire('backup', gone);
+  await client.acquireFor('backup', 'cron-2/91', 1_000);
   await until('the expiry', async () => !(await client.ask('GET', '/v1/locks/backup')).lock);
   await client.ask('POST', '/v1/elections/billing', { lease: etl, value: '10.0.0.5:9000' });
-  await fetch(`${cluster.url()}/v1/keys/config/flags`, { method: 'PUT', body: 'beta=on' });
+  await client.ask('PUT', '/v1/keys/config/flags', 'beta=on');
   // Two clients that would wait for each other for ever.
   await client.acquire('accounts/7', ana);
   await client.acquire('accounts/9', next);
   await client.queue('accounts/9', ana);
   const refused = await client.queue('accounts/7', next).catch((error) => error);
   assert.equal(refused.answer.error.reason, 'DEADLOCK');
-  return { cluster, client, held, leases: { ci, next }, stop: () => cluster.stop() };
+  return { cluster, client };
 }
 
 const PAGES = [
@@ -89,6 +88,7 @@ export const tests = [
     await page.go('#/?prefix=jobs%2F&state=awaited');
     await page.sees('1 match');
     assert.equal(await page.page.inputValue('input[name=prefix]'), 'jobs/');
+    await page.page.locator('[aria-label="Locks"] .all a.name').first().waitFor();
     const names = await page.page.locator('[aria-label="Locks"] .all a.name').allInnerTexts();
     assert.deepEqual(names.filter((name) => name.startsWith('jobs/')), ['jobs/import/1']);
     await page.page.fill('input[name=contains]', 'import/1');
