@@ -17,6 +17,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
+use tenure_bench::peers;
 
 use cluster::EventArchive;
 
@@ -115,6 +116,8 @@ enum BenchProgram {
         #[arg(long, value_enum, default_value = "text")]
         output: BenchOutput,
     },
+    /// Tenure beside other lock systems; here Redis, and etcd and ZooKeeper with `cargo xtask bench peers`
+    Peers(peers::PeersArguments),
     /// Keeps leases alive and prints what that takes; started by `sdk`
     #[command(hide = true)]
     Idle {
@@ -171,6 +174,10 @@ fn main() -> Result<()> {
         BenchProgram::Start { binary, output } => print(&start::run(&binary)?, output),
         BenchProgram::Sdk { quick, only, output } => {
             print(&sdk::run(quick, only.as_deref())?, output);
+        }
+        BenchProgram::Peers(arguments) => {
+            let tenure = peers::TenurePeer { program: arguments.tenure.clone() };
+            peers::run(&arguments, vec![Box::new(tenure), Box::new(peers::RedisPeer::default())])?;
         }
         BenchProgram::Idle { address, leases, seconds } => sdk::idle(&address, leases, seconds)?,
         BenchProgram::Follow { at, dir, addresses, no_archive } => {
