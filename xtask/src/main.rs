@@ -7,6 +7,7 @@ mod clock;
 mod fix;
 mod fuzz;
 mod output;
+mod peers;
 mod programs;
 mod repo;
 mod supply;
@@ -44,7 +45,7 @@ enum XtaskCommand {
     Mutants(programs::Passed),
     /// Plant bugs in the replicated log and see each one caught
     ClusterMutants(programs::Passed),
-    /// Measure in release: NAME and arguments go to `tenure-bench`
+    /// Measure in release: NAME and arguments go to `tenure-bench`, those of `peers` to the package `peers`
     Bench(programs::BenchmarkArgs),
     /// Run every client library through the vectors and the scenarios, and print the table
     Clients(clients::Args),

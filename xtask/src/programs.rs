@@ -5,6 +5,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, Result};
 
 use crate::cargo::{cargo, hand_over};
+use crate::peers;
 use crate::repo::Repo;
 use crate::workspace::Workspace;
 
@@ -201,6 +202,9 @@ fn start_mutants(repo: &Repo, which: &str, args: &[String]) -> Result<ExitCode> 
 
 /// Runs `cargo xtask bench`.
 pub(crate) fn bench(repo: &Repo, named: &BenchmarkArgs) -> Result<ExitCode> {
+    if named.name == peers::NAME {
+        return peers::run(repo, &named.args);
+    }
     // This benchmark starts the binary, so build it first.
     if named.name == "start" {
         let mut build = cargo(repo, "build");

@@ -67,3 +67,31 @@ fn sdk() {
 fn fence() {
     assert!(figure(&quick("fence"), "ticket_cached_us") > 0.0);
 }
+
+/// Tenure beside Redis; the clients of the other systems are not part of the workspace.
+#[test]
+fn peers() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tenure-bench"));
+    let output = command.args(["peers", "--smoke", "--output", "json"]).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{errors}", output.status);
+    let results: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let samples = results["samples"].as_array().unwrap();
+    let figure = |system: &str, workload: &str, figure: &str| {
+        let mut samples =
+            samples.iter().filter(|it| it["system"] == system && it["workload"] == workload);
+        samples.find_map(|it| it["figures"][figure].as_f64()).unwrap_or_else(|| {
+            panic!("no {figure} of {workload} of {system} in\n{errors}");
+        })
+    };
+    for system in ["tenure", "redis"] {
+        assert!(figure(system, "cycles-1x1", "per_s") > 0.0);
+        assert!(figure(system, "handover-16", "p50_ms") > 0.0);
+        assert!(figure(system, "reads-16", "per_s") > 0.0);
+        assert!(figure(system, "holder-killed", "ms") > 0.0);
+        assert_eq!(figure(system, "queue-100", "failed"), 0.0);
+        assert_eq!(figure(system, "leases-200", "lost"), 0.0);
+    }
+    assert!(figure("tenure", "leader-killed", "ms") > 0.0);
+    assert!(figure("tenure", "watchers-50", "all_heard_ms") > 0.0);
+}

@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 
-use super::results::PeerResults;
+use super::results::{PeerResults, SampleOutcome};
 use super::system::AnyPeer;
 use super::workload::{PeerWorkload, WORKLOADS};
 use super::{goals, page, run as running, tables, tenure};
@@ -92,7 +92,8 @@ pub fn run(arguments: &PeersArguments, mut systems: Vec<Box<dyn AnyPeer>>) -> Re
         let known = systems.iter().any(|it| it.name() == name);
         ensure!(known, "there is no system `{name}` in this program; see --list");
     }
-    let wanted = |name: &str| arguments.system.is_empty() || arguments.system.iter().any(|it| it == name);
+    let wanted =
+        |name: &str| arguments.system.is_empty() || arguments.system.iter().any(|it| it == name);
     systems.retain(|it| wanted(it.name()));
     if let Some(lock) = &arguments.hold {
         let addresses = arguments.address.as_deref().context("--hold needs --address")?;
@@ -111,6 +112,10 @@ pub fn run(arguments: &PeersArguments, mut systems: Vec<Box<dyn AnyPeer>>) -> Re
             writeln!(out, "{}\n{}", tables::as_text(&results), goals::as_text(&results))?;
         }
     }
+    let failed = results.samples.iter().find(|it| matches!(it.outcome, SampleOutcome::Failed(_)));
+    if let (true, Some(failed)) = (arguments.smoke, failed) {
+        bail!("{}", tables::line(failed));
+    }
     if let Some(dir) = &arguments.page {
         page::write(&results, dir)?;
     }
@@ -118,7 +123,9 @@ pub fn run(arguments: &PeersArguments, mut systems: Vec<Box<dyn AnyPeer>>) -> Re
 }
 
 fn read(file: &PathBuf) -> Result<PeerResults> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
-    let value = serde_json::from_str(&text).with_context(|| format!("{} is JSON", file.display()))?;
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+    let value =
+        serde_json::from_str(&text).with_context(|| format!("{} is JSON", file.display()))?;
     PeerResults::from_json(&value).with_context(|| format!("{} has results", file.display()))
 }

@@ -90,7 +90,15 @@ const GOALS: &[GoalForm] = &[
         &[Times(0.4, "zookeeper"), Times(1.3, "redis")],
         &[Times(1.0, "redis")],
     ),
-    ("100,000 waiters: failed", "queue-100000", "failed", "", Smaller, &[Number(0.0)], &[Number(0.0)]),
+    (
+        "100,000 waiters: failed",
+        "queue-100000",
+        "failed",
+        "",
+        Smaller,
+        &[Number(0.0)],
+        &[Number(0.0)],
+    ),
     (
         "100,000 waiters queued and drained",
         "queue-100000",
@@ -156,7 +164,8 @@ pub(crate) fn goals(results: &PeerResults) -> Vec<PeerGoal> {
 fn goal(results: &PeerResults, form: &GoalForm) -> PeerGoal {
     let (name, workload, figure, unit, better, must, aim) = *form;
     let reached = results.median("tenure", workload, figure);
-    let judged = |bounds: &[GoalBound]| judge(results, workload, figure, unit, better, bounds, reached);
+    let judged =
+        |bounds: &[GoalBound]| judge(results, workload, figure, unit, better, bounds, reached);
     PeerGoal { name, reached, unit, must: judged(must), aim: judged(aim) }
 }
 
@@ -207,9 +216,11 @@ pub(crate) fn word(holds: Option<bool>) -> &'static str {
 
 /// The goals for a terminal.
 pub(crate) fn as_text(results: &PeerResults) -> String {
-    let mut text = String::from("Goals: what Tenure reached, what it must reach, what it aims at\n");
+    let mut text =
+        String::from("Goals: what Tenure reached, what it must reach, what it aims at\n");
     for goal in goals(results) {
-        let reached = goal.reached.map_or("–".to_owned(), |it| format!("{}{}", number(it), goal.unit));
+        let reached =
+            goal.reached.map_or("–".to_owned(), |it| format!("{}{}", number(it), goal.unit));
         text.push_str(&format!(
             "  {}: {reached}\n    must {}: {}\n    aim  {}: {}\n",
             goal.name,

@@ -26,7 +26,8 @@ mod workload;
 pub use self::command::{PeersArguments, run};
 pub use self::redis::RedisPeer;
 pub use self::system::{AnyPeer, PeerClient, PeerSystem};
-pub use self::tenure::{TenurePeer, serve_member};
+pub use self::tenure::TenurePeer;
+pub use self::workload::PeerWorkload;
 
 /// The most connections that clients share, where they share them.
 pub const CONNECTIONS: usize = 16;

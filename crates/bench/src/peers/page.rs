@@ -13,14 +13,17 @@ const PAGE: &str = "benchmarks.md";
 const SAMPLES: &str = "benchmarks/samples.json";
 const PLOTS: &str = "benchmarks";
 /// What the generated part of the page is between.
-const FROM: &str = "<!-- results: from here on written by `cargo xtask bench peers --page docs` -->\n";
+const FROM: &str =
+    "<!-- results: from here on written by `cargo xtask bench peers --page docs` -->\n";
 const TO: &str = "<!-- end of the results -->\n";
 
 /// Writes everything below `dir`.
 pub(crate) fn write(results: &PeerResults, dir: &Path) -> Result<()> {
     let path = dir.join(PAGE);
-    let page = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    let page = replaced(&page, &generated(results)).with_context(|| format!("{PAGE} has the two marks"))?;
+    let page =
+        std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let page = replaced(&page, &generated(results))
+        .with_context(|| format!("{PAGE} has the two marks"))?;
     std::fs::create_dir_all(dir.join(PLOTS)).context("making the directory of the plots")?;
     std::fs::write(&path, page).with_context(|| format!("writing {}", path.display()))?;
     let samples = serde_json::to_string(&results.to_json()).context("writing JSON")?;
@@ -64,7 +67,8 @@ fn generated(results: &PeerResults) -> String {
     }
     page.push_str("\n## Goals\n\n| | reached | must | | aim | |\n|---|---|---|---|---|---|\n");
     for goal in goals::goals(results) {
-        let reached = goal.reached.map_or("–".to_owned(), |it| format!("{}{}", number(it), goal.unit));
+        let reached =
+            goal.reached.map_or("–".to_owned(), |it| format!("{}{}", number(it), goal.unit));
         let (must, aim) = (goals::word(goal.must.1), goals::word(goal.aim.1));
         page.push_str(&format!(
             "| {} | {reached} | {} | {must} | {} | {aim} |\n",

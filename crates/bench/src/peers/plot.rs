@@ -13,15 +13,18 @@ const ROW: f64 = 30.0;
 const APART: f64 = 5.0;
 
 /// The systems with the classes of their colours.
-const SYSTEMS: &[(&str, &str)] = &[("tenure", "t"), ("etcd", "e"), ("zookeeper", "z"), ("redis", "r")];
+const SYSTEMS: &[(&str, &str)] =
+    &[("tenure", "t"), ("etcd", "e"), ("zookeeper", "z"), ("redis", "r")];
 
 /// Colours with at least 4.5 to 1 of contrast against the background, bright and dark.
 const STYLE: &str = "\
 .bg{fill:#ffffff;stroke:#d0d7de}.ink{fill:#1f2328}.dim{fill:#59636e}.line{stroke:#d0d7de}
-.t{fill:#0969da;stroke:#0969da}.e{fill:#8250df;stroke:#8250df}.z{fill:#9a6700;stroke:#9a6700}.r{fill:#cf222e;stroke:#cf222e}
+.t{fill:#0969da;stroke:#0969da}.e{fill:#8250df;stroke:#8250df}
+.z{fill:#9a6700;stroke:#9a6700}.r{fill:#cf222e;stroke:#cf222e}
 @media (prefers-color-scheme: dark){
 .bg{fill:#0d1117;stroke:#3d444d}.ink{fill:#f0f6fc}.dim{fill:#9198a1}.line{stroke:#3d444d}
-.t{fill:#4493f8;stroke:#4493f8}.e{fill:#ab7df8;stroke:#ab7df8}.z{fill:#d29922;stroke:#d29922}.r{fill:#f85149;stroke:#f85149}}";
+.t{fill:#4493f8;stroke:#4493f8}.e{fill:#ab7df8;stroke:#ab7df8}
+.z{fill:#d29922;stroke:#d29922}.r{fill:#f85149;stroke:#f85149}}";
 
 /// A plot of one figure over the workloads of a kind.
 pub(crate) struct ResultPlot {
@@ -77,7 +80,8 @@ pub(crate) fn draw(results: &PeerResults, plot: &ResultPlot) -> Option<(String, 
     let described = describe(&rows, plot);
     let height = TOP + ROW * rows.len() as f64 + 40.0;
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-labelledby=\"t d\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
+         aria-labelledby=\"t d\" \
          font-family=\"system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif\" font-size=\"13\">\n\
          <title id=\"t\">{}</title>\n<desc id=\"d\">{described}</desc>\n<style>\n{STYLE}\n</style>\n\
          <rect class=\"bg\" x=\"0.5\" y=\"0.5\" width=\"{}\" height=\"{}\" rx=\"8\"/>\n\
@@ -148,7 +152,8 @@ fn legend(svg: &mut String, results: &PeerResults) {
             continue;
         }
         svg.push_str(&format!(
-            "<circle class=\"{class}\" cx=\"{at}\" cy=\"50\" r=\"5\"/><text class=\"ink\" x=\"{}\" y=\"54\">{name}</text>\n",
+            "<circle class=\"{class}\" cx=\"{at}\" cy=\"50\" r=\"5\"/>\
+             <text class=\"ink\" x=\"{}\" y=\"54\">{name}</text>\n",
             at + 11.0
         ));
         at += 110.0;

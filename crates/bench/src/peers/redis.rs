@@ -17,8 +17,8 @@ use super::together::together;
 use super::workload::PeerWorkload;
 
 /// Deletes a lock if it is still the owner's.
-const RELEASE: &str =
-    "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+const RELEASE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then \
+                       return redis.call('del', KEYS[1]) else return 0 end";
 /// Gives a lock its whole ttl again if it is still the owner's.
 const EXTEND: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then \
                       return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end";
@@ -102,7 +102,8 @@ impl PeerClient for RedisClient {
     }
 
     async fn read(&mut self, key: &str) -> Result<()> {
-        let value: Option<String> = redis::cmd("GET").arg(key).query_async(&mut self.connection).await?;
+        let value: Option<String> =
+            redis::cmd("GET").arg(key).query_async(&mut self.connection).await?;
         ensure!(value.is_some(), "the key is not there");
         Ok(())
     }
@@ -116,7 +117,8 @@ async fn connect(addresses: &[String], ttl: Duration) -> Result<RedisClient> {
     let address = addresses.first().context("there is a server")?;
     let client = redis::Client::open(format!("redis://{address}/"))?;
     // The default answers within half a second or fails; a queue of pollers takes longer.
-    let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(60)));
+    let config =
+        redis::AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(60)));
     let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
     let mut hashes = Vec::new();
     for script in [RELEASE, EXTEND] {
@@ -128,7 +130,11 @@ async fn connect(addresses: &[String], ttl: Duration) -> Result<RedisClient> {
     Ok(RedisClient { connection, release, extend, ttl })
 }
 
-async fn connections(addresses: &[String], count: usize, ttl: Duration) -> Result<Vec<RedisClient>> {
+async fn connections(
+    addresses: &[String],
+    count: usize,
+    ttl: Duration,
+) -> Result<Vec<RedisClient>> {
     let addresses: Arc<[String]> = addresses.into();
     together(count, move |_| {
         let addresses = addresses.clone();
@@ -155,7 +161,9 @@ impl PeerSystem for RedisPeer {
                   client that finds the lock taken sleeps for 5 to 15 ms and tries again. No fencing token. One \
                   server: its loss loses the locks."
                 .into(),
-            settings: vec!["one server, `appendonly yes`, `appendfsync always`, `save \"\"`, `maxclients 20000`".into()],
+            settings: vec![
+                "one server, `appendonly yes`, `appendfsync always`, `save \"\"`, `maxclients 20000`".into(),
+            ],
         })
     }
 
@@ -163,8 +171,22 @@ impl PeerSystem for RedisPeer {
         let [port] = free_ports()?;
         let (port, data) = (port.to_string(), dir.display().to_string());
         let arguments = [
-            "--port", &port, "--bind", "127.0.0.1", "--dir", &data, "--save", "", "--appendonly", "yes",
-            "--appendfsync", "always", "--maxclients", "20000", "--daemonize", "no",
+            "--port",
+            &port,
+            "--bind",
+            "127.0.0.1",
+            "--dir",
+            &data,
+            "--save",
+            "",
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "always",
+            "--maxclients",
+            "20000",
+            "--daemonize",
+            "no",
         ];
         let address = format!("127.0.0.1:{port}");
         let mut servers = PeerServers::start(vec![ServerSpec {
@@ -183,9 +205,9 @@ impl PeerSystem for RedisPeer {
     fn cannot(&self, workload: PeerWorkload) -> Option<&'static str> {
         match workload {
             PeerWorkload::LeaderKilled => Some("one server: no other takes over"),
-            PeerWorkload::Watchers { .. } => {
-                Some("its notifications are lost when a connection breaks; it has no watch that resumes")
-            }
+            PeerWorkload::Watchers { .. } => Some(
+                "its notifications are lost when a connection breaks; it has no watch that resumes",
+            ),
             _ => None,
         }
     }
@@ -207,12 +229,18 @@ impl PeerSystem for RedisPeer {
         Ok(None)
     }
 
-    async fn keep_leases(&self, addresses: &[String], count: usize, ttl: Duration) -> Result<KeptLeases> {
+    async fn keep_leases(
+        &self,
+        addresses: &[String],
+        count: usize,
+        ttl: Duration,
+    ) -> Result<KeptLeases> {
         let connected = connections(addresses, CONNECTIONS, ttl).await?;
+        let name = fastrand::u64(..);
         let locks = together(count, |at| {
             let mut client = connected[at % connected.len()].clone();
             async move {
-                let held = client.acquire_free(&format!("lease-{at}")).await?;
+                let held = client.acquire_free(&format!("lease-{name}-{at}")).await?;
                 Ok((client, held))
             }
         });
@@ -227,15 +255,14 @@ impl PeerSystem for RedisPeer {
                 lost.fetch_add(1, Ordering::AcqRel);
             });
         }
-        let living = async move {
-            Ok(count - usize::try_from(lost.load(Ordering::Acquire))?)
-        };
+        let living = async move { Ok(count - usize::try_from(lost.load(Ordering::Acquire))?) };
         Ok(KeptLeases { kept: Box::new(kept), living: Box::pin(living) })
     }
 
     async fn put(&self, addresses: &[String], key: &str) -> Result<()> {
         let mut client = connect(addresses, Duration::from_secs(60)).await?;
-        let _: String = redis::cmd("SET").arg(key).arg("x").query_async(&mut client.connection).await?;
+        let _: String =
+            redis::cmd("SET").arg(key).arg("x").query_async(&mut client.connection).await?;
         Ok(())
     }
 

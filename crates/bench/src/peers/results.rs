@@ -90,7 +90,12 @@ impl PeerResults {
     }
 
     /// A figure over all repetitions. There is none if the workload failed in most of them.
-    pub(crate) fn spread(&self, system: &str, workload: &str, figure: &str) -> Option<SampleSpread> {
+    pub(crate) fn spread(
+        &self,
+        system: &str,
+        workload: &str,
+        figure: &str,
+    ) -> Option<SampleSpread> {
         let all = self.of(system, workload).count();
         let mut values: Vec<f64> = self
             .of(system, workload)
@@ -247,7 +252,9 @@ mod tests {
     fn what_is_written_is_read_again() {
         let mut results = PeerResults { command: "c".into(), repetitions: 5, ..Default::default() };
         results.machine.push("two cores".into());
-        results.systems.push(("a".into(), PeerDescription { version: "1".into(), ..Default::default() }));
+        results
+            .systems
+            .push(("a".into(), PeerDescription { version: "1".into(), ..Default::default() }));
         results.samples.push(sample(0, measured(1_234.5)));
         results.samples.push(sample(1, SampleOutcome::No("because".into())));
         results.samples.push(sample(2, SampleOutcome::Failed("why".into())));

@@ -29,7 +29,10 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
 }
 
 /// Runs everything that the arguments ask for.
-pub(crate) fn run(arguments: &PeersArguments, systems: Vec<Box<dyn AnyPeer>>) -> Result<PeerResults> {
+pub(crate) fn run(
+    arguments: &PeersArguments,
+    systems: Vec<Box<dyn AnyPeer>>,
+) -> Result<PeerResults> {
     ensure!(arguments.seconds > 0.0 && arguments.repetitions > 0, "there is nothing to measure");
     let mut results = PeerResults {
         machine: machine(),
@@ -67,7 +70,10 @@ fn installed(systems: Vec<Box<dyn AnyPeer>>, results: &mut PeerResults) -> Vec<B
                 there.push(system);
             }
             Err(error) => {
-                eprintln!("WARNING: {} IS NOT COMPARED, it cannot be installed: {error:#}", system.name());
+                eprintln!(
+                    "WARNING: {} IS NOT COMPARED, it cannot be installed: {error:#}",
+                    system.name()
+                );
                 results.missing.push(format!("{}: {error:#}", system.name()));
             }
         }
@@ -239,10 +245,13 @@ fn machine() -> Vec<String> {
     let model = model.map_or("unknown processor", |(_, model)| model);
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     let memory = read("/proc/meminfo");
-    let memory = memory.lines().find_map(|it| it.strip_prefix("MemTotal:")?.split_whitespace().next());
+    let memory =
+        memory.lines().find_map(|it| it.strip_prefix("MemTotal:")?.split_whitespace().next());
     let gib = memory.and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(0.0) / 1_048_576.0;
     vec![
-        format!("{cores} cores ({model}), which servers and clients share, and {gib:.0} GiB of memory"),
+        format!(
+            "{cores} cores ({model}), which servers and clients share, and {gib:.0} GiB of memory"
+        ),
         format!("Linux {}", read("/proc/sys/kernel/osrelease").trim()),
         "one disk for the data of all servers".to_owned(),
     ]

@@ -74,7 +74,11 @@ impl PeerServers {
     }
 
     /// Waits until a question that is asked again and again has an answer.
-    pub async fn until<T>(&mut self, what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> Result<T> {
+    pub async fn until<T>(
+        &mut self,
+        what: &str,
+        mut ask: impl AsyncFnMut() -> Option<T>,
+    ) -> Result<T> {
         let until_us = os::now_us() + os_us(START_MAX);
         loop {
             if let Ok(Some(answer)) = tokio::time::timeout(ASK_MAX, ask()).await {
@@ -95,7 +99,8 @@ impl PeerServers {
 
     /// Kills one server, as if its machine had failed.
     pub fn kill(&mut self, at: usize) -> Result<()> {
-        let server = self.servers.get_mut(at).with_context(|| format!("there is no server {at}"))?;
+        let server =
+            self.servers.get_mut(at).with_context(|| format!("there is no server {at}"))?;
         server.process.kill().context("killing a server")?;
         server.process.wait().context("waiting for the end of a server")?;
         Ok(())
@@ -103,7 +108,8 @@ impl PeerServers {
 
     /// Starts a server that was killed, with the data that it has.
     pub fn restart(&mut self, at: usize) -> Result<()> {
-        let server = self.servers.get_mut(at).with_context(|| format!("there is no server {at}"))?;
+        let server =
+            self.servers.get_mut(at).with_context(|| format!("there is no server {at}"))?;
         server.process = spawn(&server.spec)?;
         Ok(())
     }

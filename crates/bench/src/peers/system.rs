@@ -148,11 +148,7 @@ pub trait AnyPeer {
         plan: &'a MeasurePlan,
     ) -> LocalFuture<'a, Result<SampleFigures>>;
     /// Takes a lock, says so, and keeps it until this process is killed.
-    fn hold<'a>(
-        &'a self,
-        addresses: &'a [String],
-        lock: &'a str,
-    ) -> LocalFuture<'a, Result<()>>;
+    fn hold<'a>(&'a self, addresses: &'a [String], lock: &'a str) -> LocalFuture<'a, Result<()>>;
 }
 
 impl<S: PeerSystem> AnyPeer for S {
@@ -181,11 +177,7 @@ impl<S: PeerSystem> AnyPeer for S {
         Box::pin(load::measure(self, servers, workload, plan))
     }
 
-    fn hold<'a>(
-        &'a self,
-        addresses: &'a [String],
-        lock: &'a str,
-    ) -> LocalFuture<'a, Result<()>> {
+    fn hold<'a>(&'a self, addresses: &'a [String], lock: &'a str) -> LocalFuture<'a, Result<()>> {
         Box::pin(load::hold(self, addresses, lock))
     }
 }

@@ -35,7 +35,11 @@ const TABLES: &[TableForm] = &[
     ("Uncontended: cycles of acquire and release per second", "cycles", CellForm::Spread("per_s")),
     ("Uncontended: a cycle, p50 / p99 in ms", "cycles", CellForm::Pair("p50_ms", "p99_ms")),
     ("Uncontended: CPU of all processes per cycle, µs", "cycles", CellForm::Spread("cpu_us")),
-    ("Uncontended: CPU per cycle, servers / clients, µs", "cycles", CellForm::Pair("servers_cpu_us", "clients_cpu_us")),
+    (
+        "Uncontended: CPU per cycle, servers / clients, µs",
+        "cycles",
+        CellForm::Pair("servers_cpu_us", "clients_cpu_us"),
+    ),
     ("Uncontended: syncs of all servers per cycle", "cycles", CellForm::Syncs),
     ("Uncontended: memory of all servers, MiB", "cycles", CellForm::Spread("memory_mib")),
     ("One lock: hand-over gap p50, ms", "handover", CellForm::Spread("p50_ms")),
@@ -60,7 +64,11 @@ const TABLES: &[TableForm] = &[
     ("Linearizable reads per second", "reads", CellForm::Spread("per_s")),
     ("Leader killed: ms until the next grant", "leader", CellForm::Spread("ms")),
     ("Holder with a ttl of 2 s killed: ms until the next grant", "holder", CellForm::Spread("ms")),
-    ("One key: ms until all watches heard of a write", "watchers", CellForm::Spread("all_heard_ms")),
+    (
+        "One key: ms until all watches heard of a write",
+        "watchers",
+        CellForm::Spread("all_heard_ms"),
+    ),
     ("One key: CPU of all processes per event, µs", "watchers", CellForm::Spread("cpu_us")),
 ];
 
@@ -101,7 +109,9 @@ pub(crate) fn label(workload: &str) -> String {
         PeerWorkload::Cycles { clients, connections } => {
             format!("{}, {}", many(clients, "client"), many(connections, "connection"))
         }
-        PeerWorkload::HandOver { clients } | PeerWorkload::Reads { clients } => many(clients, "client"),
+        PeerWorkload::HandOver { clients } | PeerWorkload::Reads { clients } => {
+            many(clients, "client")
+        }
         PeerWorkload::Leases { leases } => many(leases, "lease"),
         PeerWorkload::Watchers { watchers } => format!("{} watches", number(watchers as f64)),
         PeerWorkload::Queue { waiters } => many(waiters, "waiter"),
@@ -176,8 +186,11 @@ pub(crate) fn number(value: f64) -> String {
 
 /// What a reader of the tables has to know: what failed, what is not possible, and how quiet the machine was.
 pub(crate) fn notes(results: &PeerResults) -> Vec<String> {
-    let mut notes: Vec<String> =
-        results.missing.iter().map(|it| format!("Not compared, because it could not be installed: {it}")).collect();
+    let mut notes: Vec<String> = results
+        .missing
+        .iter()
+        .map(|it| format!("Not compared, because it could not be installed: {it}"))
+        .collect();
     let mut note = |sample: &PeerSample, word: &str, why: &str| {
         let why = why.lines().next().unwrap_or_default();
         let line = format!("{}, {}: {word}{why}", sample.system, label(&sample.workload));
@@ -198,9 +211,13 @@ pub(crate) fn notes(results: &PeerResults) -> Vec<String> {
         }
     }
     notes.push(match busy {
-        0 => format!("The machine was quiet: in none of {measured} samples other processes used more than {QUIET_MAX} cores."),
+        0 => format!(
+            "The machine was quiet: in none of {measured} samples other processes used more than \
+             {QUIET_MAX} cores."
+        ),
         _ => format!(
-            "The machine was NOT quiet: in {busy} of {measured} samples other processes used more than {QUIET_MAX} cores."
+            "The machine was NOT quiet: in {busy} of {measured} samples other processes used more \
+             than {QUIET_MAX} cores."
         ),
     });
     notes
@@ -213,7 +230,8 @@ pub(crate) fn line(sample: &PeerSample) -> String {
         SampleOutcome::No(why) => format!("{head}  no: {why}"),
         SampleOutcome::Failed(why) => format!("{head}  FAILED: {why}"),
         SampleOutcome::Measured(figures) => {
-            let shown = figures.figures.iter().map(|(name, value)| format!("{name}={}", number(*value)));
+            let shown =
+                figures.figures.iter().map(|(name, value)| format!("{name}={}", number(*value)));
             let note = figures.note.as_ref().map(|it| format!("  ({it})")).unwrap_or_default();
             format!("{head}  {}{note}", shown.collect::<Vec<_>>().join(" "))
         }

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::CONNECTIONS;
 use super::install;
-use super::servers::{PeerServers, ServerSpec, counter, free_ports, get, ask};
+use super::servers::{PeerServers, ServerSpec, ask, counter, free_ports, get};
 use super::system::{ClientShape, KeptLeases, PeerClient, PeerDescription, PeerSystem};
 use super::together::together;
 use super::workload::PeerWorkload;
@@ -71,8 +71,19 @@ impl TenurePeer {
         let name = format!("m{at}");
         match self.program {
             Some(_) => [
-                "serve", "--name", &name, "--data", &data, "--clients", &clients, "--members",
-                &members, "--health", &health, "--bootstrap", &founders,
+                "serve",
+                "--name",
+                &name,
+                "--data",
+                &data,
+                "--clients",
+                &clients,
+                "--members",
+                &members,
+                "--health",
+                &health,
+                "--bootstrap",
+                &founders,
             ]
             .map(str::to_owned)
             .to_vec(),
@@ -162,9 +173,11 @@ impl PeerSystem for TenurePeer {
         };
         let mut servers = PeerServers::start((0..3).map(spec).collect())?;
         let addresses = servers.addresses();
-        let body = format!(r#"{{"limits":[{{"limit":"waiters_per_lock","value":{WAITERS_MAX}}}]}}"#);
+        let body =
+            format!(r#"{{"limits":[{{"limit":"waiters_per_lock","value":{WAITERS_MAX}}}]}}"#);
         let raise = format!(
-            "PATCH /v1/limits HTTP/1.0\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            "PATCH /v1/limits HTTP/1.0\r\nHost: {}\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
             addresses[0],
             body.len()
         );
@@ -191,7 +204,10 @@ impl PeerSystem for TenurePeer {
     async fn leader(&self, servers: &PeerServers) -> Result<usize> {
         let status = connect(&servers.addresses(), 0).await?.status().await?;
         let leader = status.leader.context("there is no leader")?;
-        leader.strip_prefix('m').and_then(|at| at.parse().ok()).context("a member is called m0 to m2")
+        leader
+            .strip_prefix('m')
+            .and_then(|at| at.parse().ok())
+            .context("a member is called m0 to m2")
     }
 
     async fn fsyncs(&self, servers: &PeerServers) -> Result<Option<u64>> {
@@ -208,7 +224,12 @@ impl PeerSystem for TenurePeer {
         Ok(Some(shown.map_or(0, |it| it.waiting + it.holders.len() as u64)))
     }
 
-    async fn keep_leases(&self, addresses: &[String], count: usize, ttl: Duration) -> Result<KeptLeases> {
+    async fn keep_leases(
+        &self,
+        addresses: &[String],
+        count: usize,
+        ttl: Duration,
+    ) -> Result<KeptLeases> {
         let connected = connections(addresses, CONNECTIONS).await?;
         let kept = Arc::new(leases(&connected, count, ttl).await?);
         let looked_at = kept.clone();
@@ -251,7 +272,7 @@ impl PeerSystem for TenurePeer {
 }
 
 /// Runs one member until the process is killed: its name, data, three addresses, and all founders.
-pub fn serve_member(words: &[String]) -> Result<()> {
+pub(crate) fn serve_member(words: &[String]) -> Result<()> {
     let [name, data, clients, members, health, founders] = words else {
         bail!("a member has six words")
     };

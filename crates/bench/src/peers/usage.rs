@@ -1,5 +1,6 @@
 //! Reads what processes and the machine used from /proc.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -14,11 +15,14 @@ pub(crate) const QUIET_MAX: f64 = 0.25;
 /// What was used so far.
 pub(crate) struct UsageSnapshot {
     at_us: u64,
-    servers_ns: u64,
-    clients_ns: u64,
+    servers_ns: ThreadTimes,
+    clients_ns: ThreadTimes,
     machine_ticks: u64,
     flushes: Option<u64>,
 }
+
+/// The CPU time of each thread, in nanoseconds.
+type ThreadTimes = BTreeMap<String, u64>;
 
 /// What was used between two moments.
 #[derive(Clone, Copy, Debug)]
@@ -37,35 +41,42 @@ pub(crate) struct WindowUsage {
 impl UsageSnapshot {
     /// Reads everything for these servers; `data` is a directory on their disk.
     pub(crate) fn now(pids: &[u32], data: &Path) -> Result<Self> {
-        let servers_ns = pids.iter().map(|pid| cpu_ns(&pid.to_string())).sum();
-        let (clients_ns, machine_ticks) = (cpu_ns("self"), busy_ticks()?);
+        let servers_ns = pids.iter().flat_map(|pid| thread_times(&pid.to_string())).collect();
+        let clients_ns = thread_times("self").collect();
+        let machine_ticks = busy_ticks()?;
         let at_us = os::now_us();
         Ok(Self { at_us, servers_ns, clients_ns, machine_ticks, flushes: flushes(data) })
     }
 
     pub(crate) fn since(&self, before: &Self) -> WindowUsage {
         let seconds = (self.at_us - before.at_us) as f64 / 1e6;
-        let s = |now: u64, then: u64| now.saturating_sub(then) as f64 / 1e9;
-        let servers_s = s(self.servers_ns, before.servers_ns);
-        let clients_s = s(self.clients_ns, before.clients_ns);
+        let servers_s = seconds_since(&self.servers_ns, &before.servers_ns);
+        let clients_s = seconds_since(&self.clients_ns, &before.clients_ns);
         let machine_s =
             self.machine_ticks.saturating_sub(before.machine_ticks) as f64 / TICKS_PER_S;
-        let flushes =
-            self.flushes.zip(before.flushes).map(|(now, then)| now.saturating_sub(then));
+        let flushes = self.flushes.zip(before.flushes).map(|(now, then)| now.saturating_sub(then));
         let other_cores = ((machine_s - servers_s - clients_s) / seconds).max(0.0);
         WindowUsage { seconds, servers_s, clients_s, other_cores, flushes }
     }
 }
 
-/// The CPU time of all threads of a process that live.
-fn cpu_ns(pid: &str) -> u64 {
-    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
+/// The CPU time of each thread of a process that lives.
+fn thread_times(pid: &str) -> impl Iterator<Item = (String, u64)> + use<> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
     let of = |task: std::io::Result<std::fs::DirEntry>| {
+        let task = task.ok()?;
         // A thread may end between being listed and being read.
-        let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
-        text.split(' ').next()?.parse::<u64>().ok()
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        let ns = text.split(' ').next()?.parse().ok()?;
+        Some((task.file_name().to_string_lossy().into_owned(), ns))
     };
-    tasks.filter_map(of).sum()
+    tasks.into_iter().flatten().filter_map(of)
+}
+
+/// What the threads that live now used since then. The last bit of one that ended meanwhile is not counted.
+fn seconds_since(now: &ThreadTimes, then: &ThreadTimes) -> f64 {
+    let of = |(id, ns): (&String, &u64)| ns.saturating_sub(then.get(id).copied().unwrap_or(0));
+    now.iter().map(of).sum::<u64>() as f64 / 1e9
 }
 
 /// The ticks that all cores worked, and those that the host took away.
@@ -131,14 +142,20 @@ mod tests {
 
     #[test]
     fn a_window_says_what_others_used() {
+        let threads = |all: &[(&str, u64)]| {
+            all.iter().map(|(id, ns)| ((*id).to_owned(), *ns)).collect::<ThreadTimes>()
+        };
         let at = |at_us, servers_ns, clients_ns, machine_ticks| UsageSnapshot {
             at_us,
-            servers_ns,
-            clients_ns,
+            servers_ns: threads(servers_ns),
+            clients_ns: threads(clients_ns),
             machine_ticks,
             flushes: Some(at_us),
         };
-        let used = at(2_000_000, 1_000_000_000, 500_000_000, 400).since(&at(0, 0, 0, 100));
+        // A thread of the servers began and one ended.
+        let before = at(0, &[("1", 500_000_000), ("2", 9_000_000_000)], &[], 100);
+        let servers = [("1", 1_000_000_000), ("3", 500_000_000)];
+        let used = at(2_000_000, &servers, &[("4", 500_000_000)], 400).since(&before);
         assert!((used.other_cores - 0.75).abs() < 1e-9, "{used:?}");
         assert_eq!(used.flushes, Some(2_000_000));
     }

@@ -71,7 +71,9 @@ pub(crate) async fn measure<S: PeerSystem>(
     figures.add("servers_cores", used.servers_s / used.seconds);
     figures.add("memory_mib", memory.iter().sum());
     match (fsyncs, fsyncs_after) {
-        (Some(before), Some(after)) => figures.add("fsyncs", after.saturating_sub(before) as f64 / count),
+        (Some(before), Some(after)) => {
+            figures.add("fsyncs", after.saturating_sub(before) as f64 / count)
+        }
         _ => used.flushes.into_iter().for_each(|it| figures.add("disk_flushes", it as f64 / count)),
     }
     figures.other_cores = Some(used.other_cores);

@@ -98,9 +98,9 @@ impl PeerWorkload {
             }
             HandOver { clients } => HandOver { clients: clients.min(16) },
             Reads { clients } => Reads { clients: clients.min(16) },
-            Leases { leases } => Leases { leases: leases / 100 },
-            Watchers { watchers } => Watchers { watchers: watchers / 100 },
-            Queue { waiters } => Queue { waiters: waiters / 100 },
+            Leases { leases } => Leases { leases: leases.min(200) },
+            Watchers { watchers } => Watchers { watchers: watchers.min(50) },
+            Queue { waiters } => Queue { waiters: waiters.min(100) },
             HolderKilled | LeaderKilled => self,
         }
     }

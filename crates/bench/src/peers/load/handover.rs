@@ -1,7 +1,7 @@
 //! Measures how soon a lock that many want passes from one client to the next.
 //!
-//! All clients acquire one lock, release it at once and ask for it again. The gap is the time from the call that releases
-//! the lock until the next client has it.
+//! All clients acquire one lock, release it at once and ask for it again. The gap is the time from the call that
+//! releases the lock until the next client has it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -56,8 +56,7 @@ pub(super) async fn measure<S: PeerSystem>(
     for (at, client) in all.into_iter().enumerate() {
         tasks.spawn(take_turns(client, at, lock.clone(), shared.clone()));
     }
-    let mut figures =
-        window::measure(system, servers, &shared.window.clone(), tasks, plan).await?;
+    let mut figures = window::measure(system, servers, &shared.window.clone(), tasks, plan).await?;
     let overlaps = shared.overlaps.load(Ordering::Acquire);
     ensure!(overlaps == 0, "two clients held the lock at once, {overlaps} times");
     let grants = shared.grants.load(Ordering::Acquire).max(1) as f64;

@@ -86,9 +86,9 @@ pub(super) async fn holder<S: PeerSystem>(
 }
 
 /// A process that holds a lock. It is killed when this is dropped.
-struct Holding(Child);
+struct HolderProcess(Child);
 
-impl Drop for Holding {
+impl Drop for HolderProcess {
     fn drop(&mut self) {
         // It was killed before, unless the measurement failed.
         let _ = self.0.kill();
@@ -97,14 +97,14 @@ impl Drop for Holding {
 }
 
 /// Starts this program as a holder, and waits until it has the lock.
-fn start_holder(system: &str, addresses: &[String], lock: &str) -> Result<Holding> {
+fn start_holder(system: &str, addresses: &[String], lock: &str) -> Result<HolderProcess> {
     let program = std::env::current_exe().context("finding this program")?;
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     command.args(["peers", "--hold", lock, "--system", system]);
     command.args(["--address", &addresses.join(",")]);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut holding = Holding(command.spawn().context("starting a holder")?);
+    let mut holding = HolderProcess(command.spawn().context("starting a holder")?);
     let from = holding.0.stdout.take().context("a holder has an output")?;
     let mut line = String::new();
     BufReader::new(from).read_line(&mut line).context("hearing from the holder")?;

@@ -20,7 +20,8 @@ pub(super) async fn measure<S: PeerSystem>(
     let from_us = os::now_us();
     let kept = system.keep_leases(&addresses, leases, plan.lease_ttl);
     let kept = tokio::time::timeout(plan.prepare_max, kept).await;
-    let kept = kept.with_context(|| format!("{leases} leases are not there after {:?}", plan.prepare_max))??;
+    let kept = kept
+        .with_context(|| format!("{leases} leases are not there after {:?}", plan.prepare_max))??;
     let created_us = os::now_us();
     // The renewals of all leases spread over one beat before they are measured for another.
     tokio::time::sleep(plan.renewals).await;

@@ -10,11 +10,12 @@ mod watchers;
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::results::SampleFigures;
 use super::servers::PeerServers;
 use super::system::{ClientShape, PeerSystem};
+use super::usage::resident_mib;
 use super::workload::{MeasurePlan, PeerWorkload};
 
 pub(crate) use killed::hold;
@@ -22,8 +23,37 @@ pub(crate) use killed::hold;
 /// The ttl of locks that no test ends: none runs out during a measurement.
 const TTL: Duration = Duration::from_secs(600);
 
-/// Runs one workload.
+/// No server, and not this process with all clients, may take more memory than that.
+const MEMORY_MAX_MIB: f64 = 4_096.0;
+/// The pause between two looks at memory.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Runs one workload, and stops it before it takes the memory of the machine.
 pub(crate) async fn measure<S: PeerSystem>(
+    system: &S,
+    servers: &mut PeerServers,
+    workload: PeerWorkload,
+    plan: &MeasurePlan,
+) -> Result<SampleFigures> {
+    let mut pids = servers.pids();
+    pids.push(std::process::id());
+    tokio::select! {
+        measured = run(system, servers, workload, plan) => measured,
+        taken = too_much_memory(&pids) => bail!("stopped when one process had {taken:.0} MiB of memory"),
+    }
+}
+
+async fn too_much_memory(pids: &[u32]) -> f64 {
+    loop {
+        let largest = resident_mib(pids).into_iter().fold(0.0, f64::max);
+        if largest > MEMORY_MAX_MIB {
+            return largest;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn run<S: PeerSystem>(
     system: &S,
     servers: &mut PeerServers,
     workload: PeerWorkload,
@@ -62,5 +92,7 @@ async fn connect<S: PeerSystem>(
     let leader = system.leader(servers).await.context("finding the leader")?;
     let address = servers.addresses().into_iter().nth(leader).context("the leader is a server")?;
     let clients = tokio::time::timeout(plan.prepare_max, system.clients(&[address], shape)).await;
-    clients.with_context(|| format!("{} clients are not connected after {:?}", shape.clients, plan.prepare_max))?
+    clients.with_context(|| {
+        format!("{} clients are not connected after {:?}", shape.clients, plan.prepare_max)
+    })?
 }

@@ -74,7 +74,11 @@ pub(super) async fn measure<S: PeerSystem>(
                 tokio::time::sleep(TRYING.min(plan.queue_max / 4)).await;
                 break;
             }
-            Ok(Ok(Some(queued))) if queued + count.failed.load(Ordering::Acquire) > waiters as u64 => break,
+            Ok(Ok(Some(queued)))
+                if queued + count.failed.load(Ordering::Acquire) > waiters as u64 =>
+            {
+                break;
+            }
             // A system that is overloaded may not say how long the queue is.
             _ => tokio::time::sleep(PAUSE).await,
         }
@@ -108,7 +112,8 @@ pub(super) async fn measure<S: PeerSystem>(
     if let Err(error) = released {
         figures.note = Some(format!("the first holder could not release: {error:#}"));
     } else if granted < waiters as f64 && drained_us >= until_us {
-        figures.note = Some(format!("{granted} of {waiters} had the lock within {:?}", plan.queue_max));
+        figures.note =
+            Some(format!("{granted} of {waiters} had the lock within {:?}", plan.queue_max));
     }
     Ok(figures)
 }
