@@ -9,7 +9,7 @@
 pub(crate) const REAL: &[&str] = &["backends", "bench", "cli", "client", "fence", "gate", "server"];
 
 /// The most failed tests of one program that run again. More of them have another cause than a delay.
-const AGAIN_MAX: usize = 4;
+pub(crate) const AGAIN_MAX: usize = 4;
 
 /// How many lines of a failed test's output the summary repeats.
 const LINES: usize = 12;
