@@ -31,7 +31,13 @@ pub(crate) struct PlayArgs {
     /// Play each scenario so often
     #[arg(long, value_name = "N", default_value_t = 1)]
     times: usize,
+    /// Play scenarios that failed once more, alone, if they are few, and name those that passed then
+    #[arg(long)]
+    again: bool,
 }
+
+/// The most failed scenarios that are played again. More of them have another cause than a busy machine.
+const AGAIN_MAX: usize = 4;
 
 /// One scenario with one language.
 #[derive(Clone)]
@@ -106,9 +112,34 @@ pub(crate) fn play(args: &PlayArgs) -> ExitCode {
             scope.spawn(move || run_lanes(kind, Mutex::new(jobs), args.lanes, languages, played));
         }
     });
-    let played = played.into_inner().unwrap();
+    let mut played = played.into_inner().unwrap();
+    if args.again {
+        try_again(&scenarios, &languages, &mut played);
+    }
     let seconds = (os::now_us() - began_us) / 1_000_000;
     report(&scenarios, &languages, &played, seconds)
+}
+
+/// Plays what failed once more, each alone, if it is little.
+fn try_again(scenarios: &[Arc<Scenario>], languages: &[Language], played: &mut [Played]) {
+    let mut failed: Vec<&mut Played> =
+        played.iter_mut().filter(|it| matches!(it.outcome, Outcome::Failed(_))).collect();
+    if failed.len() > AGAIN_MAX {
+        return;
+    }
+    for before in &mut failed {
+        let Some(scenario) = scenarios.iter().find(|it| it.name == before.scenario) else {
+            continue;
+        };
+        let language = &languages[before.language];
+        let outcome = player::play(scenario, &Stage::found(scenario.cluster), language);
+        if let Outcome::Failed(why) = &outcome {
+            println!("FAILED {:10} {:36} again: {why}", language.name, scenario.name);
+            continue;
+        }
+        println!("UNSTEADY {} {}: only at the second try", language.name, scenario.name);
+        before.outcome = outcome;
+    }
 }
 
 /// Plays the jobs of one kind of cluster: many at once where they share it, else one after another.

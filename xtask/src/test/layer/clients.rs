@@ -47,6 +47,19 @@ pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     if !sample.missing.is_empty() {
         did.push_str(&format!(", {} SKIPPED", counted(sample.missing.len() as u64, "language")));
     }
-    let report = LayerReport::did(scenarios, did);
+    let unsteady = finished.lines().filter(|line| line.starts_with("UNSTEADY")).count();
+    if unsteady > 0 {
+        did.push_str(&format!(", {unsteady} of them UNSTEADY: only at the second try"));
+    }
+    // The reason of a failure is on the line after it.
+    let mut words = Vec::new();
+    for (line, next) in finished.lines().zip(finished.lines().skip(1)) {
+        match line.split_whitespace().next() {
+            Some("UNSTEADY") => words.push(line.to_owned()),
+            Some("FAILED" | "HOLE") => words.extend([line.to_owned(), next.to_owned()]),
+            _ => {}
+        }
+    }
+    let report = LayerReport::did(scenarios, did).with_words(words);
     Ok(if problems.is_empty() { report } else { report.because(problems.join(", ")) })
 }
