@@ -27,6 +27,9 @@ const RETRYABLE = new Set([
   "DISK_FULL",
   "TOO_SLOW",
   "SLOW_CONSUMER",
+  "NOT_CAUGHT_UP",
+  "LEVEL_NOT_KNOWN",
+  "MEMBERSHIP_CHANGING",
   "TOO_MANY_HOPS",
 ]);
 

@@ -12,6 +12,7 @@ mod links;
 mod manifest;
 mod names;
 mod no_std;
+mod reasons;
 mod source;
 mod text;
 mod tree;
@@ -54,6 +55,7 @@ pub(crate) const CHECKS: &[TidyCheck] = &[
     TidyCheck { name: "crates inherit from the workspace", look: manifest::look },
     TidyCheck { name: "documents name what there is", look: documents::look },
     TidyCheck { name: "a type name has one meaning", look: names::look },
+    TidyCheck { name: "client libraries know the passing reasons", look: reasons::look },
     TidyCheck { name: "what others call has an example", look: examples::look },
     TidyCheck { name: "cited invariants exist", look: invariants::look },
     TidyCheck { name: "links lead somewhere", look: links::look },

@@ -17,9 +17,9 @@ struct Plant {
     scenarios: &'static [&'static str],
 }
 
-/// The bugs. With the usual window, a renewal that is counted from its answer only takes away what the contract leaves for
-/// clocks that differ, so no scenario shows it. After a freeze, the thread with the timer may run before the check, so a
-/// scenario shows a check by a timer only sometimes.
+/// The bugs. With the usual window, a renewal that is counted from its answer only takes away what the contract leaves
+/// for clocks that differ, so no scenario shows it. After a freeze, the thread with the timer may run before the check,
+/// so a scenario shows a check by a timer only sometimes.
 const PLANTS: &[Plant] = &[
     Plant { name: "count_from_answer", is_in_vectors: true, scenarios: &[] },
     Plant {

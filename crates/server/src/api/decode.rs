@@ -289,13 +289,13 @@ fn urgency(now: bool) -> Urgency {
     if now { Urgency::Now } else { Urgency::Cooling }
 }
 
-/// The failure for an invalid field.
 /// The member that a request names, if it names one.
 pub(crate) fn optional_member(id: Option<u64>) -> Result<Option<MemberId>, Failure> {
     let member = |id| MemberId::new(id).ok_or_else(|| invalid("member_id", "is no member id"));
     id.map(member).transpose()
 }
 
+/// The failure for an invalid field.
 pub(crate) fn invalid(field: &'static str, problem: &str) -> Failure {
     Failure::InvalidField { field, problem: problem.to_owned() }
 }

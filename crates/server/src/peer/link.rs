@@ -1,7 +1,7 @@
 //! Carries messages between this member and one other over their one connection.
 //!
-//! Without TLS the event loop writes its frames to the socket itself, as far as the socket takes them without waiting. A
-//! thread writes the rest, all frames under TLS, and the parts of snapshots.
+//! Without TLS the event loop writes its frames to the socket itself, as far as the socket takes them without waiting.
+//! A thread writes the rest, all frames under TLS, and the parts of snapshots.
 
 use std::collections::VecDeque;
 use std::io::{self, BufReader, IoSlice, Write};
