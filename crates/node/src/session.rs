@@ -40,6 +40,9 @@ pub use self::deadlines::{GIVE_UP_GRACE_US, session_within_us};
 
 /// The shortest ttl that a lease can have. Assumed for renewals of leases that the session has not seen granted.
 pub const TTL_MIN_MS: u64 = 1_000;
+/// The most places whose requests are remembered. A client that leaves a queue gets no notice of it, so its place stays
+/// until then. The notice of a forgotten place names no request.
+const PLACES_MAX: usize = 65_536;
 
 /// What a session takes at most.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -410,6 +413,9 @@ impl<T, Q> Session<T, Q> {
                 Answer::Queued(queued) => {
                     let place = (queued.lease.handle, queued.place);
                     // The client knows nothing of the place by a request that was given up.
+                    if self.places.len() >= PLACES_MAX {
+                        self.places.pop_first();
+                    }
                     if kept.is_some() {
                         self.places.insert(place, id);
                     } else {

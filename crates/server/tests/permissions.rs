@@ -303,6 +303,41 @@ fn a_waiter_that_may_not_read_learns_only_of_itself() {
 }
 
 #[test]
+fn a_summary_has_what_its_reader_may_read_now() {
+    let stage = Stage::new();
+    let (ana, both) = (stage.principal("ana", ["a"]), stage.principal("both", ["a", "b"]));
+    let lease = stage.lease(&ana, "ana's worker");
+    let token = stage.lock(&ana, "a/x", &lease);
+    let of_both = stage.lease(&both, "both");
+    let summary = |key: &Key| stage.get(key, "/v1/overview").ok();
+    let shows = |key: &Key, part: &str| {
+        wait(part, || summary(key).to_string().contains(part).then_some(()));
+    };
+    std::thread::scope(|scope| {
+        let locks = json!({"lease": of_both, "locks": [{"lock": "a/x"}, {"lock": "b/y"}]});
+        let several = scope.spawn({
+            let (stage, both) = (&stage, &both);
+            move || stage.post(both, "/v1/locks?wait=30s", &locks).ok()
+        });
+        // The first that waits for `a/x` also waits for `b/y`, which Ana may not read.
+        wait("it waits", || (summary(&ana)["waiters"] == 1).then_some(()));
+        assert!(!summary(&ana).to_string().contains("b/y"), "{}", summary(&ana));
+        shows(&both, "b/y");
+        let path = format!("/v1/locks/a/x?lease={lease}&token={token}");
+        stage.http.ask("DELETE", &path, &[("Authorization", &ana.bearer)], b"").ok();
+        several.join().unwrap();
+    });
+    stage.change(&AccessChange::PutPrincipal(NewPrincipal {
+        name: "both",
+        enabled: true,
+        roles: vec!["a"],
+        quotas: Quotas::default(),
+    }));
+    // Also a summary that was made a moment ago is not shown under other rules.
+    assert!(!summary(&both).to_string().contains("b/"), "{}", summary(&both));
+}
+
+#[test]
 fn watches_deliver_what_may_be_observed_when_they_deliver_it() {
     let stage = Stage::new();
     let (ana, bob) = (stage.principal("ana", ["a"]), stage.principal("bob", ["b"]));

@@ -5,12 +5,12 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Bound;
-use tenure_types::{LeaseId, Mode, Name, PlaceNumber, Refusal, Revision};
+use tenure_types::{Handle, LeaseId, Mode, Name, PlaceNumber, Refusal, Revision};
 
 use crate::machine::Machine;
 use crate::outcome::Answer;
 use crate::request::{Hold, LeaseRef};
-use crate::state::record::{GrantState, IN_LEASE, IN_LOCK, IN_QUEUE};
+use crate::state::record::{GrantState, IN_LEASE, IN_LOCK, IN_QUEUE, Lease};
 use crate::state::slab::SlabIndex;
 use crate::view::{HolderView, KeyView, LeaseView, LockView, WaiterView};
 
@@ -68,6 +68,15 @@ impl Machine {
     /// Whether a lease exists and has not expired.
     pub fn has_lease(&self, lease: LeaseRef) -> bool {
         self.live_lease(lease).is_ok()
+    }
+
+    /// Whether a lease was granted and is gone. `false` also for a lease that this state has not seen yet, and for one
+    /// that is due and not ended.
+    pub fn has_forgotten(&self, lease: Handle) -> bool {
+        let is_it = |it: &Lease| it.generation == lease.generation;
+        let slot = SlabIndex::from_number(lease.slot);
+        lease.generation <= self.epoch.generation(self.leases_granted)
+            && !slot.and_then(|slot| self.leases.get(slot)).is_some_and(is_it)
     }
 
     /// The places in a lock's queue, first to last, starting after `after`.

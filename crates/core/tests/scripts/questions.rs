@@ -209,3 +209,37 @@ fn locks_are_listed_only_after_all_names_were_sorted_in_bounded_steps() {
     let listed = sorted.locks("", None, 100);
     assert_eq!(listed.iter().map(|lock| lock.lock.to_string()).collect::<Vec<_>>(), names);
 }
+
+#[test]
+fn a_lease_is_forgotten_once_it_has_ended_and_not_before_it_was_seen() {
+    let handle = |script: &str| {
+        let machine = play(script).machine;
+        machine.leases(None, 9).last().expect("a lease lives").handle
+    };
+    const FIRST: &str = "
+         0s  A lease 60s               granted
+    ";
+    const SECOND: &str = "
+         0s  A lease 60s               granted
+         0s  B lease 5s                granted
+    ";
+    let (a, b) = (handle(FIRST), {
+        let machine = play(SECOND).machine;
+        let all = machine.leases(None, 9);
+        all.iter().find(|lease| lease.client.as_str() == "B").expect("it lives").handle
+    });
+    // A member whose log is behind has not seen the second lease yet.
+    let machine = play(FIRST).machine;
+    assert!(!machine.has_forgotten(a) && !machine.has_forgotten(b));
+    let machine = play(SECOND).machine;
+    assert!(!machine.has_forgotten(a) && !machine.has_forgotten(b));
+    let machine = play(
+        "
+         0s  A lease 60s               granted
+         0s  B lease 5s                granted
+         1s  B revoke                  revoked
+    ",
+    )
+    .machine;
+    assert!(!machine.has_forgotten(a) && machine.has_forgotten(b));
+}

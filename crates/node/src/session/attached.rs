@@ -5,6 +5,10 @@ use std::collections::BTreeSet;
 use tenure_core::request::LeaseRef;
 use tenure_types::Handle;
 
+/// The most leases of one renewal that the session asks to be attached to; later renewals attach the others. They are
+/// kept until the renewal is answered, and are not counted against the budget of the connection.
+const ASKED_MAX: usize = 256;
+
 /// The most leases that are remembered. Forgetting them costs attaching them again, nothing else.
 const REMEMBERED_MAX: usize = 65_536;
 
@@ -19,7 +23,7 @@ impl Attached {
             LeaseRef::Handle(handle) if !self.0.contains(handle) => Some((at, *handle)),
             _ => None,
         };
-        leases.iter().enumerate().filter_map(missing).collect()
+        leases.iter().enumerate().filter_map(missing).take(ASKED_MAX).collect()
     }
 
     pub(super) fn add(&mut self, lease: Handle) {

@@ -4,24 +4,32 @@
 //! of those a bounded number in each turn of the event loop. A page may have fewer locks than were asked for and still
 //! say where to go on.
 
+use std::ops::ControlFlow;
+
 use serde::Deserialize;
 use tenure_core::view::LockView;
 use tenure_core::{Machine, SortedLocks};
 use tenure_types::{HolderState, Revision};
-use tenure_wire::v1;
+use tenure_wire::{Failure, v1};
 use utoipa::ToSchema;
 
 use super::encode;
 use super::query::{failed, page};
 use crate::dispatch::{Dispatch, Fresh, Principal, ReadScope, WITHIN};
 
-/// How many locks one turn of the event loop reads, and in how many turns for one page.
-pub(super) const TURN: usize = 1_000;
+/// How many locks one turn of the event loop reads, and how many of them at a time. The turn ends earlier if these have
+/// so many holders, and so many waiters were compared.
+const TURN: usize = 1_000;
+const PART: usize = 8;
+const COST_MAX: usize = 8_192;
+/// In how many turns a page is read.
 const TURNS_MAX: usize = 20;
 /// How many names one turn sorts.
 pub(super) const SORTED_MAX: usize = 4_096;
 /// How many waiters of a lock are compared with the client that is searched for.
-const WAITERS_MAX: usize = 100;
+const WAITERS_MAX: u64 = 100;
+/// When to try again if names came faster than they were sorted.
+const RETRY_MS: u64 = 1_000;
 /// The size at which a page is cut.
 const PAGE_BYTES: usize = 1024 * 1024;
 
@@ -74,10 +82,10 @@ impl LockSearch {
     ) -> Result<LocksFound, v1::Error> {
         let max = page(limit);
         let scope = ReadScope::list(&self.prefix);
-        // This read counts as a request, and decides how fresh all of the answer is.
-        let facts = dispatch.read(who, scope.clone(), fresh, WITHIN, |_| ()).await;
+        // This read counts as a request, decides how fresh all of the answer is, and ends when all names are sorted.
+        let facts = dispatch.read_sorted(who, scope.clone(), fresh, WITHIN, |_| ()).await;
         let (revision, ()) = facts.map_err(failed)?;
-        let (mut locks, mut bytes) = (Vec::new(), 0);
+        let (mut locks, mut bytes, mut has_read) = (Vec::new(), 0, false);
         for _ in 0..TURNS_MAX {
             let (search, from, principal) = (self.clone(), after.clone(), who.clone());
             let wanted = max - locks.len();
@@ -86,7 +94,9 @@ impl LockSearch {
                 Some(search.turn(sorted, principal.name(), from.as_deref(), wanted))
             };
             let read = dispatch.read_next_page(who, scope.clone(), Fresh::Stale, WITHIN, ask).await;
+            // Names that came meanwhile are sorted first.
             let Some(turn) = read.map_err(failed)?.1 else { continue };
+            has_read = true;
             after = turn.read_to;
             for view in &turn.found {
                 let lock = encode::lock_view(view);
@@ -97,25 +107,25 @@ impl LockSearch {
                 break;
             }
         }
+        if !has_read {
+            return Err((&Failure::Overloaded { retry_after_ms: RETRY_MS }).into());
+        }
         Ok(LocksFound { locks, next: after, revision })
     }
 
     /// Reads some locks. Runs on the event loop.
     fn turn(&self, sorted: SortedLocks<'_>, who: &str, after: Option<&str>, wanted: usize) -> Turn {
-        let read = sorted.locks_seen_by(who, &self.prefix, after, TURN);
-        let more = read.len() == TURN;
-        let last = read.last().map(|view| view.lock.as_str().to_owned());
-        let (mut found, mut read_to) = (Vec::new(), last.filter(|_| more));
-        for view in read {
+        let mut found = Vec::new();
+        let read_to = walk(&sorted, (who, &self.prefix), after, |view| {
+            let compared = if self.client.is_some() { view.waiting.min(WAITERS_MAX) } else { 0 };
             if self.matches(sorted.machine(), &view) {
                 found.push(view);
             }
             if found.len() == wanted {
-                let cut = found.last().map(|view| view.lock.as_str().to_owned());
-                read_to = cut;
-                break;
+                return ControlFlow::Break(());
             }
-        }
+            ControlFlow::Continue(usize::try_from(compared).unwrap_or(usize::MAX))
+        });
         Turn { found, read_to }
     }
 
@@ -128,6 +138,36 @@ impl LockSearch {
             && self.waiting_ms.is_none_or(|least| waits_for(machine, view) >= Some(least))
             && self.client.as_ref().is_none_or(|client| concerns(machine, view, client))
     }
+}
+
+/// Shows `look` the locks below a prefix that a principal may read, one after the other, until one turn of the event
+/// loop has done enough or `look` breaks off. `look` returns what it cost beyond the lock and its holders. Returns the
+/// last name that was read if there may be more.
+pub(super) fn walk(
+    sorted: &SortedLocks<'_>,
+    (who, prefix): (&str, &str),
+    after: Option<&str>,
+    mut look: impl FnMut(LockView) -> ControlFlow<(), usize>,
+) -> Option<String> {
+    let mut after = after.map(str::to_owned);
+    let (mut read, mut cost) = (0, 0);
+    while read < TURN && cost < COST_MAX {
+        let part = sorted.locks_seen_by(who, prefix, after.as_deref(), PART);
+        let is_last = part.len() < PART;
+        for view in part {
+            read += 1;
+            cost += 1 + view.holders.len();
+            after = Some(view.lock.as_str().to_owned());
+            match look(view) {
+                ControlFlow::Continue(more) => cost += more,
+                ControlFlow::Break(()) => return after,
+            }
+        }
+        if is_last {
+            return None;
+        }
+    }
+    after
 }
 
 fn is_in(view: &LockView, state: LockState) -> bool {
@@ -159,7 +199,7 @@ fn concerns(machine: &Machine, view: &LockView, client: &str) -> bool {
     view.holders.iter().any(|holder| holder.client.as_str().starts_with(client))
         || view.waiting > 0
             && machine
-                .queue(view.lock.as_str(), None, WAITERS_MAX)
+                .queue(view.lock.as_str(), None, WAITERS_MAX as usize)
                 .iter()
                 .any(|waiter| waiter.client.as_str().starts_with(client))
 }

@@ -5,6 +5,7 @@
 //! that the summaries take a small part of one processor however many pages show them.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use tenure_core::view::{HolderView, LockView, WaiterView};
@@ -13,7 +14,7 @@ use tenure_types::{HolderState, Revision, Verb};
 use tenure_wire::Failure;
 use tokio::sync::Mutex;
 
-use super::lock_search::{SORTED_MAX, TURN, is_election};
+use super::lock_search::{SORTED_MAX, is_election, walk};
 use crate::dispatch::{Dispatch, Fresh, Principal, ReadScope, WITHIN};
 use crate::metrics::LockTotals;
 use crate::os;
@@ -80,6 +81,8 @@ pub(crate) struct Overview {
 pub(crate) struct Overviews(Mutex<BTreeMap<String, KeptOverview>>);
 
 struct KeptOverview {
+    /// The generation of the access rules before it was made: under other rules it may show too much.
+    rules: u64,
     made_us: u64,
     took_us: u64,
     overview: Arc<Overview>,
@@ -98,21 +101,24 @@ impl Overviews {
         let (_, reads_all) = dispatch.read(who, scope, Fresh::Stale, WITHIN, reads_all).await?;
         let key = if reads_all { String::new() } else { format!(":{}", who.name()) };
         let mut kept = self.0.lock().await;
-        let now_us = os::now_us();
+        let (now_us, rules) = (os::now_us(), dispatch.member().identity().generation());
         let is_old = |it: &KeptOverview| {
-            now_us.saturating_sub(it.made_us) >= AGE_MIN_US.max(it.took_us * AGE_PER_COST)
+            let age_us = now_us.saturating_sub(it.made_us);
+            it.rules != rules || age_us >= AGE_MIN_US.max(it.took_us * AGE_PER_COST)
         };
         if let Some(kept) = kept.get(&key).filter(|it| !is_old(it)) {
             return Ok(Arc::clone(&kept.overview));
         }
         kept.retain(|_, it| !is_old(it));
         if kept.len() >= KEPT_MAX {
-            kept.pop_last();
+            let oldest = kept.iter().min_by_key(|(_, it)| it.made_us).map(|(key, _)| key.clone());
+            oldest.map(|key| kept.remove(&key));
         }
         let overview = Arc::new(make(dispatch, who).await?);
         let made_us = os::now_us();
         let took_us = made_us.saturating_sub(now_us);
-        kept.insert(key, KeptOverview { made_us, took_us, overview: Arc::clone(&overview) });
+        let made = KeptOverview { rules, made_us, took_us, overview: Arc::clone(&overview) };
+        kept.insert(key, made);
         Ok(overview)
     }
 }
@@ -152,21 +158,22 @@ async fn make(dispatch: &Dispatch, who: &Principal) -> Result<Overview, Failure>
 /// Summarises some locks. Runs on the event loop. Returns the last name that it read if there are more.
 fn part(sorted: SortedLocks<'_>, who: &str, after: Option<&str>) -> (Overview, Option<String>) {
     let machine = sorted.machine();
-    let read = sorted.locks_seen_by(who, "", after, TURN);
-    let last = read.last().filter(|_| read.len() == TURN).map(|it| it.lock.as_str().to_owned());
     let mut part = Overview::default();
-    for view in read {
-        part.add_lock(machine, view);
-    }
+    let last = walk(&sorted, (who, ""), after, |view| {
+        part.add_lock(machine, who, view);
+        ControlFlow::Continue(0)
+    });
     part.cut();
     (part, last)
 }
 
 impl Overview {
-    fn add_lock(&mut self, machine: &Machine, view: LockView) {
+    fn add_lock(&mut self, machine: &Machine, who: &str, view: LockView) {
         let name = view.lock.as_str();
-        let read = usize::from(view.waiting > 0);
-        let first = machine.queue(name, None, read).into_iter().next();
+        let mut first = machine.queue(name, None, usize::from(view.waiting > 0));
+        // Who waits for several locks at once shows the caller only those that it may read.
+        machine.redact_waiters(who, &mut first);
+        let first = first.into_iter().next();
         let in_state = |held: bool| {
             u64::from(view.holders.iter().any(|it| (it.state == HolderState::Held) == held))
         };

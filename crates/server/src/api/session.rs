@@ -34,6 +34,8 @@ pub(crate) const UNNAMED: &str = "unnamed";
 
 /// Leases by handle.
 pub(crate) type LeaseNames = BTreeMap<Handle, LeaseId>;
+/// The most names that are remembered. A lease that its own client revokes ends without a notice.
+const NAMES_MAX: usize = 65_536;
 
 /// The problem with a message that cannot be read; none if the client is gone.
 pub(crate) type Unread = Option<Box<v1::Error>>;
@@ -341,6 +343,9 @@ impl SessionHandler {
 
     fn name(&mut self, handle: Handle, id: LeaseId) {
         if let Some(names) = &mut self.names {
+            if names.len() >= NAMES_MAX {
+                names.pop_first();
+            }
             names.insert(handle, id);
         }
     }

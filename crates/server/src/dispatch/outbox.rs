@@ -8,9 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tenure_core::outcome::Notice;
-use tenure_core::request::LeaseRef;
-use tenure_node::{Backlog, Outcomes, Router, SessionId, SessionMessage, Taken};
+use tenure_core::outcome::{Answer, Notice, Outcome};
+use tenure_node::{Backlog, NodeFailure, Outcomes, Router, SessionId, SessionMessage, Taken};
 use tenure_types::Handle;
 use tokio::sync::Notify;
 
@@ -150,11 +149,11 @@ impl Mailbox {
     /// Adds a message and returns the number of messages that wait.
     fn put(&self, mail: SessionMessage) -> usize {
         let mut box_ = self.lock();
-        let outcomes = match &mail {
-            SessionMessage::Answers { outcomes, .. } => outcomes.len(),
-            SessionMessage::Notice(_) | SessionMessage::Closed => 1,
+        let bytes = match &mail {
+            SessionMessage::Answers { outcomes, .. } => outcomes.iter().map(mail_bytes).sum(),
+            SessionMessage::Notice(_) | SessionMessage::Closed => MAIL_BYTES,
         };
-        box_.1.add(outcomes * MAIL_BYTES);
+        box_.1.add(bytes);
         box_.0.push(mail);
         self.all.fetch_add(1, Ordering::Relaxed);
         let waiting = box_.0.len();
@@ -167,6 +166,16 @@ impl Mailbox {
 
     fn lock(&self) -> MutexGuard<'_, (Vec<SessionMessage>, Charge)> {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What an outcome in a mailbox costs. The answer to a renewal has a record for each lease.
+fn mail_bytes(outcome: &Result<Outcome, NodeFailure>) -> usize {
+    match outcome {
+        Ok(Outcome { result: Ok(Answer::Renewed(leases)), .. }) => {
+            MAIL_BYTES + size_of_val(leases.as_slice())
+        }
+        _ => MAIL_BYTES,
     }
 }
 
@@ -236,7 +245,8 @@ impl OpenSessions {
             let (part, outbox) = (part.to_vec(), outbox.clone());
             let _ = member.try_tell(LoopEvent::look(move |node| {
                 let machine = node.machine();
-                let gone = |lease: &Handle| !machine.has_lease(LeaseRef::Handle(*lease));
+                // Not those that this member has not seen yet: an answer of the leader may be ahead of its log.
+                let gone = |lease: &Handle| machine.has_forgotten(*lease);
                 outbox.put(Delivery::Ended(part.into_iter().filter(gone).collect()));
             }));
         }

@@ -13,6 +13,9 @@ use crate::api::{decode, query};
 use crate::dispatch::Caller;
 use crate::traces::RequestSpan;
 
+/// The most outputs for which a session keeps memory.
+const OUTPUTS_KEPT: usize = 64;
+
 impl SessionHandler {
     pub(super) fn take_mail(&mut self, mail: Vec<SessionMessage>) {
         for letter in mail {
@@ -50,7 +53,10 @@ impl SessionHandler {
                 }
             }
         }
-        self.outputs = outputs;
+        // A wave of answers should not keep its memory for as long as the session lives.
+        if outputs.capacity() <= OUTPUTS_KEPT {
+            self.outputs = outputs;
+        }
         self.set_alarm();
     }
 
