@@ -28,12 +28,13 @@ impl SimCluster {
 
     /// A member begins to ask with an invitation, at this time.
     pub(super) fn ask_to_enter(&mut self, node: usize, invitation: InvitationToken, at_us: u64) {
-        let mut seeds: Vec<String> = self
-            .members
-            .all()
-            .into_iter()
-            .filter_map(|id| Some(self.nodes[self.at(id)?].names.members.clone()))
-            .collect();
+        let members = self.members.all();
+        let known = members.into_iter().filter_map(|id| Some(&self.nodes[self.at(id)?]));
+        // Once everything has healed, the operator looks which members live before it names some of them.
+        let (live, others): (Vec<_>, Vec<_>) =
+            known.partition(|node| !self.nemesis.healed || node.is_up());
+        let named = if live.is_empty() { others } else { live };
+        let mut seeds: Vec<String> = named.iter().map(|node| node.names.members.clone()).collect();
         self.rng.shuffle(&mut seeds);
         seeds.truncate(self.rng.usize(1..=3));
         let target = &mut self.nodes[node];
