@@ -135,6 +135,18 @@ const commands = {
     await found(leases, line.lease, "lease").release();
   },
 
+  async cycles(line) {
+    const lease = await client(line).lease({ ttl: "15s" });
+    const end = performance.now() + line.ms;
+    let count = 0;
+    const work = async (name) => {
+      for (; performance.now() < end; count += 1) await (await lease.lock(name)).release();
+    };
+    await Promise.all(Array.from({ length: line.workers }, (_, at) => work(`cycles/${at}`)));
+    await lease.release();
+    return { cycles: count };
+  },
+
   async campaign(line, signal) {
     const options = defined({ wait: line.wait_ms, ttl: line.ttl_ms, signal });
     const lead = await client(line).election(line.election).campaign(line.value, options);

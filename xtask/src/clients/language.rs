@@ -13,6 +13,8 @@ use crate::repo::Repo;
 use super::RUST;
 
 const FILE: &str = "clients/languages.toml";
+/// The command that the tests of the libraries start.
+const BINARY: &str = "target/debug/tenure";
 /// Directories that building fills.
 const BUILT: &[&str] = &["node_modules", "dist", "target", "build", "__pycache__", ".venv"];
 /// The last lines of a failed command that are shown.
@@ -35,6 +37,10 @@ pub(crate) struct Language {
     install: Vec<String>,
     driver: String,
     pub(crate) vectors: String,
+    /// Quick commands that must succeed.
+    #[serde(default)]
+    pub(crate) checks: Vec<String>,
+    /// Commands that must succeed, and take long.
     #[serde(default)]
     pub(crate) tests: Vec<String>,
 }
@@ -60,6 +66,7 @@ pub(crate) fn all(repo: &Repo) -> Result<Vec<Language>> {
         install: Vec::new(),
         driver: "own".to_owned(),
         vectors: String::new(),
+        checks: Vec::new(),
         tests: Vec::new(),
     };
     Ok(std::iter::once(rust).chain(read.language).collect())
@@ -74,7 +81,7 @@ pub(crate) fn install(repo: &Repo, language: &Language) -> Result<Installed> {
     }
     let out = out(repo, language);
     let stamp = out.join(".built");
-    let print = fingerprint(&directory)?.to_string();
+    let print = fingerprint(&directory, &language.install)?.to_string();
     if fs::read_to_string(&stamp).ok().as_ref() != Some(&print) {
         fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
         for command in &language.install {
@@ -108,6 +115,7 @@ pub(crate) fn shell(repo: &Repo, language: &Language, command: &str) -> Command 
     let mut shell = Command::new("sh");
     shell.args(["-c", &filled(repo, language, command)]);
     shell.current_dir(repo.path(&language.directory)).stdin(Stdio::null());
+    shell.env("TENURE_BIN", repo.path(BINARY));
     shell
 }
 
@@ -124,9 +132,11 @@ fn is_there(program: &str) -> bool {
     found.is_ok_and(|output| output.status.success())
 }
 
-/// A number that changes when a file of a directory does. What building writes does not count.
-fn fingerprint(directory: &Path) -> Result<u64> {
+/// A number that changes when a file of a directory does, or a command that builds it. What building writes does not
+/// count.
+fn fingerprint(directory: &Path, install: &[String]) -> Result<u64> {
     let mut hasher = DefaultHasher::new();
+    install.hash(&mut hasher);
     add(directory, &mut hasher)?;
     Ok(hasher.finish())
 }

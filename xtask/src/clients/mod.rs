@@ -4,7 +4,7 @@ pub(crate) mod language;
 mod runner;
 mod vectors;
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
 
@@ -25,12 +25,18 @@ pub(crate) const RUST: &str = "rust";
 pub(crate) struct Args {
     /// The languages; all of them if none is named
     languages: Vec<String>,
+    /// Run only the tests of each library: its checks, adapters, packages and documents
+    #[arg(long)]
+    tests: bool,
     /// Play only scenarios whose name contains this word; may be given again
     #[arg(long = "scenario", value_name = "WORD")]
     scenarios: Vec<String>,
     /// Let 20 clients of all languages compete for one lock for so many seconds, instead
     #[arg(long, value_name = "SECONDS")]
     overlap: Option<u64>,
+    /// Measure 1,000 idle leases and the cycles per second of each client, instead
+    #[arg(long)]
+    measure: bool,
     /// Plant each bug in each client, and show what caught it, instead
     #[arg(long)]
     planted: bool,
@@ -59,11 +65,19 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
         let more = ["overlap".to_owned(), "--seconds".to_owned(), seconds.to_string()];
         return runner::hand_over(repo, &program, &installed, &more);
     }
+    if args.measure {
+        return runner::hand_over(repo, &program, &installed, &["measure".to_owned()]);
+    }
     if args.planted {
         let vectors = installed.iter().filter(|it| !it.vectors.is_empty());
         let vectors = vectors.flat_map(|it| ["--vectors".to_owned(), it.vectors.clone()]);
         let more: Vec<String> = std::iter::once("planted".to_owned()).chain(vectors).collect();
         return runner::hand_over(repo, &program, &installed, &more);
+    }
+    if args.tests {
+        failed += tests(repo, &languages);
+        println!("clients tests languages={} failed={failed}", installed.len());
+        return Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     // Scenarios that are named are being worked on: the rest would only take time.
     if args.scenarios.is_empty() {
@@ -92,7 +106,7 @@ fn chosen(repo: &Repo, names: &[String]) -> Result<Vec<Language>> {
 fn tests(repo: &Repo, languages: &[Language]) -> u64 {
     let mut failed = 0;
     for language in languages {
-        for command in &language.tests {
+        for command in language.checks.iter().chain(&language.tests) {
             let watch = Stopwatch::start();
             let ran = language::run(repo, language, command);
             let word = if ran.is_ok() { "ok" } else { "FAILED" };
@@ -104,6 +118,18 @@ fn tests(repo: &Repo, languages: &[Language]) -> u64 {
         }
     }
     failed
+}
+
+/// The quick checks of every language, each with its name.
+pub(crate) fn check_commands(
+    repo: &Repo,
+    installed: &[Installed],
+) -> impl Iterator<Item = (String, Command)> {
+    installed.iter().flat_map(move |it| {
+        let checks = it.language.checks.iter();
+        checks
+            .map(|command| (it.language.name.clone(), language::shell(repo, &it.language, command)))
+    })
 }
 
 /// What the layer of `cargo xtask test` needs: everything installed, and how to play a sample.

@@ -49,6 +49,7 @@ type command struct {
 	LimitMs     int64    `json:"limit_ms"`
 	Ms          int64    `json:"ms"`
 	LingerMs    int64    `json:"linger_ms"`
+	Workers     int      `json:"workers"`
 
 	Election string `json:"election"`
 	Value    string `json:"value"`

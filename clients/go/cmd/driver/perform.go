@@ -36,6 +36,8 @@ func (d *driver) perform(ctx context.Context, it command) (fields, error) {
 		return d.lock(ctx, it)
 	case "run":
 		return d.scoped(ctx, it)
+	case "cycles":
+		return d.cycles(ctx, it)
 	case "lease_grant":
 		return d.leaseGrant(ctx, it)
 	case "lease_release":

@@ -266,6 +266,20 @@ class Driver:
     async def do_lease_release(self, it: Json) -> None:
         await self._leases[it["lease"]].release()
 
+    async def do_cycles(self, it: Json) -> Json:
+        lease = await self._clients[it["handle"]].lease(15.0)
+        end, count = time.monotonic() + it["ms"] / 1000, 0
+
+        async def work(number: int) -> None:
+            nonlocal count
+            while time.monotonic() < end:
+                async with lease.lock(f"cycles/{number}"):
+                    count += 1
+
+        await asyncio.gather(*(work(number) for number in range(it["workers"])))
+        await lease.release()
+        return {"cycles": count}
+
     async def do_fork(self, it: Json) -> Json:
         guard = self._guards[it["guard"]]
         read, write = os.pipe()

@@ -9,6 +9,7 @@ mod driver;
 mod driver_process;
 mod expect;
 mod language;
+mod measure;
 mod overlap;
 mod planted;
 mod player;
@@ -38,6 +39,8 @@ enum ClientsCommand {
     List,
     /// Let 20 clients compete for one lock while everything fails
     Overlap(overlap::OverlapArgs),
+    /// Measure idle leases and cycles of each client
+    Measure(measure::MeasureArgs),
     /// Plant each bug in each client, and show which scenario catches it
     Planted(planted::PlantedArgs),
 }
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Some(ClientsCommand::Driver) => driver::serve(),
         Some(ClientsCommand::List) => table::list(),
         Some(ClientsCommand::Overlap(args)) => overlap::run(&args),
+        Some(ClientsCommand::Measure(args)) => measure::run(&args),
         Some(ClientsCommand::Planted(args)) => planted::run(&args),
         None => table::play(&cli.play),
     }

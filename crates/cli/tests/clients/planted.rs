@@ -52,7 +52,7 @@ pub(crate) struct PlantedArgs {
     /// How to replay the vectors of a language, and where
     #[arg(long = "vectors", value_name = "NAME@DIRECTORY=COMMAND")]
     vectors: Vec<String>,
-    /// How often each scenario is played before it counts as one that does not show the bug
+    /// How often each scenario is played before it counts as one that does not show a bug that the vectors do not show
     #[arg(long, value_name = "N", default_value_t = 2)]
     times: usize,
 }
@@ -86,7 +86,8 @@ pub(crate) fn run(args: &PlantedArgs) -> ExitCode {
             let planted = language.planted(plant.name);
             let catches = |name: &&&str| catches(&scenarios, name, &stage, &planted);
             // What a bug shows may depend on which thread runs first.
-            let tries = plant.scenarios.iter().cycle().take(plant.scenarios.len() * args.times);
+            let times = if caught.is_empty() { args.times } else { 1 };
+            let tries = plant.scenarios.iter().cycle().take(plant.scenarios.len() * times);
             caught.extend(tries.into_iter().find(catches).map(|name| format!("`{name}`")));
             let by = match caught.is_empty() {
                 true => "MISSED".to_owned(),

@@ -104,6 +104,11 @@ impl Stage {
         (0..MEMBERS).map(|at| format!("{scheme}127.0.0.1:{}", proxies.port(at))).collect()
     }
 
+    /// The addresses of the members themselves, without proxies.
+    pub(crate) fn direct_addresses(&self) -> Vec<String> {
+        self.cluster().addresses().iter().map(ToString::to_string).collect()
+    }
+
     pub(crate) fn ca(&self) -> Option<&Path> {
         self.ca.as_deref()
     }

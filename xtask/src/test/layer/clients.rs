@@ -28,6 +28,13 @@ pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
             Err(why) => problems.push(format!("vectors in {name}: {why}")),
         }
     }
+    let mut checks = 0;
+    for (name, command) in clients::check_commands(stage.repo, &sample.installed) {
+        checks += 1;
+        if !stage.log.run(command)?.status.success() {
+            problems.push(format!("a check of {name}"));
+        }
+    }
     // Of the whole workspace, so that nothing is compiled anew after the layer of unit tests.
     let mut command = cargo(stage.repo, "test");
     command.args(["--workspace", "--exclude", crate::fuzz::PACKAGE, "--test", CLIENTS, "--"]);
@@ -40,8 +47,9 @@ pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
         problems.push(format!("{} failed", counted(failed, "scenario")));
     }
     let mut did = format!(
-        "{} played, {traces} vectors replayed {languages} times, {}",
+        "{} played, {traces} vectors replayed {languages} times, {}, {}",
         counted(scenarios, "scenario"),
+        counted(checks, "static check"),
         counted(sample.installed.len() as u64, "language"),
     );
     if !sample.missing.is_empty() {

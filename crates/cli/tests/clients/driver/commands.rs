@@ -29,6 +29,7 @@ pub(super) async fn run(made: &Arc<Made>, command: &Value) -> Answer {
         "run" => run_under(made, command).await,
         "reenter" => reenter(made, command),
         "release" => release(made, command).await,
+        "cycles" => cycles(made, command).await,
         "lease_grant" => lease_grant(made, command).await,
         "lease_release" => lease_release(made, command).await,
         "campaign" => campaign(made, command).await,
@@ -243,6 +244,33 @@ async fn lease_grant(made: &Made, command: &Value) -> Answer {
     let made_by = (text(command, "handle"), Arc::new(lease));
     made.leases.lock().unwrap().insert(text(command, "lease"), made_by);
     Ok(json!({ "lease": id }))
+}
+
+/// Lets workers take and release locks of their own under one lease for a while.
+async fn cycles(made: &Made, command: &Value) -> Answer {
+    let lease = made.client(command)?.lease(Duration::from_secs(15)).await;
+    let lease = Arc::new(lease.map_err(|error| failure(&error))?);
+    let end_us = os::now_us() + command["ms"].as_u64().unwrap_or_default() * 1_000;
+    let mut workers = tokio::task::JoinSet::new();
+    for worker in 0..command["workers"].as_u64().unwrap_or(1) {
+        let (lease, lock) = (lease.clone(), format!("cycles/{worker}"));
+        workers.spawn(async move {
+            let mut count = 0_u64;
+            while os::now_us() < end_us {
+                lease.lock(&*lock).await?.release().await?;
+                count += 1;
+            }
+            Ok::<u64, Error>(count)
+        });
+    }
+    let mut count = 0;
+    while let Some(done) = workers.join_next().await {
+        count += done.expect("a worker does not panic").map_err(|error| failure(&error))?;
+    }
+    if let Some(lease) = Arc::into_inner(lease) {
+        lease.revoke().await.map_err(|error| failure(&error))?;
+    }
+    Ok(json!({ "cycles": count }))
 }
 
 async fn lease_release(made: &Made, command: &Value) -> Answer {

@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
 import java.time.Duration;
+import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
@@ -51,6 +52,23 @@ class LossTest {
         Thread.sleep(20);
       }
       assertTrue(ben.tryLock("x").isEmpty());
+    }
+  }
+
+  /** Containers and build tools interrupt every thread of a group: the one that watches the clock must go on. */
+  @Test
+  void anInterruptDoesNotEndTheWatchdog() throws Exception {
+    try (Guard guard = ana.request("x").ttl(TTL).acquire()) {
+      List<Thread> watchdogs = Thread.getAllStackTraces().keySet().stream()
+          .filter(it -> it.getName().equals("tenure-watchdog"))
+          .toList();
+      assertEquals(2, watchdogs.size(), "one of each client");
+      watchdogs.forEach(Thread::interrupt);
+      for (Thread watchdog : watchdogs) {
+        watchdog.join(500);
+        assertTrue(watchdog.isAlive(), "it watches on");
+      }
+      guard.check();
     }
   }
 

@@ -87,6 +87,7 @@ final class Commands {
         ok.put("token", Long.toUnsignedString(again.token()));
       }
       case "release" -> guard(c).release();
+      case "cycles" -> ok.put("cycles", Cycles.run(client(c), c.path("workers").asInt(), millis(c, "ms")));
       case "lease_grant" -> {
         Lease lease = client(c).lease(millis(c, "ttl_ms"));
         leases.put(c.path("lease").asText(), lease);

@@ -1,5 +1,7 @@
 package dev.tenure.client.internal;
 
+import java.lang.System.Logger;
+import java.lang.System.Logger.Level;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
@@ -9,6 +11,7 @@ import java.util.concurrent.locks.ReentrantLock;
  * because the timers of the JDK stand still while the machine is suspended.
  */
 final class Watchdog {
+  private static final Logger LOG = System.getLogger("dev.tenure.client");
   private static final long STEP = 50_000;
 
   private final Core core;
@@ -61,6 +64,16 @@ final class Watchdog {
     }
   }
 
+  /** Waits for a step, or until the next instant changes. Only {@link #stop} ends the thread. */
+  private void pause(long micros) {
+    try {
+      changed.await(micros, TimeUnit.MICROSECONDS);
+    } catch (InterruptedException ignored) {
+      // A container that interrupts all of its threads must not end the check of the clock. Waiting has cleared the flag.
+      LOG.log(Level.TRACE, "the watchdog was interrupted, and goes on");
+    }
+  }
+
   /** Waits until an instant has come at which a lease may be over. Returns false when the client has stopped. */
   private boolean await() {
     lock.lock();
@@ -75,13 +88,10 @@ final class Watchdog {
         if (next == Long.MAX_VALUE) {
           changed.awaitUninterruptibly();
         } else {
-          changed.await(Math.min(left, STEP), TimeUnit.MICROSECONDS);
+          pause(Math.min(left, STEP));
         }
       }
       return false;
-    } catch (InterruptedException impossible) {
-      // Nothing has a reference to this thread but this object, which does not interrupt it.
-      throw new IllegalStateException(impossible);
     } finally {
       lock.unlock();
     }

@@ -1,0 +1,180 @@
+//! Measures each client: what 1,000 idle leases in one process cost, and how many locks it takes and releases in a
+//! second. One cluster and one run for all languages, so that the figures can be compared.
+
+use std::fs;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::driver_process::Driver;
+use crate::language::{DriverArgs, Language};
+use crate::scenario::ClusterKind;
+use crate::stage::Stage;
+
+/// How many requests are unanswered while the leases are made.
+const AT_ONCE: usize = 32;
+/// How long a client works before its cycles count: compilers of the runtimes need some time.
+const WARM_MS: u64 = 3_000;
+const CYCLES_MS: u64 = 5_000;
+/// How many workers take and release locks at once.
+const WORKERS: [u64; 2] = [1, 32];
+/// Ticks per second in `/proc/PID/stat`, the same on every Linux.
+const TICKS: f64 = 100.0;
+
+/// How much to measure, with which drivers.
+#[derive(clap::Args)]
+pub(crate) struct MeasureArgs {
+    #[command(flatten)]
+    drivers: DriverArgs,
+    /// How many leases are idle in one process
+    #[arg(long, default_value_t = 1_000)]
+    leases: usize,
+    /// For how many seconds they are idle
+    #[arg(long, default_value_t = 20)]
+    seconds: u64,
+}
+
+/// The figures of one language.
+struct Figures {
+    name: String,
+    /// Resident memory of the process that is connected and holds nothing, and with the leases.
+    empty_kib: u64,
+    full_kib: u64,
+    cpu_percent: f64,
+    lost: usize,
+    /// Cycles per second, for each number of workers.
+    cycles: Vec<u64>,
+}
+
+/// Measures every language, one after another.
+pub(crate) fn run(args: &MeasureArgs) -> ExitCode {
+    let logs =
+        tempfile::Builder::new().prefix("tenure-measure-").tempdir().expect("a directory for logs");
+    let stage = Stage::found(ClusterKind::Shared);
+    let (mut all, mut failed) = (Vec::new(), 0);
+    for language in args.drivers.languages(logs.path()) {
+        match measure(&language, &stage, args) {
+            Ok(figures) => {
+                println!("{:12} measured", language.name);
+                all.push(figures);
+            }
+            Err(why) => {
+                println!("{:12} FAILED: {why}", language.name);
+                failed += 1;
+            }
+        }
+    }
+    println!();
+    let leases = args.leases;
+    println!(
+        "| client | connected | with {leases} leases | per lease | processor | lost | cycles/s, 1 | 32 |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
+    for it in &all {
+        let mib = |kib: u64| kib as f64 / 1_024.0;
+        let each = it.full_kib.saturating_sub(it.empty_kib) as f64 / leases as f64;
+        let cycles: Vec<String> = it.cycles.iter().map(u64::to_string).collect();
+        println!(
+            "| {} | {:.1} MiB | {:.1} MiB | {each:.1} KiB | {:.2} % | {} | {} |",
+            it.name,
+            mib(it.empty_kib),
+            mib(it.full_kib),
+            it.cpu_percent,
+            it.lost,
+            cycles.join(" | "),
+        );
+    }
+    let lost: usize = all.iter().map(|it| it.lost).sum();
+    println!("\nmeasured languages={} leases={leases} lost={lost} failed={failed}", all.len());
+    if failed == 0 && lost == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn measure(language: &Language, stage: &Stage, args: &MeasureArgs) -> Result<Figures, String> {
+    let mut driver = language.take()?;
+    let addresses = stage.direct_addresses();
+    let open =
+        json!({ "handle": "m", "name": language.name, "addrs": addresses, "timeout_ms": 60_000 });
+    told(&mut driver, "open", open)?;
+    // A first lock, so that what a runtime loads only once does not count for the leases.
+    told(&mut driver, "cycles", json!({ "handle": "m", "ms": 500, "workers": 1 }))?;
+    let empty_kib = resident_kib(&driver)?;
+    let guard = |at: usize| format!("idle/{at}");
+    for some in (0..args.leases).collect::<Vec<_>>().chunks(AT_ONCE) {
+        let asked = some.iter().map(|at| {
+            let lock =
+                json!({ "handle": "m", "guard": guard(*at), "lock": guard(*at), "ttl_ms": 15_000 });
+            driver.ask("lock", fields(lock))
+        });
+        let asked: Vec<u64> = asked.collect::<Result<_, _>>()?;
+        for id in asked {
+            succeeded(&driver.answer(id)?)?;
+        }
+    }
+    let used = processor_ticks(&driver)?;
+    std::thread::sleep(Duration::from_secs(args.seconds));
+    let used = processor_ticks(&driver)? - used;
+    let full_kib = resident_kib(&driver)?;
+    let mut lost = 0;
+    for at in 0..args.leases {
+        let id = driver.ask("check", fields(json!({ "guard": guard(at) })))?;
+        lost += usize::from(driver.answer(id)?.get("ok").is_none());
+    }
+    told(&mut driver, "close", json!({ "handle": "m", "deadline_ms": 60_000 }))?;
+    let open =
+        json!({ "handle": "c", "name": language.name, "addrs": addresses, "timeout_ms": 60_000 });
+    told(&mut driver, "open", open)?;
+    let mut cycles = Vec::new();
+    for workers in WORKERS {
+        let command = |ms: u64| json!({ "handle": "c", "ms": ms, "workers": workers });
+        told(&mut driver, "cycles", command(WARM_MS))?;
+        let answer = told(&mut driver, "cycles", command(CYCLES_MS))?;
+        let count = answer["ok"]["cycles"].as_u64().ok_or("the driver counts no cycles")?;
+        cycles.push(count * 1_000 / CYCLES_MS);
+    }
+    told(&mut driver, "close", json!({ "handle": "c", "deadline_ms": 60_000 }))?;
+    let cpu_percent = used as f64 / TICKS / args.seconds as f64 * 100.0;
+    Ok(Figures { name: language.name.clone(), empty_kib, full_kib, cpu_percent, lost, cycles })
+}
+
+/// Sends a command, and returns its answer if it succeeded.
+fn told(driver: &mut Driver, command: &str, with: Value) -> Result<Value, String> {
+    let id = driver.ask(command, fields(with))?;
+    let answer = driver.answer(id)?;
+    succeeded(&answer)?;
+    Ok(answer)
+}
+
+fn succeeded(answer: &Value) -> Result<(), String> {
+    answer.get("ok").map(drop).ok_or_else(|| format!("answer: {answer}"))
+}
+
+fn fields(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}
+
+/// The resident memory of a driver.
+fn resident_kib(driver: &Driver) -> Result<u64, String> {
+    let text = proc_file(driver, "status")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    number.ok_or_else(|| "no VmRSS".to_owned())
+}
+
+/// The processor time that a driver has used.
+fn processor_ticks(driver: &Driver) -> Result<u64, String> {
+    let text = proc_file(driver, "stat")?;
+    // The name of the program, in parentheses, may have spaces. User time and system time are the fields 14 and 15.
+    let after = text.rsplit_once(')').map(|(_, after)| after.to_owned()).unwrap_or_default();
+    let numbers = after.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+    let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+    Ok(numbers.iter().sum())
+}
+
+fn proc_file(driver: &Driver, name: &str) -> Result<String, String> {
+    let path = format!("/proc/{}/{name}", driver.pid());
+    fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))
+}
