@@ -62,8 +62,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
         }
     }
     if let Some(seconds) = args.overlap {
-        let more = ["overlap".to_owned(), "--seconds".to_owned(), seconds.to_string()];
-        return runner::hand_over(repo, &program, &installed, &more);
+        return runner::overlap(repo, &program, &installed, seconds);
     }
     if args.measure {
         return runner::hand_over(repo, &program, &installed, &["measure".to_owned()]);

@@ -7,6 +7,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use crate::campaign;
 use crate::cargo::cargo;
 use crate::output;
 use crate::programs::CLIENTS;
@@ -72,6 +73,33 @@ pub(super) fn play(
     let scenarios = output::field(&fields, "scenarios")?;
     let failed = output::field(&fields, "failed")?;
     Ok(PlayedScenarios { scenarios, failed })
+}
+
+/// The first word of the line that a contest for one lock ends with, and the name of its campaign.
+const OVERLAP: &str = "overlap";
+/// A shorter contest is a try, and not recorded.
+const RECORDED_SECONDS: u64 = 300;
+
+/// Lets clients of all languages compete for one lock, and records how it ended.
+pub(super) fn overlap(
+    repo: &Repo,
+    program: &PathBuf,
+    installed: &[Installed],
+    seconds: u64,
+) -> Result<ExitCode> {
+    let mut command = start(repo, program);
+    command.args([OVERLAP, "--seconds", &seconds.to_string()]).args(drivers(installed));
+    let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start the program")?;
+    let out = child.stdout.take().context("the output is piped")?;
+    for line in BufReader::new(out).lines() {
+        let line = line.context("cannot read what the program prints")?;
+        println!("{line}");
+        if seconds >= RECORDED_SECONDS && output::fields(OVERLAP, &line).is_some() {
+            campaign::record(repo, OVERLAP, &line)?;
+        }
+    }
+    let status = child.wait().context("cannot wait for the program")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Starts another command of the program, on our own terminal.
