@@ -7,7 +7,7 @@ import { content, duration, plural } from '../format.js';
 import { holds } from '../holds.js';
 import { ActButton, Revoke, useCan, whyNot } from '../acts.js';
 import { ClientLink, Command, Empty, Field, LeaseLink, Left, LockLink, Panel, Problem, TtlBar } from '../parts/basic.js';
-import { HoldTable } from './lock.js';
+import { LossTable } from './lock.js';
 
 function LeaseCard({ lease, at, console }) {
   const may = useCan(console, 'force');
@@ -31,7 +31,7 @@ function Losses({ client }) {
   const list = useMemo(() => (data ? holds(data.changes).filter((hold) => hold.client === client).reverse() : []), [data]);
   return html`<${Panel} title="Recent losses" id="losses" aside=${html`<${Command} words=${['tenure', 'history', '--lost', '--client', client]} />`}>
     <${Problem} error=${error} what="The past cannot be read" />
-    ${data && (list.length ? html`<${HoldTable} list=${list} lockColumn />` : html`<${Empty}>It lost nothing that is recorded.<//>`)}
+    ${data && (list.length ? html`<${LossTable} list=${list} />` : html`<${Empty}>It lost nothing that is recorded.<//>`)}
   <//>`;
 }
 

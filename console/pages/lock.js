@@ -139,6 +139,16 @@ export function HoldTable({ list, lockColumn }) {
     )}</tbody></table></div>`;
 }
 
+/** Holds that their clients did not give back, the newest first: when, how, by whom and why. */
+export function LossTable({ list }) {
+  if (!list.length) return html`<${Empty}>None is recorded.<//>`;
+  return html`<div class="scroll" tabindex="0" role="group" aria-label="Losses"><table><thead><tr><th>When</th><th>Lock</th><th>Lost by</th><th>How</th><th>Taken away by, and why</th><th class="numeric">Token</th></tr></thead>
+    <tbody>${list.map(
+      (hold) => html`<tr key=${`${hold.lock} ${hold.token}`}><td><${Time} at=${hold.to} /></td><td><${LockLink} lock=${hold.lock} /></td><td><${ClientLink} client=${hold.client} /></td>
+        <td><span class="loss">${cause(hold.end)}</span></td><td>${hold.by ? html`<strong>${hold.by}</strong>` : ''}${hold.reason ? html`${hold.by ? ': ' : ''}“${hold.reason}”` : ''}</td><td class="numeric">${hold.token}</td></tr>`,
+    )}</tbody></table></div>`;
+}
+
 function Past({ lock, data, error, status }) {
   const list = useMemo(() => (data ? holds(data.changes).reverse() : []), [data]);
   const losses = list.filter((hold) => LOSSES.has(hold.end));

@@ -1,12 +1,13 @@
 // Work that does not go on: waits beyond a bound, holds beyond a bound, and rings that were refused.
 
-import { html, useMemo } from '../vendor/htm-preact.js';
-import { useResource, useStates } from '../live.js';
+import { html, useEffect, useMemo, useState } from '../vendor/htm-preact.js';
+import { AGAIN_MS, useResource, useStates } from '../live.js';
 import { refilter } from '../router.js';
 import { count, duration, plural } from '../format.js';
 import { holds } from '../holds.js';
+import { ringOf } from '../rings.js';
 import { Age, ClientLink, Command, Empty, LeaseLink, LockLink, Panel, Problem, Time } from '../parts/basic.js';
-import { HoldTable } from './lock.js';
+import { LossTable } from './lock.js';
 
 const BOUNDS = [['10 s', 10_000], ['1 min', 60_000], ['5 min', 300_000], ['30 min', 1_800_000], ['1 h', 3_600_000]];
 
@@ -20,8 +21,36 @@ function Losses() {
   const list = useMemo(() => (data ? holds(data.changes).reverse() : []), [data]);
   return html`<${Panel} title="Recent losses" id="losses" note="holds that their clients did not give back: who lost what, by whom and why" aside=${html`<${Command} words=${['tenure', 'history', '--lost']} />`}>
     <${Problem} error=${error} what="The past cannot be read" />
-    ${data && html`<${HoldTable} list=${list.slice(0, 50)} lockColumn />`}
+    ${data && html`<${LossTable} list=${list.slice(0, 50)} />`}
   <//>`;
+}
+
+/** How many rings are looked for without being asked: each takes some searches of the past. */
+const RINGS_SHOWN = 5;
+
+/** Who waited for whom: each client with the lock that it waited for, and who was in the way there. */
+function Ring({ change, open }) {
+  const [wanted, want] = useState(open);
+  const [ring, set] = useState();
+  useEffect(() => {
+    if (!wanted) return undefined;
+    let timer;
+    let current = true;
+    const look = () => ringOf(change).then((it) => current && set(it), () => (timer = setTimeout(look, AGAIN_MS)));
+    look();
+    return () => {
+      current = false;
+      clearTimeout(timer);
+    };
+  }, [wanted, change.revision]);
+  if (!wanted) return html`<button class="quiet" onClick=${() => want(true)}>Who waited for whom</button>`;
+  if (!ring) return html`<span class="dim">Looking…</span>`;
+  if (ring.error) return html`<span class="dim">${ring.error.message}</span>`;
+  const { links, closed } = ring;
+  return html`<ol class="ring">${links.map((link, index) => html`<li key=${link.lease}><${ClientLink} client=${link.client} />
+      <span class="dim">${index ? ' waited for ' : ' asked for '}</span><${LockLink} lock=${link.lock} />
+      ${link.by ? html`<span class="dim">${link.by.holds ? ', held by ' : ', behind '}</span><${ClientLink} client=${link.by.client} />` : html`<span class="dim">; what was in its way is not recorded</span>`}</li>`)}</ol>
+    ${closed && html`<span class="dim">and so on, for ever</span>`}`;
 }
 
 export function Stuck({ filters }) {
@@ -67,10 +96,11 @@ export function Stuck({ filters }) {
       <${Problem} error=${rings.error} what="The past cannot be read" />
       ${rings.data &&
       (rings.data.changes.length
-        ? html`<table><thead><tr><th>When</th><th>Client</th><th>Asked for</th><th>Lease</th></tr></thead><tbody>${rings.data.changes.map(
-            (change) => html`<tr key=${change.revision}><td><${Time} at=${change.events[0].at} /></td><td><${ClientLink} client=${change.events[0].client} /></td>
-              <td>${change.events.map((event) => html`<${LockLink} lock=${event.lock} /> `)}</td><td>${change.events[0].lease && html`<${LeaseLink} lease=${change.events[0].lease} />`}</td></tr>`,
-          )}</tbody></table>`
+        ? html`<div class="scroll" tabindex="0" role="group" aria-label="Deadlocks that were refused"><table><thead><tr><th>When</th><th>Refused</th><th>Asked for</th><th>Lease</th><th>Who waited for whom</th></tr></thead><tbody>${rings.data.changes.map(
+            (change, index) => html`<tr key=${change.revision}><td><${Time} at=${change.events[0].at} /></td><td><${ClientLink} client=${change.events[0].client} /></td>
+              <td>${change.events.map((event) => html`<${LockLink} lock=${event.lock} /> `)}</td><td>${change.events[0].lease && html`<${LeaseLink} lease=${change.events[0].lease} />`}</td>
+              <td><${Ring} change=${change} open=${index < RINGS_SHOWN} /></td></tr>`,
+          )}</tbody></table></div>`
         : html`<${Empty}>None is recorded.<//>`)}
     <//>
     <${Losses} />`;

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
-import { Client, Cluster } from './cluster.js';
+import { Client, Cluster, PATIENCE_MS } from './cluster.js';
 import { Page } from './browser.js';
 
 const SCRIPT = '<img src=x onerror="window.stored=1"><script>window.stored=1</script>';
@@ -98,6 +98,24 @@ export const tests = [
     await signIn(page, key.text);
     await page.sees('Sign out');
     await client.ask('DELETE', `/v1/access/keys/${key.id}`);
+    await page.page.waitForSelector('input[name=key]');
+    await page.close();
+  },
+
+  async function a_session_that_signs_out_ends_its_streams_and_other_pages({ browser, cluster, admin }) {
+    const page = await Page.open(browser, cluster.url());
+    page.expected.push(/401/);
+    await signIn(page, admin.text);
+    await page.sees('Longest waits');
+    const [cookie] = await page.context.cookies();
+    const headers = { Cookie: `${cookie.name}=${cookie.value}`, 'Tenure-Console': '1' };
+    const stream = await fetch(`${cluster.url()}/v1/watch?prefix=`, { headers });
+    const other = await page.context.newPage();
+    await other.goto(`${page.base}/#/keys`);
+    await other.getByRole('button', { name: 'Sign out' }).click();
+    await other.waitForSelector('input[name=key]');
+    const late = new Promise((_, reject) => setTimeout(() => reject(new Error('the stream goes on')), PATIENCE_MS).unref());
+    assert.match(await Promise.race([stream.text(), late]), /event: closing\ndata: .*the session of the console has ended/);
     await page.page.waitForSelector('input[name=key]');
     await page.close();
   },

@@ -69,6 +69,29 @@ fn a_session_ends_with_its_key() {
 }
 
 #[test]
+fn streams_of_a_session_end_when_it_signs_out_and_others_go_on() {
+    let stage = Stage::enabled();
+    let key = stage.key("ana", None);
+    let (cookie, other) = (sign_in(&stage, &key), sign_in(&stage, &key));
+    let open = |cookie: &str, path: &str| {
+        stage.http.events(path, &[("Cookie", cookie), FROM_CONSOLE])
+    };
+    let paths = ["/v1/overview?follow=true", "/v1/watch?prefix="];
+    let mut streams = paths.map(|path| open(&cookie, path));
+    let mut kept = open(&other, paths[0]);
+    let left = ask(&stage.http, "DELETE", "/v1/console/session", &cookie, &[]);
+    assert_eq!(left.status, 200, "the answer to the request that ends its own session");
+    for events in &mut streams {
+        // What was on its way comes first.
+        let mut sent = std::iter::repeat_with(|| events.any()).take(3);
+        let closing = sent.find(|it| it.event == "closing").expect("the stream ends");
+        assert_eq!(closing.data["error"]["reason"], "UNAUTHENTICATED", "{}", closing.data);
+    }
+    assert_eq!(kept.any().event, "overview");
+    ask(&stage.http, "GET", "/v1/console", &other, &[]).ok();
+}
+
+#[test]
 fn the_permissions_are_those_of_the_principal() {
     let stage = Stage::enabled();
     let cookie = sign_in(&stage, &stage.key("bob", None));

@@ -61,6 +61,16 @@ impl CallerIdentity {
         CredentialWatch { caller: self.clone(), checked, expires_ms, expiry: None, place: None }
     }
 
+    /// How long its credentials hold at least, unless the rules change or its session is ended; none if for ever.
+    fn left(&self, expires_ms: Option<u64>) -> Option<Duration> {
+        let Inner { identity, presented, .. } = &*self.0;
+        // Requests make a session last longer, so it is looked at again then.
+        let session = presented.session.as_ref().map(|session| {
+            identity.console.left(session, os::now_us()).unwrap_or(Duration::ZERO)
+        });
+        expires_ms.map(left).into_iter().chain(session).min()
+    }
+
     /// Whether it was resolved by the present rules and has not expired.
     fn is_current(&self) -> bool {
         let Inner { identity, resolved, generation, .. } = &*self.0;
@@ -74,7 +84,7 @@ pub(crate) struct CredentialWatch {
     /// The generation of the rules that the credentials were last compared with.
     checked: u64,
     expires_ms: Option<u64>,
-    /// Runs while work waits, if the credentials expire.
+    /// Runs while work waits, if the credentials or their session expire.
     expiry: Option<Pin<Box<Sleep>>>,
     /// Where the work waits to be woken.
     place: Option<WaitingPlace>,
@@ -82,7 +92,7 @@ pub(crate) struct CredentialWatch {
 
 impl CredentialWatch {
     /// Waits until the credentials stand for the principal no longer: they were revoked or have expired, the principal
-    /// was disabled, or identity was enabled and there are none. Safe to cancel and to call again.
+    /// was disabled, identity was enabled and there are none, or their session of the console has ended. Safe to cancel and to call again.
     pub(crate) async fn ended(&mut self) -> Failure {
         std::future::poll_fn(|context| self.poll_ended(context)).await
     }
@@ -95,22 +105,33 @@ impl CredentialWatch {
         if let Err(failure) = self.check() {
             return Poll::Ready(failure);
         }
-        while let Some(expires_ms) = self.expires_ms {
-            let expiry =
-                self.expiry.get_or_insert_with(|| Box::pin(tokio::time::sleep(left(expires_ms))));
+        loop {
+            let expiry = match &mut self.expiry {
+                Some(expiry) => expiry,
+                none => {
+                    let Some(left) = self.caller.left(self.expires_ms) else {
+                        return Poll::Pending;
+                    };
+                    none.insert(Box::pin(tokio::time::sleep(left)))
+                }
+            };
             ready!(expiry.as_mut().poll(context));
             self.expiry = None;
-            if is_over(self.expires_ms) {
-                return Poll::Ready(expired());
+            if let Err(failure) = self.check() {
+                return Poll::Ready(failure);
             }
         }
-        Poll::Pending
     }
 
     /// Returns an error if the credentials have ended. Compares them with the rules only if those are others than the
     /// last time.
     pub(crate) fn check(&mut self) -> Result<(), Failure> {
         let Inner { identity, presented, resolved, .. } = &*self.caller.0;
+        if let Some(session) = &presented.session
+            && identity.console.left(session, os::now_us()).is_none()
+        {
+            return Err(session_over());
+        }
         if identity.published.generation() != self.checked {
             let published = identity.published();
             let now = identity.resolve(&published.access, presented)?;
@@ -136,6 +157,10 @@ impl Drop for CredentialWatch {
 
 fn expired() -> Failure {
     rejected("the credentials have expired")
+}
+
+fn session_over() -> Failure {
+    rejected("the session of the console has ended: sign in again")
 }
 
 /// Whether this moment of the wall clock has come.

@@ -25,8 +25,8 @@ pub(crate) const SESSION_PATH: &str = "/v1/console/session";
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// How long a session lasts at most, and how long without a request.
-pub(crate) const LIFE: Duration = Duration::from_secs(8 * 60 * 60);
-pub(crate) const IDLE: Duration = Duration::from_secs(30 * 60);
+const LIFE: Duration = Duration::from_secs(8 * 60 * 60);
+const IDLE: Duration = Duration::from_secs(30 * 60);
 /// The most sessions. Beyond that the one that was used least recently ends.
 const SESSIONS_MAX: usize = 1_000;
 
@@ -54,11 +54,24 @@ impl ConsoleMode {
     }
 }
 
+/// Names a session of this member: the hash of the secret in its cookie.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ConsoleSessionId([u8; 32]);
+
 /// How the console is served, and its sessions.
-#[derive(Default)]
 pub(crate) struct ConsoleSessions {
     settings: OnceLock<ConsoleSettings>,
-    sessions: Mutex<BTreeMap<[u8; 32], ConsoleSession>>,
+    sessions: Mutex<BTreeMap<ConsoleSessionId, ConsoleSession>>,
+    /// How long a session lasts at most, and how long without a request.
+    life: Duration,
+    idle: Duration,
+}
+
+impl Default for ConsoleSessions {
+    fn default() -> Self {
+        let (settings, sessions) = (OnceLock::new(), Mutex::default());
+        Self { settings, sessions, life: LIFE, idle: IDLE }
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -76,14 +89,25 @@ struct ConsoleSession {
     used_us: u64,
 }
 
-impl ConsoleSession {
-    fn is_over(&self, now_us: u64) -> bool {
-        now_us.saturating_sub(self.began_us) >= os::micros(LIFE)
-            || now_us.saturating_sub(self.used_us) >= os::micros(IDLE)
-    }
-}
-
 impl ConsoleSessions {
+    /// Sessions that last for so long at most, and for so long without a request.
+    #[cfg(test)]
+    pub(crate) fn lasting(life: Duration, idle: Duration) -> Self {
+        Self { life, idle, ..Self::default() }
+    }
+
+    /// How long a session lasts if there is no other request; none if it has ended.
+    pub(crate) fn left(&self, session: &ConsoleSessionId, now_us: u64) -> Option<Duration> {
+        self.sessions().get(session).and_then(|session| self.left_of(session, now_us))
+    }
+
+    fn left_of(&self, session: &ConsoleSession, now_us: u64) -> Option<Duration> {
+        let ends_us = (session.began_us + os::micros(self.life))
+            .min(session.used_us + os::micros(self.idle));
+        let left_us = ends_us.saturating_sub(now_us);
+        (left_us > 0).then(|| Duration::from_micros(left_us))
+    }
+
     /// Sets how the console is served. Before it, and in tests without a port, it is on and sets cookies for plaintext.
     pub(crate) fn configure(&self, mode: ConsoleMode, member: u64, is_secure: bool) {
         // The prefix makes the browser insist on TLS, on this very host, and on every path of it.
@@ -105,12 +129,12 @@ impl ConsoleSessions {
         let key = key(self.secret(headers)?);
         let mut sessions = self.sessions();
         let session = sessions.get_mut(&key)?;
-        if session.is_over(now_us) {
+        if self.left_of(session, now_us).is_none() {
             sessions.remove(&key);
             return None;
         }
         session.used_us = session.used_us.max(now_us);
-        Some(session.presented.clone())
+        Some(Presented { session: Some(key), ..session.presented.clone() })
     }
 
     /// Refuses what a read-only console may not do.
@@ -134,14 +158,14 @@ impl ConsoleSessions {
         getrandom::fill(&mut secret).expect("the system has randomness, or nothing here is safe");
         let secret = hex(&secret);
         let mut sessions = self.sessions();
-        sessions.retain(|_, session| !session.is_over(now_us));
+        sessions.retain(|_, session| self.left_of(session, now_us).is_some());
         if sessions.len() >= SESSIONS_MAX {
-            let oldest = sessions.iter().min_by_key(|(_, it)| it.used_us).map(|(key, _)| *key);
+            let oldest = sessions.iter().min_by_key(|(_, it)| it.used_us).map(|(key, _)| key.clone());
             oldest.map(|key| sessions.remove(&key));
         }
         let session = ConsoleSession { presented, began_us: now_us, used_us: now_us };
         sessions.insert(key(&secret), session);
-        self.cookie(&secret, LIFE.as_secs())
+        self.cookie(&secret, self.life.as_secs())
     }
 
     /// Ends the session that a request belongs to. Returns the value of the header that removes its cookie.
@@ -170,7 +194,7 @@ impl ConsoleSessions {
         pairs.find_map(|pair| pair.split_once('=').filter(|(it, _)| *it == name)).map(|it| it.1)
     }
 
-    fn sessions(&self) -> MutexGuard<'_, BTreeMap<[u8; 32], ConsoleSession>> {
+    fn sessions(&self) -> MutexGuard<'_, BTreeMap<ConsoleSessionId, ConsoleSession>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -181,10 +205,10 @@ fn is_from_console(headers: &HeaderMap) -> bool {
         && headers.get(FETCH_SITE).is_none_or(|site| site.as_bytes() == b"same-origin")
 }
 
-fn key(secret: &str) -> [u8; 32] {
+fn key(secret: &str) -> ConsoleSessionId {
     let mut key = [0; 32];
     key.copy_from_slice(digest(&SHA256, secret.as_bytes()).as_ref());
-    key
+    ConsoleSessionId(key)
 }
 
 #[cfg(test)]
@@ -217,7 +241,8 @@ mod tests {
     fn a_session_stands_for_what_was_presented_until_it_ends() {
         let sessions = sessions(false);
         let headers = headers(&sessions.begin(presented(), NOW));
-        assert!(sessions.presented(&headers, NOW) == Some(presented()));
+        let found = sessions.presented(&headers, NOW).unwrap();
+        assert!(found.bearer == presented().bearer && found.session.is_some());
         let removed = sessions.end(&headers);
         assert!(removed.to_str().unwrap().contains("=; Path=/; Max-Age=0"));
         assert!(sessions.presented(&headers, NOW).is_none());

@@ -22,6 +22,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use http::{HeaderMap, HeaderValue};
 use rustls::pki_types::CertificateDer;
 use tenure_core::access::Access;
 use tenure_node::Principal;
@@ -95,6 +96,14 @@ impl Identity {
     /// How the console is served, and its sessions.
     pub(crate) fn console(&self) -> &ConsoleSessions {
         &self.console
+    }
+
+    /// Ends the session of the console that a request belongs to, with its streams and waiting calls. Returns the value
+    /// of the header that removes its cookie.
+    pub(crate) fn end_session(&self, headers: &HeaderMap) -> HeaderValue {
+        let cookie = self.console.end(headers);
+        self.published.wake();
+        cookie
     }
 
     /// Whether callers need credentials by these rules.

@@ -7,6 +7,7 @@ use http::header::AUTHORIZATION;
 use tenure_wire::Failure;
 
 use super::api_key::{PREFIX, PresentedKey};
+use super::console::ConsoleSessionId;
 
 /// The longest bearer: longer than tokens of any issuer that fit into the headers.
 const BEARER_BYTES_MAX: usize = 16 * 1024;
@@ -30,6 +31,8 @@ impl PeerCertificate {
 pub(crate) struct Presented {
     pub(crate) bearer: Option<Bearer>,
     pub(crate) certificate: Option<PeerCertificate>,
+    /// The session of the console that stands for them. They hold no longer than it.
+    pub(crate) session: Option<ConsoleSessionId>,
 }
 
 /// A bearer credential.
@@ -55,7 +58,7 @@ impl Presented {
             }
             (Some(_), Some(_)) => return Err(rejected("there are two authorization headers")),
         };
-        Ok(Self { bearer, certificate })
+        Ok(Self { bearer, certificate, session: None })
     }
 
     /// The same with the value of an authorization header that came in a message.

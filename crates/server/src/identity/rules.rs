@@ -61,12 +61,17 @@ impl PublishedRules {
             let state = generation * 2 + u64::from(access.is_enabled());
             self.state.store(state, Ordering::Release);
         }
+        self.wake();
+        true
+    }
+
+    /// Wakes all work that waits, to compare its credentials again.
+    pub(super) fn wake(&self) {
         for list in 0..LISTS {
-            // Work that registers after this sees the new generation: the lock orders the two.
+            // Work that registers after this sees what changed before it: the lock orders the two.
             let wakers: Vec<Waker> = self.list(list).wakers.iter().flatten().cloned().collect();
             wakers.into_iter().for_each(Waker::wake);
         }
-        true
     }
 
     /// The generation of the rules.

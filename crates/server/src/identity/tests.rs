@@ -84,7 +84,8 @@ fn a_key_stands_for_its_principal_until_it_expires_or_is_revoked() {
 #[test]
 fn without_credentials_a_caller_is_anyone_only_while_identity_is_disabled() {
     let mut stage = Stage::new();
-    let certificate = Presented { bearer: None, certificate: Some(PeerCertificate::new(b"der")) };
+    let certificate = Some(PeerCertificate::new(b"der"));
+    let certificate = Presented { certificate, ..Presented::default() };
     for presented in [Presented::default(), certificate.clone()] {
         assert!(CallerIdentity::resolve(&stage.identity, presented).is_err());
     }
@@ -158,6 +159,56 @@ async fn the_work_of_a_caller_ends_with_its_credentials() {
     let caller = stage.resolve(&soon.text).ok().unwrap();
     let failure = tokio::time::timeout(LONG, caller.ended()).await.unwrap();
     assert!(failure.to_string().contains("expired") && os::wall_ms() >= expires_ms, "{failure}");
+}
+
+/// Signs in. Returns the headers of the requests of that session.
+fn sign_in(identity: &Identity, key: &NewApiKey) -> HeaderMap {
+    let cookie = identity.console().begin(presented(&key.text).ok().unwrap(), os::now_us());
+    let pair = cookie.to_str().unwrap().split_once(';').unwrap().0;
+    let mut headers = HeaderMap::new();
+    headers.insert(http::header::COOKIE, HeaderValue::from_str(pair).unwrap());
+    headers.insert(console::HEADER, HeaderValue::from_static("1"));
+    headers
+}
+
+#[tokio::test]
+async fn the_work_of_a_session_of_the_console_ends_with_it() {
+    const LONG: Duration = Duration::from_secs(30);
+    const SHORT: Duration = Duration::from_millis(50);
+    let mut stage = Stage::new();
+    let key = stage.key(None);
+    let caller = |stage: &Stage, headers: &HeaderMap| {
+        let presented = stage.identity.console().presented(headers, os::now_us()).unwrap();
+        CallerIdentity::resolve(&stage.identity, presented).ok().unwrap()
+    };
+    for (life, idle) in [(SHORT, LONG), (LONG, SHORT)] {
+        let console = ConsoleSessions::lasting(life, idle);
+        stage.identity = Arc::new(Identity { console, ..Identity::default() });
+        stage.identity.publish(&Arc::new(stage.access.clone()));
+        let began_us = os::now_us();
+        let caller = caller(&stage, &sign_in(&stage.identity, &key));
+        let failure = tokio::time::timeout(LONG, caller.ended()).await.unwrap();
+        assert!(failure.to_string().contains("session of the console has ended"), "{failure}");
+        assert!(os::now_us() - began_us >= os::micros(SHORT));
+    }
+    stage.identity = Arc::default();
+    stage.identity.publish(&Arc::new(stage.access.clone()));
+    let (leaves, stays) = (sign_in(&stage.identity, &key), sign_in(&stage.identity, &key));
+    let ended = tokio::spawn({
+        let caller = caller(&stage, &leaves);
+        async move { caller.ended().await }
+    });
+    let stays = caller(&stage, &stays);
+    tokio::task::yield_now().await;
+    assert_eq!(stage.identity.waiting(), 1, "it waits before the session ends");
+    stage.identity.end_session(&leaves);
+    let failure = tokio::time::timeout(LONG, ended).await.unwrap().unwrap();
+    assert!(failure.to_string().contains("session of the console has ended"), "{failure}");
+    tokio::select! {
+        biased;
+        failure = stays.ended() => panic!("{failure}"),
+        () = tokio::task::yield_now() => {}
+    }
 }
 
 #[test]

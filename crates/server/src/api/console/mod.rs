@@ -67,6 +67,7 @@ const FILES: &[ConsoleFile] = files![
     "format.js",
     "holds.js",
     "findings.js",
+    "rings.js",
     "parts/basic.js",
     "parts/dialog.js",
     "parts/list.js",

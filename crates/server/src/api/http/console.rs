@@ -81,10 +81,11 @@ pub(super) async fn sign_in(State(http): State<Http>, call: HttpCall) -> HttpRes
 )]
 pub(super) async fn sign_out(State(http): State<Http>, call: HttpCall) -> HttpResult {
     call.query::<NoParameters>()?;
-    let console = http.dispatch.member().identity().console();
-    let cookie = console.end(&call.parts.headers);
+    let headers = call.parts.headers.clone();
     call.nothing().await?;
-    Ok(with_cookie(shown(&http, false).await?, cookie))
+    let response = shown(&http, false).await?;
+    // Last: a call that waits after its session has ended is refused, and this is one.
+    Ok(with_cookie(response, http.dispatch.member().identity().end_session(&headers)))
 }
 
 fn with_cookie(mut response: Response, cookie: HeaderValue) -> Response {

@@ -171,7 +171,8 @@ async fn identify(
             return Err(Unidentified::Gone);
         }
     };
-    let presented = Presented { bearer: None, certificate: permit.certificate().cloned() };
+    let certificate = permit.certificate().cloned();
+    let presented = Presented { certificate, ..Presented::default() };
     let (value, throttle) = (authorization(&text), permit.caller().throttle());
     let fingerprint = value.as_ref().map(|value| Fingerprint::of(value.as_bytes()));
     if let Some(fingerprint) = fingerprint
