@@ -59,9 +59,17 @@ async function ask(method, path, params, { body, headers, signal } = {}) {
     if (error.name === 'AbortError') throw error;
     throw new ApiError(0, { reason: 'UNREACHABLE', message: 'this member does not answer', effect: 'unknown' });
   }
+  const date = Date.parse(response.headers.get('date') || '');
+  if (date) ahead = date - Date.now();
   if (!response.ok) throw await refusal(response);
   return response;
 }
+
+// How far the wall clock of the member is ahead of that of this browser, to a second or two.
+let ahead = 0;
+
+/** The wall clock of the member, as it was with its last answer. */
+export const memberNow = () => Date.now() + ahead;
 
 let searching = Promise.resolve();
 

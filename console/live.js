@@ -1,7 +1,7 @@
 // Keeps what is shown up to date, and knows when it is not.
 
 import { useEffect, useRef, useState } from './vendor/htm-preact.js';
-import { get, stream } from './api.js';
+import { get, memberNow, stream } from './api.js';
 
 /** Without a byte for so long a stream counts as broken: the member sends its progress every ten seconds. */
 const SILENT_MS = 25_000;
@@ -245,7 +245,25 @@ export function useStates(path, params, type) {
   return state;
 }
 
-/** Calls `changed` for every change of the locks that `params` name, a few times per second at most. */
+/** How soon after a change it is shown, and how often at most if there is always another. */
+const SOON_MS = 120;
+const CHANGES_MS = 1000;
+
+// Lets the first calls follow each other quickly, and those of something that does not end ever more slowly.
+function spacing(first, most) {
+  let gap = first;
+  let last = 0;
+  return {
+    wait: () => Math.max(0, last + gap - Date.now()),
+    ran() {
+      const now = Date.now();
+      gap = now - last > 3 * gap ? first : Math.min(2 * gap, most);
+      last = now;
+    },
+  };
+}
+
+/** Calls `changed` with the changes of the locks that `params` name: soon, and once in a second while there are more. */
 export function useChanges(params, changed) {
   const key = params && JSON.stringify(params);
   const latest = useRef(changed);
@@ -254,23 +272,72 @@ export function useChanges(params, changed) {
     if (!key) return undefined;
     let waiting = [];
     let timer;
+    const space = spacing(SOON_MS, CHANGES_MS);
     const flush = () => {
       timer = undefined;
+      // A page that nobody sees is brought up to date when it is shown again.
+      if (document.hidden) return;
+      if (waiting.length) space.ran();
       const batch = waiting;
       waiting = [];
       latest.current(batch);
     };
     const note = (events) => {
       waiting.push(...events);
-      if (!timer) timer = setTimeout(flush, waiting.length > 20 ? 500 : 120);
+      if (!timer) timer = setTimeout(flush, Math.max(SOON_MS, space.wait()));
     };
+    const shown = () => document.hidden || flush();
+    document.addEventListener('visibilitychange', shown);
     const close = follow('/v1/watch', params, {
       heard: (type, data) => type === 'change' && note(data.events),
       joined: () => note([]),
     });
     return () => {
+      document.removeEventListener('visibilitychange', shown);
       clearTimeout(timer);
       close();
     };
   }, [key]);
+}
+
+/** Events carry the wall clock of the leader of their time: so far apart the clocks of members may be. */
+const CLOCKS_MS = 600_000;
+/** The beginning of a search moves in such steps, so that a search that repeats stays the same. */
+const STEP_MS = 300_000;
+
+/**
+ * The newest changes of the past that match, and those that come, read every so many milliseconds. Only the first
+ * search goes back: a search that finds nothing reads as much of the archive as a member allows.
+ */
+export function useHistory(params, every, most = 100) {
+  const key = JSON.stringify(params);
+  const known = useRef({});
+  if (known.current.key !== key) known.current = { key, changes: new Map() };
+  const mine = known.current;
+  const found = useResource('/v1/history', { ...params, since: mine.since, limit: most }, every);
+  if (found.data && mine.data !== found.data) {
+    mine.data = found.data;
+    for (const change of found.data.changes) mine.changes.set(change.revision, change);
+    const changes = [...mine.changes.values()].sort((one, other) => (BigInt(one.revision) < BigInt(other.revision) ? 1 : -1)).slice(0, most);
+    mine.changes = new Map(changes.map((change) => [change.revision, change]));
+    mine.shown = { ...found.data, changes };
+    mine.since = new Date(Math.floor((memberNow() - CLOCKS_MS) / STEP_MS) * STEP_MS).toISOString();
+  }
+  return { ...found, data: mine.shown };
+}
+
+/** Calls something soon, and if it is wanted all the time, once in so many milliseconds. */
+export function useSpaced(call, most) {
+  const kept = useRef();
+  kept.current ||= { space: spacing(SOON_MS, most) };
+  const state = kept.current;
+  state.call = call;
+  useEffect(() => () => clearTimeout(state.timer), []);
+  return () => {
+    clearTimeout(state.timer);
+    state.timer = setTimeout(() => {
+      state.space.ran();
+      state.call();
+    }, state.space.wait());
+  };
 }

@@ -65,11 +65,16 @@ function Search() {
     // A lock of that very name, or whatever contains it.
     const exact = await get('/v1/locks', { prefix: wanted, limit: 1, stale: true }).catch(() => undefined);
     const found = exact && exact.locks[0] && exact.locks[0].lock === wanted;
-    if (found) go('lock', wanted);
+    if (found) return void go('lock', wanted);
+    // Or a client of that name, of which there may be no lock.
+    const leases = await get('/v1/leases', { client: wanted, limit: 1, stale: true }).catch(() => undefined);
+    const client = leases && leases.leases[0] && leases.leases[0].client;
+    const locks = await get('/v1/locks', { contains: wanted, limit: 1, stale: true }).catch(() => undefined);
+    if (client && (client === wanted || (locks && !locks.locks.length))) go('client', client);
     else go('now', '', { contains: wanted });
   };
   return html`<form class="search" role="search" aria-label="Go to" onSubmit=${submit}>
-    <input ref=${at} value=${text} onInput=${(event) => set(event.target.value)} aria-label="Go to a lock, or search" placeholder="Lock or search ( / )" spellcheck="false" autocomplete="off" /></form>`;
+    <input ref=${at} value=${text} onInput=${(event) => set(event.target.value)} aria-label="Go to a lock or client, or search" placeholder="Lock, client or search ( / )" spellcheck="false" autocomplete="off" /></form>`;
 }
 
 const THEMES = ['auto', 'light', 'dark'];

@@ -1,13 +1,22 @@
 // One client, or one lease: everything it holds and awaits, and what it lost.
 
 import { html, useMemo } from '../vendor/htm-preact.js';
-import { useResource } from '../live.js';
+import { useHistory, useResource } from '../live.js';
 import { name } from '../api.js';
 import { content, duration, plural } from '../format.js';
 import { holds } from '../holds.js';
 import { ActButton, Revoke, useCan, whyNot } from '../acts.js';
-import { ClientLink, Command, Empty, Field, LeaseLink, Left, LockLink, Panel, Problem, TtlBar } from '../parts/basic.js';
+import { Age, ClientLink, Command, Empty, Field, LeaseLink, Left, LockLink, Panel, Problem, TtlBar } from '../parts/basic.js';
 import { LossTable } from './lock.js';
+
+/** Who is in the way of a wait. */
+function Why({ lock, lease }) {
+  const { data, at } = useResource(`/v1/locks/${name(lock)}`, { view: 'explain', limit: 100 }, 5000);
+  if (!data || !data.lock) return null;
+  const holder = data.lock.holders[0];
+  const own = data.ahead.find((it) => it.lease === lease);
+  return html` <span class="dim">${holder ? html`held by <${ClientLink} client=${holder.client} /> for <${Age} ms=${holder.held_ms} at=${at} />` : 'held by nobody'}${own ? `; ${own.ahead ? `${own.ahead} ahead of it` : 'it is next'}` : ''}</span>`;
+}
 
 function LeaseCard({ lease, at, console }) {
   const may = useCan(console, 'force');
@@ -19,7 +28,7 @@ function LeaseCard({ lease, at, console }) {
       <span class="dim"><${Left} ms=${lease.left_ms} at=${at} /> of ttl ${duration(lease.ttl_ms)}</span></div>
     <dl>
       <${Field} label="Holds">${lease.holds.length ? lease.holds.slice(0, 100).map((hold) => html`<span class="item"><${LockLink} lock=${hold.lock} /> <span class="dim num">token ${hold.token}</span></span>`) : html`<span class="dim">nothing</span>`}<//>
-      <${Field} label="Waits for">${lease.waits.length ? lease.waits.slice(0, 100).map((wait) => html`<span class="item"><${LockLink} lock=${wait.lock} /></span>`) : html`<span class="dim">nothing</span>`}<//>
+      <${Field} label="Waits for">${lease.waits.length ? lease.waits.slice(0, 100).map((wait, index) => html`<span class="item"><${LockLink} lock=${wait.lock} />${index < 5 && html`<${Why} lock=${wait.lock} lease=${lease.lease} />`}</span>`) : html`<span class="dim">nothing</span>`}<//>
       ${lease.keys.length > 0 && html`<${Field} label="Keys">${lease.keys.slice(0, 20).join(', ')}${lease.keys.length > 20 ? ` and ${lease.keys.length - 20} more` : ''}<//>`}
     </dl>
     <div class="acts"><${ActButton} label="Revoke lease…" danger allowed=${may} why=${whyNot(console, 'force for the cluster')}>${(close) => html`<${Revoke} lease=${lease} close=${close} />`}<//></div>
@@ -27,7 +36,7 @@ function LeaseCard({ lease, at, console }) {
 }
 
 function Losses({ client }) {
-  const { data, error } = useResource('/v1/history', { client, lost: true, limit: 100 }, 10_000);
+  const { data, error } = useHistory({ client, lost: true }, 10_000);
   const list = useMemo(() => (data ? holds(data.changes).filter((hold) => hold.client === client).reverse() : []), [data]);
   return html`<${Panel} title="Recent losses" id="losses" aside=${html`<${Command} words=${['tenure', 'history', '--lost', '--client', client]} />`}>
     <${Problem} error=${error} what="The past cannot be read" />

@@ -1,7 +1,7 @@
 // One lock: who holds it, since when and why, who waits, what is in the way, and what happened to it.
 
 import { html, useMemo } from '../vendor/htm-preact.js';
-import { useChanges, useResource } from '../live.js';
+import { useChanges, useResource, useSpaced } from '../live.js';
 import { name } from '../api.js';
 import { href } from '../router.js';
 import { cause, content, count, duration, LOSSES, plural } from '../format.js';
@@ -9,6 +9,9 @@ import { holds } from '../holds.js';
 import { ActButton, Force, Revoke, useCan, whyNot } from '../acts.js';
 import { Age, ClientLink, Command, Empty, Field, LeaseLink, Left, LockLink, Panel, Problem, State, Time, TtlBar } from '../parts/basic.js';
 import { List, usePages } from '../parts/list.js';
+
+/** How often the past of a lock is read while it changes all the time. */
+const PAST_MS = 10_000;
 
 const path = (lock) => `/v1/locks/${name(lock)}`;
 
@@ -23,7 +26,7 @@ function standing(lock, leases) {
 
 /** The answer in one sentence. */
 function Summary({ explained, at }) {
-  const { lock, ahead, free_if_silent_ms: silent, free_at_latest_ms: latest, quiet_ms: quiet } = explained;
+  const { lock, ahead, chain, free_if_silent_ms: silent, free_at_latest_ms: latest, quiet_ms: quiet } = explained;
   if (quiet) return html`<p class="answer">Nothing is granted for another <${Left} ms=${quiet} at=${at} />: the cluster was restored.</p>`;
   if (!lock || !lock.holders.length) {
     return html`<p class="answer">Nobody holds it${lock && lock.waiting ? html`, and ${plural(lock.waiting, 'client waits', 'clients wait')}` : ' or waits for it'}.</p>`;
@@ -47,7 +50,9 @@ function Summary({ explained, at }) {
         : silent != null
           ? html` It is free when released, or in <${Left} ms=${silent} at=${at} /> if the holder stops renewing now.`
           : '';
-  return html`<p class="answer">${who}${waits}${free}</p>`;
+  const last = chain[chain.length - 1];
+  const behind = first.state === 'held' && chain.length > 1 ? html` Its holder waits itself: in the end everything waits for <${ClientLink} client=${last.client} />, which holds <${LockLink} lock=${last.lock} />.` : '';
+  return html`<p class="answer">${who}${waits}${behind}${free}</p>`;
 }
 
 function Holder({ lock, holder, at, console, waiting }) {
@@ -61,10 +66,12 @@ function Holder({ lock, holder, at, console, waiting }) {
     ${why && html`<p class="why" title="What the holder says it does">“${why}”</p>`}
     ${lease && lease.metadata && lease.metadata !== why && html`<p class="why dim">${lease.metadata}</p>`}
     <dl>
-      <${Field} label="Held for"><${Age} ms=${holder.held_ms} at=${at} /> <span class="dim">since about <${Time} at=${at - holder.held_ms} /></span><//>
+      <${Field} label="Held for"><${Age} ms=${holder.held_ms} at=${at} /><//>
+      <${Field} label="Since about"><${Time} at=${at - holder.held_ms} /><//>
       <${Field} label="Token"><span class="num">${holder.token}</span><//>
       <${Field} label="Mode">${holder.election ? 'election' : holder.mode}<//>
       <${Field} label="Lease"><${LeaseLink} lease=${holder.lease} /><//>
+      ${lease && lease.waits.length > 0 && html`<${Field} label="Waits itself for">${lease.waits.slice(0, 3).map((wait) => html`<${LockLink} lock=${wait.lock} /> `)}<//>`}
       ${holder.renewed_ms != null && html`<${Field} label="Renewed"><${Age} ms=${holder.renewed_ms} at=${at} /> ago<//>`}
       ${holder.max_hold_ms != null && html`<${Field} label="May hold">${duration(holder.max_hold_ms)} at most<//>`}
       ${holder.lock_delay_ms > 0 && html`<${Field} label="Lock-delay">${duration(holder.lock_delay_ms)}<//>`}
@@ -77,7 +84,6 @@ function Holder({ lock, holder, at, console, waiting }) {
       <${ActButton} label="Take away now…" danger allowed=${may} why=${whyNot(console, 'force')}>${(close) => html`<${Force} now lock=${lock} holder=${holder} waiting=${waiting} close=${close} />`}<//>
       <${ActButton} label="Revoke lease…" danger allowed=${mayRevoke && lease} why=${whyNot(console, 'force for the cluster')}>${(close) => html`<${Revoke} lease=${lease} close=${close} />`}<//>
     </div>`}
-    ${lease && lease.waits.length > 0 && html`<p class="blocked">It waits itself for ${lease.waits.slice(0, 3).map((wait) => html`<${LockLink} lock=${wait.lock} /> `)}</p>`}
   </article>`;
 }
 
@@ -162,9 +168,11 @@ function Past({ lock, data, error, status }) {
 export function Lock({ about: lock, console }) {
   const { data, at, error, reload } = useResource(path(lock), { view: 'explain', limit: 100 }, 3000);
   const past = useResource(path(lock), { view: 'history', archive: true, limit: 200 });
+  // A search of the past costs a member more than the state of a lock.
+  const reloadPast = useSpaced(past.reload, PAST_MS);
   useChanges({ name: lock }, (events) => {
     reload();
-    if (!events.length || events.some((event) => event.cause !== 'queued' && event.cause !== 'left')) past.reload();
+    if (!events.length || events.some((event) => event.cause !== 'queued' && event.cause !== 'left')) reloadPast();
   });
   if (!data) {
     return html`<h1 tabindex="-1"><span class="kind">Lock</span> <span class="name">${lock}</span></h1><${Problem} error=${error} />${!error && html`<p class="loading">Loading…</p>`}`;

@@ -160,9 +160,9 @@ export function Now({ filters }) {
           <${Tile} label="Longest wait" value=${wait ? html`<${Age} ms=${wait.first.waiting_ms} at=${at} />` : '–'} note=${wait ? html`<${LockLink} lock=${wait.lock} />` : 'nobody waits'} level=${wait && wait.first.waiting_ms > 60_000 ? 'warn' : ''} />
           <${Tile} label="Grants/s" value=${rate(last && last.granted)}><${Spark} values=${points.map((it) => it.granted)} label="Grants per second, last two minutes" /><//>
           <${Tile} label="Hand-overs/s" value=${rate(last && last.handed)}><${Spark} values=${points.map((it) => it.handed)} label="Hand-overs per second, last two minutes" /><//>
-          <${Tile} label="Losses" value=${count(overview.totals.lost)} note=${html`<a href=${href('stuck')}>in ${duration(overview.totals.counted_ms)}: who, why</a>`} level=${last && last.lost > 0 ? 'bad' : ''} />
-          <${Tile} label="Revoking" value=${count(overview.revoking)} note="taken away, not free yet" level=${overview.revoking ? 'warn' : ''} />
-          <${Tile} label="Leases" value=${count(overview.leases)} note=${`${plural(overview.elections, 'election')}, ${plural(overview.keys, 'key')}`} />
+          <${Tile} label="Losses" value=${count(overview.totals.lost)} note=${html`<a href=${href('stuck')}>last ${duration(overview.totals.counted_ms)}: who, why</a>`} level=${last && last.lost > 0 ? 'bad' : ''} />
+          <${Tile} label="Revoking" value=${count(overview.revoking)} note="not free yet" level=${overview.revoking ? 'warn' : ''} />
+          <${Tile} label="Leases" value=${count(overview.leases)} note=${plural(overview.elections, 'election')} />
         </div>
         ${!overview.complete && html`<p class="problem">Only ${count(overview.locks)} locks were read for this summary.</p>`}
         <div class="columns">

@@ -1,7 +1,7 @@
 // Work that does not go on: waits beyond a bound, holds beyond a bound, and rings that were refused.
 
 import { html, useEffect, useMemo, useState } from '../vendor/htm-preact.js';
-import { AGAIN_MS, useResource, useStates } from '../live.js';
+import { AGAIN_MS, useHistory, useResource, useStates } from '../live.js';
 import { refilter } from '../router.js';
 import { count, duration, plural } from '../format.js';
 import { holds } from '../holds.js';
@@ -16,10 +16,12 @@ function Bound({ label, name, value, filters }) {
     ${BOUNDS.map(([text, ms]) => html`<option value=${ms}>${text}</option>`)}</select></label>`;
 }
 
-function Losses() {
-  const { data, error } = useResource('/v1/history', { lost: true, limit: 100 }, 5000);
+function Losses({ taken }) {
+  const { data, error } = useHistory(taken ? { cause: 'forced' } : { lost: true }, 5000);
   const list = useMemo(() => (data ? holds(data.changes).reverse() : []), [data]);
   return html`<${Panel} title="Recent losses" id="losses" note="holds that their clients did not give back: who lost what, by whom and why" aside=${html`<${Command} words=${['tenure', 'history', '--lost']} />`}>
+    <form class="filters" aria-label="Which losses" onSubmit=${(event) => event.preventDefault()}>
+      <label>Show <select name="losses" value=${taken ? 'forced' : ''} onChange=${(event) => refilter({ losses: event.target.value })}><option value="">all losses</option><option value="forced">taken away by someone</option></select></label></form>
     <${Problem} error=${error} what="The past cannot be read" />
     ${data && html`<${LossTable} list=${list.slice(0, 50)} />`}
   <//>`;
@@ -58,10 +60,11 @@ export function Stuck({ filters }) {
   const bound = Number(filters.holds) || 1_800_000;
   const { data: overview, at } = useStates('/v1/overview', { follow: true }, 'overview');
   const long = useResource('/v1/locks', { waiting_ms: waits, limit: 200, stale: true }, 5000);
-  const rings = useResource('/v1/history', { cause: 'deadlock', limit: 100 }, 10_000);
+  const rings = useHistory({ cause: 'deadlock' }, 10_000);
   const held = overview ? overview.longest_holds.filter((it) => it.holder.held_ms >= bound) : [];
   const first = new Map(overview ? overview.longest_waits.map((it) => [it.lock, it]) : []);
   const stuck = long.data ? long.data.locks : [];
+  const longest = overview && overview.longest_waits[0];
   return html`<h1 tabindex="-1">Stuck and lost</h1>
     <form class="filters" aria-label="Bounds" onSubmit=${(event) => event.preventDefault()}>
       <${Bound} label="Waits longer than" name="waits" value=${waits} filters=${filters} />
@@ -81,7 +84,7 @@ export function Stuck({ filters }) {
                 <td class="numeric">${wait ? html`<${Age} ms=${wait.first.waiting_ms} at=${at} />` : `> ${duration(waits)}`}</td>
                 <td class="numeric">${count(it.waiting)}</td></tr>`;
             })}</tbody></table>`
-        : long.data && html`<${Empty}>Nobody waits longer than ${duration(waits)}.<//>`}
+        : long.data && html`<${Empty}>Nobody waits longer than ${duration(waits)}.${longest ? html` The longest wait: <${ClientLink} client=${longest.first.client} /> for <${LockLink} lock=${longest.lock} />, <${Age} ms=${longest.first.waiting_ms} at=${at} />.` : ''}<//>`}
     <//>
     <${Panel} title="Leases that live, and hold for long" id="holds" note="their clients renew, so nothing ends by itself">
       ${held.length
@@ -103,5 +106,5 @@ export function Stuck({ filters }) {
           )}</tbody></table></div>`
         : html`<${Empty}>None is recorded.<//>`)}
     <//>
-    <${Losses} />`;
+    <${Losses} taken=${filters.losses === 'forced'} />`;
 }

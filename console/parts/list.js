@@ -6,6 +6,8 @@ import { AGAIN_MS, isAnswer } from '../live.js';
 
 const ROW = 32;
 const BEYOND = 12;
+/** Rows of the first page, which is read again whenever something changes; those beyond are read in larger pages. */
+const FIRST_PAGE = 100;
 
 /**
  * A table with columns `{ label, width, cell, numeric }`. Rows keep their elements as long as their key is in sight,
@@ -96,7 +98,7 @@ export function usePages(path, params, field, limit = 500) {
     redraw((n) => n + 1);
     try {
       const after = mine.next;
-      const answer = await get(path, { ...params, limit, after });
+      const answer = await get(path, { ...params, limit: after ? limit : Math.min(limit, FIRST_PAGE), after });
       mine.error = undefined;
       mine.list.push({ after, rows: answer[field], at: Date.now() });
       mine.next = answer.next;
@@ -121,10 +123,10 @@ export function usePages(path, params, field, limit = 500) {
   const renew = async () => {
     // The first page is what people look at; what lies beyond is read again when it is scrolled to the next time.
     const page = mine.list[0];
-    if (!key || !page || mine.loading || mine.renewing) return;
+    if (!key || !page || mine.loading || mine.renewing || document.hidden) return;
     mine.renewing = true;
     try {
-      const answer = await get(path, { ...params, limit, after: page.after });
+      const answer = await get(path, { ...params, limit: Math.min(limit, FIRST_PAGE), after: page.after });
       page.rows = answer[field];
       page.at = Date.now();
       if (mine.list.length === 1) {

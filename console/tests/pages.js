@@ -39,8 +39,8 @@ export async function stage(binary, opens) {
 
 const PAGES = [
   ['now', '#/', ['3 of 3 members up, survives 1 failure', 'Longest waits', 'jobs/', 'deploy', 'ci-7/4121']],
-  ['lock', '#/lock/deploy', ['Held by', 'ci-7/4121', 'release 5.2', 'ci-9/877', '2 clients wait', 'tenure explain deploy', 'db/schema']],
-  ['client', '#/client/ci-7%2F4121', ['holds 1 lock', 'waits for 1', 'runner 7']],
+  ['lock', '#/lock/deploy', ['Held by', 'ci-7/4121', 'release 5.2', 'ci-9/877', '2 clients wait', 'in the end everything waits for etl-3/88', 'tenure explain deploy', 'db/schema']],
+  ['client', '#/client/ci-7%2F4121', ['holds 1 lock', 'waits for 1', 'runner 7', 'held by etl-3/88', 'it is next']],
   ['timeline', '#/timeline?prefix=reports', ['reports/daily', 'ci-5/2200', 'runner 5 was deleted']],
   ['stuck', '#/stuck', ['Deadlocks that were refused', 'ci-9/877 asked for accounts/7, held by ana-mbp/3310', 'ana-mbp/3310 waited for accounts/9, held by ci-9/877', 'and so on, for ever', 'cron-2/91', 'expired: not renewed in time', 'ops: “runner 5 was deleted”']],
   ['members', '#/members', ['3 of 3 members up', 'This member', 'fsync', 'follower']],
