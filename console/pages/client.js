@@ -26,7 +26,7 @@ function LeaseCard({ lease, at, console }) {
     ${why && html`<p class="why">“${why}”</p>`}
     <div class="lease-line"><${TtlBar} ttl=${lease.ttl_ms} left=${lease.left_ms} at=${at} label=${`Time left of lease ${lease.lease}`} />
       <span class="dim"><${Left} ms=${lease.left_ms} at=${at} /> of ttl ${duration(lease.ttl_ms)}</span></div>
-    <dl>
+    <dl class="wide">
       <${Field} label="Holds">${lease.holds.length ? lease.holds.slice(0, 100).map((hold) => html`<span class="item"><${LockLink} lock=${hold.lock} /> <span class="dim num">token ${hold.token}</span></span>`) : html`<span class="dim">nothing</span>`}<//>
       <${Field} label="Waits for">${lease.waits.length ? lease.waits.slice(0, 100).map((wait, index) => html`<span class="item"><${LockLink} lock=${wait.lock} />${index < 5 && html`<${Why} lock=${wait.lock} lease=${lease.lease} />`}</span>`) : html`<span class="dim">nothing</span>`}<//>
       ${lease.keys.length > 0 && html`<${Field} label="Keys">${lease.keys.slice(0, 20).join(', ')}${lease.keys.length > 20 ? ` and ${lease.keys.length - 20} more` : ''}<//>`}

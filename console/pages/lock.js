@@ -15,13 +15,12 @@ const PAST_MS = 10_000;
 
 const path = (lock) => `/v1/locks/${name(lock)}`;
 
-/** How a lock stands, in one word. */
-function standing(lock, leases) {
+/** How a lock stands, in one word. A holder that has not renewed for half of its ttl is late, not lost. */
+function standing({ lock, free_if_silent_ms: silent }) {
   if (!lock || !lock.holders.length) return 'vacant';
   const first = lock.holders[0];
-  const lease = leases && leases[first.lease];
-  if (first.state === 'held' && lease && lease.left_ms < lease.ttl_ms / 2) return 'doubtful';
-  return first.state;
+  const left = silent == null ? undefined : silent - (first.lock_delay_ms || 0);
+  return first.state === 'held' && first.renewed_ms > left ? 'doubtful' : first.state;
 }
 
 /** The answer in one sentence. */
@@ -61,7 +60,7 @@ function Holder({ lock, holder, at, console, waiting }) {
   const mayRevoke = useCan(console, 'force');
   const why = content(holder.metadata, holder.metadata_base64);
   return html`<article class="holder" aria-label=${`Holder ${holder.client}`}>
-    <div class="who"><${ClientLink} client=${holder.client} /> <${State} state=${holder.state} />
+    <div class="who"><${ClientLink} client=${holder.client} /> <${State} state=${holder.state === 'held' && lease && lease.left_ms < lease.ttl_ms / 2 ? 'doubtful' : holder.state} />
       ${holder.slot != null && html`<span class="dim">slot ${holder.slot}</span>`}</div>
     ${why && html`<p class="why" title="What the holder says it does">“${why}”</p>`}
     ${lease && lease.metadata && lease.metadata !== why && html`<p class="why dim">${lease.metadata}</p>`}
@@ -129,6 +128,13 @@ function Queue({ lock, explained, at, revision }) {
   <//>`;
 }
 
+/** How long before a grant the former holder could act for the last time. */
+function Margin({ ms }) {
+  if (ms == null) return null;
+  if (ms >= 0) return duration(ms);
+  return html`<span class="loss" title=${`The former holder was not given time to stop: for ${duration(-ms)} only a fence protected the resource.`}>none: fence</span>`;
+}
+
 export function HoldTable({ list, lockColumn }) {
   if (!list.length) return html`<${Empty}>Nothing is recorded.<//>`;
   return html`<div class="scroll" tabindex="0" role="group" aria-label="Holds"><table><thead><tr>${lockColumn && html`<th>Lock</th>`}<th>From</th><th>Client</th><th class="numeric">Held</th><th class="numeric">Token</th><th>End</th><th>By, and why</th><th class="numeric" title="Time between the last moment the former holder could act and this grant">Margin</th></tr></thead>
@@ -141,7 +147,7 @@ export function HoldTable({ list, lockColumn }) {
         <td class="numeric">${hold.token}</td>
         <td>${hold.end ? html`<span class=${LOSSES.has(hold.end) ? 'loss' : ''}>${cause(hold.end)}</span> ${hold.to && html`<${Time} at=${hold.to} />`}` : html`<span class="dim">holds it</span>`}</td>
         <td>${hold.by || ''}${hold.reason ? html`${hold.by ? ': ' : ''}“${hold.reason}”` : ''}</td>
-        <td class="numeric">${hold.margin != null ? `${hold.margin} ms` : ''}</td></tr>`,
+        <td class="numeric"><${Margin} ms=${hold.margin} /></td></tr>`,
     )}</tbody></table></div>`;
 }
 
@@ -181,7 +187,7 @@ export function Lock({ about: lock, console }) {
   const holders = shown ? shown.holders : [];
   const first = holders[0];
   const waiting = shown ? shown.waiting : 0;
-  return html`<h1 tabindex="-1"><span class="kind">Lock</span> <span class="name">${lock}</span> <${State} state=${standing(shown)} />
+  return html`<h1 tabindex="-1"><span class="kind">Lock</span> <span class="name">${lock}</span> <${State} state=${standing(data)} />
       ${shown && shown.slots && html`<span class="dim">${holders.length} of ${plural(shown.slots, 'slot')}</span>`}</h1>
     <${Summary} explained=${data} at=${at} />
     <${Problem} error=${error} />

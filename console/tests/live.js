@@ -67,6 +67,24 @@ export const tests = [
     await page.close();
   },
 
+  async function a_holder_that_does_not_renew_is_late_and_not_lost({ browser, cluster, client }) {
+    await client.acquire('live/late', await client.lease('late'));
+    const page = await Page.open(browser, cluster.url());
+    await page.go('#/lock/live%2Flate');
+    await page.sees('Held by late');
+    assert.ok(!(await page.text()).includes('renewal overdue'));
+    // As if more than half of the ttl had passed.
+    await page.page.route(/view=explain/, async (route) => {
+      const response = await route.fetch();
+      const explained = await response.json();
+      explained.lock.holders[0].renewed_ms = explained.free_if_silent_ms + 1;
+      await route.fulfill({ response, json: explained });
+    });
+    await page.sees('renewal overdue');
+    await page.page.unrouteAll({ behavior: 'ignoreErrors' });
+    await page.close();
+  },
+
   async function what_a_member_could_not_answer_is_asked_again({ browser, cluster, client }) {
     const lease = await client.lease('patient');
     const { token } = await client.acquire('again/lock', lease, { metadata: 'kept' });
