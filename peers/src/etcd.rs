@@ -144,6 +144,11 @@ impl PeerClient for EtcdClient {
         keep(self.client.clone(), self.lease, self.ttl).await
     }
 
+    async fn write(&mut self, key: &str) -> Result<()> {
+        self.client.put(key, "x", None).await?;
+        Ok(())
+    }
+
     async fn read(&mut self, key: &str) -> Result<()> {
         let found = self.client.get(key, None).await?;
         ensure!(found.kvs().len() == 1, "the key is not there");
@@ -345,11 +350,6 @@ impl PeerSystem for EtcdPeer {
         }
         let living = async move { Ok(count - usize::try_from(lost.load(Ordering::Acquire))?) };
         Ok(KeptLeases { kept: Box::new(kept), living: Box::pin(living) })
-    }
-
-    async fn put(&self, addresses: &[String], key: &str) -> Result<()> {
-        connect(addresses).await?.put(key, "x", None).await?;
-        Ok(())
     }
 
     async fn watch(

@@ -1,6 +1,7 @@
 //! Compares three servers of ZooKeeper.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -103,6 +104,15 @@ impl PeerClient for ZooKeeperClient {
         bail!("the session is {ended:?}")
     }
 
+    async fn write(&mut self, key: &str) -> Result<()> {
+        let path = format!("/{key}");
+        match self.client.set_data(&path, b"x", None).await {
+            Err(Error::NoNode) => drop(self.client.create(&path, b"x", &persistent()).await?),
+            written => drop(written?),
+        }
+        Ok(())
+    }
+
     async fn read(&mut self, key: &str) -> Result<()> {
         let path = format!("/{key}");
         // Both leave at once; a server answers a session in the order of its requests.
@@ -142,11 +152,13 @@ impl PeerSystem for ZooKeeperPeer {
         }
         ensure!(Path::new(JAR).exists(), "the package `zookeeper` brought no {JAR}");
         self.java = install::program("java", &["default-jre-headless"])?;
-        // A link to the file with the version in its name.
-        let jar = std::fs::canonicalize(JAR)?;
-        let version = jar.file_stem().and_then(|it| it.to_str()?.strip_prefix("zookeeper-"));
+        let mut query = Command::new("dpkg-query");
+        query.args(["--show", "--showformat=${Version}", "zookeeper"]);
+        let version = install::output(&mut query)?;
+        // The version of ZooKeeper is before that of the package.
+        let version = version.split('-').next().unwrap_or_default();
         Ok(PeerDescription {
-            version: format!("ZooKeeper {}", version.unwrap_or("of unknown version")),
+            version: format!("ZooKeeper {version}"),
             client: "the crate `zookeeper-client`".into(),
             way: "The recipe of its documentation: an ephemeral sequential node, a list of the nodes, a watch of the \
                   one before, and a delete. Clients that share a connection share its session, which favours it. \
@@ -267,16 +279,6 @@ impl PeerSystem for ZooKeeperPeer {
             Ok(looked_at.iter().filter(lives).count())
         };
         Ok(KeptLeases { kept: Box::new(kept), living: Box::pin(living) })
-    }
-
-    async fn put(&self, addresses: &[String], key: &str) -> Result<()> {
-        let (client, path) =
-            (connect(addresses, 0, Duration::from_secs(10)).await?, format!("/{key}"));
-        match client.create(&path, b"x", &persistent()).await {
-            Err(Error::NodeExists) => drop(client.set_data(&path, b"x", None).await?),
-            created => drop(created?),
-        }
-        Ok(())
     }
 
     async fn watch(

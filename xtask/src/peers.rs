@@ -1,6 +1,5 @@
 //! Builds and starts the comparison with other lock systems.
 
-use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -11,9 +10,12 @@ use crate::repo::Repo;
 
 /// The name of the benchmark, and the directory of the package that has the clients of the other systems.
 pub(crate) const NAME: &str = "peers";
-/// The program that compiles .proto files, which the client of etcd needs, and the Debian package that has it.
+/// The program that compiles .proto files, which the client of etcd needs, and the Debian packages that have it.
 const PROTOC: &str = "protoc";
-const PROTOC_PACKAGE: &str = "protobuf-compiler";
+const PROTOC_PACKAGES: &[&str] = &["protobuf-compiler", "libprotobuf-dev"];
+/// A file that `protoc` compiles if it works.
+const PROBE: &str = "peers-probe.proto";
+const PROBED: &str = "syntax = \"proto3\";\nimport \"google/protobuf/descriptor.proto\";\n";
 
 /// Runs `cargo xtask bench peers`.
 pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<ExitCode> {
@@ -24,7 +26,7 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<ExitCode> {
     let mut build = cargo(repo, "build");
     build.args(["--profile", "release", "--manifest-path", "peers/Cargo.toml"]);
     build.arg("--target-dir").arg(repo.path("target"));
-    if let Err(why) = have_protoc() {
+    if let Err(why) = have_protoc(repo) {
         eprintln!("WARNING: ETCD IS NOT COMPARED: its client needs {PROTOC}: {why:#}");
         build.args(["--no-default-features", "--features", "zookeeper"]);
     }
@@ -36,35 +38,33 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<ExitCode> {
     hand_over(measure)
 }
 
-/// Makes sure that `protoc` is there, from Debian's packages if need be.
-fn have_protoc() -> Result<()> {
-    let is_there = |program: &Path| {
-        let mut version = Command::new(program);
-        version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
-        version.status().is_ok_and(|it| it.success())
+/// Makes sure that `protoc` works, from Debian's packages if need be.
+fn have_protoc(repo: &Repo) -> Result<()> {
+    // It needs files beside it, which are in another package.
+    std::fs::create_dir_all(repo.path("target"))?;
+    std::fs::write(repo.path("target").join(PROBE), PROBED).context("cannot write a file")?;
+    let works = || {
+        let mut protoc = Command::new(PROTOC);
+        protoc.current_dir(repo.path("target")).args(["--proto_path=.", "-o/dev/null", PROBE]);
+        protoc.stdout(Stdio::null()).stderr(Stdio::null());
+        protoc.status().is_ok_and(|it| it.success())
     };
-    if is_there(Path::new(PROTOC)) {
+    if works() {
         return Ok(());
     }
-    eprintln!("installing {PROTOC_PACKAGE} from Debian");
-    let install = || {
+    eprintln!("installing {} from Debian", PROTOC_PACKAGES.join(" "));
+    let apt = |words: &[&str]| {
         let mut apt = Command::new("apt-get");
-        apt.args([
-            "-o",
-            "DPkg::Lock::Timeout=120",
-            "-q",
-            "-y",
-            "--no-install-recommends",
-            "install",
-        ]);
-        apt.arg(PROTOC_PACKAGE).env("DEBIAN_FRONTEND", "noninteractive");
-        anyhow::Ok(apt.stdout(Stdio::null()).status().context("cannot start apt-get")?.success())
+        apt.args(["-o", "DPkg::Lock::Timeout=120", "-q"]).args(words);
+        apt.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null()).stdout(Stdio::null());
+        anyhow::Ok(apt.status().context("cannot start apt-get")?.success())
     };
-    if !install()? {
+    let install = [&["-y", "--no-install-recommends", "install"], PROTOC_PACKAGES].concat();
+    if !apt(&install)? {
         // The package lists may never have been fetched.
-        Command::new("apt-get").args(["-q", "update"]).status().context("cannot start apt-get")?;
-        install()?;
+        apt(&["update"])?;
+        apt(&install)?;
     }
-    ensure!(is_there(Path::new(PROTOC)), "{PROTOC_PACKAGE} cannot be installed");
+    ensure!(works(), "{} cannot be installed", PROTOC_PACKAGES.join(" "));
     Ok(())
 }

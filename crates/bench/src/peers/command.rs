@@ -26,6 +26,9 @@ pub struct PeersArguments {
     /// How often every system has its turn
     #[arg(long, default_value_t = 5)]
     pub(crate) repetitions: usize,
+    /// Begin no repetition that would end later than so many minutes after the start; no limit with --full
+    #[arg(long, default_value_t = 25.0)]
+    pub(crate) minutes: f64,
     /// Repeat the long workloads of the other systems too, which takes over an hour
     #[arg(long)]
     pub(crate) full: bool,

@@ -163,7 +163,11 @@ pub(crate) fn goals(results: &PeerResults) -> Vec<PeerGoal> {
 
 fn goal(results: &PeerResults, form: &GoalForm) -> PeerGoal {
     let (name, workload, figure, unit, better, must, aim) = *form;
-    let reached = results.median("tenure", workload, figure);
+    let reached = results.spread("tenure", workload, figure).map(|it| match figure {
+        // A failure in any repetition counts.
+        "failed" => it.max,
+        _ => it.median,
+    });
     let judged =
         |bounds: &[GoalBound]| judge(results, workload, figure, unit, better, bounds, reached);
     PeerGoal { name, reached, unit, must: judged(must), aim: judged(aim) }

@@ -101,6 +101,12 @@ impl PeerClient for RedisClient {
         self.keep(&held).await
     }
 
+    async fn write(&mut self, key: &str) -> Result<()> {
+        let _: String =
+            redis::cmd("SET").arg(key).arg("x").query_async(&mut self.connection).await?;
+        Ok(())
+    }
+
     async fn read(&mut self, key: &str) -> Result<()> {
         let value: Option<String> =
             redis::cmd("GET").arg(key).query_async(&mut self.connection).await?;
@@ -257,13 +263,6 @@ impl PeerSystem for RedisPeer {
         }
         let living = async move { Ok(count - usize::try_from(lost.load(Ordering::Acquire))?) };
         Ok(KeptLeases { kept: Box::new(kept), living: Box::pin(living) })
-    }
-
-    async fn put(&self, addresses: &[String], key: &str) -> Result<()> {
-        let mut client = connect(addresses, Duration::from_secs(60)).await?;
-        let _: String =
-            redis::cmd("SET").arg(key).arg("x").query_async(&mut client.connection).await?;
-        Ok(())
     }
 
     async fn watch(

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use tempfile::TempDir;
+use tenure_server::os;
 
 use super::command::PeersArguments;
 use super::results::{PeerResults, PeerSample, SampleOutcome};
@@ -49,11 +50,21 @@ pub(crate) fn run(
     workloads.dedup();
     let mut turns = PeerTurns::new(arguments, workloads, systems.len(), results)?;
     let runtime = runtime()?;
+    let (from_us, mut done) = (os::now_us(), 0);
     for repetition in 0..turns.results.repetitions {
         for system in &systems {
             runtime.block_on(turns.turn(&**system, repetition));
         }
+        done += 1;
+        let minutes = (os::now_us() - from_us) as f64 / 60e6;
+        let each = (minutes - turns.once_us as f64 / 60e6) / done as f64;
+        let is_late = minutes + each > arguments.minutes && !arguments.full;
+        if is_late && done < turns.results.repetitions {
+            eprintln!("WARNING: ONLY {done} REPETITIONS: another would take {each:.0} minutes");
+            break;
+        }
     }
+    turns.results.repetitions = done;
     turns.progress.finish_and_clear();
     Ok(turns.results)
 }
@@ -91,6 +102,8 @@ struct PeerTurns {
     data: TempDir,
     results: PeerResults,
     progress: ProgressBar,
+    /// The time of workloads that are not repeated.
+    once_us: u64,
 }
 
 impl PeerTurns {
@@ -111,7 +124,7 @@ impl PeerTurns {
         progress.set_style(style.context("the style of the progress bar")?);
         let (is_smoke, is_full) = (arguments.smoke, arguments.full);
         let plan = plan(arguments, data.path());
-        Ok(Self { plan, workloads, is_smoke, is_full, data, results, progress })
+        Ok(Self { plan, workloads, is_smoke, is_full, data, results, progress, once_us: 0 })
     }
 
     /// One system runs all of its workloads once.
@@ -124,11 +137,15 @@ impl PeerTurns {
                 Some(_) => Ok(false),
                 None => Ok(repetition == 0 || self.is_repeated(system.name(), workload)),
             };
+            let from_us = os::now_us();
             let outcome = match wanted {
                 Ok(true) => Some(self.measure(system, &mut servers, workload).await),
                 Ok(false) => None,
                 Err(no) => Some(no),
             };
+            if !self.is_repeated(system.name(), workload) {
+                self.once_us += os::now_us() - from_us;
+            }
             if let Some(outcome) = outcome {
                 self.keep(PeerSample {
                     system: system.name().to_owned(),

@@ -47,6 +47,9 @@ pub trait PeerClient: Send + 'static {
     /// Keeps a lock until the process is killed.
     fn hold(&mut self, held: Self::Held) -> impl Future<Output = Result<()>> + Send;
 
+    /// Writes a key, whether it exists or not.
+    fn write(&mut self, key: &str) -> impl Future<Output = Result<()>> + Send;
+
     /// Reads a key that exists: the newest value that any client wrote.
     fn read(&mut self, key: &str) -> impl Future<Output = Result<()>> + Send;
 }
@@ -116,9 +119,6 @@ pub trait PeerSystem: Send + Sync + 'static {
         count: usize,
         ttl: Duration,
     ) -> impl Future<Output = Result<KeptLeases>>;
-
-    /// Writes a key.
-    fn put(&self, addresses: &[String], key: &str) -> impl Future<Output = Result<()>>;
 
     /// Starts watches of one key, and returns when all of them are established. Each adds to `heard` what it hears.
     fn watch(

@@ -54,6 +54,11 @@ impl PeerClient for TenureClient {
         bail!("the lock was lost: {:?}", held.lost().await)
     }
 
+    async fn write(&mut self, key: &str) -> Result<()> {
+        self.client.key(key).put("x").await?;
+        Ok(())
+    }
+
     async fn read(&mut self, key: &str) -> Result<()> {
         ensure!(self.client.key(key).get().await?.is_some(), "the key is not there");
         Ok(())
@@ -238,11 +243,6 @@ impl PeerSystem for TenurePeer {
             Ok(looked_at.len() - looked_at.iter().filter(lost).count())
         };
         Ok(KeptLeases { kept: Box::new(kept), living: Box::pin(living) })
-    }
-
-    async fn put(&self, addresses: &[String], key: &str) -> Result<()> {
-        connect(addresses, 0).await?.key(key).put("x").await?;
-        Ok(())
     }
 
     async fn watch(

@@ -20,10 +20,11 @@ pub(super) async fn measure<S: PeerSystem>(
     clients: usize,
     plan: &MeasurePlan,
 ) -> Result<SampleFigures> {
-    let (addresses, key) = (servers.addresses(), fresh_name("reads"));
-    system.put(&addresses, &key).await.context("writing the key")?;
+    let key = fresh_name("reads");
     let shape = ClientShape { clients, connections: CONNECTIONS.min(clients), ttl: TTL };
-    let all = connect(system, servers, shape, plan).await?;
+    let mut all = connect(system, servers, shape, plan).await?;
+    let writer = all.first_mut().context("there is a client")?;
+    writer.write(&key).await.context("writing the key")?;
     let shared = Arc::new(MeasureWindow::default());
     let mut tasks = MeasuringTasks::new();
     for mut client in all {

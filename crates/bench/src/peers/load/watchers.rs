@@ -9,9 +9,11 @@ use tenure_server::os;
 
 use crate::peers::results::SampleFigures;
 use crate::peers::servers::{PeerServers, os_us};
-use crate::peers::system::PeerSystem;
+use crate::peers::system::{ClientShape, PeerClient, PeerSystem};
 use crate::peers::usage::{UsageSnapshot, resident_mib};
 use crate::peers::workload::MeasurePlan;
+
+use super::{TTL, connect, fresh_name};
 
 /// The pause between two writes.
 const BETWEEN: Duration = Duration::from_millis(50);
@@ -22,9 +24,11 @@ pub(super) async fn measure<S: PeerSystem>(
     watchers: usize,
     plan: &MeasurePlan,
 ) -> Result<SampleFigures> {
-    let (addresses, key) = (servers.addresses(), super::fresh_name("watched"));
+    let (addresses, key) = (servers.addresses(), fresh_name("watched"));
     let (pids, data) = (servers.pids(), plan.data.clone());
-    system.put(&addresses, &key).await.context("writing the key")?;
+    let shape = ClientShape { clients: 1, connections: 1, ttl: TTL };
+    let mut writer = connect(system, servers, shape, plan).await?.pop().context("one client")?;
+    writer.write(&key).await.context("writing the key")?;
     let heard = Arc::new(AtomicU64::new(0));
     let watches = system.watch(&addresses, &key, watchers, heard.clone());
     let watches = tokio::time::timeout(plan.prepare_max, watches).await;
@@ -34,7 +38,7 @@ pub(super) async fn measure<S: PeerSystem>(
     for _ in 0..plan.writes {
         wanted += watchers as u64;
         let from_us = os::now_us();
-        system.put(&addresses, &key).await.context("writing the key")?;
+        writer.write(&key).await.context("writing the key")?;
         while heard.load(Ordering::Acquire) < wanted {
             ensure!(watches.try_join_next().is_none(), "a watch ended");
             ensure!(os::now_us() - from_us < os_us(plan.queue_max), "not all watches heard of it");
