@@ -189,7 +189,9 @@ impl PeerTurns {
             Err(_) => SampleOutcome::Failed(format!("not done within {limit:?}")),
         };
         let failed = matches!(outcome, SampleOutcome::Failed(_));
-        if failed || workload.is_heavy() && !self.is_smoke {
+        // One of the servers may be gone.
+        let killed = workload == PeerWorkload::LeaderKilled;
+        if failed || killed || workload.is_heavy() && !self.is_smoke {
             *servers = None;
         }
         outcome

@@ -1,4 +1,4 @@
-//! Starts the processes of a system, restarts one, and ends those that it started.
+//! Starts the processes of a system, and ends those that it started.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -103,14 +103,6 @@ impl PeerServers {
             self.servers.get_mut(at).with_context(|| format!("there is no server {at}"))?;
         server.process.kill().context("killing a server")?;
         server.process.wait().context("waiting for the end of a server")?;
-        Ok(())
-    }
-
-    /// Starts a server that was killed, with the data that it has.
-    pub fn restart(&mut self, at: usize) -> Result<()> {
-        let server =
-            self.servers.get_mut(at).with_context(|| format!("there is no server {at}"))?;
-        server.process = spawn(&server.spec)?;
         Ok(())
     }
 }
