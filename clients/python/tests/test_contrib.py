@@ -146,7 +146,8 @@ def test_the_fixtures_of_pytest_start_a_member(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         "def test_lock(tenure_client):\n    with tenure_client.lock('x') as guard:\n        assert guard.token > 0\n"
     )
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    # Where the package is installed, pytest would load the plugin by itself, and refuse it a second time.
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "tenure.contrib.pytest", "-p", "no:cacheprovider", str(tmp_path)],
         env=env,
