@@ -73,9 +73,8 @@ fn streams_of_a_session_end_when_it_signs_out_and_others_go_on() {
     let stage = Stage::enabled();
     let key = stage.key("ana", None);
     let (cookie, other) = (sign_in(&stage, &key), sign_in(&stage, &key));
-    let open = |cookie: &str, path: &str| {
-        stage.http.events(path, &[("Cookie", cookie), FROM_CONSOLE])
-    };
+    let open =
+        |cookie: &str, path: &str| stage.http.events(path, &[("Cookie", cookie), FROM_CONSOLE]);
     let paths = ["/v1/overview?follow=true", "/v1/watch?prefix="];
     let mut streams = paths.map(|path| open(&cookie, path));
     let mut kept = open(&other, paths[0]);

@@ -65,9 +65,10 @@ impl CallerIdentity {
     fn left(&self, expires_ms: Option<u64>) -> Option<Duration> {
         let Inner { identity, presented, .. } = &*self.0;
         // Requests make a session last longer, so it is looked at again then.
-        let session = presented.session.as_ref().map(|session| {
-            identity.console.left(session, os::now_us()).unwrap_or(Duration::ZERO)
-        });
+        let session = presented
+            .session
+            .as_ref()
+            .map(|session| identity.console.left(session, os::now_us()).unwrap_or(Duration::ZERO));
         expires_ms.map(left).into_iter().chain(session).min()
     }
 

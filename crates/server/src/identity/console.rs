@@ -102,8 +102,8 @@ impl ConsoleSessions {
     }
 
     fn left_of(&self, session: &ConsoleSession, now_us: u64) -> Option<Duration> {
-        let ends_us = (session.began_us + os::micros(self.life))
-            .min(session.used_us + os::micros(self.idle));
+        let ends_us =
+            (session.began_us + os::micros(self.life)).min(session.used_us + os::micros(self.idle));
         let left_us = ends_us.saturating_sub(now_us);
         (left_us > 0).then(|| Duration::from_micros(left_us))
     }
@@ -160,7 +160,8 @@ impl ConsoleSessions {
         let mut sessions = self.sessions();
         sessions.retain(|_, session| self.left_of(session, now_us).is_some());
         if sessions.len() >= SESSIONS_MAX {
-            let oldest = sessions.iter().min_by_key(|(_, it)| it.used_us).map(|(key, _)| key.clone());
+            let oldest =
+                sessions.iter().min_by_key(|(_, it)| it.used_us).map(|(key, _)| key.clone());
             oldest.map(|key| sessions.remove(&key));
         }
         let session = ConsoleSession { presented, began_us: now_us, used_us: now_us };

@@ -17,6 +17,8 @@ use super::{LayerContext, LayerReport, counted};
 const TESTS: &str = "console/tests";
 /// The binary whose members serve the console.
 const BINARY: &str = "target/debug/tenure";
+/// How often a registry is asked: it may fail to answer once, which says nothing about the console.
+const INSTALLS_MAX: usize = 3;
 
 pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
     install(stage)?;
@@ -26,9 +28,12 @@ pub(super) fn run(stage: &mut LayerContext<'_>) -> Result<LayerReport> {
         return Ok(if in_ci() { report.because(format!("there is no {missing}")) } else { report });
     }
     let dir = stage.repo.path(TESTS);
-    let mut packages = Command::new("npm");
-    packages.args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(&dir);
-    if !stage.log.run(packages)?.status.success() {
+    let packages = || {
+        let mut packages = Command::new("npm");
+        packages.args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(&dir);
+        packages
+    };
+    if !installs(stage, packages)? {
         return Ok(LayerReport::failed("npm cannot install the packages of the tests".into()));
     }
     // The layer of real members has built the binary; alone, this layer builds it.
@@ -90,12 +95,25 @@ fn install(stage: &mut LayerContext<'_>) -> Result<()> {
         return Ok(());
     }
     for words in [&["update"][..], &["install", "--yes", "--no-install-recommends", "chromium"]] {
-        let mut command = Command::new("apt-get");
-        command.args(words).env("DEBIAN_FRONTEND", "noninteractive");
+        let command = || {
+            let mut command = Command::new("apt-get");
+            command.args(words).env("DEBIAN_FRONTEND", "noninteractive");
+            command
+        };
         // A failure shows when the browser is looked for.
-        stage.log.run(command)?;
+        installs(stage, command)?;
     }
     Ok(())
+}
+
+/// Runs a command that asks a registry until it succeeds, a few times at most. Returns whether it did.
+fn installs(stage: &mut LayerContext<'_>, command: impl Fn() -> Command) -> Result<bool> {
+    for _ in 0..INSTALLS_MAX {
+        if stage.log.run(command())?.status.success() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The program that the tests need and this machine does not have.
