@@ -8,7 +8,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { freePort } from './ports.js';
 
 /** How long anything may take on a machine that has much else to do. What takes longer does not come about. */
-export const PATIENCE_MS = 60_000;
+export const PATIENCE_MS = 120_000;
 
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
