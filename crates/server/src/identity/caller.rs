@@ -93,7 +93,8 @@ pub(crate) struct CredentialWatch {
 
 impl CredentialWatch {
     /// Waits until the credentials stand for the principal no longer: they were revoked or have expired, the principal
-    /// was disabled, identity was enabled and there are none, or their session of the console has ended. Safe to cancel and to call again.
+    /// was disabled, identity was enabled and there are none, or their session of the console has ended. Safe to cancel
+    /// and to call again.
     pub(crate) async fn ended(&mut self) -> Failure {
         std::future::poll_fn(|context| self.poll_ended(context)).await
     }
