@@ -147,7 +147,7 @@ impl PeerSystem for TenurePeer {
             None => format!("tenure {} (in the program that measures)", env!("CARGO_PKG_VERSION")),
         };
         Ok(PeerDescription {
-            version: version.trim().to_owned(),
+            version: version.lines().next().unwrap_or_default().to_owned(),
             client: "its SDK, the crate `tenure`".into(),
             way: "`Lease::lock` and `Guard::release`. Each client has a lease of its own. Waiters queue in the \
                   cluster, in order, and are sent their grant. Reads confirm the leader."
