@@ -27,7 +27,7 @@ const TURNS_MAX: usize = 20;
 /// How many names one turn sorts.
 pub(super) const SORTED_MAX: usize = 4_096;
 /// How many waiters of a lock are compared with the client that is searched for.
-const WAITERS_MAX: u64 = 100;
+const WAITERS_MAX: usize = 100;
 /// When to try again if names came faster than they were sorted.
 const RETRY_MS: u64 = 1_000;
 /// The size at which a page is cut.
@@ -117,14 +117,14 @@ impl LockSearch {
     fn turn(&self, sorted: SortedLocks<'_>, who: &str, after: Option<&str>, wanted: usize) -> Turn {
         let mut found = Vec::new();
         let read_to = walk(&sorted, (who, &self.prefix), after, |view| {
-            let compared = if self.client.is_some() { view.waiting.min(WAITERS_MAX) } else { 0 };
+            let waiting = usize::try_from(view.waiting).unwrap_or(usize::MAX).min(WAITERS_MAX);
             if self.matches(sorted.machine(), &view) {
                 found.push(view);
             }
             if found.len() == wanted {
                 return ControlFlow::Break(());
             }
-            ControlFlow::Continue(usize::try_from(compared).unwrap_or(usize::MAX))
+            ControlFlow::Continue(if self.client.is_some() { waiting } else { 0 })
         });
         Turn { found, read_to }
     }
@@ -199,7 +199,7 @@ fn concerns(machine: &Machine, view: &LockView, client: &str) -> bool {
     view.holders.iter().any(|holder| holder.client.as_str().starts_with(client))
         || view.waiting > 0
             && machine
-                .queue(view.lock.as_str(), None, WAITERS_MAX as usize)
+                .queue(view.lock.as_str(), None, WAITERS_MAX)
                 .iter()
                 .any(|waiter| waiter.client.as_str().starts_with(client))
 }
