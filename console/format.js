@@ -69,6 +69,7 @@ export const CAUSES = {
   max_hold: 'held for its longest allowed time',
   cooled: 'revocation over',
   delay_over: 'lock-delay over',
+  min_hold_over: 'min hold over',
   downgraded: 'became shared',
   updated: 'new metadata',
   queued: 'queued',

@@ -27,7 +27,7 @@ type HolderInfo struct {
 	Lease  LeaseID
 	// Slot is the slot of a semaphore; nil for a plain lock.
 	Slot *int
-	// Mode is exclusive, shared or slot; State is held, cooling (revoking) or delayed.
+	// Mode is exclusive, shared or slot; State is held, cooling (revoking), delayed or resting.
 	Mode     string
 	State    string
 	Election bool

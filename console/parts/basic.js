@@ -43,6 +43,7 @@ const STATES = {
   doubtful: ['warn', 'renewal overdue', 'No renewal for longer than half of the ttl: late, not lost.'],
   cooling: ['warn', 'revoking', 'Taken away. Not granted again before the holder confirms that it has stopped, or its lease would have ended.'],
   delayed: ['warn', 'lock-delay', 'Its lock-delay runs after an end that the holder did not ask for.'],
+  resting: ['idle', 'resting', 'Released. Not granted again before its min hold since the grant is over.'],
   vacant: ['idle', 'free', 'Nobody holds it.'],
 };
 

@@ -10,7 +10,7 @@ export interface Holder {
   readonly lease?: Decimal;
   readonly held_ms: number;
   readonly left_ms?: number;
-  readonly state?: "held" | "cooling" | "delayed";
+  readonly state?: "held" | "cooling" | "delayed" | "resting";
 }
 
 /** One step of a ring of waits. */
@@ -93,7 +93,7 @@ export interface HolderShown {
   readonly token: Decimal;
   readonly held_ms: number;
   readonly mode: "exclusive" | "shared" | "slot";
-  readonly state: "held" | "cooling" | "delayed";
+  readonly state: "held" | "cooling" | "delayed" | "resting";
   readonly slot?: number;
   readonly left_ms?: number;
   readonly metadata?: string;

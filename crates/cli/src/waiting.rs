@@ -109,6 +109,14 @@ pub(crate) fn holder_words_with(holder: &v1::HolderView, more: &str) -> String {
                 duration::ms(holder.left_ms)
             )
         }
+        v1::HolderState::Resting => {
+            format!(
+                "no client; {client} started {} ago, at most once per {}, {} more",
+                duration::ms(holder.held_ms),
+                duration::ms(holder.min_hold_ms),
+                duration::ms(holder.left_ms)
+            )
+        }
     };
     if let Some(slot) = holder.slot {
         words.push_str(&format!(", slot {slot}"));

@@ -35,6 +35,7 @@ pub(crate) struct AskOptions {
     pub(crate) timeout: Option<Duration>,
     pub(crate) lock_delay: Duration,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) min_hold: Duration,
     pub(crate) metadata: Bytes,
     pub(crate) election: bool,
     pub(crate) independent: bool,
@@ -75,6 +76,7 @@ impl AskOptions {
             timeout: None,
             lock_delay: Duration::ZERO,
             max_hold: None,
+            min_hold: Duration::ZERO,
             metadata: Bytes::new(),
             election: false,
             independent: false,
@@ -93,6 +95,7 @@ impl AskOptions {
             metadata: self.metadata.clone(),
             lock_delay_ms: millis(self.lock_delay),
             max_hold_ms: self.max_hold.map(millis),
+            min_hold_ms: millis(self.min_hold),
             election: self.election,
             independent: self.independent,
             ..Default::default()
@@ -226,6 +229,24 @@ impl LockAsk {
     /// ```
     pub fn max_hold(mut self, time: Duration) -> Self {
         self.ask.max_hold = Some(time);
+        self
+    }
+
+    /// Withholds the lock from all clients until this time has passed since the grant, even if it is released earlier:
+    /// for work that must not run twice within a period. The period counts starts, whether or not the work succeeds.
+    ///
+    /// A job that a timer starts once per hour takes somewhat less than an hour, so that a timer that is a little early
+    /// does not skip one: `tenure run --once-per 1h` takes nine tenths.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
+    /// use std::time::Duration;
+    /// let ask = client.lock("report").min_hold(Duration::from_secs(54 * 60));
+    /// let Some(guard) = ask.try_acquire().await? else { return Ok(()) };
+    /// # guard.release().await }
+    /// ```
+    pub fn min_hold(mut self, time: Duration) -> Self {
+        self.ask.min_hold = time;
         self
     }
 

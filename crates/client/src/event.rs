@@ -54,6 +54,8 @@ pub enum EventCause {
     RevokeEnded,
     /// The lock-delay is over.
     DelayEnded,
+    /// The [`min_hold`](crate::LockAsk::min_hold) since the grant is over, and no client holds the lock any more.
+    MinHoldEnded,
     /// An exclusive hold became a shared one.
     Downgraded,
     /// The holder replaced the metadata.
@@ -163,6 +165,7 @@ impl EventCause {
             v1::Cause::MaxHold => Self::MaxHold,
             v1::Cause::Cooled => Self::RevokeEnded,
             v1::Cause::DelayOver => Self::DelayEnded,
+            v1::Cause::MinHoldOver => Self::MinHoldEnded,
             v1::Cause::Downgraded => Self::Downgraded,
             v1::Cause::Updated => Self::Updated,
             v1::Cause::Queued => Self::Queued,

@@ -47,6 +47,11 @@ pub enum HolderState {
         /// How much longer.
         left: Duration,
     },
+    /// No client holds the lock, and its [`min_hold`](crate::LockAsk::min_hold) since the grant is not over.
+    Resting {
+        /// How much longer.
+        left: Duration,
+    },
 }
 
 /// A lock, its holders, and how many wait for it.
@@ -296,6 +301,7 @@ impl HolderView {
                 v1::HolderState::Held => HolderState::Held,
                 v1::HolderState::Cooling => HolderState::Revoking { left },
                 v1::HolderState::Delayed => HolderState::Delayed { left },
+                v1::HolderState::Resting => HolderState::Resting { left },
             },
             max_hold: it.max_hold_ms.map(ms),
             renewed: it.renewed_ms.map(ms),

@@ -49,11 +49,13 @@ pub enum Cause {
     AccessChanged = 20,
     /// An acquire request was refused because it would have waited for ever. Recorded from level 4 on.
     Deadlock = 21,
+    /// The min hold since the grant is over, and no lease holds the lock any more. From level 6 on.
+    MinHoldOver = 22,
 }
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Cause; 21] = [
+    pub const ALL: [Cause; 22] = [
         Cause::Granted,
         Cause::Released,
         Cause::Expired,
@@ -75,6 +77,7 @@ impl Cause {
         Cause::LevelRaised,
         Cause::AccessChanged,
         Cause::Deadlock,
+        Cause::MinHoldOver,
     ];
 
     /// Returns the cause with this number.
@@ -106,6 +109,7 @@ impl Cause {
             Cause::LevelRaised => "level_raised",
             Cause::AccessChanged => "access_changed",
             Cause::Deadlock => "deadlock",
+            Cause::MinHoldOver => "min_hold_over",
         }
     }
 }

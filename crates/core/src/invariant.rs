@@ -9,7 +9,7 @@ use tenure_types::{Revision, Token};
 
 use crate::machine::Machine;
 use crate::state::due::DueKind;
-use crate::state::record::{Grant, GrantMode, GrantPhase, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE};
+use crate::state::record::{Grant, GrantMode, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE};
 use crate::state::slab::SlabIndex;
 
 /// A broken invariant.
@@ -134,10 +134,7 @@ impl Machine {
             ensure(grant.place <= self.newest_place, "Q3", "a grant has a place that never was")?;
             ensure(grant.since_ms <= self.clock_ms, "T1", "a grant is from the future")?;
             if let GrantState::Over(over) = &grant.state {
-                let kind = match over.phase {
-                    GrantPhase::Cooling => DueKind::Cooling,
-                    GrantPhase::Delayed => DueKind::LockDelay,
-                };
+                let kind = over.phase.due();
                 let due = self.due.contains(over.until_ms, kind, grant.token.get(), Some(slot));
                 ensure(due, "T2", "a grant that keeps others out never ends")?;
             }

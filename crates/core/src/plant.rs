@@ -50,6 +50,8 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("lease_of_another_principal_renewed", &["A2"]),
     ("revoked_principal_keeps_leases", &["A3"]),
     ("quota_checked_after_the_fact", &["A4"]),
+    ("min_hold_ends_with_the_hold", &["T5"]),
+    ("min_hold_since_the_end", &["T5"]),
 ];
 
 /// Selects a planted bug by number; 0 selects none.

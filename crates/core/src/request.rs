@@ -150,10 +150,25 @@ pub const LEVEL_RECORDS: u16 = 4;
 /// The level from which on the access rules record who set each quota, and a refusal by a quota names them.
 pub const LEVEL_SETTERS: u16 = 5;
 
+/// The level from which on an acquire request may have a [`min_hold`](Acquire::min_hold_ms). Below it the machine
+/// refuses such a request as `Malformed`.
+pub const LEVEL_MIN_HOLD: u16 = 6;
+
 /// The prefix of the keys that belong to the cluster itself; the APIs let no client write them.
 pub const OWN_KEYS: &str = "tenure/";
 
 impl Command<'_> {
+    /// The level from which on the machine executes this command. Below it the machine refuses the command as a build
+    /// that cannot decode it does: `Malformed`.
+    pub fn level(&self) -> u16 {
+        match self {
+            Self::Abandon(_) => LEVEL_ABANDON,
+            Self::SetAccess(change) => change.level(),
+            Self::Acquire(acquire) if acquire.min_hold_ms > 0 => LEVEL_MIN_HOLD,
+            _ => 1,
+        }
+    }
+
     /// Whether this command may make the state larger, and is therefore refused while disks are nearly full. Commands
     /// that keep, end or free something stay allowed, and so do those that an operator needs to recover from a full
     /// disk.
@@ -233,6 +248,9 @@ pub struct Acquire<'a> {
     pub lock_delay_ms: u64,
     /// The longest time that the lock may be held.
     pub max_hold_ms: Option<u64>,
+    /// The least time from the grant to the next grant of the lock, even if the holder releases it earlier; 0 for none.
+    /// Available from [`LEVEL_MIN_HOLD`] on.
+    pub min_hold_ms: u64,
     /// Whether this acquires a lock or runs for leadership.
     pub purpose: Purpose,
     /// Whether the lease's other work continues while it waits, so that this wait cannot be part of a deadlock.
@@ -402,6 +420,7 @@ mod tests {
             metadata: b"",
             lock_delay_ms: 0,
             max_hold_ms: None,
+            min_hold_ms: 0,
             purpose: Purpose::Lock,
             independent: false,
         };

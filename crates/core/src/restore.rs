@@ -66,6 +66,8 @@ impl Machine {
                 let delay_ms = self.promised_ms(grant.options.lock_delay_ms());
                 Some(over.until_ms.saturating_add(delay_ms))
             }
+            // No client works under a grant that rests. A min hold does not outlive the incarnation.
+            GrantState::Over(over) if over.phase == GrantPhase::Resting => None,
             GrantState::Over(over) => Some(over.until_ms),
             GrantState::Held(_) => None,
         });

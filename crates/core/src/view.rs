@@ -49,7 +49,7 @@ pub struct HolderView {
     pub place: PlaceNumber,
     /// How long the lock has been held.
     pub held_ms: u64,
-    /// Whether the lease holds the lock, or the grant is cooling or delayed.
+    /// Whether the lease holds the lock, or the grant is cooling, delayed or resting.
     pub state: HolderState,
     /// What the grant is for.
     pub purpose: Purpose,
@@ -59,6 +59,8 @@ pub struct HolderView {
     pub lock_delay_ms: u64,
     /// The longest time that it may be held.
     pub max_hold_ms: Option<u64>,
+    /// The least time from the grant to the next grant of the lock; 0 for none.
+    pub min_hold_ms: u64,
 }
 
 /// One place in a lock's queue.

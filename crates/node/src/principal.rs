@@ -259,6 +259,7 @@ mod tests {
             metadata: &[],
             lock_delay_ms: 0,
             max_hold_ms: None,
+            min_hold_ms: 0,
             purpose: Purpose::Lock,
             independent: false,
         })

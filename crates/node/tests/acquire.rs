@@ -182,6 +182,7 @@ impl World {
             metadata: b"",
             lock_delay_ms: 0,
             max_hold_ms: None,
+            min_hold_ms: 0,
             purpose: Purpose::Lock,
             independent: false,
         };

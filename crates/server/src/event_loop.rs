@@ -177,7 +177,7 @@ impl Driver {
             self.count_late(before);
             self.on.member.meters().clock_at(self.on.node.machine().clock_ms(), now_us);
             // Before the answers of the turn: a caller that was told of a change of access can rely on it here.
-            self.on.member.identity().publish(self.on.node.machine().shared_access());
+            self.on.member.publish(self.on.node.machine());
             let synced = match self.perform(now_us) {
                 Ok(synced) => synced,
                 Err(end) => return end,

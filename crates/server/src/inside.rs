@@ -440,7 +440,7 @@ impl InsideMember {
         // Handovers are not measured inside a test.
         let mut counted = CountingObserver { meters: up.member.meters(), freed: &mut Vec::new() };
         up.wake_us = up.node.turn(now_us, &mut outputs, &mut counted);
-        up.member.identity().publish(up.node.machine().shared_access());
+        up.member.publish(up.node.machine());
         for output in outputs {
             match output {
                 Output::Send { to, message } => {

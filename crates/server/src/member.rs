@@ -1,6 +1,6 @@
 //! Gives other threads and tasks a handle to one running member and its event loop.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -136,6 +136,8 @@ pub struct MemberHandle {
     archive: Arc<Archive>,
     audit: Arc<AuditLog>,
     identity: Arc<Identity>,
+    /// The level of the machine as last published.
+    level: Arc<AtomicU16>,
 }
 
 /// Whether a member has ended, and why.
@@ -231,6 +233,7 @@ impl MemberHandle {
             archive: Arc::default(),
             audit: Arc::default(),
             identity: Arc::default(),
+            level: Arc::default(),
         };
         (member, events)
     }
@@ -504,6 +507,18 @@ impl MemberHandle {
     /// The published access rules, by which the APIs recognise their callers.
     pub(crate) fn identity(&self) -> &Arc<Identity> {
         &self.identity
+    }
+
+    /// Publishes the access rules and the level for the APIs. The event loop calls it before it answers the commands
+    /// that changed them.
+    pub(crate) fn publish(&self, machine: &Machine) {
+        self.level.store(machine.level(), Ordering::Release);
+        self.identity.publish(machine.shared_access());
+    }
+
+    /// The level of the machine as last published.
+    pub(crate) fn level(&self) -> u16 {
+        self.level.load(Ordering::Acquire)
     }
 
     pub(crate) fn over(&self) -> &Arc<EndState> {

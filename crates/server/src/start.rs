@@ -358,7 +358,7 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     let admission = member.admission().clone();
     let opened_identity = member.identity().open(&settings.data);
     opened_identity.map_err(system("write the key of the local administrator"))?;
-    member.identity().publish(replica.machine().shared_access());
+    member.publish(replica.machine());
     let audit = member.audit().write_to(&settings.audit, &settings.data, member.lineage());
     let audit_resume = audit.map_err(system("open the audit log"))?;
     member.meters().log_slow(settings.slow);

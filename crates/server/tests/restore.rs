@@ -61,6 +61,7 @@ fn lock(member: &MemberHandle, id: u64, wait: AskWait) -> Result<Option<Token>, 
         metadata: &[],
         lock_delay_ms: 0,
         max_hold_ms: None,
+        min_hold_ms: 0,
         purpose: Purpose::Lock,
         independent: false,
     };

@@ -208,7 +208,7 @@ fn event_invariant(machine: Option<&Event>, model: Option<&Event>) -> &'static s
             } else if left.place != right.place {
                 "Q3"
             } else if left.left_ms != right.left_ms {
-                "T2"
+                if left.cause == Cause::Released { "T5" } else { "T2" }
             } else {
                 "model"
             }
@@ -225,6 +225,7 @@ fn event_invariant(machine: Option<&Event>, model: Option<&Event>) -> &'static s
 fn cause_invariant(event: &Event) -> &'static str {
     match (event.cause, &event.subject) {
         (Cause::Cooled | Cause::DelayOver, _) => "T2",
+        (Cause::MinHoldOver, _) => "T5",
         (Cause::Expired, _) => "T1",
         (Cause::Released | Cause::Forced, _) => "S4",
         (Cause::Queued, Subject::Lock(_)) => "Q3",

@@ -177,6 +177,8 @@ impl<'a> ObservedStep<'a> {
     fn is_due(&self, events: &[Event]) -> bool {
         let ends = |event: &Event| {
             matches!(event.cause, Cause::WaitTimeout | Cause::MaxHold | Cause::DelayOver)
+                // A rest that an operator ends has a reason.
+                || (event.cause == Cause::MinHoldOver && event.reason.is_none())
                 || (event.cause == Cause::Expired && matches!(event.subject, Subject::Lease(_)))
                 // The lease of a revoked principal.
                 || event.reason.as_deref() == Some("principal revoked")

@@ -40,4 +40,9 @@ pub enum HolderState {
         /// The remaining time, by the machine's clock.
         left_ms: u64,
     },
+    /// No lease holds the lock, and its min hold since the grant is not over.
+    Resting {
+        /// The remaining time, by the machine's clock.
+        left_ms: u64,
+    },
 }

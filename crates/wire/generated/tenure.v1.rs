@@ -232,6 +232,8 @@ pub struct HolderView {
     pub max_hold_ms: ::core::option::Option<u64>,
     #[prost(uint64, optional, tag = "15")]
     pub renewed_ms: ::core::option::Option<u64>,
+    #[prost(uint64, tag = "16")]
+    pub min_hold_ms: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WaiterView {
@@ -340,6 +342,7 @@ pub enum Cause {
     LevelRaised = 19,
     AccessChanged = 20,
     Deadlock = 21,
+    MinHoldOver = 22,
 }
 impl Cause {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -370,6 +373,7 @@ impl Cause {
             Self::LevelRaised => "CAUSE_LEVEL_RAISED",
             Self::AccessChanged => "CAUSE_ACCESS_CHANGED",
             Self::Deadlock => "CAUSE_DEADLOCK",
+            Self::MinHoldOver => "CAUSE_MIN_HOLD_OVER",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -397,6 +401,7 @@ impl Cause {
             "CAUSE_LEVEL_RAISED" => Some(Self::LevelRaised),
             "CAUSE_ACCESS_CHANGED" => Some(Self::AccessChanged),
             "CAUSE_DEADLOCK" => Some(Self::Deadlock),
+            "CAUSE_MIN_HOLD_OVER" => Some(Self::MinHoldOver),
             _ => None,
         }
     }
@@ -407,6 +412,7 @@ pub enum HolderState {
     Held = 0,
     Cooling = 1,
     Delayed = 2,
+    Resting = 3,
 }
 impl HolderState {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -418,6 +424,7 @@ impl HolderState {
             Self::Held => "HOLDER_STATE_HELD",
             Self::Cooling => "HOLDER_STATE_COOLING",
             Self::Delayed => "HOLDER_STATE_DELAYED",
+            Self::Resting => "HOLDER_STATE_RESTING",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -426,6 +433,7 @@ impl HolderState {
             "HOLDER_STATE_HELD" => Some(Self::Held),
             "HOLDER_STATE_COOLING" => Some(Self::Cooling),
             "HOLDER_STATE_DELAYED" => Some(Self::Delayed),
+            "HOLDER_STATE_RESTING" => Some(Self::Resting),
             _ => None,
         }
     }
@@ -3329,6 +3337,8 @@ pub struct AcquireRequest {
     pub locks: ::prost::alloc::vec::Vec<LockAsk>,
     #[prost(message, optional, boxed, tag = "14")]
     pub new_lease: ::core::option::Option<::prost::alloc::boxed::Box<NewLease>>,
+    #[prost(uint64, tag = "16")]
+    pub min_hold_ms: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AcquireResponse {

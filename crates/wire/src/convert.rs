@@ -54,6 +54,7 @@ pub fn holder_state(state: HolderState) -> (v1::HolderState, u64) {
         HolderState::Held => (v1::HolderState::Held, 0),
         HolderState::Cooling { left_ms } => (v1::HolderState::Cooling, left_ms),
         HolderState::Delayed { left_ms } => (v1::HolderState::Delayed, left_ms),
+        HolderState::Resting { left_ms } => (v1::HolderState::Resting, left_ms),
     }
 }
 
@@ -63,6 +64,7 @@ pub fn holder_state_from(state: i32, left_ms: u64) -> Option<HolderState> {
         v1::HolderState::Held => HolderState::Held,
         v1::HolderState::Cooling => HolderState::Cooling { left_ms },
         v1::HolderState::Delayed => HolderState::Delayed { left_ms },
+        v1::HolderState::Resting => HolderState::Resting { left_ms },
     })
 }
 
@@ -122,6 +124,7 @@ pub fn cause_word(cause: v1::Cause) -> &'static str {
         v1::Cause::MaxHold => "max_hold",
         v1::Cause::Cooled => "cooled",
         v1::Cause::DelayOver => "delay_over",
+        v1::Cause::MinHoldOver => "min_hold_over",
         v1::Cause::Downgraded => "downgraded",
         v1::Cause::Updated => "updated",
         v1::Cause::Queued => "queued",

@@ -48,7 +48,7 @@ class Holder(NamedTuple):
     token: int
     lease: str
     state: str
-    """`held`, `cooling` or `delayed`."""
+    """`held`, `cooling`, `delayed` or `resting`."""
     held: float
     """Seconds for which it is held."""
     slot: Optional[int] = None

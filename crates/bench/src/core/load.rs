@@ -105,6 +105,7 @@ pub(crate) fn acquire(lease: Handle, lock: &str, wait: AskWait) -> Command<'_> {
         metadata: &[],
         lock_delay_ms: 0,
         max_hold_ms: None,
+        min_hold_ms: 0,
         purpose: Purpose::Lock,
         independent: false,
     })

@@ -191,7 +191,7 @@ fn is_end(cause: v1::Cause) -> bool {
 }
 
 fn is_over(cause: v1::Cause) -> bool {
-    matches!(cause, v1::Cause::Cooled | v1::Cause::DelayOver)
+    matches!(cause, v1::Cause::Cooled | v1::Cause::DelayOver | v1::Cause::MinHoldOver)
 }
 
 fn holder_text(token: u64, held: &HeldAt, at_ms: u64, end: Option<v1::Event>) -> String {

@@ -90,6 +90,7 @@ pub(crate) fn mode_words(lock: &v1::LockView) -> String {
     match (holder.state(), lock.slots) {
         (v1::HolderState::Cooling, None) => "revoking".to_owned(),
         (v1::HolderState::Delayed, None) => "delayed".to_owned(),
+        (v1::HolderState::Resting, None) => "resting".to_owned(),
         (_, Some(slots)) => format!("slots {held}/{slots}"),
         (v1::HolderState::Held, None) if holder.election => "election".to_owned(),
         (v1::HolderState::Held, None) if holder.mode() == v1::Mode::Shared => "shared".to_owned(),

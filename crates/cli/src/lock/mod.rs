@@ -74,6 +74,9 @@ struct HoldArgs {
     /// Hold it no longer than this; more than the ttl
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     max_hold: Option<Duration>,
+    /// Not granted again before this time has passed since the grant, even if released earlier
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "0", hide_default_value = true)]
+    min_hold: Duration,
     /// Hold it in the foreground also where stdout is a pipe, whose reader must not wait for its end
     #[arg(long, conflicts_with = "lease")]
     hold: bool,
@@ -218,7 +221,7 @@ impl HoldArgs {
         if let Some(max) = self.max_hold {
             ask = ask.max_hold(max);
         }
-        ask.lock_delay(self.lock_delay).metadata(self.metadata.clone())
+        ask.lock_delay(self.lock_delay).min_hold(self.min_hold).metadata(self.metadata.clone())
     }
 }
 

@@ -47,6 +47,7 @@ pub(super) async fn acquire(
         wait_ms: wait.map(millis),
         metadata: how.metadata.clone().into(),
         lock_delay_ms: millis(how.lock_delay),
+        min_hold_ms: millis(how.min_hold),
         max_hold_ms: how.max_hold.map(millis),
         ..Default::default()
     };

@@ -76,6 +76,9 @@ pub(crate) struct RunArgs {
     /// Hold it no longer than this, which is more than the ttl: the command is stopped then
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     max_hold: Option<Duration>,
+    /// At most one start in this time (nine tenths of it); a run that is skipped exits with 0
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    once_per: Option<Duration>,
     /// Delay before re-grant after involuntary loss
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "0", hide_default_value = true)]
     lock_delay: Duration,
@@ -96,6 +99,18 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
+    /// How long to queue; `None` for no limit. Of a job that runs once per period, the next run comes with the next
+    /// period, so there is nothing to queue for.
+    fn wait(&self) -> Option<Duration> {
+        self.wait.or(self.once_per.map(|_| Duration::ZERO))
+    }
+
+    /// The least time from one start to the next: nine tenths of the period, so that a timer that is early by up to a
+    /// tenth of it does not skip a period.
+    fn min_hold(&self) -> Duration {
+        self.once_per.map_or(Duration::ZERO, |period| period / 10 * 9)
+    }
+
     /// The first lock, for commands that take one.
     fn first(&self) -> &str {
         self.locks.first().map_or("", String::as_str)

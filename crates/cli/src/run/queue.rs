@@ -40,7 +40,7 @@ pub(super) async fn acquire(
     messages: &mut Messages,
     heard: &mut UnboundedReceiver<HeardSignal>,
 ) -> Result<(Client, RunLock), u8> {
-    let until = flags.wait.map(|wait| Instant::now() + wait);
+    let until = flags.wait().map(|wait| Instant::now() + wait);
     let client = tokio::select! {
         client = place.connect_to_leader() => client,
         signal = given_up(heard) => {
@@ -105,6 +105,7 @@ pub(super) async fn acquire(
 fn configured(ask: LockAsk, flags: &RunArgs, times: &RunTimes, wait: Option<Duration>) -> LockAsk {
     let ask = ask.ttl(flags.ttl).grace(times.grace);
     let ask = ask.metadata(flags.metadata.clone()).lock_delay(flags.lock_delay);
+    let ask = ask.min_hold(flags.min_hold());
     let ask = match flags.max_hold {
         Some(max_hold) => ask.max_hold(max_hold),
         None => ask,

@@ -1,9 +1,11 @@
 //! Reports why the lock was not acquired, with the effect and what to try next.
 
-use serde_json::json;
-use tenure::{Cause, Error, Refusal};
+use std::time::Duration;
 
-use crate::duration::shown;
+use serde_json::json;
+use tenure::{Cause, Error, Holder, Refusal};
+
+use crate::duration::{self, shown};
 use crate::exit::Exit;
 use crate::failure::{self, CliError, chain, quoted};
 use crate::output;
@@ -26,13 +28,18 @@ pub(super) fn refuse(
         "the command did not start; what was granted unseen is given back, or free after {}",
         shown(flags.ttl)
     );
+    if let Error::Refused(Refusal::Held(held)) = error
+        && let Some(holder) = held.holder.as_ref().filter(|it| has_begun(flags, it.held_ms))
+    {
+        return skip(messages, flags, holder);
+    }
     let (outcome, code) = match error {
         Error::Refused(Refusal::Held(_)) => {
             messages.error(&format!("{locks} {} held", are(flags)));
             ("held", flags.held_code)
         }
         Error::Refused(Refusal::WaitTimeout) => {
-            let waited = shown(flags.wait.unwrap_or_default());
+            let waited = shown(flags.wait().unwrap_or_default());
             messages.error(&format!("timed out after {waited} waiting for {locks}"));
             ("wait_timeout", flags.held_code)
         }
@@ -108,6 +115,25 @@ pub(super) fn refuse(
         messages.event("refused", &json!({ "message": refusal.to_string() }));
     }
     messages.ended(outcome, code)
+}
+
+/// Whether a run of the present period has begun. A run of an earlier period that still holds the lock is none.
+fn has_begun(flags: &RunArgs, held_ms: u64) -> bool {
+    Duration::from_millis(held_ms) < flags.min_hold()
+}
+
+/// Reports that another run of this period has begun, and returns the exit code of success: the work of the period is
+/// being done, or was done.
+fn skip(messages: &mut Messages, flags: &RunArgs, holder: &Holder) -> u8 {
+    let (locks, ago) = (named(&flags.locks), duration::ms(holder.held_ms));
+    let client = output::clean(&holder.client);
+    let period = shown(flags.once_per.unwrap_or_default());
+    messages.usual(&format!(
+        "skipped: {locks} was acquired {ago} ago by {client}, and the command runs once per {period}"
+    ));
+    messages
+        .event("skipped", &json!({ "client": holder.client.as_str(), "held_ms": holder.held_ms }));
+    messages.ended("skipped", 0)
 }
 
 fn are(flags: &RunArgs) -> &'static str {

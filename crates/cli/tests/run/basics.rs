@@ -59,6 +59,42 @@ fn a_lock_that_another_client_holds_is_code_75_and_names_the_holder() {
 }
 
 #[test]
+fn a_command_that_runs_once_per_period_is_skipped_after_its_first_start() {
+    let world = World::new(1);
+    let once = |more: &[&str]| {
+        world.run("hourly", &[&["--once-per", "1h"], more].concat(), &["echo", "ran"])
+    };
+    let (first, second) = (once(&["--client", "ana"]), once(&[]));
+    assert_eq!((first.code, &*first.out), (Some(0), "ran\n"), "{}", first.err);
+    assert_eq!((second.code, &*second.out, &*second.err), (Some(0), "", ""));
+    let told = once(&["--output", "json"]);
+    let last: serde_json::Value = serde_json::from_str(told.err.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["outcome"], &last["exit_code"]), (&"skipped".into(), &0.into()));
+    // Whoever asks for more than the next period waits for it, and is told until when.
+    let waits = once(&["--wait", "1s"]);
+    assert_eq!(waits.code, Some(75), "{}", waits.err);
+    assert!(waits.err.contains("no client; ana started "), "{}", waits.err);
+    assert!(waits.err.contains(" ago, at most once per 54m, "), "{}", waits.err);
+}
+
+#[test]
+fn a_run_that_takes_longer_than_its_period_is_reported_by_the_next_one() {
+    let world = World::new(1);
+    let held = world.hold("slow", &["--once-per", "1s"], Role::Plain);
+    wait("the period is over", || {
+        let ran = world.run("slow", &["--once-per", "1s"], &["true"]);
+        match ran.code {
+            Some(75) => Some(()),
+            code => {
+                assert_eq!(code, Some(0), "skipped for nine tenths of a second: {}", ran.err);
+                None
+            }
+        }
+    });
+    drop(held);
+}
+
+#[test]
 fn shared_holders_and_slots_run_together() {
     let world = World::new(1);
     let _readers = [(); 2].map(|()| world.hold("cache", &["--shared"], Role::Plain));

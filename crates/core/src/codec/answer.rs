@@ -427,6 +427,10 @@ fn put_holder(out: &mut Vec<u8>, holder: Option<&Holder>) {
             out.put_u8(2);
             out.put(left_ms);
         }
+        HolderState::Resting { left_ms } => {
+            out.put_u8(3);
+            out.put(left_ms);
+        }
     }
 }
 
@@ -443,6 +447,7 @@ fn get_holder(reader: &mut Reader<'_>) -> Result<Option<Holder>, Malformed> {
             0 => HolderState::Held,
             1 => HolderState::Cooling { left_ms: reader.number()? },
             2 => HolderState::Delayed { left_ms: reader.number()? },
+            3 => HolderState::Resting { left_ms: reader.number()? },
             _ => return Err(Malformed),
         },
     }))

@@ -300,7 +300,11 @@ fn put_acquire(out: &mut Vec<u8>, acquire: &Acquire<'_>) {
     out.put(acquire.lock_delay_ms);
     out.put_optional(acquire.max_hold_ms);
     let election = acquire.purpose == Purpose::Election;
-    out.put_u8(u8::from(election) | u8::from(acquire.independent) << 1);
+    let min_hold = acquire.min_hold_ms > 0;
+    out.put_u8(u8::from(election) | u8::from(acquire.independent) << 1 | u8::from(min_hold) << 2);
+    if min_hold {
+        out.put(acquire.min_hold_ms);
+    }
 }
 
 fn get_acquire<'a>(reader: &mut Reader<'a>) -> Result<Acquire<'a>, Malformed> {
@@ -324,12 +328,29 @@ fn get_acquire<'a>(reader: &mut Reader<'a>) -> Result<Acquire<'a>, Malformed> {
     let lock_delay_ms = reader.number()?;
     let max_hold_ms = reader.optional()?;
     let flags = reader.u8()?;
-    if flags > 3 {
+    if flags > 7 {
         return Err(Malformed);
     }
     let purpose = if flags & 1 == 1 { Purpose::Election } else { Purpose::Lock };
     let independent = flags & 2 == 2;
-    Ok(Acquire { lease, locks, wait, metadata, lock_delay_ms, max_hold_ms, purpose, independent })
+    let min_hold_ms = if flags & 4 == 4 { get_positive(reader)? } else { 0 };
+    Ok(Acquire {
+        lease,
+        locks,
+        wait,
+        metadata,
+        lock_delay_ms,
+        max_hold_ms,
+        min_hold_ms,
+        purpose,
+        independent,
+    })
+}
+
+/// Reads a number that is left out if it is 0. A second form of 0 would give equal commands different bytes.
+pub(super) fn get_positive(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
+    let number = reader.number()?;
+    if number == 0 { Err(Malformed) } else { Ok(number) }
 }
 
 fn put_lease_ref(out: &mut Vec<u8>, lease: LeaseRef) {

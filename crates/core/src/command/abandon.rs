@@ -73,7 +73,8 @@ impl Machine {
             match self.grants.at(grant).asks.less() {
                 Some(asks) => self.grants.at_mut(grant).asks = asks,
                 None => {
-                    self.give_back(grant, Cause::Released);
+                    // Its holder never knew of it, so nothing began that its min hold could keep apart.
+                    self.give_back(grant, Cause::Released, None);
                     released = true;
                 }
             }

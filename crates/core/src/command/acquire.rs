@@ -13,7 +13,9 @@ use crate::machine::Machine;
 use crate::outcome::{Acquired, Answer, Grants};
 use crate::request::{Acquire, Ask, AskLease, AskWait, LEVEL_RECORDS, NewLease};
 use crate::state::due::DueKind;
-use crate::state::record::{AskCount, GrantOptions, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE};
+use crate::state::record::{
+    AskCount, GrantOptions, GrantState, HoldTimes, IN_LEASE, IN_LOCK, IN_QUEUE,
+};
 use crate::state::slab::SlabIndex;
 
 /// The lease that acquires, before anything is changed for it.
@@ -124,6 +126,8 @@ impl Machine {
         if let Some(max_hold_ms) = acquire.max_hold_ms {
             self.check_limit(Limit::MaxHoldMs, max_hold_ms)?;
         }
+        // The same limit bounds both: how long one grant may keep every other lease out.
+        self.check_limit(Limit::MaxHoldMs, acquire.min_hold_ms)?;
         Ok(sorted)
     }
 
@@ -192,12 +196,12 @@ impl Machine {
         self.grant_pass();
 
         let blocked = asks.iter().find(|located| self.is_blocked(located));
-        let options = GrantOptions::new(
-            acquire.metadata,
-            acquire.lock_delay_ms,
-            acquire.max_hold_ms,
-            acquire.purpose,
-        );
+        let times = HoldTimes {
+            lock_delay_ms: acquire.lock_delay_ms,
+            max_hold_ms: acquire.max_hold_ms.and_then(NonZeroU64::new),
+            min_hold_ms: acquire.min_hold_ms,
+        };
+        let options = GrantOptions::new(acquire.metadata, times, acquire.purpose);
         if blocked.is_none() && !self.is_quiet() {
             // The places granted in the pass above may have taken the last tokens.
             self.check_tokens(asks)?;

@@ -70,6 +70,11 @@ impl Machine {
                 {
                     self.delay_over(grant);
                 }
+                (DueKind::MinHold, Some(grant))
+                    if self.is_in_phase(grant, Some(GrantPhase::Resting)) =>
+                {
+                    self.min_hold_over(grant, TakeAwayDetails::default());
+                }
                 (DueKind::Quiet, _) => self.end_quiet(),
                 _ => {}
             }

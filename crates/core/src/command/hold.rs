@@ -3,7 +3,7 @@
 use tenure_types::{Limit, Mode, Quota, Refusal};
 
 use super::queue::GRANT_BYTES;
-use super::{TakeAwayDetails, name};
+use super::{KeepOut, TakeAwayDetails, name};
 use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
@@ -16,7 +16,8 @@ use crate::state::slab::SlabIndex;
 impl Machine {
     pub(super) fn release(&mut self, hold: &Hold<'_>) -> Result<Answer, Refusal> {
         let grant = self.held(hold)?;
-        self.give_back(grant, Cause::Released);
+        let rest = self.rest_of(grant);
+        self.give_back(grant, Cause::Released, rest);
         Ok(Answer::Released)
     }
 
@@ -114,15 +115,16 @@ impl Machine {
             .ok_or_else(|| Refusal::NotHolder { lock: name(hold.lock) })
     }
 
-    /// Ends a grant at the request of its holder.
-    pub(super) fn give_back(&mut self, grant: SlabIndex, cause: Cause) {
-        self.emit_grant(grant, cause, None, TakeAwayDetails::default());
-        self.detach(grant);
-        self.remove_grant(grant);
+    /// Ends a grant at the request of its holder. The lock rests until the given time, if there is one.
+    pub(super) fn give_back(&mut self, slot: SlabIndex, cause: Cause, rest: Option<KeepOut>) {
+        let left_ms = rest.map(|rest| rest.until_ms - self.clock_ms);
+        self.emit_grant(slot, cause, left_ms, TakeAwayDetails::default());
+        let lease = self.detach(slot);
+        self.keep_out(slot, lease, rest);
     }
 
-    /// Removes a grant from the list of its lease.
-    pub(super) fn detach(&mut self, slot: SlabIndex) {
+    /// Removes a grant from the list of its lease, and returns the lease.
+    pub(super) fn detach(&mut self, slot: SlabIndex) -> SlabIndex {
         let grant = self.grants.at(slot);
         let GrantState::Held(lease) = grant.state else {
             unreachable!("only a held grant is detached")
@@ -140,6 +142,7 @@ impl Machine {
             used.locks -= 1;
             used.bytes -= bytes;
         });
+        lease
     }
 
     /// Removes a grant that is in no lease's list any more, and marks its lock as touched.

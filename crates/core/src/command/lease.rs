@@ -234,7 +234,10 @@ impl Machine {
         }
         for (_, grant) in grants {
             match end {
-                LeaseEnd::Asked => self.give_back(grant, self.given_back_cause()),
+                LeaseEnd::Asked => {
+                    let rest = self.rest_of(grant);
+                    self.give_back(grant, self.given_back_cause(), rest);
+                }
                 LeaseEnd::Expired => self.expire_grant(grant),
                 LeaseEnd::TakenAway { said, urgency } => {
                     // Reason and principal go only into the event of the lease: they may be long, and the lease may

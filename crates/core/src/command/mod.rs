@@ -19,11 +19,11 @@ use tenure_types::{InvalidName, Limit, Name, Refusal};
 use crate::codec::decode_request;
 use crate::machine::Machine;
 use crate::outcome::{Answer, Outcome};
-use crate::request::{Command, LEVEL_ABANDON, LeaseRef, Request};
+use crate::request::{Command, LeaseRef, Request};
 use crate::state::slab::SlabIndex;
 
 pub(crate) use exactly_once::SEQ_WINDOW;
-use take_away::TakeAwayDetails;
+use take_away::{KeepOut, TakeAwayDetails};
 
 /// What records weigh, without names and metadata.
 pub(crate) mod weight {
@@ -38,14 +38,7 @@ impl Machine {
     pub(crate) fn execute(&mut self, bytes: &[u8]) -> Outcome {
         let outcome = match decode_request(bytes) {
             // The same refusal as from a build that does not know the command: it must change nothing.
-            Ok(Request { command: Command::Abandon(_), .. }) if self.level < LEVEL_ABANDON => {
-                Err(Refusal::Malformed)
-            }
-            Ok(Request { command: Command::SetAccess(change), .. })
-                if self.level < change.level() =>
-            {
-                Err(Refusal::Malformed)
-            }
+            Ok(request) if self.level < request.command.level() => Err(Refusal::Malformed),
             // A request of a stranger is not remembered, or strangers could fill the memory of requests.
             Ok(request) => self.authorise(&request).and_then(|()| {
                 self.set_caller(request.principal);

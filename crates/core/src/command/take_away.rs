@@ -1,4 +1,4 @@
-//! Takes locks away from their holders and keeps other leases out during cooling and lock-delay.
+//! Takes locks away from their holders and keeps other leases out during cooling, lock-delay and min hold.
 
 use alloc::boxed::Box;
 use tenure_types::{Holder, HolderState, LeaseId, Limit, Refusal, Revision, Token};
@@ -8,7 +8,7 @@ use crate::event::{Cause, FORCED_NOW, HOLDER_STOPPED};
 use crate::machine::Machine;
 use crate::outcome::{Answer, Notice, TakenBy};
 use crate::request::{LEVEL_RECORDS, Urgency};
-use crate::state::due::DueKind;
+use crate::state::due::CLOCK_MAX;
 use crate::state::record::{EndedGrant, Grant, GrantPhase, GrantState, IN_LOCK};
 use crate::state::slab::SlabIndex;
 
@@ -18,6 +18,13 @@ pub(super) struct TakeAwayDetails<'a> {
     pub(super) by: &'a str,
     pub(super) reason: &'a str,
     pub(super) principal: &'a str,
+}
+
+/// Why and until when a grant that has ended keeps other leases out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeepOut {
+    phase: GrantPhase,
+    pub(super) until_ms: u64,
 }
 
 impl Machine {
@@ -41,6 +48,11 @@ impl Machine {
         let Some(grant) = found else { return Err(outdated(self, Some(slot))) };
         let left_ms = match (self.grants.at(grant).phase(), urgency) {
             (None, _) => self.take_away(grant, Cause::Forced, said, urgency),
+            // There is no holder to wait for.
+            (Some(GrantPhase::Resting), _) => {
+                self.min_hold_over(grant, said.or_reason(FORCED_NOW));
+                None
+            }
             (Some(_), Urgency::Now) => self.cooled(grant, said.or_reason(FORCED_NOW)),
             (Some(_), Urgency::Cooling) => Some(self.left_ms(grant)),
         };
@@ -101,57 +113,88 @@ impl Machine {
         let cools = urgency == Urgency::Cooling
             && cooling_until_ms > self.clock_ms
             && !mutant!("force_frees_at_once");
-        let keep_out =
-            if cools { Some((GrantPhase::Cooling, cooling_until_ms)) } else { self.delay_of(slot) };
+        let cooling = KeepOut { phase: GrantPhase::Cooling, until_ms: cooling_until_ms };
+        let keep_out = if cools { Some(cooling) } else { self.pause_of(slot) };
         self.lose(slot, cause, said, keep_out)
     }
 
     /// Ends a grant because its lease was not renewed.
     pub(super) fn expire_grant(&mut self, slot: SlabIndex) {
-        let keep_out = self.delay_of(slot);
+        let keep_out = self.pause_of(slot);
         self.lose(slot, Cause::Expired, TakeAwayDetails::default(), keep_out);
     }
 
     /// Ends the cooling of a grant, for the given reason if it ends before its deadline. Returns for how much longer
-    /// its lock-delay keeps other leases out.
+    /// its lock-delay or its min hold keeps other leases out.
     pub(super) fn cooled(&mut self, slot: SlabIndex, early: TakeAwayDetails<'_>) -> Option<u64> {
-        let delay = self.delay_of(slot);
-        let left_ms = delay.map(|(_, until_ms)| until_ms - self.clock_ms);
         let is_told = self.level >= LEVEL_RECORDS;
         let early = if is_told { early } else { TakeAwayDetails::default() };
-        self.emit_grant(slot, Cause::Cooled, left_ms, early);
+        let pause = self.pause_of(slot);
+        self.end_phase(slot, Cause::Cooled, early, pause)
+    }
+
+    /// Ends the lock-delay of a grant.
+    pub(super) fn delay_over(&mut self, slot: SlabIndex) {
+        let rest = self.rest_of(slot);
+        self.end_phase(slot, Cause::DelayOver, TakeAwayDetails::default(), rest);
+    }
+
+    /// Ends the rest of a grant, for the given reason if it ends before its deadline.
+    pub(super) fn min_hold_over(&mut self, slot: SlabIndex, early: TakeAwayDetails<'_>) {
+        self.end_phase(slot, Cause::MinHoldOver, early, None);
+    }
+
+    /// Ends what keeps other leases out, for this cause. The next phase follows, or the grant is gone. Returns how long
+    /// the next phase lasts.
+    fn end_phase(
+        &mut self,
+        slot: SlabIndex,
+        cause: Cause,
+        early: TakeAwayDetails<'_>,
+        next: Option<KeepOut>,
+    ) -> Option<u64> {
+        let left_ms = next.map(|next| next.until_ms - self.clock_ms);
+        self.emit_grant(slot, cause, left_ms, early);
         let grant = self.grants.at_mut(slot);
         let (token, GrantState::Over(over)) = (grant.token, &mut grant.state) else {
-            unreachable!("a cooling grant is over")
+            unreachable!("a grant that keeps others out is over")
         };
-        self.due.remove(over.until_ms, DueKind::Cooling, token.get());
-        match delay {
-            Some((phase, until_ms)) => {
+        self.due.remove(over.until_ms, over.phase.due(), token.get());
+        match next {
+            Some(KeepOut { phase, until_ms }) => {
                 over.phase = phase;
                 over.until_ms = until_ms;
-                self.due.insert(until_ms, DueKind::LockDelay, token.get(), Some(slot));
+                self.due.insert(until_ms, phase.due(), token.get(), Some(slot));
             }
             None => self.remove_grant(slot),
         }
         left_ms
     }
 
-    /// Ends the lock-delay of a grant.
-    pub(super) fn delay_over(&mut self, slot: SlabIndex) {
-        self.emit_grant(slot, Cause::DelayOver, None, TakeAwayDetails::default());
-        let grant = self.grants.at(slot);
-        let GrantState::Over(over) = &grant.state else { unreachable!("a delayed grant is over") };
-        self.due.remove(over.until_ms, DueKind::LockDelay, grant.token.get());
-        self.remove_grant(slot);
-    }
-
-    /// The lock-delay that begins now, if the grant has one.
-    fn delay_of(&self, slot: SlabIndex) -> Option<(GrantPhase, u64)> {
+    /// What keeps other leases out from now on, after an end that the holder did not ask for and after the cooling: the
+    /// lock-delay, or else the rest of the min hold.
+    fn pause_of(&self, slot: SlabIndex) -> Option<KeepOut> {
         let delay_ms = self.grants.at(slot).options.lock_delay_ms();
         let until_ms = self.deadline(delay_ms);
         // Without a lock-delay, and at `CLOCK_MAX`, the deadline is not later than the clock.
         let waits = until_ms > self.clock_ms && !mutant!("lock_delay_forgotten");
-        waits.then_some((GrantPhase::Delayed, until_ms))
+        let delay = waits.then_some(KeepOut { phase: GrantPhase::Delayed, until_ms });
+        delay.or_else(|| self.rest_of(slot))
+    }
+
+    /// The rest of the min hold, if it is not over.
+    pub(super) fn rest_of(&self, slot: SlabIndex) -> Option<KeepOut> {
+        let until_ms = self.min_hold_deadline(self.grants.at(slot));
+        let rests = until_ms > self.clock_ms && !mutant!("min_hold_ends_with_the_hold");
+        rests.then_some(KeepOut { phase: GrantPhase::Resting, until_ms })
+    }
+
+    /// Until when the min hold of a grant lasts. Without one this is not later than the clock.
+    pub(crate) fn min_hold_deadline(&self, grant: &Grant) -> u64 {
+        let least_ms = self.promised_ms(grant.options.min_hold_ms());
+        let since_ms =
+            if mutant!("min_hold_since_the_end") { self.clock_ms } else { grant.since_ms };
+        since_ms.saturating_add(least_ms).min(CLOCK_MAX)
     }
 
     fn lose(
@@ -159,16 +202,16 @@ impl Machine {
         slot: SlabIndex,
         cause: Cause,
         said: TakeAwayDetails<'_>,
-        keep_out: Option<(GrantPhase, u64)>,
+        keep_out: Option<KeepOut>,
     ) -> Option<u64> {
-        let left_ms = keep_out.map(|(_, until_ms)| until_ms - self.clock_ms);
+        let left_ms = keep_out.map(|out| out.until_ms - self.clock_ms);
         self.emit_grant(slot, cause, left_ms, said);
         let revision = self.revision;
         let lease = self.lease_of(slot).expect("only a held grant is lost");
         let handle = self.handle(lease);
         self.leases.at_mut(lease).changed = revision;
         self.detach(slot);
-        let grant = self.grants.at_mut(slot);
+        let grant = self.grants.at(slot);
         let (lock, token) = (grant.lock, grant.token);
         self.now.notices.push(Notice::Lost {
             lease: handle,
@@ -178,27 +221,25 @@ impl Machine {
             cause,
             word: said.word(),
         });
-        match keep_out {
-            Some((phase, until_ms)) => {
-                let lease = self.leases.at(lease);
-                grant.state = GrantState::Over(Box::new(EndedGrant {
-                    phase,
-                    until_ms,
-                    lease: lease.id,
-                    created: lease.created,
-                    client: lease.client.clone(),
-                    owner: lease.owner,
-                }));
-                self.owners.count(lease.owner, |used| used.ended += 1);
-                let kind = match phase {
-                    GrantPhase::Cooling => DueKind::Cooling,
-                    GrantPhase::Delayed => DueKind::LockDelay,
-                };
-                self.due.insert(until_ms, kind, token.get(), Some(slot));
-            }
-            None => self.remove_grant(slot),
-        }
+        self.keep_out(slot, lease, keep_out);
         left_ms
+    }
+
+    /// Keeps other leases out after the hold of this lease, or removes the grant if nothing does.
+    pub(super) fn keep_out(&mut self, slot: SlabIndex, lease: SlabIndex, out: Option<KeepOut>) {
+        let Some(KeepOut { phase, until_ms }) = out else { return self.remove_grant(slot) };
+        let lease = self.leases.at(lease);
+        let grant = self.grants.at_mut(slot);
+        grant.state = GrantState::Over(Box::new(EndedGrant {
+            phase,
+            until_ms,
+            lease: lease.id,
+            created: lease.created,
+            client: lease.client.clone(),
+            owner: lease.owner,
+        }));
+        self.owners.count(lease.owner, |used| used.ended += 1);
+        self.due.insert(until_ms, phase.due(), grant.token.get(), Some(slot));
     }
 
     fn grant_with_token(&self, lock: SlabIndex, token: Token) -> Option<SlabIndex> {
@@ -235,6 +276,7 @@ impl Machine {
             None => HolderState::Held,
             Some(GrantPhase::Cooling) => HolderState::Cooling { left_ms },
             Some(GrantPhase::Delayed) => HolderState::Delayed { left_ms },
+            Some(GrantPhase::Resting) => HolderState::Resting { left_ms },
         }
     }
 }

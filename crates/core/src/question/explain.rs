@@ -175,6 +175,7 @@ impl Machine {
                     longest_ms.unwrap_or(silent_ms).saturating_add(delay_ms)
                 }
             };
+            let until_ms = until_ms.max(self.min_hold_deadline(grant));
             ends.push((until_ms.saturating_sub(self.clock_ms), certain));
         }
         ends

@@ -185,6 +185,7 @@ impl Machine {
             metadata: Box::from(grant.options.metadata()),
             lock_delay_ms: grant.options.lock_delay_ms(),
             max_hold_ms: grant.options.max_hold_ms(),
+            min_hold_ms: grant.options.min_hold_ms(),
         }
     }
 

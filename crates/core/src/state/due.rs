@@ -18,6 +18,7 @@ pub(crate) enum DueKind {
     Quiet = 5,
     /// The leases of a revoked principal.
     Revoked = 6,
+    MinHold = 7,
 }
 
 /// Everything with a deadline, ordered by (deadline, kind, id). The set is derived: it is not part of a snapshot, and
@@ -90,6 +91,7 @@ fn kind_of(when: u64) -> DueKind {
         3 => DueKind::Cooling,
         4 => DueKind::LockDelay,
         5 => DueKind::Quiet,
-        _ => DueKind::Revoked,
+        6 => DueKind::Revoked,
+        _ => DueKind::MinHold,
     }
 }

@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use core::num::NonZeroU64;
 use tenure_types::{LeaseId, Mode, Name, PlaceNumber, Revision, Token};
 
+use super::due::DueKind;
 use super::list::{Linked, LinkedList, ListLink};
 use super::owner::OwnerId;
 use super::slab::SlabIndex;
@@ -63,31 +64,38 @@ pub(crate) struct GrantOptions(Option<Arc<OptionValues>>);
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct OptionValues {
     metadata: Box<[u8]>,
-    lock_delay_ms: u64,
-    max_hold_ms: Option<u64>,
+    times: HoldTimes,
     purpose: Purpose,
 }
 
+/// The times that bound a hold and what follows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct HoldTimes {
+    /// How long the lock stays unavailable after an end that the holder did not ask for.
+    pub(crate) lock_delay_ms: u64,
+    /// The longest time that the lock may be held.
+    pub(crate) max_hold_ms: Option<NonZeroU64>,
+    /// The least time from the grant to the next grant; 0 for none.
+    pub(crate) min_hold_ms: u64,
+}
+
 impl GrantOptions {
-    pub(crate) fn new(
-        metadata: &[u8],
-        lock_delay_ms: u64,
-        max_hold_ms: Option<u64>,
-        purpose: Purpose,
-    ) -> Self {
-        let plain = metadata.is_empty()
-            && lock_delay_ms == 0
-            && max_hold_ms.is_none()
-            && purpose == Purpose::Lock;
+    pub(crate) fn new(metadata: &[u8], times: HoldTimes, purpose: Purpose) -> Self {
+        let plain =
+            metadata.is_empty() && times == HoldTimes::default() && purpose == Purpose::Lock;
         if plain {
             return Self(None);
         }
         let metadata = Box::from(metadata);
-        Self(Some(Arc::new(OptionValues { metadata, lock_delay_ms, max_hold_ms, purpose })))
+        Self(Some(Arc::new(OptionValues { metadata, times, purpose })))
     }
 
     pub(crate) fn with_metadata(&self, metadata: &[u8]) -> Self {
-        Self::new(metadata, self.lock_delay_ms(), self.max_hold_ms(), self.purpose())
+        Self::new(metadata, self.times(), self.purpose())
+    }
+
+    fn times(&self) -> HoldTimes {
+        self.0.as_ref().map_or(HoldTimes::default(), |special| special.times)
     }
 
     pub(crate) fn metadata(&self) -> &[u8] {
@@ -95,11 +103,15 @@ impl GrantOptions {
     }
 
     pub(crate) fn lock_delay_ms(&self) -> u64 {
-        self.0.as_ref().map_or(0, |special| special.lock_delay_ms)
+        self.times().lock_delay_ms
     }
 
     pub(crate) fn max_hold_ms(&self) -> Option<u64> {
-        self.0.as_ref().and_then(|special| special.max_hold_ms)
+        self.times().max_hold_ms.map(NonZeroU64::get)
+    }
+
+    pub(crate) fn min_hold_ms(&self) -> u64 {
+        self.times().min_hold_ms
     }
 
     pub(crate) fn purpose(&self) -> Purpose {
@@ -172,7 +184,7 @@ pub(crate) enum GrantMode {
 pub(crate) enum GrantState {
     /// Held by this lease.
     Held(SlabIndex),
-    /// Taken away or expired; it keeps other leases out for a while.
+    /// Given back, taken away or expired; it keeps other leases out for a while.
     Over(Box<EndedGrant>),
 }
 
@@ -192,6 +204,19 @@ pub(crate) struct EndedGrant {
 pub(crate) enum GrantPhase {
     Cooling,
     Delayed,
+    /// No lease has it any more, but its min hold since the grant is not over.
+    Resting,
+}
+
+impl GrantPhase {
+    /// The kind of the deadline that ends the phase.
+    pub(crate) fn due(self) -> DueKind {
+        match self {
+            GrantPhase::Cooling => DueKind::Cooling,
+            GrantPhase::Delayed => DueKind::LockDelay,
+            GrantPhase::Resting => DueKind::MinHold,
+        }
+    }
 }
 
 /// A waiting acquire request with all its locks.
@@ -343,5 +368,7 @@ mod tests {
         assert!(size_of::<Lock>() + size_of::<Grant>() <= 190);
         assert!(size_of::<Place>() + size_of::<WaitRecord>() <= 150);
         assert!(size_of::<Lease>() <= 190);
+        // Options beside the defaults are shared by the grants of one request.
+        assert!(size_of::<OptionValues>() <= 48);
     }
 }

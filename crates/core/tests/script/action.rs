@@ -123,6 +123,7 @@ fn actor_command(
                 metadata,
                 lock_delay_ms: words.span("delay").unwrap_or(0),
                 max_hold_ms: words.span("max"),
+                min_hold_ms: words.span("min").unwrap_or(0),
                 purpose: if verb == "lock" { Purpose::Lock } else { Purpose::Election },
                 independent: words.flag("independent"),
             };

@@ -174,5 +174,6 @@ pub(super) fn holder_state(state: HolderState) -> String {
         HolderState::Held => String::new(),
         HolderState::Cooling { left_ms } => format!(" cooling {}", show_span(left_ms)),
         HolderState::Delayed { left_ms } => format!(" delayed {}", show_span(left_ms)),
+        HolderState::Resting { left_ms } => format!(" resting {}", show_span(left_ms)),
     }
 }

@@ -4,8 +4,8 @@ use tenure_core::Machine;
 use tenure_core::codec::{encode_request, seal_entry};
 use tenure_core::outcome::Effects;
 use tenure_core::request::{
-    Abandon, Acquire, Ask, AskId, AskLease, AskWait, Asks, Command, Expect, Hold, LeaseRef,
-    Purpose, Put, Request, RequestId, Revoker, Urgency, WriteGuard,
+    Abandon, Acquire, Ask, AskId, AskLease, AskWait, Asks, Command, Expect, Hold, LEVEL_MIN_HOLD,
+    LeaseRef, Purpose, Put, Request, RequestId, Revoker, Urgency, WriteGuard,
 };
 use tenure_types::{LeaseId, Limit, Mode, Name, PlaceNumber, Revision, Term, Token};
 
@@ -73,6 +73,8 @@ fn about_lock(machine: &mut Machine, lease: LeaseRef, lock: &str, holders: &[Sho
                     metadata: b"exercise",
                     lock_delay_ms: 10,
                     max_hold_ms: Some(60_000),
+                    // Below the level of min holds such a request cannot be made at all.
+                    min_hold_ms: if machine.level() >= LEVEL_MIN_HOLD { 1_000 } else { 0 },
                     purpose: Purpose::Election,
                     independent: false,
                 }),

@@ -273,6 +273,7 @@ fn every_command() -> Vec<Request<'static>> {
         metadata: b"",
         lock_delay_ms: 0,
         max_hold_ms: None,
+        min_hold_ms: 0,
         purpose: Purpose::Lock,
         independent: false,
     };
@@ -286,6 +287,7 @@ fn every_command() -> Vec<Request<'static>> {
         metadata: b"value",
         lock_delay_ms: 1_000,
         max_hold_ms: Some(60_000),
+        min_hold_ms: 0,
         purpose: Purpose::Election,
         independent: true,
     };
@@ -517,12 +519,12 @@ fn encoded(request: &Request<'_>) -> Vec<u8> {
     out
 }
 
-fn write_entry(requests: &[Request<'_>]) -> Vec<u8> {
+pub(crate) fn write_entry(requests: &[Request<'_>]) -> Vec<u8> {
     let bytes: Vec<Vec<u8>> = requests.iter().map(encoded).collect();
     seal_entry(Term(7), 12_345, bytes.iter().map(Vec::as_slice))
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     let mut out = String::new();
     for line in bytes.chunks(32) {
         line.iter().for_each(|byte| out += &format!("{byte:02x}"));
@@ -531,7 +533,7 @@ fn hex(bytes: &[u8]) -> String {
     out
 }
 
-fn unhex(text: &str) -> Vec<u8> {
+pub(crate) fn unhex(text: &str) -> Vec<u8> {
     let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(16)).collect();
     digits.chunks(2).map(|pair| u8::try_from(pair[0] * 16 + pair[1]).expect("two digits")).collect()
 }

@@ -131,6 +131,7 @@ pub(crate) fn acquire<'a>(
         metadata: &ask.metadata,
         lock_delay_ms: ask.lock_delay_ms,
         max_hold_ms: ask.max_hold_ms,
+        min_hold_ms: ask.min_hold_ms,
         purpose: if ask.election { Purpose::Election } else { Purpose::Lock },
         independent: ask.independent,
     })

@@ -150,6 +150,7 @@ pub(crate) fn holder_view(view: &HolderView) -> v1::HolderView {
         metadata: view.metadata.to_vec().into(),
         lock_delay_ms: view.lock_delay_ms,
         max_hold_ms: view.max_hold_ms,
+        min_hold_ms: view.min_hold_ms,
         renewed_ms: None,
     }
 }
@@ -340,6 +341,7 @@ fn ends(cause: Cause) -> bool {
         | Cause::MaxHold
         | Cause::Cooled
         | Cause::DelayOver
+        | Cause::MinHoldOver
         | Cause::Left
         | Cause::WaitTimeout
         | Cause::Vacant

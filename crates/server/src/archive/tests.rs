@@ -57,6 +57,7 @@ impl Past {
             metadata: b"",
             lock_delay_ms: 0,
             max_hold_ms: None,
+            min_hold_ms: 0,
             purpose: Purpose::Lock,
             independent: false,
         })]);

@@ -157,6 +157,14 @@ impl Handovers {
                 }
                 return None;
             }
+            Cause::MinHoldOver => {
+                // An operator who ends the rest of a lock that was taken without waiting ends its protection too.
+                let ended = self.ends.get_mut(&key).filter(|end| end.token == token)?;
+                if clock_ms < ended.clock_ms && (event.reason.is_some() || event.by.is_some()) {
+                    ended.kind = HandoverKind::Unprotected;
+                }
+                return None;
+            }
             Cause::Released => HandoverKind::GivenBack,
             Cause::Expired => HandoverKind::Expired,
             // What keeps others out for a shorter time than the holder has is only a lock-delay.
@@ -203,6 +211,8 @@ enum VerifiedPhase {
     /// Taken away: until the holder confirms, or until this clock; unknown if no event told it.
     Revoking(Option<u64>),
     Delayed(Option<u64>),
+    /// Given back before its min hold was over.
+    Resting(Option<u64>),
 }
 
 /// What was found.
@@ -391,6 +401,7 @@ impl Verifier {
                     VerifiedPhase::Held => "is held",
                     VerifiedPhase::Revoking(_) => "is being revoked",
                     VerifiedPhase::Delayed(_) => "is in its lock-delay",
+                    VerifiedPhase::Resting(_) => "rests until its min hold is over",
                 };
                 Some(format!(
                     "lock `{lock}` was granted with token {token} while token {} {state}",
@@ -426,6 +437,9 @@ impl Verifier {
             Cause::Expired | Cause::Cooled if event.left_ms.is_some() => {
                 Some(VerifiedPhase::Delayed(until))
             }
+            Cause::Released | Cause::DelayOver if event.left_ms.is_some() => {
+                Some(VerifiedPhase::Resting(until))
+            }
             Cause::Updated | Cause::Vacant | Cause::Queued => return,
             _ => None,
         };
@@ -436,19 +450,29 @@ impl Verifier {
         if grants.is_empty() {
             self.grants.remove(lock);
         }
-        // A revocation and a lock-delay end at their time, unless an event tells why they ended before.
+        // A revocation, a lock-delay and a rest end at their time, unless an event tells why they ended before.
         let told = event.reason.is_some() || event.by.is_some();
         let due = match (event.cause, was) {
             (Cause::Cooled, VerifiedPhase::Revoking(until)) if !told => until,
             (Cause::DelayOver, VerifiedPhase::Delayed(until) | VerifiedPhase::Revoking(until)) => {
                 until
             }
+            // After an end that the holder did not ask for, events do not tell a lock-delay from a rest.
+            (
+                Cause::MinHoldOver,
+                VerifiedPhase::Resting(until)
+                | VerifiedPhase::Delayed(until)
+                | VerifiedPhase::Revoking(until),
+            ) if !told => until,
             _ => None,
         };
         if let Some((due, clock_ms)) = due.zip(clock_ms).filter(|(due, clock_ms)| clock_ms < due) {
             let early = due - clock_ms;
-            let what =
-                if event.cause == Cause::Cooled { "the revocation" } else { "the lock-delay" };
+            let what = match event.cause {
+                Cause::Cooled => "the revocation",
+                Cause::MinHoldOver => "the min hold",
+                _ => "the lock-delay",
+            };
             let detail = format!("{what} of lock `{lock}` ended {early} ms early");
             self.broke(Promise::NotEarly, revision, detail);
         }

@@ -62,7 +62,7 @@ fn at(batch: &mut Batch, clock_ms: u64) {
 }
 
 /// Every way in which a promise is broken here.
-fn planted() -> [(&'static str, Promise, Plant); 9] {
+fn planted() -> [(&'static str, Promise, Plant); 11] {
     [
         ("the end of a hold is missing", Promise::OneHolder, |all| {
             let (batch, number) = find(all, Cause::Released);
@@ -113,7 +113,36 @@ fn planted() -> [(&'static str, Promise, Plant); 9] {
             at(&mut next, 11_000);
             all.insert(batch + 1, next);
         }),
+        ("granted while it rests", Promise::OneHolder, |all| {
+            let (batch, number) = find(all, Cause::Released);
+            all[batch].events[number].left_ms = Some(5_000);
+        }),
+        ("a min hold that ended early", Promise::NotEarly, |all| rest(all, 5_000, 4_999, None)),
     ]
+}
+
+/// Lets the lock that is given back rest for this long, and ends the rest after another time, for a reason.
+fn rest(all: &mut Vec<Batch>, left_ms: u64, lasts_ms: u64, reason: Option<&str>) {
+    let (batch, number) = find(all, Cause::Released);
+    let clock_ms = all[batch].label.expect("a labelled revision").clock_ms;
+    all[batch].events[number].left_ms = Some(left_ms);
+    let event = all[batch].events[number].clone();
+    let (cause, reason) = (Cause::MinHoldOver, reason.map(Box::from));
+    let over = Event { cause, reason, left_ms: None, ttl_ms: None, renewed_ms: None, ..event };
+    let mut events = all[batch].events.split_off(number + 1);
+    events.insert(0, over);
+    let mut next = Batch { revision: all[batch].revision, label: None, events };
+    at(&mut next, clock_ms + lasts_ms);
+    all.insert(batch + 1, next);
+}
+
+#[test]
+fn a_rest_ends_at_its_time_or_for_a_reason() {
+    for (lasts_ms, reason) in [(5_000, None), (100, Some("forced without waiting"))] {
+        let mut batches = honest();
+        rest(&mut batches, 5_000, lasts_ms, reason);
+        assert_eq!(check(&batches).broken, [], "after {lasts_ms} ms");
+    }
 }
 
 #[test]

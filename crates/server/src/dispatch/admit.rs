@@ -4,7 +4,7 @@
 //! may run the command, then that the budget has room for it. An admitted command counts towards the budget at once.
 
 use bytes::Bytes;
-use tenure_core::request::{Command, RequestId};
+use tenure_core::request::{Command, LEVEL_MIN_HOLD, RequestId};
 use tenure_node::{Permit, Principal, Weight, weight};
 
 use super::{Caller, Dispatch, Failure, WITHIN, encode};
@@ -23,6 +23,12 @@ impl Dispatch {
     ) -> Result<Permit, Failure> {
         let decided = self.member().identity().authorise(who, command);
         decided.map_err(|failure| self.failure_to(who, failure, WITHIN))?;
+        let (needed, level) = (command.level(), self.member().level());
+        // The commands of earlier levels are refused by the machine alone: they may come while a member still reads its
+        // log, and the level that it has published is an old one.
+        if needed >= LEVEL_MIN_HOLD && needed > level {
+            return Err(Failure::LevelTooLow { level, needed });
+        }
         let (admission, weight) = (self.member().admission(), weight(command));
         // A quota that is too low must not keep out who would raise it.
         let counts = !matches!(command, Command::SetAccess(_));

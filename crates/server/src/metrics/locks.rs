@@ -318,7 +318,10 @@ impl HoldTimes {
                         self.remember(key.1, held_us);
                     }
                 }
-                (Cause::Cooled | Cause::DelayOver | Cause::Downgraded, None) => ends = true,
+                (
+                    Cause::Cooled | Cause::DelayOver | Cause::MinHoldOver | Cause::Downgraded,
+                    None,
+                ) => ends = true,
                 (Cause::Deadlock, None) => self.totals.deadlocks += 1,
                 _ => {}
             }
@@ -526,6 +529,7 @@ mod tests {
             metadata: &[],
             lock_delay_ms: 0,
             max_hold_ms: None,
+            min_hold_ms: 0,
             purpose: Purpose::Lock,
             independent: false,
         })

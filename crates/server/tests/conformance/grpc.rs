@@ -437,6 +437,7 @@ fn is_plain(ask: &v1::AcquireRequest) -> bool {
         && ask.locks.is_empty()
         && ask.lock_delay_ms == 0
         && ask.max_hold_ms.is_none()
+        && ask.min_hold_ms == 0
         && !ask.election
         && !ask.independent
 }

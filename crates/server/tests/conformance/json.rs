@@ -131,6 +131,9 @@ fn acquire(ask: &v1::AcquireRequest) -> Value {
     if let Some(ms) = ask.max_hold_ms {
         body.insert("max_hold_ms".into(), json!(ms));
     }
+    if ask.min_hold_ms > 0 {
+        body.insert("min_hold_ms".into(), json!(ask.min_hold_ms));
+    }
     if ask.independent {
         body.insert("independent".into(), json!(true));
     }

@@ -282,6 +282,7 @@ impl Stage {
             metadata: filled(step.option("metadata")),
             lock_delay_ms: step.option("delay").map_or(0, ms),
             max_hold_ms: step.option("max_hold").map(ms),
+            min_hold_ms: step.option("min_hold").map_or(0, ms),
             independent: step.option("independent").is_some(),
             election: step.option("election").is_some(),
             ..Default::default()

@@ -197,6 +197,7 @@ impl SimCluster {
             metadata: b"",
             lock_delay_ms: 0,
             max_hold_ms: None,
+            min_hold_ms: 0,
             purpose: Purpose::Lock,
             independent: false,
         };

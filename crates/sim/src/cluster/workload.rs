@@ -264,6 +264,7 @@ impl SimCluster {
             metadata: b"",
             lock_delay_ms: 0,
             max_hold_ms,
+            min_hold_ms: 0,
             purpose: Purpose::Lock,
             independent: false,
         };

@@ -67,11 +67,12 @@ pub(super) fn request(made: &mut Generator, view: &ObservedState) -> OwnedReques
         }
         7 => {
             let mut ask = ask(lease, vec![("a".into(), Mode::Exclusive)], AskWait::No);
-            match made.rng.u32(..5) {
+            match made.rng.u32(..6) {
                 0 => ask.wait = AskWait::Limit { ms: u64::MAX },
                 1 => ask.lock_delay_ms = u64::MAX,
                 2 => ask.max_hold_ms = Some(u64::MAX),
                 3 => ask.max_hold_ms = Some(0),
+                4 => ask.min_hold_ms = u64::MAX,
                 _ => ask.metadata = vec![1; 5_000],
             }
             OwnedCommand::Acquire(ask)
@@ -143,6 +144,7 @@ fn ask(lease: LeaseRef, locks: Vec<(String, Mode)>, wait: AskWait) -> OwnedAcqui
         metadata: Vec::new(),
         lock_delay_ms: 0,
         max_hold_ms: None,
+        min_hold_ms: 0,
         purpose: Purpose::Lock,
         independent: false,
     }

@@ -2,7 +2,7 @@
 //!
 //! Most commands are about the present state; some are late and name something of the past.
 
-use tenure_core::request::{AskWait, LeaseRef, Purpose, Urgency};
+use tenure_core::request::{AskWait, LEVEL_MIN_HOLD, LeaseRef, Purpose, Urgency};
 use tenure_types::{HolderState, LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 
 use super::memory::{PastGrant, pick};
@@ -337,6 +337,10 @@ fn acquire(made: &mut Generator, view: &ObservedState) -> OwnedAcquire {
     };
     let lock_delay_ms = if rng.u32(..100) < swarm.delay { rng.u64(1..20) * 100 } else { 0 };
     let max_hold_ms = (rng.u32(..100) < swarm.max_hold).then(|| rng.u64(8..80) * 100);
+    // Below the level of min holds most sequences would be refused most of the time.
+    let min_hold = rng.u32(..100) < swarm.min_hold;
+    let known = view.level >= LEVEL_MIN_HOLD || rng.u32(..20) == 0;
+    let min_hold_ms = if min_hold && known { rng.u64(1..60) * 100 } else { 0 };
     let purpose = if rng.u32(..100) < swarm.elections { Purpose::Election } else { Purpose::Lock };
     let independent = rng.u32(..100) < swarm.independent;
     let new = rng.u32(..100) < swarm.new_lease || view.leases.is_empty();
@@ -346,7 +350,17 @@ fn acquire(made: &mut Generator, view: &ObservedState) -> OwnedAcquire {
         OwnedAskLease::Existing(lease_ref(made, view))
     };
     let metadata = if made.rng.u32(..4) == 0 { metadata(made) } else { Vec::new() };
-    OwnedAcquire { lease, locks, wait, metadata, lock_delay_ms, max_hold_ms, purpose, independent }
+    OwnedAcquire {
+        lease,
+        locks,
+        wait,
+        metadata,
+        lock_delay_ms,
+        max_hold_ms,
+        min_hold_ms,
+        purpose,
+        independent,
+    }
 }
 
 fn put(made: &mut Generator, view: &ObservedState) -> OwnedCommand {

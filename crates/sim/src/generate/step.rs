@@ -134,6 +134,7 @@ pub struct OwnedAcquire {
     pub metadata: Vec<u8>,
     pub lock_delay_ms: u64,
     pub max_hold_ms: Option<u64>,
+    pub min_hold_ms: u64,
     pub purpose: Purpose,
     pub independent: bool,
 }
@@ -346,6 +347,7 @@ fn lend_acquire(acquire: &OwnedAcquire) -> Acquire<'_> {
         metadata: &acquire.metadata,
         lock_delay_ms: acquire.lock_delay_ms,
         max_hold_ms: acquire.max_hold_ms,
+        min_hold_ms: acquire.min_hold_ms,
         purpose: acquire.purpose,
         independent: acquire.independent,
     }

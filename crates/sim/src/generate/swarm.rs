@@ -83,6 +83,8 @@ pub(super) struct Swarm {
     pub max_hold: u32,
     /// The percentage of asks with a lock-delay.
     pub delay: u32,
+    /// The percentage of asks with a min hold.
+    pub min_hold: u32,
     /// The percentage of asks that bring their own lease.
     pub new_lease: u32,
     /// The percentage of lease references by handle.
@@ -181,6 +183,7 @@ impl Swarm {
             elections: often(rng, 60),
             max_hold: often(rng, 40),
             delay: often(rng, 60),
+            min_hold: often(rng, 30),
             new_lease: often(rng, 30),
             handles: often(rng, 60),
             ids: often(rng, 60),

@@ -26,7 +26,13 @@ pub(super) fn before_command(
         Command::Force { lock, token, .. } => {
             let grant = find(ledger, lock, *token);
             let standing = grant.map(|grant| grant.standing);
-            let good = matches!(standing, Some(GrantStanding::Held | GrantStanding::Cooling(_)));
+            // A rest may be ended, a lock-delay may not. Of a grant from this entry it is not known which one it is.
+            let rests = |until| grant.is_some_and(|it| it.rests.is_none_or(|end| end == until));
+            let good = match standing {
+                Some(GrantStanding::Held | GrantStanding::Cooling(_)) => true,
+                Some(GrantStanding::Delayed(until)) => rests(until),
+                None => false,
+            };
             require(good, "forced", lock, *token, grant)
         }
         Command::Stopped { lease, created, lock, token } => {

@@ -39,7 +39,7 @@ pub enum GrantStanding {
     Held,
     /// Cooling until this time.
     Cooling(u64),
-    /// Delayed until this time.
+    /// Delayed or resting until this time.
     Delayed(u64),
 }
 
@@ -58,6 +58,8 @@ pub struct KnownGrant {
     pub standing: GrantStanding,
     /// Its lock-delay, if it was ever seen: a grant made in this entry shows it later.
     pub delay: Option<u64>,
+    /// Until when it rests at least, if it was ever seen. Without a min hold this is in the past.
+    pub rests: Option<u64>,
 }
 
 /// The state derived so far.
@@ -198,7 +200,7 @@ impl ObservedLedger {
                     HolderState::Cooling { left_ms } => {
                         GrantStanding::Cooling(self.clock + left_ms)
                     }
-                    HolderState::Delayed { left_ms } => {
+                    HolderState::Delayed { left_ms } | HolderState::Resting { left_ms } => {
                         GrantStanding::Delayed(self.clock + left_ms)
                     }
                 };
@@ -209,6 +211,10 @@ impl ObservedLedger {
                     slot: holder.slot,
                     standing,
                     delay: Some(holder.lock_delay_ms),
+                    rests: Some(deadline(
+                        self.clock.saturating_sub(holder.held_ms),
+                        promised(self.level, holder.min_hold_ms),
+                    )),
                 };
                 self.grants.insert(holder.token, grant);
             }
@@ -227,7 +233,7 @@ impl ObservedLedger {
         // restore.
         let kept_out = seen.before.locks.iter().flat_map(|lock| &lock.holders);
         let kept_out = kept_out.map(|holder| match holder.state {
-            HolderState::Held => 0,
+            HolderState::Held | HolderState::Resting { .. } => 0,
             HolderState::Cooling { left_ms } | HolderState::Delayed { left_ms } => left_ms,
         });
         let longest = kept_out.fold(longest.max(self.doubtful_ttl), u64::max);
@@ -355,6 +361,7 @@ impl ObservedLedger {
             slot: event.slot,
             standing: GrantStanding::Held,
             delay: None,
+            rests: None,
         };
         self.grants.insert(token, grant);
         if let (Some(queue), Some(place)) = (self.queues.get_mut(lock), event.place) {

@@ -1,4 +1,5 @@
-//! Checks that a lease lives exactly as long as it may (T1), and that a pause lasts as long as it must (T2).
+//! Checks that a lease lives exactly as long as it may (T1), and that a pause (T2) and a min hold (T5) last as long as
+//! they must.
 
 use tenure_core::event::{Cause, Event, Subject};
 use tenure_core::outcome::{Answer, Outcome};
@@ -105,9 +106,10 @@ pub(super) fn views(ledger: &ObservedLedger, seen: &ObservedStep<'_>) -> CheckRe
         let same = match (holder.state, grant.standing) {
             (HolderState::Held, GrantStanding::Held) => true,
             (HolderState::Cooling { left_ms }, GrantStanding::Cooling(until))
-            | (HolderState::Delayed { left_ms }, GrantStanding::Delayed(until)) => {
-                left_ms == until.saturating_sub(clock)
-            }
+            | (
+                HolderState::Delayed { left_ms } | HolderState::Resting { left_ms },
+                GrantStanding::Delayed(until),
+            ) => left_ms == until.saturating_sub(clock),
             _ => false,
         };
         if !same {
@@ -145,9 +147,22 @@ fn grant_event(
             }
         }
         Cause::DelayOver => match grant.standing {
-            GrantStanding::Delayed(until) if until <= ledger.clock => return Ok(()),
+            GrantStanding::Delayed(until) if until <= ledger.clock => {
+                return rests(ledger, event, grant);
+            }
             _ => return fail("the lock-delay is over too early"),
         },
+        Cause::MinHoldOver => {
+            let over = grant.standing != GrantStanding::Held
+                && grant.rests.is_none_or(|until| until <= ledger.clock);
+            return if over || is_forced(part, token) {
+                Ok(())
+            } else {
+                fail_min_hold(ledger, event, grant)
+            };
+        }
+        Cause::Released if is_abandoned(part) => return Ok(()),
+        Cause::Released => return rests(ledger, event, grant),
         Cause::Forced | Cause::Revoked | Cause::MaxHold
             if ledger.cools(part, event.cause, token) =>
         {
@@ -164,23 +179,44 @@ fn grant_event(
             };
         }
         // When the holder itself revokes, nothing cools and nothing is delayed.
-        Cause::Revoked if own_word(part) => return Ok(()),
+        Cause::Revoked if own_word(part) => return rests(ledger, event, grant),
         Cause::Expired | Cause::Forced | Cause::Revoked | Cause::MaxHold => {}
         _ => return Ok(()),
     }
-    match grant.delay {
-        Some(0) if event.left_ms.is_some() => fail("delayed without a lock-delay"),
-        Some(delay) if delay > 0 => {
-            // At the largest clock the delay is cut short.
-            let left = ledger.deadline(delay).saturating_sub(ledger.clock);
-            if event.left_ms.unwrap_or(0) == left {
-                Ok(())
-            } else {
-                fail("the lock-delay is missing")
-            }
-        }
-        _ => Ok(()),
+    // At the largest clock the delay is cut short.
+    let delay = |ms| ledger.deadline(ms).saturating_sub(ledger.clock);
+    match grant.delay.map(delay) {
+        None => Ok(()),
+        Some(0) => rests(ledger, event, grant),
+        Some(left) if event.left_ms == Some(left) => Ok(()),
+        Some(_) => fail("the lock-delay is missing"),
     }
+}
+
+/// Checks that a grant whose hold and delay are over rests for exactly the rest of its min hold.
+fn rests(ledger: &ObservedLedger, event: &Event, grant: &KnownGrant) -> CheckResult {
+    let left = grant.rests.map(|until| until.saturating_sub(ledger.clock));
+    if left.is_none_or(|left| left == event.left_ms.unwrap_or(0)) {
+        Ok(())
+    } else {
+        fail_min_hold(ledger, event, grant)
+    }
+}
+
+fn fail_min_hold(ledger: &ObservedLedger, event: &Event, grant: &KnownGrant) -> CheckResult {
+    let detail = format!("not the min hold at {}: {event:?}, stood as {grant:?}", ledger.clock);
+    Err(InvariantViolation::new("T5", detail))
+}
+
+fn is_abandoned(part: &ObservedCommand<'_>) -> bool {
+    part.command.is_some_and(|(request, _)| matches!(request.command, Command::Abandon(_)))
+}
+
+/// Whether this command takes the grant with this token away.
+fn is_forced(part: &ObservedCommand<'_>, token: Token) -> bool {
+    part.command.is_some_and(|(request, _)| {
+        matches!(request.command, Command::Force { token: named, .. } if named == token)
+    })
 }
 
 fn own_word(part: &ObservedCommand<'_>) -> bool {

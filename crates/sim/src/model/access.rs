@@ -332,7 +332,7 @@ impl Model {
         let Some(caller) = caller.filter(|_| self.level >= LEVEL_RECORDS) else { return };
         for event in &mut self.events {
             let names = match (command, event.cause, &event.subject) {
-                (Command::Force { .. }, Cause::Forced | Cause::Cooled, _)
+                (Command::Force { .. }, Cause::Forced | Cause::Cooled | Cause::MinHoldOver, _)
                 | (Command::SetLimits(_), Cause::LimitsSet, _)
                 | (Command::RaiseLevel { .. }, Cause::LevelRaised, _) => true,
                 (

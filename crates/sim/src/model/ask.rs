@@ -63,6 +63,7 @@ impl Model {
             metadata: ask.metadata.to_vec(),
             lock_delay_ms: ask.lock_delay_ms,
             max_hold_ms: ask.max_hold_ms,
+            min_hold_ms: ask.min_hold_ms,
             purpose: ask.purpose,
             independent: ask.independent,
             wait_until_ms: match wait_deadline {
@@ -122,7 +123,8 @@ impl Model {
             self.within(Limit::WaitMs, ms)?;
         }
         self.within(Limit::LockDelayMs, ask.lock_delay_ms)?;
-        self.within(Limit::MaxHoldMs, ask.max_hold_ms.unwrap_or(0))
+        self.within(Limit::MaxHoldMs, ask.max_hold_ms.unwrap_or(0))?;
+        self.within(Limit::MaxHoldMs, ask.min_hold_ms)
     }
 
     /// The properties of an existing lease that an ask needs.

@@ -24,6 +24,7 @@ enum DueWhat {
     MaxHold(Name, Token),
     Cooling(Name, Token),
     LockDelay(Name, Token),
+    MinHold(Name, Token),
     Quiet,
     /// The leases of a revoked principal with this number.
     Revoked(u64, Vec<LeaseId>),
@@ -42,6 +43,7 @@ impl DueItem {
             DueWhat::LockDelay(_, token) => (4, token.get()),
             DueWhat::Quiet => (5, 0),
             DueWhat::Revoked(number, _) => (6, *number),
+            DueWhat::MinHold(_, token) => (7, token.get()),
             DueWhat::RevokedLease(_) => unreachable!("it is made after sorting"),
         };
         (self.deadline_ms, kind, id)
@@ -72,6 +74,9 @@ impl Model {
                     }
                     (GrantState::Delayed { until_ms }, _) => {
                         add(until_ms, DueWhat::LockDelay(name, token));
+                    }
+                    (GrantState::Resting { until_ms }, _) => {
+                        add(until_ms, DueWhat::MinHold(name, token));
                     }
                 }
             }
@@ -182,6 +187,10 @@ impl Model {
             }
             DueWhat::LockDelay(lock, token) => {
                 self.delay_over(&lock, token);
+                self.if_gone(lock, token)
+            }
+            DueWhat::MinHold(lock, token) => {
+                self.min_hold_over(&lock, token, ("", ""));
                 BTreeSet::from([lock])
             }
             DueWhat::Quiet => {

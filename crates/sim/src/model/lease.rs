@@ -168,8 +168,7 @@ impl Model {
                 LeaseEnd::ByHolder => {
                     let told = self.level >= LEVEL_RECORDS;
                     let cause = if told { Cause::Released } else { Cause::Revoked };
-                    self.end_event(&lock, held_event(cause, &lock, &grant));
-                    self.end_held(&lock, grant.token);
+                    self.give_back(&lock, &grant, cause);
                 }
                 LeaseEnd::ByOther { said: (by, _), urgency } => {
                     self.take_away(&lock, grant.token, Cause::Revoked, urgency, (by, ""));

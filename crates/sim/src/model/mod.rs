@@ -39,7 +39,7 @@ use state::later;
 const CLOCK_MAX: u64 = (1 << 60) - 1;
 
 /// The highest level that the rules define.
-const LEVEL_MAX: u16 = 5;
+const LEVEL_MAX: u16 = 6;
 
 /// The level from which on asks are counted and can be taken back.
 const LEVEL_COUNTED: u16 = 2;
@@ -58,6 +58,9 @@ const LEVEL_RATES: u16 = 4;
 
 /// The level from which on it is recorded who set each quota.
 const LEVEL_SETTERS: u16 = 5;
+
+/// The level from which on an ask may have a least time between its grant and the next one.
+const LEVEL_MIN_HOLD: u16 = 6;
 
 /// The most limits that one command may set.
 const LIMITS_PER_COMMAND: usize = 32;
@@ -147,7 +150,7 @@ struct Lock {
     grants: Vec<Grant>,
 }
 
-/// One grant: held, cooling or delayed.
+/// One grant: held, cooling, delayed or resting.
 #[derive(Clone)]
 struct Grant {
     token: Token,
@@ -164,6 +167,7 @@ struct Grant {
     lock_delay_ms: u64,
     max_hold_ms: Option<u64>,
     max_hold_due_ms: Option<u64>,
+    min_hold_ms: u64,
     /// The number of asks that rely on it; `None` if asks were not counted when it was asked for.
     asks: Option<u64>,
     /// The owner of the lease.
@@ -176,6 +180,7 @@ enum GrantState {
     Held,
     Cooling { until_ms: u64 },
     Delayed { until_ms: u64 },
+    Resting { until_ms: u64 },
 }
 
 /// An ask that waits, or is about to be granted.
@@ -189,6 +194,7 @@ struct Place {
     metadata: Vec<u8>,
     lock_delay_ms: u64,
     max_hold_ms: Option<u64>,
+    min_hold_ms: u64,
     purpose: Purpose,
     independent: bool,
     wait_until_ms: Option<u64>,
@@ -289,6 +295,11 @@ impl Model {
                 {
                     Err(Refusal::Malformed)
                 }
+                Some(Request { command: Command::Acquire(ask), .. })
+                    if self.level < LEVEL_MIN_HOLD && ask.min_hold_ms != 0 =>
+                {
+                    Err(Refusal::Malformed)
+                }
                 Some(request) => {
                     self.admit(request).and_then(|()| self.run_once(request, handle_of))
                 }
@@ -338,7 +349,7 @@ impl Model {
         for grant in self.locks.values().flat_map(|lock| &lock.grants) {
             delay_ms = delay_ms.max(grant.lock_delay_ms);
             match grant.state {
-                GrantState::Held => {}
+                GrantState::Held | GrantState::Resting { .. } => {}
                 GrantState::Cooling { until_ms } => {
                     ends.push(until_ms.saturating_add(self.whole(grant.lock_delay_ms)));
                 }

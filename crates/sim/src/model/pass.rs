@@ -82,6 +82,7 @@ impl Model {
                 lock_delay_ms: place.lock_delay_ms,
                 max_hold_ms: place.max_hold_ms,
                 max_hold_due_ms: due,
+                min_hold_ms: place.min_hold_ms,
                 asks: place.asks,
                 owner: lease.owner.clone(),
             };

@@ -1,4 +1,4 @@
-//! Ends grants, for the holder or for another caller, with the cooling and lock-delay that follow.
+//! Ends grants, for the holder or for another caller, with what keeps others out afterwards.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,8 @@ use super::{Grant, GrantState, HandleOf, LEVEL_RECORDS, Model, NO_HANDLE, Verdic
 impl Model {
     pub(super) fn release(&mut self, hold: &Hold<'_>, handle_of: HandleOf<'_>) -> Verdict {
         let (lock, grant) = self.held_under(hold, handle_of)?;
-        self.end_event(&lock, held_event(Cause::Released, &lock, &grant));
-        self.end_held(&lock, grant.token);
-        self.grant_pass([lock]);
+        self.give_back(&lock, &grant, Cause::Released);
+        self.pass_if_gone(&lock, grant.token);
         Ok(Answer::Released)
     }
 
@@ -100,6 +99,12 @@ impl Model {
                 let (by, reason) = said;
                 let reason = if reason.is_empty() { FORCED_NOW } else { reason };
                 self.cooling_over(&lock, token, (by, reason))
+            }
+            (Some(GrantState::Resting { .. }), _) => {
+                let (by, reason) = said;
+                let reason = if reason.is_empty() { FORCED_NOW } else { reason };
+                self.min_hold_over(&lock, token, (by, reason));
+                None
             }
             (Some(GrantState::Delayed { .. }) | None, _) => {
                 let first = self.grants_of(&lock).into_iter().next();
@@ -211,17 +216,45 @@ impl Model {
     /// Ends a lock-delay.
     pub(super) fn delay_over(&mut self, lock: &Name, token: Token) {
         let grant = self.grant(lock, token).expect("only what is delayed is over").clone();
-        self.grant_event(lock, held_event(Cause::DelayOver, lock, &grant));
+        let left_ms = self.rest_or_go(lock, token);
+        self.grant_event(lock, Event { left_ms, ..held_event(Cause::DelayOver, lock, &grant) });
+    }
+
+    /// Ends the rest of a min hold, and tells why if it was not due.
+    pub(super) fn min_hold_over(&mut self, lock: &Name, token: Token, why: (&str, &str)) {
+        let grant = self.grant(lock, token).expect("only what rests is over").clone();
+        let (by, reason) = said(word(why).as_deref());
+        let event = held_event(Cause::MinHoldOver, lock, &grant);
+        self.grant_event(lock, Event { by, reason, ..event });
         self.remove_grant(lock, token);
     }
 
-    /// Begins the lock-delay, or removes the grant if it has none. Returns the length of the delay.
+    /// Ends a hold because the holder says so.
+    pub(super) fn give_back(&mut self, lock: &Name, grant: &Grant, cause: Cause) {
+        let left_ms = self.rest_or_go(lock, grant.token);
+        self.end_event(lock, Event { left_ms, ..held_event(cause, lock, grant) });
+    }
+
+    /// Lets the lock rest until its min hold is over, or removes the grant. Returns the length of the rest.
+    fn rest_or_go(&mut self, lock: &Name, token: Token) -> Option<u64> {
+        let grant = self.grant(lock, token).expect("only what is there ends").clone();
+        let until_ms = later(grant.since_ms, self.whole(grant.min_hold_ms));
+        if until_ms <= self.clock_ms {
+            self.end_held(lock, token);
+            return None;
+        }
+        self.note_vacancy(lock, &grant);
+        let resting = self.grant_mut(lock, token).expect("it was just found");
+        resting.state = GrantState::Resting { until_ms };
+        Some(until_ms - self.clock_ms)
+    }
+
+    /// Begins the lock-delay; without one, the rest; without either, removes the grant. Returns how long it lasts.
     pub(super) fn delay_or_go(&mut self, lock: &Name, token: Token) -> Option<u64> {
         let grant = self.grant(lock, token).expect("only what is there ends").clone();
         let until_ms = later(self.clock_ms, self.whole(grant.lock_delay_ms));
         if until_ms == self.clock_ms {
-            self.end_held(lock, token);
-            return None;
+            return self.rest_or_go(lock, token);
         }
         self.note_vacancy(lock, &grant);
         let delayed = self.grant_mut(lock, token).expect("it was just found");

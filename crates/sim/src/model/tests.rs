@@ -123,6 +123,7 @@ fn ask<'a>(lease: u64, locks: &[(&'a str, Mode)]) -> Acquire<'a> {
         metadata: b"",
         lock_delay_ms: 0,
         max_hold_ms: None,
+        min_hold_ms: 0,
         purpose: Purpose::Lock,
         independent: false,
     }

@@ -38,6 +38,7 @@ impl Model {
             metadata: grant.metadata.clone().into(),
             lock_delay_ms: grant.lock_delay_ms,
             max_hold_ms: grant.max_hold_ms,
+            min_hold_ms: grant.min_hold_ms,
         }
     }
 
@@ -58,6 +59,7 @@ impl Model {
             GrantState::Held => HolderState::Held,
             GrantState::Cooling { until_ms } => HolderState::Cooling { left_ms: left(until_ms) },
             GrantState::Delayed { until_ms } => HolderState::Delayed { left_ms: left(until_ms) },
+            GrantState::Resting { until_ms } => HolderState::Resting { left_ms: left(until_ms) },
         }
     }
 

@@ -50,6 +50,9 @@ pub struct Acquire {
     /// How long it may be held at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_hold_ms: Option<u64>,
+    /// The least time from the grant to the next grant, even if the lock is released earlier. From feature level 6 on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_hold_ms: Option<u64>,
     /// A candidacy rather than a lock.
     #[serde(default, skip_serializing_if = "is_false")]
     pub election: bool,
@@ -122,6 +125,7 @@ impl TryFrom<Acquire> for v1::AcquireRequest {
             metadata: bytes_from("metadata", ask.metadata, ask.metadata_base64)?,
             lock_delay_ms: ask.lock_delay_ms.unwrap_or(0),
             max_hold_ms: ask.max_hold_ms,
+            min_hold_ms: ask.min_hold_ms.unwrap_or(0),
             election: ask.election,
             independent: ask.independent,
             locks: ask.locks.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,

@@ -29,6 +29,8 @@ pub enum Standing {
     Cooling,
     /// The lock-delay after an end the holder did not ask for.
     Delayed,
+    /// No lease has the lock, and its min hold since the grant is not over.
+    Resting,
 }
 
 impl LockMode {
@@ -60,6 +62,7 @@ impl Standing {
         match v1::HolderState::try_from(state) {
             Ok(v1::HolderState::Cooling) => Self::Cooling,
             Ok(v1::HolderState::Delayed) => Self::Delayed,
+            Ok(v1::HolderState::Resting) => Self::Resting,
             Ok(v1::HolderState::Held) | Err(_) => Self::Held,
         }
     }

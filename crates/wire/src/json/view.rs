@@ -160,6 +160,9 @@ pub struct HolderShown {
     /// How long it may be held at most; absent for no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_hold_ms: Option<u64>,
+    /// The least time from the grant to the next grant; absent if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_hold_ms: Option<u64>,
 }
 
 impl From<v1::HolderView> for HolderShown {
@@ -183,6 +186,7 @@ impl From<v1::HolderView> for HolderShown {
             metadata_base64,
             lock_delay_ms: holder.lock_delay_ms,
             max_hold_ms: holder.max_hold_ms,
+            min_hold_ms: (holder.min_hold_ms > 0).then_some(holder.min_hold_ms),
         }
     }
 }

@@ -127,6 +127,7 @@ pub(crate) fn lock_view() -> v1::LockView {
             metadata: Bytes::from_static(b"\x00\xff"),
             lock_delay_ms: 10_000,
             max_hold_ms: Some(7_200_000),
+            min_hold_ms: 0,
             renewed_ms: Some(2_000),
         }],
         waiting: 1,

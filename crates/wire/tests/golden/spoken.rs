@@ -126,13 +126,16 @@ fn commands_about_locks_are_spoken_as_ever() {
         metadata: Bytes::from_static(b"release 5.2"),
         lock_delay_ms: 10_000,
         max_hold_ms: Some(3_600_000),
+        min_hold_ms: 0,
         election: true,
         independent: true,
         locks: vec![ask("accounts/7"), ask("accounts/9")],
         new_lease: Some(Box::new(new_lease())),
     };
     check_reads("session_request_acquire", &session(Command::Acquire(acquire.clone())));
-    check_command("acquire_now", Command::Acquire(acquire));
+    check_command("acquire_now", Command::Acquire(acquire.clone()));
+    let once_per_hour = v1::AcquireRequest { min_hold_ms: 3_240_000, ..acquire };
+    check_command("acquire_min_hold", Command::Acquire(once_per_hour));
     let (lease_slot, lease_generation, lease, token) = (SLOT, GENERATION, LEASE, 1043);
     let lock = || "deploy".to_owned();
     check_command(

@@ -78,6 +78,7 @@ fn state(lock: &LockView) -> String {
         }
         HolderState::Cooling { left_ms } => format!("revoking, {} left", time(left_ms)),
         HolderState::Delayed { left_ms } => format!("delayed, {} left", time(left_ms)),
+        HolderState::Resting { left_ms } => format!("resting, {} left", time(left_ms)),
     };
     format!("{kept}, token {}, {} waiting", holder.token, lock.waiting)
 }

@@ -73,6 +73,7 @@ impl Table {
                     metadata: &[],
                     lock_delay_ms: 0,
                     max_hold_ms: None,
+                    min_hold_ms: 0,
                     purpose: Purpose::Lock,
                     independent: false,
                 }))

@@ -6,7 +6,7 @@ use tenure_types::{Name, PlaceNumber, Token};
 use super::read::BadSnapshot;
 use crate::machine::Machine;
 use crate::state::due::DueKind;
-use crate::state::record::{GrantPhase, GrantState, IN_LEASE, IN_LOCK, IN_ORDER, IN_QUEUE};
+use crate::state::record::{GrantState, IN_LEASE, IN_LOCK, IN_ORDER, IN_QUEUE};
 use crate::state::slab::SlabIndex;
 
 impl Machine {
@@ -93,10 +93,7 @@ impl Machine {
                     }
                 }
                 GrantState::Over(over) => {
-                    let kind = match over.phase {
-                        GrantPhase::Cooling => DueKind::Cooling,
-                        GrantPhase::Delayed => DueKind::LockDelay,
-                    };
+                    let kind = over.phase.due();
                     self.due.insert(over.until_ms, kind, token.get(), Some(slot));
                 }
             }

@@ -8,16 +8,16 @@ use tenure_types::{Epoch, Limit, Limits, Name, PlaceNumber, Revision, Term, Toke
 
 use crate::access::Access;
 use crate::codec::access::{get_access, put_access};
-use crate::codec::request::get_lease_id;
+use crate::codec::request::{get_lease_id, get_positive};
 use crate::codec::{Malformed, Reader, Writer, get_outcome, put_outcome};
-use crate::machine::Machine;
-use crate::request::{LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_SETTERS, Purpose};
+use crate::machine::{LEVEL_MAX, Machine};
+use crate::request::{LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_MIN_HOLD, Purpose};
 use crate::state::due::CLOCK_MAX;
 use crate::state::list::{LinkedList, ListLink};
 use crate::state::owner::OwnerId;
 use crate::state::record::{
-    AskCount, AskRecord, EndedGrant, Grant, GrantMode, GrantOptions, GrantPhase, GrantState, Key,
-    KeyRequest, Lease, Lock, Place, Remembered, SeqRequest, WaitRecord,
+    AskCount, AskRecord, EndedGrant, Grant, GrantMode, GrantOptions, GrantPhase, GrantState,
+    HoldTimes, Key, KeyRequest, Lease, Lock, Place, Remembered, SeqRequest, WaitRecord,
 };
 use crate::state::slab::SlabIndex;
 
@@ -134,7 +134,7 @@ pub(super) fn get_head(reader: &mut Reader<'_>) -> Result<(SnapshotHead, Limits)
         return Err(Malformed);
     }
     // A level that this build does not know may have another form.
-    if (LEVEL_ACCESS..=LEVEL_SETTERS).contains(&head.level) {
+    if (LEVEL_ACCESS..=LEVEL_MAX).contains(&head.level) {
         head.access = Arc::new(get_access(reader, head.level)?);
         let len = reader.len(4)?;
         for _ in 0..len {
@@ -273,7 +273,11 @@ impl SnapshotRecord for Grant {
                 put_slot(out, *lease);
             }
             GrantState::Over(over) => {
-                out.put_u8(if over.phase == GrantPhase::Cooling { 1 } else { 2 });
+                out.put_u8(match over.phase {
+                    GrantPhase::Cooling => 1,
+                    GrantPhase::Delayed => 2,
+                    GrantPhase::Resting => 3,
+                });
                 out.put(over.until_ms);
                 out.put(over.lease.get());
                 out.put(over.created.0);
@@ -301,8 +305,13 @@ impl SnapshotRecord for Grant {
             since_ms: get_time(reader)?,
             state: match reader.u8()? {
                 0 => GrantState::Held(get_slot(reader)?),
-                phase @ (1 | 2) => GrantState::Over(Box::new(EndedGrant {
-                    phase: if phase == 1 { GrantPhase::Cooling } else { GrantPhase::Delayed },
+                phase @ 1..=3 => GrantState::Over(Box::new(EndedGrant {
+                    phase: match phase {
+                        1 => GrantPhase::Cooling,
+                        2 => GrantPhase::Delayed,
+                        _ if level >= LEVEL_MIN_HOLD => GrantPhase::Resting,
+                        _ => return Err(Malformed),
+                    },
                     until_ms: get_time(reader)?,
                     lease: get_lease_id(reader)?,
                     created: reader.revision()?,
@@ -311,7 +320,7 @@ impl SnapshotRecord for Grant {
                 })),
                 _ => return Err(Malformed),
             },
-            options: get_options(reader)?,
+            options: get_options(reader, level)?,
             mode: match reader.u8()? {
                 0 => GrantMode::Exclusive,
                 1 => GrantMode::Shared,
@@ -351,7 +360,7 @@ impl SnapshotRecord for Place {
                 None => None,
                 Some(until_ms) => Some(NonZeroU64::new(until_ms).ok_or(Malformed)?),
             },
-            options: get_options(reader)?,
+            options: get_options(reader, level)?,
             independent: reader.flag()?,
             asks: get_asks(reader, level)?,
             in_lease: ListLink::default(),
@@ -461,18 +470,32 @@ fn put_options(out: &mut Vec<u8>, options: &GrantOptions) {
     out.put_bytes(options.metadata());
     out.put(options.lock_delay_ms());
     out.put_optional(options.max_hold_ms());
-    out.put_u8(u8::from(options.purpose() == Purpose::Election));
+    let (election, min_hold_ms) = (options.purpose() == Purpose::Election, options.min_hold_ms());
+    // Only a request of a level that has min holds can have brought one.
+    out.put_u8(u8::from(election) | u8::from(min_hold_ms > 0) << 1);
+    if min_hold_ms > 0 {
+        out.put(min_hold_ms);
+    }
 }
 
-fn get_options(reader: &mut Reader<'_>) -> Result<GrantOptions, Malformed> {
+fn get_options(reader: &mut Reader<'_>, level: u16) -> Result<GrantOptions, Malformed> {
     if !reader.flag()? {
         return Ok(GrantOptions::default());
     }
     let metadata = reader.bytes()?;
     let lock_delay_ms = reader.number()?;
-    let max_hold_ms = reader.optional()?;
-    let purpose = if reader.flag()? { Purpose::Election } else { Purpose::Lock };
-    let options = GrantOptions::new(metadata, lock_delay_ms, max_hold_ms, purpose);
+    let max_hold_ms = match reader.optional()? {
+        None => None,
+        Some(ms) => Some(NonZeroU64::new(ms).ok_or(Malformed)?),
+    };
+    let flags = reader.u8()?;
+    if flags > if level >= LEVEL_MIN_HOLD { 3 } else { 1 } {
+        return Err(Malformed);
+    }
+    let purpose = if flags & 1 == 1 { Purpose::Election } else { Purpose::Lock };
+    let min_hold_ms = if flags & 2 == 2 { get_positive(reader)? } else { 0 };
+    let times = HoldTimes { lock_delay_ms, max_hold_ms, min_hold_ms };
+    let options = GrantOptions::new(metadata, times, purpose);
     // Default options have one form only, so that equal states have equal bytes.
     if options.is_plain() { Err(Malformed) } else { Ok(options) }
 }

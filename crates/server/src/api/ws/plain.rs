@@ -252,6 +252,7 @@ async fn attempt(
         metadata: &[],
         lock_delay_ms: 0,
         max_hold_ms: None,
+        min_hold_ms: 0,
         purpose: Purpose::Lock,
         independent: false,
     };
