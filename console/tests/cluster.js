@@ -29,14 +29,19 @@ export async function until(what, check) {
   throw new Error(`${what} did not come about in ${PATIENCE_MS} ms${last ? `: ${last.message}` : ''}`);
 }
 
-// Members never outlive the tests, however those end.
+// Members and their data never outlive the tests, however those end.
 const running = new Set();
-process.on('exit', () => running.forEach((child) => child.kill('SIGKILL')));
+const directories = new Set();
+process.on('exit', () => {
+  running.forEach((child) => child.kill('SIGKILL'));
+  for (const dir of directories) rmSync(dir, { recursive: true, force: true, maxRetries: 5 });
+});
 
 export class Cluster {
   constructor(binary) {
     this.binary = binary;
     this.dir = mkdtempSync(join(tmpdir(), 'tenure-console-'));
+    directories.add(this.dir);
     this.members = [];
     this.commands = [];
   }
@@ -128,6 +133,7 @@ export class Cluster {
     for (const child of this.commands) child.kill('SIGKILL');
     for (const member of this.members) if (member.process) await this.kill(member);
     rmSync(this.dir, { recursive: true, force: true });
+    directories.delete(this.dir);
   }
 }
 
