@@ -178,15 +178,18 @@ async fn the_work_of_a_session_of_the_console_ends_with_it() {
     let mut stage = Stage::new();
     let key = stage.key(None);
     let caller = |stage: &Stage, headers: &HeaderMap| {
-        let presented = stage.identity.console().presented(headers, os::now_us()).unwrap();
-        CallerIdentity::resolve(&stage.identity, presented).ok().unwrap()
+        let presented = stage.identity.console().presented(headers, os::now_us())?;
+        CallerIdentity::resolve(&stage.identity, presented).ok()
     };
     for (life, idle) in [(SHORT, LONG), (LONG, SHORT)] {
         let console = ConsoleSessions::lasting(life, idle);
         stage.identity = Arc::new(Identity { console, ..Identity::default() });
         stage.identity.publish(&Arc::new(stage.access.clone()));
         let began_us = os::now_us();
-        let caller = caller(&stage, &sign_in(&stage.identity, &key));
+        // On a busy machine a session may be over before its first request.
+        let mut signed_in =
+            std::iter::repeat_with(|| caller(&stage, &sign_in(&stage.identity, &key)));
+        let caller = signed_in.find_map(|caller| caller).unwrap();
         let failure = tokio::time::timeout(LONG, caller.ended()).await.unwrap();
         assert!(failure.to_string().contains("session of the console has ended"), "{failure}");
         assert!(os::now_us() - began_us >= os::micros(SHORT));
@@ -195,10 +198,10 @@ async fn the_work_of_a_session_of_the_console_ends_with_it() {
     stage.identity.publish(&Arc::new(stage.access.clone()));
     let (leaves, stays) = (sign_in(&stage.identity, &key), sign_in(&stage.identity, &key));
     let ended = tokio::spawn({
-        let caller = caller(&stage, &leaves);
+        let caller = caller(&stage, &leaves).unwrap();
         async move { caller.ended().await }
     });
-    let stays = caller(&stage, &stays);
+    let stays = caller(&stage, &stays).unwrap();
     tokio::task::yield_now().await;
     assert_eq!(stage.identity.waiting(), 1, "it waits before the session ends");
     stage.identity.end_session(&leaves);
