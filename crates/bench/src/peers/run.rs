@@ -236,8 +236,8 @@ fn plan(arguments: &PeersArguments, data: &Path) -> MeasurePlan {
         return MeasurePlan {
             warm_up: ms(50),
             window: ms(150),
-            renewals: ms(400),
-            lease_ttl: ms(1_000),
+            renewals: ms(200),
+            lease_ttl: Duration::from_secs(15),
             queue_max: Duration::from_secs(20),
             prepare_max: Duration::from_secs(20),
             writes: 2,

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use tenure_server::os;
 
 use crate::peers::results::SampleFigures;
@@ -55,12 +55,29 @@ pub(super) async fn leader<S: PeerSystem>(
     Ok(figures)
 }
 
+/// How often a holder is started: on a machine that is very busy it may lose its lock before it is killed.
+const HOLDERS_MAX: usize = 3;
+
 /// Kills the process that holds a lock, and measures until a waiter has it.
 pub(super) async fn holder<S: PeerSystem>(
     system: &S,
     servers: &PeerServers,
     plan: &MeasurePlan,
 ) -> Result<SampleFigures> {
+    for _ in 0..HOLDERS_MAX {
+        if let Some(figures) = one_holder(system, servers, plan).await? {
+            return Ok(figures);
+        }
+    }
+    bail!("{HOLDERS_MAX} holders lost their locks before they were killed")
+}
+
+/// One attempt; `None` if the holder lost its lock too early.
+async fn one_holder<S: PeerSystem>(
+    system: &S,
+    servers: &PeerServers,
+    plan: &MeasurePlan,
+) -> Result<Option<SampleFigures>> {
     let (addresses, lock) = (servers.addresses(), fresh_name("holder-killed"));
     let mut holding = start_holder(system.name(), &addresses, &lock)?;
     let shape = ClientShape { clients: 1, connections: 1, ttl: TTL };
@@ -73,15 +90,17 @@ pub(super) async fn holder<S: PeerSystem>(
     // At different moments between two renewals.
     let beat_ms = fastrand::u64(0..1_000);
     tokio::time::sleep(Duration::from_millis(500 + beat_ms)).await;
-    ensure!(!waiter.is_finished(), "the waiter had the lock before the holder was killed");
+    if waiter.is_finished() {
+        return Ok(None);
+    }
     holding.0.kill().context("killing the holder")?;
     let killed_us = os::now_us();
     let granted = tokio::time::timeout(plan.prepare_max, waiter).await;
     let (granted_us, granted) = granted.context("no grant after the holder was killed")??;
     granted.context("no grant after the holder was killed")?;
     let mut figures = SampleFigures::default();
-    figures.add("ms", (granted_us - killed_us) as f64 / 1e3);
-    Ok(figures)
+    figures.add("ms", granted_us.saturating_sub(killed_us) as f64 / 1e3);
+    Ok(Some(figures))
 }
 
 /// A process that holds a lock. It is killed when this is dropped.
