@@ -76,7 +76,7 @@ pub(crate) fn draw(results: &PeerResults, plot: &ResultPlot) -> Option<(String, 
     // Whole powers of ten, at least one.
     let from = least.log10().floor();
     let to = most.log10().ceil().max(from + 1.0);
-    let x = |value: f64| LEFT + (RIGHT - LEFT) * (value.max(least).log10() - from) / (to - from);
+    let x = |value: f64| LEFT + (RIGHT - LEFT) * (value.log10() - from) / (to - from);
     let described = describe(&rows, plot);
     let height = TOP + ROW * rows.len() as f64 + 40.0;
     let mut svg = format!(
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn a_plot_has_a_dot_for_each_system_and_says_its_values() {
         let mut results = PeerResults::default();
-        for (system, value) in [("tenure", 1_000.0), ("etcd", 10.0)] {
+        for (system, value) in [("tenure", 1_000.0), ("etcd", 20.0)] {
             results.systems.push((system.to_owned(), PeerDescription::default()));
             let mut figures = SampleFigures::default();
             figures.add("per_s", value);
@@ -194,7 +194,8 @@ mod tests {
         }
         let (svg, described) = draw(&results, &PLOTS[0]).unwrap();
         assert_eq!(svg.matches("<circle").count(), 4, "two in the legend, two in the plot");
-        assert_eq!(described, "1 client, 1 connection: tenure 1,000/s, etcd 10/s.");
+        assert_eq!(described, "1 client, 1 connection: tenure 1,000/s, etcd 20/s.");
+        assert!(svg.contains("<line class=\"line\" x1=\"250.0\""), "the axis begins at ten");
         assert!(draw(&results, &PLOTS[1]).is_none(), "there is no such figure");
     }
 }
