@@ -92,10 +92,10 @@ Results of the long runs. `cargo xtask campaign` adds the rows.
   lease that is lost or late, renewals of which one in a hundred takes longer than a sixth of the ttl from its first
   attempt, refusals without a time to try again or with the same for all, or a member that needs longer than a second
   until writes are quick again.
-- `overlap` (`cargo xtask clients --overlap`): 20 clients of all languages compete for one lock, while most faults hit its
-  holder: processes are frozen, killed and cut off, their bytes are swallowed, leaders are killed and frozen. `overlaps`
-  counts the pairs of clients whose checks succeeded at the same time, and grants out of the order of their tokens. In the
-  control the same clients ignore their losses, and must overlap.
+- `overlap` (`cargo xtask clients --overlap`): 20 clients of all languages compete for one lock, while most faults hit
+  its holder: processes are frozen, killed and cut off, their bytes are swallowed, leaders are killed and frozen.
+  `overlaps` counts the pairs of clients whose checks succeeded at the same time, and grants out of the order of their
+  tokens. In the control the same clients ignore their losses, and must overlap.
 - `fuzz`: a decoder under libFuzzer, starting from its corpus: the number of inputs that it was given.
 
 | campaign | commit | totals |

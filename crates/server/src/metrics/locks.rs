@@ -80,14 +80,14 @@ pub(crate) struct LockMetrics {
     attended: AtomicBool,
     left: Mutex<PendingCounts>,
     news: Notify,
-    counts: Mutex<HoldTimes>,
+    counts: Mutex<TimedHolds>,
     shown: LockReading,
 }
 
 impl Default for LockMetrics {
     fn default() -> Self {
         let shown = LockReading::default();
-        let counts = Mutex::new(HoldTimes { shown: shown.clone(), ..HoldTimes::default() });
+        let counts = Mutex::new(TimedHolds { shown: shown.clone(), ..TimedHolds::default() });
         let (attended, left, news) = (AtomicBool::default(), Mutex::default(), Notify::new());
         Self { began_us: os::now_us(), attended, left, news, counts, shown }
     }
@@ -244,7 +244,7 @@ struct Cells {
 
 /// The state kept between parts.
 #[derive(Default)]
-struct HoldTimes {
+struct TimedHolds {
     shown: LockReading,
     prefixes: BTreeMap<Arc<str>, Cells>,
     /// The start time of each waiting place.
@@ -261,7 +261,7 @@ struct HoldTimes {
 /// A lease and the hash of a lock's name: a lease holds a lock once.
 type HoldKey = (u64, u64);
 
-impl HoldTimes {
+impl TimedHolds {
     fn add(&mut self, part: &TurnCounts) {
         // Both are in the order of their revisions.
         let mut freed = part.freed.iter().peekable();
