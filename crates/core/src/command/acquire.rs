@@ -14,7 +14,7 @@ use crate::outcome::{Acquired, Answer, Grants};
 use crate::request::{Acquire, Ask, AskLease, AskWait, LEVEL_RECORDS, NewLease};
 use crate::state::due::DueKind;
 use crate::state::record::{
-    AskCount, GrantOptions, GrantState, HoldTimes, IN_LEASE, IN_LOCK, IN_QUEUE,
+    AskCount, GrantOptions, GrantState, GrantTimes, IN_LEASE, IN_LOCK, IN_QUEUE,
 };
 use crate::state::slab::SlabIndex;
 
@@ -196,7 +196,7 @@ impl Machine {
         self.grant_pass();
 
         let blocked = asks.iter().find(|located| self.is_blocked(located));
-        let times = HoldTimes {
+        let times = GrantTimes {
             lock_delay_ms: acquire.lock_delay_ms,
             max_hold_ms: acquire.max_hold_ms.and_then(NonZeroU64::new),
             min_hold_ms: acquire.min_hold_ms,

@@ -64,13 +64,13 @@ pub(crate) struct GrantOptions(Option<Arc<OptionValues>>);
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct OptionValues {
     metadata: Box<[u8]>,
-    times: HoldTimes,
+    times: GrantTimes,
     purpose: Purpose,
 }
 
 /// The times that bound a hold and what follows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct HoldTimes {
+pub(crate) struct GrantTimes {
     /// How long the lock stays unavailable after an end that the holder did not ask for.
     pub(crate) lock_delay_ms: u64,
     /// The longest time that the lock may be held.
@@ -80,9 +80,9 @@ pub(crate) struct HoldTimes {
 }
 
 impl GrantOptions {
-    pub(crate) fn new(metadata: &[u8], times: HoldTimes, purpose: Purpose) -> Self {
+    pub(crate) fn new(metadata: &[u8], times: GrantTimes, purpose: Purpose) -> Self {
         let plain =
-            metadata.is_empty() && times == HoldTimes::default() && purpose == Purpose::Lock;
+            metadata.is_empty() && times == GrantTimes::default() && purpose == Purpose::Lock;
         if plain {
             return Self(None);
         }
@@ -94,8 +94,8 @@ impl GrantOptions {
         Self::new(metadata, self.times(), self.purpose())
     }
 
-    fn times(&self) -> HoldTimes {
-        self.0.as_ref().map_or(HoldTimes::default(), |special| special.times)
+    fn times(&self) -> GrantTimes {
+        self.0.as_ref().map_or(GrantTimes::default(), |special| special.times)
     }
 
     pub(crate) fn metadata(&self) -> &[u8] {

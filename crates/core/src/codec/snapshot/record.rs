@@ -17,7 +17,7 @@ use crate::state::list::{LinkedList, ListLink};
 use crate::state::owner::OwnerId;
 use crate::state::record::{
     AskCount, AskRecord, EndedGrant, Grant, GrantMode, GrantOptions, GrantPhase, GrantState,
-    HoldTimes, Key, KeyRequest, Lease, Lock, Place, Remembered, SeqRequest, WaitRecord,
+    GrantTimes, Key, KeyRequest, Lease, Lock, Place, Remembered, SeqRequest, WaitRecord,
 };
 use crate::state::slab::SlabIndex;
 
@@ -494,7 +494,7 @@ fn get_options(reader: &mut Reader<'_>, level: u16) -> Result<GrantOptions, Malf
     }
     let purpose = if flags & 1 == 1 { Purpose::Election } else { Purpose::Lock };
     let min_hold_ms = if flags & 2 == 2 { get_positive(reader)? } else { 0 };
-    let times = HoldTimes { lock_delay_ms, max_hold_ms, min_hold_ms };
+    let times = GrantTimes { lock_delay_ms, max_hold_ms, min_hold_ms };
     let options = GrantOptions::new(metadata, times, purpose);
     // Default options have one form only, so that equal states have equal bytes.
     if options.is_plain() { Err(Malformed) } else { Ok(options) }
