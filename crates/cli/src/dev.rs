@@ -175,7 +175,8 @@ fn usual_peers(flags: &DevArgs) -> Result<String, CliError> {
 /// The first of so many consecutive ports that are free.
 fn free_ports(host: &str, count: u16) -> Result<u16, CliError> {
     let host = host.trim_matches(['[', ']']);
-    let first = |_| FREE_PORTS.start + (os::random() % FREE_PORTS.len() as u64) as u16;
+    let offset = || u16::try_from(os::random() % FREE_PORTS.len() as u64).unwrap_or_default();
+    let first = |_| FREE_PORTS.start + offset();
     let is_free = |port: u16| TcpListener::bind((host, port)).is_ok();
     let mut tried = (0..FREE_PORTS_TRIES).map(first);
     let found = tried.find(|first| (0..count).all(|at| is_free(first + at)));

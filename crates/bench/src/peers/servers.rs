@@ -169,7 +169,7 @@ pub fn counter(page: &str, name: &str) -> Option<u64> {
 /// A count that was printed as a number with a fraction.
 fn whole(value: f64) -> Option<u64> {
     #[expect(clippy::cast_possible_truncation, reason = "it is checked to be a count")]
-    (value >= 0.0 && value < 1e15).then_some(value as u64)
+    (0.0..1e15).contains(&value).then_some(value as u64)
 }
 
 /// A duration on the clock of the benchmarks.

@@ -77,7 +77,7 @@ pub(crate) async fn measure<S: PeerSystem>(
     figures.add("memory_mib", memory.iter().sum());
     match (fsyncs, fsyncs_after) {
         (Some(before), Some(after)) => {
-            figures.add("fsyncs", after.saturating_sub(before) as f64 / count)
+            figures.add("fsyncs", after.saturating_sub(before) as f64 / count);
         }
         _ => used.flushes.into_iter().for_each(|it| figures.add("disk_flushes", it as f64 / count)),
     }
