@@ -4,12 +4,17 @@
 use crate::pages::{pages, root};
 
 /// Commands that no test runs as they are written: the page, what the command begins with, and why.
-const NOT_RUN: [(&str, &str, &str); 44] = [
+const NOT_RUN: [(&str, &str, &str); 45] = [
     ("README.md", "cargo ", "it builds a release, or runs all tests"),
     ("README.md", "tenure dev", "it runs until Ctrl-C: `dev.rs`"),
     ("README.md", "tenure run deploy", "in terminals of their own: `basics.rs` of `run`"),
     ("README.md", "kill -9", "the watchdog gives the lock back: `holding.rs` of `run`"),
     ("README.md", "tenure history deploy", "who held it at a time: `past.rs`"),
+    (
+        "docs/benchmarks.md",
+        "cargo xtask bench",
+        "it takes long: `benches.rs` of `bench` has a part",
+    ),
     ("docs/fencing.md", "tenure fence proxy", "guides/proxy.md starts a proxy"),
     ("docs/fencing.md", "tenure store", "guides/store.md starts a store"),
     ("docs/fencing.md", "curl -X PUT", "guides/store.md writes to a store"),
