@@ -26,8 +26,8 @@ pub(super) fn before_command(
         Command::Force { lock, token, .. } => {
             let grant = find(ledger, lock, *token);
             let standing = grant.map(|grant| grant.standing);
-            // A rest may be ended, a lock-delay may not. Of a grant from this entry it is not known which one it is, nor
-            // of one whose time is over and that an entry has not ended yet.
+            // A rest may be ended, a lock-delay may not. Of a grant from this entry it is not known which one it is,
+            // nor of one whose time is over and that no entry has ended yet.
             let is_over = |end: u64, until: u64| end.max(until) <= ledger.clock;
             let is_rest = |end, until| end == until || is_over(end, until);
             let rests =
