@@ -275,8 +275,11 @@ export function useChanges(params, changed) {
     const space = spacing(SOON_MS, CHANGES_MS);
     const flush = () => {
       timer = undefined;
-      // A page that nobody sees is brought up to date when it is shown again.
-      if (document.hidden) return;
+      if (document.hidden) {
+        // The browser shows another tab. When it shows this one, `shown` reads everything again, so nothing is kept.
+        waiting = [];
+        return;
+      }
       if (waiting.length) space.ran();
       const batch = waiting;
       waiting = [];

@@ -70,7 +70,7 @@ fn a_command_that_runs_once_per_period_is_skipped_after_its_first_start() {
     let told = once(&["--output", "json"]);
     let last: serde_json::Value = serde_json::from_str(told.err.lines().last().unwrap()).unwrap();
     assert_eq!((&last["outcome"], &last["exit_code"]), (&"skipped".into(), &0.into()));
-    // Whoever asks for more than the next period waits for it, and is told until when.
+    // With `--wait` the command waits for the next period, and `tenure` says until when.
     let waits = once(&["--wait", "1s"]);
     assert_eq!(waits.code, Some(75), "{}", waits.err);
     assert!(waits.err.contains("no client; ana started "), "{}", waits.err);

@@ -1,8 +1,8 @@
 //! Summarises all locks: how many there are, who waits or holds longest, and where most of it happens.
 //!
 //! Nothing of this is indexed, so a summary reads every lock, a bounded number in each turn of the event loop. Callers
-//! with the same permissions share it, and it is made again only when it is old: the longer it takes, the later, so
-//! that the summaries take a small part of one processor however many pages show them.
+//! that may read everything share one, every other principal has its own. A summary is made again only when it is old:
+//! the longer it takes, the later, so that summaries take a small part of one processor however many pages show them.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
