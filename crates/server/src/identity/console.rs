@@ -27,7 +27,7 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// How long a session lasts at most, and how long without a request.
 const LIFE: Duration = Duration::from_secs(8 * 60 * 60);
 const IDLE: Duration = Duration::from_secs(30 * 60);
-/// The most sessions. Beyond that the one that was used least recently ends.
+/// The most sessions. Beyond that, the principal that has the most of them loses the one that it used least recently.
 const SESSIONS_MAX: usize = 1_000;
 
 /// What a member serves of the console.
@@ -84,6 +84,7 @@ struct ConsoleSettings {
 }
 
 struct ConsoleSession {
+    principal: String,
     presented: Presented,
     began_us: u64,
     used_us: u64,
@@ -152,19 +153,18 @@ impl ConsoleSessions {
         })
     }
 
-    /// Begins a session with these credentials. Returns the value of the header that sets its cookie.
-    pub(crate) fn begin(&self, presented: Presented, now_us: u64) -> HeaderValue {
+    /// Begins a session of a principal with these credentials. Returns the value of the header that sets its cookie.
+    pub(crate) fn begin(&self, principal: &str, presented: Presented, now_us: u64) -> HeaderValue {
         let mut secret = [0; 32];
         getrandom::fill(&mut secret).expect("the system has randomness, or nothing here is safe");
         let secret = hex(&secret);
         let mut sessions = self.sessions();
         sessions.retain(|_, session| self.left_of(session, now_us).is_some());
         if sessions.len() >= SESSIONS_MAX {
-            let oldest =
-                sessions.iter().min_by_key(|(_, it)| it.used_us).map(|(key, _)| key.clone());
-            oldest.map(|key| sessions.remove(&key));
+            end_one(&mut sessions);
         }
-        let session = ConsoleSession { presented, began_us: now_us, used_us: now_us };
+        let principal = principal.to_owned();
+        let session = ConsoleSession { principal, presented, began_us: now_us, used_us: now_us };
         sessions.insert(key(&secret), session);
         self.cookie(&secret, self.life.as_secs())
     }
@@ -198,6 +198,18 @@ impl ConsoleSessions {
     fn sessions(&self) -> MutexGuard<'_, BTreeMap<ConsoleSessionId, ConsoleSession>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Ends the least recently used session of the principal that has the most.
+fn end_one(sessions: &mut BTreeMap<ConsoleSessionId, ConsoleSession>) {
+    let mut counts = BTreeMap::new();
+    for session in sessions.values() {
+        *counts.entry(session.principal.as_str()).or_insert(0) += 1;
+    }
+    let Some((&most, _)) = counts.iter().max_by_key(|(_, count)| **count) else { return };
+    let theirs = sessions.iter().filter(|(_, session)| session.principal == most);
+    let oldest = theirs.min_by_key(|(_, session)| session.used_us).map(|(key, _)| key.clone());
+    oldest.map(|key| sessions.remove(&key));
 }
 
 /// Whether the console's own script made a request.
@@ -241,7 +253,7 @@ mod tests {
     #[test]
     fn a_session_stands_for_what_was_presented_until_it_ends() {
         let sessions = sessions(false);
-        let headers = headers(&sessions.begin(presented(), NOW));
+        let headers = headers(&sessions.begin("ana", presented(), NOW));
         let found = sessions.presented(&headers, NOW).unwrap();
         assert!(found.bearer == presented().bearer && found.session.is_some());
         let removed = sessions.end(&headers);
@@ -251,13 +263,13 @@ mod tests {
 
     #[test]
     fn the_cookie_is_out_of_reach_of_scripts_and_of_other_sites() {
-        let plain = sessions(false).begin(presented(), NOW);
+        let plain = sessions(false).begin("ana", presented(), NOW);
         let plain = plain.to_str().unwrap();
         assert!(
             plain.starts_with("tenure-console-7=") && plain.contains("HttpOnly; SameSite=Strict")
         );
         assert!(!plain.contains("Secure") && !plain.contains("ab".repeat(32).as_str()));
-        let secure = sessions(true).begin(presented(), NOW);
+        let secure = sessions(true).begin("ana", presented(), NOW);
         let secure = secure.to_str().unwrap();
         assert!(secure.starts_with("__Host-tenure-console-7=") && secure.ends_with("; Secure"));
     }
@@ -265,7 +277,7 @@ mod tests {
     #[test]
     fn without_the_header_or_from_another_site_the_cookie_does_not_count() {
         let sessions = sessions(false);
-        let with = headers(&sessions.begin(presented(), NOW));
+        let with = headers(&sessions.begin("ana", presented(), NOW));
         let mut without = with.clone();
         without.remove(HEADER);
         assert!(sessions.presented(&without, NOW).is_none());
@@ -283,7 +295,7 @@ mod tests {
     fn a_session_ends_without_use_and_after_its_life() {
         let sessions = sessions(false);
         let idle = os::micros(IDLE);
-        let headers = headers(&sessions.begin(presented(), NOW));
+        let headers = headers(&sessions.begin("ana", presented(), NOW));
         assert!(sessions.presented(&headers, NOW + idle - 1).is_some());
         assert!(sessions.presented(&headers, NOW + 2 * idle - 2).is_some(), "it was used");
         let mut now_us = NOW + 2 * idle - 2;
@@ -298,11 +310,12 @@ mod tests {
     #[test]
     fn the_number_of_sessions_is_bounded() {
         let sessions = sessions(false);
-        let first = headers(&sessions.begin(presented(), NOW));
-        let second = headers(&sessions.begin(presented(), NOW));
+        let other = headers(&sessions.begin("ben", presented(), NOW));
+        let first = headers(&sessions.begin("ana", presented(), NOW));
+        let second = headers(&sessions.begin("ana", presented(), NOW));
         assert!(sessions.presented(&first, NOW + 1).is_some());
-        for _ in 2..=SESSIONS_MAX {
-            sessions.begin(presented(), NOW + 1);
+        for _ in 3..=SESSIONS_MAX {
+            sessions.begin("ana", presented(), NOW + 1);
         }
         assert_eq!(sessions.sessions().len(), SESSIONS_MAX);
         assert!(sessions.presented(&first, NOW + 1).is_some());
@@ -310,6 +323,7 @@ mod tests {
             sessions.presented(&second, NOW + 1).is_none(),
             "the least recently used one ended"
         );
+        assert!(sessions.presented(&other, NOW + 1).is_some(), "another principal's stays");
     }
 
     #[test]

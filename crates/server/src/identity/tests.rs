@@ -163,7 +163,7 @@ async fn the_work_of_a_caller_ends_with_its_credentials() {
 
 /// Signs in. Returns the headers of the requests of that session.
 fn sign_in(identity: &Identity, key: &NewApiKey) -> HeaderMap {
-    let cookie = identity.console().begin(presented(&key.text).ok().unwrap(), os::now_us());
+    let cookie = identity.console().begin("ana", presented(&key.text).ok().unwrap(), os::now_us());
     let pair = cookie.to_str().unwrap().split_once(';').unwrap().0;
     let mut headers = HeaderMap::new();
     headers.insert(http::header::COOKIE, HeaderValue::from_str(pair).unwrap());

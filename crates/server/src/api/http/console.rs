@@ -71,7 +71,7 @@ pub(super) async fn sign_in(State(http): State<Http>, call: HttpCall) -> HttpRes
         return Ok(response);
     }
     let console = http.dispatch.member().identity().console();
-    Ok(with_cookie(response, console.begin(presented, os::now_us())))
+    Ok(with_cookie(response, console.begin(http.who().name(), presented, os::now_us())))
 }
 
 /// Signs a browser out.
