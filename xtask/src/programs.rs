@@ -27,6 +27,8 @@ pub(crate) const RUN: &str = "run";
 
 /// The simulator with the planted bugs. Cargo puts it where the one without them was, so it is copied away.
 const MUTANTS: &str = "target/tenure-mutants";
+/// The simulator of a campaign.
+const CAMPAIGN: &str = "target/tenure-campaign";
 /// Set when xtask is started in place of the compiler, to plant the bugs.
 pub(crate) const PLANT: &str = "TENURE_PLANT";
 
@@ -65,10 +67,16 @@ pub(crate) fn sim_command(repo: &Repo) -> Command {
     command
 }
 
-/// The same for one part of a campaign: a fault that none of its seeds met may happen in another part.
-pub(crate) fn sim_part_command(repo: &Repo) -> Command {
-    let mut command = sim_command(repo);
-    command.arg("--part");
+/// Keeps the simulator that was built last for a campaign: the tree may change while it runs.
+pub(crate) fn keep_for_campaign(repo: &Repo) -> Result<()> {
+    keep(repo, CAMPAIGN)
+}
+
+/// The simulator of a campaign, which [`keep_for_campaign`] has kept.
+pub(crate) fn campaign_program(repo: &Repo) -> Command {
+    let mut command = Command::new(repo.path(CAMPAIGN));
+    command.current_dir(repo.root());
+    name_commit(repo, &mut command);
     command
 }
 
@@ -97,8 +105,13 @@ pub(crate) fn mutants_build(repo: &Repo) -> Result<Command> {
 
 /// Keeps the simulator that [`mutants_build`] has built, until the next such build.
 pub(crate) fn keep_mutants(repo: &Repo) -> Result<()> {
+    keep(repo, MUTANTS)
+}
+
+/// Copies the simulator that was built last.
+fn keep(repo: &Repo, to: &str) -> Result<()> {
     let built = repo.path("target/sim").join(SIM);
-    std::fs::copy(&built, repo.path(MUTANTS))
+    std::fs::copy(&built, repo.path(to))
         .with_context(|| format!("cannot copy {}", built.display()))?;
     Ok(())
 }

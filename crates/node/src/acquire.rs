@@ -176,10 +176,7 @@ impl PendingAcquire {
             }
             AcquireInput::Abandoned(answer) => {
                 let At::Abandoning { .. } = self.at else { return None };
-                self.reply(answer.map(|outcome| {
-                    let refusal = outcome.result.err().unwrap_or(Refusal::WaitTimeout);
-                    Outcome { revision: outcome.revision, result: Err(refusal) }
-                }))
+                self.reply(abandoned(answer))
             }
         }
     }
@@ -296,6 +293,21 @@ impl PendingAcquire {
         let mut bytes = Vec::new();
         encode_request(&request, &mut bytes);
         Some(AcquireOutput::Abandon { request: bytes.into(), deadline_us })
+    }
+}
+
+/// What the caller is told when its ask was to be taken back. As long as the machine has not done that, the place
+/// stands, even if nothing came of the command itself.
+fn abandoned(answer: Result<Outcome, NodeFailure>) -> Result<Outcome, NodeFailure> {
+    if mutant!("failed_abandon_is_no_effect") {
+        return answer;
+    }
+    let Ok(Outcome { revision, result }) = answer else { return Err(NodeFailure::Unknown) };
+    match result {
+        Ok(_) => Ok(Outcome { revision, result: Err(Refusal::WaitTimeout) }),
+        // The place ended with its lease.
+        Err(Refusal::LeaseNotFound) => Ok(Outcome { revision, result }),
+        Err(_) => Err(NodeFailure::Unknown),
     }
 }
 

@@ -287,23 +287,18 @@ impl Node {
         if within_us == Some(0) && !mutant!("forwarded_deadline_ignored") {
             return self.answer_peer(from, number, vec![Err(NodeFailure::Expired); requests.len()]);
         }
-        let bound = self.config.command_bytes_max;
+        if let Some(refused) = self.refused_in_part(&requests) {
+            return self.answer_peer(from, number, refused);
+        }
         let mut permit = Permit::default();
         let share = self.shares.entry(from);
         let share = share.or_insert_with(|| ConnectionShare::of_member(from.get())).clone();
         for request in &requests {
-            let admitted = if request.len() > bound {
-                Err(NodeFailure::TooLarge { bound: bound as u64 })
-            } else {
-                self.admit_forwarded(request, &share)
+            let Some(one) = self.admit_forwarded(request, &share) else {
+                let overloaded = vec![Err(NodeFailure::Overloaded); requests.len()];
+                return self.answer_peer(from, number, overloaded);
             };
-            match admitted {
-                Ok(one) => permit.join(one),
-                // Answers are in order and cover the whole batch, so the batch is refused as a whole.
-                Err(failure) => {
-                    return self.answer_peer(from, number, vec![Err(failure); requests.len()]);
-                }
-            }
+            permit.join(one);
         }
         observer.took(requests.len());
         let (proposal, commands) = (self.in_flight.number(), requests.len());
@@ -320,22 +315,31 @@ impl Node {
         self.replica.handle(RaftInput::Submit { proposal, requests, linger_us, deadline_us });
     }
 
-    fn admit_forwarded(
-        &self,
-        request: &[u8],
-        share: &ConnectionShare,
-    ) -> Result<Permit, NodeFailure> {
-        // A request that cannot be decoded has no effect when it is applied, and is refused then.
-        let decoded = decode_request(request).ok();
-        let mut kind = crate::admission::Weight::Asks;
-        if let Some(request) = &decoded {
-            let access = self.replica.machine().access();
-            authorise(access, request.principal, &request.command)?;
-            kind = weight(&request.command);
+    /// The answers to a batch of which some commands are refused; none if all may be proposed. The member that forwards
+    /// the batch sends the other commands again without those.
+    fn refused_in_part(&self, requests: &[Bytes]) -> Option<Outcomes> {
+        let refused: Vec<_> = requests.iter().map(|it| self.refused_of_another(it)).collect();
+        let again = NodeFailure::Rejected(RejectReason::NotLeader { leader: Some(self.id()) });
+        let any = refused.iter().any(Option::is_some);
+        any.then(|| refused.into_iter().map(|failure| Err(failure.unwrap_or(again))).collect())
+    }
+
+    /// Why a command of another member may not be proposed. One that cannot be decoded has no effect when it is applied,
+    /// and is refused then.
+    fn refused_of_another(&self, request: &[u8]) -> Option<NodeFailure> {
+        let bound = self.config.command_bytes_max;
+        if request.len() > bound {
+            return Some(NodeFailure::TooLarge { bound: bound as u64 });
         }
-        let bytes = request.len() as u64;
-        let permit = self.config.admission.admit_from(kind, bytes, Some(share));
-        permit.ok_or(NodeFailure::Overloaded)
+        let request = decode_request(request).ok()?;
+        authorise(self.replica.machine().access(), request.principal, &request.command).err()
+    }
+
+    fn admit_forwarded(&self, request: &[u8], share: &ConnectionShare) -> Option<Permit> {
+        let decoded = decode_request(request).ok();
+        let asks = crate::admission::Weight::Asks;
+        let kind = decoded.map_or(asks, |request| weight(&request.command));
+        self.config.admission.admit_from(kind, request.len() as u64, Some(share))
     }
 
     fn answer_peer(&mut self, to: MemberId, number: u64, outcomes: Outcomes) {

@@ -116,6 +116,8 @@ pub enum Input {
     Peer {
         /// The member at the other end of the link.
         from: MemberId,
+        /// The connection over which it came.
+        link: LinkId,
         /// The message.
         message: PeerMessage,
     },

@@ -222,7 +222,7 @@ impl Node {
             link.heard = true;
         }
         let input = match input {
-            Input::Peer { from, message: PeerMessage::Raft(message) } => {
+            Input::Peer { from, message: PeerMessage::Raft(message), .. } => {
                 if self.lead.by == Some(from) && matches!(message, Message::Step(_)) {
                     self.standing.heard_leader();
                 }
@@ -331,7 +331,11 @@ impl Node {
     fn take(&mut self, input: Input, observer: &mut impl NodeObserver) {
         match input {
             Input::Submit(batch) => self.submit(batch, observer),
-            Input::Peer { from, message } => self.receive(from, message, observer),
+            Input::Peer { from, link, message } => {
+                if !self.is_over_an_earlier_link(from, link, &message) {
+                    self.receive(from, message, observer);
+                }
+            }
             Input::Read { read, principal, fresh, deadline_us } => {
                 self.read(read, &principal, fresh, deadline_us);
             }
@@ -356,6 +360,15 @@ impl Node {
             | Input::Space(_)
             | Input::WallClock(_) => unreachable!("these do not wait for the turn"),
         }
+    }
+
+    /// Whether a message asks for an answer that could not reach its sender, because it came over a connection that was
+    /// replaced since. The sender may have restarted, and then uses the same numbers for other requests.
+    fn is_over_an_earlier_link(&self, from: MemberId, link: LinkId, message: &PeerMessage) -> bool {
+        let wants_an_answer =
+            matches!(message, PeerMessage::Commands { .. } | PeerMessage::Admin { .. });
+        let is_replaced = || self.links.get(&from).is_some_and(|present| present.link != link);
+        wants_an_answer && is_replaced() && !mutant!("commands_of_an_earlier_start")
     }
 
     /// Takes what another member says beside the replicated log. Only members may command.
@@ -437,6 +450,14 @@ impl Node {
             }
             RaftOutput::Changed { proposal, result } => {
                 self.admin_answered(proposal, result.map_err(NodeFailure::Rejected));
+                return out.append(&mut self.staged);
+            }
+            RaftOutput::ChangeUnknown { proposal } if self.joins.is_known(proposal) => {
+                self.join_unknown(proposal);
+                return out.append(&mut self.staged);
+            }
+            RaftOutput::ChangeUnknown { proposal } => {
+                self.admin_answered(proposal, Err(NodeFailure::Unknown));
                 return out.append(&mut self.staged);
             }
             RaftOutput::Notices(notices) => Output::Notices(notices),

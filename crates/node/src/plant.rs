@@ -37,6 +37,7 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("log_line_blocks_the_loop", &["N13"]),
     ("told_grant_taken_back", &["N11", "S1"]),
     ("untold_grant_kept", &["N11"]),
+    ("failed_abandon_is_no_effect", &["N11"]),
     ("failed_removal_reported_as_done", &["N12"]),
     ("invitation_used_twice", &["N14"]),
     ("lineage_ignored", &["N10"]),
@@ -49,8 +50,12 @@ pub const ALL: &[(&str, &[&str])] = &[
 /// leader's answer must still be on its way when the member that it is for has started again and has forwarded as many
 /// commands as before.
 #[cfg(mutants)]
-pub const SHOWN_BY_TESTS: &[&str] =
-    &["chunk_accepted_twice", "answer_to_an_earlier_start", "lost_link_ignored"];
+pub const SHOWN_BY_TESTS: &[&str] = &[
+    "chunk_accepted_twice",
+    "answer_to_an_earlier_start",
+    "commands_of_an_earlier_start",
+    "lost_link_ignored",
+];
 
 /// Chooses a planted bug that a test shows.
 #[cfg(mutants)]

@@ -23,7 +23,7 @@ use tenure_types::{Refusal, Revision};
 
 use crate::cluster::ClusterView;
 use crate::directory::{self, MemberRecord};
-use crate::failure::NodeFailure;
+use crate::failure::{Effect, NodeFailure};
 use crate::invitation::NewInvitation;
 use crate::io::{AdminRequest, Fresh};
 
@@ -133,6 +133,8 @@ pub struct Reconfigure {
     deadline_us: u64,
     /// The cluster before a removal.
     before: Option<Box<ClusterView>>,
+    /// Whether an earlier attempt may still have its effect. Then no later failure means that nothing happened.
+    in_doubt: bool,
     at: At,
 }
 
@@ -186,7 +188,7 @@ type Output = Option<ReconfigureOutput>;
 impl Reconfigure {
     /// A request that an operator sent to the member `me`.
     pub fn new(request: Reconfiguration, me: MemberId, deadline_us: u64) -> Self {
-        Self { request, me, deadline_us, before: None, at: At::Over }
+        Self { request, me, deadline_us, before: None, in_doubt: false, at: At::Over }
     }
 
     /// Makes the first step.
@@ -253,6 +255,7 @@ impl Reconfigure {
                 At::Over => None,
                 // A member that removes itself may end before it hears that it is done.
                 At::Changing(MembershipChange::Remove(_)) | At::Checking(_) => self.removed(),
+                At::DeletingRecord | At::Confirming => self.done_removing(),
                 _ => self.fail(NotReconfigured::Failed(NodeFailure::Stopping)),
             },
         }
@@ -276,6 +279,7 @@ impl Reconfigure {
                 if cluster.is_ok_and(|cluster| !cluster.members.contains(id)) {
                     return self.removed();
                 }
+                self.in_doubt |= failure.effect() == Effect::Unknown;
                 // It may have been elected again meanwhile.
                 if moment.lead != Some(id) || self.left_us(moment) < ANSWERED_US {
                     return self.fail(NotReconfigured::Failed(failure));
@@ -458,6 +462,7 @@ impl Reconfigure {
         if let Err(failure) = result {
             return self.fail(NotReconfigured::Failed(failure));
         }
+        self.in_doubt |= matches!(self.request, Reconfiguration::Transfer(_));
         let until_us = moment.now_us.saturating_add(HANDED_OVER_US).min(self.deadline_us);
         self.at = At::HandingOver(hand_over, HandOverStage::Awaiting { until_us });
         self.turn(moment)
@@ -481,6 +486,12 @@ impl Reconfigure {
 
     fn fail(&mut self, why: NotReconfigured) -> Output {
         self.at = At::Over;
+        let why = match why {
+            NotReconfigured::Failed(_) if self.in_doubt => {
+                NotReconfigured::Failed(NodeFailure::Unknown)
+            }
+            why => why,
+        };
         Some(ReconfigureOutput::Done(Err(why)))
     }
 }

@@ -29,7 +29,7 @@ use tenure_core::request::{Command, Request};
 use tenure_types::{Handle, PlaceNumber, RENEW_MAX};
 
 use self::attached::Attached;
-use self::gather::GatheredRequests;
+use self::gather::GatheredBatches;
 use crate::admission::Permit;
 use crate::failure::NodeFailure;
 use crate::in_flight::renewal_linger_us;
@@ -168,8 +168,8 @@ pub struct Session<T, Q> {
     /// Requests without an answer.
     in_flight: usize,
     /// Commands that were taken and not submitted: those that must not wait, and renewals.
-    urgent: GatheredRequests<T>,
-    renewals: GatheredRequests<T>,
+    urgent: GatheredBatches<T>,
+    renewals: GatheredBatches<T>,
     /// The request that made each place that waits.
     places: BTreeMap<(Handle, PlaceNumber), u64>,
     /// The shortest ttl seen. It bounds how long renewals may wait for others.
@@ -209,8 +209,8 @@ impl<T, Q> Session<T, Q> {
             newest: 0,
             batches: BTreeMap::new(),
             in_flight: 0,
-            urgent: GatheredRequests::default(),
-            renewals: GatheredRequests::default(),
+            urgent: GatheredBatches::default(),
+            renewals: GatheredBatches::default(),
             places: BTreeMap::new(),
             ttl_min_ms: None,
             attached: Attached::default(),
@@ -317,12 +317,10 @@ impl<T, Q> Session<T, Q> {
             }
             _ => &mut self.urgent,
         };
-        heap.add(request, admit, || PendingAnswer {
-            id: *id,
-            kept: Some(keep()),
-            asked_at_us: now_us,
-            deadline_us: now_us.saturating_add(*within_us),
-            listens,
+        let (id, deadline_us) = (*id, now_us.saturating_add(*within_us));
+        heap.with_deadline(deadline_us).add(request, admit, || {
+            let kept = Some(keep());
+            PendingAnswer { id, kept, asked_at_us: now_us, deadline_us, listens }
         })?;
         self.in_flight += 1;
         Ok(())
@@ -359,12 +357,12 @@ impl<T, Q> Session<T, Q> {
         }
     }
 
-    /// Submits the commands that were taken: renewals in a batch of their own, which may wait for others.
+    /// Submits the commands that were taken: renewals in batches of their own, which may wait for others.
     pub fn submit(&mut self, now_us: u64, outputs: &mut Vec<SessionOutput<T, Q>>) {
         let linger_us = renewal_linger_us(self.ttl_min_ms.unwrap_or(TTL_MIN_MS));
-        for (gathered, linger_us) in
-            [(std::mem::take(&mut self.urgent), 0), (std::mem::take(&mut self.renewals), linger_us)]
-        {
+        let urgent = self.urgent.take().map(|gathered| (gathered, 0));
+        let renewals = self.renewals.take().map(|gathered| (gathered, linger_us));
+        for (gathered, linger_us) in urgent.chain(renewals) {
             let Some((commands, pending)) = gathered.into_batch(now_us, linger_us) else {
                 continue;
             };

@@ -3,19 +3,19 @@
 //! Three members in memory. The links between them are numbered, and can be broken and made anew; answers to forwarded
 //! commands and the entries of the log can be held back apart from everything else.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use tenure_core::Machine;
 use tenure_core::access::{AccessChange, MEMBER, NewPrincipal, NewRule};
 use tenure_core::codec::encode_request;
 use tenure_core::outcome::Answer;
-use tenure_core::request::{Command, LeaseRef, NewLease, Request, RequestId};
+use tenure_core::request::{Command, Expect, LeaseRef, NewLease, Request, RequestId};
 use tenure_node::{
     AdminId, AdminRequest, CallId, CommandBatch, Input, LinkId, Node, NodeConfig, NodeFailure,
     Outcomes, Output, PeerMessage, Principal, ReplyTo, Weight,
 };
-use tenure_raft::{Boot, MemberId, Membership, Message, Persist, Replica, StepKind};
+use tenure_raft::{Boot, MemberId, Membership, Message, Persist, RejectReason, Replica, StepKind};
 use tenure_store::{HardState, LogEntry, Point};
 use tenure_types::{Epoch, LeaseId, Quotas, Verb, VerbSet};
 
@@ -38,6 +38,8 @@ struct World {
     members: Vec<Member>,
     now_us: u64,
     link: u64,
+    /// The present links between two members, the smaller id first.
+    links: BTreeMap<(MemberId, MemberId), LinkId>,
     /// Entries and their acknowledgements are lost, so nothing is committed.
     holds_entries: bool,
     /// Answers to forwarded commands are lost.
@@ -45,6 +47,8 @@ struct World {
     /// The results of admin requests that callers were told, and those that members sent to others.
     admins_done: Vec<Result<(), NodeFailure>>,
     admins_answered: Vec<Result<(), NodeFailure>>,
+    /// The answers to forwarded commands that members sent.
+    answers_sent: Vec<Outcomes>,
 }
 
 fn id(number: usize) -> MemberId {
@@ -98,10 +102,12 @@ impl World {
             members: (0..3).map(member).collect(),
             now_us: SECOND_US,
             link: 0,
+            links: BTreeMap::new(),
             holds_entries: false,
             loses_answers: false,
             admins_done: Vec::new(),
             admins_answered: Vec::new(),
+            answers_sent: Vec::new(),
         };
         for (one, other) in [(0, 1), (0, 2), (1, 2)] {
             world.connect(one, other);
@@ -118,6 +124,7 @@ impl World {
     fn connect(&mut self, one: usize, other: usize) {
         self.link += 1;
         let link = LinkId(self.link);
+        self.links.insert((id(one.min(other)), id(one.max(other))), link);
         for (at, member) in [(one, id(other)), (other, id(one))] {
             let level = tenure_core::LEVEL_MAX;
             self.members[at].inputs.push(Input::Linked { member, link, level });
@@ -126,20 +133,11 @@ impl World {
 
     /// The connection between two members breaks, and they connect again.
     fn reconnect(&mut self, one: usize, other: usize) {
-        let link = LinkId(self.link_between(one, other));
+        let link = self.links[&(id(one.min(other)), id(one.max(other)))];
         for (at, member) in [(one, id(other)), (other, id(one))] {
             self.members[at].inputs.push(Input::Unlinked { member, link });
         }
         self.connect(one, other);
-    }
-
-    /// The first links are numbered in the order of [`World::led`].
-    fn link_between(&self, one: usize, other: usize) -> u64 {
-        match (one.min(other), one.max(other)) {
-            (0, 1) => 1,
-            (0, _) => 2,
-            _ => 3,
-        }
     }
 
     fn restart(&mut self, number: usize) {
@@ -170,6 +168,28 @@ impl World {
         member.inputs.push(Input::Submit(batch));
     }
 
+    /// From now on callers need an identity, and olga may do this everywhere.
+    fn let_olga(&mut self, leader: usize, verb: Verb) {
+        let rules = vec![NewRule { verbs: VerbSet::from_verbs(&[verb]), prefix: "" }];
+        let (roles, quotas) = (vec!["some"], Quotas::default());
+        let olga = NewPrincipal { name: "olga", enabled: true, roles, quotas };
+        let commands = [
+            Command::RaiseLevel { level: tenure_core::LEVEL_MAX },
+            Command::SetAccess(AccessChange::PutRole { name: "some", rules }),
+            Command::SetAccess(AccessChange::PutPrincipal(olga)),
+            Command::SetAccess(AccessChange::SetIdentity { enabled: true }),
+        ];
+        for (call, command) in (1..).zip(commands) {
+            self.submit_request(leader, call, encode(MEMBER, command));
+            self.run_until("it is answered", |world| world.answer(leader, call).is_some());
+            let outcomes = self.answer(leader, call).unwrap();
+            assert!(outcomes[0].as_ref().is_ok_and(|it| it.result.is_ok()), "{outcomes:?}");
+        }
+        self.run_until("all know", |world| {
+            world.members.iter().all(|it| it.node.machine().access().is_enabled())
+        });
+    }
+
     fn answer(&self, number: usize, call: u64) -> Option<&Outcomes> {
         let mut answers = self.members[number].answers.iter();
         answers.find(|(to, _)| *to == ReplyTo::Call(CallId(call))).map(|(_, outcomes)| outcomes)
@@ -186,6 +206,8 @@ impl World {
     fn step(&mut self) {
         self.now_us += STEP_US;
         let mut sent = Vec::new();
+        // What is sent now goes over the links that there are now.
+        let links = self.links.clone();
         for (number, member) in self.members.iter_mut().enumerate() {
             member.inputs.drain(..).for_each(|input| member.node.handle(input));
             let mut outputs = Vec::new();
@@ -205,9 +227,13 @@ impl World {
             if let PeerMessage::AdminAnswer { result, .. } = &message {
                 self.admins_answered.push(*result);
             }
+            if let PeerMessage::Answers { outcomes, .. } = &message {
+                self.answers_sent.push(outcomes.clone());
+            }
             if !self.is_lost(&message) {
                 let at = usize::try_from(to.get() - 1).unwrap();
-                self.members[at].inputs.push(Input::Peer { from, message });
+                let link = links[&(from.min(to), from.max(to))];
+                self.members[at].inputs.push(Input::Peer { from, link, message });
             }
         }
     }
@@ -295,30 +321,34 @@ pub(crate) fn an_answer_to_an_earlier_start_is_not_taken_for_a_later_one() {
     assert_eq!(granted.id.get(), 8, "S13: the answer is that of another command");
 }
 
+/// The same if the leader has not even taken the command when the member connects again.
+#[cfg_attr(not(mutants), test)]
+pub(crate) fn a_command_of_an_earlier_start_is_not_answered_to_a_later_one() {
+    let (mut world, leader, follower) = World::led();
+    world.holds_entries = true;
+    world.submit(follower, 1, 7);
+    // It is sent, and lies in the leader's inputs.
+    world.step();
+    world.restart(follower);
+    world.run_until("the follower knows the leader again", |world| {
+        world.members[follower].node.lead().by == Some(id(leader))
+    });
+    world.submit(follower, 2, 8);
+    (0..10).for_each(|_| world.step());
+    world.holds_entries = false;
+    world.run_until("the caller has an answer", |world| world.answer(follower, 2).is_some());
+    let outcomes = world.answer(follower, 2).unwrap();
+    let Some(Ok(outcome)) = outcomes.first() else { panic!("{outcomes:?}") };
+    let Ok(Answer::LeaseGranted(granted)) = &outcome.result else { panic!("{outcome:?}") };
+    assert_eq!(granted.id.get(), 8, "S13: the answer is that of another command");
+}
+
 /// An admin request is no command, so `apply` does not decide about it. Both the member that is asked and the leader
 /// do, with the principal that the request carries.
 #[test]
 fn the_leader_authorises_a_forwarded_admin_request_by_its_principal() {
     let (mut world, leader, follower) = World::led();
-    let verbs = VerbSet::from_verbs(&[Verb::Operate]);
-    let rules = vec![NewRule { verbs, prefix: "" }];
-    let (roles, quotas) = (vec!["ops"], Quotas::default());
-    let olga = NewPrincipal { name: "olga", enabled: true, roles, quotas };
-    let commands = [
-        Command::RaiseLevel { level: tenure_core::LEVEL_MAX },
-        Command::SetAccess(AccessChange::PutRole { name: "ops", rules }),
-        Command::SetAccess(AccessChange::PutPrincipal(olga)),
-        Command::SetAccess(AccessChange::SetIdentity { enabled: true }),
-    ];
-    for (call, command) in (1..).zip(commands) {
-        world.submit_request(leader, call, encode(MEMBER, command));
-        world.run_until("it is answered", |world| world.answer(leader, call).is_some());
-        let outcomes = world.answer(leader, call).unwrap();
-        assert!(outcomes[0].as_ref().is_ok_and(|it| it.result.is_ok()), "{outcomes:?}");
-    }
-    world.run_until("all know", |world| {
-        world.members.iter().all(|it| it.node.machine().access().is_enabled())
-    });
+    world.let_olga(leader, Verb::Operate);
     let forbidden = Err(NodeFailure::Forbidden { verb: Some(Verb::Operate) });
     let request = AdminRequest::Transfer(id(follower));
     let ask = |world: &mut World, principal: Principal| {
@@ -338,11 +368,33 @@ fn the_leader_authorises_a_forwarded_admin_request_by_its_principal() {
         let (number, request) = (77, request.clone());
         let message = PeerMessage::Admin { number, principal, request };
         let from = id(follower);
-        world.members[leader].inputs.push(Input::Peer { from, message });
+        let link = world.links[&(id(leader.min(follower)), id(leader.max(follower)))];
+        world.members[leader].inputs.push(Input::Peer { from, link, message });
         world.run_until("it is answered", |world| !world.admins_answered.is_empty());
         assert_eq!(world.admins_answered.remove(0), forbidden);
     }
     assert!(world.members[leader].node.replica().leads());
     assert_eq!(ask(&mut world, Principal::named("olga").unwrap()), Ok(()));
     assert_eq!(world.admins_answered, [Ok(())]);
+}
+
+/// The member that forwards authorises by a state that may be older than the leader's, so one command of a batch may be
+/// refused here. The others are for the follower to send again.
+#[test]
+fn a_refused_command_does_not_refuse_the_others_of_its_batch() {
+    let (mut world, leader, follower) = World::led();
+    world.let_olga(leader, Verb::Keys);
+    let delete = |principal| {
+        encode(principal, Command::Delete { key: "k", expect: Expect::Any, guard: None })
+    };
+    let requests = vec![delete("olga"), delete("ana")];
+    let message = PeerMessage::Commands { number: 99, linger_us: 0, within_us: None, requests };
+    let link = world.links[&(id(leader.min(follower)), id(leader.max(follower)))];
+    world.members[leader].inputs.push(Input::Peer { from: id(follower), link, message });
+    world.answers_sent.clear();
+    world.run_until("it is answered", |world| !world.answers_sent.is_empty());
+    let [olga, ana] = &world.answers_sent[0][..] else { panic!("{:?}", world.answers_sent) };
+    let not_done = RejectReason::NotLeader { leader: Some(id(leader)) };
+    assert_eq!(*olga, Err(NodeFailure::Rejected(not_done)), "it is not refused");
+    assert_eq!(*ana, Err(NodeFailure::Forbidden { verb: Some(Verb::Keys) }));
 }

@@ -26,6 +26,11 @@ const CAUGHT_BY: &[(&str, &str, fn())] = &[
         forwarding::an_answer_to_an_earlier_start_is_not_taken_for_a_later_one,
     ),
     (
+        "commands_of_an_earlier_start",
+        "a_command_of_an_earlier_start_is_not_answered_to_a_later_one",
+        forwarding::a_command_of_an_earlier_start_is_not_answered_to_a_later_one,
+    ),
+    (
         "lost_link_ignored",
         "an_answer_that_did_not_fit_the_link_gives_the_budget_back",
         forwarding::an_answer_that_did_not_fit_the_link_gives_the_budget_back,

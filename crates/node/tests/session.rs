@@ -30,8 +30,12 @@ impl Stage {
     }
 
     fn take(&mut self, now_us: u64, id: u64, command: Command<'_>) {
+        self.take_within(now_us, id, WITHIN_US, command);
+    }
+
+    fn take_within(&mut self, now_us: u64, id: u64, within_us: u64, command: Command<'_>) {
         let request = Request { principal: "", id: RequestId::None, command };
-        let command = SessionCommand { id, within_us: WITHIN_US, request };
+        let command = SessionCommand { id, within_us, request };
         let admit = |_: &Command<'_>, _| Ok::<_, ()>(Permit::default());
         self.session.command(now_us, &command, admit, || ()).unwrap();
     }
@@ -112,6 +116,21 @@ fn renewals_are_a_batch_of_their_own_which_may_wait() {
 }
 
 #[test]
+fn no_command_is_submitted_with_a_deadline_later_than_its_own() {
+    let mut stage = Stage::new(SessionBounds::default());
+    for (id, within_us) in [(1, 50_000), (2, WITHIN_US), (3, WITHIN_US + 5_000), (4, 50_000)] {
+        stage.take_within(0, id, within_us, put());
+    }
+    stage.session.submit(0, &mut stage.outputs);
+    let batch = |it| match it {
+        SessionOutput::Submit { commands, .. } => (commands.requests.len(), commands.deadline_us),
+        _ => panic!("only batches"),
+    };
+    let batches: Vec<_> = stage.outputs.drain(..).map(batch).collect();
+    assert_eq!(batches, [(1, 50_000), (2, WITHIN_US), (1, 50_000)]);
+}
+
+#[test]
 fn a_request_is_given_up_as_unknown_and_its_later_outcome_is_not_told() {
     let mut stage = Stage::new(SessionBounds::default());
     stage.take(0, 1, put());
@@ -121,7 +140,8 @@ fn a_request_is_given_up_as_unknown_and_its_later_outcome_is_not_told() {
     assert!(stage.turn(WITHIN_US + GIVE_UP_GRACE_US - 1).is_empty());
     assert_eq!(stage.turn(WITHIN_US + GIVE_UP_GRACE_US), ["1 Unknown"]);
     assert_eq!(stage.session.in_flight(), 1);
-    assert_eq!(stage.answer(1, vec![queued(1), queued(2)]), ["learned 7", "answer 2"]);
+    assert_eq!(stage.answer(1, vec![queued(1)]), ["learned 7"]);
+    assert_eq!(stage.answer(2, vec![queued(2)]), ["answer 2"]);
     assert_eq!(stage.session.in_flight(), 0);
 }
 

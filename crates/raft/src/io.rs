@@ -183,6 +183,11 @@ pub enum ReplicaOutput {
         /// The result.
         result: Result<(), RejectReason>,
     },
+    /// A membership change may have been applied; this member cannot know.
+    ChangeUnknown {
+        /// The proposal id.
+        proposal: ProposalId,
+    },
     /// The machine's notices, for the sessions of their leases.
     Notices(Vec<Notice>),
     /// The machine has applied everything up to this point.

@@ -43,6 +43,7 @@ pub const SHOWN_BY_TESTS: &[&str] = &[
     "vote_forgotten",
     "damaged_snapshot_sent_again",
     "stale_snapshot_replaces_a_newer_one",
+    "skipped_change_is_no_effect",
 ];
 
 /// Selects a planted bug that only a test detects.

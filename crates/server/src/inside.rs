@@ -350,8 +350,11 @@ impl InsideState {
         loop {
             let mut busy = false;
             while let Some((from, to, message)) = self.mail.pop_front() {
+                // Of two members, the one that started later opened their connection.
+                let link = self.at(from).map(|up| up.link).unwrap_or_default();
                 if let Some(up) = self.at(to) {
-                    up.node.handle(Input::Peer { from, message });
+                    let link = link.max(up.link);
+                    up.node.handle(Input::Peer { from, link, message });
                     up.fresh = true;
                 }
             }

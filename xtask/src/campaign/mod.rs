@@ -11,7 +11,7 @@ mod scenario;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
@@ -31,17 +31,15 @@ struct CampaignChunks {
     word: &'static str,
     unit: &'static str,
     chunk: u64,
-    command: fn(&Repo) -> Command,
+    /// The first arguments of the simulator.
+    args: &'static [&'static str],
 }
 
-const MODEL: CampaignChunks = CampaignChunks {
-    word: "model",
-    unit: "sequences",
-    chunk: 20_000,
-    command: programs::model_command,
-};
+const MODEL: CampaignChunks =
+    CampaignChunks { word: "model", unit: "sequences", chunk: 20_000, args: &["model"] };
+/// A fault that happens in no seed of a chunk may happen in another chunk, so each is a part.
 const CLUSTERS: CampaignChunks =
-    CampaignChunks { word: "sim", unit: "seeds", chunk: 500, command: programs::sim_part_command };
+    CampaignChunks { word: "sim", unit: "seeds", chunk: 500, args: &["cluster", "--part"] };
 /// Before the kinds of faults that happened in no run of a chunk.
 const NEVER: &str = "never seen: ";
 const HEADER: &str = "# Campaigns
@@ -240,6 +238,7 @@ fn long(repo: &Repo, kind: &CampaignChunks, from: u64, len: u64) -> Result<ExitC
     let mut build = cargo(repo, "build");
     build.args(["--profile", "sim", "--package", SIM]);
     ensure!(hand_over(build)? == ExitCode::SUCCESS, "{SIM} does not build");
+    programs::keep_for_campaign(repo)?;
     let watch = Stopwatch::start();
     let mut totals = BTreeMap::new();
     let mut never: Option<BTreeSet<String>> = None;
@@ -269,10 +268,9 @@ struct RanChunk {
 
 fn run_chunk(repo: &Repo, kind: &CampaignChunks, chunk: &CampaignChunk) -> Result<RanChunk> {
     let CampaignChunks { word, unit, .. } = kind;
-    let mut command = (kind.command)(repo);
-    command.args([format!("--{unit}"), chunk.len.to_string()]);
+    let mut command = programs::campaign_program(repo);
+    command.args(kind.args).args([format!("--{unit}"), chunk.len.to_string()]);
     command.args(["--from", &chunk.from.to_string()]);
-    command.env("CARGO_TERM_QUIET", "true");
     let output =
         command.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start {SIM}"))?;
     let text = String::from_utf8_lossy(&output.stdout);

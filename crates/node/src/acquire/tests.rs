@@ -193,10 +193,12 @@ fn when_the_wait_is_over_the_place_is_taken_back_before_the_caller_is_told() {
     };
     let abandoned = outcome(Ok(Answer::Abandoned { released: true }));
     replies(after(abandoned), &refused(Refusal::WaitTimeout));
-    for refusal in [Refusal::LeaseNotFound, Refusal::NotLeader] {
-        replies(after(refused(refusal.clone())), &refused(refusal));
+    replies(after(refused(Refusal::LeaseNotFound)), &refused(Refusal::LeaseNotFound));
+    // The place stands: that the command had no effect does not mean that the acquire had none.
+    replies(after(refused(Refusal::NotLeader)), &Err(NodeFailure::Unknown));
+    for failure in [NodeFailure::NoLeader, NodeFailure::Overloaded, NodeFailure::Expired] {
+        replies(after(Err(failure)), &Err(NodeFailure::Unknown));
     }
-    replies(after(Err(NodeFailure::NoLeader)), &Err(NodeFailure::NoLeader));
 }
 
 #[test]

@@ -362,6 +362,16 @@ impl Node {
         }
     }
 
+    /// The replica cannot tell whether the member was added. Its record stays: the joiner asks again.
+    pub(crate) fn join_unknown(&mut self, proposal: ProposalId) {
+        let Some(current) = self.take_join(proposal) else { return };
+        if self.replica.members().contains(current.record.id) {
+            return self.joined(current);
+        }
+        let why = "it is not known whether the member was added: try again";
+        self.answer_join(current.join, Control::Refused(why.into()));
+    }
+
     /// Removes the record of a member that was not added. The record stays if this member no longer leads; the next
     /// attempt of the joiner writes it again.
     fn remove_record(&mut self, id: MemberId) {

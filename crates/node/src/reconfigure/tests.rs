@@ -175,14 +175,14 @@ fn voters(result: Result<Reconfigured, NotReconfigured>) -> Vec<u64> {
 }
 
 #[test]
-fn a_member_is_added_after_its_card_is_written() {
+fn a_member_is_added_after_its_record_is_written() {
     let run = Run::in_three(Reconfiguration::Add(record(4))).writes(4);
     let run = run.written().changes(MembershipChange::AddLearner(id(4)));
     assert!(matches!(run.changed(Ok(())).done(), Ok(Reconfigured::Changed)));
 }
 
 #[test]
-fn a_card_that_cannot_stand_in_the_directory_is_refused_before_anything_is_read() {
+fn a_record_that_cannot_stand_in_the_directory_is_refused_before_anything_is_read() {
     let mut bad = record(4);
     bad.names.clients = "two words".into();
     let field = "client_address";
@@ -207,7 +207,7 @@ fn an_id_or_name_that_a_member_has_and_a_retired_id_are_not_added() {
 }
 
 #[test]
-fn a_card_that_is_refused_or_not_written_adds_no_member() {
+fn a_record_that_is_refused_or_not_written_adds_no_member() {
     let run = Run::in_three(Reconfiguration::Add(record(4)));
     let failed = run.handle(ReconfigureInput::Written(Err(NodeFailure::Unknown)));
     assert_eq!(failed.fails(), NotReconfigured::Failed(NodeFailure::Unknown));
@@ -265,7 +265,7 @@ fn a_change_that_finds_another_one_under_way_at_the_deadline_fails() {
 }
 
 #[test]
-fn a_removed_member_loses_its_card_and_the_cluster_is_shown_as_it_is_then() {
+fn a_removed_member_loses_its_record_and_the_cluster_is_shown_as_it_is_then() {
     let run =
         Run::in_three(Reconfiguration::Remove(id(3))).changes(MembershipChange::Remove(id(3)));
     let run = run.changed(Ok(())).writes(3).written();
@@ -408,4 +408,27 @@ fn an_invitation_counts_from_a_clock_that_is_up_to_date() {
     assert_eq!(invite().handle(failed()).fails(), unknown);
     let writing = invite().written().viewed(cluster(&[1, 2, 3]));
     assert_eq!(writing.handle(failed()).fails(), unknown);
+}
+
+#[test]
+fn after_an_attempt_that_may_have_its_effect_no_failure_means_that_nothing_happened() {
+    let unknown = NotReconfigured::Failed(NodeFailure::Unknown);
+    let no_leader = || ReconfigureInput::Viewed(Err(NodeFailure::NoLeader));
+    // Member 3 leads again when its removal is looked at, so it has to hand over first.
+    let run = Run::in_three(Reconfiguration::Remove(id(3)));
+    let mut run = run.changes(MembershipChange::Remove(id(3))).changed(Err(NodeFailure::Unknown));
+    run.moment.lead = Some(id(3));
+    let again = ReconfigureInput::Viewed(Ok(cluster(&[1, 2, 3])));
+    let run = run.views(Fresh::Stale).handle(again).views(Fresh::Now);
+    assert_eq!(run.handle(no_leader()).fails(), unknown);
+    // The transfer has begun.
+    let run = Run::in_three(Reconfiguration::Transfer(Some(id(2)))).transfers(2).changed(Ok(()));
+    let run = run.idle(HANDED_OVER_US).at(HANDED_OVER_US).views(Fresh::Now);
+    assert_eq!(run.handle(no_leader()).fails(), unknown);
+}
+
+#[test]
+fn a_member_that_is_removed_itself_tells_of_the_removal_that_it_has_made() {
+    let run = Run::in_three(Reconfiguration::Remove(id(3))).changed(Ok(())).writes(3);
+    assert_eq!(voters(run.handle(ReconfigureInput::Removed).done()), [1, 2]);
 }

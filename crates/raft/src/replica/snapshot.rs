@@ -185,9 +185,15 @@ impl Replica {
         self.draw_snapshot();
         self.node.mut_store().reset(point, self.members.clone());
         self.pending.skipped(point.index, out);
-        if let Some((proposal, _)) = self.changing.take() {
-            let result = Err(crate::io::RejectReason::Replaced);
-            out.push(ReplicaOutput::Changed { proposal, result });
+        // As with commands, this member never sees which entry was at that position.
+        let is_skipped = |it: &mut (_, Point)| it.1.index <= point.index;
+        if let Some((proposal, _)) = self.changing.take_if(is_skipped) {
+            out.push(if mutant!("skipped_change_is_no_effect") {
+                let result = Err(crate::io::RejectReason::Replaced);
+                ReplicaOutput::Changed { proposal, result }
+            } else {
+                ReplicaOutput::ChangeUnknown { proposal }
+            });
         }
         out.push(ReplicaOutput::Applied { point, revision: self.machine.revision() });
     }

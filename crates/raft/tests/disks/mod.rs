@@ -47,6 +47,7 @@ struct Member {
     stopped: Option<Stop>,
     answers: Vec<(ProposalId, ProposalFate)>,
     changed: Vec<Result<(), RejectReason>>,
+    unknown_changes: usize,
     sent: Vec<Step>,
 }
 
@@ -85,6 +86,7 @@ impl Cluster {
             stopped: None,
             answers: Vec::new(),
             changed: Vec::new(),
+            unknown_changes: 0,
             sent: Vec::new(),
         };
         let mut cluster = Self {
@@ -208,6 +210,7 @@ impl Cluster {
                 ReplicaOutput::Persist(persist) => member.written.push(persist),
                 ReplicaOutput::Answer { proposal, fate } => member.answers.push((proposal, fate)),
                 ReplicaOutput::Changed { result, .. } => member.changed.push(result),
+                ReplicaOutput::ChangeUnknown { .. } => member.unknown_changes += 1,
                 ReplicaOutput::Stop(stop) => member.stopped = Some(stop),
                 ReplicaOutput::SendSnapshot { .. } | ReplicaOutput::SaveSnapshot { .. } => {
                     panic!("logs are short here")
@@ -297,6 +300,12 @@ impl Cluster {
         let before = self.members[leader].changed.len();
         self.step();
         self.members[leader].changed.get(before).cloned().unwrap_or(Ok(()))
+    }
+
+    /// How many membership changes this member answered, and how many of them as unknown.
+    pub(crate) fn changes(&self, number: usize) -> (usize, usize) {
+        let member = &self.members[number];
+        (member.changed.len() + member.unknown_changes, member.unknown_changes)
     }
 
     /// The newest step of this kind that a member has sent and that is not a rejection.

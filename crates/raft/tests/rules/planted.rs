@@ -38,6 +38,11 @@ const CAUGHT_BY: &[(&str, &str, fn())] = &[
         "a_stale_snapshot_behind_a_newer_one_is_left_alone",
         snapshot::a_stale_snapshot_behind_a_newer_one_is_left_alone,
     ),
+    (
+        "skipped_change_is_no_effect",
+        "a_membership_change_that_a_snapshot_skipped_is_unknown",
+        snapshot::a_membership_change_that_a_snapshot_skipped_is_unknown,
+    ),
 ];
 
 // One test, because the chosen bug belongs to the whole process.

@@ -1,17 +1,18 @@
-//! Checks that a damaged snapshot is written again, and that a stale one does not replace a newer one.
+//! Checks that a damaged snapshot is written again, that a stale one does not replace a newer one, and what a leader
+//! answers for a membership change that a snapshot skipped.
 
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use tenure_core::Machine;
 use tenure_raft::{
-    AnnouncedSnapshot, Boot, MemberId, Membership, Replica, ReplicaConfig, ReplicaInput,
-    ReplicaOutput, Step, StepKind,
+    AnnouncedSnapshot, Boot, MemberId, Membership, MembershipChange, Replica, ReplicaConfig,
+    ReplicaInput, ReplicaOutput, Step, StepKind,
 };
 use tenure_store::{HardState, Point};
 use tenure_types::Epoch;
 
-use crate::disks::id;
+use crate::disks::{Cluster, id};
 
 const NOW_US: u64 = 1_000_000;
 
@@ -35,6 +36,28 @@ fn started(
         given,
     };
     Replica::new(ReplicaConfig::new(me), boot, 77).unwrap()
+}
+
+/// A snapshot of a leader arrives whole.
+fn received(from: usize, point: Point, members: &Membership) -> ReplicaInput {
+    let head = AnnouncedSnapshot { point, members: members.clone() };
+    let step = Step {
+        kind: StepKind::Snapshot,
+        term: point.term,
+        log_term: 0,
+        index: 0,
+        commit: 0,
+        commit_term: 0,
+        reject: false,
+        reject_hint: 0,
+        context: Bytes::new(),
+        durable: Point::default(),
+        entries: Vec::new(),
+        snapshot: Some(Box::new(head)),
+    };
+    let machine = Box::new(Machine::new(Epoch::default()));
+    let (from, step, members) = (id(from), Box::new(step), Box::new(members.clone()));
+    ReplicaInput::SnapshotReceived { from, step, machine, members }
 }
 
 fn snapshots_written(replica: &mut Replica, now_us: u64) -> Vec<Point> {
@@ -63,29 +86,29 @@ pub(crate) fn a_stale_snapshot_behind_a_newer_one_is_left_alone() {
     let voters: BTreeSet<MemberId> = (0..3).map(id).collect();
     let members = Membership { learners: [me].into(), ..Membership::of_voters(voters.clone()) };
     let mut replica = started(me, Point::default(), Membership::default(), voters);
-    let received = |from: usize, index, term| {
-        let head = AnnouncedSnapshot { point: Point { index, term }, members: members.clone() };
-        let step = Step {
-            kind: StepKind::Snapshot,
-            term,
-            log_term: 0,
-            index: 0,
-            commit: 0,
-            commit_term: 0,
-            reject: false,
-            reject_hint: 0,
-            context: Bytes::new(),
-            durable: Point::default(),
-            entries: Vec::new(),
-            snapshot: Some(Box::new(head)),
-        };
-        let machine = Box::new(Machine::new(Epoch::default()));
-        let (from, step, members) = (id(from), Box::new(step), Box::new(members.clone()));
-        ReplicaInput::SnapshotReceived { from, step, machine, members }
-    };
     // The second has an older term and arrives in the same turn.
-    replica.handle(received(0, 90, 7));
-    replica.handle(received(1, 40, 6));
+    replica.handle(received(0, Point { index: 90, term: 7 }, &members));
+    replica.handle(received(1, Point { index: 40, term: 6 }, &members));
     replica.turn(NOW_US, &mut Vec::new());
     assert_eq!(replica.status().applied, Point { index: 90, term: 7 });
+}
+
+/// A leader that is cut off has proposed a learner. The next leader may have committed that, and sends a snapshot that
+/// is newer than the proposal.
+#[cfg_attr(not(mutants), test)]
+pub(crate) fn a_membership_change_that_a_snapshot_skipped_is_unknown() {
+    let mut cluster = Cluster::new(3);
+    let leader = cluster.elect(0);
+    cluster.isolate(leader);
+    let before = cluster.changes(leader);
+    cluster.start_change(leader, MembershipChange::AddLearner(id(3))).unwrap();
+    assert_eq!(cluster.changes(leader), before);
+    // Its disk keeps nothing from now on, so that the test needs no snapshots on disk.
+    cluster.stick(leader);
+    let point = Point { index: 1_000, term: cluster.term(leader) + 1 };
+    let learners = [id(3)].into();
+    let members = Membership { learners, ..Membership::of_voters((0..3).map(id)) };
+    cluster.input(leader, received(1, point, &members));
+    cluster.step();
+    assert_eq!(cluster.changes(leader), (before.0 + 1, before.1 + 1));
 }

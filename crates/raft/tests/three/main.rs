@@ -268,7 +268,8 @@ impl Member {
                     self.up = false;
                     self.stopped = Some(reason);
                 }
-                ReplicaOutput::CompactLog { .. }
+                ReplicaOutput::ChangeUnknown { .. }
+                | ReplicaOutput::CompactLog { .. }
                 | ReplicaOutput::ReadFailed { .. }
                 | ReplicaOutput::Notices(_)
                 | ReplicaOutput::Applied { .. }

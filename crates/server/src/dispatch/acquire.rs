@@ -10,6 +10,7 @@ use tenure_core::outcome::Outcome;
 use tenure_core::request::{Acquire, Command, RequestId};
 use tenure_node::{
     AcquireInput, AcquireOutput, AcquireTerms, Outcomes, PendingAcquire, Permit, SessionMessage,
+    Weight,
 };
 use tokio::sync::oneshot;
 
@@ -106,7 +107,11 @@ impl Asking {
                     self.pending.handle(self.dispatch.now_us(), input)
                 }
                 AcquireOutput::Abandon { request, deadline_us } => {
-                    let permit = Permit::default();
+                    // Like everything that gives back, it overtakes what asks for more. Without room it is sent all
+                    // the same: nothing else would free the place before its lease ends.
+                    let admission = self.dispatch.member().admission();
+                    let permit = admission.admit(Weight::Keeps, request.len() as u64);
+                    let permit = permit.unwrap_or_default();
                     self.session.submit_one(ABANDON, request, deadline_us, permit);
                     None
                 }

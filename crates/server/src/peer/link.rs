@@ -198,7 +198,7 @@ impl LinkHandle {
         let link = self.clone();
         let inbox = net.member.inbox();
         let writes = spawn_for(inbox, "tenure-link-out", move || link.write(writer, generation));
-        let result = if writes { self.read(stream, net) } else { Ok(()) };
+        let result = if writes { self.read(stream, id, net) } else { Ok(()) };
         self.detach(generation);
         net.member.tell(LoopEvent::Input(Input::Unlinked { member, link: id }));
         result
@@ -227,7 +227,7 @@ impl LinkHandle {
         self.tell_all();
     }
 
-    fn read(&self, stream: PeerStream, net: &Arc<Net>) -> io::Result<()> {
+    fn read(&self, stream: PeerStream, link: LinkId, net: &Arc<Net>) -> io::Result<()> {
         let mut from = BufReader::with_capacity(256 * 1024, stream);
         loop {
             let bytes = frame::read(&mut from, FRAME_BYTES_MAX)?;
@@ -239,7 +239,7 @@ impl LinkHandle {
                 continue;
             }
             // Blocks while the event loop's inbox is full, which slows the sender down through TCP.
-            net.member.tell(LoopEvent::Input(Input::Peer { from: self.id, message }));
+            net.member.tell(LoopEvent::Input(Input::Peer { from: self.id, link, message }));
         }
     }
 

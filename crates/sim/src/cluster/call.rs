@@ -9,11 +9,13 @@ use tenure_core::codec::decode_request;
 use tenure_core::outcome::{Answer, Outcome};
 use tenure_core::request::RequestId;
 use tenure_node::{
-    AcquireInput, AcquireOutput, AcquireTerms, CommandBatch, Input, NodeFailure, Outcomes,
-    PendingAcquire, Permit, Principal, ReplyTo, SessionId, SessionMessage, authorise, weight,
+    AcquireInput, AcquireOutput, AcquireTerms, CommandBatch, Effect, Input, NodeFailure, Outcomes,
+    PendingAcquire, Permit, Principal, ReplyTo, SessionId, SessionMessage, Weight, authorise,
+    weight,
 };
 
 use super::event::SimEvent;
+use super::oracle::ensure;
 use super::session_host::{Endpoint, Routed, SubmittedBatch, WaitKey};
 use super::world::SimCluster;
 use super::{MS, S};
@@ -29,6 +31,8 @@ pub(super) struct HostedCall {
     pending: PendingAcquire,
     /// The batch that takes the ask back, once there is one.
     give_back: Option<u64>,
+    /// Whether the machine answered it with a grant or a place.
+    has_place: bool,
     /// The time by which it must be over, by the member's clock.
     pub(super) over_by_us: u64,
     /// Mail arrives in the order in which it was sent.
@@ -112,6 +116,9 @@ impl SimCluster {
         self.trace(|| format!("{call:?} at {node} hears {input:?}"));
         let process = self.nodes[node].process.as_mut().expect("it is up");
         let Some(hosted) = process.host.calls.get_mut(&call) else { return Ok(()) };
+        if let AcquireInput::Answered(Ok(Outcome { result: Ok(_), .. })) = &input {
+            hosted.has_place = true;
+        }
         let output = hosted.pending.handle(local_us, input);
         self.step_call(node, call, output)
     }
@@ -141,7 +148,8 @@ impl SimCluster {
         let pending = PendingAcquire::new(Principal::anyone(), id, terms, local_us);
         let deadline_us = pending.deadline_us();
         let over_by_us = local_us + terms.within_us + terms.wait_us + OVER_US;
-        let hosted = HostedCall { caller, pending, give_back: None, over_by_us, newest_us: 0 };
+        let (give_back, has_place) = (None, false);
+        let hosted = HostedCall { caller, pending, give_back, has_place, over_by_us, newest_us: 0 };
         process.host.calls.insert(call, hosted);
         self.leave(node, Routed::Open(Endpoint::Call(call)));
         self.submit_of_call(node, call, request, deadline_us, permit);
@@ -188,6 +196,11 @@ impl SimCluster {
             output = match output {
                 None => hosted.pending.turn(local_us),
                 Some(AcquireOutput::Reply(reply)) => {
+                    let is_without_effect =
+                        reply.as_ref().is_err_and(|failure| failure.effect() == Effect::None);
+                    ensure(!(hosted.has_place && is_without_effect), "N11", || {
+                        format!("caller {caller} has a place and is told that nothing happened")
+                    })?;
                     // The connection may end just before the reply is taken.
                     let told = self.rng.u8(0..8) > 0;
                     let input = if told { AcquireInput::Told } else { AcquireInput::NotTold };
@@ -202,7 +215,9 @@ impl SimCluster {
                 }
                 Some(AcquireOutput::Abandon { request, deadline_us }) => {
                     self.trace(|| format!("{call:?} of caller {caller} at {node} is taken back"));
-                    let permit = Permit::default();
+                    let process = self.nodes[node].process.as_ref().expect("it is up");
+                    let permit = process.admission.admit(Weight::Keeps, request.len() as u64);
+                    let permit = permit.unwrap_or_default();
                     let batch = self.submit_of_call(node, call, request, deadline_us, permit);
                     self.give_backs.insert((call.0, batch), GiveBack { caller, node });
                     let process = self.nodes[node].process.as_mut().expect("it is up");

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tenure_core::codec::seal_entry;
-use tenure_node::{Input, PeerMessage};
+use tenure_node::{Input, LinkId, PeerMessage};
 use tenure_raft::{MemberId, Message, Step, StepKind};
 use tenure_store::{LogEntry, Point};
 use tenure_types::Term;
@@ -40,7 +40,8 @@ impl SimCluster {
         self.faults.count(kind);
         let message = Message::Step(if kind == "forged_term" { beat } else { append });
         let boot = self.nodes[node].boot;
-        self.give(node, boot, Input::Peer { from, message: PeerMessage::Raft(message) });
+        let (link, message) = (LinkId::default(), PeerMessage::Raft(message));
+        self.give(node, boot, Input::Peer { from, link, message });
     }
 }
 

@@ -5,7 +5,7 @@ use tenure_core::codec::encode_request;
 use tenure_core::outcome::{Answer, Outcome};
 use tenure_core::request::{Command, Expect, Put, Request, RequestId};
 use tenure_node::directory::{MemberNames, MemberRecord};
-use tenure_node::{Input, Join, JoinId, PeerMessage, PeerName, Principal, directory};
+use tenure_node::{Input, Join, JoinId, LinkId, PeerMessage, PeerName, Principal, directory};
 use tenure_raft::{AdminRequest, MemberId, MembershipChange};
 use tenure_types::Revision;
 
@@ -86,7 +86,7 @@ impl SimCluster {
         let boot = self.nodes[node].boot;
         let bytes = Bytes::from(message.encode());
         let message = PeerMessage::decode(&bytes).expect("what is encoded reads back");
-        self.give(node, boot, Input::Peer { from, message });
+        self.give(node, boot, Input::Peer { from, link: LinkId::default(), message });
     }
 
     /// A stranger asks to join, as a new member and under the id of a voter.

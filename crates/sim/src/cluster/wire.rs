@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tenure_node::transfer::TransferMessage;
-use tenure_node::{Input, NodeFailure, PeerMessage};
+use tenure_node::{Input, LinkId, NodeFailure, PeerMessage};
 use tenure_raft::{MemberId, Message, Saved, Step, StepKind};
 
 use super::MS;
@@ -116,7 +116,7 @@ impl SimCluster {
                 if let PeerMessage::Commands { within_us, requests, .. } = &message {
                     self.forwarded(to, *within_us, requests);
                 }
-                self.give(to, boot, Input::Peer { from, message });
+                self.give(to, boot, Input::Peer { from, link: LinkId(link), message });
             }
             Packet::Snapshot { step, id, file } => {
                 let saved = match process.receive(id, &file) {

@@ -226,7 +226,8 @@ impl JoinCluster {
         match output {
             Output::Send { to, message } if !self.cut.contains(&to) && !self.cut.contains(&at) => {
                 let message = PeerMessage::decode(&Bytes::from(message.encode())).unwrap();
-                self.hand(to, Input::Peer { from: at, message });
+                let link = LinkId::default();
+                self.hand(to, Input::Peer { from: at, link, message });
             }
             Output::Persist(persist) => {
                 self.hand(at, Input::Persisted { number: persist.number });
@@ -420,9 +421,10 @@ fn an_announcement_counts_only_for_its_sender_and_never_takes_a_name() {
     let before = cluster.names(other.get());
     let names = record(leader.get()).names;
     let message = PeerMessage::Announce { names: names.clone() };
-    cluster.hand(leader, Input::Peer { from: other, message });
+    let link = LinkId::default();
+    cluster.hand(leader, Input::Peer { from: other, link, message });
     let message = PeerMessage::Announce { names: MemberNames { name: "z".into(), ..names } };
-    cluster.hand(leader, Input::Peer { from: id(99), message });
+    cluster.hand(leader, Input::Peer { from: id(99), link, message });
     cluster.run(1_000);
     assert_eq!(cluster.names(other.get()), before);
     assert_eq!(cluster.names(99), None);
