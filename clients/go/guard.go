@@ -358,7 +358,7 @@ func (g *Guard) raised(ctx context.Context, raise func(context.Context, GrantedL
 		}
 		if err != nil {
 			g.once.Do(g.hold.finishInBackground)
-			return nil, fmt.Errorf("tenure: the fence at the resource said no to lock `%s`: %w", lock.Name, err)
+			return nil, fmt.Errorf("tenure: the fence at the resource refused the token of lock `%s`: %w", lock.Name, err)
 		}
 	}
 	return g, nil

@@ -1,6 +1,6 @@
 //! Plants bugs in the handle over other stores, to show that its tests would find them.
 //!
-//! Only this crate's tests contain them; one is chosen for a thread at run time. In every other build `mutant!` is the
+//! Only this crate's tests contain them. A test chooses one for its thread. In every other build `mutant!` is the
 //! constant `false`, so the shipped code has none.
 
 #[cfg(test)]

@@ -68,7 +68,7 @@ pub(crate) const TABLE: &[CliReason] = &[
     row(
         "ARGUMENTS",
         "2",
-        "the arguments make no sense; nothing was sent",
+        "the arguments are invalid; nothing was sent",
         "look at --help of the command",
     ),
     row(
@@ -80,7 +80,7 @@ pub(crate) const TABLE: &[CliReason] = &[
     row(
         "REFUSED",
         "1",
-        "something other than the cluster stands in the way: a file, a terminal, a check that failed",
+        "the command failed for a reason outside the cluster: a file, a terminal, a failed check",
         "look at the message",
     ),
     row(
@@ -117,7 +117,7 @@ pub(crate) const TABLE: &[CliReason] = &[
     row(
         "STOPPED",
         "1",
-        "a member ended by itself: it was removed, or its disk failed it",
+        "a member stopped by itself: it was removed, or its disk failed",
         "what the message ends with",
     ),
     row(

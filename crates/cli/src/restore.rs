@@ -169,7 +169,7 @@ fn report(flags: &RestoreArgs, restored: &Restored) {
     );
     if *unsure > 0 {
         text.push_str(&format!(
-            "  its last {unsure} entries were not known to be committed; they are in it\n"
+            "  its last {unsure} log entries may not be committed; the restored state includes them\n"
         ));
     }
     text.push_str(&match quiet_ms {

@@ -141,7 +141,7 @@ fn a_full_disk_refuses_growth_and_nothing_else_until_there_is_room() {
     // No byte is free, and renewals fill the log into the reserve.
     disk.fill_up_to(0);
     renew_until(port, || !reserve.exists());
-    assert!(process.words().contains("the reserve is given back"), "{}", process.words());
+    assert!(process.words().contains("released the disk reserve"), "{}", process.words());
     let token = field(&ask(port, "locks").unwrap(), "token").unwrap();
     assert!(ask(port, &format!("unlock 7 deploy {token}")).unwrap().starts_with("ok released"));
     assert!(ask(port, "lock 8 deploy").unwrap().starts_with("error none disk-full"));

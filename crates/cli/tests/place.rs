@@ -36,7 +36,7 @@ fn the_preferred_member_gets_leadership_back_and_not_while_it_cannot_take_it() {
     let mut cluster = found(["50", "100", "50"]);
     wait("the preferred member leads", || (cluster.leader() == 1).then_some(()));
 
-    // Cut off, as far as the others can tell: its sockets are open, and it does not answer.
+    // To the other members it looks cut off: its sockets stay open, and it does not answer.
     cluster.members[1].process.as_ref().unwrap().signal("-STOP");
     let instead = wait("another one leads", || Some(cluster.leader()).filter(|at| *at != 1));
     let term = number(&cluster, instead, "term");
@@ -82,7 +82,7 @@ fn a_learner_serves_reads_and_has_no_vote() {
     cluster.ok("lease 7 600000 worker");
     cluster.ok("lock 7 deploy");
     for round in 0..20 {
-        // An acknowledged write is visible, whether the learner has it yet or not.
+        // A read through the learner shows every acknowledged write, even one that it has not applied yet.
         cluster.ok(&format!("put key {round}"));
         let read =
             wait("it reads", || Some(its(&cluster, "get key")).filter(|a| a.starts_with("ok")));

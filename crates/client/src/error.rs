@@ -57,7 +57,7 @@ pub enum Error {
     Lost(#[source] Lost),
     /// The lock was granted, and the fence at the resource did not accept its token. The client released the lock, or
     /// the lock ends with its lease.
-    #[error("the fence at the resource said no: {0}")]
+    #[error("the fence at the resource refused the token: {0}")]
     Fence(#[source] Arc<dyn std::error::Error + Send + Sync>),
     /// The history does not reach back to the revision that a watch asked for.
     #[error("the oldest retained revision is {floor}")]

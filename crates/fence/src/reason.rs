@@ -94,7 +94,7 @@ reasons! {
         "there is no token, and what is guarded needs one",
         "send the token of the lock in the header Fencing-Token";
     NotAToken "NOT_A_TOKEN" 400 None,
-        "what stands there is no token that a cluster gives, or there are two",
+        "the value is not a token that a cluster issues, or there are two",
         "send the token as it was granted, in decimal digits";
     StaleToken "STALE_TOKEN" 412 None,
         "a later holder has been here; the highest token seen is in the body and in the header Fencing-Floor",
@@ -130,7 +130,7 @@ reasons! {
         "it asks to be verified in another way than EdDSA",
         "send the ticket as it was signed";
     Unsigned "TICKET_UNSIGNED" 403 None,
-        "the signature was taken off",
+        "the ticket has no signature",
         "send the ticket as it was signed";
     Signature "TICKET_SIGNATURE" 403 None,
         "something was changed, or another key signed",

@@ -46,7 +46,9 @@ pub enum Refused {
         floor: Token,
     },
     /// A token that may write once has written, or a later one has.
-    #[error("token {token} may write once, and {used} has written")]
+    #[error(
+        "token {token} is refused: each token may write once, and token {used} has written already"
+    )]
     Used {
         /// The refused token.
         token: Token,
@@ -64,7 +66,7 @@ pub enum Refused {
         said: Incarnation,
     },
     /// No cluster ever grants this number.
-    #[error("{token} is no token that a cluster gives")]
+    #[error("{token} is not a token that a cluster issues")]
     Impossible {
         /// The refused number.
         token: Token,

@@ -242,7 +242,7 @@ mod tests {
         fs::write(&file, set(2).replace("\"c\"", "\"x\"")).unwrap();
         goes_on_because("of cluster x, not c");
         fs::write(&file, "no set").unwrap();
-        goes_on_because("this is no set of keys");
+        goes_on_because("this is not a key set");
         // A set of a member that has not seen the last rotation.
         let at = |revision: u64| set(2).replacen('{', &format!(r#"{{"revision":"{revision}","#), 1);
         fs::write(&file, at(8)).unwrap();

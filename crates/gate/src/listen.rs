@@ -66,10 +66,10 @@ where
 #[non_exhaustive]
 pub enum StartError {
     /// Requests from other machines would cross the network in plain text.
-    #[error("{0} is reached from other machines, in plain text")]
+    #[error("other machines can reach {0}, and the connection is not encrypted")]
     NotLoopback(SocketAddr),
     /// Every client that reaches the port could invent a token.
-    #[error("{0} is reached from other machines, and every number would be believed as a token")]
+    #[error("other machines can reach {0}, and every number would be accepted as a token")]
     BareTokens(SocketAddr),
     /// A setting is invalid.
     #[error("{0}")]

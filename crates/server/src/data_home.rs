@@ -172,7 +172,7 @@ impl DataHome {
                 tracing::info!(%cut, "cut an unfinished write from the log");
             }
             Some(cut) => {
-                tracing::warn!(%cut, "cut a damaged batch from the log; the other members know what it held");
+                tracing::warn!(%cut, "cut a damaged batch from the log; other members detect whether it was lost");
             }
             None => {}
         }

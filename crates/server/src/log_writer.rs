@@ -50,7 +50,7 @@ impl LogWriter {
 
     fn log_reserve(&mut self) {
         if self.writer.gave_reserve() {
-            tracing::warn!("disk is full, the reserve is given back");
+            tracing::warn!("disk is full; released the disk reserve to write once more");
         }
     }
 

@@ -315,7 +315,7 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
         bootstrap::check_cluster(cluster, &settings.entrance, &settings.name, &wire)?;
         if matches!(settings.entrance, Entrance::Join(_)) {
             let join = "not needed";
-            tracing::info!(%cluster, join, "this member belongs to its cluster already");
+            tracing::info!(%cluster, join, "this member already belongs to a cluster");
         }
     } else if let Err(error) = enter(&mut home, &settings, &record, &wire) {
         peer_listener.inspect(|it: &Arc<PeerListener>| it.close());

@@ -104,7 +104,7 @@ pub enum Refusal {
         lock: Name,
     },
     /// One request names the same lock twice.
-    #[error("lock `{lock}` stands twice in one acquire request")]
+    #[error("lock `{lock}` is listed twice in one acquire request")]
     Duplicate {
         /// The lock.
         lock: Name,

@@ -43,7 +43,7 @@ pub struct Call<'a> {
     pub client: &'a str,
     /// The kind of the message.
     pub action: Action,
-    /// The number of messages, of all clients, before this one.
+    /// How many messages all clients together have sent before this one.
     pub number: u64,
 }
 

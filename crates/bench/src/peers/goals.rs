@@ -3,7 +3,8 @@
 use super::results::PeerResults;
 use super::tables::number;
 
-/// One goal. Each bound has words for the table, and its value from the same run where it is a ratio.
+/// One goal. Each bound is a text for the table and whether it holds. A ratio refers to the other system's value in the
+/// same run.
 pub(crate) struct PeerGoal {
     pub(crate) name: &'static str,
     /// What Tenure reached.
@@ -173,7 +174,7 @@ fn goal(results: &PeerResults, form: &GoalForm) -> PeerGoal {
     PeerGoal { name, reached, unit, must: judged(must), aim: judged(aim) }
 }
 
-/// Bounds in words, and whether all of them hold; that is not known if a system is missing.
+/// The bounds as text, and whether all of them hold; `None` if that depends on a system that was not run.
 fn judge(
     results: &PeerResults,
     workload: &str,
@@ -199,7 +200,7 @@ fn judge(
             Larger => reached >= value,
             Smaller => reached <= value,
         });
-        // One bound that does not hold decides, whatever is not known.
+        // One bound that does not hold decides the result, even if others are unknown.
         holds = match (holds, good) {
             (Some(false), _) | (_, Some(false)) => Some(false),
             (Some(true), Some(true)) => Some(true),

@@ -326,7 +326,7 @@ impl<'a> LockedCommand<'a> {
             WatchdogReport::Stopped { signal } => self.stopped(signal, link),
             WatchdogReport::Continued => self.continued(),
             WatchdogReport::Frozen { processes: count } => {
-                let text = format!("{} stopped until the lock is sure again", processes(count));
+                let text = format!("{} stopped until a renewal is acknowledged", processes(count));
                 self.messages.unusual(&text);
                 self.messages.event("frozen", &json!({ "processes": count }));
             }
@@ -357,7 +357,8 @@ impl<'a> LockedCommand<'a> {
     fn show_stopping(&mut self, lost: bool, count: usize, killed: usize, grace: Duration) {
         let (name, grace) = (self.name(), shown(grace));
         if killed > 0 {
-            self.messages.unusual(&format!("SIGKILL to {} that stood still", processes(killed)));
+            self.messages
+                .unusual(&format!("sent SIGKILL to {} in the stopped state", processes(killed)));
         }
         if count > 0 {
             let whom = match lost {

@@ -84,7 +84,7 @@ fn altered(ticket: &str) -> [String; 2] {
         let first = if text.starts_with('A') { 'B' } else { 'A' };
         format!("{first}{}", &text[1..])
     };
-    // The claims begin with `{"iss":"…`. The change turns the quote before the colon into a letter: no JSON any more.
+    // The claims begin with `{"iss":"…`. The change replaces the quote before the colon, and the claims are not JSON.
     let token = claims.replacen("eyJpc3MiOi", "eyJpc3NiOi", 1);
     [format!("{header}.{token}.{signature}"), format!("{header}.{claims}.{}", other(signature))]
 }
@@ -163,7 +163,7 @@ fn a_store_that_demands_tickets_believes_nothing_else() {
     keys_are_rotated_and_kept(&mut cluster, &mut store, dir.path());
 }
 
-/// A key that was rotated away no longer proves anything, and a restart needs no cluster.
+/// Tickets of a key that was rotated out are refused, and the store restarts while no member runs.
 fn keys_are_rotated_and_kept(cluster: &mut Cluster, store: &mut Guardian, dir: &std::path::Path) {
     let to = store.address;
     let put = |token: &str| send(to, "PUT", "/v1/data/log?lock=log", Some(token), "text");
@@ -178,7 +178,7 @@ fn keys_are_rotated_and_kept(cluster: &mut Cluster, store: &mut Guardian, dir: &
         assert_eq!(rotated.code, Some(0), "{}", rotated.err);
         (old, holder.ticket(1, &guard))
     };
-    // The store does not know the new key yet: the newer key set that it fetches no longer contains the old one.
+    // The store does not know the new key yet, so it fetches a newer key set, which no longer contains the old key.
     assert_eq!(put(&new).status, 200);
     assert_eq!(put(&old).header("tenure-ticket"), Some("TICKET_KEY_RETIRED"));
     (0..3).for_each(|at| cluster.kill(at));

@@ -42,7 +42,7 @@ fn read(to: SocketAddr) -> Option<Answer> {
         let path =
             format!("/v1/locks/shared/?view=history&archive=true&prefix=true&limit=1000{before}");
         let page = call(to, "GET", &path, None)?;
-        // The first page has the oldest floor: what is older came from the archive on every page.
+        // The first page has the oldest floor. Revisions below it came from the archive, on every page.
         floor.get_or_insert_with(|| number(&page["floor"]));
         let changes = page["changes"].as_array().unwrap();
         all.extend(changes.iter().map(|it| number(&it["revision"])));

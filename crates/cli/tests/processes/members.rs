@@ -201,7 +201,7 @@ fn a_member_that_is_one_already_is_told_what_is_not_needed_and_what_is_wrong() {
     assert!(!words(&cluster).contains("already"), "{}", words(&cluster));
     cluster.kill(at);
     cluster.start(at, &["--join", &seed]);
-    let note = "this member belongs to its cluster already";
+    let note = "this member already belongs to a cluster";
     wait("it says so", || words(&cluster).contains(note).then_some(()));
 
     // A founder with another name is an operator's mistake, unless the operator confirms it with --rename.

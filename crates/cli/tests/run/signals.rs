@@ -83,7 +83,7 @@ fn a_lock_lost_while_the_command_stands_still_is_sigkill_at_once() {
     assert_eq!(held.ended().code(), Some(76));
     let said = held.said();
     assert!(said.contains("lock `still` lost: forced by next: a test"), "{said}");
-    assert!(said.contains("SIGKILL to 1 process that stood still"), "{said}");
+    assert!(said.contains("SIGKILL to 1 process in the stopped state"), "{said}");
     let stopped = held.event("stopped");
     assert_eq!(stopped["cause"], "forced");
     // Half an hour is left, and the report says so.

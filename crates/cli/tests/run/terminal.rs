@@ -170,7 +170,7 @@ fn a_job_that_stays_stopped_loses_its_lock() {
     let _guard = world.next("stay");
     shell.types("fg\n");
     shell.shows("tenure: lock `stay` lost: ");
-    shell.shows("SIGKILL to 1 process that stood still");
+    shell.shows("SIGKILL to 1 process in the stopped state");
     shell.code(76);
 }
 

@@ -8,7 +8,7 @@ use crate::request::{Ask, Command, Purpose, Revoker};
 /// What a command requires of its principal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Requirement<'a> {
-    /// That it exists and is enabled. For commands that only give up what is the caller's own.
+    /// That the principal exists and is enabled. For commands that only give up what the caller already has.
     Known,
     /// One of these verbs, for some name. For commands on a lease, which has no name.
     Somewhere(VerbSet),
@@ -62,7 +62,7 @@ impl Access {
     /// Checks a requirement. Returns the missing verb as an error.
     pub fn check(&self, principal: &str, requirement: Requirement<'_>) -> Result<(), Verb> {
         let (allowed, verb) = match requirement {
-            // There is no verb for this. Every principal that exists has at least this permission to lose.
+            // No verb stands for "known". A refusal has to name one, so it names this one.
             Requirement::Known => (self.knows(principal), Verb::Acquire),
             Requirement::Somewhere(verbs) => (self.may_somewhere(principal, verbs), first(verbs)),
             Requirement::Name(verbs, name) => {
@@ -70,8 +70,8 @@ impl Access {
             }
             Requirement::Each(verb, asks) => {
                 let each = asks.iter().all(|ask| self.may(principal, verb, ask.lock));
-                // A command without any lock is refused for that, but only to a known caller. A caller that may acquire
-                // a lock is known.
+                // A command without any lock is refused for that reason later, but only if its caller is known. With
+                // locks, a caller that may acquire them is known.
                 let known = !asks.is_empty() || self.knows(principal);
                 (each && known, verb)
             }

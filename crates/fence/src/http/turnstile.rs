@@ -64,7 +64,7 @@ pub enum Denied {
     #[error("refused by the fence")]
     Refused(#[source] Refused),
     /// Requests with lower tokens have not ended in time. The floor has risen, so nothing lower is admitted any more.
-    #[error("those that came before have not ended within {0:?}")]
+    #[error("earlier requests have not ended within {0:?}")]
     Busy(Duration),
     /// The floor could not be stored.
     #[error("the highest token seen could not be stored")]

@@ -14,7 +14,7 @@ pub enum Forged {
     #[error("a ticket has at most {TICKET_BYTES_MAX} bytes")]
     TooLong,
     /// The text is not a ticket.
-    #[error("this is no ticket: {0}")]
+    #[error("this is not a ticket: {0}")]
     NotATicket(&'static str),
     /// The ticket names another signature algorithm, or none. Only EdDSA is accepted, whatever a ticket asks for.
     #[error("a ticket is signed with EdDSA, not with `{said}`")]
@@ -23,10 +23,10 @@ pub enum Forged {
         said: String,
     },
     /// The signature is missing.
-    #[error("the signature was taken off")]
+    #[error("the ticket has no signature")]
     Unsigned,
     /// No known key has this id.
-    #[error("no member signs with key `{key}`")]
+    #[error("the ticket is signed with key `{key}`, which is not in the key set")]
     UnknownKey {
         /// The id of the key.
         key: String,
@@ -38,10 +38,10 @@ pub enum Forged {
         key: String,
     },
     /// The signature was not made with the key, or the ticket was changed since.
-    #[error("the signature is not good for what it stands under")]
+    #[error("the signature does not match the ticket")]
     BadSignature,
     /// Another cluster issued the ticket.
-    #[error("cluster {said} gave it, not {known}")]
+    #[error("the ticket was issued by cluster {said}, not {known}")]
     OtherCluster {
         /// The cluster that the ticket names.
         said: String,
@@ -49,7 +49,7 @@ pub enum Forged {
         known: String,
     },
     /// The cluster was restored since the ticket was issued.
-    #[error("it is of epoch {}, and the cluster was restored at epoch {}", .said.get(), .known.get())]
+    #[error("the ticket is of epoch {}, and the cluster was restored to epoch {}", .said.get(), .known.get())]
     OldEpoch {
         /// The epoch of the ticket.
         said: Epoch,
@@ -57,7 +57,7 @@ pub enum Forged {
         known: Epoch,
     },
     /// The cluster was restored, and the keys here are from before the restore.
-    #[error("it is of epoch {}, and the keys here are of epoch {}", .said.get(), .known.get())]
+    #[error("the ticket is of epoch {}, and the keys known here are of epoch {}", .said.get(), .known.get())]
     NewerEpoch {
         /// The epoch of the ticket.
         said: Epoch,
@@ -65,7 +65,7 @@ pub enum Forged {
         known: Epoch,
     },
     /// Two restores of one backup are running, and the other one issued the ticket.
-    #[error("incarnation {said} gave it, not {known}")]
+    #[error("the ticket was issued by incarnation {said}, not {known}")]
     OtherIncarnation {
         /// The incarnation of the ticket.
         said: Incarnation,
@@ -73,7 +73,7 @@ pub enum Forged {
         known: Incarnation,
     },
     /// The ticket is for another lock.
-    #[error("it is for lock `{said}`, not `{wanted}`")]
+    #[error("the ticket is for lock `{said}`, not `{wanted}`")]
     OtherLock {
         /// The lock that the ticket names.
         said: String,
@@ -81,7 +81,7 @@ pub enum Forged {
         wanted: String,
     },
     /// The ticket is for another slot of the lock, lacks a slot, or has one where the resource has none.
-    #[error("it is for {}, not {}", slot(*.said), slot(*.wanted))]
+    #[error("the ticket is for {}, not {}", slot(*.said), slot(*.wanted))]
     OtherSlot {
         /// The slot that the ticket names.
         said: Option<u32>,

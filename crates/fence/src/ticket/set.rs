@@ -40,7 +40,7 @@ pub struct KeySet {
 #[non_exhaustive]
 pub enum BadSet {
     /// The set cannot be parsed.
-    #[error("this is no set of keys: {0}")]
+    #[error("this is not a key set: {0}")]
     Malformed(String),
     /// The set is of another cluster than the previous one.
     #[error("the keys are of cluster {said}, not {known}")]
@@ -81,7 +81,7 @@ pub enum BadSet {
         known: Revision,
     },
     /// The set contains a key that had already ended: the clock of the member that serves it lags behind.
-    #[error("key `{key}` is among the keys, and its time was over")]
+    #[error("the key set contains key `{key}`, which had already been retired")]
     RetiredKey {
         /// The id of the key.
         key: String,

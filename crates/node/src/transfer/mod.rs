@@ -128,7 +128,7 @@ pub enum TransferEnd {
     #[error("the receiver does not answer")]
     Silent,
     /// The receiver answers, but the transfer does not move.
-    #[error("the transfer does not move")]
+    #[error("the transfer makes no progress")]
     Stalled,
     /// There is no link to the receiver.
     #[error("there is no link to the receiver")]

@@ -3,14 +3,14 @@
 use crate::disks::{Cluster, id};
 use tenure_raft::{Message, StepKind};
 
-/// Whether a member has voted for another one in a term after this one.
+/// Whether a member has granted its vote to another one in a later term than `term`.
 fn voted_after(cluster: &Cluster, number: usize, term: u64) -> bool {
     let mut steps = cluster.steps_of(number).iter();
     steps.any(|step| step.kind == StepKind::VoteAnswer && !step.reject && step.term > term)
 }
 
-/// The vote is all that the disk forgets: the voter hears nothing of the leader that it voted for, so no entry is
-/// missing.
+/// The disk loses the vote and nothing else: no message of the elected leader reaches the voter, so it has no entry to
+/// lose.
 #[cfg_attr(not(mutants), test)]
 pub(crate) fn a_member_whose_disk_forgot_its_vote_gives_no_other_in_that_term() {
     let mut cluster = Cluster::new(3);
@@ -48,7 +48,7 @@ pub(crate) fn a_member_whose_disk_forgot_its_vote_gives_no_other_in_that_term() 
     while cluster.stopped(voter).is_none() && cluster.status(voter).asking {
         cluster.step();
     }
-    // A request for votes in that term, of the third member, comes late.
+    // A late vote request of the third member for that term arrives.
     cluster.hand(voter, third, Message::Step(ballot));
     cluster.run_ms(50);
     assert!(!voted_after(&cluster, voter, before), "S12: {:?} votes twice in {term}", id(voter));

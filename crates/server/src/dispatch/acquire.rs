@@ -21,8 +21,8 @@ use crate::traces::{self, FollowedBatch};
 const ASK: u64 = 1;
 const ABANDON: u64 = 2;
 
-/// A reply on its way to the caller. If the caller does not take it, it is dropped together with its receipt, and the
-/// task learns that the caller is gone.
+/// A reply on its way to the caller. If the caller is gone, the reply is dropped together with its receipt, which tells
+/// the task that the caller was not told.
 struct Reply {
     outcome: Result<Outcome, Failure>,
     receipt: oneshot::Sender<()>,

@@ -1,10 +1,11 @@
 //! Budgets the memory of what waits for clients: per connection, per principal, and for the member in sum.
 //!
 //! Partial messages, answers that are not written yet, mail and watch buffers are charged to the connection that they
-//! wait for. A charge never fails. A connection that exceeds its budget is marked, and the API closes it. If the member
-//! exceeds its budget, it closes connections that take more although they have more than a small share in use, so that
-//! a client that reads its answers is not affected by those that do not. If the connections of a principal exceed the
-//! budget of one, the same happens to them alone. A connection counts for the principal of its last request.
+//! wait for. A charge never fails. A connection that exceeds its budget is marked, and the API closes it. While the
+//! member exceeds its budget, it closes each connection that takes more and already has more than a small share in use.
+//! So clients that read their answers are not affected by clients that do not. If the connections of one principal
+//! exceed the budget of a principal, the same happens to these connections alone. A connection counts for the principal
+//! of its last request.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,15 +14,15 @@ use tokio::sync::Notify;
 
 /// The most bytes that wait for one connection: many pages of a list at a time.
 pub(crate) const CONNECTION_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// The most bytes that wait for all connections. Beyond it a connection with more than [`SHARE_BYTES`] is closed when
-/// it takes more, and beyond half as much again one with more than [`SMALL_BYTES`].
+/// The most bytes that wait for all connections. Beyond it a connection with more than [`SHARE_BYTES`] is closed
+/// when it takes more. Beyond 1.5 times this bound the same holds for one with more than [`SMALL_BYTES`].
 const MEMBER_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// The most bytes that wait for all connections of one principal, by the same steps: a quarter, so that several clients
-/// that do not read leave room for the other principals.
+/// The most bytes that wait for all connections of one principal, with the same two steps. A quarter of the member's
+/// bound, so that principals whose clients do not read leave room for the other principals.
 const PRINCIPAL_BYTES_MAX: usize = MEMBER_BYTES_MAX / 4;
 /// A long page of a list, and its beginning in the buffers below.
 const SHARE_BYTES: usize = 2 * 1024 * 1024;
-/// Enough for commands, answers and renewals, of which no flood deprives a client.
+/// Enough for commands, answers and renewals. A client keeps this much however many bytes wait for others.
 const SMALL_BYTES: usize = 64 * 1024;
 
 /// The memory in use for all connections of a member. Cheap to clone.
@@ -52,7 +53,7 @@ struct ConnectionUse {
     partial: AtomicUsize,
 }
 
-/// What one connection may have in use while several, which may have `most`, have `all`.
+/// How many bytes one connection of a group may have in use, while the group has `all` in use and its bound is `most`.
 fn allowed_of(all: usize, most: usize) -> usize {
     match all {
         all if all <= most => CONNECTION_BYTES_MAX,
@@ -61,7 +62,7 @@ fn allowed_of(all: usize, most: usize) -> usize {
     }
 }
 
-/// What one connection may have in use while all of its principal, and all of the member, have this much.
+/// How many bytes one connection may have in use, given what its principal and what the member have in use.
 fn allowed(of_principal: usize, all: usize) -> usize {
     allowed_of(of_principal, PRINCIPAL_BYTES_MAX).min(allowed_of(all, MEMBER_BYTES_MAX))
 }
@@ -78,7 +79,7 @@ impl ConnectionMemory {
         Charge { of: self.clone(), bytes }
     }
 
-    /// Whether a buffer that can do without these bytes may take them.
+    /// Whether a buffer may take these bytes. For buffers that can wait: they get half of what is allowed otherwise.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         let used = self.inner.used.load(Ordering::Relaxed).saturating_add(bytes);
         let all = self.inner.member.0.load(Ordering::Relaxed).saturating_add(bytes);

@@ -19,11 +19,11 @@ const FIRST: usize = Quota::OF_MEMBER[0] as usize;
 /// The bound of a quota that is not set.
 const NONE: u64 = u64::MAX;
 
-/// What one source has in use, and its quotas by the access rules of some generation.
+/// What one source has in use, and its quotas as of one generation of the access rules.
 #[derive(Debug)]
 pub(super) struct QuotaUse {
     principal: Option<Principal>,
-    /// The generation that the bounds are of.
+    /// The generation of the access rules from which the bounds were read.
     generation: AtomicU64,
     /// Held while bounds and generation are written, so that they belong together.
     refreshing: Mutex<()>,
@@ -32,7 +32,7 @@ pub(super) struct QuotaUse {
     own: AtomicU64,
     counts: [AtomicU64; Quota::OF_MEMBER.len()],
     requests: RateLimit,
-    /// Renewals and releases have the same rate once more: other requests do not use it up.
+    /// A separate allowance of the same rate for renewals and releases, which other requests do not use up.
     keeps: RateLimit,
 }
 

@@ -58,7 +58,7 @@ impl IdentityMarker {
         match changed {
             Ok(()) => self.written.store(enabled, Ordering::Release),
             Err(error) => {
-                tracing::error!(cause = %error, enabled, "cannot remember whether identity is enabled");
+                tracing::error!(cause = %error, enabled, "cannot record on disk whether identity is enabled");
             }
         }
     }

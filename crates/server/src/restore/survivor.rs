@@ -85,7 +85,7 @@ impl Copy {
 
 impl Drop for Copy {
     fn drop(&mut self) {
-        // A copy that cannot be removed only takes space: no check of a data directory considers it.
+        // A copy that cannot be removed only takes space: checks of data directories ignore it.
         let _ = fs::remove_dir_all(&self.path);
     }
 }

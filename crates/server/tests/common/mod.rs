@@ -38,7 +38,7 @@ pub(crate) struct Members {
 impl Members {
     /// Founds a cluster and waits for its first leader.
     pub(crate) fn found(size: usize) -> Self {
-        // Another process may have taken a free port by now: then all members start again.
+        // If another process has taken one of the free ports meanwhile, all members start again.
         let members = (0..5).find_map(|_| Self::start(size)).expect("five times no free ports");
         members.leader();
         wait("all know the leader", || {

@@ -1,4 +1,4 @@
-//! Records to which lease each handle was given, and checks that it is only ever one (S5).
+//! Records the lease that each handle was given to, and checks that no handle is given to two leases (S5).
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ impl Handles {
         self.leases.get(&handle).copied()
     }
 
-    /// The lease that a command names: by handle the one that it was given to, by id the present one.
+    /// The lease that a command names. A handle names the lease that it was given to, an id names the present lease.
     pub fn resolve(&self, ledger: &ObservedLedger, reference: LeaseRef) -> Option<LeaseKey> {
         match reference {
             LeaseRef::Handle(handle) => self.lease_of(handle),

@@ -23,7 +23,7 @@ pub(super) async fn measure<S: PeerSystem>(
     let kept = kept
         .with_context(|| format!("{leases} leases are not there after {:?}", plan.prepare_max))??;
     let created_us = os::now_us();
-    // The renewals of all leases spread over one beat before they are measured for another.
+    // Wait one renewal interval, in which the renewals spread out, and measure during the next one.
     tokio::time::sleep(plan.renewals).await;
     let before = UsageSnapshot::now(&pids, &data)?;
     tokio::time::sleep(plan.renewals).await;

@@ -1,4 +1,4 @@
-//! Measures how soon all watches of one key hear of a write.
+//! Measures how soon all watches of one key receive the event of a write.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
