@@ -324,8 +324,8 @@ impl Node {
         any.then(|| refused.into_iter().map(|failure| Err(failure.unwrap_or(again))).collect())
     }
 
-    /// Why a command of another member may not be proposed. One that cannot be decoded is proposed: it has no effect when
-    /// it is applied, and is refused then.
+    /// Why a command of another member may not be proposed. One that cannot be decoded is proposed: it has no effect
+    /// when it is applied, and is refused then.
     fn refused_of_another(&self, request: &[u8]) -> Option<NodeFailure> {
         let bound = self.config.command_bytes_max;
         if request.len() > bound {

@@ -225,7 +225,15 @@ pub(crate) fn number(value: &Value) -> i64 {
 pub(crate) fn fault(error: &Value, how: How) -> Fault {
     let word = |name: &str| error[name].as_str().unwrap_or_default().to_owned();
     assert!(!word("next").is_empty(), "no advice: {error}");
+    let text = |it: &Value| it.as_str().map(str::to_owned);
+    let facts = [
+        ("holder", text(&error["holder"]["client"])),
+        ("slots", error["slots"].as_u64().map(|it| it.to_string())),
+        ("ring", error["ring"].as_array().map(|it| it.len().to_string())),
+        ("limit", text(&error["limit"])),
+    ];
     Fault {
+        facts: facts.into_iter().filter_map(|(name, it)| Some((name, it?))).collect(),
         reason: word("reason"),
         effect: match &*word("effect") {
             "none" => v1::Effect::None,

@@ -142,6 +142,8 @@ pub(crate) struct Fault {
     pub(crate) bound: u64,
     /// The leader's address in the error.
     pub(crate) leader: String,
+    /// What the error says besides: the client of the holder, the number of slots, the length of a ring, the limit.
+    pub(crate) facts: BTreeMap<&'static str, String>,
     pub(crate) how: How,
 }
 
@@ -185,7 +187,14 @@ impl Reported {
 
 impl Fault {
     pub(crate) fn new(error: &v1::Error, how: How) -> Self {
+        let facts = [
+            ("holder", error.holder.as_ref().map(|it| it.client.clone())),
+            ("slots", error.slots.map(|it| it.to_string())),
+            ("ring", (!error.ring.is_empty()).then(|| error.ring.len().to_string())),
+            ("limit", (!error.limit.is_empty()).then(|| error.limit.clone())),
+        ];
         Self {
+            facts: facts.into_iter().filter_map(|(name, it)| Some((name, it?))).collect(),
             reason: error.reason.clone(),
             effect: error.effect(),
             message: error.message.clone(),

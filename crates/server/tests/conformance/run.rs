@@ -255,6 +255,13 @@ impl Run {
                 if !step.is_refused() || fault.reason != step.outcome {
                     return Err(format!("wanted {}, got {fault:?}", step.outcome));
                 }
+                // A call that is not acquired is no error, and has no details.
+                let differs = |(name, value): &(&String, &String)| {
+                    fault.how != How::NotAcquired && fault.facts.get(name.as_str()) != Some(*value)
+                };
+                if let Some((name, value)) = step.facts.iter().find(differs) {
+                    return Err(format!("wanted {name}={value}, got {fault:?}"));
+                }
                 self.refused(&fault)?;
                 let after = self.state();
                 // The waiter was in the queue, and has left it. A refused deadlock is recorded.

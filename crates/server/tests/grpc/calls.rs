@@ -177,31 +177,6 @@ async fn renewals_are_answered_one_by_one_and_a_dead_lease_ends_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn modes_and_slots_are_those_that_were_asked_for() {
-    let members = Members::found(1);
-    let mut clients = Clients::new(&members.connect(0));
-    let (one, two, three) =
-        (clients.lease("1").await, clients.lease("2").await, clients.lease("3").await);
-    let lock = name("slots");
-    let ask = |lease_id| v1::TryLockRequest {
-        name: lock.clone(),
-        lease_id,
-        mode: v1::Mode::Slot.into(),
-        slots: 2,
-        ..nothing()
-    };
-    let mut slots = Vec::new();
-    for lease in [one, two] {
-        slots.push(clients.lock.try_lock(ask(lease)).await.unwrap().into_inner().slot);
-    }
-    assert_eq!(slots, [Some(0), Some(1)]);
-    assert!(!clients.lock.try_lock(ask(three)).await.unwrap().into_inner().acquired);
-    let other = v1::TryLockRequest { slots: 3, ..ask(three) };
-    let error = refused(clients.lock.try_lock(other).await, Code::FailedPrecondition, "OTHER_KIND");
-    assert_eq!(error.slots, Some(2));
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_wait_ends_with_the_grant_and_one_that_is_given_up_leaves_the_queue() {
     let members = Members::found(3);
     for at in [members.leader(), members.follower()] {
