@@ -20,6 +20,7 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("notice_lost_on_reconnect", &["N5"]),
     ("welcome_attaches_nothing", &["N5"]),
     ("unread_session_kept", &["N2"]),
+    ("sweep_forgets_unseen_leases", &["N5"]),
     ("answers_in_another_order", &["S13"]),
     ("given_up_as_without_effect", &["S13"]),
     ("session_room_leaked", &["N2"]),

@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tenure_core::Machine;
 use tenure_core::outcome::{Acquired, Answer, Notice, Outcome, Queued};
+use tenure_core::request::LeaseRef;
 use tenure_types::Handle;
 
 use crate::failure::NodeFailure;
@@ -41,6 +43,8 @@ pub enum SessionMessage {
 pub struct Router {
     /// The most messages that may wait in a mailbox.
     mail_max: usize,
+    /// The least number of leases added between two sweeps.
+    sweep_min: usize,
     /// Sessions and the leases that they are attached to.
     sessions: BTreeMap<SessionId, BTreeSet<Handle>>,
     leases: BTreeMap<Handle, Vec<SessionId>>,
@@ -56,7 +60,13 @@ impl Default for Router {
 impl Router {
     /// A router that closes a session in whose mailbox more than this many messages wait.
     pub fn new(mail_max: usize) -> Self {
-        Self { mail_max, sessions: BTreeMap::new(), leases: BTreeMap::new(), added: 0 }
+        let (sessions, leases) = (BTreeMap::new(), BTreeMap::new());
+        Self { mail_max, sweep_min: SWEEP_MIN, sessions, leases, added: 0 }
+    }
+
+    /// The same, with at least so many leases added between two sweeps.
+    pub fn sweeping_after(self, sweep_min: usize) -> Self {
+        Self { sweep_min, ..self }
     }
 
     /// Begins a session.
@@ -181,11 +191,23 @@ impl Router {
     /// The leases to look at, if so many were added that some may have ended without a notice, as those do that
     /// their own clients revoke. [`Router::forget`] those that are gone.
     pub fn sweep(&mut self) -> Option<Vec<Handle>> {
-        if self.added < SWEEP_MIN.max(self.leases.len() / 2) {
+        if self.added < self.sweep_min.max(self.leases.len() / 2) {
             return None;
         }
         self.added = 0;
         Some(self.leases.keys().copied().collect())
+    }
+
+    /// Those of the leases of a sweep that are gone. Not those that this member has not seen yet: an answer of the leader
+    /// may be ahead of its log.
+    pub fn gone(machine: &Machine, leases: Vec<Handle>) -> Vec<Handle> {
+        let is_gone = |lease: &Handle| {
+            if mutant!("sweep_forgets_unseen_leases") {
+                return !machine.has_lease(LeaseRef::Handle(*lease));
+            }
+            machine.has_forgotten(*lease)
+        };
+        leases.into_iter().filter(is_gone).collect()
     }
 
     /// The open sessions.

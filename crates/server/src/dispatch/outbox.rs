@@ -244,10 +244,7 @@ impl OpenSessions {
         for part in self.router.sweep().unwrap_or_default().chunks(SWEEP_PART) {
             let (part, outbox) = (part.to_vec(), outbox.clone());
             let _ = member.try_tell(LoopEvent::look(move |node| {
-                let machine = node.machine();
-                // Not those that this member has not seen yet: an answer of the leader may be ahead of its log.
-                let gone = |lease: &Handle| machine.has_forgotten(*lease);
-                outbox.put(Delivery::Ended(part.into_iter().filter(gone).collect()));
+                outbox.put(Delivery::Ended(Router::gone(node.machine(), part)));
             }));
         }
     }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use tenure_core::outcome::Outcome;
 use tenure_node::{Control, Join, LinkId, NodeFailure, Output, SessionId};
 use tenure_raft::{MemberId, Saved};
+use tenure_types::Handle;
 
 use super::call::CallInput;
 use super::disks::Lie;
@@ -44,6 +45,8 @@ pub(super) enum SimEvent {
     Unlinked { node: usize, boot: u64, member: MemberId, link: LinkId },
     /// A member's router takes what the loop has left for it.
     Route { node: usize, boot: u64 },
+    /// A member's loop looks which of these leases are gone, for its router.
+    Sweep { node: usize, boot: u64, leases: Vec<Handle> },
     /// A message of a client arrives.
     Said { stream: ClientStream, said: ClientMessage },
     /// The task of a session runs.

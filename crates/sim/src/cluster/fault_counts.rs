@@ -126,6 +126,8 @@ const KINDS: &[&str] = &[
     // Single threads, machines and budgets.
     "router_stall",
     "backlog_lost",
+    "router_swept",
+    "route_forgotten",
     "sync_stall",
     "snapshot_stall",
     "save_stalled",

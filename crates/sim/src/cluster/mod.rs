@@ -43,6 +43,7 @@ mod session_task;
 mod standing;
 mod strangers;
 mod survivor;
+mod sweep;
 mod transfers;
 mod trouble;
 mod upgrade;

@@ -99,6 +99,8 @@ pub(super) struct SimBounds {
     pub(super) rate: u64,
     /// Messages that may wait for a session that does not read.
     pub(super) mail: usize,
+    /// Leases that are added between two sweeps of a router.
+    pub(super) sweep: usize,
     pub(super) session: SessionBounds,
 }
 
@@ -211,7 +213,7 @@ impl SimMember {
         self.process = Some(SimProcess {
             node: Node::new(replica, config),
             admission,
-            host: SessionHost::new(sizes.backlog, sizes.mail),
+            host: SessionHost::new(sizes.backlog, sizes.mail, sizes.sweep),
             log_writer: SimLogWriter::new(log, reserve, self.proven),
             log: SimLog::new(sizes.log_bytes),
             snapshots,

@@ -207,6 +207,11 @@ impl Oracle {
         self.machine.lease(LeaseRef::Id(lease))
     }
 
+    /// Whether the newest state has a lease.
+    pub(super) fn has_lease(&self, lease: LeaseRef) -> bool {
+        self.machine.has_lease(lease)
+    }
+
     /// The oldest revision that the newest state knows.
     pub(super) fn floor(&self) -> Revision {
         self.machine.floor()

@@ -34,15 +34,15 @@ pub(super) type WaitKey = (u64, u64);
 
 /// The sessions of one process.
 pub(super) struct SessionHost {
-    router: Router,
-    backlog: Backlog<Routed>,
+    pub(super) router: Router,
+    pub(super) backlog: Backlog<Routed>,
     /// What the router has taken and not routed.
     taken: VecDeque<Routed>,
-    routing: bool,
+    pub(super) routing: bool,
     /// The time before which the router's thread does not run.
     pub(super) stalled_until_us: u64,
     /// A second copy of what the router should know.
-    sessions: BTreeMap<SessionId, (Endpoint, BTreeSet<Handle>)>,
+    pub(super) sessions: BTreeMap<SessionId, (Endpoint, BTreeSet<Handle>)>,
     /// The tasks of clients' sessions.
     pub(super) tasks: BTreeMap<SessionId, SessionTask>,
     /// Batches that were submitted and not answered.
@@ -123,8 +123,14 @@ pub(super) enum Routed {
     Open(Endpoint),
     Close(SessionId),
     Attach(ClientStream, Handle),
-    Answer { session: SessionId, batch: u64, outcomes: Outcomes },
+    Answer {
+        session: SessionId,
+        batch: u64,
+        outcomes: Outcomes,
+    },
     Notices(Vec<Notice>),
+    /// These leases are gone, as the member's machine says.
+    Ended(Vec<Handle>),
     Skipped,
 }
 
@@ -152,9 +158,9 @@ impl SessionHost {
 
     /// A host whose router may be at most `backlog_max` outcomes and notices behind, and keeps at most `mail_max`
     /// messages for a session that does not read.
-    pub(super) fn new(backlog_max: usize, mail_max: usize) -> Self {
+    pub(super) fn new(backlog_max: usize, mail_max: usize, sweep_min: usize) -> Self {
         Self {
-            router: Router::new(mail_max),
+            router: Router::new(mail_max).sweeping_after(sweep_min),
             backlog: Backlog::new(backlog_max),
             taken: VecDeque::new(),
             routing: false,
@@ -319,10 +325,15 @@ impl SimCluster {
             self.queue.push(self.now_us + self.rng.u64(10..5 * MS), SimEvent::Route { node, boot });
             return Ok(());
         }
+        self.begin_sweep(node);
         self.check_notices(node)
     }
 
     fn route_one(&mut self, node: usize, routed: Routed) -> CheckResult {
+        if let Routed::Ended(leases) = routed {
+            self.forget_routes(node, &leases);
+            return Ok(());
+        }
         let mail_max = self.sizes.mail;
         let process = self.nodes[node].process.as_mut().expect("it routes");
         let machine = process.node.machine();
@@ -345,6 +356,7 @@ impl SimCluster {
                 host.router.close(session);
                 host.sessions.remove(&session);
             }
+            Routed::Ended(_) => unreachable!("they are forgotten above"),
             Routed::Skipped => {
                 host.router.close_all(&mut deliver);
                 ensure(told.iter().map(|it| &it.0).eq(host.sessions.keys()), "N1", || {

@@ -189,6 +189,7 @@ impl SimCluster {
                 window: [SMALL_WINDOW, WindowBounds::default()][rng.usize(0..2)],
                 rate: [10, 10_000][rng.usize(0..2)],
                 mail: [3, 16, 65_536][rng.usize(0..3)],
+                sweep: [1, 2, 8][usize::try_from(seed % 3).unwrap_or(0)],
                 session: [SMALL_SESSION, SessionBounds::default()][rng.usize(0..2)],
             },
             verbose: false,
@@ -368,6 +369,10 @@ impl SimCluster {
                 Ok(())
             }
             SimEvent::Route { node, boot } => self.route(node, boot),
+            SimEvent::Sweep { node, boot, leases } => {
+                self.sweep(node, boot, leases);
+                Ok(())
+            }
             SimEvent::Said { stream, said } => {
                 self.on_client_message(stream, said);
                 Ok(())
