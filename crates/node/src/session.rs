@@ -170,8 +170,10 @@ pub struct Session<T, Q> {
     /// Commands that were taken and not submitted: those that must not wait, and renewals.
     urgent: GatheredBatches<T>,
     renewals: GatheredBatches<T>,
+    /// The number of commands that it has taken.
+    taken: u64,
     /// The request that made each place that waits.
-    places: BTreeMap<(Handle, PlaceNumber), u64>,
+    places: BTreeMap<(Handle, PlaceNumber), PlaceRequest>,
     /// The shortest ttl seen. It bounds how long renewals may wait for others.
     ttl_min_ms: Option<u64>,
     attached: Attached,
@@ -185,12 +187,23 @@ pub struct Session<T, Q> {
 
 struct PendingAnswer<T> {
     id: u64,
+    /// The number of commands that the session has taken before it.
+    before: u64,
     /// None once the request was given up and answered.
     kept: Option<T>,
     asked_at_us: u64,
     deadline_us: u64,
     /// The leases of a renewal that the session is not attached to, by position.
     listens: Vec<(usize, Handle)>,
+}
+
+/// The request by which the client knows a place. A client may repeat a request before it is answered, and answers of
+/// several batches come in any order: of those that it was told of, the one that it sent last counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct PlaceRequest {
+    is_told: bool,
+    before: u64,
+    id: u64,
 }
 
 struct SessionQuestion<Q> {
@@ -211,6 +224,7 @@ impl<T, Q> Session<T, Q> {
             in_flight: 0,
             urgent: GatheredBatches::default(),
             renewals: GatheredBatches::default(),
+            taken: 0,
             places: BTreeMap::new(),
             ttl_min_ms: None,
             attached: Attached::default(),
@@ -317,11 +331,13 @@ impl<T, Q> Session<T, Q> {
             }
             _ => &mut self.urgent,
         };
-        let (id, deadline_us) = (*id, now_us.saturating_add(*within_us));
+        let (id, before) = (*id, self.taken);
+        let deadline_us = now_us.saturating_add(*within_us);
         heap.with_deadline(deadline_us).add(request, admit, || {
             let kept = Some(keep());
-            PendingAnswer { id, kept, asked_at_us: now_us, deadline_us, listens }
+            PendingAnswer { id, before, kept, asked_at_us: now_us, deadline_us, listens }
         })?;
+        self.taken += 1;
         self.in_flight += 1;
         Ok(())
     }
@@ -404,7 +420,7 @@ impl<T, Q> Session<T, Q> {
         outcome: Result<Outcome, NodeFailure>,
         outputs: &mut Vec<SessionOutput<T, Q>>,
     ) {
-        let PendingAnswer { id, kept, asked_at_us, listens, .. } = pending;
+        let PendingAnswer { id, before, kept, asked_at_us, listens, .. } = pending;
         let mut named = None;
         if let Ok(Outcome { result: Ok(answer), .. }) = &outcome {
             match answer {
@@ -414,11 +430,9 @@ impl<T, Q> Session<T, Q> {
                     if self.places.len() >= PLACES_MAX {
                         self.places.pop_first();
                     }
-                    if kept.is_some() {
-                        self.places.insert(place, id);
-                    } else {
-                        self.places.entry(place).or_insert(id);
-                    }
+                    let request = PlaceRequest { is_told: kept.is_some(), before, id };
+                    let known = self.places.entry(place).or_insert(request);
+                    *known = request.max(*known);
                     named = Some(queued.lease);
                 }
                 Answer::Acquired(acquired) => named = Some(acquired.lease),
@@ -465,7 +479,7 @@ impl<T, Q> Session<T, Q> {
     fn noticed(&mut self, notice: Notice, outputs: &mut Vec<SessionOutput<T, Q>>) {
         let id = match &notice {
             Notice::Granted { lease, place, .. } | Notice::WaitEnded { lease, place, .. } => {
-                self.places.remove(&(*lease, *place)).unwrap_or_default()
+                self.places.remove(&(*lease, *place)).map_or(0, |request| request.id)
             }
             Notice::LeaseEnded { lease, .. } => {
                 let all = (*lease, PlaceNumber(0))..=(*lease, PlaceNumber(u64::MAX));

@@ -161,6 +161,19 @@ fn a_grant_names_the_request_by_which_the_client_knows_the_place() {
 }
 
 #[test]
+fn a_grant_names_the_request_that_the_client_sent_last() {
+    let mut stage = Stage::new(SessionBounds::default());
+    for (now_us, id) in [(0, 1), (500_000, 2)] {
+        stage.take(now_us, id, put());
+        stage.submit(now_us);
+    }
+    // The first batch was tried twice, so its answer comes last.
+    assert_eq!(stage.answer(2, vec![queued(5)]), ["answer 2"]);
+    assert_eq!(stage.answer(1, vec![queued(5)]), ["answer 1"]);
+    assert_eq!(stage.mail(granted(5)), ["notice 2"]);
+}
+
+#[test]
 fn a_session_hears_of_a_lease_once_it_has_renewed_it() {
     let mut stage = Stage::new(SessionBounds::default());
     stage.take(0, 1, renew());
