@@ -67,7 +67,7 @@ func (l loss) sentence() string {
 	case CauseForced:
 		return "taken away by force"
 	case CauseMaxHold:
-		return "held as long as it may be"
+		return "held as long as max_hold allows"
 	case CauseGone:
 		return "the cluster does not have it any more"
 	case CauseUnreachable:

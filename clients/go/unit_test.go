@@ -53,7 +53,7 @@ func TestALossReadsLikeASentence(t *testing.T) {
 		"this machine slept for 60.0s":                      {cause: CauseSuspended, lasted: time.Minute},
 		"the lease was not renewed in time":                 {cause: CauseExpired},
 		"this process did not run for 8.0s":                 {cause: CauseStalled, lasted: 8 * time.Second},
-		"held as long as it may be":                         {cause: CauseMaxHold},
+		"held as long as max_hold allows":                   {cause: CauseMaxHold},
 		"the lease was revoked by another caller":           {cause: CauseRevoked},
 		"given back by its holder":                          {cause: CauseReleased},
 		"the credentials are refused; not renewed for 1.0s": {cause: CauseCredentialsRefused, lasted: time.Second},

@@ -62,7 +62,7 @@ function causeSentence(loss: Loss): string {
     case "forced":
       return "taken away by force";
     case "max_hold":
-      return "held as long as it may be";
+      return "held as long as max_hold allows";
     case "gone":
       return "the cluster does not have it any more";
     case "cluster_unreachable":

@@ -10,15 +10,19 @@ use crate::print_args::ListArgs;
 const WORDS: &[(&str, &str)] = &[
     ("acquire", "tenure run LOCK -- COMMAND, or: tenure lock LOCK"),
     ("add", "tenure cluster add NAME"),
+    ("del", "tenure key delete KEY"),
+    ("endpoint", "tenure cluster status"),
     ("exec", "tenure run LOCK -- COMMAND"),
     ("get", "tenure key get KEY"),
     ("grant", "tenure lease grant --ttl 60s"),
     ("health", "tenure doctor, or: tenure cluster status"),
     ("info", "tenure cluster status, or: tenure explain LOCK"),
     ("keepalive", "tenure lease keep LEASE -- COMMAND"),
+    ("kv", "tenure key get KEY, or: tenure key put KEY VALUE"),
     ("leader", "tenure cluster status, or: tenure observe ELECTION"),
     ("leases", "tenure lease list"),
     ("list", "tenure locks"),
+    ("login", "--key-file FILE, or TENURE_API_KEY; look: tenure auth status"),
     ("ls", "tenure locks"),
     ("member", "tenure cluster members"),
     ("members", "tenure cluster members"),
@@ -28,10 +32,33 @@ const WORDS: &[(&str, &str)] = &[
     ("renew", "tenure lease renew LEASE"),
     ("revoke", "tenure lease revoke LEASE, or: tenure force LOCK"),
     ("server", "tenure dev, or: tenure serve"),
+    ("session", "tenure lease list"),
     ("show", "tenure explain LOCK"),
+    ("snapshot", "tenure backup FILE"),
     ("start", "tenure dev, or: tenure serve"),
     ("status", "tenure cluster status, or: tenure explain LOCK"),
+    ("version", "tenure --version"),
+    ("who", "tenure explain LOCK"),
+    ("whoami", "tenure auth status"),
 ];
+
+/// Flags of other tools, and what stands for them here.
+const FLAGS: &[(&str, &str)] = &[
+    ("--format", "--output json"),
+    ("--json", "--output json"),
+    ("--nonblock", "--wait 0"),
+    ("--port", "--clients 127.0.0.1:PORT"),
+    ("--prefix", "the prefix without a flag: tenure locks jobs/"),
+    ("--timeout", "--wait TIME"),
+    ("-n", "--wait 0"),
+    ("-o", "--output json"),
+    ("-w", "--wait TIME"),
+];
+
+/// What stands here for a flag of another tool.
+pub(crate) fn flag_advice(flag: &str) -> Option<&'static str> {
+    FLAGS.iter().find(|(known, _)| *known == flag).map(|(_, advice)| *advice)
+}
 
 /// What does here what a command of another tool does.
 pub(crate) fn advice(word: &str) -> Option<&'static str> {

@@ -423,13 +423,25 @@ fn split(list: &str) -> Vec<String> {
 fn check(addresses: Vec<String>) -> Result<Vec<String>, String> {
     for address in &addresses {
         if !is_address(address) {
-            return Err(format!("`{address}` is no address; try host:7450"));
+            return Err(format!("`{address}` is not an address; {}", address_advice(address)));
         }
     }
     if addresses.is_empty() {
         return Err(format!("no address is given; try --addr {LOOPBACK}"));
     }
     Ok(addresses)
+}
+
+/// What to type instead of something that is not an address.
+fn address_advice(text: &str) -> String {
+    let (scheme, rest) = text.split_once("://").map_or(("", text), |(scheme, rest)| (scheme, rest));
+    let host = rest.trim_end_matches('/');
+    let host = if is_address(host) { host.to_owned() } else { format!("{host}:7450") };
+    match scheme {
+        _ if !is_address(&host) => "try host:7450".to_owned(),
+        "https" => format!("try {host}, with --tls-ca FILE"),
+        _ => format!("try {host}"),
+    }
 }
 
 /// Whether this is a host and a port.
@@ -592,9 +604,11 @@ mod tests {
         let variables = [("TENURE_CLIENT_CONFIG", "c.toml")];
         let wrong = |file| place(&ConnectionArgs::default(), &variables, file).unwrap_err();
         assert!(wrong("client = \"a\"\nadress = \"x:1\"\n").starts_with("\"c.toml\" line 2"));
-        assert!(wrong("addr = \"nowhere\"\n").contains("`nowhere` is no address"));
-        assert!(wrong("addr = \"http://a:1\"\n").contains("is no address"));
+        assert!(
+            wrong("addr = \"nowhere\"\n").contains("`nowhere` is not an address; try nowhere:7450")
+        );
+        assert!(wrong("addr = \"http://a:1\"\n").contains("is not an address; try a:1"));
         assert!(wrong("[tls]\ncert = \"c\"\n").contains("--tls-ca"));
-        assert!(wrong("connect_timeout = \"soon\"\n").contains("`soon` is no time"));
+        assert!(wrong("connect_timeout = \"soon\"\n").contains("`soon` is not a time"));
     }
 }

@@ -5,7 +5,13 @@ use std::time::Duration;
 /// Parses `15s`, `500ms`, `2m`, `1h30m`, and a number of seconds, as the HTTP API does.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     tenure_wire::duration::parse(text)
-        .ok_or_else(|| format!("`{text}` is no time; try 15, 15s, 500ms, 2m or 1h30m"))
+        .ok_or_else(|| format!("`{text}` is not a time; try 15, 15s, 500ms, 2m, 1h30m or 7d"))
+}
+
+/// The same, but not 0.
+pub(crate) fn some(text: &str) -> Result<Duration, String> {
+    let time = parse(text)?;
+    if time.is_zero() { Err(format!("`{text}` is no time at all; try 1h")) } else { Ok(time) }
 }
 
 /// Formats a duration for people, rounded down: an age is never shown longer than it is.

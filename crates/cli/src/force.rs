@@ -127,6 +127,11 @@ fn warning(flags: &ForceArgs, explained: &Explanation, token: u64) -> String {
     let mut holders = explained.lock.iter().flat_map(|lock| &lock.holders);
     let Some(holder) = holders.find(|it| it.token == token) else { return String::new() };
     let client = output::clean(&holder.client);
+    if holder.state() == v1::HolderState::Resting {
+        return format!(
+            "`{lock}` is resting after a run of {client}: nobody holds it. The rest ends at once.\n"
+        );
+    }
     let alive = holder.renewed_ms.map_or(String::new(), |ms| {
         format!(", which renewed {} ago: probably alive", duration::ms(ms))
     });

@@ -408,14 +408,14 @@ fn main() -> ExitCode {
     let words = command_line::ordered(std::env::args_os().collect(), &Arguments::command());
     let matches = match Arguments::command().try_get_matches_from(&words) {
         Ok(matches) => matches,
-        Err(error) => return not_understood(&error, &words),
+        Err(error) => return not_understood(error, &words),
     };
     if let Err(failure) = print_args::check(&matches) {
         return failure.report_as(OutputFormat::Json);
     }
     let arguments = match Arguments::from_arg_matches(&matches) {
         Ok(arguments) => arguments,
-        Err(error) => return not_understood(&error, &words),
+        Err(error) => return not_understood(error, &words),
     };
     let (output, done) = run(&arguments.command);
     let code = match done {
@@ -427,7 +427,16 @@ fn main() -> ExitCode {
 }
 
 /// Reports wrong arguments, or prints the requested help; as an object with `--output json`.
-fn not_understood(error: &clap::Error, words: &[OsString]) -> ExitCode {
+fn not_understood(mut error: clap::Error, words: &[OsString]) -> ExitCode {
+    let unknown = match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(flag))) => Some(flag.clone()),
+        _ => None,
+    };
+    let unknown = unknown.filter(|it| it.starts_with('-'));
+    if unknown.is_some() {
+        // The parser's tip is to pass the flag as a value, which is never meant.
+        error.insert(ContextKind::Suggested, ContextValue::None);
+    }
     let ours = words.split(|word| word == "--").next().unwrap_or_default();
     let objects = ours.windows(2).any(|pair| pair[0] == "--output" && pair[1] == "json")
         || ours.iter().any(|word| word == "--output=json");
@@ -453,6 +462,12 @@ fn not_understood(error: &clap::Error, words: &[OsString]) -> ExitCode {
         }
         _ => None,
     };
+    if let Some((flag, next)) =
+        unknown.as_deref().zip(unknown.as_deref().and_then(command_line::flag_advice))
+    {
+        let failure = CliError::arguments(format!("there is no flag `{flag}` here")).next(next);
+        return failure.report_as(if objects { OutputFormat::Json } else { OutputFormat::Text });
+    }
     if let Some((word, next)) = foreign {
         let failure = CliError::arguments(format!("there is no command `{word}`")).next(next);
         return failure.report_as(if objects { OutputFormat::Json } else { OutputFormat::Text });

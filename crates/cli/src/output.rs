@@ -25,9 +25,14 @@ pub(crate) enum OutputFormat {
 /// Writes data to stdout and flushes it.
 pub(crate) fn out(text: &str) {
     let mut stdout = std::io::stdout().lock();
-    if stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_err() {
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => {}
         // The reader has gone, as with `| head`: end as a program that SIGPIPE ends.
-        std::process::exit(141);
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(141),
+        Err(error) => {
+            tell(&format!("error: cannot write to stdout: {error}\n"));
+            std::process::exit(1);
+        }
     }
 }
 

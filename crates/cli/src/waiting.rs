@@ -162,7 +162,11 @@ pub(crate) fn free_words(explained: &Explanation) -> Option<String> {
         _ => "its holders".to_owned(),
     };
     let stops = if holders == 1 { "stops" } else { "stop" };
-    let taken = holder(explained).is_some_and(|it| it.state() == v1::HolderState::Cooling);
+    let state = holder(explained).map(|it| it.state());
+    if state == Some(v1::HolderState::Resting) && holders == 1 {
+        return Some(format!("in {time}, or when it is forced"));
+    }
+    let taken = state == Some(v1::HolderState::Cooling);
     Some(if taken && holders == 1 {
         format!("when {who} confirms that it has stopped, or in {time} at the latest")
     } else if freed.at_latest {

@@ -256,7 +256,10 @@ impl StartError {
             }
             Self::Word { .. } => "up to 256 bytes without spaces".into(),
             Self::Founded { peer, .. } => {
-                format!("--join {peer} instead of --bootstrap, to be added under a new id")
+                format!(
+                    "--join {peer} instead of --bootstrap, to be added under a new id; if this \
+                     member lost its disk, `tenure cluster remove NAME` first"
+                )
             }
             Self::Refused { .. } => "the log of that member for the reason".into(),
             Self::Unreachable { .. } => "checking the addresses, and that the members run".into(),

@@ -20,7 +20,7 @@ _SENTENCES = {
     EXPIRED: "the lease was not renewed in time",
     REVOKED: "the lease was revoked by another caller",
     FORCED: "taken away by force",
-    MAX_HOLD: "held as long as it may be",
+    MAX_HOLD: "held as long as max_hold allows",
     GONE: "the cluster does not have it any more",
     UNREACHABLE: "cluster unreachable for {seconds:.1f}s",
     CREDENTIALS_REFUSED: "the credentials are refused; not renewed for {seconds:.1f}s",

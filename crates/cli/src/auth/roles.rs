@@ -79,10 +79,16 @@ impl RoleCommand {
 /// Parses `read,acquire:team-a/`.
 fn parse_rule(text: &str) -> Result<v1::AccessRule, String> {
     let Some((verbs, prefix)) = text.split_once(':') else {
-        return Err(format!(
-            "`{text}` has no prefix; try {text}:team-a/, or {text}: for every name"
-        ));
+        let are_verbs = text.split(',').all(|it| it == ALL || Verb::from_name(it).is_some());
+        return Err(if are_verbs {
+            format!("`{text}` has no prefix; try {text}:team-a/, or {text}: for every name")
+        } else {
+            format!("`{text}` has no verbs; try read,acquire:{text}")
+        });
     };
+    if let Some(before) = prefix.strip_suffix('*') {
+        return Err(format!("a prefix needs no `*`; try {verbs}:{before}"));
+    }
     let known = || Verb::ALL.map(Verb::name).join(", ");
     let verb = |name: &str| match (Verb::from_name(name), name) {
         (_, ALL) => Ok(Verb::ALL.map(|verb| verb.name().to_owned()).to_vec()),

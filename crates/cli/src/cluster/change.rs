@@ -81,10 +81,16 @@ pub(crate) struct RaiseLevelArgs {
 /// promotes it.
 pub(super) async fn add(cluster: &ConnectedCluster, flags: &AddArgs) -> Result<Exit, CliError> {
     let members = list(cluster).await?.members;
-    let known = members.iter().any(|it| it.name == flags.name);
-    if known && flags.wait.is_none() {
-        let text = format!("member {} is there already", flags.name);
-        let next = format!("tenure cluster promote {}", quoted(&flags.name));
+    let same = members.iter().find(|it| it.name == flags.name);
+    let known = same.is_some();
+    if let Some(same) = same
+        && flags.wait.is_none()
+    {
+        let (text, name) = (format!("member {} is there already", flags.name), quoted(&flags.name));
+        let next = match same.role() {
+            v1::Role::Learner => format!("tenure cluster promote {name}"),
+            _ => format!("tenure cluster remove {name} first, if that one is gone for ever"),
+        };
         return Err(CliError::new(Exit::Refused, "MEMBER_EXISTS", text).next(next));
     }
     if !known {

@@ -71,7 +71,7 @@ struct HoldArgs {
     /// Delay before re-grant after involuntary loss
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "0", hide_default_value = true)]
     lock_delay: Duration,
-    /// Hold it no longer than this; more than the ttl
+    /// Others get the lock after this time at the latest: it is taken away one ttl before
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     max_hold: Option<Duration>,
     /// Not granted again before this time has passed since the grant, even if released earlier

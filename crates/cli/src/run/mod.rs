@@ -73,11 +73,11 @@ pub(crate) struct RunArgs {
     /// Acquire one of N semaphore slots
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     slots: Option<u32>,
-    /// Hold it no longer than this, which is more than the ttl: the command is stopped then
+    /// Others get the lock after this time at the latest: the command is stopped one ttl before
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     max_hold: Option<Duration>,
     /// At most one start in this time (nine tenths of it); a run that is skipped exits with 0
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", value_parser = duration::some)]
     once_per: Option<Duration>,
     /// Delay before re-grant after involuntary loss
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "0", hide_default_value = true)]

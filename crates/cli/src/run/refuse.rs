@@ -106,10 +106,13 @@ pub(super) fn refuse(
         messages.event("held", &view.event());
     }
     if outcome == "held" {
-        messages.detail(
-            "try",
-            "the same with --wait 30s, or without --wait to queue for as long as it takes",
-        );
+        let advice = match flags.once_per {
+            Some(_) => {
+                "a longer period: a run of an earlier one still works; --wait 2h waits for its end"
+            }
+            None => "the same with --wait 30s, or without --wait to queue for as long as it takes",
+        };
+        messages.detail("try", advice);
     }
     if let Error::Refused(refusal) = error {
         messages.event("refused", &json!({ "message": refusal.to_string() }));

@@ -195,7 +195,7 @@ fn times_that_do_not_fit_are_refused_before_anything_is_asked() {
     let said = run(&["--grace", "9s"]);
     assert_eq!(said, "error: grace 9s does not fit ttl 15s (at most 7s); try --ttl 20s\n");
     assert!(run(&["--ttl", "500ms"]).contains("not between 1s and 1h"));
-    assert!(run(&["--wait", "5 s"]).contains("`5 s` is no time"));
+    assert!(run(&["--wait", "5 s"]).contains("`5 s` is not a time"));
     assert!(run(&["--shared", "--slots", "3"]).contains("cannot be used with"));
 }
 

@@ -121,7 +121,7 @@ impl fmt::Display for Cause {
             Self::Expired => f.write_str("the lease was not renewed in time"),
             Self::Revoked => f.write_str("the lease was revoked by another caller"),
             Self::Forced => f.write_str("taken away by force"),
-            Self::MaxHold => f.write_str("held as long as it may be"),
+            Self::MaxHold => f.write_str("held as long as max_hold allows"),
             Self::Gone => f.write_str("the cluster does not have it any more"),
             Self::Unreachable { silent } => {
                 write!(f, "cluster unreachable for {:.1}s", silent.as_secs_f64())

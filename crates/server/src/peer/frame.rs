@@ -61,7 +61,12 @@ pub(crate) fn read(from: &mut impl Read, max: usize) -> io::Result<Bytes> {
     from.read_exact(&mut length)?;
     let length = u32::from_le_bytes(length) as usize;
     if length > max {
-        let text = format!("a frame of {length} bytes, at most {max} are allowed");
+        let is_http = length == u32::from_le_bytes(*b"HTTP") as usize;
+        let text = if is_http {
+            "that port speaks HTTP: it is the clients' port, and members use another".to_owned()
+        } else {
+            format!("a frame of {length} bytes, at most {max} are allowed")
+        };
         return Err(io::Error::new(io::ErrorKind::InvalidData, text));
     }
     let mut bytes = Vec::with_capacity(length.min(CHUNK_BYTES));

@@ -9,7 +9,7 @@ public enum Cause {
   /** An operator or another client took the lock away. */
   FORCED("forced", "taken away by force"),
   /** The lock was held for its maximum hold time. */
-  MAX_HOLD("max_hold", "held as long as it may be"),
+  MAX_HOLD("max_hold", "held as long as max_hold allows"),
   /** The cluster no longer has the lease or the grant, and this client does not know why. */
   GONE("gone", "the cluster does not have it any more"),
   /** No member acknowledged a renewal in time. */
