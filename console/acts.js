@@ -1,7 +1,7 @@
 // What the console can do, and what it says before it does it.
 
 import { html, useEffect, useState } from './vendor/htm-preact.js';
-import { act, can, name } from './api.js';
+import { act, actor, can, name } from './api.js';
 import { duration } from './format.js';
 import { AGAIN_MS, isAnswer, store, useResource, useStore } from './live.js';
 import { ActDialog } from './parts/dialog.js';
@@ -54,7 +54,7 @@ export function ActButton({ label, allowed, why, danger, children }) {
 }
 
 /** Follows a lock until its former holder has stopped and the next one has it. */
-function Followed({ lock, token, next }) {
+function Followed({ lock, token, now: atOnce, next }) {
   const { data, at } = useResource(`/v1/locks/${name(lock)}`, { view: 'explain', limit: 1 }, 500);
   if (!data) return html`<p>Looking…</p>`;
   const holders = (data.lock && data.lock.holders) || [];
@@ -67,7 +67,8 @@ function Followed({ lock, token, next }) {
       html`Taken away. The holder was told to stop. The lock stays closed until it confirms, for ${duration(former.left_ms || 0)} at
         most.`,
     );
-  } else steps.push(html`<strong>The former holder has stopped</strong>, or its time is over.`);
+  } else if (atOnce) steps.push('Taken away. The former holder may still act until it notices: only a fence protects the resource.');
+  else steps.push(html`<strong>The former holder has stopped</strong>, or its time is over.`);
   if (now) steps.push(html`<span><${ClientLink} client=${now.client} /> holds it now, token ${now.token}, for <${Age} ms=${now.held_ms} at=${at} />.</span>`);
   else if (!former) steps.push('The lock is free.');
   return html`<ol class="followed">${steps.map((step) => html`<li>${step}</li>`)}</ol>${next}`;
@@ -78,7 +79,7 @@ const nextHolder = (waiters) =>
 
 /** Takes a lock away: with time for the holder to stop, or at once. */
 export function Force({ lock, holder, waiting, now, close }) {
-  const alive = holder.renewed_ms != null ? `It renewed ${duration(holder.renewed_ms)} ago: probably alive.` : '';
+  const alive = holder.renewed_ms != null ? `It renewed its lease ${duration(holder.renewed_ms)} ago.` : '';
   const effects = now
     ? [
         html`<strong>${holder.client}</strong> loses <code>${lock}</code>, token ${holder.token}, at once. ${alive}`,
@@ -92,8 +93,8 @@ export function Force({ lock, holder, waiting, now, close }) {
       ];
   return html`<${ActDialog} title=${now ? `Take away ${lock} now` : `Ask ${holder.client} to stop`} effects=${effects} reason
     typed=${lock} label=${now ? 'Take away now' : 'Tell it to stop'} close=${close}
-    run=${(reason) => act('POST', '/v1/force', {}, { lock, token: holder.token, reason, by: 'console', now })}
-    done=${() => html`<${Followed} lock=${lock} token=${holder.token} />`} />`;
+    run=${(reason) => act('POST', '/v1/force', {}, { lock, token: holder.token, reason, by: actor(), now })}
+    done=${() => html`<${Followed} lock=${lock} token=${holder.token} now=${now} />`} />`;
 }
 
 /** Revokes a lease with everything that is bound to it. */
@@ -108,7 +109,7 @@ export function Revoke({ lease, close }) {
     lease.keys.length ? `${lease.keys.length} of its keys are deleted.` : '',
   ].filter(Boolean);
   return html`<${ActDialog} title="Revoke this lease" effects=${effects} reason typed=${lease.client} label="Revoke" close=${close}
-    run=${(reason) => act('DELETE', `/v1/leases/${name(lease.lease)}`, { reason, by: 'console' })}
+    run=${(reason) => act('DELETE', `/v1/leases/${name(lease.lease)}`, { reason, by: actor() })}
     done=${(answer) => html`<p>Revoked at revision ${answer.header.revision}. Locks that were revoked show how long they stay closed.</p>`} />`;
 }
 

@@ -98,6 +98,16 @@ async function read(path, params, signal) {
   }
 }
 
+let principal = '';
+
+/** Names the principal that the member takes this page's user for. */
+export function actsAs(name) {
+  principal = name || '';
+}
+
+/** Who acts, for the record. */
+export const actor = () => principal || 'console';
+
 /** Acts: never with GET, and never twice. */
 export async function act(method, path, params, body) {
   return (await ask(method, path, params, { body })).json();

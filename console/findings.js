@@ -11,7 +11,7 @@ const BAD_US = 250_000;
 /** Findings, the worst first: `{ level: 'bad' | 'warn' | 'ok', what, next }`. */
 export function findings(status) {
   const found = [];
-  const say = (level, what, next, agrees) => found.push({ level, what, next, agrees });
+  const say = (level, what, next, agrees, down) => found.push({ level, what, next, agrees, down });
   const voters = status.members.filter((member) => member.role === 'leader' || member.role === 'follower');
   const up = voters.filter((member) => member.up).length;
   const all = voters.length;
@@ -32,7 +32,7 @@ export function findings(status) {
   for (const member of status.members) {
     const name = member.name || member.member_id;
     if (!member.up) {
-      if (missing <= 0) say('bad', `${name} does not answer`, `start it, or replace it: tenure cluster remove ${name}`);
+      if (missing <= 0) say('bad', `${name} does not answer`, `start it, or replace it: tenure cluster remove ${name}`, false, true);
       continue;
     }
     if (member.state === 'out of space') say('bad', `${name} is out of space: it takes nothing that makes the state grow`, `free space on ${name} now`);
@@ -50,6 +50,7 @@ export function findings(status) {
   if (versions.length > 1) say('warn', `members run ${versions.join(' and ')}`, 'upgrade the others, one by one');
   if (status.insecure) say('warn', 'the cluster accepts every caller, in plaintext', 'make certificates: tenure help certificates');
   const rank = { bad: 0, warn: 1, ok: 2 };
-  // Whether a majority agrees comes first among equals: everything else depends on it.
-  return found.sort((one, other) => rank[one.level] - rank[other.level]);
+  // Whether a majority agrees comes first among equals, because everything else depends on it, then who is down.
+  const order = (it) => rank[it.level] * 2 + (it.agrees || it.down ? 0 : 1);
+  return found.sort((one, other) => order(one) - order(other));
 }

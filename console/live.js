@@ -77,6 +77,10 @@ const words = (error) => `${error.message || error}${error.next ? `: ${error.nex
 /** Whether an error is an answer: a refusal. Nothing is stale because of it, and asking again does not help. */
 export const isAnswer = (error) => error.status >= 400 && error.status < 500 && error.status !== 429;
 
+/** After so long without an answer what is shown counts as stale, and the read is given up and tried again. */
+const LATE_MS = 3000;
+const GIVE_UP_MS = 20_000;
+
 /** How long to wait before something is read again that the member could not answer. */
 export const AGAIN_MS = 2000;
 
@@ -103,8 +107,9 @@ export function useResource(path, params, every = 0) {
       busy = true;
       clearTimeout(timer);
       let next = every;
+      const late = setTimeout(() => from.bad('this member does not answer'), LATE_MS);
       try {
-        const data = await get(path, params, aborts.signal);
+        const data = await get(path, params, AbortSignal.any([aborts.signal, AbortSignal.timeout(GIVE_UP_MS)]));
         from.good();
         set({ key, data, at: Date.now() });
       } catch (error) {
@@ -115,6 +120,8 @@ export function useResource(path, params, every = 0) {
           next = Math.min(every || AGAIN_MS, AGAIN_MS);
         }
         set((before) => ({ ...(before.key === key ? before : { key }), error, failedAt: Date.now() }));
+      } finally {
+        clearTimeout(late);
       }
       busy = false;
       if (again) {
@@ -168,6 +175,7 @@ async function* events(reader, alive) {
 /**
  * Follows a stream until it is closed, and resumes it where it broke. `heard` gets every event with its data; `joined`
  * is called at each beginning, for what may have changed meanwhile; `refused` if the caller may not have the stream.
+ * A page that the browser does not show has no streams: it opens few connections to one member in all its tabs.
  */
 function follow(path, params, { heard, joined, refused }) {
   const from = source();
@@ -176,7 +184,9 @@ function follow(path, params, { heard, joined, refused }) {
   let closed = false;
   let lastId;
   let attempt = 0;
+  let running = 0;
   const run = async () => {
+    const mine = (running += 1);
     aborts = new AbortController();
     let watchdog;
     let broke = 'the stream ended';
@@ -210,7 +220,7 @@ function follow(path, params, { heard, joined, refused }) {
       if (denied && refused) refused(error);
     }
     clearTimeout(watchdog);
-    if (closed) return;
+    if (closed || mine !== running) return;
     // Who may not follow is not behind: what is shown comes from elsewhere, or says that it may not be seen.
     if (denied) {
       from.good();
@@ -221,11 +231,21 @@ function follow(path, params, { heard, joined, refused }) {
     timer = setTimeout(run, RETRY_MS[Math.min(attempt, RETRY_MS.length - 1)] * (0.8 + Math.random() * 0.4));
     attempt += 1;
   };
-  run();
-  return () => {
-    closed = true;
+  const stop = () => {
+    running += 1;
     clearTimeout(timer);
     if (aborts) aborts.abort();
+  };
+  const shown = () => {
+    stop();
+    if (!document.hidden) run();
+  };
+  document.addEventListener('visibilitychange', shown);
+  if (!document.hidden) run();
+  return () => {
+    closed = true;
+    document.removeEventListener('visibilitychange', shown);
+    stop();
     from.end();
   };
 }

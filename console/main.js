@@ -1,7 +1,7 @@
 // Starts the console: the frame around the pages, who is signed in, and whether what is shown is up to date.
 
 import { html, render, useEffect, useRef, useState } from './vendor/htm-preact.js';
-import { forgetPermissions, get, onSignedOut, signOut } from './api.js';
+import { actsAs, forgetPermissions, get, onSignedOut, signOut } from './api.js';
 import { freshness, useNow, useStore } from './live.js';
 import { go, href, useRoute } from './router.js';
 import { duration } from './format.js';
@@ -103,6 +103,7 @@ function App() {
   const load = async () => {
     try {
       const console = await get('/v1/console');
+      actsAs(console.principal);
       set({ console: { ...console, readAt: Date.now() } });
     } catch (error) {
       set((before) => (error.status === 401 ? { out: true } : { ...before, error }));

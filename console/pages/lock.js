@@ -103,8 +103,9 @@ function Chain({ lock, chain, goesOn }) {
 function estimate(waiter, explained) {
   const usual = explained.usually_held_ms;
   const holder = explained.lock && explained.lock.holders[0];
-  if (!usual || !holder || explained.lock.slots || waiter.mode === 'shared') return undefined;
-  return Math.max(0, usual - holder.held_ms) + waiter.ahead * usual;
+  // A hold that outlasts the usual says nothing about its end.
+  if (!usual || !holder || holder.held_ms > usual || explained.lock.slots || waiter.mode === 'shared') return undefined;
+  return usual - holder.held_ms + waiter.ahead * usual;
 }
 
 function Queue({ lock, explained, at, revision }) {

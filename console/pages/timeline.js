@@ -32,8 +32,18 @@ async function read(filters, from, to, signal) {
       break;
     }
   }
-  const earlier = await get(base[0], { ...base[1], until: time(from), limit: 300 }, signal);
-  return { changes: [...changes, ...earlier.changes], inside: changes.length, cut, archive, from, to };
+  // What was held when the window began. Many waiters may have come and gone since the grant.
+  const inside = changes.length;
+  let unsure = cut;
+  let earlier;
+  for (let page = 0; page < PAGES_MAX; page += 1) {
+    earlier = await get(base[0], { ...base[1], until: time(from), before: earlier && earlier.before, limit: 1000 }, signal);
+    changes.push(...earlier.changes);
+    if (!earlier.before || (filters.lock && earlier.changes.some((change) => change.events.some((event) => event.cause === 'granted')))) break;
+    unsure = unsure || page + 1 === PAGES_MAX;
+    if (!filters.lock) break;
+  }
+  return { changes, inside, cut, unsure: unsure || Boolean(!filters.lock && earlier.before), archive, from, to };
 }
 
 export function Timeline({ filters }) {
@@ -97,9 +107,9 @@ export function Timeline({ filters }) {
     </form>
     <${Problem} error=${error} what="The past cannot be read" />
     ${at && data && html`<${Panel} title=${`Held at ${local(new Date(at))}`} id="then">
-      ${then.length ? html`<ul class="then">${then.slice(0, 50).map((hold) => html`<li><${LockLink} lock=${hold.lock} />: <strong><${ClientLink} client=${hold.client} /></strong>, token ${hold.token}, since ${hold.from ? html`<${Time} at=${hold.from} />` : 'before what was read'}${hold.to ? html`, until <${Time} at=${hold.to} />` : ', and still'}</li>`)}</ul>` : html`<${Empty}>Nobody, as far as it is recorded.<//>`}<//>`}
-    <${Panel} title="Holds" id="lanes" note=${loading || !data ? 'Loading…' : `${plural(shown.length, 'hold')} in ${plural(data.inside, 'revision')}${data.cut ? '; there is more, zoom in' : ''}`} aside=${html`<${Command} words=${words} />`}>
-      ${shown.length > 0 ? html`<${Lanes} holds=${shown} from=${from} to=${to} moved=${moved} chosen=${chosen} choose=${choose} mark=${at} label="Holds over time. Arrow keys move, plus and minus zoom." />` : html`<${Empty}>${loading || !data ? 'Loading…' : 'Nothing happened here, as far as it is recorded.'}<//>`}
+      ${then.length ? html`<ul class="then">${then.slice(0, 50).map((hold) => html`<li><${LockLink} lock=${hold.lock} />: <strong><${ClientLink} client=${hold.client} /></strong>, token ${hold.token}, since ${hold.from ? html`<${Time} at=${hold.from} />` : 'before what was read'}${hold.to ? html`, until <${Time} at=${hold.to} />` : to < Date.now() - 5000 ? html`, at least until <${Time} at=${to} />` : ', and still'}</li>`)}</ul>` : html`<${Empty}>${data.unsure ? 'Not known: more happened before than was read. Choose a lock, or a shorter time.' : 'Nobody, as far as it is recorded.'}<//>`}<//>`}
+    <${Panel} title="Holds" id="lanes" note=${error ? '' : loading || !data ? 'Loading…' : `${plural(shown.length, 'hold')} in ${plural(data.inside, 'revision')}${data.cut ? '; there is more, zoom in' : ''}`} aside=${html`<${Command} words=${words} />`}>
+      ${shown.length > 0 ? html`<${Lanes} holds=${shown} from=${from} to=${to} moved=${moved} chosen=${chosen} choose=${choose} mark=${at} label="Holds over time. Arrow keys move, plus and minus zoom." />` : html`<${Empty}>${error ? '' : loading || !data ? 'Loading…' : 'Nothing happened here, as far as it is recorded.'}<//>`}
       ${one && html`<${HoldTable} list=${[one]} lockColumn />`}
       ${data && data.archive && html`<p class="note">${data.archive.begins_at ? html`The archive of this member begins at <${Time} at=${data.archive.begins_at} />.` : 'This member has no archive.'}${data.archive.holes.length ? ` It lacks ${plural(data.archive.holes.length, 'range')} of revisions.` : ''} Times are the wall clock of the member that led.</p>`}
     <//>

@@ -3,6 +3,9 @@
 import { html, useEffect, useRef, useState } from '../vendor/htm-preact.js';
 import { Problem } from './basic.js';
 
+/** After so long without an answer the dialog says so. */
+const LATE_MS = 5000;
+
 /**
  * A dialog for one act. `effects` says what will happen; `typed` is what has to be typed to go on; `reason` asks for a
  * reason; `run` gets the reason and acts; `done` shows the outcome.
@@ -16,6 +19,11 @@ export function ActDialog({ title, effects, typed, reason, fields = [], label, r
   useEffect(() => {
     at.current.showModal();
   }, []);
+  useEffect(() => {
+    if (state.step !== 'acts') return undefined;
+    const timer = setTimeout(() => set((before) => (before.step === 'acts' ? { ...before, late: true } : before)), LATE_MS);
+    return () => clearTimeout(timer);
+  }, [state.step]);
   const complete = fields.every((field) => field.optional || (values[field.name] || '').trim());
   const ready = state.step === 'asks' && (!typed || text === typed) && (!reason || why.trim()) && complete;
   const submit = async (event) => {
@@ -45,12 +53,13 @@ export function ActDialog({ title, effects, typed, reason, fields = [], label, r
             <input name="reason" value=${why} autocomplete="off" maxlength="500"
               onInput=${(event) => setWhy(event.target.value)} /></label>`}
           ${typed &&
-          html`<label>Type <code>${typed}</code> to go on
+          html`<label><span>Type <code>${typed}</code> to go on</span>
             <input name="typed" value=${text} autocomplete="off" spellcheck="false" autocapitalize="off"
               onInput=${(event) => setText(event.target.value)} /></label>`}
+          ${state.late && html`<p role="status">No answer yet. It may still happen, also after you close this: look again before you repeat it.</p>`}
           <${Problem} error=${state.error} />`}
       <div class="buttons">
-        <button type="button" onClick=${() => at.current.close()}>${state.step === 'done' ? 'Close' : 'Cancel'}</button>
+        <button type="button" onClick=${() => at.current.close()}>${state.step === 'asks' ? 'Cancel' : 'Close'}</button>
         ${state.step !== 'done' &&
         html`<button class=${typed ? 'danger' : 'primary'} disabled=${!ready}>${state.step === 'acts' ? 'Working…' : label}</button>`}
       </div>

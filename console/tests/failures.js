@@ -1,7 +1,7 @@
 // Members that die while someone looks: the page says so, and goes on by itself.
 
 import assert from 'node:assert/strict';
-import { Client, Cluster } from './cluster.js';
+import { Client, Cluster, until } from './cluster.js';
 import { Page } from './browser.js';
 
 export async function stage(binary, opens) {
@@ -55,6 +55,47 @@ export const tests = [
     await page.sees('Held by after');
     await page.seesNot('Stale');
     assert.deepEqual(page.problems(), []);
+    await page.close();
+  },
+
+  async function a_member_that_stands_still_is_said_to_be_silent_before_its_streams_break({ browser, cluster }) {
+    const member = cluster.members[0];
+    const page = await Page.open(browser, cluster.url(member));
+    page.expected.push(/Failed to load resource|ERR_/);
+    await page.go('#/lock/still');
+    await page.sees('Nobody holds it');
+    member.process.kill('SIGSTOP');
+    const began = Date.now();
+    try {
+      await page.sees('Stale: last news');
+      // A stream counts as broken after 25 s without a byte. Reads are late much earlier.
+      assert.ok(Date.now() - began < 20_000, 'only the stream showed it');
+    } finally {
+      member.process.kill('SIGCONT');
+    }
+    await page.seesNot('Stale');
+    await page.close();
+  },
+
+  async function a_page_that_is_not_shown_keeps_no_stream_open({ browser, cluster }) {
+    const page = await Page.open(browser, cluster.url(cluster.members[1]));
+    await page.go('#/lock/hidden');
+    await page.sees('Nobody holds it');
+    const open = new Set();
+    const streams = (request) => (request.headers().accept || '').includes('text/event-stream');
+    page.page.on('request', (request) => streams(request) && open.add(request));
+    for (const event of ['requestfinished', 'requestfailed']) page.page.on(event, (request) => open.delete(request));
+    const show = (hidden) =>
+      page.page.evaluate((value) => {
+        Object.defineProperty(document, 'hidden', { configurable: true, get: () => value });
+        document.dispatchEvent(new Event('visibilitychange'));
+      }, hidden);
+    page.expected.push(/ERR_ABORTED/);
+    await show(true);
+    await show(false);
+    await until('it follows again', async () => open.size > 0);
+    await show(true);
+    await until('its streams end', async () => open.size === 0);
     await page.close();
   },
 ];
