@@ -162,7 +162,7 @@ pub(crate) fn free_words(explained: &Explanation) -> Option<String> {
         _ => "its holders".to_owned(),
     };
     let stops = if holders == 1 { "stops" } else { "stop" };
-    let state = holder(explained).map(|it| it.state());
+    let state = holder(explained).map(tenure_wire::v1::HolderView::state);
     if state == Some(v1::HolderState::Resting) && holders == 1 {
         return Some(format!("in {time}, or when it is forced"));
     }

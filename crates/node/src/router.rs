@@ -198,8 +198,8 @@ impl Router {
         Some(self.leases.keys().copied().collect())
     }
 
-    /// Those of the leases of a sweep that are gone. Not those that this member has not seen yet: an answer of the leader
-    /// may be ahead of its log.
+    /// Those of the leases of a sweep that are gone. Not those that this member has not seen yet: an answer of the
+    /// leader may be ahead of its log.
     pub fn gone(machine: &Machine, leases: Vec<Handle>) -> Vec<Handle> {
         let is_gone = |lease: &Handle| {
             if mutant!("sweep_forgets_unseen_leases") {

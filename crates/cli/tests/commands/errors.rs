@@ -14,7 +14,10 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
         (&["lokc"][..], "similar subcommand"),
         (&["lock"], "<LOCK>"),
         (&["lock", "a", "--wiat", "1s"], "--wait"),
-        (&["lock", "a", "--wait", "soon"], "`soon` is not a time; try 15, 15s, 500ms, 2m, 1h30m or 7d"),
+        (
+            &["lock", "a", "--wait", "soon"],
+            "`soon` is not a time; try 15, 15s, 500ms, 2m, 1h30m or 7d",
+        ),
         (&["lock", "a", "--slots", "0"], "--slots"),
         (&["lock", "a", "./m", "b c"], "try      tenure run a -- ./m 'b c'"),
         (&["lock", "a", "--", "./m", "--fast"], "try      tenure run a -- ./m --fast"),
