@@ -13,6 +13,7 @@ use tenure::{Client, Credentials, MemberChannel, RequestId};
 use tenure_server::os;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
+use crate::address;
 use crate::client_name::default_name;
 use crate::duration;
 use crate::failure::CliError;
@@ -231,7 +232,7 @@ impl ConnectionArgs {
             (None, None) => vec![LOOPBACK.to_owned()],
         };
         Ok(ConnectionTarget {
-            addresses: check(addresses).map_err(wrong_addr)?,
+            addresses: address::check(addresses).map_err(wrong_addr)?,
             client: self.client.clone().or_else(|| variable("TENURE_CLIENT")).or(file.client),
             timeout: self.timeout(variable("TENURE_CONNECT_TIMEOUT").or(file.connect_timeout))?,
             wait_for_server: self.wait_for_server(variable("TENURE_WAIT_FOR_SERVER"))?,
@@ -418,37 +419,6 @@ fn usual_file(variable: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
 
 fn split(list: &str) -> Vec<String> {
     list.split(',').map(|it| it.trim().to_owned()).filter(|it| !it.is_empty()).collect()
-}
-
-fn check(addresses: Vec<String>) -> Result<Vec<String>, String> {
-    for address in &addresses {
-        if !is_address(address) {
-            return Err(format!("`{address}` is not an address; {}", address_advice(address)));
-        }
-    }
-    if addresses.is_empty() {
-        return Err(format!("no address is given; try --addr {LOOPBACK}"));
-    }
-    Ok(addresses)
-}
-
-/// What to type instead of something that is not an address.
-fn address_advice(text: &str) -> String {
-    let (scheme, rest) = text.split_once("://").map_or(("", text), |(scheme, rest)| (scheme, rest));
-    let host = rest.trim_end_matches('/');
-    let host = if is_address(host) { host.to_owned() } else { format!("{host}:7450") };
-    match scheme {
-        _ if !is_address(&host) => "try host:7450".to_owned(),
-        "https" => format!("try {host}, with --tls-ca FILE"),
-        _ => format!("try {host}"),
-    }
-}
-
-/// Whether this is a host and a port.
-pub(crate) fn is_address(text: &str) -> bool {
-    text.rsplit_once(':').is_some_and(|(host, port)| {
-        !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok()
-    })
 }
 
 fn tls(

@@ -1,5 +1,6 @@
 //! Parses the arguments of `tenure` and runs the command.
 
+mod address;
 mod audit;
 mod auth;
 mod backup;

@@ -15,7 +15,7 @@ use tenure_server::{
 
 use super::flags::from_flags;
 use super::{ServeFlags, console_mode, file};
-use crate::connection_args::is_address;
+use crate::address::is_address;
 use crate::member_process::CliError;
 
 /// Every setting with its default, if it has one. The name is the one in the file; the variable's name follows from
