@@ -3,24 +3,15 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::HOST;
 use http::uri::{PathAndQuery, Scheme};
-use http::{Request, Uri};
-use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper::client::conn::http1;
-use hyper::rt::{Read, Write};
-use hyper_util::rt::TokioIo;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
-use tokio::net::TcpStream;
+use http::{Method, Uri};
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
+
+use crate::call;
 
 /// The path at which members serve the set.
 const PATH: &str = "/.well-known/jwks.json";
@@ -84,7 +75,7 @@ impl KeySource {
         let tls = tls.ok_or_else(|| {
             format!("{text}: who signed the certificate there? name that authority with --tls-ca")
         })?;
-        configure(tls)?;
+        call::configure(tls)?;
         Ok(Self::Secured(uri, tls.clone()))
     }
 
@@ -107,76 +98,18 @@ impl KeySource {
     }
 }
 
+/// Reads the set from a member.
+async fn get(uri: &Uri, tls: Option<&KeySourceTls>) -> Result<Vec<u8>, String> {
+    let response = call::call(uri, tls, Method::GET, &[], Bytes::new(), BYTES_MAX).await?;
+    if !response.status().is_success() {
+        return Err(format!("it answers {}", response.status()));
+    }
+    Ok(response.into_body().to_vec())
+}
+
 async fn within<T>(get: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     let got = timeout(TIMEOUT, get).await;
     got.unwrap_or_else(|_| Err(format!("no answer within {TIMEOUT:?}")))
-}
-
-async fn get(uri: &Uri, tls: Option<&KeySourceTls>) -> Result<Vec<u8>, String> {
-    let host = uri.host().unwrap_or_default();
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let port = uri.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
-    let stream = TcpStream::connect((host, port)).await;
-    let stream = stream.map_err(|_| "no server answers there".to_owned())?;
-    let Some(tls) = tls else { return ask(uri, TokioIo::new(stream)).await };
-    let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
-    let connector = TlsConnector::from(Arc::new(configure(tls)?));
-    let stream = connector.connect(name, stream).await;
-    let stream = stream.map_err(|error| format!("its certificate is not trusted: {error}"))?;
-    ask(uri, TokioIo::new(stream)).await
-}
-
-/// Sends one request. It keeps no connection, because requests are rare and runtimes come and go.
-async fn ask(uri: &Uri, io: impl Read + Write + Unpin + Send + 'static) -> Result<Vec<u8>, String> {
-    let (mut sender, connection) = http1::handshake(io).await.map_err(|error| error.to_string())?;
-    let talk = tokio::spawn(connection);
-    let answered = async {
-        let path = uri.path_and_query().map_or(PATH, PathAndQuery::as_str);
-        let to = uri.authority().map_or("", |to| to.as_str());
-        let request = Request::get(path).header(HOST, to).body(Empty::<Bytes>::new());
-        let request = request.map_err(|error| error.to_string())?;
-        let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
-        if !response.status().is_success() {
-            return Err(format!("it answers {}", response.status()));
-        }
-        let body = Limited::new(response.into_body(), BYTES_MAX).collect().await;
-        Ok(body.map_err(|error| error.to_string())?.to_bytes().to_vec())
-    };
-    let answered = answered.await;
-    talk.abort();
-    answered
-}
-
-fn configure(tls: &KeySourceTls) -> Result<ClientConfig, String> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(&tls.ca)? {
-        let no = |why| format!("{} is no authority: {why}", tls.ca.display());
-        roots.add(certificate).map_err(no)?;
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(|why| why.to_string())?
-        .with_root_certificates(roots);
-    let Some((cert, key)) = &tls.own else { return Ok(builder.with_no_client_auth()) };
-    let none = |_| format!("{} holds no private key in PEM form", key.display());
-    let private = PrivateKeyDer::from_pem_slice(&read_file(key)?).map_err(none)?;
-    let own = builder.with_client_auth_cert(certificates(cert)?, private);
-    own.map_err(|why| format!("{} and its key: {why}", cert.display()))
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let bytes = read_file(path)?;
-    let found = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
-    let found = found.unwrap_or_default();
-    if found.is_empty() {
-        return Err(format!("{} holds no certificate in PEM form", path.display()));
-    }
-    Ok(found)
-}
-
-fn read_file(path: &Path) -> Result<Vec<u8>, String> {
-    fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
 #[cfg(test)]

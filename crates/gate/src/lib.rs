@@ -6,6 +6,7 @@
 //! `docs/guides/proxy.md`.
 
 mod answer;
+mod call;
 mod deadline;
 mod hosts;
 mod key_source;

@@ -1,4 +1,4 @@
-//! Authenticates the readers of a store by a bearer token.
+//! Authenticates the readers of a store by a bearer token, and the writers of states.
 
 use std::fs;
 use std::path::Path;
@@ -16,8 +16,9 @@ const BYTES_MIN: usize = 32;
 pub(crate) struct Readers(Vec<String>);
 
 impl Readers {
-    /// Reads a file with one token per line. Empty lines and lines that begin with `#` are skipped.
-    pub(crate) fn open(path: &Path) -> Result<Self, StartError> {
+    /// Reads a file with one token per line, which a flag names. Empty lines and lines that begin with `#` are
+    /// skipped.
+    pub(crate) fn open(path: &Path, flag: &str) -> Result<Self, StartError> {
         let text = fs::read_to_string(path);
         let text =
             text.map_err(|source| StartError::Disk { what: path.display().to_string(), source })?;
@@ -28,7 +29,7 @@ impl Readers {
         };
         if tokens.is_empty() || !tokens.iter().all(usable) {
             let why = format!("a token per line, of at least {BYTES_MIN} visible characters");
-            return Err(StartError::Setting(format!("--readers {}: {why}", path.display())));
+            return Err(StartError::Setting(format!("{flag} {}: {why}", path.display())));
         }
         Ok(Self(tokens))
     }
@@ -41,12 +42,20 @@ impl Readers {
         else {
             return false;
         };
-        // All of them are compared, and all of each: the time tells nothing about a token.
-        let found = self
-            .0
-            .iter()
-            .fold(false, |found, known| found | same(known.as_bytes(), token.as_bytes()));
+        let found = self.has(token);
         scheme.eq_ignore_ascii_case("bearer") && found
+    }
+
+    /// Whether this is one of the tokens.
+    pub(crate) fn has(&self, token: &str) -> bool {
+        // All of them are compared, and all of each: the time tells nothing about a token.
+        let is = |known: &String| same(known.as_bytes(), token.as_bytes());
+        self.0.iter().fold(false, |found, known| found | is(known))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(tokens: Vec<String>) -> Self {
+        Self(tokens)
     }
 }
 
@@ -63,7 +72,7 @@ mod tests {
         let (dir, good) = (tempfile::tempdir().unwrap(), "0123456789abcdef0123456789abcdef");
         let path = dir.path().join("readers");
         fs::write(&path, format!("# team a\n{good}\n")).unwrap();
-        let readers = Readers::open(&path).unwrap();
+        let readers = Readers::open(&path, "--readers").unwrap();
         let admit = |shown: &[String]| {
             let mut headers = HeaderMap::new();
             for shown in shown {
@@ -80,8 +89,8 @@ mod tests {
             assert!(!admit(std::slice::from_ref(&bad)), "{bad}");
         }
         fs::write(&path, "short\n").unwrap();
-        assert!(Readers::open(&path).is_err());
+        assert!(Readers::open(&path, "--readers").is_err());
         fs::write(&path, "\n").unwrap();
-        assert!(Readers::open(&path).is_err());
+        assert!(Readers::open(&path, "--readers").is_err());
     }
 }

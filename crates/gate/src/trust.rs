@@ -39,7 +39,11 @@ pub enum Believe {
 /// The verifier that is in effect. Cheap to clone.
 #[derive(Clone)]
 pub(crate) enum Judge {
-    Verify(Arc<dyn Verify>),
+    Verify {
+        verify: Arc<dyn Verify>,
+        /// Whether every number is accepted, so that a token proves nothing about its sender.
+        believes_numbers: bool,
+    },
     Tickets(Arc<VerificationKeys>, Arc<[String]>),
 }
 
@@ -47,8 +51,8 @@ impl Believe {
     /// Reads the keys, if any are needed. The set that was used last is kept in the directory `data`.
     pub(crate) fn open(self, data: &Path) -> Result<Judge, StartError> {
         Ok(match self {
-            Self::Numbers => Judge::Verify(Arc::new(BareTokens)),
-            Self::Other(verify) => Judge::Verify(verify),
+            Self::Numbers => Judge::Verify { verify: Arc::new(BareTokens), believes_numbers: true },
+            Self::Other(verify) => Judge::Verify { verify, believes_numbers: false },
             Self::Tickets { keys, tls, principals, tell } => {
                 let keys = VerificationKeys::open(&keys, tls.as_ref(), data, tell)?;
                 Judge::Tickets(Arc::new(keys), principals.into())
@@ -66,7 +70,7 @@ impl Judge {
         client: Option<&str>,
     ) -> Result<Claim, ErrorAnswer> {
         match self {
-            Self::Verify(verify) => {
+            Self::Verify { verify, .. } => {
                 verify.verify(text, at).map_err(|unproven| ErrorAnswer::unproven(&unproven))
             }
             Self::Tickets(keys, principals) => {
@@ -88,6 +92,11 @@ impl Judge {
         ticket.and_then(|ticket| among(ticket, principals)).ok()?.principal.clone()
     }
 
+    /// Whether every number is accepted as a token.
+    pub(crate) fn believes_numbers(&self) -> bool {
+        matches!(self, Self::Verify { believes_numbers: true, .. })
+    }
+
     /// Keeps the keys up to date for as long as the service runs.
     pub(crate) fn tend(&self, running: &RunningService) {
         if let Self::Tickets(keys, _) = self {
@@ -99,7 +108,7 @@ impl Judge {
 impl Verify for Judge {
     fn verify(&self, text: &str, at: LockSlot<'_>) -> Result<Claim, Unproven> {
         match self {
-            Self::Verify(verify) => verify.verify(text, at),
+            Self::Verify { verify, .. } => verify.verify(text, at),
             Self::Tickets(keys, principals) => {
                 let ticket = keys.tickets().check(text, &Resource::new(at));
                 let ticket = ticket.and_then(|ticket| among(ticket, principals));

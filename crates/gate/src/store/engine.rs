@@ -28,7 +28,7 @@ const RECORDS: TableDefinition<'_, &str, (&str, i64, u64, u64, u32)> =
 /// The values in pieces, by key and number. Appending to a long value does not rewrite all of it.
 const PIECES: TableDefinition<'_, (&str, u32), &[u8]> = TableDefinition::new("pieces");
 /// The format version, and the totals.
-const TOTALS: TableDefinition<'_, &str, u64> = TableDefinition::new("totals");
+pub(super) const TOTALS: TableDefinition<'_, &str, u64> = TableDefinition::new("totals");
 
 const FORMAT: u64 = 1;
 pub(super) const FILE: &str = "store.redb";

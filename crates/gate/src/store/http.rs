@@ -29,12 +29,13 @@ use crate::trust::Judge;
 
 use super::engine::{Engine, EngineError};
 use super::metrics::{StoreMetrics, TEXT};
+use super::states::{self, StatesApi};
 use super::request::{KeyInfo, KeyRecord, StoreAction, StoreLimits, StoreOutcome, StoreRequest};
 use super::write;
 use super::writer::StoreWriter;
 
 /// How long the body of a request may take.
-const BODY: Duration = Duration::from_secs(30);
+pub(super) const BODY: Duration = Duration::from_secs(30);
 /// The maximum number of concurrent reads of values: each may be as long as a value can be.
 const READS_MAX: usize = 16;
 /// The maximum number of keys in one response.
@@ -129,8 +130,8 @@ struct ValueAnswer<'a> {
     used: String,
 }
 
-type HttpResult = Result<Response, ErrorAnswer>;
-type NamedKey = Result<Path<String>, PathRejection>;
+pub(super) type HttpResult = Result<Response, ErrorAnswer>;
+pub(super) type NamedKey = Result<Path<String>, PathRejection>;
 
 impl StoreApi {
     pub(super) fn new(
@@ -147,7 +148,7 @@ impl StoreApi {
 
     /// Reads the whole body, if it is not too long and arrives in time.
     pub(super) async fn body(&self, body: Body) -> Result<Bytes, ErrorAnswer> {
-        whole(body, self.0.limits.body_bytes_max).await
+        whole(body, self.0.limits.body_bytes_max, BODY).await
     }
 
     /// Returns what a token text proves, and for this client if the request names one.
@@ -180,7 +181,7 @@ impl StoreApi {
 }
 
 /// The routes of the API.
-pub(super) fn routes(shop: StoreApi) -> Router {
+pub(super) fn routes(shop: StoreApi, states: StatesApi) -> Router {
     Router::new()
         .route("/write", post(write::write))
         .route("/v1/data", get(list))
@@ -193,6 +194,7 @@ pub(super) fn routes(shop: StoreApi) -> Router {
             ErrorAnswer::new(Reason::UnknownVerb, "the path does not take this verb")
         })
         .with_state(shop.clone())
+        .merge(states::routes(states))
         .layer(middleware::from_fn_with_state(shop, enter))
 }
 
@@ -213,9 +215,14 @@ impl Admitted {
             let message = "the host name or origin of the request is not one of ours";
             return Err(ErrorAnswer::new(Reason::HostNotAllowed, message));
         }
+        let path = request.uri().path();
+        // States have keys of their own, and the password of basic authentication.
+        if path == "/v1/states" || path.starts_with("/v1/states/") {
+            return Ok(());
+        }
         // A read with a token is a read as well: where bare tokens are believed, it proves nothing.
         let reads = !matches!(*request.method(), Method::PUT | Method::POST | Method::DELETE)
-            && request.uri().path() != "/healthz";
+            && path != "/healthz";
         match &self.readers {
             Some(readers) if reads && !readers.admit(request.headers()) => {
                 let message = "a header Authorization: Bearer with a reader's token is needed";
@@ -228,6 +235,9 @@ impl Admitted {
 
 /// Maps a request to one of few names, so that clients cannot make the metrics grow.
 fn call(method: &Method, path: &str) -> &'static str {
+    if let Some(call) = states::call(method, path) {
+        return call;
+    }
     let below = |dir: &str| path.starts_with(dir);
     match method.as_str() {
         "POST" if path == "/write" => "write",
@@ -346,9 +356,14 @@ async fn fenced(
     Ok((key, under, claim))
 }
 
-async fn whole(body: Body, most: usize) -> Result<Bytes, ErrorAnswer> {
-    let whole = timeout(BODY, Limited::new(body, most).collect()).await;
-    let late = |_| ErrorAnswer::new(Reason::TooSlow, format!("the body took longer than {BODY:?}"));
+/// Reads a whole body, of at most so many bytes and within this time.
+pub(super) async fn whole(
+    body: Body,
+    most: usize,
+    within: Duration,
+) -> Result<Bytes, ErrorAnswer> {
+    let whole = timeout(within, Limited::new(body, most).collect()).await;
+    let late = |_| ErrorAnswer::new(Reason::TooSlow, format!("the body took longer than {within:?}"));
     match whole.map_err(late)? {
         Ok(whole) => Ok(whole.to_bytes()),
         Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => {
@@ -376,7 +391,7 @@ fn token(headers: &HeaderMap) -> Result<&str, ErrorAnswer> {
 }
 
 /// Returns the name in a path.
-fn name(named: NamedKey) -> Result<String, ErrorAnswer> {
+pub(super) fn name(named: NamedKey) -> Result<String, ErrorAnswer> {
     let Path(name) =
         named.map_err(|error| ErrorAnswer::new(Reason::InvalidName, error.body_text()))?;
     LockSlot::from(name.as_str())
@@ -385,7 +400,7 @@ fn name(named: NamedKey) -> Result<String, ErrorAnswer> {
     Ok(name)
 }
 
-fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, ErrorAnswer> {
+pub(super) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, ErrorAnswer> {
     let query = Query::try_from_uri(uri)
         .map_err(|error| ErrorAnswer::new(Reason::InvalidField, error.body_text()))?;
     Ok(query.0)
@@ -410,7 +425,7 @@ fn answered(done: StoreOutcome) -> HttpResult {
     })
 }
 
-fn object(body: &impl Serialize) -> Response {
+pub(super) fn object(body: &impl Serialize) -> Response {
     json(StatusCode::OK, serde_json::to_vec(body).expect("texts and numbers are always JSON"))
 }
 
@@ -448,7 +463,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_does_not_come_is_not_waited_for() {
-        let said = whole(Body::new(Never), 1_000).await.unwrap_err();
+        let said = whole(Body::new(Never), 1_000, BODY).await.unwrap_err();
         assert_eq!(said.row, Reason::TooSlow.row());
     }
 }

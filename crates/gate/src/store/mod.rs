@@ -18,21 +18,24 @@ mod http;
 mod metrics;
 mod repair;
 mod request;
+mod states;
 mod write;
 mod writer;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::hosts::Hosts;
 use crate::listen::{self, Exposure, RunningService, StartError};
 use crate::readers::Readers;
 use crate::tls::{Handshakes, ServeTls};
-use crate::trust::Believe;
+use crate::trust::{Believe, Tell};
 
 pub use repair::{KeptFloor, floors, repair_floor, repairs};
 pub use request::StoreLimits;
+pub use states::client::{StateClient, StateCredentials, StateReply, in_url};
+pub use states::{NotGranted, Promise, StateCluster, StateHold, StateLimits};
 
 /// The default port of a store.
 pub const PORT: u16 = 8000;
@@ -54,10 +57,18 @@ pub struct Settings {
     pub tls: Option<ServeTls>,
     /// A file with the bearer tokens of readers, one per line. Without it every client may read.
     pub readers: Option<PathBuf>,
+    /// A file with the keys of writers of states, one per line.
+    pub writers: Option<PathBuf>,
     /// Host names under which browsers may reach the store, in addition to addresses and `localhost`.
     pub hosts: Vec<String>,
     /// The size limits.
     pub limits: StoreLimits,
+    /// The size limits of states.
+    pub states: StateLimits,
+    /// The cluster whose locks guard states, for clients that have no lease of their own.
+    pub cluster: Option<Arc<dyn StateCluster>>,
+    /// Receives messages about the locks of states.
+    pub tell: Tell,
     /// Which tokens to accept.
     pub believe: Believe,
     /// Receives the reason when the store can no longer write. The process should then be restarted.
@@ -74,8 +85,12 @@ impl Settings {
             bare_tokens: false,
             tls: None,
             readers: None,
+            writers: None,
             hosts: Vec::new(),
             limits: StoreLimits::default(),
+            states: StateLimits::default(),
+            cluster: None,
+            tell: Arc::new(|_| ()),
             believe: Believe::Numbers,
             on_end: Box::new(|_| ()),
         }
@@ -97,8 +112,12 @@ pub fn start(settings: Settings) -> Result<RunningService, StartError> {
         bare_tokens,
         tls,
         readers,
+        writers,
         hosts,
         limits,
+        states: state_limits,
+        cluster,
+        tell,
         believe,
         on_end,
     } = settings;
@@ -109,18 +128,33 @@ pub fn start(settings: Settings) -> Result<RunningService, StartError> {
             "a body must fit into a value, and a value into the store".to_owned(),
         ));
     }
+    if state_limits.versions_max == 0 {
+        return Err(StartError::Setting("at least one version of a state is kept".to_owned()));
+    }
     let exposure = Exposure { insecure, bare_tokens, tls: tls.as_ref(), believe: &believe };
     let listener = listen::bind(listen, &exposure)?;
     let handshakes = tls.map(Handshakes::open).transpose()?;
-    let readers = readers.as_deref().map(Readers::open).transpose()?;
+    let keys = |path: Option<PathBuf>, flag| path.map(|path| Readers::open(&path, flag)).transpose();
+    let (readers, writers) = (keys(readers, "--readers")?, keys(writers, "--writers")?);
     let engine = Arc::new(engine::Engine::open(&data)?);
     let judge = believe.open(&data)?;
     let metrics = Arc::new(metrics::StoreMetrics::new());
+    let end: states::EndOnce = Arc::new(Mutex::new(Some(on_end)));
     let thread = |source| StartError::Disk { what: "a thread".to_owned(), source };
     let writer =
-        writer::StoreWriter::start(Arc::clone(&engine), limits, Arc::clone(&metrics), |broken| {
-            on_end(broken);
+        writer::StoreWriter::start(Arc::clone(&engine), limits, Arc::clone(&metrics), {
+            let end = Arc::clone(&end);
+            move |broken| states::end_once(&end, broken)
         });
+    let parts = states::StateParts {
+        engine: Arc::clone(&engine),
+        limits: state_limits,
+        cluster,
+        tell,
+        end,
+    };
+    let (all, held) = states::States::open(&data, parts)?;
+    let access = states::StateAccess { readers: readers.clone(), writers, judge: judge.clone() };
     let shop = http::StoreApi::new(
         engine,
         writer.map_err(thread)?,
@@ -129,8 +163,10 @@ pub fn start(settings: Settings) -> Result<RunningService, StartError> {
         metrics,
         limits,
     );
-    let running = listen::serve(listener, http::routes(shop), handshakes)
+    let api = states::StatesApi::new(Arc::clone(&all), access);
+    let running = listen::serve(listener, http::routes(shop, api), handshakes)
         .map_err(|source| StartError::Listen { at: listen, source })?;
     judge.tend(&running);
+    all.resume(held, &running);
     Ok(running)
 }
