@@ -118,7 +118,7 @@ pub(crate) fn run(command: &FenceCommand) -> Result<Exit, CliError> {
         once: flags.once,
         wait: flags.wait,
         timeout: flags.timeout,
-        believe: flags.proof.believe(flags.listen)?,
+        believe: flags.proof.believe(flags.listen, None)?,
         ..Settings::new(&flags.upstream, &flags.resource, &data)
     })?;
     let address = flags.serve.address(proxy.address);

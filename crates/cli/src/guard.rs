@@ -74,35 +74,58 @@ impl ServeArgs {
 }
 
 impl TokenProofArgs {
-    /// Which tokens to accept at this address.
-    pub(crate) fn believe(&self, listen: SocketAddr) -> Result<Believe, CliError> {
+    /// Which tokens to accept at this address. If the process connects to a cluster, certificates are for that too, and
+    /// its members have the keys.
+    pub(crate) fn believe(
+        &self,
+        listen: SocketAddr,
+        cluster: Option<&str>,
+    ) -> Result<Believe, CliError> {
         if !self.is_required(listen) {
             let unused = !self.keys.is_empty() || !self.principals.is_empty();
-            if unused || self.tls_ca.is_some() || self.tls_cert.is_some() || self.tls_key.is_some()
-            {
+            let tls = self.tls_ca.is_some() || self.tls_cert.is_some() || self.tls_key.is_some();
+            if unused || tls && cluster.is_none() {
                 let text =
                     "keys, certificates and principals are for tickets; try --require-ticket";
                 return Err(CliError::arguments(text.to_owned()));
             }
             return Ok(Believe::Numbers);
         }
-        let usual = || vec![format!("http://{LOOPBACK}")];
-        let keys = if self.keys.is_empty() { usual() } else { self.keys.clone() };
+        let keys = match (&self.keys[..], cluster) {
+            ([], Some(members)) => self.keys_of(members)?,
+            ([], None) => vec![format!("http://{LOOPBACK}")],
+            (keys, _) => keys.to_vec(),
+        };
         let tls = if keys.iter().any(|it| it.starts_with("https://")) { self.tls()? } else { None };
         let principals = self.principals.clone();
         let tell = Arc::new(|what: &str| eprintln!("warning: {what}"));
         Ok(Believe::Tickets { keys, tls, principals, tell })
     }
 
+    /// Where these members have their keys.
+    fn keys_of(&self, members: &str) -> Result<Vec<String>, CliError> {
+        let scheme = if self.tls()?.is_some() { "https" } else { "http" };
+        let place = |member: &str| {
+            let named = member.contains("://");
+            if named { member.to_owned() } else { format!("{scheme}://{member}") }
+        };
+        Ok(members.split(',').map(|member| place(member.trim())).collect())
+    }
+
     /// The TLS settings for reading keys, resolved as for every other command.
     fn tls(&self) -> Result<Option<KeySourceTls>, CliError> {
-        let connection = ConnectionArgs {
+        let place = self.connection().place()?;
+        Ok(place.tls.map(|tls| KeySourceTls { ca: tls.ca, own: tls.own }))
+    }
+
+    /// The flags of a connection to the cluster, as far as they are here.
+    pub(crate) fn connection(&self) -> ConnectionArgs {
+        ConnectionArgs {
             tls_ca: self.tls_ca.clone(),
             tls_cert: self.tls_cert.clone(),
             tls_key: self.tls_key.clone(),
             ..ConnectionArgs::default()
-        };
-        Ok(connection.place()?.tls.map(|tls| KeySourceTls { ca: tls.ca, own: tls.own }))
+        }
     }
 
     pub(crate) fn is_required(&self, listen: SocketAddr) -> bool {

@@ -38,6 +38,8 @@ mod restore;
 mod run;
 mod serve;
 mod signals;
+mod state;
+mod state_locks;
 mod store;
 mod terminal;
 mod top;
@@ -303,6 +305,7 @@ enum CliCommand {
     ///   curl http://127.0.0.1:8000/v1/data/page
     ///   tenure store --listen 10.0.0.5:8000 --cert store.pem --key store.key \
     ///       --keys https://a.example:7450 --tls-ca ca.pem               for other machines
+    ///   tenure store --addr a:7450,b:7450,c:7450                        also for states of Terraform
     ///
     /// For data that only the holder of a lock may change. Every write names a lock and the token of its grant. The
     /// store keeps the highest token seen of each lock: a lower one, of a client that was paused and comes back late,
@@ -310,6 +313,9 @@ enum CliCommand {
     /// store is one process on one disk, not a cluster.
     ///
     /// On loopback it believes every number. For other machines it demands TLS, and tickets that the cluster signed.
+    ///
+    /// Terraform and OpenTofu keep their states below /v1/states, with all versions: `tenure store state --help`. With
+    /// --addr, each locked state is a lock of that cluster.
     ///
     /// A request that is rejected gets a reason and its effect, as JSON: `tenure help STALE_TOKEN` explains one. The
     /// store runs until Ctrl-C or SIGTERM and then ends with 0; with 78 if a file, a directory or the address cannot be

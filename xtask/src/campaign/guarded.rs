@@ -1,4 +1,4 @@
-//! Runs the store and the proxy for long: many kills, or many numbers added to a set.
+//! Runs the store and the proxy for long: many kills, many numbers added to a set, or a real Terraform.
 
 use std::process::ExitCode;
 
@@ -18,6 +18,8 @@ const KILLS: &[Test] = &[
     ("kill::a_store_killed_in_the_middle_of_writes_loses_nothing", "store"),
     ("kill::a_proxy_killed_in_the_middle_of_writes_lets_no_late_write_in", "proxy"),
 ];
+const TERRAFORM: &[Test] =
+    &[("terraform::real_terraform_keeps_its_state_in_the_store", "terraform")];
 const SET: &[Test] = &[
     ("set::with_the_fence_no_number_is_lost", "set"),
     ("set::without_the_fence_some_are_lost", "unfenced"),
@@ -33,6 +35,12 @@ pub(super) fn kills(repo: &Repo, kills: u64) -> Result<ExitCode> {
 pub(super) fn set(repo: &Repo, adds: u64) -> Result<ExitCode> {
     ensure!(adds > 0, "a campaign needs at least one number");
     run(repo, "set", SET, ("TENURE_ADDS", adds))
+}
+
+/// Runs an installed Terraform or OpenTofu against a store.
+pub(super) fn terraform(repo: &Repo, rounds: u64) -> Result<ExitCode> {
+    ensure!(rounds > 0, "a campaign needs at least one round");
+    run(repo, "terraform", TERRAFORM, ("TENURE_TERRAFORM_ROUNDS", rounds))
 }
 
 fn run(

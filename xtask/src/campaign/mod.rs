@@ -72,6 +72,8 @@ Results of the long runs. `cargo xtask campaign` adds the rows.
   and no lower token may be accepted after a higher one.
 - `set`: five clients add numbers under a lock through the store, while they are paused and leaders are killed and
   partitioned. Then the same, faults included, without a fence, which loses some numbers.
+- `terraform`: an unmodified `terraform` or `tofu` that keeps its state in a store: two at once, killed in the middle,
+  unlocked by force, under a lease that ends, and without locks, where the late one must be refused.
 - `abandoned`: acquires over HTTP whose caller closes the connection and repeats them at once with the same
   `Idempotency-Key`. It is a violation if a retry was told that it holds the lock and the lock was `taken` from it while
   its lease lived, or if a retry was `refused`.
@@ -122,7 +124,8 @@ pub(crate) struct Args {
     /// How often to run every scenario
     #[arg(long, default_value_t = 20)]
     rounds: u64,
-    /// How many scripted runs of clients (200 if not said), or how often to do each thing to `tenure run` (50)
+    /// How many scripted runs of clients (200 if not said), how often to do each thing to `tenure run` (50), or to
+    /// Terraform (10)
     #[arg(long)]
     runs: Option<u64>,
     /// How long a storm lasts (300 if not said), a target of the fuzzer is run (60), an overload lasts (60), or a round
@@ -160,6 +163,8 @@ enum CampaignName {
     Gate,
     /// Five clients add numbers through the store while everything fails; and without a fence
     Set,
+    /// An installed Terraform or OpenTofu whose states are in a store
+    Terraform,
     /// Acquires that their callers give up and repeat
     Abandoned,
     /// Attacks on members while honest clients work
@@ -222,6 +227,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<ExitCode> {
         CampaignName::Storm => run::storm(repo, args.seconds.unwrap_or(300)),
         CampaignName::Gate => guarded::kills(repo, args.kills.unwrap_or(500)),
         CampaignName::Set => guarded::set(repo, args.adds),
+        CampaignName::Terraform => guarded::terraform(repo, args.runs.unwrap_or(10)),
         CampaignName::Abandoned => processes::abandoned(repo, args.acquires),
         CampaignName::Hostile => abuse::run(repo, &abuse::HOSTILE, args.seconds.unwrap_or(3)),
         CampaignName::Overload => abuse::run(repo, &abuse::OVERLOAD, args.seconds.unwrap_or(60)),

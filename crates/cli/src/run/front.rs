@@ -13,14 +13,14 @@ use tokio::time::Instant;
 
 use crate::client_name::default_name;
 use crate::connection_args::ConnectionTarget;
-use crate::failure::CliError;
+use crate::failure::{CliError, chain};
 
-use super::locked_command::{Job, LockedCommand};
+use super::locked_command::{FAREWELL, Job, LockedCommand};
 use super::messages::Messages;
 use super::queue::acquire;
 use super::signals::HeardSignal;
 use super::times::RunTimes;
-use super::{OnDoubt, RunArgs, codes, resolve, signals};
+use super::{OnDoubt, RunArgs, codes, resolve, signals, terraform};
 
 /// How long the end of the run waits for the cluster.
 const FINISH: Duration = Duration::from_secs(1);
@@ -71,6 +71,19 @@ fn run_at(flags: &RunArgs, place: &ConnectionTarget, messages: &mut Messages) ->
             Ok(acquired) => acquired,
             Err(code) => return code,
         };
+        let variables = match &flags.terraform {
+            None => Vec::new(),
+            Some(url) => match terraform::variables(url, flags.first(), held.guard()).await {
+                Ok(variables) => variables,
+                Err(error) => {
+                    messages.error(&format!("no ticket for the state: {}", chain(&error)));
+                    messages.detail("effect", "none: the command did not start");
+                    // A lock that is not released in time ends with its lease.
+                    let _ = tokio::time::timeout(FAREWELL, held.give_back()).await;
+                    return messages.ended("not_started", codes::REFUSED);
+                }
+            },
+        };
         let job = Job {
             names: &flags.locks,
             client: client.clone(),
@@ -79,6 +92,7 @@ fn run_at(flags: &RunArgs, place: &ConnectionTarget, messages: &mut Messages) ->
             place,
             times,
             waited: asked.elapsed(),
+            variables,
         };
         let code = LockedCommand::new(job, held, messages).run(&mut heard).await.code;
         finish(&client).await;

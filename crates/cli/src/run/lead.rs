@@ -87,6 +87,7 @@ pub(crate) fn lead(candidacy: &Candidacy<'_>) -> Result<Exit, CliError> {
                 place: &place,
                 times,
                 waited: asked.elapsed(),
+                variables: Vec::new(),
             };
             let under = LockedCommand::new(job, RunLock::Lead(Box::new(lead)), &mut messages);
             let RunOutcome { code, lost } = under.run(&mut heard).await;

@@ -28,7 +28,7 @@ use super::watchdog::Task;
 use super::{codes, environment, named, signals};
 
 /// How long `tenure run` tries to release a lock that was lost: the lease ends by itself.
-const FAREWELL: Duration = Duration::from_secs(1);
+pub(super) const FAREWELL: Duration = Duration::from_secs(1);
 /// How often it checks again for processes that the watchdog did not kill.
 const AGAIN: Duration = Duration::from_millis(10);
 /// The cause of a loss by a release that another process sent.
@@ -48,6 +48,8 @@ pub(super) struct Job<'a> {
     pub(super) times: RunTimes,
     /// How long acquiring the lock took.
     pub(super) waited: Duration,
+    /// Variables of the command beside those of every run.
+    pub(super) variables: Vec<(&'static str, OsString)>,
 }
 
 /// What is held while the command runs.
@@ -74,7 +76,7 @@ impl RunLock {
     }
 
     /// Releases the lock or resigns. The work has stopped.
-    async fn give_back(self) -> Result<(), Error> {
+    pub(super) async fn give_back(self) -> Result<(), Error> {
         match self {
             Self::Lock(guard) => guard.release().await,
             Self::Nested(guard, lease) => {
@@ -183,7 +185,8 @@ impl<'a> LockedCommand<'a> {
             job: self.terminal.as_ref().map(|it| it.group().as_raw_nonzero().get()),
             command: job.command.to_vec(),
         };
-        let environment = environment::variables(self.first(), guard, job.place);
+        let mut environment = environment::variables(self.first(), guard, job.place);
+        environment.extend(job.variables.iter().cloned());
         WatchdogLink::start(&task, &environment)
     }
 

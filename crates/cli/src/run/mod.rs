@@ -23,6 +23,7 @@ mod resolve;
 mod signals;
 mod start;
 mod terminal;
+mod terraform;
 mod times;
 mod tree;
 mod waiting;
@@ -88,6 +89,9 @@ pub(crate) struct RunArgs {
     /// Description shown when the lock is inspected, such as "release 5.2"
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     metadata: String,
+    /// Give Terraform and OpenTofu this state of a `tenure store`, and a ticket of the lock to prove it
+    #[arg(long, value_name = "URL", value_parser = terraform::url, conflicts_with_all = ["shared", "slots"])]
+    terraform: Option<String>,
     /// Exit with this code instead of 75 if the lock was not acquired
     #[arg(long, value_name = "N", default_value_t = codes::NOT_ACQUIRED)]
     held_code: u8,

@@ -4,7 +4,7 @@
 use crate::pages::{pages, root};
 
 /// Commands that no test runs as they are written: the page, what the command begins with, and why.
-const NOT_RUN: [(&str, &str, &str); 45] = [
+const NOT_RUN: [(&str, &str, &str); 49] = [
     ("README.md", "cargo ", "it builds a release, or runs all tests"),
     ("README.md", "tenure dev", "it runs until Ctrl-C: `dev.rs`"),
     ("README.md", "tenure run deploy", "in terminals of their own: `basics.rs` of `run`"),
@@ -57,6 +57,18 @@ const NOT_RUN: [(&str, &str, &str); 45] = [
     ("docs/guides/supply-chain.md", "ADVISORY_DB=", "it needs what the clone brings"),
     ("docs/guides/supply-chain.md", "cargo xtask", "it builds, for minutes"),
     ("docs/guides/supply-chain.md", "tenure --version", "the compiler differs"),
+    (
+        "docs/guides/terraform.md",
+        "export TF_HTTP",
+        "it needs Terraform: `terraform.rs` of `guarded`",
+    ),
+    ("docs/guides/terraform.md", "terraform ", "it needs Terraform: `terraform.rs` of `guarded`"),
+    (
+        "docs/guides/terraform.md",
+        "tenure run prod",
+        "it needs Terraform: `terraform.rs` of `guarded`",
+    ),
+    ("docs/guides/terraform.md", "tenure store", "other machines: `states.rs` of `guarded`"),
     (
         "docs/guides/tickets.md",
         "curl -s 127.0.0.1:7450/v1/tickets",

@@ -12,12 +12,13 @@ use crate::steps::{compare, script, steps};
 
 /// The folders whose pages are run, and some pages more.
 const FOLDERS: [&str; 4] = ["tutorial", "how-to", "operate", "concepts"];
-const PAGES: [&str; 7] = [
+const PAGES: [&str; 8] = [
     "docs/guides/cli.md",
     "docs/guides/history.md",
     "docs/guides/proxy.md",
     "docs/guides/run.md",
     "docs/guides/store.md",
+    "docs/guides/terraform.md",
     "docs/guides/tickets.md",
     "docs/reference/exit-codes.md",
 ];

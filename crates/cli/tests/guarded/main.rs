@@ -16,6 +16,8 @@ mod pause_over_redlock;
 #[allow(dead_code, reason = "only one of the servers is needed here")]
 mod servers;
 mod set;
+mod states;
+mod terraform;
 mod tickets;
 #[path = "../../../gate/tests/gate/upstream.rs"]
 mod upstream;

@@ -29,8 +29,8 @@ use crate::trust::Judge;
 
 use super::engine::{Engine, EngineError};
 use super::metrics::{StoreMetrics, TEXT};
-use super::states::{self, StatesApi};
 use super::request::{KeyInfo, KeyRecord, StoreAction, StoreLimits, StoreOutcome, StoreRequest};
+use super::states::{self, StatesApi};
 use super::write;
 use super::writer::StoreWriter;
 
@@ -357,13 +357,10 @@ async fn fenced(
 }
 
 /// Reads a whole body, of at most so many bytes and within this time.
-pub(super) async fn whole(
-    body: Body,
-    most: usize,
-    within: Duration,
-) -> Result<Bytes, ErrorAnswer> {
+pub(super) async fn whole(body: Body, most: usize, within: Duration) -> Result<Bytes, ErrorAnswer> {
     let whole = timeout(within, Limited::new(body, most).collect()).await;
-    let late = |_| ErrorAnswer::new(Reason::TooSlow, format!("the body took longer than {within:?}"));
+    let late =
+        |_| ErrorAnswer::new(Reason::TooSlow, format!("the body took longer than {within:?}"));
     match whole.map_err(late)? {
         Ok(whole) => Ok(whole.to_bytes()),
         Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => {

@@ -134,18 +134,18 @@ pub fn start(settings: Settings) -> Result<RunningService, StartError> {
     let exposure = Exposure { insecure, bare_tokens, tls: tls.as_ref(), believe: &believe };
     let listener = listen::bind(listen, &exposure)?;
     let handshakes = tls.map(Handshakes::open).transpose()?;
-    let keys = |path: Option<PathBuf>, flag| path.map(|path| Readers::open(&path, flag)).transpose();
+    let keys =
+        |path: Option<PathBuf>, flag| path.map(|path| Readers::open(&path, flag)).transpose();
     let (readers, writers) = (keys(readers, "--readers")?, keys(writers, "--writers")?);
     let engine = Arc::new(engine::Engine::open(&data)?);
     let judge = believe.open(&data)?;
     let metrics = Arc::new(metrics::StoreMetrics::new());
     let end: states::EndOnce = Arc::new(Mutex::new(Some(on_end)));
     let thread = |source| StartError::Disk { what: "a thread".to_owned(), source };
-    let writer =
-        writer::StoreWriter::start(Arc::clone(&engine), limits, Arc::clone(&metrics), {
-            let end = Arc::clone(&end);
-            move |broken| states::end_once(&end, broken)
-        });
+    let writer = writer::StoreWriter::start(Arc::clone(&engine), limits, Arc::clone(&metrics), {
+        let end = Arc::clone(&end);
+        move |broken| states::end_once(&end, broken)
+    });
     let parts = states::StateParts {
         engine: Arc::clone(&engine),
         limits: state_limits,

@@ -5,6 +5,7 @@ mod exposed;
 mod forms;
 mod proxy;
 mod repair;
+mod states;
 mod store;
 mod together;
 mod upstream;

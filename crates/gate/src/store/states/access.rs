@@ -47,9 +47,8 @@ impl StateAccess {
         wanted: StateUse,
     ) -> Result<Option<Claim>, ErrorAnswer> {
         let shown = self.shown(headers)?;
-        let may = self.is_open(wanted)
-            || shown.key == Some(StateUse::Write)
-            || shown.key == Some(wanted);
+        let may =
+            self.is_open(wanted) || shown.key == Some(StateUse::Write) || shown.key == Some(wanted);
         let Some(token) = &shown.token else {
             return if may { Ok(None) } else { Err(refused(&shown)) };
         };
@@ -67,7 +66,11 @@ impl StateAccess {
     /// Checks that a request may read all states.
     pub(super) fn check_list(&self, headers: &HeaderMap) -> Result<(), ErrorAnswer> {
         let shown = self.shown(headers)?;
-        if self.is_open(StateUse::Read) || shown.key.is_some() { Ok(()) } else { Err(refused(&shown)) }
+        if self.is_open(StateUse::Read) || shown.key.is_some() {
+            Ok(())
+        } else {
+            Err(refused(&shown))
+        }
     }
 
     /// Whether no credentials are needed.
@@ -78,7 +81,8 @@ impl StateAccess {
 
     fn shown(&self, headers: &HeaderMap) -> Result<Shown, ErrorAnswer> {
         let fencing = one(headers, &FENCING_TOKEN)?.map(str::to_owned);
-        let Some((user, password)) = one(headers, &AUTHORIZATION)?.map(credentials).transpose()? else {
+        let Some((user, password)) = one(headers, &AUTHORIZATION)?.map(credentials).transpose()?
+        else {
             let is_empty = fencing.is_none();
             return Ok(Shown { key: None, token: fencing, is_empty });
         };
@@ -101,7 +105,10 @@ impl StateAccess {
 }
 
 /// The value of a header that a request has once.
-fn one<'a>(headers: &'a HeaderMap, name: &http::HeaderName) -> Result<Option<&'a str>, ErrorAnswer> {
+fn one<'a>(
+    headers: &'a HeaderMap,
+    name: &http::HeaderName,
+) -> Result<Option<&'a str>, ErrorAnswer> {
     let mut all = headers.get_all(name).into_iter();
     let wrong = || ErrorAnswer::new(Reason::InvalidField, format!("{name}: one readable value"));
     match (all.next(), all.next()) {
@@ -164,7 +171,11 @@ mod tests {
         }
     }
 
-    async fn check(access: &StateAccess, basic: Option<(&str, &str)>, wanted: StateUse) -> Result<Option<u64>, &'static str> {
+    async fn check(
+        access: &StateAccess,
+        basic: Option<(&str, &str)>,
+        wanted: StateUse,
+    ) -> Result<Option<u64>, &'static str> {
         let mut headers = HeaderMap::new();
         if let Some((user, password)) = basic {
             let text = format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));

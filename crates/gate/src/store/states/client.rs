@@ -108,7 +108,8 @@ impl StateClient {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
         let answered = runtime.block_on(async {
-            let call = call::call(&uri, self.tls.as_ref(), method, &headers, body.into(), BYTES_MAX);
+            let call =
+                call::call(&uri, self.tls.as_ref(), method, &headers, body.into(), BYTES_MAX);
             timeout(TIMEOUT, call).await
         });
         let answered = answered.unwrap_or_else(|_| Err(format!("no answer within {TIMEOUT:?}")));

@@ -81,12 +81,7 @@ pub(super) struct KeptFor {
 
 impl Keepers {
     /// Keeps a lock until it is released. Without a hold, acquires it first.
-    pub(super) fn keep(
-        &self,
-        states: &Arc<States>,
-        of: KeptFor,
-        hold: Option<Box<dyn StateHold>>,
-    ) {
+    pub(super) fn keep(&self, states: &Arc<States>, of: KeptFor, hold: Option<Box<dyn StateHold>>) {
         let (release, released) = oneshot::channel();
         let key = (of.name.clone(), of.id.clone());
         let done = tokio::spawn(keep(Arc::clone(states), of, hold, released));

@@ -68,7 +68,8 @@ mod tests {
 
     #[test]
     fn serial_and_lineage_are_read_and_nothing_else_is_changed() {
-        let state = br#"{"version":4, "outputs":{"serial":7,"n":1e400}, "serial" : 12 ,"lineage":"a\"b"}"#;
+        let state =
+            br#"{"version":4, "outputs":{"serial":7,"n":1e400}, "serial" : 12 ,"lineage":"a\"b"}"#;
         let head = StateHead { serial: 12, lineage: "a\"b".to_owned() };
         assert_eq!(read(state), Ok(head));
         let later = with_serial(state, 130).unwrap();

@@ -18,14 +18,14 @@ use crate::reason::Reason;
 use crate::store::http::{HttpResult, NamedKey, name, object, query, whole};
 
 use super::access::{StateAccess, StateUse};
+use super::cluster::{KeptFor, NotGranted};
 use super::forms::{
     DeletedAnswer, ForeignHolder, StateAnswer, StateParameters, StatesAnswer, StatesParameters,
     VersionAnswer, VersionsAnswer, WrittenAnswer,
 };
-use super::transfer::{Sum, TRANSFER, TRANSFERS_MAX, place, sent, wall_clock};
-use super::cluster::{KeptFor, NotGranted};
 use super::ledger::{NewVersion, StateAsk, StateRefusal, Unlocked, Written};
 use super::row::{HeldBy, HeldState, LockInfo, StateRow};
+use super::transfer::{Sum, TRANSFER, TRANSFERS_MAX, place, sent, wall_clock};
 use super::{StateError, States, claim_of, document, lookup};
 
 /// The longest info of a lock. Terraform's has some hundred bytes.
@@ -62,7 +62,10 @@ impl StatesApi {
 
 /// The routes of states.
 pub(in crate::store) fn routes(api: StatesApi) -> Router {
-    Router::new().route("/v1/states", get(list)).route("/v1/states/{*name}", any(state)).with_state(api)
+    Router::new()
+        .route("/v1/states", get(list))
+        .route("/v1/states/{*name}", any(state))
+        .with_state(api)
 }
 
 /// Maps a request to one of few names, so that clients cannot make the metrics grow.
@@ -100,11 +103,11 @@ async fn serve(api: &StatesApi, named: NamedKey, request: Request) -> HttpResult
         .check()
         .map_err(|invalid| ErrorAnswer::new(Reason::InvalidName, format!("lock: {invalid}")))?;
     let (wanted, verb) = match request.method().as_str() {
-        "GET" => (StateUse::Read, Verb::Get),
-        "POST" | "PUT" => (StateUse::Write, Verb::Write),
-        "DELETE" => (StateUse::Write, Verb::Delete),
-        "LOCK" => (StateUse::Write, Verb::Lock),
-        "UNLOCK" => (StateUse::Write, Verb::Unlock),
+        "GET" => (StateUse::Read, StateCall::Get),
+        "POST" | "PUT" => (StateUse::Write, StateCall::Write),
+        "DELETE" => (StateUse::Write, StateCall::Delete),
+        "LOCK" => (StateUse::Write, StateCall::Lock),
+        "UNLOCK" => (StateUse::Write, StateCall::Unlock),
         _ => {
             let message = "a state takes GET, POST, DELETE, LOCK and UNLOCK";
             return Err(ErrorAnswer::new(Reason::UnknownVerb, message));
@@ -113,17 +116,17 @@ async fn serve(api: &StatesApi, named: NamedKey, request: Request) -> HttpResult
     let claim = api.0.access.check(request.headers(), &lock, wanted).await?;
     let ask = StateAsk { name, lock, claim };
     match verb {
-        Verb::Get => api.get(ask, &parameters).await,
-        Verb::Write => api.write(ask, parameters, request).await,
-        Verb::Delete => api.delete(ask, parameters.id).await,
-        Verb::Lock => api.lock(ask, request).await,
-        Verb::Unlock => api.unlock(ask, request).await,
+        StateCall::Get => api.get(ask, &parameters).await,
+        StateCall::Write => api.write(ask, parameters, request).await,
+        StateCall::Delete => api.delete(ask, parameters.id).await,
+        StateCall::Lock => api.lock(ask, request).await,
+        StateCall::Unlock => api.unlock(ask, request).await,
     }
 }
 
 /// What is done with a state.
 #[derive(Clone, Copy)]
-enum Verb {
+enum StateCall {
     Get,
     Write,
     Delete,
@@ -172,14 +175,11 @@ impl StatesApi {
     }
 
     /// Reads the content of a version, and compares it with its sum.
-    async fn content(
-        &self,
-        name: &str,
-        version: Option<u64>,
-    ) -> Result<(u64, Bytes), ErrorAnswer> {
+    async fn content(&self, name: &str, version: Option<u64>) -> Result<(u64, Bytes), ErrorAnswer> {
         let of = name.to_owned();
         let read = self.0.states.blocking(move |states| {
-            let found = lookup::version(&states.engine, &of, version).map_err(StateError::Engine)?;
+            let found =
+                lookup::version(&states.engine, &of, version).map_err(StateError::Engine)?;
             let Some((number, row, file)) =
                 found.and_then(|(number, row)| row.file.map(|file| (number, row, file)))
             else {
@@ -187,22 +187,32 @@ impl StatesApi {
             };
             let content = match states.files.read(file) {
                 // The version was removed after its row was read.
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound
-                    && lookup::version(&states.engine, &of, Some(number)).map_err(StateError::Engine)?.is_none() =>
+                Err(error)
+                    if error.kind() == std::io::ErrorKind::NotFound
+                        && lookup::version(&states.engine, &of, Some(number))
+                            .map_err(StateError::Engine)?
+                            .is_none() =>
                 {
                     return Err(StateError::Refused(StateRefusal::NotFound));
                 }
                 read => read.map_err(|error| StateError::Disk(error.to_string()))?,
             };
             if Sum::of(&content).hex() != row.md5 {
-                return Err(StateError::Disk(format!("version {number} has another MD5 sum than when it was written")));
+                return Err(StateError::Disk(format!(
+                    "version {number} has another MD5 sum than when it was written"
+                )));
             }
             Ok((number, Bytes::from(content)))
         });
         Ok(read.await?)
     }
 
-    async fn write(&self, ask: StateAsk, parameters: StateParameters, request: Request) -> HttpResult {
+    async fn write(
+        &self,
+        ask: StateAsk,
+        parameters: StateParameters,
+        request: Request,
+    ) -> HttpResult {
         let states = &self.0.states;
         let _place = place(&self.0.uploads).await?;
         let content = match parameters.restore {
@@ -218,7 +228,10 @@ impl StatesApi {
             // What is refused anyway costs no write.
             let may = lookup::may_write(&states.engine, &ask, id.as_deref(), &head);
             may.map_err(StateError::Engine)?.map_err(StateError::Refused)?;
-            let file = states.files.write(&content).map_err(|error| StateError::Disk(error.to_string()))?;
+            let file = states
+                .files
+                .write(&content)
+                .map_err(|error| StateError::Disk(error.to_string()))?;
             let (bytes, md5) = (content.len() as u64, Sum::of(&content).hex());
             let new = NewVersion { file, bytes, md5, head, at_unix_ms };
             let done = super::ledger::change(&states.engine, |turn| {
@@ -242,9 +255,13 @@ impl StatesApi {
     async fn upload(&self, request: Request) -> Result<Bytes, ErrorAnswer> {
         let most = self.0.states.limits.bytes_max;
         let (head, body) = request.into_parts();
-        let said = head.headers.get(CONTENT_LENGTH).and_then(|said| said.to_str().ok()?.parse().ok());
+        let said =
+            head.headers.get(CONTENT_LENGTH).and_then(|said| said.to_str().ok()?.parse().ok());
         if said.is_some_and(|said: usize| said > most) {
-            return Err(ErrorAnswer::new(Reason::TooLarge, format!("a state has at most {most} bytes")));
+            return Err(ErrorAnswer::new(
+                Reason::TooLarge,
+                format!("a state has at most {most} bytes"),
+            ));
         }
         let sum = head.headers.get(CONTENT_MD5).cloned();
         let content = whole(body, most, TRANSFER).await?;
@@ -264,7 +281,8 @@ impl StatesApi {
         let of = name.to_owned();
         let newest = self.0.states.read(move |engine| lookup::version(engine, &of, None)).await?;
         let serial = newest.map_or(0, |(_, newest)| newest.serial) + 1;
-        document::with_serial(&content, serial).map_err(|why| ErrorAnswer::new(Reason::Malformed, why))
+        document::with_serial(&content, serial)
+            .map_err(|why| ErrorAnswer::new(Reason::Malformed, why))
     }
 
     async fn delete(&self, ask: StateAsk, id: Option<String>) -> HttpResult {
@@ -273,7 +291,8 @@ impl StatesApi {
             return Err(StateRefusal::TokenRequired { lock: ask.lock }.into());
         }
         let at = wall_clock();
-        let done = states.change(move |turn, limits| turn.delete(&ask, id.as_deref(), at, limits)).await;
+        let done =
+            states.change(move |turn, limits| turn.delete(&ask, id.as_deref(), at, limits)).await;
         let deleted = match done {
             Ok(unused) => {
                 states.files.remove(&unused);
@@ -287,7 +306,8 @@ impl StatesApi {
     }
 
     async fn lock(&self, mut ask: StateAsk, request: Request) -> HttpResult {
-        let (info, text) = lock_info(request).await?.ok_or_else(|| no_info("a lock needs an info"))?;
+        let (info, text) =
+            lock_info(request).await?.ok_or_else(|| no_info("a lock needs an info"))?;
         let states = &self.0.states;
         let (mut by, mut hold) = (HeldBy::Store, None);
         if ask.claim.is_some() {
@@ -298,7 +318,7 @@ impl StatesApi {
             if let Some(answer) = already(row.as_ref(), &ask, &info.id) {
                 return answer;
             }
-            let note = format!("state {}: {} by {}", ask.name, info.operation, info.who);
+            let note = note(&ask.name, &info);
             match cluster.acquire(&ask.lock, &note).await {
                 Ok(held) => {
                     ask.claim = Some(claim_of(&*held));
@@ -308,7 +328,8 @@ impl StatesApi {
             }
         }
         let (mine, id) = (ask.clone(), info.id.clone());
-        let done = states.change(move |turn, limits| turn.lock(&mine, &id, &text, by, limits)).await;
+        let done =
+            states.change(move |turn, limits| turn.lock(&mine, &id, &text, by, limits)).await;
         match (done, hold) {
             (Ok(()), Some(hold)) => {
                 let StateAsk { name, lock, .. } = ask;
@@ -333,7 +354,9 @@ impl StatesApi {
         let row = self.0.states.read(move |engine| lookup::row(engine, &of)).await?;
         match (row.and_then(|row| row.held), no) {
             (Some(held), _) if held.id == id => Ok(json(StatusCode::OK, "{}")),
-            (Some(held), NotGranted::Held { .. }) => locked(StateError::Refused(StateRefusal::Locked(held))),
+            (Some(held), NotGranted::Held { .. }) => {
+                locked(StateError::Refused(StateRefusal::Locked(held)))
+            }
             (None, NotGranted::Held { client, words }) => {
                 let info = ForeignHolder {
                     id: ELSEWHERE,
@@ -365,7 +388,8 @@ impl StatesApi {
         match states.change(move |turn, _| turn.unlock(&ask, id.as_deref())).await {
             Ok(Unlocked::Released(HeldState { id, by, .. })) => {
                 if forced {
-                    states.tell(&format!("state `{name}` was unlocked without an id; {id} held it"));
+                    states
+                        .tell(&format!("state `{name}` was unlocked without an id; {id} held it"));
                 }
                 if by == HeldBy::Cluster {
                     states.keepers.release(&name, &id).await;
@@ -416,6 +440,11 @@ async fn lock_info(request: Request) -> Result<Option<(LockInfo, String)>, Error
     }
     let text = String::from_utf8(body.into()).map_err(|error| no_info(&error.to_string()))?;
     Ok(Some((info, text)))
+}
+
+/// What the cluster shows with the lock: at most 256 characters.
+fn note(name: &str, LockInfo { operation, who, .. }: &LockInfo) -> String {
+    format!("state {name}: {operation} by {who}").chars().take(256).collect()
 }
 
 fn no_info(why: &str) -> ErrorAnswer {

@@ -27,15 +27,26 @@ pub(super) enum StateRefusal {
     /// The request names a lock of the state that is no longer there.
     LockLost,
     /// The state is guarded by a lock of a cluster, and the request has no token of it.
-    TokenRequired { lock: String },
+    TokenRequired {
+        lock: String,
+    },
     Refused(Refused),
     /// Another lock guards the state.
-    OtherLock { lock: String },
+    OtherLock {
+        lock: String,
+    },
     /// The state was changed since the writer read it.
-    Stale { serial: u64, newest: u64 },
-    OtherLineage { lineage: String },
+    Stale {
+        serial: u64,
+        newest: u64,
+    },
+    OtherLineage {
+        lineage: String,
+    },
     NotFound,
-    Full { most: u64 },
+    Full {
+        most: u64,
+    },
 }
 
 /// Who asks, for which state.
@@ -120,7 +131,8 @@ impl<'t> StateTransaction<'t> {
     ) -> Decided<()> {
         let row = get(&self.states, &ask.name)?;
         let is_new = row.is_none();
-        let mut row = row.unwrap_or_else(|| StateRow { lock: ask.lock.clone(), newest: 0, held: None });
+        let mut row =
+            row.unwrap_or_else(|| StateRow { lock: ask.lock.clone(), newest: 0, held: None });
         if row.lock != ask.lock {
             return Ok(Err(StateRefusal::OtherLock { lock: row.lock }));
         }
@@ -146,7 +158,8 @@ impl<'t> StateTransaction<'t> {
     /// Unlocks a state. Without an id it does so whoever holds it. A repetition succeeds.
     pub(super) fn unlock(&mut self, ask: &StateAsk, id: Option<&str>) -> Decided<Unlocked> {
         let row = get(&self.states, &ask.name)?;
-        let Some((mut row, held)) = row.and_then(|row| row.held.clone().map(|held| (row, held))) else {
+        let Some((mut row, held)) = row.and_then(|row| row.held.clone().map(|held| (row, held)))
+        else {
             return Ok(Ok(Unlocked::NotHeld));
         };
         if row.lock != ask.lock {

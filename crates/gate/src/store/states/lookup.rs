@@ -12,7 +12,9 @@ use super::ledger::{Decided, StateAsk, admit, follows, get, parse};
 use super::row::{HeldBy, STATES, StateRow, VERSIONS, VersionRow};
 
 /// Creates the tables, and returns the files that rows name, and the states that the store holds at the cluster.
-pub(super) fn open(engine: &Engine) -> Result<(BTreeSet<u64>, Vec<(String, StateRow)>), EngineError> {
+pub(super) fn open(
+    engine: &Engine,
+) -> Result<(BTreeSet<u64>, Vec<(String, StateRow)>), EngineError> {
     let transaction = engine.database.begin_write()?;
     {
         transaction.open_table(STATES)?;
@@ -55,10 +57,7 @@ pub(super) fn version(
 }
 
 /// Reads all versions of a state, oldest first.
-pub(super) fn versions(
-    engine: &Engine,
-    name: &str,
-) -> Result<Vec<(u64, VersionRow)>, EngineError> {
+pub(super) fn versions(engine: &Engine, name: &str) -> Result<Vec<(u64, VersionRow)>, EngineError> {
     let transaction = engine.database.begin_read()?;
     let versions = transaction.open_table(VERSIONS)?;
     let mut found = Vec::new();

@@ -106,7 +106,10 @@ impl States {
         let disk = |source| StartError::Disk { what: data.display().to_string(), source };
         let files = StateFiles::open(data, &named).map_err(disk)?;
         let keepers = Keepers::default();
-        Ok((Arc::new(Self { engine, files, limits, cluster, keepers, tell, end }), HeldStates(held)))
+        Ok((
+            Arc::new(Self { engine, files, limits, cluster, keepers, tell, end }),
+            HeldStates(held),
+        ))
     }
 
     /// Acquires the locks again that the store held when it ended.
@@ -146,7 +149,9 @@ impl States {
     ) -> Result<T, StateError> {
         let limits = self.limits;
         self.blocking(move |states| {
-            ledger::change(&states.engine, |turn| act(turn, &limits)).map_err(StateError::Engine)?.map_err(StateError::Refused)
+            ledger::change(&states.engine, |turn| act(turn, &limits))
+                .map_err(StateError::Engine)?
+                .map_err(StateError::Refused)
         })
         .await
     }
