@@ -240,6 +240,9 @@ fn tokens_are_judged_by_the_floor_of_the_lock() {
     // Unlocked, and still nothing older than 34 writes, nor anything without a token.
     assert_eq!(with("POST", "s", "33", &state(2, "a", "late")).why(), (412, "STALE_TOKEN"));
     assert_eq!(with("LOCK", "s", "33", &info("old")).why(), (412, "STALE_TOKEN"));
+    assert_eq!(with("GET", "s", "33", "").why(), (412, "STALE_TOKEN"));
+    assert_eq!(with("GET", "s?lock=other", "99", "").why(), (409, "OTHER_LOCK"));
+    assert_eq!(with("GET", "s", "34", "").status, 200);
     assert_eq!(post(to, "s", 2, "bare").why(), (428, "TOKEN_REQUIRED"));
     assert_eq!(lock(to, "s", "bare").why(), (428, "TOKEN_REQUIRED"));
     assert_eq!(with("POST", "s", "34", &state(2, "a", "y")).status, 200);

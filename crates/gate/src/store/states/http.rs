@@ -84,8 +84,10 @@ pub(in crate::store) fn call(method: &Method, path: &str) -> Option<&'static str
 }
 
 async fn state(State(api): State<StatesApi>, named: NamedKey, request: Request) -> Response {
-    let served = serve(&api, named, request).await;
-    served.unwrap_or_else(|said| {
+    // A client that hangs up must not leave a state locked whose lock at the cluster no task keeps.
+    let served = tokio::spawn(async move { serve(&api, named, request).await }).await;
+    let failed = |error| Err(ErrorAnswer::new(Reason::Internal, format!("{error}")));
+    served.unwrap_or_else(failed).unwrap_or_else(|said| {
         let unknown = said.row == Reason::Unauthenticated.row();
         let mut response = said.into_response();
         if unknown {
@@ -151,12 +153,14 @@ async fn list(State(api): State<StatesApi>, headers: HeaderMap, uri: Uri) -> Htt
 impl StatesApi {
     async fn get(&self, ask: StateAsk, parameters: &StateParameters) -> HttpResult {
         if ask.claim.is_some() {
-            // The claim is of a lock that the client named, and must be of the one that guards the state.
-            let of = ask.name.clone();
-            let row = self.0.states.read(move |engine| lookup::row(engine, &of)).await?;
-            if let Some(row) = row.filter(|row| row.lock != ask.lock) {
-                return Err(StateRefusal::OtherLock { lock: row.lock }.into());
-            }
+            let asked = ask.clone();
+            self.0
+                .states
+                .blocking(move |states| {
+                    let may = lookup::may_read(&states.engine, &asked);
+                    may.map_err(StateError::Engine)?.map_err(StateError::Refused)
+                })
+                .await?;
         }
         if parameters.versions {
             let of = ask.name.clone();
@@ -280,7 +284,7 @@ impl StatesApi {
         let (_, content) = self.content(name, Some(number)).await?;
         let of = name.to_owned();
         let newest = self.0.states.read(move |engine| lookup::version(engine, &of, None)).await?;
-        let serial = newest.map_or(0, |(_, newest)| newest.serial) + 1;
+        let serial = newest.map_or(0, |(_, newest)| newest.serial).saturating_add(1);
         document::with_serial(&content, serial)
             .map_err(|why| ErrorAnswer::new(Reason::Malformed, why))
     }
@@ -308,6 +312,9 @@ impl StatesApi {
     async fn lock(&self, mut ask: StateAsk, request: Request) -> HttpResult {
         let (info, text) =
             lock_info(request).await?.ok_or_else(|| no_info("a lock needs an info"))?;
+        if info.id == ELSEWHERE {
+            return Err(no_info("this ID stands for holders that are no clients of the store"));
+        }
         let states = &self.0.states;
         let (mut by, mut hold) = (HeldBy::Store, None);
         if ask.claim.is_some() {
@@ -388,8 +395,9 @@ impl StatesApi {
         match states.change(move |turn, _| turn.unlock(&ask, id.as_deref())).await {
             Ok(Unlocked::Released(HeldState { id, by, .. })) => {
                 if forced {
-                    states
-                        .tell(&format!("state `{name}` was unlocked without an id; {id} held it"));
+                    states.tell(&format!(
+                        "state `{name}` was unlocked without an id; {id:?} held it"
+                    ));
                 }
                 if by == HeldBy::Cluster {
                     states.keepers.release(&name, &id).await;

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use redb::{ReadableDatabase as _, ReadableTable as _};
-use tenure_fence::LockSlot;
+use tenure_fence::{LockSlot, Touch};
 
 use crate::store::engine::{Engine, EngineError, FLOORS, floor};
 
 use super::document::StateHead;
-use super::ledger::{Decided, StateAsk, admit, follows, get, parse};
+use super::ledger::{Decided, StateAsk, StateRefusal, admit, follows, get, parse};
 use super::row::{HeldBy, STATES, StateRow, VERSIONS, VersionRow};
 
 /// Creates the tables, and returns the files that rows name, and the states that the store holds at the cluster.
@@ -100,6 +100,19 @@ pub(super) fn list(
         found.push((name.to_owned(), row, newest));
     }
     Ok((found, false))
+}
+
+/// Whether a client that has shown a token may read the state: the token is of the lock that guards it, and not too old.
+/// A ticket does not expire, so without the second condition every former holder could read for ever.
+pub(super) fn may_read(engine: &Engine, ask: &StateAsk) -> Decided<()> {
+    let transaction = engine.database.begin_read()?;
+    let row = get(&transaction.open_table(STATES)?, &ask.name)?;
+    if let Some(row) = row.filter(|row| row.lock != ask.lock) {
+        return Ok(Err(StateRefusal::OtherLock { lock: row.lock }));
+    }
+    let kept = floor(&transaction.open_table(FLOORS)?, LockSlot::from(ask.lock.as_str()))?;
+    let admitted = ask.claim.map(|claim| kept.admit(claim, Touch::Raise)).transpose();
+    Ok(admitted.map(drop).map_err(StateRefusal::Refused))
 }
 
 /// Whether the writer may write this version now, without any change. The transaction decides again.
