@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tenure_fence::Token;
+use tenure_gate::reason::Reason;
 use tenure_gate::store::{
     NotGranted, Promise, Settings, StateCluster, StateHold, StateLimits, start,
 };
@@ -463,4 +464,42 @@ fn a_store_keeps_at_least_one_version() {
     let dir = tempfile::tempdir().unwrap();
     let limits = StateLimits { versions_max: 0, ..StateLimits::default() };
     assert!(start(Settings { states: limits, ..settings(dir.path()) }).is_err());
+}
+
+/// One response for each reason that only states have.
+pub(crate) fn refusals() -> Vec<(Answer, Reason)> {
+    let (dir, cluster) = (tempfile::tempdir().unwrap(), Arc::new(FakeCluster::default()));
+    let reader = "r123456789abcdef0123456789abcdef";
+    let keys = dir.path().join("readers");
+    fs::write(&keys, reader).unwrap();
+    let store = started(dir.path(), |_| ());
+    let to = store.address;
+    let mut said = vec![(get(to, "s"), Reason::StateNotFound)];
+    assert_eq!(post(to, "s", 1, "x").status, 200);
+    said.push((post(to, "s", 1, "y"), Reason::StaleState));
+    let other = state(2, "other", "z");
+    said.push((send(to, "POST", "s", &[], other.as_bytes()), Reason::OtherLineage));
+    said.push((post(to, "s?ID=gone", 2, "y"), Reason::StateLockLost));
+    let sum = [("content-md5", "1B2M2Y8AsgTpgAmY7PhCfg==")];
+    said.push((send(to, "POST", "s", &sum, state(2, "a", "y").as_bytes()), Reason::DigestMismatch));
+    assert_eq!(lock(to, "s", "a").status, 200);
+    said.push((post(to, "s", 2, "y"), Reason::StateLocked));
+    fs::remove_file(dir.path().join("data/states/1")).unwrap();
+    said.push((get(to, "s"), Reason::FileFailed));
+    store.stop();
+    cluster.is_down.store(true, Ordering::SeqCst);
+    let store = started(dir.path(), |settings| {
+        with_cluster(settings, &cluster);
+    });
+    said.push((lock(store.address, "t", "a"), Reason::ClusterUnavailable));
+    store.stop();
+    let writers = dir.path().join("writers");
+    fs::write(&writers, reader.replace('r', "w")).unwrap();
+    let store = started(dir.path(), |settings| {
+        (settings.readers, settings.writers) = (Some(keys.clone()), Some(writers.clone()));
+    });
+    let bearer = format!("Bearer {reader}");
+    let shown = [("authorization", bearer.as_str())];
+    said.push((send(store.address, "LOCK", "t", &shown, info("a").as_bytes()), Reason::ReadOnly));
+    said
 }

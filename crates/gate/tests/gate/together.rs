@@ -14,7 +14,7 @@ use tenure_gate::store::StoreLimits;
 
 use crate::calls::{Answer, Connection, call};
 use crate::upstream::Upstream;
-use crate::{proxy, store};
+use crate::{proxy, states, store};
 
 /// Reasons that cannot be provoked from outside: why not, and the file and test that provoke them inside.
 const INSIDE: &[(Reason, &str, &str, &str)] = &[
@@ -98,6 +98,9 @@ fn every_reason_is_said_by_the_store_or_the_proxy() {
     the_store_says(&mut told);
     the_proxy_says(&mut told);
     a_store_with_readers_says(&mut told);
+    for (said, reason) in states::refusals() {
+        told.that(&said, reason);
+    }
     let inside: BTreeSet<_> = INSIDE.iter().map(|(it, ..)| it.row().reason).collect();
     for (reason, why, file, test) in INSIDE {
         assert!(file.contains(&format!("fn {test}()")), "{reason:?}: {why}");
