@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure::{Builder, Client, Error, Guard, Refusal, Token};
-use tenure_gate::store::{NotGranted, Promise, StateCluster, StateHold};
+use tenure_gate::store::{LockRefused, StateCluster, StateFuture, StateHold};
 use tokio::sync::OnceCell;
 
 use crate::failure::chain;
@@ -31,9 +31,9 @@ impl StateCluster for StateLocks {
         &'a self,
         lock: &'a str,
         note: &'a str,
-    ) -> Promise<'a, Result<Box<dyn StateHold>, NotGranted>> {
+    ) -> StateFuture<'a, Result<Box<dyn StateHold>, LockRefused>> {
         Box::pin(async move {
-            let failed = |error: Error| NotGranted::Failed(chain(&error));
+            let failed = |error: Error| LockRefused::Failed(chain(&error));
             let connect = async || self.builder.clone().connect().await;
             let client = self.client.get_or_try_init(connect).await.map_err(failed)?;
             let ask = client.lock(lock).ttl(TTL).metadata(note.to_owned());
@@ -42,7 +42,7 @@ impl StateCluster for StateLocks {
                 Err(Error::Refused(Refusal::Held(held))) => {
                     let client = held.holder.as_ref().map(|holder| holder.client.to_string());
                     let words = held.to_string();
-                    Err(NotGranted::Held { client: client.unwrap_or_default(), words })
+                    Err(LockRefused::Held { client: client.unwrap_or_default(), words })
                 }
                 Err(error) => Err(failed(error)),
             }
@@ -55,13 +55,13 @@ impl StateHold for ClusterHold {
         self.0.token()
     }
 
-    fn lost(&self) -> Promise<'_, ()> {
+    fn lost(&self) -> StateFuture<'_, ()> {
         Box::pin(async {
             self.0.lost().await;
         })
     }
 
-    fn release(self: Box<Self>) -> Promise<'static, ()> {
+    fn release(self: Box<Self>) -> StateFuture<'static, ()> {
         Box::pin(async move {
             if let Err(error) = self.0.release().await {
                 eprintln!(

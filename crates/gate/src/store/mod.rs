@@ -35,7 +35,7 @@ use crate::trust::{Believe, Tell};
 pub use repair::{KeptFloor, floors, repair_floor, repairs};
 pub use request::StoreLimits;
 pub use states::client::{StateClient, StateCredentials, StateReply, in_url};
-pub use states::{NotGranted, Promise, StateCluster, StateHold, StateLimits};
+pub use states::{LockRefused, StateCluster, StateFuture, StateHold, StateLimits};
 
 /// The default port of a store.
 pub const PORT: u16 = 8000;

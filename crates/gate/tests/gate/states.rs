@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tenure_fence::Token;
 use tenure_gate::reason::Reason;
 use tenure_gate::store::{
-    NotGranted, Promise, Settings, StateCluster, StateHold, StateLimits, start,
+    LockRefused, Settings, StateCluster, StateFuture, StateHold, StateLimits, start,
 };
 use tokio::sync::watch;
 
@@ -123,11 +123,11 @@ fn force_unlock_takes_the_lock_and_with_it_the_right_to_write() {
     let store = started(dir.path(), |_| ());
     let to = store.address;
     assert_eq!(lock(to, "s", "dead").status, 200);
-    // What Terraform and OpenTofu send: the id, and nothing else is known.
+    // What OpenTofu sends: the id, and nothing else is known.
     assert_eq!(send(to, "UNLOCK", "s", &[], br#"{"ID":"dead"}"#).status, 200);
     assert_eq!(lock(to, "s", "next").status, 200);
     assert_eq!(post(to, "s?ID=dead", 1, "late").why(), (423, "STATE_LOCKED"));
-    // Old versions of Terraform send no body at all.
+    // Terraform 1.11 sends no body at all.
     assert_eq!(send(to, "UNLOCK", "s", &[], b"").status, 200);
     assert_eq!(post(to, "s?ID=next", 1, "late").why(), (409, "STATE_LOCK_LOST"));
     assert_eq!(get(to, "s").status, 404);
@@ -339,14 +339,14 @@ impl StateCluster for Reached {
         &'a self,
         lock: &'a str,
         _: &'a str,
-    ) -> Promise<'a, Result<Box<dyn StateHold>, NotGranted>> {
+    ) -> StateFuture<'a, Result<Box<dyn StateHold>, LockRefused>> {
         Box::pin(async move {
             if self.0.is_down.load(Ordering::SeqCst) {
-                return Err(NotGranted::Failed("no leader".to_owned()));
+                return Err(LockRefused::Failed("no leader".to_owned()));
             }
             match self.0.take(lock) {
                 Some(hold) => Ok(Box::new(hold) as Box<dyn StateHold>),
-                None => Err(NotGranted::Held {
+                None => Err(LockRefused::Held {
                     client: "ana".to_owned(),
                     words: "held by ana".to_owned(),
                 }),
@@ -360,14 +360,14 @@ impl StateHold for FakeHold {
         Token::from_u64(self.token).unwrap()
     }
 
-    fn lost(&self) -> Promise<'_, ()> {
+    fn lost(&self) -> StateFuture<'_, ()> {
         let mut lost = self.lost.clone();
         Box::pin(async move {
             let _ = lost.wait_for(|lost| *lost).await;
         })
     }
 
-    fn release(self: Box<Self>) -> Promise<'static, ()> {
+    fn release(self: Box<Self>) -> StateFuture<'static, ()> {
         Box::pin(async move {
             let mut held = self.of.held.lock().unwrap();
             if held.get(&self.lock).is_some_and(|(token, _)| *token == self.token) {

@@ -23,7 +23,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 const RELEASE: Duration = Duration::from_secs(5);
 
 /// A future that a trait returns.
-pub type Promise<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type StateFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A cluster whose locks guard states.
 pub trait StateCluster: Send + Sync {
@@ -32,7 +32,7 @@ pub trait StateCluster: Send + Sync {
         &'a self,
         lock: &'a str,
         note: &'a str,
-    ) -> Promise<'a, Result<Box<dyn StateHold>, NotGranted>>;
+    ) -> StateFuture<'a, Result<Box<dyn StateHold>, LockRefused>>;
 }
 
 /// A lock that the store holds at the cluster.
@@ -40,14 +40,14 @@ pub trait StateHold: Send + Sync {
     /// The token of the grant.
     fn token(&self) -> Token;
     /// Returns once the lock is lost.
-    fn lost(&self) -> Promise<'_, ()>;
+    fn lost(&self) -> StateFuture<'_, ()>;
     /// Releases the lock.
-    fn release(self: Box<Self>) -> Promise<'static, ()>;
+    fn release(self: Box<Self>) -> StateFuture<'static, ()>;
 }
 
 /// Why a lock was not granted.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum NotGranted {
+pub enum LockRefused {
     /// Another client holds it.
     Held {
         /// Its name; empty if it is not known.

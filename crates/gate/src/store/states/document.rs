@@ -20,7 +20,7 @@ pub(super) struct StateHead {
 }
 
 #[derive(Deserialize)]
-struct Fields<'a> {
+struct StateFields<'a> {
     #[serde(borrow)]
     serial: &'a RawValue,
     #[serde(borrow)]
@@ -49,10 +49,10 @@ pub(super) fn with_serial(state: &[u8], serial: u64) -> Result<Bytes, String> {
     Ok(Bytes::from(parts.concat()))
 }
 
-fn parse(state: &[u8]) -> Result<(&str, StateHead, Fields<'_>), String> {
+fn parse(state: &[u8]) -> Result<(&str, StateHead, StateFields<'_>), String> {
     let no = |why: &dyn std::fmt::Display| format!("this is no state: {why}");
     let text = std::str::from_utf8(state).map_err(|error| no(&error))?;
-    let fields: Fields<'_> = serde_json::from_str(text).map_err(|error| no(&error))?;
+    let fields: StateFields<'_> = serde_json::from_str(text).map_err(|error| no(&error))?;
     let serial = fields.serial.get().parse();
     let serial = serial.map_err(|_| no(&"its serial is no whole number from 0"))?;
     let lineage = fields.lineage.clone().into_owned();

@@ -18,7 +18,7 @@ use crate::reason::Reason;
 use crate::store::http::{HttpResult, NamedKey, name, object, query, whole};
 
 use super::access::{StateAccess, StateUse};
-use super::cluster::{KeptFor, NotGranted};
+use super::cluster::{KeptFor, LockRefused};
 use super::forms::{
     DeletedAnswer, ForeignHolder, StateAnswer, StateParameters, StatesAnswer, StatesParameters,
     VersionAnswer, VersionsAnswer, WrittenAnswer,
@@ -355,16 +355,16 @@ impl StatesApi {
     }
 
     /// Answers a request whose lock was not granted by the cluster.
-    async fn not_granted(&self, ask: &StateAsk, id: &str, no: NotGranted) -> HttpResult {
+    async fn not_granted(&self, ask: &StateAsk, id: &str, no: LockRefused) -> HttpResult {
         // The holder may be this store, for this client or another one.
         let of = ask.name.clone();
         let row = self.0.states.read(move |engine| lookup::row(engine, &of)).await?;
         match (row.and_then(|row| row.held), no) {
             (Some(held), _) if held.id == id => Ok(json(StatusCode::OK, "{}")),
-            (Some(held), NotGranted::Held { .. }) => {
+            (Some(held), LockRefused::Held { .. }) => {
                 locked(StateError::Refused(StateRefusal::Locked(held)))
             }
-            (None, NotGranted::Held { client, words }) => {
+            (None, LockRefused::Held { client, words }) => {
                 let info = ForeignHolder {
                     id: ELSEWHERE,
                     operation: "",
@@ -378,7 +378,7 @@ impl StatesApi {
                 let said = ErrorAnswer::new(Reason::StateLocked, words.clone());
                 Ok(said.with(StatusCode::LOCKED, body.into()))
             }
-            (_, NotGranted::Failed(why)) => Err(ErrorAnswer::new(Reason::ClusterUnavailable, why)),
+            (_, LockRefused::Failed(why)) => Err(ErrorAnswer::new(Reason::ClusterUnavailable, why)),
         }
     }
 
@@ -435,7 +435,7 @@ fn locked(error: StateError) -> HttpResult {
     }
 }
 
-/// Reads the info of a lock. `None` if the body is empty, as Terraform before 1.8 unlocks by force.
+/// Reads the info of a lock. `None` if the body is empty: `force-unlock` of Terraform 1.11 sends none.
 async fn lock_info(request: Request) -> Result<Option<(LockInfo, String)>, ErrorAnswer> {
     let body = whole(request.into_body(), INFO_BYTES_MAX, BODY).await?;
     if body.is_empty() {

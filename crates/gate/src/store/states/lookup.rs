@@ -102,8 +102,8 @@ pub(super) fn list(
     Ok((found, false))
 }
 
-/// Whether a client that has shown a token may read the state: the token is of the lock that guards it, and not too old.
-/// A ticket does not expire, so without the second condition every former holder could read for ever.
+/// Whether a client that has shown a token may read the state: the token is of the lock that guards it, and not too
+/// old. A ticket does not expire, so without the second condition every former holder could read for ever.
 pub(super) fn may_read(engine: &Engine, ask: &StateAsk) -> Decided<()> {
     let transaction = engine.database.begin_read()?;
     let row = get(&transaction.open_table(STATES)?, &ask.name)?;

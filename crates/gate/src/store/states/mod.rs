@@ -32,7 +32,7 @@ use self::row::StateRow;
 use super::OnEnd;
 
 pub(super) use self::access::StateAccess;
-pub use self::cluster::{NotGranted, Promise, StateCluster, StateHold};
+pub use self::cluster::{LockRefused, StateCluster, StateFuture, StateHold};
 pub(super) use self::http::{StatesApi, call, routes};
 
 /// The size limits of states.

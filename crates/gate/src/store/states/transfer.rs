@@ -36,16 +36,16 @@ pub(super) async fn place(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermi
 
 /// A body that keeps its place until it is sent.
 pub(super) fn sent(content: Bytes, place: OwnedSemaphorePermit) -> Body {
-    let body = Placed { body: Full::new(content), _place: place };
+    let body = PlacedBody { body: Full::new(content), _place: place };
     Body::new(Deadline::new(body, Instant::now() + TRANSFER))
 }
 
-struct Placed {
+struct PlacedBody {
     body: Full<Bytes>,
     _place: OwnedSemaphorePermit,
 }
 
-impl http_body::Body for Placed {
+impl http_body::Body for PlacedBody {
     type Data = Bytes;
     type Error = Infallible;
 
