@@ -11,10 +11,11 @@ use super::document::StateHead;
 use super::ledger::{Decided, StateAsk, StateRefusal, admit, follows, get, parse};
 use super::row::{HeldBy, STATES, StateRow, VERSIONS, VersionRow};
 
+/// States with their names.
+pub(super) type NamedRows = Vec<(String, StateRow)>;
+
 /// Creates the tables, and returns the files that rows name, and the states that the store holds at the cluster.
-pub(super) fn open(
-    engine: &Engine,
-) -> Result<(BTreeSet<u64>, Vec<(String, StateRow)>), EngineError> {
+pub(super) fn open(engine: &Engine) -> Result<(BTreeSet<u64>, NamedRows), EngineError> {
     let transaction = engine.database.begin_write()?;
     {
         transaction.open_table(STATES)?;
