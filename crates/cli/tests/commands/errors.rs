@@ -203,9 +203,9 @@ fn flags_beat_variables_which_beat_the_file() {
     let wrong = with(&[], &["locks", "--client-config", path]);
     assert!(wrong.code == 78 && wrong.err.contains("client.toml\" line 2: "), "{wrong:?}");
     let wrong = with(&[], &["locks", "--addr", "http://here"]);
-    assert!(wrong.code == 2 && wrong.err.contains("`http://here` is no address"), "{wrong:?}");
+    assert!(wrong.code == 2 && wrong.err.contains("`http://here` is not an address"), "{wrong:?}");
     let wrong = with(&[("TENURE_ADDR", "here")], &["locks"]);
-    assert!(wrong.code == 78 && wrong.err.contains("`here` is no address"), "{wrong:?}");
+    assert!(wrong.code == 78 && wrong.err.contains("`here` is not an address"), "{wrong:?}");
     let wrong = with(&[], &["locks", "--tls-cert", "c.pem"]);
     assert!(wrong.code == 2 && wrong.err.contains("--tls-ca"), "{wrong:?}");
     let wrong = run_with(&[("TENURE_CA", "/nowhere.pem")], &["locks"]);
