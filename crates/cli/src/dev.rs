@@ -7,7 +7,7 @@ use std::{fs, io};
 
 use clap::Args;
 use serde_json::json;
-use tenure_server::{Entrance, RunningServer, ServerSettings, log, os, start};
+use tenure_server::{RunningServer, ServerSettings, StartMode, log, os, start};
 
 use crate::data_dir::default_parent;
 use crate::exit::Exit;
@@ -149,7 +149,7 @@ fn check(clients: &str) -> Result<(), CliError> {
 fn settings(name: &str, data: &Path, flags: &DevArgs) -> ServerSettings {
     ServerSettings {
         clients: flags.clients.clone(),
-        entrance: Entrance::Alone,
+        entrance: StartMode::Alone,
         segment_bytes: SEGMENT_BYTES,
         reserve_bytes: RESERVE_BYTES,
         ..ServerSettings::new(name, data)
@@ -220,7 +220,7 @@ fn start_many(
         let clients = if port == 0 { 0 } else { above(port, at)? };
         settings.clients = format!("{host}:{clients}");
         settings.members = Some(members.clone());
-        settings.entrance = Entrance::Bootstrap(listed.clone());
+        settings.entrance = StartMode::Bootstrap(listed.clone());
         settings.stop = requests.stop.clone();
         starting.push((name.clone(), std::thread::spawn(move || start(settings))));
     }

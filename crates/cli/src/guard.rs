@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tenure_gate::{Believe, KeySourceTls, ServeTls, StartError};
+use tenure_gate::{KeySourceTls, ServeTls, StartError, TokenPolicy};
 
 use crate::connection_args::{ConnectionArgs, LOOPBACK};
 use crate::failure::{CliError, chain};
@@ -80,7 +80,7 @@ impl TokenProofArgs {
         &self,
         listen: SocketAddr,
         cluster: Option<&str>,
-    ) -> Result<Believe, CliError> {
+    ) -> Result<TokenPolicy, CliError> {
         if !self.is_required(listen) {
             let unused = !self.keys.is_empty() || !self.principals.is_empty();
             let tls = self.tls_ca.is_some() || self.tls_cert.is_some() || self.tls_key.is_some();
@@ -89,7 +89,7 @@ impl TokenProofArgs {
                     "keys, certificates and principals are for tickets; try --require-ticket";
                 return Err(CliError::arguments(text.to_owned()));
             }
-            return Ok(Believe::Numbers);
+            return Ok(TokenPolicy::Numbers);
         }
         let keys = match (&self.keys[..], cluster) {
             ([], Some(members)) => self.keys_of(members)?,
@@ -99,7 +99,7 @@ impl TokenProofArgs {
         let tls = if keys.iter().any(|it| it.starts_with("https://")) { self.tls()? } else { None };
         let principals = self.principals.clone();
         let tell = Arc::new(|what: &str| eprintln!("warning: {what}"));
-        Ok(Believe::Tickets { keys, tls, principals, tell })
+        Ok(TokenPolicy::Tickets { keys, tls, principals, tell })
     }
 
     /// Where these members have their keys.

@@ -15,7 +15,7 @@ use crate::clock;
 use crate::error::{Error, strange};
 use crate::held_lease::HeldLease;
 use crate::lease_state::{ClockReading, Lost, Standing};
-use crate::local_queue::LocalTurns;
+use crate::local_queue::LocalPermits;
 use crate::signal::Signal;
 
 /// One lock of a guard.
@@ -65,7 +65,7 @@ pub(crate) struct GuardState {
     pub(crate) held: Arc<HeldLease>,
     /// Whether the lease exists for this guard alone.
     pub(crate) own: bool,
-    pub(crate) turns: LocalTurns,
+    pub(crate) turns: LocalPermits,
 }
 
 impl Guard {
@@ -74,7 +74,7 @@ impl Guard {
         held: Arc<HeldLease>,
         own: bool,
         (locks, at): (Vec<Lock>, Revision),
-        turns: LocalTurns,
+        turns: LocalPermits,
     ) -> Result<Self, Error> {
         // Subscribe before the grant is recorded, so that no loss is missed.
         let lost = Arc::new(Signal::default());

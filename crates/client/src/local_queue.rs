@@ -13,12 +13,12 @@ use crate::wait::{FAR, gone, lost};
 
 /// The local permits of one request. Usually there is one.
 #[derive(Default)]
-pub(crate) struct LocalTurns {
+pub(crate) struct LocalPermits {
     first: Option<OwnedSemaphorePermit>,
     more: Vec<OwnedSemaphorePermit>,
 }
 
-impl LocalTurns {
+impl LocalPermits {
     pub(crate) fn add(&mut self, turn: OwnedSemaphorePermit) {
         match &self.first {
             None => self.first = Some(turn),
@@ -28,10 +28,10 @@ impl LocalTurns {
 }
 
 /// Returns the permit for a single lock, if no other request of this process holds or awaits it.
-pub(crate) fn now(held: &Arc<HeldLease>, locks: &[String]) -> Option<LocalTurns> {
+pub(crate) fn now(held: &Arc<HeldLease>, locks: &[String]) -> Option<LocalPermits> {
     let [only] = locks else { return None };
     let first = held.turn(only).try_acquire_owned().ok()?;
-    Some(LocalTurns { first: Some(first), more: Vec::new() })
+    Some(LocalPermits { first: Some(first), more: Vec::new() })
 }
 
 /// Waits until no other request of this process holds or awaits any of the locks under this lease.
@@ -39,8 +39,8 @@ pub(crate) async fn wait(
     held: &Arc<HeldLease>,
     ask: &AskOptions,
     until: Option<Instant>,
-) -> Result<LocalTurns, Error> {
-    let mut turns = LocalTurns::default();
+) -> Result<LocalPermits, Error> {
+    let mut turns = LocalPermits::default();
     for name in in_order(&ask.locks) {
         let turn = held.turn(name);
         if let Ok(free) = turn.clone().try_acquire_owned() {

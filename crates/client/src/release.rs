@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::guard::{Guard, GuardState};
 use crate::held_lease::HeldLease;
 use crate::lease_state::{Cause, ClockReading, Lost};
-use crate::local_queue::LocalTurns;
+use crate::local_queue::LocalPermits;
 use crate::response_slot::Response;
 use crate::shared::{ClientShared, SentRequest};
 
@@ -115,7 +115,7 @@ struct Releasing {
     token: Token,
     /// The lock's name, until the release is done.
     lock: Option<String>,
-    turns: LocalTurns,
+    turns: LocalPermits,
     asked: Option<SentRequest>,
 }
 

@@ -21,7 +21,7 @@ use crate::error::{Error, strange};
 use crate::guard::Guard;
 use crate::held_lease::{HeldLease, Seq, give_back, new_lease, pace};
 use crate::lease_state::{Cause, PendingGrant, Standing};
-use crate::local_queue::{self, LocalTurns};
+use crate::local_queue::{self, LocalPermits};
 use crate::response_slot::Response;
 use crate::session::PATIENT;
 use crate::shared::{ClientShared, RequestIdentity, SentRequest};
@@ -218,7 +218,7 @@ async fn own_once(
             }
         };
         return Some(
-            granted.and_then(|granted| Guard::new(held, true, granted, LocalTurns::default())),
+            granted.and_then(|granted| Guard::new(held, true, granted, LocalPermits::default())),
         );
     }
 }
@@ -242,7 +242,7 @@ impl Drop for OrphanLease {
 struct PlaceCleanup {
     held: Arc<HeldLease>,
     ask: Option<Box<AskOptions>>,
-    turns: LocalTurns,
+    turns: LocalPermits,
     sent: Option<NumberedRequest>,
 }
 

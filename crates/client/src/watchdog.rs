@@ -116,7 +116,7 @@ mod tests {
     use crate::guard::{Guard, Lock};
     use crate::held_lease::HeldLease;
     use crate::lease_state::{Pace, PendingGrant};
-    use crate::local_queue::LocalTurns;
+    use crate::local_queue::LocalPermits;
     use crate::plant;
     use crate::shared::{ClientSettings, ClientShared};
 
@@ -152,8 +152,8 @@ mod tests {
             let held = HeldLease::new(shared, &granted, state).unwrap();
             let token = Token::from_u64(1).unwrap();
             let lock = Lock { name: "deploy".to_owned(), token, slot: None };
-            let guard =
-                Guard::new(held, false, (vec![lock], Revision(1)), LocalTurns::default()).unwrap();
+            let guard = Guard::new(held, false, (vec![lock], Revision(1)), LocalPermits::default())
+                .unwrap();
             let stop = guard.cancellation();
             // Let every task of the runtime start.
             for _ in 0..100 {

@@ -26,4 +26,4 @@ pub use listen::{RunningService, StartError};
 pub use repair::{FloorRepair, RepairRequest};
 pub use tenure_fence::LockSlot;
 pub use tls::ServeTls;
-pub use trust::{Believe, Tell};
+pub use trust::{Tell, TokenPolicy};

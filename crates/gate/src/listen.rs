@@ -24,7 +24,7 @@ use tokio::time::{sleep, timeout};
 use tower::Service;
 
 use crate::tls::{Handshakes, ServeTls};
-use crate::trust::Believe;
+use crate::trust::TokenPolicy;
 
 /// The maximum number of connections. Each may bring a body of the largest size.
 const CONNECTIONS_MAX: usize = 512;
@@ -172,7 +172,7 @@ pub(crate) struct Exposure<'a> {
     pub(crate) insecure: bool,
     pub(crate) bare_tokens: bool,
     pub(crate) tls: Option<&'a ServeTls>,
-    pub(crate) believe: &'a Believe,
+    pub(crate) believe: &'a TokenPolicy,
 }
 
 /// Listens. An address that is not loopback needs TLS and tickets, or the operator's word that it does without.
@@ -185,7 +185,7 @@ pub(crate) fn bind(
         if !insecure && tls.is_none() {
             return Err(StartError::NotLoopback(at));
         }
-        if !bare_tokens && matches!(believe, Believe::Numbers) {
+        if !bare_tokens && matches!(believe, TokenPolicy::Numbers) {
             return Err(StartError::BareTokens(at));
         }
     }

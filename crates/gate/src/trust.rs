@@ -17,7 +17,7 @@ pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Which tokens to accept.
 #[derive(Clone)]
-pub enum Believe {
+pub enum TokenPolicy {
     /// Every number. That stops late writers, not writers that lie.
     Numbers,
     /// Signed tickets and nothing else.
@@ -38,7 +38,7 @@ pub enum Believe {
 
 /// The verifier that is in effect. Cheap to clone.
 #[derive(Clone)]
-pub(crate) enum Judge {
+pub(crate) enum TokenVerifier {
     Verify {
         verify: Arc<dyn Verify>,
         /// Whether every number is accepted, so that a token proves nothing about its sender.
@@ -47,21 +47,23 @@ pub(crate) enum Judge {
     Tickets(Arc<VerificationKeys>, Arc<[String]>),
 }
 
-impl Believe {
+impl TokenPolicy {
     /// Reads the keys, if any are needed. The set that was used last is kept in the directory `data`.
-    pub(crate) fn open(self, data: &Path) -> Result<Judge, StartError> {
+    pub(crate) fn open(self, data: &Path) -> Result<TokenVerifier, StartError> {
         Ok(match self {
-            Self::Numbers => Judge::Verify { verify: Arc::new(BareTokens), believes_numbers: true },
-            Self::Other(verify) => Judge::Verify { verify, believes_numbers: false },
+            Self::Numbers => {
+                TokenVerifier::Verify { verify: Arc::new(BareTokens), believes_numbers: true }
+            }
+            Self::Other(verify) => TokenVerifier::Verify { verify, believes_numbers: false },
             Self::Tickets { keys, tls, principals, tell } => {
                 let keys = VerificationKeys::open(&keys, tls.as_ref(), data, tell)?;
-                Judge::Tickets(Arc::new(keys), principals.into())
+                TokenVerifier::Tickets(Arc::new(keys), principals.into())
             }
         })
     }
 }
 
-impl Judge {
+impl TokenVerifier {
     /// Returns what a text proves for this lock and slot, and for this client if the request names one.
     pub(crate) async fn claim(
         &self,
@@ -105,7 +107,7 @@ impl Judge {
     }
 }
 
-impl Verify for Judge {
+impl Verify for TokenVerifier {
     fn verify(&self, text: &str, at: LockSlot<'_>) -> Result<Claim, Unproven> {
         match self {
             Self::Verify { verify, .. } => verify.verify(text, at),

@@ -92,7 +92,7 @@ pub struct PendingAcquire {
     terms: AcquireTerms,
     deadline_us: u64,
     caller: CallerPresence,
-    at: At,
+    at: AcquireStage,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,7 +102,7 @@ enum CallerPresence {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum At {
+enum AcquireStage {
     /// The ask was submitted.
     Asked { until_us: u64 },
     /// The ask has a place, at this revision.
@@ -123,7 +123,7 @@ impl PendingAcquire {
             RequestId::None | RequestId::Seq { .. } => None,
         };
         let deadline_us = now_us.saturating_add(terms.within_us);
-        let at = At::Asked { until_us: deadline_us.saturating_add(ANSWER_US) };
+        let at = AcquireStage::Asked { until_us: deadline_us.saturating_add(ANSWER_US) };
         Self { principal, key, terms, deadline_us, caller: CallerPresence::Waits, at }
     }
 
@@ -134,16 +134,16 @@ impl PendingAcquire {
 
     /// Whether nothing is due any more: no reply, and nothing to take back.
     pub fn is_over(&self) -> bool {
-        self.at == At::Over
+        self.at == AcquireStage::Over
     }
 
     /// When the next [`PendingAcquire::turn`] is due if no input comes first.
     pub fn wake_us(&self) -> u64 {
         match self.at {
-            At::Asked { until_us } | At::Queued { until_us, .. } | At::Abandoning { until_us } => {
-                until_us
-            }
-            At::Replied { .. } | At::Over => u64::MAX,
+            AcquireStage::Asked { until_us }
+            | AcquireStage::Queued { until_us, .. }
+            | AcquireStage::Abandoning { until_us } => until_us,
+            AcquireStage::Replied { .. } | AcquireStage::Over => u64::MAX,
         }
     }
 
@@ -154,28 +154,28 @@ impl PendingAcquire {
             // A session hears of a lease only after the answer that names it, so no notice comes before the answer.
             AcquireInput::Notice(notice) => self.notice(notice),
             AcquireInput::Closed => match self.at {
-                At::Asked { .. } | At::Queued { .. } | At::Abandoning { .. } => {
-                    self.reply(Err(NodeFailure::Unknown))
-                }
-                At::Replied { .. } | At::Over => None,
+                AcquireStage::Asked { .. }
+                | AcquireStage::Queued { .. }
+                | AcquireStage::Abandoning { .. } => self.reply(Err(NodeFailure::Unknown)),
+                AcquireStage::Replied { .. } | AcquireStage::Over => None,
             },
             AcquireInput::CallerGone => self.caller_gone(now_us),
             AcquireInput::Told => {
-                let At::Replied { grant } = self.at else { return None };
+                let AcquireStage::Replied { grant } = self.at else { return None };
                 if mutant!("told_grant_taken_back") {
                     self.caller = CallerPresence::Gone;
                     return self.give_up(now_us, grant);
                 }
-                self.at = At::Over;
+                self.at = AcquireStage::Over;
                 None
             }
             AcquireInput::NotTold => {
-                let At::Replied { grant } = self.at else { return None };
+                let AcquireStage::Replied { grant } = self.at else { return None };
                 self.caller = CallerPresence::Gone;
                 self.give_up(now_us, grant)
             }
             AcquireInput::Abandoned(answer) => {
-                let At::Abandoning { .. } = self.at else { return None };
+                let AcquireStage::Abandoning { .. } = self.at else { return None };
                 self.reply(abandoned(answer))
             }
         }
@@ -187,9 +187,11 @@ impl PendingAcquire {
             return None;
         }
         match &self.at {
-            At::Asked { .. } | At::Abandoning { .. } => self.reply(Err(NodeFailure::Unknown)),
-            At::Queued { .. } => self.waited(now_us),
-            At::Replied { .. } | At::Over => None,
+            AcquireStage::Asked { .. } | AcquireStage::Abandoning { .. } => {
+                self.reply(Err(NodeFailure::Unknown))
+            }
+            AcquireStage::Queued { .. } => self.waited(now_us),
+            AcquireStage::Replied { .. } | AcquireStage::Over => None,
         }
     }
 
@@ -198,7 +200,7 @@ impl PendingAcquire {
         now_us: u64,
         answer: Result<Outcome, NodeFailure>,
     ) -> Option<AcquireOutput> {
-        let At::Asked { .. } = self.at else { return None };
+        let AcquireStage::Asked { .. } = self.at else { return None };
         let Ok(Outcome { result: Ok(Answer::Queued(queued)), revision }) = answer else {
             if self.caller == CallerPresence::Gone {
                 return self.give_up(now_us, grant_of(&answer));
@@ -206,7 +208,7 @@ impl PendingAcquire {
             return self.reply(answer);
         };
         let until_us = now_us.saturating_add(self.terms.wait_us);
-        self.at = At::Queued { queued, revision, until_us };
+        self.at = AcquireStage::Queued { queued, revision, until_us };
         match self.caller {
             CallerPresence::Waits => self.turn(now_us),
             CallerPresence::Gone => self.waited(now_us),
@@ -214,7 +216,7 @@ impl PendingAcquire {
     }
 
     fn notice(&mut self, notice: Notice) -> Option<AcquireOutput> {
-        let At::Queued { queued, .. } = &self.at else { return None };
+        let AcquireStage::Queued { queued, .. } = &self.at else { return None };
         let (revision, result) = concerns(notice, queued)?;
         self.reply(Ok(Outcome { revision, result }))
     }
@@ -222,26 +224,26 @@ impl PendingAcquire {
     fn caller_gone(&mut self, now_us: u64) -> Option<AcquireOutput> {
         match self.at {
             // Whether there is something to take back is known when the answer is.
-            At::Asked { .. } => {
+            AcquireStage::Asked { .. } => {
                 self.caller = CallerPresence::Gone;
                 None
             }
-            At::Queued { .. } => {
+            AcquireStage::Queued { .. } => {
                 self.caller = CallerPresence::Gone;
                 self.waited(now_us)
             }
-            At::Abandoning { .. } => {
-                self.at = At::Over;
+            AcquireStage::Abandoning { .. } => {
+                self.at = AcquireStage::Over;
                 None
             }
             // The driver tells whether the reply came before.
-            At::Replied { .. } | At::Over => None,
+            AcquireStage::Replied { .. } | AcquireStage::Over => None,
         }
     }
 
     /// The caller does not wait for its turn any more.
     fn waited(&mut self, now_us: u64) -> Option<AcquireOutput> {
-        let At::Queued { queued, revision, .. } = &self.at else { return None };
+        let AcquireStage::Queued { queued, revision, .. } = &self.at else { return None };
         match self.terms.place {
             PlaceFate::Kept => {
                 let result = Ok(Answer::Queued(queued.clone()));
@@ -253,10 +255,10 @@ impl PendingAcquire {
 
     fn reply(&mut self, reply: Result<Outcome, NodeFailure>) -> Option<AcquireOutput> {
         if self.caller == CallerPresence::Gone {
-            self.at = At::Over;
+            self.at = AcquireStage::Over;
             return None;
         }
-        self.at = At::Replied { grant: grant_of(&reply) };
+        self.at = AcquireStage::Replied { grant: grant_of(&reply) };
         Some(AcquireOutput::Reply(reply))
     }
 
@@ -271,7 +273,7 @@ impl PendingAcquire {
                 self.abandon(now_us, lease, place)
             }
             _ => {
-                self.at = At::Over;
+                self.at = AcquireStage::Over;
                 None
             }
         }
@@ -282,10 +284,10 @@ impl PendingAcquire {
         let deadline_us = now_us.saturating_add(ABANDON_US);
         self.at = match self.caller {
             CallerPresence::Waits => {
-                At::Abandoning { until_us: deadline_us.saturating_add(ANSWER_US) }
+                AcquireStage::Abandoning { until_us: deadline_us.saturating_add(ANSWER_US) }
             }
             // No caller waits for the result. If the command has no effect, the end of the lease gives the lock back.
-            CallerPresence::Gone => At::Over,
+            CallerPresence::Gone => AcquireStage::Over,
         };
         let ask = self.key.as_deref().map_or(AskId::None, AskId::Key);
         let command = Command::Abandon(Abandon { ask, lease: LeaseRef::Handle(lease), place });

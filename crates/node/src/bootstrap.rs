@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::control::{Control, Me};
+use crate::control::{Control, MemberInfo};
 use crate::directory::{Address, MemberRecord, cluster_id};
 use crate::join::undiallable;
 
@@ -28,7 +28,7 @@ const SAY_EVERY_US: u64 = 10_000_000;
 
 /// A member to which the caller must send [`Control::Who`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WhoRequest {
+pub struct IdentifyRequest {
     /// The address at which it listens for members.
     pub address: Address,
     /// The name that its certificate must have; none if that is not known.
@@ -37,7 +37,7 @@ pub struct WhoRequest {
 
 /// The cluster that was founded.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Founded {
+pub struct BootstrapResult {
     /// The id of the cluster.
     pub cluster: String,
     /// The founders' records, in the order of their ids: the content of the first state.
@@ -46,7 +46,7 @@ pub struct Founded {
     pub level: u16,
 }
 
-impl Founded {
+impl BootstrapResult {
     /// The cluster of one member that founds it alone and knows the rules up to this level.
     pub fn alone(record: MemberRecord, level: u16) -> Self {
         let founders = vec![record];
@@ -108,17 +108,17 @@ pub struct Bootstrap {
     /// The other founders' names, by address.
     others: BTreeMap<Address, String>,
     /// The answers of the present round, by address.
-    answers: BTreeMap<Address, WhoAnswer>,
+    answers: BTreeMap<Address, IdentifyAnswer>,
     asking: bool,
     next_round_us: u64,
     missing: Vec<String>,
     next_words_us: u64,
-    ended: Option<Result<Founded, BootstrapError>>,
+    ended: Option<Result<BootstrapResult, BootstrapError>>,
 }
 
 /// The answer of another founder.
 #[derive(Debug)]
-enum WhoAnswer {
+enum IdentifyAnswer {
     Founder(MemberRecord, u16),
     Missing(String),
 }
@@ -164,7 +164,7 @@ impl Bootstrap {
 
     /// Returns the members to ask now. The caller must report each answer with [`Bootstrap::handle`], and also that a
     /// member could not be reached.
-    pub fn turn(&mut self, now_us: u64) -> Vec<WhoRequest> {
+    pub fn turn(&mut self, now_us: u64) -> Vec<IdentifyRequest> {
         if self.ended.is_none() && self.asking && self.answers.len() == self.others.len() {
             self.end_round(now_us);
         }
@@ -176,7 +176,7 @@ impl Bootstrap {
         if self.others.is_empty() {
             self.end_round(now_us);
         }
-        let ask = |(address, name): (&Address, &String)| WhoRequest {
+        let ask = |(address, name): (&Address, &String)| IdentifyRequest {
             address: address.clone(),
             name: Some(name.clone()),
         };
@@ -195,19 +195,23 @@ impl Bootstrap {
             return;
         }
         let answer = match answer {
-            Ok(Control::IAm(them)) => match self.judge(them, name, address) {
+            Ok(Control::MemberInfo(them)) => match self.judge(them, name, address) {
                 Ok(answer) => answer,
                 Err(ended) => return self.ended = Some(ended),
             },
-            Ok(Control::Refused(why)) => WhoAnswer::Missing(format!("{name} at {address}: {why}")),
-            Ok(_) => WhoAnswer::Missing(format!("{name} at {address} speaks another protocol")),
-            Err(error) => WhoAnswer::Missing(format!("{name} at {address}: {error}")),
+            Ok(Control::Refused(why)) => {
+                IdentifyAnswer::Missing(format!("{name} at {address}: {why}"))
+            }
+            Ok(_) => {
+                IdentifyAnswer::Missing(format!("{name} at {address} speaks another protocol"))
+            }
+            Err(error) => IdentifyAnswer::Missing(format!("{name} at {address}: {error}")),
         };
         self.answers.insert(address.to_owned(), answer);
     }
 
     /// The result, once the bootstrap has ended.
-    pub fn ended(&self) -> Option<&Result<Founded, BootstrapError>> {
+    pub fn ended(&self) -> Option<&Result<BootstrapResult, BootstrapError>> {
         self.ended.as_ref()
     }
 
@@ -222,11 +226,11 @@ impl Bootstrap {
 
     fn judge(
         &self,
-        them: Me,
+        them: MemberInfo,
         name: &str,
         address: &str,
-    ) -> Result<WhoAnswer, Result<Founded, BootstrapError>> {
-        let Me { record, cluster, founders, level } = them;
+    ) -> Result<IdentifyAnswer, Result<BootstrapResult, BootstrapError>> {
+        let MemberInfo { record, cluster, founders, level } = them;
         if let Some(cluster) = cluster {
             let peer = address.to_owned();
             // The cluster was founded. If this member is among the founders, its answer was counted.
@@ -235,18 +239,18 @@ impl Bootstrap {
             } else if level > self.level {
                 Err(BootstrapError::Outgrown { peer, level, known: self.level })
             } else {
-                Ok(Founded { cluster, founders, level })
+                Ok(BootstrapResult { cluster, founders, level })
             });
         }
         if record.names.name != name {
             let found = record.names.name;
-            return Ok(WhoAnswer::Missing(format!("{address} is `{found}`, not `{name}`")));
+            return Ok(IdentifyAnswer::Missing(format!("{address} is `{found}`, not `{name}`")));
         }
         if record.id == self.me.id {
             let text = format!("{name} at {address} has this member's id: its data is a copy");
-            return Ok(WhoAnswer::Missing(text));
+            return Ok(IdentifyAnswer::Missing(text));
         }
-        Ok(WhoAnswer::Founder(record, level))
+        Ok(IdentifyAnswer::Founder(record, level))
     }
 
     /// Ends a round: every other founder has answered, or will not in this round.
@@ -258,8 +262,8 @@ impl Bootstrap {
         let mut common = self.level;
         for answer in std::mem::take(&mut self.answers).into_values() {
             match answer {
-                WhoAnswer::Missing(text) => self.missing.push(text),
-                WhoAnswer::Founder(record, level) => {
+                IdentifyAnswer::Missing(text) => self.missing.push(text),
+                IdentifyAnswer::Founder(record, level) => {
                     common = common.min(level);
                     let text =
                         format!("{} and another founder have the same id", record.names.name);
@@ -279,14 +283,14 @@ impl Bootstrap {
         }
         let founders: Vec<MemberRecord> = records.into_values().collect();
         let cluster = cluster_id(&founders);
-        self.ended = Some(Ok(Founded { cluster, founders, level: common }));
+        self.ended = Some(Ok(BootstrapResult { cluster, founders, level: common }));
     }
 }
 
 /// The cluster that a listed member belongs to, if it is another than this member's. A member that has data must
 /// not start then: it was given the addresses of a foreign cluster, or a foreign directory.
 pub fn other_cluster(ours: &str, answer: &Control) -> Option<String> {
-    let Control::IAm(Me { cluster: Some(theirs), .. }) = answer else { return None };
+    let Control::MemberInfo(MemberInfo { cluster: Some(theirs), .. }) = answer else { return None };
     (theirs != ours).then(|| theirs.clone())
 }
 
@@ -319,15 +323,15 @@ mod tests {
     }
 
     fn knows(record: MemberRecord, level: u16) -> Result<Control, String> {
-        Ok(Control::IAm(Me::new(record.id, record.names, level)))
+        Ok(Control::MemberInfo(MemberInfo::new(record.id, record.names, level)))
     }
 
-    fn founded(record: MemberRecord, founded: &Founded) -> Result<Control, String> {
-        let Founded { cluster, founders, level } = founded.clone();
-        Ok(Control::IAm(Me { record, cluster: Some(cluster), founders, level }))
+    fn founded(record: MemberRecord, founded: &BootstrapResult) -> Result<Control, String> {
+        let BootstrapResult { cluster, founders, level } = founded.clone();
+        Ok(Control::MemberInfo(MemberInfo { record, cluster: Some(cluster), founders, level }))
     }
 
-    fn of(bootstrap: &Bootstrap) -> Founded {
+    fn of(bootstrap: &Bootstrap) -> BootstrapResult {
         bootstrap.ended().unwrap().clone().unwrap()
     }
 
@@ -349,7 +353,7 @@ mod tests {
         first.turn(PAUSE_US + 3);
         let records = [record(1, "h:1"), record(2, "h:2"), record(3, "h:3")];
         let (cluster, founders) = (cluster_id(&records), records.into());
-        assert_eq!(of(&first), Founded { cluster, founders, level: 2 });
+        assert_eq!(of(&first), BootstrapResult { cluster, founders, level: 2 });
     }
 
     #[test]
@@ -423,7 +427,7 @@ mod tests {
         let mut third = new(record(3, "h:3"));
         third.turn(0);
         let founders = vec![record(1, "h:1"), record(2, "h:2")];
-        let others = Founded { cluster: "c".into(), founders, level: 2 };
+        let others = BootstrapResult { cluster: "c".into(), founders, level: 2 };
         third.handle("h:1", founded(record(1, "h:1"), &others));
         let expected = BootstrapError::OtherCluster { peer: "h:1".into(), cluster: "c".into() };
         assert_eq!(third.ended(), Some(&Err(expected)));
@@ -435,7 +439,7 @@ mod tests {
         let mut second = new(record(2, "h:2"));
         second.turn(0);
         let founders = vec![record(1, "h:1"), record(2, "h:2")];
-        let told = Founded { cluster: "old".into(), founders, level: 1 };
+        let told = BootstrapResult { cluster: "old".into(), founders, level: 1 };
         second.handle("h:1", founded(record(1, "h:1"), &told));
         assert_eq!(of(&second), told);
     }
@@ -470,12 +474,12 @@ mod tests {
     fn a_founder_alone_needs_no_answer() {
         let mut alone = Bootstrap::new(&listed(&[1]), record(1, "h:1"), 2).unwrap();
         assert!(alone.turn(0).is_empty());
-        assert_eq!(of(&alone), Founded::alone(record(1, "h:1"), 2));
+        assert_eq!(of(&alone), BootstrapResult::alone(record(1, "h:1"), 2));
     }
 
     #[test]
     fn a_member_with_data_notices_a_foreign_cluster() {
-        let them = Founded { cluster: "b".into(), founders: vec![], level: 2 };
+        let them = BootstrapResult { cluster: "b".into(), founders: vec![], level: 2 };
         let answer = founded(record(1, "h:1"), &them).unwrap();
         assert_eq!(other_cluster("a", &answer).as_deref(), Some("b"));
         assert_eq!(other_cluster("b", &answer), None);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use tenure_raft::{MemberId, RejectReason};
-use tenure_store::{Point, SnapshotId};
+use tenure_store::{LogId, SnapshotId};
 use tenure_types::Revision;
 
 use crate::directory::{self, LEVEL_MIN, MemberNames, MemberRecord};
@@ -21,7 +21,7 @@ pub const CONTROL_BYTES_MAX: usize = 256 * 1024;
 
 /// A member's description of itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Me {
+pub struct MemberInfo {
     /// The member's line in the directory.
     pub record: MemberRecord,
     /// The cluster that it belongs to; none before it has bootstrapped or joined one.
@@ -39,7 +39,7 @@ pub enum Control {
     /// Asks the receiver who it is.
     Who,
     /// Answers [`Control::Who`].
-    IAm(Me),
+    MemberInfo(MemberInfo),
     /// Opens a link, and accepts one.
     Hello(PeerHello),
     /// Opens a connection that carries one snapshot. The step that announces it is the next frame. Members that
@@ -105,7 +105,7 @@ impl Control {
     pub fn encode(&self) -> Vec<u8> {
         let lines = match self {
             Control::Who => vec![line("who", 1)],
-            Control::IAm(me) => {
+            Control::MemberInfo(me) => {
                 let mut lines = vec![line("i-am", &me.record), line("level", me.level)];
                 lines.extend(me.cluster.as_ref().map(|cluster| line("cluster", cluster)));
                 lines.extend(me.founders.iter().map(|record| line("card", record)));
@@ -179,7 +179,7 @@ impl Control {
                     Some(level) => level.parse().ok().filter(|level| *level >= LEVEL_MIN)?,
                     None => LEVEL_MIN,
                 };
-                Control::IAm(Me {
+                Control::MemberInfo(MemberInfo {
                     record: MemberRecord::parse(value)?,
                     cluster,
                     founders: records,
@@ -188,7 +188,7 @@ impl Control {
             }
             "hello" => Control::Hello(PeerHello::from(&fields)?),
             "snapshot" => {
-                let point = Point { index: number("index")?, term: number("term")? };
+                let point = LogId { index: number("index")?, term: number("term")? };
                 let checksum = u32::try_from(number("checksum")?).ok()?;
                 let id = SnapshotId { point, bytes: number("bytes")?, checksum };
                 Control::Snapshot(PeerHello::from(&fields)?, id)
@@ -255,7 +255,7 @@ impl PeerHello {
     }
 }
 
-impl Me {
+impl MemberInfo {
     /// A member that belongs to no cluster yet and knows the rules up to this level.
     pub fn new(id: MemberId, names: MemberNames, level: u16) -> Self {
         Self { record: MemberRecord { id, names }, cluster: None, founders: Vec::new(), level }
@@ -292,12 +292,17 @@ mod tests {
         let hello = PeerHello { lineage: lineage.clone(), from: id(1), to: id(2), level: 4 };
         let join = Join { record: record.clone(), level: 4, lineage: None, invitation: None };
         let invitation = Some(InvitationToken::new([0x1f; crate::invitation::TOKEN_BYTES]));
-        let point = Point { index: 9, term: 2 };
+        let point = LogId { index: 9, term: 2 };
         let founders = vec![record.clone()];
         vec![
             Control::Who,
-            Control::IAm(Me { record: record.clone(), cluster: None, founders: vec![], level: 2 }),
-            Control::IAm(Me {
+            Control::MemberInfo(MemberInfo {
+                record: record.clone(),
+                cluster: None,
+                founders: vec![],
+                level: 2,
+            }),
+            Control::MemberInfo(MemberInfo {
                 record: record.clone(),
                 cluster: Some("c".into()),
                 founders,
@@ -361,7 +366,7 @@ mod tests {
     #[test]
     fn a_member_that_does_not_say_its_level_knows_the_oldest_one() {
         let level = |text: &str| match Control::decode(text.as_bytes()) {
-            Some(Control::IAm(me)) => Some(me.level),
+            Some(Control::MemberInfo(me)) => Some(me.level),
             _ => None,
         };
         assert_eq!(level("i-am 1 a h:1 h:2"), Some(1));

@@ -23,7 +23,7 @@ pub fn renewal_linger_us(ttl_ms: u64) -> u64 {
 }
 
 /// A client's batch and its results so far.
-pub(crate) struct Flight {
+pub(crate) struct InFlightBatch {
     /// The batch without its requests.
     batch: CommandBatch,
     /// Shared with the replica while it has them: most are never needed again.
@@ -48,7 +48,7 @@ pub(crate) enum AttemptStage {
 /// The source of an attempt's commands.
 pub(crate) enum Origin {
     /// A client of this member. Boxed: a flight is moved many times between its attempts.
-    Client(Box<Flight>),
+    Client(Box<InFlightBatch>),
     /// Another member, which forwarded them under its own number.
     Peer { from: MemberId, number: u64, asked_at_us: u64, permit: Permit },
 }
@@ -168,7 +168,7 @@ impl ProposalAttempt {
     }
 }
 
-impl Flight {
+impl InFlightBatch {
     /// A batch of which nothing was tried. Commands of more than `bound` bytes are left out: every log would refuse
     /// them, and stop its member.
     pub(crate) fn new(mut batch: CommandBatch, bound: usize) -> Box<Self> {
@@ -314,7 +314,7 @@ mod tests {
 
     const NOT_APPLIED: NodeFailure = NodeFailure::Rejected(RejectReason::Replaced);
 
-    fn flight(commands: Vec<Command<'_>>, bound: usize) -> Box<Flight> {
+    fn flight(commands: Vec<Command<'_>>, bound: usize) -> Box<InFlightBatch> {
         let encode = |command| {
             let mut bytes = Vec::new();
             encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
@@ -328,7 +328,7 @@ mod tests {
             reply: ReplyTo::Call(CallId(1)),
             permit: Permit::default(),
         };
-        Flight::new(batch, bound)
+        InFlightBatch::new(batch, bound)
     }
 
     fn renew() -> Command<'static> {

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use tenure_core::event::WallClock;
 use tenure_core::outcome::{Notice, Outcome};
 use tenure_core::{Frozen, Machine};
-use tenure_raft::{MemberId, Membership, Persist, Saved, Space, Step, Stop};
-use tenure_store::{Point, SnapshotId};
+use tenure_raft::{MemberId, Membership, Persist, SnapshotDelivery, Space, Step, Stop};
+use tenure_store::{LogId, SnapshotId};
 use tenure_types::{Revision, Term};
 
 use crate::admission::Permit;
@@ -101,9 +101,9 @@ impl CommandBatch<()> {
 
 /// How fresh the state must be that a read sees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fresh {
+pub enum ReadConsistency {
     /// Not older than the read.
-    Now,
+    Linearizable,
     /// The state of this member, which may be old.
     Stale,
     /// Not older than this revision.
@@ -151,7 +151,7 @@ pub enum Input {
         /// The caller.
         principal: Principal,
         /// How fresh the state must be.
-        fresh: Fresh,
+        fresh: ReadConsistency,
         /// When the caller gives up, by the member's clock.
         deadline_us: u64,
     },
@@ -174,9 +174,9 @@ pub enum Input {
     /// A requested snapshot is durable, or never will be.
     SnapshotSaved {
         /// The last entry that it includes.
-        point: Point,
+        point: LogId,
         /// Whether it is durable.
-        saved: Saved,
+        saved: SnapshotDelivery,
     },
     /// A snapshot from another member is complete and durable on this disk.
     SnapshotReceived {
@@ -194,7 +194,7 @@ pub enum Input {
         /// The receiver.
         to: MemberId,
         /// Whether it arrived.
-        saved: Saved,
+        saved: SnapshotDelivery,
     },
     /// A member wants to be added, or its record has changed. Answered by one [`Output::JoinAnswer`].
     Join {
@@ -224,7 +224,7 @@ pub enum Input {
         /// The member that needs it.
         to: MemberId,
         /// Its last entry.
-        point: Point,
+        point: LogId,
         /// The complete snapshot at that point; none if it is damaged or gone.
         id: Option<SnapshotId>,
     },
@@ -316,14 +316,14 @@ pub enum Output {
     /// The machine has applied everything up to here.
     Applied {
         /// The last entry.
-        point: Point,
+        point: LogId,
         /// The newest revision, for watches.
         revision: Revision,
     },
     /// Write a snapshot. Report with [`Input::SnapshotSaved`].
     SaveSnapshot {
         /// The last entry that it includes.
-        point: Point,
+        point: LogId,
         /// The members, encoded: the meta of the snapshot.
         meta: Vec<u8>,
         /// The state.
@@ -340,7 +340,7 @@ pub enum Output {
         /// The member that needs it.
         to: MemberId,
         /// Its last entry.
-        point: Point,
+        point: LogId,
     },
     /// Read a part of a snapshot. Report with [`Input::ChunkRead`].
     ReadChunk {
@@ -391,7 +391,7 @@ pub enum Output {
         /// The member.
         to: MemberId,
         /// The snapshot's last entry.
-        point: Point,
+        point: LogId,
         /// The end of the transfer: arrived, or the reason why not.
         ending: TransferEnd,
     },
@@ -423,7 +423,7 @@ pub enum Output {
         question: Control,
     },
     /// The leader or the term has changed.
-    Led(Lead),
+    Led(KnownLeader),
     /// The members or their addresses have changed: keep links to these.
     Directory {
         /// The names and addresses of all members.
@@ -441,7 +441,7 @@ pub enum Output {
 
 /// The leader as this member knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Lead {
+pub struct KnownLeader {
     /// The term.
     pub term: Term,
     /// The leader; `None` during an election.

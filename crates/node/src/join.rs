@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use tenure_raft::Stop;
 
-use crate::bootstrap::WhoRequest;
+use crate::bootstrap::IdentifyRequest;
 use crate::control::{Control, Join};
 use crate::directory::{Address, MemberRecord};
 use crate::lineage::Lineage;
@@ -112,7 +112,7 @@ impl Joining {
 
     /// The member to be asked now, with [`Joining::request`]. It must be followed by one [`Joining::handle`],
     /// also if it could not be reached.
-    pub fn turn(&mut self, now_us: u64) -> Option<WhoRequest> {
+    pub fn turn(&mut self, now_us: u64) -> Option<IdentifyRequest> {
         if self.ended.is_some() {
             return None;
         }
@@ -143,7 +143,7 @@ impl Joining {
             JoinStage::Asked { .. } | JoinStage::Paused { .. } => return None,
         };
         self.at = JoinStage::Asked { seed, address: address.clone(), hops };
-        Some(WhoRequest { address, name: None })
+        Some(IdentifyRequest { address, name: None })
     }
 
     /// When the next turn is due if no answer comes first.
@@ -243,7 +243,7 @@ mod tests {
         Ok(Control::Joined { lineage, level, directory: vec![] })
     }
 
-    fn address(ask: Option<WhoRequest>) -> String {
+    fn address(ask: Option<IdentifyRequest>) -> String {
         ask.unwrap().address
     }
 

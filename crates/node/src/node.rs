@@ -14,7 +14,7 @@ use crate::admission::Admission;
 use crate::directory;
 use crate::failure::NodeFailure;
 use crate::in_flight::InFlight;
-use crate::io::{AdminRequest, Input, Lead, LinkId, NodeObserver, Output};
+use crate::io::{AdminRequest, Input, KnownLeader, LinkId, NodeObserver, Output};
 use crate::join::MemberIdentity;
 use crate::join::admit::Joins;
 use crate::join::standing::StandingCheck;
@@ -56,7 +56,7 @@ pub struct Node {
     pub(crate) config: NodeConfig,
     pub(crate) replica: Replica,
     pub(crate) now_us: u64,
-    pub(crate) lead: Lead,
+    pub(crate) lead: KnownLeader,
     /// The time since which no leader is known.
     pub(crate) leaderless_us: Option<u64>,
     /// When the known leader last changed: since then this member hears from other members than before.
@@ -123,7 +123,7 @@ impl Node {
             config,
             replica,
             now_us: 0,
-            lead: Lead::default(),
+            lead: KnownLeader::default(),
             leaderless_us: None,
             lead_changed_us: 0,
             links: BTreeMap::new(),
@@ -159,12 +159,12 @@ impl Node {
     }
 
     /// A frozen copy of the state, to be written while the machine goes on.
-    pub fn freeze(&mut self) -> (tenure_store::Point, u16, Revision, tenure_core::Frozen) {
+    pub fn freeze(&mut self) -> (tenure_store::LogId, u16, Revision, tenure_core::Frozen) {
         self.replica.freeze()
     }
 
     /// The leader as this member knows it.
-    pub fn lead(&self) -> Lead {
+    pub fn lead(&self) -> KnownLeader {
         self.lead
     }
 
@@ -467,7 +467,7 @@ impl Node {
             }
             RaftOutput::CompactLog { to } => Output::CompactLog { to },
             RaftOutput::Led { term, by } => {
-                self.led(Lead { term, by });
+                self.led(KnownLeader { term, by });
                 Output::Led(self.lead)
             }
             RaftOutput::Stop(stop) => Output::Stop(stop),
@@ -475,7 +475,7 @@ impl Node {
         out.push(output);
     }
 
-    fn led(&mut self, lead: Lead) {
+    fn led(&mut self, lead: KnownLeader) {
         let changed = lead.by != self.lead.by;
         self.lead = lead;
         if changed {

@@ -467,7 +467,7 @@ mod tests {
         let names = MemberNames::parse("a h:1 h:2 70").unwrap();
         let announce = PeerMessage::Announce { names };
         assert_eq!(PeerMessage::decode(&Bytes::from(announce.encode())), Some(announce));
-        let point = tenure_store::Point { index: 9, term: 2 };
+        let point = tenure_store::LogId { index: 9, term: 2 };
         let snapshot = tenure_store::SnapshotId { point, bytes: 7, checksum: 5 };
         let chunk = TransferMessage::chunk(snapshot, 3, Bytes::from_static(b"part"));
         assert!(PeerMessage::Transfer(chunk.clone()).is_bulk());

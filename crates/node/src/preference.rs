@@ -102,7 +102,7 @@ fn preference(directory: &BTreeMap<MemberId, MemberNames>, id: MemberId) -> Pref
 
 #[cfg(test)]
 mod tests {
-    use tenure_store::Point;
+    use tenure_store::LogId;
     use tenure_types::Term;
 
     use super::*;
@@ -122,7 +122,7 @@ mod tests {
 
     impl Stage {
         fn new() -> Self {
-            let point = Point { index: 1_000, term: 5 };
+            let point = LogId { index: 1_000, term: 5 };
             let others = [(id(2), 1_000), (id(3), 1_000)];
             let status = ReplicaStatus {
                 term: Term(5),
@@ -133,7 +133,7 @@ mod tests {
                 applied: point,
                 committed: 1_000,
                 last: point,
-                base: Point::default(),
+                base: LogId::default(),
                 unsynced: 0,
                 asking: false,
                 cut: None,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tenure_raft::{ProposalId, ReplicaInput as RaftInput};
 
 use crate::failure::NodeFailure;
-use crate::io::{Fresh, Output, ReadId};
+use crate::io::{Output, ReadConsistency, ReadId};
 use crate::node::Node;
 use crate::principal::{Principal, PrincipalAction, authorise};
 
@@ -20,7 +20,7 @@ pub(crate) struct WaitingReads {
 
 struct Read {
     read: ReadId,
-    fresh: Fresh,
+    fresh: ReadConsistency,
     deadline_us: u64,
     /// The time at which the read is handled again.
     due_us: u64,
@@ -40,7 +40,7 @@ impl Node {
         &mut self,
         read: ReadId,
         principal: &Principal,
-        fresh: Fresh,
+        fresh: ReadConsistency,
         deadline_us: u64,
     ) {
         let expired = self.now_us >= deadline_us;
@@ -51,13 +51,13 @@ impl Node {
             return self.staged.push(Output::ReadFailed { read, failure });
         }
         match fresh {
-            Fresh::Stale => return self.staged.push(Output::ReadReady { read }),
-            Fresh::Now if self.is_abandoned() => {
+            ReadConsistency::Stale => return self.staged.push(Output::ReadReady { read }),
+            ReadConsistency::Linearizable if self.is_abandoned() => {
                 return self
                     .staged
                     .push(Output::ReadFailed { read, failure: NodeFailure::NoLeader });
             }
-            Fresh::Now | Fresh::AtLeast(_) => {}
+            ReadConsistency::Linearizable | ReadConsistency::AtLeast(_) => {}
         }
         self.ask(Read { read, fresh, deadline_us, due_us: 0, asked: false });
     }
@@ -65,10 +65,10 @@ impl Node {
     fn ask(&mut self, mut read: Read) {
         let proposal = self.in_flight.number();
         read.due_us = match read.fresh {
-            Fresh::Now => self.give_up_us(read.deadline_us),
-            Fresh::Stale | Fresh::AtLeast(_) => read.deadline_us,
+            ReadConsistency::Linearizable => self.give_up_us(read.deadline_us),
+            ReadConsistency::Stale | ReadConsistency::AtLeast(_) => read.deadline_us,
         };
-        if read.fresh == Fresh::Now {
+        if read.fresh == ReadConsistency::Linearizable {
             read.asked = true;
             self.replica.handle(RaftInput::Read { proposal });
             self.again = true;
@@ -109,10 +109,10 @@ impl Node {
         let Some(read) = self.take_read(proposal) else { return };
         let late = self.now_us >= read.deadline_us;
         let failure = match read.fresh {
-            Fresh::Now if late || self.is_abandoned() => self.no_leader(),
-            Fresh::Now => return self.ask(read),
+            ReadConsistency::Linearizable if late || self.is_abandoned() => self.no_leader(),
+            ReadConsistency::Linearizable => return self.ask(read),
             // The state needs no other member; only this one was too slow.
-            Fresh::Stale | Fresh::AtLeast(_) => NodeFailure::Expired,
+            ReadConsistency::Stale | ReadConsistency::AtLeast(_) => NodeFailure::Expired,
         };
         self.staged.push(Output::ReadFailed { read: read.read, failure });
     }
@@ -121,7 +121,7 @@ impl Node {
     pub(crate) fn serve_reads(&mut self, out: &mut Vec<Output>) {
         out.append(&mut self.staged);
         let revision = self.replica.machine().revision();
-        let ready = |read: &Read| matches!(read.fresh, Fresh::AtLeast(least) if least <= revision);
+        let ready = |read: &Read| matches!(read.fresh, ReadConsistency::AtLeast(least) if least <= revision);
         let there = self.reads.waiting.iter().filter(|(_, read)| ready(read));
         let proposals: Vec<ProposalId> = there.map(|(proposal, _)| *proposal).collect();
         for proposal in proposals {

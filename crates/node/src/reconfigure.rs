@@ -25,7 +25,7 @@ use crate::cluster::ClusterView;
 use crate::directory::{self, MemberRecord};
 use crate::failure::{Effect, NodeFailure};
 use crate::invitation::NewInvitation;
-use crate::io::{AdminRequest, Fresh};
+use crate::io::{AdminRequest, ReadConsistency};
 
 /// Between two attempts while another change of members is under way.
 const PAUSE_US: u64 = 20_000;
@@ -116,7 +116,7 @@ pub enum ReconfigureInput {
 #[derive(Clone, Debug)]
 pub enum ReconfigureOutput {
     /// Look at the cluster in a state that is so fresh.
-    View(Fresh),
+    View(ReadConsistency),
     /// Have this command of the member itself applied.
     Write(Bytes),
     /// Make this request of the leader.
@@ -135,11 +135,11 @@ pub struct Reconfigure {
     before: Option<Box<ClusterView>>,
     /// Whether an earlier attempt may still have its effect. Then no later failure means that nothing happened.
     in_doubt: bool,
-    at: At,
+    at: ReconfigureStage,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum At {
+enum ReconfigureStage {
     /// Bringing the machine's clock up to date.
     Touching,
     Viewing,
@@ -188,7 +188,7 @@ type Output = Option<ReconfigureOutput>;
 impl Reconfigure {
     /// A request that an operator sent to the member `me`.
     pub fn new(request: Reconfiguration, me: MemberId, deadline_us: u64) -> Self {
-        Self { request, me, deadline_us, before: None, in_doubt: false, at: At::Over }
+        Self { request, me, deadline_us, before: None, in_doubt: false, at: ReconfigureStage::Over }
     }
 
     /// Makes the first step.
@@ -196,7 +196,7 @@ impl Reconfigure {
         match &self.request {
             Reconfiguration::Invite(invitation) => {
                 let touch = invitation.touch().into();
-                self.at = At::Touching;
+                self.at = ReconfigureStage::Touching;
                 return Some(ReconfigureOutput::Write(touch));
             }
             Reconfiguration::Add(record) => {
@@ -207,15 +207,15 @@ impl Reconfigure {
             Reconfiguration::Promote(_) | Reconfiguration::Remove(_) => {}
             Reconfiguration::Transfer(to) => return self.hand_over(*to, moment),
         }
-        self.at = At::Viewing;
-        Some(ReconfigureOutput::View(Fresh::Now))
+        self.at = ReconfigureStage::Viewing;
+        Some(ReconfigureOutput::View(ReadConsistency::Linearizable))
     }
 
     /// When the next [`Reconfigure::turn`] is due, if no output is under way and no input comes first.
     pub fn wake_us(&self) -> u64 {
         match self.at {
-            At::Paused { until_us, .. }
-            | At::HandingOver(_, HandOverStage::Awaiting { until_us }) => until_us,
+            ReconfigureStage::Paused { until_us, .. }
+            | ReconfigureStage::HandingOver(_, HandOverStage::Awaiting { until_us }) => until_us,
             _ => u64::MAX,
         }
     }
@@ -226,14 +226,14 @@ impl Reconfigure {
             return None;
         }
         match self.at {
-            At::Paused { change, .. } => self.change(change),
-            At::HandingOver(..) if moment.now_us >= self.deadline_us => {
+            ReconfigureStage::Paused { change, .. } => self.change(change),
+            ReconfigureStage::HandingOver(..) if moment.now_us >= self.deadline_us => {
                 self.fail(NotReconfigured::Failed(NodeFailure::Unknown))
             }
             // The request may have been lost on its way.
-            At::HandingOver(hand_over, _) => {
-                self.at = At::HandingOver(hand_over, HandOverStage::Viewing);
-                Some(ReconfigureOutput::View(Fresh::Now))
+            ReconfigureStage::HandingOver(hand_over, _) => {
+                self.at = ReconfigureStage::HandingOver(hand_over, HandOverStage::Viewing);
+                Some(ReconfigureOutput::View(ReadConsistency::Linearizable))
             }
             _ => None,
         }
@@ -246,16 +246,19 @@ impl Reconfigure {
             ReconfigureInput::Written(outcome) => self.written(outcome),
             ReconfigureInput::Changed(result) => self.changed(moment, result),
             ReconfigureInput::Led => match self.at {
-                At::HandingOver(hand_over, HandOverStage::Awaiting { .. }) => {
+                ReconfigureStage::HandingOver(hand_over, HandOverStage::Awaiting { .. }) => {
                     hand_over.done(moment.lead).and_then(|by| self.handed_over(by))
                 }
                 _ => None,
             },
             ReconfigureInput::Removed => match self.at {
-                At::Over => None,
+                ReconfigureStage::Over => None,
                 // A member that removes itself may end before it hears that it is done.
-                At::Changing(MembershipChange::Remove(_)) | At::Checking(_) => self.removed(),
-                At::DeletingRecord | At::Confirming => self.done_removing(),
+                ReconfigureStage::Changing(MembershipChange::Remove(_))
+                | ReconfigureStage::Checking(_) => self.removed(),
+                ReconfigureStage::DeletingRecord | ReconfigureStage::Confirming => {
+                    self.done_removing()
+                }
                 _ => self.fail(NotReconfigured::Failed(NodeFailure::Stopping)),
             },
         }
@@ -267,14 +270,16 @@ impl Reconfigure {
         cluster: Result<Box<ClusterView>, NodeFailure>,
     ) -> Output {
         match (self.at.clone(), cluster) {
-            (At::Viewing, Ok(cluster)) => self.decide(moment, cluster),
-            (At::HandingOver(hand_over, HandOverStage::Viewing), Ok(cluster)) => {
+            (ReconfigureStage::Viewing, Ok(cluster)) => self.decide(moment, cluster),
+            (ReconfigureStage::HandingOver(hand_over, HandOverStage::Viewing), Ok(cluster)) => {
                 self.transfer(moment, hand_over, &cluster)
             }
-            (At::Viewing | At::HandingOver(_, HandOverStage::Viewing), Err(failure)) => {
-                self.fail(NotReconfigured::Failed(failure))
-            }
-            (At::Checking(failure), cluster) => {
+            (
+                ReconfigureStage::Viewing
+                | ReconfigureStage::HandingOver(_, HandOverStage::Viewing),
+                Err(failure),
+            ) => self.fail(NotReconfigured::Failed(failure)),
+            (ReconfigureStage::Checking(failure), cluster) => {
                 let Reconfiguration::Remove(id) = self.request else { return None };
                 if cluster.is_ok_and(|cluster| !cluster.members.contains(id)) {
                     return self.removed();
@@ -286,8 +291,10 @@ impl Reconfigure {
                 }
                 self.remove(moment, id)
             }
-            (At::Confirming, Ok(cluster)) => self.done(Reconfigured::Removed(cluster)),
-            (At::Confirming, Err(_)) => self.done_removing(),
+            (ReconfigureStage::Confirming, Ok(cluster)) => {
+                self.done(Reconfigured::Removed(cluster))
+            }
+            (ReconfigureStage::Confirming, Err(_)) => self.done_removing(),
             _ => None,
         }
     }
@@ -298,14 +305,14 @@ impl Reconfigure {
         match &self.request {
             Reconfiguration::Invite(invitation) => {
                 let put = invitation.put(cluster.clock_ms).into();
-                self.at = At::WritingInvitation;
+                self.at = ReconfigureStage::WritingInvitation;
                 Some(ReconfigureOutput::Write(put))
             }
             Reconfiguration::Add(record) => match check_new(record, &cluster) {
                 Err(why) => self.fail(why),
                 Ok(()) => {
                     let put = directory::put(&directory::key(record.id), &record.names.to_string());
-                    self.at = At::WritingRecord;
+                    self.at = ReconfigureStage::WritingRecord;
                     Some(ReconfigureOutput::Write(put.into()))
                 }
             },
@@ -332,18 +339,20 @@ impl Reconfigure {
 
     fn written(&mut self, outcome: Result<Outcome, NodeFailure>) -> Output {
         match (&self.at, &self.request) {
-            (At::Touching | At::WritingInvitation, _) => match outcome {
-                Ok(Outcome { result: Err(refusal), .. }) => {
-                    self.fail(NotReconfigured::Refused(refusal))
+            (ReconfigureStage::Touching | ReconfigureStage::WritingInvitation, _) => {
+                match outcome {
+                    Ok(Outcome { result: Err(refusal), .. }) => {
+                        self.fail(NotReconfigured::Refused(refusal))
+                    }
+                    Ok(_) if self.at == ReconfigureStage::Touching => {
+                        self.at = ReconfigureStage::Viewing;
+                        Some(ReconfigureOutput::View(ReadConsistency::Linearizable))
+                    }
+                    Ok(outcome) => self.done(Reconfigured::Invited(outcome.revision)),
+                    Err(failure) => self.fail(NotReconfigured::Failed(failure)),
                 }
-                Ok(_) if self.at == At::Touching => {
-                    self.at = At::Viewing;
-                    Some(ReconfigureOutput::View(Fresh::Now))
-                }
-                Ok(outcome) => self.done(Reconfigured::Invited(outcome.revision)),
-                Err(failure) => self.fail(NotReconfigured::Failed(failure)),
-            },
-            (At::WritingRecord, Reconfiguration::Add(record)) => {
+            }
+            (ReconfigureStage::WritingRecord, Reconfiguration::Add(record)) => {
                 match outcome.map(|it| it.result) {
                     Ok(Ok(_)) => self.change(MembershipChange::AddLearner(record.id)),
                     Ok(Err(refusal)) => self.fail(NotReconfigured::Refused(refusal)),
@@ -351,23 +360,23 @@ impl Reconfigure {
                 }
             }
             // An address that stays in the directory does no harm: no member dials an id that is no member.
-            (At::DeletingRecord, _) => {
-                self.at = At::Confirming;
-                Some(ReconfigureOutput::View(Fresh::Now))
+            (ReconfigureStage::DeletingRecord, _) => {
+                self.at = ReconfigureStage::Confirming;
+                Some(ReconfigureOutput::View(ReadConsistency::Linearizable))
             }
             _ => None,
         }
     }
 
     fn change(&mut self, change: MembershipChange) -> Output {
-        self.at = At::Changing(change);
+        self.at = ReconfigureStage::Changing(change);
         Some(ReconfigureOutput::Admin(AdminRequest::Change(vec![change])))
     }
 
     fn changed(&mut self, moment: InputContext, result: Result<(), NodeFailure>) -> Output {
         let change = match self.at {
-            At::Changing(change) => change,
-            At::HandingOver(hand_over, HandOverStage::Asked) => {
+            ReconfigureStage::Changing(change) => change,
+            ReconfigureStage::HandingOver(hand_over, HandOverStage::Asked) => {
                 return self.asked(moment, hand_over, result);
             }
             _ => return None,
@@ -379,7 +388,7 @@ impl Reconfigure {
                 if self.left_us(moment) > ANSWERED_US =>
             {
                 let until_us = moment.now_us.saturating_add(PAUSE_US);
-                self.at = At::Paused { change, until_us };
+                self.at = ReconfigureStage::Paused { change, until_us };
                 None
             }
             (Ok(()), Reconfiguration::Remove(_)) => self.removed(),
@@ -388,8 +397,8 @@ impl Reconfigure {
                 self.removed()
             }
             (Err(failure), Reconfiguration::Remove(_)) => {
-                self.at = At::Checking(failure);
-                Some(ReconfigureOutput::View(Fresh::Stale))
+                self.at = ReconfigureStage::Checking(failure);
+                Some(ReconfigureOutput::View(ReadConsistency::Stale))
             }
             (Err(failure), _) => self.fail(NotReconfigured::Failed(failure)),
         }
@@ -409,7 +418,7 @@ impl Reconfigure {
         }
         let key = directory::key(id);
         let delete = Command::Delete { key: &key, expect: Expect::Any, guard: None };
-        self.at = At::DeletingRecord;
+        self.at = ReconfigureStage::DeletingRecord;
         Some(ReconfigureOutput::Write(directory::encode(delete).into()))
     }
 
@@ -426,8 +435,8 @@ impl Reconfigure {
 
     fn hand_over(&mut self, to: Option<MemberId>, moment: InputContext) -> Output {
         let hand_over = HandOver { to, before: moment.lead };
-        self.at = At::HandingOver(hand_over, HandOverStage::Viewing);
-        Some(ReconfigureOutput::View(Fresh::Now))
+        self.at = ReconfigureStage::HandingOver(hand_over, HandOverStage::Viewing);
+        Some(ReconfigureOutput::View(ReadConsistency::Linearizable))
     }
 
     fn transfer(
@@ -445,7 +454,7 @@ impl Reconfigure {
         if let Some(by) = hand_over.done(moment.lead) {
             return self.handed_over(by);
         }
-        self.at = At::HandingOver(hand_over, HandOverStage::Asked);
+        self.at = ReconfigureStage::HandingOver(hand_over, HandOverStage::Asked);
         Some(ReconfigureOutput::Admin(AdminRequest::Transfer(successor)))
     }
 
@@ -464,7 +473,7 @@ impl Reconfigure {
         }
         self.in_doubt |= matches!(self.request, Reconfiguration::Transfer(_));
         let until_us = moment.now_us.saturating_add(HANDED_OVER_US).min(self.deadline_us);
-        self.at = At::HandingOver(hand_over, HandOverStage::Awaiting { until_us });
+        self.at = ReconfigureStage::HandingOver(hand_over, HandOverStage::Awaiting { until_us });
         self.turn(moment)
     }
 
@@ -480,12 +489,12 @@ impl Reconfigure {
     }
 
     fn done(&mut self, reached: Reconfigured) -> Output {
-        self.at = At::Over;
+        self.at = ReconfigureStage::Over;
         Some(ReconfigureOutput::Done(Ok(reached)))
     }
 
     fn fail(&mut self, why: NotReconfigured) -> Output {
-        self.at = At::Over;
+        self.at = ReconfigureStage::Over;
         let why = match why {
             NotReconfigured::Failed(_) if self.in_doubt => {
                 NotReconfigured::Failed(NodeFailure::Unknown)

@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 
 use tenure_node::directory::{MemberNames, MemberRecord, Preference, first_state};
-use tenure_node::{Bootstrap, BootstrapError, Control, Founded, Me, WhoRequest};
+use tenure_node::{
+    Bootstrap, BootstrapError, BootstrapResult, Control, IdentifyRequest, MemberInfo,
+};
 use tenure_raft::MemberId;
 use tenure_types::Epoch;
 
@@ -37,11 +39,11 @@ struct Founder {
     record: MemberRecord,
     bootstrap: Option<Bootstrap>,
     /// The decision on its disk.
-    founded: Option<Founded>,
+    founded: Option<BootstrapResult>,
     refused: Option<BootstrapError>,
     /// It has decided, and its disk has not written it yet.
     writing: bool,
-    asks: Vec<(u64, WhoRequest)>,
+    asks: Vec<(u64, IdentifyRequest)>,
 }
 
 struct World {
@@ -122,7 +124,7 @@ impl World {
         let bootstrap = founder.bootstrap.as_mut().unwrap();
         let asks = bootstrap.turn(self.now_us);
         founder.asks.extend(asks.into_iter().map(|ask| (self.now_us + slow, ask)));
-        let due: Vec<WhoRequest> = founder
+        let due: Vec<IdentifyRequest> = founder
             .asks
             .extract_if(.., |(at_us, _)| *at_us <= self.now_us)
             .map(|it| it.1)
@@ -141,10 +143,10 @@ impl World {
 
     fn who(&self, at: usize) -> Control {
         let Founder { record, founded, .. } = &self.founders[at];
-        let me = Me::new(record.id, record.names.clone(), level_of(at));
-        Control::IAm(match founded.clone() {
-            Some(Founded { cluster, founders, level }) => {
-                Me { cluster: Some(cluster), founders, level, ..me }
+        let me = MemberInfo::new(record.id, record.names.clone(), level_of(at));
+        Control::MemberInfo(match founded.clone() {
+            Some(BootstrapResult { cluster, founders, level }) => {
+                MemberInfo { cluster: Some(cluster), founders, level, ..me }
             }
             None => me,
         })

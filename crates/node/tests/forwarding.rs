@@ -16,14 +16,14 @@ use tenure_node::{
     Outcomes, Output, PeerMessage, Principal, ReplyTo, Weight,
 };
 use tenure_raft::{Boot, MemberId, Membership, Message, Persist, RejectReason, Replica, StepKind};
-use tenure_store::{HardState, LogEntry, Point};
+use tenure_store::{HardState, LogEntry, LogId};
 use tenure_types::{Epoch, LeaseId, Quotas, Verb, VerbSet};
 
 const STEP_US: u64 = 5_000;
 const SECOND_US: u64 = 1_000_000;
 /// How long a caller waits.
 const DEADLINE_US: u64 = 10 * SECOND_US;
-const FIRST: Point = Point { index: 1, term: 1 };
+const FIRST: LogId = LogId { index: 1, term: 1 };
 
 struct Member {
     node: Node,

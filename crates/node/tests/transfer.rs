@@ -12,7 +12,7 @@ use tenure_node::transfer::{
     TransferEnd, TransferMessage, TransferRefusal,
 };
 use tenure_raft::{AnnouncedSnapshot, MemberId, Membership, Step, StepKind};
-use tenure_store::{Point, SnapshotId};
+use tenure_store::{LogId, SnapshotId};
 
 const SECOND: u64 = 1_000_000;
 /// The time until which there are faults.
@@ -102,7 +102,7 @@ impl World {
     fn new(seed: u64, buffer: &Bytes) -> Self {
         let mut rng = Rng(seed);
         let faults = rng.below(3) * 8;
-        let point = Point { index: 10, term: 1 };
+        let point = LogId { index: 10, term: 1 };
         let mut world = Self {
             rng,
             now_us: 0,
@@ -149,7 +149,7 @@ impl World {
         let bytes = 1 + self.rng.below(BYTES_MAX);
         let begin = self.rng.below(BYTES_MAX - bytes + 1);
         self.source = buffer.slice(size(begin)..size(begin + bytes));
-        let point = Point { index: self.id.point.index + 1, term: 1 };
+        let point = LogId { index: self.id.point.index + 1, term: 1 };
         self.id =
             SnapshotId { point, bytes, checksum: u32::try_from(self.rng.below(1 << 32)).unwrap() };
     }
@@ -260,7 +260,7 @@ impl World {
             index: 0,
             commit: 0,
             commit_term: 0,
-            durable: Point::default(),
+            durable: LogId::default(),
             reject: false,
             reject_hint: 0,
             context: Bytes::new(),

@@ -8,7 +8,7 @@ use raft::eraftpb::{
     Entry as EngineEntry, EntryType, HardState as EngineHardState, Message as EngineMessage,
     MessageType, Snapshot,
 };
-use tenure_store::{HardState, LogEntry, Point};
+use tenure_store::{HardState, LogEntry, LogId};
 
 use crate::member::{MemberId, Membership, MembershipChange};
 use crate::message::{AnnouncedSnapshot, Step, StepKind};
@@ -125,7 +125,7 @@ pub(crate) fn step_from(mut message: EngineMessage) -> Option<(MemberId, Step)> 
     let snapshot = (kind == StepKind::Snapshot).then(|| {
         let meta = message.get_snapshot().get_metadata();
         let members = members_from(meta.get_conf_state(), &Membership::default());
-        Box::new(AnnouncedSnapshot { point: Point { index: meta.index, term: meta.term }, members })
+        Box::new(AnnouncedSnapshot { point: LogId { index: meta.index, term: meta.term }, members })
     });
     let mut context = message.take_context();
     let mut entries = message.take_entries().into_vec();
@@ -144,7 +144,7 @@ pub(crate) fn step_from(mut message: EngineMessage) -> Option<(MemberId, Step)> 
         reject: message.reject,
         reject_hint: message.reject_hint,
         context,
-        durable: Point::default(),
+        durable: LogId::default(),
         entries: entries.into_iter().map(entry_from).collect(),
         snapshot,
     };
@@ -191,7 +191,7 @@ pub(crate) fn step_to(from: MemberId, to: MemberId, step: Step) -> EngineMessage
     message
 }
 
-pub(crate) fn snapshot_to(point: Point, members: &Membership) -> Snapshot {
+pub(crate) fn snapshot_to(point: LogId, members: &Membership) -> Snapshot {
     let mut snapshot = Snapshot::default();
     let meta = snapshot.mut_metadata();
     meta.index = point.index;

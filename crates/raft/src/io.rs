@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tenure_core::event::WallClock;
 use tenure_core::outcome::{Notice, Outcome};
 use tenure_core::{Frozen, Machine};
-use tenure_store::{HardState, LogBatch, LogEntry, Point};
+use tenure_store::{HardState, LogBatch, LogEntry, LogId};
 use tenure_types::{Revision, Term};
 
 use crate::member::{MemberId, Membership, MembershipChange};
@@ -53,9 +53,9 @@ pub enum ReplicaInput {
     /// A requested snapshot is durable, or its write failed.
     SnapshotSaved {
         /// The point of the snapshot.
-        point: Point,
+        point: LogId,
         /// Whether it was saved.
-        saved: Saved,
+        saved: SnapshotDelivery,
     },
     /// A snapshot from another member is complete and durable on this disk.
     SnapshotReceived {
@@ -73,7 +73,7 @@ pub enum ReplicaInput {
         /// The receiver.
         to: MemberId,
         /// Whether it arrived.
-        saved: Saved,
+        saved: SnapshotDelivery,
     },
     /// Another member declares the newest level that it knows. The latest declaration counts.
     Knows {
@@ -115,11 +115,11 @@ pub enum ReplicaInput {
 
 /// Whether a snapshot arrived at its destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Saved {
+pub enum SnapshotDelivery {
     /// It arrived.
-    Yes,
+    Delivered,
     /// It did not arrive.
-    No,
+    Failed,
 }
 
 /// The free space on a member's disk. A member starts with `Enough`.
@@ -193,14 +193,14 @@ pub enum ReplicaOutput {
     /// The machine has applied everything up to this point.
     Applied {
         /// The last entry.
-        point: Point,
+        point: LogId,
         /// The newest revision, for watches.
         revision: Revision,
     },
     /// Write a snapshot. Report with [`ReplicaInput::SnapshotSaved`].
     SaveSnapshot {
         /// The last entry that it includes.
-        point: Point,
+        point: LogId,
         /// The membership that [`Membership::decode`] reads back; the metadata of the snapshot.
         meta: Vec<u8>,
         /// The state.
@@ -229,7 +229,7 @@ pub struct Persist {
     /// The number of the write; it never decreases. Reporting one write reports all before it.
     pub number: u64,
     /// Empty the log and continue after this point.
-    pub snapshot: Option<Point>,
+    pub snapshot: Option<LogId>,
     /// Entries to append.
     pub entries: Vec<LogEntry>,
     /// The hard state after them.
@@ -384,7 +384,7 @@ pub enum DiskLoss {
     )]
     Entry {
         /// The entry.
-        held: Point,
+        held: LogId,
         /// The last index of the log.
         last: u64,
     },

@@ -41,7 +41,7 @@ pub use codec::Malformed;
 pub use config::*;
 pub use io::{
     AdminRequest, DiskLoss, Persist, ProposalFate, ProposalId, RejectReason, ReplicaInput,
-    ReplicaOutput, Saved, Space, Stop,
+    ReplicaOutput, SnapshotDelivery, Space, Stop,
 };
 pub use member::{MemberId, Membership, MembershipChange};
 pub use message::{AnnouncedSnapshot, Message, Step, StepKind};

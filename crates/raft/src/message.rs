@@ -4,7 +4,7 @@
 //! kinds, so a member never accepts one from another member.
 
 use bytes::Bytes;
-use tenure_store::{LogEntry, Point};
+use tenure_store::{LogEntry, LogId};
 
 use crate::codec::{Malformed, Reader, Writer, share};
 use crate::member::{MemberId, Membership};
@@ -60,7 +60,7 @@ pub struct Step {
     /// The context of a read, or the mark of a requested election.
     pub context: Bytes,
     /// From a leader: the newest entry that is durable on its own disk.
-    pub durable: Point,
+    pub durable: LogId,
     /// Entries after `index`.
     pub entries: Vec<LogEntry>,
     /// With [`StepKind::Snapshot`]: the snapshot that is sent along with this message.
@@ -71,7 +71,7 @@ pub struct Step {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AnnouncedSnapshot {
     /// The last entry that it includes.
-    pub point: Point,
+    pub point: LogId,
     /// The members after that entry. Only the snapshot itself contains the retired ones.
     pub members: Membership,
 }
@@ -276,13 +276,13 @@ impl Step {
     }
 }
 
-fn put_point(out: &mut Vec<u8>, point: Point) {
+fn put_point(out: &mut Vec<u8>, point: LogId) {
     out.put(point.index);
     out.put(point.term);
 }
 
-fn get_point(reader: &mut Reader<'_>) -> Result<Point, Malformed> {
-    Ok(Point { index: reader.number()?, term: reader.number()? })
+fn get_point(reader: &mut Reader<'_>) -> Result<LogId, Malformed> {
+    Ok(LogId { index: reader.number()?, term: reader.number()? })
 }
 
 #[cfg(test)]
@@ -301,7 +301,7 @@ mod tests {
             reject: false,
             reject_hint: 0,
             context: Bytes::from_static(b"context"),
-            durable: Point { index: 300, term: 5 },
+            durable: LogId { index: 300, term: 5 },
             entries: Vec::new(),
             snapshot: None,
         }
@@ -314,13 +314,13 @@ mod tests {
             learners: MemberId::new(9).into_iter().collect(),
             ..Membership::of_voters((1..4).filter_map(MemberId::new))
         };
-        let head = Box::new(AnnouncedSnapshot { point: Point { index: 9, term: 2 }, members });
+        let head = Box::new(AnnouncedSnapshot { point: LogId { index: 9, term: 2 }, members });
         let observed = Observed {
             term: 3,
             vote: MemberId::new(7),
             held_in: 3,
-            held: Point { index: u64::MAX, term: 3 },
-            committed: Point { index: 12, term: 2 },
+            held: LogId { index: u64::MAX, term: 3 },
+            committed: LogId { index: 12, term: 2 },
         };
         vec![
             Message::Step(append),

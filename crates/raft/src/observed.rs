@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use tenure_store::{NOTES_BYTES_MAX, Point};
+use tenure_store::{LogId, NOTES_BYTES_MAX};
 
 use crate::codec::{Malformed, Reader, Writer};
 use crate::member::{MemberId, Membership};
@@ -24,9 +24,9 @@ pub struct Observed {
     /// The term of the leader to which `held` was acknowledged.
     pub held_in: u64,
     /// The newest entry that it acknowledged in that term, or had durable while it led that term.
-    pub held: Point,
+    pub held: LogId,
     /// The newest committed entry that it is known to have had.
-    pub committed: Point,
+    pub committed: LogId,
 }
 
 impl Observed {
@@ -46,14 +46,14 @@ impl Observed {
     }
 
     /// Records that the member had this entry durable under the leader of this term.
-    pub(crate) fn note_held(&mut self, term: u64, held: Point) {
+    pub(crate) fn note_held(&mut self, term: u64, held: LogId) {
         if (term, held.index) > (self.held_in, self.held.index) {
             (self.held_in, self.held) = (term, held);
         }
     }
 
     /// Records that the member had this committed entry durable.
-    pub(crate) fn note_committed(&mut self, committed: Point) {
+    pub(crate) fn note_committed(&mut self, committed: LogId) {
         if committed.index > self.committed.index {
             self.committed = committed;
         }
@@ -79,8 +79,8 @@ impl Observed {
 
     pub(crate) fn get(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (term, vote, held_in) = (reader.number()?, reader.number()?, reader.number()?);
-        let held = Point { index: reader.number()?, term: reader.number()? };
-        let committed = Point { index: reader.number()?, term: reader.number()? };
+        let held = LogId { index: reader.number()?, term: reader.number()? };
+        let committed = LogId { index: reader.number()?, term: reader.number()? };
         Ok(Self { term, vote: MemberId::new(vote), held_in, held, committed })
     }
 }
@@ -174,8 +174,8 @@ mod tests {
         MemberId::new(number).unwrap()
     }
 
-    fn point(index: u64, term: u64) -> Point {
-        Point { index, term }
+    fn point(index: u64, term: u64) -> LogId {
+        LogId { index, term }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tenure_core::outcome::Outcome;
-use tenure_store::Point;
+use tenure_store::LogId;
 
 use crate::io::{ProposalFate, ProposalId, RejectReason, ReplicaOutput};
 
@@ -36,7 +36,7 @@ impl CommandRun {
 }
 
 impl PendingProposals {
-    pub(crate) fn add(&mut self, at: Point, runs: Vec<CommandRun>) {
+    pub(crate) fn add(&mut self, at: LogId, runs: Vec<CommandRun>) {
         if !runs.is_empty() {
             self.entries.insert((at.index, at.term), runs);
         }
@@ -46,7 +46,7 @@ impl PendingProposals {
     /// before them. Those can only be in the entry sealed last.
     pub(crate) fn refuse(
         &mut self,
-        last: Point,
+        last: LogId,
         run: CommandRun,
         why: RejectReason,
         out: &mut Vec<ReplicaOutput>,
@@ -63,7 +63,7 @@ impl PendingProposals {
     /// position learn that it was never applied.
     pub(crate) fn applied(
         &mut self,
-        at: Point,
+        at: LogId,
         outcomes: &mut Vec<Outcome>,
         out: &mut Vec<ReplicaOutput>,
     ) {

@@ -8,32 +8,32 @@ use std::collections::VecDeque;
 
 use raft::eraftpb::{Entry as EngineEntry, Snapshot};
 use raft::{Error, GetEntriesContext, RaftState, Result, Storage, StorageError};
-use tenure_store::{HardState, LogEntry, Point};
+use tenure_store::{HardState, LogEntry, LogId};
 
 use crate::engine;
 use crate::member::{MemberId, Membership};
 
 /// The recent entries, and the snapshot that covers the rest.
 pub(crate) struct Recent {
-    base: Point,
+    base: LogId,
     entries: VecDeque<LogEntry>,
     /// The index up to which the log on disk was told to drop entries. Never above that of the base.
     dropped: u64,
     /// The hard state at the start; the engine reads it once.
     hard_state: HardState,
     members: Membership,
-    snapshot: Option<(Point, Membership)>,
+    snapshot: Option<(LogId, Membership)>,
     /// Set if a member needs a snapshot that contains it as a member, and the newest does not.
     wanted: Cell<bool>,
 }
 
 impl Recent {
     pub(crate) fn new(
-        base: Point,
+        base: LogId,
         entries: Vec<LogEntry>,
         hard_state: HardState,
         members: Membership,
-        snapshot: Option<(Point, Membership)>,
+        snapshot: Option<(LogId, Membership)>,
     ) -> Self {
         Self {
             base,
@@ -46,14 +46,14 @@ impl Recent {
         }
     }
 
-    pub(crate) fn base(&self) -> Point {
+    pub(crate) fn base(&self) -> LogId {
         self.base
     }
 
-    pub(crate) fn last(&self) -> Point {
+    pub(crate) fn last(&self) -> LogId {
         self.entries
             .back()
-            .map_or(self.base, |entry| Point { index: entry.index, term: entry.term })
+            .map_or(self.base, |entry| LogId { index: entry.index, term: entry.term })
     }
 
     pub(crate) fn entry(&self, index: u64) -> Option<&LogEntry> {
@@ -61,8 +61,8 @@ impl Recent {
         self.entries.get(usize::try_from(at).ok()?)
     }
 
-    pub(crate) fn snapshot_point(&self) -> Point {
-        self.snapshot.as_ref().map_or(Point::default(), |(point, _)| *point)
+    pub(crate) fn snapshot_point(&self) -> LogId {
+        self.snapshot.as_ref().map_or(LogId::default(), |(point, _)| *point)
     }
 
     /// Whether a new snapshot was requested since the last call.
@@ -82,7 +82,7 @@ impl Recent {
     }
 
     /// Replaces everything by a snapshot.
-    pub(crate) fn reset(&mut self, point: Point, members: Membership) {
+    pub(crate) fn reset(&mut self, point: LogId, members: Membership) {
         self.base = point;
         self.dropped = point.index;
         self.entries.clear();
@@ -90,7 +90,7 @@ impl Recent {
     }
 
     /// Drops the snapshot at this point, which can no longer be used. It is never handed out again.
-    pub(crate) fn forget_snapshot(&mut self, point: Point) {
+    pub(crate) fn forget_snapshot(&mut self, point: LogId) {
         if self.snapshot_point() == point {
             self.snapshot = None;
             self.wanted.set(true);
@@ -98,7 +98,7 @@ impl Recent {
     }
 
     /// Records that a snapshot at this point exists and may be sent.
-    pub(crate) fn set_snapshot(&mut self, point: Point, members: Membership) {
+    pub(crate) fn set_snapshot(&mut self, point: LogId, members: Membership) {
         if point > self.snapshot_point() {
             self.snapshot = Some((point, members));
         }
@@ -134,7 +134,7 @@ impl Recent {
 
     fn drop_first(&mut self) {
         if let Some(entry) = self.entries.pop_front() {
-            self.base = Point { index: entry.index, term: entry.term };
+            self.base = LogId { index: entry.index, term: entry.term };
         }
     }
 }
@@ -220,7 +220,7 @@ mod tests {
         };
         let entries = (1..=entries).map(entry).collect();
         let state = HardState::default();
-        Recent::new(Point::default(), entries, state, Membership::default(), None)
+        Recent::new(LogId::default(), entries, state, Membership::default(), None)
     }
 
     #[test]
@@ -228,7 +228,7 @@ mod tests {
         let mut recent = recent(100, 1_000);
         recent.trim(0);
         assert_eq!(recent.base().index, 0, "no snapshot stands for it");
-        recent.set_snapshot(Point { index: 80, term: 1 }, Membership::default());
+        recent.set_snapshot(LogId { index: 80, term: 1 }, Membership::default());
         recent.trim(10 * 1_040);
         assert_eq!((recent.base().index, recent.last().index), (70, 100));
         assert!(recent.term(70).is_ok() && recent.term(69).is_err());
@@ -239,10 +239,10 @@ mod tests {
     #[test]
     fn the_disk_is_told_to_drop_what_memory_has_dropped_before() {
         let mut recent = recent(100, 10);
-        recent.set_snapshot(Point { index: 40, term: 1 }, Membership::default());
+        recent.set_snapshot(LogId { index: 40, term: 1 }, Membership::default());
         assert!(!recent.compact(0));
         recent.trim(0);
-        recent.set_snapshot(Point { index: 90, term: 1 }, Membership::default());
+        recent.set_snapshot(LogId { index: 90, term: 1 }, Membership::default());
         assert!(recent.compact(40), "the disk has these entries");
         assert!(!recent.compact(40));
         assert_eq!(recent.base().index, 40);

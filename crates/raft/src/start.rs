@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use tenure_core::outcome::Effects;
 use tenure_core::{BadSnapshot, Machine, SnapshotReader};
 use tenure_store::{
-    HardState, Log, LogBatch, Point, ReadError, SnapshotError, SnapshotId, Snapshots, WriteError,
+    HardState, Log, LogBatch, LogId, ReadError, SnapshotError, SnapshotId, Snapshots, WriteError,
 };
 use tenure_types::Term;
 
@@ -18,7 +18,7 @@ use crate::replica::Boot;
 
 /// Where every cluster begins: all of its first members have the same snapshot here. A member that joins later has
 /// nothing, and so is sent a snapshot before any entry.
-pub const FIRST: Point = Point { index: 1, term: 1 };
+pub const FIRST: LogId = LogId { index: 1, term: 1 };
 
 /// Why a member cannot start from its disk.
 #[derive(Debug, thiserror::Error)]
@@ -87,20 +87,20 @@ pub fn load(log: &mut Log, snapshots: &Snapshots, joining: Machine) -> Result<Bo
         }
         return boot(log, machine, members, id.point);
     }
-    boot(log, joining, Membership::default(), Point::default())
+    boot(log, joining, Membership::default(), LogId::default())
 }
 
 /// Applies the whole log to the state that it continues, including the part that is not known to be committed. Returns
 /// the state and its last entry. This is for a member that will never reach the others again: everything that was
 /// acknowledged with its help is in its log.
-pub fn replay(boot: Boot) -> (Machine, Point) {
+pub fn replay(boot: Boot) -> (Machine, LogId) {
     let Boot { mut machine, mut applied, entries, .. } = boot;
     let mut effects = Effects::default();
     for entry in entries.into_iter().filter(|entry| entry.index > boot.applied.index) {
         let is_command = entry.kind != MEMBERS && !entry.payload.is_empty();
         let payload = is_command.then_some(&entry.payload[..]);
         machine.apply(Term(entry.term), payload, &mut effects);
-        applied = Point { index: entry.index, term: entry.term };
+        applied = LogId { index: entry.index, term: entry.term };
     }
     (machine, applied)
 }
@@ -124,7 +124,7 @@ pub fn read(
 
 /// Makes the log start after a snapshot that it does not reach. Entries beyond were never committed: every committed
 /// one is in the snapshot.
-fn begin_after(log: &mut Log, point: Point) -> Result<(), LoadError> {
+fn begin_after(log: &mut Log, point: LogId) -> Result<(), LoadError> {
     let HardState { term, vote, .. } = log.hard_state();
     let vote = vote.filter(|_| term >= point.term);
     let hard_state = Some(HardState { term: term.max(point.term), vote, commit: point.index });
@@ -137,7 +137,7 @@ fn boot(
     log: &Log,
     machine: Machine,
     members: Membership,
-    applied: Point,
+    applied: LogId,
 ) -> Result<Boot, LoadError> {
     let base = log.base();
     let entries = log.entries(base.index + 1, log.last_index() + 1, u64::MAX)?;

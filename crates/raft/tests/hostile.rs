@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tenure_raft::{
     INDEX_MAX, MemberId, Message, Observed, ReplicaInput, Step, StepKind, TERM_JUMP_MAX,
 };
-use tenure_store::{LogEntry, Point};
+use tenure_store::{LogEntry, LogId};
 
 fn led() -> (Cluster, usize, usize) {
     let mut cluster = Cluster::new(3);
@@ -188,7 +188,7 @@ fn no_value_of_any_field_ends_a_member() {
                     3 => step.commit = value.min(2),
                     4 => step.commit_term = value,
                     5 => (step.reject, step.reject_hint) = (true, value),
-                    6 => step.durable = Point { index: value, term: value },
+                    6 => step.durable = LogId { index: value, term: value },
                     7 => step.context = Bytes::from(vec![7; (value % 100) as usize]),
                     8 => (step.reject, step.index) = (true, value),
                     _ => {

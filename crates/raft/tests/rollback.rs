@@ -2,7 +2,7 @@
 
 use crate::disks::{Cluster, id};
 use tenure_raft::{DiskLoss, Message, Observed, StepKind, Stop};
-use tenure_store::Point;
+use tenure_store::LogId;
 
 fn forgot(cluster: &Cluster, at: usize) -> Option<DiskLoss> {
     match cluster.stopped(at) {
@@ -266,7 +266,7 @@ fn what_a_snapshot_covers_counts_as_there() {
     let leader = cluster.elect(0);
     cluster.write(leader, 3);
     let follower = (leader + 1) % 3;
-    let observed = Observed { committed: Point { index: 1, term: 9 }, ..Observed::default() };
+    let observed = Observed { committed: LogId { index: 1, term: 9 }, ..Observed::default() };
     cluster.hand(follower, leader, Message::Remember(Observed { term: 1, ..observed }));
     cluster.run_ms(50);
     assert!(cluster.stopped(follower).is_none(), "the log begins after it");

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tenure_node::directory::{Address, MemberRecord};
 use tenure_node::{
-    Bootstrap, BootstrapError, Control, Founded, Join, JoinError, Joined, Joining, other_cluster,
+    Bootstrap, BootstrapError, BootstrapResult, Control, Join, JoinError, Joined, Joining,
+    other_cluster,
 };
 use tenure_store::IdentityError;
 
@@ -15,7 +16,7 @@ use crate::error::StartError;
 use crate::log_writer::spawn;
 use crate::os;
 use crate::peer::Wire;
-use crate::start::Entrance;
+use crate::start::StartMode;
 
 /// How long a restarting member waits for the listed members to say which cluster they belong to.
 const WHO_US: u64 = 500_000;
@@ -29,7 +30,7 @@ pub(crate) fn found(
     level_known: u16,
     wire: &Wire,
     stopped: &dyn Fn() -> bool,
-) -> Result<Founded, StartError> {
+) -> Result<BootstrapResult, StartError> {
     let mut bootstrap = Bootstrap::new(listed, me.clone(), level_known)?;
     loop {
         let asks = bootstrap.turn(os::now_us());
@@ -86,16 +87,16 @@ fn sleep_until(wake_us: u64) {
 /// do not answer soon: if they belong to another cluster, this member refuses their messages anyway.
 pub(crate) fn check_cluster(
     cluster: &str,
-    entrance: &Entrance,
+    entrance: &StartMode,
     me: &str,
     wire: &Wire,
 ) -> Result<(), StartError> {
     let listed: Vec<Address> = match entrance {
-        Entrance::Bootstrap(listed) => {
+        StartMode::Bootstrap(listed) => {
             listed.iter().filter(|(name, _)| name != me).map(|(_, at)| at.clone()).collect()
         }
-        Entrance::Join(seeds) => seeds.clone(),
-        Entrance::Alone | Entrance::None => return Ok(()),
+        StartMode::Join(seeds) => seeds.clone(),
+        StartMode::Alone | StartMode::None => return Ok(()),
     };
     let (sender, answers) = channel();
     for address in listed {
@@ -121,7 +122,9 @@ impl From<BootstrapError> for StartError {
     fn from(refused: BootstrapError) -> Self {
         match refused {
             BootstrapError::NotListed { name } => StartError::NotListed { name },
-            BootstrapError::OtherCluster { peer, cluster } => StartError::Founded { peer, cluster },
+            BootstrapError::OtherCluster { peer, cluster } => {
+                StartError::BootstrapResult { peer, cluster }
+            }
             BootstrapError::Twice { .. }
             | BootstrapError::Address { .. }
             | BootstrapError::Outgrown { .. } => {

@@ -15,7 +15,7 @@ use crate::error::StartError;
 use crate::log_writer::LogWriter;
 use crate::os;
 use tenure_node::directory::{self, MemberRecord};
-use tenure_node::{Founded, Incarnation, Lineage};
+use tenure_node::{BootstrapResult, Incarnation, Lineage};
 
 /// The file with the members that this member was given when it joined.
 const GIVEN: &str = "given";
@@ -95,8 +95,8 @@ impl DataHome {
     /// Writes the first state of a new cluster, then records that this directory belongs to it. A crash in between is
     /// repaired by founding again, perhaps with other entries in the member directory: a member whose identity names no
     /// cluster has never acted on the state it wrote.
-    pub(crate) fn found(&mut self, founded: &Founded) -> Result<(), StartError> {
-        let Founded { cluster, founders, level } = founded;
+    pub(crate) fn found(&mut self, founded: &BootstrapResult) -> Result<(), StartError> {
+        let BootstrapResult { cluster, founders, level } = founded;
         self.identity.check_cluster(cluster)?;
         let (mut log, _) = self.open_log(Presence::MayBeNew)?;
         let snapshots = Snapshots::open(self.disk.clone())?;
@@ -238,9 +238,9 @@ mod tests {
 
     const SIZES: FileSizes = FileSizes { segment_bytes: 64 * 1024, reserve_bytes: 4096 };
 
-    fn founded(founders: &[MemberRecord]) -> Founded {
+    fn founded(founders: &[MemberRecord]) -> BootstrapResult {
         let (cluster, founders) = (directory::cluster_id(founders), founders.to_vec());
-        Founded { cluster, founders, level: LEVEL_MAX }
+        BootstrapResult { cluster, founders, level: LEVEL_MAX }
     }
 
     fn record(id: MemberId) -> MemberRecord {

@@ -94,7 +94,7 @@ pub enum StartError {
     },
     /// The listed members already belong to a cluster that was founded without this member.
     #[error("{peer} already belongs to cluster {cluster}, which was founded without this member")]
-    Founded {
+    BootstrapResult {
         /// The address of the member that reported it.
         peer: String,
         /// That member's cluster.
@@ -179,7 +179,7 @@ impl StartError {
             | Self::NotListed { .. }
             | Self::Founders { .. }
             | Self::Word { .. }
-            | Self::Founded { .. }
+            | Self::BootstrapResult { .. }
             | Self::Uninvited { .. }
             | Self::Invitation { .. }
             | Self::NotAlone { .. }
@@ -255,7 +255,7 @@ impl StartError {
                 "`tenure cluster invite` at a member of the cluster, and its token with --invitation".into()
             }
             Self::Word { .. } => "up to 256 bytes without spaces".into(),
-            Self::Founded { peer, .. } => {
+            Self::BootstrapResult { peer, .. } => {
                 format!(
                     "--join {peer} instead of --bootstrap, to be added under a new id; if this \
                      member lost its disk, `tenure cluster remove NAME` first"

@@ -13,7 +13,7 @@ use tenure_core::event::WallClock;
 use tenure_core::outcome::Notice;
 use tenure_node::transfer::TransferEnd;
 use tenure_node::{Input, Node, Output, PeerMessage};
-use tenure_raft::{MemberId, Saved, Stop};
+use tenure_raft::{MemberId, SnapshotDelivery, Stop};
 use tenure_store::{DataDir, Fatal, SnapshotError, Snapshots, WriteError};
 use tenure_types::Revision;
 
@@ -276,7 +276,7 @@ impl Driver {
                 Output::Send { to, message } => self.send(to, &message),
                 Output::SendSnapshot { to, step } => {
                     if !self.on.net.send_snapshot(to, step, self.on.snapshots.clone()) {
-                        let saved = Saved::No;
+                        let saved = SnapshotDelivery::Failed;
                         self.on.node.handle(Input::SnapshotSent { to, saved });
                     }
                 }
@@ -295,7 +295,7 @@ impl Driver {
                     let (snapshots, member) = (self.on.snapshots.clone(), self.on.member.clone());
                     let work = move || save(&snapshots, point, &meta, &frozen, &member);
                     if !spawn_for(self.on.member.inbox(), "tenure-snapshot", work) {
-                        let saved = Saved::No;
+                        let saved = SnapshotDelivery::Failed;
                         self.on.node.handle(Input::SnapshotSaved { point, saved });
                     }
                 }
@@ -458,7 +458,7 @@ impl Driver {
 /// Writes a snapshot, which takes at most half of the disk's time, and reports whether that succeeded.
 fn save(
     snapshots: &Snapshots,
-    point: tenure_store::Point,
+    point: tenure_store::LogId,
     meta: &[u8],
     frozen: &tenure_core::Frozen,
     member: &MemberHandle,
@@ -484,12 +484,12 @@ fn save(
     let saved = match written {
         Ok(id) => {
             tracing::info!(index = point.index, bytes = id.bytes, "snapshot saved");
-            Saved::Yes
+            SnapshotDelivery::Delivered
         }
         Err(SnapshotError::Fatal(fatal)) => return member.tell(LoopEvent::Die(fatal_end(&fatal))),
         Err(error) => {
             tracing::warn!(cause = chain(&error), "cannot save a snapshot");
-            Saved::No
+            SnapshotDelivery::Failed
         }
     };
     member.tell(LoopEvent::Input(Input::SnapshotSaved { point, saved }));

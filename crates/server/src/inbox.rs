@@ -8,7 +8,7 @@ use tenure_node::{
     Source, Window, WindowPart, commands_cost,
 };
 
-use crate::member::{LoopEvent, NotTaken};
+use crate::member::{LoopEvent, TrySubmitError};
 use crate::os;
 
 /// How long nothing of what is under way may end before the window is opened.
@@ -119,7 +119,7 @@ impl InboxShared {
 
 impl Inbox {
     /// Puts an event into the inbox, and waits for room. If the event loop has ended, the event is dropped.
-    pub(crate) fn send(&self, event: LoopEvent) -> Result<(), NotTaken> {
+    pub(crate) fn send(&self, event: LoopEvent) -> Result<(), TrySubmitError> {
         let mut state = self.0.lock();
         while !state.is_over && !state.has_room(&event) {
             state.senders_waiting += 1;
@@ -127,7 +127,7 @@ impl Inbox {
             state.senders_waiting -= 1;
         }
         if state.is_over {
-            return Err(NotTaken::Ended(Box::new(event)));
+            return Err(TrySubmitError::Ended(Box::new(event)));
         }
         self.0.put(state, event);
         Ok(())
@@ -149,11 +149,11 @@ impl Inbox {
     }
 
     /// Puts an event into the inbox if there is room.
-    pub(crate) fn try_send(&self, event: LoopEvent) -> Result<(), NotTaken> {
+    pub(crate) fn try_send(&self, event: LoopEvent) -> Result<(), TrySubmitError> {
         let state = self.0.lock();
         match () {
-            () if state.is_over => Err(NotTaken::Ended(Box::new(event))),
-            () if !state.has_room(&event) => Err(NotTaken::Full(Box::new(event))),
+            () if state.is_over => Err(TrySubmitError::Ended(Box::new(event))),
+            () if !state.has_room(&event) => Err(TrySubmitError::Full(Box::new(event))),
             () => {
                 self.0.put(state, event);
                 Ok(())
@@ -279,8 +279,8 @@ fn owed(event: &LoopEvent) -> u64 {
 mod tests {
     use bytes::Bytes;
     use tenure_node::{
-        Admission, CallId, CommandBatch, ConnectionShare, Fresh, MEMBERS_MAX, Principal, REST_MAX,
-        ReplyTo, SessionId, SourceShare, Weight,
+        Admission, CallId, CommandBatch, ConnectionShare, MEMBERS_MAX, Principal, REST_MAX,
+        ReadConsistency, ReplyTo, SessionId, SourceShare, Weight,
     };
     use tenure_raft::MemberId;
 
@@ -471,7 +471,7 @@ mod tests {
         LoopEvent::Read {
             question: Box::new(|_| ()),
             principal: Principal::anyone(),
-            fresh: Fresh::Stale,
+            fresh: ReadConsistency::Stale,
             deadline_us: 0,
             turn: ReadTurn { source, walks: true, ..ReadTurn::default() },
         }

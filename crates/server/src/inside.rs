@@ -15,7 +15,7 @@ use tenure_core::event::WallClock;
 use tenure_core::request::{Command, LeaseRef, RequestId};
 use tenure_node::{CallId, Input, LinkId, Node, Output, PeerMessage, Permit, Principal, ReplyTo};
 use tenure_raft::{
-    Boot, FIRST, MemberId, Membership, Persist, Replica, ReplicaConfig, Saved, TICK_US,
+    Boot, FIRST, MemberId, Membership, Persist, Replica, ReplicaConfig, SnapshotDelivery, TICK_US,
 };
 use tenure_store::{HardState, LogEntry};
 use tenure_types::{Epoch, LeaseId, Revision};
@@ -498,10 +498,10 @@ impl RunningMember {
             Output::Led(lead) => self.member.set_lead(lead),
             Output::Directory { directory, .. } => self.net.learn_names(&directory),
             Output::SendSnapshot { to, .. } => {
-                self.node.handle(Input::SnapshotSent { to, saved: Saved::No });
+                self.node.handle(Input::SnapshotSent { to, saved: SnapshotDelivery::Failed });
             }
             Output::SaveSnapshot { point, .. } => {
-                self.node.handle(Input::SnapshotSaved { point, saved: Saved::No });
+                self.node.handle(Input::SnapshotSaved { point, saved: SnapshotDelivery::Failed });
             }
             Output::Skipped => self.member.outbox().put(Delivery::CloseAll),
             Output::CallBack { join, .. } => {

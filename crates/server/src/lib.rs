@@ -58,8 +58,10 @@ pub use fetch::request_backup;
 pub use identity::{ConsoleMode, NewApiKey};
 pub use member::{End, Gone, MemberHandle, MemberStatus};
 pub use node_metrics::NodeMetrics;
-pub use start::{Entrance, HealthListen, InvitationSource, RunningServer, ServerSettings, start};
+pub use start::{HealthListen, InvitationSource, RunningServer, ServerSettings, StartMode, start};
 pub use tenure_node::directory::{Address, MemberNames, MemberRecord, Preference};
-pub use tenure_node::{AdminRequest, Incarnation, InvitationToken, Lead, Lineage, NodeFailure};
+pub use tenure_node::{
+    AdminRequest, Incarnation, InvitationToken, KnownLeader, Lineage, NodeFailure,
+};
 pub use tenure_raft::Stop;
 pub use traces::TraceSettings;

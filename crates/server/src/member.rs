@@ -8,11 +8,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use tenure_core::{Frozen, Machine};
 use tenure_node::{
-    AdminRequest, Admission, CommandBatch, Control, Fresh, Input, Join, Lead, Lineage, Node,
-    NodeFailure, Outcomes, PeerName, Permit, Principal, ReplyTo, Source,
+    AdminRequest, Admission, CommandBatch, Control, Input, Join, KnownLeader, Lineage, Node,
+    NodeFailure, Outcomes, PeerName, Permit, Principal, ReadConsistency, ReplyTo, Source,
 };
 use tenure_raft::{MemberId, Membership, Replica, ReplicaStatus, Stop};
-use tenure_store::{Point, PreparedSegment, SyncReport};
+use tenure_store::{LogId, PreparedSegment, SyncReport};
 use tenure_types::Revision;
 use tokio::sync::watch;
 
@@ -39,7 +39,7 @@ pub(crate) enum LoopEvent {
     Read {
         question: Question,
         principal: Principal,
-        fresh: Fresh,
+        fresh: ReadConsistency,
         deadline_us: u64,
         turn: ReadTurn,
     },
@@ -77,14 +77,14 @@ impl LoopEvent {
 }
 
 /// Why the event loop has not taken an event at once.
-pub(crate) enum NotTaken {
+pub(crate) enum TrySubmitError {
     /// The inbox is full. Carries the event back.
     Full(Box<LoopEvent>),
     /// The member has ended. Carries the event back, so that its caller gets an answer.
     Ended(Box<LoopEvent>),
 }
 
-impl NotTaken {
+impl TrySubmitError {
     /// The event, and why it was not taken.
     pub(crate) fn back(self) -> (LoopEvent, NodeFailure) {
         match self {
@@ -95,7 +95,7 @@ impl NotTaken {
 }
 
 /// The frozen state of a machine, with the entry, the level and the revision that it is at.
-pub(crate) type FrozenState = (Point, u16, Revision, Frozen);
+pub(crate) type FrozenState = (LogId, u16, Revision, Frozen);
 
 /// Called with the machine once it is fresh enough, or with the reason why the read failed.
 pub(crate) type Question = Box<dyn FnOnce(Result<&Machine, NodeFailure>) + Send>;
@@ -126,7 +126,7 @@ pub struct MemberHandle {
     /// Notified after each event put into the inbox, for an event loop that runs as a task.
     bell: Option<Arc<tokio::sync::Notify>>,
     over: Arc<EndState>,
-    lead: Arc<watch::Sender<Lead>>,
+    lead: Arc<watch::Sender<KnownLeader>>,
     outbox: Arc<Outbox>,
     /// Whether a backup is being taken.
     backing_up: Arc<AtomicBool>,
@@ -224,7 +224,7 @@ impl MemberHandle {
             inbox,
             bell,
             over: Arc::default(),
-            lead: Arc::new(watch::Sender::new(Lead::default())),
+            lead: Arc::new(watch::Sender::new(KnownLeader::default())),
             outbox: Arc::default(),
             backing_up: Arc::default(),
             feed: Arc::default(),
@@ -323,7 +323,7 @@ impl MemberHandle {
             let _ = sender.send(machine.map(ask));
         });
         let (principal, deadline_us) = (Principal::member(), self.deadline_us(timeout));
-        let (fresh, turn) = (Fresh::Now, ReadTurn::default());
+        let (fresh, turn) = (ReadConsistency::Linearizable, ReadTurn::default());
         self.tell(LoopEvent::Read { question, principal, fresh, deadline_us, turn });
         match receiver.recv_timeout(timeout + ANSWER_GRACE) {
             Ok(answer) => answer.map_err(|_| Gone),
@@ -351,11 +351,11 @@ impl MemberHandle {
     }
 
     /// A receiver of the current leader and of every change of it.
-    pub fn lead(&self) -> watch::Receiver<Lead> {
+    pub fn lead(&self) -> watch::Receiver<KnownLeader> {
         self.lead.subscribe()
     }
 
-    pub(crate) fn set_lead(&self, lead: Lead) {
+    pub(crate) fn set_lead(&self, lead: KnownLeader) {
         self.lead.send_replace(lead);
     }
 
@@ -433,7 +433,7 @@ impl MemberHandle {
     }
 
     /// Sends the event loop an event if its inbox has room, for tasks that must not wait.
-    pub(crate) fn try_tell(&self, event: LoopEvent) -> Result<(), NotTaken> {
+    pub(crate) fn try_tell(&self, event: LoopEvent) -> Result<(), TrySubmitError> {
         self.meters.sent(1);
         let sent = self.inbox.try_send(event);
         if sent.is_err() {

@@ -43,7 +43,7 @@ pub struct NodeMetrics {
 const LOSSES: [Cause; 4] = [Cause::Expired, Cause::Revoked, Cause::Forced, Cause::MaxHold];
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct OfLoss {
+struct LossLabels {
     cause: &'static str,
 }
 
@@ -81,14 +81,14 @@ pub(crate) struct NodeMeters {
     commits_took: Histogram,
     ended_late: Histogram,
     renewals: Counter,
-    losses: Family<OfLoss, Counter>,
+    losses: Family<LossLabels, Counter>,
     losses_by: [Counter; LOSSES.len()],
 }
 
 impl Default for NodeMeters {
     fn default() -> Self {
         let losses = Family::default();
-        let cell = |cause: Cause| losses.get_or_create_owned(&OfLoss { cause: cause.word() });
+        let cell = |cause: Cause| losses.get_or_create_owned(&LossLabels { cause: cause.word() });
         Self {
             connections: Arc::default(),
             traces: Arc::default(),

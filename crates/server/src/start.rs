@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tenure_core::Machine;
-use tenure_node::{Founded, InvitationToken, Join, Me, MemberIdentity, Node};
+use tenure_node::{BootstrapResult, InvitationToken, Join, MemberIdentity, MemberInfo, Node};
 use tenure_raft::{Replica, ReplicaConfig};
 use tenure_store::Disk;
 use tokio::runtime::Runtime;
@@ -54,7 +54,7 @@ const CALLED: &str = "name";
 
 /// The way in which a member with an empty directory enters a cluster. A member that has data ignores it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Entrance {
+pub enum StartMode {
     /// It founds a cluster of one.
     Alone,
     /// It founds a cluster with these members, given by name and address. The list includes itself.
@@ -109,7 +109,7 @@ pub struct ServerSettings {
     /// The address at which other members reach it, if that is not the one it listens on.
     pub advertise_members: Option<Address>,
     /// The way it enters a cluster.
-    pub entrance: Entrance,
+    pub entrance: StartMode,
     /// The invitation that it presents when it joins. An operator of the cluster made it.
     pub invitation: Option<InvitationSource>,
     /// Whether a member that had another name may take this one.
@@ -210,7 +210,7 @@ impl ServerSettings {
             allowed_origins: Vec::new(),
             console: ConsoleMode::default(),
             advertise_members: None,
-            entrance: Entrance::None,
+            entrance: StartMode::None,
             invitation: None,
             rename: false,
             insecure: false,
@@ -250,7 +250,7 @@ impl ServerSettings {
         members: Option<SocketAddr>,
     ) -> Result<MemberNames, StartError> {
         let listed = match &self.entrance {
-            Entrance::Bootstrap(listed) => listed.iter().find(|(name, _)| *name == self.name),
+            StartMode::Bootstrap(listed) => listed.iter().find(|(name, _)| *name == self.name),
             _ => None,
         };
         let members = members.map_or(NOWHERE.to_owned(), |address| address.to_string());
@@ -301,7 +301,7 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
         .with_origins(&settings.allowed_origins);
     let health = health_port.as_ref().map(|(_, address)| *address);
     let health_hosts = health.map(|at| AllowedHosts::new(at, &record.names.clients, names));
-    let me = Me::new(record.id, record.names.clone(), settings.level_known);
+    let me = MemberInfo::new(record.id, record.names.clone(), settings.level_known);
     let mut member_port = member_port.map(|(port, _)| port);
     let mut peer_listener = None;
     if home.cluster().is_none()
@@ -313,7 +313,7 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     }
     if let Some(cluster) = home.cluster() {
         bootstrap::check_cluster(cluster, &settings.entrance, &settings.name, &wire)?;
-        if matches!(settings.entrance, Entrance::Join(_)) {
+        if matches!(settings.entrance, StartMode::Join(_)) {
             let join = "not needed";
             tracing::info!(%cluster, join, "this member already belongs to a cluster");
         }
@@ -329,12 +329,12 @@ pub fn start(settings: ServerSettings) -> Result<RunningServer, StartError> {
     let opened = home.load(level_known)?;
     let founders = directory::founders(&opened.boot.machine);
     let voters = &opened.boot.members.voters;
-    if settings.entrance == Entrance::Alone && voters.iter().any(|id| *id != record.id) {
+    if settings.entrance == StartMode::Alone && voters.iter().any(|id| *id != record.id) {
         return Err(StartError::NotAlone { cluster, members: voters.len() });
     }
     check_name(&settings, &opened.boot.machine, &record)?;
     let level = directory::first_level(&opened.boot.machine);
-    let me = Me { cluster: Some(cluster.clone()), founders, level, ..me };
+    let me = MemberInfo { cluster: Some(cluster.clone()), founders, level, ..me };
     match (&peer_listener, member_port) {
         (Some(listener), _) => listener.introduce(me),
         (None, Some(port)) => {
@@ -521,11 +521,13 @@ fn enter(
 ) -> Result<(), StartError> {
     let stopped = || settings.stop.load(Ordering::Acquire);
     match &settings.entrance {
-        Entrance::Alone => home.found(&Founded::alone(record.clone(), settings.level_known)),
-        Entrance::Bootstrap(listed) => {
+        StartMode::Alone => {
+            home.found(&BootstrapResult::alone(record.clone(), settings.level_known))
+        }
+        StartMode::Bootstrap(listed) => {
             home.found(&bootstrap::found(listed, record, settings.level_known, wire, &stopped)?)
         }
-        Entrance::Join(seeds) => {
+        StartMode::Join(seeds) => {
             let (record, level) = (record.clone(), settings.level_known);
             let invitation =
                 settings.invitation.as_ref().map(InvitationSource::read).transpose()?;
@@ -533,7 +535,7 @@ fn enter(
             let entered = bootstrap::join(seeds, join, wire, &stopped)?;
             home.join(entered.lineage, &entered.directory)
         }
-        Entrance::None => Err(StartError::NoEntrance),
+        StartMode::None => Err(StartError::NoEntrance),
     }
 }
 

@@ -134,7 +134,7 @@ fn a_snapshot_in_crumbs_is_refused() {
 /// The step that announces the snapshot.
 fn step() -> Vec<u8> {
     use tenure_raft::{AnnouncedSnapshot, Membership, Message, Step, StepKind};
-    let point = tenure_store::Point { index: 900, term: 9 };
+    let point = tenure_store::LogId { index: 900, term: 9 };
     let head = AnnouncedSnapshot { point, members: Membership::default() };
     Message::Step(Step {
         kind: StepKind::Snapshot,
@@ -146,7 +146,7 @@ fn step() -> Vec<u8> {
         reject: false,
         reject_hint: 0,
         context: bytes::Bytes::new(),
-        durable: tenure_store::Point::default(),
+        durable: tenure_store::LogId::default(),
         entries: Vec::new(),
         snapshot: Some(Box::new(head)),
     })

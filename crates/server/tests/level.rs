@@ -14,7 +14,7 @@ use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, NewLease, Request, RequestId};
 use tenure_raft::{AdminRequest, MembershipChange, RejectReason};
 use tenure_server::{
-    End, Entrance, InvitationSource, NodeFailure, RunningServer, ServerSettings, StartError, Stop,
+    End, InvitationSource, NodeFailure, RunningServer, ServerSettings, StartError, StartMode, Stop,
     start,
 };
 
@@ -29,7 +29,7 @@ fn settings(dir: &Path, at: usize, listed: &Listed, level_known: u16) -> ServerS
     ServerSettings {
         clients: "127.0.0.1:0".into(),
         members: Some(listed[at].1.clone()),
-        entrance: Entrance::Bootstrap(listed.clone()),
+        entrance: StartMode::Bootstrap(listed.clone()),
         segment_bytes: 256 * 1024,
         reserve_bytes: 64 * 1024,
         level_known,
@@ -198,7 +198,7 @@ fn an_old_version_starts_from_no_newer_snapshot_and_is_not_let_in() {
     let newcomer = |at: usize, level_known| {
         let mut listed = listed.clone();
         listed.resize_with(at + 1, || ("x".into(), format!("127.0.0.1:{}", free_port())));
-        let entrance = Entrance::Join(vec![listed[0].1.clone()]);
+        let entrance = StartMode::Join(vec![listed[0].1.clone()]);
         let invitation = Some(invite(running[0].clients));
         ServerSettings { entrance, invitation, ..settings(dir.path(), at, &listed, level_known) }
     };

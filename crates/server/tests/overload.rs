@@ -11,7 +11,7 @@ use crate::figures::figure;
 use bytes::Bytes;
 use tenure_core::codec::encode_request;
 use tenure_core::request::{self, Expect, RequestId};
-use tenure_server::{Entrance, NodeFailure, ServerSettings, os, start};
+use tenure_server::{NodeFailure, ServerSettings, StartMode, os, start};
 use tenure_store::File;
 use tenure_wire::status::error_from;
 use tenure_wire::v1;
@@ -48,7 +48,7 @@ async fn in_time<T>(what: &str, it: impl Future<Output = T>) -> T {
 fn settings(dir: &tempfile::TempDir) -> ServerSettings {
     ServerSettings {
         clients: "127.0.0.1:0".into(),
-        entrance: Entrance::Alone,
+        entrance: StartMode::Alone,
         segment_bytes: 256 * 1024,
         reserve_bytes: 64 * 1024,
         ..ServerSettings::new("a", dir.path().join("a"))

@@ -14,7 +14,7 @@ use tenure_core::request::{
 use tenure_core::{Compacted, Filter};
 use tenure_server::backup::{BackupError, TakeError, Verified, take};
 use tenure_server::restore::{RestoreOptions, RestoreOrigin, Restored, StoppedFor, restore};
-use tenure_server::{Entrance, MemberHandle, RunningServer, ServerSettings, start};
+use tenure_server::{MemberHandle, RunningServer, ServerSettings, StartMode, start};
 use tenure_types::{LeaseId, Mode, Refusal, Token};
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -26,7 +26,7 @@ const SEGMENT_BYTES: u32 = 256 * 1024;
 fn run(data: &Path) -> RunningServer {
     let running = start(ServerSettings {
         clients: "127.0.0.1:0".into(),
-        entrance: Entrance::Alone,
+        entrance: StartMode::Alone,
         segment_bytes: SEGMENT_BYTES,
         reserve_bytes: 64 * 1024,
         ..ServerSettings::new("a", data)

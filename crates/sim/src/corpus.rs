@@ -15,7 +15,7 @@ use tenure_core::outcome::Effects;
 use tenure_raft::{
     AnnouncedSnapshot, MemberId, Membership, Message, Observed, Step as RaftStep, StepKind,
 };
-use tenure_store::{LogEntry, Point};
+use tenure_store::{LogEntry, LogId};
 use tenure_types::{Epoch, Term};
 
 use crate::generate::{Generator, SequenceStep, StepCommand};
@@ -116,7 +116,7 @@ impl Corpus {
 
 /// One message of each kind: once plain and once with everything that a message can carry.
 fn messages() -> Vec<Vec<u8>> {
-    let point = Point { index: 40, term: 3 };
+    let point = LogId { index: 40, term: 3 };
     let members = Membership::of_voters((1..=3).filter_map(MemberId::new));
     let kinds = (1..=12).filter_map(StepKind::from_number);
     let plain = |kind| RaftStep {
@@ -129,7 +129,7 @@ fn messages() -> Vec<Vec<u8>> {
         reject: false,
         reject_hint: 0,
         context: Bytes::new(),
-        durable: Point { index: 40, term: 2 },
+        durable: LogId { index: 40, term: 2 },
         entries: Vec::new(),
         snapshot: None,
     };
@@ -150,8 +150,8 @@ fn messages() -> Vec<Vec<u8>> {
         term: 3,
         vote: MemberId::new(2),
         held_in: 3,
-        held: Point { index: 41, term: 3 },
-        committed: Point { index: 39, term: 2 },
+        held: LogId { index: 41, term: 3 },
+        committed: LogId { index: 39, term: 2 },
     };
     let others = [
         Message::Hello,

@@ -40,12 +40,12 @@ mod error;
 mod gauge;
 mod identity;
 mod log;
+mod log_writer;
 mod real;
 mod reserve;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod snapshot;
-mod writer;
 
 pub use data_dir::{DataDir, DataDirError, Warning};
 pub use disk::{Disk, File};
@@ -53,7 +53,7 @@ pub use error::{Damage, Fatal, OpenError, ReadError, Rejection, WriteError};
 pub use gauge::{Free, Gauge};
 pub use identity::{DirectoryIdentity, IdentityError};
 pub use log::{
-    Cut, CutCause, HardState, Log, LogBatch, LogEntry, LogOptions, NOTES_BYTES_MAX, Point,
+    Cut, CutCause, HardState, Log, LogBatch, LogEntry, LogId, LogOptions, NOTES_BYTES_MAX,
     Position, Preparation, PreparedSegment, Presence, Recovered, Room, SEGMENT_BYTES_MAX,
     SEGMENT_BYTES_MIN, SyncJob, SyncReport, Synced, WrittenBatch,
 };
@@ -62,10 +62,10 @@ pub mod mutants {
     //! Planted bugs, which show that the checks would find them.
     pub use crate::plant::{ALL, IN_TESTS, select};
 }
+pub use log_writer::{LogWriter, PrepareJob, ReserveJob, SpaceLook, SyncEnd, SyncStep};
 pub use real::RealDisk;
 pub use reserve::{RESERVE_BYTES_DEFAULT, Reserve};
 pub use snapshot::{
     META_BYTES_MAX, RawSnapshot, ReceivedBytes, SnapshotError, SnapshotFileReader, SnapshotId,
     SnapshotReceiver, SnapshotWriter, Snapshots,
 };
-pub use writer::{LogWriter, PrepareJob, ReserveJob, SpaceLook, SyncEnd, SyncStep};

@@ -153,7 +153,7 @@ fn a_slow_sync_is_reported_with_how_long_it_took() {
 fn a_snapshot_that_does_not_fit_leaves_the_older_one_and_no_trace() {
     let disk = SimDisk::new(1);
     let snapshots = Snapshots::open(Arc::new(disk.clone())).unwrap();
-    let point = |index| tenure_store::Point { index, term: 1 };
+    let point = |index| tenure_store::LogId { index, term: 1 };
     crate::support::write_snapshot(&snapshots, point(5)).unwrap();
     let before = disk.files();
     disk.set_capacity(Some(1000));

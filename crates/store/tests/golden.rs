@@ -6,7 +6,7 @@
 use std::{fs, path::PathBuf, sync::Arc};
 
 use crate::support::{State, open, options};
-use tenure_store::{HardState, Log, LogBatch, LogEntry, Point, Snapshots, sim::SimDisk};
+use tenure_store::{HardState, Log, LogBatch, LogEntry, LogId, Snapshots, sim::SimDisk};
 
 const SEGMENT: &str = "log/0000000000000001.seg";
 const SNAPSHOT: &str = "snapshots/0000000000000006-0000000000000003.snap";
@@ -36,7 +36,7 @@ fn write_log(disk: &SimDisk) -> State {
     let hard_state = Some(HardState { term: 2, vote: None, commit: 3 });
     log.write(&LogBatch { entries: &entries, hard_state, ..LogBatch::default() }).unwrap();
     log.compact_to(2).unwrap();
-    let snapshot = Some(Point { index: 6, term: 3 });
+    let snapshot = Some(LogId { index: 6, term: 3 });
     let entries = [entry(7, 3, 0, "seven")];
     log.write(&LogBatch { snapshot, entries: &entries, ..LogBatch::default() }).unwrap();
     log.mark().unwrap();
@@ -64,7 +64,7 @@ fn a_segment_of_format_1_is_written_and_read_as_ever() {
 fn a_snapshot_of_format_1_is_written_and_read_as_ever() {
     let write = |disk: &SimDisk| {
         let snapshots = Snapshots::open(Arc::new(disk.clone())).unwrap();
-        let mut writer = snapshots.write(Point { index: 6, term: 3 }, b"who is a member").unwrap();
+        let mut writer = snapshots.write(LogId { index: 6, term: 3 }, b"who is a member").unwrap();
         writer.append(b"all that ").unwrap();
         writer.append(b"there is").unwrap();
         writer.finish().unwrap()

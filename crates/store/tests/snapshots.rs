@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use crate::support::{check_snapshots, checks, write_snapshot};
 use tenure_store::{
-    Point, RawSnapshot, SnapshotError, SnapshotId, SnapshotReceiver, Snapshots,
+    LogId, RawSnapshot, SnapshotError, SnapshotId, SnapshotReceiver, Snapshots,
     sim::{Restart, Rng, SimDisk, UnreadableRange},
 };
 
-fn point(index: u64) -> Point {
-    Point { index, term: 2 }
+fn point(index: u64) -> LogId {
+    LogId { index, term: 2 }
 }
 
 fn snapshots(disk: &SimDisk) -> Snapshots {

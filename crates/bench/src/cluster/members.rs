@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 use tenure_raft::MemberId;
 use tenure_server::{
-    AdminRequest, ArchiveSettings, Entrance, MemberHandle, RunningServer, ServerSettings, os,
+    AdminRequest, ArchiveSettings, MemberHandle, RunningServer, ServerSettings, StartMode, os,
 };
 
 /// The number of members; the first leads.
@@ -159,7 +159,7 @@ fn settings(at: usize, dir: &Path, addresses: &[String], archive: EventArchive) 
     ServerSettings {
         clients: "127.0.0.1:0".into(),
         members: Some(addresses[at].clone()),
-        entrance: Entrance::Bootstrap(listed.collect()),
+        entrance: StartMode::Bootstrap(listed.collect()),
         archive,
         ..ServerSettings::new(name(at), data(dir, at))
     }

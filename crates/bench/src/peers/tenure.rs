@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use tenure::{Client, Guard, Lease, Standing};
-use tenure_server::{Entrance, HealthListen, ServerSettings};
+use tenure_server::{HealthListen, ServerSettings, StartMode};
 use tokio::task::JoinSet;
 
 use super::CONNECTIONS;
@@ -285,7 +285,7 @@ pub(crate) fn serve_member(words: &[String]) -> Result<()> {
         clients: clients.clone(),
         members: Some(members.clone()),
         health: HealthListen::At(health.clone()),
-        entrance: Entrance::Bootstrap(founders.context("a founder has a name and an address")?),
+        entrance: StartMode::Bootstrap(founders.context("a founder has a name and an address")?),
         ..ServerSettings::new(name.clone(), PathBuf::from(data))
     };
     let _running = tenure_server::start(settings)?;

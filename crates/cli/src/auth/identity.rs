@@ -10,7 +10,7 @@ use tenure_wire::json::access::{AccessStatus, Can, Quotas};
 use tenure_wire::v1;
 use v1::access_service_client::AccessServiceClient;
 
-use super::{OnlyReach, change, keys};
+use super::{ConnectionOnlyArgs, change, keys};
 use crate::connection_args::{ConnectedCluster, CredentialArgs, runtime};
 use crate::duration;
 use crate::exit::Exit;
@@ -73,7 +73,7 @@ pub(crate) enum QuotaCommand {
     ///
     ///   tenure auth quota show
     #[command(verbatim_doc_comment)]
-    Show(OnlyReach),
+    Show(ConnectionOnlyArgs),
     /// Set default quotas; those that are not named stay as they are
     ///
     ///   tenure auth quota set leases=1000 places=5000

@@ -34,7 +34,7 @@ pub(crate) enum AuthCommand {
     ///
     ///   tenure auth status
     #[command(verbatim_doc_comment)]
-    Status(OnlyReach),
+    Status(ConnectionOnlyArgs),
     /// Require credentials of every caller from now on
     ///
     ///   tenure auth enable
@@ -97,7 +97,7 @@ pub(crate) enum AuthCommand {
 
 /// Flags of commands that need nothing else.
 #[derive(Args)]
-pub(crate) struct OnlyReach {
+pub(crate) struct ConnectionOnlyArgs {
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tenure_server::log::Level;
 use tenure_server::tls::{ServerTls, ServerTlsFiles};
 use tenure_server::{
-    ArchiveSettings, AuditTo, Entrance, HealthListen, InvitationSource, InvitationToken,
-    Preference, ServerAuthority, ServerSettings, StartError, TraceSettings,
+    ArchiveSettings, AuditTo, HealthListen, InvitationSource, InvitationToken, Preference,
+    ServerAuthority, ServerSettings, StartError, StartMode, TraceSettings,
 };
 
 use super::flags::from_flags;
@@ -285,7 +285,7 @@ impl ServeConfig {
         Ok(Some(Arc::new(tls)))
     }
 
-    fn entrance(&self) -> Result<Entrance, CliError> {
+    fn entrance(&self) -> Result<StartMode, CliError> {
         match (self.get("cluster.bootstrap"), self.get("cluster.join")) {
             // Usually a member that is replaced, with the file of the member that founded the cluster.
             (Some(_), Some(_)) => {
@@ -297,14 +297,14 @@ impl ServeConfig {
                 );
                 Err(CliError::config(text))
             }
-            (None, None) => Ok(Entrance::None),
+            (None, None) => Ok(StartMode::None),
             (None, Some(join)) => {
                 let seeds = list(join);
                 if let Some(wrong) = seeds.iter().find(|at| !is_address(at)) {
                     let text = format!("`{wrong}` is no address; try host:port of a member");
                     return Err(self.wrong("cluster.join", text));
                 }
-                Ok(Entrance::Join(seeds))
+                Ok(StartMode::Join(seeds))
             }
             (Some(bootstrap), None) => {
                 let pairs = list(bootstrap).into_iter().map(|pair| {
@@ -324,7 +324,7 @@ impl ServeConfig {
                     let text = format!("`{address}` of `{name}` is no address; try host:port");
                     return Err(self.wrong("cluster.bootstrap", text));
                 }
-                Ok(Entrance::Bootstrap(pairs))
+                Ok(StartMode::Bootstrap(pairs))
             }
         }
     }

@@ -6,7 +6,7 @@ mod flags;
 
 use clap::Args;
 use serde_json::json;
-use tenure_server::{ConsoleMode, Entrance, ServerSettings, StartError, log, os, start};
+use tenure_server::{ConsoleMode, ServerSettings, StartError, StartMode, log, os, start};
 
 use crate::exit::Exit;
 use crate::member_process::{CliError, Company, install_log, on_end, process_requests, unstarted};
@@ -193,7 +193,7 @@ pub(crate) fn run(flags: &ServeArgs) -> Result<Exit, CliError> {
     settings.on_end = on_end(&settings.name, flags.form());
     settings.rename = flags.rename;
     let name = settings.name.clone();
-    let again = matches!(settings.entrance, Entrance::None);
+    let again = matches!(settings.entrance, StartMode::None);
     let data = settings.data.clone();
     let running = start(settings).map_err(|error| unstarted(error, &data, Company::Unknown))?;
     let (member, cluster) = (running.member.id(), running.cluster.clone());

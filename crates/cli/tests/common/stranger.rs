@@ -278,7 +278,7 @@ pub(crate) fn step(kind: StepKind, term: u64) -> Step {
         index: 0,
         commit: 0,
         commit_term: 0,
-        durable: tenure_store::Point::default(),
+        durable: tenure_store::LogId::default(),
         reject: false,
         reject_hint: 0,
         context: Bytes::new(),
@@ -289,6 +289,6 @@ pub(crate) fn step(kind: StepKind, term: u64) -> Step {
 
 /// A claim about what a member once had: entries of this term up to this index, committed.
 pub(crate) fn remembered(term: u64, index: u64) -> tenure_raft::Observed {
-    let entry = tenure_store::Point { index, term };
+    let entry = tenure_store::LogId { index, term };
     tenure_raft::Observed { term, vote: None, held_in: term, held: entry, committed: entry }
 }

@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use tenure_core::codec::seal_entry;
 use tenure_raft::{AnnouncedSnapshot, MemberId, Membership, Message, Step, StepKind};
-use tenure_store::{LogEntry, Point};
+use tenure_store::{LogEntry, LogId};
 use tenure_types::Term;
 
 use crate::stage::{Stage, UNKNOWN_ID, in_plaintext_and_under_tls};
@@ -128,7 +128,7 @@ fn an_entry_that_a_stranger_appends_is_not_applied(mut stage: Stage) {
 fn a_snapshot_that_a_stranger_offers_is_not_taken(mut stage: Stage) {
     let (claim, members) = (stage.claim(), [0, 1, 2].map(|at| stage.id(at)));
     let (term, last) = (stage.number(0, "term"), stage.number(0, "last"));
-    let point = Point { index: last + BEYOND, term };
+    let point = LogId { index: last + BEYOND, term };
     let members_then = Membership::of_voters(members.into_iter().filter_map(MemberId::new));
     let head = AnnouncedSnapshot { point, members: members_then };
     let offered = Step { snapshot: Some(Box::new(head)), ..step(StepKind::Snapshot, term) };

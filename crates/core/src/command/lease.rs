@@ -31,7 +31,7 @@ pub(super) enum LeaseEnd<'a> {
 
 /// The part of a lease by which an observer can check that it did not end early.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LeaseLife {
+pub(super) struct LeaseTimes {
     pub(super) ttl_ms: u64,
     /// The machine's clock at the last renewal, or at the grant.
     pub(super) renewed_ms: u64,
@@ -262,10 +262,10 @@ impl Machine {
     }
 
     /// The ttl and the last renewal of a lease, for the event that ends it or one of its holds.
-    pub(super) fn lease_life(&self, lease: &Lease) -> Option<LeaseLife> {
+    pub(super) fn lease_life(&self, lease: &Lease) -> Option<LeaseTimes> {
         let ttl_ms = u64::from(lease.ttl_ms);
         let renewed_ms = lease.deadline_ms.saturating_sub(self.promised_ms(ttl_ms));
-        (self.level >= LEVEL_RECORDS).then_some(LeaseLife { ttl_ms, renewed_ms })
+        (self.level >= LEVEL_RECORDS).then_some(LeaseTimes { ttl_ms, renewed_ms })
     }
 
     fn remove_lease(&mut self, slot: SlabIndex, end: LeaseEnd<'_>) {

@@ -12,7 +12,7 @@ use tenure::{Client, Guard, Token};
 use tenure_fence::LockSlot;
 use tenure_server::backup::take;
 use tenure_server::restore::{RestoreOptions, RestoreOrigin, restore};
-use tenure_server::{Entrance, RunningServer, ServerSettings, start};
+use tenure_server::{RunningServer, ServerSettings, StartMode, start};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::subject::{FenceReply, Subject};
@@ -112,7 +112,7 @@ impl Stage {
 fn run(data: &Path) -> RunningServer {
     let running = start(ServerSettings {
         clients: "127.0.0.1:0".into(),
-        entrance: Entrance::Alone,
+        entrance: StartMode::Alone,
         segment_bytes: SEGMENT_BYTES,
         reserve_bytes: 64 * 1024,
         ..ServerSettings::new("a", data)

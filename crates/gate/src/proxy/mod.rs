@@ -23,7 +23,7 @@ use tower::Layer as _;
 use crate::hosts::Hosts;
 use crate::listen::{self, Exposure, RunningService, StartError};
 use crate::tls::{Handshakes, ServeTls};
-use crate::trust::Believe;
+use crate::trust::TokenPolicy;
 
 pub use repair::{floor, repair_floor, repairs};
 pub use tenure_fence::http::Reads;
@@ -65,7 +65,7 @@ pub struct Settings {
     /// How long a request may take at the service.
     pub timeout: Duration,
     /// Which tokens to accept.
-    pub believe: Believe,
+    pub believe: TokenPolicy,
 }
 
 impl Settings {
@@ -89,7 +89,7 @@ impl Settings {
             once: false,
             wait: Duration::from_secs(5),
             timeout: Duration::from_secs(60),
-            believe: Believe::Numbers,
+            believe: TokenPolicy::Numbers,
         }
     }
 }

@@ -18,7 +18,7 @@ use tower::Service;
 use crate::answer::ErrorAnswer;
 use crate::hosts::Hosts;
 use crate::reason::Reason;
-use crate::trust::Judge;
+use crate::trust::TokenVerifier;
 
 /// Tells the service which principal the ticket proves. The proxy removes the header if a client sends it.
 const PRINCIPAL: HeaderName = HeaderName::from_static("tenure-principal");
@@ -26,7 +26,7 @@ const PRINCIPAL: HeaderName = HeaderName::from_static("tenure-principal");
 /// A fence that is called after the keys for the request's ticket were read.
 #[derive(Clone)]
 pub(super) struct KeyedFence<S> {
-    judge: Judge,
+    judge: TokenVerifier,
     lock: String,
     slot: Option<u32>,
     hosts: Arc<Hosts>,
@@ -34,7 +34,7 @@ pub(super) struct KeyedFence<S> {
 }
 
 impl<S> KeyedFence<S> {
-    pub(super) fn new(judge: Judge, at: LockSlot<'_>, hosts: Hosts, fence: S) -> Self {
+    pub(super) fn new(judge: TokenVerifier, at: LockSlot<'_>, hosts: Hosts, fence: S) -> Self {
         Self { judge, lock: at.lock.to_owned(), slot: at.slot, hosts: Arc::new(hosts), fence }
     }
 }

@@ -25,7 +25,7 @@ use crate::answer::{ErrorAnswer, json, shown};
 use crate::hosts::Hosts;
 use crate::readers::Readers;
 use crate::reason::{Fence, Reason};
-use crate::trust::Judge;
+use crate::trust::TokenVerifier;
 
 use super::engine::{Engine, EngineError};
 use super::metrics::{StoreMetrics, TEXT};
@@ -43,7 +43,7 @@ const LIST_MAX: usize = 1_000;
 
 /// What every handler needs. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct StoreApi(Arc<ShopState>);
+pub(super) struct StoreApi(Arc<StoreApiState>);
 
 /// Which requests are admitted, before anything else about them is looked at.
 pub(super) struct Admitted {
@@ -52,10 +52,10 @@ pub(super) struct Admitted {
     pub(super) readers: Option<Readers>,
 }
 
-struct ShopState {
+struct StoreApiState {
     engine: Arc<Engine>,
     writer: StoreWriter,
-    judge: Judge,
+    judge: TokenVerifier,
     admitted: Admitted,
     metrics: Arc<StoreMetrics>,
     limits: StoreLimits,
@@ -137,13 +137,13 @@ impl StoreApi {
     pub(super) fn new(
         engine: Arc<Engine>,
         writer: StoreWriter,
-        judge: Judge,
+        judge: TokenVerifier,
         admitted: Admitted,
         metrics: Arc<StoreMetrics>,
         limits: StoreLimits,
     ) -> Self {
         let reads = Semaphore::new(READS_MAX);
-        Self(Arc::new(ShopState { engine, writer, judge, admitted, metrics, limits, reads }))
+        Self(Arc::new(StoreApiState { engine, writer, judge, admitted, metrics, limits, reads }))
     }
 
     /// Reads the whole body, if it is not too long and arrives in time.

@@ -30,7 +30,7 @@ use crate::hosts::Hosts;
 use crate::listen::{self, Exposure, RunningService, StartError};
 use crate::readers::Readers;
 use crate::tls::{Handshakes, ServeTls};
-use crate::trust::{Believe, Tell};
+use crate::trust::{Tell, TokenPolicy};
 
 pub use repair::{KeptFloor, floors, repair_floor, repairs};
 pub use request::StoreLimits;
@@ -70,7 +70,7 @@ pub struct Settings {
     /// Receives messages about the locks of states.
     pub tell: Tell,
     /// Which tokens to accept.
-    pub believe: Believe,
+    pub believe: TokenPolicy,
     /// Receives the reason when the store can no longer write. The process should then be restarted.
     pub on_end: OnEnd,
 }
@@ -91,7 +91,7 @@ impl Settings {
             states: StateLimits::default(),
             cluster: None,
             tell: Arc::new(|_| ()),
-            believe: Believe::Numbers,
+            believe: TokenPolicy::Numbers,
             on_end: Box::new(|_| ()),
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tenure_fence::http::{Unproven, Verify};
 use tenure_fence::{Claim, LockSlot, parse_token};
 use tenure_gate::store::{Settings, StoreLimits, start};
-use tenure_gate::{Believe, RunningService, StartError};
+use tenure_gate::{RunningService, StartError, TokenPolicy};
 
 use crate::calls::{Connection, call, write};
 
@@ -155,7 +155,7 @@ impl Verify for Friends {
 fn a_store_believes_what_its_verifier_believes() {
     let dir = tempfile::tempdir().unwrap();
     let store =
-        started(dir.path(), |settings| settings.believe = Believe::Other(Arc::new(Friends)));
+        started(dir.path(), |settings| settings.believe = TokenPolicy::Other(Arc::new(Friends)));
     let mut connection = Connection::open(store.address).unwrap();
     let mut put = |token: &str| {
         let answer =

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tenure_fence::http::{Unproven, Verify};
 use tenure_fence::{Claim, Incarnation, LockSlot, parse_token};
-use tenure_gate::Believe;
+use tenure_gate::TokenPolicy;
 use tenure_gate::reason::{Fence, Reason, Row};
 use tenure_gate::store::StoreLimits;
 
@@ -126,7 +126,7 @@ fn the_store_says(told: &mut Told) {
     let limits = StoreLimits { body_bytes_max: 1_000, value_bytes_max: 1_500, bytes_max: 4_000 };
     let running = store::started(dir.path(), |settings| {
         settings.limits = limits;
-        settings.believe = Believe::Other(Arc::new(Words));
+        settings.believe = TokenPolicy::Other(Arc::new(Words));
     });
     let to = running.address;
     let put = |path: &str, token: &str, body: &str| {
@@ -170,7 +170,7 @@ fn the_proxy_says(told: &mut Told) {
     let running = proxy::started(dir.path(), upstream.address, |settings| {
         settings.wait = Duration::from_millis(100);
         settings.timeout = Duration::from_secs(600);
-        settings.believe = Believe::Other(Arc::new(Words));
+        settings.believe = TokenPolicy::Other(Arc::new(Words));
     });
     let to = running.address;
     let put = |token: &str| {

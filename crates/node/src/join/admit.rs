@@ -122,7 +122,7 @@ impl Node {
         let MemberRecord { id, names } = &request.record;
         let address = &names.members;
         let why = match answer {
-            Ok(Control::IAm(me)) if me.record.id == *id => None,
+            Ok(Control::MemberInfo(me)) if me.record.id == *id => None,
             Ok(_) => Some(format!("another member than {id} answers at {address}")),
             Err(error) => Some(format!("member {id} does not answer at {address}: {error}")),
         };

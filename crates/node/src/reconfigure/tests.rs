@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tenure_core::codec::decode_request;
 use tenure_core::outcome::{Answer, KeyWritten};
 use tenure_raft::{Membership, ReplicaStatus};
-use tenure_store::Point;
+use tenure_store::LogId;
 use tenure_types::Term;
 
 use super::*;
@@ -35,10 +35,10 @@ fn cluster(voters: &[u64]) -> Box<ClusterView> {
         leader: None,
         leading: false,
         serving: false,
-        applied: Point::default(),
+        applied: LogId::default(),
         committed: 0,
-        last: Point::default(),
-        base: Point::default(),
+        last: LogId::default(),
+        base: LogId::default(),
         unsynced: 0,
         matched: BTreeMap::new(),
         silent_us: BTreeMap::new(),
@@ -83,7 +83,10 @@ impl Run {
     }
 
     fn viewed(self, cluster: Box<ClusterView>) -> Self {
-        assert!(matches!(self.output, Some(ReconfigureOutput::View(Fresh::Now))), "{self}");
+        assert!(
+            matches!(self.output, Some(ReconfigureOutput::View(ReadConsistency::Linearizable))),
+            "{self}"
+        );
         self.handle(ReconfigureInput::Viewed(Ok(cluster)))
     }
 
@@ -114,7 +117,7 @@ impl Run {
         self
     }
 
-    fn views(self, expected: Fresh) -> Self {
+    fn views(self, expected: ReadConsistency) -> Self {
         assert!(
             matches!(self.output, Some(ReconfigureOutput::View(it)) if it == expected),
             "{self}"
@@ -226,7 +229,7 @@ fn without_a_view_of_now_nothing_is_changed() {
         Reconfiguration::Remove(id(2)),
         Reconfiguration::Transfer(None),
     ] {
-        let run = Run::new(request).views(Fresh::Now);
+        let run = Run::new(request).views(ReadConsistency::Linearizable);
         let run = run.handle(ReconfigureInput::Viewed(Err(NodeFailure::NoLeader)));
         assert_eq!(run.fails(), NotReconfigured::Failed(NodeFailure::NoLeader));
     }
@@ -272,7 +275,9 @@ fn a_removed_member_loses_its_record_and_the_cluster_is_shown_as_it_is_then() {
     assert_eq!(voters(run.viewed(cluster(&[1, 2, 4])).done()), [1, 2, 4]);
     // Without a view of now, what is known is shown.
     let run = Run::in_three(Reconfiguration::Remove(id(3))).changed(Ok(()));
-    let run = run.handle(ReconfigureInput::Written(Err(NodeFailure::NoLeader))).views(Fresh::Now);
+    let run = run
+        .handle(ReconfigureInput::Written(Err(NodeFailure::NoLeader)))
+        .views(ReadConsistency::Linearizable);
     let run = run.handle(ReconfigureInput::Viewed(Err(NodeFailure::NoLeader)));
     assert_eq!(voters(run.done()), [1, 2]);
 }
@@ -299,7 +304,7 @@ fn a_leader_hands_over_before_it_is_removed() {
 fn a_removal_that_failed_is_looked_at_again() {
     let failed = || {
         let run = Run::in_three(Reconfiguration::Remove(id(3)));
-        run.changed(Err(NodeFailure::Unknown)).views(Fresh::Stale)
+        run.changed(Err(NodeFailure::Unknown)).views(ReadConsistency::Stale)
     };
     let view = |cluster| ReconfigureInput::Viewed(Ok(cluster));
     failed().handle(view(cluster(&[1, 2]))).writes(3);
@@ -327,7 +332,7 @@ fn a_member_that_ends_because_it_was_removed_is_removed() {
     assert_eq!(voters(removed.done()), [2, 3]);
     let checking = Run::in_three(Reconfiguration::Remove(id(1))).viewed(cluster(&[1, 2, 3]));
     let checking = checking.changed(Ok(())).led_by(2).changed(Err(NodeFailure::Unknown));
-    let removed = checking.views(Fresh::Stale).handle(ReconfigureInput::Removed);
+    let removed = checking.views(ReadConsistency::Stale).handle(ReconfigureInput::Removed);
     assert_eq!(voters(removed.done()), [2, 3]);
     let other = Run::new(Reconfiguration::Transfer(None)).handle(ReconfigureInput::Removed);
     assert_eq!(other.fails(), NotReconfigured::Failed(NodeFailure::Stopping));
@@ -419,11 +424,11 @@ fn after_an_attempt_that_may_have_its_effect_no_failure_means_that_nothing_happe
     let mut run = run.changes(MembershipChange::Remove(id(3))).changed(Err(NodeFailure::Unknown));
     run.moment.lead = Some(id(3));
     let again = ReconfigureInput::Viewed(Ok(cluster(&[1, 2, 3])));
-    let run = run.views(Fresh::Stale).handle(again).views(Fresh::Now);
+    let run = run.views(ReadConsistency::Stale).handle(again).views(ReadConsistency::Linearizable);
     assert_eq!(run.handle(no_leader()).fails(), unknown);
     // The transfer has begun.
     let run = Run::in_three(Reconfiguration::Transfer(Some(id(2)))).transfers(2).changed(Ok(()));
-    let run = run.idle(HANDED_OVER_US).at(HANDED_OVER_US).views(Fresh::Now);
+    let run = run.idle(HANDED_OVER_US).at(HANDED_OVER_US).views(ReadConsistency::Linearizable);
     assert_eq!(run.handle(no_leader()).fails(), unknown);
 }
 

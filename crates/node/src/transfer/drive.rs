@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tenure_raft::{MemberId, ReplicaInput as RaftInput, Step};
-use tenure_store::{Point, SnapshotId};
+use tenure_store::{LogId, SnapshotId};
 
 use super::{
     IncomingTransfer, OutgoingTransfers, ReplicaView, SnapshotUnreadable, TransferAction,
@@ -38,14 +38,14 @@ impl Node {
             }
             Some(_) => self.transfers.outgoing.start(to, step, self.now_us, &mut actions),
             None => {
-                let point = step.snapshot.as_ref().map_or(Point::default(), |head| head.point);
+                let point = step.snapshot.as_ref().map_or(LogId::default(), |head| head.point);
                 actions.push(TransferAction::Report { to, point, ending: TransferEnd::NoLink });
             }
         }
         self.act(actions);
     }
 
-    pub(crate) fn snapshot_found(&mut self, to: MemberId, point: Point, id: Option<SnapshotId>) {
+    pub(crate) fn snapshot_found(&mut self, to: MemberId, point: LogId, id: Option<SnapshotId>) {
         let mut actions = Vec::new();
         self.transfers.outgoing.found(to, point, id, self.now_us, &mut actions);
         self.act(actions);
@@ -76,7 +76,7 @@ impl Node {
     }
 
     /// The snapshot at this point was verified and goes to the replica.
-    pub(crate) fn transfer_received(&mut self, point: Point) {
+    pub(crate) fn transfer_received(&mut self, point: LogId) {
         let mut actions = Vec::new();
         let incoming = &mut self.transfers.incoming;
         if let Some(id) = incoming.finishing().filter(|id| id.point == point) {

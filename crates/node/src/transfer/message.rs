@@ -2,7 +2,7 @@
 
 use bytes::{Buf, BufMut, Bytes};
 use tenure_raft::{Message, Step};
-use tenure_store::{Point, SnapshotId};
+use tenure_store::{LogId, SnapshotId};
 use xxhash_rust::xxh3::xxh3_64;
 
 pub(crate) const OFFER: u8 = 0xc5;
@@ -174,7 +174,7 @@ fn get(bytes: &mut Bytes) -> Option<SnapshotId> {
     let term = bytes.try_get_u64_le().ok()?;
     let length = bytes.try_get_u64_le().ok()?;
     let checksum = bytes.try_get_u32_le().ok()?;
-    Some(SnapshotId { point: Point { index, term }, bytes: length, checksum })
+    Some(SnapshotId { point: LogId { index, term }, bytes: length, checksum })
 }
 
 fn number_of(reason: TransferRefusal) -> u8 {
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn every_message_reads_back_and_no_part_of_one_does() {
-        let point = Point { index: 9, term: 2 };
+        let point = LogId { index: 9, term: 2 };
         let id = SnapshotId { point, bytes: 77, checksum: 5 };
         let head = AnnouncedSnapshot { point, members: Membership::default() };
         let step = Step {

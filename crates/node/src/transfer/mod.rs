@@ -26,8 +26,8 @@ mod message;
 mod outgoing;
 
 use bytes::Bytes;
-use tenure_raft::{MemberId, Saved, Step};
-use tenure_store::{Point, SnapshotId};
+use tenure_raft::{MemberId, SnapshotDelivery, Step};
+use tenure_store::{LogId, SnapshotId};
 
 pub use incoming::{IncomingTransfer, ReplicaView};
 pub use message::{TransferMessage, TransferRefusal};
@@ -55,7 +55,7 @@ pub enum TransferAction {
         /// The member that needs it.
         to: MemberId,
         /// Its last entry.
-        point: Point,
+        point: LogId,
     },
     /// Read a part of a snapshot. Report with [`OutgoingTransfers::read`].
     Read {
@@ -73,7 +73,7 @@ pub enum TransferAction {
         /// The member that needed the snapshot.
         to: MemberId,
         /// The snapshot's last entry.
-        point: Point,
+        point: LogId,
         /// The end of the transfer: arrived, or the reason why not.
         ending: TransferEnd,
     },
@@ -140,10 +140,10 @@ pub enum TransferEnd {
 
 impl TransferEnd {
     /// The result for the replica.
-    pub fn saved(self) -> Saved {
+    pub fn saved(self) -> SnapshotDelivery {
         match self {
-            TransferEnd::Arrived => Saved::Yes,
-            _ => Saved::No,
+            TransferEnd::Arrived => SnapshotDelivery::Delivered,
+            _ => SnapshotDelivery::Failed,
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use tenure_raft::{MemberId, Step};
-use tenure_store::{Point, SnapshotId};
+use tenure_store::{LogId, SnapshotId};
 
 use super::message::TransferMessage;
 use super::{CHUNK_BYTES, SnapshotUnreadable, TransferAction, TransferEnd, WINDOW_CHUNKS};
@@ -29,7 +29,7 @@ pub struct OutgoingTransfers {
 #[derive(Debug)]
 struct Sending {
     step: Box<Step>,
-    point: Point,
+    point: LogId,
     phase: SendPhase,
     linked: bool,
     attempt: u64,
@@ -107,7 +107,7 @@ impl OutgoingTransfers {
     pub fn found(
         &mut self,
         to: MemberId,
-        point: Point,
+        point: LogId,
         id: Option<SnapshotId>,
         now_us: u64,
         out: &mut Vec<TransferAction>,

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tenure_raft::{AnnouncedSnapshot, MemberId, Membership, Step, StepKind};
-use tenure_store::{Point, SnapshotId};
+use tenure_store::{LogId, SnapshotId};
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn member(number: u64) -> MemberId {
 }
 
 fn snapshot(index: u64) -> SnapshotId {
-    SnapshotId { point: Point { index, term: 2 }, bytes: 3 * CHUNK_BYTES, checksum: 7 }
+    SnapshotId { point: LogId { index, term: 2 }, bytes: 3 * CHUNK_BYTES, checksum: 7 }
 }
 
 fn step(term: u64, id: SnapshotId) -> Step {
@@ -27,7 +27,7 @@ fn step(term: u64, id: SnapshotId) -> Step {
         index: 0,
         commit: 0,
         commit_term: 0,
-        durable: Point::default(),
+        durable: LogId::default(),
         reject: false,
         reject_hint: 0,
         context: Bytes::new(),

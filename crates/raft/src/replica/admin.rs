@@ -1,6 +1,6 @@
 //! Validates and proposes membership changes and leadership transfers.
 
-use tenure_store::Point;
+use tenure_store::LogId;
 
 use super::Replica;
 use crate::engine;
@@ -33,7 +33,7 @@ impl Replica {
         Ok(())
     }
 
-    fn propose_changes(&mut self, changes: &[MembershipChange]) -> Result<Point, RejectReason> {
+    fn propose_changes(&mut self, changes: &[MembershipChange]) -> Result<LogId, RejectReason> {
         if !self.leads() {
             return Err(RejectReason::NotLeader { leader: self.leader() });
         }
@@ -94,13 +94,13 @@ impl Replica {
     }
 
     /// Proposes a change in our own encoding. The engine's encoding goes with it, because the engine reads that one.
-    fn propose_members(&mut self, changes: &[MembershipChange]) -> Result<Point, RejectReason> {
+    fn propose_members(&mut self, changes: &[MembershipChange]) -> Result<LogId, RejectReason> {
         let context = encode_changes(changes);
         if self.node.propose_conf_change(context, engine::changes_to(changes)).is_err() {
             return Err(RejectReason::Transferring);
         }
         let index = self.node.raft.raft_log.last_index();
-        Ok(Point { index, term: self.node.raft.term })
+        Ok(LogId { index, term: self.node.raft.term })
     }
 
     /// Completes a joint configuration whose leader is gone. The engine fails to do so if this member became leader at

@@ -1,6 +1,6 @@
 //! Passes messages to the engine and processes its `Ready` values.
 
-use tenure_store::{HardState, Point};
+use tenure_store::{HardState, LogId};
 
 use super::{Replica, is_answer};
 use crate::engine;
@@ -65,7 +65,7 @@ impl Replica {
             let mut answers: Vec<_> =
                 ready.take_messages().into_iter().filter_map(engine::step_from).collect();
             let meta = ready.snapshot().get_metadata();
-            let snapshot = (meta.index > 0).then_some(Point { index: meta.index, term: meta.term });
+            let snapshot = (meta.index > 0).then_some(LogId { index: meta.index, term: meta.term });
             if let Some(point) = snapshot {
                 self.install(point, out);
             }

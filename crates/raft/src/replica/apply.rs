@@ -1,7 +1,7 @@
 //! Applies committed entries to the machine and the membership.
 
 use raft::eraftpb::Entry as EngineEntry;
-use tenure_store::Point;
+use tenure_store::LogId;
 use tenure_types::Term;
 
 use super::{Replica, to_all};
@@ -27,7 +27,7 @@ impl Replica {
 
     fn apply_one(&mut self, entry: EngineEntry, out: &mut Vec<ReplicaOutput>) {
         let entry = engine::entry_from(entry);
-        let at = Point { index: entry.index, term: entry.term };
+        let at = LogId { index: entry.index, term: entry.term };
         assert_eq!(at.index, self.applied.index + 1, "entries are applied in order, each once");
         let mut effects = std::mem::take(&mut self.effects);
         let is_command = entry.kind != MEMBERS && !entry.payload.is_empty();
@@ -77,7 +77,7 @@ impl Replica {
         }
     }
 
-    fn change_members(&mut self, at: Point, payload: &[u8]) {
+    fn change_members(&mut self, at: LogId, payload: &[u8]) {
         let Ok(changes) = decode_changes(payload) else {
             self.stop(Stop::Malformed { index: at.index });
             return;
@@ -119,7 +119,7 @@ impl Replica {
     }
 
     /// Handles an ordinary entry at the position of a proposed membership change: the engine refused the change.
-    fn change_refused(&mut self, at: Point) {
+    fn change_refused(&mut self, at: LogId) {
         if let Some((proposal, expected)) = self.changing
             && expected.index <= at.index
         {

@@ -18,7 +18,7 @@ use raft::{Config as EngineConfig, RawNode, ReadOnlyOption, StateRole};
 use tenure_core::event::WallClock;
 use tenure_core::outcome::Effects;
 use tenure_core::{Frozen, Machine};
-use tenure_store::{Cut, HardState, LogEntry, Point};
+use tenure_store::{Cut, HardState, LogEntry, LogId};
 use tenure_types::{Revision, Term};
 
 use crate::clock::LeaseClock;
@@ -27,7 +27,7 @@ use crate::config::{
     MESSAGES_IN_FLIGHT_MAX, ReplicaConfig, UNCOMMITTED_BYTES_MAX,
 };
 use crate::hashes::Hashes;
-use crate::io::{ProposalId, ReplicaInput, ReplicaOutput, Saved};
+use crate::io::{ProposalId, ReplicaInput, ReplicaOutput, SnapshotDelivery};
 use crate::member::{MemberId, Membership};
 use crate::message::{Message, StepKind};
 use crate::observed::Observations;
@@ -49,11 +49,11 @@ pub struct Boot {
     pub machine: Machine,
     /// The last entry in that state. All first members of a cluster start from the same snapshot at (1, 1); a member
     /// that joins later starts from nothing, at (0, 0).
-    pub applied: Point,
+    pub applied: LogId,
     /// The members in the snapshot; empty for a member that joins.
     pub members: Membership,
     /// The point the log starts after; not above `applied`.
-    pub base: Point,
+    pub base: LogId,
     /// The entries of the log, all of them.
     pub entries: Vec<LogEntry>,
     /// The hard state of the log.
@@ -99,13 +99,13 @@ pub struct Replica {
     config: ReplicaConfig,
     node: RawNode<Recent>,
     machine: Machine,
-    applied: Point,
+    applied: LogId,
     members: Membership,
     clock: LeaseClock,
     queue: ProposalQueue,
     pending: PendingProposals,
     /// A membership change in progress: its proposal id, and its position in the log.
-    changing: Option<(ProposalId, Point)>,
+    changing: Option<(ProposalId, LogId)>,
     refused: Vec<ReplicaOutput>,
     reads: PendingReads,
     hashes: Hashes,
@@ -120,7 +120,7 @@ pub struct Replica {
     known: KnownIds,
     cut: Option<Cut>,
     schedule: Schedule,
-    saving: Option<Point>,
+    saving: Option<LogId>,
     /// The index up to which the log is to drop entries.
     compact_to: Option<u64>,
     saving_members: Membership,
@@ -131,7 +131,7 @@ pub struct Replica {
     /// The newest term and vote written.
     voted: (u64, Option<u64>),
     /// The newest entry this member has sealed.
-    sealed: Point,
+    sealed: LogId,
     led: (u64, u64),
     next_tick_us: Option<u64>,
     now_us: u64,
@@ -177,13 +177,13 @@ pub struct ReplicaStatus {
     /// Whether this member leads and has applied an entry of its own term.
     pub serving: bool,
     /// The last entry applied.
-    pub applied: Point,
+    pub applied: LogId,
     /// The commit index.
     pub committed: u64,
     /// The last entry of the log.
-    pub last: Point,
+    pub last: LogId,
     /// The point the log in memory starts after.
-    pub base: Point,
+    pub base: LogId,
     /// How many writes are not reported as durable yet.
     pub unsynced: usize,
     /// On a leader: the last index that each other member has acknowledged.
@@ -273,7 +273,7 @@ impl Replica {
             applied_bytes: 0,
             owed: raised.then_some(hard_state),
             voted: (hard_state.term, hard_state.vote),
-            sealed: Point::default(),
+            sealed: LogId::default(),
             led: (0, 0),
             next_tick_us: None,
             now_us: 0,
@@ -311,8 +311,8 @@ impl Replica {
             }
             ReplicaInput::SnapshotSent { to, saved } => {
                 let status = match saved {
-                    Saved::Yes => raft::SnapshotStatus::Finish,
-                    Saved::No => raft::SnapshotStatus::Failure,
+                    SnapshotDelivery::Delivered => raft::SnapshotStatus::Finish,
+                    SnapshotDelivery::Failed => raft::SnapshotStatus::Failure,
                 };
                 self.node.report_snapshot(to.get(), status);
             }
@@ -338,7 +338,7 @@ impl Replica {
     }
 
     /// Freezes the present state, to be written while the machine goes on. Returns its last entry, level and revision.
-    pub fn freeze(&mut self) -> (Point, u16, Revision, Frozen) {
+    pub fn freeze(&mut self) -> (LogId, u16, Revision, Frozen) {
         let (level, revision) = (self.machine.level(), self.machine.revision());
         (self.applied, level, revision, self.machine.freeze())
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tenure_core::codec::{decode_request, seal_entry_of};
 use tenure_core::request::{Command, LEVEL_RECORDS};
-use tenure_store::Point;
+use tenure_store::LogId;
 
 use super::Replica;
 use crate::config::{ENTRY_BYTES_MAX, ENTRY_COMMANDS_MAX, UNSYNCED_BYTES_MAX, WAITING_MAX};
@@ -184,7 +184,7 @@ impl Replica {
 
     /// Seals an entry with the present count. The count is read after the last command was added, because a command
     /// must never be dated before it was sent.
-    fn seal(&mut self, commands: &EntryCommands) -> Result<Point, RejectReason> {
+    fn seal(&mut self, commands: &EntryCommands) -> Result<LogId, RejectReason> {
         let term = self.term();
         self.clock.lead(term);
         let count_ms = self.clock.count_ms(self.now_us, self.quorum_at_us());
@@ -198,7 +198,7 @@ impl Replica {
         }
         self.clock.stamp();
         let index = self.node.raft.raft_log.last_index();
-        self.sealed = Point { index, term: term.0 };
+        self.sealed = LogId { index, term: term.0 };
         Ok(self.sealed)
     }
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use tenure_store::Point;
+use tenure_store::LogId;
 
 use super::Replica;
 use crate::config::{ASK_AGAIN_US, ASK_US, CHECKPOINT_US, GREET_US, GREETINGS, TICK_US};
@@ -131,7 +131,7 @@ impl Replica {
         let (term, vote) = (self.node.raft.term, MemberId::new(self.node.raft.vote));
         if mutant!("promise_compared_by_index") {
             let index = seen.held.index.max(seen.committed.index);
-            let held = Point { index, term: 0 };
+            let held = LogId { index, term: 0 };
             return (!self.has(held)).then(|| self.lost_entry(held));
         }
         let forgotten = mutant!("vote_forgotten");
@@ -150,12 +150,12 @@ impl Replica {
         (!self.has(seen.committed)).then(|| self.lost_entry(seen.committed))
     }
 
-    fn lost_entry(&self, held: Point) -> DiskLoss {
+    fn lost_entry(&self, held: LogId) -> DiskLoss {
         DiskLoss::Entry { held, last: self.node.raft.raft_log.last_index() }
     }
 
     /// Whether the log has this entry, or a snapshot covers it.
-    fn has(&self, point: Point) -> bool {
+    fn has(&self, point: LogId) -> bool {
         let log = &self.node.raft.raft_log;
         // The engine's log already begins after a snapshot that was taken in this turn.
         if point.index < log.first_index() {
@@ -176,7 +176,7 @@ impl Replica {
         }
         let by_index = mutant!("promise_compared_by_index");
         let term = if by_index { 0 } else { step.commit_term };
-        let acknowledged = Point { index: step.commit, term };
+        let acknowledged = LogId { index: step.commit, term };
         let lost = if step.term > self.node.raft.term && !by_index {
             DiskLoss::Term { seen: step.term, durable: self.node.raft.term }
         } else if !self.has(acknowledged) {
@@ -198,7 +198,7 @@ impl Replica {
         let committed = |upto: u64| {
             let index = upto.min(log.committed);
             let term = log.term(index).unwrap_or(0);
-            Some(Point { index, term }).filter(|point| point.term > 0)
+            Some(LogId { index, term }).filter(|point| point.term > 0)
         };
         match step.kind {
             StepKind::Append | StepKind::Heartbeat | StepKind::Snapshot
@@ -225,7 +225,7 @@ impl Replica {
                 if step.index > log.last_index() {
                     return;
                 }
-                let held = Point { index: step.index, term: log.term(step.index).unwrap_or(0) };
+                let held = LogId { index: step.index, term: log.term(step.index).unwrap_or(0) };
                 let committed = committed(step.index);
                 self.promises.observed.note(from, |observed| {
                     observed.note_term(term);
@@ -252,7 +252,7 @@ impl Replica {
     /// Adds to a leader's step what is durable on its own disk, and the term of the entry that it names as committed.
     pub(super) fn complete(&self, step: &mut Step) {
         let log = &self.node.raft.raft_log;
-        let point = |index| Point { index, term: log.term(index).unwrap_or(0) };
+        let point = |index| LogId { index, term: log.term(index).unwrap_or(0) };
         if matches!(step.kind, StepKind::Append | StepKind::Heartbeat | StepKind::Snapshot) {
             step.durable = Some(point(log.persisted)).filter(|at| at.term > 0).unwrap_or_default();
         }
@@ -286,7 +286,7 @@ impl Replica {
     /// What this leader has promised by leading.
     fn own_promise(&self) -> Observed {
         let log = &self.node.raft.raft_log;
-        let point = |index| Point { index, term: log.term(index).unwrap_or(0) };
+        let point = |index| LogId { index, term: log.term(index).unwrap_or(0) };
         let mut own = Observed::default();
         if mutant!("leader_not_remembered") {
             return own;

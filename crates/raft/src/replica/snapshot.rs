@@ -1,12 +1,12 @@
 //! Decides when to write a snapshot, and installs one that has arrived.
 
 use tenure_core::Machine;
-use tenure_store::Point;
+use tenure_store::LogId;
 
 use super::Replica;
 use crate::config::{ReplicaConfig, SNAPSHOT_PAUSE_US};
 use crate::engine;
-use crate::io::{ReplicaOutput, Saved};
+use crate::io::{ReplicaOutput, SnapshotDelivery};
 use crate::member::{MemberId, Membership};
 use crate::message::Step;
 
@@ -19,7 +19,7 @@ const ENTRY_OVERHEAD_BYTES: u64 = 128;
 
 /// A state that has arrived and that the engine has not yet accepted.
 pub(super) struct Arrived {
-    point: Point,
+    point: LogId,
     machine: Box<Machine>,
     members: Membership,
 }
@@ -100,7 +100,7 @@ impl Replica {
 
     /// Handles a newest snapshot that is damaged or gone on this member's disk. The member no longer sends it, and
     /// requests a new one, at the same point if nothing was applied since.
-    pub fn snapshot_damaged(&mut self, point: Point) {
+    pub fn snapshot_damaged(&mut self, point: LogId) {
         if !mutant!("damaged_snapshot_sent_again") {
             self.node.mut_store().forget_snapshot(point);
         }
@@ -115,13 +115,13 @@ impl Replica {
         }
     }
 
-    pub(super) fn snapshot_saved(&mut self, point: Point, saved: Saved) {
+    pub(super) fn snapshot_saved(&mut self, point: LogId, saved: SnapshotDelivery) {
         if self.saving != Some(point) {
             return;
         }
         self.saving = None;
         let members = std::mem::take(&mut self.saving_members);
-        if saved == Saved::No {
+        if saved == SnapshotDelivery::Failed {
             // Only the log still covers these entries.
             self.applied_bytes += self.schedule.saving_bytes;
             self.schedule.not_before_us = self.now_us.saturating_add(SNAPSHOT_PAUSE_US);
@@ -161,7 +161,7 @@ impl Replica {
         let message = engine::step_to(from, self.config.id, step);
         let _ = self.node.step(message);
         let wanted = self.node.snap().map(raft::prelude::Snapshot::get_metadata);
-        match wanted.map(|meta| Point { index: meta.index, term: meta.term }) {
+        match wanted.map(|meta| LogId { index: meta.index, term: meta.term }) {
             None => self.arrived = None,
             Some(wanted) if wanted == point || mutant!("stale_snapshot_replaces_a_newer_one") => {
                 self.arrived = Some(Arrived { point, machine, members });
@@ -172,7 +172,7 @@ impl Replica {
     }
 
     /// Replaces the state and the log by the snapshot that the engine has accepted.
-    pub(super) fn install(&mut self, point: Point, out: &mut Vec<ReplicaOutput>) {
+    pub(super) fn install(&mut self, point: LogId, out: &mut Vec<ReplicaOutput>) {
         let arrived = self.arrived.take().expect("the engine takes only what was handed to it");
         assert_eq!(arrived.point, point, "the engine takes the snapshot that it was handed");
         assert!(point.index >= self.applied.index, "a snapshot never takes the state back");
@@ -186,7 +186,7 @@ impl Replica {
         self.node.mut_store().reset(point, self.members.clone());
         self.pending.skipped(point.index, out);
         // As with commands, this member never sees which entry was at that position.
-        let is_skipped = |it: &mut (_, Point)| it.1.index <= point.index;
+        let is_skipped = |it: &mut (_, LogId)| it.1.index <= point.index;
         if let Some((proposal, _)) = self.changing.take_if(is_skipped) {
             out.push(if mutant!("skipped_change_is_no_effect") {
                 let result = Err(crate::io::RejectReason::Replaced);

@@ -12,11 +12,11 @@ use tenure_raft::{
     Boot, MemberId, Membership, Message, Persist, ProposalFate, ProposalId, RejectReason, Replica,
     ReplicaConfig, ReplicaInput, ReplicaOutput, ReplicaStatus, Step, StepKind, Stop,
 };
-use tenure_store::{HardState, LogEntry, Point};
+use tenure_store::{HardState, LogEntry, LogId};
 use tenure_types::{Epoch, LeaseId};
 
 const STEP_US: u64 = 5_000;
-const FIRST: Point = Point { index: 1, term: 1 };
+const FIRST: LogId = LogId { index: 1, term: 1 };
 
 /// The durable content of a disk.
 #[derive(Clone, Default)]

@@ -9,7 +9,7 @@ use tenure_raft::{
     AnnouncedSnapshot, Boot, MemberId, Membership, MembershipChange, Replica, ReplicaConfig,
     ReplicaInput, ReplicaOutput, Step, StepKind,
 };
-use tenure_store::{HardState, Point};
+use tenure_store::{HardState, LogId};
 use tenure_types::Epoch;
 
 use crate::disks::{Cluster, id};
@@ -19,11 +19,11 @@ const NOW_US: u64 = 1_000_000;
 /// A member that starts from a snapshot at this point; at the default point it has none.
 fn started(
     me: MemberId,
-    applied: Point,
+    applied: LogId,
     members: Membership,
     given: BTreeSet<MemberId>,
 ) -> Replica {
-    let Point { index: commit, term } = applied;
+    let LogId { index: commit, term } = applied;
     let boot = Boot {
         machine: Machine::new(Epoch::default()),
         applied,
@@ -39,7 +39,7 @@ fn started(
 }
 
 /// A snapshot of a leader arrives whole.
-fn received(from: usize, point: Point, members: &Membership) -> ReplicaInput {
+fn received(from: usize, point: LogId, members: &Membership) -> ReplicaInput {
     let head = AnnouncedSnapshot { point, members: members.clone() };
     let step = Step {
         kind: StepKind::Snapshot,
@@ -51,7 +51,7 @@ fn received(from: usize, point: Point, members: &Membership) -> ReplicaInput {
         reject: false,
         reject_hint: 0,
         context: Bytes::new(),
-        durable: Point::default(),
+        durable: LogId::default(),
         entries: Vec::new(),
         snapshot: Some(Box::new(head)),
     };
@@ -60,7 +60,7 @@ fn received(from: usize, point: Point, members: &Membership) -> ReplicaInput {
     ReplicaInput::SnapshotReceived { from, step, machine, members }
 }
 
-fn snapshots_written(replica: &mut Replica, now_us: u64) -> Vec<Point> {
+fn snapshots_written(replica: &mut Replica, now_us: u64) -> Vec<LogId> {
     let mut outputs = Vec::new();
     replica.turn(now_us, &mut outputs);
     let point = |output: &ReplicaOutput| match output {
@@ -72,7 +72,7 @@ fn snapshots_written(replica: &mut Replica, now_us: u64) -> Vec<Point> {
 
 #[cfg_attr(not(mutants), test)]
 pub(crate) fn a_damaged_snapshot_is_written_again() {
-    let first = Point { index: 1, term: 1 };
+    let first = LogId { index: 1, term: 1 };
     let voters = Membership::of_voters((0..3).map(id));
     let mut replica = started(id(0), first, voters, BTreeSet::new());
     assert_eq!(snapshots_written(&mut replica, NOW_US), []);
@@ -85,12 +85,12 @@ pub(crate) fn a_stale_snapshot_behind_a_newer_one_is_left_alone() {
     let me = id(3);
     let voters: BTreeSet<MemberId> = (0..3).map(id).collect();
     let members = Membership { learners: [me].into(), ..Membership::of_voters(voters.clone()) };
-    let mut replica = started(me, Point::default(), Membership::default(), voters);
+    let mut replica = started(me, LogId::default(), Membership::default(), voters);
     // The second has an older term and arrives in the same turn.
-    replica.handle(received(0, Point { index: 90, term: 7 }, &members));
-    replica.handle(received(1, Point { index: 40, term: 6 }, &members));
+    replica.handle(received(0, LogId { index: 90, term: 7 }, &members));
+    replica.handle(received(1, LogId { index: 40, term: 6 }, &members));
     replica.turn(NOW_US, &mut Vec::new());
-    assert_eq!(replica.status().applied, Point { index: 90, term: 7 });
+    assert_eq!(replica.status().applied, LogId { index: 90, term: 7 });
 }
 
 /// A leader that is cut off has proposed a learner. The next leader may have committed that, and sends a snapshot that
@@ -105,7 +105,7 @@ pub(crate) fn a_membership_change_that_a_snapshot_skipped_is_unknown() {
     assert_eq!(cluster.changes(leader), before);
     // Its disk keeps nothing from now on, so that the test needs no snapshots on disk.
     cluster.stick(leader);
-    let point = Point { index: 1_000, term: cluster.term(leader) + 1 };
+    let point = LogId { index: 1_000, term: cluster.term(leader) + 1 };
     let learners = [id(3)].into();
     let members = Membership { learners, ..Membership::of_voters((0..3).map(id)) };
     cluster.input(leader, received(1, point, &members));

@@ -9,10 +9,10 @@ use tenure_core::outcome::Answer;
 use tenure_core::request::{Command, LeaseRef, NewLease, Request, RequestId};
 use tenure_raft::{
     AdminRequest, Boot, MemberId, Membership, MembershipChange, Message, ProposalFate, ProposalId,
-    RejectReason, Replica, ReplicaConfig, ReplicaInput, ReplicaOutput, Saved, Space, StepKind,
-    Stop,
+    RejectReason, Replica, ReplicaConfig, ReplicaInput, ReplicaOutput, SnapshotDelivery, Space,
+    StepKind, Stop,
 };
-use tenure_store::{HardState, LogEntry, Point};
+use tenure_store::{HardState, LogEntry, LogId};
 use tenure_types::{Epoch, LeaseId};
 
 const STEP_US: u64 = 10_000;
@@ -29,7 +29,7 @@ struct Member {
     entries: Vec<LogEntry>,
     newest: u64,
     hard_state: HardState,
-    image: Option<(Point, Vec<u8>, Vec<u8>)>,
+    image: Option<(LogId, Vec<u8>, Vec<u8>)>,
     answers: Vec<(ProposalId, ProposalFate)>,
     reads: Vec<ProposalId>,
     changed: Vec<ProposalId>,
@@ -52,7 +52,7 @@ fn config(number: usize) -> ReplicaConfig {
 impl Cluster {
     fn new(size: usize) -> Self {
         let members = Membership::of_voters((0..size).map(id));
-        let base = Point { index: 1, term: 1 };
+        let base = LogId { index: 1, term: 1 };
         let members = (0..size).map(|number| {
             let hard_state = HardState { term: 1, vote: None, commit: 1 };
             let machine = Machine::new(Epoch::default());
@@ -175,11 +175,11 @@ impl Member {
         number: usize,
         entries: Vec<LogEntry>,
         hard_state: HardState,
-        image: Option<(Point, Vec<u8>, Vec<u8>)>,
+        image: Option<(LogId, Vec<u8>, Vec<u8>)>,
     ) -> Self {
         let (applied, members, machine) = match &image {
             Some((point, meta, state)) => (*point, Membership::decode(meta).unwrap(), read(state)),
-            None => (Point::default(), Membership::default(), Machine::new(Epoch::default())),
+            None => (LogId::default(), Membership::default(), Machine::new(Epoch::default())),
         };
         let after: Vec<_> =
             entries.iter().filter(|entry| entry.index > applied.index).cloned().collect();
@@ -236,7 +236,10 @@ impl Member {
                     let (step, machine) = (Box::new(step), Box::new(read(&state)));
                     let members = Box::new(members);
                     send(to, ReplicaInput::SnapshotReceived { from, step, machine, members });
-                    self.inputs.push(ReplicaInput::SnapshotSent { to, saved: Saved::Yes });
+                    self.inputs.push(ReplicaInput::SnapshotSent {
+                        to,
+                        saved: SnapshotDelivery::Delivered,
+                    });
                 }
                 ReplicaOutput::Persist(persist) => {
                     if persist.snapshot.is_some() {
@@ -250,13 +253,19 @@ impl Member {
                     self.newest = persist.number;
                 }
                 ReplicaOutput::SaveSnapshot { point, .. } if self.saves_fail => {
-                    self.inputs.push(ReplicaInput::SnapshotSaved { point, saved: Saved::No });
+                    self.inputs.push(ReplicaInput::SnapshotSaved {
+                        point,
+                        saved: SnapshotDelivery::Failed,
+                    });
                 }
                 ReplicaOutput::SaveSnapshot { point, meta, frozen } => {
                     let mut state = Vec::new();
                     frozen.write(&mut |part| state.extend_from_slice(part));
                     self.image = Some((point, meta, state));
-                    self.inputs.push(ReplicaInput::SnapshotSaved { point, saved: Saved::Yes });
+                    self.inputs.push(ReplicaInput::SnapshotSaved {
+                        point,
+                        saved: SnapshotDelivery::Delivered,
+                    });
                 }
                 ReplicaOutput::Answer { proposal, fate } => self.answers.push((proposal, fate)),
                 ReplicaOutput::ReadReady { proposal } => self.reads.push(proposal),

@@ -4,7 +4,7 @@ use tenure_raft::MemberId;
 use tenure_types::Revision;
 use tenure_wire::{convert, v1};
 
-use crate::dispatch::{Dispatch, Fresh, Principal, ReadScope, WITHIN};
+use crate::dispatch::{Dispatch, Principal, ReadConsistency, ReadScope, WITHIN};
 use tenure_node::directory;
 
 /// The cluster's id as a number: the first half of its digits.
@@ -35,6 +35,9 @@ impl Dispatch {
     /// The name and the addresses of a member.
     pub(crate) async fn names(&self, id: MemberId) -> Option<directory::MemberNames> {
         let ask = move |machine: &tenure_core::Machine| directory::read(machine).remove(&id);
-        self.read(&Principal::member(), ReadScope::Known, Fresh::Stale, WITHIN, ask).await.ok()?.1
+        self.read(&Principal::member(), ReadScope::Known, ReadConsistency::Stale, WITHIN, ask)
+            .await
+            .ok()?
+            .1
     }
 }

@@ -13,7 +13,7 @@ use tenure_wire::{Failure, Message, convert, v1};
 
 use super::query::{failed, fresh, name, page, to_error};
 use super::{decode, encode, past, present};
-use crate::dispatch::{Dispatch, Fresh, Principal, ReadScope};
+use crate::dispatch::{Dispatch, Principal, ReadConsistency, ReadScope};
 
 /// The size at which a page is cut; it may exceed this by at most [`PART`] records. Clients accept 4 MiB by default.
 const PAGE_BYTES: usize = 1024 * 1024;
@@ -189,7 +189,7 @@ pub(crate) async fn keys(
 #[derive(Clone, Copy)]
 struct HistoryCursor {
     from: Revision,
-    fresh: Fresh,
+    fresh: ReadConsistency,
 }
 
 /// The part of a lock's history that was found so far.
@@ -239,7 +239,7 @@ pub(crate) async fn history(
     dispatch: &Dispatch,
     who: &Principal,
     it: &v1::HistoryRequest,
-    fresh: Fresh,
+    fresh: ReadConsistency,
     within: Duration,
 ) -> Result<v1::HistoryResponse, v1::Error> {
     if let Some(search) = &it.archive {
@@ -271,7 +271,7 @@ pub(crate) async fn history(
             break;
         }
         // This member's state never goes back, so later pieces are as fresh as the first.
-        at = HistoryCursor { from: found.next, fresh: Fresh::Stale };
+        at = HistoryCursor { from: found.next, fresh: ReadConsistency::Stale };
     }
     let HistoryPiece { floor, revision, .. } = found;
     let mut events = found;

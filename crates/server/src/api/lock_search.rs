@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 
 use super::encode;
 use super::query::{failed, page};
-use crate::dispatch::{Dispatch, Fresh, Principal, ReadScope, WITHIN};
+use crate::dispatch::{Dispatch, Principal, ReadConsistency, ReadScope, WITHIN};
 
 /// How many locks one turn of the event loop reads, and how many of them at a time. The turn ends earlier if these have
 /// so many holders, and so many waiters were compared.
@@ -78,7 +78,7 @@ impl LockSearch {
         who: &Principal,
         mut after: Option<String>,
         limit: u32,
-        fresh: Fresh,
+        fresh: ReadConsistency,
     ) -> Result<LocksFound, v1::Error> {
         let max = page(limit);
         let scope = ReadScope::list(&self.prefix);
@@ -93,7 +93,9 @@ impl LockSearch {
                 let sorted = machine.sorted_locks(SORTED_MAX)?;
                 Some(search.turn(sorted, principal.name(), from.as_deref(), wanted))
             };
-            let read = dispatch.read_next_page(who, scope.clone(), Fresh::Stale, WITHIN, ask).await;
+            let read = dispatch
+                .read_next_page(who, scope.clone(), ReadConsistency::Stale, WITHIN, ask)
+                .await;
             // Names that came meanwhile are sorted first.
             let Some(turn) = read.map_err(failed)?.1 else { continue };
             has_read = true;

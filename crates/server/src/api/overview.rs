@@ -15,7 +15,7 @@ use tenure_wire::Failure;
 use tokio::sync::Mutex;
 
 use super::lock_search::{SORTED_MAX, is_election, walk};
-use crate::dispatch::{Dispatch, Fresh, Principal, ReadScope, WITHIN};
+use crate::dispatch::{Dispatch, Principal, ReadConsistency, ReadScope, WITHIN};
 use crate::metrics::LockTotals;
 use crate::os;
 
@@ -98,7 +98,8 @@ impl Overviews {
         let principal = who.clone();
         let reads_all = move |machine: &Machine| machine.may(principal.name(), Verb::Read, "");
         let scope = ReadScope::list("");
-        let (_, reads_all) = dispatch.read(who, scope, Fresh::Stale, WITHIN, reads_all).await?;
+        let (_, reads_all) =
+            dispatch.read(who, scope, ReadConsistency::Stale, WITHIN, reads_all).await?;
         let key = if reads_all { String::new() } else { format!(":{}", who.name()) };
         let mut kept = self.0.lock().await;
         let (now_us, rules) = (os::now_us(), dispatch.member().identity().generation());
@@ -133,7 +134,8 @@ async fn make(dispatch: &Dispatch, who: &Principal) -> Result<Overview, Failure>
             let sorted = machine.sorted_locks(SORTED_MAX)?;
             Some(part(sorted, principal.name(), from.as_deref()))
         };
-        let read = dispatch.read_next_page(who, ReadScope::list(""), Fresh::Stale, WITHIN, ask);
+        let read =
+            dispatch.read_next_page(who, ReadScope::list(""), ReadConsistency::Stale, WITHIN, ask);
         let (revision, Some((part, read_to))) = read.await? else { continue };
         sum.add(part);
         sum.revision = revision;
@@ -145,7 +147,8 @@ async fn make(dispatch: &Dispatch, who: &Principal) -> Result<Overview, Failure>
     }
     let facts = |machine: &Machine| (machine.stats().leases, machine.stats().keys);
     let scope = ReadScope::Known;
-    let (_, facts) = dispatch.read_next_page(who, scope, Fresh::Stale, WITHIN, facts).await?;
+    let (_, facts) =
+        dispatch.read_next_page(who, scope, ReadConsistency::Stale, WITHIN, facts).await?;
     (sum.leases, sum.keys) = facts;
     sum.totals = dispatch.member().lock_metrics().totals();
     let mut prefixes: Vec<_> = std::mem::take(&mut sum.counted).into_values().collect();

@@ -10,7 +10,7 @@ use tenure_wire::{Failure, Message, convert, v1};
 use super::query::{failed, name, page, to_error};
 use super::{decode, encode};
 use crate::archive::{ArchiveQuery, ArchiveSubject, FoundPart, RevisionRange};
-use crate::dispatch::{Dispatch, Fresh, Principal, ReadScope};
+use crate::dispatch::{Dispatch, Principal, ReadConsistency, ReadScope};
 
 /// The most of the history that one turn of the event loop copies, and the most turns for one page: enough for the
 /// whole history at its default size. What is left out then is reported as missing.
@@ -29,7 +29,7 @@ pub(super) async fn history(
     who: &Principal,
     it: &v1::HistoryRequest,
     search: &v1::ArchiveSearch,
-    fresh: Fresh,
+    fresh: ReadConsistency,
     within: Duration,
 ) -> Result<v1::HistoryResponse, v1::Error> {
     let query = query(it, search)?;
@@ -41,7 +41,7 @@ pub(super) async fn search(
     dispatch: &Dispatch,
     who: &Principal,
     mut query: ArchiveQuery,
-    fresh: Fresh,
+    fresh: ReadConsistency,
     within: Duration,
 ) -> Result<v1::HistoryResponse, v1::Error> {
     let deadline_us = dispatch.deadline_us(within);
@@ -68,7 +68,7 @@ pub(super) async fn search(
         }
         let ask = move |machine: &Machine| machine.records(at, PIECE);
         let left = dispatch.until(deadline_us);
-        let read = dispatch.read_next_page(who, scope(), Fresh::Stale, left, ask).await;
+        let read = dispatch.read_next_page(who, scope(), ReadConsistency::Stale, left, ask).await;
         let records = match read.map_err(failed)?.1 {
             Ok(records) => records,
             // The history was cut since the last part.

@@ -9,7 +9,7 @@ use tenure_types::{HolderState, RENEW_MAX, Revision, Verb};
 use tenure_wire::{Failure, v1};
 
 use super::{MESSAGE_BYTES_MAX, decode, encode, present};
-use crate::dispatch::{Dispatch, Fresh, Principal, ReadScope, WITHIN};
+use crate::dispatch::{Dispatch, Principal, ReadConsistency, ReadScope, WITHIN};
 
 /// The most records in one page of a list, and the default.
 const PAGE_MAX: usize = 1_000;
@@ -24,8 +24,8 @@ pub(crate) fn page(limit: u32) -> usize {
 }
 
 /// How fresh the answer has to be.
-pub(crate) fn fresh(stale: bool) -> Fresh {
-    if stale { Fresh::Stale } else { Fresh::Now }
+pub(crate) fn fresh(stale: bool) -> ReadConsistency {
+    if stale { ReadConsistency::Stale } else { ReadConsistency::Linearizable }
 }
 
 /// The newest revision, if `from` lies beyond the next one. No client can know such a revision, so a watch must not
@@ -35,12 +35,14 @@ pub(crate) async fn beyond(
     who: &Principal,
     from: Revision,
 ) -> Result<Option<Revision>, Failure> {
-    let (newest, ()) = dispatch.read(who, ReadScope::Known, Fresh::Stale, WITHIN, |_| ()).await?;
+    let (newest, ()) =
+        dispatch.read(who, ReadScope::Known, ReadConsistency::Stale, WITHIN, |_| ()).await?;
     if from <= newest.next() {
         return Ok(None);
     }
     // This member may be behind: only a fresh read tells whether there is such a revision.
-    let (newest, ()) = dispatch.read(who, ReadScope::Known, Fresh::Now, WITHIN, |_| ()).await?;
+    let (newest, ()) =
+        dispatch.read(who, ReadScope::Known, ReadConsistency::Linearizable, WITHIN, |_| ()).await?;
     Ok((from > newest.next()).then_some(newest))
 }
 

@@ -15,7 +15,8 @@ use std::time::Duration;
 use futures_util::{FutureExt, Stream, StreamExt};
 use tenure_core::request::{AskLease, Command, Request};
 use tenure_node::{
-    Lead, Session, SessionBounds, SessionCluster, SessionCommand, SessionOutput, session_within_us,
+    KnownLeader, Session, SessionBounds, SessionCluster, SessionCommand, SessionOutput,
+    session_within_us,
 };
 use tenure_types::{Handle, LeaseId, RENEW_MAX, Refusal};
 use tenure_wire::{Failure, convert, v1};
@@ -63,7 +64,7 @@ pub(crate) struct SessionHandler {
     rest: std::vec::IntoIter<v1::Request>,
     /// Running queries, each with the time it was received.
     questions: JoinSet<(u64, v1::Answer, Charge)>,
-    lead: tokio::sync::watch::Receiver<Lead>,
+    lead: tokio::sync::watch::Receiver<KnownLeader>,
     alarm: Pin<Box<Sleep>>,
     /// The moment of the member's clock that the alarm is set to.
     alarm_us: u64,

@@ -33,7 +33,7 @@ use tenure_types::Revision;
 use tokio::sync::watch;
 
 use crate::log_writer::{spawn, spawn_for};
-use crate::member::{LoopEvent, MemberHandle, NotTaken};
+use crate::member::{LoopEvent, MemberHandle, TrySubmitError};
 pub(crate) use fill::OtherArchives;
 use fill::{Filling, Holes};
 pub use frame::RevisionRange;
@@ -273,8 +273,8 @@ fn look(member: &MemberHandle, from: Revision) -> Option<Result<RevisionRecords,
         });
         match member.try_tell(look) {
             Ok(()) => return found.recv().ok(),
-            Err(NotTaken::Full(_)) => std::thread::sleep(FULL),
-            Err(NotTaken::Ended(_)) => return None,
+            Err(TrySubmitError::Full(_)) => std::thread::sleep(FULL),
+            Err(TrySubmitError::Ended(_)) => return None,
         }
     }
 }

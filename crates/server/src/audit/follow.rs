@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::position::AuditResume;
 use super::record::{self, AuditOutcome, AuditRecord};
-use crate::member::{LoopEvent, MemberHandle, NotTaken};
+use crate::member::{LoopEvent, MemberHandle, TrySubmitError};
 
 /// The most that the event loop copies at a time: some tens of microseconds.
 const MOST: Most = Most { revisions: 4_096, bytes: 256 * 1024 };
@@ -69,8 +69,8 @@ async fn read(member: &MemberHandle, from: Revision) -> Option<Result<RevisionRe
         });
         match member.try_tell(look) {
             Ok(()) => return found.await.ok(),
-            Err(NotTaken::Full(_)) => tokio::time::sleep(FULL).await,
-            Err(NotTaken::Ended(_)) => return None,
+            Err(TrySubmitError::Full(_)) => tokio::time::sleep(FULL).await,
+            Err(TrySubmitError::Ended(_)) => return None,
         }
     }
 }

@@ -29,7 +29,7 @@ struct Reply {
 }
 
 /// The task of one acquire.
-struct Asking {
+struct PendingAcquireTask {
     dispatch: Dispatch,
     session: ClientSession,
     pending: PendingAcquire,
@@ -56,7 +56,14 @@ impl Dispatch {
         let pending = PendingAcquire::new(who.clone(), id, terms, begun_us);
         let followed = self.follow(session.reply_to(ASK), traces::present());
         let (dispatch, caller) = (self.clone(), Some(caller));
-        let asking = Asking { dispatch, session, pending, begun_us, caller, _followed: followed };
+        let asking = PendingAcquireTask {
+            dispatch,
+            session,
+            pending,
+            begun_us,
+            caller,
+            _followed: followed,
+        };
         self.runtime().spawn(asking.run(request, permit));
         let Ok(Reply { outcome, receipt }) = reply.await else {
             return Err(Failure::UnknownOutcome { waited_ms: terms.within_us / 1_000 });
@@ -66,7 +73,7 @@ impl Dispatch {
     }
 }
 
-impl Asking {
+impl PendingAcquireTask {
     async fn run(mut self, request: Bytes, permit: Permit) {
         self.session.submit_one(ASK, request, self.pending.deadline_us(), permit);
         while !self.pending.is_over() {

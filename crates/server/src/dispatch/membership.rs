@@ -20,7 +20,7 @@ use tenure_raft::{MemberId, Stop};
 use tenure_types::{Revision, Verb};
 use tenure_wire::{Failure, v1};
 
-use super::{Dispatch, Fresh, Principal, ReadScope};
+use super::{Dispatch, Principal, ReadConsistency, ReadScope};
 use crate::member::End;
 use crate::os;
 
@@ -78,7 +78,7 @@ impl Dispatch {
             };
             invitation::live(machine, incarnation).into_iter().map(view).collect()
         };
-        Ok(self.read_page(who, scope, Fresh::Now, within, ask).await?)
+        Ok(self.read_page(who, scope, ReadConsistency::Linearizable, within, ask).await?)
     }
 
     /// Deletes an invitation. Returns whether it existed.

@@ -30,7 +30,9 @@ use bytes::Bytes;
 use tenure_core::codec::encode_request;
 use tenure_core::outcome::Outcome;
 use tenure_core::request::{Command, Request, RequestId};
-use tenure_node::{AdminRequest, GIVE_UP_GRACE_US, Input, Lead, Permit, ReplyTo, TTL_MIN_MS};
+use tenure_node::{
+    AdminRequest, GIVE_UP_GRACE_US, Input, KnownLeader, Permit, ReplyTo, TTL_MIN_MS,
+};
 use tenure_raft::RejectReason;
 use tenure_wire::v1;
 use tokio::runtime::Handle;
@@ -45,7 +47,7 @@ pub(crate) use permission::ReadScope;
 pub(crate) use session::ClientSession;
 pub(crate) use source::{ConnectionSources, PrincipalSources, RequestSource};
 pub(crate) use tenure_node::{
-    AcquireTerms, ClusterView, Fresh, PlaceFate, Principal, SessionMessage,
+    AcquireTerms, ClusterView, PlaceFate, Principal, ReadConsistency, SessionMessage,
 };
 pub(crate) use tenure_wire::Failure;
 pub(crate) use ticket::Signed;
@@ -148,7 +150,7 @@ impl Dispatch {
     }
 
     /// The leader, as far as this member knows.
-    pub(crate) fn lead(&self) -> Lead {
+    pub(crate) fn lead(&self) -> KnownLeader {
         *self.inner.member.lead().borrow()
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{Machine, SortedLocks};
-use tenure_node::{ClusterView, Fresh, Node, Principal, PrincipalAction, Weight};
+use tenure_node::{ClusterView, Node, Principal, PrincipalAction, ReadConsistency, Weight};
 use tenure_raft::Replica;
 use tenure_types::{Quota, Revision};
 use tokio::sync::{Semaphore, oneshot};
@@ -53,7 +53,7 @@ impl Dispatch {
         &self,
         who: &Principal,
         scope: ReadScope,
-        fresh: Fresh,
+        fresh: ReadConsistency,
         within: Duration,
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
     ) -> Result<(Revision, T), Failure> {
@@ -75,7 +75,7 @@ impl Dispatch {
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
     ) -> Result<(Revision, T), Failure> {
         let (scope, cost) = (ReadScope::Known, ReadCost::Welcome);
-        let read = self.ask(who, scope, Fresh::Stale, WITHIN, cost, ask).await;
+        let read = self.ask(who, scope, ReadConsistency::Stale, WITHIN, cost, ask).await;
         read.map_err(|failure| self.failure_to(who, failure, WITHIN))
     }
 
@@ -84,7 +84,7 @@ impl Dispatch {
         &self,
         who: &Principal,
         scope: ReadScope,
-        fresh: Fresh,
+        fresh: ReadConsistency,
         within: Duration,
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
     ) -> Result<(Revision, T), Failure> {
@@ -97,19 +97,21 @@ impl Dispatch {
         &self,
         who: &Principal,
         scope: ReadScope,
-        fresh: Fresh,
+        fresh: ReadConsistency,
         within: Duration,
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
     ) -> Result<(Revision, T), Failure> {
         let deadline_us = self.deadline_us(within);
         let failure = |failure| self.failure_to(who, failure, within);
-        if !matches!(fresh, Fresh::Stale) {
+        if !matches!(fresh, ReadConsistency::Stale) {
             // First wait until this member's state is fresh enough, from which it never goes back.
             let known = ReadScope::Known;
             self.ask(who, known, fresh, within, ReadCost::Record, |_| ()).await.map_err(failure)?;
         }
         let left = self.until(deadline_us);
-        self.ask(who, scope, Fresh::Stale, left, ReadCost::Page, ask).await.map_err(failure)
+        self.ask(who, scope, ReadConsistency::Stale, left, ReadCost::Page, ask)
+            .await
+            .map_err(failure)
     }
 
     /// Reads the machine with the names of its locks in order, as lists need them. Names that are not sorted yet are
@@ -118,7 +120,7 @@ impl Dispatch {
         &self,
         who: &Principal,
         scope: ReadScope,
-        fresh: Fresh,
+        fresh: ReadConsistency,
         within: Duration,
         ask: impl Fn(SortedLocks<'_>) -> T + Clone + Send + 'static,
     ) -> Result<(Revision, T), Failure> {
@@ -136,7 +138,11 @@ impl Dispatch {
             let is_sorted = |machine: &Machine| sort(machine).is_some();
             let left = || self.member().until(deadline_us);
             let scope = || scope.clone();
-            while !self.read_next_page(who, scope(), Fresh::Stale, left(), is_sorted).await?.1 {}
+            while !self
+                .read_next_page(who, scope(), ReadConsistency::Stale, left(), is_sorted)
+                .await?
+                .1
+            {}
         }
     }
 
@@ -144,7 +150,7 @@ impl Dispatch {
         &self,
         who: &Principal,
         scope: ReadScope,
-        fresh: Fresh,
+        fresh: ReadConsistency,
         within: Duration,
         cost: ReadCost,
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
@@ -234,7 +240,7 @@ impl Dispatch {
 
     /// The cluster as this member knows it, which may be old.
     pub(crate) async fn view(&self, who: &Principal) -> Result<ClusterView, Failure> {
-        let view = self.cluster_at(who, Fresh::Stale, WITHIN).await;
+        let view = self.cluster_at(who, ReadConsistency::Stale, WITHIN).await;
         view.map_err(|failure| self.failure_to(who, failure, WITHIN))
     }
 
@@ -244,7 +250,7 @@ impl Dispatch {
         who: &Principal,
         within: Duration,
     ) -> Result<ClusterView, Failure> {
-        let view = self.cluster_at(who, Fresh::Now, within).await;
+        let view = self.cluster_at(who, ReadConsistency::Linearizable, within).await;
         view.map_err(|failure| self.failure_to(who, failure, within))
     }
 
@@ -252,12 +258,14 @@ impl Dispatch {
     pub(super) async fn cluster_at(
         &self,
         who: &Principal,
-        fresh: Fresh,
+        fresh: ReadConsistency,
         within: Duration,
     ) -> Result<ClusterView, NodeFailure> {
         match fresh {
-            Fresh::Stale => self.member().identity().authorise(who, PrincipalAction::Enter)?,
-            Fresh::Now | Fresh::AtLeast(_) => {
+            ReadConsistency::Stale => {
+                self.member().identity().authorise(who, PrincipalAction::Enter)?
+            }
+            ReadConsistency::Linearizable | ReadConsistency::AtLeast(_) => {
                 let (scope, cost) = (ReadScope::Known, ReadCost::Record);
                 self.ask(who, scope, fresh, within, cost, |_| ()).await?;
             }

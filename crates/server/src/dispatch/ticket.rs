@@ -7,7 +7,7 @@ use tenure_core::request::{Command, Hold, LeaseRef};
 use tenure_types::{Refusal, Revision, Token, Verb};
 use tenure_wire::{Failure, v1};
 
-use super::{Dispatch, Fresh, Permit, Principal, ReadScope};
+use super::{Dispatch, Permit, Principal, ReadConsistency, ReadScope};
 use crate::ticket::{
     self, KeyRecords, OVERLAP_MS, OVERLAP_MS_MAX, RecordKey, SigningKey, SigningKeys,
 };
@@ -53,7 +53,9 @@ impl Dispatch {
                 (held, KeyRecords::read(machine).signs(&of, record))
             };
             let scope = ReadScope::Name(Verb::Sign, lock.to_owned());
-            let read = self.read(who, scope, Fresh::Now, self.until(until_us), ask).await;
+            let read = self
+                .read(who, scope, ReadConsistency::Linearizable, self.until(until_us), ask)
+                .await;
             let (revision, (held, known)) = read?;
             let grant = held.map_err(|refusal| v1::Error::from(&refusal))?;
             if known {
@@ -74,7 +76,7 @@ impl Dispatch {
         let until_us = self.deadline_us(within.min(KEYS_WITHIN));
         let own = self.record_key(&self.keys().current());
         let incarnation = self.member().lineage();
-        let mut seen = self.records(Fresh::Now, self.until(until_us)).await;
+        let mut seen = self.records(ReadConsistency::Linearizable, self.until(until_us)).await;
         let missing =
             |(_, records, _): &(Revision, KeyRecords, u64)| !records.signs(incarnation, own);
         if seen.as_ref().is_ok_and(missing)
@@ -83,11 +85,11 @@ impl Dispatch {
                 .await
                 .is_ok()
         {
-            seen = self.records(Fresh::Now, self.until(until_us)).await;
+            seen = self.records(ReadConsistency::Linearizable, self.until(until_us)).await;
         }
         let (revision, records, clock_ms) = match seen {
             Ok(seen) => seen,
-            Err(_) => self.records(Fresh::Stale, within).await?,
+            Err(_) => self.records(ReadConsistency::Stale, within).await?,
         };
         let key = |record: &ticket::TicketKeyRecord| v1::TicketKey {
             key: record.id().to_string(),
@@ -175,7 +177,7 @@ impl Dispatch {
         until_us: u64,
     ) -> Result<(Revision, KeyRecords, u64), v1::Error> {
         let read = async {
-            let read = self.records(Fresh::Now, self.until(until_us)).await;
+            let read = self.records(ReadConsistency::Linearizable, self.until(until_us)).await;
             read.map_err(v1::Error::from)
         };
         ticket::read_after_moving(self.move_clock(self.until(until_us)), read).await
@@ -183,7 +185,7 @@ impl Dispatch {
 
     async fn records(
         &self,
-        fresh: Fresh,
+        fresh: ReadConsistency,
         within: Duration,
     ) -> Result<(Revision, KeyRecords, u64), Failure> {
         let ask = |machine: &Machine| (KeyRecords::read(machine), machine.clock_ms());

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tenure_node::{Control, Me};
+use tenure_node::{Control, MemberInfo};
 use tenure_store::Snapshots;
 
 use super::control;
@@ -30,7 +30,7 @@ const CLOSE: Duration = Duration::from_secs(1);
 /// The listener on the members' port. It answers from the first moment who this member is, and serves everything else
 /// once the member runs.
 pub(crate) struct PeerListener {
-    me: Mutex<Me>,
+    me: Mutex<MemberInfo>,
     inside: OnceLock<PeerListenerShared>,
     address: SocketAddr,
     wire: Wire,
@@ -56,7 +56,7 @@ struct PeerListenerShared {
 
 impl PeerListener {
     /// Starts the thread that accepts connections.
-    pub(crate) fn open(listener: TcpListener, me: Me, wire: Wire) -> io::Result<Arc<Self>> {
+    pub(crate) fn open(listener: TcpListener, me: MemberInfo, wire: Wire) -> io::Result<Arc<Self>> {
         let (listening, listens) = channel::<()>();
         let peer_listener = Arc::new(Self {
             me: Mutex::new(me),
@@ -79,7 +79,7 @@ impl PeerListener {
     }
 
     /// Changes the answer to the question who this member is.
-    pub(crate) fn introduce(&self, me: Me) {
+    pub(crate) fn introduce(&self, me: MemberInfo) {
         *self.me.lock().unwrap_or_else(PoisonError::into_inner) = me;
     }
 
@@ -151,7 +151,7 @@ impl PeerListener {
             {
                 return control::write(&mut stream, &Control::Refused(why));
             }
-            return control::write(&mut stream, &Control::IAm(me));
+            return control::write(&mut stream, &Control::MemberInfo(me));
         }
         let Some(inside) = self.inside.get() else {
             return control::write(

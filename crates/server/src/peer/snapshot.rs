@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError};
 use bytes::Bytes;
 use tenure_core::BadSnapshot;
 use tenure_node::{Control, Input, PeerHello};
-use tenure_raft::{LoadError, MemberId, Message, Saved, Step, Stop};
+use tenure_raft::{LoadError, MemberId, Message, SnapshotDelivery, Step, Stop};
 use tenure_store::{SnapshotError, SnapshotId, Snapshots};
 
 use super::control;
@@ -57,11 +57,11 @@ impl Net {
                 Ok(id) => {
                     let (index, bytes) = (id.point.index, id.bytes);
                     tracing::info!(%to, index, bytes, "snapshot sent");
-                    Saved::Yes
+                    SnapshotDelivery::Delivered
                 }
                 Err(error) => {
                     tracing::warn!(%to, cause = %error, "cannot send a snapshot");
-                    Saved::No
+                    SnapshotDelivery::Failed
                 }
             };
             net.member.tell(LoopEvent::Input(Input::SnapshotSent { to, saved }));

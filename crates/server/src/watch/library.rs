@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::{Compacted, Machine, Most, RevisionRecords};
-use tenure_node::{Fresh, NodeFailure, Principal};
+use tenure_node::{NodeFailure, Principal, ReadConsistency};
 use tenure_types::Revision;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::sleep;
 
 use crate::inbox::ReadTurn;
-use crate::member::{LoopEvent, MemberHandle, NotTaken};
+use crate::member::{LoopEvent, MemberHandle, TrySubmitError};
 
 /// The most that is read from the history at once: the event loop copies it in some tens of microseconds.
 const PART: Most = Most { revisions: 1_024, bytes: 256 * 1024 };
@@ -108,7 +108,7 @@ async fn ask_now(
         }
     });
     let (principal, deadline_us) = (Principal::member(), member.deadline_us(WITHIN));
-    let (fresh, turn) = (Fresh::Now, ReadTurn::default());
+    let (fresh, turn) = (ReadConsistency::Linearizable, ReadTurn::default());
     tell(member, LoopEvent::Read { question, principal, fresh, deadline_us, turn }).await
 }
 
@@ -135,8 +135,8 @@ async fn tell(member: &MemberHandle, mut event: LoopEvent) -> Result<(), MemberE
     loop {
         match member.try_tell(event) {
             Ok(()) => return Ok(()),
-            Err(NotTaken::Ended(_)) => return Err(MemberEnded),
-            Err(NotTaken::Full(back)) => event = *back,
+            Err(TrySubmitError::Ended(_)) => return Err(MemberEnded),
+            Err(TrySubmitError::Full(back)) => event = *back,
         }
         sleep(FULL).await;
     }

@@ -25,25 +25,25 @@ impl OwnedFilter {
     }
 
     /// How much of the filter a principal may observe.
-    fn sight(&self, access: &Access, principal: &str) -> Sight {
+    fn sight(&self, access: &Access, principal: &str) -> WatchVisibility {
         let (name, only) = match self {
             Self::All => ("", false),
             Self::Exact(name) => (name.as_str(), true),
             Self::Prefix(prefix) => (prefix.as_str(), false),
         };
         if access.may(principal, Verb::Observe, name) {
-            Sight::Everything
+            WatchVisibility::Everything
         } else if !only && access.may_below(principal, Verb::Observe, name) {
-            Sight::Part
+            WatchVisibility::Part
         } else {
-            Sight::Nothing
+            WatchVisibility::Nothing
         }
     }
 }
 
 /// How much of a watch its principal may observe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Sight {
+enum WatchVisibility {
     Everything,
     Part,
     Nothing,
@@ -53,7 +53,7 @@ enum Sight {
 pub(super) struct EventObserver {
     who: Principal,
     /// The generation of the rules, and what they mean for this watch.
-    known: Option<(u64, Sight)>,
+    known: Option<(u64, WatchVisibility)>,
 }
 
 impl EventObserver {
@@ -77,8 +77,8 @@ impl EventObserver {
             };
             self.known = Some((generation, sight));
             match (sight, &step) {
-                (Sight::Nothing, _) if !ends => Some(WatchStep::Forbidden),
-                (Sight::Part, WatchStep::Batch(batch)) => {
+                (WatchVisibility::Nothing, _) if !ends => Some(WatchStep::Forbidden),
+                (WatchVisibility::Part, WatchStep::Batch(batch)) => {
                     batch_for(batch, access, self.who.name()).map(WatchStep::Batch)
                 }
                 _ => Some(step.clone()),

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tenure_server::{Entrance, RunningServer, ServerSettings, os, start};
+use tenure_server::{RunningServer, ServerSettings, StartMode, os, start};
 use tonic::transport::{Channel, Endpoint};
 
 use crate::bounded::{self, listed, try_start_all};
@@ -61,7 +61,7 @@ impl Members {
         let address = format!("127.0.0.1:{}", free_port());
         let seeds = self.listed.iter().map(|(_, address)| address.clone()).collect();
         self.listed.push((format!("m{at}"), address));
-        let entrance = Entrance::Join(seeds);
+        let entrance = StartMode::Join(seeds);
         let invitation = Some(bounded::invite(self.one(self.leader()).clients));
         let settings = settings(self.dir.path(), at, &self.listed);
         let settings = ServerSettings { entrance, invitation, ..settings };
@@ -135,7 +135,7 @@ fn settings(dir: &Path, at: usize, listed: &[(String, String)]) -> ServerSetting
     ServerSettings {
         clients: "127.0.0.1:0".into(),
         members: Some(listed[at].1.clone()),
-        entrance: Entrance::Bootstrap(listed.to_vec()),
+        entrance: StartMode::Bootstrap(listed.to_vec()),
         segment_bytes: 256 * 1024,
         reserve_bytes: 64 * 1024,
         hosts: vec!["locks.example".to_owned()],

@@ -18,7 +18,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tenure_core::LEVEL_MAX;
 use tenure_server::tls::{ServerTls, ServerTlsFiles};
-use tenure_server::{Entrance, ServerSettings};
+use tenure_server::{ServerSettings, StartMode};
 use tenure_store::{DataDir, Disk, File, Snapshots};
 use tenure_wire::v1;
 use tenure_wire::v1::cluster_service_client::ClusterServiceClient;
@@ -148,7 +148,7 @@ async fn without_tokens(seen: &mut Seen) {
     before.stop();
     drop(before);
     use_up_tokens(&data);
-    let running = run(ServerSettings { entrance: Entrance::None, ..settings(&data) });
+    let running = run(ServerSettings { entrance: StartMode::None, ..settings(&data) });
     let mut locks = LockServiceClient::new(connect_to(running.clients));
     let grant = v1::LeaseGrantRequest { ttl: 600, client_id: "c".into(), ..Default::default() };
     let lease = soon(locks.lease_grant(grant)).await.unwrap().into_inner().id;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use tenure_server::restore::{RestoreOptions, RestoreOrigin, StoppedFor, restore};
-use tenure_server::{Entrance, RunningServer, ServerSettings, backup, start};
+use tenure_server::{RunningServer, ServerSettings, StartMode, backup, start};
 use tenure_store::{Disk, File};
 use tenure_types::Epoch;
 use tenure_wire::v1;
@@ -103,7 +103,7 @@ pub(crate) async fn all() -> Seen {
 pub(crate) fn settings(data: &Path) -> ServerSettings {
     ServerSettings {
         clients: "127.0.0.1:0".into(),
-        entrance: Entrance::Alone,
+        entrance: StartMode::Alone,
         segment_bytes: SEGMENT_BYTES,
         reserve_bytes: 64 * 1024,
         ..ServerSettings::new("a", data)
@@ -191,7 +191,7 @@ async fn quiet(seen: &mut Seen) {
             segment_bytes: SEGMENT_BYTES,
         };
         restore(&wanted).unwrap();
-        let running = run(ServerSettings { entrance: Entrance::None, ..settings(&data) });
+        let running = run(ServerSettings { entrance: StartMode::None, ..settings(&data) });
         if stopped == StoppedFor::ForGood {
             token_too_large(seen, &running).await;
         } else {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tenure_server::{Entrance, RunningServer, ServerSettings, start};
+use tenure_server::{RunningServer, ServerSettings, StartMode, start};
 
 /// A single member.
 pub(crate) struct Alone {
@@ -32,7 +32,7 @@ impl Alone {
 pub(crate) fn settings(dir: &Path) -> ServerSettings {
     ServerSettings {
         clients: "127.0.0.1:0".into(),
-        entrance: Entrance::Alone,
+        entrance: StartMode::Alone,
         segment_bytes: 256 * 1024,
         reserve_bytes: 64 * 1024,
         ..ServerSettings::new("m0", dir.join("m0"))

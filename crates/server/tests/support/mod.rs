@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tenure_core::codec::encode_request;
 use tenure_core::request::{Command, Expect, Put, Request, RequestId};
-use tenure_server::{Entrance, MemberHandle, RunningServer, ServerSettings, start};
+use tenure_server::{MemberHandle, RunningServer, ServerSettings, StartMode, start};
 
 pub(crate) use crate::bounded::{DEADLINE, invite, listed, start_all, wait};
 
@@ -18,7 +18,7 @@ pub(crate) fn settings(dir: &Path, at: usize, listed: &[(String, String)]) -> Se
     ServerSettings {
         clients: "127.0.0.1:0".into(),
         members: Some(listed[at].1.clone()),
-        entrance: Entrance::Bootstrap(listed.to_vec()),
+        entrance: StartMode::Bootstrap(listed.to_vec()),
         segment_bytes: 256 * 1024,
         reserve_bytes: 64 * 1024,
         snapshot_entries: 100,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure_fence::ticket::{BadSet, Resource, Tickets};
 use tenure_server::backup::take;
 use tenure_server::restore::{RestoreOptions, RestoreOrigin, restore};
-use tenure_server::{Entrance, RunningServer, ServerSettings, start};
+use tenure_server::{RunningServer, ServerSettings, StartMode, start};
 
 use crate::client::Client;
 use crate::{Grant, set};
@@ -18,7 +18,7 @@ const SEGMENT_BYTES: u32 = 256 * 1024;
 fn run(data: &Path) -> (RunningServer, Client) {
     let running = start(ServerSettings {
         clients: "127.0.0.1:0".into(),
-        entrance: Entrance::Alone,
+        entrance: StartMode::Alone,
         segment_bytes: SEGMENT_BYTES,
         reserve_bytes: 64 * 1024,
         ..ServerSettings::new("a", data)

@@ -10,7 +10,7 @@ use tenure_core::codec::encode_request;
 use tenure_core::event::Batch;
 use tenure_core::request::{Command, Expect, Put, Request, RequestId};
 use tenure_server::watch::Hub;
-use tenure_server::{Entrance, MemberHandle, RunningServer, ServerSettings, start};
+use tenure_server::{MemberHandle, RunningServer, ServerSettings, StartMode, start};
 use tenure_types::Revision;
 use tokio::runtime::Runtime;
 
@@ -118,7 +118,7 @@ fn settings(dir: &Path, at: usize, listed: &[(String, String)]) -> ServerSetting
     ServerSettings {
         clients: "127.0.0.1:0".into(),
         members: Some(listed[at].1.clone()),
-        entrance: Entrance::Bootstrap(listed.to_vec()),
+        entrance: StartMode::Bootstrap(listed.to_vec()),
         segment_bytes: 4 * 1024 * 1024,
         reserve_bytes: 64 * 1024,
         snapshot_entries: 100,

@@ -5,7 +5,7 @@
 
 use fastrand::Rng;
 use tenure_node::directory::MemberRecord;
-use tenure_node::{Bootstrap, Control, Founded, Me};
+use tenure_node::{Bootstrap, BootstrapResult, Control, MemberInfo};
 
 use super::event::EventQueue;
 use super::oracle::ensure;
@@ -17,7 +17,7 @@ const LIMIT_US: u64 = 60 * S;
 
 /// A cluster that was founded.
 pub(super) struct BootstrappedCluster {
-    pub(super) founded: Founded,
+    pub(super) founded: BootstrapResult,
     /// When each founder knew it.
     pub(super) at_us: Vec<u64>,
     /// What each founder is called by then. The first state may have it as it was before.
@@ -30,10 +30,10 @@ struct Founder {
     up: bool,
     boot: u64,
     bootstrap: Option<Bootstrap>,
-    founded: Option<(u64, Founded)>,
+    founded: Option<(u64, BootstrapResult)>,
 }
 
-enum FoundingStep {
+enum BootstrapStep {
     Up(usize),
     Down(usize),
     Turn(usize, u64),
@@ -53,7 +53,7 @@ enum FoundingStep {
 
 struct Scene<'a> {
     rng: &'a mut Rng,
-    queue: EventQueue<FoundingStep>,
+    queue: EventQueue<BootstrapStep>,
     founders: Vec<Founder>,
     listed: Vec<(String, String)>,
     now_us: u64,
@@ -79,10 +79,10 @@ pub(super) fn found(
         let late = scene.rng.u8(0..4) == 0;
         faults.count_by("founder_late", u64::from(late));
         let starts_us = scene.rng.u64(0..if late { 5 * S } else { 50 * MS });
-        scene.queue.push(starts_us, FoundingStep::Up(founder));
+        scene.queue.push(starts_us, BootstrapStep::Up(founder));
         if scene.rng.u8(0..4) == 0 {
             let at_us = starts_us + scene.rng.u64(0..500) * MS;
-            scene.queue.push(at_us, FoundingStep::Down(founder));
+            scene.queue.push(at_us, BootstrapStep::Down(founder));
         }
     }
     while let Some((at_us, step)) = scene.queue.pop() {
@@ -107,11 +107,11 @@ pub(super) fn found(
 impl Scene<'_> {
     fn happen(
         &mut self,
-        step: FoundingStep,
+        step: BootstrapStep,
         faults: &mut FaultCounts,
     ) -> Result<(), InvariantViolation> {
         match step {
-            FoundingStep::Up(at) => {
+            BootstrapStep::Up(at) => {
                 let founder = &mut self.founders[at];
                 (founder.up, founder.boot) = (true, founder.boot + 1);
                 if founder.boot > 1 && self.rng.bool() {
@@ -124,23 +124,23 @@ impl Scene<'_> {
                     let made = made
                         .map_err(|refused| InvariantViolation::new("N10", refused.to_string()))?;
                     founder.bootstrap = Some(made);
-                    self.queue.push(self.now_us, FoundingStep::Turn(at, founder.boot));
+                    self.queue.push(self.now_us, BootstrapStep::Turn(at, founder.boot));
                 }
             }
-            FoundingStep::Down(at) => {
+            BootstrapStep::Down(at) => {
                 faults.count("founder_crash");
                 (self.founders[at].up, self.founders[at].bootstrap) = (false, None);
                 let most_ms = [50, 3000][self.rng.usize(0..2)];
-                self.queue.push(self.now_us + self.rng.u64(1..most_ms) * MS, FoundingStep::Up(at));
+                self.queue.push(self.now_us + self.rng.u64(1..most_ms) * MS, BootstrapStep::Up(at));
             }
-            FoundingStep::Turn(at, boot) => self.turn(at, boot)?,
-            FoundingStep::Asked { from, boot, to } => self.asked(from, boot, to)?,
-            FoundingStep::Answered { to, boot, address, answer } => {
+            BootstrapStep::Turn(at, boot) => self.turn(at, boot)?,
+            BootstrapStep::Asked { from, boot, to } => self.asked(from, boot, to)?,
+            BootstrapStep::Answered { to, boot, address, answer } => {
                 let founder = &mut self.founders[to];
                 if let Some(bootstrap) = founder.bootstrap.as_mut().filter(|_| founder.boot == boot)
                 {
                     bootstrap.handle(&address, answer);
-                    self.queue.push(self.now_us, FoundingStep::Turn(to, boot));
+                    self.queue.push(self.now_us, BootstrapStep::Turn(to, boot));
                 }
             }
         }
@@ -169,26 +169,26 @@ impl Scene<'_> {
             // Some connections take long to come up, so founders are asked at different moments of a round.
             let most_us = if self.rng.u8(0..4) == 0 { 2 * S } else { 20 * MS };
             let at_us = self.now_us + self.rng.u64(MS..most_us);
-            self.queue.push(at_us, FoundingStep::Asked { from: at, boot, to });
+            self.queue.push(at_us, BootstrapStep::Asked { from: at, boot, to });
         }
         if asks.is_empty() && wake_us != u64::MAX {
-            self.queue.push(wake_us.max(self.now_us + 1), FoundingStep::Turn(at, boot));
+            self.queue.push(wake_us.max(self.now_us + 1), BootstrapStep::Turn(at, boot));
         }
         Ok(())
     }
 
     fn asked(&mut self, from: usize, boot: u64, to: usize) -> Result<(), InvariantViolation> {
         let Founder { record, level, up, founded, .. } = &self.founders[to];
-        let mut me = Me::new(record.id, record.names.clone(), *level);
-        if let Some((_, Founded { cluster, founders, level })) = founded {
-            me = Me {
+        let mut me = MemberInfo::new(record.id, record.names.clone(), *level);
+        if let Some((_, BootstrapResult { cluster, founders, level })) = founded {
+            me = MemberInfo {
                 cluster: Some(cluster.clone()),
                 founders: founders.clone(),
                 level: *level,
                 ..me
             };
         }
-        let said = Control::IAm(me);
+        let said = Control::MemberInfo(me);
         let read = Control::decode(&said.encode());
         ensure(read.as_ref() == Some(&said), "codec", || format!("{said:?} does not read back"))?;
         let (late_us, answer) = match self.rng.u8(0..10) {
@@ -197,7 +197,7 @@ impl Scene<'_> {
             _ => (self.rng.u64(MS..20 * MS), Ok(said)),
         };
         let address = self.listed[to].1.clone();
-        let step = FoundingStep::Answered { to: from, boot, address, answer };
+        let step = BootstrapStep::Answered { to: from, boot, address, answer };
         self.queue.push(self.now_us + late_us, step);
         Ok(())
     }

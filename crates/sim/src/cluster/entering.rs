@@ -3,7 +3,7 @@
 
 use tenure_node::directory::MemberNames;
 use tenure_node::{
-    Control, Input, InvitationToken, Join, JoinError, JoinId, Joined, Joining, Me, PeerName,
+    Control, Input, InvitationToken, Join, JoinError, JoinId, Joined, Joining, MemberInfo, PeerName,
 };
 
 use super::event::SimEvent;
@@ -139,12 +139,14 @@ impl SimCluster {
         let answer = match joiner.filter(|at| !cut(at)) {
             Some(at) => {
                 let level = self.nodes[at].level_known();
-                Ok(Control::IAm(Me::new(self.nodes[at].id, names.clone(), level)))
+                Ok(Control::MemberInfo(MemberInfo::new(self.nodes[at].id, names.clone(), level)))
             }
             // A stranger that uses the id of a member is not where its record says.
-            None if names.name == NAME => {
-                Ok(Control::IAm(Me::new(stranger(), names.clone(), tenure_core::LEVEL_MAX)))
-            }
+            None if names.name == NAME => Ok(Control::MemberInfo(MemberInfo::new(
+                stranger(),
+                names.clone(),
+                tenure_core::LEVEL_MAX,
+            ))),
             None => Err(format!("{} does not answer", names.members)),
         };
         let boot = self.nodes[node].boot;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use tenure_core::outcome::Outcome;
 use tenure_node::{Control, Join, LinkId, NodeFailure, Output, SessionId};
-use tenure_raft::{MemberId, Saved};
+use tenure_raft::{MemberId, SnapshotDelivery};
 use tenure_types::Handle;
 
 use super::call::CallInput;
@@ -34,7 +34,7 @@ pub(super) enum SimEvent {
     /// The snapshot threads of a member do a step of a transfer that waited for them.
     Transfer { node: usize, boot: u64, step: Box<Output> },
     /// A member learns the result of sending a snapshot.
-    Sent { node: usize, boot: u64, to: MemberId, saved: Saved },
+    Sent { node: usize, boot: u64, to: MemberId, saved: SnapshotDelivery },
     /// A member starts.
     Start { node: usize },
     /// Two members without a connection try to get one.

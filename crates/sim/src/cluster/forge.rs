@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tenure_core::codec::seal_entry;
 use tenure_node::{Input, LinkId, PeerMessage};
 use tenure_raft::{MemberId, Message, Step, StepKind};
-use tenure_store::{LogEntry, Point};
+use tenure_store::{LogEntry, LogId};
 use tenure_types::Term;
 
 use super::world::SimCluster;
@@ -56,7 +56,7 @@ fn step(kind: StepKind, term: u64) -> Step {
         reject: false,
         reject_hint: 0,
         context: Bytes::new(),
-        durable: Point::default(),
+        durable: LogId::default(),
         entries: Vec::new(),
         snapshot: None,
     }

@@ -2,11 +2,11 @@
 
 use tenure_core::Machine;
 use tenure_node::Input;
-use tenure_raft::{Persist, ReplicaConfig, Saved};
+use tenure_raft::{Persist, ReplicaConfig, SnapshotDelivery};
 use tenure_store::sim::Restart;
 
 use super::event::SimEvent;
-use super::log_writer::{Syncing, Wrote};
+use super::log_writer::{Syncing, WriteResult};
 use super::node::CUT_SHORT;
 use super::oracle::ensure;
 use super::world::SimCluster;
@@ -87,11 +87,11 @@ impl SimCluster {
         self.faults.count_by("rolled_under_sync", rolled);
         match written {
             Err(error) => Err(InvariantViolation::new("S12", format!("{error:#}"))),
-            Ok(Wrote::Stop) => {
+            Ok(WriteResult::Stop) => {
                 self.crash(node, Restart::ProcessKilled);
                 Ok(false)
             }
-            Ok(Wrote::Done) => Ok(true),
+            Ok(WriteResult::Done) => Ok(true),
         }
     }
 
@@ -102,11 +102,11 @@ impl SimCluster {
         self.faults.count_by("compacted_under_sync", under_sync);
         match compacted {
             Err(error) => Err(InvariantViolation::new("S12", format!("{error:#}"))),
-            Ok(Wrote::Stop) => {
+            Ok(WriteResult::Stop) => {
                 self.crash(node, Restart::ProcessKilled);
                 Ok(())
             }
-            Ok(Wrote::Done) => Ok(()),
+            Ok(WriteResult::Done) => Ok(()),
         }
     }
 
@@ -204,7 +204,7 @@ impl SimCluster {
     pub(super) fn prepare(&mut self, node: usize, boot: u64) {
         let target = &mut self.nodes[node];
         let Some(process) = target.process.as_mut().filter(|_| target.boot == boot) else { return };
-        if process.log_writer.prepared() == Wrote::Stop {
+        if process.log_writer.prepared() == WriteResult::Stop {
             self.crash(node, Restart::ProcessKilled);
         }
     }
@@ -248,8 +248,9 @@ impl SimCluster {
             let problem = again.err();
             format!("the snapshot of {node} at {point:?} does not read back: {problem:?}")
         })?;
-        let saved = if saved.is_ok() { Saved::Yes } else { Saved::No };
-        self.faults.count_by("snapshot_saved", u64::from(saved == Saved::Yes));
+        let saved =
+            if saved.is_ok() { SnapshotDelivery::Delivered } else { SnapshotDelivery::Failed };
+        self.faults.count_by("snapshot_saved", u64::from(saved == SnapshotDelivery::Delivered));
         self.give(node, boot, Input::SnapshotSaved { point, saved });
         Ok(())
     }

@@ -43,7 +43,7 @@ struct Covered {
 
 /// The result of a write.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wrote {
+pub(super) enum WriteResult {
     Done,
     /// The process must stop.
     Stop,
@@ -80,7 +80,7 @@ impl SimLogWriter {
     }
 
     /// Writes what a turn wants kept; a batch that the log refuses is a bug of ours.
-    pub(super) fn write(&mut self, persist: &Persist, now_us: u64) -> Result<Wrote> {
+    pub(super) fn write(&mut self, persist: &Persist, now_us: u64) -> Result<WriteResult> {
         let written = match self.writer.write(&persist.batch(), persist.number, now_us) {
             Ok(written) => written,
             Err(error) => return stop(error),
@@ -99,14 +99,14 @@ impl SimLogWriter {
             }
         }
         self.said = self.durable;
-        Ok(Wrote::Done)
+        Ok(WriteResult::Done)
     }
 
-    pub(super) fn compact_to(&mut self, index: u64) -> Result<Wrote> {
+    pub(super) fn compact_to(&mut self, index: u64) -> Result<WriteResult> {
         match self.writer.compact_to(index) {
             Ok(()) => {
                 self.compacted_under_sync += u64::from(self.writer.is_syncing());
-                Ok(Wrote::Done)
+                Ok(WriteResult::Done)
             }
             Err(error) => stop(error),
         }
@@ -195,23 +195,23 @@ impl SimLogWriter {
     }
 
     /// Makes the next segment, takes it into use, and takes the reserve again.
-    pub(super) fn prepared(&mut self) -> Wrote {
-        let Some(job) = self.preparation.take() else { return Wrote::Done };
+    pub(super) fn prepared(&mut self) -> WriteResult {
+        let Some(job) = self.preparation.take() else { return WriteResult::Done };
         let (prepared, reserve) = job.run();
         let _ = reserve.run();
         // If it failed, the log makes its own segment when it needs one.
-        let Ok(prepared) = prepared else { return Wrote::Done };
+        let Ok(prepared) = prepared else { return WriteResult::Done };
         match self.writer.adopt(prepared) {
-            Ok(()) => Wrote::Done,
-            Err(_) => Wrote::Stop,
+            Ok(()) => WriteResult::Done,
+            Err(_) => WriteResult::Stop,
         }
     }
 }
 
 /// What follows from an error: a member that cannot write stops.
-fn stop(error: WriteError) -> Result<Wrote> {
+fn stop(error: WriteError) -> Result<WriteResult> {
     match error {
-        WriteError::NoSpace | WriteError::Fatal(_) => Ok(Wrote::Stop),
+        WriteError::NoSpace | WriteError::Fatal(_) => Ok(WriteResult::Stop),
         error => Err(error).context("S12"),
     }
 }

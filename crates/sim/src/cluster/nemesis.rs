@@ -6,7 +6,7 @@ use tenure_raft::{AdminRequest, MemberId, MembershipChange};
 use tenure_store::sim::{DiskFault, Restart};
 
 use super::event::SimEvent;
-use super::trouble::{self, Trouble};
+use super::node_fault::{self, NodeFault};
 use super::world::SimCluster;
 use super::{MS, S};
 use crate::invariant::CheckResult;
@@ -50,7 +50,7 @@ enum FaultKind {
     BackUp,
     LoseAll,
     /// Something above the log.
-    Above(Trouble),
+    Above(NodeFault),
 }
 
 const ALL: [FaultKind; 25] = [
@@ -84,7 +84,7 @@ const ALL: [FaultKind; 25] = [
 impl Nemesis {
     pub(super) fn new(rng: &mut Rng) -> Self {
         let share = rng.u8(1..=3);
-        let above = trouble::ALL.into_iter().map(FaultKind::Above);
+        let above = node_fault::ALL.into_iter().map(FaultKind::Above);
         let all = ALL.into_iter().chain(above);
         let mut kinds: Vec<_> = all.filter(|_| rng.u8(0..4) <= share).collect();
         kinds.push(FaultKind::Heal);

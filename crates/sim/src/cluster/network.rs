@@ -8,7 +8,7 @@ use super::{FaultCounts, MS};
 
 /// The quality of the network, apart from cuts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Weather {
+pub(super) struct NetworkQuality {
     /// Chances out of 1000.
     pub(super) drop: u64,
     pub(super) duplicate: u64,
@@ -19,13 +19,13 @@ pub(super) struct Weather {
 
 /// The network between members.
 pub(super) struct SimNetwork {
-    pub(super) weather: Weather,
+    pub(super) weather: NetworkQuality,
     /// Directions that carry nothing.
     cut: BTreeSet<(usize, usize)>,
 }
 
 impl SimNetwork {
-    pub(super) fn new(weather: Weather) -> Self {
+    pub(super) fn new(weather: NetworkQuality) -> Self {
         Self { weather, cut: BTreeSet::new() }
     }
 
@@ -35,7 +35,7 @@ impl SimNetwork {
 
     pub(super) fn calm(&mut self) {
         self.heal();
-        self.weather = Weather { drop: 0, duplicate: 0, spike: 0, delay_us: (100, 2 * MS) };
+        self.weather = NetworkQuality { drop: 0, duplicate: 0, spike: 0, delay_us: (100, 2 * MS) };
     }
 
     pub(super) fn cut(&mut self, from: usize, to: usize) {
@@ -59,7 +59,7 @@ impl SimNetwork {
         rng: &mut Rng,
         faults: &mut FaultCounts,
     ) -> Vec<u64> {
-        let Weather { drop, duplicate, spike, delay_us } = self.weather;
+        let NetworkQuality { drop, duplicate, spike, delay_us } = self.weather;
         if self.is_cut(from, to) {
             return Vec::new();
         }

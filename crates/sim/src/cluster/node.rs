@@ -13,7 +13,7 @@ use tenure_node::{
 };
 use tenure_raft::{MemberId, Membership, Replica, ReplicaConfig};
 use tenure_store::sim::{Restart, SimDisk};
-use tenure_store::{Cut, Log, LogOptions, Point, Reserve, SnapshotId, SnapshotReceiver, Snapshots};
+use tenure_store::{Cut, Log, LogId, LogOptions, Reserve, SnapshotId, SnapshotReceiver, Snapshots};
 use tenure_types::Epoch;
 
 use super::inbox::SimInbox;
@@ -121,9 +121,9 @@ pub(super) struct SimProcess {
     pub(super) outputs: Vec<Output>,
     /// A part of the budget that other clients take.
     pub(super) hog: Option<Permit>,
-    pub(super) saving: Option<(Point, Vec<u8>, Box<Frozen>)>,
+    pub(super) saving: Option<(LogId, Vec<u8>, Box<Frozen>)>,
     /// The last entry applied, as far as the oracle has seen.
-    pub(super) seen: Point,
+    pub(super) seen: LogId,
 }
 
 impl SimMember {
@@ -293,7 +293,7 @@ impl SimProcess {
     }
 
     /// Writes the requested snapshot.
-    pub(super) fn save(&mut self) -> Option<(Point, Vec<u8>, Result<()>)> {
+    pub(super) fn save(&mut self) -> Option<(LogId, Vec<u8>, Result<()>)> {
         let (point, meta, frozen) = self.saving.take()?;
         let mut bytes = Vec::new();
         frozen.write(&mut |part| bytes.extend_from_slice(part));
@@ -307,7 +307,7 @@ impl SimProcess {
     }
 
     /// The bytes of the snapshot at a point, if it is still there.
-    pub(super) fn file(&self, point: Point) -> Option<(SnapshotId, Bytes)> {
+    pub(super) fn file(&self, point: LogId) -> Option<(SnapshotId, Bytes)> {
         let id = self.snapshots.complete().ok()?.into_iter().find(|id| id.point == point)?;
         let raw = self.snapshots.raw(id).ok()?;
         let bytes = raw.read_at(0, usize::try_from(id.bytes).ok()?).ok()?;

@@ -4,8 +4,8 @@
 //! checks N12: what is reported as done is so.
 
 use tenure_node::{
-    AdminId, CallId, ClusterView, CommandBatch, Fresh, Input, InputContext, NodeFailure,
-    NotReconfigured, Outcomes, Permit, Principal, ReadId, Reconfiguration, Reconfigure,
+    AdminId, CallId, ClusterView, CommandBatch, Input, InputContext, NodeFailure, NotReconfigured,
+    Outcomes, Permit, Principal, ReadConsistency, ReadId, Reconfiguration, Reconfigure,
     ReconfigureInput, ReconfigureOutput, Reconfigured, ReplyTo,
 };
 use tenure_raft::AdminRequest;
@@ -136,7 +136,7 @@ impl SimCluster {
                     let request = hosted.expect("it has just stepped").request;
                     return self.operated_so(operation, &request, result);
                 }
-                Some(ReconfigureOutput::View(Fresh::Stale)) => {
+                Some(ReconfigureOutput::View(ReadConsistency::Stale)) => {
                     let view = Box::new(ClusterView::of(&process.node));
                     step = OperationStep::Input(ReconfigureInput::Viewed(Ok(view)));
                 }
@@ -168,10 +168,17 @@ impl SimCluster {
         Ok(())
     }
 
-    fn operation_reads(&mut self, node: usize, operation: u64, fresh: Fresh, deadline_us: u64) {
+    fn operation_reads(
+        &mut self,
+        node: usize,
+        operation: u64,
+        fresh: ReadConsistency,
+        deadline_us: u64,
+    ) {
         self.numbers += 1;
         let (read, boot) = (self.numbers, self.nodes[node].boot);
-        let floor = if fresh == Fresh::Now { self.oracle.acknowledged } else { 0 };
+        let floor =
+            if fresh == ReadConsistency::Linearizable { self.oracle.acknowledged } else { 0 };
         let reader = Reader::Operation(operation);
         // A last step may be made after the deadline. The next turn answers it.
         let due_us = deadline_us.max(self.nodes[node].local_us(self.now_us) + MS);

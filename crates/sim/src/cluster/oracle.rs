@@ -14,7 +14,7 @@ use tenure_core::request::{Command, LeaseRef, Request, RequestId};
 use tenure_core::view::LeaseView;
 use tenure_node::directory::{self, MemberRecord};
 use tenure_raft::FIRST;
-use tenure_store::{LogEntry, Point};
+use tenure_store::{LogEntry, LogId};
 use tenure_types::{Epoch, LeaseId, Limit, Revision, Term};
 
 use super::ask_history::AskHistory;
@@ -278,7 +278,7 @@ impl Oracle {
     }
 
     /// A member's state after an entry.
-    pub(super) fn state(&self, node: usize, at: Point, machine: &Machine) -> CheckResult {
+    pub(super) fn state(&self, node: usize, at: LogId, machine: &Machine) -> CheckResult {
         let agreed = at.index.checked_sub(FIRST.index + 1);
         let Some(agreed) = agreed.and_then(|at| self.agreed.get(usize::try_from(at).ok()?)) else {
             let is_first = at.index <= FIRST.index;

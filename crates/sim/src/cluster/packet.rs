@@ -1,7 +1,7 @@
 //! Defines the messages between members, and between clients and the member that serves them.
 
 use bytes::Bytes;
-use tenure_node::{Fresh, SessionId};
+use tenure_node::{ReadConsistency, SessionId};
 use tenure_raft::Step;
 use tenure_store::SnapshotId;
 use tenure_types::Handle;
@@ -36,7 +36,7 @@ pub(super) enum ClientMessage {
     /// Sends commands.
     Requests(Vec<ClientRequest>),
     /// Asks for a read.
-    Read { read: u64, fresh: Fresh, within_us: u64 },
+    Read { read: u64, fresh: ReadConsistency, within_us: u64 },
     /// Closes the session.
     Close,
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use tenure_core::event::Subject;
 use tenure_core::{Machine, StoppedFor};
 use tenure_node::restore::{self, EpochRequest, UsedEpochs};
-use tenure_node::{Fresh, Incarnation, Input, Lineage, Principal, ReadId};
+use tenure_node::{Incarnation, Input, Lineage, Principal, ReadConsistency, ReadId};
 use tenure_raft::Membership;
 use tenure_store::sim::Restart;
 use tenure_types::{Epoch, Revision};
@@ -83,7 +83,8 @@ impl SimCluster {
         let Some(process) = &mut self.nodes[node].process else { return };
         let waiting = WaitingRead::new(reader, floor, revision, deadline_us);
         process.host.reads.insert(read, waiting);
-        let (read, principal, fresh) = (ReadId(read), Principal::anyone(), Fresh::Now);
+        let (read, principal, fresh) =
+            (ReadId(read), Principal::anyone(), ReadConsistency::Linearizable);
         self.give(node, boot, Input::Read { read, principal, fresh, deadline_us });
     }
 

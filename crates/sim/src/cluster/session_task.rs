@@ -11,8 +11,8 @@ use tenure_core::codec::decode_request;
 use tenure_core::outcome::{Notice, Outcome};
 use tenure_core::request::{Command, LeaseRef};
 use tenure_node::{
-    CommandBatch, Effect, Fresh, GIVE_UP_GRACE_US, Input, NodeFailure, Principal, ReadId, ReplyTo,
-    Session, SessionBounds, SessionCluster, SessionCommand, SessionMessage, SessionOutput,
+    CommandBatch, Effect, GIVE_UP_GRACE_US, Input, NodeFailure, Principal, ReadConsistency, ReadId,
+    ReplyTo, Session, SessionBounds, SessionCluster, SessionCommand, SessionMessage, SessionOutput,
     authorise, weight,
 };
 use tenure_types::{Handle, Revision};
@@ -65,7 +65,7 @@ struct KeptOp {
 
 struct SimQuestion {
     read: u64,
-    fresh: Fresh,
+    fresh: ReadConsistency,
 }
 
 /// A part of a message to a client.
@@ -418,9 +418,9 @@ impl SimCluster {
         let SimQuestion { read, fresh } = *question;
         let (mut floor, mut revision) = (0, Revision(0));
         match fresh {
-            Fresh::Now => floor = self.oracle.acknowledged,
-            Fresh::AtLeast(least) => revision = least,
-            Fresh::Stale => {}
+            ReadConsistency::Linearizable => floor = self.oracle.acknowledged,
+            ReadConsistency::AtLeast(least) => revision = least,
+            ReadConsistency::Stale => {}
         }
         // One that waited for its turn may be late. The next turn of the loop answers it.
         let due_us = deadline_us.max(local_us + MS);

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tenure_node::transfer::TransferMessage;
 use tenure_node::{Input, LinkId, NodeFailure, PeerMessage};
-use tenure_raft::{MemberId, Message, Saved, Step, StepKind};
+use tenure_raft::{MemberId, Message, SnapshotDelivery, Step, StepKind};
 
 use super::MS;
 use super::event::SimEvent;
@@ -125,11 +125,11 @@ impl SimCluster {
                         let members = Box::new(members);
                         let input = Input::SnapshotReceived { from, step, machine, members };
                         self.give(to, boot, input);
-                        Saved::Yes
+                        SnapshotDelivery::Delivered
                     }
                     Err(error) => {
                         self.outgrown(to, &error);
-                        Saved::No
+                        SnapshotDelivery::Failed
                     }
                 };
                 let (boot, member) = (self.nodes[from].boot, self.nodes[to].id);
@@ -145,7 +145,10 @@ impl SimCluster {
         if let Packet::Snapshot { .. } = packet {
             let (boot, to) = (self.nodes[from].boot, self.nodes[to].id);
             let at_us = self.now_us + 300 * MS;
-            self.queue.push(at_us, SimEvent::Sent { node: from, boot, to, saved: Saved::No });
+            self.queue.push(
+                at_us,
+                SimEvent::Sent { node: from, boot, to, saved: SnapshotDelivery::Failed },
+            );
         }
     }
 
@@ -155,13 +158,14 @@ impl SimCluster {
             self.nodes[node].process.as_ref().and_then(|process| process.file(head.point))
         });
         let (Some((id, file)), Some(target)) = (file, self.at(to)) else {
-            self.give(node, boot, Input::SnapshotSent { to, saved: Saved::No });
+            self.give(node, boot, Input::SnapshotSent { to, saved: SnapshotDelivery::Failed });
             return;
         };
         if self.network.is_cut(node, target) || self.rng.u8(0..5) == 0 {
             self.faults.count("snapshot_cut");
             let at_us = self.now_us + 300 * MS;
-            self.queue.push(at_us, SimEvent::Sent { node, boot, to, saved: Saved::No });
+            self.queue
+                .push(at_us, SimEvent::Sent { node, boot, to, saved: SnapshotDelivery::Failed });
             return;
         }
         let at_us = self.now_us + self.rng.u64(5 * MS..300 * MS);

@@ -7,7 +7,7 @@ use tenure_core::request::{
     Acquire, Ask, AskLease, AskWait, Asks, Command, Expect, Hold, LeaseRef, NewLease, Purpose, Put,
     Request, RequestId, Urgency,
 };
-use tenure_node::{Fresh, SessionId};
+use tenure_node::{ReadConsistency, SessionId};
 use tenure_types::{LeaseId, Mode};
 
 use super::ask_history::Repeats;
@@ -169,9 +169,9 @@ impl SimCluster {
             return;
         }
         let fresh = match self.rng.u8(0..8) {
-            0 => Fresh::Stale,
-            1 | 2 => Fresh::AtLeast(one.revision),
-            _ => Fresh::Now,
+            0 => ReadConsistency::Stale,
+            1 | 2 => ReadConsistency::AtLeast(one.revision),
+            _ => ReadConsistency::Linearizable,
         };
         let within_us = self.within_us();
         self.numbers += 1;

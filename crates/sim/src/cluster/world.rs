@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use fastrand::Rng;
 use tenure_core::LEVEL_MAX;
-use tenure_node::{BACKLOG_MAX, Founded, Incarnation, Input, Lineage, SessionBounds, WindowBounds};
+use tenure_node::{
+    BACKLOG_MAX, BootstrapResult, Incarnation, Input, Lineage, SessionBounds, WindowBounds,
+};
 use tenure_raft::{MemberId, Membership};
 use tenure_store::SnapshotId;
 use tenure_store::sim::DiskFault;
@@ -19,7 +21,7 @@ use super::event::{EventQueue, SimEvent};
 use super::invited::SimInvitation;
 use super::links::Links;
 use super::nemesis::Nemesis;
-use super::network::{SimNetwork, Weather};
+use super::network::{NetworkQuality, SimNetwork};
 use super::node::{SimBounds, SimMember};
 use super::oracle::{Oracle, ensure, first_state};
 use super::recovery::{QUIET_US, RECOVERY_US};
@@ -134,7 +136,7 @@ impl SimCluster {
         let mut rng = Rng::with_seed(seed);
         let worst =
             [(0, 0, 0), (5, 5, 5), (50, 20, 20), (200, 50, 30), (20, 20, 200)][rng.usize(0..5)];
-        let weather = Weather {
+        let weather = NetworkQuality {
             drop: worst.0,
             duplicate: worst.1,
             spike: worst.2,
@@ -236,7 +238,7 @@ impl SimCluster {
     fn found(&mut self) -> Result<u64, InvariantViolation> {
         let founders = self.nodes.iter().map(|node| (node.record(), node.level_known())).collect();
         let bootstrapped = bootstrapping::found(&mut self.rng, &mut self.faults, founders)?;
-        let Founded { cluster, founders, level } = bootstrapped.founded;
+        let BootstrapResult { cluster, founders, level } = bootstrapped.founded;
         self.lineage.cluster = cluster;
         self.nodes.iter_mut().for_each(|node| node.lineage = self.lineage.clone());
         let first = first_state(&founders, level);

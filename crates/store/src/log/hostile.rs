@@ -74,7 +74,7 @@ fn records(rng: &mut Rng, number: u64, previous: &mut u32) -> Vec<u8> {
         Encoder { buffer: &mut buffer, seed, start, previous: *previous, durable: FIRST_RECORD };
     let (mut index, term) = (1, 1);
     for at in 0..rng.below(14) {
-        let point = Point { index: extreme(rng), term: extreme(rng) };
+        let point = LogId { index: extreme(rng), term: extreme(rng) };
         let hard_state = HardState {
             term: extreme(rng),
             vote: (rng.below(2) == 0).then(|| extreme(rng)),
@@ -84,7 +84,7 @@ fn records(rng: &mut Rng, number: u64, previous: &mut u32) -> Vec<u8> {
         let payload = [9; 20];
         let record = match rng.below(12) {
             _ if at == 0 && tame => {
-                let (base, last) = (Point::default(), Point::default());
+                let (base, last) = (LogId::default(), LogId::default());
                 LogRecord::Start { base, last, hard_state: HardState::default() }
             }
             0 => LogRecord::Start { base: point, last: point, hard_state },
@@ -95,7 +95,7 @@ fn records(rng: &mut Rng, number: u64, previous: &mut u32) -> Vec<u8> {
             5 => LogRecord::Durable { filler: u32::try_from(rng.below(90)).unwrap() },
             6 => LogRecord::Seal { next: if tame { number + 1 } else { point.index } },
             7 => {
-                let Point { index, term } = point;
+                let LogId { index, term } = point;
                 LogRecord::Entry { index, term, kind: 0, payload: &payload }
             }
             _ => {
@@ -191,7 +191,7 @@ fn a_record_that_does_not_follow_the_one_before_it_is_not_read() {
         let mut buffer = Vec::new();
         let (start, previous, durable) = (FIRST_RECORD, 0, FIRST_RECORD);
         let mut encoder = Encoder { buffer: &mut buffer, seed, start, previous, durable };
-        let (base, last) = (Point::default(), Point::default());
+        let (base, last) = (LogId::default(), LogId::default());
         let hard_state = HardState::default();
         encoder.push(&LogRecord::Start { base, last, hard_state }, true);
         encoder.push(&LogRecord::Entry { index: 1, term: 1, kind: 0, payload: first }, true);

@@ -35,7 +35,7 @@ pub use prepare::{Preparation, PreparedSegment};
 pub use recover::Recovered;
 pub use segment::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 pub use types::{
-    HardState, LogBatch, LogEntry, LogOptions, NOTES_BYTES_MAX, Point, Position, Presence, Room,
+    HardState, LogBatch, LogEntry, LogId, LogOptions, NOTES_BYTES_MAX, Position, Presence, Room,
     Synced, WrittenBatch,
 };
 
@@ -227,13 +227,13 @@ impl Log {
     pub fn compact_to(&mut self, index: u64) -> Result<(), WriteError> {
         self.check_running()?;
         let rejected = WriteError::Rejected;
-        self.view.check_compact(Point { index, term: 0 }).map_err(rejected)?;
+        self.view.check_compact(LogId { index, term: 0 }).map_err(rejected)?;
         if index == self.view.base.index {
             self.sync()?;
             return self.drop_segments().map_err(WriteError::Fatal);
         }
         let term = self.view.term(index).expect("entries after the base are there");
-        let point = Point { index, term };
+        let point = LogId { index, term };
         self.make_room(HEADER_BYTES)?;
         self.append(|encoder| {
             encoder.push(&LogRecord::Compact(point), true);
@@ -264,7 +264,7 @@ impl Log {
     }
 
     /// The point after which the log starts.
-    pub fn base(&self) -> Point {
+    pub fn base(&self) -> LogId {
         self.view.base
     }
 
@@ -279,7 +279,7 @@ impl Log {
     }
 
     /// The last entry, or the base if there is none.
-    pub fn last(&self) -> Point {
+    pub fn last(&self) -> LogId {
         self.view.last()
     }
 

@@ -20,7 +20,7 @@
 use std::ops::Range;
 
 use super::types::NOTES_BYTES_MAX;
-use crate::{HardState, Point};
+use crate::{HardState, LogId};
 
 /// Length of a header, and so of a record without a body.
 pub(crate) const HEADER_BYTES: u32 = 40;
@@ -37,15 +37,15 @@ const ENDS_BATCH: u8 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogRecord<'a> {
     /// Opens a segment with everything that must outlive the segments before it.
-    Start { base: Point, last: Point, hard_state: HardState },
+    Start { base: LogId, last: LogId, hard_state: HardState },
     /// One entry of the replicated log.
     Entry { index: u64, term: u64, kind: u8, payload: &'a [u8] },
     /// The hard state from here on.
     HardState(HardState),
     /// The log is empty and continues after this point.
-    Snapshot(Point),
+    Snapshot(LogId),
     /// Entries up to this point are no longer needed.
-    Compact(Point),
+    Compact(LogId),
     /// Only a durable mark, and zeros that fill up a sector.
     Durable { filler: u32 },
     /// The stream continues in the next segment, which exists.
@@ -73,7 +73,7 @@ pub(crate) struct RecordHeader {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordKind {
     /// An entry.
-    Entry(Point),
+    Entry(LogId),
     /// The term of a hard state.
     Term(u64),
 }
@@ -132,13 +132,13 @@ impl LogRecord<'_> {
         }
     }
 
-    fn point(&self) -> Point {
+    fn point(&self) -> LogId {
         match *self {
             Self::Start { last: point, .. } | Self::Snapshot(point) | Self::Compact(point) => point,
-            Self::Entry { index, term, .. } => Point { index, term },
-            Self::HardState(state) => Point { index: state.commit, term: state.term },
-            Self::Durable { .. } | Self::Notes(_) => Point::default(),
-            Self::Seal { next } => Point { index: next, term: 0 },
+            Self::Entry { index, term, .. } => LogId { index, term },
+            Self::HardState(state) => LogId { index: state.commit, term: state.term },
+            Self::Durable { .. } | Self::Notes(_) => LogId::default(),
+            Self::Seal { next } => LogId { index: next, term: 0 },
         }
     }
 }
@@ -220,7 +220,7 @@ impl RecordHeader {
 
     /// What the header of an entry or a hard state names, whether or not its body is whole.
     pub(crate) fn named(&self) -> Option<RecordKind> {
-        let point = Point { index: self.index, term: self.term };
+        let point = LogId { index: self.index, term: self.term };
         match self.kind {
             2 => Some(RecordKind::Entry(point)),
             3 => Some(RecordKind::Term(self.term)),
@@ -253,12 +253,12 @@ impl RecordHeader {
     }
 
     fn parse<'a>(&self, body: &'a [u8]) -> Option<LogRecord<'a>> {
-        let point = Point { index: self.index, term: self.term };
+        let point = LogId { index: self.index, term: self.term };
         let record = match (self.kind, body.len()) {
             (1, 48) => {
                 let vote = vote(body, 32)?;
                 let hard_state = HardState { term: long(body, 16), commit: long(body, 24), vote };
-                let base = Point { index: long(body, 0), term: long(body, 8) };
+                let base = LogId { index: long(body, 0), term: long(body, 8) };
                 LogRecord::Start { base, last: point, hard_state }
             }
             (2, _) => LogRecord::Entry {
@@ -322,15 +322,15 @@ mod tests {
 
     const RECORDS: [LogRecord<'static>; 9] = [
         LogRecord::Start {
-            base: Point { index: 3, term: 1 },
-            last: Point { index: 9, term: 2 },
+            base: LogId { index: 3, term: 1 },
+            last: LogId { index: 9, term: 2 },
             hard_state: HardState { term: 2, vote: Some(0), commit: 8 },
         },
         LogRecord::Entry { index: 10, term: 2, kind: 7, payload: b"odd" },
         LogRecord::Entry { index: 11, term: 2, kind: 0, payload: b"" },
         LogRecord::HardState(HardState { term: 3, vote: None, commit: 9 }),
-        LogRecord::Snapshot(Point { index: 40, term: 3 }),
-        LogRecord::Compact(Point { index: 41, term: 3 }),
+        LogRecord::Snapshot(LogId { index: 40, term: 3 }),
+        LogRecord::Compact(LogId { index: 41, term: 3 }),
         LogRecord::Durable { filler: 24 },
         LogRecord::Seal { next: 2 },
         LogRecord::Notes(b"remember"),

@@ -31,7 +31,7 @@ use super::{
     view::{EntrySlot, LogView},
 };
 use crate::{
-    Damage, HardState, OpenError, Point,
+    Damage, HardState, LogId, OpenError,
     disk::{Disk, write_zeros},
 };
 
@@ -41,9 +41,9 @@ pub struct Recovered {
     /// The hard state.
     pub hard_state: HardState,
     /// The point after which the log starts.
-    pub base: Point,
+    pub base: LogId,
     /// The last entry, or the base.
-    pub last: Point,
+    pub last: LogId,
     /// The number of segments read.
     pub segments: usize,
     /// The number of records kept.

@@ -36,7 +36,7 @@ pub struct HardState {
 
 /// A place in the replicated log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Point {
+pub struct LogId {
     /// Index of an entry; 0 is the point before the first.
     pub index: u64,
     /// Term of that entry.
@@ -56,7 +56,7 @@ pub struct Position {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LogBatch<'a> {
     /// Empties the log, which then continues after this point. The snapshot must be durable already.
-    pub snapshot: Option<Point>,
+    pub snapshot: Option<LogId>,
     /// Entries with successive indexes; the first may replace one that is not committed.
     pub entries: &'a [LogEntry],
     /// The hard state after the entries.

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use super::record::Placed;
-use crate::{HardState, LogBatch, Point, Rejection};
+use crate::{HardState, LogBatch, LogId, Rejection};
 
 /// The place of one entry, and its payload if it is recent.
 #[derive(Debug, Clone)]
@@ -25,7 +25,7 @@ pub(crate) struct EntrySlot {
 #[derive(Debug)]
 pub(crate) struct LogView {
     pub(crate) hard_state: HardState,
-    pub(crate) base: Point,
+    pub(crate) base: LogId,
     pub(crate) notes: Vec<u8>,
     /// The index of the first slot. After recovery it is always the one after `base`. During recovery it may be later:
     /// the entries between were in segments that are gone.
@@ -41,7 +41,7 @@ impl LogView {
     pub(crate) fn new(cache_bytes_max: usize) -> Self {
         Self {
             hard_state: HardState::default(),
-            base: Point::default(),
+            base: LogId::default(),
             notes: Vec::new(),
             first: 1,
             slots: VecDeque::new(),
@@ -54,8 +54,8 @@ impl LogView {
     /// Takes over what the first surviving segment says about the segments before it.
     pub(crate) fn begin(
         &mut self,
-        base: Point,
-        last: Point,
+        base: LogId,
+        last: LogId,
         state: HardState,
     ) -> Result<(), Rejection> {
         if base.index > last.index || last.index == u64::MAX {
@@ -73,10 +73,10 @@ impl LogView {
     }
 
     /// The index and term of the last entry, or of the point after which the log starts.
-    pub(crate) fn last(&self) -> Point {
+    pub(crate) fn last(&self) -> LogId {
         self.slots
             .back()
-            .map_or(self.base, |slot| Point { index: self.last_index(), term: slot.term })
+            .map_or(self.base, |slot| LogId { index: self.last_index(), term: slot.term })
     }
 
     /// Whether every entry after the base is there.
@@ -148,7 +148,7 @@ impl LogView {
     }
 
     /// Empties the log, which then continues after this point.
-    pub(crate) fn reset(&mut self, point: Point) -> Result<(), Rejection> {
+    pub(crate) fn reset(&mut self, point: LogId) -> Result<(), Rejection> {
         self.check_snapshot(point)?;
         self.slots.clear();
         self.cached_bytes = 0;
@@ -160,7 +160,7 @@ impl LogView {
         Ok(())
     }
 
-    pub(crate) fn check_compact(&self, point: Point) -> Result<(), Rejection> {
+    pub(crate) fn check_compact(&self, point: LogId) -> Result<(), Rejection> {
         if point.index > self.hard_state.commit {
             let commit = self.hard_state.commit;
             return Err(Rejection::CompactBeyondCommit { index: point.index, commit });
@@ -173,7 +173,7 @@ impl LogView {
     }
 
     /// Drops the entries up to this point.
-    pub(crate) fn compact(&mut self, point: Point) -> Result<(), Rejection> {
+    pub(crate) fn compact(&mut self, point: LogId) -> Result<(), Rejection> {
         self.check_compact(point)?;
         self.base = point;
         while self.first <= point.index && !self.slots.is_empty() {
@@ -221,7 +221,7 @@ impl LogView {
         Ok(())
     }
 
-    fn check_snapshot(&self, point: Point) -> Result<(), Rejection> {
+    fn check_snapshot(&self, point: LogId) -> Result<(), Rejection> {
         let commit = self.hard_state.commit;
         if point.index < commit {
             return Err(Rejection::SnapshotBelowCommit { index: point.index, commit });
@@ -304,7 +304,7 @@ mod tests {
         assert!(matches!(refuse(&[], state(2, None, 3), None), Rejection::SecondVote { .. }));
         assert!(matches!(refuse(&[], state(2, Some(1), 2), None), Rejection::CommitBack { .. }));
         assert!(matches!(refuse(&[], state(2, Some(1), 6), None), Rejection::CommitBeyond { .. }));
-        let point = Some(Point { index: 2, term: 2 });
+        let point = Some(LogId { index: 2, term: 2 });
         assert!(matches!(refuse(&[], None, point), Rejection::SnapshotBelowCommit { .. }));
         let shorter = [entry(4, 3)];
         let state = state(3, Some(9), 4);
@@ -318,7 +318,7 @@ mod tests {
     fn a_later_entry_for_an_index_replaces_the_suffix() {
         let mut view = view(5, 3);
         append(&mut view, entry(4, 3)).unwrap();
-        assert_eq!(view.last(), Point { index: 4, term: 3 });
+        assert_eq!(view.last(), LogId { index: 4, term: 3 });
         assert_eq!(view.term(5), None);
     }
 
@@ -333,12 +333,12 @@ mod tests {
         assert_eq!(cached(&view), [18, 19, 20]);
         append(&mut view, entry(19, 3)).unwrap();
         assert_eq!(cached(&view), [18, 19]);
-        view.compact(Point { index: 10, term: 2 }).unwrap();
+        view.compact(LogId { index: 10, term: 2 }).unwrap();
         append(&mut view, entry(20, 3)).unwrap();
         append(&mut view, entry(21, 3)).unwrap();
         assert_eq!(cached(&view), [19, 20, 21]);
         assert_eq!(view.oldest_segment(), Some(2));
-        view.reset(Point { index: 30, term: 4 }).unwrap();
+        view.reset(LogId { index: 30, term: 4 }).unwrap();
         assert_eq!((view.cached_bytes, view.last_index(), view.hard_state.commit), (0, 30, 30));
     }
 }

@@ -14,7 +14,7 @@ use std::io;
 use bytes::Bytes;
 
 use super::{SnapshotError, SnapshotId};
-use crate::{Point, disk::File};
+use crate::{LogId, disk::File};
 
 /// The largest size of meta: a member list and some numbers fit many times over.
 pub const META_BYTES_MAX: usize = 1024 * 1024;
@@ -33,7 +33,7 @@ const CHECKSUM_BYTES: usize = 4;
 /// The verified fields of a snapshot's header.
 #[derive(Debug, Clone)]
 pub(super) struct SnapshotHeader {
-    pub(super) point: Point,
+    pub(super) point: LogId,
     pub(super) meta: Bytes,
     pub(super) checksum: u32,
     pub(super) bytes: u64,
@@ -55,7 +55,7 @@ pub(super) enum Bad {
     Corrupt(u64),
 }
 
-pub(super) fn header(point: Point, meta: &[u8]) -> Result<(Vec<u8>, u32), SnapshotError> {
+pub(super) fn header(point: LogId, meta: &[u8]) -> Result<(Vec<u8>, u32), SnapshotError> {
     if meta.len() > META_BYTES_MAX {
         return Err(SnapshotError::MetaTooLarge { bytes: meta.len(), max: META_BYTES_MAX });
     }
@@ -94,7 +94,7 @@ pub(super) fn read_header(file: &dyn File) -> Result<SnapshotHeader, Bad> {
     }
     rest.truncate(length);
     Ok(SnapshotHeader {
-        point: Point { index: long(&fixed, 16), term: long(&fixed, 24) },
+        point: LogId { index: long(&fixed, 16), term: long(&fixed, 24) },
         meta: rest.into(),
         checksum,
         bytes: (FIXED_BYTES + length + CHECKSUM_BYTES) as u64,

@@ -20,7 +20,7 @@ pub use receive::{ReceivedBytes, SnapshotReceiver};
 pub use write::SnapshotWriter;
 
 use crate::{
-    Fatal, Point,
+    Fatal, LogId,
     disk::{Disk, is_full},
 };
 use format::Bad;
@@ -39,7 +39,7 @@ const KEPT: usize = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SnapshotId {
     /// The last entry that the snapshot includes.
-    pub point: Point,
+    pub point: LogId,
     /// The length of the file.
     pub bytes: u64,
     /// The checksum of its checksums.
@@ -176,7 +176,7 @@ impl Snapshots {
     }
 
     /// The newest snapshot, which must reach the point after which the log starts.
-    pub fn covering(&self, base: Point) -> Result<Option<SnapshotId>, SnapshotError> {
+    pub fn covering(&self, base: LogId) -> Result<Option<SnapshotId>, SnapshotError> {
         let latest = self.latest()?;
         if base.index > latest.map_or(0, |id| id.point.index) {
             return Err(SnapshotError::Absent { index: base.index });
@@ -185,7 +185,7 @@ impl Snapshots {
     }
 
     /// Begins to write a snapshot at this point.
-    pub fn write(&self, point: Point, meta: &[u8]) -> Result<SnapshotWriter, SnapshotError> {
+    pub fn write(&self, point: LogId, meta: &[u8]) -> Result<SnapshotWriter, SnapshotError> {
         SnapshotWriter::begin(self.clone(), point, meta)
     }
 
@@ -217,8 +217,8 @@ impl Snapshots {
     }
 
     /// The points of the snapshots that were set aside and not replaced yet, newest first.
-    pub fn damaged(&self) -> Result<Vec<Point>, SnapshotError> {
-        let mut found: Vec<Point> =
+    pub fn damaged(&self) -> Result<Vec<LogId>, SnapshotError> {
+        let mut found: Vec<LogId> =
             self.names()?.iter().filter_map(|name| damaged_point(name)).collect();
         found.sort_unstable();
         found.reverse();
@@ -250,7 +250,7 @@ impl Snapshots {
         &self,
         file: &dyn crate::File,
         from: &str,
-        point: Point,
+        point: LogId,
     ) -> Result<(), SnapshotError> {
         let fatal = |doing| move |source| Fatal::Disk { doing, source };
         if let Err(source) = file.sync() {
@@ -263,7 +263,7 @@ impl Snapshots {
         self.retain_newest()
     }
 
-    fn check(&self, name: &str, point: Point) -> Result<SnapshotId, SnapshotError> {
+    fn check(&self, name: &str, point: LogId) -> Result<SnapshotId, SnapshotError> {
         let name = path(name);
         let file = self.disk.open(&name).map_err(failed("open", &name))?;
         let bad = |bad| bad_at(&name, bad);
@@ -303,7 +303,7 @@ impl Snapshots {
     }
 }
 
-fn name(point: Point) -> String {
+fn name(point: LogId) -> String {
     format!("{:016x}-{:016x}{SUFFIX}", point.index, point.term)
 }
 
@@ -312,15 +312,15 @@ fn path(file_name: &str) -> String {
 }
 
 /// The point in the name of a complete snapshot; `None` for any other file.
-fn point(file_name: &str) -> Option<Point> {
+fn point(file_name: &str) -> Option<LogId> {
     let (index, term) = file_name.strip_suffix(SUFFIX)?.split_once('-')?;
     let number = |text| u64::from_str_radix(text, 16).ok();
-    let point = Point { index: number(index)?, term: number(term)? };
+    let point = LogId { index: number(index)?, term: number(term)? };
     (name(point) == file_name).then_some(point)
 }
 
 /// The point in the name of a snapshot that was set aside; `None` for any other file.
-fn damaged_point(file_name: &str) -> Option<Point> {
+fn damaged_point(file_name: &str) -> Option<LogId> {
     point(file_name.strip_suffix(DAMAGED_SUFFIX)?)
 }
 

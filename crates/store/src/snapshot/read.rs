@@ -8,7 +8,7 @@ use super::{
     RawSnapshot, SnapshotError, SnapshotId, Snapshots, bad_at,
     format::{self, CHUNK_HEADER_BYTES, FOOTER_BYTES, Footer, SnapshotHeader},
 };
-use crate::{Point, disk::File};
+use crate::{LogId, disk::File};
 
 /// Reads a snapshot chunk by chunk and verifies each before returning it.
 ///
@@ -43,7 +43,7 @@ impl SnapshotFileReader {
     }
 
     /// The last entry that the snapshot includes.
-    pub fn point(&self) -> Point {
+    pub fn point(&self) -> LogId {
         self.id.point
     }
 

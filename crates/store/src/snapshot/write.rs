@@ -8,7 +8,7 @@ use super::{
     format::{self, CHUNK_BYTES_MAX, Footer},
     name, path,
 };
-use crate::{Fatal, Point, disk::File};
+use crate::{Fatal, LogId, disk::File};
 
 /// The most bytes that are written between two syncs. A sync of the log may have to wait for what the disk has in its
 /// queue, so that must never be a whole state.
@@ -20,7 +20,7 @@ pub struct SnapshotWriter {
     snapshots: Snapshots,
     temporary: String,
     file: Arc<dyn File>,
-    point: Point,
+    point: LogId,
     /// The checksum of the header, which all other checksums include.
     seed: u32,
     /// Data that does not fill a chunk yet.
@@ -35,7 +35,7 @@ pub struct SnapshotWriter {
 impl SnapshotWriter {
     pub(super) fn begin(
         snapshots: Snapshots,
-        point: Point,
+        point: LogId,
         meta: &[u8],
     ) -> Result<Self, SnapshotError> {
         let (header, seed) = format::header(point, meta)?;

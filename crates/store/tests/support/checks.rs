@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tenure_store::{
-    CutCause, Disk, Log, LogBatch, LogEntry, Point, ReceivedBytes, SnapshotError, SnapshotId,
+    CutCause, Disk, Log, LogBatch, LogEntry, LogId, ReceivedBytes, SnapshotError, SnapshotId,
     Snapshots, WrittenBatch,
     sim::{DiskFault, Restart, Rng, SimDisk},
 };
@@ -100,7 +100,7 @@ pub(crate) fn large_snapshot(disk: &SimDisk, index: u64) -> (Bytes, SnapshotId) 
     let snapshots = snapshots(disk);
     let mut rng = Rng::new(index);
     let data: Vec<u8> = (0..2_700_000 / 8).flat_map(|_| rng.next().to_le_bytes()).collect();
-    let mut writer = snapshots.write(Point { index, term: 2 }, b"members").unwrap();
+    let mut writer = snapshots.write(LogId { index, term: 2 }, b"members").unwrap();
     writer.append(&data).unwrap();
     let id = writer.finish().unwrap();
     let file = disk.contents(&format!("snapshots/{index:016x}-{:016x}.snap", 2)).unwrap();
@@ -110,7 +110,7 @@ pub(crate) fn large_snapshot(disk: &SimDisk, index: u64) -> (Bytes, SnapshotId) 
 /// Checks that a damaged body is never sent: the read reports where the damage is, and the snapshot is set aside.
 pub(crate) fn a_damaged_snapshot_is_noticed_when_it_is_sent_and_set_aside() {
     let good = SimDisk::new(1);
-    write_snapshot(&snapshots(&good), Point { index: 5, term: 2 }).unwrap();
+    write_snapshot(&snapshots(&good), LogId { index: 5, term: 2 }).unwrap();
     let (file, id) = large_snapshot(&good, 70);
     let name = good.files().pop().unwrap();
     let mut rng = Rng::new(7);
@@ -148,7 +148,7 @@ pub(crate) fn a_damaged_snapshot_is_noticed_when_it_is_sent_and_set_aside() {
         disk.restart(Restart::PowerLostAll);
         let reopened = self::snapshots(&disk);
         assert_eq!(reopened.damaged().unwrap(), [id.point], "it stays aside");
-        write_snapshot(&reopened, Point { index: 80, term: 2 }).unwrap();
+        write_snapshot(&reopened, LogId { index: 80, term: 2 }).unwrap();
         assert_eq!(reopened.damaged().unwrap(), [], "its successor replaces it");
     }
 }

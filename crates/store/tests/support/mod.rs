@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use bytes::Bytes;
 use tenure_store::{
-    Disk, HardState, Log, LogBatch, LogEntry, LogOptions, OpenError, Point, Position, Recovered,
+    Disk, HardState, Log, LogBatch, LogEntry, LogId, LogOptions, OpenError, Position, Recovered,
     SnapshotError, Snapshots, WriteError, sim::Rng, sim::SimDisk,
 };
 
@@ -55,7 +55,7 @@ pub(crate) fn marked_log(seed: u64, steps: usize) -> (SimDisk, State, Position) 
 /// The content of a log.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct State {
-    pub(crate) base: Point,
+    pub(crate) base: LogId,
     pub(crate) hard_state: HardState,
     pub(crate) entries: BTreeMap<u64, (u64, u8, Bytes)>,
 }
@@ -83,9 +83,9 @@ impl State {
         Self { base, hard_state: log.hard_state(), entries: entries.collect() }
     }
 
-    pub(crate) fn last(&self) -> Point {
+    pub(crate) fn last(&self) -> LogId {
         let last = self.entries.last_key_value();
-        last.map_or(self.base, |(index, (term, ..))| Point { index: *index, term: *term })
+        last.map_or(self.base, |(index, (term, ..))| LogId { index: *index, term: *term })
     }
 
     fn term(&self, index: u64) -> u64 {
@@ -108,7 +108,7 @@ impl State {
     }
 
     fn compact(&mut self, index: u64) {
-        self.base = Point { index, term: self.term(index) };
+        self.base = LogId { index, term: self.term(index) };
         self.entries = self.entries.split_off(&(index + 1));
     }
 }
@@ -187,14 +187,14 @@ fn attempt(disk: &Arc<dyn Disk>, seed: u64, steps: usize, run: &mut Run) -> Resu
                 let span = now.hard_state.commit - now.base.index;
                 let index = now.base.index + rng.below(span + 1);
                 if index > 0 && run.durable == run.states.len() - 1 {
-                    let point = Point { index, term: now.term(index) };
+                    let point = LogId { index, term: now.term(index) };
                     write_snapshot(&snapshots, point).map_err(Stopped::Snapshot)?;
                     compact(&mut log, run, index)?;
                 }
             }
             _ => {
                 // A snapshot from a leader that is ahead of this member.
-                let point = Point {
+                let point = LogId {
                     index: now.last().index.max(now.hard_state.commit) + rng.below(4),
                     term: now.last().term.max(now.hard_state.term).max(1),
                 };
@@ -266,11 +266,11 @@ pub(crate) fn random_batch(rng: &mut Rng, now: &State) -> (Vec<LogEntry>, Option
     (entries, hard_state)
 }
 
-fn snapshot_data(point: Point) -> Vec<u8> {
+fn snapshot_data(point: LogId) -> Vec<u8> {
     format!("all there is at {} of term {};", point.index, point.term).repeat(20).into_bytes()
 }
 
-pub(crate) fn write_snapshot(snapshots: &Snapshots, point: Point) -> Result<(), SnapshotError> {
+pub(crate) fn write_snapshot(snapshots: &Snapshots, point: LogId) -> Result<(), SnapshotError> {
     let mut writer = snapshots.write(point, b"meta")?;
     for part in snapshot_data(point).chunks(100) {
         writer.append(part)?;
@@ -279,7 +279,7 @@ pub(crate) fn write_snapshot(snapshots: &Snapshots, point: Point) -> Result<(), 
 }
 
 /// Checks that every snapshot that looks complete is complete, and that one of them reaches the start of the log.
-pub(crate) fn check_snapshots(disk: &SimDisk, base: Point) {
+pub(crate) fn check_snapshots(disk: &SimDisk, base: LogId) {
     let snapshots = Snapshots::open(Arc::new(disk.clone())).expect("snapshots open");
     snapshots.covering(base).expect("a snapshot reaches the start of the log");
     for id in snapshots.complete().expect("snapshots are listed") {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use tenure_store::{
-    Log, LogBatch, LogEntry, OpenError, Point, ReadError, Snapshots, WriteError,
+    Log, LogBatch, LogEntry, LogId, OpenError, ReadError, Snapshots, WriteError,
     sim::{DiskFault, Outage, Restart, Rng, SimDisk, StartedSync, UnreadableRange},
 };
 
@@ -212,7 +212,7 @@ impl Program<'_> {
             return Ok(());
         }
         let snapshots = Snapshots::open(Arc::new(self.disk.clone())).map_err(|_| Stopped)?;
-        let point = Point { index, term: now.term(index) };
+        let point = LogId { index, term: now.term(index) };
         write_snapshot(&snapshots, point).map_err(|_| Stopped)?;
         match super::compact(log, &mut self.run, index) {
             Err(WriteError::NoSpace) => {

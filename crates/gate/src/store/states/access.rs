@@ -14,13 +14,13 @@ use tenure_fence::{Claim, LockSlot, Mode};
 use crate::answer::ErrorAnswer;
 use crate::readers::Readers;
 use crate::reason::Reason;
-use crate::trust::Judge;
+use crate::trust::TokenVerifier;
 
 /// Who may read and write states.
 pub(in crate::store) struct StateAccess {
     pub(in crate::store) readers: Option<Readers>,
     pub(in crate::store) writers: Option<Readers>,
-    pub(in crate::store) judge: Judge,
+    pub(in crate::store) judge: TokenVerifier,
 }
 
 /// What a request may do.
@@ -163,7 +163,8 @@ mod tests {
 
     fn access(readers: bool, writers: bool, numbers: bool) -> StateAccess {
         let keys = |key: &str| Readers::of(vec![key.to_owned()]);
-        let judge = Judge::Verify { verify: Arc::new(BareTokens), believes_numbers: numbers };
+        let judge =
+            TokenVerifier::Verify { verify: Arc::new(BareTokens), believes_numbers: numbers };
         StateAccess {
             readers: readers.then(|| keys(READER)),
             writers: writers.then(|| keys(WRITER)),

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use tenure_core::{Machine, SnapshotReader};
-use tenure_raft::{Boot, Membership, Replica, Saved};
-use tenure_store::{HardState, Point, SnapshotId};
+use tenure_raft::{Boot, Membership, Replica, SnapshotDelivery};
+use tenure_store::{HardState, LogId, SnapshotId};
 use tenure_types::Epoch;
 
 use super::*;
 use crate::admission::Admission;
-use crate::control::Me;
+use crate::control::MemberInfo;
 use crate::invitation::{self, InvitationToken, NewInvitation, TOKEN_BYTES};
 use crate::io::{Input, LinkId};
 use crate::join::MemberIdentity;
@@ -49,7 +49,7 @@ struct JoinCluster {
 
 /// The answer of the member that the record names.
 fn is_there(record: MemberRecord) -> Option<Result<Control, String>> {
-    Some(Ok(Control::IAm(Me::new(record.id, record.names, tenure_core::LEVEL_MAX))))
+    Some(Ok(Control::MemberInfo(MemberInfo::new(record.id, record.names, tenure_core::LEVEL_MAX))))
 }
 
 fn id(number: u64) -> MemberId {
@@ -170,9 +170,9 @@ impl JoinCluster {
     fn start_empty(&mut self, record: MemberRecord) {
         let boot = Boot {
             machine: Machine::new(Epoch::default()),
-            applied: Point::default(),
+            applied: LogId::default(),
             members: Membership::default(),
-            base: Point::default(),
+            base: LogId::default(),
             entries: vec![],
             hard_state: HardState { term: 0, vote: None, commit: 0 },
             notes: vec![],
@@ -252,7 +252,7 @@ impl JoinCluster {
                 let members = Membership::decode(&meta).unwrap();
                 let snapshot = SnapshotId { point, bytes: bytes.len() as u64, checksum: 0 };
                 self.disks.entry(at).or_default().push((snapshot, bytes.into(), members));
-                self.hand(at, Input::SnapshotSaved { point, saved: Saved::Yes });
+                self.hand(at, Input::SnapshotSaved { point, saved: SnapshotDelivery::Delivered });
             }
             Output::FindSnapshot { to, point } => {
                 let found = self.disks.get(&at).and_then(|disk| {

@@ -20,7 +20,7 @@ use tenure_core::request::{Command, LEVEL_ACCESS, LEVEL_RECORDS, RequestId};
 use tenure_types::{Quotas, Refusal, Verb};
 use tenure_wire::{Failure, v1};
 
-use crate::dispatch::{Caller, Dispatch, Fresh, Principal, ReadScope};
+use crate::dispatch::{Caller, Dispatch, Principal, ReadConsistency, ReadScope};
 use crate::os;
 
 /// How often a change is prepared at most: each time another one was faster.
@@ -255,7 +255,7 @@ impl AccessCall<'_> {
         scope: ReadScope,
         ask: impl FnOnce(&Machine) -> T + Send + 'static,
     ) -> AccessAnswer<(v1::Header, T)> {
-        let (who, fresh, within) = (&self.who, Fresh::Now, self.within);
+        let (who, fresh, within) = (&self.who, ReadConsistency::Linearizable, self.within);
         // A quota that is too low must not keep out who would raise it.
         let (revision, found) = if self.dispatch.may_administer(who).is_ok() {
             self.dispatch.read_next_page(who, scope, fresh, within, ask).await?

@@ -16,7 +16,7 @@ use v1::answer::Result as Wire;
 use super::call::{GrpcCall, Streamed, to_status};
 use super::locks;
 use crate::api::{decode, encode, present, query};
-use crate::dispatch::{Dispatch, Fresh, Principal, ReadScope, WITHIN};
+use crate::dispatch::{Dispatch, Principal, ReadConsistency, ReadScope, WITHIN};
 use crate::watch::{OwnedFilter, Start, WatchOptions, WatchReader, WatchStep};
 
 pub(super) struct ElectionApi {
@@ -50,7 +50,7 @@ impl v1::election_service_server::ElectionService for ElectionApi {
         let token = acquired.grants.as_slice().first().map_or(0, |grant| grant.token.get());
         // The client's name comes from the lease. If the leadership has already ended, the response has no name.
         let name = ask.lock.clone();
-        let fresh = Fresh::AtLeast(outcome.revision);
+        let fresh = ReadConsistency::AtLeast(outcome.revision);
         let shown = move |machine: &Machine| leadership(machine, &name);
         // The principal may not have permission to read. Only the leadership that it has itself is shown.
         let scope = ReadScope::Name(Verb::Elect, ask.lock.clone());
@@ -167,7 +167,7 @@ struct ElectionStream {
     dispatch: Dispatch,
     who: Principal,
     name: String,
-    fresh: Fresh,
+    fresh: ReadConsistency,
     at: Option<ObservedLeader>,
     over: bool,
 }

@@ -15,7 +15,7 @@ use super::call::{GrpcCall, Streamed, to_status};
 use super::{locks, watch};
 use crate::api::encode::LeaseInAnswer;
 use crate::api::{decode, encode, present};
-use crate::dispatch::{Dispatch, Fresh, ReadScope};
+use crate::dispatch::{Dispatch, ReadConsistency, ReadScope};
 
 /// The name of a client that says none.
 const UNNAMED: &str = "unnamed";
@@ -93,7 +93,7 @@ impl LockApi {
         since: Revision,
     ) -> (u64, Option<v1::Holder>) {
         let lock = lock.to_owned();
-        let (scope, fresh) = (ReadScope::read(&lock), Fresh::AtLeast(since));
+        let (scope, fresh) = (ReadScope::read(&lock), ReadConsistency::AtLeast(since));
         let ask = move |machine: &Machine| machine.lock(&lock);
         let read = self.dispatch.read(&call.who, scope, fresh, call.within(), ask).await;
         let Ok((_, Some(view))) = read else { return (0, None) };

@@ -10,7 +10,7 @@ use v1::answer::Result as Wire;
 use super::call::{GrpcCall, to_status};
 use crate::api::encode::LeaseInAnswer;
 use crate::api::{decode, list, query};
-use crate::dispatch::{Dispatch, Fresh};
+use crate::dispatch::{Dispatch, ReadConsistency};
 
 pub(super) struct LocksApi {
     pub(super) dispatch: Dispatch,
@@ -157,7 +157,14 @@ impl v1::lock_admin_service_server::LockAdminService for LocksApi {
     ) -> Result<Response<v1::HistoryResponse>, Status> {
         let (call, it) = GrpcCall::new(&self.dispatch, request)?;
         Ok(Response::new(
-            list::history(&self.dispatch, &call.who, &it, Fresh::Now, call.within()).await?,
+            list::history(
+                &self.dispatch,
+                &call.who,
+                &it,
+                ReadConsistency::Linearizable,
+                call.within(),
+            )
+            .await?,
         ))
     }
 }

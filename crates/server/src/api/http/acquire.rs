@@ -19,7 +19,7 @@ use super::call::{request_id, within};
 use super::duration::DurationParameter;
 use crate::api::encode::LeaseInAnswer;
 use crate::api::{decode, encode};
-use crate::dispatch::{AcquireTerms, Fresh, PlaceFate, ReadScope};
+use crate::dispatch::{AcquireTerms, PlaceFate, ReadConsistency, ReadScope};
 use crate::os;
 
 const CLIENT: &str = "http";
@@ -113,7 +113,9 @@ impl Http {
                     let seen = machine.lease_seen_by(who.name(), lease);
                     seen.map(|view| view.left_ms.min(view.ttl_ms))
                 };
-                let (_, left_ms) = self.read(ReadScope::Known, Fresh::Now, within, left).await?;
+                let (_, left_ms) = self
+                    .read(ReadScope::Known, ReadConsistency::Linearizable, within, left)
+                    .await?;
                 left_ms.ok_or(&Refusal::LeaseNotFound)?
             }
         };

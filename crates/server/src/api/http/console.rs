@@ -12,7 +12,7 @@ use super::Http;
 use super::answer::{HttpResult, json};
 use super::call::HttpCall;
 use super::limits::NoParameters;
-use crate::dispatch::{Fresh, ReadScope, WITHIN};
+use crate::dispatch::{ReadConsistency, ReadScope, WITHIN};
 use crate::identity::{ConsoleMode, Presented};
 use crate::os;
 
@@ -108,7 +108,8 @@ async fn shown(http: &Http, signed_in: bool) -> HttpResult {
         let name = tenure_node::directory::read(machine).remove(&me).map(|names| names.name);
         (name, machine.access().is_enabled())
     };
-    let (header, (name, identity)) = http.read(ReadScope::Known, Fresh::Stale, WITHIN, ask).await?;
+    let (header, (name, identity)) =
+        http.read(ReadScope::Known, ReadConsistency::Stale, WITHIN, ask).await?;
     let who = http.who();
     let console = member.identity().console();
     json(&ConsoleShown {

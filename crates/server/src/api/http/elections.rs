@@ -21,7 +21,7 @@ use super::duration::DurationParameter;
 use super::leases::TimeoutParameter;
 use super::stream::{EventStream, ServerSentEvent, line};
 use crate::api::{decode, present, query};
-use crate::dispatch::{Fresh, Principal, ReadScope, WITHIN};
+use crate::dispatch::{Principal, ReadConsistency, ReadScope, WITHIN};
 use crate::watch::{OwnedFilter, Start, WatchOptions, WatchReader, WatchStep};
 
 const AT: &str = "/v1/elections/";
@@ -58,7 +58,7 @@ pub(super) async fn campaign(State(http): State<Http>, call: HttpCall) -> HttpRe
     };
     // The client's name comes from the state. If the leadership has already ended, it is not there any more.
     let (of, granted) = (name.clone(), held.token);
-    let at = Fresh::AtLeast(Revision(header.revision.0));
+    let at = ReadConsistency::AtLeast(Revision(header.revision.0));
     // The principal may not have permission to read. Only the leadership that it has itself is shown.
     let scope = ReadScope::Name(Verb::Elect, name.clone());
     let found = http.read(scope, at, WITHIN, move |machine| {
@@ -130,7 +130,7 @@ async fn observe(http: Http, name: String) -> HttpResult {
     let who = http.who();
     let mut watch = http.dispatch.watch(&who, filter, Start::Now, options)?;
     let started = super::watch::started(&http.dispatch, &mut watch).await?;
-    let at = Fresh::AtLeast(Revision(started.0.saturating_sub(1)));
+    let at = ReadConsistency::AtLeast(Revision(started.0.saturating_sub(1)));
     let of = name.clone();
     let scope = ReadScope::Name(Verb::Observe, name.clone());
     let leads = move |machine: &Machine| leader(machine, &of);
@@ -179,7 +179,7 @@ impl ElectionEvents {
             if !batch.events.iter().any(|event| led(event.cause)) {
                 continue;
             }
-            let (at, of) = (Fresh::AtLeast(batch.revision), self.name.clone());
+            let (at, of) = (ReadConsistency::AtLeast(batch.revision), self.name.clone());
             let scope = ReadScope::Name(Verb::Observe, self.name.clone());
             let leads = move |machine: &Machine| leader(machine, &of);
             let read = self.http.dispatch.read(&self.who, scope, at, WITHIN, leads).await;

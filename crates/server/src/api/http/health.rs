@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::Http;
 use super::answer::json_with;
-use crate::dispatch::{Fresh, Principal, ReadScope};
+use crate::dispatch::{Principal, ReadConsistency, ReadScope};
 
 /// How long a readiness check waits for a quorum before it reports that there is none.
 const QUORUM: Duration = Duration::from_secs(1);
@@ -82,7 +82,13 @@ pub(super) async fn ready(State(http): State<Http>) -> Response {
         return bad(format!("{lag} entries behind"), Some(lag));
     }
     let member = Principal::member();
-    let confirmed = http.dispatch.read(&member, ReadScope::Known, Fresh::Now, QUORUM, |_| ());
+    let confirmed = http.dispatch.read(
+        &member,
+        ReadScope::Known,
+        ReadConsistency::Linearizable,
+        QUORUM,
+        |_| (),
+    );
     // A member that loses its leader meanwhile says so at once: the read would wait for the next leader.
     tokio::select! {
         confirmed = confirmed => match confirmed {

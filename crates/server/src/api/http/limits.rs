@@ -14,7 +14,7 @@ use super::answer::{HttpResult, json};
 use super::call::{HttpCall, request_id, within};
 use super::leases::TimeoutParameter;
 use crate::api::decode;
-use crate::dispatch::{Fresh, ReadScope, WITHIN};
+use crate::dispatch::{ReadConsistency, ReadScope, WITHIN};
 
 /// The limits in force.
 #[derive(Serialize, ToSchema)]
@@ -40,7 +40,8 @@ pub(crate) struct SetLimits {
 )]
 pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult {
     call.query::<NoParameters>()?;
-    let (header, limits) = http.read(ReadScope::Known, Fresh::Now, WITHIN, values).await?;
+    let (header, limits) =
+        http.read(ReadScope::Known, ReadConsistency::Linearizable, WITHIN, values).await?;
     json(&Limits { limits, header })
 }
 
@@ -67,7 +68,8 @@ pub(super) async fn set(State(http): State<Http>, call: HttpCall) -> HttpResult 
     let limits = body.limits.into_iter().map(known).collect::<Result<_, _>>()?;
     let command = Command::SetLimits(limits);
     http.run(request_id(key.as_ref()), command, within).await?;
-    let (header, limits) = http.read(ReadScope::Known, Fresh::Now, WITHIN, values).await?;
+    let (header, limits) =
+        http.read(ReadScope::Known, ReadConsistency::Linearizable, WITHIN, values).await?;
     json(&Limits { limits, header })
 }
 

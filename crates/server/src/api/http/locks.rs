@@ -24,7 +24,7 @@ use super::leases::{TimeoutParameter, unexpected};
 use super::page::{more, page};
 use crate::api::lock_search::{LockSearch, LockState};
 use crate::api::{decode, encode, list as lists, present, query};
-use crate::dispatch::{Fresh, ReadScope, WITHIN};
+use crate::dispatch::{ReadConsistency, ReadScope, WITHIN};
 
 const AT: &str = "/v1/locks/";
 
@@ -309,7 +309,7 @@ pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult
     }
 }
 
-async fn plain(http: &Http, lock: String, fresh: Fresh) -> HttpResult {
+async fn plain(http: &Http, lock: String, fresh: ReadConsistency) -> HttpResult {
     let scope = ReadScope::read(&lock);
     let ask =
         move |machine: &tenure_core::Machine| machine.lock(&lock).as_ref().map(encode::lock_view);
@@ -340,7 +340,7 @@ async fn explain(http: &Http, lock: String, query: &LockParameters) -> HttpResul
     json(&Explained::from(query::explain(&http.dispatch, &http.who(), &request, WITHIN).await?))
 }
 
-async fn history(http: &Http, request: v1::HistoryRequest, fresh: Fresh) -> HttpResult {
+async fn history(http: &Http, request: v1::HistoryRequest, fresh: ReadConsistency) -> HttpResult {
     let found = lists::history(&http.dispatch, &http.who(), &request, fresh, WITHIN).await?;
     json(&history_shown(request.lock, found))
 }

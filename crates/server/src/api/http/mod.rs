@@ -52,7 +52,7 @@ use tenure_wire::json::Header;
 
 use crate::api::grpc;
 use crate::api::overview::Overviews;
-use crate::dispatch::{Caller, Dispatch, Fresh, Principal, ReadScope};
+use crate::dispatch::{Caller, Dispatch, Principal, ReadConsistency, ReadScope};
 use crate::metrics::Api;
 use crate::traces::{self, TraceContext};
 
@@ -300,7 +300,7 @@ impl Http {
     async fn read<T: Send + 'static>(
         &self,
         scope: ReadScope,
-        fresh: Fresh,
+        fresh: ReadConsistency,
         within: Duration,
         ask: impl Fn(&tenure_core::Machine) -> T + Send + Sync + 'static,
     ) -> Result<(Header, T), HttpError> {

@@ -13,7 +13,7 @@ use super::answer::{HttpResult, json};
 use super::call::HttpCall;
 use super::page::page;
 use crate::api::query;
-use crate::dispatch::{Fresh, ReadScope, WITHIN};
+use crate::dispatch::{ReadConsistency, ReadScope, WITHIN};
 
 /// What principals use.
 #[derive(Serialize, ToSchema)]
@@ -79,7 +79,8 @@ pub(super) async fn show(State(http): State<Http>, call: HttpCall) -> HttpResult
         rest.map(one).collect::<Vec<_>>()
     };
     let scope = ReadScope::Name(Verb::Administer, String::new());
-    let (header, mut principals) = http.read(scope, Fresh::Now, WITHIN, ask).await?;
+    let (header, mut principals) =
+        http.read(scope, ReadConsistency::Linearizable, WITHIN, ask).await?;
     let more = principals.len() > max;
     principals.truncate(max);
     let next = principals.last().filter(|_| more).map(|last| last.principal.clone());

@@ -18,7 +18,7 @@ use super::answer::{self, HttpError, HttpResult};
 use super::call::HttpCall;
 use super::stream::{EventStream, ServerSentEvent, encoded, line};
 use crate::api::{decode, encode, query};
-use crate::dispatch::{Dispatch, Fresh, ReadScope, WITHIN};
+use crate::dispatch::{Dispatch, ReadConsistency, ReadScope, WITHIN};
 use crate::watch::{
     BatchForm, OwnedFilter, SharedBatch, Start, WatchOptions, WatchReader, WatchStep,
 };
@@ -152,7 +152,8 @@ fn last_event(call: &HttpCall) -> Result<Option<Revision>, HttpError> {
 
 /// Checks that the history reaches back to a revision, and that the revision is not in the future.
 async fn reachable(http: &Http, from: Revision) -> Result<(), HttpError> {
-    let (_, floor) = http.read(ReadScope::Known, Fresh::Stale, WITHIN, Machine::floor).await?;
+    let (_, floor) =
+        http.read(ReadScope::Known, ReadConsistency::Stale, WITHIN, Machine::floor).await?;
     if from < floor {
         return Err(Failure::Compacted { floor }.into());
     }

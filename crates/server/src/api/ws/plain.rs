@@ -24,7 +24,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{IdentifiedSocket, LiveSocket, Unidentified};
 use crate::api::ConnectionPermit;
 use crate::dispatch::{
-    AcquireTerms, Caller, Dispatch, Fresh, PlaceFate, Principal, ReadScope, SessionMessage, WITHIN,
+    AcquireTerms, Caller, Dispatch, PlaceFate, Principal, ReadConsistency, ReadScope,
+    SessionMessage, WITHIN,
 };
 use crate::metrics::{Api, Class};
 use crate::os;
@@ -289,7 +290,8 @@ async fn is_theirs(
         let view = machine.lease_seen_by(principal.name(), LeaseRef::Id(lease));
         view.is_some_and(|view| view.client.as_str() == client)
     };
-    let read = dispatch.read(who, ReadScope::Known, Fresh::Now, WITHIN, ask).await;
+    let read =
+        dispatch.read(who, ReadScope::Known, ReadConsistency::Linearizable, WITHIN, ask).await;
     read.map(|(_, theirs)| theirs)
 }
 

@@ -30,7 +30,7 @@ use super::Http;
 use super::answer::HttpResult;
 use crate::dispatch::Dispatch;
 use crate::metrics::Class;
-use tenure_node::Lead;
+use tenure_node::KnownLeader;
 
 const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// How long a request for metrics waits for the event loop.
@@ -105,7 +105,7 @@ impl Metrics {
     }
 }
 
-async fn count_leaders(mut lead: tokio::sync::watch::Receiver<Lead>, changes: Counter) {
+async fn count_leaders(mut lead: tokio::sync::watch::Receiver<KnownLeader>, changes: Counter) {
     let mut last = lead.borrow_and_update().by;
     while lead.changed().await.is_ok() {
         let now = lead.borrow_and_update().by;
@@ -305,7 +305,7 @@ pub(super) fn class(verb: &Method, path: &str) -> Class {
 
 #[cfg(test)]
 mod tests {
-    use tenure_store::Point;
+    use tenure_store::LogId;
     use tenure_types::Term;
 
     use super::*;
@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn entries_that_wait_to_be_applied_are_shown() {
         let shown = MetricsReading::new(Registry::default());
-        let at = |index| Point { index, term: 1 };
+        let at = |index| LogId { index, term: 1 };
         let lag = |applied: u64| {
             let status = ReplicaStatus {
                 term: Term(1),

@@ -8,7 +8,7 @@ use tenure_types::Mode;
 
 use super::HeldLabels;
 use crate::api::http::{Http, HttpError};
-use crate::dispatch::{Fresh, Principal, ReadScope, WITHIN};
+use crate::dispatch::{Principal, ReadConsistency, ReadScope, WITHIN};
 use crate::metrics::{OTHER, PREFIXES_MAX};
 
 /// The most locks read at once, and the most pages for one response; the rest counts as `other`.
@@ -87,7 +87,7 @@ pub(super) async fn walk(http: &Http) -> Result<Walked, HttpError> {
             (walked, next)
         };
         let (dispatch, known) = (&http.dispatch, ReadScope::Known);
-        let read = dispatch.read_sorted(&member, known, Fresh::Stale, WITHIN, page).await;
+        let read = dispatch.read_sorted(&member, known, ReadConsistency::Stale, WITHIN, page).await;
         let (_, (more, next)) = read?;
         walked = more;
         match next {
@@ -97,7 +97,8 @@ pub(super) async fn walk(http: &Http) -> Result<Walked, HttpError> {
     }
     // There are more locks than are read for a metric: only the total of the rest is known.
     let sums = |machine: &Machine| (machine.stats().grants, machine.stats().places);
-    let read = http.dispatch.read(&member, ReadScope::Known, Fresh::Stale, WITHIN, sums).await;
+    let read =
+        http.dispatch.read(&member, ReadScope::Known, ReadConsistency::Stale, WITHIN, sums).await;
     let (_, (grants, places)) = read?;
     let rest = grants.saturating_sub(walked.held.values().sum());
     *walked.held.entry(HeldLabels { prefix: OTHER.to_owned(), mode: ANY }).or_default() += rest;

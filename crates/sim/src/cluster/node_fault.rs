@@ -16,7 +16,7 @@ const SETTLED_US: u64 = 3 * S;
 
 /// What can go wrong above the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum NodeFault {
     CutSession,
     ClientOneWay,
     ClientSleeps,
@@ -42,37 +42,37 @@ pub(super) enum Trouble {
 }
 
 /// All of them.
-pub(super) const ALL: [Trouble; 22] = [
-    Trouble::CutSession,
-    Trouble::ClientOneWay,
-    Trouble::ClientSleeps,
-    Trouble::BreakLink,
-    Trouble::OverflowLink,
-    Trouble::StallRouter,
-    Trouble::StallSync,
-    Trouble::StallSnapshots,
-    Trouble::Suspend,
-    Trouble::Forge,
-    Trouble::Rename,
-    Trouble::Wipe,
-    Trouble::Overload,
-    Trouble::Leave,
-    Trouble::RaiseLevel,
-    Trouble::Upgrade,
-    Trouble::Flood,
-    Trouble::ReadError,
-    Trouble::Outage,
-    Trouble::DamageRunning,
-    Trouble::ForgeJoin,
-    Trouble::StallLog,
+pub(super) const ALL: [NodeFault; 22] = [
+    NodeFault::CutSession,
+    NodeFault::ClientOneWay,
+    NodeFault::ClientSleeps,
+    NodeFault::BreakLink,
+    NodeFault::OverflowLink,
+    NodeFault::StallRouter,
+    NodeFault::StallSync,
+    NodeFault::StallSnapshots,
+    NodeFault::Suspend,
+    NodeFault::Forge,
+    NodeFault::Rename,
+    NodeFault::Wipe,
+    NodeFault::Overload,
+    NodeFault::Leave,
+    NodeFault::RaiseLevel,
+    NodeFault::Upgrade,
+    NodeFault::Flood,
+    NodeFault::ReadError,
+    NodeFault::Outage,
+    NodeFault::DamageRunning,
+    NodeFault::ForgeJoin,
+    NodeFault::StallLog,
 ];
 
 impl SimCluster {
-    pub(super) fn make_trouble(&mut self, trouble: Trouble, node: usize) -> CheckResult {
+    pub(super) fn make_trouble(&mut self, trouble: NodeFault, node: usize) -> CheckResult {
         let client = self.rng.usize(0..self.clients.len());
         match trouble {
-            Trouble::CutSession => self.cut_session(client),
-            Trouble::ClientOneWay => {
+            NodeFault::CutSession => self.cut_session(client),
+            NodeFault::ClientOneWay => {
                 let deaf = self.rng.bool();
                 if let Some(session) = &mut self.clients[client].session {
                     session.deaf |= deaf;
@@ -80,7 +80,7 @@ impl SimCluster {
                     self.faults.count("client_link_one_way");
                 }
             }
-            Trouble::ClientSleeps => {
+            NodeFault::ClientSleeps => {
                 let until_us = self.now_us + self.rng.u64(S..10 * S);
                 let one = &mut self.clients[client];
                 // Sleeps follow one another, so that the client's mail stays in order.
@@ -89,64 +89,64 @@ impl SimCluster {
                     self.faults.count("client_sleeps");
                 }
             }
-            Trouble::BreakLink => {
+            NodeFault::BreakLink => {
                 // Use the busiest link, the one to the leader.
                 let other = self.leader().unwrap_or(0);
                 if node != other && self.break_link(node, other) {
                     self.faults.count("link_break");
                 }
             }
-            Trouble::OverflowLink => {
+            NodeFault::OverflowLink => {
                 let other = self.leader().unwrap_or(0);
                 let until_us = self.now_us + self.rng.u64(50 * MS..2 * S);
                 if node != other {
                     self.links.overflow(node, other, until_us);
                 }
             }
-            Trouble::StallRouter => {
+            NodeFault::StallRouter => {
                 let until_us = self.now_us + self.rng.u64(100 * MS..4 * S);
                 if let Some(process) = &mut self.nodes[node].process {
                     process.host.stalled_until_us = until_us;
                     self.faults.count("router_stall");
                 }
             }
-            Trouble::StallSync => {
+            NodeFault::StallSync => {
                 self.nodes[node].sync_stalled_until_us = self.now_us + self.rng.u64(S..4 * S);
                 self.faults.count("sync_stall");
             }
-            Trouble::StallSnapshots => {
+            NodeFault::StallSnapshots => {
                 let until_us = self.now_us + self.rng.u64(S..6 * S);
                 self.nodes[node].snapshots_stalled_until_us = until_us;
                 self.faults.count("snapshot_stall");
             }
-            Trouble::Suspend => self.suspend(node),
-            Trouble::Forge => (0..8).for_each(|_| self.forge(node)),
-            Trouble::Rename => self.rename(node),
-            Trouble::Wipe => self.wipe(node)?,
-            Trouble::Overload => self.overload(node),
-            Trouble::Leave => {
+            NodeFault::Suspend => self.suspend(node),
+            NodeFault::Forge => (0..8).for_each(|_| self.forge(node)),
+            NodeFault::Rename => self.rename(node),
+            NodeFault::Wipe => self.wipe(node)?,
+            NodeFault::Overload => self.overload(node),
+            NodeFault::Leave => {
                 let boot = self.nodes[node].boot;
                 self.give(node, boot, Input::Leave);
             }
-            Trouble::RaiseLevel => {
+            NodeFault::RaiseLevel => {
                 // What an operator asks for may be in force, outdated, or known to some members only.
                 let next = self.oracle.level() + 1;
                 let levels = [next, next, LEVEL_MAX, next - 1, self.rng.u16(1..=LEVEL_MAX + 1)];
                 let level = levels[self.rng.usize(0..5)];
                 self.raise_level(level);
             }
-            Trouble::Upgrade => self.begin_upgrade(node),
-            Trouble::Flood => self.flood(node),
+            NodeFault::Upgrade => self.begin_upgrade(node),
+            NodeFault::Flood => self.flood(node),
             // Further disk faults that need only a plan can be added here.
-            Trouble::ReadError => self.nodes[node].disk.plan(DiskFault::ReadError),
-            Trouble::Outage => {
+            NodeFault::ReadError => self.nodes[node].disk.plan(DiskFault::ReadError),
+            NodeFault::Outage => {
                 let outage = [Outage::ReadOnly, Outage::Device][self.rng.usize(0..2)];
                 let ended = self.rng.bool();
                 self.nodes[node].disk.set_outage((!ended).then_some(outage));
             }
-            Trouble::ForgeJoin => self.forge_join(self.leader().unwrap_or(node)),
-            Trouble::StallLog => self.stall_log(node),
-            Trouble::DamageRunning => self.damage_running(node),
+            NodeFault::ForgeJoin => self.forge_join(self.leader().unwrap_or(node)),
+            NodeFault::StallLog => self.stall_log(node),
+            NodeFault::DamageRunning => self.damage_running(node),
         }
         Ok(())
     }
