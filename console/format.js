@@ -77,6 +77,9 @@ export const CAUSES = {
   wait_timeout: 'waited as long as it wanted to',
   vacant: 'vacant',
   deadlock: 'refused: deadlock',
+  drained: 'closed to new holders',
+  undrained: 'opened again',
+  superseded: 'replaced by a newer request',
 };
 export const cause = (word) => CAUSES[word] || word;
 export const LOSSES = new Set(['expired', 'revoked', 'forced', 'max_hold']);

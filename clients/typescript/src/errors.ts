@@ -24,6 +24,7 @@ const RETRYABLE = new Set([
   "TOO_MANY_LEASES",
   "NO_SPACE",
   "QUIET",
+  "DRAINING",
   "DISK_FULL",
   "TOO_SLOW",
   "SLOW_CONSUMER",

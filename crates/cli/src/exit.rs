@@ -47,7 +47,11 @@ pub(crate) const TABLE: &[(&str, &str)] = &[
         "74",
         "unknown: it may have happened; the message has the request id to ask again with, if there is one",
     ),
-    ("75", "not acquired: another client has the lock (for `run`, --held-code replaces it)"),
+    (
+        "75",
+        "not acquired: another client has the lock, it is drained, or a newer request of the group has replaced this \
+         one (for `run`, --held-code replaces it)",
+    ),
     (
         "76",
         "lost: what this command held, a lock or leadership, was taken away; for `run`, the command was stopped",
@@ -80,7 +84,12 @@ impl Exit {
     pub(crate) fn of(error: &tenure::Error) -> Self {
         use tenure::{Error, Refusal};
         match error {
-            Error::Refused(Refusal::Held(_) | Refusal::WaitTimeout) => Self::NotAcquired,
+            Error::Refused(
+                Refusal::Held(_)
+                | Refusal::WaitTimeout
+                | Refusal::Draining(_)
+                | Refusal::Superseded(_),
+            ) => Self::NotAcquired,
             Error::Refused(Refusal::Forbidden { .. }) => Self::NotAllowed,
             Error::Unavailable | Error::Unreachable { .. } => Self::Unreachable,
             Error::Unknown { .. } => Self::Unknown,

@@ -261,6 +261,14 @@ pub(crate) fn refused(refusal: &Refusal, exit: Exit) -> CliError {
             let lock = quoted(&held.lock);
             failure.with("try", format!("tenure lock {lock} --wait 60s, or: tenure explain {lock}"))
         }
+        Refusal::Superseded(_) => failure.with("effect", "none").with("try", refusal.advice()),
+        Refusal::Draining(draining) => {
+            let lock = quoted(&draining.lock);
+            let queue = format!("tenure lock {lock}, which queues until it is opened");
+            failure
+                .with("effect", "none")
+                .with("try", format!("{queue}, or: tenure explain {lock}"))
+        }
         Refusal::TokenOutdated { lock, holder } => {
             let failure = match holder {
                 Some(holder) => failure.with("held by", holder_line(holder)),

@@ -14,6 +14,7 @@ mod data_dir;
 mod demo;
 mod dev;
 mod doctor;
+mod drain;
 mod duration;
 mod elect;
 mod exit;
@@ -187,6 +188,23 @@ enum CliCommand {
     ///   tenure force deploy --token 1042 --reason "…" --now                    it may not: only a fence protects
     #[command(verbatim_doc_comment)]
     Force(force::ForceArgs),
+    /// Close locks to new holders, for maintenance
+    ///
+    ///   tenure drain db/ --reason "new disks"               no new grants below db/; holders finish
+    ///   tenure drain db/ --reason "new disks" --wait 10m    and wait until no holder is left
+    ///   tenure drain --list                                 what is drained, since when, by whom, holders left
+    ///
+    /// Who asks for a lock below the prefix queues; who does not wait is told who drained it, and why. Holders renew
+    /// and finish. `tenure undrain db/` opens it: the queues go on in order. Needs `operate` for the prefix.
+    ///
+    /// With --wait, ends with 75 if holders are left after that time; the prefix stays drained.
+    #[command(verbatim_doc_comment)]
+    Drain(drain::DrainArgs),
+    /// Open locks that were drained
+    ///
+    ///   tenure undrain db/
+    #[command(verbatim_doc_comment)]
+    Undrain(drain::UndrainArgs),
     /// Grant, renew, end and show leases
     ///
     ///   LEASE=$(tenure lease grant --ttl 5m)     yours to renew, in a script
@@ -525,6 +543,8 @@ fn run(command: &CliCommand) -> (OutputFormat, Result<Exit, CliError>) {
         CliCommand::Explain(flags) => (flags.connection.output, inspect::explain(flags)),
         CliCommand::History(flags) => (flags.connection.output, inspect::history(flags)),
         CliCommand::Force(flags) => (flags.connection.output, force::force(flags)),
+        CliCommand::Drain(flags) => (flags.connection.output, drain::drain(flags)),
+        CliCommand::Undrain(flags) => (flags.connection.output, drain::undrain(flags)),
         CliCommand::Lease(command) => (command.output(), lease::run(command)),
         CliCommand::Elect(flags) => (flags.connection.output, elect::elect(flags)),
         CliCommand::Observe(flags) => (flags.connection.output, watch::observe(flags)),

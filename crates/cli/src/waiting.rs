@@ -34,7 +34,11 @@ pub(crate) fn line(lock: &str, ahead: u64, explained: &Explanation) -> String {
     let quiet = explained
         .quiet_ms
         .map_or(String::new(), |ms| format!("; the cluster was restored: {}", output::quiet(ms)));
-    format!("{}{held}{quiet}", headline(lock, ahead))
+    let drained = explained
+        .drained
+        .as_ref()
+        .map_or(String::new(), |drain| format!("; {}", drain_words(drain)));
+    format!("{}{held}{quiet}{drained}", headline(lock, ahead))
 }
 
 fn headline(lock: &str, ahead: u64) -> String {
@@ -78,11 +82,49 @@ pub(crate) fn facts(lock: &str, explained: &Explanation) -> Vec<(&'static str, S
     if let Some(quiet_ms) = explained.quiet_ms {
         facts.push(("restored", output::quiet(quiet_ms)));
     }
+    if let Some(drain) = &explained.drained {
+        facts.push(("drained", drain_words(drain)));
+    }
     if let Some(free) = free_words(explained) {
         facts.push(("free", free));
     }
     facts.push(("look", format!("tenure explain {}", quoted(lock))));
     facts
+}
+
+/// A drained prefix for programs, without the holders, which an explanation does not count.
+pub(crate) fn drain_json(drain: &v1::DrainView) -> Value {
+    json!({
+        "prefix": drain.prefix, "drained_ms": drain.drained_ms, "by": drain.by,
+        "principal": drain.principal, "reason": drain.reason,
+    })
+}
+
+/// The command that opens a drained prefix.
+pub(crate) fn undrain_command(prefix: &str) -> String {
+    match prefix {
+        "" => "tenure undrain --all".to_owned(),
+        prefix => format!("tenure undrain {}", quoted(prefix)),
+    }
+}
+
+/// A drained prefix in a few words: since when, by whom and why nothing below it is granted.
+pub(crate) fn drain_words(drain: &v1::DrainView) -> String {
+    let what = match drain.prefix.as_str() {
+        "" => "the cluster".to_owned(),
+        prefix => format!("`{}`", output::shortened(prefix)),
+    };
+    let by = match (drain.by.as_str(), drain.principal.as_str()) {
+        ("", "") => String::new(),
+        (by, "") => format!(" by {}", output::clean(by)),
+        ("", principal) => format!(" by {}", output::clean(principal)),
+        (by, principal) => format!(" by {} ({})", output::clean(by), output::clean(principal)),
+    };
+    let why = match drain.reason.as_str() {
+        "" => String::new(),
+        reason => format!(": {}", output::clean(reason)),
+    };
+    format!("{what} is drained for {}{by}{why}", duration::ms(drain.drained_ms))
 }
 
 /// A holder in a few words.
@@ -145,7 +187,8 @@ pub(crate) fn client_words(client: &str) -> String {
 pub(crate) fn free_slots(explained: &Explanation) -> Option<String> {
     let lock = explained.lock.as_ref()?;
     let (slots, held) = (u64::from(lock.slots?), lock.holders.len() as u64);
-    let free = slots.checked_sub(held).filter(|free| *free > 0 && explained.quiet_ms.is_none())?;
+    let granted = explained.quiet_ms.is_none() && explained.drained.is_none();
+    let free = slots.checked_sub(held).filter(|free| *free > 0 && granted)?;
     let are = if free == 1 { "is" } else { "are" };
     Some(format!("now: {free} of {slots} slots {are} free"))
 }

@@ -36,6 +36,7 @@ pub(crate) struct AskOptions {
     pub(crate) lock_delay: Duration,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) min_hold: Duration,
+    pub(crate) supersede: Option<String>,
     pub(crate) metadata: Bytes,
     pub(crate) election: bool,
     pub(crate) independent: bool,
@@ -77,6 +78,7 @@ impl AskOptions {
             lock_delay: Duration::ZERO,
             max_hold: None,
             min_hold: Duration::ZERO,
+            supersede: None,
             metadata: Bytes::new(),
             election: false,
             independent: false,
@@ -96,6 +98,7 @@ impl AskOptions {
             lock_delay_ms: millis(self.lock_delay),
             max_hold_ms: self.max_hold.map(millis),
             min_hold_ms: millis(self.min_hold),
+            supersede: self.supersede.clone().unwrap_or_default(),
             election: self.election,
             independent: self.independent,
             ..Default::default()
@@ -247,6 +250,21 @@ impl LockAsk {
     /// ```
     pub fn min_hold(mut self, time: Duration) -> Self {
         self.ask.min_hold = time;
+        self
+    }
+
+    /// Replaces the older requests of this group that wait for the same lock, if this one has to wait: for work of
+    /// which only the newest matters, such as deploys. The older ones end with [`Refusal::Superseded`], which names
+    /// this client. A holder is never replaced. Groups of different principals are different, and this request joins
+    /// the queue at its end.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
+    /// let guard = client.lock("deploy/web").supersede("main").await?;
+    /// # guard.release().await }
+    /// ```
+    pub fn supersede(mut self, group: impl Into<String>) -> Self {
+        self.ask.supersede = Some(group.into());
         self
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_types::{Revision, Token};
+use tenure_types::{Name, Refusal, Revision, SupersededBy, Token};
 use tenure_wire::{convert, v1};
 use v1::answer::Result as Answer;
 
@@ -47,9 +47,16 @@ pub(crate) fn update_of(said: Response, ask: &AskOptions) -> AskUpdate {
             Some(locks) => AskUpdate::Granted(None, (locks, at(it.revision))),
             None => AskUpdate::No(strange()),
         },
-        Response::WaitEnded => AskUpdate::Over,
+        Response::WaitEnded(it) => superseded(&it).map_or(AskUpdate::Over, AskUpdate::No),
         Response::Gone => AskUpdate::Doubt,
     }
+}
+
+/// The refusal of a request that a newer one of its group has replaced.
+fn superseded(ended: &v1::WaitEnded) -> Option<Error> {
+    let client = Name::new(&ended.superseded_by).ok()?;
+    let lease = convert::lease_from(ended.superseded_by_lease)?;
+    Some(Error::Refused(Refusal::Superseded(Box::new(SupersededBy { client, lease }))))
 }
 
 pub(crate) fn at(revision: i64) -> Revision {

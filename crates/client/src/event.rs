@@ -66,6 +66,9 @@ pub enum EventCause {
     Left,
     /// A client left the queue because its wait was over.
     WaitTimeout,
+    /// A newer request of the same group has replaced a client in the queue: [`Event::by`] is its client,
+    /// [`Event::reason`] the group.
+    Superseded,
     /// A client was refused, because its wait would have been a deadlock.
     Deadlock,
     /// An election has no leader.
@@ -82,6 +85,10 @@ pub enum EventCause {
     LevelRaised,
     /// The access rules were changed.
     AccessChanged,
+    /// An operator closed a prefix to new grants: [`Event::value`] is the prefix.
+    Drained,
+    /// An operator opened a prefix again: [`Event::value`] is the prefix.
+    Undrained,
     /// Something that this version of the client does not know.
     Other,
 }
@@ -171,6 +178,7 @@ impl EventCause {
             v1::Cause::Queued => Self::Queued,
             v1::Cause::Left => Self::Left,
             v1::Cause::WaitTimeout => Self::WaitTimeout,
+            v1::Cause::Superseded => Self::Superseded,
             v1::Cause::Deadlock => Self::Deadlock,
             v1::Cause::Vacant => Self::Vacant,
             v1::Cause::KeyPut => Self::KeyPut,
@@ -179,6 +187,8 @@ impl EventCause {
             v1::Cause::LimitsSet => Self::LimitsSet,
             v1::Cause::LevelRaised => Self::LevelRaised,
             v1::Cause::AccessChanged => Self::AccessChanged,
+            v1::Cause::Drained => Self::Drained,
+            v1::Cause::Undrained => Self::Undrained,
             // The wire may have more than this client knows.
             #[allow(unreachable_patterns, reason = "the wire may grow a cause first")]
             _ => Self::Other,

@@ -39,6 +39,7 @@ mod connection_manager;
 #[cfg(feature = "internals")]
 mod contract;
 mod credentials;
+mod drain;
 mod election;
 #[cfg(feature = "internals")]
 pub mod engine;
@@ -87,6 +88,7 @@ pub use client::{Builder, Client, Tried};
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub use credentials::{Credentials, MemberChannel};
+pub use drain::DrainView;
 pub use election::{Change, Election, Leader, Leadership, Observer};
 pub use error::{Error, RequestId};
 #[cfg(feature = "internals")]
@@ -103,8 +105,8 @@ pub use lease_state::{Cause, Lost, PaceError, Standing};
 #[doc(hidden)]
 pub use lease_state::{Moment, Pace};
 pub use tenure_types::{
-    Held, Holder, LeaseId, Limit, Name, Quota, QuotaSetter, QuotaSource, Refusal, Revision,
-    RingLink, Token, Verb,
+    Draining, Held, Holder, LeaseId, Limit, Name, Quota, QuotaSetter, QuotaSource, Refusal,
+    Revision, RingLink, SupersededBy, Token, Verb,
 };
 pub use view::{
     ChainStep, Explanation, Freed, HolderState, HolderView, LockView, MemberView, Mode, Status,

@@ -102,7 +102,7 @@ impl PendingRequests {
                 wakers.extend(inner.tell(granted.id, Response::Granted(granted)));
             }
             for ended in message.waits_ended.drain(..) {
-                wakers.extend(inner.tell(ended.id, Response::WaitEnded));
+                wakers.extend(inner.tell(ended.id, Response::WaitEnded(ended)));
             }
             inner.told += wakers.len();
         }
@@ -294,6 +294,7 @@ fn weight(request: &v1::Request) -> usize {
         Some(Command::Acquire(it)) => it.metadata.len(),
         Some(Command::Update(it)) => it.metadata.len(),
         Some(Command::Renew(it)) => it.slots.len() * 16,
+        Some(Command::Drain(it)) => it.reason.len(),
         _ => 0,
     }
 }

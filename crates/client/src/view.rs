@@ -6,6 +6,8 @@ use bytes::Bytes;
 use tenure_types::{LeaseId, Revision, Token};
 use tenure_wire::{convert, v1};
 
+use crate::drain::DrainView;
+
 /// How a lock is held or asked for.
 ///
 /// ```
@@ -202,6 +204,8 @@ pub struct Explanation {
     pub usually_held: Option<Duration>,
     /// How long the cluster grants no locks, because it was restored.
     pub grants_after: Option<Duration>,
+    /// The drained prefix that the lock is below. While it is drained, the lock is not granted.
+    pub drained: Option<DrainView>,
 }
 
 /// The state of the cluster.
@@ -336,6 +340,7 @@ impl Explanation {
             freed: it.freed.map(|it| Freed { within: ms(it.in_ms), at_latest: it.at_latest }),
             usually_held: it.usually_held_ms.map(ms),
             grants_after: it.quiet_ms.map(ms),
+            drained: it.drained.map(DrainView::of),
         }
     }
 }

@@ -152,6 +152,11 @@ async fn own_once(
     let mut orphan = OrphanLease { shared: shared.clone(), id: new.lease, sent: false };
     let mut request = ask.request(left_ms(ask, until));
     request.new_lease = Some(Box::new(new));
+    // A repetition of a request that was replaced by a newer one of its group must not replace that one.
+    let identity = match ask.supersede {
+        Some(_) => RequestIdentity::key(),
+        None => RequestIdentity::Harmless,
+    };
     loop {
         if shared.cleanups.is_closing() {
             return Some(Err(Error::Closed));
@@ -170,7 +175,7 @@ async fn own_once(
         // Read the clock before the send; a repetition under the same lease also counts from here.
         asking.sent(clock::read());
         let command = Command::Acquire(request.clone());
-        let Some(mut asked) = session.ask(RequestIdentity::Harmless.request(command)) else {
+        let Some(mut asked) = session.ask(identity.request(command)) else {
             tokio::time::sleep(PAUSE).await;
             continue;
         };
@@ -200,6 +205,9 @@ async fn own_once(
                 attempts.doubt();
                 nap(clock::jittered(PAUSE), Some(reach)).await;
                 continue;
+            }
+            AskUpdate::Over if ask.supersede.is_some() => {
+                return Some(Err(Error::Lost(Cause::Gone.into())));
             }
             AskUpdate::Granted(None, _) | AskUpdate::Queued(None, _) | AskUpdate::Over => {
                 return Some(Err(strange()));
@@ -263,7 +271,7 @@ impl PlaceCleanup {
         let wait_ms = left_ms(ask, until);
         let identity = seq.identity();
         self.sent = Some(NumberedRequest { seq, wait_ms });
-        let on = session.ask(request(&self.held, ask, identity, wait_ms))?;
+        let on = session.ask(request(&self.held, ask, identity, wait_ms, false))?;
         Some((session, on))
     }
 
@@ -480,7 +488,9 @@ impl StandingAsk<'_> {
                 (sent.seq.identity(), sent.wait_ms)
             }
         };
-        request(self.held, self.ask, identity, wait_ms)
+        // A request that was queued and replaced by a newer one of its group must not replace that one.
+        let resume = self.queued && self.ask.supersede.is_some();
+        request(self.held, self.ask, identity, wait_ms, resume)
     }
 
     /// The wait is over by the client's own clock. The client leaves the queue in the background, and releases what may
@@ -522,10 +532,12 @@ fn request(
     ask: &AskOptions,
     identity: RequestIdentity,
     wait_ms: Option<u64>,
+    resume: bool,
 ) -> v1::Request {
     let mut request = ask.request(wait_ms);
     request.lease_slot = held.handle.slot;
     request.lease_generation = held.handle.generation;
+    request.resume = resume;
     identity.request(Command::Acquire(request))
 }
 

@@ -51,11 +51,18 @@ pub enum Cause {
     Deadlock = 21,
     /// The min hold since the grant is over, and no lease holds the lock any more. From level 6 on.
     MinHoldOver = 22,
+    /// An operator closed a prefix to new grants. The value is the prefix. From level 7 on.
+    Drained = 23,
+    /// An operator opened a prefix again. The value is the prefix. From level 7 on.
+    Undrained = 24,
+    /// A newer request of the same group has replaced a waiter: `by` is its client, the reason the group. From level 7
+    /// on.
+    Superseded = 25,
 }
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Cause; 22] = [
+    pub const ALL: [Cause; 25] = [
         Cause::Granted,
         Cause::Released,
         Cause::Expired,
@@ -78,6 +85,9 @@ impl Cause {
         Cause::AccessChanged,
         Cause::Deadlock,
         Cause::MinHoldOver,
+        Cause::Drained,
+        Cause::Undrained,
+        Cause::Superseded,
     ];
 
     /// Returns the cause with this number.
@@ -110,6 +120,9 @@ impl Cause {
             Cause::AccessChanged => "access_changed",
             Cause::Deadlock => "deadlock",
             Cause::MinHoldOver => "min_hold_over",
+            Cause::Drained => "drained",
+            Cause::Undrained => "undrained",
+            Cause::Superseded => "superseded",
         }
     }
 }
@@ -159,8 +172,8 @@ pub struct Event {
     pub by: Option<Name>,
     /// The reason that the operator gave for taking a lock away.
     pub reason: Option<Box<str>>,
-    /// The authenticated caller that took a lock away, revoked a lease, set limits, raised the level or had a key of
-    /// the cluster itself changed. Recorded from level 4 on.
+    /// The authenticated caller that took a lock away, revoked a lease, set limits, raised the level, drained or opened
+    /// a prefix or had a key of the cluster itself changed. Recorded from level 4 on.
     pub principal: Option<Name>,
     /// The new value of a key, or metadata of a lock.
     pub value: Option<Box<[u8]>>,

@@ -122,6 +122,7 @@ impl Machine {
             && self.waits_of(place).all(|(slot, wait)| {
                 self.locks.at(wait.lock).queue.first == Some(slot)
                     && self.admits(wait.lock, wait.mode)
+                    && !self.is_drained(wait.lock)
             })
     }
 
@@ -165,6 +166,13 @@ impl Machine {
                 ensure(due, "Q2", "a wait with a limit never ends")?;
             }
         }
+        let grouped: usize =
+            self.places.iter().map(|(slot, _)| self.group_keys(slot).count()).sum();
+        let mut known = self.places.iter().flat_map(|(slot, _)| {
+            self.group_keys(slot).map(move |key| self.groups.get(&key) == Some(&slot))
+        });
+        let indexed = grouped == self.groups.len() && known.all(|known| known);
+        ensure(indexed, "Q6", "two requests of a group wait for one lock")?;
         let in_queues: usize = self.locks.iter().map(|(_, lock)| lock.queue.len as usize).sum();
         ensure(waits == self.waits.len() && in_queues == waits, "Q3", "a wait belongs to no place")
     }

@@ -11,9 +11,11 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::access::Access;
 use crate::codec::{EntryPayload, EventRef, Malformed, open_entry, put_outcome};
+use crate::command::GroupKey;
 use crate::event::{TimeLabel, WallClock};
 use crate::outcome::{Effects, Notice, Outcome};
 use crate::request::LEVEL_RECORDS;
+use crate::state::drain::Drains;
 use crate::state::due::{CLOCK_MAX, DueSet};
 use crate::state::history::History;
 use crate::state::list::LinkedList;
@@ -23,7 +25,7 @@ use crate::state::record::{Grant, Key, KeyRequest, Lease, Lock, Place, SeqReques
 use crate::state::slab::{Slab, SlabIndex};
 
 /// The newest level that this build can apply. A cluster is raised to it by command, once every member knows it.
-pub const LEVEL_MAX: u16 = 6;
+pub const LEVEL_MAX: u16 = 7;
 
 /// The level at which every new cluster starts. It never changes, because a later build that replays a log from its
 /// beginning must go through the same states. For the same reason the defaults of the limits never change; a better
@@ -75,6 +77,8 @@ pub struct Machine {
     pub(crate) access: Arc<Access>,
     /// The principals that own something.
     pub(crate) owners: Owners,
+    /// The prefixes below which nothing is granted.
+    pub(crate) drains: Drains,
 
     // Derived from the records: not part of a snapshot, rebuilt when one is read.
     pub(crate) leases_by_id: BTreeMap<LeaseId, SlabIndex>,
@@ -82,6 +86,8 @@ pub struct Machine {
     pub(crate) keys_by_name: BTreeMap<Name, SlabIndex>,
     pub(crate) key_requests_by_key: BTreeMap<(Box<str>, Name), SlabIndex>,
     pub(crate) due: DueSet,
+    /// The waiting place of each group, at each lock that it waits for.
+    pub(crate) groups: BTreeMap<GroupKey, SlabIndex>,
 
     // Scratch state of the command being executed; empty between commands.
     pub(crate) now: Work,
@@ -145,11 +151,13 @@ impl Machine {
             history: History::new(revision.next()),
             access: Arc::default(),
             owners: Owners::default(),
+            drains: Drains::default(),
             leases_by_id: BTreeMap::new(),
             names: LockNames::default(),
             keys_by_name: BTreeMap::new(),
             key_requests_by_key: BTreeMap::new(),
             due: DueSet::default(),
+            groups: BTreeMap::new(),
             now: Work::default(),
             level_known: LEVEL_MAX,
             outgrown: None,

@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use tenure_types::{Handle, LeaseId, Name, PlaceNumber, Refusal, Revision, Token};
+use tenure_types::{Handle, LeaseId, Name, PlaceNumber, Refusal, Revision, SupersededBy, Token};
 
 use crate::event::Cause;
 
@@ -79,6 +79,13 @@ pub enum Answer {
     },
     /// The access rules are as the command said.
     AccessSet,
+    /// The prefix is closed to new grants.
+    Drained,
+    /// The prefix is open.
+    Undrained {
+        /// Whether it was closed before.
+        existed: bool,
+    },
 }
 
 impl Answer {
@@ -224,7 +231,7 @@ pub enum Notice {
         /// its end.
         word: Option<Box<TakenBy>>,
     },
-    /// A place is gone because its wait limit passed.
+    /// A place is gone because its wait limit passed, or because a newer request of its group has replaced it.
     WaitEnded {
         /// The lease.
         lease: Handle,
@@ -232,6 +239,8 @@ pub enum Notice {
         place: PlaceNumber,
         /// The revision in which the place was removed.
         revision: Revision,
+        /// The request that has replaced it; `None` if the wait limit passed.
+        by: Option<Box<SupersededBy>>,
     },
     /// A lease has expired or was revoked by another caller. Follows the notices for its locks.
     LeaseEnded {

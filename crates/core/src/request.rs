@@ -133,6 +133,22 @@ pub enum Command<'a> {
     Abandon(Abandon<'a>),
     /// Change the access rules. Available from [`LEVEL_ACCESS`] on.
     SetAccess(AccessChange<'a>),
+    /// Close a prefix: no lock below it is granted until it is opened. Available from [`LEVEL_POLICY`] on.
+    Drain {
+        /// The beginning of the names of the locks; empty for all of them.
+        prefix: &'a str,
+        /// The name of the operator; empty if not given.
+        by: &'a str,
+        /// The operator's reason, for those who wait.
+        reason: &'a str,
+    },
+    /// Open a prefix that was closed. A prefix that is open is not an error. Available from [`LEVEL_POLICY`] on.
+    Undrain {
+        /// The prefix, exactly as it was closed.
+        prefix: &'a str,
+        /// The name of the operator, for the event; empty if not given.
+        by: &'a str,
+    },
 }
 
 /// The level from which on the machine counts acquire requests and executes [`Command::Abandon`]. Below it the machine
@@ -154,6 +170,11 @@ pub const LEVEL_SETTERS: u16 = 5;
 /// refuses such a request as `Malformed`.
 pub const LEVEL_MIN_HOLD: u16 = 6;
 
+/// The level from which on a prefix can be drained, and a request can supersede older ones. Below it the machine
+/// refuses [`Command::Drain`], [`Command::Undrain`] and a request with [`supersede`](Acquire::supersede) or
+/// [`resume`](Acquire::resume) as `Malformed`.
+pub const LEVEL_POLICY: u16 = 7;
+
 /// The prefix of the keys that belong to the cluster itself; the APIs let no client write them.
 pub const OWN_KEYS: &str = "tenure/";
 
@@ -164,7 +185,9 @@ impl Command<'_> {
         match self {
             Self::Abandon(_) => LEVEL_ABANDON,
             Self::SetAccess(change) => change.level(),
+            Self::Acquire(acquire) if acquire.supersede.is_some() || acquire.resume => LEVEL_POLICY,
             Self::Acquire(acquire) if acquire.min_hold_ms > 0 => LEVEL_MIN_HOLD,
+            Self::Drain { .. } | Self::Undrain { .. } => LEVEL_POLICY,
             _ => 1,
         }
     }
@@ -190,7 +213,10 @@ impl Command<'_> {
             | Self::RaiseLevel { .. }
             | Self::Abandon(_)
             // An operator may have to revoke a principal to free space.
-            | Self::SetAccess(_) => false,
+            | Self::SetAccess(_)
+            // There is a bound of how many prefixes are closed, and the maintenance may be for the disks.
+            | Self::Drain { .. }
+            | Self::Undrain { .. } => false,
         }
     }
 }
@@ -251,6 +277,11 @@ pub struct Acquire<'a> {
     /// The least time from the grant to the next grant of the lock, even if the holder releases it earlier; 0 for none.
     /// Available from [`LEVEL_MIN_HOLD`] on.
     pub min_hold_ms: u64,
+    /// The group whose older waiters this request replaces if it has to wait. Available from [`LEVEL_POLICY`] on.
+    pub supersede: Option<&'a str>,
+    /// Whether this only repeats a request that was queued before: it asks for nothing new, and is answered `Ended` if
+    /// the lease neither holds nor awaits the locks any more. Available from [`LEVEL_POLICY`] on.
+    pub resume: bool,
     /// Whether this acquires a lock or runs for leadership.
     pub purpose: Purpose,
     /// Whether the lease's other work continues while it waits, so that this wait cannot be part of a deadlock.
@@ -421,6 +452,8 @@ mod tests {
             lock_delay_ms: 0,
             max_hold_ms: None,
             min_hold_ms: 0,
+            supersede: None,
+            resume: false,
             purpose: Purpose::Lock,
             independent: false,
         };
@@ -447,12 +480,14 @@ mod tests {
             (Command::RaiseLevel { level: 2 }, false),
             (Command::Abandon(Abandon { ask: AskId::None, lease, place: PlaceNumber(1) }), false),
             (Command::SetAccess(AccessChange::SetIdentity { enabled: true }), false),
+            (Command::Drain { prefix: "db/", by: "ops", reason }, false),
+            (Command::Undrain { prefix: "db/", by: "ops" }, false),
         ];
         for (command, grows) in &all {
             assert_eq!(command.grows(), *grows, "{command:?}");
         }
         let mut kinds: Vec<_> = all.iter().map(|(it, _)| core::mem::discriminant(it)).collect();
         kinds.dedup();
-        assert_eq!(kinds.len(), 17, "every command is here, next to others of its kind");
+        assert_eq!(kinds.len(), 19, "every command is here, next to others of its kind");
     }
 }

@@ -101,8 +101,9 @@ impl Machine {
         self.leases_by_id.clear();
         self.names.clear();
         self.due = DueSet::default();
+        self.groups.clear();
         self.drop_unused_owners();
         let keys: u64 = self.keys.iter().map(|(_, key)| key.weight()).sum();
-        self.state_bytes = keys + self.access.bytes;
+        self.state_bytes = keys + self.access.bytes + self.drains.weight();
     }
 }

@@ -86,6 +86,10 @@ pub struct WaiterView {
     pub left_ms: Option<u64>,
     /// What the request is for.
     pub purpose: Purpose,
+    /// The group whose next request replaces it.
+    pub group: Option<Name>,
+    /// The principal that owns the lease, if it has an owner.
+    pub principal: Option<Name>,
     /// Every lock of the acquire request, in the order of their names.
     pub locks: Vec<Name>,
 }
@@ -115,6 +119,32 @@ pub struct LeaseView {
     pub waits: Vec<(PlaceNumber, Name)>,
     /// The keys that end with it, in the order of their names.
     pub keys: Vec<Name>,
+}
+
+/// A prefix that is closed to new grants.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DrainView {
+    /// The prefix; empty if it is that of every lock.
+    pub prefix: Box<str>,
+    /// The revision that closed it.
+    pub created: Revision,
+    /// How long ago that was.
+    pub drained_ms: u64,
+    /// The name that the operator gave.
+    pub by: Option<Name>,
+    /// The authenticated caller.
+    pub principal: Option<Name>,
+    /// The reason that the operator gave; may be empty.
+    pub reason: Box<str>,
+}
+
+/// How many holders below a prefix may still be at work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HoldersLeft {
+    /// The grants that are held or cooling.
+    pub holders: u64,
+    /// Whether all locks were counted; `false` if there were too many for one read.
+    pub complete: bool,
 }
 
 /// A key.

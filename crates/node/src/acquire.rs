@@ -330,8 +330,9 @@ fn concerns(notice: Notice, queued: &Queued) -> Option<(Revision, Result<Answer,
             let acquired = Acquired { lease: queued.lease, place, grants };
             Some((revision, Ok(Answer::Acquired(acquired))))
         }
-        Notice::WaitEnded { place, revision, .. } if place == queued.place => {
-            Some((revision, Err(Refusal::WaitTimeout)))
+        Notice::WaitEnded { place, revision, by, .. } if place == queued.place => {
+            let refusal = by.map_or(Refusal::WaitTimeout, Refusal::Superseded);
+            Some((revision, Err(refusal)))
         }
         Notice::LeaseEnded { lease, revision, .. } if lease == queued.lease.handle => {
             Some((revision, Err(Refusal::LeaseNotFound)))

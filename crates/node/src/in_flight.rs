@@ -298,7 +298,9 @@ fn is_harmless_twice(command: &Command<'_>) -> bool {
         | Command::Compact { .. }
         | Command::RaiseLevel { .. }
         | Command::Abandon(_)
-        | Command::SetAccess(_) => false,
+        | Command::SetAccess(_)
+        | Command::Drain { .. }
+        | Command::Undrain { .. } => false,
     }
 }
 

@@ -4,11 +4,11 @@
 //! the notice of a grant, a loss or an end has passed before the answer that it belongs after: the session was not
 //! attached to the lease yet, or its client did not know what the notice was about. The session gets that notice again.
 
-use tenure_core::event::Cause;
+use tenure_core::event::{Cause, Event};
 use tenure_core::outcome::{Acquired, Answer, LeaseGrant, Notice, Outcome};
 use tenure_core::request::{Hold, LeaseRef};
 use tenure_core::{Filter, Machine};
-use tenure_types::{Revision, Token};
+use tenure_types::{PlaceNumber, Revision, SupersededBy, Token};
 
 use crate::io::Outcomes;
 
@@ -31,13 +31,15 @@ pub(crate) fn missed(machine: &Machine, outcomes: &Outcomes) -> Vec<Notice> {
             }
             Answer::Queued(queued) => {
                 let LeaseGrant { id, created, handle, .. } = queued.lease;
+                let outcome_revision = *revision;
                 let (place, revision) = (queued.place, machine.revision());
                 match machine.what_became_of(id, created, place) {
                     Answer::Acquired(Acquired { grants, .. }) => {
                         missed.push(Notice::Granted { lease: handle, place, revision, grants });
                     }
                     Answer::Ended => {
-                        missed.push(Notice::WaitEnded { lease: handle, place, revision });
+                        let by = superseded_by(machine, place, outcome_revision);
+                        missed.push(Notice::WaitEnded { lease: handle, place, revision, by });
                     }
                     _ => {}
                 }
@@ -72,6 +74,21 @@ fn lost(machine: &Machine, acquired: &Acquired, since: Revision, missed: &mut Ve
             });
         }
     }
+}
+
+/// The request that has replaced a waiting one of its group, as far as the history tells.
+fn superseded_by(
+    machine: &Machine,
+    place: PlaceNumber,
+    since: Revision,
+) -> Option<Box<SupersededBy>> {
+    let events = machine.events(since.next(), Filter::All, LOOK_MAX).ok()?;
+    let is_it = |event: &&Event| event.cause == Cause::Superseded && event.place == Some(place);
+    let batch = events.batches.iter().find(|batch| batch.events.iter().any(|it| is_it(&it)))?;
+    // The newer request joined the queue in the same revision.
+    let newer = batch.events.iter().find(|event| event.cause == Cause::Queued)?;
+    let (client, lease) = (newer.client.clone()?, newer.lease?);
+    Some(Box::new(SupersededBy { client, lease }))
 }
 
 /// Why a grant ended, as far as the history tells.

@@ -130,7 +130,9 @@ fn reserved(principal: &str, action: PrincipalAction<'_>) -> Option<Verb> {
         | Command::Compact { .. }
         | Command::RaiseLevel { .. }
         | Command::Abandon(_)
-        | Command::SetAccess(_) => return None,
+        | Command::SetAccess(_)
+        | Command::Drain { .. }
+        | Command::Undrain { .. } => return None,
     };
     (key.starts_with(directory::RESERVED) && principal != MEMBER).then_some(Verb::Keys)
 }
@@ -260,6 +262,8 @@ mod tests {
             lock_delay_ms: 0,
             max_hold_ms: None,
             min_hold_ms: 0,
+            supersede: None,
+            resume: false,
             purpose: Purpose::Lock,
             independent: false,
         })

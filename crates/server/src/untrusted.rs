@@ -13,7 +13,7 @@ use tenure_node::PeerMessage;
 use tenure_wire::json::cluster::{AddMember, ChangeMember, Invite};
 use tenure_wire::json::election::{Campaign, Proclaim};
 use tenure_wire::json::lease::GrantLease;
-use tenure_wire::json::lock::{Acquire, Force, Patch};
+use tenure_wire::json::lock::{Acquire, Drain, Force, Patch};
 use tenure_wire::json::session::ClientMessage;
 use tenure_wire::json::ticket::{AskTicket, RotateKey};
 use tenure_wire::{Failure, v1};
@@ -63,6 +63,9 @@ pub fn json(bytes: &[u8]) {
         && let Ok(new) = v1::NewLease::try_from(body)
     {
         command(decode::new_lease(&new, "client").map(Command::GrantLease));
+    }
+    if let Some(body) = body::<Drain>(bytes) {
+        command(Ok(decode::drain(&body.into())));
     }
     if let Some(body) = body::<Force>(bytes) {
         command(decode::force(&body.into()));

@@ -62,6 +62,8 @@ fn lock(member: &MemberHandle, id: u64, wait: AskWait) -> Result<Option<Token>, 
         lock_delay_ms: 0,
         max_hold_ms: None,
         min_hold_ms: 0,
+        supersede: None,
+        resume: false,
         purpose: Purpose::Lock,
         independent: false,
     };

@@ -100,6 +100,7 @@ pub fn views(machine: &ObservedState, model: &ObservedState) -> CheckResult {
     locks(machine, model)?;
     leases(&machine.leases, &model.leases)?;
     same("model", "keys", &machine.keys, &model.keys)?;
+    same("model", "drains", &machine.drains, &model.drains)?;
     same("model", "limits", &machine.limits, &model.limits)?;
     same("W3", "revision", &machine.revision, &model.revision)?;
     same("W3", "floor", &machine.floor, &model.floor)?;
@@ -218,6 +219,8 @@ fn event_invariant(machine: Option<&Event>, model: Option<&Event>) -> &'static s
         }
         (_, Some(right)) if right.cause == Cause::Granted => "Q2",
         (Some(left), _) if left.cause == Cause::Granted => "Q1",
+        // A wait whose limit has passed must be over before anything else happens.
+        (_, Some(right)) if right.cause == Cause::WaitTimeout => "Q2",
         (left, right) => left.or(right).map_or("model", cause_invariant),
     }
 }
@@ -230,6 +233,7 @@ fn cause_invariant(event: &Event) -> &'static str {
         (Cause::Released | Cause::Forced, _) => "S4",
         (Cause::Queued, Subject::Lock(_)) => "Q3",
         (Cause::WaitTimeout | Cause::Left, _) => "Q2",
+        (Cause::Superseded, _) => "Q6",
         _ => "model",
     }
 }

@@ -7,12 +7,14 @@ use tenure_core::outcome::{Answer, Effects, Notice};
 use tenure_types::{Limit, Refusal};
 
 /// The cases that no sequence can reach, with the reasons.
-const UNREACHABLE: [(&str, &str); 2] = [
+const UNREACHABLE: [(&str, &str); 4] = [
+    ("refusal Superseded", "reported by an API to a caller that waits, never by the machine"),
+    ("refusal DrainsFull", "it takes 1,000 drained prefixes"),
     ("refusal TokensExhausted", "it takes 2^48 grants"),
     ("refusal WaitTimeout", "reported by an API to a caller that waits, never by the machine"),
 ];
 
-const ANSWERS: [&str; 20] = [
+const ANSWERS: [&str; 22] = [
     "LeaseGranted",
     "Renewed",
     "Revoked",
@@ -33,9 +35,11 @@ const ANSWERS: [&str; 20] = [
     "LevelRaised",
     "Abandoned",
     "AccessSet",
+    "Drained",
+    "Undrained",
 ];
 
-const REFUSALS: [&str; 34] = [
+const REFUSALS: [&str; 37] = [
     "NotLeader",
     "Malformed",
     "InvalidLevel",
@@ -70,6 +74,9 @@ const REFUSALS: [&str; 34] = [
     "AccessFull",
     "PrincipalNotFound",
     "AccessChanged",
+    "Draining",
+    "DrainsFull",
+    "Superseded",
 ];
 
 const NOTICES: [&str; 4] = ["Granted", "Lost", "WaitEnded", "LeaseEnded"];
@@ -189,6 +196,8 @@ fn answer_name(answer: &Answer) -> &'static str {
         Answer::LevelRaised => "LevelRaised",
         Answer::Abandoned { .. } => "Abandoned",
         Answer::AccessSet => "AccessSet",
+        Answer::Drained => "Drained",
+        Answer::Undrained { .. } => "Undrained",
     }
 }
 
@@ -228,6 +237,9 @@ fn refusal_name(refusal: &Refusal) -> &'static str {
         Refusal::AccessFull { .. } => "AccessFull",
         Refusal::PrincipalNotFound => "PrincipalNotFound",
         Refusal::AccessChanged => "AccessChanged",
+        Refusal::Draining(_) => "Draining",
+        Refusal::DrainsFull { .. } => "DrainsFull",
+        Refusal::Superseded(_) => "Superseded",
     }
 }
 

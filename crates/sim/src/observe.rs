@@ -4,7 +4,7 @@ use tenure_core::Machine;
 use tenure_core::event::{Batch, Cause, Event, Subject};
 use tenure_core::outcome::{Effects, Outcome};
 use tenure_core::request::Request;
-use tenure_core::view::{KeyView, LeaseView, LockView, WaiterView};
+use tenure_core::view::{DrainView, KeyView, LeaseView, LockView, WaiterView};
 use tenure_types::{Epoch, Limits, PlaceNumber, Revision};
 
 use crate::model::Model;
@@ -37,6 +37,8 @@ pub struct ObservedState {
     pub leases: Vec<LeaseView>,
     /// All keys.
     pub keys: Vec<KeyView>,
+    /// All drained prefixes.
+    pub drains: Vec<DrainView>,
 }
 
 impl ObservedState {
@@ -56,6 +58,7 @@ impl ObservedState {
             locks,
             leases: machine.leases(None, ALL),
             keys: machine.keys("", None, ALL),
+            drains: machine.drains(),
         }
     }
 
@@ -74,6 +77,7 @@ impl ObservedState {
             locks,
             leases: model.leases(),
             keys: model.keys(),
+            drains: model.drains(),
         }
     }
 

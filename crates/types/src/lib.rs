@@ -20,4 +20,4 @@ pub use id::{Epoch, Handle, LeaseId, PlaceNumber, Revision, Term, Token};
 pub use limit::{Limit, Limits, RENEW_MAX};
 pub use mode::{HolderState, Mode};
 pub use name::{InvalidName, Name};
-pub use refusal::{Held, Holder, QuotaOrigin, Refusal, RingLink};
+pub use refusal::{Draining, Held, Holder, QuotaOrigin, Refusal, RingLink, SupersededBy};

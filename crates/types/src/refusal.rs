@@ -237,6 +237,18 @@ pub enum Refusal {
     /// The role or principal is no longer as it was when the change was prepared.
     #[error("another call has changed it meanwhile")]
     AccessChanged,
+    /// The lock is below a drained prefix, and the request does not wait.
+    #[error("{0}")]
+    Draining(Box<Draining>),
+    /// A newer request of the same group has replaced this one; the place is gone.
+    #[error("{0}")]
+    Superseded(Box<SupersededBy>),
+    /// As many prefixes are drained as can be.
+    #[error("at most {max} prefixes can be drained")]
+    DrainsFull {
+        /// The bound.
+        max: u64,
+    },
 }
 
 /// Prints where the value of a quota comes from, as it follows the value in a message.
@@ -264,6 +276,48 @@ pub struct Held {
     pub holder: Option<Holder>,
     /// How many places are in its queue already.
     pub ahead: u64,
+}
+
+/// The request that has replaced an older one of its group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SupersededBy {
+    /// The client of the newer request.
+    pub client: Name,
+    /// Its lease.
+    pub lease: LeaseId,
+}
+
+impl fmt::Display for SupersededBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "superseded by a newer request of {}, lease {}", self.client, self.lease)
+    }
+}
+
+/// Details of [`Refusal::Draining`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Draining {
+    /// The lock.
+    pub lock: Name,
+    /// The drained prefix that it is below; empty if all locks are.
+    pub prefix: Box<str>,
+    /// Who drained it, if the cluster knows.
+    pub by: Option<Name>,
+    /// Why; may be empty.
+    pub reason: Box<str>,
+}
+
+impl fmt::Display for Draining {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lock `{}` is not granted: ", self.lock)?;
+        match &*self.prefix {
+            "" => f.write_str("the cluster is drained")?,
+            prefix => write!(f, "`{prefix}` is drained")?,
+        }
+        if let Some(by) = &self.by {
+            write!(f, " by {by}")?;
+        }
+        if self.reason.is_empty() { Ok(()) } else { write!(f, ": {}", self.reason) }
+    }
 }
 
 impl fmt::Display for Held {
@@ -313,6 +367,11 @@ impl Refusal {
             Refusal::Quota { setter: Some(setter), .. } => {
                 setter.principal.as_ref().map_or(0, |principal| principal.as_bytes().len())
             }
+            Refusal::Superseded(by) => by.client.as_bytes().len(),
+            Refusal::Draining(draining) => {
+                let by = draining.by.as_ref().map_or(0, |by| by.as_bytes().len());
+                draining.lock.as_bytes().len() + draining.prefix.len() + by + draining.reason.len()
+            }
             _ => 0,
         };
         bytes as u64
@@ -355,6 +414,9 @@ impl Refusal {
             Refusal::AccessFull { .. } => "ACCESS_FULL",
             Refusal::PrincipalNotFound => "PRINCIPAL_NOT_FOUND",
             Refusal::AccessChanged => "ACCESS_CHANGED",
+            Refusal::Draining(_) => "DRAINING",
+            Refusal::Superseded(_) => "SUPERSEDED",
+            Refusal::DrainsFull { .. } => "DRAINS_FULL",
         }
     }
 
@@ -405,6 +467,9 @@ impl Refusal {
             Refusal::AccessFull { .. } => "delete what is not needed",
             Refusal::PrincipalNotFound => "create the principal first",
             Refusal::AccessChanged => "read it again, then change what is there now",
+            Refusal::Draining(_) => "wait in the queue, or ask again after the maintenance",
+            Refusal::Superseded(_) => "nothing: the newer request does the work",
+            Refusal::DrainsFull { .. } => "open what is done, or drain a shorter prefix",
         }
     }
 }

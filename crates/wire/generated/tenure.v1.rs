@@ -84,6 +84,10 @@ pub struct Error {
     pub set_by: ::prost::alloc::string::String,
     #[prost(uint64, tag = "19")]
     pub set_at_ms: u64,
+    #[prost(string, tag = "20")]
+    pub drained_prefix: ::prost::alloc::string::String,
+    #[prost(string, tag = "21")]
+    pub drain_reason: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Lease {
@@ -261,6 +265,8 @@ pub struct WaiterView {
     pub election: bool,
     #[prost(string, repeated, tag = "12")]
     pub locks: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(string, tag = "13")]
+    pub supersede: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LeaseView {
@@ -343,6 +349,9 @@ pub enum Cause {
     AccessChanged = 20,
     Deadlock = 21,
     MinHoldOver = 22,
+    Drained = 23,
+    Undrained = 24,
+    Superseded = 25,
 }
 impl Cause {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -374,6 +383,9 @@ impl Cause {
             Self::AccessChanged => "CAUSE_ACCESS_CHANGED",
             Self::Deadlock => "CAUSE_DEADLOCK",
             Self::MinHoldOver => "CAUSE_MIN_HOLD_OVER",
+            Self::Drained => "CAUSE_DRAINED",
+            Self::Undrained => "CAUSE_UNDRAINED",
+            Self::Superseded => "CAUSE_SUPERSEDED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -402,6 +414,9 @@ impl Cause {
             "CAUSE_ACCESS_CHANGED" => Some(Self::AccessChanged),
             "CAUSE_DEADLOCK" => Some(Self::Deadlock),
             "CAUSE_MIN_HOLD_OVER" => Some(Self::MinHoldOver),
+            "CAUSE_DRAINED" => Some(Self::Drained),
+            "CAUSE_UNDRAINED" => Some(Self::Undrained),
+            "CAUSE_SUPERSEDED" => Some(Self::Superseded),
             _ => None,
         }
     }
@@ -3339,6 +3354,10 @@ pub struct AcquireRequest {
     pub new_lease: ::core::option::Option<::prost::alloc::boxed::Box<NewLease>>,
     #[prost(uint64, tag = "16")]
     pub min_hold_ms: u64,
+    #[prost(string, tag = "17")]
+    pub supersede: ::prost::alloc::string::String,
+    #[prost(bool, tag = "18")]
+    pub resume: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AcquireResponse {
@@ -3456,6 +3475,67 @@ pub struct ForceResponse {
     pub left_ms: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DrainRequest {
+    #[prost(string, tag = "1")]
+    pub prefix: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub by: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DrainResponse {
+    #[prost(message, optional, tag = "1")]
+    pub header: ::core::option::Option<Header>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UndrainRequest {
+    #[prost(string, tag = "1")]
+    pub prefix: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub by: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UndrainResponse {
+    #[prost(message, optional, tag = "1")]
+    pub header: ::core::option::Option<Header>,
+    #[prost(bool, tag = "2")]
+    pub existed: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListDrainsRequest {
+    #[prost(string, optional, tag = "1")]
+    pub prefix: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(bool, tag = "2")]
+    pub stale: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListDrainsResponse {
+    #[prost(message, optional, tag = "1")]
+    pub header: ::core::option::Option<Header>,
+    #[prost(message, repeated, tag = "2")]
+    pub drains: ::prost::alloc::vec::Vec<DrainView>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DrainView {
+    #[prost(string, tag = "1")]
+    pub prefix: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub drained_ms: u64,
+    #[prost(string, tag = "3")]
+    pub by: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub principal: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub reason: ::prost::alloc::string::String,
+    #[prost(int64, tag = "6")]
+    pub created: i64,
+    #[prost(uint64, tag = "7")]
+    pub holders: u64,
+    #[prost(bool, tag = "8")]
+    pub more_holders: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StoppedRequest {
     #[prost(string, tag = "1")]
     pub lock: ::prost::alloc::string::String,
@@ -3562,6 +3642,8 @@ pub struct ExplainResponse {
     pub usually_of: u32,
     #[prost(uint64, optional, tag = "10")]
     pub quiet_ms: ::core::option::Option<u64>,
+    #[prost(message, optional, tag = "11")]
+    pub drained: ::core::option::Option<DrainView>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ChainStep {
@@ -3867,6 +3949,75 @@ pub mod lock_admin_service_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("tenure.v1.LockAdminService", "Force"));
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn drain(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DrainRequest>,
+        ) -> std::result::Result<tonic::Response<super::DrainResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/tenure.v1.LockAdminService/Drain",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tenure.v1.LockAdminService", "Drain"));
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn undrain(
+            &mut self,
+            request: impl tonic::IntoRequest<super::UndrainRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::UndrainResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/tenure.v1.LockAdminService/Undrain",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tenure.v1.LockAdminService", "Undrain"));
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn list_drains(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListDrainsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListDrainsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/tenure.v1.LockAdminService/ListDrains",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tenure.v1.LockAdminService", "ListDrains"));
             self.inner.unary(req, path, codec).await
         }
         pub async fn stopped(
@@ -4362,7 +4513,7 @@ pub struct Request {
     pub traceparent: ::prost::alloc::string::String,
     #[prost(
         oneof = "request::Command",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 16, 17, 18, 19, 20, 21, 22"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 16, 17, 18, 19, 20, 21, 22, 24, 25"
     )]
     pub command: ::core::option::Option<request::Command>,
 }
@@ -4402,6 +4553,10 @@ pub mod request {
         GetKey(super::GetKeyRequest),
         #[prost(message, tag = "22")]
         Explain(super::ExplainRequest),
+        #[prost(message, tag = "24")]
+        Drain(super::DrainRequest),
+        #[prost(message, tag = "25")]
+        Undrain(super::UndrainRequest),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -4471,7 +4626,7 @@ pub struct Answer {
     pub revision: i64,
     #[prost(
         oneof = "answer::Result",
-        tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 18, 19, 20, 21, 22"
+        tags = "3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 18, 19, 20, 21, 22, 23, 24"
     )]
     pub result: ::core::option::Option<answer::Result>,
 }
@@ -4517,6 +4672,10 @@ pub mod answer {
         Key(super::GetKeyResponse),
         #[prost(message, tag = "22")]
         Explained(super::ExplainResponse),
+        #[prost(message, tag = "23")]
+        Drained(super::DrainResponse),
+        #[prost(message, tag = "24")]
+        Undrained(super::UndrainResponse),
     }
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -4579,7 +4738,7 @@ pub struct Lost {
     #[prost(string, tag = "8")]
     pub reason: ::prost::alloc::string::String,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WaitEnded {
     #[prost(uint64, tag = "1")]
     pub id: u64,
@@ -4591,6 +4750,10 @@ pub struct WaitEnded {
     pub lease_generation: u64,
     #[prost(int64, tag = "5")]
     pub revision: i64,
+    #[prost(string, tag = "6")]
+    pub superseded_by: ::prost::alloc::string::String,
+    #[prost(int64, tag = "7")]
+    pub superseded_by_lease: i64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaseEnded {

@@ -216,6 +216,14 @@ pub const TABLE: &[Row] = rows! {
     "QUIET" Unavailable 503 Frame None Later,
         "the cluster was restored and waits until every lease of before would have ended",
         "wait in the queue";
+    "DRAINING" Unavailable 503 Frame None Later,
+        "an operator has drained the prefix of the lock: nothing below it is granted until it is opened",
+        "wait in the queue, or ask again after the maintenance";
+    "SUPERSEDED" Aborted 409 Frame None No,
+        "a newer request of the same group has replaced this one in the queue",
+        "nothing: the newer request does the work";
+    "DRAINS_FULL" ResourceExhausted 507 Frame None No,
+        "as many prefixes are drained as can be", "open what is done, or drain a shorter prefix";
 
     "NOT_LEADER" Unavailable 503 Redirect None AtOnce,
         "the member does not lead, or the leader changed before this was agreed on",
@@ -291,7 +299,7 @@ pub const TABLE: &[Row] = rows! {
         "upgrade and start that member, then raise the feature level";
     "LEVEL_TOO_LOW" FailedPrecondition 409 Frame None No,
         "the cluster is below the feature level that the call needs",
-        "tenure cluster raise-level 6";
+        "tenure cluster raise-level 7";
     "NO_ADMINISTRATOR" FailedPrecondition 409 Frame None No,
         "identity was to be enabled, and no administrator could prove who it is then",
         "tenure auth init --data-dir DIR, on the machine of a member";

@@ -1,6 +1,9 @@
 //! Encodes refusals of the machine as errors and decodes them without loss.
 
-use tenure_types::{Held, Limit, Name, Quota, QuotaSetter, QuotaSource, Refusal, Revision, Verb};
+use tenure_types::{
+    Draining, Held, Limit, Name, Quota, QuotaSetter, QuotaSource, Refusal, Revision, SupersededBy,
+    Verb,
+};
 
 use crate::{convert, reason, v1};
 
@@ -70,7 +73,17 @@ fn details(refusal: &Refusal, error: &mut v1::Error) {
             error.least = u64::from(*set_by == QuotaSource::Principal);
             put_setter(error, setter.as_deref());
         }
-        Refusal::AccessFull { max } => error.bound = *max,
+        Refusal::AccessFull { max } | Refusal::DrainsFull { max } => error.bound = *max,
+        Refusal::Superseded(by) => {
+            error.set_by = by.client.to_string();
+            error.lease = convert::lease(by.lease);
+        }
+        Refusal::Draining(draining) => {
+            error.lock = draining.lock.to_string();
+            error.drained_prefix = draining.prefix.to_string();
+            error.set_by = draining.by.as_ref().map(ToString::to_string).unwrap_or_default();
+            error.drain_reason = draining.reason.to_string();
+        }
         Refusal::Overlap { lock }
         | Refusal::Duplicate { lock }
         | Refusal::NotHolder { lock }
@@ -173,6 +186,17 @@ pub fn refusal_from(error: &v1::Error) -> Option<Refusal> {
         "ACCESS_FULL" => Refusal::AccessFull { max: error.bound },
         "PRINCIPAL_NOT_FOUND" => Refusal::PrincipalNotFound,
         "ACCESS_CHANGED" => Refusal::AccessChanged,
+        "DRAINING" => Refusal::Draining(Box::new(Draining {
+            lock: lock()?,
+            prefix: error.drained_prefix.as_str().into(),
+            by: Name::new(&error.set_by).ok(),
+            reason: error.drain_reason.as_str().into(),
+        })),
+        "DRAINS_FULL" => Refusal::DrainsFull { max: error.bound },
+        "SUPERSEDED" => Refusal::Superseded(Box::new(SupersededBy {
+            client: Name::new(&error.set_by).ok()?,
+            lease: convert::lease_from(error.lease)?,
+        })),
         _ => return None,
     })
 }
@@ -249,7 +273,19 @@ pub(crate) mod tests {
             Refusal::AccessFull { max: 1_024 },
             Refusal::PrincipalNotFound,
             Refusal::AccessChanged,
+            Refusal::DrainsFull { max: 1_000 },
+            Refusal::Superseded(Box::new(SupersededBy {
+                client: Name::new("ci-8/17").unwrap(),
+                lease,
+            })),
         ];
+        let draining = |prefix: &str, by: Option<&str>, reason: &str| {
+            let by = by.map(|by| Name::new(by).unwrap());
+            let (prefix, reason) = (prefix.into(), reason.into());
+            Refusal::Draining(Box::new(Draining { lock: lock(), prefix, by, reason }))
+        };
+        all.push(draining("dep", Some("ops@host"), "new disks"));
+        all.push(draining("", None, ""));
         all.extend(Verb::ALL.into_iter().map(|verb| Refusal::Forbidden { verb }));
         let setter = |principal: Option<&str>, unix_ms| {
             let principal = principal.map(|name| Name::new(name).unwrap());

@@ -52,7 +52,7 @@ pub(crate) fn explain(flags: &ExplainArgs) -> Result<Exit, CliError> {
 pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
     let pasted = quoted(name);
     let Some(lock) = &explained.lock else {
-        let quiet = quiet_line(explained);
+        let quiet = quiet_line(explained) + &drain_line(explained);
         return format!(
             "lock `{name}` is free: no client holds or awaits it\n{quiet}\
              next     tenure lock {pasted} · tenure history {pasted}\n"
@@ -74,7 +74,11 @@ pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
         let (number, client) = (waiter.ahead + 1, output::clean(&waiter.client));
         let client = output::padded(&client, width);
         let waiting = duration::ms(waiter.waiting_ms);
-        text.push_str(&format!("{label:<8} {number}. {client}  {waiting:>5}{you}\n"));
+        let group = match waiter.supersede.as_str() {
+            "" => String::new(),
+            group => format!("   (the newest of {})", output::shortened(group)),
+        };
+        text.push_str(&format!("{label:<8} {number}. {client}  {waiting:>5}{group}{you}\n"));
     }
     let more = lock.waiting.saturating_sub(queue.len() as u64);
     if more > 0 {
@@ -103,6 +107,7 @@ pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
         text.push_str(&format!("usually  held {held} (median of {of})\n"));
     }
     text.push_str(&quiet_line(explained));
+    text.push_str(&drain_line(explained));
     text.push_str(&next(&pasted, explained));
     text
 }
@@ -111,6 +116,13 @@ pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
 fn quiet_line(explained: &Explanation) -> String {
     let said = explained.quiet_ms.map(output::quiet);
     said.map_or(String::new(), |said| format!("restored {said}\n"))
+}
+
+/// Why nothing is granted of a drained lock, and until when; nothing for any other.
+fn drain_line(explained: &Explanation) -> String {
+    let Some(drain) = &explained.drained else { return String::new() };
+    let (words, open) = (waiting::drain_words(drain), waiting::undrain_command(&drain.prefix));
+    format!("drained  {words}; not granted until: {open}\n")
 }
 
 fn next(pasted: &str, explained: &Explanation) -> String {

@@ -77,6 +77,9 @@ struct HoldArgs {
     /// Not granted again before this time has passed since the grant, even if released earlier
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "0", hide_default_value = true)]
     min_hold: Duration,
+    /// Replace the older waiters of this group: of them only the newest gets the lock
+    #[arg(long, value_name = "GROUP", value_parser = output::name)]
+    supersede: Option<String>,
     /// Hold it in the foreground also where stdout is a pipe, whose reader must not wait for its end
     #[arg(long, conflicts_with = "lease")]
     hold: bool,
@@ -220,6 +223,9 @@ impl HoldArgs {
         }
         if let Some(max) = self.max_hold {
             ask = ask.max_hold(max);
+        }
+        if let Some(group) = &self.supersede {
+            ask = ask.supersede(group);
         }
         ask.lock_delay(self.lock_delay).min_hold(self.min_hold).metadata(self.metadata.clone())
     }

@@ -48,6 +48,7 @@ pub(super) async fn acquire(
         metadata: how.metadata.clone().into(),
         lock_delay_ms: millis(how.lock_delay),
         min_hold_ms: millis(how.min_hold),
+        supersede: how.supersede.clone().unwrap_or_default(),
         max_hold_ms: how.max_hold.map(millis),
         ..Default::default()
     };

@@ -19,7 +19,7 @@ use crate::exit::Exit;
 use crate::failure::{CliError, quoted};
 use crate::output::{self, OutputFormat};
 use crate::terminal;
-use crate::waiting::{block, facts, holder, holder_json, line};
+use crate::waiting::{block, drain_json, facts, holder, holder_json, line};
 
 /// How often the block on a terminal is redrawn; without a terminal, how often to check for a change.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -102,6 +102,9 @@ impl<'a> WaitDisplay<'a> {
         if let Some(quiet_ms) = explained.quiet_ms {
             said["quiet_ms"] = quiet_ms.into();
         }
+        if let Some(drain) = &explained.drained {
+            said["drained"] = drain_json(drain);
+        }
         if let Some(holder) = holder_json(explained) {
             said["holder"] = holder;
         }
@@ -162,7 +165,9 @@ pub(crate) async fn explained(
     wait: Option<Duration>,
     failure: CliError,
 ) -> CliError {
-    if failure.exit != Exit::NotAcquired {
+    // A drained lock, and a request that was replaced, are not for want of the holder.
+    let by_holder = !matches!(failure.reason.as_str(), "DRAINING" | "SUPERSEDED");
+    if failure.exit != Exit::NotAcquired || !by_holder {
         return failure;
     }
     let Ok(explained) = explain(cluster, lock, None).await else { return failure };

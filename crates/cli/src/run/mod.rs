@@ -80,6 +80,9 @@ pub(crate) struct RunArgs {
     /// At most one start in this time (nine tenths of it); a run that is skipped exits with 0
     #[arg(long, value_name = "TIME", value_parser = duration::some)]
     once_per: Option<Duration>,
+    /// Replace the older waiters of this group: of them only the newest runs
+    #[arg(long, value_name = "GROUP", value_parser = output::name)]
+    supersede: Option<String>,
     /// Delay before re-grant after involuntary loss
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "0", hide_default_value = true)]
     lock_delay: Duration,

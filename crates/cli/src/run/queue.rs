@@ -106,6 +106,10 @@ fn configured(ask: LockAsk, flags: &RunArgs, times: &RunTimes, wait: Option<Dura
     let ask = ask.ttl(flags.ttl).grace(times.grace);
     let ask = ask.metadata(flags.metadata.clone()).lock_delay(flags.lock_delay);
     let ask = ask.min_hold(flags.min_hold());
+    let ask = match &flags.supersede {
+        Some(group) => ask.supersede(group),
+        None => ask,
+    };
     let ask = match flags.max_hold {
         Some(max_hold) => ask.max_hold(max_hold),
         None => ask,

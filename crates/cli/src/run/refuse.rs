@@ -8,6 +8,7 @@ use tenure::{Cause, Error, Holder, Refusal};
 use crate::duration::{self, shown};
 use crate::exit::Exit;
 use crate::failure::{self, CliError, chain, quoted};
+use crate::lease;
 use crate::output;
 use crate::waiting::labelled;
 
@@ -42,6 +43,20 @@ pub(super) fn refuse(
             let waited = shown(flags.wait().unwrap_or_default());
             messages.error(&format!("timed out after {waited} waiting for {locks}"));
             ("wait_timeout", flags.held_code)
+        }
+        Error::Refused(Refusal::Superseded(by)) => {
+            let client = output::clean(&by.client);
+            let lease = lease::short(tenure_wire::convert::lease(by.lease));
+            messages
+                .error(&format!("{locks}: superseded by a newer run of {client}, lease {lease}"));
+            messages.detail("effect", "none: the command did not start");
+            ("superseded", flags.held_code)
+        }
+        Error::Refused(Refusal::Draining(draining)) => {
+            messages.error(&output::clean(&draining.to_string()));
+            messages.detail("effect", "none: the command did not start");
+            messages.detail("try", "the same without --wait 0 to queue until it is opened");
+            ("not_acquired", flags.held_code)
         }
         Error::Lost(lost) if matches!(lost.cause(), Cause::Unreachable { .. }) => {
             let lost = output::clean(&lost.to_string());

@@ -47,6 +47,9 @@ impl QueueView {
         if let Some(quiet_ms) = self.told.quiet_ms {
             event["quiet_ms"] = quiet_ms.into();
         }
+        if let Some(drain) = &self.told.drained {
+            event["drained"] = waiting::drain_json(drain);
+        }
         event
     }
 }

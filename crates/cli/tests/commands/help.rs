@@ -17,6 +17,8 @@ const COMMANDS: &[&str] = &[
     "explain",
     "history",
     "force",
+    "drain",
+    "undrain",
     "lease",
     "lease grant",
     "lease renew",

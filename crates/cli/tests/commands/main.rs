@@ -2,6 +2,7 @@
 
 mod audit;
 mod auth;
+mod draining;
 mod errors;
 mod figures;
 mod first_seconds;

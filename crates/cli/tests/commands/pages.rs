@@ -15,6 +15,7 @@ const FOLDERS: [&str; 4] = ["tutorial", "how-to", "operate", "concepts"];
 const PAGES: [&str; 8] = [
     "docs/guides/cli.md",
     "docs/guides/history.md",
+    "docs/guides/maintenance.md",
     "docs/guides/proxy.md",
     "docs/guides/run.md",
     "docs/guides/store.md",

@@ -8,6 +8,7 @@ mod history;
 mod limits;
 mod logs;
 mod losses;
+mod policy;
 mod restored;
 mod shutdown;
 mod wire;

@@ -55,6 +55,10 @@ pub fn required<'c>(command: &'c Command<'c>) -> Requirement<'c> {
             Requirement::Cluster(Verb::Operate)
         }
         Command::SetAccess(_) => Requirement::Cluster(Verb::Administer),
+        // A rule that permits the prefix as a name permits all names that begin with it.
+        Command::Drain { prefix, .. } | Command::Undrain { prefix, .. } => {
+            Requirement::Name(one(Verb::Operate), prefix)
+        }
     }
 }
 

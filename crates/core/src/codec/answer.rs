@@ -3,8 +3,8 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use tenure_types::{
-    Handle, Held, Holder, HolderState, Limit, PlaceNumber, Quota, QuotaSource, Refusal, RingLink,
-    Verb,
+    Draining, Handle, Held, Holder, HolderState, Limit, PlaceNumber, Quota, QuotaSource, Refusal,
+    RingLink, SupersededBy, Verb,
 };
 
 use super::access::{get_quota_setter, put_quota_setter};
@@ -124,6 +124,11 @@ fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
             out.put_u8(u8::from(*released));
         }
         Answer::AccessSet => out.put_u8(20),
+        Answer::Drained => out.put_u8(21),
+        Answer::Undrained { existed } => {
+            out.put_u8(22);
+            out.put_u8(u8::from(*existed));
+        }
     }
 }
 
@@ -166,6 +171,8 @@ fn get_answer(reader: &mut Reader<'_>) -> Result<Answer, Malformed> {
         18 => Answer::LevelRaised,
         19 => Answer::Abandoned { released: reader.flag()? },
         20 => Answer::AccessSet,
+        21 => Answer::Drained,
+        22 => Answer::Undrained { existed: reader.flag()? },
         _ => return Err(Malformed),
     })
 }
@@ -339,6 +346,23 @@ fn put_refusal(out: &mut Vec<u8>, refusal: &Refusal) {
         Refusal::PrincipalNotFound => out.put_u8(34),
         // Answered from level 4 on.
         Refusal::AccessChanged => out.put_u8(48),
+        // Answered from level 7 on.
+        Refusal::Draining(draining) => {
+            out.put_u8(50);
+            out.put_name(&draining.lock);
+            out.put_bytes(draining.prefix.as_bytes());
+            out.put_bytes(draining.by.as_ref().map_or(b"", |by| by.as_bytes()));
+            out.put_bytes(draining.reason.as_bytes());
+        }
+        Refusal::Superseded(by) => {
+            out.put_u8(52);
+            out.put_name(&by.client);
+            out.put(by.lease.get());
+        }
+        Refusal::DrainsFull { max } => {
+            out.put_u8(51);
+            out.put(*max);
+        }
     }
 }
 
@@ -406,6 +430,17 @@ fn get_refusal(reader: &mut Reader<'_>) -> Result<Refusal, Malformed> {
         33 => Refusal::AccessFull { max: reader.number()? },
         34 => Refusal::PrincipalNotFound,
         48 => Refusal::AccessChanged,
+        50 => Refusal::Draining(Box::new(Draining {
+            lock: reader.name()?,
+            prefix: Box::from(reader.text()?),
+            by: reader.optional_name()?,
+            reason: Box::from(reader.text()?),
+        })),
+        51 => Refusal::DrainsFull { max: reader.number()? },
+        52 => Refusal::Superseded(Box::new(SupersededBy {
+            client: reader.name()?,
+            lease: get_lease_id(reader)?,
+        })),
         _ => return Err(Malformed),
     })
 }

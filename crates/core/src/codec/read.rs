@@ -95,6 +95,14 @@ impl<'a> Reader<'a> {
         core::str::from_utf8(self.bytes()?).map_err(|_| Malformed)
     }
 
+    /// Reads a name that may be absent, which is an empty text.
+    pub(crate) fn optional_name(&mut self) -> Result<Option<Name>, Malformed> {
+        match self.text()? {
+            "" => Ok(None),
+            text => Name::new(text).map(Some).map_err(|_| Malformed),
+        }
+    }
+
     pub(crate) fn name(&mut self) -> Result<Name, Malformed> {
         Name::new(self.text()?).map_err(|_| Malformed)
     }

@@ -178,6 +178,17 @@ fn put_command(out: &mut Vec<u8>, command: &Command<'_>) {
             out.put_u8(17);
             put_change(out, change);
         }
+        Command::Drain { prefix, by, reason } => {
+            out.put_u8(18);
+            out.put_bytes(prefix.as_bytes());
+            out.put_bytes(reason.as_bytes());
+            put_who(out, by);
+        }
+        Command::Undrain { prefix, by } => {
+            out.put_u8(19);
+            out.put_bytes(prefix.as_bytes());
+            put_who(out, by);
+        }
     }
 }
 
@@ -240,6 +251,11 @@ fn get_command<'a>(reader: &mut Reader<'a>) -> Result<Command<'a>, Malformed> {
         RAISE_LEVEL => Command::RaiseLevel { level: reader.u16()? },
         16 => Command::Abandon(get_abandon(reader)?),
         17 => Command::SetAccess(get_change(reader)?),
+        18 => {
+            let (prefix, reason) = (reader.text()?, reader.text()?);
+            Command::Drain { prefix, reason, by: get_who(reader)? }
+        }
+        19 => Command::Undrain { prefix: reader.text()?, by: get_who(reader)? },
         _ => return Err(Malformed),
     })
 }
@@ -301,9 +317,19 @@ fn put_acquire(out: &mut Vec<u8>, acquire: &Acquire<'_>) {
     out.put_optional(acquire.max_hold_ms);
     let election = acquire.purpose == Purpose::Election;
     let min_hold = acquire.min_hold_ms > 0;
-    out.put_u8(u8::from(election) | u8::from(acquire.independent) << 1 | u8::from(min_hold) << 2);
+    let supersede = acquire.supersede.is_some();
+    out.put_u8(
+        u8::from(election)
+            | u8::from(acquire.independent) << 1
+            | u8::from(min_hold) << 2
+            | u8::from(supersede) << 3
+            | u8::from(acquire.resume) << 4,
+    );
     if min_hold {
         out.put(acquire.min_hold_ms);
+    }
+    if let Some(group) = acquire.supersede {
+        out.put_bytes(group.as_bytes());
     }
 }
 
@@ -328,12 +354,13 @@ fn get_acquire<'a>(reader: &mut Reader<'a>) -> Result<Acquire<'a>, Malformed> {
     let lock_delay_ms = reader.number()?;
     let max_hold_ms = reader.optional()?;
     let flags = reader.u8()?;
-    if flags > 7 {
+    if flags > 31 {
         return Err(Malformed);
     }
     let purpose = if flags & 1 == 1 { Purpose::Election } else { Purpose::Lock };
     let independent = flags & 2 == 2;
     let min_hold_ms = if flags & 4 == 4 { get_positive(reader)? } else { 0 };
+    let supersede = if flags & 8 == 8 { Some(reader.text()?) } else { None };
     Ok(Acquire {
         lease,
         locks,
@@ -342,6 +369,8 @@ fn get_acquire<'a>(reader: &mut Reader<'a>) -> Result<Acquire<'a>, Malformed> {
         lock_delay_ms,
         max_hold_ms,
         min_hold_ms,
+        supersede,
+        resume: flags & 16 == 16,
         purpose,
         independent,
     })

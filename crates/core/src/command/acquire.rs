@@ -86,6 +86,9 @@ impl Machine {
                 }
             }
         }
+        if acquire.resume {
+            return Ok(Answer::Ended);
+        }
         self.check_room(&who, acquire, asks)?;
         self.ask(who, acquire, asks)
     }
@@ -128,6 +131,9 @@ impl Machine {
         }
         // The same limit bounds both: how long one grant may keep every other lease out.
         self.check_limit(Limit::MaxHoldMs, acquire.min_hold_ms)?;
+        if let Some(group) = acquire.supersede {
+            self.check_name(group)?;
+        }
         Ok(sorted)
     }
 
@@ -202,7 +208,8 @@ impl Machine {
             min_hold_ms: acquire.min_hold_ms,
         };
         let options = GrantOptions::new(acquire.metadata, times, acquire.purpose);
-        if blocked.is_none() && !self.is_quiet() {
+        let drained = asks.iter().find_map(|located| self.draining(located.ask.lock));
+        if blocked.is_none() && drained.is_none() && !self.is_quiet() {
             // The places granted in the pass above may have taken the last tokens.
             self.check_tokens(asks)?;
             let lease = self.lease_for(who);
@@ -210,7 +217,7 @@ impl Machine {
             return Ok(self.grant_at_once(asker, asks));
         }
         let until_ms = match acquire.wait {
-            AskWait::No | AskWait::Limit { ms: 0 } => return Err(self.not_now(blocked)),
+            AskWait::No | AskWait::Limit { ms: 0 } => return Err(self.not_now(drained, blocked)),
             AskWait::Unlimited => None,
             AskWait::Limit { ms } => NonZeroU64::new(self.deadline(ms)),
         };
@@ -221,7 +228,7 @@ impl Machine {
         self.check_quota(self.payer(&who), Quota::Places, 1)?;
         let lease = self.lease_for(who);
         let asker = Asker { lease, options: &options, asks: AskCount::first(self.level) };
-        let place = self.add_place(asker, asks, until_ms, acquire.independent);
+        let place = self.add_place(asker, asks, until_ms, acquire);
         if let Err(deadlock) = self.check_deadlock(place) {
             if self.level >= LEVEL_RECORDS {
                 self.emit_deadlock(place);
@@ -231,7 +238,10 @@ impl Machine {
             return Err(deadlock);
         }
         self.emit_place(place, Cause::Queued);
-        Ok(self.queued_answer(place))
+        match acquire.supersede {
+            Some(_) => Ok(self.supersede(place)),
+            None => Ok(self.queued_answer(place)),
+        }
     }
 
     /// Whether a request for this lock would have to wait now.
@@ -264,12 +274,14 @@ impl Machine {
     }
 
     /// The refusal of a request that does not wait.
-    fn not_now(&self, blocked: Option<&Located<'_>>) -> Refusal {
-        match (self.quiet_until_ms, blocked) {
-            (Some(until_ms), _) => {
+    fn not_now(&self, drained: Option<Refusal>, blocked: Option<&Located<'_>>) -> Refusal {
+        match (self.quiet_until_ms, drained, blocked) {
+            (Some(until_ms), _, _) => {
                 Refusal::Quiet { left_ms: until_ms.saturating_sub(self.clock_ms) }
             }
-            (None, Some(located)) => {
+            // The present holder is not why it cannot be had: it would not be granted after it either.
+            (None, Some(drained), _) => drained,
+            (None, None, Some(located)) => {
                 let lock = located.lock.expect("a lock that blocks exists");
                 Refusal::Held(Box::new(Held {
                     lock: name(located.ask.lock),
@@ -277,7 +289,7 @@ impl Machine {
                     ahead: u64::from(self.locks.at(lock).queue.len),
                 }))
             }
-            (None, None) => unreachable!("an ask that nothing blocks is granted"),
+            (None, None, None) => unreachable!("an ask that nothing blocks is granted"),
         }
     }
 

@@ -162,7 +162,7 @@ impl Machine {
         }
         self.remove_place(slot, Cause::WaitTimeout);
         let revision = self.revision;
-        self.now.notices.push(Notice::WaitEnded { lease, place: number, revision });
+        self.now.notices.push(Notice::WaitEnded { lease, place: number, revision, by: None });
     }
 
     fn end_quiet(&mut self) {

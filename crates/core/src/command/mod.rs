@@ -4,6 +4,7 @@ mod abandon;
 mod access;
 mod acquire;
 mod deadlock;
+mod drain;
 mod end_due;
 mod exactly_once;
 mod hold;
@@ -12,6 +13,7 @@ mod lease;
 mod owner;
 mod queue;
 mod settings;
+mod supersede;
 mod take_away;
 
 use tenure_types::{InvalidName, Limit, Name, Refusal};
@@ -23,11 +25,12 @@ use crate::request::{Command, LeaseRef, Request};
 use crate::state::slab::SlabIndex;
 
 pub(crate) use exactly_once::SEQ_WINDOW;
+pub(crate) use supersede::GroupKey;
 use take_away::{KeepOut, TakeAwayDetails};
 
 /// What records weigh, without names and metadata.
 pub(crate) mod weight {
-    pub(crate) use super::queue::{PLACE_BYTES, WAIT_BYTES};
+    pub(crate) use super::queue::WAIT_BYTES;
 }
 
 /// The most settings in one command.
@@ -81,6 +84,14 @@ impl Machine {
             Command::RaiseLevel { level } => self.raise_level(request.principal, *level),
             Command::Abandon(abandon) => Ok(self.abandon(request.principal, abandon)),
             Command::SetAccess(change) => self.set_access(request.principal, change),
+            Command::Drain { prefix, by, reason } => {
+                let principal = self.recorded(request.principal);
+                self.drain(prefix, TakeAwayDetails { by, reason, principal })
+            }
+            Command::Undrain { prefix, by } => {
+                let principal = self.recorded(request.principal);
+                self.undrain(prefix, TakeAwayDetails { by, reason: "", principal })
+            }
         };
         self.finish();
         result.map_err(|refusal| self.redact(self.deciding(request.principal), refusal))

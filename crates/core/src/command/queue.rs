@@ -1,5 +1,6 @@
 //! Maintains the queues of locks and turns places into grants.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::num::{NonZeroU32, NonZeroU64};
 use tenure_types::{Mode, Name, PlaceNumber};
@@ -9,7 +10,7 @@ use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
 use crate::outcome::{self, Answer, Notice};
-use crate::request::Purpose;
+use crate::request::{Acquire, Purpose};
 use crate::state::due::DueKind;
 use crate::state::list::{LinkedList, ListLink};
 use crate::state::record::{
@@ -102,6 +103,9 @@ impl Machine {
             if lock.queue.first != Some(slot) || !self.admits(wait.lock, wait.mode) {
                 return false;
             }
+            if self.is_drained(wait.lock) && !mutant!("drain_holds_back_new_asks_only") {
+                return false;
+            }
         }
         locks <= self.tokens_left()
     }
@@ -146,7 +150,7 @@ impl Machine {
         asker: Asker<'_>,
         asks: &[Located<'_>],
         until_ms: Option<NonZeroU64>,
-        independent: bool,
+        acquire: &Acquire<'_>,
     ) -> SlabIndex {
         self.newest_place.0 += 1;
         let created = self.coming_revision();
@@ -170,7 +174,8 @@ impl Machine {
             since_ms: self.clock_ms,
             until_ms,
             options: asker.options.clone(),
-            independent,
+            group: acquire.supersede.map(|group| Box::new(super::name(group))),
+            independent: acquire.independent,
             asks: asker.asks,
             in_lease: ListLink::default(),
         });
@@ -196,7 +201,7 @@ impl Machine {
         if let Some(until_ms) = until_ms {
             self.due.insert(until_ms.get(), DueKind::WaitLimit, self.newest_place.0, Some(place));
         }
-        self.state_bytes += PLACE_BYTES + asker.options.metadata().len() as u64;
+        self.state_bytes += self.places.at(place).weight();
         place
     }
 
@@ -245,6 +250,7 @@ impl Machine {
 
     /// Removes a place from its queues and its lease without an event. Marks its locks as touched.
     pub(super) fn unlink_place(&mut self, place: SlabIndex) -> Place {
+        self.leave_group(place);
         let mut next = Some(self.places.at(place).first);
         let mut locks = 0;
         while let Some(slot) = next {
@@ -268,7 +274,7 @@ impl Machine {
         if let Some(until_ms) = record.until_ms {
             self.due.remove(until_ms.get(), DueKind::WaitLimit, record.number.0);
         }
-        self.state_bytes -= PLACE_BYTES + record.options.metadata().len() as u64;
+        self.state_bytes -= record.weight();
         record
     }
 
@@ -448,6 +454,14 @@ impl Lock {
     /// The weight of the lock in `state_bytes`.
     pub(crate) fn weight(&self) -> u64 {
         LOCK_BYTES + self.name.as_bytes().len() as u64
+    }
+}
+
+impl Place {
+    /// The weight of the place in `state_bytes`, without its waits.
+    pub(crate) fn weight(&self) -> u64 {
+        let group = self.group.as_ref().map_or(0, |group| group.as_bytes().len());
+        PLACE_BYTES + (self.options.metadata().len() + group) as u64
     }
 }
 

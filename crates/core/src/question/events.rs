@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use tenure_types::Revision;
 
 use crate::codec::{EventRef, Reader, SubjectRef, get_event, get_label};
-use crate::event::{Batch, Event, TimeLabel};
+use crate::event::{Batch, Cause, Event, TimeLabel};
 use crate::machine::Machine;
 
 /// Selects events.
@@ -14,7 +14,8 @@ pub enum Filter<'a> {
     All,
     /// Events of locks and keys with exactly this name.
     Exact(&'a str),
-    /// Events of locks and keys whose names begin with this prefix.
+    /// Events of locks and keys whose names begin with this prefix, and of drained prefixes that have names in common
+    /// with it.
     Prefix(&'a str),
 }
 
@@ -22,12 +23,28 @@ impl Filter<'_> {
     pub(super) fn admits(self, event: &EventRef<'_>) -> bool {
         let name = match event.subject {
             SubjectRef::Lock(name) | SubjectRef::Key(name) => name,
-            SubjectRef::Lease(_) | SubjectRef::Settings => return self == Filter::All,
+            SubjectRef::Settings => return self.admits_settings(event),
+            SubjectRef::Lease(_) => return self == Filter::All,
         };
         match self {
             Filter::All => true,
             Filter::Exact(exact) => name == exact.as_bytes(),
             Filter::Prefix(prefix) => name.starts_with(prefix.as_bytes()),
+        }
+    }
+
+    /// A prefix that is drained or opened concerns who watches names below it, or names that it is below.
+    fn admits_settings(self, event: &EventRef<'_>) -> bool {
+        let (Cause::Drained | Cause::Undrained, Some(drained)) = (event.cause, event.value) else {
+            return self == Filter::All;
+        };
+        match self {
+            Filter::All => true,
+            Filter::Exact(_) => false,
+            Filter::Prefix(prefix) => {
+                let prefix = prefix.as_bytes();
+                prefix.starts_with(drained) || drained.starts_with(prefix)
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::machine::Machine;
 use crate::request::LeaseRef;
 use crate::state::record::{GrantState, IN_LEASE, IN_LOCK, IN_QUEUE};
 use crate::state::slab::SlabIndex;
-use crate::view::{LockView, WaiterView};
+use crate::view::{DrainView, LockView, WaiterView};
 
 /// The most steps of a chain of waits in an answer; a longer chain is marked as continuing.
 const CHAIN_MAX: usize = 32;
@@ -24,11 +24,13 @@ pub struct Explained {
     pub own: Option<WaiterView>,
     /// Which lease waits for which, starting from the lock's first holder.
     pub chain: Chain,
-    /// When the lock can be free.
+    /// When the lock can be free of its holders. While it is drained, it is not granted even then.
     pub freed: Freed,
     /// For how much longer nothing is granted because the cluster was restored, by the machine's clock; `None` outside
     /// such a quiet period.
     pub quiet_ms: Option<u64>,
+    /// The drained prefix that the lock is below.
+    pub drained: Option<DrainView>,
 }
 
 /// Which lease waits for which: each lease holds the lock of its step and waits for the lock of the next step.
@@ -86,9 +88,9 @@ impl Machine {
             }
             behind = Some(place.number);
         }
-        let lock = self.lock(lock)?;
+        let (lock, drained) = (self.lock(lock)?, self.drained(lock));
         let (chain, freed, quiet_ms) = (self.chain(slot), self.freed(slot), self.quiet_ms());
-        Some(Explained { lock, ahead, own, chain, freed, quiet_ms })
+        Some(Explained { lock, ahead, own, chain, freed, quiet_ms, drained })
     }
 
     /// Follows the first holder of each lock to the lock that it waits for.

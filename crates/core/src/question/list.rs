@@ -198,6 +198,7 @@ impl Machine {
         let wait = self.waits.at(slot);
         let place = self.places.at(wait.place);
         let lease = self.leases.at(place.lease);
+        let owner = lease.owner.and_then(|owner| self.owners.get(owner));
         let locks =
             self.waits_of(wait.place).map(|(_, wait)| self.locks.at(wait.lock).name.clone());
         WaiterView {
@@ -211,6 +212,8 @@ impl Machine {
             waiting_ms: self.clock_ms.saturating_sub(place.since_ms),
             left_ms: place.until_ms.map(|until_ms| until_ms.get().saturating_sub(self.clock_ms)),
             purpose: place.options.purpose(),
+            group: place.group.as_deref().cloned(),
+            principal: owner.map(|owner| owner.name.clone()),
             locks: locks.collect(),
         }
     }

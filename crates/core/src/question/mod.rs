@@ -1,5 +1,6 @@
 //! Answers queries about the state without changing it.
 
+mod drains;
 mod events;
 mod explain;
 mod list;

@@ -10,7 +10,7 @@ use super::list::SortedLocks;
 use crate::machine::Machine;
 use crate::request::{Hold, LeaseRef};
 use crate::state::owner::OwnerId;
-use crate::view::{HolderView, KeyView, LeaseView, LockView, WaiterView};
+use crate::view::{DrainView, HolderView, KeyView, LeaseView, LockView, WaiterView};
 
 /// What a principal is told about a lock.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,6 +27,8 @@ pub enum Explanation {
         own: Option<WaiterView>,
         /// For how much longer nothing is granted because the cluster was restored.
         quiet_ms: Option<u64>,
+        /// The drained prefix that the lock is below.
+        drained: Option<DrainView>,
     },
 }
 
@@ -147,14 +149,14 @@ impl Machine {
         if whole {
             return Ok(explained.map(|it| Explanation::Whole(self.redacted(principal, it))));
         }
-        let Explained { lock, own, quiet_ms, .. } = explained.ok_or(Verb::Read)?;
+        let Explained { lock, own, quiet_ms, drained, .. } = explained.ok_or(Verb::Read)?;
         let holders: Vec<_> =
             lock.holders.into_iter().filter(|holder| Some(holder.lease) == id).collect();
         let own = own.map(|own| WaiterView { behind: None, ..own });
         if holders.is_empty() && own.is_none() {
             return Err(Verb::Read);
         }
-        Ok(Some(Explanation::Own { lock: lock.lock, holders, own, quiet_ms }))
+        Ok(Some(Explanation::Own { lock: lock.lock, holders, own, quiet_ms, drained }))
     }
 
     /// Removes what an explanation tells of locks that the principal may not read.

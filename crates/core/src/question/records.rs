@@ -203,6 +203,13 @@ impl<'a> Recorded<'a> {
         Some(core::str::from_utf8(name).expect("names in history are names"))
     }
 
+    /// The prefix that the event drains or opens.
+    pub fn drained(&self) -> Option<&'a str> {
+        let is_drain = matches!(self.event.cause, Cause::Drained | Cause::Undrained);
+        let prefix = self.event.value.filter(|_| is_drain)?;
+        core::str::from_utf8(prefix).ok()
+    }
+
     /// The name of the lock that the event is about.
     pub fn lock(&self) -> Option<&'a str> {
         self.name().filter(|_| matches!(self.event.subject, SubjectRef::Lock(_)))

@@ -1,5 +1,6 @@
 //! Defines the records of the state and the structures that link them.
 
+pub(crate) mod drain;
 pub(crate) mod due;
 pub(crate) mod history;
 pub(crate) mod list;

@@ -233,6 +233,8 @@ pub(crate) struct Place {
     /// When the wait limit passes. A limit is at least 1 ms, so the deadline is never 0.
     pub(crate) until_ms: Option<NonZeroU64>,
     pub(crate) options: GrantOptions,
+    /// The group whose older waiters it has replaced, and whose next request replaces it.
+    pub(crate) group: Option<Box<Name>>,
     pub(crate) independent: bool,
     pub(crate) asks: AskCount,
     pub(crate) in_lease: ListLink,

@@ -52,6 +52,15 @@ pub(super) fn encode(stage: &mut Stage, words: &Words) -> Vec<u8> {
                 .collect();
             send(once, Command::SetLimits(limits.repeat(times)));
         }
+        "drain" => {
+            let (by, reason) =
+                (words.option("by").unwrap_or(""), words.option("reason").unwrap_or(""));
+            send(once, Command::Drain { prefix: words.at(1), by, reason });
+        }
+        "undrain" => {
+            let by = words.option("by").unwrap_or("");
+            send(once, Command::Undrain { prefix: words.at(1), by });
+        }
         "compact" => send(once, Command::Compact { keep: Revision(number(words.at(1))) }),
         "level" => {
             let level = number(words.at(1)).try_into().expect("a level");
@@ -124,6 +133,8 @@ fn actor_command(
                 lock_delay_ms: words.span("delay").unwrap_or(0),
                 max_hold_ms: words.span("max"),
                 min_hold_ms: words.span("min").unwrap_or(0),
+                supersede: words.option("supersede"),
+                resume: words.flag("resume"),
                 purpose: if verb == "lock" { Purpose::Lock } else { Purpose::Election },
                 independent: words.flag("independent"),
             };

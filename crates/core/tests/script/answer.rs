@@ -51,6 +51,9 @@ fn show_answer(answer: &Answer) -> String {
         Answer::Compacted { floor } => format!("kept from {floor}"),
         Answer::LevelRaised => String::from("raised"),
         Answer::AccessSet => String::from("done"),
+        Answer::Drained => String::from("drained"),
+        Answer::Undrained { existed: true } => String::from("opened"),
+        Answer::Undrained { existed: false } => String::from("open already"),
         Answer::Abandoned { released: true } => String::from("abandoned, given up"),
         Answer::Abandoned { released: false } => String::from("abandoned"),
     }
@@ -93,8 +96,11 @@ fn notice(notice: &Notice, name_of: &impl Fn(Handle) -> String) -> String {
             };
             format!("{name} lost {lock}{why}{said} (token={token})")
         }
-        Notice::WaitEnded { lease, place, .. } => {
+        Notice::WaitEnded { lease, place, by: None, .. } => {
             format!("{} wait over (place={place})", name_of(*lease))
+        }
+        Notice::WaitEnded { lease, place, by: Some(by), .. } => {
+            format!("{} superseded by {} (place={place})", name_of(*lease), by.client)
         }
         Notice::LeaseEnded { lease, cause, word, .. } => {
             let said = word.as_deref().map_or(String::new(), said);
@@ -118,7 +124,11 @@ fn show_refusal(refusal: &Refusal) -> String {
         }
         Refusal::InvalidLimit { limit, asked } => format!("{} to {asked}", limit.name()),
         Refusal::InvalidLevel { from, to } => format!("{from} to {to}"),
-        Refusal::TooManyInCommand { max } => format!("max {max}"),
+        Refusal::TooManyInCommand { max } | Refusal::DrainsFull { max } => format!("max {max}"),
+        Refusal::Draining(draining) => {
+            let by = draining.by.as_ref().map_or(String::new(), |by| format!(" by {by}"));
+            format!("{} below {}{by}: {}", draining.lock, draining.prefix, draining.reason)
+        }
         Refusal::LeaseExists { lease } => format!("lease {lease}"),
         Refusal::Held(held) => {
             let by = held.holder.as_ref().map_or_else(|| String::from("nobody"), holder);

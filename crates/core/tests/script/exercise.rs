@@ -5,7 +5,7 @@ use tenure_core::codec::{encode_request, seal_entry};
 use tenure_core::outcome::Effects;
 use tenure_core::request::{
     Abandon, Acquire, Ask, AskId, AskLease, AskWait, Asks, Command, Expect, Hold, LEVEL_MIN_HOLD,
-    LeaseRef, Purpose, Put, Request, RequestId, Revoker, Urgency, WriteGuard,
+    LEVEL_POLICY, LeaseRef, Purpose, Put, Request, RequestId, Revoker, Urgency, WriteGuard,
 };
 use tenure_types::{LeaseId, Limit, Mode, Name, PlaceNumber, Revision, Term, Token};
 
@@ -31,6 +31,11 @@ pub(crate) fn exercise(machine: &mut Machine) {
         .collect();
     run(machine, Command::SetLimits(vec![(Limit::Slots, 5)]));
     run(machine, Command::Renew(leases.clone()));
+    run(machine, Command::Drain { prefix: "exercise", by: "ops", reason: "exercise" });
+    run(machine, Command::Undrain { prefix: "exercise", by: "" });
+    for drain in machine.drains() {
+        run(machine, Command::Undrain { prefix: &drain.prefix, by: "" });
+    }
     for &lease in &leases {
         for (lock, holders) in &locks {
             about_lock(machine, lease, lock, holders);
@@ -75,6 +80,8 @@ fn about_lock(machine: &mut Machine, lease: LeaseRef, lock: &str, holders: &[Sho
                     max_hold_ms: Some(60_000),
                     // Below the level of min holds such a request cannot be made at all.
                     min_hold_ms: if machine.level() >= LEVEL_MIN_HOLD { 1_000 } else { 0 },
+                    supersede: (machine.level() >= LEVEL_POLICY).then_some("exercise"),
+                    resume: false,
                     purpose: Purpose::Election,
                     independent: false,
                 }),

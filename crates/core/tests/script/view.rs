@@ -2,7 +2,7 @@
 
 use tenure_core::event::{Event, Subject};
 use tenure_core::request::{LeaseRef, Purpose};
-use tenure_core::view::{HolderView, KeyView, LeaseView, LockView, WaiterView};
+use tenure_core::view::{DrainView, HolderView, KeyView, LeaseView, LockView, WaiterView};
 use tenure_core::{Explained, Filter, Freed, Machine};
 use tenure_types::{LeaseId, Mode, PlaceNumber, Revision};
 
@@ -51,6 +51,11 @@ pub(super) fn question(machine: &Machine, stage: &Stage, words: &Words) -> Optio
             };
             let explained = machine.explain(asker, lock, max());
             explained.map_or_else(|| String::from("free"), |explained| explain(&explained))
+        }
+        "drains" => join(machine.drains().iter().map(drain)),
+        "left" => {
+            let sorted = machine.sorted_locks(usize::MAX).unwrap();
+            sorted.holders_left(argument, usize::MAX).holders.to_string()
         }
         "events" => events(machine, words, max()),
         "clock" => format!("{} (term {})", show_span(machine.clock_ms()), machine.clock_term()),
@@ -131,6 +136,9 @@ fn waiter(view: &WaiterView) -> String {
     if view.purpose == Purpose::Election {
         text += " candidate";
     }
+    if let Some(group) = &view.group {
+        text += &format!(" group={group}");
+    }
     let behind = view.behind.map_or_else(String::new, |place| format!(" behind={place}"));
     text + &format!(" (place={}{behind})", view.place)
 }
@@ -191,7 +199,21 @@ fn explain(explained: &Explained) -> String {
     if let Some(ms) = explained.quiet_ms {
         parts.push(format!("quiet for {}", show_span(ms)));
     }
+    if let Some(drained) = &explained.drained {
+        parts.push(format!("drained {}", drain(drained)));
+    }
     parts.join("; ")
+}
+
+fn drain(view: &DrainView) -> String {
+    let mut text = format!("{} for {}", view.prefix, show_span(view.drained_ms));
+    if let Some(by) = &view.by {
+        text += &format!(" by {by}");
+    }
+    if let Some(principal) = &view.principal {
+        text += &format!(" as {principal}");
+    }
+    if view.reason.is_empty() { text } else { format!("{text}: {}", view.reason) }
 }
 
 fn events(machine: &Machine, words: &Words, max: usize) -> String {

@@ -274,6 +274,8 @@ fn every_command() -> Vec<Request<'static>> {
         lock_delay_ms: 0,
         max_hold_ms: None,
         min_hold_ms: 0,
+        supersede: None,
+        resume: false,
         purpose: Purpose::Lock,
         independent: false,
     };
@@ -288,6 +290,8 @@ fn every_command() -> Vec<Request<'static>> {
         lock_delay_ms: 1_000,
         max_hold_ms: Some(60_000),
         min_hold_ms: 0,
+        supersede: None,
+        resume: false,
         purpose: Purpose::Election,
         independent: true,
     };

@@ -65,6 +65,8 @@ fn asks_with_min_hold() -> Vec<Request<'static>> {
         lock_delay_ms: 0,
         max_hold_ms: None,
         min_hold_ms: 54_000,
+        supersede: None,
+        resume: false,
         purpose: Purpose::Lock,
         independent: false,
     };

@@ -2,7 +2,7 @@
 
 use tenure_core::codec::decode_request;
 use tenure_core::outcome::{Grants, LeaseGrant};
-use tenure_types::{LeaseId, Revision};
+use tenure_types::{LeaseId, Revision, SupersededBy};
 
 use super::*;
 
@@ -159,8 +159,21 @@ fn a_place_becomes_a_grant_by_its_own_notice_only() {
 #[test]
 fn a_place_whose_wait_the_log_ended_is_a_refusal() {
     let mut pending = waiting(PlaceFate::GivenUp);
-    let ended = Notice::WaitEnded { lease: LEASE, place: PLACE, revision: Revision(5) };
+    let ended = Notice::WaitEnded { lease: LEASE, place: PLACE, revision: Revision(5), by: None };
     replies(pending.handle(1, AcquireInput::Notice(ended)), &refused(Refusal::WaitTimeout));
+    pending.handle(1, AcquireInput::Told);
+    assert!(pending.is_over());
+}
+
+#[test]
+fn a_place_that_a_newer_request_has_replaced_is_a_refusal_that_names_it() {
+    let mut pending = waiting(PlaceFate::GivenUp);
+    let client = tenure_types::Name::new("ci-9").unwrap();
+    let by = Box::new(SupersededBy { client, lease: LeaseId::new(7).unwrap() });
+    let (lease, revision) = (LEASE, Revision(5));
+    let ended = Notice::WaitEnded { lease, place: PLACE, revision, by: Some(by.clone()) };
+    let refusal = refused(Refusal::Superseded(by));
+    replies(pending.handle(1, AcquireInput::Notice(ended)), &refusal);
     pending.handle(1, AcquireInput::Told);
     assert!(pending.is_over());
 }

@@ -323,7 +323,9 @@ pub fn keeps(command: &Command<'_>) -> bool {
         | Command::SetLimits(_)
         | Command::Compact { .. }
         | Command::RaiseLevel { .. }
-        | Command::SetAccess(_) => false,
+        | Command::SetAccess(_)
+        | Command::Drain { .. }
+        | Command::Undrain { .. } => false,
     }
 }
 

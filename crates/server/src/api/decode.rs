@@ -46,6 +46,8 @@ pub(crate) fn command<'a>(
         Some(Wire::Downgrade(it)) => Command::Downgrade(downgrade(it)?),
         Some(Wire::Update(it)) => update(it)?,
         Some(Wire::Force(it)) => force(it)?,
+        Some(Wire::Drain(it)) => drain(it),
+        Some(Wire::Undrain(it)) => undrain(it),
         Some(Wire::Put(it)) => Command::Put(put(it)?),
         Some(Wire::Delete(it)) => delete(it)?,
         Some(Wire::GetLease(_) | Wire::GetLock(_) | Wire::GetKey(_) | Wire::Explain(_)) | None => {
@@ -132,6 +134,8 @@ pub(crate) fn acquire<'a>(
         lock_delay_ms: ask.lock_delay_ms,
         max_hold_ms: ask.max_hold_ms,
         min_hold_ms: ask.min_hold_ms,
+        supersede: (!ask.supersede.is_empty()).then_some(&*ask.supersede),
+        resume: ask.resume,
         purpose: if ask.election { Purpose::Election } else { Purpose::Lock },
         independent: ask.independent,
     })
@@ -212,6 +216,14 @@ pub(crate) fn revoke(revoke: &v1::RevokeRequest) -> Result<Command<'_>, Failure>
     };
     let lease = lease_ref(revoke.lease_slot, revoke.lease_generation, revoke.lease)?;
     Ok(Command::Revoke { lease, by })
+}
+
+pub(crate) fn drain(drain: &v1::DrainRequest) -> Command<'_> {
+    Command::Drain { prefix: &drain.prefix, by: &drain.by, reason: &drain.reason }
+}
+
+pub(crate) fn undrain(undrain: &v1::UndrainRequest) -> Command<'_> {
+    Command::Undrain { prefix: &undrain.prefix, by: &undrain.by }
 }
 
 pub(crate) fn force(force: &v1::ForceRequest) -> Result<Command<'_>, Failure> {

@@ -3,7 +3,7 @@
 use tenure_core::event::{Cause, Event, Subject, TimeLabel};
 use tenure_core::outcome::{Answer, Grants, LeaseGrant, LockGrant, Outcome, Renewal, TakenBy};
 use tenure_core::request::Purpose;
-use tenure_core::view::{HolderView, KeyView, LeaseView, LockView, WaiterView};
+use tenure_core::view::{DrainView, HolderView, KeyView, LeaseView, LockView, WaiterView};
 use tenure_core::{Explained, Freed};
 use tenure_types::{Name, PlaceNumber, Refusal, Revision};
 use tenure_wire::{convert, v1};
@@ -66,6 +66,10 @@ fn done(answer: &Answer, told: LeaseInAnswer) -> Wire {
         }),
         Answer::Deleted { existed } => {
             Wire::Deleted(v1::DeleteResponse { header: None, existed: *existed })
+        }
+        Answer::Drained => Wire::Drained(v1::DrainResponse { header: None }),
+        Answer::Undrained { existed } => {
+            Wire::Undrained(v1::UndrainResponse { header: None, existed: *existed })
         }
         // A session has no command with such an answer.
         Answer::LimitsSet
@@ -170,6 +174,7 @@ pub(crate) fn waiter_view(view: &WaiterView) -> v1::WaiterView {
         left_ms: view.left_ms,
         election: view.purpose == Purpose::Election,
         locks: view.locks.iter().map(|lock| lock.as_str().to_owned()).collect(),
+        supersede: view.group.as_ref().map(ToString::to_string).unwrap_or_default(),
     }
 }
 
@@ -230,6 +235,7 @@ pub(crate) fn explained(it: &Explained) -> v1::ExplainResponse {
         usually_held_ms: None,
         usually_of: 0,
         quiet_ms: it.quiet_ms,
+        drained: it.drained.as_ref().map(drain_view),
     }
 }
 
@@ -239,6 +245,7 @@ pub(crate) fn explained_own(
     holders: &[HolderView],
     own: Option<&WaiterView>,
     quiet_ms: Option<u64>,
+    drained: Option<&DrainView>,
 ) -> v1::ExplainResponse {
     let lock = v1::LockView {
         lock: lock.as_str().to_owned(),
@@ -246,13 +253,30 @@ pub(crate) fn explained_own(
         ..Default::default()
     };
     let own = own.map(waiter_view);
-    v1::ExplainResponse { lock: Some(lock), own, quiet_ms, ..Default::default() }
+    let drained = drained.map(drain_view);
+    v1::ExplainResponse { lock: Some(lock), own, quiet_ms, drained, ..Default::default() }
 }
 
-/// A lock without holders or waiters. During the quiet period after a restore the cluster does not grant it either.
-pub(crate) fn free(quiet_ms: Option<u64>) -> v1::ExplainResponse {
+/// A lock without holders or waiters. During the quiet period after a restore, and while it is drained, the cluster
+/// does not grant it either.
+pub(crate) fn free(quiet_ms: Option<u64>, drained: Option<&DrainView>) -> v1::ExplainResponse {
     let freed = Some(v1::Freed { in_ms: quiet_ms.unwrap_or(0), at_latest: true });
-    v1::ExplainResponse { freed, quiet_ms, ..Default::default() }
+    let drained = drained.map(drain_view);
+    v1::ExplainResponse { freed, quiet_ms, drained, ..Default::default() }
+}
+
+/// A drained prefix, without the holders below it.
+pub(crate) fn drain_view(it: &DrainView) -> v1::DrainView {
+    let text = |name: &Option<Name>| name.as_ref().map(ToString::to_string).unwrap_or_default();
+    v1::DrainView {
+        prefix: it.prefix.to_string(),
+        drained_ms: it.drained_ms,
+        by: text(&it.by),
+        principal: text(&it.principal),
+        reason: it.reason.to_string(),
+        created: convert::revision(it.created),
+        ..Default::default()
+    }
 }
 
 fn freed(freed: Freed) -> Option<v1::Freed> {
@@ -344,7 +368,9 @@ fn ends(cause: Cause) -> bool {
         | Cause::MinHoldOver
         | Cause::Left
         | Cause::WaitTimeout
+        | Cause::Superseded
         | Cause::Vacant
+        | Cause::Undrained
         | Cause::KeyDeleted => true,
         Cause::Granted
         | Cause::Downgraded
@@ -355,6 +381,7 @@ fn ends(cause: Cause) -> bool {
         | Cause::LimitsSet
         | Cause::LevelRaised
         | Cause::AccessChanged
+        | Cause::Drained
         | Cause::Deadlock => false,
     }
 }

@@ -8,6 +8,7 @@ mod addresses;
 mod audit;
 mod bounded_io;
 mod console;
+mod drains;
 // The code that serves a call decides; the table is for the tests and the page that they print.
 #[cfg(test)]
 mod calls;

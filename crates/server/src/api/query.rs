@@ -152,11 +152,16 @@ pub(crate) async fn explain(
     let ask = move |machine: &Machine| {
         let explained = match machine.explain_to(principal.name(), asker, &lock, max)? {
             Some(Explanation::Whole(explained)) => explained,
-            Some(Explanation::Own { lock, holders, own, quiet_ms }) => {
-                return Ok((encode::explained_own(&lock, &holders, own.as_ref(), quiet_ms), false));
+            Some(Explanation::Own { lock, holders, own, quiet_ms, drained }) => {
+                let (own, drained) = (own.as_ref(), drained.as_ref());
+                let own = encode::explained_own(&lock, &holders, own, quiet_ms, drained);
+                return Ok((own, false));
             }
             // A lock without holders or waiters is free: there is nothing else to explain.
-            None => return Ok((encode::free(machine.quiet_ms()), true)),
+            None => {
+                let drained = machine.drained(&lock);
+                return Ok((encode::free(machine.quiet_ms(), drained.as_ref()), true));
+            }
         };
         let mut response = encode::explained(&explained);
         let holders = response.lock.iter_mut().flat_map(|lock| &mut lock.holders);

@@ -58,6 +58,8 @@ impl Past {
             lock_delay_ms: 0,
             max_hold_ms: None,
             min_hold_ms: 0,
+            supersede: None,
+            resume: false,
             purpose: Purpose::Lock,
             independent: false,
         })]);

@@ -110,6 +110,8 @@ fn is_candidate(event: &Recorded<'_>) -> bool {
         | Cause::Revoked
         | Cause::LimitsSet
         | Cause::LevelRaised
+        | Cause::Drained
+        | Cause::Undrained
         | Cause::AccessChanged => true,
         Cause::KeyPut | Cause::KeyDeleted => {
             event.name().is_some_and(|name| name.starts_with(OWN_KEYS))
@@ -123,7 +125,7 @@ fn of_event(revision: Revision, event: &Event) -> Option<AuditRecord<'static>> {
     let name = match &event.subject {
         Subject::Lock(name) | Subject::Key(name) => name.as_str().to_owned(),
         Subject::Lease(lease) => lease.get().to_string(),
-        // What the change of access was about.
+        // What the change of access was about, or the prefix.
         Subject::Settings => {
             String::from_utf8_lossy(event.value.as_deref().unwrap_or_default()).into_owned()
         }
@@ -134,6 +136,8 @@ fn of_event(revision: Revision, event: &Event) -> Option<AuditRecord<'static>> {
         (Cause::LimitsSet, _) => "set_limits",
         (Cause::LevelRaised, _) => "raise_level",
         (Cause::AccessChanged, _) => "set_access",
+        (Cause::Drained, _) => "drain",
+        (Cause::Undrained, _) => "undrain",
         (Cause::KeyPut, _) if name.starts_with(MEMBERS) => "member_written",
         (Cause::KeyDeleted, _) if name.starts_with(MEMBERS) => "member_removed",
         (Cause::KeyPut, _) if name.starts_with(INVITATIONS) && event.previous.is_none() => {

@@ -325,6 +325,8 @@ mod tests {
                 lock_delay_ms: 0,
                 max_hold_ms: None,
                 min_hold_ms: 0,
+                supersede: None,
+                resume: false,
                 purpose: Purpose::Lock,
                 independent: false,
             })

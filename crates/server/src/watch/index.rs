@@ -112,9 +112,11 @@ impl Index {
         let mut seen: BTreeMap<usize, Gathered> = BTreeMap::new();
         for recorded in record.events() {
             for (previous, names) in [false, true].into_iter().zip(&self.names) {
-                names.each(recorded.name(), |group| {
-                    seen.entry(group).or_default().add(&recorded, previous);
-                });
+                let with = |group| seen.entry(group).or_default().add(&recorded, previous);
+                match recorded.drained() {
+                    Some(prefix) => names.each_in_common(prefix, with),
+                    None => names.each(recorded.name(), with),
+                }
             }
         }
         let (revision, label) = (record.revision, record.label());
@@ -155,6 +157,21 @@ impl WatchNames {
         self.all.into_iter().for_each(&mut with);
         let Some(name) = name else { return };
         self.exact.get(name).copied().into_iter().for_each(&mut with);
+        self.each_prefix_of(name, with);
+    }
+
+    /// Calls `with` for every group of a prefix that has names in common with this prefix.
+    fn each_in_common(&self, prefix: &str, mut with: impl FnMut(usize)) {
+        self.all.into_iter().for_each(&mut with);
+        self.each_prefix_of(prefix, &mut with);
+        let longer = (Bound::Excluded(prefix), Bound::Unbounded);
+        let longer = self.prefix.range::<str, _>(longer);
+        let below = longer.take_while(|(other, _)| other.starts_with(prefix));
+        below.for_each(|(_, group)| with(*group));
+    }
+
+    /// Calls `with` for every group of a prefix that the name begins with.
+    fn each_prefix_of(&self, name: &str, mut with: impl FnMut(usize)) {
         // Search for the largest prefix that does not sort after the name, again and again with less of the name. A
         // prefix of the name that is longer than the part both share would have been found before.
         let mut left = name.as_bytes();
@@ -185,6 +202,26 @@ fn last_not_after<'a>(map: &'a BTreeMap<String, usize>, bytes: &[u8]) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_drained_prefix_finds_the_prefixes_that_have_names_in_common_with_it() {
+        let prefixes = ["", "db/", "db/eu/", "db/eu/a", "db/us/", "dc/", "d"];
+        let names = WatchNames {
+            all: Some(100),
+            exact: BTreeMap::from([("db/eu/".to_owned(), 200)]),
+            prefix: prefixes.iter().map(|prefix| (*prefix).to_owned()).zip(0..).collect(),
+        };
+        for drained in ["", "d", "db/", "db/eu/", "db/eu/a/b", "x"] {
+            let mut found = Vec::new();
+            names.each_in_common(drained, |group| found.push(group));
+            found.sort_unstable();
+            let common = |prefix: &str| prefix.starts_with(drained) || drained.starts_with(prefix);
+            let all = prefixes.iter().enumerate();
+            let expected = all.filter(|(_, prefix)| common(prefix)).map(|(at, _)| at);
+            let expected: Vec<usize> = expected.chain([100]).collect();
+            assert_eq!(found, expected, "{drained:?}");
+        }
+    }
 
     #[test]
     fn a_name_finds_exactly_the_prefixes_it_begins_with() {

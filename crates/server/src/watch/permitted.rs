@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use tenure_core::access::Access;
-use tenure_core::event::{Event, Subject};
+use tenure_core::event::{Cause, Event, Subject};
 use tenure_node::{Principal, PrincipalAction};
 use tenure_types::Verb;
 
@@ -93,6 +93,11 @@ fn batch_for(batch: &Arc<SharedBatch>, access: &Access, who: &str) -> Option<Arc
     let seen = |event: &Event| {
         let name = match &event.subject {
             Subject::Lock(name) | Subject::Key(name) => name.as_str(),
+            // A drained prefix concerns everybody who observes a name below it.
+            Subject::Settings if matches!(event.cause, Cause::Drained | Cause::Undrained) => {
+                let prefix = event.value.as_deref().and_then(|prefix| str::from_utf8(prefix).ok());
+                return prefix.is_some_and(|it| access.may_below(who, Verb::Observe, it));
+            }
             // Only the whole cluster covers what has no name.
             Subject::Lease(_) | Subject::Settings => "",
         };

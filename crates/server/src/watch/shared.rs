@@ -14,7 +14,8 @@ pub enum OwnedFilter {
     All,
     /// Events of locks and keys with exactly this name.
     Exact(String),
-    /// Events of locks and keys whose names begin with this prefix.
+    /// Events of locks and keys whose names begin with this prefix, and of drained prefixes that have names in common
+    /// with it.
     Prefix(String),
 }
 

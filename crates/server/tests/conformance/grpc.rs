@@ -241,6 +241,8 @@ impl Caller {
             Command::Downgrade(it) => as_answer!(locks.downgrade(self.request(it)), Downgraded),
             Command::Update(it) => as_answer!(locks.update(self.request(it)), Updated),
             Command::Force(it) => as_answer!(locks.force(self.request(it)), Forced),
+            Command::Drain(it) => as_answer!(locks.drain(self.request(it)), Drained),
+            Command::Undrain(it) => as_answer!(locks.undrain(self.request(it)), Undrained),
             Command::Revoke(it) => as_answer!(leases.revoke(self.request(it)), Revoked),
             Command::Put(it) => match deadline_ms {
                 Some(ms) => self.within(ms, "KeyService/Put", &it.encode_to_vec()).await,
@@ -438,6 +440,8 @@ fn is_plain(ask: &v1::AcquireRequest) -> bool {
         && ask.lock_delay_ms == 0
         && ask.max_hold_ms.is_none()
         && ask.min_hold_ms == 0
+        && ask.supersede.is_empty()
+        && !ask.resume
         && !ask.election
         && !ask.independent
 }

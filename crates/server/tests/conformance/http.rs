@@ -262,6 +262,11 @@ fn by_command(command: &Command, deadline_ms: Option<u32>) -> Option<(Sent, &'st
             (with("PATCH", format!("/v1/locks/{}", escaped(&it.lock)), &body), "updated")
         }
         Command::Force(_) => (with("POST", "/v1/force".into(), &body), "forced"),
+        Command::Drain(_) => (with("POST", "/v1/drains".into(), &body), "drained"),
+        Command::Undrain(it) => {
+            let path = format!("/v1/drains?prefix={}&by={}", escaped(&it.prefix), escaped(&it.by));
+            (bare("DELETE", path), "undrained")
+        }
         Command::Renew(it) => {
             (bare("POST", format!("/v1/leases/{}/renew", it.leases[0])), "renewed")
         }

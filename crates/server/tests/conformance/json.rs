@@ -42,6 +42,11 @@ pub(crate) fn command(command: &Command) -> (&'static str, Value) {
             let force = json!({"lock": lock, "token": token, "reason": reason, "now": it.now});
             ("force", with_by(force, &it.by))
         }
+        Command::Drain(it) => {
+            let drain = json!({"prefix": it.prefix, "reason": it.reason});
+            ("drain", with_by(drain, &it.by))
+        }
+        Command::Undrain(it) => ("undrain", with_by(json!({"prefix": it.prefix}), &it.by)),
         Command::Put(it) => {
             let mut put = json!({"key": it.key, "value": text(&it.value)});
             if it.lease != 0 {
@@ -134,6 +139,12 @@ fn acquire(ask: &v1::AcquireRequest) -> Value {
     if ask.min_hold_ms > 0 {
         body.insert("min_hold_ms".into(), json!(ask.min_hold_ms));
     }
+    if !ask.supersede.is_empty() {
+        body.insert("supersede".into(), json!(ask.supersede));
+    }
+    if ask.resume {
+        body.insert("resume".into(), json!(true));
+    }
     if ask.independent {
         body.insert("independent".into(), json!(true));
     }
@@ -176,6 +187,8 @@ pub(crate) fn told(name: &str, it: &Value) -> Reported {
         }
         "updated" => Reported::new("updated").with("version", &it["version"]),
         "forced" => Reported::new("forced").with("cools", it["left_ms"].as_u64().unwrap() > 0),
+        "drained" => Reported::new("drained"),
+        "undrained" => Reported::new("undrained").with("existed", &it["existed"]),
         "put" => Reported::new("put").with("version", &it["version"]),
         "deleted" => Reported::new("deleted").with("existed", &it["existed"]),
         "lease" => Reported::new("lease")
@@ -190,7 +203,8 @@ pub(crate) fn told(name: &str, it: &Value) -> Reported {
         "key" => Reported::new("key").with("value", it["value"].as_str().unwrap_or_default()),
         "explained" => Reported::new("explained")
             .with("holders", count(&it["lock"]["holders"]))
-            .with("ahead", count(&it["ahead"])),
+            .with("ahead", count(&it["ahead"]))
+            .with("drained", it["drained"].is_object()),
         other => panic!("`{other}`: {it}"),
     }
 }

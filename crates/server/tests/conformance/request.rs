@@ -231,6 +231,8 @@ pub(crate) fn told(
         }
         Wire::Updated(it) => Reported::new("updated").with("version", it.version),
         Wire::Forced(it) => Reported::new("forced").with("cools", it.left_ms > 0),
+        Wire::Drained(_) => Reported::new("drained"),
+        Wire::Undrained(it) => Reported::new("undrained").with("existed", it.existed),
         Wire::Put(it) => Reported::new("put").with("version", it.version),
         Wire::Deleted(it) => Reported::new("deleted").with("existed", it.existed),
         Wire::Lease(it) => {
@@ -251,7 +253,8 @@ pub(crate) fn told(
         },
         Wire::Explained(it) => Reported::new("explained")
             .with("holders", it.lock.map_or(0, |lock| lock.holders.len()))
-            .with("ahead", it.ahead.len()),
+            .with("ahead", it.ahead.len())
+            .with("drained", it.drained.is_some()),
     };
     Some(Ok(Reported { revision, ..told }))
 }

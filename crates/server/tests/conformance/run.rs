@@ -211,9 +211,13 @@ impl Run {
             "asks" => {
                 let lock = stage.name(step.word(0));
                 let mut task = tokio::spawn(api.ask(&step.who, stage.ask(step)));
-                let before = before.waiting.get(&lock).copied();
+                let waiting = before.waiting.get(&lock).copied();
+                // One that replaces another waits in its stead.
+                let replaces = step.option("supersede").is_some();
                 let waits = wait_for("it waits", async || {
-                    (self.state().waiting.get(&lock).copied() > before).then_some(())
+                    let now = self.state();
+                    let longer = now.waiting.get(&lock).copied() > waiting;
+                    (longer || replaces && now.revision > before.revision).then_some(())
                 });
                 tokio::select! {
                     () = waits => {}
@@ -266,7 +270,7 @@ impl Run {
                 let after = self.state();
                 // The waiter was in the queue, and has left it. A refused deadlock is recorded.
                 let same = match &*fault.reason {
-                    "WAIT_TIMEOUT" | "DEADLOCK" => after.content == before.content,
+                    "WAIT_TIMEOUT" | "SUPERSEDED" | "DEADLOCK" => after.content == before.content,
                     _ => after == before,
                 };
                 if same { Ok(()) } else { Err(format!("{before:?} became {after:?}")) }
@@ -317,7 +321,10 @@ impl Seen {
         self.reasons.insert(fault.reason.clone());
         // The end of a wait is a notice, and a session that cannot be opened is refused like a call.
         let is_answer = match api {
-            "session" | "ws" => fault.how == How::Frame && fault.reason != "WAIT_TIMEOUT",
+            "session" | "ws" => {
+                let is_notice = ["WAIT_TIMEOUT", "SUPERSEDED"].contains(&&*fault.reason);
+                fault.how == How::Frame && !is_notice
+            }
             _ => matches!(fault.how, How::Code(_) | How::Status(_)),
         };
         if is_answer {
@@ -369,6 +376,9 @@ fn state(machine: &Machine) -> State {
     const ALL: usize = 10_000;
     let mut content = String::new();
     let _ = write!(content, "{} {:?} {:?} ", machine.level(), machine.floor(), machine.limits());
+    for it in machine.drains() {
+        let _ = write!(content, "{} {:?} {}; ", it.prefix, it.by, it.reason);
+    }
     for it in machine.leases(None, ALL) {
         let (holds, waits, keys) = (it.holds, it.waits, it.keys);
         let _ = write!(content, "{:?} {} {holds:?} {waits:?} {keys:?}; ", it.id, it.ttl_ms);

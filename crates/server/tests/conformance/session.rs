@@ -48,12 +48,13 @@ impl Waiting {
         }
     }
 
-    pub(crate) fn waited_in_vain(&self, id: u64) {
-        let error = v1::Error {
-            reason: "WAIT_TIMEOUT".into(),
-            message: "timed out waiting for the lock".into(),
-            ..Default::default()
+    /// A wait has ended without a grant: by its limit, or replaced by a newer request of this client.
+    pub(crate) fn waited_in_vain(&self, id: u64, superseded_by: &str) {
+        let (reason, message) = match superseded_by {
+            "" => ("WAIT_TIMEOUT", "timed out waiting for the lock".to_owned()),
+            by => ("SUPERSEDED", format!("superseded by a newer request of {by}")),
         };
+        let error = v1::Error { reason: reason.into(), message, ..Default::default() };
         self.answer(id, Reply::Refused(Fault::new(&error, How::Frame)));
     }
 
@@ -171,7 +172,7 @@ fn take(message: v1::SessionResponse, waiting: &Waiting) {
         let held = told(Wire::Acquired(held), granted.revision).expect("it is held");
         waiting.answer(granted.id, Reply::Done(held.expect("no error")));
     }
-    message.waits_ended.iter().for_each(|it| waiting.waited_in_vain(it.id));
+    message.waits_ended.iter().for_each(|it| waiting.waited_in_vain(it.id, &it.superseded_by));
     if let Some(error) = message.closing {
         waiting.end(&Reply::Refused(Fault::new(&error, How::Ends)));
     }

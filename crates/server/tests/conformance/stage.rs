@@ -212,6 +212,11 @@ impl Stage {
                 metadata: filled(step.option("metadata")),
                 ..Default::default()
             }),
+            "drain" => {
+                let (prefix, reason, by) = (name(), reason(), by());
+                Command::Drain(v1::DrainRequest { prefix, reason, by })
+            }
+            "undrain" => Command::Undrain(v1::UndrainRequest { prefix: name(), by: by() }),
             "force" => {
                 let (lock, token) = (name(), token());
                 Command::Force(v1::ForceRequest { lock, token, reason: reason(), now, by: by() })
@@ -283,6 +288,8 @@ impl Stage {
             lock_delay_ms: step.option("delay").map_or(0, ms),
             max_hold_ms: step.option("max_hold").map(ms),
             min_hold_ms: step.option("min_hold").map_or(0, ms),
+            supersede: step.option("supersede").unwrap_or_default().to_owned(),
+            resume: step.option("resume").is_some(),
             independent: step.option("independent").is_some(),
             election: step.option("election").is_some(),
             ..Default::default()

@@ -17,6 +17,7 @@ pub(crate) const ELSEWHERE: &[(&str, &str)] = &[
     ("NO_ADMINISTRATOR", ACCESS),
     ("PRINCIPAL_NOT_FOUND", ACCESS),
     ("QUOTA_EXCEEDED", ACCESS),
+    ("DRAINS_FULL", "it takes 1,000 drained prefixes: `draining.rs` of core"),
 ];
 
 /// The tests of the access service and of the command line cause these with members of their own.

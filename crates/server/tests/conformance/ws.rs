@@ -158,7 +158,10 @@ fn take(message: &Value, waiting: &Waiting) {
         let id = granted["id"].as_u64().unwrap();
         waiting.answer(id, json::told("grants", &granted).into());
     }
-    list("waits_ended").iter().for_each(|it| waiting.waited_in_vain(it["id"].as_u64().unwrap()));
+    for it in list("waits_ended") {
+        let by = it["superseded_by"].as_str().unwrap_or_default();
+        waiting.waited_in_vain(it["id"].as_u64().unwrap(), by);
+    }
 }
 
 fn bad_socket(at: SocketAddr, bad: Bad) -> Answered {

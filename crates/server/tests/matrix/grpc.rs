@@ -228,6 +228,14 @@ fn locks(name: &str, row: &Row) -> Option<Vec<u8>> {
         "Downgrade" => {
             v1::DowngradeRequest { lock, lease, token, ..Default::default() }.encode_to_vec()
         }
+        "Drain" => {
+            let (prefix, reason) = (row.name("spare"), "new disks".to_owned());
+            v1::DrainRequest { prefix, reason, by: String::new() }.encode_to_vec()
+        }
+        "Undrain" => {
+            v1::UndrainRequest { prefix: row.name("spare"), by: String::new() }.encode_to_vec()
+        }
+        "ListDrains" => Vec::new(),
         "Explain" => v1::ExplainRequest { lock, lease, ..Default::default() }.encode_to_vec(),
         "Force" => {
             let reason = "it is needed elsewhere".to_owned();

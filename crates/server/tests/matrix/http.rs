@@ -56,6 +56,7 @@ pub(super) fn request(route: &str, variant: &str, row: &Row) -> Option<HttpReque
         | "GET /v1/cluster/invitations"
         | "GET /v1/cluster/members"
         | "GET /v1/console"
+        | "GET /v1/drains"
         | "DELETE /v1/console/session"
         | "POST /v1/console/session"
         | "GET /v1/keys"
@@ -130,6 +131,10 @@ pub(super) fn request(route: &str, variant: &str, row: &Row) -> Option<HttpReque
             format!("/v1/elections/{election}"),
             json!({"lease": lease, "token": leadership, "value": "value"}),
         ),
+        "DELETE /v1/drains" => (format!("{path}?prefix={}", row.name("spare")), none),
+        "POST /v1/drains" => {
+            (path.to_owned(), json!({"prefix": row.name("spare"), "reason": "new disks"}))
+        }
         "POST /v1/force" => (
             path.to_owned(),
             json!({"lock": lock, "token": token, "reason": "it is needed elsewhere"}),

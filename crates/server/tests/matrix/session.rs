@@ -37,6 +37,8 @@ pub(super) fn request(name: &str, variant: &str, row: &Row) -> Option<Value> {
         "acquire" => json!({"lock": free, "lease": lease, "wait_ms": 0}),
         "delete" => json!({"key": key}),
         "downgrade" | "release" => hold,
+        "drain" => json!({"prefix": row.name("spare"), "reason": "new disks"}),
+        "undrain" => json!({"prefix": row.name("spare")}),
         "explain" => json!({"lock": lock, "lease": lease}),
         "force" => json!({"lock": lock, "token": token, "reason": "it is needed elsewhere"}),
         "get_key" => json!({"name": key}),

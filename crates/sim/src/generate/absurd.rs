@@ -67,12 +67,13 @@ pub(super) fn request(made: &mut Generator, view: &ObservedState) -> OwnedReques
         }
         7 => {
             let mut ask = ask(lease, vec![("a".into(), Mode::Exclusive)], AskWait::No);
-            match made.rng.u32(..6) {
+            match made.rng.u32(..7) {
                 0 => ask.wait = AskWait::Limit { ms: u64::MAX },
                 1 => ask.lock_delay_ms = u64::MAX,
                 2 => ask.max_hold_ms = Some(u64::MAX),
                 3 => ask.max_hold_ms = Some(0),
                 4 => ask.min_hold_ms = u64::MAX,
+                5 => ask.supersede = Some(bad_name(made)),
                 _ => ask.metadata = vec![1; 5_000],
             }
             OwnedCommand::Acquire(ask)
@@ -86,7 +87,11 @@ pub(super) fn request(made: &mut Generator, view: &ObservedState) -> OwnedReques
                 false => ("a".to_owned(), name),
             };
             let reason = "r".repeat(if made.rng.bool() { 0 } else { 4_097 });
-            OwnedCommand::Force { lock, token, by, reason, urgency: Urgency::Now }
+            match made.rng.u32(..3) {
+                0 => OwnedCommand::Drain { prefix: lock, by, reason },
+                1 => OwnedCommand::Undrain { prefix: lock, by },
+                _ => OwnedCommand::Force { lock, token, by, reason, urgency: Urgency::Now },
+            }
         }
         11 => OwnedCommand::Stopped {
             lease: LeaseId::new(i64::MAX as u64).expect("within 63 bits"),
@@ -145,6 +150,8 @@ fn ask(lease: LeaseRef, locks: Vec<(String, Mode)>, wait: AskWait) -> OwnedAcqui
         lock_delay_ms: 0,
         max_hold_ms: None,
         min_hold_ms: 0,
+        supersede: None,
+        resume: false,
         purpose: Purpose::Lock,
         independent: false,
     }

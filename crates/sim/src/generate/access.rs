@@ -232,7 +232,9 @@ pub(super) fn sign(made: &mut Generator, view: &ObservedState, request: &mut Own
         | OwnedCommand::SetLimits(_)
         | OwnedCommand::Compact { .. }
         | OwnedCommand::RaiseLevel { .. }
-        | OwnedCommand::SetAccess(_) => None,
+        | OwnedCommand::SetAccess(_)
+        | OwnedCommand::Drain { .. }
+        | OwnedCommand::Undrain { .. } => None,
     };
     let own = lease.map_or("root", |number| PRINCIPALS[(number % 10 % 2) as usize]);
     let others = ["", "ana", "bob", "root", "eve", "tenure/member", "tenure/member/root"];

@@ -2,7 +2,7 @@
 //!
 //! Most commands are about the present state; some are late and name something of the past.
 
-use tenure_core::request::{AskWait, LEVEL_MIN_HOLD, LeaseRef, Purpose, Urgency};
+use tenure_core::request::{AskWait, LEVEL_MIN_HOLD, LEVEL_POLICY, LeaseRef, Purpose, Urgency};
 use tenure_types::{HolderState, LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 
 use super::memory::{PastGrant, pick};
@@ -98,11 +98,30 @@ fn command(made: &mut Generator, view: &ObservedState, kind: CommandKind) -> Own
             OwnedCommand::RaiseLevel { level: made.rng.u16(1..=tenure_core::LEVEL_MAX) }
         }
         CommandKind::SetAccess => access::change(made),
+        CommandKind::Drain => {
+            let (prefix, reason) = (prefix(made), reason(made));
+            OwnedCommand::Drain { prefix, by: who(&reason).to_owned(), reason }
+        }
+        CommandKind::Undrain => {
+            let drained = pick(&mut made.rng, &view.drains).map(|drain| drain.prefix.to_string());
+            let prefix = drained.unwrap_or_else(|| prefix(made));
+            let by = who(&reason(made)).to_owned();
+            OwnedCommand::Undrain { prefix, by }
+        }
         CommandKind::Abandon => abandon(made, view),
         CommandKind::Acquire | CommandKind::Retry | CommandKind::Absurd | CommandKind::Raw => {
             OwnedCommand::Acquire(acquire(made, view))
         }
     }
+}
+
+/// The beginning of the name of a lock, in whole characters; sometimes of all locks, or of one.
+fn prefix(made: &mut Generator) -> String {
+    let locks = &made.swarm.locks;
+    let (lock, _) = &locks[made.rng.usize(..locks.len())];
+    let many = lock.chars().count();
+    let len = if made.rng.u32(..6) == 0 { 0 } else { made.rng.usize(1..=many) };
+    lock.chars().take(len).collect()
 }
 
 /// Takes an ask back: mostly one that was answered, sometimes combined with a part of another one.
@@ -341,6 +360,11 @@ fn acquire(made: &mut Generator, view: &ObservedState) -> OwnedAcquire {
     let min_hold = rng.u32(..100) < swarm.min_hold;
     let known = view.level >= LEVEL_MIN_HOLD || rng.u32(..20) == 0;
     let min_hold_ms = if min_hold && known { rng.u64(1..60) * 100 } else { 0 };
+    let grouped = rng.u32(..100) < swarm.supersede;
+    let known = view.level >= LEVEL_POLICY || rng.u32(..20) == 0;
+    let group = ["web", "api"][rng.usize(..2)];
+    let supersede = (grouped && known).then(|| group.to_owned());
+    let resume = known && rng.u32(..20) == 0;
     let purpose = if rng.u32(..100) < swarm.elections { Purpose::Election } else { Purpose::Lock };
     let independent = rng.u32(..100) < swarm.independent;
     let new = rng.u32(..100) < swarm.new_lease || view.leases.is_empty();
@@ -358,6 +382,8 @@ fn acquire(made: &mut Generator, view: &ObservedState) -> OwnedAcquire {
         lock_delay_ms,
         max_hold_ms,
         min_hold_ms,
+        supersede,
+        resume,
         purpose,
         independent,
     }

@@ -135,6 +135,8 @@ pub struct OwnedAcquire {
     pub lock_delay_ms: u64,
     pub max_hold_ms: Option<u64>,
     pub min_hold_ms: u64,
+    pub supersede: Option<String>,
+    pub resume: bool,
     pub purpose: Purpose,
     pub independent: bool,
 }
@@ -236,6 +238,15 @@ pub enum OwnedCommand {
         level: u16,
     },
     SetAccess(OwnedAccess),
+    Drain {
+        prefix: String,
+        by: String,
+        reason: String,
+    },
+    Undrain {
+        prefix: String,
+        by: String,
+    },
     Abandon {
         ask: OwnedId,
         lease: LeaseRef,
@@ -306,6 +317,8 @@ impl OwnedCommand {
             OwnedCommand::Compact { keep } => Command::Compact { keep: *keep },
             OwnedCommand::RaiseLevel { level } => Command::RaiseLevel { level: *level },
             OwnedCommand::SetAccess(change) => Command::SetAccess(change.lend()),
+            OwnedCommand::Drain { prefix, by, reason } => Command::Drain { prefix, by, reason },
+            OwnedCommand::Undrain { prefix, by } => Command::Undrain { prefix, by },
             OwnedCommand::Abandon { ask, lease, place } => Command::Abandon(Abandon {
                 ask: match ask {
                     OwnedId::None => AskId::None,
@@ -348,6 +361,8 @@ fn lend_acquire(acquire: &OwnedAcquire) -> Acquire<'_> {
         lock_delay_ms: acquire.lock_delay_ms,
         max_hold_ms: acquire.max_hold_ms,
         min_hold_ms: acquire.min_hold_ms,
+        supersede: acquire.supersede.as_deref(),
+        resume: acquire.resume,
         purpose: acquire.purpose,
         independent: acquire.independent,
     }

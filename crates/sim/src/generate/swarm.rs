@@ -26,6 +26,8 @@ pub(super) enum CommandKind {
     RaiseLevel,
     Abandon,
     SetAccess,
+    Drain,
+    Undrain,
     /// A repetition of an earlier request.
     Retry,
     /// A request that no client would send.
@@ -34,7 +36,7 @@ pub(super) enum CommandKind {
     Raw,
 }
 
-const KINDS: [(CommandKind, u32); 19] = [
+const KINDS: [(CommandKind, u32); 21] = [
     (CommandKind::GrantLease, 12),
     (CommandKind::Renew, 12),
     (CommandKind::Revoke, 4),
@@ -51,6 +53,8 @@ const KINDS: [(CommandKind, u32); 19] = [
     (CommandKind::Compact, 2),
     (CommandKind::RaiseLevel, 1),
     (CommandKind::Abandon, 12),
+    (CommandKind::Drain, 3),
+    (CommandKind::Undrain, 6),
     (CommandKind::Retry, 10),
     (CommandKind::Absurd, 4),
     (CommandKind::Raw, 2),
@@ -85,6 +89,8 @@ pub(super) struct Swarm {
     pub delay: u32,
     /// The percentage of asks with a min hold.
     pub min_hold: u32,
+    /// The percentage of asks that supersede older ones of their group.
+    pub supersede: u32,
     /// The percentage of asks that bring their own lease.
     pub new_lease: u32,
     /// The percentage of lease references by handle.
@@ -184,6 +190,7 @@ impl Swarm {
             max_hold: often(rng, 40),
             delay: often(rng, 60),
             min_hold: often(rng, 30),
+            supersede: often(rng, 60),
             new_lease: often(rng, 30),
             handles: often(rng, 60),
             ids: often(rng, 60),

@@ -1,6 +1,6 @@
 //! Checks that every change since the floor can be read, in order, without a gap (W3).
 
-use tenure_core::event::{Batch, Event, Subject};
+use tenure_core::event::{Batch, Cause, Event, Subject};
 use tenure_core::{Filter, Machine};
 use tenure_types::Revision;
 
@@ -104,7 +104,9 @@ fn pages(
 
 fn naive(all: &[Batch], filter: Filter<'_>) -> Vec<Batch> {
     let wanted = |event: &&Event| {
-        let (Subject::Lock(name) | Subject::Key(name)) = &event.subject else { return false };
+        let (Subject::Lock(name) | Subject::Key(name)) = &event.subject else {
+            return drains(event, filter);
+        };
         match filter {
             Filter::All => true,
             Filter::Exact(exact) => name.as_str() == exact,
@@ -119,6 +121,18 @@ fn naive(all: &[Batch], filter: Filter<'_>) -> Vec<Batch> {
         })
         .filter(|batch| !batch.events.is_empty())
         .collect()
+}
+
+/// Whether an event drains or opens a prefix that has names in common with that of the filter.
+fn drains(event: &Event, filter: Filter<'_>) -> bool {
+    let drained = match (event.cause, &event.value) {
+        (Cause::Drained | Cause::Undrained, Some(value)) => String::from_utf8_lossy(value),
+        _ => return false,
+    };
+    match filter {
+        Filter::Prefix(prefix) => prefix.starts_with(&*drained) || drained.starts_with(prefix),
+        Filter::All | Filter::Exact(_) => false,
+    }
 }
 
 fn fail(detail: String) -> CheckResult {

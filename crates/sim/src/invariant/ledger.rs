@@ -9,6 +9,7 @@ use tenure_core::StoppedFor;
 use tenure_core::event::{Cause, Event, Subject};
 use tenure_core::outcome::{Answer, Outcome};
 use tenure_core::request::{AskLease, Command, Request, RequestId, Revoker, Urgency};
+use tenure_core::view::WaiterView;
 use tenure_types::{HolderState, LeaseId, Limit, Mode, Name, PlaceNumber, Revision, Token};
 
 use super::Handles;
@@ -79,12 +80,16 @@ pub struct ObservedLedger {
     pub grants: BTreeMap<Token, KnownGrant>,
     /// Queues.
     pub queues: BTreeMap<Name, VecDeque<(PlaceNumber, LeaseId)>>,
+    /// Places as they were last seen.
+    pub groups: BTreeMap<PlaceNumber, WaiterView>,
+    /// Drained prefixes.
+    pub drains: BTreeSet<String>,
     /// An upper bound of the time until which nothing may be granted after a restore.
     pub quiet_until: u64,
     /// A lower bound of the time until which nothing may be granted after a restore.
     pub quiet_least: u64,
-    /// Leases that a renewal with a request id named in this entry. The renewal took effect, or it was a repetition and
-    /// did not.
+    /// Leases that a renewal with a request id named in this entry, or before their principal was revoked. The renewal
+    /// took effect, or it was a repetition and did not.
     pub maybe_renewed: BTreeSet<LeaseId>,
     /// The largest ttl of the leases that may or may not have ended.
     doubtful_ttl: u64,
@@ -96,7 +101,8 @@ impl ObservedLedger {
         self.clock = seen.after.clock;
         self.level = seen.before.level;
         self.level_before = seen.before.level;
-        self.maybe_renewed.clear();
+        // A lease of a revoked principal is in no view any more, so its deadline stays unknown until it ends.
+        self.maybe_renewed.retain(|id| !seen.before.leases.iter().any(|lease| lease.id == *id));
     }
 
     /// The deadline of something promised for this long from now.
@@ -110,6 +116,12 @@ impl ObservedLedger {
         [self.level_before, self.level].iter().any(|level| {
             self.clock.saturating_add(left) == deadline(self.clock, promised(*level, ttl))
         })
+    }
+
+    /// Whether a lease with this ttl that was last renewed at this time has this much left.
+    pub fn left_since(&self, ttl: u64, renewed: u64, left: u64) -> bool {
+        let until = deadline(renewed, promised(self.level, ttl));
+        renewed <= self.clock && self.clock.saturating_add(left) == until
     }
 
     /// The most time that a lease with this ttl can have left.
@@ -143,8 +155,15 @@ impl ObservedLedger {
             },
             Subject::Settings => {
                 let request = part.command.map(|(request, _)| &request.command);
-                if let Some(Command::RaiseLevel { level }) = request {
-                    self.level = *level;
+                match request {
+                    Some(Command::RaiseLevel { level }) => self.level = *level,
+                    Some(Command::Drain { prefix, .. }) => {
+                        self.drains.insert((*prefix).to_owned());
+                    }
+                    Some(Command::Undrain { prefix, .. }) => {
+                        self.drains.remove(*prefix);
+                    }
+                    _ => {}
                 }
             }
             Subject::Key(_) => {}
@@ -191,6 +210,9 @@ impl ObservedLedger {
             };
             self.leases.insert(lease.id, known);
         }
+        let waiters = seen.after.queues.iter().flatten();
+        self.groups = waiters.map(|waiter| (waiter.place, waiter.clone())).collect();
+        self.drains = seen.after.drains.iter().map(|drain| drain.prefix.to_string()).collect();
         self.grants.clear();
         self.queues.clear();
         for (lock, queue) in seen.after.locks.iter().zip(&seen.after.queues) {

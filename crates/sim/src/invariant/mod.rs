@@ -5,6 +5,7 @@
 
 mod abandon;
 mod access;
+mod drain;
 mod exclusion;
 mod handle;
 mod history;
@@ -14,6 +15,7 @@ mod ledger;
 mod notice;
 mod once;
 mod queue;
+mod supersede;
 mod time;
 mod token;
 
@@ -114,6 +116,8 @@ impl Checks {
                 lease::event(ledger, event)?;
                 queue::event(ledger, event)?;
                 exclusion::event(ledger, event)?;
+                drain::event(ledger, event)?;
+                supersede::event(ledger, &part, event)?;
                 time::event(ledger, &part, event)?;
                 self.ledger.event(&part, event);
             }
@@ -131,6 +135,7 @@ impl Checks {
         lease::views(&self.ledger, seen)?;
         time::views(&self.ledger, seen)?;
         queue::views(&self.ledger, seen)?;
+        supersede::views(seen)?;
         history::check(machine, seen, self.steps)?;
         self.ledger.settle(seen);
         Ok(())

@@ -23,9 +23,16 @@ pub(super) fn check(seen: &ObservedStep<'_>, handles: &Handles) -> CheckResult {
                         && says(event, word.as_deref())
                 })
             }
-            Notice::WaitEnded { lease, place, revision } => {
+            Notice::WaitEnded { lease, place, revision, by } => {
                 told(seen, handles, *lease, *revision, |event| {
-                    event.cause == Cause::WaitTimeout && event.place == Some(*place)
+                    let cause = match by {
+                        None => Cause::WaitTimeout,
+                        Some(_) => Cause::Superseded,
+                    };
+                    let client = by.as_ref().map(|by| &by.client);
+                    event.cause == cause
+                        && event.place == Some(*place)
+                        && event.by.as_ref() == client
                 })
             }
             Notice::LeaseEnded { lease, revision, cause, word } => {

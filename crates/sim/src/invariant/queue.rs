@@ -139,6 +139,10 @@ fn grantable(view: &ObservedState, waiter: &WaiterView) -> bool {
         let Some(first) = queue.first().filter(|first| first.place == waiter.place) else {
             return false;
         };
+        let drained = |prefix: &str| lock.lock.starts_with(prefix);
+        if view.drains.iter().any(|drain| drained(&drain.prefix)) {
+            return false;
+        }
         match first.mode {
             Mode::Exclusive => lock.holders.is_empty(),
             Mode::Shared => lock.holders.iter().all(|holder| holder.mode == Mode::Shared),

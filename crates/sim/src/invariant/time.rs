@@ -169,9 +169,10 @@ fn grant_event(
             let lease = ledger.leases.get(&grant.lease.0);
             let left = lease.map(|lease| lease.deadline.saturating_sub(ledger.clock));
             let maybe = ledger.maybe_renewed.contains(&grant.lease.0)
-                && lease
-                    .zip(event.left_ms)
-                    .is_some_and(|(lease, left)| ledger.renewed_left(lease.ttl, left));
+                && lease.zip(event.left_ms).is_some_and(|(lease, left)| {
+                    let since = |renewed| ledger.left_since(lease.ttl, renewed, left);
+                    ledger.renewed_left(lease.ttl, left) || event.renewed_ms.is_some_and(since)
+                });
             return if event.left_ms == left || maybe {
                 Ok(())
             } else {

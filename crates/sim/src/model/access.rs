@@ -130,6 +130,9 @@ impl Rules {
                 may(Verb::Operate, "")
             }
             Command::SetAccess(_) => may(Verb::Administer, ""),
+            Command::Drain { prefix, .. } | Command::Undrain { prefix, .. } => {
+                may(Verb::Operate, prefix)
+            }
         }
     }
 
@@ -326,15 +329,22 @@ impl Model {
         caller.filter(|_| self.level >= LEVEL_RECORDS)
     }
 
+    /// The caller as what an administrator did records it.
+    pub(super) fn named(&self, principal: &str) -> Option<Name> {
+        let caller = Name::new(self.for_whom(principal).unwrap_or(principal)).ok();
+        caller.filter(|_| self.level >= LEVEL_RECORDS)
+    }
+
     /// Writes the caller into the events of an administrative command that has just run.
     pub(super) fn name_caller(&mut self, principal: &str, command: &Command<'_>) {
-        let caller = Name::new(self.for_whom(principal).unwrap_or(principal)).ok();
-        let Some(caller) = caller.filter(|_| self.level >= LEVEL_RECORDS) else { return };
+        let Some(caller) = self.named(principal) else { return };
         for event in &mut self.events {
             let names = match (command, event.cause, &event.subject) {
                 (Command::Force { .. }, Cause::Forced | Cause::Cooled | Cause::MinHoldOver, _)
                 | (Command::SetLimits(_), Cause::LimitsSet, _)
-                | (Command::RaiseLevel { .. }, Cause::LevelRaised, _) => true,
+                | (Command::RaiseLevel { .. }, Cause::LevelRaised, _)
+                | (Command::Drain { .. }, Cause::Drained, _)
+                | (Command::Undrain { .. }, Cause::Undrained, _) => true,
                 (
                     Command::Revoke { by: Revoker::Other { .. }, .. },
                     Cause::Revoked,

@@ -41,6 +41,9 @@ impl Model {
         if let Some(standing) = self.present_standing(lease, &locks, wait_deadline) {
             return standing;
         }
+        if ask.resume {
+            return Ok(Answer::Ended);
+        }
         self.check_room(lease, &locks)?;
         let payer = match self.leases.get(&lease) {
             Some(lease) => lease.owner.clone(),
@@ -64,6 +67,7 @@ impl Model {
             lock_delay_ms: ask.lock_delay_ms,
             max_hold_ms: ask.max_hold_ms,
             min_hold_ms: ask.min_hold_ms,
+            group: ask.supersede.map(|group| Name::new(group).expect("it was checked")),
             purpose: ask.purpose,
             independent: ask.independent,
             wait_until_ms: match wait_deadline {
@@ -75,7 +79,8 @@ impl Model {
             asks: self.first_ask(),
         };
         let blocking = self.first_blocking(&place);
-        if blocking.is_none() && !self.is_quiet() {
+        let closed = self.closed(place.locks.iter().map(|(lock, _)| lock));
+        if blocking.is_none() && closed.is_none() && !self.is_quiet() {
             // The pass above may have used the last tokens.
             if self.tokens_left() < place.locks.len() as u64 {
                 return Err(Refusal::TokensExhausted);
@@ -86,7 +91,7 @@ impl Model {
             return Ok(Answer::Acquired(Acquired { lease, place: place.number, grants }));
         }
         if matches!(wait_deadline, WaitDeadline::None) {
-            return Err(self.no_wait(blocking));
+            return Err(self.no_wait(closed, blocking));
         }
         self.enqueue(place, ask)
     }
@@ -124,7 +129,11 @@ impl Model {
         }
         self.within(Limit::LockDelayMs, ask.lock_delay_ms)?;
         self.within(Limit::MaxHoldMs, ask.max_hold_ms.unwrap_or(0))?;
-        self.within(Limit::MaxHoldMs, ask.min_hold_ms)
+        self.within(Limit::MaxHoldMs, ask.min_hold_ms)?;
+        if let Some(group) = ask.supersede {
+            self.name(group)?;
+        }
+        Ok(())
     }
 
     /// The properties of an existing lease that an ask needs.
@@ -242,10 +251,13 @@ impl Model {
         place.locks.iter().find(|(lock, mode)| blocks(lock, *mode)).map(|(lock, _)| lock.clone())
     }
 
-    fn no_wait(&self, blocking: Option<Name>) -> Refusal {
+    fn no_wait(&self, closed: Option<Refusal>, blocking: Option<Name>) -> Refusal {
         if self.is_quiet() {
             let until_ms = self.quiet_until_ms.expect("a quiet period has an end");
             return Refusal::Quiet { left_ms: until_ms.saturating_sub(self.clock_ms) };
+        }
+        if let Some(closed) = closed {
+            return closed;
         }
         let lock = blocking.expect("outside the quiet period a lock is in the way");
         let holder = self.grants_of(&lock).first().map(|grant| self.show_holder(grant));
@@ -283,6 +295,9 @@ impl Model {
         for (lock, mode) in &place.locks {
             self.come_into_being(lock, *mode);
             self.events.push(place_event(Cause::Queued, &place, lock, *mode));
+        }
+        if place.group.is_some() {
+            return Ok(self.supersede(&place));
         }
         Ok(Answer::Queued(self.queued(place.number)))
     }

@@ -154,7 +154,12 @@ impl Model {
             return Vec::new();
         }
         let revision = self.this_revision();
-        self.notices.push(Notice::WaitEnded { lease: NO_HANDLE, place: number, revision });
+        self.notices.push(Notice::WaitEnded {
+            lease: NO_HANDLE,
+            place: number,
+            revision,
+            by: None,
+        });
         self.remove_place(number, Cause::WaitTimeout)
     }
 

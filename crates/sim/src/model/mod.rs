@@ -8,6 +8,7 @@ mod abandon;
 mod access;
 mod ask;
 mod deadlock;
+mod drain;
 mod due;
 mod event;
 mod key;
@@ -15,6 +16,7 @@ mod lease;
 mod once;
 mod pass;
 mod state;
+mod supersede;
 mod take_away;
 #[cfg(test)]
 mod tests;
@@ -39,7 +41,7 @@ use state::later;
 const CLOCK_MAX: u64 = (1 << 60) - 1;
 
 /// The highest level that the rules define.
-const LEVEL_MAX: u16 = 6;
+const LEVEL_MAX: u16 = 7;
 
 /// The level from which on asks are counted and can be taken back.
 const LEVEL_COUNTED: u16 = 2;
@@ -61,6 +63,12 @@ const LEVEL_SETTERS: u16 = 5;
 
 /// The level from which on an ask may have a least time between its grant and the next one.
 const LEVEL_MIN_HOLD: u16 = 6;
+
+/// The level from which on a prefix can be closed to new grants.
+const LEVEL_DRAINS: u16 = 7;
+
+/// The level from which on an ask may replace older ones of its group.
+const LEVEL_GROUPS: u16 = 7;
 
 /// The most limits that one command may set.
 const LIMITS_PER_COMMAND: usize = 32;
@@ -113,6 +121,8 @@ pub struct Model {
     key_records: Vec<once::KeyedRequest>,
     rules: access::Rules,
     owned: access::Owned,
+    /// The closed prefixes.
+    drains: BTreeMap<String, drain::Drain>,
     /// The label of the present entry.
     label: Option<TimeLabel>,
     /// The events of the present command, or of the present `end_due`.
@@ -195,6 +205,8 @@ struct Place {
     lock_delay_ms: u64,
     max_hold_ms: Option<u64>,
     min_hold_ms: u64,
+    /// The group whose older waiters it replaces.
+    group: Option<Name>,
     purpose: Purpose,
     independent: bool,
     wait_until_ms: Option<u64>,
@@ -240,6 +252,7 @@ impl Model {
             key_records: Vec::new(),
             rules: access::Rules::default(),
             owned: access::Owned::default(),
+            drains: BTreeMap::new(),
             label: None,
             events: Vec::new(),
             vacated: BTreeSet::new(),
@@ -300,6 +313,14 @@ impl Model {
                 {
                     Err(Refusal::Malformed)
                 }
+                Some(Request { command: Command::Acquire(ask), .. })
+                    if self.level < LEVEL_GROUPS && (ask.supersede.is_some() || ask.resume) =>
+                {
+                    Err(Refusal::Malformed)
+                }
+                Some(Request {
+                    command: Command::Drain { .. } | Command::Undrain { .. }, ..
+                }) if self.level < LEVEL_DRAINS => Err(Refusal::Malformed),
                 Some(request) => {
                     self.admit(request).and_then(|()| self.run_once(request, handle_of))
                 }
@@ -456,6 +477,10 @@ impl Model {
             Command::RaiseLevel { level } => self.raise_level(*level),
             Command::Abandon(abandon) => self.abandon(principal, abandon, handle_of),
             Command::SetAccess(change) => self.set_access(principal, change),
+            Command::Drain { prefix, by, reason } => {
+                self.drain(self.named(principal), prefix, (by, reason))
+            }
+            Command::Undrain { prefix, by } => self.undrain(prefix, by),
         }
     }
 

@@ -43,6 +43,7 @@ impl RequestRecord {
     /// The total length of all names in the record.
     pub(super) fn names_len(&self) -> usize {
         let mut names: Vec<&Name> = Vec::new();
+        let mut texts = 0;
         match &self.result {
             Ok(Answer::AlreadyHeld(grants)) => {
                 names.extend(grants.as_slice().iter().map(|grant| &grant.lock));
@@ -73,9 +74,14 @@ impl RequestRecord {
                 | Refusal::GuardFailed { lock },
             ) => names.push(lock),
             Err(Refusal::Quota { setter: Some(setter), .. }) => names.extend(&setter.principal),
+            Err(Refusal::Draining(draining)) => {
+                names.push(&draining.lock);
+                names.extend(&draining.by);
+                texts = draining.prefix.len() + draining.reason.len();
+            }
             Err(_) => {}
         }
-        names.into_iter().map(|name| name.len()).sum()
+        texts + names.into_iter().map(|name| name.len()).sum::<usize>()
     }
 }
 

@@ -23,7 +23,7 @@ impl Model {
             && self.is_live(place.lease)
             && place.locks.iter().all(|(lock, mode)| {
                 let first = self.queue_of(lock).first().map(|first| first.number);
-                first == Some(place.number) && self.admits(lock, *mode)
+                first == Some(place.number) && self.admits(lock, *mode) && !self.is_drained(lock)
             })
     }
 

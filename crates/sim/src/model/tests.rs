@@ -124,6 +124,8 @@ fn ask<'a>(lease: u64, locks: &[(&'a str, Mode)]) -> Acquire<'a> {
         lock_delay_ms: 0,
         max_hold_ms: None,
         min_hold_ms: 0,
+        supersede: None,
+        resume: false,
         purpose: Purpose::Lock,
         independent: false,
     }

@@ -79,6 +79,10 @@ impl Model {
                 waiting_ms: self.clock_ms - place.since_ms,
                 left_ms: place.wait_until_ms.map(|until| until.saturating_sub(self.clock_ms)),
                 purpose: place.purpose,
+                group: place.group.clone(),
+                principal: self.leases.get(&place.lease).and_then(|lease| {
+                    lease.owner.as_ref().and_then(|(name, _)| Name::new(name).ok())
+                }),
                 locks: place.names(),
             });
         }
@@ -130,7 +134,10 @@ impl Model {
             let grants = lock.grants.iter().map(|grant| 64 + grant.metadata.len());
             96 + name.len() + grants.sum::<usize>()
         });
-        let place = |place: &Place| 64 + place.metadata.len() + 32 * place.locks.len();
+        let place = |place: &Place| {
+            let group = place.group.as_ref().map_or(0, |group| group.len());
+            64 + place.metadata.len() + group + 32 * place.locks.len()
+        };
         let lease = |lease: &Lease| {
             let records = lease.records.values().map(|record| 96 + record.names_len());
             128 + lease.client.len() + lease.metadata.len() + records.sum::<usize>()
@@ -139,6 +146,6 @@ impl Model {
         let places = self.places.values().map(place);
         let leases = self.leases.values().map(lease);
         let records = locks.chain(places).chain(leases).chain(keys).sum::<usize>();
-        (records + self.rules.weigh()) as u64
+        (records + self.rules.weigh() + self.weigh_drains()) as u64
     }
 }

@@ -53,13 +53,20 @@ pub struct Error {
     /// What was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<u64>,
-    /// For a quota: the principal that set it.
+    /// For a quota: the principal that set it. For a drained prefix: who drained it. For a superseded request: the
+    /// client of the newer one, whose lease is in `lease`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set_by: Option<String>,
     /// For a quota: when it was set, by a leader's wall clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "2026-03-02T03:14:07.112Z")]
     pub set_at: Option<String>,
+    /// For a drained prefix: the prefix; empty if it is that of every lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drained_prefix: Option<String>,
+    /// For a drained prefix: why it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain_reason: Option<String>,
     /// The oldest retained revision, where to resume, when a key last changed, or the newest revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<Decimal>,
@@ -124,6 +131,8 @@ impl From<v1::Error> for Error {
         Self {
             effect,
             ahead: (error.reason == "HELD").then_some(error.ahead),
+            drained_prefix: (error.reason == "DRAINING").then_some(error.drained_prefix),
+            drain_reason: text(error.drain_reason),
             reason: error.reason,
             message: error.message,
             lock: text(error.lock),

@@ -79,6 +79,9 @@ pub struct Event {
     /// What the one who took a lock away gave as reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The prefix that was drained or opened; empty if it is that of every lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
     /// New metadata of a lock, if it is text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<String>,
@@ -125,6 +128,7 @@ pub struct Previous {
 impl From<v1::Event> for Event {
     fn from(event: v1::Event) -> Self {
         let subject = event.subject();
+        let drains = matches!(event.cause(), v1::Cause::Drained | v1::Cause::Undrained);
         let mut form = Self {
             cause: cause_word(event.cause()).to_owned(),
             lease: some(event.lease),
@@ -151,6 +155,7 @@ impl From<v1::Event> for Event {
                 (form.value, form.value_base64) = content;
                 form.key = Some(kv.key);
             }
+            v1::Subject::Settings if drains => form.prefix = content.0.or(Some(String::new())),
             // The field `lease` names the lease already.
             v1::Subject::Lease | v1::Subject::Settings => {}
             v1::Subject::Lock => {

@@ -222,6 +222,9 @@ pub struct WaiterShown {
     pub election: bool,
     /// Every lock of the acquire request.
     pub locks: Vec<String>,
+    /// The group whose next request replaces it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub supersede: Option<String>,
 }
 
 impl From<v1::WaiterView> for WaiterShown {
@@ -238,6 +241,7 @@ impl From<v1::WaiterView> for WaiterShown {
             waiting_ms: waiter.waiting_ms,
             left_ms: waiter.left_ms,
             election: waiter.election,
+            supersede: (!waiter.supersede.is_empty()).then_some(waiter.supersede),
             locks: waiter.locks,
         }
     }

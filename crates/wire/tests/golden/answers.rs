@@ -4,7 +4,9 @@ use bytes::Bytes;
 use tenure_wire::v1::answer::Result as R;
 use tenure_wire::v1::{self, Cause};
 
-use super::messages::{LEASE, error, explained, header, leader, lease, lease_view, lock_view};
+use super::messages::{
+    LEASE, drain_view, error, explained, header, leader, lease, lease_view, lock_view,
+};
 use super::{check, check_reads};
 
 fn check_result(name: &str, result: R) {
@@ -62,6 +64,12 @@ fn answers_about_locks_are_spoken_as_ever() {
     check_result("updated", R::Updated(v1::UpdateResponse { header: None, version: 42 }));
     check_result("ended", R::Ended(v1::Ended {}));
     check_result("forced", R::Forced(v1::ForceResponse { header: None, left_ms: 13_000 }));
+    check_result("drained", R::Drained(v1::DrainResponse { header: None }));
+    let undrained = v1::UndrainResponse { header: None, existed: true };
+    check_result("undrained", R::Undrained(undrained));
+    let drained = Some(drain_view());
+    let below = v1::ExplainResponse { drained, ..Default::default() };
+    check_result("explained_drained", R::Explained(below));
     let lock = v1::GetLockResponse { header: None, lock: Some(lock_view()) };
     check_result("lock", R::Lock(lock));
     check_result("explained", R::Explained(explained()));
@@ -122,6 +130,7 @@ fn notices_are_spoken_as_ever() {
             lease_slot,
             lease_generation,
             revision,
+            ..Default::default()
         }],
         leases_ended: vec![v1::LeaseEnded {
             lease_slot,

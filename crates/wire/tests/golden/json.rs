@@ -8,7 +8,9 @@ use tenure_wire::json::error::ErrorBody;
 use tenure_wire::json::event::{Change, Compacted, Progress, SlowConsumer};
 use tenure_wire::json::key::{KeyPut, KeyShown};
 use tenure_wire::json::lease::{GrantLease, LeaseGranted, LeaseShown};
-use tenure_wire::json::lock::{Acquire, Acquired, Explained, Force, History, Patch, Queue};
+use tenure_wire::json::lock::{
+    Acquire, Acquired, Drain, Drains, Explained, Force, History, Patch, Queue,
+};
 use tenure_wire::json::plain::{PlainReply, PlainRequest, PlainToken};
 use tenure_wire::json::session::{
     Answer, Asked, ClientMessage, Granted, LeaseEnded, Lost, ServerMessage, WaitEnded,
@@ -21,7 +23,8 @@ use tenure_wire::v1::{self, Cause};
 use super::answers::welcome;
 use super::golden;
 use super::messages::{
-    LEASE, error, event, explained, header, leader, lease, lease_view, lock_view, status, waiter,
+    LEASE, drain_view, error, event, explained, header, leader, lease, lease_view, lock_view,
+    status, waiter,
 };
 
 /// Compares a form with its file, encoded and decoded.
@@ -66,6 +69,19 @@ fn what_http_answers_stays() {
     let header = tenure_wire::json::Header::from(header());
     check("http_queued", &Acquired::queued(Some("deploy".into()), queued, Some(header.clone())));
     check("http_explain", &Explained::from(explained()));
+    let superseded = v1::WaitEnded {
+        id: 1,
+        place: 78,
+        revision: 8850,
+        superseded_by: "ci-9/877".into(),
+        superseded_by_lease: LEASE,
+        ..Default::default()
+    };
+    check("session_superseded", &WaitEnded::new(&superseded, Some(ID)));
+    let drained = v1::ExplainResponse { drained: Some(drain_view()), ..Default::default() };
+    check("http_explain_drained", &Explained::from(drained));
+    let drains = v1::ListDrainsResponse { header: None, drains: vec![drain_view()] };
+    check("http_drains", &Drains::from(drains));
     let waiters = vec![waiter().into()];
     let queue = Queue { lock: "deploy".into(), waiters, next: None, header: header.clone() };
     check("http_queue", &queue);
@@ -223,9 +239,14 @@ fn what_clients_may_say_stays() {
 fn what_http_takes_stays() {
     let _: GrantLease = read(r#"{"ttl_ms":60000,"client":"curl"}"#);
     let _: Acquire = read(r#"{"lease":"6862914507731255300"}"#);
+    let newest: Acquire = read(r#"{"lock":"web","lease":"1","supersede":"main","resume":true}"#);
+    let newest = v1::AcquireRequest::try_from(newest).unwrap();
+    assert_eq!((newest.supersede.as_str(), newest.resume), ("main", true));
     let _: Force = read(r#"{"lock":"deploy","token":"1042","reason":"gone"}"#);
     let named: Force = read(r#"{"lock":"deploy","token":"1042","by":"ops@host","reason":"gone"}"#);
     assert_eq!(named.by, "ops@host");
+    let drain: Drain = read(r#"{"prefix":"db/","reason":"new disks"}"#);
+    assert_eq!(v1::DrainRequest::from(drain).prefix, "db/");
     let _: Patch = read(r#"{"lease":"1","token":"1042","metadata":"release 5.3"}"#);
     let _: Campaign = read(r#"{"lease":"1","value":"10.0.0.5:9000"}"#);
 }

@@ -85,6 +85,8 @@ pub(crate) fn error() -> v1::Error {
         slots: Some(8),
         set_by: String::new(),
         set_at_ms: 0,
+        drained_prefix: String::new(),
+        drain_reason: String::new(),
     }
 }
 
@@ -148,6 +150,7 @@ pub(crate) fn waiter() -> v1::WaiterView {
         left_ms: Some(29_000),
         election: false,
         locks: vec!["accounts/7".into(), "accounts/9".into()],
+        supersede: String::new(),
     }
 }
 
@@ -176,7 +179,29 @@ pub(crate) fn explained() -> v1::ExplainResponse {
         usually_held_ms: Some(220_000),
         usually_of: 20,
         quiet_ms: None,
+        drained: None,
     }
+}
+
+pub(crate) fn drain_view() -> v1::DrainView {
+    v1::DrainView {
+        prefix: "db/".into(),
+        drained_ms: 61_000,
+        by: "ops@host".into(),
+        principal: "ops".into(),
+        reason: "new disks".into(),
+        created: 8850,
+        holders: 3,
+        more_holders: true,
+    }
+}
+
+#[test]
+fn drained_prefixes_are_spoken_as_ever() {
+    let ask = v1::ListDrainsRequest { prefix: Some("db/".into()), stale: true };
+    check("list_drains_request", &ask);
+    let drains = vec![drain_view()];
+    check("list_drains_response", &v1::ListDrainsResponse { header: Some(header()), drains });
 }
 
 pub(crate) fn status() -> v1::StatusResponse {

@@ -131,11 +131,15 @@ fn commands_about_locks_are_spoken_as_ever() {
         independent: true,
         locks: vec![ask("accounts/7"), ask("accounts/9")],
         new_lease: Some(Box::new(new_lease())),
+        supersede: String::new(),
+        resume: false,
     };
     check_reads("session_request_acquire", &session(Command::Acquire(acquire.clone())));
     check_command("acquire_now", Command::Acquire(acquire.clone()));
-    let once_per_hour = v1::AcquireRequest { min_hold_ms: 3_240_000, ..acquire };
+    let once_per_hour = v1::AcquireRequest { min_hold_ms: 3_240_000, ..acquire.clone() };
     check_command("acquire_min_hold", Command::Acquire(once_per_hour));
+    let newest = v1::AcquireRequest { supersede: "main".into(), resume: true, ..acquire };
+    check_command("acquire_supersede", Command::Acquire(newest));
     let (lease_slot, lease_generation, lease, token) = (SLOT, GENERATION, LEASE, 1043);
     let lock = || "deploy".to_owned();
     check_command(
@@ -180,6 +184,11 @@ fn commands_about_locks_are_spoken_as_ever() {
     check_command("force", Command::Force(force.clone()));
     let by = "ops@host".to_owned();
     check_command("force_by", Command::Force(v1::ForceRequest { by, ..force }));
+    let (prefix, reason) = ("db/".to_owned(), "new disks".to_owned());
+    let by = "ops@host".to_owned();
+    let drain = v1::DrainRequest { prefix: prefix.clone(), reason, by: by.clone() };
+    check_command("drain", Command::Drain(drain));
+    check_command("undrain", Command::Undrain(v1::UndrainRequest { prefix, by }));
     let lease_created = 8800;
     check_command(
         "stopped",

@@ -231,6 +231,7 @@ impl SnapshotReader {
         machine.rolling_hash = head.rolling_hash;
         machine.limits = limits;
         machine.access = head.access;
+        machine.drains = head.drains;
         for (id, name, revoked_ms) in head.owners {
             if !machine.owners.insert(id, name, revoked_ms) {
                 return Err(BadSnapshot::Inconsistent);

@@ -29,16 +29,16 @@ impl Machine {
 
     /// Computes the weight of the state from its records.
     pub(crate) fn weigh(&self) -> u64 {
-        use crate::command::weight::{PLACE_BYTES, WAIT_BYTES};
+        use crate::command::weight::WAIT_BYTES;
         let leases: u64 = self.leases.iter().map(|(_, lease)| lease.weight()).sum();
         let locks: u64 = self.locks.iter().map(|(_, lock)| lock.weight()).sum();
         let grants: u64 = self.grants.iter().map(|(_, grant)| grant.weight()).sum();
-        let place = |metadata: &[u8]| PLACE_BYTES + metadata.len() as u64;
-        let places: u64 = self.places.iter().map(|(_, p)| place(p.options.metadata())).sum();
+        let places: u64 = self.places.iter().map(|(_, place)| place.weight()).sum();
         let waits = self.waits.len() as u64 * WAIT_BYTES;
         let keys: u64 = self.keys.iter().map(|(_, key)| key.weight()).sum();
         let requests: u64 = self.seq_requests.iter().map(|(_, request)| request.weight()).sum();
-        leases + locks + grants + places + waits + keys + requests + self.access.bytes
+        let settings = self.access.bytes + self.drains.weight();
+        leases + locks + grants + places + waits + keys + requests + settings
     }
 
     fn index_leases(&mut self) -> Result<(), BadSnapshot> {
@@ -145,6 +145,11 @@ impl Machine {
             if let Some(until_ms) = until_ms {
                 self.due.insert(until_ms.get(), DueKind::WaitLimit, number.0, Some(place));
             }
+            // At most one request of a group waits for a lock.
+            if self.group_keys(place).any(|key| self.groups.contains_key(&key)) {
+                return Err(BadSnapshot::Inconsistent);
+            }
+            self.join_group(place);
         }
         Ok(())
     }

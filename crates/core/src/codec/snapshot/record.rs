@@ -6,12 +6,14 @@ use alloc::vec::Vec;
 use core::num::{NonZeroU32, NonZeroU64};
 use tenure_types::{Epoch, Limit, Limits, Name, PlaceNumber, Revision, Term, Token};
 
+use super::drains::{get_drains, put_drains};
 use crate::access::Access;
 use crate::codec::access::{get_access, put_access};
 use crate::codec::request::{get_lease_id, get_positive};
 use crate::codec::{Malformed, Reader, Writer, get_outcome, put_outcome};
 use crate::machine::{LEVEL_MAX, Machine};
-use crate::request::{LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_MIN_HOLD, Purpose};
+use crate::request::{LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_MIN_HOLD, LEVEL_POLICY, Purpose};
+use crate::state::drain::Drains;
 use crate::state::due::CLOCK_MAX;
 use crate::state::list::{LinkedList, ListLink};
 use crate::state::owner::OwnerId;
@@ -48,6 +50,7 @@ pub(super) struct SnapshotHead {
     pub(super) access: Arc<Access>,
     /// The number, the name and the time of revocation of each owner.
     pub(super) owners: Vec<(OwnerId, Name, Option<u64>)>,
+    pub(super) drains: Drains,
 }
 
 impl SnapshotHead {
@@ -72,6 +75,11 @@ impl SnapshotHead {
                 .iter()
                 .map(|(id, owner)| (id, owner.name.clone(), owner.revoked_ms))
                 .collect(),
+            drains: if mutant!("drains_not_in_snapshot") {
+                Drains::default()
+            } else {
+                machine.drains.clone()
+            },
         }
     }
 }
@@ -101,6 +109,9 @@ pub(super) fn put_head(out: &mut Vec<u8>, head: &SnapshotHead, limits: &Limits) 
             out.put_optional(*revoked_ms);
         }
     }
+    if head.level >= LEVEL_POLICY {
+        put_drains(out, &head.drains);
+    }
 }
 
 pub(super) fn get_head(reader: &mut Reader<'_>) -> Result<(SnapshotHead, Limits), Malformed> {
@@ -120,6 +131,7 @@ pub(super) fn get_head(reader: &mut Reader<'_>) -> Result<(SnapshotHead, Limits)
         floor: reader.revision()?,
         access: Arc::default(),
         owners: Vec::new(),
+        drains: Drains::default(),
     };
     let mut limits = Limits::default();
     if reader.number()? != Limit::all().count() as u64 {
@@ -146,6 +158,9 @@ pub(super) fn get_head(reader: &mut Reader<'_>) -> Result<(SnapshotHead, Limits)
             }
             head.owners.push(owner);
         }
+    }
+    if (LEVEL_POLICY..=LEVEL_MAX).contains(&head.level) {
+        head.drains = get_drains(reader)?;
     }
     Ok((head, limits))
 }
@@ -180,7 +195,7 @@ fn get_counter(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
     if counter > Token::COUNTER_MAX { Err(Malformed) } else { Ok(counter) }
 }
 
-fn get_time(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
+pub(super) fn get_time(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
     let time = reader.number()?;
     if time > CLOCK_MAX { Err(Malformed) } else { Ok(time) }
 }
@@ -342,14 +357,18 @@ impl SnapshotRecord for Place {
         out.put(self.since_ms);
         out.put_optional(self.until_ms.map(NonZeroU64::get));
         put_options(out, &self.options);
-        out.put_u8(u8::from(self.independent));
+        // Only a request of a level that has groups can have brought one.
+        out.put_u8(u8::from(self.independent) | u8::from(self.group.is_some()) << 1);
+        if let Some(group) = &self.group {
+            out.put_name(group);
+        }
         put_asks(out, self.asks, level);
     }
 
     fn get(reader: &mut Reader<'_>, level: u16) -> Result<Self, Malformed> {
         let number = PlaceNumber(reader.number()?);
         let lease = get_slot(reader)?;
-        Ok(Place {
+        let mut place = Place {
             number,
             lease,
             // A placeholder, replaced when the waits are read. A place without any wait is rejected then.
@@ -361,10 +380,21 @@ impl SnapshotRecord for Place {
                 Some(until_ms) => Some(NonZeroU64::new(until_ms).ok_or(Malformed)?),
             },
             options: get_options(reader, level)?,
-            independent: reader.flag()?,
-            asks: get_asks(reader, level)?,
+            group: None,
+            independent: false,
+            asks: AskCount::first(level),
             in_lease: ListLink::default(),
-        })
+        };
+        let flags = reader.u8()?;
+        if flags > if level >= LEVEL_POLICY { 3 } else { 1 } {
+            return Err(Malformed);
+        }
+        place.independent = flags & 1 == 1;
+        if flags & 2 == 2 {
+            place.group = Some(Box::new(reader.name()?));
+        }
+        place.asks = get_asks(reader, level)?;
+        Ok(place)
     }
 }
 

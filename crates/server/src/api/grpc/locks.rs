@@ -9,7 +9,7 @@ use v1::answer::Result as Wire;
 
 use super::call::{GrpcCall, to_status};
 use crate::api::encode::LeaseInAnswer;
-use crate::api::{decode, list, query};
+use crate::api::{decode, drains, list, query};
 use crate::dispatch::{Dispatch, ReadConsistency};
 
 pub(super) struct LocksApi {
@@ -105,6 +105,39 @@ impl v1::lock_admin_service_server::LockAdminService for LocksApi {
             _ => None,
         })
         .await
+    }
+
+    async fn drain(
+        &self,
+        request: Request<v1::DrainRequest>,
+    ) -> Result<Response<v1::DrainResponse>, Status> {
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
+        call.run(Ok(decode::drain(&it)), |header, answer| match answer {
+            Wire::Drained(_) => Some(v1::DrainResponse { header }),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn undrain(
+        &self,
+        request: Request<v1::UndrainRequest>,
+    ) -> Result<Response<v1::UndrainResponse>, Status> {
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
+        call.run(Ok(decode::undrain(&it)), |header, answer| match answer {
+            Wire::Undrained(it) => Some(v1::UndrainResponse { header, ..it }),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn list_drains(
+        &self,
+        request: Request<v1::ListDrainsRequest>,
+    ) -> Result<Response<v1::ListDrainsResponse>, Status> {
+        let (call, it) = GrpcCall::new(&self.dispatch, request)?;
+        let listed = drains::list(&self.dispatch, &call.who, &it, call.within()).await;
+        Ok(Response::new(listed.map_err(to_status)?))
     }
 
     async fn stopped(

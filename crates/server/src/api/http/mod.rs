@@ -11,6 +11,7 @@ mod call;
 mod cluster;
 mod console;
 mod diagnostics;
+mod drains;
 mod duration;
 mod elections;
 mod health;
@@ -106,6 +107,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Http>)> {
             get(locks::show).post(locks::acquire).patch(locks::change).delete(locks::release),
         ),
         ("/v1/force", post(locks::force)),
+        ("/v1/drains", get(drains::list).post(drains::drain).delete(drains::undrain)),
         ("/v1/tickets", post(tickets::sign)),
         (
             "/v1/elections/{*name}",
@@ -262,6 +264,8 @@ pub(crate) fn read_queries(uri: http::Uri) {
         history::HistoryParameters,
         overview::OverviewParameters,
         limits::NoParameters,
+        drains::DrainsParameters,
+        drains::UndrainParameters,
         audit::AuditParameters,
         access::PageParameters,
         access::KeyParameters,

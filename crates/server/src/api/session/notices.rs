@@ -49,13 +49,19 @@ impl SessionHandler {
                     reason,
                 });
             }
-            Notice::WaitEnded { lease, place, .. } => out.waits_ended.push(v1::WaitEnded {
-                id,
-                place: place.0,
-                lease_slot: lease.slot,
-                lease_generation: lease.generation,
-                revision: at,
-            }),
+            Notice::WaitEnded { lease, place, by, .. } => {
+                let by = by.map(|by| (by.client.to_string(), convert::lease(by.lease)));
+                let (superseded_by, superseded_by_lease) = by.unwrap_or_default();
+                out.waits_ended.push(v1::WaitEnded {
+                    id,
+                    place: place.0,
+                    lease_slot: lease.slot,
+                    lease_generation: lease.generation,
+                    revision: at,
+                    superseded_by,
+                    superseded_by_lease,
+                });
+            }
             Notice::LeaseEnded { lease, cause, word, .. } => {
                 self.ended.push(lease);
                 let (by, reason) = encode::word(word);

@@ -8,7 +8,7 @@ use crate::json::error::{Error, Leader};
 use crate::json::key::{KeyDeleted, KeyPut, KeyShown};
 use crate::json::lease::{LeaseGranted, LeaseRenewed, LeaseShown};
 use crate::json::lock::{Acquired, Explained, Forced};
-use crate::json::{Decimal, Header, Holding, LockShown, signed};
+use crate::json::{Decimal, Header, Holding, LockShown, signed, some};
 use crate::v1;
 
 /// What a member says, several things per message.
@@ -149,6 +149,12 @@ pub struct Answer {
     /// The explanation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub explained: Option<Explained>,
+    /// The prefix is closed to new grants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drained: Option<Ended>,
+    /// The prefix is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub undrained: Option<PrefixOpened>,
 }
 
 /// Nothing more to say.
@@ -175,6 +181,13 @@ pub struct Left {
     /// Not empty: too late to leave, these locks are held.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<Holding>,
+}
+
+/// A prefix is open.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+pub struct PrefixOpened {
+    /// Whether it was closed before.
+    pub existed: bool,
 }
 
 /// A new token.
@@ -266,6 +279,8 @@ impl Answer {
             Some(R::Lock(of)) => form.lock = Some(LockState { lock: of.lock.map(Into::into) }),
             Some(R::Key(of)) => form.key = Some(KeyAnswer { key: of.kv.map(Into::into) }),
             Some(R::Explained(of)) => form.explained = Some(of.into()),
+            Some(R::Drained(_)) => form.drained = Some(Ended {}),
+            Some(R::Undrained(of)) => form.undrained = Some(PrefixOpened { existed: of.existed }),
         }
         form
     }
@@ -387,6 +402,12 @@ pub struct WaitEnded {
     pub lease: Option<Decimal>,
     /// The revision in which it happened.
     pub revision: Decimal,
+    /// A newer request of the same group has replaced it: its client. Absent if the wait limit passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub superseded_by: Option<String>,
+    /// Its lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub superseded_by_lease: Option<Decimal>,
 }
 
 impl WaitEnded {
@@ -397,6 +418,8 @@ impl WaitEnded {
             place: Decimal(ended.place),
             lease,
             revision: signed(ended.revision),
+            superseded_by: (!ended.superseded_by.is_empty()).then(|| ended.superseded_by.clone()),
+            superseded_by_lease: some(ended.superseded_by_lease),
         }
     }
 }

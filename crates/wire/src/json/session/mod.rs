@@ -7,7 +7,7 @@ mod request;
 
 pub use answer::{
     Answer, Asked, Ended, Granted, KeyAnswer, LeaseAnswer, LeaseEnded, Left, LockState, Lost,
-    NewToken, Queued, ServerMessage, Version, WaitEnded, Welcome,
+    NewToken, PrefixOpened, Queued, ServerMessage, Version, WaitEnded, Welcome,
 };
 pub use request::{
     ClientMessage, Delete, Expect, Guard, Hello, Hold, HoldUpdate, Put, ReadTarget, Renew, Request,

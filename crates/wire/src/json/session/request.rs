@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::json::lease::GrantLease;
-use crate::json::lock::{Acquire, Force};
+use crate::json::lock::{Acquire, Drain, Force, Undrain};
 use crate::json::{Decimal, bytes_from, lease_number};
 use crate::v1::request::Command;
 use crate::{Failure, v1};
@@ -123,6 +123,12 @@ pub struct Request {
     /// Explain a lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub explain: Option<Which>,
+    /// Close a prefix to new grants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain: Option<Drain>,
+    /// Open a prefix that was closed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub undrain: Option<Undrain>,
 }
 
 /// A held lock, named exactly.
@@ -319,6 +325,8 @@ fn command(request: Request) -> Result<Command, Failure> {
             .get_key
             .map(|of| Ok(Command::GetKey(v1::GetKeyRequest { stale: stale(&of), key: of.name }))),
         request.explain.map(|of| explain(of).map(Command::Explain)),
+        request.drain.map(|of| Ok(Command::Drain(of.into()))),
+        request.undrain.map(|of| Ok(Command::Undrain(of.into()))),
     ];
     let mut given = commands.into_iter().flatten();
     match (given.next(), given.next()) {

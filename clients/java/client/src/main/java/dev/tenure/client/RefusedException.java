@@ -10,8 +10,8 @@ public final class RefusedException extends TenureException {
   /** The reasons after which the same request may succeed later. */
   private static final Set<String> PASSING = Set.of(
       "HELD", "WAIT_TIMEOUT", "REQUEST_WINDOW", "REQUESTS_FULL", "QUEUE_FULL", "TOO_MANY_LEASES", "NO_SPACE",
-      "QUOTA_EXCEEDED", "QUIET", "NOT_LEADER", "NO_LEADER", "NO_QUORUM", "DEADLINE", "OVERLOADED", "QUOTA",
-      "SHUTTING_DOWN", "DISK_FULL", "CORRUPT", "TOO_SLOW", "SLOW_CONSUMER", "NOT_CAUGHT_UP", "LEVEL_NOT_KNOWN",
+      "QUOTA_EXCEEDED", "QUIET", "DRAINING", "NOT_LEADER", "NO_LEADER", "NO_QUORUM", "DEADLINE", "OVERLOADED",
+      "QUOTA", "SHUTTING_DOWN", "DISK_FULL", "CORRUPT", "TOO_SLOW", "SLOW_CONSUMER", "NOT_CAUGHT_UP", "LEVEL_NOT_KNOWN",
       "MEMBERSHIP_CHANGING", "TOO_MANY_HOPS");
 
   private final transient Holder holder;

@@ -1,0 +1,52 @@
+//! Tests that a prefix can be drained, and that the newest request of a group replaces the older ones.
+
+use std::time::Duration;
+
+use tenure::Refusal;
+
+use super::{Alone, refusal, until};
+
+#[tokio::test]
+async fn a_drained_prefix_is_listed_and_explained_and_grants_when_it_is_opened() {
+    let member = Alone::start();
+    let (a, ops) = (member.client("a").await, member.client("ops").await);
+    let held = a.lock("db/1").await.unwrap();
+    ops.drain("db/", "new disks").await.unwrap();
+    let Refusal::Draining(draining) = refusal(a.lock("db/2").no_wait().await) else {
+        panic!("not drained")
+    };
+    assert_eq!((&*draining.prefix, &*draining.reason), ("db/", "new disks"));
+    assert_eq!(draining.by.unwrap().as_str(), "ops");
+    let drains = ops.drains().await.unwrap();
+    assert_eq!((drains[0].prefix.as_str(), drains[0].holders), ("db/", 1));
+    held.release().await.unwrap();
+    assert_eq!(ops.drains().await.unwrap()[0].holders, 0);
+    let explained = a.explain("db/2").await.unwrap();
+    assert_eq!(explained.drained.unwrap().reason, "new disks");
+
+    let asking = a.lock("db/2");
+    let waiting = tokio::spawn(async move { asking.await });
+    until("a waits", async || a.show("db/2").await.unwrap().is_some()).await;
+    assert!(ops.undrain("db/").await.unwrap());
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    assert!(!ops.undrain("db/").await.unwrap());
+    assert!(ops.drains().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn the_newest_of_a_group_replaces_the_older_one_which_is_told_by_whom() {
+    let member = Alone::start();
+    let (a, b, c) = (member.client("a").await, member.client("b").await, member.client("c").await);
+    let held = a.lock("web").supersede("main").await.unwrap();
+    let asking = b.lock("web").supersede("main");
+    let older = tokio::spawn(async move { asking.await });
+    until("b waits", async || a.show("web").await.unwrap().unwrap().waiting == 1).await;
+    // Under a lease that it shares with other requests, too.
+    let lease = c.lease(Duration::from_secs(30)).await.unwrap();
+    let asking = lease.lock("web").supersede("main");
+    let newer = tokio::spawn(async move { asking.await });
+    let Refusal::Superseded(by) = refusal(older.await.unwrap()) else { panic!("not superseded") };
+    assert_eq!((by.client.as_str(), by.lease), ("c", lease.id()));
+    held.release().await.unwrap();
+    newer.await.unwrap().unwrap().release().await.unwrap();
+}

@@ -1,0 +1,100 @@
+//! Executes `Drain` and `Undrain`: closes a prefix to new grants, and opens it again.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use tenure_types::{Draining, Name, Refusal};
+
+use super::TakeAwayDetails;
+use crate::codec::{EventRef, SubjectRef};
+use crate::event::Cause;
+use crate::machine::Machine;
+use crate::outcome::Answer;
+use crate::state::drain::{DRAINS_MAX, Drain};
+use crate::state::slab::SlabIndex;
+
+impl Machine {
+    /// Closes a prefix. If it is closed already, the name and the reason are replaced and the beginning stays.
+    pub(super) fn drain(
+        &mut self,
+        prefix: &str,
+        said: TakeAwayDetails<'_>,
+    ) -> Result<Answer, Refusal> {
+        self.check_prefix(prefix)?;
+        self.check_said(said)?;
+        let old = self.drains.get(prefix);
+        if old.is_none() && self.drains.len() >= DRAINS_MAX {
+            return Err(Refusal::DrainsFull { max: DRAINS_MAX as u64 });
+        }
+        let drain = Drain {
+            created: old.map_or_else(|| self.coming_revision(), |old| old.created),
+            since_ms: old.map_or(self.clock_ms, |old| old.since_ms),
+            by: Name::new(said.by).ok(),
+            principal: Name::new(said.principal).ok(),
+            reason: Box::from(said.reason),
+        };
+        if old == Some(&drain) {
+            return Ok(Answer::Drained);
+        }
+        let old_bytes = old.map_or(0, |old| old.weight(prefix));
+        self.state_bytes = self.state_bytes - old_bytes + drain.weight(prefix);
+        self.drains.insert(prefix, drain);
+        self.emit_drain(Cause::Drained, prefix, said);
+        Ok(Answer::Drained)
+    }
+
+    /// Opens a prefix. The queues below it advance in order, except where another drained prefix covers them.
+    pub(super) fn undrain(
+        &mut self,
+        prefix: &str,
+        said: TakeAwayDetails<'_>,
+    ) -> Result<Answer, Refusal> {
+        self.check_prefix(prefix)?;
+        self.check_said(said)?;
+        let Some(drain) = self.drains.remove(prefix) else {
+            return Ok(Answer::Undrained { existed: false });
+        };
+        self.state_bytes -= drain.weight(prefix);
+        self.emit_drain(Cause::Undrained, prefix, said);
+        if !mutant!("undrain_forgets_waiters") {
+            let below = |lock: SlabIndex| {
+                self.locks.at(lock).name.as_bytes().starts_with(prefix.as_bytes())
+            };
+            let waits = self.waits.iter().map(|(_, wait)| wait.lock);
+            let locks: Vec<SlabIndex> = waits.filter(|&lock| below(lock)).collect();
+            locks.into_iter().for_each(|lock| self.touch(lock));
+        }
+        Ok(Answer::Undrained { existed: true })
+    }
+
+    /// Whether a lock is below a drained prefix, and so is not granted.
+    pub(crate) fn is_drained(&self, lock: SlabIndex) -> bool {
+        !self.drains.is_empty() && self.drains.covering(&self.locks.at(lock).name).is_some()
+    }
+
+    /// The refusal of a request that does not wait for a lock below a drained prefix.
+    pub(super) fn draining(&self, lock: &str) -> Option<Refusal> {
+        let (prefix, drain) = self.drains.covering(lock)?;
+        Some(Refusal::Draining(Box::new(Draining {
+            lock: super::name(lock),
+            prefix: Box::from(prefix),
+            by: drain.by.clone().or_else(|| drain.principal.clone()),
+            reason: drain.reason.clone(),
+        })))
+    }
+
+    /// Refuses a prefix that no name can have. The empty one is that of every name.
+    fn check_prefix(&self, prefix: &str) -> Result<(), Refusal> {
+        if prefix.is_empty() { Ok(()) } else { self.check_name(prefix) }
+    }
+
+    fn emit_drain(&mut self, cause: Cause, prefix: &str, said: TakeAwayDetails<'_>) {
+        let text = |text: &'_ str| !text.is_empty();
+        self.emit(&EventRef {
+            by: text(said.by).then_some(said.by.as_bytes()),
+            reason: text(said.reason).then_some(said.reason),
+            principal: text(said.principal).then_some(said.principal.as_bytes()),
+            value: Some(prefix.as_bytes()),
+            ..EventRef::new(cause, SubjectRef::Settings)
+        });
+    }
+}
