@@ -12,7 +12,7 @@ use crate::steps::{compare, script, steps};
 
 /// The folders whose pages are run, and some pages more.
 const FOLDERS: [&str; 4] = ["tutorial", "how-to", "operate", "concepts"];
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 9] = [
     "docs/guides/cli.md",
     "docs/guides/history.md",
     "docs/guides/maintenance.md",
