@@ -94,8 +94,9 @@ pub(super) struct BelievedPlace {
     pub(super) revision: Revision,
     /// The session in which it hears of a grant.
     pub(super) hears: Option<SessionId>,
-    /// The request of that session that was answered with the place.
-    request: u64,
+    /// The requests of that session that were answered with the place. A client that repeats an ask may be told of it by
+    /// several, in any order.
+    requests: Vec<u64>,
 }
 
 /// One command, as often as it is sent.
@@ -326,7 +327,7 @@ impl SimCluster {
             (ClientOp::Acquire { lease, .. }, result)
                 if one.lease.is_some_and(|it| it.id == lease) =>
             {
-                one.waiting = None;
+                let before = one.waiting.take();
                 match result {
                     Ok(Answer::Acquired(acquired)) => {
                         return self.granted(stream, &op, &acquired.grants, outcome.revision);
@@ -334,7 +335,10 @@ impl SimCluster {
                     Ok(Answer::Queued(queued)) => {
                         let (place, revision) = (queued.place, outcome.revision);
                         let hears = Some(stream.id);
-                        one.waiting = Some(BelievedPlace { op, place, revision, hears, request });
+                        let before = before.filter(|it| it.hears == hears && it.place == place);
+                        let mut requests = before.map(|it| it.requests).unwrap_or_default();
+                        requests.push(request);
+                        one.waiting = Some(BelievedPlace { op, place, revision, hears, requests });
                         self.faults.count("queued");
                     }
                     _ => {}
@@ -401,9 +405,10 @@ impl SimCluster {
                     self.give_back(stream.client, &grants);
                     return Ok(());
                 };
-                ensure(waiting.hears != Some(stream.id) || waiting.request == id, "N5", || {
-                    let (client, request) = (stream.client, waiting.request);
-                    format!("client {client} waits by request {request} and hears of {id}")
+                let is_known = waiting.requests.contains(&id);
+                ensure(waiting.hears != Some(stream.id) || is_known, "N5", || {
+                    let (client, requests) = (stream.client, &waiting.requests);
+                    format!("client {client} waits by requests {requests:?} and hears of {id}")
                 })?;
                 self.faults.count("granted_by_notice");
                 return self.granted(stream, &waiting.op, &grants, revision);
