@@ -263,7 +263,7 @@ impl Dispatch {
     ) -> Result<ClusterView, NodeFailure> {
         match fresh {
             ReadConsistency::Stale => {
-                self.member().identity().authorise(who, PrincipalAction::Enter)?
+                self.member().identity().authorise(who, PrincipalAction::Enter)?;
             }
             ReadConsistency::Linearizable | ReadConsistency::AtLeast(_) => {
                 let (scope, cost) = (ReadScope::Known, ReadCost::Record);

@@ -94,8 +94,8 @@ pub(super) struct BelievedPlace {
     pub(super) revision: Revision,
     /// The session in which it hears of a grant.
     pub(super) hears: Option<SessionId>,
-    /// The requests of that session that were answered with the place. A client that repeats an ask may be told of it by
-    /// several, in any order.
+    /// The requests of that session that were answered with the place. A client that repeats an ask may be told of it
+    /// by several, in any order.
     requests: Vec<u64>,
 }
 
