@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tenure_core::event::Event;
 use tenure_core::{Filter, Machine};
@@ -267,13 +268,21 @@ impl Run {
                     return Err(format!("wanted {name}={value}, got {fault:?}"));
                 }
                 self.refused(&fault)?;
-                let after = self.state();
                 // The waiter was in the queue, and has left it. A refused deadlock is recorded.
-                let same = match &*fault.reason {
+                let is_same = |after: &State| match &*fault.reason {
                     "WAIT_TIMEOUT" | "SUPERSEDED" | "DEADLOCK" => after.content == before.content,
-                    _ => after == before,
+                    _ => *after == before,
                 };
-                if same { Ok(()) } else { Err(format!("{before:?} became {after:?}")) }
+                // A follower may apply what was agreed on before its leader does, and tell of it.
+                let mut after = self.state();
+                for _ in 0..40 {
+                    if is_same(&after) {
+                        return Ok(());
+                    }
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    after = self.state();
+                }
+                Err(format!("{before:?} became {after:?}"))
             }
         }
     }
