@@ -332,7 +332,7 @@ fn done(answered: Result<StateReply, String>) -> Result<StateReply, CliError> {
     let reason = if reply.reason.is_empty() { "REFUSED" } else { &reply.reason };
     let message = match said["error"]["message"].as_str() {
         Some(message) => message.to_owned(),
-        // Whoever holds a state is described in Terraform's words.
+        // The holder of a state is described in Terraform's words.
         None if reply.status == 423 => {
             let (who, id) = (text(&said, "Who"), text(&said, "ID"));
             format!("the state is locked by {who}, id {id}")

@@ -1,4 +1,4 @@
-//! Tests that the newest request of a group replaces its older waiters, and nobody else.
+//! Tests that the newest request of a group replaces the older waiters of that group, and no other waiter.
 
 use crate::script::check;
 

@@ -322,7 +322,7 @@ impl FakeCluster {
         Some(FakeHold { of: Arc::clone(self), lock: lock.to_owned(), token, lost })
     }
 
-    /// Ends the lease of whoever holds the lock.
+    /// Ends the lease of the holder of the lock.
     fn expire(&self, lock: &str) {
         if let Some((_, tell)) = self.held.lock().unwrap().remove(lock) {
             let _ = tell.send(true);

@@ -155,7 +155,7 @@ impl<'t> StateTransaction<'t> {
         Ok(Ok(()))
     }
 
-    /// Unlocks a state. Without an id it does so whoever holds it. A repetition succeeds.
+    /// Unlocks a state. Without an id it ends any hold. A repetition succeeds.
     pub(super) fn unlock(&mut self, ask: &StateAsk, id: Option<&str>) -> Decided<Unlocked> {
         let row = get(&self.states, &ask.name)?;
         let Some((mut row, held)) = row.and_then(|row| row.held.clone().map(|held| (row, held)))
