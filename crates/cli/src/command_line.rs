@@ -22,7 +22,7 @@ const WORDS: &[(&str, &str)] = &[
     ("leader", "tenure cluster status, or: tenure observe ELECTION"),
     ("leases", "tenure lease list"),
     ("list", "tenure locks"),
-    ("login", "--key-file FILE, or TENURE_API_KEY; look: tenure auth status"),
+    ("login", "--api-key-file FILE, or TENURE_API_KEY; look: tenure auth status"),
     ("ls", "tenure locks"),
     ("member", "tenure cluster members"),
     ("members", "tenure cluster members"),
@@ -40,6 +40,32 @@ const WORDS: &[(&str, &str)] = &[
     ("version", "tenure --version"),
     ("who", "tenure explain LOCK"),
     ("whoami", "tenure auth status"),
+];
+
+/// Words of other tools after one of our commands, and what does the same here.
+const SECOND_WORDS: &[(&str, &str, &str)] = &[
+    ("auth", "grant", "tenure auth role put ROLE --allow VERBS:PREFIX"),
+    ("auth", "list", "tenure auth principal list, tenure auth key list, or: tenure auth role list"),
+    ("auth", "token", "tenure auth key create PRINCIPAL"),
+    ("auth", "user", "tenure auth principal put NAME --role ROLE"),
+    ("auth", "whoami", "tenure auth status"),
+    ("cluster", "health", "tenure doctor, or: tenure cluster status"),
+    ("cluster", "info", "tenure cluster status"),
+    ("cluster", "join", "tenure cluster invite, then at the new member: tenure serve --join"),
+    ("cluster", "leader", "tenure cluster status"),
+    ("cluster", "list", "tenure cluster members"),
+    ("cluster", "ls", "tenure cluster members"),
+    ("cluster", "nodes", "tenure cluster members"),
+    ("key", "del", "tenure key delete KEY"),
+    ("key", "ls", "tenure key list"),
+    ("key", "rm", "tenure key delete KEY"),
+    ("key", "set", "tenure key put KEY VALUE"),
+    ("lease", "create", "tenure lease grant --ttl 60s"),
+    ("lease", "get", "tenure lease show LEASE"),
+    ("lease", "keepalive", "tenure lease keep LEASE -- COMMAND"),
+    ("lease", "keep-alive", "tenure lease keep LEASE -- COMMAND"),
+    ("lease", "ls", "tenure lease list"),
+    ("lease", "timetolive", "tenure lease show LEASE"),
 ];
 
 /// Flags of other tools, and what stands for them here.
@@ -63,6 +89,12 @@ pub(crate) fn flag_advice(flag: &str) -> Option<&'static str> {
 /// What does here what a command of another tool does.
 pub(crate) fn advice(word: &str) -> Option<&'static str> {
     WORDS.iter().find(|(known, _)| *known == word).map(|(_, advice)| *advice)
+}
+
+/// What does here what a word of another tool does after one of our commands.
+pub(crate) fn second_advice(command: &str, word: &str) -> Option<&'static str> {
+    let is_it = |it: &&(&str, &str, &str)| it.0 == command && it.1 == word;
+    SECOND_WORDS.iter().find(is_it).map(|(_, _, advice)| *advice)
 }
 
 /// Moves flags of the cluster that stand before the command behind it, where the parser expects them:
@@ -128,6 +160,28 @@ mod tests {
         let parser = crate::Arguments::command();
         for (word, _) in WORDS {
             assert!(subcommand(&parser, OsStr::new(word)).is_none(), "{word}");
+        }
+        for (command, word, _) in SECOND_WORDS {
+            let command = subcommand(&parser, OsStr::new(command)).unwrap();
+            assert!(subcommand(command, OsStr::new(word)).is_none(), "{word}");
+        }
+    }
+
+    #[test]
+    fn what_is_advised_exists() {
+        let parser = crate::Arguments::command();
+        let second = SECOND_WORDS.iter().map(|(_, _, advice)| advice);
+        for advice in WORDS.iter().map(|(_, advice)| advice).chain(second) {
+            for line in advice.split("tenure ").skip(1) {
+                let mut command = &parser;
+                let words = line.split([' ', ',', ';']).filter(|it| !it.is_empty());
+                for word in words.take_while(|it| it.bytes().all(|c| c.is_ascii_lowercase())) {
+                    match subcommand(command, OsStr::new(word)) {
+                        Some(inner) => command = inner,
+                        None => assert!(word == "or", "`{word}` in `{advice}` is no command"),
+                    }
+                }
+            }
         }
     }
 }

@@ -70,7 +70,7 @@ pub(crate) fn drain(flags: &DrainArgs) -> Result<Exit, CliError> {
         let prefix = flags.prefix.clone().unwrap_or_default();
         let reason = flags.reason.clone().unwrap_or_default();
         let by = connection_args::actor_name(&cluster.client);
-        let ask = v1::DrainRequest { prefix: prefix.clone(), reason: reason.clone(), by };
+        let ask = v1::DrainRequest { prefix: Some(prefix.clone()), reason: reason.clone(), by };
         let asked = cluster.client.ask(Command::Drain(ask), Some(&request_id(None))).await;
         let (answer, revision) = asked.map_err(|error| {
             let (prefix, reason) = (quoted(&prefix), quoted(&reason));
@@ -106,7 +106,7 @@ pub(crate) fn undrain(flags: &UndrainArgs) -> Result<Exit, CliError> {
     flags.connection.with(async |cluster| {
         let prefix = flags.prefix.clone().unwrap_or_default();
         let by = connection_args::actor_name(&cluster.client);
-        let ask = v1::UndrainRequest { prefix: prefix.clone(), by };
+        let ask = v1::UndrainRequest { prefix: Some(prefix.clone()), by };
         let asked = cluster.client.ask(Command::Undrain(ask), Some(&request_id(None))).await;
         let again = waiting::undrain_command(&prefix);
         let (answer, revision) = asked.map_err(|error| repeatable(error, &again))?;

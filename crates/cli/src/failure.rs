@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tenure::{Error, PaceError, Refusal, Tried};
+use tenure::{Error, PaceError, Refusal};
 use tenure_gate::reason::Effect;
 pub(crate) use tenure_server::chain;
 use tenure_wire::v1;
@@ -133,15 +133,8 @@ impl From<Error> for CliError {
         match &error {
             Error::Refused(refusal) => refused(refusal, exit),
             Error::Unreachable { waited, tried } => {
-                let each = |it: &Tried| json!({ "address": it.address, "outcome": it.outcome });
-                let fields: Vec<Value> = tried.iter().map(each).collect();
-                let (text, advice) = (unreachable_text(*waited, tried), unreachable_advice(tried));
-                let tried = tried.iter().map(|it| format!("{} {}", it.address, it.outcome));
-                Self::new(exit, "UNREACHABLE", text)
-                    .with("tried", tried.collect::<Vec<_>>().join(" · "))
-                    .field("members", fields)
-                    .with("effect", "none: nothing was asked for")
-                    .with("try", advice)
+                let tried = tried.iter().map(|it| (it.address.as_str(), it.outcome.as_str()));
+                unreachable(*waited, &tried.collect::<Vec<_>>(), exit)
             }
             Error::Unavailable => Self::new(exit, "UNAVAILABLE", "no member took the request")
                 .with("effect", "none: nothing happened")
@@ -209,36 +202,57 @@ pub(crate) fn advice(reason: &str) -> &'static str {
     }
 }
 
-/// Says that no member answers, and how the only one that was tried refused.
-fn unreachable_text(waited: Duration, tried: &[Tried]) -> String {
+/// The outcome of an attempt that was not answered in time.
+const TIMED_OUT: &str = "timed out";
+
+/// Says that no member could be reached: each address that was tried, and its outcome.
+fn unreachable(waited: Duration, tried: &[(&str, &str)], exit: Exit) -> CliError {
+    let each =
+        |(address, outcome): &(&str, &str)| json!({ "address": address, "outcome": outcome });
+    let fields: Vec<Value> = tried.iter().map(each).collect();
+    let lines: Vec<String> =
+        tried.iter().map(|(address, outcome)| format!("{address} {outcome}")).collect();
+    CliError::new(exit, "UNREACHABLE", unreachable_text(waited, tried))
+        .with("tried", lines.join(" · "))
+        .field("members", fields)
+        .with("effect", "none: nothing was asked for")
+        .with("try", unreachable_advice(tried))
+}
+
+/// The reason in one line, if there is one for all addresses.
+fn unreachable_text(waited: Duration, tried: &[(&str, &str)]) -> String {
     match tried {
-        [Tried { address, outcome, .. }] if outcome == "refused" => {
-            format!("cannot connect to {address}: connection refused")
-        }
-        [Tried { address, outcome, .. }] if is_of_tls(outcome) => {
+        [(address, "refused")] => format!("cannot connect to {address}: connection refused"),
+        [(address, outcome @ ("accepts only TLS" | "does not accept TLS"))] => {
             format!("cannot connect to {address}: it {outcome}")
+        }
+        [(address, outcome)] if *outcome != TIMED_OUT => {
+            format!("cannot connect to {address}: {outcome}")
+        }
+        [_, _, ..] if tried.iter().all(|(_, outcome)| *outcome != TIMED_OUT) => {
+            "cannot connect to any of these members".to_owned()
         }
         _ => format!("no member answered within {}", duration::shown(waited)),
     }
 }
 
-/// Whether one side of the connection used TLS and the other did not.
-fn is_of_tls(outcome: &str) -> bool {
-    matches!(outcome, "accepts only TLS" | "does not accept TLS")
-}
-
 /// What the user can do if no member answers.
-fn unreachable_advice(tried: &[Tried]) -> &'static str {
+fn unreachable_advice(tried: &[(&str, &str)]) -> &'static str {
+    let any = |words: &str| tried.iter().any(|(_, outcome)| outcome.contains(words));
     match tried {
         // A user who gave no address, on a machine where no member runs, is probably just starting.
-        [one] if one.address == LOOPBACK && one.outcome == "refused" => {
+        [(LOOPBACK, "refused")] => {
             "tenure dev, which starts a member here; or --addr with the members of your cluster"
         }
-        tried if tried.iter().any(|it| it.outcome == "accepts only TLS") => {
+        _ if any("accepts only TLS") => {
             "--tls-ca FILE with the authority that signed the members' certificates, or TENURE_CA"
         }
-        tried if tried.iter().any(|it| it.outcome == "does not accept TLS") => {
+        _ if any("does not accept TLS") => {
             "the same without --tls-ca and TENURE_CA, or the port of the member that has TLS"
+        }
+        _ if any("certificate") => {
+            "--tls-ca FILE with the authority that signed the members' certificates, and --addr \
+             with a name that the certificate has"
         }
         _ => "tenure doctor, or --wait-for-server 5m to keep trying",
     }
@@ -423,6 +437,20 @@ mod tests {
         assert_eq!((&error["lock"], &error["holder"]), (&"deploy".into(), &expected), "{error}");
         assert_eq!(error["ahead"], 2, "{error}");
         assert_eq!(error["held_by"], "ci-7/4121 for 4m12s, token 1042");
+    }
+
+    #[test]
+    fn a_member_that_answered_with_an_error_is_not_called_silent() {
+        let shown = |tried: &[(&str, &str)]| {
+            unreachable(Duration::from_secs(2), tried, Exit::Unreachable).shown()
+        };
+        let unknown = shown(&[("h:1", "invalid peer certificate: UnknownIssuer")]);
+        assert!(unknown.contains("connect to h:1: invalid peer certificate"), "{unknown}");
+        assert!(unknown.contains("try      --tls-ca FILE"), "{unknown}");
+        let refused = shown(&[("h:1", "refused"), ("h:2", "refused")]);
+        assert!(refused.contains("cannot connect to any of these members"), "{refused}");
+        let silent = shown(&[("h:1", "refused"), ("h:2", "timed out")]);
+        assert!(silent.contains("no member answered within 2s"), "{silent}");
     }
 
     #[test]

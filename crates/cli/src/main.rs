@@ -483,8 +483,13 @@ fn not_understood(mut error: clap::Error, words: &[OsString]) -> ExitCode {
         Some(ContextValue::String(word))
             if ours.get(1).is_some_and(|first| first == word.as_str()) =>
         {
-            command_line::advice(word).map(|next| (word, next))
+            command_line::advice(word).map(|next| (word.clone(), next))
         }
+        Some(ContextValue::String(word)) => ours.get(1).and_then(|first| {
+            let first = first.to_str()?;
+            let next = command_line::second_advice(first, word)?;
+            Some((format!("{first} {word}"), next))
+        }),
         _ => None,
     };
     if let Some((flag, next)) =

@@ -66,7 +66,8 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn drain(&self, prefix: impl Into<String>, reason: &str) -> Result<(), Error> {
-        let (prefix, reason, by) = (prefix.into(), reason.to_owned(), self.name().to_owned());
+        let prefix = Some(prefix.into());
+        let (reason, by) = (reason.to_owned(), self.name().to_owned());
         let command = Command::Drain(v1::DrainRequest { prefix, reason, by });
         match self.shared.call(command, RequestIdentity::key()).await? {
             (Answer::Drained(_), _) => Ok(()),
@@ -82,7 +83,7 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn undrain(&self, prefix: impl Into<String>) -> Result<bool, Error> {
-        let (prefix, by) = (prefix.into(), self.name().to_owned());
+        let (prefix, by) = (Some(prefix.into()), self.name().to_owned());
         let command = Command::Undrain(v1::UndrainRequest { prefix, by });
         match self.shared.call(command, RequestIdentity::key()).await? {
             (Answer::Undrained(it), _) => Ok(it.existed),

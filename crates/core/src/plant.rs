@@ -53,12 +53,12 @@ pub const ALL: &[(&str, &[&str])] = &[
     ("quota_checked_after_the_fact", &["A4"]),
     ("min_hold_ends_with_the_hold", &["T5"]),
     ("min_hold_since_the_end", &["T5"]),
-    ("drain_holds_back_new_asks_only", &["D1"]),
+    ("drain_holds_back_new_asks_only", &["S15"]),
     ("undrain_forgets_waiters", &["Q2"]),
     ("supersede_ignores_the_group", &["Q6"]),
     ("supersede_ignores_the_principal", &["Q6"]),
     ("superseded_waiter_stays", &["Q6"]),
-    ("drains_not_in_snapshot", &["S10", "D1"]),
+    ("drains_not_in_snapshot", &["S10", "S15"]),
 ];
 
 /// Selects a planted bug by number; 0 selects none.

@@ -214,7 +214,7 @@ impl Command<'_> {
             | Self::Abandon(_)
             // An operator may have to revoke a principal to free space.
             | Self::SetAccess(_)
-            // There is a bound of how many prefixes are closed, and the maintenance may be for the disks.
+            // At most 1,000 prefixes can be closed, and a full disk may be the reason for the maintenance.
             | Self::Drain { .. }
             | Self::Undrain { .. } => false,
         }

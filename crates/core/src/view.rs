@@ -139,12 +139,12 @@ pub struct DrainView {
 }
 
 /// How many holders below a prefix may still be at work.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HoldersLeft {
     /// The grants that are held or cooling.
     pub holders: u64,
-    /// Whether all locks were counted; `false` if there were too many for one read.
-    pub complete: bool,
+    /// The last lock that was counted, if there were too many for one read: the count continues after it.
+    pub last: Option<Name>,
 }
 
 /// A key.

@@ -298,8 +298,8 @@ impl PendingAcquire {
     }
 }
 
-/// What the caller is told when its ask was to be taken back. As long as the machine has not done that, the place
-/// stands, even if nothing came of the command itself.
+/// Turns the outcome of an `Abandon` into the caller's answer. Unless the machine executed it, the place still stands,
+/// so the answer is unknown.
 fn abandoned(answer: Result<Outcome, NodeFailure>) -> Result<Outcome, NodeFailure> {
     if mutant!("failed_abandon_is_no_effect") {
         return answer;

@@ -70,7 +70,9 @@ pub enum Control {
     Retired,
     /// The sender has no invitation that admits it, for this reason.
     Uninvited(String),
-    /// The request is refused, for this reason.
+    /// The leader refuses the request for this reason, and asking again does not help: the name is taken, for example.
+    Rejected(String),
+    /// The request is refused for now, for this reason.
     Refused(String),
 }
 
@@ -150,6 +152,7 @@ impl Control {
             Control::Uninvited(why) => {
                 vec![line("refused", one_line(why)), line("uninvited", 1)]
             }
+            Control::Rejected(why) => vec![line("refused", one_line(why)), line("rejected", 1)],
             Control::Refused(why) => vec![line("refused", one_line(why))],
         };
         lines.join("\n").into_bytes()
@@ -221,6 +224,7 @@ impl Control {
             "elsewhere" => Control::Elsewhere(value.to_owned()),
             "refused" if fields.contains_key("retired") => Control::Retired,
             "refused" if fields.contains_key("uninvited") => Control::Uninvited(value.to_owned()),
+            "refused" if fields.contains_key("rejected") => Control::Rejected(value.to_owned()),
             "refused" => Control::Refused(value.to_owned()),
             _ => return None,
         })
@@ -321,6 +325,7 @@ mod tests {
             Control::Elsewhere("h:3".into()),
             Control::Retired,
             Control::Uninvited("no such invitation".into()),
+            Control::Rejected("the name is taken".into()),
             Control::Refused("no room for you".into()),
         ]
     }

@@ -61,6 +61,12 @@ pub enum JoinError {
         /// The answer of the leader.
         why: String,
     },
+    /// The leader refused this member for a reason that asking again does not remove.
+    #[error("the cluster did not add this member: {why}")]
+    Rejected {
+        /// The answer of the leader.
+        why: String,
+    },
     /// The cluster has removed this id. The data directory must be emptied, which draws a new one.
     #[error("the cluster has removed this member's id, which is never used again")]
     Retired,
@@ -73,8 +79,8 @@ pub struct Joining {
     join: Join,
     at: JoinStage,
     tried: Vec<String>,
-    /// A leader's answer in this round: the invitation does not admit this member.
-    uninvited: Option<String>,
+    /// A leader's answer in this round that will be the same next time.
+    refused: Option<JoinError>,
     until_us: Option<u64>,
     ended: Option<Result<Joined, JoinError>>,
 }
@@ -99,7 +105,7 @@ impl Joining {
             join,
             at: JoinStage::Seed(0),
             tried: Vec::new(),
-            uninvited: None,
+            refused: None,
             until_us: None,
             ended: None,
         }
@@ -122,8 +128,8 @@ impl Joining {
         {
             // Another seed may know a newer leader, so all of them are asked first. After that, asking again does
             // not help.
-            if let Some(why) = self.uninvited.take() {
-                self.ended = Some(Err(JoinError::Uninvited { why }));
+            if let Some(error) = self.refused.take() {
+                self.ended = Some(Err(error));
                 return None;
             }
             if now_us >= until_us {
@@ -175,7 +181,11 @@ impl Joining {
                 Some(why) => format!("it names a leader at `{next}`: {why}"),
             },
             Ok(Control::Uninvited(why)) => {
-                self.uninvited = Some(why.clone());
+                self.refused = Some(JoinError::Uninvited { why: why.clone() });
+                why
+            }
+            Ok(Control::Rejected(why)) => {
+                self.refused = Some(JoinError::Rejected { why: why.clone() });
                 why
             }
             Ok(Control::Refused(why)) => why,
@@ -320,6 +330,16 @@ mod tests {
         assert_eq!(address(invited.turn(0)), "h:2");
         invited.handle(joined(1));
         assert!(matches!(invited.ended(), Some(Ok(_))));
+    }
+
+    #[test]
+    fn a_member_whose_name_is_taken_is_not_tried_again() {
+        let mut taken = entering(&["h:1"]);
+        taken.turn(0);
+        let why = "member 2 is called `b` already".to_owned();
+        taken.handle(Ok(Control::Rejected(why.clone())));
+        assert_eq!(taken.turn(0), None);
+        assert_eq!(taken.ended(), Some(&Err(JoinError::Rejected { why })));
     }
 
     #[test]

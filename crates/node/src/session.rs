@@ -198,7 +198,7 @@ struct PendingAnswer<T> {
 }
 
 /// The request by which the client knows a place. A client may repeat a request before it is answered, and answers of
-/// several batches come in any order: of those that it was told of, the one that it sent last counts.
+/// several batches come in any order. Of the requests whose answers it was sent, the last one that it sent counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct PlaceRequest {
     is_told: bool,

@@ -139,6 +139,7 @@ impl From<JoinError> for StartError {
         match not {
             JoinError::Unreachable { tried } => StartError::Unreachable { tried },
             JoinError::Uninvited { why } => StartError::Uninvited { why },
+            JoinError::Rejected { why } => StartError::Rejected { why },
             JoinError::Retired => StartError::Retired,
         }
     }

@@ -123,6 +123,12 @@ pub enum StartError {
         /// The answer of the leader.
         why: String,
     },
+    /// The leader refused this member for a reason that another attempt does not remove.
+    #[error("the cluster did not add this member: {why}")]
+    Rejected {
+        /// The answer of the leader.
+        why: String,
+    },
     /// The file with the invitation cannot be used.
     #[error("cannot read an invitation from {path:?}: {problem}")]
     Invitation {
@@ -181,6 +187,7 @@ impl StartError {
             | Self::Word { .. }
             | Self::BootstrapResult { .. }
             | Self::Uninvited { .. }
+            | Self::Rejected { .. }
             | Self::Invitation { .. }
             | Self::NotAlone { .. }
             | Self::OtherName { .. }
@@ -253,6 +260,11 @@ impl StartError {
             Self::Retired => "an empty directory, which draws a new id, and --join".into(),
             Self::Uninvited { .. } | Self::Invitation { .. } => {
                 "`tenure cluster invite` at a member of the cluster, and its token with --invitation".into()
+            }
+            Self::Rejected { .. } => {
+                "--name with a name that no member has, --advertise-members with an address that they \
+                 can dial; the members so far: `tenure cluster status`"
+                    .into()
             }
             Self::Word { .. } => "up to 256 bytes without spaces".into(),
             Self::BootstrapResult { peer, .. } => {

@@ -425,7 +425,7 @@ impl Driver {
         match by {
             Some(id) if id == self.on.node.replica().id() => tracing::info!(term, "became leader"),
             Some(id) => tracing::info!(leader = %id, term, "follows a leader"),
-            None => tracing::info!(term, "no leader"),
+            None => tracing::info!(term, "no leader yet: electing one"),
         }
     }
 

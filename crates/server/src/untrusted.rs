@@ -65,7 +65,7 @@ pub fn json(bytes: &[u8]) {
         command(decode::new_lease(&new, "client").map(Command::GrantLease));
     }
     if let Some(body) = body::<Drain>(bytes) {
-        command(Ok(decode::drain(&body.into())));
+        command(decode::drain(&body.into()));
     }
     if let Some(body) = body::<Force>(bytes) {
         command(decode::force(&body.into()));

@@ -3476,8 +3476,8 @@ pub struct ForceResponse {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DrainRequest {
-    #[prost(string, tag = "1")]
-    pub prefix: ::prost::alloc::string::String,
+    #[prost(string, optional, tag = "1")]
+    pub prefix: ::core::option::Option<::prost::alloc::string::String>,
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
@@ -3490,8 +3490,8 @@ pub struct DrainResponse {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct UndrainRequest {
-    #[prost(string, tag = "1")]
-    pub prefix: ::prost::alloc::string::String,
+    #[prost(string, optional, tag = "1")]
+    pub prefix: ::core::option::Option<::prost::alloc::string::String>,
     #[prost(string, tag = "2")]
     pub by: ::prost::alloc::string::String,
 }

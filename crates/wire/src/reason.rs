@@ -223,7 +223,7 @@ pub const TABLE: &[Row] = rows! {
         "a newer request of the same group has replaced this one in the queue",
         "nothing: the newer request does the work";
     "DRAINS_FULL" ResourceExhausted 507 Frame None No,
-        "as many prefixes are drained as can be", "open what is done, or drain a shorter prefix";
+        "1,000 prefixes are drained, which is the limit", "open what is done, or drain a shorter prefix";
 
     "NOT_LEADER" Unavailable 503 Redirect None AtOnce,
         "the member does not lead, or the leader changed before this was agreed on",

@@ -150,7 +150,12 @@ async fn look(
         Err(failure) => {
             let tried = failure.more.iter().find(|(label, _)| *label == "tried");
             let tried = tried.map_or(String::new(), |(_, tried)| format!(": {tried}"));
-            Err(cluster::unreachable(&failure.text, &tried, place.tls.is_some()))
+            let advice = failure.more.iter().find(|(label, _)| *label == "try");
+            // The advice for a cluster that cannot be reached is `tenure doctor`.
+            match advice.filter(|_| failure.reason != "UNREACHABLE") {
+                Some((_, advice)) => Err(Finding::bad("talk", failure.text, advice.as_str())),
+                None => Err(cluster::unreachable(&failure.text, &tried, place.tls.is_some())),
+            }
         }
     }
 }

@@ -71,13 +71,13 @@ struct HoldArgs {
     /// Delay before re-grant after involuntary loss
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "0", hide_default_value = true)]
     lock_delay: Duration,
-    /// Others get the lock after this time at the latest: it is taken away one ttl before
+    /// Take the lock away one ttl before this time, so that others can have it by then
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     max_hold: Option<Duration>,
     /// Not granted again before this time has passed since the grant, even if released earlier
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "0", hide_default_value = true)]
     min_hold: Duration,
-    /// Replace the older waiters of this group: of them only the newest gets the lock
+    /// Replace older requests of this group that wait for the lock
     #[arg(long, value_name = "GROUP", value_parser = output::name)]
     supersede: Option<String>,
     /// Hold it in the foreground also where stdout is a pipe, whose reader must not wait for its end

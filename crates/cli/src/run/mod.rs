@@ -74,13 +74,13 @@ pub(crate) struct RunArgs {
     /// Acquire one of N semaphore slots
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     slots: Option<u32>,
-    /// Others get the lock after this time at the latest: the command is stopped one ttl before
+    /// Stop the command one ttl before this time, so that others can have the lock by then
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     max_hold: Option<Duration>,
     /// At most one start in this time (nine tenths of it); a run that is skipped exits with 0
     #[arg(long, value_name = "TIME", value_parser = duration::some)]
     once_per: Option<Duration>,
-    /// Replace the older waiters of this group: of them only the newest runs
+    /// Replace older runs of this group that wait for the lock
     #[arg(long, value_name = "GROUP", value_parser = output::name)]
     supersede: Option<String>,
     /// Delay before re-grant after involuntary loss

@@ -123,7 +123,7 @@ pub(super) fn refuse(
     if outcome == "held" {
         let advice = match flags.once_per {
             Some(_) => {
-                "a longer period: a run of an earlier one still works; --wait 2h waits for its end"
+                "the run of an earlier period still works: choose a longer period, or --wait 2h to wait for its end"
             }
             None => "the same with --wait 30s, or without --wait to queue for as long as it takes",
         };

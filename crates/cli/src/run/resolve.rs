@@ -25,7 +25,14 @@ pub(super) fn look_for(program: &OsStr) -> Result<(), (String, u8)> {
     match candidates.iter().any(|it| can_run(it)) {
         true => Ok(()),
         false if candidates.is_empty() => {
-            Err((format!("command `{shown}` not found"), codes::NOT_FOUND))
+            let text = match program.as_bytes().contains(&b' ') {
+                // A whole line of a shell as one word.
+                true => format!(
+                    "command `{shown}` not found; for a line of a shell: -- sh -c '{shown}'"
+                ),
+                false => format!("command `{shown}` not found"),
+            };
+            Err((text, codes::NOT_FOUND))
         }
         false => Err((format!("`{shown}` is not executable"), codes::NOT_EXECUTABLE)),
     }
@@ -45,6 +52,8 @@ mod tests {
         assert!(look_for(OsStr::new("/bin/sh")).is_ok());
         let code = |program: &str| look_for(OsStr::new(program)).unwrap_err().1;
         assert_eq!(code("no-such-command-anywhere"), codes::NOT_FOUND);
+        let (line, _) = look_for(OsStr::new("echo hi")).unwrap_err();
+        assert!(line.contains("-- sh -c 'echo hi'"), "{line}");
         assert_eq!(code("./no-such-command"), codes::NOT_FOUND);
         assert_eq!(code("/etc/passwd"), codes::NOT_EXECUTABLE);
         assert_eq!(code("/etc"), codes::NOT_EXECUTABLE);

@@ -66,7 +66,7 @@ impl Access {
     /// Checks a requirement. Returns the missing verb as an error.
     pub fn check(&self, principal: &str, requirement: Requirement<'_>) -> Result<(), Verb> {
         let (allowed, verb) = match requirement {
-            // No verb stands for "known". A refusal has to name one, so it names this one.
+            // A refusal must name a verb. There is none for "known", so it names this one.
             Requirement::Known => (self.knows(principal), Verb::Acquire),
             Requirement::Somewhere(verbs) => (self.may_somewhere(principal, verbs), first(verbs)),
             Requirement::Name(verbs, name) => {

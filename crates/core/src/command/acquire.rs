@@ -279,7 +279,7 @@ impl Machine {
             (Some(until_ms), _, _) => {
                 Refusal::Quiet { left_ms: until_ms.saturating_sub(self.clock_ms) }
             }
-            // The present holder is not why it cannot be had: it would not be granted after it either.
+            // The drain is reported and not the holder: the lock would not be granted after its release either.
             (None, Some(drained), _) => drained,
             (None, None, Some(located)) => {
                 let lock = located.lock.expect("a lock that blocks exists");

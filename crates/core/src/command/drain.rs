@@ -82,7 +82,7 @@ impl Machine {
         })))
     }
 
-    /// Refuses a prefix that no name can have. The empty one is that of every name.
+    /// Refuses a prefix that is not a valid name. The empty prefix is allowed and covers every lock.
     fn check_prefix(&self, prefix: &str) -> Result<(), Refusal> {
         if prefix.is_empty() { Ok(()) } else { self.check_name(prefix) }
     }

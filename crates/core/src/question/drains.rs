@@ -3,12 +3,12 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Bound;
-use tenure_types::Verb;
+use tenure_types::{Name, Verb};
 
 use super::list::SortedLocks;
 use crate::machine::Machine;
 use crate::state::drain::Drain;
-use crate::state::record::{GrantPhase, GrantState, IN_LOCK};
+use crate::state::record::{GrantPhase, GrantState, IN_LOCK, Lock};
 use crate::view::{DrainView, HoldersLeft};
 
 impl Machine {
@@ -33,9 +33,25 @@ impl Machine {
         below(Verb::Read) || below(Verb::Operate)
     }
 
+    /// Whether a principal may know how many holders are left below a drained prefix: it may read or operate all of it.
+    pub fn counts_drain(&self, principal: &str, prefix: &str) -> bool {
+        let whole = |verb| self.access.may(principal, verb, prefix);
+        whole(Verb::Read) || whole(Verb::Operate)
+    }
+
     /// The drained prefix that a lock of this name is below; the longest, if there are several.
     pub fn drained(&self, lock: &str) -> Option<DrainView> {
         self.drains.covering(lock).map(|(prefix, drain)| self.drain_view(prefix, drain))
+    }
+
+    /// The grants of a lock that are held or cool.
+    fn holders_of(&self, lock: &Lock) -> u64 {
+        let grants = lock.grants.iter::<IN_LOCK, _>(&self.grants);
+        let works = grants.filter(|(_, grant)| match &grant.state {
+            GrantState::Held(_) => true,
+            GrantState::Over(over) => over.phase == GrantPhase::Cooling,
+        });
+        works.count() as u64
     }
 
     fn drain_view(&self, prefix: &str, drain: &Drain) -> DrainView {
@@ -51,27 +67,34 @@ impl Machine {
 }
 
 impl SortedLocks<'_> {
-    /// Counts the grants below a prefix whose holders may still be at work: held ones, and those that cool. Visits at
-    /// most `max` locks and grants.
-    pub fn holders_left(&self, prefix: &str, max: usize) -> HoldersLeft {
+    /// Counts the grants below a prefix whose holders may still be at work: held ones, and those that cool. Begins
+    /// after the lock `after`, if one is given, and visits at most `max` locks and grants. A single lock with more
+    /// grants than that counts with all of them.
+    pub fn holders_left(&self, prefix: &str, after: Option<&Name>, max: usize) -> HoldersLeft {
         let machine = self.machine;
-        let start = Bound::Included(prefix.as_bytes());
+        let start = match after {
+            Some(after) => Bound::Excluded(after.as_bytes()),
+            None => Bound::Included(prefix.as_bytes()),
+        };
         let locks = machine.names.list(start, prefix.as_bytes(), max);
+        let is_end = locks.len() < max;
+        let mut counted = HoldersLeft { holders: 0, last: None };
         let mut left = max;
-        let mut counted = HoldersLeft { holders: 0, complete: locks.len() < max };
         for lock in locks {
-            for (_, grant) in machine.locks.at(lock).grants.iter::<IN_LOCK, _>(&machine.grants) {
-                let Some(fewer) = left.checked_sub(1) else {
-                    counted.complete = false;
-                    return counted;
-                };
-                left = fewer;
-                let works = match &grant.state {
-                    GrantState::Held(_) => true,
-                    GrantState::Over(over) => over.phase == GrantPhase::Cooling,
-                };
-                counted.holders += u64::from(works);
+            let lock = machine.locks.at(lock);
+            let grants = lock.grants.len as usize;
+            if grants > left && counted.last.is_some() {
+                return counted;
             }
+            counted.holders += match grants > left {
+                true => grants as u64,
+                false => machine.holders_of(lock),
+            };
+            counted.last = Some(lock.name.clone());
+            left = left.saturating_sub(grants);
+        }
+        if is_end {
+            counted.last = None;
         }
         counted
     }

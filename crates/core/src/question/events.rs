@@ -33,7 +33,7 @@ impl Filter<'_> {
         }
     }
 
-    /// A prefix that is drained or opened concerns who watches names below it, or names that it is below.
+    /// A watch of a prefix gets the event of a drain if one of the two prefixes begins with the other.
     fn admits_settings(self, event: &EventRef<'_>) -> bool {
         let (Cause::Drained | Cause::Undrained, Some(drained)) = (event.cause, event.value) else {
             return self == Filter::All;

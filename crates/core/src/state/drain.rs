@@ -58,8 +58,8 @@ impl Drains {
 
     /// The longest drained prefix of a name. Costs nothing while no prefix is drained.
     ///
-    /// The greatest entry that is not above the name either is a prefix of it, or differs from it somewhere. In the
-    /// second case every drained prefix of the name is a prefix of what the two have in common, which is shorter.
+    /// It takes the greatest entry that is not above the name. If that is no prefix of the name, every drained prefix
+    /// of the name is a prefix of the part that both share, so it searches again with that part.
     pub(crate) fn covering(&self, name: &str) -> Option<(&str, &Drain)> {
         if self.0.is_empty() {
             return None;

@@ -55,7 +55,7 @@ pub(super) fn question(machine: &Machine, stage: &Stage, words: &Words) -> Optio
         "drains" => join(machine.drains().iter().map(drain)),
         "left" => {
             let sorted = machine.sorted_locks(usize::MAX).unwrap();
-            sorted.holders_left(argument, usize::MAX).holders.to_string()
+            sorted.holders_left(argument, None, usize::MAX).holders.to_string()
         }
         "events" => events(machine, words, max()),
         "clock" => format!("{} (term {})", show_span(machine.clock_ms()), machine.clock_term()),

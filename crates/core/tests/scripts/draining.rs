@@ -1,5 +1,7 @@
 //! Tests that nothing is granted below a drained prefix, that holders finish, and that opening it grants in order.
 
+use tenure_types::Name;
+
 use crate::script::{check, play};
 
 #[test]
@@ -304,13 +306,28 @@ fn cooling_holders_may_still_be_at_work_and_are_counted() {
     )
     .machine;
     let sorted = machine.sorted_locks(usize::MAX).unwrap();
-    let counted = |prefix: &str, max| {
-        let left = sorted.holders_left(prefix, max);
-        (left.holders, left.complete)
+    let counted = |prefix: &str, after: Option<&Name>, max| {
+        let left = sorted.holders_left(prefix, after, max);
+        (left.holders, left.last)
     };
     // db/1 cools, db/2 only rests.
-    assert_eq!(counted("db/", 10), (1, true));
-    assert_eq!(counted("", 10), (2, true));
-    assert_eq!(counted("", 2), (1, false));
-    assert_eq!(counted("none", 10), (0, true));
+    assert_eq!(counted("db/", None, 10), (1, None));
+    assert_eq!(counted("", None, 10), (2, None));
+    assert_eq!(counted("none", None, 10), (0, None));
+    // What one read does not count is counted by the next.
+    let (holders, last) = counted("", None, 2);
+    assert_eq!((holders, last.as_ref().map(Name::as_str)), (1, Some("db/2")));
+    assert_eq!(counted("", last.as_ref(), 2), (1, None));
+    let one_by_one = |mut after: Option<Name>| {
+        let mut holders = 0;
+        loop {
+            let left = sorted.holders_left("", after.as_ref(), 1);
+            holders += left.holders;
+            match left.last {
+                Some(last) => after = Some(last),
+                None => return holders,
+            }
+        }
+    };
+    assert_eq!(one_by_one(None), 2);
 }

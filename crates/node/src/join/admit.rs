@@ -181,6 +181,7 @@ impl Node {
         known: &BTreeMap<MemberId, MemberNames>,
     ) -> Result<Option<InvitationUse>, Box<Control>> {
         let refused = |why: String| Err(Box::new(Control::Refused(why)));
+        let rejected = |why: String| Err(Box::new(Control::Rejected(why)));
         let Some(identity) = &self.config.identity else {
             return refused("this member is alone and adds no others".into());
         };
@@ -215,10 +216,10 @@ impl Node {
         }
         let level = machine.level();
         if request.level < level {
-            return refused(Stop::Outgrown { level, known: request.level }.to_string());
+            return rejected(Stop::Outgrown { level, known: request.level }.to_string());
         }
         if let Err(why) = self.check_record(*id, names, known) {
-            return refused(why);
+            return rejected(why);
         }
         if members.contains(*id) {
             let before = known.get(id);
@@ -238,7 +239,7 @@ impl Node {
                 invitation = Err("not needed");
             }
         } else if members.all().len() >= MEMBERS_MAX {
-            return refused(format!("the cluster has {MEMBERS_MAX} members"));
+            return rejected(format!("the cluster has {MEMBERS_MAX} members"));
         } else if let Some((newest, at_us)) = self.joins.newest
             && members.learners.contains(&newest)
             && status.matched.get(&newest).is_none_or(|matched| *matched == 0)

@@ -11,7 +11,8 @@ use super::PendingAnswer;
 use crate::admission::Permit;
 use crate::io::CommandBatch;
 
-/// How far apart the deadlines in a batch may be: a command may expire so much too early.
+/// How far from the first deadline of a batch the others may be. A command may expire up to twice this much before its
+/// own deadline.
 const APART_US: u64 = 10_000;
 
 /// Commands that will be one batch each, in the order in which they came.

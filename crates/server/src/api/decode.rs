@@ -46,8 +46,8 @@ pub(crate) fn command<'a>(
         Some(Wire::Downgrade(it)) => Command::Downgrade(downgrade(it)?),
         Some(Wire::Update(it)) => update(it)?,
         Some(Wire::Force(it)) => force(it)?,
-        Some(Wire::Drain(it)) => drain(it),
-        Some(Wire::Undrain(it)) => undrain(it),
+        Some(Wire::Drain(it)) => drain(it)?,
+        Some(Wire::Undrain(it)) => undrain(it)?,
         Some(Wire::Put(it)) => Command::Put(put(it)?),
         Some(Wire::Delete(it)) => delete(it)?,
         Some(Wire::GetLease(_) | Wire::GetLock(_) | Wire::GetKey(_) | Wire::Explain(_)) | None => {
@@ -218,12 +218,14 @@ pub(crate) fn revoke(revoke: &v1::RevokeRequest) -> Result<Command<'_>, Failure>
     Ok(Command::Revoke { lease, by })
 }
 
-pub(crate) fn drain(drain: &v1::DrainRequest) -> Command<'_> {
-    Command::Drain { prefix: &drain.prefix, by: &drain.by, reason: &drain.reason }
+pub(crate) fn drain(drain: &v1::DrainRequest) -> Result<Command<'_>, Failure> {
+    let prefix = drain.prefix.as_deref().ok_or_else(|| invalid("prefix", "is missing"))?;
+    Ok(Command::Drain { prefix, by: &drain.by, reason: &drain.reason })
 }
 
-pub(crate) fn undrain(undrain: &v1::UndrainRequest) -> Command<'_> {
-    Command::Undrain { prefix: &undrain.prefix, by: &undrain.by }
+pub(crate) fn undrain(undrain: &v1::UndrainRequest) -> Result<Command<'_>, Failure> {
+    let prefix = undrain.prefix.as_deref().ok_or_else(|| invalid("prefix", "is missing"))?;
+    Ok(Command::Undrain { prefix, by: &undrain.by })
 }
 
 pub(crate) fn force(force: &v1::ForceRequest) -> Result<Command<'_>, Failure> {

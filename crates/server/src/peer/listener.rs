@@ -189,7 +189,8 @@ impl PeerListener {
                 // The cluster may have used up the limit to agree, so the answer gets a new one.
                 stream.limit(Some(os::now_us() + ANSWER_US))?;
                 let message = "a member was not added";
-                if let Control::Refused(why) | Control::Uninvited(why) = &answer
+                if let Control::Refused(why) | Control::Uninvited(why) | Control::Rejected(why) =
+                    &answer
                     && let Some(pass) = self.limiter.pass(message, from, why)
                 {
                     let (record, suppressed) = (&join.record, pass.suppressed);

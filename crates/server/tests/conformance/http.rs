@@ -264,7 +264,8 @@ fn by_command(command: &Command, deadline_ms: Option<u32>) -> Option<(Sent, &'st
         Command::Force(_) => (with("POST", "/v1/force".into(), &body), "forced"),
         Command::Drain(_) => (with("POST", "/v1/drains".into(), &body), "drained"),
         Command::Undrain(it) => {
-            let path = format!("/v1/drains?prefix={}&by={}", escaped(&it.prefix), escaped(&it.by));
+            let prefix = escaped(it.prefix.as_deref().unwrap_or_default());
+            let path = format!("/v1/drains?prefix={prefix}&by={}", escaped(&it.by));
             (bare("DELETE", path), "undrained")
         }
         Command::Renew(it) => {

@@ -213,10 +213,10 @@ impl Stage {
                 ..Default::default()
             }),
             "drain" => {
-                let (prefix, reason, by) = (name(), reason(), by());
+                let (prefix, reason, by) = (Some(name()), reason(), by());
                 Command::Drain(v1::DrainRequest { prefix, reason, by })
             }
-            "undrain" => Command::Undrain(v1::UndrainRequest { prefix: name(), by: by() }),
+            "undrain" => Command::Undrain(v1::UndrainRequest { prefix: Some(name()), by: by() }),
             "force" => {
                 let (lock, token) = (name(), token());
                 Command::Force(v1::ForceRequest { lock, token, reason: reason(), now, by: by() })

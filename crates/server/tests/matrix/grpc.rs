@@ -229,11 +229,12 @@ fn locks(name: &str, row: &Row) -> Option<Vec<u8>> {
             v1::DowngradeRequest { lock, lease, token, ..Default::default() }.encode_to_vec()
         }
         "Drain" => {
-            let (prefix, reason) = (row.name("spare"), "new disks".to_owned());
+            let (prefix, reason) = (Some(row.name("spare")), "new disks".to_owned());
             v1::DrainRequest { prefix, reason, by: String::new() }.encode_to_vec()
         }
         "Undrain" => {
-            v1::UndrainRequest { prefix: row.name("spare"), by: String::new() }.encode_to_vec()
+            let prefix = Some(row.name("spare"));
+            v1::UndrainRequest { prefix, by: String::new() }.encode_to_vec()
         }
         "ListDrains" => Vec::new(),
         "Explain" => v1::ExplainRequest { lock, lease, ..Default::default() }.encode_to_vec(),

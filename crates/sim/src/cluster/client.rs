@@ -272,11 +272,13 @@ impl SimCluster {
         }
     }
 
-    /// Handles a command without an outcome: sends it again if that is allowed, or gives it up.
-    fn on_failure(&mut self, client: usize, op: Op) {
+    /// Handles a command without an outcome: sends it again if that is allowed, or gives it up. A client that waits for
+    /// its place always asks again, as the SDK does: until it is answered in this session, it may miss the grant.
+    pub(super) fn on_failure(&mut self, client: usize, op: Op) {
         let again = op.repeats == Repeats::Recognised && self.rng.u8(0..4) > 0;
         let one = &mut self.clients[client];
-        if again {
+        let waits = one.waiting.as_ref().is_some_and(|waiting| waiting.op.ask == op.ask);
+        if again || waits {
             self.faults.count("retry");
             one.again.push(op);
         } else {
@@ -300,6 +302,13 @@ impl SimCluster {
         let waits = one.waiting.as_ref().is_some_and(|waiting| waiting.op.ask == op.ask);
         one.close(&op);
         if !asked && !waits {
+            // A lease has one place at a lock, so another ask of this client may have been answered with it too.
+            if let Ok(Answer::Queued(queued)) = &outcome.result
+                && let Some(waiting) = &mut one.waiting
+                && (waiting.place, waiting.hears) == (queued.place, Some(stream.id))
+            {
+                waiting.requests.push(request);
+            }
             return Ok(());
         }
         let first_us = op.first_us.unwrap_or(sent_us);

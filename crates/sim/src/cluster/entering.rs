@@ -165,7 +165,7 @@ impl SimCluster {
                 self.nodes[node].lineage = lineage;
                 self.queue.push(self.now_us, SimEvent::Start { node });
             }
-            Err(JoinError::Unreachable { .. }) => {
+            Err(JoinError::Unreachable { .. } | JoinError::Rejected { .. }) => {
                 self.faults.count("join_given_up");
                 return self.invite(node);
             }

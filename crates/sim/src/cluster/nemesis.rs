@@ -349,6 +349,12 @@ impl SimCluster {
         let Some(node) = self.operated() else { return false };
         let within_us = [50 * MS, S, 5 * S, 30 * S][self.rng.usize(0..4)];
         let deadline_us = self.nodes[node].local_us(self.now_us) + within_us;
+        if let AdminRequest::Change(changes) = &request {
+            // Its result is not looked at, so it may have had an effect.
+            for change in changes.iter().filter(|it| matches!(it, MembershipChange::Remove(_))) {
+                *self.removals.entry(change.member()).or_default() += 1;
+            }
+        }
         self.send_admin(node, request, deadline_us, None);
         true
     }

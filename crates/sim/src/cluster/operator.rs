@@ -1,14 +1,14 @@
 //! Performs an operator's changes of members and leaders at any member, as the server does for its API.
 //!
 //! [`Reconfigure`] decides each step. This file performs it through the member's node and reports the result, and
-//! checks N12: what is reported as done is so.
+//! checks N12: what is reported as done is so, and what is reported as without effect has none.
 
 use tenure_node::{
-    AdminId, CallId, ClusterView, CommandBatch, Input, InputContext, NodeFailure, NotReconfigured,
-    Outcomes, Permit, Principal, ReadConsistency, ReadId, Reconfiguration, Reconfigure,
-    ReconfigureInput, ReconfigureOutput, Reconfigured, ReplyTo,
+    AdminId, CallId, ClusterView, CommandBatch, Effect, Input, InputContext, NodeFailure,
+    NotReconfigured, Outcomes, Permit, Principal, ReadConsistency, ReadId, Reconfiguration,
+    Reconfigure, ReconfigureInput, ReconfigureOutput, Reconfigured, ReplyTo,
 };
-use tenure_raft::AdminRequest;
+use tenure_raft::{AdminRequest, Membership};
 use tenure_types::Revision;
 
 use super::event::SimEvent;
@@ -44,6 +44,9 @@ impl SimCluster {
         self.trace(|| format!("operation {operation} at {node}: {request:?}"));
         let over_by_us = deadline_us + OVER_US;
         let hosted = HostedOperation { machine, request, deadline_us, over_by_us, writes: None };
+        if let Reconfiguration::Remove(id) = hosted.request {
+            *self.removals.entry(id).or_default() += 1;
+        }
         let Some(process) = &mut self.nodes[node].process else { return Ok(false) };
         process.host.operations.insert(operation, hosted);
         self.step_operation(node, operation, OperationStep::Begin)?;
@@ -248,6 +251,13 @@ impl SimCluster {
             Err(why) => {
                 self.trace(|| format!("operation {operation} failed: {why:?}"));
                 self.faults.count("operation_failed");
+                let failure = match why {
+                    NotReconfigured::Failed(failure) => failure.effect(),
+                    _ => Effect::None,
+                };
+                if let (Reconfiguration::Remove(id), Effect::None) = (request, failure) {
+                    *self.removals.entry(*id).or_default() -= 1;
+                }
                 return Ok(());
             }
             Ok(reached) => reached,
@@ -278,6 +288,16 @@ impl SimCluster {
         ensure(holds, "N12", || {
             format!("operation {operation} reports that {request:?} is done: {members:?}")
         })
+    }
+
+    /// N12: a member is removed only if a request for that has not ended with "nothing happened".
+    pub(super) fn check_removed(&self, now: &Membership) -> CheckResult {
+        for id in now.retired.difference(&self.members.retired) {
+            ensure(self.removals.get(id).is_some_and(|requests| *requests > 0), "N12", || {
+                format!("member {id} is removed, and every request for that reports no effect")
+            })?;
+        }
+        Ok(())
     }
 }
 

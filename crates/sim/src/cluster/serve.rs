@@ -297,6 +297,7 @@ impl SimCluster {
         let Some(process) = &self.nodes[node].process else { return Ok(()) };
         let members = process.replica().members();
         if applied.index > self.members_at && *members != self.members {
+            self.check_removed(members)?;
             self.members = members.clone();
             self.members_since_us = self.now_us;
             if self.members.is_joint() {

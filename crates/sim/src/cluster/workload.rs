@@ -73,23 +73,9 @@ impl SimCluster {
         if ops.is_empty() {
             return;
         }
-        self.abandon(client, ops);
+        ops.into_iter().for_each(|op| self.on_failure(client, op));
         if self.rng.bool() {
             self.cut_session(client);
-        }
-    }
-
-    /// Handles commands without an answer: mostly sends those with a request id again.
-    fn abandon(&mut self, client: usize, ops: Vec<Op>) {
-        for op in ops {
-            let again = op.repeats == Repeats::Recognised && self.rng.u8(0..4) > 0;
-            let one = &mut self.clients[client];
-            if again {
-                self.faults.count("retry");
-                one.again.push(op);
-            } else {
-                one.close(&op);
-            }
         }
     }
 
@@ -100,9 +86,9 @@ impl SimCluster {
         self.faults.count("session_cut");
         let attempts = std::mem::take(&mut one.attempts);
         let ops = attempts.into_values().filter(|attempt| !attempt.given_up);
-        let ops = ops.map(|attempt| attempt.op).collect();
+        let ops: Vec<Op> = ops.map(|attempt| attempt.op).collect();
         one.reading = None;
-        self.abandon(client, ops);
+        ops.into_iter().for_each(|op| self.on_failure(client, op));
         // The member may notice late, or not before the client is back.
         let late_us = if self.rng.bool() { self.rng.u64(MS..S) } else { self.rng.u64(0..10 * S) };
         let (stream, said) = (session.stream, ClientMessage::Close);

@@ -106,6 +106,8 @@ pub struct SimCluster {
     /// The newest membership that any member has applied.
     pub(super) members: Membership,
     pub(super) members_at: u64,
+    /// How many requests to remove a member were made and have not ended with "nothing happened".
+    pub(super) removals: BTreeMap<MemberId, u64>,
     /// The time at which the newest membership was applied.
     pub(super) members_since_us: u64,
     pub(super) trace: u64,
@@ -175,6 +177,7 @@ impl SimCluster {
             faults: FaultCounts::default(),
             members: Membership::default(),
             members_at: 0,
+            removals: BTreeMap::new(),
             members_since_us: 0,
             trace: seed,
             newest_arrival: BTreeMap::new(),

@@ -1,4 +1,4 @@
-//! Checks that nothing is granted below a drained prefix (D1).
+//! Checks that nothing is granted below a drained prefix (S15).
 
 use tenure_core::event::{Cause, Event, Subject};
 
@@ -12,7 +12,7 @@ pub(super) fn event(ledger: &ObservedLedger, event: &Event) -> CheckResult {
     match ledger.drains.iter().find(|prefix| lock.starts_with(prefix.as_str())) {
         Some(prefix) => {
             let detail = format!("{event:?} while {prefix:?} is drained");
-            Err(InvariantViolation::new("D1", detail))
+            Err(InvariantViolation::new("S15", detail))
         }
         None => Ok(()),
     }

@@ -307,7 +307,7 @@ pub struct Drain {
 impl From<Drain> for v1::DrainRequest {
     fn from(drain: Drain) -> Self {
         let Drain { prefix, by, reason } = drain;
-        Self { prefix, reason, by }
+        Self { prefix: Some(prefix), reason, by }
     }
 }
 
@@ -325,7 +325,7 @@ pub struct Undrain {
 impl From<Undrain> for v1::UndrainRequest {
     fn from(undrain: Undrain) -> Self {
         let Undrain { prefix, by } = undrain;
-        Self { prefix, by }
+        Self { prefix: Some(prefix), by }
     }
 }
 

@@ -246,7 +246,7 @@ fn what_http_takes_stays() {
     let named: Force = read(r#"{"lock":"deploy","token":"1042","by":"ops@host","reason":"gone"}"#);
     assert_eq!(named.by, "ops@host");
     let drain: Drain = read(r#"{"prefix":"db/","reason":"new disks"}"#);
-    assert_eq!(v1::DrainRequest::from(drain).prefix, "db/");
+    assert_eq!(v1::DrainRequest::from(drain).prefix.as_deref(), Some("db/"));
     let _: Patch = read(r#"{"lease":"1","token":"1042","metadata":"release 5.3"}"#);
     let _: Campaign = read(r#"{"lease":"1","value":"10.0.0.5:9000"}"#);
 }

@@ -184,7 +184,7 @@ fn commands_about_locks_are_spoken_as_ever() {
     check_command("force", Command::Force(force.clone()));
     let by = "ops@host".to_owned();
     check_command("force_by", Command::Force(v1::ForceRequest { by, ..force }));
-    let (prefix, reason) = ("db/".to_owned(), "new disks".to_owned());
+    let (prefix, reason) = (Some("db/".to_owned()), "new disks".to_owned());
     let by = "ops@host".to_owned();
     let drain = v1::DrainRequest { prefix: prefix.clone(), reason, by: by.clone() };
     check_command("drain", Command::Drain(drain));

@@ -139,13 +139,6 @@ pub(crate) const LAYERS: &[Layer] = &[
         run: model::run,
     },
     Layer {
-        name: "sim",
-        about: "whole clusters on one thread, everything failing: their promises hold",
-        package: Some(SIM),
-        lane: Lane::Beside,
-        run: sim::run,
-    },
-    Layer {
         name: "mutants",
         about: "bugs planted in the machine: each one is caught",
         package: Some(SIM),
@@ -158,6 +151,14 @@ pub(crate) const LAYERS: &[Layer] = &[
         package: Some(SIM),
         lane: Lane::Beside,
         run: mutants::of_the_log,
+    },
+    // The last of its lane: it keeps all processors busy when the other layers have ended.
+    Layer {
+        name: "sim",
+        about: "whole clusters on one thread, everything failing: their promises hold",
+        package: Some(SIM),
+        lane: Lane::Beside,
+        run: sim::run,
     },
     Layer {
         name: "fuzz",

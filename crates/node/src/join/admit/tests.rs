@@ -334,7 +334,7 @@ impl JoinCluster {
 }
 
 fn is_refused(answer: &Control, words: &str) -> bool {
-    matches!(answer, Control::Refused(why) if why.contains(words))
+    matches!(answer, Control::Refused(why) | Control::Rejected(why) if why.contains(words))
 }
 
 fn moved(number: u64, address: &str) -> MemberRecord {

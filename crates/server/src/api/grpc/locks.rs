@@ -112,7 +112,7 @@ impl v1::lock_admin_service_server::LockAdminService for LocksApi {
         request: Request<v1::DrainRequest>,
     ) -> Result<Response<v1::DrainResponse>, Status> {
         let (call, it) = GrpcCall::new(&self.dispatch, request)?;
-        call.run(Ok(decode::drain(&it)), |header, answer| match answer {
+        call.run(decode::drain(&it), |header, answer| match answer {
             Wire::Drained(_) => Some(v1::DrainResponse { header }),
             _ => None,
         })
@@ -124,7 +124,7 @@ impl v1::lock_admin_service_server::LockAdminService for LocksApi {
         request: Request<v1::UndrainRequest>,
     ) -> Result<Response<v1::UndrainResponse>, Status> {
         let (call, it) = GrpcCall::new(&self.dispatch, request)?;
-        call.run(Ok(decode::undrain(&it)), |header, answer| match answer {
+        call.run(decode::undrain(&it), |header, answer| match answer {
             Wire::Undrained(it) => Some(v1::UndrainResponse { header, ..it }),
             _ => None,
         })

@@ -72,9 +72,11 @@ pub(super) async fn list(State(http): State<Http>, call: HttpCall) -> HttpResult
 pub(super) async fn drain(State(http): State<Http>, call: HttpCall) -> HttpResult {
     let within = within(call.query::<TimeoutParameter>()?.timeout)?;
     let key = call.id()?;
-    let drain: v1::DrainRequest = call.json::<Drain>().await?.into();
-    let (header, _) = http.run(request_id(key.as_ref()), decode::drain(&drain), within).await?;
-    json(&Drained { prefix: drain.prefix, header })
+    let drain = call.json::<Drain>().await?;
+    let prefix = drain.prefix.clone();
+    let drain: v1::DrainRequest = drain.into();
+    let (header, _) = http.run(request_id(key.as_ref()), decode::drain(&drain)?, within).await?;
+    json(&Drained { prefix, header })
 }
 
 /// Opens a prefix that was closed; its queues go on in order.
@@ -88,9 +90,9 @@ pub(super) async fn undrain(State(http): State<Http>, call: HttpCall) -> HttpRes
     let within = within(timeout)?;
     let key = call.id()?;
     call.nothing().await?;
-    let undrain = v1::UndrainRequest { prefix, by };
+    let undrain = v1::UndrainRequest { prefix: Some(prefix.clone()), by };
     let (header, answer) =
-        http.run(request_id(key.as_ref()), decode::undrain(&undrain), within).await?;
+        http.run(request_id(key.as_ref()), decode::undrain(&undrain)?, within).await?;
     let Answer::Undrained { existed } = answer else { return Err(unexpected()) };
-    json(&Undrained { prefix: undrain.prefix, existed, header })
+    json(&Undrained { prefix, existed, header })
 }

@@ -10,7 +10,9 @@ fn a_new_member_is_called_back_after_the_cheap_checks_only() {
     namesake.names.name = "m2".into();
     let older = Join { level: 0, ..request(record(5)) };
     let stranger = PeerName::Certified(vec!["other".into()]);
-    assert!(is_refused(&cluster.join_plain(namesake), "is called `m2` already"));
+    let answer = cluster.join_plain(namesake);
+    assert!(is_refused(&answer, "is called `m2` already"), "{answer:?}");
+    assert!(matches!(answer, Control::Rejected(_)), "the joiner would ask again: {answer:?}");
     assert!(is_refused(&cluster.join_plain(moved(4, "h:0")), "cannot dial"));
     assert!(is_refused(&cluster.join(leader, older, PeerName::Plain), "at feature level"));
     assert!(is_refused(&cluster.join(leader, request(record(4)), stranger), "certificate"));
