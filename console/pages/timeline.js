@@ -12,6 +12,9 @@ import { HoldTable } from './lock.js';
 
 const PAGES_MAX = 6;
 const HOUR = 3_600_000;
+/** How many holds are drawn, and how many the table has. */
+const HOLDS_MAX = 3000;
+const ROWS_MAX = 100;
 
 // Reads a window, the newest first, and what was held when it began.
 async function read(filters, from, to, signal) {
@@ -79,7 +82,8 @@ export function Timeline({ filters }) {
   const moved = (since, until) => refilter({ from: since, to: Math.max(since + 1000, until) });
   const { data, error, loading } = state;
   const all = useMemo(() => (data ? holds(data.changes).map((hold) => ({ ...hold, now: Date.now() })) : []), [data]);
-  const shown = all.filter((hold) => (hold.to ?? Infinity) >= from && (hold.from ?? 0) <= to).slice(-3000);
+  const within = all.filter((hold) => (hold.to ?? Infinity) >= from && (hold.from ?? 0) <= to);
+  const shown = within.slice(-HOLDS_MAX);
   const at = filters.at ? Date.parse(filters.at) : undefined;
   const then = at ? heldAt(all, at) : [];
   const one = shown.find((hold) => `${hold.lock} ${hold.token}` === chosen);
@@ -108,10 +112,10 @@ export function Timeline({ filters }) {
     <${Problem} error=${error} what="The past cannot be read" />
     ${at && data && html`<${Panel} title=${`Held at ${local(new Date(at))}`} id="then">
       ${then.length ? html`<ul class="then">${then.slice(0, 50).map((hold) => html`<li><${LockLink} lock=${hold.lock} />: <strong><${ClientLink} client=${hold.client} /></strong>, token ${hold.token}, since ${hold.from ? html`<${Time} at=${hold.from} />` : 'before what was read'}${hold.to ? html`, until <${Time} at=${hold.to} />` : to < Date.now() - 5000 ? html`, at least until <${Time} at=${to} />` : ', and still'}</li>`)}</ul>` : html`<${Empty}>${data.unsure ? 'Not known: more happened before than was read. Choose a lock, or a shorter time.' : 'Nobody, as far as it is recorded.'}<//>`}<//>`}
-    <${Panel} title="Holds" id="lanes" note=${error ? '' : loading || !data ? 'Loading…' : `${plural(shown.length, 'hold')} in ${plural(data.inside, 'revision')}${data.cut ? '; there is more, zoom in' : ''}`} aside=${html`<${Command} words=${words} />`}>
-      ${shown.length > 0 ? html`<${Lanes} holds=${shown} from=${from} to=${to} moved=${moved} chosen=${chosen} choose=${choose} mark=${at} label="Holds over time. Arrow keys move, plus and minus zoom." />` : html`<${Empty}>${error ? '' : loading || !data ? 'Loading…' : 'Nothing happened here, as far as it is recorded.'}<//>`}
+    <${Panel} title="Holds" id="lanes" note=${error ? '' : loading || !data ? 'Loading…' : `${plural(shown.length, 'hold')} in ${plural(data.inside, 'revision')}${data.cut || within.length > shown.length ? '; there is more: zoom in, or choose a lock' : ''}`} aside=${html`<${Command} words=${words} />`}>
+      ${shown.length > 0 ? html`<${Lanes} holds=${shown} from=${from} to=${to} moved=${moved} chosen=${chosen} choose=${choose} mark=${at} label="Holds over time. Arrow keys move, plus and minus zoom; Tab goes to the holds, and arrow keys from one to the next." />` : html`<${Empty}>${error ? '' : loading || !data ? 'Loading…' : 'Nothing happened here, as far as it is recorded.'}<//>`}
       ${one && html`<${HoldTable} list=${[one]} lockColumn />`}
       ${data && data.archive && html`<p class="note">${data.archive.begins_at ? html`The archive of this member begins at <${Time} at=${data.archive.begins_at} />.` : 'This member has no archive.'}${data.archive.holes.length ? ` It lacks ${plural(data.archive.holes.length, 'range')} of revisions.` : ''} Times are the wall clock of the member that led.</p>`}
     <//>
-    ${shown.length > 0 && html`<${Panel} title="The same as a table" id="table"><${HoldTable} list=${[...shown].reverse().slice(0, 100)} lockColumn /><//>`}`;
+    ${shown.length > 0 && html`<${Panel} title="The same as a table" id="table" note=${shown.length > ROWS_MAX ? `the newest ${ROWS_MAX} of ${plural(shown.length, 'hold')}; zoom in for the others` : ''}><${HoldTable} list=${[...shown].reverse().slice(0, ROWS_MAX)} lockColumn /><//>`}`;
 }

@@ -94,6 +94,30 @@ export function Problem({ error, what }) {
     ${error.next && html`<span> ${error.next}.</span>`}</div>`;
 }
 
+/** What an empty list says: to a caller that may not read everything, that there may be something all the same. */
+export const nothing = (console, all, visible) => (console.readsAll ? all : visible);
+
+/** Says to a caller that may not read everything that there may be more than is shown. */
+export function Limited({ console }) {
+  if (console.readsAll) return null;
+  return html`<p class="note limited">You see only what your roles let you read. There may be other locks, holders and waiters. <a href=${href('access')}>Access</a></p>`;
+}
+
+/** The beginning of a text that may be long; all of it for a pointer. */
+export function Brief({ text, most = 160 }) {
+  if (!text) return null;
+  return text.length > most ? html`<span title=${text.slice(0, 4000)}>${text.slice(0, most)}…</span>` : html`<span>${text}</span>`;
+}
+
+/** Shows what lies before what was read. */
+export function Further({ further, reading }) {
+  if (!further) return null;
+  return html`<p class="note">There may be more before. <button class="quiet" disabled=${reading} onClick=${further}>${reading ? 'Looking…' : 'Look further back'}</button></p>`;
+}
+
+/** The console of another member, with the page that is shown here. */
+export const elsewhere = (address) => `${location.protocol}//${address}/${location.hash}`;
+
 export function Empty({ children }) {
   return html`<p class="empty">${children}</p>`;
 }
@@ -101,7 +125,7 @@ export function Empty({ children }) {
 /** A heading with what belongs to it. */
 export function Panel({ title, note, aside, children, id }) {
   return html`<section class="panel" aria-labelledby=${id}>
-    <header><h2 id=${id}>${title}</h2>${note && html`<span class="note">${note}</span>`}
+    <header><h2 id=${id} tabindex="-1">${title}</h2>${note && html`<span class="note">${note}</span>`}
     ${aside && html`<span class="aside">${aside}</span>`}</header>
     ${children}
   </section>`;
