@@ -1,12 +1,12 @@
-// Work that does not go on: waits beyond a bound, holds beyond a bound, and rings that were refused.
+// Work that does not go on: waits beyond a bound, holds beyond a bound, rings that were refused, and locks that were lost.
 
 import { html, useEffect, useMemo, useState } from '../vendor/htm-preact.js';
 import { AGAIN_MS, useHistory, useResource, useStates } from '../live.js';
-import { refilter } from '../router.js';
-import { count, duration, plural } from '../format.js';
+import { href, refilter } from '../router.js';
+import { content, count, duration, forInput, plural } from '../format.js';
 import { holds } from '../holds.js';
 import { ringOf } from '../rings.js';
-import { Age, ClientLink, Command, Empty, LeaseLink, LockLink, Panel, Problem, Time } from '../parts/basic.js';
+import { Age, Brief, ClientLink, Command, Empty, Further, LeaseLink, Limited, LockLink, nothing, Panel, Problem, Time } from '../parts/basic.js';
 import { LossTable } from './lock.js';
 
 const BOUNDS = [['10 s', 10_000], ['1 min', 60_000], ['5 min', 300_000], ['30 min', 1_800_000], ['1 h', 3_600_000]];
@@ -16,15 +16,47 @@ function Bound({ label, name, value, filters }) {
     ${BOUNDS.map(([text, ms]) => html`<option value=${ms}>${text}</option>`)}</select></label>`;
 }
 
-function Losses({ taken }) {
-  const { data, error } = useHistory(taken ? { cause: 'forced' } : { lost: true }, 5000);
+/** A day in the zone of this browser, so many days ago, as the address has it. */
+function day(ago) {
+  const date = new Date();
+  date.setDate(date.getDate() - ago);
+  return forInput(date).slice(0, 10);
+}
+
+/** Where one day begins and the next one. A day has 23 or 25 hours when the clocks change. */
+function bounds(text) {
+  const from = new Date(`${text}T00:00:00`);
+  if (Number.isNaN(from.getTime())) return undefined;
+  const to = new Date(from);
+  to.setDate(to.getDate() + 1);
+  return { since: from.toISOString(), until: new Date(to - 1).toISOString() };
+}
+
+function Losses({ taken, on }) {
+  const within = on && bounds(on);
+  const past = within && Date.parse(within.until) < Date.now();
+  const { data, error, further, reading } = useHistory({ ...(taken ? { cause: 'forced' } : { lost: true }), ...within }, past ? 0 : 5000);
   const list = useMemo(() => (data ? holds(data.changes).reverse() : []), [data]);
-  return html`<${Panel} title="Recent losses" id="losses" note="holds that their clients did not give back: who lost what, by whom and why" aside=${html`<${Command} words=${['tenure', 'history', '--lost']} />`}>
+  const days = [['All days', ''], ['Today', day(0)], ['Yesterday', day(1)]];
+  const words = ['tenure', 'history', '--lost', ...(within ? ['--since', within.since, '--until', within.until] : [])];
+  return html`<${Panel} title="Recent losses" id="losses" note="holds that their clients did not give back: who lost what, by whom and why" aside=${html`<${Command} words=${words} />`}>
     <form class="filters" aria-label="Which losses" onSubmit=${(event) => event.preventDefault()}>
-      <label>Show <select name="losses" value=${taken ? 'forced' : ''} onChange=${(event) => refilter({ losses: event.target.value })}><option value="">all losses</option><option value="forced">taken away by someone</option></select></label></form>
+      <label>Show <select name="losses" value=${taken ? 'forced' : ''} onChange=${(event) => refilter({ losses: event.target.value })}><option value="">all losses</option><option value="forced">taken away by someone</option></select></label>
+      <label>Day <input type="date" name="day" value=${on || ''} onChange=${(event) => refilter({ day: event.target.value })} /></label>
+      <span class="ranges">${days.map(([label, value]) => html`<button type="button" class="quiet" aria-pressed=${(on || '') === value} onClick=${() => refilter({ day: value })}>${label}</button>`)}</span></form>
     <${Problem} error=${error} what="The past cannot be read" />
-    ${data && html`<${LossTable} list=${list.slice(0, 50)} />`}
+    ${data && html`<${LossTable} list=${list} empty=${further ? 'None in what was read so far.' : within ? 'None is recorded on that day.' : 'None is recorded.'} /><${Further} further=${further} reading=${reading} />`}
   <//>`;
+}
+
+/** The parts of the page: what there is in each, and the way to it. */
+function Parts({ parts }) {
+  const go = (id) => () => {
+    const heading = document.getElementById(id);
+    heading.scrollIntoView();
+    heading.focus({ preventScroll: true });
+  };
+  return html`<nav class="parts" aria-label="On this page">${parts.map(([id, label]) => html`<button key=${id} class="quiet" onClick=${go(id)}>${label}</button>`)}</nav>`;
 }
 
 /** How many rings are looked for without being asked: each takes some searches of the past. */
@@ -55,56 +87,73 @@ function Ring({ change, open }) {
     ${closed && html`<span class="dim">and so on, for ever</span>`}`;
 }
 
-export function Stuck({ filters }) {
+/** The locks with waits beyond the bound, the longest waits first as far as they are known. */
+function inOrderOfWaits(locks, first) {
+  const waited = (it) => (first.has(it.lock) ? first.get(it.lock).first.waiting_ms : -1);
+  return [...locks].sort((one, other) => waited(other) - waited(one));
+}
+
+export function Stuck({ filters, console }) {
   const waits = Number(filters.waits) || 60_000;
   const bound = Number(filters.holds) || 1_800_000;
   const { data: overview, at } = useStates('/v1/overview', { follow: true }, 'overview');
   const long = useResource('/v1/locks', { waiting_ms: waits, limit: 200, stale: true }, 5000);
   const rings = useHistory({ cause: 'deadlock' }, 10_000);
-  const held = overview ? overview.longest_holds.filter((it) => it.holder.held_ms >= bound) : [];
+  const held = overview ? overview.longest_holds.filter((it) => it.holder.state === 'held' && it.holder.held_ms >= bound) : [];
   const first = new Map(overview ? overview.longest_waits.map((it) => [it.lock, it]) : []);
-  const stuck = long.data ? long.data.locks : [];
+  const stuck = long.data ? inOrderOfWaits(long.data.locks, first) : [];
+  const unknown = stuck.filter((it) => !first.has(it.lock)).length;
   const longest = overview && overview.longest_waits[0];
+  useEffect(() => {
+    const heading = filters.show && document.getElementById(filters.show);
+    if (heading) heading.scrollIntoView();
+  }, [filters.show]);
   return html`<h1 tabindex="-1">Stuck and lost</h1>
+    <${Limited} console=${console} />
+    <${Parts} parts=${[['waits', `Waits${long.data ? ` (${stuck.length}${long.data.next ? '+' : ''})` : ''}`], ['holds', `Long holds${overview ? ` (${held.length}${held.length && held.length === overview.longest_holds.length ? '+' : ''})` : ''}`], ['rings', 'Deadlocks'], ['losses', 'Losses: who took it away']]} />
     <form class="filters" aria-label="Bounds" onSubmit=${(event) => event.preventDefault()}>
       <${Bound} label="Waits longer than" name="waits" value=${waits} filters=${filters} />
       <${Bound} label="Holds longer than" name="holds" value=${bound} filters=${filters} />
     </form>
-    <${Panel} title="Waits" id="waits" note=${long.data ? plural(stuck.length, 'lock') + (long.data.next ? ' and more' : '') : ''}>
+    <${Panel} title="Waits" id="waits" note=${long.data ? `${plural(stuck.length, 'lock')}, the longest wait first` : ''}>
       <${Problem} error=${long.error} />
       ${stuck.length
-        ? html`<table><thead><tr><th>Lock</th><th>Held by</th><th class="numeric">For</th><th>First in the queue</th><th class="numeric">Waits</th><th class="numeric">Queue</th></tr></thead><tbody>
+        ? html`<table><thead><tr><th>Lock</th><th>First in the queue</th><th class="numeric">Waits</th><th>Held by</th><th class="numeric spare">For</th><th class="numeric spare">Queue</th></tr></thead><tbody>
             ${stuck.map((it) => {
               const holder = it.holders[0];
               const wait = first.get(it.lock);
               return html`<tr key=${it.lock}><td><${LockLink} lock=${it.lock} /></td>
-                <td>${holder ? html`<${ClientLink} client=${holder.client} />` : html`<span class="dim">nobody</span>`}</td>
-                <td class="numeric">${holder && html`<${Age} ms=${holder.held_ms} at=${long.at} />`}</td>
                 <td>${wait && html`<${ClientLink} client=${wait.first.client} />`}</td>
                 <td class="numeric">${wait ? html`<${Age} ms=${wait.first.waiting_ms} at=${at} />` : `> ${duration(waits)}`}</td>
-                <td class="numeric">${count(it.waiting)}</td></tr>`;
-            })}</tbody></table>`
-        : long.data && html`<${Empty}>Nobody waits longer than ${duration(waits)}.${longest ? html` The longest wait: <${ClientLink} client=${longest.first.client} /> for <${LockLink} lock=${longest.lock} />, <${Age} ms=${longest.first.waiting_ms} at=${at} />.` : ''}<//>`}
+                <td>${holder ? html`<${ClientLink} client=${holder.client} />` : html`<span class="dim">nobody</span>`}${it.holders.length > 1 ? html` <span class="dim">+${it.holders.length - 1}</span>` : ''}</td>
+                <td class="numeric spare">${holder && html`<${Age} ms=${holder.held_ms} at=${long.at} />`}</td>
+                <td class="numeric spare">${count(it.waiting)}</td></tr>`;
+            })}</tbody></table>
+            ${unknown > 0 && html`<p class="note">How long the first in the queue waits is known of the ${count(stuck.length - unknown)} longest waits. The others wait longer than ${duration(waits)}, in the order of their names.</p>`}
+            ${long.data.next && html`<p class="note">More than ${count(stuck.length)} locks have such waits. <a href=${href('now', '', { waiting_ms: waits })}>All of them: Now</a></p>`}`
+        : long.data && html`<${Empty}>${nothing(console, `Nobody waits longer than ${duration(waits)}.`, `Nobody waits longer than ${duration(waits)} for a lock that you may see.`)}${longest ? html` The longest wait: <${ClientLink} client=${longest.first.client} /> for <${LockLink} lock=${longest.lock} />, <${Age} ms=${longest.first.waiting_ms} at=${at} />.` : ''}<//>`}
     <//>
-    <${Panel} title="Leases that live, and hold for long" id="holds" note="their clients renew, so nothing ends by itself">
+    <${Panel} title="Long holds" id="holds" note="their clients renew their leases, so these holds do not end by themselves">
       ${held.length
-        ? html`<table><thead><tr><th>Lock</th><th>Client</th><th>Lease</th><th class="numeric">Held</th><th class="numeric">Waiting</th><th>Says</th></tr></thead><tbody>
+        ? html`<table><thead><tr><th>Lock</th><th>Client</th><th class="numeric">Held</th><th class="numeric">Waiting</th><th class="spare">Says</th><th class="spare">Lease</th></tr></thead><tbody>
             ${held.map(
-              (it) => html`<tr key=${it.lock}><td><${LockLink} lock=${it.lock} /></td><td><${ClientLink} client=${it.holder.client} /></td><td><${LeaseLink} lease=${it.holder.lease} /></td>
-                <td class="numeric"><${Age} ms=${it.holder.held_ms} at=${at} /></td><td class="numeric">${count(it.waiting)}</td><td>${it.holder.metadata || ''}</td></tr>`,
-            )}</tbody></table>`
-        : overview && html`<${Empty}>Nothing is held longer than ${duration(bound)}.<//>`}
+              (it) => html`<tr key=${it.lock}><td><${LockLink} lock=${it.lock} /></td><td><${ClientLink} client=${it.holder.client} /></td>
+                <td class="numeric"><${Age} ms=${it.holder.held_ms} at=${at} /></td><td class="numeric">${count(it.waiting)}</td><td class="says spare"><${Brief} text=${content(it.holder.metadata, it.holder.metadata_base64)} /></td><td class="spare"><${LeaseLink} lease=${it.holder.lease} /></td></tr>`,
+            )}</tbody></table>
+            ${held.length === overview.longest_holds.length && overview.locks > held.length && html`<p class="note">These are the ${count(held.length)} longest holds. There may be more that are longer than ${duration(bound)}.</p>`}`
+        : overview && html`<${Empty}>${nothing(console, `Nothing is held longer than ${duration(bound)}.`, `Nothing that you may see is held longer than ${duration(bound)}.`)}<//>`}
     <//>
     <${Panel} title="Deadlocks that were refused" id="rings" note="a request that would have waited for ever" aside=${html`<${Command} words=${['tenure', 'help', 'DEADLOCK']} />`}>
       <${Problem} error=${rings.error} what="The past cannot be read" />
       ${rings.data &&
       (rings.data.changes.length
-        ? html`<div class="scroll" tabindex="0" role="group" aria-label="Deadlocks that were refused"><table><thead><tr><th>When</th><th>Refused</th><th>Asked for</th><th>Lease</th><th>Who waited for whom</th></tr></thead><tbody>${rings.data.changes.map(
-            (change, index) => html`<tr key=${change.revision}><td><${Time} at=${change.events[0].at} /></td><td><${ClientLink} client=${change.events[0].client} /></td>
-              <td>${change.events.map((event) => html`<${LockLink} lock=${event.lock} /> `)}</td><td>${change.events[0].lease && html`<${LeaseLink} lease=${change.events[0].lease} />`}</td>
+        ? html`<div class="scroll" tabindex="0" role="group" aria-label="Deadlocks that were refused"><table><thead><tr><th>When</th><th class="spare">Refused</th><th class="spare">Asked for</th><th class="spare">Lease</th><th>Who waited for whom</th></tr></thead><tbody>${rings.data.changes.map(
+            (change, index) => html`<tr key=${change.revision}><td><${Time} at=${change.events[0].at} /></td><td class="spare"><${ClientLink} client=${change.events[0].client} /></td>
+              <td class="spare">${change.events.map((event) => html`<${LockLink} lock=${event.lock} /> `)}</td><td class="spare">${change.events[0].lease && html`<${LeaseLink} lease=${change.events[0].lease} />`}</td>
               <td><${Ring} change=${change} open=${index < RINGS_SHOWN} /></td></tr>`,
           )}</tbody></table></div>`
-        : html`<${Empty}>None is recorded.<//>`)}
+        : html`<${Empty}>${rings.further ? 'None in what was read so far.' : 'None is recorded.'}<//>`)}
+      <${Further} further=${rings.further} reading=${rings.reading} />
     <//>
-    <${Losses} taken=${filters.losses === 'forced'} />`;
+    <${Losses} taken=${filters.losses === 'forced'} on=${filters.day} />`;
 }
