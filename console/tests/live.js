@@ -29,6 +29,20 @@ export const tests = [
     await page.close();
   },
 
+  async function a_drained_lock_says_by_whom_and_why({ browser, cluster, client }) {
+    await client.ask('POST', '/v1/drains', { prefix: 'closed/', reason: 'disk swap', by: 'ops' });
+    await client.queue('closed/one', await client.lease('patient-2'));
+    const page = await Page.open(browser, cluster.url());
+    await page.go('#/lock/closed%2Fone');
+    await page.sees('Locks below closed/ are closed to new holders');
+    await page.sees('by ops: “disk swap”');
+    await client.ask('DELETE', '/v1/drains?prefix=closed%2F');
+    await page.sees('Held by patient-2');
+    await page.seesNot('closed to new holders');
+    assert.deepEqual(page.problems(), []);
+    await page.close();
+  },
+
   async function the_summary_and_the_list_follow_and_rows_keep_their_elements({ browser, cluster, client }) {
     const lease = await client.lease('holder');
     await client.acquire('rows/b', lease);

@@ -74,6 +74,13 @@ export const tests = [
     assert.ok(await page.page.getByRole('button', { name: 'Take away now…' }).isDisabled());
     await page.page.goto(`${page.base}/#/lock/secret%2Fone`);
     await page.sees('needs the verb');
+    await page.page.goto(`${page.base}/#/client/team-worker`);
+    await page.sees('It has no lease that you may see');
+    await page.sees('team/one held for');
+    assert.ok(!(await page.text()).includes('secret/one'));
+    await page.page.goto(`${page.base}/#/stuck`);
+    await page.sees('You see only what your roles let you read');
+    await page.sees('for a lock that you may see');
     await page.page.goto(`${page.base}/#/audit`);
     await page.sees('needs the verb');
     await page.page.goto(`${page.base}/#/access`);
