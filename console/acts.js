@@ -54,7 +54,9 @@ export function OpenDialog() {
   if (!dialog) return null;
   const close = () => {
     opened.set(undefined);
-    if (dialog.from && dialog.from.isConnected) dialog.from.focus();
+    // The act may have taken its own button away.
+    const back = dialog.from && dialog.from.isConnected ? dialog.from : document.querySelector('main h1');
+    if (back) back.focus();
   };
   return html`<div class="dialogs" key=${dialog.id}>${dialog.shown(close)}</div>`;
 }
@@ -141,13 +143,19 @@ export function Force({ lock, holder, waiting, now, close }) {
     done=${() => html`<${Followed} lock=${lock} token=${holder.token} now=${now} opens=${opens} waiting=${waiting} />`} />`;
 }
 
+/** What is left of a lease, as it is renewed. */
+function LeaseLeft({ lease }) {
+  const { data, at } = useResource(`/v1/leases/${name(lease.lease)}`, {}, 1000);
+  return data ? html`at most <strong><${Left} ms=${data.left_ms} at=${at} /></strong> from now: then the lease would have ended` : 'at most until the lease would have ended';
+}
+
 /** Revokes a lease with everything that is bound to it. */
 export function Revoke({ lease, close }) {
   const holds = lease.holds.map((hold) => hold.lock);
   const effects = [
     html`Lease <span class="num">${lease.lease}</span> of <strong>${lease.client}</strong> ends.`,
     holds.length
-      ? html`Its client is told to stop and loses ${holds.length === 1 ? 'lock' : 'locks'} <code>${holds.slice(0, 5).join(', ')}</code>${holds.length > 5 ? ` and ${holds.length - 5} more` : ''}. Each stays closed until it confirms, or the lease would have ended.`
+      ? html`Its client is told to stop and loses ${holds.length === 1 ? 'lock' : 'locks'} <code>${holds.slice(0, 5).join(', ')}</code>${holds.length > 5 ? ` and ${holds.length - 5} more` : ''}. Each stays closed until it confirms that it has stopped, <${LeaseLeft} lease=${lease} />.`
       : 'It holds no lock.',
     lease.waits.length ? `It leaves ${lease.waits.length === 1 ? 'the queue' : 'the queues'} of ${lease.waits.map((wait) => wait.lock).slice(0, 5).join(', ')}.` : 'It waits for nothing.',
     lease.keys.length ? `${lease.keys.length} of its keys are deleted.` : '',

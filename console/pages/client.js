@@ -39,7 +39,7 @@ function Losses({ client }) {
   const { data, error, further, reading } = useHistory({ client, lost: true }, 10_000);
   const list = useMemo(() => (data ? holds(data.changes).filter((hold) => hold.client === client).reverse() : []), [data]);
   return html`<${Panel} title="Recent losses" id="losses" aside=${html`<${Command} words=${['tenure', 'history', '--lost', '--client', client]} />`}>
-    <${Problem} error=${error} what="The past cannot be read" />
+    <${Problem} error=${error} what="The past cannot be read" instead="What a client lost is shown to callers with the verb read for the cluster. The page of a lock that you may read has its losses." />
     ${data && html`<${LossTable} list=${list} empty=${further ? 'Nothing in what was read so far.' : 'It lost nothing that is recorded.'} /><${Further} further=${further} reading=${reading} />`}
   <//>`;
 }

@@ -19,8 +19,8 @@ const DAY = 86_400_000;
 const path = (lock) => `/v1/locks/${name(lock)}`;
 
 /** How a lock stands, in one word. A holder that has not renewed for half of its ttl is late, not lost. */
-function standing({ lock, free_if_silent_ms: silent }) {
-  if (!lock || !lock.holders.length) return 'vacant';
+function standing({ lock, drained, free_if_silent_ms: silent }) {
+  if (!lock || !lock.holders.length) return drained ? 'drained' : 'vacant';
   const first = lock.holders[0];
   const left = silent == null ? undefined : silent - (first.lock_delay_ms || 0);
   return first.state === 'held' && first.renewed_ms > left ? 'doubtful' : first.state;
@@ -42,7 +42,7 @@ export function LastHeld({ hold }) {
 function Drained({ drained, at }) {
   if (!drained) return null;
   const below = drained.prefix ? html`Locks below <code>${drained.prefix}</code> are` : 'All locks are';
-  return html` <strong>${below} closed to new holders</strong> since <${Age} ms=${drained.drained_ms} at=${at} />${drained.by ? html` by <strong>${drained.by}</strong>` : ''}${drained.reason ? `: “${drained.reason}”` : ''}. No client is granted it until they are opened again.`;
+  return html` <strong>${below} closed to new holders</strong> for <${Age} ms=${drained.drained_ms} at=${at} />${drained.by ? html` by <strong>${drained.by}</strong>` : ''}${drained.reason ? `: “${drained.reason}”` : ''}. No client is granted it until they are opened again.`;
 }
 
 /** The answer in one sentence. */

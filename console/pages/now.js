@@ -118,9 +118,9 @@ function Filters({ filters }) {
     late.current = setTimeout(() => refilter({ [name]: value }), 250);
   };
   return html`<form class="filters" role="search" aria-label="Filter locks" onSubmit=${(event) => event.preventDefault()}>
-    <label>Prefix <input name="prefix" value=${filters.prefix || ''} onInput=${later('prefix')} placeholder="jobs/" spellcheck="false" autocomplete="off" /></label>
-    <label>Contains <input name="contains" value=${filters.contains || ''} onInput=${later('contains')} spellcheck="false" autocomplete="off" /></label>
-    <label>Client <input name="client" value=${filters.client || ''} onInput=${later('client')} placeholder="ci-7" spellcheck="false" autocomplete="off" /></label>
+    <label>Name begins with <input name="prefix" value=${filters.prefix || ''} onInput=${later('prefix')} placeholder="jobs/" spellcheck="false" autocomplete="off" /></label>
+    <label>Name contains <input name="contains" value=${filters.contains || ''} onInput=${later('contains')} spellcheck="false" autocomplete="off" /></label>
+    <label>Client begins with <input name="client" value=${filters.client || ''} onInput=${later('client')} placeholder="ci-7" spellcheck="false" autocomplete="off" /></label>
     <label>State <select name="state" value=${filters.state || ''} onChange=${set('state')}>
       <option value="">any</option><option value="held">held</option><option value="awaited">awaited</option><option value="revoking">revoking</option></select></label>
     <label>Waiting longer than <select name="waiting_ms" value=${filters.waiting_ms || ''} onChange=${set('waiting_ms')}>
@@ -165,7 +165,7 @@ export function Now({ filters, console }) {
       ? html`<div class="tiles">
           <${Tile} label="Held" value=${count(overview.held)} note=${`of ${plural(overview.locks, 'lock')}`} />
           <${Tile} label="Awaited" value=${count(overview.awaited)} note=${`${count(overview.waiters)} in queues`} level=${overview.awaited ? 'warn' : ''} />
-          <${Tile} label="Longest wait" value=${wait ? html`<${Age} ms=${wait.first.waiting_ms} at=${at} />` : '–'} note=${wait ? html`<${LockLink} lock=${wait.lock} />` : nothing(console, 'nobody waits', 'nobody that you may see waits')} level=${wait && wait.first.waiting_ms > 60_000 ? 'warn' : ''} />
+          <${Tile} label="Longest wait" value=${wait ? html`<${Age} ms=${wait.first.waiting_ms} at=${at} />` : '–'} note=${wait ? html`<${LockLink} lock=${wait.lock} />` : nothing(console, 'nobody waits', 'none that you see')} level=${wait && wait.first.waiting_ms > 60_000 ? 'warn' : ''} />
           <${Tile} label="Grants/s" value=${rate(last && last.granted)}><${Spark} values=${points.map((it) => it.granted)} label="Grants per second, last two minutes" /><//>
           <${Tile} label="Hand-overs/s" value=${rate(last && last.handed)}><${Spark} values=${points.map((it) => it.handed)} label="Hand-overs per second, last two minutes" /><//>
           <${Tile} label=${`Losses, last ${duration(overview.totals.counted_ms)}`} value=${count(overview.totals.lost)} note=${html`<a href=${href('stuck', '', { show: 'losses' })}>who, and why</a>`} level=${last && last.lost > 0 ? 'bad' : ''} />
@@ -261,7 +261,7 @@ function Exact({ lock }) {
 
 /** What a search found: the lock of that name, and locks and clients with the text in their names. */
 export function Found({ about: text, console }) {
-  const now = useResource('/v1/locks', { contains: text, limit: 100, stale: true }, 5000);
+  const now = useResource('/v1/locks', { contains: text, limit: 100, stale: true }, 10_000);
   const clients = useOnce(text, (signal) => clientsLike(text, console, signal));
   const past = useOnce(text, (signal) => pastLike(text, console, signal));
   const held = now.data ? now.data.locks : [];
@@ -281,8 +281,8 @@ export function Found({ about: text, console }) {
             <td>${it.holders.length ? html`<${ClientLink} client=${it.holders[0].client} />` : html`<span class="dim">nobody</span>`}</td>
             <td class="numeric">${it.holders.length > 0 && html`<${Age} ms=${it.holders[0].held_ms} at=${now.at} />`}</td><td class="numeric">${count(it.waiting)}</td></tr>`,
         )}</tbody></table>`}
-      ${now.data && !held.length && html`<${Empty}>${nothing(console, 'No lock that is held or awaited now', 'No lock that you may see, and that is held or awaited now,')} has ${like} in its name.<//>`}
-      ${now.data && now.data.next && html`<p class="note">There are more. <a href=${href('now', '', { contains: text })}>All of them: Now</a></p>`}
+      ${now.data && !held.length && !now.data.next && html`<${Empty}>${nothing(console, 'No lock that is held or awaited now', 'No lock that you may see, and that is held or awaited now,')} has ${like} in its name.<//>`}
+      ${now.data && now.data.next && html`<p class="note">Not all locks were searched. <a href=${href('now', '', { contains: text })}>All of them: Now</a></p>`}
     <//>
     <${Panel} title="Clients" id="found-clients" note=${clients.data ? plural(known.size, 'match', 'matches') : ''}>
       <${Problem} error=${clients.error} />
@@ -294,7 +294,7 @@ export function Found({ about: text, console }) {
       ${former.length > 0 && html`<p class="note">Without a lease now: ${former.slice(0, 20).map((client) => html`<${ClientLink} client=${client} /> `)}</p>`}
     <//>
     <${Panel} title="Locks of the past, not held now" id="found-past" note=${past.data ? plural(gone.length, 'match', 'matches') : ''}>
-      <${Problem} error=${past.error} what="The past cannot be read" />
+      <${Problem} error=${past.error} what="The past cannot be read" instead="You may read the past of names that begin with a prefix of your roles: type such a name." />
       ${past.data && (gone.length
         ? html`<table><thead><tr><th>Lock</th><th>Last</th><th>Client</th><th>When</th><th>History</th></tr></thead><tbody>${gone.slice(0, 100).map(
             (event) => html`<tr key=${event.lock}><td><${LockLink} lock=${event.lock} /></td><td>${cause(event.cause)}</td><td><${ClientLink} client=${event.client} /></td><td><${Time} at=${event.at} /></td>

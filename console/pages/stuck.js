@@ -6,7 +6,7 @@ import { href, refilter } from '../router.js';
 import { content, count, duration, forInput, plural } from '../format.js';
 import { holds } from '../holds.js';
 import { ringOf } from '../rings.js';
-import { Age, Brief, ClientLink, Command, Empty, Further, LeaseLink, Limited, LockLink, nothing, Panel, Problem, Time } from '../parts/basic.js';
+import { Age, Brief, ClientLink, Command, Empty, Further, LeaseLink, Limited, LockLink, nothing, ONE_PAST, Panel, Problem, Time } from '../parts/basic.js';
 import { LossTable } from './lock.js';
 
 const BOUNDS = [['10 s', 10_000], ['1 min', 60_000], ['5 min', 300_000], ['30 min', 1_800_000], ['1 h', 3_600_000]];
@@ -32,19 +32,20 @@ function bounds(text) {
   return { since: from.toISOString(), until: new Date(to - 1).toISOString() };
 }
 
-function Losses({ taken, on }) {
+function Losses({ taken, on, below }) {
   const within = on && bounds(on);
   const past = within && Date.parse(within.until) < Date.now();
-  const { data, error, further, reading } = useHistory({ ...(taken ? { cause: 'forced' } : { lost: true }), ...within }, past ? 0 : 5000);
+  const { data, error, further, reading } = useHistory({ ...(taken ? { cause: 'forced' } : { lost: true }), ...(below ? { prefix: below } : {}), ...within }, past ? 0 : 5000);
   const list = useMemo(() => (data ? holds(data.changes).reverse() : []), [data]);
   const days = [['All days', ''], ['Today', day(0)], ['Yesterday', day(1)]];
-  const words = ['tenure', 'history', '--lost', ...(within ? ['--since', within.since, '--until', within.until] : [])];
+  const words = ['tenure', 'history', '--lost', ...(below ? ['--prefix', below] : []), ...(within ? ['--since', within.since, '--until', within.until] : [])];
   return html`<${Panel} title="Recent losses" id="losses" note="holds that their clients did not give back: who lost what, by whom and why" aside=${html`<${Command} words=${words} />`}>
     <form class="filters" aria-label="Which losses" onSubmit=${(event) => event.preventDefault()}>
       <label>Show <select name="losses" value=${taken ? 'forced' : ''} onChange=${(event) => refilter({ losses: event.target.value })}><option value="">all losses</option><option value="forced">taken away by someone</option></select></label>
+      <label>Below prefix <input name="below" value=${below || ''} onChange=${(event) => refilter({ below: event.target.value })} placeholder="all" spellcheck="false" autocomplete="off" /></label>
       <label>Day <input type="date" name="day" value=${on || ''} onChange=${(event) => refilter({ day: event.target.value })} /></label>
       <span class="ranges">${days.map(([label, value]) => html`<button type="button" class="quiet" aria-pressed=${(on || '') === value} onClick=${() => refilter({ day: value })}>${label}</button>`)}</span></form>
-    <${Problem} error=${error} what="The past cannot be read" />
+    <${Problem} error=${error} what="The past cannot be read" instead=${ONE_PAST} />
     ${data && html`<${LossTable} list=${list} empty=${further ? 'None in what was read so far.' : within ? 'None is recorded on that day.' : 'None is recorded.'} /><${Further} further=${further} reading=${reading} />`}
   <//>`;
 }
@@ -87,6 +88,17 @@ function Ring({ change, open }) {
     ${closed && html`<span class="dim">and so on, for ever</span>`}`;
 }
 
+/** Prefixes that are closed to new holders: those who wait below them wait for that. */
+function Drained() {
+  const { data, at } = useResource('/v1/drains', { stale: true }, 10_000);
+  if (!data || !data.drains.length) return null;
+  return html`<${Panel} title="Drained" id="drained" note="closed to new holders: below these prefixes nothing is granted" aside=${html`<${Command} words=${['tenure', 'drain', '--list']} />`}>
+    <table><thead><tr><th>Prefix</th><th class="numeric">For</th><th>By, and why</th><th class="numeric">Holders left</th></tr></thead><tbody>
+      ${data.drains.map((it) => html`<tr key=${it.prefix}><td>${it.prefix ? html`<a class="name" href=${href('now', '', { prefix: it.prefix })}>${it.prefix}</a>` : 'all locks'}</td><td class="numeric"><${Age} ms=${it.drained_ms} at=${at} /></td>
+        <td class="end">${it.by ? html`<strong>${it.by}</strong>: ` : ''}${it.reason ? `“${it.reason}”` : ''}</td><td class="numeric">${it.holders == null ? '' : `${count(it.holders)}${it.more_holders ? ' or more' : ''}`}</td></tr>`)}</tbody></table>
+  <//>`;
+}
+
 /** The locks with waits beyond the bound, the longest waits first as far as they are known. */
 function inOrderOfWaits(locks, first) {
   const waited = (it) => (first.has(it.lock) ? first.get(it.lock).first.waiting_ms : -1);
@@ -115,7 +127,7 @@ export function Stuck({ filters, console }) {
       <${Bound} label="Waits longer than" name="waits" value=${waits} filters=${filters} />
       <${Bound} label="Holds longer than" name="holds" value=${bound} filters=${filters} />
     </form>
-    <${Panel} title="Waits" id="waits" note=${long.data ? `${plural(stuck.length, 'lock')}, the longest wait first` : ''}>
+    <${Panel} title="Waits" id="waits" note=${stuck.length ? `${plural(stuck.length, 'lock')}, the longest wait first` : ''}>
       <${Problem} error=${long.error} />
       ${stuck.length
         ? html`<table><thead><tr><th>Lock</th><th>First in the queue</th><th class="numeric">Waits</th><th>Held by</th><th class="numeric spare">For</th><th class="numeric spare">Queue</th></tr></thead><tbody>
@@ -133,6 +145,7 @@ export function Stuck({ filters, console }) {
             ${long.data.next && html`<p class="note">More than ${count(stuck.length)} locks have such waits. <a href=${href('now', '', { waiting_ms: waits })}>All of them: Now</a></p>`}`
         : long.data && html`<${Empty}>${nothing(console, `Nobody waits longer than ${duration(waits)}.`, `Nobody waits longer than ${duration(waits)} for a lock that you may see.`)}${longest ? html` The longest wait: <${ClientLink} client=${longest.first.client} /> for <${LockLink} lock=${longest.lock} />, <${Age} ms=${longest.first.waiting_ms} at=${at} />.` : ''}<//>`}
     <//>
+    <${Drained} />
     <${Panel} title="Long holds" id="holds" note="their clients renew their leases, so these holds do not end by themselves">
       ${held.length
         ? html`<table><thead><tr><th>Lock</th><th>Client</th><th class="numeric">Held</th><th class="numeric">Waiting</th><th class="spare">Says</th><th class="spare">Lease</th></tr></thead><tbody>
@@ -144,7 +157,7 @@ export function Stuck({ filters, console }) {
         : overview && html`<${Empty}>${nothing(console, `Nothing is held longer than ${duration(bound)}.`, `Nothing that you may see is held longer than ${duration(bound)}.`)}<//>`}
     <//>
     <${Panel} title="Deadlocks that were refused" id="rings" note="a request that would have waited for ever" aside=${html`<${Command} words=${['tenure', 'help', 'DEADLOCK']} />`}>
-      <${Problem} error=${rings.error} what="The past cannot be read" />
+      <${Problem} error=${rings.error} what="The past cannot be read" instead="Refused deadlocks are shown to callers with the verb read for the cluster." />
       ${rings.data &&
       (rings.data.changes.length
         ? html`<div class="scroll" tabindex="0" role="group" aria-label="Deadlocks that were refused"><table><thead><tr><th>When</th><th class="spare">Refused</th><th class="spare">Asked for</th><th class="spare">Lease</th><th>Who waited for whom</th></tr></thead><tbody>${rings.data.changes.map(
@@ -155,5 +168,5 @@ export function Stuck({ filters, console }) {
         : html`<${Empty}>${rings.further ? 'None in what was read so far.' : 'None is recorded.'}<//>`)}
       <${Further} further=${rings.further} reading=${rings.reading} />
     <//>
-    <${Losses} taken=${filters.losses === 'forced'} on=${filters.day} />`;
+    <${Losses} taken=${filters.losses === 'forced'} on=${filters.day} below=${filters.below} />`;
 }

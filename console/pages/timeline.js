@@ -6,7 +6,7 @@ import { AGAIN_MS, isAnswer } from '../live.js';
 import { refilter } from '../router.js';
 import { forInput, local, plural } from '../format.js';
 import { heldAt, holds } from '../holds.js';
-import { ClientLink, Command, Empty, LockLink, Panel, Problem, Time } from '../parts/basic.js';
+import { ClientLink, Command, Empty, LockLink, ONE_PAST, Panel, Problem, Time } from '../parts/basic.js';
 import { Lanes } from '../parts/chart.js';
 import { HoldTable } from './lock.js';
 
@@ -109,7 +109,7 @@ export function Timeline({ filters }) {
       <label>Who held it at <input type="datetime-local" step="1" name="at" value=${at ? forInput(new Date(at)) : ''} onChange=${asked} /></label>
       <span class="ranges">${ranges.map(([label, span]) => html`<button type="button" class="quiet" onClick=${() => refilter({ from: Date.now() - span, to: Date.now() })}>${label}</button>`)}</span>
     </form>
-    <${Problem} error=${error} what="The past cannot be read" />
+    <${Problem} error=${error} what="The past cannot be read" instead=${ONE_PAST} />
     ${at && data && html`<${Panel} title=${`Held at ${local(new Date(at))}`} id="then">
       ${then.length ? html`<ul class="then">${then.slice(0, 50).map((hold) => html`<li><${LockLink} lock=${hold.lock} />: <strong><${ClientLink} client=${hold.client} /></strong>, token ${hold.token}, since ${hold.from ? html`<${Time} at=${hold.from} />` : 'before what was read'}${hold.to ? html`, until <${Time} at=${hold.to} />` : to < Date.now() - 5000 ? html`, at least until <${Time} at=${to} />` : ', and still'}</li>`)}</ul>` : html`<${Empty}>${data.unsure ? 'Not known: more happened before than was read. Choose a lock, or a shorter time.' : 'Nobody, as far as it is recorded.'}<//>`}<//>`}
     <${Panel} title="Holds" id="lanes" note=${error ? '' : loading || !data ? 'Loading…' : `${plural(shown.length, 'hold')} in ${plural(data.inside, 'revision')}${data.cut || within.length > shown.length ? '; there is more: zoom in, or choose a lock' : ''}`} aside=${html`<${Command} words=${words} />`}>

@@ -44,6 +44,7 @@ const STATES = {
   cooling: ['warn', 'revoking', 'Taken away. Not granted again before the holder confirms that it has stopped, or its lease would have ended.'],
   delayed: ['warn', 'lock-delay', 'Its lock-delay runs after an end that the holder did not ask for.'],
   resting: ['idle', 'resting', 'Released. Not granted again before its min hold since the grant is over.'],
+  drained: ['warn', 'drained', 'Closed to new holders until it is opened again.'],
   vacant: ['idle', 'free', 'Nobody holds it.'],
 };
 
@@ -87,12 +88,18 @@ export function Command({ words }) {
     <button class="quiet" onClick=${copy} aria-label=${`Copy: ${text}`}>${copied ? 'Copied' : 'Copy'}</button></div>`;
 }
 
-/** A refusal or failure, in the member's own words. */
-export function Problem({ error, what }) {
+const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`;
+
+/** A refusal or failure, in the member's own words; if it is for want of permission, with what can be seen instead. */
+export function Problem({ error, what, instead }) {
   if (!error) return null;
-  return html`<div class="problem" role="alert"><strong>${what ? `${what}: ` : ''}${error.message}</strong>
-    ${error.next && html`<span> ${error.next}.</span>`}</div>`;
+  const next = error.reason === 'PERMISSION_DENIED' && instead ? instead : error.next && sentence(error.next);
+  return html`<div class="problem" role="alert"><strong>${what ? `${what}: ` : ''}${error.message}.</strong>
+    ${next && html`<span> ${next}</span>`}</div>`;
 }
+
+/** What a caller may do that may not read the past of everything. */
+export const ONE_PAST = 'The past of all locks is shown to callers with the verb read for the cluster. Choose a prefix or a lock that you may read.';
 
 /** What an empty list says: to a caller that may not read everything, that there may be something all the same. */
 export const nothing = (console, all, visible) => (console.readsAll ? all : visible);

@@ -116,7 +116,7 @@ export function Lanes({ holds, from, to, moved, chosen, choose, label, mark }) {
     <svg viewBox=${`0 0 ${width} ${height}`} role="list" aria-label="Holds">
       ${ticks(from, to, room).map(
         (time) => html`<g class="tick" key=${time}><line x1=${x(time)} x2=${x(time)} y1=${head} y2=${height - 18} />
-          ${[...(head ? [12] : []), height - 4].map((y) => html`<text x=${x(time)} y=${y} text-anchor="middle">${local(new Date(time), span < 600_000)}</text>`)}</g>`,
+          ${[...(head ? [12] : []), height - 4].map((y) => html`<text x=${x(time)} y=${y} text-anchor=${x(time) > width - 44 ? 'end' : 'middle'}>${local(new Date(time), span < 600_000)}</text>`)}</g>`,
       )}
       ${lanes.map(
         (lane, place) => html`<text class="lane" x=${beside ? edge - 8 : edge} y=${head + place * tall + (beside ? 17 : 15)} text-anchor=${beside ? 'end' : 'start'} key=${lane}>

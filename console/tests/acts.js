@@ -116,6 +116,7 @@ export const tests = [
     await page.go(`#/lease/${lease}`);
     await page.page.getByRole('button', { name: 'Revoke lease…' }).click();
     await page.sees('loses lock acts/lease');
+    await page.sees('from now: then the lease would have ended');
     await fill(page, { reason: 'gone', typed: 'leaver' });
     await page.page.locator('dialog button.danger').click();
     await page.sees('Revoked at revision');

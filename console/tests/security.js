@@ -64,6 +64,8 @@ export const tests = [
     const lease = await client.lease('team-worker');
     await client.acquire('team/one', lease);
     await client.acquire('secret/one', lease);
+    const { token } = await client.acquire('team/lost', lease);
+    await client.ask('POST', '/v1/force', { lock: 'team/lost', token, reason: 'gone', by: 'ops', now: true });
     const page = await Page.open(browser, cluster.url());
     page.expected.push(/401|403/);
     await signIn(page, reader.text);
@@ -81,6 +83,10 @@ export const tests = [
     await page.page.goto(`${page.base}/#/stuck`);
     await page.sees('You see only what your roles let you read');
     await page.sees('for a lock that you may see');
+    await page.sees('Choose a prefix or a lock that you may read.');
+    await page.page.fill('input[name=below]', 'team/');
+    await page.page.keyboard.press('Tab');
+    await page.sees('ops: “gone”');
     await page.page.goto(`${page.base}/#/audit`);
     await page.sees('needs the verb');
     await page.page.goto(`${page.base}/#/access`);
