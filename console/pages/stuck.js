@@ -99,10 +99,43 @@ function Drained() {
   <//>`;
 }
 
-/** The locks with waits beyond the bound, the longest waits first as far as they are known. */
-function inOrderOfWaits(locks, first) {
-  const waited = (it) => (first.has(it.lock) ? first.get(it.lock).first.waiting_ms : -1);
-  return [...locks].sort((one, other) => waited(other) - waited(one));
+/**
+ * The locks with waits beyond the bound, the longest first. How long the first in the queue waits is known of those in
+ * the summary of all locks, whose names a search need not have reached; of the others only that it is beyond the bound.
+ */
+function longWaits(overview, at, found, foundAt, bound) {
+  const rows = new Map();
+  for (const it of overview ? overview.longest_waits : []) {
+    if (it.first.waiting_ms >= bound) rows.set(it.lock, { ...it, at });
+  }
+  for (const it of found ? found.locks : []) {
+    if (!rows.has(it.lock)) rows.set(it.lock, { lock: it.lock, holder: it.holders[0], holders: it.holders.length, waiting: it.waiting, at: foundAt });
+  }
+  const waited = (it) => (it.first ? it.first.waiting_ms : -1);
+  return [...rows.values()].sort((one, other) => waited(other) - waited(one));
+}
+
+/** Whether the summary lists every wait beyond the bound: it has the longest of all locks. */
+function listsAll(overview, bound) {
+  if (!overview || !overview.complete) return false;
+  const { longest_waits: waits, awaited } = overview;
+  return waits.length >= awaited || waits[waits.length - 1].first.waiting_ms < bound;
+}
+
+function Waits({ rows, bound, cut, empty }) {
+  if (!rows.length) return html`<${Empty}>${empty}<//>`;
+  const unknown = rows.filter((it) => !it.first).length;
+  return html`<table><thead><tr><th>Lock</th><th>First in the queue</th><th class="numeric">Waits</th><th>Held by</th><th class="numeric spare">For</th><th class="numeric spare">Queue</th></tr></thead><tbody>
+      ${rows.map(
+        (it) => html`<tr key=${it.lock}><td><${LockLink} lock=${it.lock} /></td>
+          <td>${it.first && html`<${ClientLink} client=${it.first.client} />`}</td>
+          <td class="numeric">${it.first ? html`<${Age} ms=${it.first.waiting_ms} at=${it.at} />` : `> ${duration(bound)}`}</td>
+          <td>${it.holder ? html`<${ClientLink} client=${it.holder.client} />` : html`<span class="dim">nobody</span>`}${it.holders > 1 ? html` <span class="dim">+${it.holders - 1}</span>` : ''}</td>
+          <td class="numeric spare">${it.holder && html`<${Age} ms=${it.holder.held_ms} at=${it.at} />`}</td>
+          <td class="numeric spare">${count(it.waiting)}</td></tr>`,
+      )}</tbody></table>
+    ${unknown > 0 && html`<p class="note">How long the first in the queue waits is known of the ${count(rows.length - unknown)} longest waits. The others wait longer than ${duration(bound)}, in the order of their names.</p>`}
+    ${cut && html`<p class="note">Not all locks were searched: there may be more such waits. <a href=${href('now', '', { waiting_ms: bound })}>All of them: Now</a></p>`}`;
 }
 
 export function Stuck({ filters, console }) {
@@ -112,38 +145,25 @@ export function Stuck({ filters, console }) {
   const long = useResource('/v1/locks', { waiting_ms: waits, limit: 200, stale: true }, 5000);
   const rings = useHistory({ cause: 'deadlock' }, 10_000);
   const held = overview ? overview.longest_holds.filter((it) => it.holder.state === 'held' && it.holder.held_ms >= bound) : [];
-  const first = new Map(overview ? overview.longest_waits.map((it) => [it.lock, it]) : []);
-  const stuck = long.data ? inOrderOfWaits(long.data.locks, first) : [];
-  const unknown = stuck.filter((it) => !first.has(it.lock)).length;
+  const stuck = longWaits(overview, at, long.data, long.at, waits);
+  const cut = long.data && long.data.next && !listsAll(overview, waits);
+  const nobody = nothing(console, `Nobody waits longer than ${duration(waits)}.`, `Nobody waits longer than ${duration(waits)} for a lock that you may see.`);
   const longest = overview && overview.longest_waits[0];
   useEffect(() => {
     const heading = filters.show && document.getElementById(filters.show);
     if (heading) heading.scrollIntoView();
-  }, [filters.show]);
+    // What lies above has another height when it is there.
+  }, [filters.show, Boolean(overview), Boolean(long.data), Boolean(rings.data)]);
   return html`<h1 tabindex="-1">Stuck and lost</h1>
     <${Limited} console=${console} />
-    <${Parts} parts=${[['waits', `Waits${long.data ? ` (${stuck.length}${long.data.next ? '+' : ''})` : ''}`], ['holds', `Long holds${overview ? ` (${held.length}${held.length && held.length === overview.longest_holds.length ? '+' : ''})` : ''}`], ['rings', 'Deadlocks'], ['losses', 'Losses: who took it away']]} />
+    <${Parts} parts=${[['waits', `Waits${long.data ? ` (${stuck.length}${cut ? '+' : ''})` : ''}`], ['holds', `Long holds${overview ? ` (${held.length}${held.length && held.length === overview.longest_holds.length ? '+' : ''})` : ''}`], ['rings', 'Deadlocks'], ['losses', 'Losses: who took it away']]} />
     <form class="filters" aria-label="Bounds" onSubmit=${(event) => event.preventDefault()}>
       <${Bound} label="Waits longer than" name="waits" value=${waits} filters=${filters} />
       <${Bound} label="Holds longer than" name="holds" value=${bound} filters=${filters} />
     </form>
     <${Panel} title="Waits" id="waits" note=${stuck.length ? `${plural(stuck.length, 'lock')}, the longest wait first` : ''}>
       <${Problem} error=${long.error} />
-      ${stuck.length
-        ? html`<table><thead><tr><th>Lock</th><th>First in the queue</th><th class="numeric">Waits</th><th>Held by</th><th class="numeric spare">For</th><th class="numeric spare">Queue</th></tr></thead><tbody>
-            ${stuck.map((it) => {
-              const holder = it.holders[0];
-              const wait = first.get(it.lock);
-              return html`<tr key=${it.lock}><td><${LockLink} lock=${it.lock} /></td>
-                <td>${wait && html`<${ClientLink} client=${wait.first.client} />`}</td>
-                <td class="numeric">${wait ? html`<${Age} ms=${wait.first.waiting_ms} at=${at} />` : `> ${duration(waits)}`}</td>
-                <td>${holder ? html`<${ClientLink} client=${holder.client} />` : html`<span class="dim">nobody</span>`}${it.holders.length > 1 ? html` <span class="dim">+${it.holders.length - 1}</span>` : ''}</td>
-                <td class="numeric spare">${holder && html`<${Age} ms=${holder.held_ms} at=${long.at} />`}</td>
-                <td class="numeric spare">${count(it.waiting)}</td></tr>`;
-            })}</tbody></table>
-            ${unknown > 0 && html`<p class="note">How long the first in the queue waits is known of the ${count(stuck.length - unknown)} longest waits. The others wait longer than ${duration(waits)}, in the order of their names.</p>`}
-            ${long.data.next && html`<p class="note">More than ${count(stuck.length)} locks have such waits. <a href=${href('now', '', { waiting_ms: waits })}>All of them: Now</a></p>`}`
-        : long.data && html`<${Empty}>${nothing(console, `Nobody waits longer than ${duration(waits)}.`, `Nobody waits longer than ${duration(waits)} for a lock that you may see.`)}${longest ? html` The longest wait: <${ClientLink} client=${longest.first.client} /> for <${LockLink} lock=${longest.lock} />, <${Age} ms=${longest.first.waiting_ms} at=${at} />.` : ''}<//>`}
+      ${(stuck.length > 0 || (long.data && !cut)) && html`<${Waits} rows=${stuck} bound=${waits} cut=${cut} empty=${html`${nobody}${longest ? html` The longest wait: <${ClientLink} client=${longest.first.client} /> for <${LockLink} lock=${longest.lock} />, <${Age} ms=${longest.first.waiting_ms} at=${at} />.` : ''}`} />`}
     <//>
     <${Drained} />
     <${Panel} title="Long holds" id="holds" note="their clients renew their leases, so these holds do not end by themselves">
