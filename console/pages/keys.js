@@ -1,9 +1,9 @@
 // The keys of the built-in store, without a way to change them.
 
-import { html, useRef } from '../vendor/htm-preact.js';
+import { html } from '../vendor/htm-preact.js';
 import { refilter } from '../router.js';
 import { content } from '../format.js';
-import { Command, LeaseLink, nothing, Panel, Problem } from '../parts/basic.js';
+import { Command, LeaseLink, nothing, Panel, Problem, TextFilter } from '../parts/basic.js';
 import { List, usePages } from '../parts/list.js';
 
 const COLUMNS = [
@@ -16,15 +16,9 @@ const COLUMNS = [
 
 export function Keys({ filters, console }) {
   const { rows, more, loading, error } = usePages('/v1/keys', { prefix: filters.prefix, stale: true }, 'keys', 200);
-  const late = useRef();
-  const typed = (event) => {
-    const { value } = event.target;
-    clearTimeout(late.current);
-    late.current = setTimeout(() => refilter({ prefix: value }), 250);
-  };
   return html`<h1 tabindex="-1">Keys</h1>
     <form class="filters" role="search" aria-label="Filter keys" onSubmit=${(event) => event.preventDefault()}>
-      <label>Prefix <input name="prefix" value=${filters.prefix || ''} onInput=${typed} spellcheck="false" autocomplete="off" /></label></form>
+      <${TextFilter} label="Begins with" name="prefix" value=${filters.prefix} apply=${(prefix) => refilter({ prefix })} /></form>
     <${Problem} error=${error} />
     <${Panel} title="Keys" id="keys" aside=${html`<${Command} words=${['tenure', 'key', 'list', ...(filters.prefix ? ['--prefix', filters.prefix] : [])]} />`}>
       <${List} rows=${rows} columns=${COLUMNS} keyOf=${(it) => it.key} label="Keys" more=${more} loading=${loading} empty=${filters.prefix ? nothing(console, 'No key begins so.', 'No key that you may see begins so.') : nothing(console, 'There is no key.', 'There is no key that you may see.')} />

@@ -7,7 +7,7 @@ import { href, refilter } from '../router.js';
 import { cause, count, duration, plural, rate } from '../format.js';
 import { findings } from '../findings.js';
 import { holds } from '../holds.js';
-import { Age, ClientLink, Command, Empty, Limited, LockLink, nothing, Panel, Problem, State, Time } from '../parts/basic.js';
+import { Age, ClientLink, Command, Empty, Limited, LockLink, nothing, Panel, Problem, State, TextFilter, Time } from '../parts/basic.js';
 import { List, usePages } from '../parts/list.js';
 import { Spark } from '../parts/chart.js';
 import { LastHeld } from './lock.js';
@@ -111,16 +111,9 @@ const COLUMNS = [
 /** The filters, which are part of the address. */
 function Filters({ filters }) {
   const set = (name) => (event) => refilter({ [name]: event.target.value });
-  const late = useRef();
-  const later = (name) => (event) => {
-    const { value } = event.target;
-    clearTimeout(late.current);
-    late.current = setTimeout(() => refilter({ [name]: value }), 250);
-  };
+  const typed = (label, name, placeholder) => html`<${TextFilter} label=${label} name=${name} value=${filters[name]} placeholder=${placeholder} apply=${(value) => refilter({ [name]: value })} />`;
   return html`<form class="filters" role="search" aria-label="Filter locks" onSubmit=${(event) => event.preventDefault()}>
-    <label>Name begins with <input name="prefix" value=${filters.prefix || ''} onInput=${later('prefix')} placeholder="jobs/" spellcheck="false" autocomplete="off" /></label>
-    <label>Name contains <input name="contains" value=${filters.contains || ''} onInput=${later('contains')} spellcheck="false" autocomplete="off" /></label>
-    <label>Client begins with <input name="client" value=${filters.client || ''} onInput=${later('client')} placeholder="ci-7" spellcheck="false" autocomplete="off" /></label>
+    ${typed('Name begins with', 'prefix', 'jobs/')} ${typed('Name contains', 'contains')} ${typed('Client begins with', 'client', 'ci-7')}
     <label>State <select name="state" value=${filters.state || ''} onChange=${set('state')}>
       <option value="">any</option><option value="held">held</option><option value="awaited">awaited</option><option value="revoking">revoking</option></select></label>
     <label>Waiting longer than <select name="waiting_ms" value=${filters.waiting_ms || ''} onChange=${set('waiting_ms')}>

@@ -6,7 +6,7 @@ import { href, refilter } from '../router.js';
 import { content, count, duration, forInput, plural } from '../format.js';
 import { holds } from '../holds.js';
 import { ringOf } from '../rings.js';
-import { Age, Brief, ClientLink, Command, Empty, Further, LeaseLink, Limited, LockLink, nothing, ONE_PAST, Panel, Problem, Time } from '../parts/basic.js';
+import { Age, Brief, ClientLink, Command, Empty, Further, LeaseLink, Limited, LockLink, nothing, ONE_PAST, Panel, Problem, TextFilter, Time } from '../parts/basic.js';
 import { LossTable } from './lock.js';
 
 const BOUNDS = [['10 s', 10_000], ['1 min', 60_000], ['5 min', 300_000], ['30 min', 1_800_000], ['1 h', 3_600_000]];
@@ -42,7 +42,7 @@ function Losses({ taken, on, below }) {
   return html`<${Panel} title="Recent losses" id="losses" note="holds that their clients did not give back: who lost what, by whom and why" aside=${html`<${Command} words=${words} />`}>
     <form class="filters" aria-label="Which losses" onSubmit=${(event) => event.preventDefault()}>
       <label>Show <select name="losses" value=${taken ? 'forced' : ''} onChange=${(event) => refilter({ losses: event.target.value })}><option value="">all losses</option><option value="forced">taken away by someone</option></select></label>
-      <label>Below prefix <input name="below" value=${below || ''} onChange=${(event) => refilter({ below: event.target.value })} placeholder="all" spellcheck="false" autocomplete="off" /></label>
+      <${TextFilter} label="Below prefix" name="below" value=${below} placeholder="all" atEnd apply=${(value) => refilter({ below: value })} />
       <label>Day <input type="date" name="day" value=${on || ''} onChange=${(event) => refilter({ day: event.target.value })} /></label>
       <span class="ranges">${days.map(([label, value]) => html`<button type="button" class="quiet" aria-pressed=${(on || '') === value} onClick=${() => refilter({ day: value })}>${label}</button>`)}</span></form>
     <${Problem} error=${error} what="The past cannot be read" instead=${ONE_PAST} />

@@ -6,7 +6,7 @@ import { AGAIN_MS, isAnswer } from '../live.js';
 import { refilter } from '../router.js';
 import { forInput, local, plural } from '../format.js';
 import { heldAt, holds } from '../holds.js';
-import { ClientLink, Command, Empty, LockLink, ONE_PAST, Panel, Problem, Time } from '../parts/basic.js';
+import { ClientLink, Command, Empty, LockLink, ONE_PAST, Panel, Problem, TextFilter, Time } from '../parts/basic.js';
 import { Lanes } from '../parts/chart.js';
 import { HoldTable } from './lock.js';
 
@@ -91,7 +91,7 @@ export function Timeline({ filters }) {
     const value = Date.parse(event.target.value);
     if (value) refilter({ [field]: value });
   };
-  const text = (field, other) => (event) => refilter({ [field]: event.target.value, [other]: '' });
+  const text = (field, other) => (value) => refilter({ [field]: value, [other]: '' });
   const asked = (event) => {
     const value = Date.parse(event.target.value);
     if (!value) refilter({ at: '' });
@@ -102,8 +102,8 @@ export function Timeline({ filters }) {
   const words = ['tenure', 'history', ...(filters.lock ? [filters.lock] : filters.prefix ? ['--prefix', filters.prefix] : ['--prefix', { raw: "''" }]), '--since', new Date(from).toISOString(), '--until', new Date(to).toISOString()];
   return html`<h1 tabindex="-1">Timeline</h1>
     <form class="filters" aria-label="What to show" onSubmit=${(event) => event.preventDefault()}>
-      <label>Lock <input name="lock" value=${filters.lock || ''} onChange=${text('lock', 'prefix')} spellcheck="false" autocomplete="off" /></label>
-      <label>or prefix <input name="prefix" value=${filters.prefix || ''} onChange=${text('prefix', 'lock')} placeholder="all" spellcheck="false" autocomplete="off" /></label>
+      <${TextFilter} label="Lock" name="lock" value=${filters.lock} atEnd apply=${text('lock', 'prefix')} />
+      <${TextFilter} label="or prefix" name="prefix" value=${filters.prefix} placeholder="all" atEnd apply=${text('prefix', 'lock')} />
       <label>From <input type="datetime-local" step="1" value=${forInput(new Date(from))} onChange=${input('from')} /></label>
       <label>To <input type="datetime-local" step="1" value=${forInput(new Date(to))} onChange=${input('to')} /></label>
       <label>Who held it at <input type="datetime-local" step="1" name="at" value=${at ? forInput(new Date(at)) : ''} onChange=${asked} /></label>

@@ -1,6 +1,6 @@
 // The small parts that every page uses.
 
-import { html, useState } from '../vendor/htm-preact.js';
+import { html, useEffect, useRef, useState } from '../vendor/htm-preact.js';
 import { useNow } from '../live.js';
 import { href } from '../router.js';
 import { duration, local, quoted, utc } from '../format.js';
@@ -94,12 +94,44 @@ const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`;
 export function Problem({ error, what, instead }) {
   if (!error) return null;
   const next = error.reason === 'PERMISSION_DENIED' && instead ? instead : error.next && sentence(error.next);
-  return html`<div class="problem" role="alert"><strong>${what ? `${what}: ` : ''}${error.message}.</strong>
+  return html`<div class="problem" role="alert"><strong>${sentence(what ? `${what}: ${error.message}` : error.message)}</strong>
     ${next && html`<span> ${next}</span>`}</div>`;
 }
 
 /** What a caller may do that may not read the past of everything. */
 export const ONE_PAST = 'The past of all locks is shown to callers with the verb read for the cluster. Choose a prefix or a lock that you may read.';
+
+/** How long after the last key a filter is applied. */
+const TYPED_MS = 250;
+
+/**
+ * A filter that is typed. What is being typed is the field's own: the page may be drawn at any time with the filter as
+ * it was. Applied soon after the last key; with `atEnd` only with Enter or when the field is left.
+ */
+export function TextFilter({ label, name, value = '', apply, atEnd, placeholder }) {
+  const [text, set] = useState(value);
+  const applied = useRef(value);
+  const late = useRef();
+  useEffect(() => {
+    // From elsewhere: a link, or the button that clears the filters.
+    if (value !== applied.current) set(value);
+    applied.current = value;
+  }, [value]);
+  useEffect(() => () => clearTimeout(late.current), []);
+  const change = (next) => {
+    clearTimeout(late.current);
+    applied.current = next;
+    apply(next);
+  };
+  const typed = (event) => {
+    const next = event.target.value;
+    set(next);
+    clearTimeout(late.current);
+    if (!atEnd) late.current = setTimeout(() => change(next), TYPED_MS);
+  };
+  return html`<label>${label} <input name=${name} value=${text} placeholder=${placeholder} spellcheck="false" autocomplete="off"
+    onInput=${typed} onChange=${(event) => event.target.value !== applied.current && change(event.target.value)} /></label>`;
+}
 
 /** What an empty list says: to a caller that may not read everything, that there may be something all the same. */
 export const nothing = (console, all, visible) => (console.readsAll ? all : visible);

@@ -96,6 +96,16 @@ export const tests = [
     await page.page.selectOption('select[name=state]', '');
     await page.sees('3 matches');
     assert.match(page.page.url(), /contains=import%2F1/);
+    // What is being typed stays, however often the page is drawn meanwhile.
+    await page.go('#/timeline');
+    await page.page.locator('input[name=lock]').pressSequentially('depl');
+    await page.page.evaluate(async () => {
+      dispatchEvent(new HashChangeEvent('hashchange'));
+      for (let frame = 0; frame < 3; frame += 1) await new Promise(requestAnimationFrame);
+    });
+    await page.page.locator('input[name=lock]').pressSequentially('oy');
+    await page.page.keyboard.press('Enter');
+    await page.page.waitForFunction(() => location.hash.includes('lock=deploy'));
     await page.close();
   },
 
