@@ -5,7 +5,7 @@ import { act, actor, can, name } from './api.js';
 import { duration } from './format.js';
 import { AGAIN_MS, isAnswer, store, useResource, useStore } from './live.js';
 import { ActDialog } from './parts/dialog.js';
-import { Age, ClientLink } from './parts/basic.js';
+import { Age, ClientLink, Left } from './parts/basic.js';
 
 /** Whether the caller may use a verb for a name; undefined until it is known. */
 export function useCan(console, verb, lock = '') {
@@ -42,19 +42,33 @@ export function whyNot(console, verb) {
 // The dialog that is open. It is about what was shown when it was opened, and stays when that is gone.
 const opened = store(undefined);
 
+let dialogs = 0;
+
+// Opens a dialog. `from` gets the focus back when it closes.
+function openDialog(shown, from) {
+  opened.set({ shown, from, id: (dialogs += 1) });
+}
+
 export function OpenDialog() {
   const dialog = useStore(opened);
-  return dialog ? dialog.shown(() => opened.set(undefined)) : null;
+  if (!dialog) return null;
+  const close = () => {
+    opened.set(undefined);
+    // The act may have taken its own button away.
+    const back = dialog.from && dialog.from.isConnected ? dialog.from : document.querySelector('main h1');
+    if (back) back.focus();
+  };
+  return html`<div class="dialogs" key=${dialog.id}>${dialog.shown(close)}</div>`;
 }
 
 /** A button that opens the dialog of an act. */
 export function ActButton({ label, allowed, why, danger, children }) {
   return html`<button class=${danger ? 'danger' : ''} disabled=${!allowed} title=${allowed ? '' : why}
-      onClick=${() => opened.set({ shown: children })}>${label}</button>`;
+      onClick=${(event) => openDialog(children, event.currentTarget)}>${label}</button>`;
 }
 
 /** Follows a lock until its former holder has stopped and the next one has it. */
-function Followed({ lock, token, now: atOnce, next }) {
+function Followed({ lock, token, now: atOnce, opens, waiting }) {
   const { data, at } = useResource(`/v1/locks/${name(lock)}`, { view: 'explain', limit: 1 }, 500);
   if (!data) return html`<p>Looking…</p>`;
   const holders = (data.lock && data.lock.holders) || [];
@@ -63,38 +77,76 @@ function Followed({ lock, token, now: atOnce, next }) {
   const steps = [];
   if (former && former.state === 'held') steps.push('It still holds: nothing has changed yet.');
   else if (former) {
-    steps.push(
-      html`Taken away. The holder was told to stop. The lock stays closed until it confirms, for ${duration(former.left_ms || 0)} at
-        most.`,
-    );
-  } else if (atOnce) steps.push('Taken away. The former holder may still act until it notices: only a fence protects the resource.');
+    steps.push(html`Taken away. ${BLOCKS[former.state]} <strong><${Left} ms=${former.left_ms || 0} at=${at} /></strong> at most.`);
+  } else if (opens) steps.push('Opened.');
+  else if (atOnce) steps.push('Taken away. The former holder may still act until it notices: only a fence protects the resource.');
   else steps.push(html`<strong>The former holder has stopped</strong>, or its time is over.`);
   if (now) steps.push(html`<span><${ClientLink} client=${now.client} /> holds it now, token ${now.token}, for <${Age} ms=${now.held_ms} at=${at} />.</span>`);
   else if (!former) steps.push('The lock is free.');
-  return html`<ol class="followed">${steps.map((step) => html`<li>${step}</li>`)}</ol>${next}`;
+  const sooner = former && former.state === 'cooling';
+  const takeNow = () => openDialog((close) => html`<${Force} now lock=${lock} holder=${former} waiting=${waiting} close=${close} />`, opened.get().from);
+  return html`<ol class="followed">${steps.map((step) => html`<li>${step}</li>`)}</ol>
+    ${sooner && html`<p><button type="button" class="danger" onClick=${takeNow}>Take away now…</button></p>`}`;
+}
+
+/** What keeps a lock closed that was taken away. */
+const BLOCKS = {
+  cooling: 'The holder was told to stop. The lock stays closed until it confirms that it has stopped, for another',
+  delayed: 'The lock-delay of the former holder keeps the lock closed for another',
+  resting: 'The min hold of the former holder keeps the lock closed for another',
+};
+
+/** How long a holder has to stop, if it is told now: what is left of its lease. A renewal meanwhile makes it longer. */
+function useTimeToStop(lock, holder) {
+  const lease = useResource(`/v1/leases/${name(holder.lease)}`, {}, 1000);
+  // Who may take the lock away need not be allowed to see the lease.
+  const explained = useResource(lease.error ? `/v1/locks/${name(lock)}` : undefined, { view: 'explain', limit: 1 }, 1000);
+  if (lease.data) return { ms: lease.data.left_ms, at: lease.at, ttl: lease.data.ttl_ms };
+  const { data, at } = explained;
+  const alone = data && data.lock && data.lock.holders.length === 1 && data.free_if_silent_ms != null;
+  return alone ? { ms: Math.max(0, data.free_if_silent_ms - (holder.lock_delay_ms || 0)), at } : undefined;
+}
+
+/** Says until when the holder has time. */
+function TimeToStop({ lock, holder }) {
+  const time = useTimeToStop(lock, holder);
+  return html`The lock stays closed until it confirms that it has stopped, ${time
+    ? html`at most <strong><${Left} ms=${time.ms} at=${time.at} /></strong> from now: then its lease would have ended${time.ttl ? ` (ttl ${duration(time.ttl)} since its last renewal)` : ''}.`
+    : 'at most until its lease would have ended.'}`;
 }
 
 const nextHolder = (waiters) =>
   waiters > 0 ? 'Then it goes to the first in the queue.' : 'Then it is free: nobody waits.';
 
+// What happens if a lock is taken away, by how it stands.
+function forceEffects(lock, holder, waiting, now) {
+  const client = html`<strong>${holder.client}</strong>`;
+  const alive = holder.renewed_ms != null ? `It renewed its lease ${duration(holder.renewed_ms)} ago.` : '';
+  const fence = html`<strong>It is not given time to stop.</strong> Until it notices, it may still act: only a fence that checks tokens protects the resource.`;
+  const delay = holder.lock_delay_ms > 0 ? [`The lock-delay of ${duration(holder.lock_delay_ms)} follows. It cannot be skipped.`] : [];
+  if (holder.state === 'resting') return [html`${client} has released <code>${lock}</code>. The rest of its min hold is skipped.`, nextHolder(waiting)];
+  if (holder.state === 'cooling') {
+    return [html`${client} lost <code>${lock}</code>, token ${holder.token}, and has not confirmed that it has stopped. The lock opens without waiting for it any longer.`, fence, ...delay, nextHolder(waiting)];
+  }
+  if (now) return [html`${client} loses <code>${lock}</code>, token ${holder.token}, at once. ${alive}`, fence, ...delay, nextHolder(waiting)];
+  return [html`${client} is told to stop and loses <code>${lock}</code>, token ${holder.token}. ${alive}`, html`<${TimeToStop} lock=${lock} holder=${holder} />`, ...delay, nextHolder(waiting)];
+}
+
 /** Takes a lock away: with time for the holder to stop, or at once. */
 export function Force({ lock, holder, waiting, now, close }) {
-  const alive = holder.renewed_ms != null ? `It renewed its lease ${duration(holder.renewed_ms)} ago.` : '';
-  const effects = now
-    ? [
-        html`<strong>${holder.client}</strong> loses <code>${lock}</code>, token ${holder.token}, at once. ${alive}`,
-        html`<strong>It is not given time to stop.</strong> Until it notices, it may still act: only a fence that checks tokens protects the resource.`,
-        nextHolder(waiting),
-      ]
-    : [
-        html`<strong>${holder.client}</strong> is told to stop and loses <code>${lock}</code>, token ${holder.token}. ${alive}`,
-        'The lock stays closed until it confirms that it has stopped, at most until its lease would have ended.',
-        nextHolder(waiting),
-      ];
-  return html`<${ActDialog} title=${now ? `Take away ${lock} now` : `Ask ${holder.client} to stop`} effects=${effects} reason
-    typed=${lock} label=${now ? 'Take away now' : 'Tell it to stop'} close=${close}
+  const opens = holder.state === 'resting';
+  const title = opens ? `Open ${lock} now` : now ? `Take away ${lock} now` : `Ask ${holder.client} to stop`;
+  const label = opens ? 'Open now' : now ? 'Take away now' : 'Tell it to stop';
+  return html`<${ActDialog} title=${title} effects=${forceEffects(lock, holder, waiting, now)} reason
+    typed=${lock} label=${label} close=${close}
     run=${(reason) => act('POST', '/v1/force', {}, { lock, token: holder.token, reason, by: actor(), now })}
-    done=${() => html`<${Followed} lock=${lock} token=${holder.token} now=${now} />`} />`;
+    done=${() => html`<${Followed} lock=${lock} token=${holder.token} now=${now} opens=${opens} waiting=${waiting} />`} />`;
+}
+
+/** What is left of a lease, as it is renewed. */
+function LeaseLeft({ lease }) {
+  const { data, at } = useResource(`/v1/leases/${name(lease.lease)}`, {}, 1000);
+  return data ? html`at most <strong><${Left} ms=${data.left_ms} at=${at} /></strong> from now: then the lease would have ended` : 'at most until the lease would have ended';
 }
 
 /** Revokes a lease with everything that is bound to it. */
@@ -103,7 +155,7 @@ export function Revoke({ lease, close }) {
   const effects = [
     html`Lease <span class="num">${lease.lease}</span> of <strong>${lease.client}</strong> ends.`,
     holds.length
-      ? html`Its client is told to stop and loses ${holds.length === 1 ? 'lock' : 'locks'} <code>${holds.slice(0, 5).join(', ')}</code>${holds.length > 5 ? ` and ${holds.length - 5} more` : ''}. Each stays closed until it confirms, or the lease would have ended.`
+      ? html`Its client is told to stop and loses ${holds.length === 1 ? 'lock' : 'locks'} <code>${holds.slice(0, 5).join(', ')}</code>${holds.length > 5 ? ` and ${holds.length - 5} more` : ''}. Each stays closed until it confirms that it has stopped, <${LeaseLeft} lease=${lease} />.`
       : 'It holds no lock.',
     lease.waits.length ? `It leaves ${lease.waits.length === 1 ? 'the queue' : 'the queues'} of ${lease.waits.map((wait) => wait.lock).slice(0, 5).join(', ')}.` : 'It waits for nothing.',
     lease.keys.length ? `${lease.keys.length} of its keys are deleted.` : '',

@@ -1,6 +1,6 @@
 // Turns the events of the past into holds and hand-overs.
 
-import { LOSSES } from './format.js';
+import { content, LOSSES } from './format.js';
 
 const ENDS = new Set(['released', ...LOSSES]);
 
@@ -30,7 +30,7 @@ export function holds(changes) {
           lease: event.lease,
           slot: event.slot,
           mode: event.mode,
-          metadata: event.metadata,
+          says: content(event.metadata, event.metadata_base64),
           revision: change.revision,
           from: at,
           margin: before && before.lost ? margin : undefined,
@@ -56,6 +56,8 @@ export function holds(changes) {
         const lost = event.cause !== 'released';
         const stops = lost ? event.renewed_clock_ms + event.ttl_ms : event.clock_ms;
         if (stops !== undefined && !Number.isNaN(stops)) last.set(place, { clock: stops, lost });
+      } else if (event.cause === 'updated' && open.has(key)) {
+        open.get(key).says = content(event.metadata, event.metadata_base64);
       } else if (event.cause === 'cooled' && event.reason && !event.by && event.clock_ms !== undefined) {
         // The holder said that it has stopped.
         const place0 = last.get(place);

@@ -330,23 +330,45 @@ const STEP_MS = 300_000;
 
 /**
  * The newest changes of the past that match, and those that come, read every so many milliseconds. Only the first
- * search goes back: a search that finds nothing reads as much of the archive as a member allows.
+ * search goes back: a search that finds nothing reads as much of the archive as a member allows. If there may be more
+ * before what was read, `further` reads the next part.
  */
 export function useHistory(params, every, most = 100) {
   const key = JSON.stringify(params);
   const known = useRef({});
-  if (known.current.key !== key) known.current = { key, changes: new Map() };
+  const [, redraw] = useState(0);
+  if (known.current.key !== key) known.current = { key, changes: new Map(), most };
   const mine = known.current;
-  const found = useResource('/v1/history', { ...params, since: mine.since, limit: most }, every);
-  if (found.data && mine.data !== found.data) {
-    mine.data = found.data;
-    for (const change of found.data.changes) mine.changes.set(change.revision, change);
-    const changes = [...mine.changes.values()].sort((one, other) => (BigInt(one.revision) < BigInt(other.revision) ? 1 : -1)).slice(0, most);
+  const found = useResource('/v1/history', { ...params, since: params.since || mine.since, limit: most }, every);
+  const add = (read) => {
+    for (const change of read) mine.changes.set(change.revision, change);
+    const changes = [...mine.changes.values()].sort((one, other) => (BigInt(one.revision) < BigInt(other.revision) ? 1 : -1)).slice(0, mine.most);
     mine.changes = new Map(changes.map((change) => [change.revision, change]));
-    mine.shown = { ...found.data, changes };
+    mine.shown = { ...mine.data, changes };
+  };
+  if (found.data && mine.data !== found.data) {
+    if (!mine.data) mine.before = found.data.before;
+    mine.data = found.data;
+    add(found.data.changes);
     mine.since = new Date(Math.floor((memberNow() - CLOCKS_MS) / STEP_MS) * STEP_MS).toISOString();
   }
-  return { ...found, data: mine.shown };
+  const further = async () => {
+    if (mine.reading) return;
+    mine.reading = true;
+    redraw((n) => n + 1);
+    try {
+      const older = await get('/v1/history', { ...params, before: mine.before, limit: most });
+      mine.most += most;
+      mine.before = older.before;
+      mine.problem = undefined;
+      add(older.changes);
+    } catch (error) {
+      mine.problem = error;
+    }
+    mine.reading = false;
+    if (known.current === mine) redraw((n) => n + 1);
+  };
+  return { ...found, error: found.error || mine.problem, data: mine.shown, further: mine.before && further, reading: mine.reading };
 }
 
 /** Calls something soon, and if it is wanted all the time, once in so many milliseconds. */

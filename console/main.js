@@ -1,12 +1,13 @@
 // Starts the console: the frame around the pages, who is signed in, and whether what is shown is up to date.
 
 import { html, render, useEffect, useRef, useState } from './vendor/htm-preact.js';
-import { actsAs, forgetPermissions, get, onSignedOut, signOut } from './api.js';
-import { freshness, useNow, useStore } from './live.js';
+import { actsAs, can, forgetPermissions, get, onSignedOut, signOut } from './api.js';
+import { freshness, isAnswer, store, useNow, useStore } from './live.js';
 import { go, href, useRoute } from './router.js';
 import { duration } from './format.js';
 import { OpenDialog } from './acts.js';
-import { Now } from './pages/now.js';
+import { elsewhere } from './parts/basic.js';
+import { Found, Now } from './pages/now.js';
 import { Lock } from './pages/lock.js';
 import { Client, Lease } from './pages/client.js';
 import { Timeline } from './pages/timeline.js';
@@ -18,7 +19,7 @@ import { Access } from './pages/access.js';
 import { Audit } from './pages/audit.js';
 import { SignIn } from './pages/signin.js';
 
-const PAGES = { now: Now, lock: Lock, client: Client, lease: Lease, timeline: Timeline, stuck: Stuck, members: Members, elections: Elections, keys: Keys, access: Access, audit: Audit };
+const PAGES = { now: Now, search: Found, lock: Lock, client: Client, lease: Lease, timeline: Timeline, stuck: Stuck, members: Members, elections: Elections, keys: Keys, access: Access, audit: Audit };
 const MENU = [['now', 'Now'], ['stuck', 'Stuck and lost'], ['timeline', 'Timeline'], ['elections', 'Elections'], ['keys', 'Keys'], ['members', 'Members'], ['access', 'Access'], ['audit', 'Audit']];
 /** A stream that resumes at once is no reason to worry anyone. */
 const PATIENCE_MS = 1500;
@@ -34,12 +35,38 @@ function Mark() {
     ${stale ? html`<span>Stale: last news ${duration(age)} ago</span>` : 'Live'}</span>`;
 }
 
-/** Says across the page that it may be out of date. */
-function StaleBanner() {
+/** The members as this one last listed them: where else to look when it does not answer any more. */
+const members = store([]);
+const MEMBERS_MS = 60_000;
+
+function useMembers(console) {
+  useEffect(() => {
+    if (!console) return undefined;
+    const look = () => get('/v1/cluster').then((status) => members.set(status.members), () => undefined);
+    look();
+    const timer = setInterval(() => document.hidden || look(), MEMBERS_MS);
+    return () => clearInterval(timer);
+  }, [Boolean(console)]);
+}
+
+/** Says across the page that it may be out of date, and which other members can show the same. */
+function StaleBanner({ console }) {
   const state = useStore(freshness);
   const now = useNow();
+  const others = useStore(members).filter((member) => member.name !== console.member && member.client_address);
   if (state.live || now - state.since <= PATIENCE_MS) return null;
-  return html`<div class="banner" role="alert">What is shown is from ${duration(now - state.since)} ago and may have changed: ${state.why}. Trying again.</div>`;
+  return html`<div class="banner" role="alert">What is shown is from ${duration(now - state.since)} ago and may have changed: ${state.why}. Trying again.
+    ${others.length > 0 && html`<div class="others">The same page at another member: ${others.map((member) => html`<a key=${member.member_id} href=${elsewhere(member.client_address)}>${member.name || member.member_id} (${member.client_address})</a> `)}</div>`}</div>`;
+}
+
+/** Finds the very lock, client or lease of a name, and shows a page of what is like it otherwise. */
+async function seek(wanted) {
+  if (/^\d{15,20}$/.test(wanted)) return go('lease', wanted);
+  const exact = await get('/v1/locks', { prefix: wanted, limit: 1, stale: true }).catch(() => undefined);
+  if (exact && exact.locks[0] && exact.locks[0].lock === wanted) return go('lock', wanted);
+  const leases = await get('/v1/leases', { client: wanted, limit: 1, stale: true }).catch(() => undefined);
+  if (leases && leases.leases[0] && leases.leases[0].client === wanted) return go('client', wanted);
+  return go('search', wanted);
 }
 
 function Search() {
@@ -56,25 +83,15 @@ function Search() {
     addEventListener('keydown', keyed);
     return () => removeEventListener('keydown', keyed);
   }, []);
-  const submit = async (event) => {
+  const submit = (event) => {
     event.preventDefault();
     const wanted = text.trim();
     if (!wanted) return;
     set('');
-    if (/^\d{15,20}$/.test(wanted)) return void go('lease', wanted);
-    // A lock of that very name, or whatever contains it.
-    const exact = await get('/v1/locks', { prefix: wanted, limit: 1, stale: true }).catch(() => undefined);
-    const found = exact && exact.locks[0] && exact.locks[0].lock === wanted;
-    if (found) return void go('lock', wanted);
-    // Or a client of that name, of which there may be no lock.
-    const leases = await get('/v1/leases', { client: wanted, limit: 1, stale: true }).catch(() => undefined);
-    const client = leases && leases.leases[0] && leases.leases[0].client;
-    const locks = await get('/v1/locks', { contains: wanted, limit: 1, stale: true }).catch(() => undefined);
-    if (client && (client === wanted || (locks && !locks.locks.length))) go('client', client);
-    else go('now', '', { contains: wanted });
+    seek(wanted);
   };
   return html`<form class="search" role="search" aria-label="Go to" onSubmit=${submit}>
-    <input ref=${at} value=${text} onInput=${(event) => set(event.target.value)} aria-label="Go to a lock or client, or search" placeholder="Lock, client or search ( / )" spellcheck="false" autocomplete="off" /></form>`;
+    <input ref=${at} value=${text} onInput=${(event) => set(event.target.value)} aria-label="Go to a lock or client, or search" placeholder="Lock, client or a part of its name ( / )" spellcheck="false" autocomplete="off" /></form>`;
 }
 
 const THEMES = ['auto', 'light', 'dark'];
@@ -97,6 +114,13 @@ function Theme() {
   return html`<button class="quiet" onClick=${() => set(THEMES[(THEMES.indexOf(theme) + 1) % 3])} aria-label=${`Theme: ${theme}. Change`}>${{ auto: '◐', light: '☀', dark: '☾' }[theme]}</button>`;
 }
 
+// Whether the caller may read everything. To others an empty list says that there may be what they do not see.
+const readsEverything = () =>
+  can('read', '').catch((error) => {
+    if (isAnswer(error) && error.status !== 401) return false;
+    throw error;
+  });
+
 function App() {
   const route = useRoute();
   const [session, set] = useState({});
@@ -104,7 +128,8 @@ function App() {
     try {
       const console = await get('/v1/console');
       actsAs(console.principal);
-      set({ console: { ...console, readAt: Date.now() } });
+      const readsAll = !console.identity || (await readsEverything());
+      set({ console: { ...console, readsAll, readAt: Date.now() } });
     } catch (error) {
       set((before) => (error.status === 401 ? { out: true } : { ...before, error }));
     }
@@ -119,10 +144,11 @@ function App() {
     const timer = setTimeout(load, 2000);
     return () => clearTimeout(timer);
   }, [session.error]);
+  useMembers(session.console);
   const first = useRef(true);
   useEffect(() => {
     const about = route.about ? `${route.about} · ` : '';
-    document.title = `${about}${(MENU.find(([page]) => page === route.page) || [0, route.page])[1]} · Tenure`;
+    document.title = `${about}${(MENU.find(([page]) => page === route.page) || [0, route.page[0].toUpperCase() + route.page.slice(1)])[1]} · Tenure`;
     if (!first.current) {
       const heading = document.querySelector('main h1');
       if (heading) heading.focus();
@@ -152,7 +178,7 @@ function App() {
     </header>
     <nav class="menu" aria-label="Pages">${MENU.map(([page, label]) => html`<a key=${page} href=${href(page)} aria-current=${route.page === page ? 'page' : undefined}>${label}</a>`)}</nav>
     <main id="main">
-      <${StaleBanner} />
+      <${StaleBanner} console=${console} />
       ${Page ? html`<${Page} key=${`${route.page} ${route.about}`} about=${route.about} filters=${route.filters} console=${console} />` : html`<h1 tabindex="-1">There is no such page</h1><p><a href=${href('now')}>Now</a></p>`}
     </main>
     <${OpenDialog} />

@@ -3,7 +3,7 @@
 import { html } from '../vendor/htm-preact.js';
 import { useResource } from '../live.js';
 import { refilter } from '../router.js';
-import { Badge, Command, Empty, Panel, Problem, Time } from '../parts/basic.js';
+import { Badge, Command, Empty, Panel, Problem, TextFilter, Time } from '../parts/basic.js';
 
 const SHOWN = new Set(['time', 'act', 'outcome', 'principal', 'who', 'target', 'from']);
 
@@ -17,7 +17,7 @@ export function Audit({ filters }) {
   const records = data ? [...data.records].reverse().filter((record) => !wanted || JSON.stringify(record).toLowerCase().includes(wanted)) : [];
   return html`<h1 tabindex="-1">Audit</h1>
     <form class="filters" role="search" aria-label="Filter records" onSubmit=${(event) => event.preventDefault()}>
-      <label>Contains <input name="text" value=${filters.text || ''} onInput=${(event) => refilter({ text: event.target.value })} spellcheck="false" autocomplete="off" /></label></form>
+      <${TextFilter} label="Contains" name="text" value=${filters.text} apply=${(text) => refilter({ text })} /></form>
     <${Problem} error=${error} />
     ${data && html`<${Panel} title="Newest records of this member" id="records" note="acts are recorded by every member; denied calls by the one that was asked" aside=${html`<${Command} words=${['tenure', 'audit']} />`}>
       ${records.length ? html`<div class="scroll" tabindex="0" role="group" aria-label="Records"><table><thead><tr><th>When</th><th>Act</th><th>Who</th><th>Target</th><th>Outcome</th><th>More</th></tr></thead><tbody>

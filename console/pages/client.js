@@ -6,7 +6,7 @@ import { name } from '../api.js';
 import { content, duration, plural } from '../format.js';
 import { holds } from '../holds.js';
 import { ActButton, Revoke, useCan, whyNot } from '../acts.js';
-import { Age, ClientLink, Command, Empty, Field, LeaseLink, Left, LockLink, Panel, Problem, TtlBar } from '../parts/basic.js';
+import { Age, ClientLink, Command, Empty, Field, Further, LeaseLink, Left, Limited, LockLink, nothing, Panel, Problem, TtlBar } from '../parts/basic.js';
 import { LossTable } from './lock.js';
 
 /** Who is in the way of a wait. */
@@ -25,7 +25,7 @@ function LeaseCard({ lease, at, console }) {
     <div class="who"><span class="dim">lease</span> <${LeaseLink} lease=${lease.lease} /> <${ClientLink} client=${lease.client} /></div>
     ${why && html`<p class="why">“${why}”</p>`}
     <div class="lease-line"><${TtlBar} ttl=${lease.ttl_ms} left=${lease.left_ms} at=${at} label=${`Time left of lease ${lease.lease}`} />
-      <span class="dim"><${Left} ms=${lease.left_ms} at=${at} /> of ttl ${duration(lease.ttl_ms)}</span></div>
+      <span class="dim">ends in <${Left} ms=${lease.left_ms} at=${at} /> unless renewed (ttl ${duration(lease.ttl_ms)})</span></div>
     <dl class="wide">
       <${Field} label="Holds">${lease.holds.length ? lease.holds.slice(0, 100).map((hold) => html`<span class="item"><${LockLink} lock=${hold.lock} /> <span class="dim num">token ${hold.token}</span></span>`) : html`<span class="dim">nothing</span>`}<//>
       <${Field} label="Waits for">${lease.waits.length ? lease.waits.slice(0, 100).map((wait, index) => html`<span class="item"><${LockLink} lock=${wait.lock} />${index < 5 && html`<${Why} lock=${wait.lock} lease=${lease.lease} />`}</span>`) : html`<span class="dim">nothing</span>`}<//>
@@ -36,11 +36,25 @@ function LeaseCard({ lease, at, console }) {
 }
 
 function Losses({ client }) {
-  const { data, error } = useHistory({ client, lost: true }, 10_000);
+  const { data, error, further, reading } = useHistory({ client, lost: true }, 10_000);
   const list = useMemo(() => (data ? holds(data.changes).filter((hold) => hold.client === client).reverse() : []), [data]);
   return html`<${Panel} title="Recent losses" id="losses" aside=${html`<${Command} words=${['tenure', 'history', '--lost', '--client', client]} />`}>
-    <${Problem} error=${error} what="The past cannot be read" />
-    ${data && (list.length ? html`<${LossTable} list=${list} />` : html`<${Empty}>It lost nothing that is recorded.<//>`)}
+    <${Problem} error=${error} what="The past cannot be read" instead="What a client lost is shown to callers with the verb read for the cluster. The page of a lock that you may read has its losses." />
+    ${data && html`<${LossTable} list=${list} empty=${further ? 'Nothing in what was read so far.' : 'It lost nothing that is recorded.'} /><${Further} further=${further} reading=${reading} />`}
+  <//>`;
+}
+
+/** What a client holds of the locks that the caller may read, which need not be allowed to see its leases. */
+function Visible({ client }) {
+  const { data, at, error } = useResource('/v1/locks', { client, limit: 200, stale: true }, 5000);
+  const own = (data ? data.locks : []).flatMap((it) => it.holders.filter((holder) => holder.client === client).map((holder) => ({ lock: it.lock, holder })));
+  const waits = (data ? data.locks : []).filter((it) => it.waiting && !it.holders.some((holder) => holder.client === client));
+  return html`<${Panel} title="Locks that you may see" id="visible">
+    <${Problem} error=${error} />
+    ${data && !own.length && html`<${Empty}>It holds no lock that you may see.<//>`}
+    ${own.length > 0 && html`<ul class="then">${own.map(({ lock, holder }) => html`<li key=${`${lock} ${holder.token}`}><${LockLink} lock=${lock} /> <span class="dim">held for <${Age} ms=${holder.held_ms} at=${at} />, token ${holder.token}</span></li>`)}</ul>`}
+    ${waits.length > 0 && html`<p class="note">It, or a client whose name begins with its name, waits for ${waits.slice(0, 20).map((it) => html`<${LockLink} lock=${it.lock} /> `)}</p>`}
+    ${data && data.next && html`<p class="note">There are more locks than were read.</p>`}
   <//>`;
 }
 
@@ -50,8 +64,12 @@ export function Client({ about: client, console }) {
   const held = leases.reduce((sum, lease) => sum + lease.holds.length, 0);
   const awaited = leases.reduce((sum, lease) => sum + lease.waits.length, 0);
   return html`<h1 tabindex="-1"><span class="kind">Client</span> <span class="name">${client}</span></h1>
+    <${Limited} console=${console} />
     <${Problem} error=${error} />
-    ${data && html`<p class="answer">${leases.length ? `It has ${plural(leases.length, 'lease')}, holds ${plural(held, 'lock')} and waits for ${awaited || 'none'}.` : 'It has no lease: it holds nothing and waits for nothing.'}</p>`}
+    ${data && html`<p class="answer">${leases.length
+      ? `It has ${plural(leases.length, 'lease')}, holds ${plural(held, 'lock')} and waits for ${awaited || 'none'}.`
+      : nothing(console, 'It has no lease now: it holds nothing and waits for nothing.', 'It has no lease that you may see. The leases of others are shown to callers with the verb read for the cluster.')}</p>`}
+    ${!console.readsAll && html`<${Visible} client=${client} />`}
     <div class="holders">${leases.map((lease) => html`<${LeaseCard} key=${lease.lease} lease=${lease} at=${at} console=${console} />`)}</div>
     <${Losses} client=${client} />`;
 }
@@ -60,7 +78,7 @@ export function Lease({ about: id, console }) {
   const { data, at, error } = useResource(`/v1/leases/${name(id)}`, {}, 2000);
   const gone = error && error.reason === 'LEASE_NOT_FOUND';
   return html`<h1 tabindex="-1"><span class="kind">Lease</span> <span class="num">${id}</span></h1>
-    ${gone ? html`<p class="answer">This lease does not exist any more: it expired, was revoked, or its client ended it.</p>` : html`<${Problem} error=${error} />`}
+    ${gone ? html`<p class="answer">${nothing(console, 'This lease does not exist any more: it expired, was revoked, or its client ended it.', 'There is no such lease that you may see: it has ended, or it belongs to a client whose leases you may not read.')}</p>` : html`<${Problem} error=${error} />`}
     ${data && !gone && html`<div class="holders"><${LeaseCard} lease=${data} at=${at} console=${console} /></div>`}
     ${data && html`<${Losses} client=${data.client} />`}`;
 }

@@ -1,43 +1,69 @@
 // One lock: who holds it, since when and why, who waits, what is in the way, and what happened to it.
 
 import { html, useMemo } from '../vendor/htm-preact.js';
-import { useChanges, useResource, useSpaced } from '../live.js';
+import { isAnswer, useChanges, useResource, useSpaced } from '../live.js';
 import { name } from '../api.js';
 import { href } from '../router.js';
 import { cause, content, count, duration, LOSSES, plural } from '../format.js';
 import { holds } from '../holds.js';
 import { ActButton, Force, Revoke, useCan, whyNot } from '../acts.js';
-import { Age, ClientLink, Command, Empty, Field, LeaseLink, Left, LockLink, Panel, Problem, State, Time, TtlBar } from '../parts/basic.js';
+import { Age, Brief, ClientLink, Command, Empty, Field, LeaseLink, Left, LockLink, Panel, Problem, State, Time, TtlBar } from '../parts/basic.js';
 import { List, usePages } from '../parts/list.js';
 
-/** How often the past of a lock is read while it changes all the time. */
+/** How often the past of a lock is read while it changes all the time, how many revisions, and how many holds are shown. */
 const PAST_MS = 10_000;
+const PAST_REVISIONS = 200;
+const PAST_HOLDS = 60;
+const DAY = 86_400_000;
 
 const path = (lock) => `/v1/locks/${name(lock)}`;
 
 /** How a lock stands, in one word. A holder that has not renewed for half of its ttl is late, not lost. */
-function standing({ lock, free_if_silent_ms: silent }) {
-  if (!lock || !lock.holders.length) return 'vacant';
+function standing({ lock, drained, free_if_silent_ms: silent }) {
+  if (!lock || !lock.holders.length) return drained ? 'drained' : 'vacant';
   const first = lock.holders[0];
   const left = silent == null ? undefined : silent - (first.lock_delay_ms || 0);
   return first.state === 'held' && first.renewed_ms > left ? 'doubtful' : first.state;
 }
 
+/** Who took a lock away, and why. */
+function Taken({ hold }) {
+  if (!hold || !LOSSES.has(hold.end)) return null;
+  return html`${hold.by ? html` by <strong>${hold.by}</strong>` : ''}${hold.reason ? `: “${hold.reason}”` : ''}`;
+}
+
+/** How a lock that nobody holds was held last. */
+export function LastHeld({ hold }) {
+  if (!hold || !hold.end) return null;
+  return html` It was last held by <${ClientLink} client=${hold.client} />${hold.to ? html` until <${Time} at=${hold.to} />` : ''}: ${cause(hold.end)}<${Taken} hold=${hold} />.`;
+}
+
+/** Why a lock is not granted although it could be. */
+function Drained({ drained, at }) {
+  if (!drained) return null;
+  const below = drained.prefix ? html`Locks below <code>${drained.prefix}</code> are` : 'All locks are';
+  return html` <strong>${below} closed to new holders</strong> for <${Age} ms=${drained.drained_ms} at=${at} />${drained.by ? html` by <strong>${drained.by}</strong>` : ''}${drained.reason ? `: “${drained.reason}”` : ''}. No client is granted it until they are opened again.`;
+}
+
 /** The answer in one sentence. */
-function Summary({ explained, at }) {
+function Summary({ explained, at, list }) {
   const { lock, ahead, chain, free_if_silent_ms: silent, free_at_latest_ms: latest, quiet_ms: quiet } = explained;
   if (quiet) return html`<p class="answer">Nothing is granted for another <${Left} ms=${quiet} at=${at} />: the cluster was restored.</p>`;
+  const drained = html`<${Drained} drained=${explained.drained} at=${at} />`;
   if (!lock || !lock.holders.length) {
-    return html`<p class="answer">Nobody holds it${lock && lock.waiting ? html`, and ${plural(lock.waiting, 'client waits', 'clients wait')}` : ' or waits for it'}.</p>`;
+    return html`<p class="answer">Nobody holds it${lock && lock.waiting ? html`, and ${plural(lock.waiting, 'client waits', 'clients wait')}` : ' or waits for it'}.${drained}<${LastHeld} hold=${list.find((hold) => hold.end)} /></p>`;
   }
   const first = lock.holders[0];
+  const taken = list.find((hold) => hold.token === first.token);
   const others = lock.holders.length - 1;
   const who =
     first.state === 'held'
-      ? html`Held by <${ClientLink} client=${first.client} />${others ? ` and ${plural(others, 'other')}` : ''} for <${Age} ms=${first.held_ms} at=${at} />${first.renewed_ms != null ? html`, renewed <${Age} ms=${first.renewed_ms} at=${at} /> ago` : ''}.`
+      ? html`Held by <${ClientLink} client=${first.client} />${others ? ` and ${plural(others, 'other')}` : ''} for <${Age} ms=${first.held_ms} at=${at} />${first.renewed_ms != null ? html`; it renewed its lease <${Age} ms=${first.renewed_ms} at=${at} /> ago` : ''}.`
       : first.state === 'cooling'
-        ? html`Taken away from <${ClientLink} client=${first.client} />. Closed until it confirms that it has stopped, for <${Left} ms=${first.left_ms || 0} at=${at} /> at most.`
-        : html`Nobody may have it for another <${Left} ms=${first.left_ms || 0} at=${at} />: the lock-delay of <${ClientLink} client=${first.client} />.`;
+        ? html`Taken away from <${ClientLink} client=${first.client} /><${Taken} hold=${taken} />. Closed until it confirms that it has stopped, for <${Left} ms=${first.left_ms || 0} at=${at} /> at most.`
+        : first.state === 'resting'
+          ? html`Released by <${ClientLink} client=${first.client} />. Not granted again for another <${Left} ms=${first.left_ms || 0} at=${at} />: its min hold of ${duration(first.min_hold_ms)} since the grant.`
+          : html`Lost by <${ClientLink} client=${first.client} /><${Taken} hold=${taken} />. Not granted again for another <${Left} ms=${first.left_ms || 0} at=${at} />: its lock-delay.`;
   const waits = lock.waiting
     ? html` ${plural(lock.waiting, 'client waits', 'clients wait')}${ahead[0] ? html`; the first, <${ClientLink} client=${ahead[0].client} />, for <${Age} ms=${ahead[0].waiting_ms} at=${at} />` : ''}.`
     : html` Nobody waits.`;
@@ -51,13 +77,30 @@ function Summary({ explained, at }) {
           : '';
   const last = chain[chain.length - 1];
   const behind = first.state === 'held' && chain.length > 1 ? html` Its holder waits itself: in the end everything waits for <${ClientLink} client=${last.client} />, which holds <${LockLink} lock=${last.lock} />.` : '';
-  return html`<p class="answer">${who}${waits}${behind}${free}</p>`;
+  return html`<p class="answer">${who}${drained}${waits}${behind}${free}</p>`;
 }
 
-function Holder({ lock, holder, at, console, waiting }) {
-  const { data: lease, at: leaseAt } = useResource(`/v1/leases/${name(holder.lease)}`, {}, 4000);
+const capital = (text) => text[0].toUpperCase() + text.slice(1);
+
+/** What can be done about a holder, by how it stands. */
+function HolderActs({ lock, holder, lease, console, waiting }) {
   const may = useCan(console, 'force', lock);
   const mayRevoke = useCan(console, 'force');
+  const why = whyNot(console, 'force');
+  const force = (now) => (close) => html`<${Force} now=${now} lock=${lock} holder=${holder} waiting=${waiting} close=${close} />`;
+  if (holder.state === 'delayed') return null;
+  if (holder.state === 'resting') return html`<div class="acts"><${ActButton} label="Open now…" danger allowed=${may} why=${why}>${force(true)}<//></div>`;
+  return html`<div class="acts">
+    ${holder.state === 'held' && html`<${ActButton} label="Ask to stop…" allowed=${may} why=${why}>${force(false)}<//>`}
+    <${ActButton} label="Take away now…" danger allowed=${may} why=${why}>${force(true)}<//>
+    ${holder.state === 'held' && html`<${ActButton} label="Revoke lease…" danger allowed=${mayRevoke && lease} why=${whyNot(console, 'force for the cluster')}>${(close) => html`<${Revoke} lease=${lease} close=${close} />`}<//>`}
+  </div>`;
+}
+
+/** One grant: its client, since when it has the lock, and until when its lease lives. */
+function Holder({ lock, holder, hold, at, console, waiting }) {
+  const { data: lease, at: leaseAt, error } = useResource(`/v1/leases/${name(holder.lease)}`, {}, 4000);
+  const held = holder.state === 'held';
   const why = content(holder.metadata, holder.metadata_base64);
   return html`<article class="holder" aria-label=${`Holder ${holder.client}`}>
     <div class="who"><${ClientLink} client=${holder.client} /> <${State} state=${holder.state === 'held' && lease && lease.left_ms < lease.ttl_ms / 2 ? 'doubtful' : holder.state} />
@@ -65,24 +108,21 @@ function Holder({ lock, holder, at, console, waiting }) {
     ${why && html`<p class="why" title="What the holder says it does">“${why}”</p>`}
     ${lease && lease.metadata && lease.metadata !== why && html`<p class="why dim">${lease.metadata}</p>`}
     <dl>
-      <${Field} label="Held for"><${Age} ms=${holder.held_ms} at=${at} /><//>
-      <${Field} label="Since about"><${Time} at=${at - holder.held_ms} /><//>
+      ${held && html`<${Field} label="Holds the lock for"><${Age} ms=${holder.held_ms} at=${at} /><//>`}
+      <${Field} label="Lock granted">${hold && hold.from ? html`<${Time} at=${hold.from} />` : html`about <${Time} at=${at - holder.held_ms} />`}<//>
+      ${!held && hold && hold.to && html`<${Field} label=${capital(cause(hold.end))}><${Time} at=${hold.to} /><//>`}
       <${Field} label="Token"><span class="num">${holder.token}</span><//>
       <${Field} label="Mode">${holder.election ? 'election' : holder.mode}<//>
       <${Field} label="Lease"><${LeaseLink} lease=${holder.lease} /><//>
       ${lease && lease.waits.length > 0 && html`<${Field} label="Waits itself for">${lease.waits.slice(0, 3).map((wait) => html`<${LockLink} lock=${wait.lock} /> `)}<//>`}
-      ${holder.renewed_ms != null && html`<${Field} label="Renewed"><${Age} ms=${holder.renewed_ms} at=${at} /> ago<//>`}
+      ${holder.renewed_ms != null && html`<${Field} label="Lease last renewed"><${Age} ms=${holder.renewed_ms} at=${at} /> ago<//>`}
       ${holder.max_hold_ms != null && html`<${Field} label="May hold">${duration(holder.max_hold_ms)} at most<//>`}
       ${holder.lock_delay_ms > 0 && html`<${Field} label="Lock-delay">${duration(holder.lock_delay_ms)}<//>`}
     </dl>
     ${lease && html`<div class="lease-line"><${TtlBar} ttl=${lease.ttl_ms} left=${lease.left_ms} at=${leaseAt} label=${`Time left of the lease of ${holder.client}`} />
-      <span class="dim"><${Left} ms=${lease.left_ms} at=${leaseAt} /> of ttl ${duration(lease.ttl_ms)}</span></div>`}
-    ${holder.state === 'held' &&
-    html`<div class="acts">
-      <${ActButton} label="Ask to stop…" allowed=${may} why=${whyNot(console, 'force')}>${(close) => html`<${Force} lock=${lock} holder=${holder} waiting=${waiting} close=${close} />`}<//>
-      <${ActButton} label="Take away now…" danger allowed=${may} why=${whyNot(console, 'force')}>${(close) => html`<${Force} now lock=${lock} holder=${holder} waiting=${waiting} close=${close} />`}<//>
-      <${ActButton} label="Revoke lease…" danger allowed=${mayRevoke && lease} why=${whyNot(console, 'force for the cluster')}>${(close) => html`<${Revoke} lease=${lease} close=${close} />`}<//>
-    </div>`}
+      <span class="dim">lease ends in <${Left} ms=${lease.left_ms} at=${leaseAt} /> unless renewed (ttl ${duration(lease.ttl_ms)})</span></div>`}
+    ${!lease && error && isAnswer(error) && html`<p class="note">${console.readsAll ? 'Its lease has ended.' : 'You may not see its lease: that needs the verb read for the cluster.'}</p>`}
+    <${HolderActs} lock=${lock} holder=${holder} lease=${lease} console=${console} waiting=${waiting} />
   </article>`;
 }
 
@@ -113,12 +153,12 @@ function Queue({ lock, explained, at, revision }) {
   const { rows, more, loading, error } = usePages(waiting ? path(lock) : undefined, { view: 'queue', revision: undefined, stale: true }, 'waiters', 1000);
   const shown = waiting <= 100 ? explained.ahead.map((it) => Object.assign(it, { at })) : rows;
   const columns = [
-    { label: '#', width: '4rem', numeric: true, cell: (it) => it.ahead + 1 },
-    { label: 'Client', width: 'minmax(10rem, 2fr)', cell: (it) => html`<${ClientLink} client=${it.client} />` },
-    { label: 'Waits', width: '6rem', numeric: true, cell: (it) => html`<${Age} ms=${it.waiting_ms} at=${it.at} />` },
+    { label: '#', width: '4rem', narrow: '2rem', numeric: true, cell: (it) => it.ahead + 1 },
+    { label: 'Client', width: 'minmax(10rem, 2fr)', narrow: 'minmax(0, 1fr)', cell: (it) => html`<${ClientLink} client=${it.client} />` },
+    { label: 'Waits', width: '6rem', narrow: '5rem', numeric: true, cell: (it) => html`<${Age} ms=${it.waiting_ms} at=${it.at} />` },
     { label: 'Mode', width: '6rem', cell: (it) => (it.election ? 'election' : it.mode) },
     { label: 'Gives up in', width: '7rem', numeric: true, cell: (it) => (it.left_ms == null ? html`<span class="dim">never</span>` : html`<${Left} ms=${it.left_ms} at=${it.at} />`) },
-    { label: 'Perhaps in', width: '7rem', numeric: true, cell: (it) => { const ms = estimate(it, explained); return ms == null ? '' : `≈ ${duration(ms)}`; } },
+    { label: 'Perhaps in', width: '7rem', narrow: '5rem', numeric: true, cell: (it) => { const ms = estimate(it, explained); return ms == null ? '' : `≈ ${duration(ms)}`; } },
     { label: 'Lease', width: '7rem', cell: (it) => html`<${LeaseLink} lease=${it.lease} />` },
   ];
   const usual = explained.usually_held_ms != null ? `usually held ${duration(explained.usually_held_ms)} (median of ${explained.usually_of})` : '';
@@ -136,45 +176,57 @@ function Margin({ ms }) {
   return html`<span class="loss" title=${`The former holder was not given time to stop: for ${duration(-ms)} only a fence protected the resource.`}>none: fence</span>`;
 }
 
+/** How a hold ended: by whom and why if it was taken away. */
+function End({ hold }) {
+  if (!hold.end) return html`<span class="dim">holds it</span>`;
+  return html`<span class=${LOSSES.has(hold.end) ? 'loss' : ''}>${cause(hold.end)}</span><${Taken} hold=${hold} />`;
+}
+
 export function HoldTable({ list, lockColumn }) {
   if (!list.length) return html`<${Empty}>Nothing is recorded.<//>`;
-  return html`<div class="scroll" tabindex="0" role="group" aria-label="Holds"><table><thead><tr>${lockColumn && html`<th>Lock</th>`}<th>From</th><th>Client</th><th class="numeric">Held</th><th class="numeric">Token</th><th>End</th><th>By, and why</th><th class="numeric" title="Time between the last moment the former holder could act and this grant">Margin</th></tr></thead>
+  return html`<div class="scroll" tabindex="0" role="group" aria-label="Holds"><table><thead><tr>${lockColumn && html`<th>Lock</th>`}<th>Granted</th><th>Client</th><th class="numeric">Held</th><th>End, by whom and why</th><th>Ended</th><th>Says</th><th class="numeric spare">Token</th><th class="numeric spare" title="Time between the last moment the former holder could act and this grant">Margin</th></tr></thead>
     <tbody>${list.map(
       (hold) => html`<tr key=${`${hold.lock} ${hold.token}`} class=${LOSSES.has(hold.end) ? 'lost' : ''}>
         ${lockColumn && html`<td><${LockLink} lock=${hold.lock} /></td>`}
         <td>${hold.from ? html`<${Time} at=${hold.from} />` : html`<span class="dim" title="its grant is not in what was read">–</span>`}</td>
         <td><${ClientLink} client=${hold.client} /></td>
         <td class="numeric">${hold.from && hold.to ? duration(hold.to - hold.from) : hold.end ? '' : 'still'}</td>
-        <td class="numeric">${hold.token}</td>
-        <td>${hold.end ? html`<span class=${LOSSES.has(hold.end) ? 'loss' : ''}>${cause(hold.end)}</span> ${hold.to && html`<${Time} at=${hold.to} />`}` : html`<span class="dim">holds it</span>`}</td>
-        <td>${hold.by || ''}${hold.reason ? html`${hold.by ? ': ' : ''}“${hold.reason}”` : ''}</td>
-        <td class="numeric"><${Margin} ms=${hold.margin} /></td></tr>`,
+        <td class="end"><${End} hold=${hold} /></td>
+        <td>${hold.to ? html`<${Time} at=${hold.to} />` : ''}</td>
+        <td class="says"><${Brief} text=${hold.says} most=${80} /></td>
+        <td class="numeric spare">${hold.token}</td>
+        <td class="numeric spare"><${Margin} ms=${hold.margin} /></td></tr>`,
     )}</tbody></table></div>`;
 }
 
 /** Holds that their clients did not give back, the newest first: when, how, by whom and why. */
-export function LossTable({ list }) {
-  if (!list.length) return html`<${Empty}>None is recorded.<//>`;
-  return html`<div class="scroll" tabindex="0" role="group" aria-label="Losses"><table><thead><tr><th>When</th><th>Lock</th><th>Lost by</th><th>How</th><th>Taken away by, and why</th><th class="numeric">Token</th></tr></thead>
+export function LossTable({ list, empty = 'None is recorded.' }) {
+  if (!list.length) return html`<${Empty}>${empty}<//>`;
+  return html`<div class="scroll" tabindex="0" role="group" aria-label="Losses"><table><thead><tr><th>When</th><th>Lock</th><th>Lost by</th><th>How, by whom and why</th><th class="numeric spare">Token</th></tr></thead>
     <tbody>${list.map(
       (hold) => html`<tr key=${`${hold.lock} ${hold.token}`}><td><${Time} at=${hold.to} /></td><td><${LockLink} lock=${hold.lock} /></td><td><${ClientLink} client=${hold.client} /></td>
-        <td><span class="loss">${cause(hold.end)}</span></td><td>${hold.by ? html`<strong>${hold.by}</strong>` : ''}${hold.reason ? html`${hold.by ? ': ' : ''}“${hold.reason}”` : ''}</td><td class="numeric">${hold.token}</td></tr>`,
+        <td class="end"><${End} hold=${hold} /></td><td class="numeric spare">${hold.token}</td></tr>`,
     )}</tbody></table></div>`;
 }
 
-function Past({ lock, data, error, status }) {
-  const list = useMemo(() => (data ? holds(data.changes).reverse() : []), [data]);
+function Past({ lock, data, list, error }) {
   const losses = list.filter((hold) => LOSSES.has(hold.end));
+  const shown = list.slice(0, PAST_HOLDS);
+  const oldest = shown.length ? shown[shown.length - 1].from || shown[shown.length - 1].to : undefined;
+  const more = data && (data.before || list.length > shown.length);
+  const older = href('timeline', '', oldest ? { lock, from: oldest - DAY, to: oldest + 1000 } : { lock });
   return html`<${Panel} title="Holds and hand-overs" id="past" note=${data ? `${plural(list.length, 'hold')}, ${plural(losses.length, 'loss', 'losses')} in the newest ${plural(data.changes.length, 'revision')}` : ''}
     aside=${html`<a href=${href('timeline', '', { lock })}>Timeline</a>`}>
     <${Problem} error=${error} what="The past cannot be read" />
-    ${data ? html`<${HoldTable} list=${list.slice(0, 60)} />` : !error && html`<p class="loading">${status || 'Loading…'}</p>`}
+    ${data ? html`<${HoldTable} list=${shown} />` : !error && html`<p class="loading">Loading…</p>`}
+    ${more && html`<p class="note">These are the newest ${plural(shown.length, 'hold')}${data.before ? `: only the newest ${PAST_REVISIONS} revisions of this lock were read` : ` of ${list.length}`}. <a href=${older}>Older holds: timeline</a></p>`}
   <//>`;
 }
 
 export function Lock({ about: lock, console }) {
   const { data, at, error, reload } = useResource(path(lock), { view: 'explain', limit: 100 }, 3000);
-  const past = useResource(path(lock), { view: 'history', archive: true, limit: 200 });
+  const past = useResource(path(lock), { view: 'history', archive: true, limit: PAST_REVISIONS });
+  const list = useMemo(() => (past.data ? holds(past.data.changes).reverse() : []), [past.data]);
   // A search of the past costs a member more than the state of a lock.
   const reloadPast = useSpaced(past.reload, PAST_MS);
   useChanges({ name: lock }, (events) => {
@@ -190,15 +242,15 @@ export function Lock({ about: lock, console }) {
   const waiting = shown ? shown.waiting : 0;
   return html`<h1 tabindex="-1"><span class="kind">Lock</span> <span class="name">${lock}</span> <${State} state=${standing(data)} />
       ${shown && shown.slots && html`<span class="dim">${holders.length} of ${plural(shown.slots, 'slot')}</span>`}</h1>
-    <${Summary} explained=${data} at=${at} />
+    <${Summary} explained=${data} at=${at} list=${list} />
     <${Problem} error=${error} />
     ${holders.length > 0 &&
     html`<div class="holders">${holders.slice(0, 24).map(
-      (holder) => html`<${Holder} key=${holder.token} lock=${lock} holder=${holder} at=${at} console=${console} waiting=${waiting} />`,
+      (holder) => html`<${Holder} key=${holder.token} lock=${lock} holder=${holder} hold=${list.find((hold) => hold.token === holder.token)} at=${at} console=${console} waiting=${waiting} />`,
     )}${holders.length > 24 && html`<p class="dim">and ${holders.length - 24} more holders</p>`}</div>`}
     <${Chain} lock=${lock} chain=${data.chain} goesOn=${data.chain_goes_on} />
     <${Queue} lock=${lock} explained=${data} at=${at} />
-    <${Past} lock=${lock} data=${past.data} error=${past.error} />
+    <${Past} lock=${lock} data=${past.data} list=${list} error=${past.error} />
     <${Panel} title="The same in a terminal" id="commands">
       <${Command} words=${['tenure', 'explain', lock]} />
       <${Command} words=${['tenure', 'history', lock]} />

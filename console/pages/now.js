@@ -1,13 +1,16 @@
-// What happens now: counts, rates, members, who waits longest, and every lock.
+// What happens now: counts, rates, members, who waits longest, and every lock; and what a search finds, now and in the past.
 
 import { html, useEffect, useRef, useState } from '../vendor/htm-preact.js';
-import { useNow, useResource, useStates } from '../live.js';
+import { get, name } from '../api.js';
+import { AGAIN_MS, isAnswer, useNow, useResource, useStates } from '../live.js';
 import { href, refilter } from '../router.js';
-import { count, duration, plural, rate } from '../format.js';
+import { cause, count, duration, plural, rate } from '../format.js';
 import { findings } from '../findings.js';
-import { Age, Badge, ClientLink, Command, Empty, LockLink, Panel, Problem, State } from '../parts/basic.js';
+import { holds } from '../holds.js';
+import { Age, ClientLink, Command, Empty, Limited, LockLink, nothing, Panel, Problem, State, TextFilter, Time } from '../parts/basic.js';
 import { List, usePages } from '../parts/list.js';
 import { Spark } from '../parts/chart.js';
+import { LastHeld } from './lock.js';
 
 const KEPT = 60;
 
@@ -55,21 +58,21 @@ export function Health({ status, error }) {
   </div>`;
 }
 
-function Waits({ list, at }) {
-  if (!list.length) return html`<${Empty}>Nobody waits.<//>`;
-  return html`<table><thead><tr><th>Lock</th><th>First in the queue</th><th class="numeric">Waits</th><th>Held by</th><th class="numeric">For</th><th class="numeric">Queue</th></tr></thead>
+function Waits({ list, at, console }) {
+  if (!list.length) return html`<${Empty}>${nothing(console, 'Nobody waits.', 'Nobody waits for a lock that you may see.')}<//>`;
+  return html`<table><thead><tr><th>Lock</th><th>First in the queue</th><th class="numeric">Waits</th><th>Held by</th><th class="numeric spare">For</th><th class="numeric spare">Queue</th></tr></thead>
     <tbody>${list.slice(0, 10).map(
       (it) => html`<tr key=${it.lock}><td><${LockLink} lock=${it.lock} /></td>
         <td>${it.first && html`<${ClientLink} client=${it.first.client} />`}</td>
         <td class="numeric">${it.first && html`<${Age} ms=${it.first.waiting_ms} at=${at} />`}</td>
         <td>${it.holder ? html`<${ClientLink} client=${it.holder.client} />` : html`<span class="dim">nobody</span>`}${it.holders > 1 ? html` <span class="dim">+${it.holders - 1}</span>` : ''}</td>
-        <td class="numeric">${it.holder && html`<${Age} ms=${it.holder.held_ms} at=${at} />`}</td>
-        <td class="numeric">${count(it.waiting)}</td></tr>`,
+        <td class="numeric spare">${it.holder && html`<${Age} ms=${it.holder.held_ms} at=${at} />`}</td>
+        <td class="numeric spare">${count(it.waiting)}</td></tr>`,
     )}</tbody></table>`;
 }
 
-function Prefixes({ list, at }) {
-  if (!list.length) return html`<${Empty}>No locks.<//>`;
+function Prefixes({ list, at, console }) {
+  if (!list.length) return html`<${Empty}>${nothing(console, 'No lock is held or awaited.', 'No lock that you may see is held or awaited.')}<//>`;
   const most = Math.max(...list.map((it) => it.waiting), 1);
   return html`<table><thead><tr><th>Prefix</th><th class="numeric">Locks</th><th class="numeric">Waiting</th><th class="numeric">Longest</th></tr></thead>
     <tbody>${list.slice(0, 10).map(
@@ -88,35 +91,29 @@ function mode(lock) {
 }
 
 const COLUMNS = [
-  { label: 'Lock', width: 'minmax(12rem, 2.4fr)', cell: (lock) => html`<${LockLink} lock=${lock.lock} />` },
+  { label: 'Lock', width: 'minmax(12rem, 2.4fr)', narrow: 'minmax(0, 1.2fr)', cell: (lock) => html`<${LockLink} lock=${lock.lock} />` },
   { label: 'State', width: '8rem', cell: (lock) => html`<${State} state=${lock.holders.length ? lock.holders[0].state : 'vacant'} />` },
   { label: 'Mode', width: '7rem', cell: mode },
   {
     label: 'Held by',
     width: 'minmax(9rem, 1.6fr)',
+    narrow: 'minmax(0, 1fr)',
     cell: (lock) =>
       lock.holders.length
         ? html`<${ClientLink} client=${lock.holders[0].client} />${lock.holders.length > 1 ? html`<span class="dim"> +${lock.holders.length - 1}</span>` : ''}`
         : html`<span class="dim">nobody</span>`,
   },
-  { label: 'For', width: '6rem', numeric: true, cell: (lock) => lock.holders.length > 0 && html`<${Age} ms=${lock.holders[0].held_ms} at=${lock.at} />` },
+  { label: 'For', width: '6rem', narrow: '3.6rem', numeric: true, cell: (lock) => lock.holders.length > 0 && html`<${Age} ms=${lock.holders[0].held_ms} at=${lock.at} />` },
   { label: 'Token', width: '7rem', numeric: true, cell: (lock) => lock.holders.length > 0 && lock.holders[0].token },
-  { label: 'Waiting', width: '5rem', numeric: true, cell: (lock) => (lock.waiting ? html`<strong>${count(lock.waiting)}</strong>` : '0') },
+  { label: 'Waiting', width: '5rem', narrow: '3.6rem', numeric: true, cell: (lock) => (lock.waiting ? html`<strong>${count(lock.waiting)}</strong>` : '0') },
 ];
 
 /** The filters, which are part of the address. */
 function Filters({ filters }) {
   const set = (name) => (event) => refilter({ [name]: event.target.value });
-  const late = useRef();
-  const later = (name) => (event) => {
-    const { value } = event.target;
-    clearTimeout(late.current);
-    late.current = setTimeout(() => refilter({ [name]: value }), 250);
-  };
+  const typed = (label, name, placeholder) => html`<${TextFilter} label=${label} name=${name} value=${filters[name]} placeholder=${placeholder} apply=${(value) => refilter({ [name]: value })} />`;
   return html`<form class="filters" role="search" aria-label="Filter locks" onSubmit=${(event) => event.preventDefault()}>
-    <label>Prefix <input name="prefix" value=${filters.prefix || ''} onInput=${later('prefix')} placeholder="jobs/" spellcheck="false" autocomplete="off" /></label>
-    <label>Contains <input name="contains" value=${filters.contains || ''} onInput=${later('contains')} spellcheck="false" autocomplete="off" /></label>
-    <label>Client <input name="client" value=${filters.client || ''} onInput=${later('client')} placeholder="ci-7" spellcheck="false" autocomplete="off" /></label>
+    ${typed('Name begins with', 'prefix', 'jobs/')} ${typed('Name contains', 'contains')} ${typed('Client begins with', 'client', 'ci-7')}
     <label>State <select name="state" value=${filters.state || ''} onChange=${set('state')}>
       <option value="">any</option><option value="held">held</option><option value="awaited">awaited</option><option value="revoking">revoking</option></select></label>
     <label>Waiting longer than <select name="waiting_ms" value=${filters.waiting_ms || ''} onChange=${set('waiting_ms')}>
@@ -125,7 +122,7 @@ function Filters({ filters }) {
   </form>`;
 }
 
-function Locks({ filters, revision, total }) {
+function Locks({ filters, revision, total, console }) {
   const wanted = {};
   for (const field of ['prefix', 'contains', 'client', 'state', 'waiting_ms']) if (filters[field]) wanted[field] = filters[field];
   const filtered = Object.keys(wanted).length > 0;
@@ -133,17 +130,20 @@ function Locks({ filters, revision, total }) {
   useEffect(() => {
     renew();
   }, [revision]);
+  const empty = filtered
+    ? nothing(console, 'No lock that is held or awaited matches.', 'No lock that you may see, and that is held or awaited, matches.')
+    : nothing(console, 'No lock is held or awaited.', 'No lock that you may see is held or awaited.');
   const words = ['tenure', 'locks', ...(wanted.prefix ? ['--prefix', wanted.prefix] : [])];
   return html`<${Panel} title="Locks" id="locks" note=${filtered ? (ended ? plural(rows.length, 'match', 'matches') : `${count(rows.length)} matches so far`) : total == null ? '' : plural(total, 'lock')}
     aside=${html`<${Command} words=${words} />`}>
     <${Filters} filters=${filters} />
     <${Problem} error=${error} />
     <${List} rows=${rows} columns=${COLUMNS} keyOf=${(row) => row.lock} label="Locks" total=${filtered || total == null ? undefined : total + 1}
-      more=${more} loading=${loading} empty=${filtered ? 'No lock matches.' : 'No lock is held or awaited.'} height=${620} />
+      more=${more} loading=${loading} empty=${empty} height=${620} />
   <//>`;
 }
 
-export function Now({ filters }) {
+export function Now({ filters, console }) {
   const { data: overview, at, error: refused } = useStates('/v1/overview', { follow: true }, 'overview');
   const { data: status, error } = useResource('/v1/cluster', {}, 5000);
   const points = useRates(overview, at);
@@ -153,24 +153,146 @@ export function Now({ filters }) {
   const wait = overview && overview.longest_waits[0];
   return html`<h1 tabindex="-1">Now</h1>
     <${Health} status=${status} error=${error} />
+    <${Limited} console=${console} />
     ${overview
       ? html`<div class="tiles">
           <${Tile} label="Held" value=${count(overview.held)} note=${`of ${plural(overview.locks, 'lock')}`} />
           <${Tile} label="Awaited" value=${count(overview.awaited)} note=${`${count(overview.waiters)} in queues`} level=${overview.awaited ? 'warn' : ''} />
-          <${Tile} label="Longest wait" value=${wait ? html`<${Age} ms=${wait.first.waiting_ms} at=${at} />` : '–'} note=${wait ? html`<${LockLink} lock=${wait.lock} />` : 'nobody waits'} level=${wait && wait.first.waiting_ms > 60_000 ? 'warn' : ''} />
+          <${Tile} label="Longest wait" value=${wait ? html`<${Age} ms=${wait.first.waiting_ms} at=${at} />` : '–'} note=${wait ? html`<${LockLink} lock=${wait.lock} />` : nothing(console, 'nobody waits', 'none that you see')} level=${wait && wait.first.waiting_ms > 60_000 ? 'warn' : ''} />
           <${Tile} label="Grants/s" value=${rate(last && last.granted)}><${Spark} values=${points.map((it) => it.granted)} label="Grants per second, last two minutes" /><//>
           <${Tile} label="Hand-overs/s" value=${rate(last && last.handed)}><${Spark} values=${points.map((it) => it.handed)} label="Hand-overs per second, last two minutes" /><//>
-          <${Tile} label="Losses" value=${count(overview.totals.lost)} note=${html`<a href=${href('stuck')}>last ${duration(overview.totals.counted_ms)}: who, why</a>`} level=${last && last.lost > 0 ? 'bad' : ''} />
+          <${Tile} label=${`Losses, last ${duration(overview.totals.counted_ms)}`} value=${count(overview.totals.lost)} note=${html`<a href=${href('stuck', '', { show: 'losses' })}>who, and why</a>`} level=${last && last.lost > 0 ? 'bad' : ''} />
           <${Tile} label="Revoking" value=${count(overview.revoking)} note="not free yet" level=${overview.revoking ? 'warn' : ''} />
           <${Tile} label="Leases" value=${count(overview.leases)} note=${plural(overview.elections, 'election')} />
         </div>
         ${!overview.complete && html`<p class="problem">Only ${count(overview.locks)} locks were read for this summary.</p>`}
         <div class="columns">
-          <${Panel} title="Longest waits" id="waits" aside=${html`<a href=${href('stuck')}>Stuck and lost</a>`}><${Waits} list=${overview.longest_waits} at=${at} /><//>
-          <${Panel} title="Hottest prefixes" id="prefixes"><${Prefixes} list=${overview.prefixes} at=${at} /><//>
+          <${Panel} title="Longest waits" id="waits" aside=${html`<a href=${href('stuck')}>Stuck and lost</a>`}><${Waits} list=${overview.longest_waits} at=${at} console=${console} /><//>
+          <${Panel} title="Hottest prefixes" id="prefixes"><${Prefixes} list=${overview.prefixes} at=${at} console=${console} /><//>
         </div>`
       : refused
       ? html`<${Problem} error=${refused} what="The summary cannot be read" />`
       : html`<p class="loading">${now - started > 3000 ? 'Waiting for the member’s summary…' : 'Loading…'}</p>`}
-    <${Locks} filters=${filters} revision=${overview && overview.header.revision} total=${overview && overview.locks} />`;
+    <${Locks} filters=${filters} revision=${overview && overview.header.revision} total=${overview && overview.locks} console=${console} />`;
+}
+
+/** To find a part of a client's name, so many pages of a thousand leases or locks are read. */
+const PARTS_MAX = 5;
+/** How many revisions of the past are searched for names that contain a text. Those that begin so are found further back. */
+const PAST_MAX = 1000;
+
+// The clients whose names contain a text. Who may not see the leases of others finds those that hold a lock that it may see.
+async function clientsLike(text, console, signal) {
+  const wanted = text.toLowerCase();
+  const clients = new Set();
+  const [path, list, named] = console.readsAll ? ['/v1/leases', 'leases', (it) => [it.client]] : ['/v1/locks', 'locks', (it) => it.holders.map((holder) => holder.client)];
+  const add = (answer) => answer[list].flatMap(named).forEach((client) => client.toLowerCase().includes(wanted) && clients.add(client));
+  let after;
+  for (let page = 0; page < PARTS_MAX; page += 1) {
+    const answer = await get(path, { limit: 1000, after, stale: true }, signal);
+    add(answer);
+    after = answer.next;
+    if (!after) return { clients: [...clients].sort(), whole: true };
+  }
+  add(await get(path, { client: text, limit: 1000, stale: true }, signal));
+  return { clients: [...clients].sort(), whole: false };
+}
+
+// The locks of the past whose names contain a text, with the last that is recorded of each, and the clients.
+async function pastLike(text, console, signal) {
+  const wanted = text.toLowerCase();
+  const locks = new Map();
+  const clients = new Set();
+  for (const params of [{ prefix: text, limit: 200 }, ...(console.readsAll ? [{ limit: PAST_MAX }] : [])]) {
+    for (const event of (await get('/v1/history', params, signal)).changes.flatMap((change) => change.events)) {
+      if (event.lock && event.lock.toLowerCase().includes(wanted) && !locks.has(event.lock)) locks.set(event.lock, event);
+      if (event.client && event.client.toLowerCase().includes(wanted)) clients.add(event.client);
+    }
+  }
+  return { locks: [...locks.values()], clients: [...clients] };
+}
+
+// Reads something once, again while the member cannot answer.
+function useOnce(key, read) {
+  const [state, set] = useState({});
+  useEffect(() => {
+    const aborts = new AbortController();
+    let timer;
+    const load = () =>
+      read(aborts.signal).then(
+        (data) => set({ data }),
+        (error) => {
+          if (aborts.signal.aborted) return;
+          set({ error });
+          if (!isAnswer(error)) timer = setTimeout(load, AGAIN_MS);
+        },
+      );
+    load();
+    return () => {
+      clearTimeout(timer);
+      aborts.abort();
+    };
+  }, [key]);
+  return state;
+}
+
+/** The lock of exactly this name, whether or not a client holds it now. */
+function Exact({ lock }) {
+  const { data, at, error } = useResource(`/v1/locks/${name(lock)}`, { view: 'explain', limit: 1 }, 5000);
+  const past = useResource(`/v1/locks/${name(lock)}`, { view: 'history', archive: true, limit: 20 });
+  const last = past.data && holds(past.data.changes).reverse().find((hold) => hold.end);
+  const unknown = past.data && !past.data.changes.length && !past.data.before;
+  const holder = data && data.lock && data.lock.holders[0];
+  const links = html`<a href=${href('lock', lock)}>Its page</a> · <a href=${href('timeline', '', { lock })}>Its history</a>`;
+  if (error && isAnswer(error)) return html`<p class="answer"><${LockLink} lock=${lock} />: ${error.reason === 'PERMISSION_DENIED' ? 'you may not see this lock.' : error.message}</p>`;
+  return html`<p class="answer"><${LockLink} lock=${lock} />: ${!data
+      ? '…'
+      : holder
+        ? html`<${State} state=${holder.state} /> <${ClientLink} client=${holder.client} />, for <${Age} ms=${holder.held_ms} at=${at} />.`
+        : `not held now${data.lock && data.lock.waiting ? `; ${plural(data.lock.waiting, 'client waits', 'clients wait')}` : ''}${unknown ? ', and nothing is recorded of it' : ''}.`}${data && !holder ? html`<${LastHeld} hold=${last} />` : ''} ${links}</p>`;
+}
+
+/** What a search found: the lock of that name, and locks and clients with the text in their names. */
+export function Found({ about: text, console }) {
+  const now = useResource('/v1/locks', { contains: text, limit: 100, stale: true }, 10_000);
+  const clients = useOnce(text, (signal) => clientsLike(text, console, signal));
+  const past = useOnce(text, (signal) => pastLike(text, console, signal));
+  const held = now.data ? now.data.locks : [];
+  const present = new Set([...held.map((it) => it.lock), text]);
+  const gone = past.data ? past.data.locks.filter((event) => !present.has(event.lock)) : [];
+  const known = new Set(clients.data ? clients.data.clients : []);
+  const former = past.data ? past.data.clients.filter((client) => !known.has(client)) : [];
+  const like = html`<strong class="name">${text}</strong>`;
+  return html`<h1 tabindex="-1"><span class="kind">Search</span> <span class="name">${text}</span></h1>
+    <${Limited} console=${console} />
+    <${Exact} lock=${text} />
+    <${Panel} title="Locks held or awaited now" id="found-now" note=${now.data ? plural(held.length, 'match', 'matches') : ''}>
+      <${Problem} error=${now.error} />
+      ${held.length > 0 && html`<table><thead><tr><th>Lock</th><th>State</th><th>Held by</th><th class="numeric">For</th><th class="numeric">Waiting</th></tr></thead>
+        <tbody>${held.map(
+          (it) => html`<tr key=${it.lock}><td><${LockLink} lock=${it.lock} /></td><td><${State} state=${it.holders.length ? it.holders[0].state : 'vacant'} /></td>
+            <td>${it.holders.length ? html`<${ClientLink} client=${it.holders[0].client} />` : html`<span class="dim">nobody</span>`}</td>
+            <td class="numeric">${it.holders.length > 0 && html`<${Age} ms=${it.holders[0].held_ms} at=${now.at} />`}</td><td class="numeric">${count(it.waiting)}</td></tr>`,
+        )}</tbody></table>`}
+      ${now.data && !held.length && !now.data.next && html`<${Empty}>${nothing(console, 'No lock that is held or awaited now', 'No lock that you may see, and that is held or awaited now,')} has ${like} in its name.<//>`}
+      ${now.data && now.data.next && html`<p class="note">Not all locks were searched. <a href=${href('now', '', { contains: text })}>All of them: Now</a></p>`}
+    <//>
+    <${Panel} title="Clients" id="found-clients" note=${clients.data ? plural(known.size, 'match', 'matches') : ''}>
+      <${Problem} error=${clients.error} />
+      ${clients.data && (known.size
+        ? html`<ul class="then">${[...known].slice(0, 100).map((client) => html`<li key=${client}><${ClientLink} client=${client} /></li>`)}</ul>`
+        : html`<${Empty}>${nothing(console, 'No client with a lease', 'No client that you may see')} has ${like} in its name.<//>`)}
+      ${known.size > 100 && html`<p class="note">The first 100 are shown.</p>`}
+      ${clients.data && !clients.data.whole && html`<p class="note">There are too many to search all names for a part. Names that begin with it were all searched.</p>`}
+      ${former.length > 0 && html`<p class="note">Without a lease now: ${former.slice(0, 20).map((client) => html`<${ClientLink} client=${client} /> `)}</p>`}
+    <//>
+    <${Panel} title="Locks of the past, not held now" id="found-past" note=${past.data ? plural(gone.length, 'match', 'matches') : ''}>
+      <${Problem} error=${past.error} what="The past cannot be read" instead="You may read the past of names that begin with a prefix of your roles: type such a name." />
+      ${past.data && (gone.length
+        ? html`<table><thead><tr><th>Lock</th><th>Last</th><th>Client</th><th>When</th><th>History</th></tr></thead><tbody>${gone.slice(0, 100).map(
+            (event) => html`<tr key=${event.lock}><td><${LockLink} lock=${event.lock} /></td><td>${cause(event.cause)}</td><td><${ClientLink} client=${event.client} /></td><td><${Time} at=${event.at} /></td>
+              <td><a href=${href('timeline', '', { lock: event.lock })} aria-label=${`History of ${event.lock}`}>Timeline</a></td></tr>`,
+          )}</tbody></table>`
+        : html`<${Empty}>None in what was searched: names that begin with ${like}${console.readsAll ? `, and the newest ${count(PAST_MAX)} revisions` : ''}.<//>`)}
+    <//>`;
 }

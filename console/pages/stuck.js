@@ -1,12 +1,12 @@
-// Work that does not go on: waits beyond a bound, holds beyond a bound, and rings that were refused.
+// Work that does not go on: waits beyond a bound, holds beyond a bound, rings that were refused, and locks that were lost.
 
 import { html, useEffect, useMemo, useState } from '../vendor/htm-preact.js';
 import { AGAIN_MS, useHistory, useResource, useStates } from '../live.js';
-import { refilter } from '../router.js';
-import { count, duration, plural } from '../format.js';
+import { href, refilter } from '../router.js';
+import { content, count, duration, forInput, plural } from '../format.js';
 import { holds } from '../holds.js';
 import { ringOf } from '../rings.js';
-import { Age, ClientLink, Command, Empty, LeaseLink, LockLink, Panel, Problem, Time } from '../parts/basic.js';
+import { Age, Brief, ClientLink, Command, Empty, Further, LeaseLink, Limited, LockLink, nothing, ONE_PAST, Panel, Problem, TextFilter, Time } from '../parts/basic.js';
 import { LossTable } from './lock.js';
 
 const BOUNDS = [['10 s', 10_000], ['1 min', 60_000], ['5 min', 300_000], ['30 min', 1_800_000], ['1 h', 3_600_000]];
@@ -16,15 +16,48 @@ function Bound({ label, name, value, filters }) {
     ${BOUNDS.map(([text, ms]) => html`<option value=${ms}>${text}</option>`)}</select></label>`;
 }
 
-function Losses({ taken }) {
-  const { data, error } = useHistory(taken ? { cause: 'forced' } : { lost: true }, 5000);
+/** A day in the zone of this browser, so many days ago, as the address has it. */
+function day(ago) {
+  const date = new Date();
+  date.setDate(date.getDate() - ago);
+  return forInput(date).slice(0, 10);
+}
+
+/** Where one day begins and the next one. A day has 23 or 25 hours when the clocks change. */
+function bounds(text) {
+  const from = new Date(`${text}T00:00:00`);
+  if (Number.isNaN(from.getTime())) return undefined;
+  const to = new Date(from);
+  to.setDate(to.getDate() + 1);
+  return { since: from.toISOString(), until: new Date(to - 1).toISOString() };
+}
+
+function Losses({ taken, on, below }) {
+  const within = on && bounds(on);
+  const past = within && Date.parse(within.until) < Date.now();
+  const { data, error, further, reading } = useHistory({ ...(taken ? { cause: 'forced' } : { lost: true }), ...(below ? { prefix: below } : {}), ...within }, past ? 0 : 5000);
   const list = useMemo(() => (data ? holds(data.changes).reverse() : []), [data]);
-  return html`<${Panel} title="Recent losses" id="losses" note="holds that their clients did not give back: who lost what, by whom and why" aside=${html`<${Command} words=${['tenure', 'history', '--lost']} />`}>
+  const days = [['All days', ''], ['Today', day(0)], ['Yesterday', day(1)]];
+  const words = ['tenure', 'history', '--lost', ...(below ? ['--prefix', below] : []), ...(within ? ['--since', within.since, '--until', within.until] : [])];
+  return html`<${Panel} title="Recent losses" id="losses" note="holds that their clients did not give back: who lost what, by whom and why" aside=${html`<${Command} words=${words} />`}>
     <form class="filters" aria-label="Which losses" onSubmit=${(event) => event.preventDefault()}>
-      <label>Show <select name="losses" value=${taken ? 'forced' : ''} onChange=${(event) => refilter({ losses: event.target.value })}><option value="">all losses</option><option value="forced">taken away by someone</option></select></label></form>
-    <${Problem} error=${error} what="The past cannot be read" />
-    ${data && html`<${LossTable} list=${list.slice(0, 50)} />`}
+      <label>Show <select name="losses" value=${taken ? 'forced' : ''} onChange=${(event) => refilter({ losses: event.target.value })}><option value="">all losses</option><option value="forced">taken away by someone</option></select></label>
+      <${TextFilter} label="Below prefix" name="below" value=${below} placeholder="all" atEnd apply=${(value) => refilter({ below: value })} />
+      <label>Day <input type="date" name="day" value=${on || ''} onChange=${(event) => refilter({ day: event.target.value })} /></label>
+      <span class="ranges">${days.map(([label, value]) => html`<button type="button" class="quiet" aria-pressed=${(on || '') === value} onClick=${() => refilter({ day: value })}>${label}</button>`)}</span></form>
+    <${Problem} error=${error} what="The past cannot be read" instead=${ONE_PAST} />
+    ${data && html`<${LossTable} list=${list} empty=${further ? 'None in what was read so far.' : within ? 'None is recorded on that day.' : 'None is recorded.'} /><${Further} further=${further} reading=${reading} />`}
   <//>`;
+}
+
+/** The parts of the page: what there is in each, and the way to it. */
+function Parts({ parts }) {
+  const go = (id) => () => {
+    const heading = document.getElementById(id);
+    heading.scrollIntoView();
+    heading.focus({ preventScroll: true });
+  };
+  return html`<nav class="parts" aria-label="On this page">${parts.map(([id, label]) => html`<button key=${id} class="quiet" onClick=${go(id)}>${label}</button>`)}</nav>`;
 }
 
 /** How many rings are looked for without being asked: each takes some searches of the past. */
@@ -55,56 +88,105 @@ function Ring({ change, open }) {
     ${closed && html`<span class="dim">and so on, for ever</span>`}`;
 }
 
-export function Stuck({ filters }) {
+/** Prefixes that are closed to new holders: those who wait below them wait for that. */
+function Drained() {
+  const { data, at } = useResource('/v1/drains', { stale: true }, 10_000);
+  if (!data || !data.drains.length) return null;
+  return html`<${Panel} title="Drained" id="drained" note="closed to new holders: below these prefixes nothing is granted" aside=${html`<${Command} words=${['tenure', 'drain', '--list']} />`}>
+    <table><thead><tr><th>Prefix</th><th class="numeric">For</th><th>By, and why</th><th class="numeric">Holders left</th></tr></thead><tbody>
+      ${data.drains.map((it) => html`<tr key=${it.prefix}><td>${it.prefix ? html`<a class="name" href=${href('now', '', { prefix: it.prefix })}>${it.prefix}</a>` : 'all locks'}</td><td class="numeric"><${Age} ms=${it.drained_ms} at=${at} /></td>
+        <td class="end">${it.by ? html`<strong>${it.by}</strong>: ` : ''}${it.reason ? `“${it.reason}”` : ''}</td><td class="numeric">${it.holders == null ? '' : `${count(it.holders)}${it.more_holders ? ' or more' : ''}`}</td></tr>`)}</tbody></table>
+  <//>`;
+}
+
+/**
+ * The locks with waits beyond the bound, the longest first. How long the first in the queue waits is known of those in
+ * the summary of all locks, whose names a search need not have reached; of the others only that it is beyond the bound.
+ */
+function longWaits(overview, at, found, foundAt, bound) {
+  const rows = new Map();
+  for (const it of overview ? overview.longest_waits : []) {
+    if (it.first.waiting_ms >= bound) rows.set(it.lock, { ...it, at });
+  }
+  for (const it of found ? found.locks : []) {
+    if (!rows.has(it.lock)) rows.set(it.lock, { lock: it.lock, holder: it.holders[0], holders: it.holders.length, waiting: it.waiting, at: foundAt });
+  }
+  const waited = (it) => (it.first ? it.first.waiting_ms : -1);
+  return [...rows.values()].sort((one, other) => waited(other) - waited(one));
+}
+
+/** Whether the summary lists every wait beyond the bound: it has the longest of all locks. */
+function listsAll(overview, bound) {
+  if (!overview || !overview.complete) return false;
+  const { longest_waits: waits, awaited } = overview;
+  return waits.length >= awaited || waits[waits.length - 1].first.waiting_ms < bound;
+}
+
+function Waits({ rows, bound, cut, empty }) {
+  if (!rows.length) return html`<${Empty}>${empty}<//>`;
+  const unknown = rows.filter((it) => !it.first).length;
+  return html`<table><thead><tr><th>Lock</th><th>First in the queue</th><th class="numeric">Waits</th><th>Held by</th><th class="numeric spare">For</th><th class="numeric spare">Queue</th></tr></thead><tbody>
+      ${rows.map(
+        (it) => html`<tr key=${it.lock}><td><${LockLink} lock=${it.lock} /></td>
+          <td>${it.first && html`<${ClientLink} client=${it.first.client} />`}</td>
+          <td class="numeric">${it.first ? html`<${Age} ms=${it.first.waiting_ms} at=${it.at} />` : `> ${duration(bound)}`}</td>
+          <td>${it.holder ? html`<${ClientLink} client=${it.holder.client} />` : html`<span class="dim">nobody</span>`}${it.holders > 1 ? html` <span class="dim">+${it.holders - 1}</span>` : ''}</td>
+          <td class="numeric spare">${it.holder && html`<${Age} ms=${it.holder.held_ms} at=${it.at} />`}</td>
+          <td class="numeric spare">${count(it.waiting)}</td></tr>`,
+      )}</tbody></table>
+    ${unknown > 0 && html`<p class="note">How long the first in the queue waits is known of the ${count(rows.length - unknown)} longest waits. The others wait longer than ${duration(bound)}, in the order of their names.</p>`}
+    ${cut && html`<p class="note">Not all locks were searched: there may be more such waits. <a href=${href('now', '', { waiting_ms: bound })}>All of them: Now</a></p>`}`;
+}
+
+export function Stuck({ filters, console }) {
   const waits = Number(filters.waits) || 60_000;
   const bound = Number(filters.holds) || 1_800_000;
   const { data: overview, at } = useStates('/v1/overview', { follow: true }, 'overview');
   const long = useResource('/v1/locks', { waiting_ms: waits, limit: 200, stale: true }, 5000);
   const rings = useHistory({ cause: 'deadlock' }, 10_000);
-  const held = overview ? overview.longest_holds.filter((it) => it.holder.held_ms >= bound) : [];
-  const first = new Map(overview ? overview.longest_waits.map((it) => [it.lock, it]) : []);
-  const stuck = long.data ? long.data.locks : [];
+  const held = overview ? overview.longest_holds.filter((it) => it.holder.state === 'held' && it.holder.held_ms >= bound) : [];
+  const stuck = longWaits(overview, at, long.data, long.at, waits);
+  const cut = long.data && long.data.next && !listsAll(overview, waits);
+  const nobody = nothing(console, `Nobody waits longer than ${duration(waits)}.`, `Nobody waits longer than ${duration(waits)} for a lock that you may see.`);
   const longest = overview && overview.longest_waits[0];
+  useEffect(() => {
+    const heading = filters.show && document.getElementById(filters.show);
+    if (heading) heading.scrollIntoView();
+    // What lies above has another height when it is there.
+  }, [filters.show, Boolean(overview), Boolean(long.data), Boolean(rings.data)]);
   return html`<h1 tabindex="-1">Stuck and lost</h1>
+    <${Limited} console=${console} />
+    <${Parts} parts=${[['waits', `Waits${long.data ? ` (${stuck.length}${cut ? '+' : ''})` : ''}`], ['holds', `Long holds${overview ? ` (${held.length}${held.length && held.length === overview.longest_holds.length ? '+' : ''})` : ''}`], ['rings', 'Deadlocks'], ['losses', 'Losses: who took it away']]} />
     <form class="filters" aria-label="Bounds" onSubmit=${(event) => event.preventDefault()}>
       <${Bound} label="Waits longer than" name="waits" value=${waits} filters=${filters} />
       <${Bound} label="Holds longer than" name="holds" value=${bound} filters=${filters} />
     </form>
-    <${Panel} title="Waits" id="waits" note=${long.data ? plural(stuck.length, 'lock') + (long.data.next ? ' and more' : '') : ''}>
+    <${Panel} title="Waits" id="waits" note=${stuck.length ? `${plural(stuck.length, 'lock')}, the longest wait first` : ''}>
       <${Problem} error=${long.error} />
-      ${stuck.length
-        ? html`<table><thead><tr><th>Lock</th><th>Held by</th><th class="numeric">For</th><th>First in the queue</th><th class="numeric">Waits</th><th class="numeric">Queue</th></tr></thead><tbody>
-            ${stuck.map((it) => {
-              const holder = it.holders[0];
-              const wait = first.get(it.lock);
-              return html`<tr key=${it.lock}><td><${LockLink} lock=${it.lock} /></td>
-                <td>${holder ? html`<${ClientLink} client=${holder.client} />` : html`<span class="dim">nobody</span>`}</td>
-                <td class="numeric">${holder && html`<${Age} ms=${holder.held_ms} at=${long.at} />`}</td>
-                <td>${wait && html`<${ClientLink} client=${wait.first.client} />`}</td>
-                <td class="numeric">${wait ? html`<${Age} ms=${wait.first.waiting_ms} at=${at} />` : `> ${duration(waits)}`}</td>
-                <td class="numeric">${count(it.waiting)}</td></tr>`;
-            })}</tbody></table>`
-        : long.data && html`<${Empty}>Nobody waits longer than ${duration(waits)}.${longest ? html` The longest wait: <${ClientLink} client=${longest.first.client} /> for <${LockLink} lock=${longest.lock} />, <${Age} ms=${longest.first.waiting_ms} at=${at} />.` : ''}<//>`}
+      ${(stuck.length > 0 || (long.data && !cut)) && html`<${Waits} rows=${stuck} bound=${waits} cut=${cut} empty=${html`${nobody}${longest ? html` The longest wait: <${ClientLink} client=${longest.first.client} /> for <${LockLink} lock=${longest.lock} />, <${Age} ms=${longest.first.waiting_ms} at=${at} />.` : ''}`} />`}
     <//>
-    <${Panel} title="Leases that live, and hold for long" id="holds" note="their clients renew, so nothing ends by itself">
+    <${Drained} />
+    <${Panel} title="Long holds" id="holds" note="their clients renew their leases, so these holds do not end by themselves">
       ${held.length
-        ? html`<table><thead><tr><th>Lock</th><th>Client</th><th>Lease</th><th class="numeric">Held</th><th class="numeric">Waiting</th><th>Says</th></tr></thead><tbody>
+        ? html`<table><thead><tr><th>Lock</th><th>Client</th><th class="numeric">Held</th><th class="numeric">Waiting</th><th class="spare">Says</th><th class="spare">Lease</th></tr></thead><tbody>
             ${held.map(
-              (it) => html`<tr key=${it.lock}><td><${LockLink} lock=${it.lock} /></td><td><${ClientLink} client=${it.holder.client} /></td><td><${LeaseLink} lease=${it.holder.lease} /></td>
-                <td class="numeric"><${Age} ms=${it.holder.held_ms} at=${at} /></td><td class="numeric">${count(it.waiting)}</td><td>${it.holder.metadata || ''}</td></tr>`,
-            )}</tbody></table>`
-        : overview && html`<${Empty}>Nothing is held longer than ${duration(bound)}.<//>`}
+              (it) => html`<tr key=${it.lock}><td><${LockLink} lock=${it.lock} /></td><td><${ClientLink} client=${it.holder.client} /></td>
+                <td class="numeric"><${Age} ms=${it.holder.held_ms} at=${at} /></td><td class="numeric">${count(it.waiting)}</td><td class="says spare"><${Brief} text=${content(it.holder.metadata, it.holder.metadata_base64)} /></td><td class="spare"><${LeaseLink} lease=${it.holder.lease} /></td></tr>`,
+            )}</tbody></table>
+            ${held.length === overview.longest_holds.length && overview.locks > held.length && html`<p class="note">These are the ${count(held.length)} longest holds. There may be more that are longer than ${duration(bound)}.</p>`}`
+        : overview && html`<${Empty}>${nothing(console, `Nothing is held longer than ${duration(bound)}.`, `Nothing that you may see is held longer than ${duration(bound)}.`)}<//>`}
     <//>
     <${Panel} title="Deadlocks that were refused" id="rings" note="a request that would have waited for ever" aside=${html`<${Command} words=${['tenure', 'help', 'DEADLOCK']} />`}>
-      <${Problem} error=${rings.error} what="The past cannot be read" />
+      <${Problem} error=${rings.error} what="The past cannot be read" instead="Refused deadlocks are shown to callers with the verb read for the cluster." />
       ${rings.data &&
       (rings.data.changes.length
-        ? html`<div class="scroll" tabindex="0" role="group" aria-label="Deadlocks that were refused"><table><thead><tr><th>When</th><th>Refused</th><th>Asked for</th><th>Lease</th><th>Who waited for whom</th></tr></thead><tbody>${rings.data.changes.map(
-            (change, index) => html`<tr key=${change.revision}><td><${Time} at=${change.events[0].at} /></td><td><${ClientLink} client=${change.events[0].client} /></td>
-              <td>${change.events.map((event) => html`<${LockLink} lock=${event.lock} /> `)}</td><td>${change.events[0].lease && html`<${LeaseLink} lease=${change.events[0].lease} />`}</td>
+        ? html`<div class="scroll" tabindex="0" role="group" aria-label="Deadlocks that were refused"><table><thead><tr><th>When</th><th class="spare">Refused</th><th class="spare">Asked for</th><th class="spare">Lease</th><th>Who waited for whom</th></tr></thead><tbody>${rings.data.changes.map(
+            (change, index) => html`<tr key=${change.revision}><td><${Time} at=${change.events[0].at} /></td><td class="spare"><${ClientLink} client=${change.events[0].client} /></td>
+              <td class="spare">${change.events.map((event) => html`<${LockLink} lock=${event.lock} /> `)}</td><td class="spare">${change.events[0].lease && html`<${LeaseLink} lease=${change.events[0].lease} />`}</td>
               <td><${Ring} change=${change} open=${index < RINGS_SHOWN} /></td></tr>`,
           )}</tbody></table></div>`
-        : html`<${Empty}>None is recorded.<//>`)}
+        : html`<${Empty}>${rings.further ? 'None in what was read so far.' : 'None is recorded.'}<//>`)}
+      <${Further} further=${rings.further} reading=${rings.reading} />
     <//>
-    <${Losses} taken=${filters.losses === 'forced'} />`;
+    <${Losses} taken=${filters.losses === 'forced'} on=${filters.day} below=${filters.below} />`;
 }

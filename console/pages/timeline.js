@@ -6,12 +6,15 @@ import { AGAIN_MS, isAnswer } from '../live.js';
 import { refilter } from '../router.js';
 import { forInput, local, plural } from '../format.js';
 import { heldAt, holds } from '../holds.js';
-import { ClientLink, Command, Empty, LockLink, Panel, Problem, Time } from '../parts/basic.js';
+import { ClientLink, Command, Empty, LockLink, ONE_PAST, Panel, Problem, TextFilter, Time } from '../parts/basic.js';
 import { Lanes } from '../parts/chart.js';
 import { HoldTable } from './lock.js';
 
 const PAGES_MAX = 6;
 const HOUR = 3_600_000;
+/** How many holds are drawn, and how many the table has. */
+const HOLDS_MAX = 3000;
+const ROWS_MAX = 100;
 
 // Reads a window, the newest first, and what was held when it began.
 async function read(filters, from, to, signal) {
@@ -79,7 +82,8 @@ export function Timeline({ filters }) {
   const moved = (since, until) => refilter({ from: since, to: Math.max(since + 1000, until) });
   const { data, error, loading } = state;
   const all = useMemo(() => (data ? holds(data.changes).map((hold) => ({ ...hold, now: Date.now() })) : []), [data]);
-  const shown = all.filter((hold) => (hold.to ?? Infinity) >= from && (hold.from ?? 0) <= to).slice(-3000);
+  const within = all.filter((hold) => (hold.to ?? Infinity) >= from && (hold.from ?? 0) <= to);
+  const shown = within.slice(-HOLDS_MAX);
   const at = filters.at ? Date.parse(filters.at) : undefined;
   const then = at ? heldAt(all, at) : [];
   const one = shown.find((hold) => `${hold.lock} ${hold.token}` === chosen);
@@ -87,7 +91,7 @@ export function Timeline({ filters }) {
     const value = Date.parse(event.target.value);
     if (value) refilter({ [field]: value });
   };
-  const text = (field, other) => (event) => refilter({ [field]: event.target.value, [other]: '' });
+  const text = (field, other) => (value) => refilter({ [field]: value, [other]: '' });
   const asked = (event) => {
     const value = Date.parse(event.target.value);
     if (!value) refilter({ at: '' });
@@ -98,20 +102,20 @@ export function Timeline({ filters }) {
   const words = ['tenure', 'history', ...(filters.lock ? [filters.lock] : filters.prefix ? ['--prefix', filters.prefix] : ['--prefix', { raw: "''" }]), '--since', new Date(from).toISOString(), '--until', new Date(to).toISOString()];
   return html`<h1 tabindex="-1">Timeline</h1>
     <form class="filters" aria-label="What to show" onSubmit=${(event) => event.preventDefault()}>
-      <label>Lock <input name="lock" value=${filters.lock || ''} onChange=${text('lock', 'prefix')} spellcheck="false" autocomplete="off" /></label>
-      <label>or prefix <input name="prefix" value=${filters.prefix || ''} onChange=${text('prefix', 'lock')} placeholder="all" spellcheck="false" autocomplete="off" /></label>
+      <${TextFilter} label="Lock" name="lock" value=${filters.lock} atEnd apply=${text('lock', 'prefix')} />
+      <${TextFilter} label="or prefix" name="prefix" value=${filters.prefix} placeholder="all" atEnd apply=${text('prefix', 'lock')} />
       <label>From <input type="datetime-local" step="1" value=${forInput(new Date(from))} onChange=${input('from')} /></label>
       <label>To <input type="datetime-local" step="1" value=${forInput(new Date(to))} onChange=${input('to')} /></label>
       <label>Who held it at <input type="datetime-local" step="1" name="at" value=${at ? forInput(new Date(at)) : ''} onChange=${asked} /></label>
       <span class="ranges">${ranges.map(([label, span]) => html`<button type="button" class="quiet" onClick=${() => refilter({ from: Date.now() - span, to: Date.now() })}>${label}</button>`)}</span>
     </form>
-    <${Problem} error=${error} what="The past cannot be read" />
+    <${Problem} error=${error} what="The past cannot be read" instead=${ONE_PAST} />
     ${at && data && html`<${Panel} title=${`Held at ${local(new Date(at))}`} id="then">
       ${then.length ? html`<ul class="then">${then.slice(0, 50).map((hold) => html`<li><${LockLink} lock=${hold.lock} />: <strong><${ClientLink} client=${hold.client} /></strong>, token ${hold.token}, since ${hold.from ? html`<${Time} at=${hold.from} />` : 'before what was read'}${hold.to ? html`, until <${Time} at=${hold.to} />` : to < Date.now() - 5000 ? html`, at least until <${Time} at=${to} />` : ', and still'}</li>`)}</ul>` : html`<${Empty}>${data.unsure ? 'Not known: more happened before than was read. Choose a lock, or a shorter time.' : 'Nobody, as far as it is recorded.'}<//>`}<//>`}
-    <${Panel} title="Holds" id="lanes" note=${error ? '' : loading || !data ? 'Loading…' : `${plural(shown.length, 'hold')} in ${plural(data.inside, 'revision')}${data.cut ? '; there is more, zoom in' : ''}`} aside=${html`<${Command} words=${words} />`}>
-      ${shown.length > 0 ? html`<${Lanes} holds=${shown} from=${from} to=${to} moved=${moved} chosen=${chosen} choose=${choose} mark=${at} label="Holds over time. Arrow keys move, plus and minus zoom." />` : html`<${Empty}>${error ? '' : loading || !data ? 'Loading…' : 'Nothing happened here, as far as it is recorded.'}<//>`}
+    <${Panel} title="Holds" id="lanes" note=${error ? '' : loading || !data ? 'Loading…' : `${plural(shown.length, 'hold')} in ${plural(data.inside, 'revision')}${data.cut || within.length > shown.length ? '; there is more: zoom in, or choose a lock' : ''}`} aside=${html`<${Command} words=${words} />`}>
+      ${shown.length > 0 ? html`<${Lanes} holds=${shown} from=${from} to=${to} moved=${moved} chosen=${chosen} choose=${choose} mark=${at} label="Holds over time. Arrow keys move, plus and minus zoom; Tab goes to the holds, and arrow keys from one to the next." />` : html`<${Empty}>${error ? '' : loading || !data ? 'Loading…' : 'Nothing happened here, as far as it is recorded.'}<//>`}
       ${one && html`<${HoldTable} list=${[one]} lockColumn />`}
       ${data && data.archive && html`<p class="note">${data.archive.begins_at ? html`The archive of this member begins at <${Time} at=${data.archive.begins_at} />.` : 'This member has no archive.'}${data.archive.holes.length ? ` It lacks ${plural(data.archive.holes.length, 'range')} of revisions.` : ''} Times are the wall clock of the member that led.</p>`}
     <//>
-    ${shown.length > 0 && html`<${Panel} title="The same as a table" id="table"><${HoldTable} list=${[...shown].reverse().slice(0, 100)} lockColumn /><//>`}`;
+    ${shown.length > 0 && html`<${Panel} title="The same as a table" id="table" note=${shown.length > ROWS_MAX ? `the newest ${ROWS_MAX} of ${plural(shown.length, 'hold')}; zoom in for the others` : ''}><${HoldTable} list=${[...shown].reverse().slice(0, ROWS_MAX)} lockColumn /><//>`}`;
 }

@@ -1,6 +1,6 @@
 // The small parts that every page uses.
 
-import { html, useState } from '../vendor/htm-preact.js';
+import { html, useEffect, useRef, useState } from '../vendor/htm-preact.js';
 import { useNow } from '../live.js';
 import { href } from '../router.js';
 import { duration, local, quoted, utc } from '../format.js';
@@ -44,6 +44,7 @@ const STATES = {
   cooling: ['warn', 'revoking', 'Taken away. Not granted again before the holder confirms that it has stopped, or its lease would have ended.'],
   delayed: ['warn', 'lock-delay', 'Its lock-delay runs after an end that the holder did not ask for.'],
   resting: ['idle', 'resting', 'Released. Not granted again before its min hold since the grant is over.'],
+  drained: ['warn', 'drained', 'Closed to new holders until it is opened again.'],
   vacant: ['idle', 'free', 'Nobody holds it.'],
 };
 
@@ -87,12 +88,74 @@ export function Command({ words }) {
     <button class="quiet" onClick=${copy} aria-label=${`Copy: ${text}`}>${copied ? 'Copied' : 'Copy'}</button></div>`;
 }
 
-/** A refusal or failure, in the member's own words. */
-export function Problem({ error, what }) {
+const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`;
+
+/** A refusal or failure, in the member's own words; if it is for want of permission, with what can be seen instead. */
+export function Problem({ error, what, instead }) {
   if (!error) return null;
-  return html`<div class="problem" role="alert"><strong>${what ? `${what}: ` : ''}${error.message}</strong>
-    ${error.next && html`<span> ${error.next}.</span>`}</div>`;
+  const next = error.reason === 'PERMISSION_DENIED' && instead ? instead : error.next && sentence(error.next);
+  return html`<div class="problem" role="alert"><strong>${sentence(what ? `${what}: ${error.message}` : error.message)}</strong>
+    ${next && html`<span> ${next}</span>`}</div>`;
 }
+
+/** What a caller may do that may not read the past of everything. */
+export const ONE_PAST = 'The past of all locks is shown to callers with the verb read for the cluster. Choose a prefix or a lock that you may read.';
+
+/** How long after the last key a filter is applied. */
+const TYPED_MS = 250;
+
+/**
+ * A filter that is typed. What is being typed is the field's own: the page may be drawn at any time with the filter as
+ * it was. Applied soon after the last key; with `atEnd` only with Enter or when the field is left.
+ */
+export function TextFilter({ label, name, value = '', apply, atEnd, placeholder }) {
+  const [text, set] = useState(value);
+  const applied = useRef(value);
+  const late = useRef();
+  useEffect(() => {
+    // From elsewhere: a link, or the button that clears the filters.
+    if (value !== applied.current) set(value);
+    applied.current = value;
+  }, [value]);
+  useEffect(() => () => clearTimeout(late.current), []);
+  const change = (next) => {
+    clearTimeout(late.current);
+    applied.current = next;
+    apply(next);
+  };
+  const typed = (event) => {
+    const next = event.target.value;
+    set(next);
+    clearTimeout(late.current);
+    if (!atEnd) late.current = setTimeout(() => change(next), TYPED_MS);
+  };
+  return html`<label>${label} <input name=${name} value=${text} placeholder=${placeholder} spellcheck="false" autocomplete="off"
+    onInput=${typed} onChange=${(event) => event.target.value !== applied.current && change(event.target.value)} /></label>`;
+}
+
+/** What an empty list says: to a caller that may not read everything, that there may be something all the same. */
+export const nothing = (console, all, visible) => (console.readsAll ? all : visible);
+
+/** Says to a caller that may not read everything that there may be more than is shown. */
+export function Limited({ console }) {
+  if (console.readsAll) return null;
+  return html`<p class="note limited">You see only what your roles let you read. There may be other locks, holders and waiters. <a href=${href('access')}>Access</a></p>`;
+}
+
+/** The beginning of a text that may be long; all of it for a pointer. */
+export function Brief({ text, most = 160 }) {
+  if (!text) return null;
+  return text.length > most ? html`<span title=${text.slice(0, 4000)}>${text.slice(0, most)}…</span>` : html`<span>${text}</span>`;
+}
+
+/** Shows what lies before what was read. */
+export function Further({ further, reading }) {
+  if (!further) return null;
+  return html`<p class="note">There may be more before. <button class="quiet" disabled=${reading} onClick=${further}>${reading ? 'Looking…' : 'Look further back'}</button></p>`;
+}
+
+/** The console of another member, with the page that is shown here. */
+export const elsewhere = (address) => `${location.protocol}//${address}/${location.hash}`;
 
 export function Empty({ children }) {
   return html`<p class="empty">${children}</p>`;
@@ -101,7 +164,7 @@ export function Empty({ children }) {
 /** A heading with what belongs to it. */
 export function Panel({ title, note, aside, children, id }) {
   return html`<section class="panel" aria-labelledby=${id}>
-    <header><h2 id=${id}>${title}</h2>${note && html`<span class="note">${note}</span>`}
+    <header><h2 id=${id} tabindex="-1">${title}</h2>${note && html`<span class="note">${note}</span>`}
     ${aside && html`<span class="aside">${aside}</span>`}</header>
     ${children}
   </section>`;

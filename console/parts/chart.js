@@ -1,94 +1,148 @@
 // Draws holds as bars on lanes of time, and counts as a line.
 
-import { html, useRef } from '../vendor/htm-preact.js';
-import { cause, duration, local, LOSSES } from '../format.js';
+import { html, useLayoutEffect, useRef, useState } from '../vendor/htm-preact.js';
+import { cause, count, duration, local, LOSSES } from '../format.js';
 
-const LANE = 26;
-const LEFT = 170;
+/** Where a lane has its name beside it, and where the chart is too narrow for that: above it. Heights and widths in px. */
+const BESIDE = { lane: 26, left: 170, top: 4 };
+const ABOVE = { lane: 42, left: 4, top: 20 };
+const NARROW = 560;
+/** About the width of a letter. */
+const LETTER = 6.6;
+/** How many lanes are drawn at first, and with each "Show more". */
+const LANES = 40;
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400, 172800, 604800];
 
 function ticks(from, to, room) {
-  const step = STEPS.find((seconds) => ((to - from) / 1000 / seconds) * 80 <= room) || 2592000;
+  const label = local(new Date(from), to - from < 600_000).length * LETTER + 24;
+  const step = STEPS.find((seconds) => ((to - from) / 1000 / seconds) * label <= room) || 2592000;
   const found = [];
   const zone = new Date(from).getTimezoneOffset() * 60_000;
   for (let at = Math.ceil((from - zone) / (step * 1000)) * step * 1000 + zone; at <= to; at += step * 1000) found.push(at);
   return found;
 }
 
-/** The holds of some locks between two times. Zooms with the wheel and with + and -, moves with the arrow keys. */
+const laneOf = (hold) => hold.lock + (hold.slot != null ? ` #${hold.slot}` : '');
+
+// The lanes, those with the most holds first.
+function byBusiest(holds) {
+  const counts = new Map();
+  for (const hold of holds) counts.set(laneOf(hold), (counts.get(laneOf(hold)) || 0) + 1);
+  const names = new Intl.Collator('en', { numeric: true });
+  return [...counts.keys()].sort((one, other) => counts.get(other) - counts.get(one) || names.compare(one, other));
+}
+
+// The width of an element, in the same pixels as its text.
+function useWidth(at) {
+  const [width, set] = useState(1000);
+  useLayoutEffect(() => {
+    const observer = new ResizeObserver(([entry]) => set(Math.max(240, Math.round(entry.contentRect.width))));
+    observer.observe(at.current);
+    return () => observer.disconnect();
+  }, []);
+  return width;
+}
+
+/**
+ * The holds of some locks between two times. Zooms with the wheel and with + and -, moves with the arrow keys. Tab
+ * reaches one hold; the arrow keys go from there to the others.
+ */
 export function Lanes({ holds, from, to, moved, chosen, choose, label, mark }) {
+  const at = useRef();
   const drag = useRef();
-  const width = 1000;
-  const room = width - LEFT;
-  const locks = [...new Set(holds.map((hold) => hold.lock + (hold.slot != null ? ` #${hold.slot}` : '')))].sort();
-  const lane = new Map(locks.map((lock, index) => [lock, index]));
-  const height = Math.max(1, locks.length) * LANE + 24;
-  const x = (time) => LEFT + ((time - from) / (to - from)) * room;
+  const [shown, show] = useState(LANES);
+  const [reached, reach] = useState();
+  const width = useWidth(at);
+  const { lane: tall, left: edge, top } = width < NARROW ? ABOVE : BESIDE;
+  const room = width - edge;
+  const all = byBusiest(holds);
+  const lanes = all.slice(0, shown);
+  const index = new Map(lanes.map((lane, place) => [lane, place]));
+  const bars = holds.filter((hold) => index.has(laneOf(hold)) && (hold.to ?? to) >= from && (hold.from ?? from) <= to);
+  const idOf = (hold) => `${hold.lock} ${hold.token}`;
+  const tabbed = bars.some((hold) => idOf(hold) === reached) ? reached : bars.length > 0 && idOf(bars[0]);
+  // A tall chart has its times above as well.
+  const head = lanes.length > 10 ? 18 : 0;
+  const height = head + Math.max(1, lanes.length) * tall + 24;
+  const x = (time) => edge + ((time - from) / (to - from)) * room;
   const span = to - from;
   const zoom = (factor, around = 0.5) => {
     const middle = from + span * around;
     moved(Math.round(middle - span * factor * around), Math.round(middle + span * factor * (1 - around)));
   };
   const pan = (part) => moved(Math.round(from + span * part), Math.round(to + span * part));
-  const keyed = (event) => {
-    const act = { ArrowLeft: () => pan(-0.2), ArrowRight: () => pan(0.2), '+': () => zoom(0.5), '=': () => zoom(0.5), '-': () => zoom(2) }[event.key];
-    if (!act || event.target !== event.currentTarget) return;
+  // From one hold to the next or the one before.
+  const step = (event) => {
+    const ways = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
+    if (!ways[event.key]) return;
+    const list = [...at.current.querySelectorAll('.hold')];
+    const next = list[list.indexOf(event.target) + ways[event.key]];
     event.preventDefault();
-    act();
+    if (next) next.focus();
+  };
+  const keyed = (event) => {
+    if (event.target.classList.contains('hold')) return step(event);
+    const act = { ArrowLeft: () => pan(-0.2), ArrowRight: () => pan(0.2), '+': () => zoom(0.5), '=': () => zoom(0.5), '-': () => zoom(2) }[event.key];
+    if (!act || event.target !== event.currentTarget) return undefined;
+    event.preventDefault();
+    return act();
   };
   const wheel = (event) => {
     if (!event.ctrlKey && !event.shiftKey) return;
     event.preventDefault();
     const box = event.currentTarget.getBoundingClientRect();
-    zoom(event.deltaY > 0 ? 1.4 : 0.7, Math.min(1, Math.max(0, ((event.clientX - box.left) / box.width - LEFT / width) / (room / width))));
+    zoom(event.deltaY > 0 ? 1.4 : 0.7, Math.min(1, Math.max(0, (event.clientX - box.left - edge) / room)));
   };
   const down = (event) => {
-    drag.current = { x: event.clientX, from, to, width: event.currentTarget.getBoundingClientRect().width };
+    drag.current = { x: event.clientX, from, to };
   };
   const move = (event) => {
     if (!drag.current || event.buttons !== 1) return;
-    const { x: start, from: was, to: till, width: shown } = drag.current;
-    const shift = ((start - event.clientX) / (shown * (room / width))) * (till - was);
+    const { x: start, from: was, to: till } = drag.current;
+    const shift = ((start - event.clientX) / room) * (till - was);
     if (Math.abs(start - event.clientX) > 3) moved(Math.round(was + shift), Math.round(till + shift));
   };
-  return html`<div class="lanes" tabindex="0" role="group" aria-label=${label} onKeyDown=${keyed} onWheel=${wheel}
+  const beside = edge === BESIDE.left;
+  const letters = Math.floor(((beside ? edge : width) - 12) / LETTER);
+  const named = (lane) => (lane.length > letters ? `…${lane.slice(1 - letters)}` : lane);
+  return html`<div class="lanes" ref=${at} tabindex="0" role="group" aria-label=${label} onKeyDown=${keyed} onWheel=${wheel}
     onPointerDown=${down} onPointerMove=${move}>
-    <svg viewBox=${`0 0 ${width} ${height}`} role="list" aria-label="Holds">
-      ${ticks(from, to, room).map(
-        (at) => html`<g class="tick" key=${at}><line x1=${x(at)} x2=${x(at)} y1="0" y2=${height - 18} />
-          <text x=${x(at)} y=${height - 4} text-anchor="middle">${local(new Date(at), span < 600_000)}</text></g>`,
-      )}
-      ${locks.map(
-        (lock, index) => html`<text class="lane" x=${LEFT - 8} y=${index * LANE + 17} text-anchor="end" key=${lock}>
-          ${lock.length > 24 ? `…${lock.slice(-23)}` : lock}<title>${lock}</title></text>`,
-      )}
-      ${holds.map((hold) => {
-        const begin = Math.max(from, hold.from ?? from);
-        const end = Math.min(to, hold.to ?? to);
-        if (end < from || begin > to) return null;
-        const left = x(begin);
-        const wide = Math.max(2, x(end) - left);
-        const y = lane.get(hold.lock + (hold.slot != null ? ` #${hold.slot}` : '')) * LANE + 4;
-        const lost = LOSSES.has(hold.end);
-        const told = `${hold.lock}: ${hold.client || 'unknown'}, token ${hold.token}, ${
-          hold.from && (hold.to || hold.now) ? duration((hold.to || hold.now) - hold.from) : 'beginning unknown'
-        }, ${hold.end ? cause(hold.end) : 'still held'}`;
-        const id = `${hold.lock} ${hold.token}`;
-        return html`<g key=${id} role="listitem"><g role="button" tabindex="0" aria-label=${told} aria-pressed=${chosen === id}
-          class=${`hold ${lost ? 'lost' : hold.end ? 'ended' : 'open'} ${chosen === id ? 'chosen' : ''}`}
-          onClick=${() => choose(id)} onKeyDown=${(event) => (event.key === 'Enter' || event.key === ' ') && (event.preventDefault(), choose(id))}>
-          <rect x=${left} y=${y} width=${wide} height=${LANE - 8} rx="3"><title>${told}</title></rect>
-          ${wide > 60 && html`<text x=${left + 6} y=${y + 13}>${(hold.client || '').slice(0, Math.floor(wide / 7))}</text>`}
-        </g></g>`;
-      })}
-      ${mark >= from && mark <= to && html`<line class="mark" x1=${x(mark)} x2=${x(mark)} y1="0" y2=${height - 18} />`}
-    </svg>
     <div class="controls">
       <button class="quiet" onClick=${() => pan(-0.5)} aria-label="Earlier">◀</button>
       <button class="quiet" onClick=${() => zoom(2)} aria-label="Zoom out">−</button>
       <button class="quiet" onClick=${() => zoom(0.5)} aria-label="Zoom in">+</button>
       <button class="quiet" onClick=${() => pan(0.5)} aria-label="Later">▶</button>
     </div>
+    <svg viewBox=${`0 0 ${width} ${height}`} role="list" aria-label="Holds">
+      ${ticks(from, to, room).map(
+        (time) => html`<g class="tick" key=${time}><line x1=${x(time)} x2=${x(time)} y1=${head} y2=${height - 18} />
+          ${[...(head ? [12] : []), height - 4].map((y) => html`<text x=${x(time)} y=${y} text-anchor=${x(time) > width - 44 ? 'end' : 'middle'}>${local(new Date(time), span < 600_000)}</text>`)}</g>`,
+      )}
+      ${lanes.map(
+        (lane, place) => html`<text class="lane" x=${beside ? edge - 8 : edge} y=${head + place * tall + (beside ? 17 : 15)} text-anchor=${beside ? 'end' : 'start'} key=${lane}>
+          ${named(lane)}<title>${lane}</title></text>`,
+      )}
+      ${bars.map((hold) => {
+        const left = x(Math.max(from, hold.from ?? from));
+        const wide = Math.max(2, x(Math.min(to, hold.to ?? to)) - left);
+        const y = head + index.get(laneOf(hold)) * tall + top;
+        const lost = LOSSES.has(hold.end);
+        const told = `${hold.lock}: ${hold.client || 'unknown'}, token ${hold.token}, ${
+          hold.from && (hold.to || hold.now) ? duration((hold.to || hold.now) - hold.from) : 'beginning unknown'
+        }, ${hold.end ? cause(hold.end) : 'still held'}`;
+        const id = idOf(hold);
+        return html`<g key=${id} role="listitem"><g role="button" tabindex=${id === tabbed ? 0 : -1} aria-label=${told} aria-pressed=${chosen === id}
+          class=${`hold ${lost ? 'lost' : hold.end ? 'ended' : 'open'} ${chosen === id ? 'chosen' : ''}`} onFocus=${() => reach(id)}
+          onClick=${() => choose(id)} onKeyDown=${(event) => (event.key === 'Enter' || event.key === ' ') && (event.preventDefault(), choose(id))}>
+          <rect x=${left} y=${y} width=${wide} height="18" rx="3"><title>${told}</title></rect>
+          ${wide > 60 && html`<text x=${left + 6} y=${y + 13}>${(hold.client || '').slice(0, Math.floor((wide - 8) / LETTER))}</text>`}
+        </g></g>`;
+      })}
+      ${mark >= from && mark <= to && html`<line class="mark" x1=${x(mark)} x2=${x(mark)} y1="0" y2=${height - 18} />`}
+    </svg>
+    ${all.length > lanes.length &&
+    html`<p class="note">The ${count(lanes.length)} locks with the most holds, of ${count(all.length)}.
+      <button class="quiet" onClick=${() => show(shown + LANES)}>Show ${count(Math.min(LANES, all.length - lanes.length))} more</button></p>`}
   </div>`;
 }
 

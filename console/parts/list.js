@@ -9,11 +9,28 @@ const BEYOND = 12;
 /** Rows of the first page, which is read again whenever something changes; those beyond are read in larger pages. */
 const FIRST_PAGE = 100;
 
+const narrow = matchMedia('(max-width: 48rem)');
+const fewer = new WeakMap();
+
+// On a narrow screen only the columns that have a width for it.
+function useColumns(all) {
+  const [isNarrow, set] = useState(narrow.matches);
+  useEffect(() => {
+    const changed = () => set(narrow.matches);
+    narrow.addEventListener('change', changed);
+    return () => narrow.removeEventListener('change', changed);
+  }, []);
+  if (!isNarrow || !all.some((column) => column.narrow)) return all;
+  if (!fewer.has(all)) fewer.set(all, all.filter((column) => column.narrow).map((column) => ({ ...column, width: column.narrow })));
+  return fewer.get(all);
+}
+
 /**
- * A table with columns `{ label, width, cell, numeric }`. Rows keep their elements as long as their key is in sight,
- * so nothing flickers or loses its focus.
+ * A table with columns `{ label, width, narrow, cell, numeric }`. Rows keep their elements as long as their key is in
+ * sight, so nothing flickers or loses its focus.
  */
-export function List({ rows, columns, keyOf, label, height, total, more, loading, empty }) {
+export function List({ rows, columns: wanted, keyOf, label, height, total, more, loading, empty }) {
+  const columns = useColumns(wanted);
   const at = useRef();
   const [top, setTop] = useState(0);
   const [seen, setSeen] = useState(height || 600);

@@ -29,6 +29,7 @@ export const tests = [
     await page.go('#/lock/acts%2Fstop');
     await page.page.getByRole('button', { name: 'Ask to stop…' }).click();
     await page.sees('stays closed until it confirms');
+    await page.sees('from now: then its lease would have ended (ttl 30m');
     const go = page.page.locator('dialog button.danger');
     assert.ok(await go.isDisabled());
     await fill(page, { reason: 'it is needed', typed: 'acts/sto' });
@@ -37,6 +38,7 @@ export const tests = [
     await go.click();
     await page.sees('The holder was told to stop');
     await page.sees('stays closed until it confirms');
+    await page.page.locator('dialog').getByRole('button', { name: 'Take away now…' }).waitFor();
     writeFileSync(done, '');
     await page.sees('The former holder has stopped');
     await page.sees('patient holds it now');
@@ -64,6 +66,32 @@ export const tests = [
     await page.close();
   },
 
+  async function a_lock_that_nobody_holds_and_is_closed_is_opened_at_once({ browser, cluster, client }) {
+    const lease = await client.lease('silent', 1_800_000);
+    const { token } = await client.acquire('acts/closed', lease);
+    await client.ask('POST', '/v1/force', { lock: 'acts/closed', token, reason: 'it is needed', by: 'ops' });
+    const resting = await client.acquire('acts/resting', lease, { min_hold_ms: 1_800_000 });
+    await client.release('acts/resting', lease, resting.token);
+    const page = await Page.open(browser, cluster.url());
+    for (const [lock, shown, label, said] of [
+      ['acts/closed', 'Taken away from silent by ops: “it is needed”', 'Take away now…', 'has not confirmed that it has stopped'],
+      ['acts/resting', 'its min hold of 30m since the grant', 'Open now…', 'The rest of its min hold is skipped'],
+    ]) {
+      await page.go(`#/lock/${encodeURIComponent(lock)}`);
+      await page.sees(shown);
+      assert.equal(await page.page.getByRole('button', { name: 'Ask to stop…' }).count(), 0);
+      await page.page.getByRole('button', { name: label }).click();
+      await page.sees(said);
+      await fill(page, { reason: 'no time', typed: lock });
+      await page.page.locator('dialog button.danger').click();
+      await page.sees('The lock is free');
+      await page.page.getByRole('button', { name: 'Close', exact: true }).click();
+      assert.equal((await client.ask('GET', `/v1/locks/${encodeURIComponent(lock)}`)).lock, undefined);
+    }
+    assert.deepEqual(page.problems(), []);
+    await page.close();
+  },
+
   async function a_hold_that_ended_meanwhile_is_not_taken_from_the_next_one({ browser, cluster, client }) {
     const lease = await client.lease('first');
     const { token } = await client.acquire('acts/raced', lease);
@@ -88,6 +116,7 @@ export const tests = [
     await page.go(`#/lease/${lease}`);
     await page.page.getByRole('button', { name: 'Revoke lease…' }).click();
     await page.sees('loses lock acts/lease');
+    await page.sees('from now: then the lease would have ended');
     await fill(page, { reason: 'gone', typed: 'leaver' });
     await page.page.locator('dialog button.danger').click();
     await page.sees('Revoked at revision');

@@ -46,6 +46,9 @@ export const tests = [
     await cluster.kill(member);
     await page.sees('Stale: last news');
     await page.sees('this member does not answer');
+    await page.sees('The same page at another member');
+    const links = await page.page.locator('.banner a').evaluateAll((found) => found.map((it) => it.href).sort());
+    assert.deepEqual(links, cluster.members.slice(1).map((other) => `${cluster.url(other)}/#/lock/broken`).sort());
     await page.sees('Held by before');
     if (shots) await page.page.screenshot({ path: `${shots}/stale-light.png` });
     assert.deepEqual(await page.violations(), []);

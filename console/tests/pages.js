@@ -39,9 +39,10 @@ export async function stage(binary, opens) {
 
 const PAGES = [
   ['now', '#/', ['3 of 3 members up, survives 1 failure', 'Longest waits', 'jobs/', 'deploy', 'ci-7/4121']],
-  ['lock', '#/lock/deploy', ['Held by', 'ci-7/4121', 'release 5.2', 'ci-9/877', '2 clients wait', 'in the end everything waits for etl-3/88', 'tenure explain deploy', 'db/schema']],
+  ['lock', '#/lock/deploy', ['Held by', 'ci-7/4121', 'release 5.2', 'ci-9/877', '2 clients wait', 'in the end everything waits for etl-3/88', 'tenure explain deploy', 'db/schema', 'Lock granted', 'Lease last renewed', 'lease ends in']],
   ['client', '#/client/ci-7%2F4121', ['holds 1 lock', 'waits for 1', 'runner 7', 'held by etl-3/88', 'it is next']],
   ['timeline', '#/timeline?prefix=reports', ['reports/daily', 'ci-5/2200', 'runner 5 was deleted']],
+  ['search', '#/search/deploy', ['deploy: held ci-7/4121', '1 match']],
   ['stuck', '#/stuck', ['Deadlocks that were refused', 'ci-9/877 asked for accounts/7, held by ana-mbp/3310', 'ana-mbp/3310 waited for accounts/9, held by ci-9/877', 'and so on, for ever', 'cron-2/91', 'expired: not renewed in time', 'ops: “runner 5 was deleted”']],
   ['members', '#/members', ['3 of 3 members up', 'This member', 'fsync', 'follower']],
   ['elections', '#/elections', ['billing', 'etl-3/88', '10.0.0.5:9000']],
@@ -95,6 +96,16 @@ export const tests = [
     await page.page.selectOption('select[name=state]', '');
     await page.sees('3 matches');
     assert.match(page.page.url(), /contains=import%2F1/);
+    // What is being typed stays, however often the page is drawn meanwhile.
+    await page.go('#/timeline');
+    await page.page.locator('input[name=lock]').pressSequentially('depl');
+    await page.page.evaluate(async () => {
+      dispatchEvent(new HashChangeEvent('hashchange'));
+      for (let frame = 0; frame < 3; frame += 1) await new Promise(requestAnimationFrame);
+    });
+    await page.page.locator('input[name=lock]').pressSequentially('oy');
+    await page.page.keyboard.press('Enter');
+    await page.page.waitForFunction(() => location.hash.includes('lock=deploy'));
     await page.close();
   },
 
@@ -109,6 +120,113 @@ export const tests = [
     const text = await page.page.locator('section:has(#then)').innerText();
     assert.match(text, /ci-5\/2200/);
     assert.doesNotMatch(text, /etl-3/);
+    await page.close();
+  },
+
+  async function a_search_finds_locks_that_nobody_holds_and_clients_by_a_part_of_their_names({ browser, cluster }) {
+    const page = await Page.open(browser, cluster.url());
+    const search = async (text) => {
+      await page.page.fill('form.search input', text);
+      await page.page.keyboard.press('Enter');
+      await page.page.waitForFunction((wanted) => document.querySelector('main h1').innerText.includes(wanted), text);
+    };
+    await page.go('#/');
+    await search('backup');
+    await page.sees('backup: not held now. It was last held by cron-2/91');
+    await page.sees('expired: not renewed in time');
+    assert.deepEqual(await page.violations(), []);
+    await page.page.getByRole('link', { name: 'Its page' }).click();
+    await page.sees('Nobody holds it or waits for it. It was last held by cron-2/91');
+    await search('ackup');
+    await page.sees('ackup: not held now, and nothing is recorded of it');
+    await page.page.locator('section:has(#found-past)').getByRole('link', { name: 'backup', exact: true }).waitFor();
+    await search('9/87');
+    await page.page.locator('section:has(#found-clients)').getByRole('link', { name: 'ci-9/877' }).click();
+    await page.sees('It has 1 lease, holds 1 lock and waits for 1.');
+    assert.deepEqual(page.problems(), []);
+    await page.close();
+  },
+
+  async function a_follower_says_what_it_does_not_know_of_the_others_and_where_it_is_known({ browser, cluster }) {
+    const leader = await cluster.leader();
+    const follower = cluster.members.find((member) => member !== leader);
+    const page = await Page.open(browser, cluster.url(follower));
+    await page.go('#/members');
+    await page.sees('This member is a follower');
+    const link = page.page.getByRole('link', { name: `the console of ${leader.name}` });
+    assert.equal(await link.getAttribute('href'), `${cluster.url(leader)}/#/members`);
+    await page.close();
+    const other = await Page.open(browser, cluster.url(leader));
+    await other.go('#/members');
+    await other.sees('Each member alone knows its own fsync');
+    assert.ok(!(await other.text()).includes('This member is a follower'));
+    const behind = await other.page.locator('section:has(#members) tbody tr td:nth-child(5)').allInnerTexts();
+    assert.deepEqual(behind.filter((text) => !/^([0-9,]+|–)$/.test(text)), []);
+    await other.close();
+  },
+
+  async function a_timeline_of_many_locks_shows_the_busiest_first_in_letters_that_can_be_read({ browser, cluster, client }) {
+    // More locks than it draws at first; one of them was held twice.
+    const lease = await client.lease('many/1');
+    const { token } = await client.acquire('lanes/44', lease);
+    await client.release('lanes/44', lease, token);
+    await client.ask('POST', '/v1/locks', { lease, locks: Array.from({ length: 45 }, (_, at) => `lanes/${at}`) });
+    for (const width of [1280, 400]) {
+      const page = await Page.open(browser, cluster.url(), { viewport: { width, height: 800 } });
+      await page.go('#/timeline?prefix=lanes%2F');
+      await page.sees('The 40 locks with the most holds, of 45.');
+      const names = () => page.page.locator('.lanes text.lane').evaluateAll((found) => found.map((it) => it.firstChild.data.trim()));
+      assert.deepEqual((await names()).slice(0, 3), ['lanes/44', 'lanes/0', 'lanes/1']);
+      const size = await page.page.locator('.lanes text.lane').first().evaluate((text) => {
+        const svg = text.ownerSVGElement;
+        return parseFloat(getComputedStyle(text).fontSize) * (svg.getBoundingClientRect().width / svg.viewBox.baseVal.width);
+      });
+      assert.ok(size >= 10, `letters of ${size} px at ${width} px`);
+      await page.page.getByRole('button', { name: 'Show 5 more' }).click();
+      await page.seesNot('with the most holds');
+      assert.equal((await names()).length, 45);
+      assert.deepEqual(page.problems(), []);
+      await page.close();
+    }
+  },
+
+  async function what_is_not_shown_is_said_and_where_it_is({ browser, cluster }) {
+    const page = await Page.open(browser, cluster.url());
+    // As if the lock had a longer past, and there were so many locks that a search for long waits reached none of these.
+    await page.page.route(/waiting_ms=2/, async (route) => {
+      const response = await route.fetch();
+      await route.fulfill({ response, json: { ...(await response.json()), locks: [], next: 'a' } });
+    });
+    await page.page.route(/view=history/, async (route) => {
+      const response = await route.fetch();
+      await route.fulfill({ response, json: { ...(await response.json()), before: '1' } });
+    });
+    const waits = page.page.locator('section:has(#waits) tbody tr td:first-child');
+    for (const bound of [1, 2]) {
+      await page.go(`#/stuck?waits=${bound}`);
+      await page.sees('the longest wait first');
+      await until('the waits are in order', async () => (await waits.allInnerTexts()).join(' ') === 'deploy db/schema jobs/import/1 accounts/9');
+    }
+    await page.go('#/lock/deploy');
+    await page.sees('only the newest 200 revisions of this lock were read');
+    const past = page.page.locator('section:has(#past)');
+    assert.match(await past.innerText(), /release 5\.2/, 'what the holder said is in the past too');
+    assert.match(await past.getByRole('link', { name: 'Older holds' }).getAttribute('href'), /timeline\?lock=deploy&from=\d+&to=\d+/);
+    await page.page.unrouteAll({ behavior: 'ignoreErrors' });
+    await page.close();
+  },
+
+  async function who_took_it_away_on_a_day_is_found_by_the_day({ browser, cluster, client }) {
+    const history = await client.ask('GET', '/v1/history?cause=forced&limit=10');
+    const at = Date.parse(history.changes[0].events[0].at);
+    const page = await Page.open(browser, cluster.url(), { timezoneId: 'UTC' });
+    await page.go(`#/stuck?day=${new Date(at - 2 * 86_400_000).toISOString().slice(0, 10)}`);
+    await page.sees('None is recorded on that day.');
+    await page.page.fill('input[name=day]', new Date(at).toISOString().slice(0, 10));
+    await page.sees('ops: “runner 5 was deleted”');
+    await page.page.getByRole('button', { name: 'Losses: who took it away' }).click();
+    assert.equal(await page.page.evaluate(() => document.activeElement.id), 'losses');
+    assert.deepEqual(page.problems(), []);
     await page.close();
   },
 
@@ -142,6 +260,14 @@ export const tests = [
     await keys.press('-');
     await keys.press('ArrowLeft');
     await page.page.waitForFunction(() => location.hash.includes('from='));
+    // One of the holds is reached with Tab, the others from there.
+    assert.equal(await page.page.locator('.lanes .hold[tabindex="0"]').count(), 1);
+    await page.page.locator('.lanes .hold[tabindex="0"]').focus();
+    const hold = await focused();
+    await keys.press('ArrowRight');
+    await page.page.waitForFunction((before) => document.activeElement.getAttribute('aria-label') !== before, hold);
+    await keys.press('Enter');
+    await page.page.waitForSelector('.lanes .hold.chosen');
     assert.deepEqual(page.problems(), []);
     await page.close();
   },

@@ -64,6 +64,8 @@ export const tests = [
     const lease = await client.lease('team-worker');
     await client.acquire('team/one', lease);
     await client.acquire('secret/one', lease);
+    const { token } = await client.acquire('team/lost', lease);
+    await client.ask('POST', '/v1/force', { lock: 'team/lost', token, reason: 'gone', by: 'ops', now: true });
     const page = await Page.open(browser, cluster.url());
     page.expected.push(/401|403/);
     await signIn(page, reader.text);
@@ -74,6 +76,17 @@ export const tests = [
     assert.ok(await page.page.getByRole('button', { name: 'Take away now…' }).isDisabled());
     await page.page.goto(`${page.base}/#/lock/secret%2Fone`);
     await page.sees('needs the verb');
+    await page.page.goto(`${page.base}/#/client/team-worker`);
+    await page.sees('It has no lease that you may see');
+    await page.sees('team/one held for');
+    assert.ok(!(await page.text()).includes('secret/one'));
+    await page.page.goto(`${page.base}/#/stuck`);
+    await page.sees('You see only what your roles let you read');
+    await page.sees('for a lock that you may see');
+    await page.sees('Choose a prefix or a lock that you may read.');
+    await page.page.fill('input[name=below]', 'team/');
+    await page.page.keyboard.press('Tab');
+    await page.sees('ops: “gone”');
     await page.page.goto(`${page.base}/#/audit`);
     await page.sees('needs the verb');
     await page.page.goto(`${page.base}/#/access`);
