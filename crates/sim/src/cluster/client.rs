@@ -194,6 +194,12 @@ impl SimClient {
         self.seq = 0;
     }
 
+    /// Whether a repetition of this ask is on its way, or will be sent.
+    fn is_asking_again(&self, ask: u64) -> bool {
+        self.again.iter().any(|op| op.ask == ask)
+            || self.attempts.values().any(|it| !it.given_up && it.op.ask == ask)
+    }
+
     /// Ends an ask, whatever its result.
     pub(super) fn close(&mut self, op: &Op) {
         self.asking.take_if(|ask| *ask == op.ask);
@@ -278,6 +284,9 @@ impl SimCluster {
         let again = op.repeats == Repeats::Recognised && self.rng.u8(0..4) > 0;
         let one = &mut self.clients[client];
         let waits = one.waiting.as_ref().is_some_and(|waiting| waiting.op.ask == op.ask);
+        if waits && one.is_asking_again(op.ask) {
+            return;
+        }
         if again || waits {
             self.faults.count("retry");
             one.again.push(op);

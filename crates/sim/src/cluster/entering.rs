@@ -16,6 +16,8 @@ use crate::invariant::CheckResult;
 /// How long a connection waits for its answer: longer than a leader takes to say that the cluster has not agreed in
 /// time.
 const ANSWER_WAIT_US: u64 = 10 * S;
+/// Before a member that was rejected is started again.
+const REJECTED_PAUSE_US: u64 = 5 * S;
 
 impl SimCluster {
     /// A member with an empty disk begins to ask.
@@ -165,7 +167,16 @@ impl SimCluster {
                 self.nodes[node].lineage = lineage;
                 self.queue.push(self.now_us, SimEvent::Start { node });
             }
-            Err(JoinError::Unreachable { .. } | JoinError::Rejected { .. }) => {
+            Err(JoinError::Rejected { .. }) => {
+                // The operator repairs something, and starts it again.
+                self.faults.count("join_rejected");
+                let invitation = self.invitations.iter().rev().find(|it| it.node == node);
+                let Some(token) = invitation.map(|it| it.token.clone()) else {
+                    return self.invite(node);
+                };
+                self.ask_to_enter(node, token, self.now_us + REJECTED_PAUSE_US);
+            }
+            Err(JoinError::Unreachable { .. }) => {
                 self.faults.count("join_given_up");
                 return self.invite(node);
             }

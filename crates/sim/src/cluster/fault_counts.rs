@@ -168,6 +168,7 @@ const KINDS: &[&str] = &[
     "stranger_expired",
     "join_answer_lost",
     "join_given_up",
+    "join_rejected",
     "wiped",
     "standing_asked",
     "standing_late",

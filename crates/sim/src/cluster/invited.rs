@@ -24,9 +24,9 @@ const ANSWER_WAIT_US: u64 = 35 * S;
 
 /// An invitation that an operator asked for.
 pub(super) struct SimInvitation {
-    token: InvitationToken,
+    pub(super) token: InvitationToken,
     /// The node that it is for.
-    node: usize,
+    pub(super) node: usize,
     /// Since when it counts, if the operator was told.
     since: Option<Revision>,
 }

@@ -126,6 +126,9 @@ impl SimCluster {
         let one = &mut self.clients[client];
         one.session = Some(SimSession::new(stream));
         let (lease, waiting) = (one.lease, one.waiting.clone());
+        if let Some(waiting) = &waiting {
+            one.again.retain(|op| op.ask != waiting.op.ask);
+        }
         self.send_to_member(client, ClientMessage::Open);
         // A lease that the hello does not name is attached by its next renewal.
         let named = lease.filter(|_| self.rng.u8(0..4) > 0);
