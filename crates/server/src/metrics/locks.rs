@@ -150,7 +150,7 @@ impl LockMetrics {
         left.closed
     }
 
-    /// How long a lock is usually held: the median of its last holds in milliseconds, and the number of those holds.
+    /// How long a lock is usually held: the median of its last released holds in milliseconds, and their number.
     pub(crate) fn usually(&self, lock: &str) -> Option<(u64, u32)> {
         self.catch_up();
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -315,7 +315,10 @@ impl TimedHolds {
                     if let Some(since_us) = self.holds.remove(&key) {
                         let held_us = at_us.saturating_sub(since_us);
                         cells(&mut self.prefixes, &self.shown, name).holds.observe(held_us);
-                        self.remember(key.1, held_us);
+                        // How long work takes is told only by holds that ended by themselves.
+                        if is_release {
+                            self.remember(key.1, held_us);
+                        }
                     }
                 }
                 (
@@ -464,7 +467,7 @@ mod tests {
     use tenure_core::outcome::Effects;
     use tenure_core::request::{
         Acquire, Ask, AskLease, AskWait, Asks, Command, Hold, LeaseRef, NewLease, Purpose, Request,
-        RequestId,
+        RequestId, Urgency,
     };
     use tenure_core::{Machine, Most};
     use tenure_types::{Epoch, Term, Token};
@@ -559,6 +562,10 @@ mod tests {
         assert_eq!(of("handover_seconds_sum"), Some(0.0001));
         assert_eq!(stage.lock_metrics.usually("a/b"), Some((30, 1)));
         assert_eq!(stage.lock_metrics.usually("a/c"), None);
+        let (lock, token) = ("a/b", Token::new(Epoch::default(), 2).unwrap());
+        let force = Command::Force { lock, token, by: "", reason: "", urgency: Urgency::Now };
+        stage.run(90_000, force, true);
+        assert_eq!(stage.lock_metrics.usually("a/b"), Some((30, 1)), "the second was lost");
     }
 
     #[test]
