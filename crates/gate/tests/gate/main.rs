@@ -5,6 +5,8 @@ mod exposed;
 mod forms;
 mod proxy;
 mod repair;
+mod state_cluster;
+mod state_versions;
 mod states;
 mod store;
 mod together;

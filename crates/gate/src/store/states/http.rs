@@ -232,10 +232,7 @@ impl StatesApi {
             // What is refused anyway costs no write.
             let may = lookup::may_write(&states.engine, &ask, id.as_deref(), &head);
             may.map_err(StateError::Engine)?.map_err(StateError::Refused)?;
-            let file = states
-                .files
-                .write(&content)
-                .map_err(|error| StateError::Disk(error.to_string()))?;
+            let file = states.write_file(&content)?;
             let (bytes, md5) = (content.len() as u64, Sum::of(&content).hex());
             let new = NewVersion { file, bytes, md5, head, at_unix_ms };
             let done = super::ledger::change(&states.engine, |turn| {

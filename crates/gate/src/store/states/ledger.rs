@@ -18,6 +18,8 @@ const TOTAL: &str = "state_bytes";
 const ROW_BYTES: u64 = 20 * 1024;
 /// What a version counts beside its content.
 const VERSION_BYTES: u64 = 2 * 1024;
+/// The key of a mark: the store was about to write the first file of a state.
+const USED: &str = "states_used";
 
 /// Why nothing was done.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -99,6 +101,19 @@ pub(super) fn change<T>(
         Err(_) => transaction.abort()?,
     }
     Ok(done)
+}
+
+/// Records that files of states may exist from now on.
+pub(super) fn mark_used(engine: &Engine) -> Result<(), EngineError> {
+    let transaction = engine.database.begin_write()?;
+    transaction.open_table(TOTALS)?.insert(USED, 1)?;
+    transaction.commit()?;
+    Ok(())
+}
+
+/// Whether files of states may exist.
+pub(super) fn is_used(totals: &impl ReadableTable<&'static str, u64>) -> Result<bool, EngineError> {
+    Ok(totals.get(USED)?.is_some())
 }
 
 /// One open transaction.

@@ -5,17 +5,27 @@ use std::collections::BTreeSet;
 use redb::{ReadableDatabase as _, ReadableTable as _};
 use tenure_fence::{LockSlot, Touch};
 
-use crate::store::engine::{Engine, EngineError, FLOORS, floor};
+use crate::store::engine::{Engine, EngineError, FLOORS, TOTALS, floor};
 
 use super::document::StateHead;
-use super::ledger::{Decided, StateAsk, StateRefusal, admit, follows, get, parse};
+use super::ledger::{Decided, StateAsk, StateRefusal, admit, follows, get, is_used, parse};
 use super::row::{HeldBy, STATES, StateRow, VERSIONS, VersionRow};
 
 /// States with their names.
 pub(super) type NamedRows = Vec<(String, StateRow)>;
 
-/// Creates the tables, and returns the files that rows name, and the states that the store holds at the cluster.
-pub(super) fn open(engine: &Engine) -> Result<(BTreeSet<u64>, NamedRows), EngineError> {
+/// What the engine knows when the store starts.
+pub(super) struct KnownStates {
+    /// The files that rows name.
+    pub(super) files: BTreeSet<u64>,
+    /// Whether there may be files beside them.
+    pub(super) is_used: bool,
+    /// The states that the store holds at the cluster.
+    pub(super) held: NamedRows,
+}
+
+/// Creates the tables, and reads what is known.
+pub(super) fn open(engine: &Engine) -> Result<KnownStates, EngineError> {
     let transaction = engine.database.begin_write()?;
     {
         transaction.open_table(STATES)?;
@@ -35,7 +45,8 @@ pub(super) fn open(engine: &Engine) -> Result<(BTreeSet<u64>, NamedRows), Engine
             held.push((name.value().to_owned(), row));
         }
     }
-    Ok((files, held))
+    let is_used = is_used(&transaction.open_table(TOTALS)?)?;
+    Ok(KnownStates { files, is_used, held })
 }
 
 /// Reads a state.

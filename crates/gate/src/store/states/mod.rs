@@ -15,6 +15,7 @@ mod row;
 mod transfer;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tenure_fence::Claim;
@@ -26,8 +27,9 @@ use crate::store::engine::{Engine, EngineError};
 use crate::trust::Tell;
 
 use self::cluster::{Keepers, KeptFor};
-use self::files::StateFiles;
+use self::files::{FoundFiles, StateFiles};
 use self::ledger::{Decided, StateRefusal, StateTransaction};
+use self::lookup::KnownStates;
 use self::row::StateRow;
 use super::OnEnd;
 
@@ -72,6 +74,8 @@ pub(super) fn end_once(end: &EndOnce, error: &(dyn std::error::Error + 'static))
 pub(super) struct States {
     engine: Arc<Engine>,
     files: StateFiles,
+    /// Whether the engine has recorded that files may exist.
+    is_used: AtomicBool,
     limits: StateLimits,
     cluster: Option<Arc<dyn StateCluster>>,
     keepers: Keepers,
@@ -102,14 +106,26 @@ impl States {
             what: data.display().to_string(),
             why: error.to_string(),
         });
-        let (named, held) = read?;
+        let KnownStates { files: named, is_used, held } = read?;
         let disk = |source| StartError::Disk { what: data.display().to_string(), source };
-        let files = StateFiles::open(data, &named).map_err(disk)?;
+        let files = match StateFiles::open(data, &named, is_used).map_err(disk)? {
+            FoundFiles::Files { files, moved } => {
+                if let Some((count, to)) = moved {
+                    let to = to.display();
+                    tell(&format!(
+                        "{count} files that no version of a state names are now in {to}"
+                    ));
+                }
+                files
+            }
+            FoundFiles::Orphans { dir, files } => {
+                return Err(StartError::Orphans { dir: dir.display().to_string(), files });
+            }
+        };
         let keepers = Keepers::default();
-        Ok((
-            Arc::new(Self { engine, files, limits, cluster, keepers, tell, end }),
-            HeldStates(held),
-        ))
+        let is_used = AtomicBool::new(is_used);
+        let states = Self { engine, files, is_used, limits, cluster, keepers, tell, end };
+        Ok((Arc::new(states), HeldStates(held)))
     }
 
     /// Acquires the locks again that the store held when it ended.
@@ -132,6 +148,17 @@ impl States {
                 states.keepers.keep(&states, KeptFor { name, lock, id: held.id, who }, None);
             }
         });
+    }
+
+    /// Writes the content of a version. Once this returns, the file and its name are durable.
+    fn write_file(&self, content: &[u8]) -> Result<u64, StateError> {
+        // The engine must know that there are files before there are any, so that a start can tell whether the engine's
+        // file belongs to them.
+        if !self.is_used.load(Ordering::Acquire) {
+            ledger::mark_used(&self.engine).map_err(StateError::Engine)?;
+            self.is_used.store(true, Ordering::Release);
+        }
+        self.files.write(content).map_err(|error| StateError::Disk(error.to_string()))
     }
 
     fn cluster(&self) -> Option<&Arc<dyn StateCluster>> {
