@@ -1,5 +1,6 @@
 //! Acquires the locks of states at a cluster, for `tenure store --addr`.
 
+use std::mem::ManuallyDrop;
 use std::time::Duration;
 
 use tenure::{Builder, Client, Error, Guard, Refusal, Token};
@@ -18,7 +19,10 @@ pub(crate) struct StateLocks {
 }
 
 /// A lock that the store holds for a client of its own.
-struct ClusterHold(Guard);
+///
+/// Dropping the guard would release the lock. When the store stops, the work of its client goes on, so the lock is left
+/// to its lease.
+struct ClusterHold(ManuallyDrop<Guard>);
 
 impl StateLocks {
     pub(crate) fn new(builder: Builder) -> Self {
@@ -38,7 +42,7 @@ impl StateCluster for StateLocks {
                 self.client.get_or_try_init(connect).await.map_err(|error| refused(&error))?;
             let ask = client.lock(lock).ttl(TTL).metadata(note.to_owned());
             let guard = ask.no_wait().await.map_err(|error| refused(&error))?;
-            Ok(Box::new(ClusterHold(guard)) as Box<dyn StateHold>)
+            Ok(Box::new(ClusterHold(ManuallyDrop::new(guard))) as Box<dyn StateHold>)
         })
     }
 }
@@ -73,11 +77,13 @@ impl StateHold for ClusterHold {
 
     fn release(self: Box<Self>) -> StateFuture<'static, ()> {
         Box::pin(async move {
-            if let Err(error) = self.0.release().await {
-                eprintln!(
+            match ManuallyDrop::into_inner(self.0).release().await {
+                // The store has reported a loss.
+                Ok(()) | Err(Error::Lost(_)) => {}
+                Err(error) => eprintln!(
                     "warning: a lock was not released and ends with its lease: {}",
                     chain(&error)
-                );
+                ),
             }
         })
     }

@@ -80,8 +80,24 @@ fn a_locked_state_is_a_lock_of_the_cluster() {
     assert!(ben.wait().unwrap().success());
     assert_eq!(send(to, "LOCK", "prod", &info("two")).status, 200);
     versions_are_listed_shown_and_restored(to);
-    // The locks of a store that is killed are known when it is back.
+    // A drained lock is refused as a held one, so that `-lock-timeout` waits for the end of the maintenance.
+    let drained =
+        |words: &[&str]| assert_eq!(tenure(&[words, &["--addr", &member]].concat()).code, Some(0));
+    drained(&["drain", "pro", "--reason", "upgrade"]);
+    let refused = send(to, "LOCK", "prod", &info("three"));
+    let said: Value = serde_json::from_slice(&refused.body).unwrap();
+    assert_eq!(refused.status, 423, "{said}");
+    assert!(said["Info"].as_str().unwrap().ends_with(": upgrade"), "{said}");
+    drained(&["undrain", "pro"]);
+    // A store that is stopped releases no lock, because the work under it goes on.
     assert_eq!(send(to, "LOCK", "prod", &info("three")).status, 200);
+    let process = store.process.as_mut().unwrap();
+    process.signal("-TERM");
+    assert!(process.ended().success());
+    let held = tenure(&["run", "prod", "--addr", &member, "--wait", "0s", "--", "true"]);
+    assert_eq!(held.code, Some(75), "{}", held.err);
+    store.again();
+    // The locks of a store that is killed are known when it is back.
     store.kill();
     store.again();
     assert_eq!(send(to, "LOCK", "prod", &info("four")).body, info("three"));

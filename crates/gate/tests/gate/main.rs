@@ -6,6 +6,7 @@ mod forms;
 mod proxy;
 mod repair;
 mod state_cluster;
+mod state_locks;
 mod state_versions;
 mod states;
 mod store;

@@ -1,10 +1,10 @@
 //! Implements the calls of the HTTP backend of Terraform and OpenTofu, and those that list and restore versions.
+//!
+//! `LOCK` and `UNLOCK` are in [`super::locking`].
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
@@ -18,26 +18,16 @@ use crate::reason::Reason;
 use crate::store::http::{HttpResult, NamedKey, name, object, query, whole};
 
 use super::access::{StateAccess, StateUse};
-use super::cluster::{KeptFor, LockRefused};
 use super::forms::{
-    DeletedAnswer, ForeignHolder, StateAnswer, StateParameters, StatesAnswer, StatesParameters,
-    VersionAnswer, VersionsAnswer, WrittenAnswer,
+    DeletedAnswer, StateAnswer, StateParameters, StatesAnswer, StatesParameters, VersionAnswer,
+    VersionsAnswer, WrittenAnswer,
 };
-use super::ledger::{NewVersion, StateAsk, StateRefusal, Unlocked, Written};
-use super::row::{HeldBy, HeldState, LockInfo, StateRow};
+use super::ledger::{NewVersion, StateAsk, StateRefusal, Written};
 use super::transfer::{Sum, TRANSFER, TRANSFERS_MAX, place, sent, wall_clock};
-use super::{StateError, States, claim_of, document, lookup};
+use super::{StateError, States, document, lookup};
 
-/// The longest info of a lock. Terraform's has some hundred bytes.
-const INFO_BYTES_MAX: usize = 16 * 1024;
-/// The longest id of a lock. Terraform draws a UUID.
-const ID_BYTES_MAX: usize = 256;
-/// How long a short body may take.
-const BODY: Duration = Duration::from_secs(30);
 /// The maximum number of states in one response.
 const LIST_MAX: usize = 1_000;
-/// The id of a holder that did not lock the state here, and cannot be unlocked here.
-const ELSEWHERE: &str = "held-in-the-cluster";
 /// The number of the version in an answer.
 const VERSION: HeaderName = HeaderName::from_static("tenure-version");
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
@@ -84,7 +74,8 @@ pub(in crate::store) fn call(method: &Method, path: &str) -> Option<&'static str
 }
 
 async fn state(State(api): State<StatesApi>, named: NamedKey, request: Request) -> Response {
-    // A client that hangs up must not leave a state locked whose lock at the cluster no task keeps.
+    // The call runs to its end even if the client hangs up. Otherwise a state could be locked while no task holds its
+    // lock at the cluster.
     let served = tokio::spawn(async move { serve(&api, named, request).await }).await;
     let failed = |error| Err(ErrorAnswer::new(Reason::Internal, format!("{error}")));
     served.unwrap_or_else(failed).unwrap_or_else(|said| {
@@ -151,6 +142,10 @@ async fn list(State(api): State<StatesApi>, headers: HeaderMap, uri: Uri) -> Htt
 }
 
 impl StatesApi {
+    pub(super) fn states(&self) -> &Arc<States> {
+        &self.0.states
+    }
+
     async fn get(&self, ask: StateAsk, parameters: &StateParameters) -> HttpResult {
         if ask.claim.is_some() {
             let asked = ask.clone();
@@ -305,153 +300,4 @@ impl StatesApi {
         };
         Ok(object(&DeletedAnswer { deleted }))
     }
-
-    async fn lock(&self, mut ask: StateAsk, request: Request) -> HttpResult {
-        let (info, text) =
-            lock_info(request).await?.ok_or_else(|| no_info("a lock needs an info"))?;
-        if info.id == ELSEWHERE {
-            return Err(no_info("this ID stands for holders that are no clients of the store"));
-        }
-        let states = &self.0.states;
-        let (mut by, mut hold) = (HeldBy::Store, None);
-        if ask.claim.is_some() {
-            by = HeldBy::Client;
-        } else if let Some(cluster) = states.cluster() {
-            let of = ask.name.clone();
-            let row = states.read(move |engine| lookup::row(engine, &of)).await?;
-            if let Some(answer) = already(row.as_ref(), &ask, &info.id) {
-                return answer;
-            }
-            let note = note(&ask.name, &info);
-            match cluster.acquire(&ask.lock, &note).await {
-                Ok(held) => {
-                    ask.claim = Some(claim_of(&*held));
-                    (by, hold) = (HeldBy::Cluster, Some(held));
-                }
-                Err(no) => return self.not_granted(&ask, &info.id, no).await,
-            }
-        }
-        let (mine, id) = (ask.clone(), info.id.clone());
-        let done =
-            states.change(move |turn, limits| turn.lock(&mine, &id, &text, by, limits)).await;
-        match (done, hold) {
-            (Ok(()), Some(hold)) => {
-                let StateAsk { name, lock, .. } = ask;
-                let of = KeptFor { name, lock, id: info.id, who: info.who };
-                states.keepers.keep(states, of, Some(hold));
-            }
-            (Ok(()), None) => {}
-            (Err(error), hold) => {
-                if let Some(hold) = hold {
-                    hold.release().await;
-                }
-                return locked(error);
-            }
-        }
-        Ok(json(StatusCode::OK, "{}"))
-    }
-
-    /// Answers a request whose lock was not granted by the cluster.
-    async fn not_granted(&self, ask: &StateAsk, id: &str, no: LockRefused) -> HttpResult {
-        // The holder may be this store, for this client or another one.
-        let of = ask.name.clone();
-        let row = self.0.states.read(move |engine| lookup::row(engine, &of)).await?;
-        match (row.and_then(|row| row.held), no) {
-            (Some(held), _) if held.id == id => Ok(json(StatusCode::OK, "{}")),
-            (Some(held), LockRefused::Held { .. }) => {
-                locked(StateError::Refused(StateRefusal::Locked(held)))
-            }
-            (None, LockRefused::Held { client, words }) => {
-                let info = ForeignHolder {
-                    id: ELSEWHERE,
-                    operation: "",
-                    info: &words,
-                    who: &client,
-                    version: "",
-                    created: "0001-01-01T00:00:00Z",
-                    path: &ask.name,
-                };
-                let body = serde_json::to_vec(&info).expect("texts are always JSON");
-                let said = ErrorAnswer::new(Reason::StateLocked, words.clone());
-                Ok(said.with(StatusCode::LOCKED, body.into()))
-            }
-            (_, LockRefused::Failed(why)) => Err(ErrorAnswer::new(Reason::ClusterUnavailable, why)),
-        }
-    }
-
-    async fn unlock(&self, ask: StateAsk, request: Request) -> HttpResult {
-        let info = lock_info(request).await?.map(|(info, _)| info);
-        if info.as_ref().is_some_and(|info| info.id == ELSEWHERE) {
-            let message = "the lock is held in the cluster and not by a client of this store: \
-                           look at it with `tenure explain`, release it with `tenure force`";
-            return Err(ErrorAnswer::new(Reason::StateLocked, message));
-        }
-        let (name, id) = (ask.name.clone(), info.map(|info| info.id));
-        let forced = id.is_none();
-        let states = &self.0.states;
-        match states.change(move |turn, _| turn.unlock(&ask, id.as_deref())).await {
-            Ok(Unlocked::Released(HeldState { id, by, .. })) => {
-                if forced {
-                    states.tell(&format!(
-                        "state `{name}` was unlocked without an id; {id:?} held it"
-                    ));
-                }
-                if by == HeldBy::Cluster {
-                    states.keepers.release(&name, &id).await;
-                }
-                Ok(json(StatusCode::OK, "{}"))
-            }
-            Ok(Unlocked::NotHeld) => Ok(json(StatusCode::OK, "{}")),
-            Err(error) => locked(error),
-        }
-    }
-}
-
-/// Answers a lock request without the cluster, if the row decides it.
-fn already(row: Option<&StateRow>, ask: &StateAsk, id: &str) -> Option<HttpResult> {
-    let row = row?;
-    if row.lock != ask.lock {
-        return Some(Err(StateRefusal::OtherLock { lock: row.lock.clone() }.into()));
-    }
-    match row.held.as_ref()? {
-        held if held.id == id => Some(Ok(json(StatusCode::OK, "{}"))),
-        // The cluster knows whether that client still holds it.
-        held if held.by == HeldBy::Client => None,
-        held => Some(locked(StateError::Refused(StateRefusal::Locked(held.clone())))),
-    }
-}
-
-/// Answers a lock or unlock that was refused: with the info of the holder, if there is one.
-fn locked(error: StateError) -> HttpResult {
-    match error {
-        StateError::Refused(StateRefusal::Locked(held)) => {
-            let body = Body::from(held.info.clone());
-            Ok(ErrorAnswer::from(StateRefusal::Locked(held)).with(StatusCode::LOCKED, body))
-        }
-        other => Err(other.into()),
-    }
-}
-
-/// Reads the info of a lock. `None` if the body is empty: `force-unlock` of Terraform 1.11 sends none.
-async fn lock_info(request: Request) -> Result<Option<(LockInfo, String)>, ErrorAnswer> {
-    let body = whole(request.into_body(), INFO_BYTES_MAX, BODY).await?;
-    if body.is_empty() {
-        return Ok(None);
-    }
-    let info: LockInfo =
-        serde_json::from_slice(&body).map_err(|error| no_info(&error.to_string()))?;
-    if !(1..=ID_BYTES_MAX).contains(&info.id.len()) {
-        return Err(no_info(&format!("an ID has 1 to {ID_BYTES_MAX} bytes")));
-    }
-    let text = String::from_utf8(body.into()).map_err(|error| no_info(&error.to_string()))?;
-    Ok(Some((info, text)))
-}
-
-/// What the cluster shows with the lock: at most 256 characters.
-fn note(name: &str, LockInfo { operation, who, .. }: &LockInfo) -> String {
-    format!("state {name}: {operation} by {who}").chars().take(256).collect()
-}
-
-fn no_info(why: &str) -> ErrorAnswer {
-    ErrorAnswer::new(Reason::Malformed, format!("the info of the lock: {why}"))
 }

@@ -10,9 +10,11 @@ mod files;
 mod forms;
 mod http;
 mod ledger;
+mod locking;
 mod lookup;
 mod row;
 mod transfer;
+mod turns;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +33,7 @@ use self::files::{FoundFiles, StateFiles};
 use self::ledger::{Decided, StateRefusal, StateTransaction};
 use self::lookup::KnownStates;
 use self::row::StateRow;
+use self::turns::StateTurns;
 use super::OnEnd;
 
 pub(super) use self::access::StateAccess;
@@ -79,6 +82,7 @@ pub(super) struct States {
     limits: StateLimits,
     cluster: Option<Arc<dyn StateCluster>>,
     keepers: Keepers,
+    turns: StateTurns,
     tell: Tell,
     end: EndOnce,
 }
@@ -122,9 +126,9 @@ impl States {
                 return Err(StartError::Orphans { dir: dir.display().to_string(), files });
             }
         };
-        let keepers = Keepers::default();
+        let (keepers, turns) = (Keepers::default(), StateTurns::default());
         let is_used = AtomicBool::new(is_used);
-        let states = Self { engine, files, is_used, limits, cluster, keepers, tell, end };
+        let states = Self { engine, files, is_used, limits, cluster, keepers, turns, tell, end };
         Ok((Arc::new(states), HeldStates(held)))
     }
 
@@ -144,8 +148,8 @@ impl States {
         running.beside(async move {
             for (name, StateRow { lock, held, .. }) in held {
                 let Some(held) = held else { continue };
-                let who = held.who();
-                states.keepers.keep(&states, KeptFor { name, lock, id: held.id, who }, None);
+                let note = locking::note(&name, &held.about());
+                states.keepers.keep(&states, KeptFor { name, lock, id: held.id, note }, None);
             }
         });
     }
