@@ -63,7 +63,7 @@ tenure_fence::reasons! {
         "another client holds the state; `LOCK` and `UNLOCK` answer with its info",
         "wait with -lock-timeout, or terraform force-unlock if that client is dead";
     StateLockLost "STATE_LOCK_LOST" 409 None,
-        "the client's lock of the state was taken away by force-unlock",
+        "the state is not locked under the id of the client: it was unlocked, or its lock had another holder since",
         "read the state again, and compare it with errored.tfstate";
     StaleState "STALE_STATE" 409 None,
         "the serial does not follow the one that is stored: the state was changed since it was read",

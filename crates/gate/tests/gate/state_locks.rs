@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::calls::call;
 use crate::state_cluster::{FakeCluster, with_cluster};
 use crate::states::{info, lock, post, send, soon, unlock};
 use crate::store::started;
@@ -46,6 +47,31 @@ fn an_unlock_does_not_wait_for_a_lock_that_waits_for_the_cluster() {
     assert!(!plain.is_finished());
     cluster.is_late.send_replace(false);
     assert_eq!(plain.join().unwrap().status, 200);
+}
+
+#[test]
+fn a_holder_that_was_fenced_out_gets_no_new_token() {
+    let (dir, cluster) = (tempfile::tempdir().unwrap(), Arc::new(FakeCluster::default()));
+    let store = started(dir.path(), |settings| with_cluster(settings, &cluster));
+    let to = store.address;
+    assert_eq!(lock(to, "s", "one").status, 200);
+    assert_eq!(post(to, "s?ID=one", 1, "x").status, 200);
+    // The store loses its lease. Another client is granted the lock, works, and releases it.
+    cluster.is_down.store(true, Ordering::SeqCst);
+    cluster.expire("s");
+    assert_eq!(call(to, "PUT", "/v1/data/page?lock=s", Some(150), "later").status, 200);
+    assert_eq!(post(to, "s?ID=one", 2, "late").why(), (412, "STALE_TOKEN"));
+    cluster.tokens.store(100, Ordering::SeqCst);
+    cluster.is_down.store(false, Ordering::SeqCst);
+    // The store is granted the lock again, and its client is out all the same.
+    soon("the client has lost the state", || {
+        let late = post(to, "s?ID=one", 2, "late");
+        assert_ne!(late.status, 200, "its work overlapped with that of a later holder");
+        late.why() == (409, "STATE_LOCK_LOST")
+    });
+    soon("the lock is free", || !cluster.is_held("s"));
+    assert_eq!(lock(to, "s", "two").status, 200);
+    assert_eq!(post(to, "s?ID=two", 2, "next").status, 200);
 }
 
 #[test]

@@ -173,8 +173,7 @@ impl<'t> StateTransaction<'t> {
     /// Unlocks a state. Without an id it ends any hold. A repetition succeeds.
     pub(super) fn unlock(&mut self, ask: &StateAsk, id: Option<&str>) -> Decided<Unlocked> {
         let row = get(&self.states, &ask.name)?;
-        let Some((mut row, held)) = row.and_then(|row| row.held.clone().map(|held| (row, held)))
-        else {
+        let Some((row, held)) = row.and_then(|row| row.held.clone().map(|held| (row, held))) else {
             return Ok(Ok(Unlocked::NotHeld));
         };
         if row.lock != ask.lock {
@@ -189,19 +188,27 @@ impl<'t> StateTransaction<'t> {
         {
             return Ok(Err(StateRefusal::Refused(refused)));
         }
-        row.held = None;
-        if row.newest == 0 {
-            // Nothing was ever written: the name is free again, for any lock.
-            self.states.remove(ask.name.as_str())?;
-            let total = self.total()?;
-            self.totals.insert(TOTAL, total.saturating_sub(ROW_BYTES))?;
-        } else {
-            self.put(&ask.name, &row)?;
-        }
+        self.end_hold(&ask.name, row)?;
         Ok(Ok(Unlocked::Released(held)))
     }
 
+    /// Records that no client holds the state.
+    fn end_hold(&mut self, name: &str, mut row: StateRow) -> Result<(), EngineError> {
+        row.held = None;
+        if row.newest > 0 {
+            return self.put(name, &row);
+        }
+        // Nothing was ever written: the name is free again, for any lock.
+        self.states.remove(name)?;
+        let total = self.total()?;
+        self.totals.insert(TOTAL, total.saturating_sub(ROW_BYTES))?;
+        Ok(())
+    }
+
     /// Records the token of a new grant for the same holder. Returns whether it still holds the state.
+    ///
+    /// If a later holder of the lock was seen since, the client has lost the state: its work has overlapped with that
+    /// holder's, and a new token would let it write.
     pub(super) fn regain(&mut self, name: &str, id: &str, claim: Claim) -> Decided<bool> {
         let Some(mut row) = get(&self.states, name)? else { return Ok(Ok(false)) };
         let lock = row.lock.clone();
@@ -209,9 +216,14 @@ impl<'t> StateTransaction<'t> {
         else {
             return Ok(Ok(false));
         };
+        let kept = floor(&self.floors, LockSlot::from(lock.as_str()))?;
+        let before = held.token.and_then(Token::from_u64).map(Claim::new);
+        if before.is_some_and(|before| kept.admit(before, Touch::Write).is_err()) {
+            self.end_hold(name, row)?;
+            return Ok(Ok(false));
+        }
         held.token = Some(claim.token.get());
         let ask = StateAsk { name: name.to_owned(), lock, claim: Some(claim) };
-        let kept = floor(&self.floors, LockSlot::from(ask.lock.as_str()))?;
         if let Err(no) = self.raise(&ask, ask.claim, kept, Touch::Raise)? {
             return Ok(Err(no));
         }

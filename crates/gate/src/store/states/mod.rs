@@ -231,7 +231,7 @@ impl From<StateRefusal> for ErrorAnswer {
             }
             StateRefusal::LockLost => Self::new(
                 Reason::StateLockLost,
-                "the state is no longer locked under this id: it was unlocked by force",
+                "the state is not locked under this id: it was unlocked, or its lock had another holder since",
             ),
             StateRefusal::TokenRequired { lock } => Self::new(
                 Fence::TokenRequired,
