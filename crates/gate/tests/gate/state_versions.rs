@@ -1,14 +1,15 @@
-//! Tests what becomes of the versions of states with another database.
+//! Tests what becomes of the versions of states with another database, and long lists of states.
 
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use tenure_gate::store::{StateLimits, floors, start};
 use tenure_gate::{RunningService, StartError};
 
-use crate::calls::Answer;
+use crate::calls::{Answer, Connection};
 use crate::states::{get, post, send, soon, state};
 use crate::store::{settings, started};
 
@@ -88,4 +89,29 @@ fn a_store_that_has_only_deleted_states_starts_with_what_a_crash_left() {
     let store = started(dir.path(), |settings| settings.states = limits);
     assert_eq!(get(store.address, "s").status, 404);
     assert!(dir.path().join("data/states/unnamed/9").exists());
+}
+
+#[test]
+fn a_page_of_states_is_bounded_by_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = started(dir.path(), |_| ());
+    let to = store.address;
+    let info = json!({ "ID": "a", "Info": "i".repeat(16_000) }).to_string();
+    for at in 0..80 {
+        assert_eq!(send(to, "LOCK", &format!("s{at:02}"), &[], info.as_bytes()).status, 200);
+    }
+    let (mut after, mut found, mut pages) = (String::new(), 0, 0);
+    loop {
+        let path = format!("/v1/states?prefix=s&after={after}");
+        let page = Connection::open(to).unwrap().call("GET", &path, &[], b"").unwrap();
+        assert!(page.body.len() < 1_100_000, "{} bytes", page.body.len());
+        let page: Value = serde_json::from_slice(&page.body).unwrap();
+        let states = page["states"].as_array().unwrap();
+        (found, pages) = (found + states.len(), pages + 1);
+        if page["more"] == false {
+            break;
+        }
+        after = states.last().unwrap()["state"].as_str().unwrap().to_owned();
+    }
+    assert_eq!((found, pages), (80, 2));
 }

@@ -22,9 +22,9 @@ use super::forms::{
     DeletedAnswer, StateAnswer, StateParameters, StatesAnswer, StatesParameters, VersionAnswer,
     VersionsAnswer, WrittenAnswer,
 };
-use super::ledger::{NewVersion, StateAsk, StateRefusal, Written};
+use super::ledger::{NewVersion, StateAsk, StateRefusal, StateTransaction, Written};
 use super::transfer::{Sum, TRANSFER, TRANSFERS_MAX, place, sent, wall_clock};
-use super::{StateError, States, document, lookup};
+use super::{StateError, States, document, ledger, lookup};
 
 /// The maximum number of states in one response.
 const LIST_MAX: usize = 1_000;
@@ -164,46 +164,18 @@ impl StatesApi {
             return Ok(object(&VersionsAnswer { versions }));
         }
         let place = place(&self.0.downloads).await?;
-        let (number, content) = self.content(&ask.name, parameters.version).await?;
-        let sum = Sum::of(&content).header();
+        let of = ask.name;
+        let version = parameters.version;
+        let read = self.0.states.blocking(move |states| content(states, &of, version));
+        let (number, content, sum) = read.await?;
         let mut response = json(StatusCode::OK, sent(content, place));
         let headers = response.headers_mut();
         headers.insert(VERSION, HeaderValue::from(number));
-        headers.insert(CONTENT_MD5, HeaderValue::from_str(&sum).expect("base64 is visible text"));
+        headers.insert(
+            CONTENT_MD5,
+            HeaderValue::from_str(&sum.header()).expect("base64 is visible text"),
+        );
         Ok(response)
-    }
-
-    /// Reads the content of a version, and compares it with its sum.
-    async fn content(&self, name: &str, version: Option<u64>) -> Result<(u64, Bytes), ErrorAnswer> {
-        let of = name.to_owned();
-        let read = self.0.states.blocking(move |states| {
-            let found =
-                lookup::version(&states.engine, &of, version).map_err(StateError::Engine)?;
-            let Some((number, row, file)) =
-                found.and_then(|(number, row)| row.file.map(|file| (number, row, file)))
-            else {
-                return Err(StateError::Refused(StateRefusal::NotFound));
-            };
-            let content = match states.files.read(file) {
-                // The version was removed after its row was read.
-                Err(error)
-                    if error.kind() == std::io::ErrorKind::NotFound
-                        && lookup::version(&states.engine, &of, Some(number))
-                            .map_err(StateError::Engine)?
-                            .is_none() =>
-                {
-                    return Err(StateError::Refused(StateRefusal::NotFound));
-                }
-                read => read.map_err(|error| StateError::Disk(error.to_string()))?,
-            };
-            if Sum::of(&content).hex() != row.md5 {
-                return Err(StateError::Disk(format!(
-                    "version {number} has another MD5 sum than when it was written"
-                )));
-            }
-            Ok((number, Bytes::from(content)))
-        });
-        Ok(read.await?)
     }
 
     async fn write(
@@ -214,23 +186,30 @@ impl StatesApi {
     ) -> HttpResult {
         let states = &self.0.states;
         let _place = place(&self.0.uploads).await?;
-        let content = match parameters.restore {
+        let (content, said) = match parameters.restore {
             None => self.upload(request).await?,
-            Some(number) => self.old(&ask.name, number).await?,
+            Some(number) => {
+                let of = ask.name.clone();
+                (states.blocking(move |states| old(states, &of, number)).await?, None)
+            }
         };
         if parameters.id.is_none() && ask.claim.is_none() && states.cluster().is_some() {
             return Err(StateRefusal::TokenRequired { lock: ask.lock }.into());
         }
         let (id, at_unix_ms) = (parameters.id, wall_clock());
         let written = states.blocking(move |states| {
+            let sum = Sum::of(&content);
+            if said.is_some_and(|said| said.as_bytes() != sum.header().as_bytes()) {
+                return Err(StateError::OtherSum);
+            }
             let head = document::read(&content).map_err(StateError::Malformed)?;
             // What is refused anyway costs no write.
             let may = lookup::may_write(&states.engine, &ask, id.as_deref(), &head);
             may.map_err(StateError::Engine)?.map_err(StateError::Refused)?;
             let file = states.write_file(&content)?;
-            let (bytes, md5) = (content.len() as u64, Sum::of(&content).hex());
+            let (bytes, md5) = (content.len() as u64, sum.hex());
             let new = NewVersion { file, bytes, md5, head, at_unix_ms };
-            let done = super::ledger::change(&states.engine, |turn| {
+            let done = ledger::change(&states.engine, |turn| {
                 turn.write(&ask, id.as_deref(), &new, &states.limits)
             });
             match done.map_err(StateError::Engine)? {
@@ -247,8 +226,8 @@ impl StatesApi {
         Ok(object(&written.await?))
     }
 
-    /// Reads the state in a body.
-    async fn upload(&self, request: Request) -> Result<Bytes, ErrorAnswer> {
+    /// Reads the state in a body, and the sum that it should have.
+    async fn upload(&self, request: Request) -> Result<(Bytes, Option<HeaderValue>), ErrorAnswer> {
         let most = self.0.states.limits.bytes_max;
         let (head, body) = request.into_parts();
         let said =
@@ -260,25 +239,7 @@ impl StatesApi {
             ));
         }
         let sum = head.headers.get(CONTENT_MD5).cloned();
-        let content = whole(body, most, TRANSFER).await?;
-        if let Some(sum) = sum
-            && sum.as_bytes() != Sum::of(&content).header().as_bytes()
-        {
-            let message = "the body does not have the sum that Content-MD5 says";
-            return Err(ErrorAnswer::new(Reason::DigestMismatch, message));
-        }
-        Ok(content)
-    }
-
-    /// Reads an old version, with the serial that follows the newest one: a writer that has read the newest version
-    /// must not overwrite what was restored.
-    async fn old(&self, name: &str, number: u64) -> Result<Bytes, ErrorAnswer> {
-        let (_, content) = self.content(name, Some(number)).await?;
-        let of = name.to_owned();
-        let newest = self.0.states.read(move |engine| lookup::version(engine, &of, None)).await?;
-        let serial = newest.map_or(0, |(_, newest)| newest.serial).saturating_add(1);
-        document::with_serial(&content, serial)
-            .map_err(|why| ErrorAnswer::new(Reason::Malformed, why))
+        Ok((whole(body, most, TRANSFER).await?, sum))
     }
 
     async fn delete(&self, ask: StateAsk, id: Option<String>) -> HttpResult {
@@ -287,17 +248,58 @@ impl StatesApi {
             return Err(StateRefusal::TokenRequired { lock: ask.lock }.into());
         }
         let at = wall_clock();
-        let done =
-            states.change(move |turn, limits| turn.delete(&ask, id.as_deref(), at, limits)).await;
-        let deleted = match done {
-            Ok(unused) => {
-                states.files.remove(&unused);
-                true
-            }
+        let done = states.blocking(move |states| {
+            let delete = |turn: &mut StateTransaction<'_>| {
+                turn.delete(&ask, id.as_deref(), at, &states.limits)
+            };
+            let unused = ledger::change(&states.engine, delete).map_err(StateError::Engine)?;
+            states.files.remove(&unused.map_err(StateError::Refused)?);
+            Ok(())
+        });
+        let deleted = match done.await {
+            Ok(()) => true,
             // A repetition, or there was never one.
             Err(StateError::Refused(StateRefusal::NotFound)) => false,
             Err(error) => return Err(error.into()),
         };
         Ok(object(&DeletedAnswer { deleted }))
     }
+}
+
+/// Reads the content of a version, and compares it with its sum.
+fn content(
+    states: &States,
+    name: &str,
+    version: Option<u64>,
+) -> Result<(u64, Bytes, Sum), StateError> {
+    let find = |number| lookup::version(&states.engine, name, number).map_err(StateError::Engine);
+    let found = find(version)?.and_then(|(number, row)| row.file.map(|file| (number, row, file)));
+    let Some((number, row, file)) = found else {
+        return Err(StateError::Refused(StateRefusal::NotFound));
+    };
+    let content = match states.files.read(file) {
+        // The version was removed after its row was read.
+        Err(error)
+            if error.kind() == std::io::ErrorKind::NotFound && find(Some(number))?.is_none() =>
+        {
+            return Err(StateError::Refused(StateRefusal::NotFound));
+        }
+        read => read.map_err(|error| StateError::Disk(error.to_string()))?,
+    };
+    let sum = Sum::of(&content);
+    if sum.hex() != row.md5 {
+        return Err(StateError::Disk(format!(
+            "version {number} has another MD5 sum than when it was written"
+        )));
+    }
+    Ok((number, Bytes::from(content), sum))
+}
+
+/// Reads an old version, with the serial that follows the newest one: a writer that has read the newest version must
+/// not overwrite what was restored.
+fn old(states: &States, name: &str, number: u64) -> Result<Bytes, StateError> {
+    let (_, content, _) = content(states, name, Some(number))?;
+    let newest = lookup::version(&states.engine, name, None).map_err(StateError::Engine)?;
+    let serial = newest.map_or(0, |(_, newest)| newest.serial).saturating_add(1);
+    document::with_serial(&content, serial).map_err(StateError::Malformed)
 }

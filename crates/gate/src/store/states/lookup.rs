@@ -83,6 +83,9 @@ pub(super) fn versions(engine: &Engine, name: &str) -> Result<Vec<(u64, VersionR
 /// A state in a list: its name, its row and its newest version.
 pub(super) type ListedState = (String, StateRow, Option<VersionRow>);
 
+/// The most bytes of rows in one list. Each may have the info of a holder.
+const LIST_BYTES_MAX: usize = 1024 * 1024;
+
 /// Lists the states that start with `prefix`, behind `after`, in order, and whether there are more.
 pub(super) fn list(
     engine: &Engine,
@@ -93,7 +96,7 @@ pub(super) fn list(
     let transaction = engine.database.begin_read()?;
     let (states, versions) = (transaction.open_table(STATES)?, transaction.open_table(VERSIONS)?);
     let from = after.filter(|after| *after >= prefix).unwrap_or(prefix);
-    let mut found = Vec::new();
+    let (mut found, mut bytes) = (Vec::new(), 0);
     for entry in states.range(from..)? {
         let (name, text) = entry?;
         let name = name.value();
@@ -103,7 +106,8 @@ pub(super) fn list(
         if after.is_some_and(|after| name <= after) {
             continue;
         }
-        if found.len() == most {
+        bytes += name.len() + text.value().len();
+        if found.len() == most || (bytes > LIST_BYTES_MAX && !found.is_empty()) {
             return Ok((found, true));
         }
         let row: StateRow = parse(text.value())?;

@@ -219,6 +219,8 @@ enum StateError {
     Disk(String),
     /// The content is no state.
     Malformed(String),
+    /// The content does not have the sum that the client sent.
+    OtherSum,
 }
 
 impl From<StateRefusal> for ErrorAnswer {
@@ -271,6 +273,10 @@ impl From<StateError> for ErrorAnswer {
                 Self::new(Reason::FileFailed, format!("the disk failed: {why}"))
             }
             StateError::Malformed(why) => Self::new(Reason::Malformed, why),
+            StateError::OtherSum => Self::new(
+                Reason::DigestMismatch,
+                "the body does not have the sum that Content-MD5 says",
+            ),
         }
     }
 }
