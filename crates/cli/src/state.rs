@@ -1,4 +1,4 @@
-//! Lists, shows and restores the states of a running store: `tenure store state`.
+//! Lists, shows, restores and purges the states of a running store: `tenure store state`.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -43,6 +43,14 @@ pub(crate) enum StateCommand {
     /// `terraform plan` afterwards: what exists may differ from what the old version says.
     #[command(verbatim_doc_comment)]
     Restore(StateRestoreArgs),
+    /// Remove old versions of a state for good
+    ///
+    ///   tenure store state purge prod --keep 10
+    ///
+    /// The newest ones stay, and with them the state itself. It makes room where --states-bytes-max is reached, also
+    /// while the state is locked.
+    #[command(verbatim_doc_comment)]
+    Purge(StatePurgeArgs),
 }
 
 /// Flags of `state list`.
@@ -103,6 +111,25 @@ pub(crate) struct StateRestoreArgs {
     quiet: bool,
 }
 
+/// Flags of `state purge`.
+#[derive(Args)]
+pub(crate) struct StatePurgeArgs {
+    /// Which state
+    #[arg(value_parser = output::name)]
+    state: String,
+    /// How many of the newest versions stay
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    keep: u64,
+    /// The lock that guards it [default: the one with its name]
+    #[arg(long, value_name = "NAME", value_parser = output::name)]
+    lock: Option<String>,
+    #[command(flatten)]
+    store: StoreAddressArgs,
+    /// Print nothing on success
+    #[arg(long, short)]
+    quiet: bool,
+}
+
 /// Flags that say where the store is.
 #[derive(Args)]
 struct StoreAddressArgs {
@@ -145,6 +172,7 @@ impl StateCommand {
             Self::Versions(flags) => flags.store.output,
             Self::Show(flags) => flags.store.output,
             Self::Restore(flags) => flags.store.output,
+            Self::Purge(flags) => flags.store.output,
         }
     }
 
@@ -154,6 +182,7 @@ impl StateCommand {
             Self::Versions(flags) => versions(flags),
             Self::Show(flags) => show(flags),
             Self::Restore(flags) => restore(flags),
+            Self::Purge(flags) => purge(flags),
         }
     }
 }
@@ -334,6 +363,23 @@ fn not_unlocked(error: CliError, unlocked: Result<StateReply, CliError>) -> CliE
         Ok(_) => error,
         Err(also) => error.with("unlock", also.text),
     }
+}
+
+fn purge(flags: &StatePurgeArgs) -> Result<Exit, CliError> {
+    let lock = in_url(flags.lock.as_ref().unwrap_or(&flags.state));
+    let of = format!("/{}?lock={lock}&keep={}", in_url(&flags.state), flags.keep);
+    let purged: Value = parsed(&ask(&flags.store.client()?, "DELETE", &of, "")?)?;
+    match flags.store.output {
+        OutputFormat::Json => output::object(&purged),
+        OutputFormat::Text if flags.quiet => {}
+        OutputFormat::Text => output::out(&format!(
+            "{} of `{}` removed, {} bytes\n",
+            output::count(purged["removed"].as_u64().unwrap_or(0), "version"),
+            output::clean(&flags.state),
+            text(&purged, "bytes"),
+        )),
+    }
+    Ok(Exit::Done)
 }
 
 /// Sends a call. Returns the answer if it was successful, or why it was not.

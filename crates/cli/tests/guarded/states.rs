@@ -123,6 +123,11 @@ fn versions_are_listed_shown_and_restored(to: SocketAddr) {
         restored.err
     );
     assert_eq!(said(&["show", "prod"]).out.as_bytes(), state(3, "x"));
+    let purged = said(&["purge", "prod", "--keep", "2"]);
+    let removed = format!("1 version of `prod` removed, {} bytes\n", state(1, "x").len() + 2_048);
+    assert_eq!(purged.out, removed, "{}", purged.err);
+    assert_eq!(said(&["versions", "prod", "--quiet"]).out, "2\n3\n");
+    assert_eq!(said(&["purge", "prod", "--keep", "0"]).code, Some(2));
     assert_eq!(said(&["show", "none"]).code, Some(1));
     assert_eq!(said(&["versions", "none"]).code, Some(1));
     let nowhere = tenure(&["store", "state", "list", "--store", "http://127.0.0.1:1"]);

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::calls::call;
 use crate::state_cluster::{FakeCluster, with_cluster};
-use crate::states::{info, lock, post, send, soon, unlock};
+use crate::states::{get, info, lock, post, send, soon, unlock};
 use crate::store::started;
 
 #[test]
@@ -100,4 +100,8 @@ fn a_lock_is_acquired_again_with_the_same_note_and_problems_are_told_once() {
     let told = told.lock().unwrap();
     let problems = told.iter().filter(|it| it.contains("no leader"));
     assert_eq!(problems.count(), 1, "{told:?}");
+    // A version has room for a short description of its writer.
+    let versions = get(to, "s?versions=true");
+    let versions: serde_json::Value = serde_json::from_slice(&versions.body).unwrap();
+    assert_eq!(versions["versions"][0]["who"], "w".repeat(256));
 }

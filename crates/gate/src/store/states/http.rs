@@ -1,4 +1,4 @@
-//! Implements the calls of the HTTP backend of Terraform and OpenTofu, and those that list and restore versions.
+//! Implements the calls of the HTTP backend of Terraform and OpenTofu, and those that list, restore and purge versions.
 //!
 //! `LOCK` and `UNLOCK` are in [`super::locking`].
 
@@ -19,10 +19,12 @@ use crate::store::http::{HttpResult, NamedKey, name, object, query, whole};
 
 use super::access::{StateAccess, StateUse};
 use super::forms::{
-    DeletedAnswer, StateAnswer, StateParameters, StatesAnswer, StatesParameters, VersionAnswer,
-    VersionsAnswer, WrittenAnswer,
+    DeletedAnswer, PurgedAnswer, StateAnswer, StateParameters, StatesAnswer, StatesParameters,
+    VersionAnswer, VersionsAnswer, WrittenAnswer,
 };
-use super::ledger::{NewVersion, StateAsk, StateRefusal, StateTransaction, Written};
+use super::ledger::{
+    NewVersion, RemovedVersions, StateAsk, StateRefusal, StateTransaction, Written,
+};
 use super::transfer::{Sum, TRANSFER, TRANSFERS_MAX, place, sent, wall_clock};
 use super::{StateError, States, document, ledger, lookup};
 
@@ -95,23 +97,30 @@ async fn serve(api: &StatesApi, named: NamedKey, request: Request) -> HttpResult
     tenure_fence::LockSlot::from(lock.as_str())
         .check()
         .map_err(|invalid| ErrorAnswer::new(Reason::InvalidName, format!("lock: {invalid}")))?;
-    let (wanted, verb) = match request.method().as_str() {
-        "GET" => (StateUse::Read, StateCall::Get),
-        "POST" | "PUT" => (StateUse::Write, StateCall::Write),
-        "DELETE" => (StateUse::Write, StateCall::Delete),
-        "LOCK" => (StateUse::Write, StateCall::Lock),
-        "UNLOCK" => (StateUse::Write, StateCall::Unlock),
+    let (wanted, verb, takes): (_, _, &[&str]) = match request.method().as_str() {
+        "GET" => (StateUse::Read, StateCall::Get, &["version", "versions"]),
+        "POST" | "PUT" => (StateUse::Write, StateCall::Write, &["ID", "restore"]),
+        "DELETE" if parameters.keep.is_some() => (StateUse::Write, StateCall::Purge, &["keep"]),
+        "DELETE" => (StateUse::Write, StateCall::Delete, &["ID"]),
+        "LOCK" => (StateUse::Write, StateCall::Lock, &[]),
+        "UNLOCK" => (StateUse::Write, StateCall::Unlock, &[]),
         _ => {
             let message = "a state takes GET, POST, DELETE, LOCK and UNLOCK";
             return Err(ErrorAnswer::new(Reason::UnknownVerb, message));
         }
     };
+    // A parameter that would be ignored may be what the client cares about: `DELETE …?version=3` deletes all of it.
+    if let Some(unused) = parameters.given().find(|given| !takes.contains(given)) {
+        let message = format!("{unused} is not for this verb");
+        return Err(ErrorAnswer::new(Reason::InvalidField, message));
+    }
     let claim = api.0.access.check(request.headers(), &lock, wanted).await?;
     let ask = StateAsk { name, lock, claim };
     match verb {
         StateCall::Get => api.get(ask, &parameters).await,
         StateCall::Write => api.write(ask, parameters, request).await,
         StateCall::Delete => api.delete(ask, parameters.id).await,
+        StateCall::Purge => api.purge(ask, parameters.keep).await,
         StateCall::Lock => api.lock(ask, request).await,
         StateCall::Unlock => api.unlock(ask, request).await,
     }
@@ -123,6 +132,7 @@ enum StateCall {
     Get,
     Write,
     Delete,
+    Purge,
     Lock,
     Unlock,
 }
@@ -157,7 +167,11 @@ impl StatesApi {
                 })
                 .await?;
         }
-        if parameters.versions {
+        if parameters.versions == Some(true) {
+            if parameters.version.is_some() {
+                let message = "version is for reading one, and versions for listing all";
+                return Err(ErrorAnswer::new(Reason::InvalidField, message));
+            }
             let of = ask.name.clone();
             let found = self.0.states.read(move |engine| lookup::versions(engine, &of)).await?;
             let versions = found.into_iter().map(VersionAnswer::from).collect();
@@ -263,6 +277,21 @@ impl StatesApi {
             Err(error) => return Err(error.into()),
         };
         Ok(object(&DeletedAnswer { deleted }))
+    }
+
+    /// Removes old versions. It needs no lock, so that there can be room again while an apply waits for it.
+    async fn purge(&self, ask: StateAsk, keep: Option<u64>) -> HttpResult {
+        let keep = keep.filter(|keep| *keep > 0).ok_or_else(|| {
+            ErrorAnswer::new(Reason::InvalidField, "keep is from 1: the newest version stays")
+        })?;
+        let purged = self.0.states.blocking(move |states| {
+            let done = ledger::change(&states.engine, |turn| turn.purge(&ask, keep));
+            let done = done.map_err(StateError::Engine)?.map_err(StateError::Refused)?;
+            let RemovedVersions { versions, bytes, unused } = done;
+            states.files.remove(&unused);
+            Ok(PurgedAnswer { removed: versions, bytes })
+        });
+        Ok(object(&purged.await?))
     }
 }
 

@@ -256,7 +256,9 @@ impl From<StateRefusal> for ErrorAnswer {
             StateRefusal::NotFound => Self::new(Reason::StateNotFound, "there is no such state"),
             StateRefusal::Full { most } => Self::new(
                 Reason::NoSpace,
-                format!("all states together may have {most} bytes, and there is no room for more"),
+                format!(
+                    "all states together may have {most} bytes, and older versions of this one do not make room enough"
+                ),
             ),
         }
     }
