@@ -332,8 +332,8 @@ enum CliCommand {
     ///
     /// On loopback it believes every number. For other machines it demands TLS, and tickets that the cluster signed.
     ///
-    /// Terraform and OpenTofu keep their states below /v1/states, with all versions: `tenure store state --help`. With
-    /// --addr, each locked state is a lock of that cluster.
+    /// Terraform and OpenTofu keep their states below /v1/states, with the newest 100 versions of each:
+    /// `tenure store state --help`. With --addr, each locked state is a lock of that cluster.
     ///
     /// A request that is rejected gets a reason and its effect, as JSON: `tenure help STALE_TOKEN` explains one. The
     /// store runs until Ctrl-C or SIGTERM and then ends with 0; with 78 if a file, a directory or the address cannot be

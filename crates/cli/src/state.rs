@@ -1,4 +1,4 @@
-//! Lists, shows and restores the states of a running store: `tenure store state`.
+//! Lists, shows, restores and purges the states of a running store: `tenure store state`.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -43,6 +43,14 @@ pub(crate) enum StateCommand {
     /// `terraform plan` afterwards: what exists may differ from what the old version says.
     #[command(verbatim_doc_comment)]
     Restore(StateRestoreArgs),
+    /// Remove old versions of a state for good
+    ///
+    ///   tenure store state purge prod --keep 10
+    ///
+    /// The newest ones stay, and with them the state itself. It makes room where --states-bytes-max is reached, also
+    /// while the state is locked.
+    #[command(verbatim_doc_comment)]
+    Purge(StatePurgeArgs),
 }
 
 /// Flags of `state list`.
@@ -103,6 +111,25 @@ pub(crate) struct StateRestoreArgs {
     quiet: bool,
 }
 
+/// Flags of `state purge`.
+#[derive(Args)]
+pub(crate) struct StatePurgeArgs {
+    /// Which state
+    #[arg(value_parser = output::name)]
+    state: String,
+    /// How many of the newest versions stay
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    keep: u64,
+    /// The lock that guards it [default: the one with its name]
+    #[arg(long, value_name = "NAME", value_parser = output::name)]
+    lock: Option<String>,
+    #[command(flatten)]
+    store: StoreAddressArgs,
+    /// Print nothing on success
+    #[arg(long, short)]
+    quiet: bool,
+}
+
 /// Flags that say where the store is.
 #[derive(Args)]
 struct StoreAddressArgs {
@@ -145,6 +172,7 @@ impl StateCommand {
             Self::Versions(flags) => flags.store.output,
             Self::Show(flags) => flags.store.output,
             Self::Restore(flags) => flags.store.output,
+            Self::Purge(flags) => flags.store.output,
         }
     }
 
@@ -154,6 +182,7 @@ impl StateCommand {
             Self::Versions(flags) => versions(flags),
             Self::Show(flags) => show(flags),
             Self::Restore(flags) => restore(flags),
+            Self::Purge(flags) => purge(flags),
         }
     }
 }
@@ -203,7 +232,7 @@ fn list(flags: &StateListArgs) -> Result<Exit, CliError> {
     loop {
         let behind = after.as_deref().map(|after| format!("&after={}", in_url(after)));
         let of = format!("?prefix={}{}", in_url(&flags.prefix), behind.unwrap_or_default());
-        let page: StatesPage = parsed(&done(client.call("GET", &of, ""))?)?;
+        let page: StatesPage = parsed(&ask(&client, "GET", &of, "")?)?;
         for state in &page.states {
             count += 1;
             let name = text(state, "state");
@@ -238,7 +267,7 @@ fn list(flags: &StateListArgs) -> Result<Exit, CliError> {
 fn versions(flags: &VersionsArgs) -> Result<Exit, CliError> {
     let client = flags.store.client()?;
     let of = format!("/{}?versions=true", in_url(&flags.state));
-    let page: VersionsPage = parsed(&done(client.call("GET", &of, ""))?)?;
+    let page: VersionsPage = parsed(&ask(&client, "GET", &of, "")?)?;
     if page.versions.is_empty() {
         return Err(CliError::new(Exit::Refused, "STATE_NOT_FOUND", "there is no such state")
             .next("tenure store state list"));
@@ -277,7 +306,7 @@ fn versions(flags: &VersionsArgs) -> Result<Exit, CliError> {
 fn show(flags: &StateShowArgs) -> Result<Exit, CliError> {
     let version = flags.version.map(|version| format!("?version={version}"));
     let of = format!("/{}{}", in_url(&flags.state), version.unwrap_or_default());
-    let state = done(flags.store.client()?.call("GET", &of, ""))?;
+    let state = ask(&flags.store.client()?, "GET", &of, "")?;
     let failed = |error| CliError::refused(format!("cannot write: {error}"));
     std::io::stdout().write_all(&state.body).map_err(failed)?;
     Ok(Exit::Done)
@@ -293,13 +322,24 @@ fn restore(flags: &StateRestoreArgs) -> Result<Exit, CliError> {
         "Created": tenure_wire::wall::utc(tenure_server::os::wall_ms()),
     });
     let lock = format!("lock={}", in_url(flags.lock.as_ref().unwrap_or(&flags.state)));
-    done(client.call("LOCK", &format!("/{state}?{lock}"), info.to_string()))?;
-    let of = format!("/{state}?{lock}&restore={}&ID={}", flags.version, in_url(&id));
-    let restored = done(client.call("POST", &of, ""));
+    let (at, info) = (format!("/{state}?{lock}"), info.to_string());
+    let unlock = || ask(&client, "UNLOCK", &at, &info);
+    if let Err(error) = ask(&client, "LOCK", &at, &info) {
+        // If the state was locked all the same, this command is the only one that knows the id.
+        return Err(if error.exit == Exit::Unknown {
+            not_unlocked(error, unlock())
+        } else {
+            error
+        });
+    }
+    let of = format!("{at}&restore={}&ID={}", flags.version, in_url(&id));
+    let restored = ask(&client, "POST", &of, "");
     // The state is unlocked also if nothing was restored.
-    let unlocked = done(client.call("UNLOCK", &format!("/{state}?{lock}"), info.to_string()));
-    let restored: Value = parsed(&restored?)?;
-    unlocked?;
+    let unlocked = unlock();
+    let restored: Value = match restored {
+        Ok(restored) => parsed(&restored)?,
+        Err(error) => return Err(not_unlocked(error, unlocked)),
+    };
     match flags.store.output {
         OutputFormat::Json => output::object(&restored),
         OutputFormat::Text if flags.quiet => {}
@@ -311,20 +351,58 @@ fn restore(flags: &StateRestoreArgs) -> Result<Exit, CliError> {
             text(&restored, "serial"),
         )),
     }
+    // What was restored is printed first: it happened, whatever became of the lock.
+    let locked = |error: CliError| error.with("restored", "yes; only the unlocking failed");
+    unlocked.map_err(locked)?;
     Ok(Exit::Done)
 }
 
-/// The answer to a successful call, or why it was not successful.
-fn done(answered: Result<StateReply, String>) -> Result<StateReply, CliError> {
-    let reply = answered.map_err(|why| {
-        CliError::new(Exit::Unreachable, "UNREACHABLE", why)
+/// Adds to an error that the state may be locked still.
+fn not_unlocked(error: CliError, unlocked: Result<StateReply, CliError>) -> CliError {
+    match unlocked {
+        Ok(_) => error,
+        Err(also) => error.with("unlock", also.text),
+    }
+}
+
+fn purge(flags: &StatePurgeArgs) -> Result<Exit, CliError> {
+    let lock = in_url(flags.lock.as_ref().unwrap_or(&flags.state));
+    let of = format!("/{}?lock={lock}&keep={}", in_url(&flags.state), flags.keep);
+    let purged: Value = parsed(&ask(&flags.store.client()?, "DELETE", &of, "")?)?;
+    match flags.store.output {
+        OutputFormat::Json => output::object(&purged),
+        OutputFormat::Text if flags.quiet => {}
+        OutputFormat::Text => output::out(&format!(
+            "{} of `{}` removed, {} bytes\n",
+            output::count(purged["removed"].as_u64().unwrap_or(0), "version"),
+            output::clean(&flags.state),
+            text(&purged, "bytes"),
+        )),
+    }
+    Ok(Exit::Done)
+}
+
+/// Sends a call. Returns the answer if it was successful, or why it was not.
+fn ask(client: &StateClient, verb: &str, of: &str, body: &str) -> Result<StateReply, CliError> {
+    let reply = client.call(verb, of, body.to_owned()).map_err(|unanswered| {
+        if unanswered.may_have_happened && verb != "GET" {
+            let (exit, reason) = (Exit::Unknown, "UNKNOWN_OUTCOME");
+            return CliError::new(exit, reason, format!("{verb}: {}", unanswered.why))
+                .unknown("it may have happened, or may still")
+                .next("tenure store state list, and: tenure store state versions NAME");
+        }
+        CliError::new(Exit::Unreachable, "UNREACHABLE", unanswered.why)
             .next("--store URL of a store that runs, or TENURE_STORE")
     })?;
     if reply.is_success() {
         return Ok(reply);
     }
     let said: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+    // An error without an effect is not the store's, but that of something in between.
+    let is_unknown = verb != "GET"
+        && (said["error"]["effect"] == "unknown" || (reply.status >= 500 && said.is_null()));
     let exit = match reply.status {
+        _ if is_unknown => Exit::Unknown,
         401 | 403 => Exit::NotAllowed,
         423 => Exit::NotAcquired,
         _ => Exit::Refused,
@@ -340,6 +418,7 @@ fn done(answered: Result<StateReply, String>) -> Result<StateReply, CliError> {
         None => format!("the store answers {}", reply.status),
     };
     let error = CliError::new(exit, reason, output::clean(&message));
+    let error = if is_unknown { error.unknown("it may have happened") } else { error };
     let next = said["error"]["next"].as_str().map(ToOwned::to_owned);
     Err(error.next(next.unwrap_or_else(|| format!("tenure help {reason}"))))
 }

@@ -69,7 +69,7 @@ struct StateArgs {
     /// The longest state
     #[arg(long, value_name = "BYTES", default_value_t = StateLimits::default().bytes_max)]
     state_bytes_max: usize,
-    /// Keep at most so many bytes of states, old versions among them
+    /// Keep at most so many bytes of states, old versions among them; a write removes the oldest of its state for this
     #[arg(long, value_name = "BYTES", default_value_t = StateLimits::default().total_bytes_max)]
     states_bytes_max: u64,
 }
@@ -82,7 +82,7 @@ enum StoreCommand {
     ///   tenure store floor list
     #[command(subcommand, verbatim_doc_comment)]
     Floor(FloorCommand),
-    /// List, show and restore the states of Terraform in a store that runs
+    /// List, show, restore and purge the states of Terraform in a store that runs
     ///
     ///   tenure store state list
     #[command(subcommand, verbatim_doc_comment)]

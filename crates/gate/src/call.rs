@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::HOST;
@@ -16,24 +17,57 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use crate::key_source::KeySourceTls;
 
-/// Sends a request and reads the whole response, of at most so many bytes. It keeps no connection, because requests are
-/// rare and runtimes come and go.
+/// Why there is no response.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct CallError {
+    pub(crate) why: String,
+    /// Whether the request may have been carried out.
+    pub(crate) sent: bool,
+}
+
+impl From<String> for CallError {
+    fn from(why: String) -> Self {
+        Self { why, sent: false }
+    }
+}
+
+impl From<CallError> for String {
+    fn from(error: CallError) -> Self {
+        error.why
+    }
+}
+
+/// A request, and the bounds of its response.
+pub(crate) struct OutgoingCall<'a> {
+    pub(crate) method: Method,
+    pub(crate) headers: &'a [(HeaderName, String)],
+    pub(crate) body: Bytes,
+    /// The longest body of a response.
+    pub(crate) most: usize,
+    /// How long everything may take.
+    pub(crate) within: Duration,
+}
+
+/// Sends a request and reads the whole response. It keeps no connection, because requests are rare and runtimes come
+/// and go.
 pub(crate) async fn call(
     uri: &Uri,
     tls: Option<&KeySourceTls>,
-    method: Method,
-    headers: &[(HeaderName, String)],
-    body: Bytes,
-    most: usize,
-) -> Result<Response<Bytes>, String> {
+    call: OutgoingCall<'_>,
+) -> Result<Response<Bytes>, CallError> {
+    let OutgoingCall { method, headers, body, most, within } = call;
+    let deadline = Instant::now() + within;
+    let late = |sent| CallError { why: format!("no answer within {within:?}"), sent };
     let host = uri.host().unwrap_or_default();
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let port = uri.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
-    let stream = TcpStream::connect((host, port)).await;
+    let stream = timeout_at(deadline, TcpStream::connect((host, port))).await;
+    let stream = stream.map_err(|_| late(false))?;
     let stream = stream.map_err(|_| "no server answers there".to_owned())?;
     let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
     let to = uri.authority().map_or("", |to| to.as_str());
@@ -42,19 +76,24 @@ pub(crate) async fn call(
         request = request.header(name, value);
     }
     let request = request.body(Full::new(body)).map_err(|error| error.to_string())?;
-    let Some(tls) = tls else { return ask(request, TokioIo::new(stream), most).await };
+    let Some(tls) = tls else {
+        let answered = timeout_at(deadline, ask(request, TokioIo::new(stream), most)).await;
+        return answered.unwrap_or_else(|_| Err(late(true)));
+    };
     let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
     let connector = TlsConnector::from(Arc::new(configure(tls)?));
-    let stream = connector.connect(name, stream).await;
+    let stream = timeout_at(deadline, connector.connect(name, stream)).await;
+    let stream = stream.map_err(|_| late(false))?;
     let stream = stream.map_err(|error| format!("its certificate is not trusted: {error}"))?;
-    ask(request, TokioIo::new(stream), most).await
+    let answered = timeout_at(deadline, ask(request, TokioIo::new(stream), most)).await;
+    answered.unwrap_or_else(|_| Err(late(true)))
 }
 
 async fn ask(
     request: Request<Full<Bytes>>,
     io: impl Read + Write + Unpin + Send + 'static,
     most: usize,
-) -> Result<Response<Bytes>, String> {
+) -> Result<Response<Bytes>, CallError> {
     let (mut sender, connection) = http1::handshake(io).await.map_err(|error| error.to_string())?;
     let talk = tokio::spawn(connection);
     let answered = async {
@@ -65,7 +104,7 @@ async fn ask(
     };
     let answered = answered.await;
     talk.abort();
-    answered
+    answered.map_err(|why| CallError { why, sent: true })
 }
 
 pub(crate) fn configure(tls: &KeySourceTls) -> Result<ClientConfig, String> {

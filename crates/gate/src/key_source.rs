@@ -11,7 +11,7 @@ use http::uri::{PathAndQuery, Scheme};
 use http::{Method, Uri};
 use tokio::time::timeout;
 
-use crate::call;
+use crate::call::{self, OutgoingCall};
 
 /// The path at which members serve the set.
 const PATH: &str = "/.well-known/jwks.json";
@@ -100,7 +100,14 @@ impl KeySource {
 
 /// Reads the set from a member.
 async fn get(uri: &Uri, tls: Option<&KeySourceTls>) -> Result<Vec<u8>, String> {
-    let response = call::call(uri, tls, Method::GET, &[], Bytes::new(), BYTES_MAX).await?;
+    let get = OutgoingCall {
+        method: Method::GET,
+        headers: &[],
+        body: Bytes::new(),
+        most: BYTES_MAX,
+        within: TIMEOUT,
+    };
+    let response = call::call(uri, tls, get).await?;
     if !response.status().is_success() {
         return Err(format!("it answers {}", response.status()));
     }

@@ -100,6 +100,17 @@ pub enum StartError {
         /// Why it cannot be parsed.
         why: String,
     },
+    /// There are states of Terraform, and the store's database does not know them.
+    #[error(
+        "{dir} has {files} versions of states that the database beside it does not know: the database is missing, or \
+         an older one"
+    )]
+    Orphans {
+        /// The directory with the states.
+        dir: String,
+        /// How many files it has.
+        files: usize,
+    },
     /// Tickets are required, and there are no keys to verify them.
     #[error("no keys to verify tickets: {0}")]
     Keys(String),
@@ -117,6 +128,9 @@ impl StartError {
             Self::Listen { .. } => "another --listen",
             Self::Disk { .. } => "another --data, or look whether another process uses it",
             Self::Unreadable { .. } => "another --data, and keep this one aside",
+            Self::Orphans { .. } => {
+                "the newest copy of store.redb in its place; to begin without these states, another --data"
+            }
             Self::Keys(_) => {
                 "--keys http://HOST:7450 (https:// under TLS) of a member that runs, or a file with the set"
             }
@@ -125,7 +139,7 @@ impl StartError {
 
     /// Whether another setting would help, and no stored data is in doubt.
     pub fn is_setting(&self) -> bool {
-        !matches!(self, Self::Unreadable { .. } | Self::Keys(_))
+        !matches!(self, Self::Unreadable { .. } | Self::Orphans { .. } | Self::Keys(_))
     }
 }
 

@@ -21,7 +21,7 @@ tenure_fence::reasons! {
         "a key or a lock is empty, too long, or has control characters",
         "use 1 to 512 bytes of UTF-8 without control characters";
     InvalidField "INVALID_FIELD" 400 None,
-        "something in the query or a header cannot be as it is",
+        "a parameter or a header has an invalid value",
         "correct the field that is named";
     Malformed "MALFORMED" 400 None,
         "the body cannot be read",
@@ -37,9 +37,9 @@ tenure_fence::reasons! {
         "send it faster";
     NoSpace "NO_SPACE" 507 None,
         "the store keeps as much as `--bytes-max` or, for states, `--states-bytes-max` allows",
-        "delete keys, or start the store with a larger bound";
+        "delete keys, remove versions with `tenure store state purge`, or start the store with a larger bound";
     Overloaded "OVERLOADED" 503 None,
-        "more than 1,024 writes or 64 MiB wait, or states for 30 s",
+        "more than 1,024 writes or 64 MiB wait, or a state waited 30 s for its transfer",
         "send it again after the time given";
     ShuttingDown "SHUTTING_DOWN" 503 None,
         "the store has stopped writing",
@@ -63,7 +63,7 @@ tenure_fence::reasons! {
         "another client holds the state; `LOCK` and `UNLOCK` answer with its info",
         "wait with -lock-timeout, or terraform force-unlock if that client is dead";
     StateLockLost "STATE_LOCK_LOST" 409 None,
-        "the client's lock of the state was taken away by force-unlock",
+        "the state is not locked under the id of the client: it was unlocked, or its lock had another holder since",
         "read the state again, and compare it with errored.tfstate";
     StaleState "STALE_STATE" 409 None,
         "the serial does not follow the one that is stored: the state was changed since it was read",

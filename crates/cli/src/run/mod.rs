@@ -92,7 +92,7 @@ pub(crate) struct RunArgs {
     /// Description shown when the lock is inspected, such as "release 5.2"
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     metadata: String,
-    /// Give Terraform and OpenTofu this state of a `tenure store`, and a ticket of the lock to prove it
+    /// Set Terraform's variables to this state of a `tenure store`, with a ticket that proves this run's lock
     #[arg(long, value_name = "URL", value_parser = terraform::url, conflicts_with_all = ["shared", "slots"])]
     terraform: Option<String>,
     /// Exit with this code instead of 75 if the lock was not acquired

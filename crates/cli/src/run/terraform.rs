@@ -10,7 +10,8 @@ const STATES: &str = "/v1/states/";
 
 /// The variables with the address of a state, and with the ticket that proves the grant to its store.
 ///
-/// The user name is the token, for stores that believe numbers; the password is the ticket, for those that do not.
+/// The user name is `token-` and the token, for stores that believe numbers; the password is the ticket, for those that
+/// do not.
 pub(super) async fn variables(
     url: &str,
     lock: &str,
@@ -19,8 +20,8 @@ pub(super) async fn variables(
     let tickets = guard.tickets().await?;
     let mut held = guard.locks().zip(tickets);
     let held = held.find(|(held, _)| held.name == lock);
-    let (token, ticket) =
-        held.map_or_else(Default::default, |(held, ticket)| (held.token.to_string(), ticket));
+    let (token, ticket) = held
+        .map_or_else(Default::default, |(held, ticket)| (format!("token-{}", held.token), ticket));
     let address = guarded_by(url, lock);
     Ok(vec![
         ("TF_HTTP_ADDRESS", address.clone().into()),

@@ -96,6 +96,7 @@ const COMMANDS: &[&str] = &[
     "store state versions",
     "store state show",
     "store state restore",
+    "store state purge",
     "fence",
     "fence proxy",
     "fence floor",

@@ -16,6 +16,7 @@ mod pause_over_redlock;
 #[allow(dead_code, reason = "only one of the servers is needed here")]
 mod servers;
 mod set;
+mod state_restore;
 mod states;
 mod terraform;
 mod tickets;

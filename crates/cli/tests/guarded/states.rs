@@ -80,8 +80,24 @@ fn a_locked_state_is_a_lock_of_the_cluster() {
     assert!(ben.wait().unwrap().success());
     assert_eq!(send(to, "LOCK", "prod", &info("two")).status, 200);
     versions_are_listed_shown_and_restored(to);
-    // The locks of a store that is killed are known when it is back.
+    // A drained lock is refused as a held one, so that `-lock-timeout` waits for the end of the maintenance.
+    let drained =
+        |words: &[&str]| assert_eq!(tenure(&[words, &["--addr", &member]].concat()).code, Some(0));
+    drained(&["drain", "pro", "--reason", "upgrade"]);
+    let refused = send(to, "LOCK", "prod", &info("three"));
+    let said: Value = serde_json::from_slice(&refused.body).unwrap();
+    assert_eq!(refused.status, 423, "{said}");
+    assert!(said["Info"].as_str().unwrap().ends_with(": upgrade"), "{said}");
+    drained(&["undrain", "pro"]);
+    // A store that is stopped releases no lock, because the work under it goes on.
     assert_eq!(send(to, "LOCK", "prod", &info("three")).status, 200);
+    let process = store.process.as_mut().unwrap();
+    process.signal("-TERM");
+    assert!(process.ended().success());
+    let held = tenure(&["run", "prod", "--addr", &member, "--wait", "0s", "--", "true"]);
+    assert_eq!(held.code, Some(75), "{}", held.err);
+    store.again();
+    // The locks of a store that is killed are known when it is back.
     store.kill();
     store.again();
     assert_eq!(send(to, "LOCK", "prod", &info("four")).body, info("three"));
@@ -107,6 +123,11 @@ fn versions_are_listed_shown_and_restored(to: SocketAddr) {
         restored.err
     );
     assert_eq!(said(&["show", "prod"]).out.as_bytes(), state(3, "x"));
+    let purged = said(&["purge", "prod", "--keep", "2"]);
+    let removed = format!("1 version of `prod` removed, {} bytes\n", state(1, "x").len() + 2_048);
+    assert_eq!(purged.out, removed, "{}", purged.err);
+    assert_eq!(said(&["versions", "prod", "--quiet"]).out, "2\n3\n");
+    assert_eq!(said(&["purge", "prod", "--keep", "0"]).code, Some(2));
     assert_eq!(said(&["show", "none"]).code, Some(1));
     assert_eq!(said(&["versions", "none"]).code, Some(1));
     let nowhere = tenure(&["store", "state", "list", "--store", "http://127.0.0.1:1"]);
@@ -214,7 +235,8 @@ fn the_longest_state_is_whole_or_not_there() {
         store.kill();
         store.again();
         let read = send(to, "GET", "s", b"").body;
-        let files = std::fs::read_dir(dir.path().join("store/states")).unwrap().count();
+        let files = std::fs::read_dir(dir.path().join("store/states")).unwrap();
+        let files = files.filter(|it| it.as_ref().unwrap().file_type().unwrap().is_file()).count();
         let versions = send(to, "GET", "s?versions=true", b"");
         let versions: Value = serde_json::from_slice(&versions.body).unwrap();
         assert_eq!(versions["versions"].as_array().unwrap().len(), files, "no file is left over");

@@ -34,7 +34,7 @@ use crate::trust::{Tell, TokenPolicy};
 
 pub use repair::{KeptFloor, floors, repair_floor, repairs};
 pub use request::StoreLimits;
-pub use states::client::{StateClient, StateCredentials, StateReply, in_url};
+pub use states::client::{StateClient, StateCredentials, StateReply, StateUnanswered, in_url};
 pub use states::{LockRefused, StateCluster, StateFuture, StateHold, StateLimits};
 
 /// The default port of a store.

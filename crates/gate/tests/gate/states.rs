@@ -1,32 +1,35 @@
 //! Tests the contract of Terraform's HTTP backend: locks, versions, lost updates, and what a crash leaves.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tenure_fence::Token;
 use tenure_gate::reason::Reason;
-use tenure_gate::store::{
-    LockRefused, Settings, StateCluster, StateFuture, StateHold, StateLimits, start,
-};
+use tenure_gate::store::{Settings, StateLimits, start};
 use tokio::sync::watch;
 
 use crate::calls::{Answer, Connection};
+use crate::state_cluster::{FakeCluster, with_cluster};
 use crate::store::{settings, started};
 
 /// The headers of a request.
-type Headers<'a> = &'a [(&'a str, &'a str)];
+pub(crate) type Headers<'a> = &'a [(&'a str, &'a str)];
 
-fn send(to: SocketAddr, verb: &str, of: &str, headers: Headers<'_>, body: &[u8]) -> Answer {
+pub(crate) fn send(
+    to: SocketAddr,
+    verb: &str,
+    of: &str,
+    headers: Headers<'_>,
+    body: &[u8],
+) -> Answer {
     let path = format!("/v1/states/{of}");
     Connection::open(to).unwrap().call(verb, &path, headers, body).unwrap()
 }
 
-fn info(id: &str) -> String {
+pub(crate) fn info(id: &str) -> String {
     json!({
         "ID": id, "Operation": "OperationTypeApply", "Info": "", "Who": format!("{id}@ci"),
         "Version": "1.11.4", "Created": "2026-01-02T03:04:05.6Z", "Path": "",
@@ -34,29 +37,29 @@ fn info(id: &str) -> String {
     .to_string()
 }
 
-fn lock(to: SocketAddr, of: &str, id: &str) -> Answer {
+pub(crate) fn lock(to: SocketAddr, of: &str, id: &str) -> Answer {
     send(to, "LOCK", of, &[], info(id).as_bytes())
 }
 
-fn unlock(to: SocketAddr, of: &str, id: &str) -> Answer {
+pub(crate) fn unlock(to: SocketAddr, of: &str, id: &str) -> Answer {
     send(to, "UNLOCK", of, &[], info(id).as_bytes())
 }
 
-fn state(serial: u64, lineage: &str, value: &str) -> String {
+pub(crate) fn state(serial: u64, lineage: &str, value: &str) -> String {
     format!(
         r#"{{"version":4,"serial":{serial},"lineage":"{lineage}","outputs":{{"v":"{value}"}}}}"#
     )
 }
 
-fn post(to: SocketAddr, of: &str, serial: u64, value: &str) -> Answer {
+pub(crate) fn post(to: SocketAddr, of: &str, serial: u64, value: &str) -> Answer {
     send(to, "POST", of, &[], state(serial, "a", value).as_bytes())
 }
 
-fn get(to: SocketAddr, of: &str) -> Answer {
+pub(crate) fn get(to: SocketAddr, of: &str) -> Answer {
     send(to, "GET", of, &[], b"")
 }
 
-fn versions(to: SocketAddr, of: &str) -> Vec<Value> {
+pub(crate) fn versions(to: SocketAddr, of: &str) -> Vec<Value> {
     let said = get(to, &format!("{of}?versions=true"));
     assert_eq!(said.status, 200, "{said:?}");
     let mut page: Value = serde_json::from_slice(&said.body).unwrap();
@@ -150,8 +153,11 @@ fn locks_and_versions_outlive_a_restart_and_leftovers_do_not() {
     let store = started(dir.path(), |_| ());
     assert_eq!(get(store.address, "s").text(), state(1, "a", "kept"));
     assert_eq!(lock(store.address, "s", "two").text(), info("one"));
-    let left: Vec<_> = fs::read_dir(&files).unwrap().map(|it| it.unwrap().file_name()).collect();
-    assert_eq!(left, ["1"]);
+    assert!(!files.join("2.partial").exists() && !files.join("3").exists());
+    assert_eq!(
+        fs::read_to_string(files.join("unnamed/3")).unwrap(),
+        state(2, "a", "never acknowledged")
+    );
     // A file that has changed is not served.
     fs::write(files.join("1"), state(1, "a", "kepT")).unwrap();
     assert_eq!(get(store.address, "s").why(), (500, "FILE_FAILED"));
@@ -292,96 +298,7 @@ fn keys_are_asked_for_where_the_store_has_some() {
     assert_eq!((list(&[]), list(&[("authorization", &bearer)])), (401, 200));
 }
 
-/// A cluster of one lock table, whose locks can be taken away.
-#[derive(Default)]
-struct FakeCluster {
-    tokens: AtomicU64,
-    is_down: AtomicBool,
-    held: Mutex<BTreeMap<String, (u64, watch::Sender<bool>)>>,
-}
-
-struct FakeHold {
-    of: Arc<FakeCluster>,
-    lock: String,
-    token: u64,
-    lost: watch::Receiver<bool>,
-}
-
-/// The cluster as the store sees it.
-struct Reached(Arc<FakeCluster>);
-
-impl FakeCluster {
-    fn take(self: &Arc<Self>, lock: &str) -> Option<FakeHold> {
-        let mut held = self.held.lock().unwrap();
-        if held.contains_key(lock) {
-            return None;
-        }
-        let token = 100 + self.tokens.fetch_add(1, Ordering::SeqCst);
-        let (tell, lost) = watch::channel(false);
-        held.insert(lock.to_owned(), (token, tell));
-        Some(FakeHold { of: Arc::clone(self), lock: lock.to_owned(), token, lost })
-    }
-
-    /// Ends the lease of the holder of the lock.
-    fn expire(&self, lock: &str) {
-        if let Some((_, tell)) = self.held.lock().unwrap().remove(lock) {
-            let _ = tell.send(true);
-        }
-    }
-
-    fn is_held(&self, lock: &str) -> bool {
-        self.held.lock().unwrap().contains_key(lock)
-    }
-}
-
-impl StateCluster for Reached {
-    fn acquire<'a>(
-        &'a self,
-        lock: &'a str,
-        _: &'a str,
-    ) -> StateFuture<'a, Result<Box<dyn StateHold>, LockRefused>> {
-        Box::pin(async move {
-            if self.0.is_down.load(Ordering::SeqCst) {
-                return Err(LockRefused::Failed("no leader".to_owned()));
-            }
-            match self.0.take(lock) {
-                Some(hold) => Ok(Box::new(hold) as Box<dyn StateHold>),
-                None => Err(LockRefused::Held {
-                    client: "ana".to_owned(),
-                    words: "held by ana".to_owned(),
-                }),
-            }
-        })
-    }
-}
-
-impl StateHold for FakeHold {
-    fn token(&self) -> Token {
-        Token::from_u64(self.token).unwrap()
-    }
-
-    fn lost(&self) -> StateFuture<'_, ()> {
-        let mut lost = self.lost.clone();
-        Box::pin(async move {
-            let _ = lost.wait_for(|lost| *lost).await;
-        })
-    }
-
-    fn release(self: Box<Self>) -> StateFuture<'static, ()> {
-        Box::pin(async move {
-            let mut held = self.of.held.lock().unwrap();
-            if held.get(&self.lock).is_some_and(|(token, _)| *token == self.token) {
-                held.remove(&self.lock);
-            }
-        })
-    }
-}
-
-fn with_cluster(settings: &mut Settings, cluster: &Arc<FakeCluster>) {
-    settings.cluster = Some(Arc::new(Reached(Arc::clone(cluster))));
-}
-
-fn soon(what: &str, mut is: impl FnMut() -> bool) {
+pub(crate) fn soon(what: &str, mut is: impl FnMut() -> bool) {
     for _ in 0..3_000 {
         if is() {
             return;

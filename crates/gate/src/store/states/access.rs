@@ -1,7 +1,8 @@
 //! Authenticates the readers and writers of states.
 //!
 //! Terraform knows HTTP basic authentication and nothing else. Its password is a key of `--writers` or `--readers`, or
-//! a ticket. Where bare numbers are believed, a token may be the password or, beside a key, the user name.
+//! a ticket. A token may be in the user name, as `token-123`: beside a key, and where bare numbers are believed. There
+//! it may also be the password.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,6 +16,9 @@ use crate::answer::ErrorAnswer;
 use crate::readers::Readers;
 use crate::reason::Reason;
 use crate::trust::TokenVerifier;
+
+/// What marks a user name as a token. Without it, a user whose name is a number would be taken for a holder.
+const TOKEN: &str = "token-";
 
 /// Who may read and write states.
 pub(in crate::store) struct StateAccess {
@@ -93,10 +97,11 @@ impl StateAccess {
             among(&self.readers).then_some(StateUse::Read)
         };
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
+        let named = user.strip_prefix(TOKEN).filter(|it| is_number(it)).map(ToOwned::to_owned);
         let token = fencing.or(match key {
-            Some(_) => Some(user).filter(|user| is_number(user)),
+            Some(_) => named,
             None if self.judge.believes_numbers() => {
-                [password, user].into_iter().find(|it| is_number(it))
+                Some(password).filter(|password| is_number(password)).or(named)
             }
             None => Some(password).filter(|password| !password.is_empty()),
         });
@@ -191,7 +196,11 @@ mod tests {
         use StateUse::{Read, Write};
         let open = access(false, false, true);
         assert_eq!(check(&open, None, Write).await, Ok(None));
-        assert_eq!(check(&open, Some(("7", "x.y.z")), Write).await, Ok(Some(7)));
+        assert_eq!(check(&open, Some(("token-7", "x.y.z")), Write).await, Ok(Some(7)));
+        // A user name that is a number is the name of a user.
+        for user in ["7", "token-", "token-x", "token-7x", "TOKEN-7"] {
+            assert_eq!(check(&open, Some((user, "x.y.z")), Write).await, Ok(None), "{user}");
+        }
         assert_eq!(check(&open, Some(("ci", "8")), Write).await, Ok(Some(8)));
         let keys = access(true, true, true);
         for (shown, read, write) in [
@@ -201,7 +210,8 @@ mod tests {
             (Some(("ci", "9")), Err("UNAUTHENTICATED"), Err("UNAUTHENTICATED")),
             (Some(("ci", READER)), Ok(None), Err("READ_ONLY")),
             (Some(("ci", WRITER)), Ok(None), Ok(None)),
-            (Some(("9", WRITER)), Ok(Some(9)), Ok(Some(9))),
+            (Some(("9", WRITER)), Ok(None), Ok(None)),
+            (Some(("token-9", WRITER)), Ok(Some(9)), Ok(Some(9))),
         ] {
             assert_eq!(check(&keys, shown, Read).await, read, "{shown:?}");
             assert_eq!(check(&keys, shown, Write).await, write, "{shown:?}");

@@ -6,11 +6,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{Method, StatusCode, Uri};
-use tokio::time::timeout;
+use http::{Method, Response, StatusCode, Uri};
 
 use crate::answer::REASON;
-use crate::call;
+use crate::call::{self, CallError, OutgoingCall};
 use crate::key_source::KeySourceTls;
 
 /// How long one call may take.
@@ -60,6 +59,15 @@ impl StateReply {
     }
 }
 
+/// Why there is no answer of the store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StateUnanswered {
+    /// A sentence about it.
+    pub why: String,
+    /// Whether the request was sent, so that the store may have carried it out.
+    pub may_have_happened: bool,
+}
+
 /// A running store, and how to reach it.
 #[derive(Clone, Debug)]
 pub struct StateClient {
@@ -84,7 +92,9 @@ impl StateClient {
             (Some("http"), _) => None,
             (Some("https"), Some(tls)) => Some(tls),
             (Some("https"), None) => {
-                return Err(wrong("who signed its certificate? name that authority with --tls-ca"));
+                return Err(wrong(
+                    "name the authority that signed the store's certificate with --tls-ca",
+                ));
             }
             _ => return Err(wrong("the URL of a store begins with http:// or https://")),
         };
@@ -99,7 +109,23 @@ impl StateClient {
     }
 
     /// Sends one call and waits for its answer. `of` is the path below `/v1/states`, with the query.
-    pub fn call(&self, verb: &str, of: &str, body: impl Into<Bytes>) -> Result<StateReply, String> {
+    pub fn call(
+        &self,
+        verb: &str,
+        of: &str,
+        body: impl Into<Bytes>,
+    ) -> Result<StateReply, StateUnanswered> {
+        let answered = self.send(verb, of, body.into());
+        let response = answered.map_err(|CallError { why, sent }| StateUnanswered {
+            why: format!("{}: {why}", self.store),
+            may_have_happened: sent,
+        })?;
+        let reason = response.headers().get(REASON).and_then(|reason| reason.to_str().ok());
+        let reason = reason.unwrap_or_default().to_owned();
+        Ok(StateReply { status: response.status().as_u16(), reason, body: response.into_body() })
+    }
+
+    fn send(&self, verb: &str, of: &str, body: Bytes) -> Result<Response<Bytes>, CallError> {
         let text = format!("{}/v1/states{of}", self.store);
         let uri: Uri = text.parse().map_err(|_| format!("{text}: this is no URL"))?;
         let method = Method::from_bytes(verb.as_bytes()).map_err(|error| error.to_string())?;
@@ -107,16 +133,9 @@ impl StateClient {
         headers.extend(self.authorization.iter().map(|text| (AUTHORIZATION, text.clone())));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
-        let answered = runtime.block_on(async {
-            let call =
-                call::call(&uri, self.tls.as_ref(), method, &headers, body.into(), BYTES_MAX);
-            timeout(TIMEOUT, call).await
-        });
-        let answered = answered.unwrap_or_else(|_| Err(format!("no answer within {TIMEOUT:?}")));
-        let response = answered.map_err(|why| format!("{}: {why}", self.store))?;
-        let reason = response.headers().get(REASON).and_then(|reason| reason.to_str().ok());
-        let reason = reason.unwrap_or_default().to_owned();
-        Ok(StateReply { status: response.status().as_u16(), reason, body: response.into_body() })
+        let call =
+            OutgoingCall { method, headers: &headers, body, most: BYTES_MAX, within: TIMEOUT };
+        runtime.block_on(call::call(&uri, self.tls.as_ref(), call))
     }
 }
 

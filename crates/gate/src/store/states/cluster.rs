@@ -5,7 +5,7 @@
 //! Until then that client's writes are judged by the token that it has: they are accepted as long as no later holder of
 //! the lock was seen.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,8 +15,14 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use crate::answer::ErrorAnswer;
+
 use super::States;
 
+/// How long the cluster may take to answer a request for a lock.
+const ACQUIRE: Duration = Duration::from_secs(20);
+/// How many different problems are reported while one lock is acquired again.
+const TOLD_MAX: usize = 8;
 /// The pause between two attempts to acquire a lock again.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How long an unlock waits until the cluster knows.
@@ -36,12 +42,15 @@ pub trait StateCluster: Send + Sync {
 }
 
 /// A lock that the store holds at the cluster.
+///
+/// Dropping it must not release the lock: a store that stops drops it while the work of its client goes on. The lock
+/// then ends with its lease, and the store acquires it again when it is back.
 pub trait StateHold: Send + Sync {
     /// The token of the grant.
     fn token(&self) -> Token;
     /// Returns once the lock is lost.
     fn lost(&self) -> StateFuture<'_, ()>;
-    /// Releases the lock.
+    /// Releases the lock, or reports that the work has stopped, if the lock is lost.
     fn release(self: Box<Self>) -> StateFuture<'static, ()>;
 }
 
@@ -76,7 +85,8 @@ pub(super) struct KeptFor {
     pub(super) name: String,
     pub(super) lock: String,
     pub(super) id: String,
-    pub(super) who: String,
+    /// What the cluster shows with the lock.
+    pub(super) note: String,
 }
 
 impl Keepers {
@@ -115,22 +125,19 @@ async fn keep(
     mut released: oneshot::Receiver<()>,
 ) {
     loop {
-        let Some(held) = hold.take() else {
-            tokio::select! {
-                _ = &mut released => return,
-                regained = regain(&states, &of) => match regained {
-                    Some(held) => hold = Some(held),
-                    None => return,
-                },
-            }
-            continue;
+        let held = match hold.take() {
+            Some(held) => held,
+            None => match regain(&states, &of, &mut released).await {
+                Some(held) => held,
+                None => return,
+            },
         };
         let is_lost = tokio::select! {
             () = held.lost() => true,
             _ = &mut released => false,
         };
+        held.release().await;
         if !is_lost {
-            held.release().await;
             return;
         }
         let KeptFor { name, lock, .. } = &of;
@@ -138,24 +145,62 @@ async fn keep(
     }
 }
 
-/// Acquires the lock again. Returns `None` if the state is no longer held for this client.
-async fn regain(states: &Arc<States>, of: &KeptFor) -> Option<Box<dyn StateHold>> {
+/// Acquires the lock again. Returns `None` if it is to be released, or the state is no longer held for this client.
+async fn regain(
+    states: &Arc<States>,
+    of: &KeptFor,
+    released: &mut oneshot::Receiver<()>,
+) -> Option<Box<dyn StateHold>> {
+    let KeptFor { name, lock, id, note } = of;
+    let mut told = BTreeSet::new();
     loop {
-        if let Some(cluster) = states.cluster()
-            && let Ok(held) = cluster.acquire(&of.lock, &of.who).await
-        {
-            let claim = Claim::new(held.token());
-            let (name, id) = (of.name.clone(), of.id.clone());
-            let kept = states.change(move |turn, _| turn.regain(&name, &id, claim)).await;
-            if matches!(kept, Ok(true)) {
-                states.tell(&format!("lock `{}` of state `{}` is held again", of.lock, of.name));
-                return Some(held);
+        let acquired = tokio::select! {
+            _ = &mut *released => return None,
+            acquired = acquire(states.cluster()?, lock, note) => acquired,
+        };
+        // From here on nothing is given up before the lock is in the row, or released.
+        let (kind, problem) = match acquired {
+            Ok(held) => {
+                let (claim, of, by) = (Claim::new(held.token()), name.clone(), id.clone());
+                match states.change(move |turn, _| turn.regain(&of, &by, claim)).await {
+                    Ok(true) => {
+                        states.tell(&format!("lock `{lock}` of state `{name}` is held again"));
+                        return Some(held);
+                    }
+                    Ok(false) => {
+                        held.release().await;
+                        states.tell(&format!("state `{name}` is no longer locked under id {id:?}"));
+                        return None;
+                    }
+                    Err(error) => {
+                        held.release().await;
+                        let said = ErrorAnswer::from(error).message;
+                        (said.clone(), said)
+                    }
+                }
             }
-            held.release().await;
-            if matches!(kept, Ok(false)) {
-                return None;
-            }
+            // The words differ each time: they say for how long.
+            Err(LockRefused::Held { words, .. }) => ("held".to_owned(), words),
+            Err(LockRefused::Failed(why)) => (why.clone(), why),
+        };
+        if told.len() < TOLD_MAX && told.insert(kind) {
+            states.tell(&format!(
+                "lock `{lock}` of state `{name}` cannot be acquired again yet: {problem}"
+            ));
         }
-        sleep(AGAIN).await;
+        tokio::select! {
+            _ = &mut *released => return None,
+            () = sleep(AGAIN) => {}
+        }
     }
+}
+
+/// Acquires a lock, in bounded time.
+pub(super) async fn acquire(
+    cluster: &Arc<dyn StateCluster>,
+    lock: &str,
+    note: &str,
+) -> Result<Box<dyn StateHold>, LockRefused> {
+    let late = |_| Err(LockRefused::Failed(format!("no answer within {ACQUIRE:?}")));
+    timeout(ACQUIRE, cluster.acquire(lock, note)).await.unwrap_or_else(late)
 }

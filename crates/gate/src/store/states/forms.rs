@@ -14,9 +14,26 @@ pub(super) struct StateParameters {
     #[serde(rename = "ID")]
     pub(super) id: Option<String>,
     pub(super) version: Option<u64>,
-    #[serde(default)]
-    pub(super) versions: bool,
+    pub(super) versions: Option<bool>,
     pub(super) restore: Option<u64>,
+    /// How many of the newest versions stay.
+    pub(super) keep: Option<u64>,
+}
+
+impl StateParameters {
+    /// The names of those that are given, beside the lock.
+    pub(super) fn given(&self) -> impl Iterator<Item = &'static str> {
+        let Self { lock: _, id, version, versions, restore, keep } = self;
+        [
+            ("ID", id.is_some()),
+            ("version", version.is_some()),
+            ("versions", versions.is_some()),
+            ("restore", restore.is_some()),
+            ("keep", keep.is_some()),
+        ]
+        .into_iter()
+        .filter_map(|(name, is_given)| is_given.then_some(name))
+    }
 }
 
 #[derive(Deserialize)]
@@ -73,6 +90,12 @@ pub(super) struct WrittenAnswer {
 #[derive(Serialize)]
 pub(super) struct DeletedAnswer {
     pub(super) deleted: bool,
+}
+
+#[derive(Serialize)]
+pub(super) struct PurgedAnswer {
+    pub(super) removed: u64,
+    pub(super) bytes: u64,
 }
 
 /// The info of a holder that did not lock the state here, in the form of Terraform.

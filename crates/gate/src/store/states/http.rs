@@ -1,10 +1,10 @@
-//! Implements the calls of the HTTP backend of Terraform and OpenTofu, and those that list and restore versions.
+//! Implements the calls of the HTTP backend of Terraform and OpenTofu, and those that list, restore and purge versions.
+//!
+//! `LOCK` and `UNLOCK` are in [`super::locking`].
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
@@ -18,26 +18,18 @@ use crate::reason::Reason;
 use crate::store::http::{HttpResult, NamedKey, name, object, query, whole};
 
 use super::access::{StateAccess, StateUse};
-use super::cluster::{KeptFor, LockRefused};
 use super::forms::{
-    DeletedAnswer, ForeignHolder, StateAnswer, StateParameters, StatesAnswer, StatesParameters,
+    DeletedAnswer, PurgedAnswer, StateAnswer, StateParameters, StatesAnswer, StatesParameters,
     VersionAnswer, VersionsAnswer, WrittenAnswer,
 };
-use super::ledger::{NewVersion, StateAsk, StateRefusal, Unlocked, Written};
-use super::row::{HeldBy, HeldState, LockInfo, StateRow};
+use super::ledger::{
+    NewVersion, RemovedVersions, StateAsk, StateRefusal, StateTransaction, Written,
+};
 use super::transfer::{Sum, TRANSFER, TRANSFERS_MAX, place, sent, wall_clock};
-use super::{StateError, States, claim_of, document, lookup};
+use super::{StateError, States, document, ledger, lookup};
 
-/// The longest info of a lock. Terraform's has some hundred bytes.
-const INFO_BYTES_MAX: usize = 16 * 1024;
-/// The longest id of a lock. Terraform draws a UUID.
-const ID_BYTES_MAX: usize = 256;
-/// How long a short body may take.
-const BODY: Duration = Duration::from_secs(30);
 /// The maximum number of states in one response.
 const LIST_MAX: usize = 1_000;
-/// The id of a holder that did not lock the state here, and cannot be unlocked here.
-const ELSEWHERE: &str = "held-in-the-cluster";
 /// The number of the version in an answer.
 const VERSION: HeaderName = HeaderName::from_static("tenure-version");
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
@@ -84,7 +76,8 @@ pub(in crate::store) fn call(method: &Method, path: &str) -> Option<&'static str
 }
 
 async fn state(State(api): State<StatesApi>, named: NamedKey, request: Request) -> Response {
-    // A client that hangs up must not leave a state locked whose lock at the cluster no task keeps.
+    // The call runs to its end even if the client hangs up. Otherwise a state could be locked while no task holds its
+    // lock at the cluster.
     let served = tokio::spawn(async move { serve(&api, named, request).await }).await;
     let failed = |error| Err(ErrorAnswer::new(Reason::Internal, format!("{error}")));
     served.unwrap_or_else(failed).unwrap_or_else(|said| {
@@ -104,23 +97,30 @@ async fn serve(api: &StatesApi, named: NamedKey, request: Request) -> HttpResult
     tenure_fence::LockSlot::from(lock.as_str())
         .check()
         .map_err(|invalid| ErrorAnswer::new(Reason::InvalidName, format!("lock: {invalid}")))?;
-    let (wanted, verb) = match request.method().as_str() {
-        "GET" => (StateUse::Read, StateCall::Get),
-        "POST" | "PUT" => (StateUse::Write, StateCall::Write),
-        "DELETE" => (StateUse::Write, StateCall::Delete),
-        "LOCK" => (StateUse::Write, StateCall::Lock),
-        "UNLOCK" => (StateUse::Write, StateCall::Unlock),
+    let (wanted, verb, takes): (_, _, &[&str]) = match request.method().as_str() {
+        "GET" => (StateUse::Read, StateCall::Get, &["version", "versions"]),
+        "POST" | "PUT" => (StateUse::Write, StateCall::Write, &["ID", "restore"]),
+        "DELETE" if parameters.keep.is_some() => (StateUse::Write, StateCall::Purge, &["keep"]),
+        "DELETE" => (StateUse::Write, StateCall::Delete, &["ID"]),
+        "LOCK" => (StateUse::Write, StateCall::Lock, &[]),
+        "UNLOCK" => (StateUse::Write, StateCall::Unlock, &[]),
         _ => {
             let message = "a state takes GET, POST, DELETE, LOCK and UNLOCK";
             return Err(ErrorAnswer::new(Reason::UnknownVerb, message));
         }
     };
+    // A parameter that would be ignored may be what the client cares about: `DELETE …?version=3` deletes all of it.
+    if let Some(unused) = parameters.given().find(|given| !takes.contains(given)) {
+        let message = format!("{unused} is not for this verb");
+        return Err(ErrorAnswer::new(Reason::InvalidField, message));
+    }
     let claim = api.0.access.check(request.headers(), &lock, wanted).await?;
     let ask = StateAsk { name, lock, claim };
     match verb {
         StateCall::Get => api.get(ask, &parameters).await,
         StateCall::Write => api.write(ask, parameters, request).await,
         StateCall::Delete => api.delete(ask, parameters.id).await,
+        StateCall::Purge => api.purge(ask, parameters.keep).await,
         StateCall::Lock => api.lock(ask, request).await,
         StateCall::Unlock => api.unlock(ask, request).await,
     }
@@ -132,6 +132,7 @@ enum StateCall {
     Get,
     Write,
     Delete,
+    Purge,
     Lock,
     Unlock,
 }
@@ -151,6 +152,10 @@ async fn list(State(api): State<StatesApi>, headers: HeaderMap, uri: Uri) -> Htt
 }
 
 impl StatesApi {
+    pub(super) fn states(&self) -> &Arc<States> {
+        &self.0.states
+    }
+
     async fn get(&self, ask: StateAsk, parameters: &StateParameters) -> HttpResult {
         if ask.claim.is_some() {
             let asked = ask.clone();
@@ -162,53 +167,29 @@ impl StatesApi {
                 })
                 .await?;
         }
-        if parameters.versions {
+        if parameters.versions == Some(true) {
+            if parameters.version.is_some() {
+                let message = "version is for reading one, and versions for listing all";
+                return Err(ErrorAnswer::new(Reason::InvalidField, message));
+            }
             let of = ask.name.clone();
             let found = self.0.states.read(move |engine| lookup::versions(engine, &of)).await?;
             let versions = found.into_iter().map(VersionAnswer::from).collect();
             return Ok(object(&VersionsAnswer { versions }));
         }
         let place = place(&self.0.downloads).await?;
-        let (number, content) = self.content(&ask.name, parameters.version).await?;
-        let sum = Sum::of(&content).header();
+        let of = ask.name;
+        let version = parameters.version;
+        let read = self.0.states.blocking(move |states| content(states, &of, version));
+        let (number, content, sum) = read.await?;
         let mut response = json(StatusCode::OK, sent(content, place));
         let headers = response.headers_mut();
         headers.insert(VERSION, HeaderValue::from(number));
-        headers.insert(CONTENT_MD5, HeaderValue::from_str(&sum).expect("base64 is visible text"));
+        headers.insert(
+            CONTENT_MD5,
+            HeaderValue::from_str(&sum.header()).expect("base64 is visible text"),
+        );
         Ok(response)
-    }
-
-    /// Reads the content of a version, and compares it with its sum.
-    async fn content(&self, name: &str, version: Option<u64>) -> Result<(u64, Bytes), ErrorAnswer> {
-        let of = name.to_owned();
-        let read = self.0.states.blocking(move |states| {
-            let found =
-                lookup::version(&states.engine, &of, version).map_err(StateError::Engine)?;
-            let Some((number, row, file)) =
-                found.and_then(|(number, row)| row.file.map(|file| (number, row, file)))
-            else {
-                return Err(StateError::Refused(StateRefusal::NotFound));
-            };
-            let content = match states.files.read(file) {
-                // The version was removed after its row was read.
-                Err(error)
-                    if error.kind() == std::io::ErrorKind::NotFound
-                        && lookup::version(&states.engine, &of, Some(number))
-                            .map_err(StateError::Engine)?
-                            .is_none() =>
-                {
-                    return Err(StateError::Refused(StateRefusal::NotFound));
-                }
-                read => read.map_err(|error| StateError::Disk(error.to_string()))?,
-            };
-            if Sum::of(&content).hex() != row.md5 {
-                return Err(StateError::Disk(format!(
-                    "version {number} has another MD5 sum than when it was written"
-                )));
-            }
-            Ok((number, Bytes::from(content)))
-        });
-        Ok(read.await?)
     }
 
     async fn write(
@@ -219,26 +200,30 @@ impl StatesApi {
     ) -> HttpResult {
         let states = &self.0.states;
         let _place = place(&self.0.uploads).await?;
-        let content = match parameters.restore {
+        let (content, said) = match parameters.restore {
             None => self.upload(request).await?,
-            Some(number) => self.old(&ask.name, number).await?,
+            Some(number) => {
+                let of = ask.name.clone();
+                (states.blocking(move |states| old(states, &of, number)).await?, None)
+            }
         };
         if parameters.id.is_none() && ask.claim.is_none() && states.cluster().is_some() {
             return Err(StateRefusal::TokenRequired { lock: ask.lock }.into());
         }
         let (id, at_unix_ms) = (parameters.id, wall_clock());
         let written = states.blocking(move |states| {
+            let sum = Sum::of(&content);
+            if said.is_some_and(|said| said.as_bytes() != sum.header().as_bytes()) {
+                return Err(StateError::OtherSum);
+            }
             let head = document::read(&content).map_err(StateError::Malformed)?;
             // What is refused anyway costs no write.
             let may = lookup::may_write(&states.engine, &ask, id.as_deref(), &head);
             may.map_err(StateError::Engine)?.map_err(StateError::Refused)?;
-            let file = states
-                .files
-                .write(&content)
-                .map_err(|error| StateError::Disk(error.to_string()))?;
-            let (bytes, md5) = (content.len() as u64, Sum::of(&content).hex());
+            let file = states.write_file(&content)?;
+            let (bytes, md5) = (content.len() as u64, sum.hex());
             let new = NewVersion { file, bytes, md5, head, at_unix_ms };
-            let done = super::ledger::change(&states.engine, |turn| {
+            let done = ledger::change(&states.engine, |turn| {
                 turn.write(&ask, id.as_deref(), &new, &states.limits)
             });
             match done.map_err(StateError::Engine)? {
@@ -255,8 +240,8 @@ impl StatesApi {
         Ok(object(&written.await?))
     }
 
-    /// Reads the state in a body.
-    async fn upload(&self, request: Request) -> Result<Bytes, ErrorAnswer> {
+    /// Reads the state in a body, and the sum that it should have.
+    async fn upload(&self, request: Request) -> Result<(Bytes, Option<HeaderValue>), ErrorAnswer> {
         let most = self.0.states.limits.bytes_max;
         let (head, body) = request.into_parts();
         let said =
@@ -268,25 +253,7 @@ impl StatesApi {
             ));
         }
         let sum = head.headers.get(CONTENT_MD5).cloned();
-        let content = whole(body, most, TRANSFER).await?;
-        if let Some(sum) = sum
-            && sum.as_bytes() != Sum::of(&content).header().as_bytes()
-        {
-            let message = "the body does not have the sum that Content-MD5 says";
-            return Err(ErrorAnswer::new(Reason::DigestMismatch, message));
-        }
-        Ok(content)
-    }
-
-    /// Reads an old version, with the serial that follows the newest one: a writer that has read the newest version
-    /// must not overwrite what was restored.
-    async fn old(&self, name: &str, number: u64) -> Result<Bytes, ErrorAnswer> {
-        let (_, content) = self.content(name, Some(number)).await?;
-        let of = name.to_owned();
-        let newest = self.0.states.read(move |engine| lookup::version(engine, &of, None)).await?;
-        let serial = newest.map_or(0, |(_, newest)| newest.serial).saturating_add(1);
-        document::with_serial(&content, serial)
-            .map_err(|why| ErrorAnswer::new(Reason::Malformed, why))
+        Ok((whole(body, most, TRANSFER).await?, sum))
     }
 
     async fn delete(&self, ask: StateAsk, id: Option<String>) -> HttpResult {
@@ -295,13 +262,16 @@ impl StatesApi {
             return Err(StateRefusal::TokenRequired { lock: ask.lock }.into());
         }
         let at = wall_clock();
-        let done =
-            states.change(move |turn, limits| turn.delete(&ask, id.as_deref(), at, limits)).await;
-        let deleted = match done {
-            Ok(unused) => {
-                states.files.remove(&unused);
-                true
-            }
+        let done = states.blocking(move |states| {
+            let delete = |turn: &mut StateTransaction<'_>| {
+                turn.delete(&ask, id.as_deref(), at, &states.limits)
+            };
+            let unused = ledger::change(&states.engine, delete).map_err(StateError::Engine)?;
+            states.files.remove(&unused.map_err(StateError::Refused)?);
+            Ok(())
+        });
+        let deleted = match done.await {
+            Ok(()) => true,
             // A repetition, or there was never one.
             Err(StateError::Refused(StateRefusal::NotFound)) => false,
             Err(error) => return Err(error.into()),
@@ -309,152 +279,56 @@ impl StatesApi {
         Ok(object(&DeletedAnswer { deleted }))
     }
 
-    async fn lock(&self, mut ask: StateAsk, request: Request) -> HttpResult {
-        let (info, text) =
-            lock_info(request).await?.ok_or_else(|| no_info("a lock needs an info"))?;
-        if info.id == ELSEWHERE {
-            return Err(no_info("this ID stands for holders that are no clients of the store"));
-        }
-        let states = &self.0.states;
-        let (mut by, mut hold) = (HeldBy::Store, None);
-        if ask.claim.is_some() {
-            by = HeldBy::Client;
-        } else if let Some(cluster) = states.cluster() {
-            let of = ask.name.clone();
-            let row = states.read(move |engine| lookup::row(engine, &of)).await?;
-            if let Some(answer) = already(row.as_ref(), &ask, &info.id) {
-                return answer;
-            }
-            let note = note(&ask.name, &info);
-            match cluster.acquire(&ask.lock, &note).await {
-                Ok(held) => {
-                    ask.claim = Some(claim_of(&*held));
-                    (by, hold) = (HeldBy::Cluster, Some(held));
-                }
-                Err(no) => return self.not_granted(&ask, &info.id, no).await,
-            }
-        }
-        let (mine, id) = (ask.clone(), info.id.clone());
-        let done =
-            states.change(move |turn, limits| turn.lock(&mine, &id, &text, by, limits)).await;
-        match (done, hold) {
-            (Ok(()), Some(hold)) => {
-                let StateAsk { name, lock, .. } = ask;
-                let of = KeptFor { name, lock, id: info.id, who: info.who };
-                states.keepers.keep(states, of, Some(hold));
-            }
-            (Ok(()), None) => {}
-            (Err(error), hold) => {
-                if let Some(hold) = hold {
-                    hold.release().await;
-                }
-                return locked(error);
-            }
-        }
-        Ok(json(StatusCode::OK, "{}"))
-    }
-
-    /// Answers a request whose lock was not granted by the cluster.
-    async fn not_granted(&self, ask: &StateAsk, id: &str, no: LockRefused) -> HttpResult {
-        // The holder may be this store, for this client or another one.
-        let of = ask.name.clone();
-        let row = self.0.states.read(move |engine| lookup::row(engine, &of)).await?;
-        match (row.and_then(|row| row.held), no) {
-            (Some(held), _) if held.id == id => Ok(json(StatusCode::OK, "{}")),
-            (Some(held), LockRefused::Held { .. }) => {
-                locked(StateError::Refused(StateRefusal::Locked(held)))
-            }
-            (None, LockRefused::Held { client, words }) => {
-                let info = ForeignHolder {
-                    id: ELSEWHERE,
-                    operation: "",
-                    info: &words,
-                    who: &client,
-                    version: "",
-                    created: "0001-01-01T00:00:00Z",
-                    path: &ask.name,
-                };
-                let body = serde_json::to_vec(&info).expect("texts are always JSON");
-                let said = ErrorAnswer::new(Reason::StateLocked, words.clone());
-                Ok(said.with(StatusCode::LOCKED, body.into()))
-            }
-            (_, LockRefused::Failed(why)) => Err(ErrorAnswer::new(Reason::ClusterUnavailable, why)),
-        }
-    }
-
-    async fn unlock(&self, ask: StateAsk, request: Request) -> HttpResult {
-        let info = lock_info(request).await?.map(|(info, _)| info);
-        if info.as_ref().is_some_and(|info| info.id == ELSEWHERE) {
-            let message = "the lock is held in the cluster and not by a client of this store: \
-                           look at it with `tenure explain`, release it with `tenure force`";
-            return Err(ErrorAnswer::new(Reason::StateLocked, message));
-        }
-        let (name, id) = (ask.name.clone(), info.map(|info| info.id));
-        let forced = id.is_none();
-        let states = &self.0.states;
-        match states.change(move |turn, _| turn.unlock(&ask, id.as_deref())).await {
-            Ok(Unlocked::Released(HeldState { id, by, .. })) => {
-                if forced {
-                    states.tell(&format!(
-                        "state `{name}` was unlocked without an id; {id:?} held it"
-                    ));
-                }
-                if by == HeldBy::Cluster {
-                    states.keepers.release(&name, &id).await;
-                }
-                Ok(json(StatusCode::OK, "{}"))
-            }
-            Ok(Unlocked::NotHeld) => Ok(json(StatusCode::OK, "{}")),
-            Err(error) => locked(error),
-        }
+    /// Removes old versions. It needs no lock, so that there can be room again while an apply waits for it.
+    async fn purge(&self, ask: StateAsk, keep: Option<u64>) -> HttpResult {
+        let keep = keep.filter(|keep| *keep > 0).ok_or_else(|| {
+            ErrorAnswer::new(Reason::InvalidField, "keep is from 1: the newest version stays")
+        })?;
+        let purged = self.0.states.blocking(move |states| {
+            let done = ledger::change(&states.engine, |turn| turn.purge(&ask, keep));
+            let done = done.map_err(StateError::Engine)?.map_err(StateError::Refused)?;
+            let RemovedVersions { versions, bytes, unused } = done;
+            states.files.remove(&unused);
+            Ok(PurgedAnswer { removed: versions, bytes })
+        });
+        Ok(object(&purged.await?))
     }
 }
 
-/// Answers a lock request without the cluster, if the row decides it.
-fn already(row: Option<&StateRow>, ask: &StateAsk, id: &str) -> Option<HttpResult> {
-    let row = row?;
-    if row.lock != ask.lock {
-        return Some(Err(StateRefusal::OtherLock { lock: row.lock.clone() }.into()));
-    }
-    match row.held.as_ref()? {
-        held if held.id == id => Some(Ok(json(StatusCode::OK, "{}"))),
-        // The cluster knows whether that client still holds it.
-        held if held.by == HeldBy::Client => None,
-        held => Some(locked(StateError::Refused(StateRefusal::Locked(held.clone())))),
-    }
-}
-
-/// Answers a lock or unlock that was refused: with the info of the holder, if there is one.
-fn locked(error: StateError) -> HttpResult {
-    match error {
-        StateError::Refused(StateRefusal::Locked(held)) => {
-            let body = Body::from(held.info.clone());
-            Ok(ErrorAnswer::from(StateRefusal::Locked(held)).with(StatusCode::LOCKED, body))
+/// Reads the content of a version, and compares it with its sum.
+fn content(
+    states: &States,
+    name: &str,
+    version: Option<u64>,
+) -> Result<(u64, Bytes, Sum), StateError> {
+    let find = |number| lookup::version(&states.engine, name, number).map_err(StateError::Engine);
+    let found = find(version)?.and_then(|(number, row)| row.file.map(|file| (number, row, file)));
+    let Some((number, row, file)) = found else {
+        return Err(StateError::Refused(StateRefusal::NotFound));
+    };
+    let content = match states.files.read(file) {
+        // The version was removed after its row was read.
+        Err(error)
+            if error.kind() == std::io::ErrorKind::NotFound && find(Some(number))?.is_none() =>
+        {
+            return Err(StateError::Refused(StateRefusal::NotFound));
         }
-        other => Err(other.into()),
+        read => read.map_err(|error| StateError::Disk(error.to_string()))?,
+    };
+    let sum = Sum::of(&content);
+    if sum.hex() != row.md5 {
+        return Err(StateError::Disk(format!(
+            "version {number} has another MD5 sum than when it was written"
+        )));
     }
+    Ok((number, Bytes::from(content), sum))
 }
 
-/// Reads the info of a lock. `None` if the body is empty: `force-unlock` of Terraform 1.11 sends none.
-async fn lock_info(request: Request) -> Result<Option<(LockInfo, String)>, ErrorAnswer> {
-    let body = whole(request.into_body(), INFO_BYTES_MAX, BODY).await?;
-    if body.is_empty() {
-        return Ok(None);
-    }
-    let info: LockInfo =
-        serde_json::from_slice(&body).map_err(|error| no_info(&error.to_string()))?;
-    if !(1..=ID_BYTES_MAX).contains(&info.id.len()) {
-        return Err(no_info(&format!("an ID has 1 to {ID_BYTES_MAX} bytes")));
-    }
-    let text = String::from_utf8(body.into()).map_err(|error| no_info(&error.to_string()))?;
-    Ok(Some((info, text)))
-}
-
-/// What the cluster shows with the lock: at most 256 characters.
-fn note(name: &str, LockInfo { operation, who, .. }: &LockInfo) -> String {
-    format!("state {name}: {operation} by {who}").chars().take(256).collect()
-}
-
-fn no_info(why: &str) -> ErrorAnswer {
-    ErrorAnswer::new(Reason::Malformed, format!("the info of the lock: {why}"))
+/// Reads an old version, with the serial that follows the newest one: a writer that has read the newest version must
+/// not overwrite what was restored.
+fn old(states: &States, name: &str, number: u64) -> Result<Bytes, StateError> {
+    let (_, content, _) = content(states, name, Some(number))?;
+    let newest = lookup::version(&states.engine, name, None).map_err(StateError::Engine)?;
+    let serial = newest.map_or(0, |(_, newest)| newest.serial).saturating_add(1);
+    document::with_serial(&content, serial).map_err(StateError::Malformed)
 }

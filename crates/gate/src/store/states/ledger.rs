@@ -18,6 +18,10 @@ const TOTAL: &str = "state_bytes";
 const ROW_BYTES: u64 = 20 * 1024;
 /// What a version counts beside its content.
 const VERSION_BYTES: u64 = 2 * 1024;
+/// How much of its writer's description a version keeps, so that its row has no more than [`VERSION_BYTES`].
+const WHO_CHARS_MAX: usize = 256;
+/// The key of a mark: the store was about to write the first file of a state.
+const USED: &str = "states_used";
 
 /// Why nothing was done.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -85,6 +89,15 @@ pub(super) enum Unlocked {
     Released(HeldState),
 }
 
+/// Old versions that were removed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct RemovedVersions {
+    pub(super) versions: u64,
+    pub(super) bytes: u64,
+    /// Files that no row names any more.
+    pub(super) unused: Vec<u64>,
+}
+
 pub(super) type Decided<T> = Result<Result<T, StateRefusal>, EngineError>;
 
 /// Runs a transaction. It is committed if it was not refused.
@@ -99,6 +112,19 @@ pub(super) fn change<T>(
         Err(_) => transaction.abort()?,
     }
     Ok(done)
+}
+
+/// Records that files of states may exist from now on.
+pub(super) fn mark_used(engine: &Engine) -> Result<(), EngineError> {
+    let transaction = engine.database.begin_write()?;
+    transaction.open_table(TOTALS)?.insert(USED, 1)?;
+    transaction.commit()?;
+    Ok(())
+}
+
+/// Whether files of states may exist.
+pub(super) fn is_used(totals: &impl ReadableTable<&'static str, u64>) -> Result<bool, EngineError> {
+    Ok(totals.get(USED)?.is_some())
 }
 
 /// One open transaction.
@@ -158,8 +184,7 @@ impl<'t> StateTransaction<'t> {
     /// Unlocks a state. Without an id it ends any hold. A repetition succeeds.
     pub(super) fn unlock(&mut self, ask: &StateAsk, id: Option<&str>) -> Decided<Unlocked> {
         let row = get(&self.states, &ask.name)?;
-        let Some((mut row, held)) = row.and_then(|row| row.held.clone().map(|held| (row, held)))
-        else {
+        let Some((row, held)) = row.and_then(|row| row.held.clone().map(|held| (row, held))) else {
             return Ok(Ok(Unlocked::NotHeld));
         };
         if row.lock != ask.lock {
@@ -174,19 +199,27 @@ impl<'t> StateTransaction<'t> {
         {
             return Ok(Err(StateRefusal::Refused(refused)));
         }
-        row.held = None;
-        if row.newest == 0 {
-            // Nothing was ever written: the name is free again, for any lock.
-            self.states.remove(ask.name.as_str())?;
-            let total = self.total()?;
-            self.totals.insert(TOTAL, total.saturating_sub(ROW_BYTES))?;
-        } else {
-            self.put(&ask.name, &row)?;
-        }
+        self.end_hold(&ask.name, row)?;
         Ok(Ok(Unlocked::Released(held)))
     }
 
+    /// Records that no client holds the state.
+    fn end_hold(&mut self, name: &str, mut row: StateRow) -> Result<(), EngineError> {
+        row.held = None;
+        if row.newest > 0 {
+            return self.put(name, &row);
+        }
+        // Nothing was ever written: the name is free again, for any lock.
+        self.states.remove(name)?;
+        let total = self.total()?;
+        self.totals.insert(TOTAL, total.saturating_sub(ROW_BYTES))?;
+        Ok(())
+    }
+
     /// Records the token of a new grant for the same holder. Returns whether it still holds the state.
+    ///
+    /// If a later holder of the lock was seen since, the client has lost the state: its work has overlapped with that
+    /// holder's, and a new token would let it write.
     pub(super) fn regain(&mut self, name: &str, id: &str, claim: Claim) -> Decided<bool> {
         let Some(mut row) = get(&self.states, name)? else { return Ok(Ok(false)) };
         let lock = row.lock.clone();
@@ -194,9 +227,14 @@ impl<'t> StateTransaction<'t> {
         else {
             return Ok(Ok(false));
         };
+        let kept = floor(&self.floors, LockSlot::from(lock.as_str()))?;
+        let before = held.token.and_then(Token::from_u64).map(Claim::new);
+        if before.is_some_and(|before| kept.admit(before, Touch::Write).is_err()) {
+            self.end_hold(name, row)?;
+            return Ok(Ok(false));
+        }
         held.token = Some(claim.token.get());
         let ask = StateAsk { name: name.to_owned(), lock, claim: Some(claim) };
-        let kept = floor(&self.floors, LockSlot::from(ask.lock.as_str()))?;
         if let Err(no) = self.raise(&ask, ask.claim, kept, Touch::Raise)? {
             return Ok(Err(no));
         }
@@ -204,7 +242,7 @@ impl<'t> StateTransaction<'t> {
         Ok(Ok(true))
     }
 
-    /// Adds a version, and removes those that are no longer kept.
+    /// Adds a version, and removes those that are no longer kept, or that have to make room for it.
     pub(super) fn write(
         &mut self,
         ask: &StateAsk,
@@ -267,8 +305,28 @@ impl<'t> StateTransaction<'t> {
             at_unix_ms,
             ..newest
         };
-        let added = self.add(ask, row, held, version, limits)?;
+        // A deletion needs no room, because it removes none of the versions and adds a small one.
+        let limits = StateLimits { total_bytes_max: u64::MAX, ..*limits };
+        let added = self.add(ask, row, held, version, &limits)?;
         Ok(added.map(|(_, unused)| unused))
+    }
+
+    /// Removes all versions but the newest `keep`. It takes no lock: the holder of a state does not read them.
+    pub(super) fn purge(&mut self, ask: &StateAsk, keep: u64) -> Decided<RemovedVersions> {
+        let Some(row) = get(&self.states, &ask.name)? else {
+            return Ok(Err(StateRefusal::NotFound));
+        };
+        if row.lock != ask.lock {
+            return Ok(Err(StateRefusal::OtherLock { lock: row.lock }));
+        }
+        let kept = floor(&self.floors, LockSlot::from(ask.lock.as_str()))?;
+        if let Some(claim) = ask.claim
+            && let Err(refused) = kept.admit(claim, Touch::Raise)
+        {
+            return Ok(Err(StateRefusal::Refused(refused)));
+        }
+        let last = row.newest.saturating_sub(keep.max(1));
+        Ok(Ok(self.remove_oldest(&ask.name, |number, _| number <= last)?))
     }
 
     /// Checks lock, id and token of a write, and raises the floor.
@@ -302,31 +360,49 @@ impl<'t> StateTransaction<'t> {
         let is_new = self.states.get(ask.name.as_str())?.is_none();
         let grown = VERSION_BYTES + version.bytes + if is_new { ROW_BYTES } else { 0 };
         row.newest += 1;
-        let (mut unused, mut freed) = (Vec::new(), 0);
-        let gone = row.newest.saturating_sub(limits.versions_max);
-        let mut old = Vec::new();
-        for entry in self.versions.range((ask.name.as_str(), 0)..=(ask.name.as_str(), gone))? {
-            let (key, text) = entry?;
-            let gone: VersionRow = parse(text.value())?;
-            old.push(key.value().1);
-            freed += VERSION_BYTES + gone.bytes;
-            unused.extend(gone.file);
-        }
-        for number in old {
-            self.versions.remove((ask.name.as_str(), number))?;
-        }
-        let total = self.total()?.saturating_sub(freed);
-        self.totals.insert(TOTAL, total)?;
+        let beyond = row.newest.saturating_sub(limits.versions_max);
+        let (total, room) = (self.total()?, limits.total_bytes_max.saturating_sub(grown));
+        // The result of an apply is worth more than old versions of the same state.
+        let is_over = |number, freed| number <= beyond || total.saturating_sub(freed) > room;
+        let RemovedVersions { unused, .. } = self.remove_oldest(&ask.name, is_over)?;
         if let Err(no) = self.weigh(grown, limits)? {
             return Ok(Err(no));
         }
         let token = ask.claim.map(|claim| claim.token.get());
         let token = token.or_else(|| held.as_ref().and_then(|held| held.token));
         let who = held.as_ref().map(HeldState::who).unwrap_or_default();
+        let who = who.chars().take(WHO_CHARS_MAX).collect();
         let version = VersionRow { token, who, ..version };
         self.versions.insert((ask.name.as_str(), row.newest), json(&version).as_str())?;
         self.put(&ask.name, &row)?;
         Ok(Ok((row.newest, unused)))
+    }
+
+    /// Removes versions of a state, oldest first, while `is_over` is true of the next number and the bytes freed before.
+    fn remove_oldest(
+        &mut self,
+        name: &str,
+        is_over: impl Fn(u64, u64) -> bool,
+    ) -> Result<RemovedVersions, EngineError> {
+        let (mut removed, mut numbers) = (RemovedVersions::default(), Vec::new());
+        for entry in self.versions.range((name, 0)..=(name, u64::MAX))? {
+            let (key, text) = entry?;
+            let (_, number) = key.value();
+            if !is_over(number, removed.bytes) {
+                break;
+            }
+            let old: VersionRow = parse(text.value())?;
+            removed.versions += 1;
+            removed.bytes += VERSION_BYTES + old.bytes;
+            removed.unused.extend(old.file);
+            numbers.push(number);
+        }
+        for number in numbers {
+            self.versions.remove((name, number))?;
+        }
+        let total = self.total()?.saturating_sub(removed.bytes);
+        self.totals.insert(TOTAL, total)?;
+        Ok(removed)
     }
 
     fn newest(&self, name: &str, row: &StateRow) -> Result<Option<VersionRow>, EngineError> {

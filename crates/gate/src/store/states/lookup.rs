@@ -5,17 +5,27 @@ use std::collections::BTreeSet;
 use redb::{ReadableDatabase as _, ReadableTable as _};
 use tenure_fence::{LockSlot, Touch};
 
-use crate::store::engine::{Engine, EngineError, FLOORS, floor};
+use crate::store::engine::{Engine, EngineError, FLOORS, TOTALS, floor};
 
 use super::document::StateHead;
-use super::ledger::{Decided, StateAsk, StateRefusal, admit, follows, get, parse};
+use super::ledger::{Decided, StateAsk, StateRefusal, admit, follows, get, is_used, parse};
 use super::row::{HeldBy, STATES, StateRow, VERSIONS, VersionRow};
 
 /// States with their names.
 pub(super) type NamedRows = Vec<(String, StateRow)>;
 
-/// Creates the tables, and returns the files that rows name, and the states that the store holds at the cluster.
-pub(super) fn open(engine: &Engine) -> Result<(BTreeSet<u64>, NamedRows), EngineError> {
+/// What the engine knows when the store starts.
+pub(super) struct KnownStates {
+    /// The files that rows name.
+    pub(super) files: BTreeSet<u64>,
+    /// Whether there may be files beside them.
+    pub(super) is_used: bool,
+    /// The states that the store holds at the cluster.
+    pub(super) held: NamedRows,
+}
+
+/// Creates the tables, and reads what is known.
+pub(super) fn open(engine: &Engine) -> Result<KnownStates, EngineError> {
     let transaction = engine.database.begin_write()?;
     {
         transaction.open_table(STATES)?;
@@ -35,7 +45,8 @@ pub(super) fn open(engine: &Engine) -> Result<(BTreeSet<u64>, NamedRows), Engine
             held.push((name.value().to_owned(), row));
         }
     }
-    Ok((files, held))
+    let is_used = is_used(&transaction.open_table(TOTALS)?)?;
+    Ok(KnownStates { files, is_used, held })
 }
 
 /// Reads a state.
@@ -72,6 +83,9 @@ pub(super) fn versions(engine: &Engine, name: &str) -> Result<Vec<(u64, VersionR
 /// A state in a list: its name, its row and its newest version.
 pub(super) type ListedState = (String, StateRow, Option<VersionRow>);
 
+/// The most bytes of rows in one list. Each may have the info of a holder.
+const LIST_BYTES_MAX: usize = 1024 * 1024;
+
 /// Lists the states that start with `prefix`, behind `after`, in order, and whether there are more.
 pub(super) fn list(
     engine: &Engine,
@@ -82,7 +96,7 @@ pub(super) fn list(
     let transaction = engine.database.begin_read()?;
     let (states, versions) = (transaction.open_table(STATES)?, transaction.open_table(VERSIONS)?);
     let from = after.filter(|after| *after >= prefix).unwrap_or(prefix);
-    let mut found = Vec::new();
+    let (mut found, mut bytes) = (Vec::new(), 0);
     for entry in states.range(from..)? {
         let (name, text) = entry?;
         let name = name.value();
@@ -92,7 +106,8 @@ pub(super) fn list(
         if after.is_some_and(|after| name <= after) {
             continue;
         }
-        if found.len() == most {
+        bytes += name.len() + text.value().len();
+        if found.len() == most || (bytes > LIST_BYTES_MAX && !found.is_empty()) {
             return Ok((found, true));
         }
         let row: StateRow = parse(text.value())?;

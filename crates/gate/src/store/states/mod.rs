@@ -10,11 +10,14 @@ mod files;
 mod forms;
 mod http;
 mod ledger;
+mod locking;
 mod lookup;
 mod row;
 mod transfer;
+mod turns;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tenure_fence::Claim;
@@ -26,9 +29,11 @@ use crate::store::engine::{Engine, EngineError};
 use crate::trust::Tell;
 
 use self::cluster::{Keepers, KeptFor};
-use self::files::StateFiles;
+use self::files::{FoundFiles, StateFiles};
 use self::ledger::{Decided, StateRefusal, StateTransaction};
+use self::lookup::KnownStates;
 use self::row::StateRow;
+use self::turns::StateTurns;
 use super::OnEnd;
 
 pub(super) use self::access::StateAccess;
@@ -72,9 +77,12 @@ pub(super) fn end_once(end: &EndOnce, error: &(dyn std::error::Error + 'static))
 pub(super) struct States {
     engine: Arc<Engine>,
     files: StateFiles,
+    /// Whether the engine has recorded that files may exist.
+    is_used: AtomicBool,
     limits: StateLimits,
     cluster: Option<Arc<dyn StateCluster>>,
     keepers: Keepers,
+    turns: StateTurns,
     tell: Tell,
     end: EndOnce,
 }
@@ -102,14 +110,26 @@ impl States {
             what: data.display().to_string(),
             why: error.to_string(),
         });
-        let (named, held) = read?;
+        let KnownStates { files: named, is_used, held } = read?;
         let disk = |source| StartError::Disk { what: data.display().to_string(), source };
-        let files = StateFiles::open(data, &named).map_err(disk)?;
-        let keepers = Keepers::default();
-        Ok((
-            Arc::new(Self { engine, files, limits, cluster, keepers, tell, end }),
-            HeldStates(held),
-        ))
+        let files = match StateFiles::open(data, &named, is_used).map_err(disk)? {
+            FoundFiles::Files { files, moved } => {
+                if let Some((count, to)) = moved {
+                    let to = to.display();
+                    tell(&format!(
+                        "{count} files that no version of a state names are now in {to}"
+                    ));
+                }
+                files
+            }
+            FoundFiles::Orphans { dir, files } => {
+                return Err(StartError::Orphans { dir: dir.display().to_string(), files });
+            }
+        };
+        let (keepers, turns) = (Keepers::default(), StateTurns::default());
+        let is_used = AtomicBool::new(is_used);
+        let states = Self { engine, files, is_used, limits, cluster, keepers, turns, tell, end };
+        Ok((Arc::new(states), HeldStates(held)))
     }
 
     /// Acquires the locks again that the store held when it ended.
@@ -128,10 +148,21 @@ impl States {
         running.beside(async move {
             for (name, StateRow { lock, held, .. }) in held {
                 let Some(held) = held else { continue };
-                let who = held.who();
-                states.keepers.keep(&states, KeptFor { name, lock, id: held.id, who }, None);
+                let note = locking::note(&name, &held.about());
+                states.keepers.keep(&states, KeptFor { name, lock, id: held.id, note }, None);
             }
         });
+    }
+
+    /// Writes the content of a version. Once this returns, the file and its name are durable.
+    fn write_file(&self, content: &[u8]) -> Result<u64, StateError> {
+        // The engine must know that there are files before there are any, so that a start can tell whether the engine's
+        // file belongs to them.
+        if !self.is_used.load(Ordering::Acquire) {
+            ledger::mark_used(&self.engine).map_err(StateError::Engine)?;
+            self.is_used.store(true, Ordering::Release);
+        }
+        self.files.write(content).map_err(|error| StateError::Disk(error.to_string()))
     }
 
     fn cluster(&self) -> Option<&Arc<dyn StateCluster>> {
@@ -188,6 +219,8 @@ enum StateError {
     Disk(String),
     /// The content is no state.
     Malformed(String),
+    /// The content does not have the sum that the client sent.
+    OtherSum,
 }
 
 impl From<StateRefusal> for ErrorAnswer {
@@ -200,7 +233,7 @@ impl From<StateRefusal> for ErrorAnswer {
             }
             StateRefusal::LockLost => Self::new(
                 Reason::StateLockLost,
-                "the state is no longer locked under this id: it was unlocked by force",
+                "the state is not locked under this id: it was unlocked, or its lock had another holder since",
             ),
             StateRefusal::TokenRequired { lock } => Self::new(
                 Fence::TokenRequired,
@@ -223,7 +256,9 @@ impl From<StateRefusal> for ErrorAnswer {
             StateRefusal::NotFound => Self::new(Reason::StateNotFound, "there is no such state"),
             StateRefusal::Full { most } => Self::new(
                 Reason::NoSpace,
-                format!("all states together may have {most} bytes, and there is no room for more"),
+                format!(
+                    "all states together may have {most} bytes, and older versions of this one do not make room enough"
+                ),
             ),
         }
     }
@@ -240,6 +275,10 @@ impl From<StateError> for ErrorAnswer {
                 Self::new(Reason::FileFailed, format!("the disk failed: {why}"))
             }
             StateError::Malformed(why) => Self::new(Reason::Malformed, why),
+            StateError::OtherSum => Self::new(
+                Reason::DigestMismatch,
+                "the body does not have the sum that Content-MD5 says",
+            ),
         }
     }
 }

@@ -73,8 +73,13 @@ pub(super) struct LockInfo {
 }
 
 impl HeldState {
-    /// Who holds it, and for what, as far as the info says.
+    /// Who holds it, as far as the info says.
     pub(super) fn who(&self) -> String {
-        serde_json::from_str::<LockInfo>(&self.info).map(|info| info.who).unwrap_or_default()
+        self.about().who
+    }
+
+    /// What the client said about itself, as far as it can be read.
+    pub(super) fn about(&self) -> LockInfo {
+        serde_json::from_str(&self.info).unwrap_or_default()
     }
 }

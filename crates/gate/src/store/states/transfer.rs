@@ -30,7 +30,8 @@ const TURN: Duration = Duration::from_secs(30);
 /// Waits for a place among the transfers.
 pub(super) async fn place(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ErrorAnswer> {
     let place = timeout(TURN, Arc::clone(places).acquire_owned()).await;
-    let full = || ErrorAnswer::new(Reason::Overloaded, "more states are transferred than can be");
+    let full =
+        || ErrorAnswer::new(Reason::Overloaded, "too many states are being transferred; try again");
     place.ok().and_then(Result::ok).ok_or_else(full)
 }
 
