@@ -158,6 +158,8 @@ impl Generator {
         } else if self.swarm.silences && self.rng.u32(..60) == 0 {
             let long = 600_000 + self.rng.u64(0..=2);
             self.count = self.count.saturating_add(long);
+        } else if self.swarm.patient && !self.swarm.end_of_time && roll < 30 {
+            self.count = self.count.saturating_add(self.rng.u64(5_000..90_000));
         } else if roll < leaps {
             self.count = self.count.saturating_add(self.rng.u64(900..7_000));
         } else if let Some(due) = view.next_due.filter(|_| roll < edges) {

@@ -123,6 +123,10 @@ pub(super) struct Swarm {
     pub end_of_time: bool,
     /// Whether long silences occur, after which the machine forgets request keys.
     pub silences: bool,
+    /// The percentage of asks with a priority.
+    pub priority: u32,
+    /// Whether leases last for minutes and time passes fast, so that waiters grow old.
+    pub patient: bool,
 }
 
 /// Names with common prefixes, one of them too long to be kept inline.
@@ -207,6 +211,8 @@ impl Swarm {
             access: false,
             end_of_time: rng.u32(..60) == 0,
             silences: rng.u32(..6) == 0,
+            priority: often(rng, 60),
+            patient: rng.u32(..6) == 0,
         }
     }
 
