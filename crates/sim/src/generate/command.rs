@@ -373,9 +373,9 @@ fn acquire(made: &mut Generator, view: &ObservedState) -> OwnedAcquire {
     let group = ["web", "api"][rng.usize(..2)];
     let supersede = (grouped && known).then(|| group.to_owned());
     let resume = known && rng.u32(..20) == 0;
-    let urgent = rng.u32(..100) < swarm.priority;
-    let known = view.level >= LEVEL_PRIORITY || rng.u32(..20) == 0;
-    let priority = if urgent && known { [1, 1, 2, 9][rng.usize(..4)] } else { 0 };
+    let urgent = swarm.priority > 0 && rng.u32(..100) < swarm.priority;
+    let known = urgent && (view.level >= LEVEL_PRIORITY || rng.u32(..20) == 0);
+    let priority = if known { [1, 1, 2, 9][rng.usize(..4)] } else { 0 };
     let purpose = if rng.u32(..100) < swarm.elections { Purpose::Election } else { Purpose::Lock };
     let independent = rng.u32(..100) < swarm.independent;
     let new = rng.u32(..100) < swarm.new_lease || view.leases.is_empty();

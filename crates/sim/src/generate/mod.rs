@@ -43,6 +43,7 @@ impl Generator {
         let swarm = Swarm::draw(&mut rng);
         // Not drawn, so that the other sequences stay as they are.
         let swarm = if seed % 4 == 3 { swarm.with_access() } else { swarm };
+        let swarm = if seed % 5 == 4 { swarm.with_priorities(seed) } else { swarm };
         // Lengths differ: short sequences are cheap and find shallow bugs.
         let left = rng.usize(commands.div_ceil(4)..=commands.max(1));
         Self {

@@ -211,8 +211,8 @@ impl Swarm {
             access: false,
             end_of_time: rng.u32(..60) == 0,
             silences: rng.u32(..6) == 0,
-            priority: often(rng, 60),
-            patient: rng.u32(..6) == 0,
+            priority: 0,
+            patient: false,
         }
     }
 
@@ -222,6 +222,14 @@ impl Swarm {
         self.weights.push((CommandKind::SetAccess, weight));
         self.total += weight;
         self.access = true;
+        self
+    }
+
+    /// Gives some requests of the sequence priorities. In every second such sequence waiters grow old.
+    pub(super) fn with_priorities(mut self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        self.priority = rng.u32(10..=70);
+        self.patient = rng.bool();
         self
     }
 
