@@ -154,7 +154,7 @@ function Queue({ lock, explained, at, revision }) {
   const shown = waiting <= 100 ? explained.ahead.map((it) => Object.assign(it, { at })) : rows;
   const columns = [
     { label: '#', width: '4rem', narrow: '2rem', numeric: true, cell: (it) => it.ahead + 1 },
-    { label: 'Client', width: 'minmax(10rem, 2fr)', narrow: 'minmax(0, 1fr)', cell: (it) => html`<${ClientLink} client=${it.client} />` },
+    { label: 'Client', width: 'minmax(10rem, 2fr)', narrow: 'minmax(0, 1fr)', cell: (it) => html`<${ClientLink} client=${it.client} />${it.priority ? html` <span class="dim">priority ${it.priority}</span>` : ''}` },
     { label: 'Waits', width: '6rem', narrow: '5rem', numeric: true, cell: (it) => html`<${Age} ms=${it.waiting_ms} at=${it.at} />` },
     { label: 'Mode', width: '6rem', cell: (it) => (it.election ? 'election' : it.mode) },
     { label: 'Gives up in', width: '7rem', numeric: true, cell: (it) => (it.left_ms == null ? html`<span class="dim">never</span>` : html`<${Left} ms=${it.left_ms} at=${it.at} />`) },

@@ -37,6 +37,7 @@ pub(crate) struct AskOptions {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) min_hold: Duration,
     pub(crate) supersede: Option<String>,
+    pub(crate) priority: u8,
     pub(crate) metadata: Bytes,
     pub(crate) election: bool,
     pub(crate) independent: bool,
@@ -79,6 +80,7 @@ impl AskOptions {
             max_hold: None,
             min_hold: Duration::ZERO,
             supersede: None,
+            priority: 0,
             metadata: Bytes::new(),
             election: false,
             independent: false,
@@ -99,6 +101,7 @@ impl AskOptions {
             max_hold_ms: self.max_hold.map(millis),
             min_hold_ms: millis(self.min_hold),
             supersede: self.supersede.clone().unwrap_or_default(),
+            priority: self.priority.into(),
             election: self.election,
             independent: self.independent,
             ..Default::default()
@@ -265,6 +268,21 @@ impl LockAsk {
     /// ```
     pub fn supersede(mut self, group: impl Into<String>) -> Self {
         self.ask.supersede = Some(group.into());
+        self
+    }
+
+    /// Makes the request more urgent, from 0 (the default) to 9: it stands in the queue as if it had asked 30 seconds
+    /// earlier for each step. So it passes only requests that asked within that time before it, and no request waits for
+    /// ever. A request that does not wait passes nobody. Where identity is enabled, it needs the verb `force` for the
+    /// lock. Needs feature level 8.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {
+    /// let guard = client.lock("deploy/web").priority(5).await?;
+    /// # guard.release().await }
+    /// ```
+    pub fn priority(mut self, priority: u8) -> Self {
+        self.ask.priority = priority;
         self
     }
 

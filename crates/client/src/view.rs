@@ -140,6 +140,10 @@ pub struct WaiterView {
     pub left: Option<Duration>,
     /// Every lock of the request, ordered by name.
     pub locks: Vec<String>,
+    /// Its priority.
+    pub priority: u8,
+    /// For how much longer new requests with a higher priority can pass it.
+    pub passable: Duration,
 }
 
 /// When a lock can be free.
@@ -326,6 +330,8 @@ impl Explanation {
                 left: it.left_ms.map(ms),
                 client: it.client,
                 locks: it.locks,
+                priority: u8::try_from(it.priority).unwrap_or(u8::MAX),
+                passable: ms(it.passable_ms),
             })
         };
         let step = |it: v1::ChainStep| {

@@ -185,6 +185,8 @@ pub struct Event {
     /// The machine's clock at the last renewal of the lease, or at its grant: in events that end a hold or a lease.
     /// From level 4 on.
     pub renewed_ms: Option<u64>,
+    /// The priority of the request, unless it is 0: in events that queue one. From level 8 on.
+    pub priority: Option<u8>,
 }
 
 /// The previous value of a key that was written or deleted, or of metadata that was replaced.

@@ -87,9 +87,9 @@ impl Machine {
         let lock = self.locks.at(slot);
         let mut before = None;
         for (_, wait) in lock.queue.iter::<IN_QUEUE, _>(&self.waits) {
-            let number = self.places.at(wait.place).number;
+            let rank = self.places.at(wait.place).rank();
             ensure(
-                before < Some(number),
+                before < Some(rank),
                 "Q1",
                 &format!("queue of `{}` is out of order", lock.name),
             )?;
@@ -99,8 +99,10 @@ impl Machine {
                 "S1",
                 "a place waits for another kind of lock",
             )?;
-            before = Some(number);
+            before = Some(rank);
         }
+        let indexed = self.ranks.get(&slot).is_none_or(|it| it.len() == lock.queue.len as usize);
+        ensure(indexed, "Q1", "the index of a queue's order differs from the queue")?;
         if let Some(first) = lock.queue.first {
             let place = self.waits.at(first).place;
             let granted = self.could_be_granted(place);

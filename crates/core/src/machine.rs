@@ -21,11 +21,12 @@ use crate::state::history::History;
 use crate::state::list::LinkedList;
 use crate::state::names::LockNames;
 use crate::state::owner::Owners;
+use crate::state::rank::RankIndex;
 use crate::state::record::{Grant, Key, KeyRequest, Lease, Lock, Place, SeqRequest, WaitRecord};
 use crate::state::slab::{Slab, SlabIndex};
 
 /// The newest level that this build can apply. A cluster is raised to it by command, once every member knows it.
-pub const LEVEL_MAX: u16 = 7;
+pub const LEVEL_MAX: u16 = 8;
 
 /// The level at which every new cluster starts. It never changes, because a later build that replays a log from its
 /// beginning must go through the same states. For the same reason the defaults of the limits never change; a better
@@ -88,6 +89,8 @@ pub struct Machine {
     pub(crate) due: DueSet,
     /// The waiting place of each group, at each lock that it waits for.
     pub(crate) groups: BTreeMap<GroupKey, SlabIndex>,
+    /// The order of each queue that has had a request with a priority since it was last empty.
+    pub(crate) ranks: BTreeMap<SlabIndex, RankIndex>,
 
     // Scratch state of the command being executed; empty between commands.
     pub(crate) now: Work,
@@ -158,6 +161,7 @@ impl Machine {
             key_requests_by_key: BTreeMap::new(),
             due: DueSet::default(),
             groups: BTreeMap::new(),
+            ranks: BTreeMap::new(),
             now: Work::default(),
             level_known: LEVEL_MAX,
             outgrown: None,

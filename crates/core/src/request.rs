@@ -175,6 +175,16 @@ pub const LEVEL_MIN_HOLD: u16 = 6;
 /// [`resume`](Acquire::resume) as `Malformed`.
 pub const LEVEL_POLICY: u16 = 7;
 
+/// The level from which on an acquire request may have a [`priority`](Acquire::priority). Below it the machine refuses
+/// such a request as `Malformed`.
+pub const LEVEL_PRIORITY: u16 = 8;
+
+/// The highest priority of an acquire request.
+pub const PRIORITY_MAX: u8 = 9;
+
+/// How much earlier a request counts as having asked, for each priority.
+pub const PRIORITY_STEP_MS: u64 = 30_000;
+
 /// The prefix of the keys that belong to the cluster itself; the APIs let no client write them.
 pub const OWN_KEYS: &str = "tenure/";
 
@@ -185,6 +195,7 @@ impl Command<'_> {
         match self {
             Self::Abandon(_) => LEVEL_ABANDON,
             Self::SetAccess(change) => change.level(),
+            Self::Acquire(acquire) if acquire.priority > 0 => LEVEL_PRIORITY,
             Self::Acquire(acquire) if acquire.supersede.is_some() || acquire.resume => LEVEL_POLICY,
             Self::Acquire(acquire) if acquire.min_hold_ms > 0 => LEVEL_MIN_HOLD,
             Self::Drain { .. } | Self::Undrain { .. } => LEVEL_POLICY,
@@ -282,6 +293,9 @@ pub struct Acquire<'a> {
     /// Whether this only repeats a request that was queued before: it asks for nothing new, and is answered `Ended` if
     /// the lease neither holds nor awaits the locks any more. Available from [`LEVEL_POLICY`] on.
     pub resume: bool,
+    /// How urgent the request is, up to [`PRIORITY_MAX`]; 0 is the default. Available from [`LEVEL_PRIORITY`]
+    /// on.
+    pub priority: u8,
     /// Whether this acquires a lock or runs for leadership.
     pub purpose: Purpose,
     /// Whether the lease's other work continues while it waits, so that this wait cannot be part of a deadlock.
@@ -454,6 +468,7 @@ mod tests {
             min_hold_ms: 0,
             supersede: None,
             resume: false,
+            priority: 0,
             purpose: Purpose::Lock,
             independent: false,
         };

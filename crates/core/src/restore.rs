@@ -102,6 +102,7 @@ impl Machine {
         self.names.clear();
         self.due = DueSet::default();
         self.groups.clear();
+        self.ranks.clear();
         self.drop_unused_owners();
         let keys: u64 = self.keys.iter().map(|(_, key)| key.weight()).sum();
         self.state_bytes = keys + self.access.bytes + self.drains.weight();

@@ -86,6 +86,10 @@ pub struct WaiterView {
     pub left_ms: Option<u64>,
     /// What the request is for.
     pub purpose: Purpose,
+    /// Its priority.
+    pub priority: u8,
+    /// For how much longer new requests with a higher priority may pass it.
+    pub passable_ms: u64,
     /// The group whose next request replaces it.
     pub group: Option<Name>,
     /// The principal that owns the lease, if it has an owner.

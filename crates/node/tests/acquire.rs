@@ -185,6 +185,7 @@ impl World {
             min_hold_ms: 0,
             supersede: None,
             resume: false,
+            priority: 0,
             purpose: Purpose::Lock,
             independent: false,
         };

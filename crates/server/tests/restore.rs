@@ -64,6 +64,7 @@ fn lock(member: &MemberHandle, id: u64, wait: AskWait) -> Result<Option<Token>, 
         min_hold_ms: 0,
         supersede: None,
         resume: false,
+        priority: 0,
         purpose: Purpose::Lock,
         independent: false,
     };

@@ -271,7 +271,12 @@ fn queue_invariant(machine: &[WaiterView], model: &[WaiterView]) -> &'static str
     }
     left.sort_unstable();
     right.sort_unstable();
-    if left == right { "Q1" } else { "Q3" }
+    let urgent = machine.iter().any(|waiter| waiter.priority > 0);
+    match left == right {
+        true if urgent => "Q7",
+        true => "Q1",
+        false => "Q3",
+    }
 }
 
 fn without_handles(outcome: &Outcome) -> Outcome {

@@ -186,6 +186,8 @@ pub struct Event {
     pub ttl_ms: ::core::option::Option<u64>,
     #[prost(uint64, optional, tag = "21")]
     pub renewed_clock_ms: ::core::option::Option<u64>,
+    #[prost(uint32, optional, tag = "22")]
+    pub priority: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LockView {
@@ -267,6 +269,10 @@ pub struct WaiterView {
     pub locks: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, tag = "13")]
     pub supersede: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "14")]
+    pub priority: u32,
+    #[prost(uint64, tag = "15")]
+    pub passable_ms: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LeaseView {
@@ -3358,6 +3364,8 @@ pub struct AcquireRequest {
     pub supersede: ::prost::alloc::string::String,
     #[prost(bool, tag = "18")]
     pub resume: bool,
+    #[prost(uint32, tag = "19")]
+    pub priority: u32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AcquireResponse {

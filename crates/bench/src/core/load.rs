@@ -108,6 +108,7 @@ pub(crate) fn acquire(lease: Handle, lock: &str, wait: AskWait) -> Command<'_> {
         min_hold_ms: 0,
         supersede: None,
         resume: false,
+        priority: 0,
         purpose: Purpose::Lock,
         independent: false,
     })

@@ -78,8 +78,15 @@ pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
             "" => String::new(),
             group => format!("   (the newest of {})", output::shortened(group)),
         };
-        text.push_str(&format!("{label:<8} {number}. {client}  {waiting:>5}{group}{you}\n"));
+        let priority = match waiter.priority {
+            0 => String::new(),
+            priority => format!("   priority {priority}"),
+        };
+        text.push_str(&format!(
+            "{label:<8} {number}. {client}  {waiting:>5}{priority}{group}{you}\n"
+        ));
     }
+    text.push_str(&passed_line(explained, &queue));
     let more = lock.waiting.saturating_sub(queue.len() as u64);
     if more > 0 {
         text.push_str(&format!("         and {more} more: tenure queue {pasted}\n"));
@@ -116,6 +123,24 @@ pub(crate) fn text(name: &str, explained: &Explanation, we: &str) -> String {
 fn quiet_line(explained: &Explanation) -> String {
     let said = explained.quiet_ms.map(output::quiet);
     said.map_or(String::new(), |said| format!("restored {said}\n"))
+}
+
+/// Until when newer requests may pass us, or the last waiter that is shown if we do not wait; nothing for a queue without
+/// priorities.
+fn passed_line(explained: &Explanation, queue: &[&v1::WaiterView]) -> String {
+    let urgent = queue.iter().any(|waiter| waiter.priority > 0);
+    let Some(waiter) = queue.last().filter(|_| urgent) else { return String::new() };
+    let who = match &explained.own {
+        Some(_) => "you".to_owned(),
+        None => output::clean(&waiter.client),
+    };
+    match waiter.passable_ms {
+        0 => format!("passed   no newer request can pass {who}\n"),
+        ms => {
+            let left = duration::ms(ms);
+            format!("passed   more urgent requests can pass {who} for {left}, later ones cannot\n")
+        }
+    }
 }
 
 /// Why nothing is granted of a drained lock, and until when; nothing for any other.

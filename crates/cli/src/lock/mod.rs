@@ -80,6 +80,10 @@ struct HoldArgs {
     /// Replace older requests of this group that wait for the lock
     #[arg(long, value_name = "GROUP", value_parser = output::name)]
     supersede: Option<String>,
+    /// How urgent it is, 0 to 9: each step counts as having asked 30s earlier
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(value_parser = clap::value_parser!(u8).range(..=9))]
+    priority: u8,
     /// Hold it in the foreground also where stdout is a pipe, whose reader must not wait for its end
     #[arg(long, conflicts_with = "lease")]
     hold: bool,
@@ -227,6 +231,7 @@ impl HoldArgs {
         if let Some(group) = &self.supersede {
             ask = ask.supersede(group);
         }
+        ask = ask.priority(self.priority);
         ask.lock_delay(self.lock_delay).min_hold(self.min_hold).metadata(self.metadata.clone())
     }
 }

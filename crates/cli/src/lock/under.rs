@@ -49,6 +49,7 @@ pub(super) async fn acquire(
         lock_delay_ms: millis(how.lock_delay),
         min_hold_ms: millis(how.min_hold),
         supersede: how.supersede.clone().unwrap_or_default(),
+        priority: how.priority.into(),
         max_hold_ms: how.max_hold.map(millis),
         ..Default::default()
     };

@@ -83,6 +83,10 @@ pub(crate) struct RunArgs {
     /// Replace older runs of this group that wait for the lock
     #[arg(long, value_name = "GROUP", value_parser = output::name)]
     supersede: Option<String>,
+    /// How urgent it is, 0 to 9: each step counts as having asked 30s earlier
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(value_parser = clap::value_parser!(u8).range(..=9))]
+    priority: u8,
     /// Delay before re-grant after involuntary loss
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "0", hide_default_value = true)]
     lock_delay: Duration,

@@ -105,7 +105,7 @@ pub(super) async fn acquire(
 fn configured(ask: LockAsk, flags: &RunArgs, times: &RunTimes, wait: Option<Duration>) -> LockAsk {
     let ask = ask.ttl(flags.ttl).grace(times.grace);
     let ask = ask.metadata(flags.metadata.clone()).lock_delay(flags.lock_delay);
-    let ask = ask.min_hold(flags.min_hold());
+    let ask = ask.min_hold(flags.min_hold()).priority(flags.priority);
     let ask = match &flags.supersede {
         Some(group) => ask.supersede(group),
         None => ask,

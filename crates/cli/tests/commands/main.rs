@@ -17,6 +17,7 @@ mod past;
 #[path = "../common/ports.rs"]
 mod ports;
 mod printing;
+mod priority;
 mod screens;
 #[path = "../../../fence/tests/fences/server.rs"]
 #[allow(dead_code, reason = "only one of the servers is needed here")]

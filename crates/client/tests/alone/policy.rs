@@ -1,4 +1,5 @@
-//! Tests that a prefix can be drained, and that the newest request of a group replaces the older ones.
+//! Tests that a prefix can be drained, that the newest request of a group replaces the older ones, and that a more urgent
+//! request passes others.
 
 use std::time::Duration;
 
@@ -49,4 +50,33 @@ async fn the_newest_of_a_group_replaces_the_older_one_which_is_told_by_whom() {
     assert_eq!((by.client.as_str(), by.lease), ("c", lease.id()));
     held.release().await.unwrap();
     newer.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_more_urgent_request_passes_one_that_asked_before_it() {
+    let member = Alone::start();
+    let (a, b, c) = (member.client("a").await, member.client("b").await, member.client("c").await);
+    let held = a.lock("web").await.unwrap();
+    let asking = b.lock("web");
+    let plain = tokio::spawn(async move { asking.await });
+    until("b waits", async || a.show("web").await.unwrap().unwrap().waiting == 1).await;
+    let asking = c.lock("web").priority(9);
+    let urgent = tokio::spawn(async move { asking.await });
+    until("c waits", async || a.show("web").await.unwrap().unwrap().waiting == 2).await;
+    let ahead = a.explain("web").await.unwrap().ahead;
+    assert_eq!(ahead[0].client, "c");
+    assert_eq!((ahead[0].priority, ahead[1].priority), (9, 0));
+    assert_eq!(ahead[0].passable, Duration::ZERO);
+    assert!(ahead[1].passable > Duration::from_secs(200), "{ahead:?}");
+    held.release().await.unwrap();
+    urgent.await.unwrap().unwrap().release().await.unwrap();
+    plain.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_priority_above_nine_is_refused() {
+    let member = Alone::start();
+    let a = member.client("a").await;
+    let Err(error) = a.lock("web").priority(10).await else { panic!("there is no such priority") };
+    assert!(error.to_string().contains("priority"), "{error}");
 }

@@ -16,6 +16,8 @@ pub enum Requirement<'a> {
     Name(VerbSet, &'a str),
     /// This verb, for the name of every lock.
     Each(Verb, &'a [Ask<'a>]),
+    /// Two verbs, for the name of every lock.
+    EachBoth(Verb, Verb, &'a [Ask<'a>]),
     /// This verb, for the cluster itself.
     Cluster(Verb),
 }
@@ -36,7 +38,12 @@ pub fn required<'c>(command: &'c Command<'c>) -> Requirement<'c> {
                 Purpose::Lock => Verb::Acquire,
                 Purpose::Election => Verb::Elect,
             };
-            Requirement::Each(verb, acquire.locks.as_slice())
+            let asks = acquire.locks.as_slice();
+            // Who may take a lock away may pass those that wait for it, too.
+            match acquire.priority {
+                0 => Requirement::Each(verb, asks),
+                _ => Requirement::EachBoth(verb, Verb::Force, asks),
+            }
         }
         // The command itself compares the principal with that of the lease. Ending the lease of another principal
         // requires `force` for the cluster.
@@ -78,6 +85,10 @@ impl Access {
                 // locks, a caller that may acquire them is known.
                 let known = !asks.is_empty() || self.knows(principal);
                 (each && known, verb)
+            }
+            Requirement::EachBoth(verb, other, asks) => {
+                self.check(principal, Requirement::Each(verb, asks))?;
+                return self.check(principal, Requirement::Each(other, asks));
             }
             Requirement::Cluster(verb) => (self.may(principal, verb, ""), verb),
         };

@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use tenure_types::{LeaseId, Mode, Name, PlaceNumber, Revision, Token};
 
-use super::request::get_lease_id;
+use super::request::{get_lease_id, get_priority};
 use super::{Malformed, Reader, Writer};
 use crate::event::{Cause, Event, Previous, Subject, TimeLabel, WallClock};
 
@@ -30,6 +30,7 @@ pub(crate) struct EventRef<'a> {
     pub(crate) previous: Option<(Revision, &'a [u8])>,
     pub(crate) ttl_ms: Option<u64>,
     pub(crate) renewed_ms: Option<u64>,
+    pub(crate) priority: Option<u8>,
 }
 
 /// What an event is about.
@@ -61,6 +62,7 @@ impl<'a> EventRef<'a> {
             previous: None,
             ttl_ms: None,
             renewed_ms: None,
+            priority: None,
         }
     }
 
@@ -89,6 +91,7 @@ impl<'a> EventRef<'a> {
             previous: event.previous.as_ref().map(|it| (it.modified, &*it.value)),
             ttl_ms: event.ttl_ms,
             renewed_ms: event.renewed_ms,
+            priority: event.priority,
         }
     }
 
@@ -121,6 +124,7 @@ impl<'a> EventRef<'a> {
                 .map(|(modified, value)| Previous { modified, value: Box::from(value) }),
             ttl_ms: self.ttl_ms,
             renewed_ms: self.renewed_ms,
+            priority: self.priority,
         })
     }
 }
@@ -141,7 +145,8 @@ mod field {
     pub(super) const PRINCIPAL: u16 = 1 << 11;
     pub(super) const TTL: u16 = 1 << 13;
     pub(super) const RENEWED: u16 = 1 << 14;
-    pub(super) const ALL: u16 = ((1 << 12) - 1) | TTL | RENEWED;
+    pub(super) const PRIORITY: u16 = 1 << 15;
+    pub(super) const ALL: u16 = ((1 << 12) - 1) | TTL | RENEWED | PRIORITY;
 }
 
 pub(crate) fn put_event(out: &mut Vec<u8>, event: &EventRef<'_>) {
@@ -175,7 +180,8 @@ pub(crate) fn put_event(out: &mut Vec<u8>, event: &EventRef<'_>) {
         | bit(event.by.is_some(), field::BY)
         | bit(event.principal.is_some(), field::PRINCIPAL)
         | bit(event.ttl_ms.is_some(), field::TTL)
-        | bit(event.renewed_ms.is_some(), field::RENEWED);
+        | bit(event.renewed_ms.is_some(), field::RENEWED)
+        | bit(event.priority.is_some(), field::PRIORITY);
     out.put(u64::from(fields));
     if let Some(lease) = event.lease {
         out.put(lease.get());
@@ -219,6 +225,9 @@ pub(crate) fn put_event(out: &mut Vec<u8>, event: &EventRef<'_>) {
     }
     if let Some(renewed_ms) = event.renewed_ms {
         out.put(renewed_ms);
+    }
+    if let Some(priority) = event.priority {
+        out.put_u8(priority);
     }
 }
 
@@ -300,6 +309,9 @@ pub(crate) fn get_event<'a>(reader: &mut Reader<'a>) -> Result<EventRef<'a>, Mal
     }
     if has(field::RENEWED) {
         event.renewed_ms = Some(reader.number()?);
+    }
+    if has(field::PRIORITY) {
+        event.priority = Some(get_priority(reader)?);
     }
     Ok(event)
 }

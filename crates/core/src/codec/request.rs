@@ -10,7 +10,7 @@ use super::access::{get_change, put_change};
 use super::{Malformed, Reader, Writer};
 use crate::request::{
     Abandon, Acquire, Ask, AskId, AskLease, AskWait, Asks, Command, Expect, Hold, LeaseRef,
-    NewLease, Purpose, Put, Request, RequestId, Revoker, Urgency, WriteGuard,
+    NewLease, PRIORITY_MAX, Purpose, Put, Request, RequestId, Revoker, Urgency, WriteGuard,
 };
 
 /// The number of the command that raises the level.
@@ -323,13 +323,17 @@ fn put_acquire(out: &mut Vec<u8>, acquire: &Acquire<'_>) {
             | u8::from(acquire.independent) << 1
             | u8::from(min_hold) << 2
             | u8::from(supersede) << 3
-            | u8::from(acquire.resume) << 4,
+            | u8::from(acquire.resume) << 4
+            | u8::from(acquire.priority > 0) << 5,
     );
     if min_hold {
         out.put(acquire.min_hold_ms);
     }
     if let Some(group) = acquire.supersede {
         out.put_bytes(group.as_bytes());
+    }
+    if acquire.priority > 0 {
+        out.put_u8(acquire.priority);
     }
 }
 
@@ -354,13 +358,14 @@ fn get_acquire<'a>(reader: &mut Reader<'a>) -> Result<Acquire<'a>, Malformed> {
     let lock_delay_ms = reader.number()?;
     let max_hold_ms = reader.optional()?;
     let flags = reader.u8()?;
-    if flags > 31 {
+    if flags > 63 {
         return Err(Malformed);
     }
     let purpose = if flags & 1 == 1 { Purpose::Election } else { Purpose::Lock };
     let independent = flags & 2 == 2;
     let min_hold_ms = if flags & 4 == 4 { get_positive(reader)? } else { 0 };
     let supersede = if flags & 8 == 8 { Some(reader.text()?) } else { None };
+    let priority = if flags & 32 == 32 { get_priority(reader)? } else { 0 };
     Ok(Acquire {
         lease,
         locks,
@@ -371,9 +376,18 @@ fn get_acquire<'a>(reader: &mut Reader<'a>) -> Result<Acquire<'a>, Malformed> {
         min_hold_ms,
         supersede,
         resume: flags & 16 == 16,
+        priority,
         purpose,
         independent,
     })
+}
+
+/// Reads a priority, which is left out if it is 0.
+pub(super) fn get_priority(reader: &mut Reader<'_>) -> Result<u8, Malformed> {
+    match reader.u8()? {
+        priority @ 1..=PRIORITY_MAX => Ok(priority),
+        _ => Err(Malformed),
+    }
 }
 
 /// Reads a number that is left out if it is 0. A second form of 0 would give equal commands different bytes.

@@ -10,7 +10,7 @@ use super::owner::Payer;
 use super::queue::Asker;
 use crate::event::Cause;
 use crate::machine::Machine;
-use crate::outcome::{Acquired, Answer, Grants};
+use crate::outcome::{Acquired, Answer, Grants, Notice};
 use crate::request::{Acquire, Ask, AskLease, AskWait, LEVEL_RECORDS, NewLease};
 use crate::state::due::DueKind;
 use crate::state::record::{
@@ -226,7 +226,11 @@ impl Machine {
             self.check_limit(Limit::WaitersPerLock, u64::from(queue) + 1)?;
         }
         self.check_quota(self.payer(&who), Quota::Places, 1)?;
-        let lease = self.lease_for(who);
+        let new = matches!(who, Who::New(_));
+        let lease = match who {
+            Who::Known(slot) => slot,
+            Who::New(new) => self.add_lease(&new),
+        };
         let asker = Asker { lease, options: &options, asks: AskCount::first(self.level) };
         let place = self.add_place(asker, asks, until_ms, acquire);
         if let Err(deadlock) = self.check_deadlock(place) {
@@ -235,13 +239,21 @@ impl Machine {
             }
             self.unlink_place(place);
             self.newest_place.0 -= 1;
+            if new {
+                self.forget_lease(lease);
+            }
             return Err(deadlock);
         }
-        self.emit_place(place, Cause::Queued);
-        match acquire.supersede {
-            Some(_) => Ok(self.supersede(place)),
-            None => Ok(self.queued_answer(place)),
+        if new {
+            self.emit_lease_granted(lease);
         }
+        self.emit_place(place, Cause::Queued);
+        if acquire.supersede.is_some() {
+            self.supersede(place);
+        } else if !self.passes(place) {
+            return Ok(self.queued_answer(place));
+        }
+        Ok(self.answer_after_pass(place))
     }
 
     /// Whether a request for this lock would have to wait now.
@@ -395,6 +407,30 @@ impl Machine {
                 .iter::<IN_LEASE, _>(&self.places)
                 .find(|(place, _)| self.waits_of(*place).any(|(_, wait)| wait.lock == lock))
                 .map(|(place, _)| place)
+        }
+    }
+
+    /// Serves the queues of a new place, for which those before it may have left or been passed, and answers its
+    /// request.
+    fn answer_after_pass(&mut self, place: SlabIndex) -> Answer {
+        let record = self.places.at(place);
+        let (number, lease) = (record.number, record.lease);
+        if self.passes(place) {
+            let locks: Vec<SlabIndex> = self.waits_of(place).map(|(_, wait)| wait.lock).collect();
+            locks.into_iter().for_each(|lock| self.touch(lock));
+        }
+        self.grant_pass();
+        // The answer tells of the grant, so no notice is needed.
+        let told =
+            |notice: &Notice| matches!(notice, Notice::Granted { place, .. } if *place == number);
+        self.now.notices.retain(|notice| !told(notice));
+        if let Some(waiting) = self.find_place(lease, number) {
+            return self.queued_answer(waiting);
+        }
+        match self.grants_of_place(lease, number) {
+            Some(grants) => self.acquired_answer(lease, number, grants),
+            // At the end of time no lease is live.
+            None => Answer::Ended,
         }
     }
 

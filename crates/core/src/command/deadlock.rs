@@ -10,6 +10,7 @@ use tenure_types::{Mode, PlaceNumber, Refusal, RingLink, Token};
 
 use crate::machine::Machine;
 use crate::request::LEVEL_ACCESS;
+use crate::state::rank::Rank;
 use crate::state::record::{GrantMode, GrantState, IN_LEASE, IN_LOCK};
 use crate::state::slab::SlabIndex;
 
@@ -28,8 +29,11 @@ impl Machine {
     /// Refuses a place, just added, that can never be granted.
     pub(super) fn check_deadlock(&mut self, place: SlabIndex) -> Result<(), Refusal> {
         let record = self.places.at(place);
-        let awaited = self.is_awaited(record.lease);
-        if record.independent || !awaited || mutant!("deadlock_missed") {
+        let (lease, passes) = (record.lease, self.passes(place));
+        let passes = passes && !mutant!("passed_waiters_not_searched");
+        // Those whom it passes wait for it, whatever its lease does meanwhile.
+        let exempt = record.independent && !passes;
+        if exempt || !self.is_awaited(lease) || mutant!("deadlock_missed") {
             return Ok(());
         }
         let mut search_left = self.now.search_left;
@@ -41,10 +45,16 @@ impl Machine {
         };
         let mut supposed = Supposed::new(self, &reached);
         supposed.reduce();
-        if supposed.is_stuck(place) {
-            return Err(Refusal::Deadlock { ring: supposed.ring(place) });
+        // A place that passes others may be granted, and its lease still never give the lock back to them.
+        let stuck = match supposed.is_stuck(place) {
+            true => Some(place),
+            false if passes => supposed.stuck_place_of(lease),
+            false => None,
+        };
+        match stuck {
+            Some(stuck) => Err(Refusal::Deadlock { ring: supposed.ring(stuck) }),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Whether another lease waits for a lock that this lease holds, or behind one of its places. Otherwise this lease
@@ -65,11 +75,10 @@ impl Machine {
 
     /// Every place that could keep this one waiting; `None` if there are too many places or holders to search, or the
     /// entry has none left. Subtracts what it visits from `left`.
-    fn reach(
-        &self,
-        place: SlabIndex,
-        left: &mut usize,
-    ) -> Option<BTreeMap<PlaceNumber, SlabIndex>> {
+    fn reach(&self, place: SlabIndex, left: &mut usize) -> Option<BTreeMap<Rank, SlabIndex>> {
+        let start = place;
+        // Whoever is passed in the only queue waited for those ahead before, so nothing new can come of them.
+        let skips = self.passes(place) && self.waits_of(place).count() == 1;
         let mut places = BTreeMap::new();
         let mut leases = BTreeSet::new();
         let mut locks = BTreeSet::new();
@@ -78,13 +87,15 @@ impl Machine {
         while let Some(place) = open.pop() {
             *left = left.checked_sub(1)?;
             let record = self.places.at(place);
-            if !self.is_live(record.lease) || places.insert(record.number, place).is_some() {
+            if !self.is_live(record.lease) || places.insert(record.rank(), place).is_some() {
                 continue;
             }
             let mut found = Vec::from([record.lease]);
             for (slot, wait) in self.waits_of(place) {
                 // The place directly ahead reaches all places ahead of it.
-                open.extend(self.live_before(slot));
+                if place != start || !skips {
+                    open.extend(self.live_before(slot));
+                }
                 if locks.insert(wait.lock) {
                     let grants = self.locks.at(wait.lock).grants;
                     holders += grants.len as usize;
@@ -172,7 +183,7 @@ impl SupposedLock {
 }
 
 impl<'a> Supposed<'a> {
-    fn new(machine: &'a Machine, reached: &BTreeMap<PlaceNumber, SlabIndex>) -> Self {
+    fn new(machine: &'a Machine, reached: &BTreeMap<Rank, SlabIndex>) -> Self {
         let mut locks: BTreeMap<SlabIndex, SupposedLock> = BTreeMap::new();
         let mut waiting = BTreeMap::new();
         let mut holding: BTreeMap<SlabIndex, BTreeSet<SlabIndex>> = BTreeMap::new();

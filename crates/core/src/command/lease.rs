@@ -97,6 +97,13 @@ impl Machine {
     }
 
     pub(super) fn create_lease(&mut self, new: &NewLease<'_>) -> SlabIndex {
+        let slot = self.add_lease(new);
+        self.emit_lease_granted(slot);
+        slot
+    }
+
+    /// Adds a lease without an event: the request that brings it may still be refused.
+    pub(super) fn add_lease(&mut self, new: &NewLease<'_>) -> SlabIndex {
         let created = self.begin_revision();
         self.leases_granted += 1;
         let deadline_ms = self.deadline(new.ttl_ms);
@@ -125,12 +132,35 @@ impl Machine {
         }
         self.due.insert(deadline_ms, DueKind::Lease, new.id.get(), Some(slot));
         self.state_bytes += LEASE_BYTES + (new.client.len() + new.metadata.len()) as u64;
-        self.emit(&EventRef {
-            lease: Some(new.id),
-            client: Some(new.client.as_bytes()),
-            ..EventRef::new(Cause::LeaseGranted, SubjectRef::Lease(new.id))
-        });
         slot
+    }
+
+    pub(super) fn emit_lease_granted(&mut self, slot: SlabIndex) {
+        let revision = self.begin_revision();
+        let lease = self.leases.at(slot);
+        self.history.emit(
+            revision,
+            &EventRef {
+                lease: Some(lease.id),
+                client: Some(lease.client.as_bytes()),
+                ..EventRef::new(Cause::LeaseGranted, SubjectRef::Lease(lease.id))
+            },
+        );
+    }
+
+    /// Removes a lease whose request was refused, as if it had never been added.
+    pub(super) fn forget_lease(&mut self, slot: SlabIndex) {
+        self.take_out_lease(slot);
+        self.leases_granted -= 1;
+    }
+
+    fn take_out_lease(&mut self, slot: SlabIndex) -> Lease {
+        let lease = self.leases.remove(slot);
+        self.leases_by_id.remove(&lease.id);
+        self.disown_lease(&lease, slot);
+        self.due.remove(lease.deadline_ms, DueKind::Lease, lease.id.get());
+        self.state_bytes -= lease.weight();
+        lease
     }
 
     pub(super) fn lease_grant(&self, slot: SlabIndex) -> LeaseGrant {
@@ -270,11 +300,7 @@ impl Machine {
 
     fn remove_lease(&mut self, slot: SlabIndex, end: LeaseEnd<'_>) {
         let handle = self.handle(slot);
-        let lease = self.leases.remove(slot);
-        self.leases_by_id.remove(&lease.id);
-        self.disown_lease(&lease, slot);
-        self.due.remove(lease.deadline_ms, DueKind::Lease, lease.id.get());
-        self.state_bytes -= lease.weight();
+        let lease = self.take_out_lease(slot);
         let said = match end {
             LeaseEnd::TakenAway { said, .. } => said,
             LeaseEnd::Asked | LeaseEnd::Expired => TakeAwayDetails::default(),

@@ -11,6 +11,7 @@ mod hold;
 mod key;
 mod lease;
 mod owner;
+mod priority;
 mod queue;
 mod settings;
 mod supersede;

@@ -14,7 +14,7 @@ use crate::request::{Acquire, Purpose};
 use crate::state::due::DueKind;
 use crate::state::list::{LinkedList, ListLink};
 use crate::state::record::{
-    AskCount, Grant, GrantMode, GrantOptions, GrantState, IN_LEASE, IN_LOCK, IN_QUEUE, Lock, Place,
+    AskCount, Grant, GrantMode, GrantOptions, GrantState, IN_LEASE, IN_LOCK, Lock, Place,
     WaitRecord,
 };
 use crate::state::slab::SlabIndex;
@@ -144,7 +144,7 @@ impl Machine {
         })
     }
 
-    /// Adds a place at the end of the queues of its locks. `asks` must be in the order of names.
+    /// Adds a place to the queues of its locks. `asks` must be in the order of names.
     pub(super) fn add_place(
         &mut self,
         asker: Asker<'_>,
@@ -176,6 +176,7 @@ impl Machine {
             options: asker.options.clone(),
             group: acquire.supersede.map(|group| Box::new(super::name(group))),
             independent: acquire.independent,
+            priority: acquire.priority,
             asks: asker.asks,
             in_lease: ListLink::default(),
         });
@@ -184,8 +185,7 @@ impl Machine {
             let wait = self.waits.at_mut(slot);
             wait.place = place;
             next = wait.next;
-            let lock = wait.lock;
-            self.locks.at_mut(lock).queue.push::<IN_QUEUE, _>(&mut self.waits, slot);
+            self.enqueue(slot);
             self.state_bytes += WAIT_BYTES;
         }
         let lease = self.leases.at_mut(asker.lease);
@@ -239,6 +239,9 @@ impl Machine {
                     client: Some(lease.client.as_bytes()),
                     mode: Some(wait.mode),
                     place: number,
+                    priority: (cause == Cause::Queued)
+                        .then_some(record.priority)
+                        .filter(|it| *it > 0),
                     ..EventRef::new(
                         cause,
                         SubjectRef::Lock(self.locks.at(wait.lock).name.as_bytes()),
@@ -255,7 +258,7 @@ impl Machine {
         let mut locks = 0;
         while let Some(slot) = next {
             let lock = self.waits.at(slot).lock;
-            self.locks.at_mut(lock).queue.remove::<IN_QUEUE, _>(&mut self.waits, slot);
+            self.dequeue(slot);
             next = self.waits.remove(slot).next;
             self.touch(lock);
             self.state_bytes -= WAIT_BYTES;
@@ -438,6 +441,9 @@ impl Machine {
         let record = self.waits.at(wait);
         if record.in_queue.after.is_none() {
             return u64::from(self.locks.at(record.lock).queue.len) - 1;
+        }
+        if let Some(index) = self.ranks.get(&record.lock) {
+            return index.ahead(self.places.at(record.place).rank()) as u64;
         }
         let before = |slot: &SlabIndex| self.waits.at(*slot).in_queue.before;
         core::iter::successors(before(&wait), before).count() as u64

@@ -9,7 +9,7 @@ use tenure_types::{Name, SupersededBy};
 use crate::codec::{EventRef, SubjectRef};
 use crate::event::Cause;
 use crate::machine::Machine;
-use crate::outcome::{Answer, Notice};
+use crate::outcome::Notice;
 use crate::state::owner::OwnerId;
 use crate::state::slab::SlabIndex;
 
@@ -17,8 +17,8 @@ use crate::state::slab::SlabIndex;
 pub(crate) type GroupKey = (SlabIndex, Option<OwnerId>, Name);
 
 impl Machine {
-    /// Ends the older places of the group of a new place, and answers the request: it may be its turn now.
-    pub(super) fn supersede(&mut self, place: SlabIndex) -> Answer {
+    /// Ends the older places of the group of a new place.
+    pub(super) fn supersede(&mut self, place: SlabIndex) {
         let older = self.older_of_group(place);
         if !mutant!("superseded_waiter_stays") {
             for slot in older {
@@ -26,20 +26,6 @@ impl Machine {
             }
         }
         self.join_group(place);
-        let (number, lease) = (self.places.at(place).number, self.places.at(place).lease);
-        self.grant_pass();
-        // The answer tells of the grant, so no notice is needed.
-        let told =
-            |notice: &Notice| matches!(notice, Notice::Granted { place, .. } if *place == number);
-        self.now.notices.retain(|notice| !told(notice));
-        if let Some(waiting) = self.find_place(lease, number) {
-            return self.queued_answer(waiting);
-        }
-        match self.grants_of_place(lease, number) {
-            Some(grants) => self.acquired_answer(lease, number, grants),
-            // At the end of time no lease is live.
-            None => Answer::Ended,
-        }
     }
 
     /// The places of the same group that wait for one of the locks of a place, in the order of their numbers.

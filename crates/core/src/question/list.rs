@@ -10,6 +10,7 @@ use tenure_types::{Handle, LeaseId, Mode, Name, PlaceNumber, Refusal, Revision};
 use crate::machine::Machine;
 use crate::outcome::Answer;
 use crate::request::{Hold, LeaseRef};
+use crate::state::rank::ranked_ms;
 use crate::state::record::{GrantState, IN_LEASE, IN_LOCK, IN_QUEUE, Lease};
 use crate::state::slab::SlabIndex;
 use crate::view::{HolderView, KeyView, LeaseView, LockView, WaiterView};
@@ -85,16 +86,23 @@ impl Machine {
     pub fn queue(&self, lock: &str, after: Option<PlaceNumber>, max: usize) -> Vec<WaiterView> {
         let Some(slot) = self.lock_slot(lock) else { return Vec::new() };
         let queue = self.locks.at(slot).queue;
+        let waits = || queue.iter::<IN_QUEUE, _>(&self.waits);
+        let number = |place: SlabIndex| self.places.at(place).number;
+        // A place that is gone stood before those that came later, as far as one can know.
+        let is_there = after.is_some_and(|it| waits().any(|(_, wait)| number(wait.place) == it));
         let mut behind = None;
+        let mut passed = after.is_none();
         let mut views = Vec::new();
-        for (ahead, (slot, wait)) in queue.iter::<IN_QUEUE, _>(&self.waits).enumerate() {
-            let number = self.places.at(wait.place).number;
-            if after.is_none_or(|after| number > after) {
+        for (ahead, (slot, wait)) in waits().enumerate() {
+            let number = number(wait.place);
+            let later = !is_there && after.is_none_or(|after| number > after);
+            if passed || later {
                 if views.len() == max {
                     break;
                 }
                 views.push(self.waiter_view(slot, ahead as u64, behind));
             }
+            passed |= Some(number) == after;
             behind = Some(number);
         }
         views
@@ -212,6 +220,8 @@ impl Machine {
             waiting_ms: self.clock_ms.saturating_sub(place.since_ms),
             left_ms: place.until_ms.map(|until_ms| until_ms.get().saturating_sub(self.clock_ms)),
             purpose: place.options.purpose(),
+            priority: place.priority,
+            passable_ms: ranked_ms(place.since_ms, place.priority).saturating_sub(self.clock_ms),
             group: place.group.as_deref().cloned(),
             principal: owner.map(|owner| owner.name.clone()),
             locks: locks.collect(),

@@ -6,5 +6,6 @@ pub(crate) mod history;
 pub(crate) mod list;
 pub(crate) mod names;
 pub(crate) mod owner;
+pub(crate) mod rank;
 pub(crate) mod record;
 pub(crate) mod slab;

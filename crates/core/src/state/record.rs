@@ -53,7 +53,7 @@ pub(crate) struct Lock {
     pub(crate) slots: Option<core::num::NonZeroU32>,
     /// Grants in force, in the order of slots or, without slots, of tokens.
     pub(crate) grants: LinkedList,
-    /// Waits, in the order of place numbers.
+    /// Waits, in the order of their ranks.
     pub(crate) queue: LinkedList,
 }
 
@@ -236,6 +236,7 @@ pub(crate) struct Place {
     /// The group whose older waiters it has replaced, and whose next request replaces it.
     pub(crate) group: Option<Box<Name>>,
     pub(crate) independent: bool,
+    pub(crate) priority: u8,
     pub(crate) asks: AskCount,
     pub(crate) in_lease: ListLink,
 }

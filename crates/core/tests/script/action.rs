@@ -135,6 +135,9 @@ fn actor_command(
                 min_hold_ms: words.span("min").unwrap_or(0),
                 supersede: words.option("supersede"),
                 resume: words.flag("resume"),
+                priority: words
+                    .number("priority")
+                    .map_or(0, |it| it.try_into().expect("a priority")),
                 purpose: if verb == "lock" { Purpose::Lock } else { Purpose::Election },
                 independent: words.flag("independent"),
             };

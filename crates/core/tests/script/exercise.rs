@@ -5,7 +5,8 @@ use tenure_core::codec::{encode_request, seal_entry};
 use tenure_core::outcome::Effects;
 use tenure_core::request::{
     Abandon, Acquire, Ask, AskId, AskLease, AskWait, Asks, Command, Expect, Hold, LEVEL_MIN_HOLD,
-    LEVEL_POLICY, LeaseRef, Purpose, Put, Request, RequestId, Revoker, Urgency, WriteGuard,
+    LEVEL_POLICY, LEVEL_PRIORITY, LeaseRef, Purpose, Put, Request, RequestId, Revoker, Urgency,
+    WriteGuard,
 };
 use tenure_types::{LeaseId, Limit, Mode, Name, PlaceNumber, Revision, Term, Token};
 
@@ -82,6 +83,7 @@ fn about_lock(machine: &mut Machine, lease: LeaseRef, lock: &str, holders: &[Sho
                     min_hold_ms: if machine.level() >= LEVEL_MIN_HOLD { 1_000 } else { 0 },
                     supersede: (machine.level() >= LEVEL_POLICY).then_some("exercise"),
                     resume: false,
+                    priority: if machine.level() >= LEVEL_PRIORITY { 3 } else { 0 },
                     purpose: Purpose::Election,
                     independent: false,
                 }),

@@ -139,6 +139,9 @@ fn waiter(view: &WaiterView) -> String {
     if let Some(group) = &view.group {
         text += &format!(" group={group}");
     }
+    if view.priority > 0 {
+        text += &format!(" priority={}", view.priority);
+    }
     let behind = view.behind.map_or_else(String::new, |place| format!(" behind={place}"));
     text + &format!(" (place={}{behind})", view.place)
 }
@@ -281,6 +284,9 @@ fn show_event(event: &Event) -> String {
     }
     if let Some(renewed_ms) = event.renewed_ms {
         text += &format!(" renewed={}", show_span(renewed_ms));
+    }
+    if let Some(priority) = event.priority {
+        text += &format!(" priority={priority}");
     }
     if let Some(place) = event.place {
         text += &format!(" (place={place})");

@@ -276,6 +276,7 @@ fn every_command() -> Vec<Request<'static>> {
         min_hold_ms: 0,
         supersede: None,
         resume: false,
+        priority: 0,
         purpose: Purpose::Lock,
         independent: false,
     };
@@ -292,6 +293,7 @@ fn every_command() -> Vec<Request<'static>> {
         min_hold_ms: 0,
         supersede: None,
         resume: false,
+        priority: 0,
         purpose: Purpose::Election,
         independent: true,
     };

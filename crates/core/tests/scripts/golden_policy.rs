@@ -70,12 +70,14 @@ fn requests() -> Vec<Request<'static>> {
         min_hold_ms: 0,
         supersede: Some("main"),
         resume: false,
+        priority: 0,
         purpose: Purpose::Lock,
         independent: false,
     };
     let full = Acquire {
         min_hold_ms: 54_000,
         resume: true,
+        priority: 0,
         purpose: Purpose::Election,
         independent: true,
         ..plain.clone()

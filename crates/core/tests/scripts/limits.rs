@@ -290,9 +290,10 @@ fn the_level_moves_only_up_and_only_as_far_as_is_known() {
          0s  level 5                        raised
          0s  level 6                        raised
          0s  level 7                        raised
-         0s  level 8                        refused invalid-level (7 to 7)
-         0s  level 0                        refused invalid-level (7 to 7)
-         0s  revision                       6
+         0s  level 8                        raised
+         0s  level 9                        refused invalid-level (8 to 8)
+         0s  level 0                        refused invalid-level (8 to 8)
+         0s  revision                       7
     ",
     );
 }

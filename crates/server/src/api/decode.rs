@@ -4,8 +4,8 @@
 //! machine knows (limits, leases, holders) is left to the machine to refuse.
 
 use tenure_core::request::{
-    Acquire, Ask, AskLease, AskWait, Asks, Command, Expect, Hold, LeaseRef, NewLease, Purpose, Put,
-    RequestId, Revoker, Urgency, WriteGuard,
+    Acquire, Ask, AskLease, AskWait, Asks, Command, Expect, Hold, LeaseRef, NewLease, PRIORITY_MAX,
+    Purpose, Put, RequestId, Revoker, Urgency, WriteGuard,
 };
 use tenure_raft::MemberId;
 use tenure_types::{LeaseId, Mode, Token};
@@ -136,9 +136,16 @@ pub(crate) fn acquire<'a>(
         min_hold_ms: ask.min_hold_ms,
         supersede: (!ask.supersede.is_empty()).then_some(&*ask.supersede),
         resume: ask.resume,
+        priority: priority(ask.priority)?,
         purpose: if ask.election { Purpose::Election } else { Purpose::Lock },
         independent: ask.independent,
     })
+}
+
+/// A priority from 0 to the highest one.
+fn priority(number: u32) -> Result<u8, Failure> {
+    let priority = u8::try_from(number).ok().filter(|priority| *priority <= PRIORITY_MAX);
+    priority.ok_or_else(|| invalid("priority", "is more than 9"))
 }
 
 /// Absent means no limit, 0 means no wait.

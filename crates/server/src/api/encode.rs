@@ -175,6 +175,8 @@ pub(crate) fn waiter_view(view: &WaiterView) -> v1::WaiterView {
         election: view.purpose == Purpose::Election,
         locks: view.locks.iter().map(|lock| lock.as_str().to_owned()).collect(),
         supersede: view.group.as_ref().map(ToString::to_string).unwrap_or_default(),
+        priority: view.priority.into(),
+        passable_ms: view.passable_ms,
     }
 }
 
@@ -340,6 +342,7 @@ pub(crate) fn event(revision: Revision, label: Option<TimeLabel>, event: &Event)
         clock_ms: label.map(|label| label.clock_ms),
         ttl_ms: event.ttl_ms,
         renewed_clock_ms: event.renewed_ms,
+        priority: event.priority.map(u32::from),
     }
 }
 

@@ -16,6 +16,7 @@ mod part;
 mod retain;
 mod search;
 mod segment;
+mod verified_queue;
 pub mod verify;
 mod writer;
 

@@ -60,6 +60,7 @@ impl Past {
             min_hold_ms: 0,
             supersede: None,
             resume: false,
+            priority: 0,
             purpose: Purpose::Lock,
             independent: false,
         })]);

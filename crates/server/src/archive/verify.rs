@@ -3,7 +3,7 @@
 //! The checks use nothing but the events: they repeat none of the machine's code, so that a user can check a cluster by
 //! what it has recorded. Where events are missing, what they would have said counts as unknown, never as a violation.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use tenure_core::event::{Batch, Cause, Event, FORCED_NOW, Subject};
@@ -11,6 +11,7 @@ use tenure_types::{LeaseId, Mode, PlaceNumber, Revision, Token};
 
 use super::frame::RevisionRange;
 pub use super::merge::{UnreadableArchive, verify_dirs};
+use super::verified_queue::VerifiedQueue;
 
 /// The promises that are checked.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -276,7 +277,7 @@ impl VerifyReport {
 #[derive(Default)]
 pub struct Verifier {
     grants: BTreeMap<Box<str>, Vec<VerifiedGrant>>,
-    queues: BTreeMap<Box<str>, BTreeSet<PlaceNumber>>,
+    queues: BTreeMap<Box<str>, VerifiedQueue>,
     newest_token: Option<Token>,
     handovers: Handovers,
     report: VerifyReport,
@@ -353,12 +354,13 @@ impl Verifier {
                 }
             }
             (Cause::Queued, _, Some(place)) => {
-                self.queues.entry(lock.into()).or_default().insert(place);
+                let queue = self.queues.entry(lock.into()).or_default();
+                queue.add(place, clock_ms, event.priority.unwrap_or(0));
             }
             // A waiter left, for whatever reason.
             (_, None, Some(place)) => {
                 if let Some(queue) = self.queues.get_mut(lock) {
-                    queue.remove(&place);
+                    queue.remove(place);
                 }
             }
             (_, Some(token), _) => self.end(revision, lock, token, clock_ms, event),
@@ -377,8 +379,7 @@ impl Verifier {
 
     fn check_queue(&mut self, revision: Revision, lock: &str, place: Option<PlaceNumber>) {
         let Some((queue, place)) = self.queues.get_mut(lock).zip(place) else { return };
-        queue.remove(&place);
-        if let Some(before) = queue.first().copied().filter(|first| *first < place) {
+        if let Some(before) = queue.grant(place) {
             let (place, before) = (place.0, before.0);
             let detail =
                 format!("queue position {place} got lock `{lock}` while {before} waits for it");

@@ -535,6 +535,7 @@ mod tests {
             min_hold_ms: 0,
             supersede: None,
             resume: false,
+            priority: 0,
             purpose: Purpose::Lock,
             independent: false,
         })

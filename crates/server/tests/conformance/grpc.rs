@@ -442,6 +442,7 @@ fn is_plain(ask: &v1::AcquireRequest) -> bool {
         && ask.min_hold_ms == 0
         && ask.supersede.is_empty()
         && !ask.resume
+        && ask.priority == 0
         && !ask.election
         && !ask.independent
 }

@@ -142,6 +142,9 @@ fn acquire(ask: &v1::AcquireRequest) -> Value {
     if !ask.supersede.is_empty() {
         body.insert("supersede".into(), json!(ask.supersede));
     }
+    if ask.priority > 0 {
+        body.insert("priority".into(), json!(ask.priority));
+    }
     if ask.resume {
         body.insert("resume".into(), json!(true));
     }

@@ -290,6 +290,7 @@ impl Stage {
             min_hold_ms: step.option("min_hold").map_or(0, ms),
             supersede: step.option("supersede").unwrap_or_default().to_owned(),
             resume: step.option("resume").is_some(),
+            priority: step.option("priority").map_or(0, |it| it.parse().unwrap()),
             independent: step.option("independent").is_some(),
             election: step.option("election").is_some(),
             ..Default::default()

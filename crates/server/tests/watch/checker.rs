@@ -119,6 +119,7 @@ mod tests {
             previous: None,
             ttl_ms: None,
             renewed_ms: None,
+            priority: None,
         };
         let names = [&["a", "b"][..], &["b"], &["a/1"], &["a", "a"]];
         let batches = names.iter().zip(1..).map(|(names, revision)| Batch {

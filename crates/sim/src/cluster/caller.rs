@@ -200,6 +200,7 @@ impl SimCluster {
             min_hold_ms: 0,
             supersede: None,
             resume: false,
+            priority: self.urgency(caller),
             purpose: Purpose::Lock,
             independent: false,
         };

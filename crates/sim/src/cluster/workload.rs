@@ -4,8 +4,8 @@ use bytes::Bytes;
 use tenure_core::codec::encode_request;
 use tenure_core::outcome::Grants;
 use tenure_core::request::{
-    Acquire, Ask, AskLease, AskWait, Asks, Command, Expect, Hold, LeaseRef, NewLease, Purpose, Put,
-    Request, RequestId, Urgency,
+    Acquire, Ask, AskLease, AskWait, Asks, Command, Expect, Hold, LEVEL_PRIORITY, LeaseRef,
+    NewLease, Purpose, Put, Request, RequestId, Urgency,
 };
 use tenure_node::{ReadConsistency, SessionId};
 use tenure_types::{LeaseId, Mode};
@@ -256,12 +256,19 @@ impl SimCluster {
             min_hold_ms: 0,
             supersede: None,
             resume: false,
+            priority: self.urgency(client),
             purpose: Purpose::Lock,
             independent: false,
         };
         let id = if self.rng.u8(0..4) == 0 { Id::None } else { Id::Seq(lease) };
         let what = ClientOp::Acquire { lease, lock, max_hold_ms };
         self.op(what, Command::Acquire(acquire), id, client)
+    }
+
+    /// The priority of all requests of a client: every third one is more urgent than the others, once the rules of the
+    /// cluster know priorities.
+    pub(super) fn urgency(&self, client: usize) -> u8 {
+        if client % 3 == 1 && self.oracle.level() >= LEVEL_PRIORITY { 2 } else { 0 }
     }
 
     /// Releases a lock. The client has stopped its work before.

@@ -152,6 +152,7 @@ fn ask(lease: LeaseRef, locks: Vec<(String, Mode)>, wait: AskWait) -> OwnedAcqui
         min_hold_ms: 0,
         supersede: None,
         resume: false,
+        priority: 0,
         purpose: Purpose::Lock,
         independent: false,
     }

@@ -2,7 +2,9 @@
 //!
 //! Most commands are about the present state; some are late and name something of the past.
 
-use tenure_core::request::{AskWait, LEVEL_MIN_HOLD, LEVEL_POLICY, LeaseRef, Purpose, Urgency};
+use tenure_core::request::{
+    AskWait, LEVEL_MIN_HOLD, LEVEL_POLICY, LEVEL_PRIORITY, LeaseRef, Purpose, Urgency,
+};
 use tenure_types::{HolderState, LeaseId, Limit, Mode, PlaceNumber, Revision, Token};
 
 use super::memory::{PastGrant, pick};
@@ -15,6 +17,9 @@ use crate::observe::ObservedState;
 
 /// Few ttls, so that several things are due at the same time.
 const TTLS: [u64; 5] = [1_000, 1_500, 2_000, 3_000, 5_000];
+
+/// The ttl where waiters are to grow old: longer than any of them can be passed.
+const PATIENT_TTL: u64 = 600_000;
 
 /// A request of this kind.
 pub(super) fn request(
@@ -185,10 +190,13 @@ fn identify(made: &mut Generator, view: &ObservedState, request: &mut OwnedReque
 pub(super) fn new_lease(made: &mut Generator) -> OwnedLease {
     let client = made.rng.usize(..made.swarm.clients);
     let number = client as u64 + 1 + if made.rng.u32(..4) == 0 { 10 } else { 0 };
+    let patient = made.swarm.patient;
     OwnedLease {
         id: LeaseId::new(number).expect("small and positive"),
         // Mostly one ttl per client: a lease that is asked for twice must be the same to be answered.
-        ttl_ms: if made.rng.u32(..5) == 0 {
+        ttl_ms: if patient {
+            PATIENT_TTL
+        } else if made.rng.u32(..5) == 0 {
             TTLS[made.rng.usize(..TTLS.len())]
         } else {
             TTLS[client % TTLS.len()]
@@ -365,6 +373,9 @@ fn acquire(made: &mut Generator, view: &ObservedState) -> OwnedAcquire {
     let group = ["web", "api"][rng.usize(..2)];
     let supersede = (grouped && known).then(|| group.to_owned());
     let resume = known && rng.u32(..20) == 0;
+    let urgent = swarm.priority > 0 && rng.u32(..100) < swarm.priority;
+    let known = urgent && (view.level >= LEVEL_PRIORITY || rng.u32(..20) == 0);
+    let priority = if known { [1, 1, 2, 9][rng.usize(..4)] } else { 0 };
     let purpose = if rng.u32(..100) < swarm.elections { Purpose::Election } else { Purpose::Lock };
     let independent = rng.u32(..100) < swarm.independent;
     let new = rng.u32(..100) < swarm.new_lease || view.leases.is_empty();
@@ -384,6 +395,7 @@ fn acquire(made: &mut Generator, view: &ObservedState) -> OwnedAcquire {
         min_hold_ms,
         supersede,
         resume,
+        priority,
         purpose,
         independent,
     }

@@ -43,6 +43,7 @@ impl Generator {
         let swarm = Swarm::draw(&mut rng);
         // Not drawn, so that the other sequences stay as they are.
         let swarm = if seed % 4 == 3 { swarm.with_access() } else { swarm };
+        let swarm = if seed % 5 == 4 { swarm.with_priorities(seed) } else { swarm };
         // Lengths differ: short sequences are cheap and find shallow bugs.
         let left = rng.usize(commands.div_ceil(4)..=commands.max(1));
         Self {
@@ -158,6 +159,8 @@ impl Generator {
         } else if self.swarm.silences && self.rng.u32(..60) == 0 {
             let long = 600_000 + self.rng.u64(0..=2);
             self.count = self.count.saturating_add(long);
+        } else if self.swarm.patient && !self.swarm.end_of_time && roll < 30 {
+            self.count = self.count.saturating_add(self.rng.u64(5_000..90_000));
         } else if roll < leaps {
             self.count = self.count.saturating_add(self.rng.u64(900..7_000));
         } else if let Some(due) = view.next_due.filter(|_| roll < edges) {

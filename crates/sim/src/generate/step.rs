@@ -137,6 +137,7 @@ pub struct OwnedAcquire {
     pub min_hold_ms: u64,
     pub supersede: Option<String>,
     pub resume: bool,
+    pub priority: u8,
     pub purpose: Purpose,
     pub independent: bool,
 }
@@ -363,6 +364,7 @@ fn lend_acquire(acquire: &OwnedAcquire) -> Acquire<'_> {
         min_hold_ms: acquire.min_hold_ms,
         supersede: acquire.supersede.as_deref(),
         resume: acquire.resume,
+        priority: acquire.priority,
         purpose: acquire.purpose,
         independent: acquire.independent,
     }

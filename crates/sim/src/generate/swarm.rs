@@ -123,6 +123,10 @@ pub(super) struct Swarm {
     pub end_of_time: bool,
     /// Whether long silences occur, after which the machine forgets request keys.
     pub silences: bool,
+    /// The percentage of asks with a priority.
+    pub priority: u32,
+    /// Whether leases last for minutes and time passes fast, so that waiters grow old.
+    pub patient: bool,
 }
 
 /// Names with common prefixes, one of them too long to be kept inline.
@@ -207,6 +211,8 @@ impl Swarm {
             access: false,
             end_of_time: rng.u32(..60) == 0,
             silences: rng.u32(..6) == 0,
+            priority: 0,
+            patient: false,
         }
     }
 
@@ -216,6 +222,14 @@ impl Swarm {
         self.weights.push((CommandKind::SetAccess, weight));
         self.total += weight;
         self.access = true;
+        self
+    }
+
+    /// Gives some requests of the sequence priorities. In every second such sequence waiters grow old.
+    pub(super) fn with_priorities(mut self, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        self.priority = rng.u32(10..=70);
+        self.patient = rng.bool();
         self
     }
 

@@ -14,6 +14,7 @@ use tenure_types::{HolderState, LeaseId, Limit, Mode, Name, PlaceNumber, Revisio
 
 use super::Handles;
 use super::handle::LeaseKey;
+use super::priority::AskedAt;
 use crate::observe::{ObservedCommand, ObservedStep};
 
 /// The largest clock, by the rules.
@@ -80,6 +81,8 @@ pub struct ObservedLedger {
     pub grants: BTreeMap<Token, KnownGrant>,
     /// Queues.
     pub queues: BTreeMap<Name, VecDeque<(PlaceNumber, LeaseId)>>,
+    /// When each waiting place asked, and its priority.
+    pub asked: BTreeMap<PlaceNumber, AskedAt>,
     /// Places as they were last seen.
     pub groups: BTreeMap<PlaceNumber, WaiterView>,
     /// Drained prefixes.
@@ -211,6 +214,11 @@ impl ObservedLedger {
             self.leases.insert(lease.id, known);
         }
         let waiters = seen.after.queues.iter().flatten();
+        let asked = |waiter: &WaiterView| AskedAt {
+            clock: self.clock - waiter.waiting_ms,
+            priority: waiter.priority,
+        };
+        self.asked = waiters.clone().map(|waiter| (waiter.place, asked(waiter))).collect();
         self.groups = waiters.map(|waiter| (waiter.place, waiter.clone())).collect();
         self.drains = seen.after.drains.iter().map(|drain| drain.prefix.to_string()).collect();
         self.grants.clear();
@@ -324,6 +332,8 @@ impl ObservedLedger {
         if event.cause == Cause::Queued {
             if let Some(lease) = event.lease {
                 queue.push_back((place, lease));
+                let (clock, priority) = (self.clock, event.priority.unwrap_or(0));
+                self.asked.insert(place, AskedAt { clock, priority });
             }
         } else {
             queue.retain(|(other, _)| *other != place);

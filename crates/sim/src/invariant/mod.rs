@@ -14,6 +14,7 @@ mod lease;
 mod ledger;
 mod notice;
 mod once;
+mod priority;
 mod queue;
 mod supersede;
 mod time;

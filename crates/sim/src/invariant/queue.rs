@@ -1,4 +1,4 @@
-//! Checks that queues are fair (Q1) and never idle (Q2), and that each ask has one place (Q3).
+//! Checks that queues are fair (Q1, Q7) and never idle (Q2), and that each ask has one place (Q3).
 
 use tenure_core::event::{Cause, Event, Subject};
 use tenure_core::outcome::{Answer, Outcome};
@@ -6,6 +6,7 @@ use tenure_core::request::{AskLease, Command, Request};
 use tenure_core::view::{LockView, WaiterView};
 use tenure_types::{HolderState, Mode, Name};
 
+use super::priority::{AskedAt, Precedes, of_order};
 use super::{CheckResult, Handles, InvariantViolation, ObservedLedger};
 use crate::observe::{ObservedState, ObservedStep};
 
@@ -38,20 +39,25 @@ pub(super) fn before_command(
     Ok(())
 }
 
-/// Checks that a grant goes to the first place of the queue, and that a new place goes to its end.
+/// Checks that a grant goes to the first place of the queue, and that a new place is the newest of it.
 pub(super) fn event(ledger: &ObservedLedger, event: &Event) -> CheckResult {
     let (Subject::Lock(lock), Some(place)) = (&event.subject, event.place) else {
         return Ok(());
     };
     let Some(queue) = ledger.queues.get(lock) else { return Ok(()) };
     match event.cause {
-        Cause::Granted => match queue.front() {
-            Some((first, _)) if *first != place => {
-                let detail = format!("{event:?} while the queue is {queue:?}");
-                Err(InvariantViolation::new("Q1", detail))
-            }
-            _ => Ok(()),
-        },
+        Cause::Granted => {
+            // A place that never waited has no priority to pass others by.
+            let asked = |it| ledger.asked.get(&it).copied().unwrap_or(AskedAt::plain(ledger.clock));
+            let own = (asked(place), place);
+            let others = queue.iter().map(|(other, _)| (asked(*other), *other));
+            let Some(first) = others.filter(|other| other.1 != place).find(|it| it.precedes(own))
+            else {
+                return Ok(());
+            };
+            let detail = format!("{event:?} while the queue is {queue:?} and {first:?} is first");
+            Err(InvariantViolation::new(of_order(first.0, own.0), detail))
+        }
         Cause::Queued => {
             if queue.iter().any(|(_, lease)| Some(*lease) == event.lease) {
                 let detail = format!("a second place for one lease: {event:?} in {queue:?}");
@@ -60,7 +66,7 @@ pub(super) fn event(ledger: &ObservedLedger, event: &Event) -> CheckResult {
             match queue.back() {
                 Some((last, _)) if *last >= place => Err(InvariantViolation::new(
                     "Q1",
-                    format!("{event:?} is not at the end of {queue:?}"),
+                    format!("{event:?} is not the newest of {queue:?}"),
                 )),
                 _ => Ok(()),
             }
@@ -73,7 +79,7 @@ pub(super) fn event(ledger: &ObservedLedger, event: &Event) -> CheckResult {
 pub(super) fn views(ledger: &ObservedLedger, seen: &ObservedStep<'_>) -> CheckResult {
     let view = seen.after;
     for (lock, queue) in view.locks.iter().zip(&view.queues) {
-        in_order(lock, queue)?;
+        in_order(view.clock, lock, queue)?;
         for waiter in queue {
             waits_rightly(ledger, view, lock, waiter)?;
         }
@@ -89,11 +95,20 @@ pub(super) fn views(ledger: &ObservedLedger, seen: &ObservedStep<'_>) -> CheckRe
     Ok(())
 }
 
-fn in_order(lock: &LockView, queue: &[WaiterView]) -> CheckResult {
+fn in_order(clock: u64, lock: &LockView, queue: &[WaiterView]) -> CheckResult {
+    let asked = |it: &WaiterView| {
+        (AskedAt { clock: clock - it.waiting_ms, priority: it.priority }, it.place)
+    };
     let mut before: Option<&WaiterView> = None;
     for (ahead, waiter) in (0u64..).zip(queue) {
-        let ordered = before.is_none_or(|before| before.place < waiter.place);
-        if !ordered || waiter.ahead != ahead || waiter.behind != before.map(|before| before.place) {
+        if let Some(before) = before.filter(|before| !asked(before).precedes(asked(waiter))) {
+            let detail = format!("lock {:?}: {waiter:?} after {before:?}", lock.lock);
+            return Err(InvariantViolation::new(
+                of_order(asked(before).0, asked(waiter).0),
+                detail,
+            ));
+        }
+        if waiter.ahead != ahead || waiter.behind != before.map(|before| before.place) {
             let detail = format!("lock {:?}: {waiter:?} after {before:?}", lock.lock);
             return Err(InvariantViolation::new("Q1", detail));
         }

@@ -114,9 +114,13 @@ impl Rules {
                     Purpose::Lock => Verb::Acquire,
                     Purpose::Election => Verb::Elect,
                 };
-                let mut asks = ask.locks.as_slice().iter();
-                let all = asks.all(|one| self.may(principal, verb, one.lock));
-                (!all || !self.knows(principal)).then_some(verb)
+                let each = |verb| {
+                    let mut asks = ask.locks.as_slice().iter();
+                    let all = asks.all(|one| self.may(principal, verb, one.lock));
+                    (!all || !self.knows(principal)).then_some(verb)
+                };
+                let force = || if ask.priority > 0 { each(Verb::Force) } else { None };
+                each(verb).or_else(force)
             }
             Command::Downgrade(hold) | Command::Update { hold, .. } => {
                 may(Verb::Acquire, hold.lock)

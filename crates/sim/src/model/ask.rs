@@ -1,7 +1,7 @@
 //! Decides an ask for locks: grants the locks, queues the ask, or refuses it.
 
 use tenure_core::event::{Cause, Event};
-use tenure_core::outcome::{Acquired, Answer, Grants, Queued};
+use tenure_core::outcome::{Acquired, Answer, Grants, Notice, Queued};
 use tenure_core::request::{Acquire, AskLease, AskWait, LeaseRef};
 use tenure_types::{Held, LeaseId, Limit, Mode, Name, PlaceNumber, Quota, Refusal};
 
@@ -68,6 +68,7 @@ impl Model {
             max_hold_ms: ask.max_hold_ms,
             min_hold_ms: ask.min_hold_ms,
             group: ask.supersede.map(|group| Name::new(group).expect("it was checked")),
+            priority: ask.priority,
             purpose: ask.purpose,
             independent: ask.independent,
             wait_until_ms: match wait_deadline {
@@ -203,7 +204,7 @@ impl Model {
     fn queued(&self, number: PlaceNumber) -> Queued {
         let place = &self.places[&number];
         let before = |lock: &Name| {
-            self.queue_of(lock).iter().filter(|other| other.number < number).count() as u64
+            self.queue_of(lock).iter().filter(|other| other.rank() < place.rank()).count() as u64
         };
         let ahead = place.locks.iter().map(|(lock, _)| before(lock)).max().unwrap_or(0);
         Queued { lease: self.lease_grant(place.lease), place: number, ahead }
@@ -296,10 +297,18 @@ impl Model {
             self.come_into_being(lock, *mode);
             self.events.push(place_event(Cause::Queued, &place, lock, *mode));
         }
+        let mut touched = Vec::new();
         if place.group.is_some() {
-            return Ok(self.supersede(&place));
+            touched.extend(self.supersede(&place));
         }
-        Ok(Answer::Queued(self.queued(place.number)))
+        if self.is_before_others(&place) {
+            touched.extend(place.names());
+        }
+        self.grant_pass(touched);
+        // The answer tells of the grant.
+        let is_own = |notice: &Notice| matches!(notice, Notice::Granted { place: it, .. } if *it == place.number);
+        self.notices.retain(|notice| !is_own(notice));
+        Ok(self.standing(place.lease, place.number))
     }
 
     /// Uses up the place number, now that the ask is not refused, and grants the lease that came with it.

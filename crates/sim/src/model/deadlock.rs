@@ -34,8 +34,9 @@ impl Supposition {
 
     /// The place directly before one in a queue.
     fn before(&self, place: &Place, lock: &Name) -> Option<&Place> {
-        let mut earlier = self.waiting.range(..place.number).map(|(_, other)| other).rev();
-        earlier.find(|other| other.mode_of(lock).is_some())
+        let of_lock = self.waiting.values().filter(|other| other.mode_of(lock).is_some());
+        let earlier = of_lock.filter(|other| other.rank() < place.rank());
+        earlier.max_by_key(|other| other.rank())
     }
 
     fn blocks(&self, place: &Place, lock: &Name, mode: Mode) -> bool {
@@ -76,7 +77,8 @@ impl Supposition {
 impl Model {
     /// The ring that this place, already in its queues, would close; `None` if the place can be granted.
     pub(super) fn deadlock(&self, asker: &Place) -> Option<Vec<RingLink>> {
-        if asker.independent || !self.is_awaited(asker.lease) {
+        let passes = self.is_before_others(asker);
+        if asker.independent && !passes || !self.is_awaited(asker.lease) {
             return None;
         }
         let waiting = self.reachable(asker);
@@ -99,33 +101,40 @@ impl Model {
         }
         let mut supposed = Supposition { waiting, having };
         while supposed.go_on() {}
-        supposed.waiting.contains_key(&asker.number).then(|| walk(&supposed, asker))
+        if supposed.waiting.contains_key(&asker.number) {
+            return Some(walk(&supposed, asker));
+        }
+        // Its lease would keep those waiting whom it passed, for as long as it waits for something else.
+        let other = supposed.next_of(asker.lease).filter(|_| passes)?;
+        Some(walk(&supposed, other))
     }
 
     /// Whether any place waits for what a lease holds, or behind one of its places.
     fn is_awaited(&self, lease: LeaseId) -> bool {
         let held = self.held_by(lease);
         let for_held = held.iter().any(|(lock, _)| !self.queue_of(lock).is_empty());
-        let behind = |place: &Place, lock: &Name| {
-            self.queue_of(lock).into_iter().any(|other| other.number > place.number)
-        };
-        let places = self.places_of(lease);
-        for_held || places.iter().any(|place| place.names().iter().any(|lock| behind(place, lock)))
+        for_held || self.places_of(lease).iter().any(|place| self.is_before_others(place))
     }
 
     /// Every place that can affect when this one is granted.
     fn reachable(&self, asker: &Place) -> BTreeMap<PlaceNumber, Place> {
         let mut places = BTreeMap::new();
+        // Who is passed in the only queue of the asker waited for those before it already.
+        let nothing_new = asker.locks.len() == 1 && self.is_before_others(asker);
         let mut todo = vec![asker.clone()];
         while let Some(place) = todo.pop() {
-            if !self.is_live(place.lease) || places.contains_key(&place.number) {
+            // The lease of the asker may be new, and then it is granted only if the ask is not refused.
+            let live = place.number == asker.number || self.is_live(place.lease);
+            if !live || places.contains_key(&place.number) {
                 continue;
             }
             let of_own_lease = self.places_of(place.lease).into_iter();
             todo.extend(of_own_lease.filter(|other| !other.independent));
             for (lock, _) in &place.locks {
                 let before = self.queue_of(lock).into_iter();
-                todo.extend(before.filter(|other| other.number < place.number).cloned());
+                if place.number != asker.number || !nothing_new {
+                    todo.extend(before.filter(|other| other.rank() < place.rank()).cloned());
+                }
                 for grant in self.held_grants(lock) {
                     let of_lease = self.places_of(grant.lease).into_iter();
                     todo.extend(of_lease.filter(|other| !other.independent));

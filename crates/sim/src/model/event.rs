@@ -25,6 +25,7 @@ pub(super) fn blank(cause: Cause, subject: Subject) -> Event {
         previous: None,
         ttl_ms: None,
         renewed_ms: None,
+        priority: None,
     }
 }
 
@@ -35,6 +36,7 @@ pub(super) fn place_event(cause: Cause, place: &Place, lock: &Name, mode: Mode) 
         client: Some(place.client.clone()),
         place: Some(place.number),
         mode: Some(mode),
+        priority: (cause == Cause::Queued && place.priority > 0).then_some(place.priority),
         ..blank(cause, Subject::Lock(lock.clone()))
     }
 }

@@ -41,7 +41,7 @@ use state::later;
 const CLOCK_MAX: u64 = (1 << 60) - 1;
 
 /// The highest level that the rules define.
-const LEVEL_MAX: u16 = 7;
+const LEVEL_MAX: u16 = 8;
 
 /// The level from which on asks are counted and can be taken back.
 const LEVEL_COUNTED: u16 = 2;
@@ -69,6 +69,13 @@ const LEVEL_DRAINS: u16 = 7;
 
 /// The level from which on an ask may replace older ones of its group.
 const LEVEL_GROUPS: u16 = 7;
+
+/// The level from which on an ask may have a priority.
+const LEVEL_PRIORITY: u16 = 8;
+
+/// The highest priority, and how much earlier each step counts as having asked.
+const PRIORITY_MAX: u8 = 9;
+const PRIORITY_STEP_MS: u64 = 30_000;
 
 /// The most limits that one command may set.
 const LIMITS_PER_COMMAND: usize = 32;
@@ -207,6 +214,7 @@ struct Place {
     min_hold_ms: u64,
     /// The group whose older waiters it replaces.
     group: Option<Name>,
+    priority: u8,
     purpose: Purpose,
     independent: bool,
     wait_until_ms: Option<u64>,
@@ -315,6 +323,11 @@ impl Model {
                 }
                 Some(Request { command: Command::Acquire(ask), .. })
                     if self.level < LEVEL_GROUPS && (ask.supersede.is_some() || ask.resume) =>
+                {
+                    Err(Refusal::Malformed)
+                }
+                Some(Request { command: Command::Acquire(ask), .. })
+                    if self.level < LEVEL_PRIORITY && ask.priority > 0 =>
                 {
                     Err(Refusal::Malformed)
                 }

@@ -7,7 +7,8 @@ use tenure_types::{LeaseId, Limit, Mode, Name, PlaceNumber, Refusal, Revision, T
 
 use super::event::place_event;
 use super::{
-    CLOCK_MAX, Grant, GrantState, HandleOf, LEVEL_RECORDS, LEVEL_WHOLE, Lock, Model, Place, Verdict,
+    CLOCK_MAX, Grant, GrantState, HandleOf, LEVEL_RECORDS, LEVEL_WHOLE, Lock, Model,
+    PRIORITY_STEP_MS, Place, Verdict,
 };
 
 impl Model {
@@ -101,7 +102,18 @@ impl Model {
 
     /// The places that wait for a lock, in order.
     pub(super) fn queue_of(&self, lock: &Name) -> Vec<&Place> {
-        self.places.values().filter(|place| place.mode_of(lock).is_some()).collect()
+        let mut queue: Vec<&Place> =
+            self.places.values().filter(|place| place.mode_of(lock).is_some()).collect();
+        queue.sort_by_key(|place| place.rank());
+        queue
+    }
+
+    /// Whether a place, already in its queues, stands before another one in some of them. Only a priority does that
+    /// for the newest place.
+    pub(super) fn is_before_others(&self, place: &Place) -> bool {
+        let behind =
+            |lock: &Name| self.queue_of(lock).iter().any(|other| other.rank() > place.rank());
+        place.names().iter().any(behind)
     }
 
     /// All grants of a lock, in the order of slots, or of tokens if it has no slots.
@@ -224,6 +236,12 @@ impl Grant {
 }
 
 impl Place {
+    /// Places stand in their queues in this order: as if each had asked a step earlier for each priority.
+    pub(super) fn rank(&self) -> (i64, PlaceNumber) {
+        let earlier = i64::from(self.priority) * PRIORITY_STEP_MS.cast_signed();
+        (self.since_ms.cast_signed() - earlier, self.number)
+    }
+
     pub(super) fn mode_of(&self, lock: &Name) -> Option<Mode> {
         self.locks.iter().find(|(name, _)| name == lock).map(|(_, mode)| *mode)
     }

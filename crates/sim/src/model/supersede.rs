@@ -1,16 +1,15 @@
 //! Replaces the older waiters of a group by its newest ask.
 
 use tenure_core::event::{Cause, Event};
-use tenure_core::outcome::{Answer, Notice};
+use tenure_core::outcome::Notice;
 use tenure_types::{Name, PlaceNumber, SupersededBy};
 
 use super::event::place_event;
 use super::{Model, NO_HANDLE, Place};
 
 impl Model {
-    /// Ends the older places of the group of a place that has just been queued. Answers with its standing: it may have
-    /// been granted, now that they are gone.
-    pub(super) fn supersede(&mut self, newer: &Place) -> Answer {
+    /// Ends the older places of the group of a place that has just been queued. Returns the locks they waited for.
+    pub(super) fn supersede(&mut self, newer: &Place) -> Vec<Name> {
         let owner = self.leases[&newer.lease].owner.clone();
         let is_older = |place: &Place| {
             place.number != newer.number
@@ -24,11 +23,7 @@ impl Model {
         for number in older {
             touched.extend(self.end_superseded(number, newer));
         }
-        self.grant_pass(touched);
-        // The answer tells of the grant.
-        let is_own = |notice: &Notice| matches!(notice, Notice::Granted { place, .. } if *place == newer.number);
-        self.notices.retain(|notice| !is_own(notice));
-        self.standing(newer.lease, newer.number)
+        touched
     }
 
     fn end_superseded(&mut self, number: PlaceNumber, newer: &Place) -> Vec<Name> {

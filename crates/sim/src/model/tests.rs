@@ -126,6 +126,7 @@ fn ask<'a>(lease: u64, locks: &[(&'a str, Mode)]) -> Acquire<'a> {
         min_hold_ms: 0,
         supersede: None,
         resume: false,
+        priority: 0,
         purpose: Purpose::Lock,
         independent: false,
     }

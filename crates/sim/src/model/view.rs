@@ -3,7 +3,9 @@
 use tenure_core::view::{HolderView, KeyView, LeaseView, LockView, WaiterView};
 use tenure_types::{Holder, HolderState, Name};
 
-use super::{Grant, GrantState, Lease, Lock, Model, NO_HANDLE, Place};
+use super::{
+    Grant, GrantState, Lease, Lock, Model, NO_HANDLE, PRIORITY_MAX, PRIORITY_STEP_MS, Place,
+};
 
 impl Model {
     pub(super) fn view_locks(&self) -> Vec<LockView> {
@@ -79,6 +81,10 @@ impl Model {
                 waiting_ms: self.clock_ms - place.since_ms,
                 left_ms: place.wait_until_ms.map(|until| until.saturating_sub(self.clock_ms)),
                 purpose: place.purpose,
+                priority: place.priority,
+                passable_ms: (place.since_ms
+                    + u64::from(PRIORITY_MAX - place.priority) * PRIORITY_STEP_MS)
+                    .saturating_sub(self.clock_ms),
                 group: place.group.clone(),
                 principal: self.leases.get(&place.lease).and_then(|lease| {
                     lease.owner.as_ref().and_then(|(name, _)| Name::new(name).ok())

@@ -79,6 +79,9 @@ pub struct Event {
     /// What the one who took a lock away gave as reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// In the event that queues a request: its priority, unless it is 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u32>,
     /// The prefix that was drained or opened; empty if it is that of every lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
@@ -146,6 +149,7 @@ impl From<v1::Event> for Event {
             clock_ms: event.clock_ms,
             ttl_ms: event.ttl_ms,
             renewed_clock_ms: event.renewed_clock_ms,
+            priority: event.priority,
             ..Self::default()
         };
         let Some(kv) = event.kv else { return form };

@@ -225,6 +225,12 @@ pub struct WaiterShown {
     /// The group whose next request replaces it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub supersede: Option<String>,
+    /// Its priority; absent for 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u32>,
+    /// For how much longer new requests with a higher priority may pass it; absent if none can any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passable_ms: Option<u64>,
 }
 
 impl From<v1::WaiterView> for WaiterShown {
@@ -242,6 +248,8 @@ impl From<v1::WaiterView> for WaiterShown {
             left_ms: waiter.left_ms,
             election: waiter.election,
             supersede: (!waiter.supersede.is_empty()).then_some(waiter.supersede),
+            priority: (waiter.priority > 0).then_some(waiter.priority),
+            passable_ms: (waiter.passable_ms > 0).then_some(waiter.passable_ms),
             locks: waiter.locks,
         }
     }

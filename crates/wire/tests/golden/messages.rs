@@ -61,6 +61,7 @@ pub(crate) fn event(cause: Cause) -> v1::Event {
         clock_ms: None,
         ttl_ms: None,
         renewed_clock_ms: None,
+        priority: None,
     }
 }
 
@@ -151,6 +152,8 @@ pub(crate) fn waiter() -> v1::WaiterView {
         election: false,
         locks: vec!["accounts/7".into(), "accounts/9".into()],
         supersede: String::new(),
+        priority: 0,
+        passable_ms: 0,
     }
 }
 

@@ -133,13 +133,16 @@ fn commands_about_locks_are_spoken_as_ever() {
         new_lease: Some(Box::new(new_lease())),
         supersede: String::new(),
         resume: false,
+        priority: 0,
     };
     check_reads("session_request_acquire", &session(Command::Acquire(acquire.clone())));
     check_command("acquire_now", Command::Acquire(acquire.clone()));
     let once_per_hour = v1::AcquireRequest { min_hold_ms: 3_240_000, ..acquire.clone() };
     check_command("acquire_min_hold", Command::Acquire(once_per_hour));
-    let newest = v1::AcquireRequest { supersede: "main".into(), resume: true, ..acquire };
+    let newest = v1::AcquireRequest { supersede: "main".into(), resume: true, ..acquire.clone() };
     check_command("acquire_supersede", Command::Acquire(newest));
+    let urgent = v1::AcquireRequest { priority: 5, ..acquire };
+    check_command("acquire_priority", Command::Acquire(urgent));
     let (lease_slot, lease_generation, lease, token) = (SLOT, GENERATION, LEASE, 1043);
     let lock = || "deploy".to_owned();
     check_command(

@@ -76,6 +76,7 @@ impl Table {
                     min_hold_ms: 0,
                     supersede: None,
                     resume: false,
+                    priority: 0,
                     purpose: Purpose::Lock,
                     independent: false,
                 }))

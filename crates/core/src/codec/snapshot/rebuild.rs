@@ -1,5 +1,6 @@
 //! Rebuilds lists, indexes and sums from the records of a snapshot.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use tenure_types::{Name, PlaceNumber, Token};
 
@@ -119,6 +120,7 @@ impl Machine {
             return Err(BadSnapshot::Inconsistent);
         }
         let mut rest = waits.as_slice();
+        let mut order = Vec::new();
         for (number, place) in places {
             let count = rest.iter().take_while(|wait| wait.0 == number).count();
             let (own, after) = rest.split_at(count);
@@ -131,9 +133,8 @@ impl Machine {
             for (at, (_, _, slot)) in own.iter().enumerate() {
                 let wait = self.waits.at_mut(*slot);
                 wait.next = own.get(at + 1).map(|(_, _, next)| *next);
-                let lock = wait.lock;
-                self.locks.at_mut(lock).queue.push::<IN_QUEUE, _>(&mut self.waits, *slot);
             }
+            order.extend(own.iter().map(|(_, _, slot)| (self.places.at(place).rank(), *slot)));
             let record = self.places.at(place);
             let (lease, until_ms) = (record.lease, record.until_ms);
             if self.leases.get(lease).is_none() {
@@ -150,6 +151,19 @@ impl Machine {
                 return Err(BadSnapshot::Inconsistent);
             }
             self.join_group(place);
+        }
+        order.sort_unstable();
+        let mut ranked = BTreeSet::new();
+        for (_, slot) in order {
+            let wait = self.waits.at(slot);
+            let (lock, place) = (wait.lock, self.places.at(wait.place));
+            if place.priority > 0 {
+                ranked.insert(lock);
+            }
+            self.locks.at_mut(lock).queue.push::<IN_QUEUE, _>(&mut self.waits, slot);
+        }
+        for lock in ranked {
+            self.rank_queue(lock);
         }
         Ok(())
     }

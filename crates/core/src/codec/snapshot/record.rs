@@ -9,10 +9,12 @@ use tenure_types::{Epoch, Limit, Limits, Name, PlaceNumber, Revision, Term, Toke
 use super::drains::{get_drains, put_drains};
 use crate::access::Access;
 use crate::codec::access::{get_access, put_access};
-use crate::codec::request::{get_lease_id, get_positive};
+use crate::codec::request::{get_lease_id, get_positive, get_priority};
 use crate::codec::{Malformed, Reader, Writer, get_outcome, put_outcome};
 use crate::machine::{LEVEL_MAX, Machine};
-use crate::request::{LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_MIN_HOLD, LEVEL_POLICY, Purpose};
+use crate::request::{
+    LEVEL_ABANDON, LEVEL_ACCESS, LEVEL_MIN_HOLD, LEVEL_POLICY, LEVEL_PRIORITY, Purpose,
+};
 use crate::state::drain::Drains;
 use crate::state::due::CLOCK_MAX;
 use crate::state::list::{LinkedList, ListLink};
@@ -357,10 +359,18 @@ impl SnapshotRecord for Place {
         out.put(self.since_ms);
         out.put_optional(self.until_ms.map(NonZeroU64::get));
         put_options(out, &self.options);
-        // Only a request of a level that has groups can have brought one.
-        out.put_u8(u8::from(self.independent) | u8::from(self.group.is_some()) << 1);
+        let priority = if mutant!("priority_not_in_snapshot") { 0 } else { self.priority };
+        // Only a request of a level that has groups and priorities can have brought one.
+        out.put_u8(
+            u8::from(self.independent)
+                | u8::from(self.group.is_some()) << 1
+                | u8::from(priority > 0) << 2,
+        );
         if let Some(group) = &self.group {
             out.put_name(group);
+        }
+        if priority > 0 {
+            out.put_u8(priority);
         }
         put_asks(out, self.asks, level);
     }
@@ -382,16 +392,25 @@ impl SnapshotRecord for Place {
             options: get_options(reader, level)?,
             group: None,
             independent: false,
+            priority: 0,
             asks: AskCount::first(level),
             in_lease: ListLink::default(),
         };
         let flags = reader.u8()?;
-        if flags > if level >= LEVEL_POLICY { 3 } else { 1 } {
+        let known = match level {
+            LEVEL_PRIORITY.. => 7,
+            LEVEL_POLICY.. => 3,
+            _ => 1,
+        };
+        if flags > known {
             return Err(Malformed);
         }
         place.independent = flags & 1 == 1;
         if flags & 2 == 2 {
             place.group = Some(Box::new(reader.name()?));
+        }
+        if flags & 4 == 4 {
+            place.priority = get_priority(reader)?;
         }
         place.asks = get_asks(reader, level)?;
         Ok(place)
