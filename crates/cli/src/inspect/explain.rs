@@ -125,7 +125,7 @@ fn quiet_line(explained: &Explanation) -> String {
     said.map_or(String::new(), |said| format!("restored {said}\n"))
 }
 
-/// Until when newer requests may pass us, or the last waiter that is shown if we do not wait; nothing for a queue without
+/// Until when newer requests may pass us, or the last shown waiter if we do not wait; nothing for a queue without
 /// priorities.
 fn passed_line(explained: &Explanation, queue: &[&v1::WaiterView]) -> String {
     let urgent = queue.iter().any(|waiter| waiter.priority > 0);

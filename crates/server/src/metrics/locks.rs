@@ -563,9 +563,9 @@ mod tests {
         assert_eq!(of("handover_seconds_sum"), Some(0.0001));
         assert_eq!(stage.lock_metrics.usually("a/b"), Some((30, 1)));
         assert_eq!(stage.lock_metrics.usually("a/c"), None);
-        let (lock, token) = ("a/b", Token::new(Epoch::default(), 2).unwrap());
-        let force = Command::Force { lock, token, by: "", reason: "", urgency: Urgency::Now };
-        stage.run(90_000, force, true);
+        let (lock, token, urgency) =
+            ("a/b", Token::new(Epoch::default(), 2).unwrap(), Urgency::Now);
+        stage.run(90_000, Command::Force { lock, token, by: "", reason: "", urgency }, true);
         assert_eq!(stage.lock_metrics.usually("a/b"), Some((30, 1)), "the second was lost");
     }
 

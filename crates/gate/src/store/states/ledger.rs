@@ -378,7 +378,7 @@ impl<'t> StateTransaction<'t> {
         Ok(Ok((row.newest, unused)))
     }
 
-    /// Removes versions of a state, oldest first, while `is_over` is true of the next number and the bytes freed before.
+    /// Removes versions of a state, oldest first, while `is_over` is true of the next number and the freed bytes.
     fn remove_oldest(
         &mut self,
         name: &str,
