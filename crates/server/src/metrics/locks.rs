@@ -315,7 +315,6 @@ impl TimedHolds {
                     if let Some(since_us) = self.holds.remove(&key) {
                         let held_us = at_us.saturating_sub(since_us);
                         cells(&mut self.prefixes, &self.shown, name).holds.observe(held_us);
-                        // How long work takes is told only by holds that ended by themselves.
                         if is_release {
                             self.remember(key.1, held_us);
                         }
