@@ -125,8 +125,8 @@ fn quiet_line(explained: &Explanation) -> String {
     said.map_or(String::new(), |said| format!("restored {said}\n"))
 }
 
-/// Until when newer requests may pass us, or the last waiter that is shown if we do not wait; nothing for a queue without
-/// priorities.
+/// Until when newer requests may pass us, or the last waiter that is shown if we do not wait; nothing for a queue
+/// without priorities.
 fn passed_line(explained: &Explanation, queue: &[&v1::WaiterView]) -> String {
     let urgent = queue.iter().any(|waiter| waiter.priority > 0);
     let Some(waiter) = queue.last().filter(|_| urgent) else { return String::new() };

@@ -1,5 +1,5 @@
-//! Tests that a prefix can be drained, that the newest request of a group replaces the older ones, and that a more urgent
-//! request passes others.
+//! Tests that a prefix can be drained, that the newest request of a group replaces the older ones, and that a more
+//! urgent request passes others.
 
 use std::time::Duration;
 
