@@ -51,7 +51,7 @@ const SECOND_WORDS: &[(&str, &str, &str)] = &[
     ("auth", "whoami", "tenure auth status"),
     ("cluster", "health", "tenure doctor, or: tenure cluster status"),
     ("cluster", "info", "tenure cluster status"),
-    ("cluster", "join", "tenure cluster invite, then at the new member: tenure serve --join"),
+    ("cluster", "join", "tenure cluster invite; at the new member: tenure serve --join"),
     ("cluster", "leader", "tenure cluster status"),
     ("cluster", "list", "tenure cluster members"),
     ("cluster", "ls", "tenure cluster members"),
@@ -174,12 +174,11 @@ mod tests {
         for advice in WORDS.iter().map(|(_, advice)| advice).chain(second) {
             for line in advice.split("tenure ").skip(1) {
                 let mut command = &parser;
-                let words = line.split([' ', ',', ';']).filter(|it| !it.is_empty());
+                let line = line.split([',', ';']).next().unwrap_or_default();
+                let words = line.split(' ').filter(|it| !it.is_empty());
                 for word in words.take_while(|it| it.bytes().all(|c| c.is_ascii_lowercase())) {
-                    match subcommand(command, OsStr::new(word)) {
-                        Some(inner) => command = inner,
-                        None => assert!(word == "or", "`{word}` in `{advice}` is no command"),
-                    }
+                    command = subcommand(command, OsStr::new(word))
+                        .unwrap_or_else(|| panic!("`{word}` in `{advice}` is no command"));
                 }
             }
         }

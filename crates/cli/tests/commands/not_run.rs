@@ -84,6 +84,7 @@ const NOT_RUN: [(&str, &str, &str); 50] = [
     ("docs/tutorial/first-lock.md", "tenure dev", "it runs until Ctrl-C: `dev.rs`"),
     ("docs/concepts/elections.md", "tenure observe", "it runs until Ctrl-C: `lead.rs` of `run`"),
     ("docs/concepts/forced-revocation.md", "tenure ", "one example in steps: `locks.rs`"),
+    ("docs/concepts/queues-and-fairness.md", "tenure explain", "a queue of several: `priority.rs`"),
     ("docs/concepts/queues-and-fairness.md", "tenure queue", "a queue of several: `locks.rs`"),
     ("docs/reference/exit-codes.md", "tenure try nightly", "a fragment; the page runs each case"),
     (
