@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use tempfile::TempDir;
 use tenure_raft::MemberId;
 use tenure_server::{
@@ -102,7 +102,20 @@ pub(crate) fn start_with(archive: EventArchive) -> Result<BenchCluster> {
             .context("starting a member")?;
         followers.push(Follower(child));
     }
-    let here = tenure_server::start(settings(0, dir.path(), &addresses, archive))?;
+    // The members wait for each other, so this one would wait for ever for one that could not start.
+    let settings = settings(0, dir.path(), &addresses, archive);
+    let starting = std::thread::spawn(|| tenure_server::start(settings));
+    while !starting.is_finished() {
+        for (at, Follower(child)) in followers.iter_mut().enumerate() {
+            if child.try_wait().context("looking at a member")?.is_some() {
+                let log = data(dir.path(), at + 1).with_extension("log");
+                let log = std::fs::read_to_string(log).unwrap_or_default();
+                bail!("a member did not start: {}", log.lines().next().unwrap_or_default());
+            }
+        }
+        std::thread::sleep(PAUSE);
+    }
+    let here = starting.join().map_err(|_| anyhow!("a member panicked"))??;
     let mut cluster = BenchCluster { here, followers, dir };
     cluster.lead()?;
     Ok(cluster)
@@ -173,10 +186,16 @@ fn log_file(dir: &Path, at: usize) -> Result<std::fs::File> {
     std::fs::File::create(data(dir, at).with_extension("log")).context("making a log file")
 }
 
+/// The ports of the members: below those that Linux chooses for port 0, which the members take for their clients.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
 /// Finds free addresses on loopback. All ports are held until the last one is found, so that they differ.
 fn free_addresses() -> Result<Vec<String>> {
-    let held: std::io::Result<Vec<TcpListener>> =
-        (0..MEMBERS).map(|_| TcpListener::bind("127.0.0.1:0")).collect();
-    let held = held.context("finding free ports")?;
+    // Two benchmarks at a time begin at different ports.
+    let first = u16::try_from(std::process::id() % 10_000).unwrap_or_default();
+    let ports = PORTS.skip(usize::from(first));
+    let free = ports.filter_map(|port| TcpListener::bind(("127.0.0.1", port)).ok());
+    let held: Vec<TcpListener> = free.take(MEMBERS).collect();
+    ensure!(held.len() == MEMBERS, "there are no free ports from {} on", PORTS.start + first);
     held.iter().map(|port| Ok(port.local_addr()?.to_string())).collect()
 }
