@@ -273,8 +273,8 @@ impl LockAsk {
 
     /// Makes the request more urgent, from 0 (the default) to 9: it stands in the queue as if it had asked 30 seconds
     /// earlier for each step. So it passes only requests that asked within that time before it, and no request waits
-    /// for ever. A request that does not wait passes nobody. Where identity is enabled, it needs the verb `force` for
-    /// the lock. Needs feature level 8.
+    /// for ever. A request that does not wait passes no other. Where identity is enabled, the caller needs the verb
+    /// `force` for the lock. Needs feature level 8.
     ///
     /// ```no_run
     /// # async fn example(client: tenure::Client) -> Result<(), tenure::Error> {

@@ -77,7 +77,7 @@ impl Machine {
     /// entry has none left. Subtracts what it visits from `left`.
     fn reach(&self, place: SlabIndex, left: &mut usize) -> Option<BTreeMap<Rank, SlabIndex>> {
         let start = place;
-        // Whoever is passed in the only queue waited for those ahead before, so nothing new can come of them.
+        // In the only queue, the places that are passed waited for those ahead already: no new cycle goes through them.
         let skips = self.passes(place) && self.waits_of(place).count() == 1;
         let mut places = BTreeMap::new();
         let mut leases = BTreeSet::new();

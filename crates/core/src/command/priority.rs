@@ -1,7 +1,7 @@
 //! Orders the queue of a lock: by the time of asking, with a more urgent request counted as if it had asked earlier.
 //!
-//! The order of two requests is fixed once both have asked. A request is only ever passed by more urgent ones that ask
-//! within a step of it for each priority that they have more.
+//! The order of two requests is fixed once both have asked. A more urgent request passes an earlier one only if it
+//! asks within one step (`PRIORITY_STEP_MS`) after it for each priority that it has more.
 
 use alloc::vec::Vec;
 
@@ -48,8 +48,8 @@ impl Machine {
         }
     }
 
-    /// Enters the whole queue of a lock into the index of ranks. Every wait enters it at most once, so this costs each
-    /// request that waits no more than a step of its own.
+    /// Enters the whole queue of a lock into the index of ranks. Every wait enters it at most once, so the cost of one
+    /// long queue is paid by as many requests.
     pub(crate) fn rank_queue(&mut self, lock: SlabIndex) {
         if self.ranks.contains_key(&lock) {
             return;
@@ -62,7 +62,7 @@ impl Machine {
         self.ranks.insert(lock, RankIndex::from_sorted(&waits));
     }
 
-    /// Whether somebody who asked before a place stands behind it.
+    /// Whether a place that asked earlier stands behind this one.
     pub(super) fn passes(&self, place: SlabIndex) -> bool {
         self.places.at(place).priority > 0
             && self.waits_of(place).any(|(_, wait)| wait.in_queue.after.is_some())

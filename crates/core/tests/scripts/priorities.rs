@@ -1,4 +1,4 @@
-//! Tests that a more urgent request stands in the queue as if it had come earlier, and that nobody waits for ever.
+//! Tests that a more urgent request stands in the queue as if it had come earlier, and that no request waits for ever.
 
 use tenure_core::Machine;
 use tenure_core::codec::{encode_request, seal_entry};
@@ -367,7 +367,7 @@ fn under_constant_load_nobody_is_passed_by_what_came_later_than_the_bound() {
         let (asked_ms, priority, _) = load.asked[place];
         for earlier in &served[..at] {
             let (other_ms, other, _) = load.asked[earlier];
-            // Whoever was served before asked before, or was more urgent and came within the bound.
+            // A request that is served first asked first, or was more urgent and came within the bound.
             assert!(other_ms <= asked_ms + step(priority, other), "{earlier:?} passed {place:?}");
             passed_most = passed_most.max(other_ms.saturating_sub(asked_ms));
         }

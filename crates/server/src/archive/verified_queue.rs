@@ -46,7 +46,8 @@ impl VerifiedQueue {
     /// A request is granted. Returns one that should have been granted before it.
     pub(super) fn grant(&mut self, place: PlaceNumber) -> Option<PlaceNumber> {
         let Some(own) = self.take(place) else {
-            // It never waited, so it passes nobody; or its beginning is missing, and all that came later are behind it.
+            // It never waited and so passes no request, or its `Queued` event is missing; then all later ones are
+            // behind it.
             return self.waits.keys().next().copied().filter(|first| *first < place);
         };
         let dated = match own.rank_ms {
