@@ -61,6 +61,9 @@ pub(super) struct SimSession {
     pub(super) newest_said_us: u64,
     /// The newest revision that the client got for each lease.
     told: BTreeMap<Handle, Revision>,
+    /// The requests that were answered with each place, in any order: a lease has one place at a lock, so a client that
+    /// repeats an ask, or asks again after it gave one up, is told of the same place by several.
+    placed: BTreeMap<(Handle, PlaceNumber), Vec<u64>>,
 }
 
 #[derive(Clone, Copy)]
@@ -94,9 +97,6 @@ pub(super) struct BelievedPlace {
     pub(super) revision: Revision,
     /// The session in which it hears of a grant.
     pub(super) hears: Option<SessionId>,
-    /// The requests of that session that were answered with the place. A client that repeats an ask may be told of it
-    /// by several, in any order.
-    requests: Vec<u64>,
 }
 
 /// One command, as often as it is sent.
@@ -212,8 +212,9 @@ impl SimClient {
 
 impl SimSession {
     pub(super) fn new(stream: ClientStream) -> Self {
-        let told = BTreeMap::new();
-        Self { stream, deaf: false, mute: false, mail: 0, newest_us: 0, newest_said_us: 0, told }
+        let (told, placed) = (BTreeMap::new(), BTreeMap::new());
+        let (deaf, mute, mail, newest_us, newest_said_us) = (false, false, 0, 0, 0);
+        Self { stream, deaf, mute, mail, newest_us, newest_said_us, told, placed }
     }
 }
 
@@ -310,14 +311,13 @@ impl SimCluster {
         // A client asks for its place again in each session.
         let waits = one.waiting.as_ref().is_some_and(|waiting| waiting.op.ask == op.ask);
         one.close(&op);
+        if let Ok(Answer::Queued(queued)) = &outcome.result
+            && let Some(session) = one.session_mut(stream.id)
+        {
+            let place = (queued.lease.handle, queued.place);
+            session.placed.entry(place).or_default().push(request);
+        }
         if !asked && !waits {
-            // A lease has one place at a lock, so another ask of this client may have been answered with it too.
-            if let Ok(Answer::Queued(queued)) = &outcome.result
-                && let Some(waiting) = &mut one.waiting
-                && (waiting.place, waiting.hears) == (queued.place, Some(stream.id))
-            {
-                waiting.requests.push(request);
-            }
             return Ok(());
         }
         let first_us = op.first_us.unwrap_or(sent_us);
@@ -345,7 +345,7 @@ impl SimCluster {
             (ClientOp::Acquire { lease, .. }, result)
                 if one.lease.is_some_and(|it| it.id == lease) =>
             {
-                let before = one.waiting.take();
+                one.waiting = None;
                 match result {
                     Ok(Answer::Acquired(acquired)) => {
                         return self.granted(stream, &op, &acquired.grants, outcome.revision);
@@ -353,10 +353,7 @@ impl SimCluster {
                     Ok(Answer::Queued(queued)) => {
                         let (place, revision) = (queued.place, outcome.revision);
                         let hears = Some(stream.id);
-                        let before = before.filter(|it| it.hears == hears && it.place == place);
-                        let mut requests = before.map(|it| it.requests).unwrap_or_default();
-                        requests.push(request);
-                        one.waiting = Some(BelievedPlace { op, place, revision, hears, requests });
+                        one.waiting = Some(BelievedPlace { op, place, revision, hears });
                         self.faults.count("queued");
                     }
                     _ => {}
@@ -423,9 +420,12 @@ impl SimCluster {
                     self.give_back(stream.client, &grants);
                     return Ok(());
                 };
-                let is_known = waiting.requests.contains(&id);
+                let session = one.session_mut(stream.id);
+                let placed = session.and_then(|it| it.placed.remove(&(lease, place)));
+                let requests = placed.unwrap_or_default();
+                let is_known = requests.contains(&id);
                 ensure(waiting.hears != Some(stream.id) || is_known, "N5", || {
-                    let (client, requests) = (stream.client, &waiting.requests);
+                    let client = stream.client;
                     format!("client {client} waits by requests {requests:?} and hears of {id}")
                 })?;
                 self.faults.count("granted_by_notice");
