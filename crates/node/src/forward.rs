@@ -38,7 +38,7 @@ pub(crate) struct Forwarded {
 
 impl Node {
     /// Starts a client's batch.
-    pub(crate) fn submit(&mut self, batch: CommandBatch, observer: &mut impl NodeObserver) {
+    pub(crate) fn submit(&mut self, batch: Box<CommandBatch>, observer: &mut impl NodeObserver) {
         let expired = self.now_us >= batch.deadline_us;
         let flight = InFlightBatch::new(batch, self.config.command_bytes_max);
         if expired {
@@ -58,7 +58,7 @@ impl Node {
     }
 
     /// Makes the next attempt of a flight.
-    fn dispatch(&mut self, flight: Box<InFlightBatch>) {
+    fn dispatch(&mut self, flight: InFlightBatch) {
         match self.lead.by {
             Some(id) if id == self.id() => self.propose(flight),
             Some(leader) => self.forward(flight, leader),
@@ -70,7 +70,7 @@ impl Node {
         }
     }
 
-    fn propose(&mut self, flight: Box<InFlightBatch>) {
+    fn propose(&mut self, flight: InFlightBatch) {
         let proposal = self.in_flight.number();
         // The replica must not hold a command back beyond its deadline.
         let left_us = flight.deadline_us().saturating_sub(self.now_us);
@@ -88,7 +88,7 @@ impl Node {
         self.again = true;
     }
 
-    fn forward(&mut self, flight: Box<InFlightBatch>, leader: MemberId) {
+    fn forward(&mut self, flight: InFlightBatch, leader: MemberId) {
         let Some(linked) = self.links.get(&leader).copied() else {
             return self.pause(flight);
         };
@@ -104,12 +104,12 @@ impl Node {
     }
 
     /// Tries a flight again after a pause, or when the leader changes.
-    fn pause(&mut self, flight: Box<InFlightBatch>) {
+    fn pause(&mut self, flight: InFlightBatch) {
         let due_us = self.now_us.saturating_add(PAUSE_US).min(flight.deadline_us());
         self.wait(flight, due_us);
     }
 
-    fn wait(&mut self, flight: Box<InFlightBatch>, due_us: u64) {
+    fn wait(&mut self, flight: InFlightBatch, due_us: u64) {
         let (proposal, commands) = (self.in_flight.number(), flight.commands());
         self.add(
             proposal,
@@ -263,7 +263,7 @@ impl Node {
     }
 
     /// Tells the caller what became of a batch. Commands that have no outcome get this failure.
-    fn finish(&mut self, flight: Box<InFlightBatch>, rest: NodeFailure) {
+    fn finish(&mut self, flight: InFlightBatch, rest: NodeFailure) {
         let (to, outcomes) = flight.finish(rest);
         self.staged.push(Output::Answer { to, outcomes });
     }

@@ -22,16 +22,19 @@ pub fn renewal_linger_us(ttl_ms: u64) -> u64 {
     BATCH_US.min(ttl_ms.saturating_mul(1_000) / 60)
 }
 
-/// A client's batch and its results so far.
+/// A client's batch and its results so far. Small, because it is moved many times between its attempts.
 pub(crate) struct InFlightBatch {
-    /// The batch without its requests.
-    batch: CommandBatch,
-    /// Shared with the replica while it has them: most are never needed again.
-    requests: Arc<[Bytes]>,
-    /// What became of each command, as far as it is known; empty before the first attempt ended.
+    batch: Box<CommandBatch>,
+    /// Its results so far; none while the first attempt covers all commands. Most batches end with that attempt.
+    results: Option<Box<PartialResults>>,
+}
+
+/// The results of a batch of which some commands have one.
+struct PartialResults {
+    /// What became of each command, as far as it is known.
     outcomes: Vec<Option<Result<Outcome, NodeFailure>>>,
-    /// The commands of the present attempt, by position; nothing means all of them.
-    part: Option<Vec<usize>>,
+    /// The commands of the present attempt, by position.
+    part: Vec<usize>,
 }
 
 /// Where an attempt is.
@@ -47,8 +50,8 @@ pub(crate) enum AttemptStage {
 
 /// The source of an attempt's commands.
 pub(crate) enum Origin {
-    /// A client of this member. Boxed: a flight is moved many times between its attempts.
-    Client(Box<InFlightBatch>),
+    /// A client of this member.
+    Client(InFlightBatch),
     /// Another member, which forwarded them under its own number.
     Peer { from: MemberId, number: u64, asked_at_us: u64, permit: Permit },
 }
@@ -171,27 +174,26 @@ impl ProposalAttempt {
 impl InFlightBatch {
     /// A batch of which nothing was tried. Commands of more than `bound` bytes are left out: every log would refuse
     /// them, and stop its member.
-    pub(crate) fn new(mut batch: CommandBatch, bound: usize) -> Box<Self> {
-        let requests: Arc<[Bytes]> = std::mem::take(&mut batch.requests).into();
+    pub(crate) fn new(batch: Box<CommandBatch>, bound: usize) -> Self {
         let fits = |request: &Bytes| request.len() <= bound;
-        if requests.iter().all(fits) {
-            return Box::new(Self { batch, requests, outcomes: Vec::new(), part: None });
+        if batch.requests.iter().all(fits) {
+            return Self { batch, results: None };
         }
         let too_large = NodeFailure::TooLarge { bound: bound as u64 };
         let outcome = |request| if fits(request) { None } else { Some(Err(too_large)) };
-        let outcomes = requests.iter().map(outcome).collect();
-        let left = requests.iter().enumerate().filter(|(_, request)| fits(request));
-        let part = Some(left.map(|(at, _)| at).collect());
-        Box::new(Self { batch, requests, outcomes, part })
+        let outcomes = batch.requests.iter().map(outcome).collect();
+        let left = batch.requests.iter().enumerate().filter(|(_, request)| fits(request));
+        let part = left.map(|(at, _)| at).collect();
+        Self { batch, results: Some(Box::new(PartialResults { outcomes, part })) }
     }
 
     /// Ends a batch that was answered whole at its first attempt, which is what happens to nearly every batch. Gives
     /// the outcomes back if the flight has to go on.
     pub(crate) fn finish_first(
-        self: Box<Self>,
+        self,
         outcomes: Outcomes,
-    ) -> Result<(ReplyTo, Outcomes), (Box<Self>, Outcomes)> {
-        if self.part.is_some() || outcomes.iter().any(Result::is_err) {
+    ) -> Result<(ReplyTo, Outcomes), (Self, Outcomes)> {
+        if self.results.is_some() || outcomes.iter().any(Result::is_err) {
             return Err((self, outcomes));
         }
         Ok((self.batch.reply, outcomes))
@@ -207,59 +209,60 @@ impl InFlightBatch {
 
     /// Whether nothing is left to try.
     pub(crate) fn is_over(&self) -> bool {
-        self.part.as_ref().is_some_and(Vec::is_empty)
+        self.results.as_ref().is_some_and(|results| results.part.is_empty())
     }
 
     /// The commands of the next attempt.
     pub(crate) fn requests(&self) -> Arc<[Bytes]> {
-        match &self.part {
-            None => self.requests.clone(),
-            Some(part) => part.iter().map(|at| self.requests[*at].clone()).collect(),
+        let requests = &self.batch.requests;
+        match &self.results {
+            None => requests.clone(),
+            Some(results) => results.part.iter().map(|at| requests[*at].clone()).collect(),
         }
     }
 
     /// The number of commands in the next attempt.
     pub(crate) fn commands(&self) -> usize {
-        self.part.as_ref().map_or(self.requests.len(), Vec::len)
+        self.results.as_ref().map_or(self.batch.requests.len(), |results| results.part.len())
     }
 
     /// Records the results of an attempt, and returns whether anything is left to try.
     pub(crate) fn note(&mut self, outcomes: Outcomes, now_us: u64) -> bool {
         let late = now_us >= self.batch.deadline_us;
-        let requests = &self.requests;
+        let requests = &self.batch.requests;
         let again = |at: usize, outcome: &Result<_, NodeFailure>| {
             !late && matches!(outcome, Err(failure) if may_repeat(*failure, &requests[at]))
         };
-        let Some(part) = self.part.take() else {
+        let Some(results) = &mut self.results else {
             let numbered = outcomes.iter().enumerate();
-            let left: Vec<usize> =
+            let part: Vec<usize> =
                 numbered.filter_map(|(at, outcome)| again(at, outcome).then_some(at)).collect();
-            self.outcomes = outcomes.into_iter().map(Some).collect();
-            self.part = Some(left);
+            let outcomes = outcomes.into_iter().map(Some).collect();
+            self.results = Some(Box::new(PartialResults { outcomes, part }));
             return !self.is_over();
         };
         let mut left = Vec::new();
-        for (at, outcome) in part.into_iter().zip(outcomes) {
+        for (at, outcome) in std::mem::take(&mut results.part).into_iter().zip(outcomes) {
             if again(at, &outcome) {
                 left.push(at);
             }
-            let doubt =
-                self.outcomes[at] == Some(Err(NodeFailure::Unknown)) && !mutant!("doubt_forgotten");
-            self.outcomes[at] =
+            let known = &mut results.outcomes[at];
+            let doubt = *known == Some(Err(NodeFailure::Unknown)) && !mutant!("doubt_forgotten");
+            *known =
                 Some(if doubt && outcome.is_err() { Err(NodeFailure::Unknown) } else { outcome });
         }
-        self.part = Some(left);
+        results.part = left;
         !self.is_over()
     }
 
     /// Ends the batch: returns its reply address and its outcomes. A command without an answer gets this failure.
     /// Returns the permit to the budget.
     pub(crate) fn finish(self, rest: NodeFailure) -> (ReplyTo, Outcomes) {
-        let (requests, CommandBatch { reply, permit, .. }) = (self.requests, self.batch);
+        let CommandBatch { requests, reply, permit, .. } = *self.batch;
         if mutant!("admission_leaked") && rest != NodeFailure::Unknown {
             std::mem::forget(permit);
         }
-        let mut outcomes = self.outcomes;
+        let mut outcomes = self.results.map(|results| results.outcomes).unwrap_or_default();
         outcomes.resize_with(requests.len(), || None);
         (reply, outcomes.into_iter().map(|outcome| outcome.unwrap_or(Err(rest))).collect())
     }
@@ -316,7 +319,7 @@ mod tests {
 
     const NOT_APPLIED: NodeFailure = NodeFailure::Rejected(RejectReason::Replaced);
 
-    fn flight(commands: Vec<Command<'_>>, bound: usize) -> Box<InFlightBatch> {
+    fn flight(commands: Vec<Command<'_>>, bound: usize) -> InFlightBatch {
         let encode = |command| {
             let mut bytes = Vec::new();
             encode_request(&Request { principal: "", id: RequestId::None, command }, &mut bytes);
@@ -330,7 +333,7 @@ mod tests {
             reply: ReplyTo::Call(CallId(1)),
             permit: Permit::default(),
         };
-        InFlightBatch::new(batch, bound)
+        InFlightBatch::new(Box::new(batch), bound)
     }
 
     fn renew() -> Command<'static> {
@@ -351,8 +354,8 @@ mod tests {
         let unknown = Err(NodeFailure::Unknown);
         assert!(flight.note(vec![unknown.clone(), unknown, Err(NOT_APPLIED)], 0));
         assert_eq!(
-            flight.part,
-            Some(vec![0, 2]),
+            flight.results.unwrap().part,
+            [0, 2],
             "a delete that may have happened is not repeated"
         );
     }

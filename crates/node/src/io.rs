@@ -1,6 +1,7 @@
 //! Defines what goes into a [`Node`](crate::Node) and what comes out of it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tenure_core::event::WallClock;
@@ -62,11 +63,11 @@ pub enum ReplyTo {
     Call(CallId),
 }
 
-/// Commands that were authorised and admitted, to be applied in this order. A batch of a call that has no id yet has
-/// `()` in place of the receiver.
+/// Commands that were authorised and admitted, to be applied in this order. A batch of a session that is not submitted
+/// yet has `()` in place of the receiver.
 pub struct CommandBatch<R = ReplyTo> {
-    /// The commands, in the form of the log.
-    pub requests: Vec<Bytes>,
+    /// The commands, in the form of the log. Shared with the replica while it has them.
+    pub requests: Arc<[Bytes]>,
     /// How long they may wait for others before they are proposed: 0 for all but renewals.
     pub linger_us: u64,
     /// When they reached this member, by its clock.
@@ -111,6 +112,8 @@ pub enum ReadConsistency {
 }
 
 /// Something that happened outside. An input that is *due* for an output must be reported once for each such output.
+///
+/// An input is moved from queue to queue, so its large parts are in boxes.
 pub enum Input {
     /// A message of another member. The link names the sender.
     Peer {
@@ -143,7 +146,7 @@ pub enum Input {
         member: MemberId,
     },
     /// Commands of a client. Answered by one [`Output::Answer`].
-    Submit(CommandBatch),
+    Submit(Box<CommandBatch>),
     /// A client wants to read. Answered by [`Output::ReadReady`] or [`Output::ReadFailed`].
     Read {
         /// The read.
@@ -201,7 +204,7 @@ pub enum Input {
         /// The request.
         join: JoinId,
         /// The content of the request.
-        request: Join,
+        request: Box<Join>,
         /// The name that the connection proves for its other end, if any.
         peer_name: PeerName,
     },
@@ -210,14 +213,14 @@ pub enum Input {
         /// The request to join.
         join: JoinId,
         /// What it answered to [`Control::Who`], or why there is no answer.
-        answer: Result<Control, String>,
+        answer: Result<Box<Control>, String>,
     },
     /// Another member has answered [`Output::AskStanding`]. Due only if there was an answer.
     StandingAnswer {
         /// The member that was asked.
         from: MemberId,
         /// The answer.
-        answer: Control,
+        answer: Box<Control>,
     },
     /// The disk has looked for a snapshot. Due for every [`Output::FindSnapshot`].
     SnapshotFound {
@@ -263,7 +266,8 @@ pub enum Input {
     Leave,
 }
 
-/// Something that has to happen outside. The driver must take outputs in order.
+/// Something that has to happen outside. The driver must take outputs in order. Its large parts are in boxes, as those
+/// of an [`Input`].
 pub enum Output {
     /// Send a message. It may be lost, delayed or doubled.
     Send {
@@ -278,10 +282,10 @@ pub enum Output {
         /// The receiver.
         to: MemberId,
         /// The step that announces it.
-        step: Step,
+        step: Box<Step>,
     },
     /// Write this to the log. Report with [`Input::Persisted`] once it is durable.
-    Persist(Persist),
+    Persist(Box<Persist>),
     /// The results of a batch.
     Answer {
         /// The receiver of the results.
@@ -384,7 +388,7 @@ pub enum Output {
         /// The snapshot.
         id: SnapshotId,
         /// The step that announces it.
-        step: Step,
+        step: Box<Step>,
     },
     /// The transfer of a snapshot to another member has ended, for the log. The replica already knows.
     TransferEnded {
@@ -401,14 +405,14 @@ pub enum Output {
         /// The request to join.
         join: JoinId,
         /// The record of the member. Its certificate must have the name in it.
-        record: MemberRecord,
+        record: Box<MemberRecord>,
     },
     /// The answer to a request to join.
     JoinAnswer {
         /// The request.
         join: JoinId,
         /// The answer.
-        answer: Control,
+        answer: Box<Control>,
     },
     /// Ask the member at this address the question. Report an answer with [`Input::StandingAnswer`]; if there is
     /// none, nothing is due.
@@ -420,7 +424,7 @@ pub enum Output {
         /// The name that its certificate must have.
         name: String,
         /// The question.
-        question: Control,
+        question: Box<Control>,
     },
     /// The leader or the term has changed.
     Led(KnownLeader),
@@ -429,7 +433,7 @@ pub enum Output {
         /// The names and addresses of all members.
         directory: BTreeMap<MemberId, MemberNames>,
         /// The members that belong to the cluster.
-        members: Membership,
+        members: Box<Membership>,
         /// Ids that another member vouches for. This member may have been away when they were added.
         vouched: BTreeSet<MemberId>,
     },
@@ -438,6 +442,9 @@ pub enum Output {
     /// Stop the member after the messages of this turn were sent. No other output that follows has to be performed.
     Stop(Stop),
 }
+
+/// Each of them is moved several times for every command.
+const _: () = assert!(size_of::<Input>() <= 96 && size_of::<Output>() <= 96);
 
 /// The leader as this member knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

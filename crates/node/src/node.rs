@@ -343,8 +343,10 @@ impl Node {
                 self.admin(admin, principal, request, deadline_us);
             }
             Input::Unlinked { member, link } => self.unlinked(member, link),
-            Input::Join { join, request, peer_name } => self.join(join, request, peer_name),
-            Input::CalledBack { join, answer } => self.called_back(join, answer),
+            Input::Join { join, request, peer_name } => self.join(join, *request, peer_name),
+            Input::CalledBack { join, answer } => {
+                self.called_back(join, answer.map(|answer| *answer));
+            }
             Input::StandingAnswer { from, answer } => self.standing_answered(from, &answer),
             Input::SnapshotFound { to, point, id } => self.snapshot_found(to, point, id),
             Input::ChunkRead { to, id, offset, bytes } => self.chunk_read(to, id, offset, bytes),
@@ -406,7 +408,7 @@ impl Node {
             PeerMessage::AdminAnswer { number, result } => {
                 self.peer_admin_answered(from, number, result);
             }
-            PeerMessage::Transfer(message) => self.on_transfer(from, message),
+            PeerMessage::Transfer(message) => self.on_transfer(from, *message),
             PeerMessage::Announce { names } => self.take_announcement(from, &names),
             PeerMessage::Raft(_) => unreachable!("the replica took it"),
         }
@@ -570,7 +572,7 @@ impl Node {
             revision: machine.revision(),
             at_us: self.now_us,
         };
-        out.push(Output::Directory { directory, members, vouched });
+        out.push(Output::Directory { directory, members: Box::new(members), vouched });
     }
 
     /// Why a change of members is refused before it is proposed.

@@ -74,11 +74,11 @@ pub enum PeerMessage {
         result: Result<(), NodeFailure>,
     },
     /// A part of the transfer of a snapshot.
-    Transfer(TransferMessage),
+    Transfer(Box<TransferMessage>),
     /// The sender's record, which the receiver, as leader, is to write to the directory.
     Announce {
         /// The sender's names.
-        names: MemberNames,
+        names: Box<MemberNames>,
     },
 }
 
@@ -109,10 +109,13 @@ impl PeerMessage {
             Some(&ANSWERS) => decode_answers(bytes.slice(1..)),
             Some(&(ADMIN | ADMIN_BY)) => decode_admin(bytes.clone()),
             Some(&ADMIN_ANSWER) => decode_admin_answer(bytes.slice(1..)),
-            Some(0xc5..=0xc9) => TransferMessage::decode(bytes.clone()).map(PeerMessage::Transfer),
+            Some(0xc5..=0xc9) => {
+                let transfer = TransferMessage::decode(bytes.clone())?;
+                Some(PeerMessage::Transfer(Box::new(transfer)))
+            }
             Some(&ANNOUNCE) => {
                 let names = MemberNames::parse(str::from_utf8(&bytes[1..]).ok()?)?;
-                Some(PeerMessage::Announce { names })
+                Some(PeerMessage::Announce { names: Box::new(names) })
             }
             _ => Message::decode(bytes).ok().map(PeerMessage::Raft),
         }
@@ -120,7 +123,7 @@ impl PeerMessage {
 
     /// Whether it is a part of a snapshot. Such a message is large and not urgent: it must not delay others.
     pub fn is_bulk(&self) -> bool {
-        matches!(self, PeerMessage::Transfer(TransferMessage::Chunk { .. }))
+        matches!(self, PeerMessage::Transfer(it) if matches!(**it, TransferMessage::Chunk { .. }))
     }
 
     /// Whether it carries entries of the log, which are sent again if they are lost.
@@ -465,14 +468,14 @@ mod tests {
             reads_back(&PeerMessage::AdminAnswer { number: 6, result });
         }
         let names = MemberNames::parse("a h:1 h:2 70").unwrap();
-        let announce = PeerMessage::Announce { names };
+        let announce = PeerMessage::Announce { names: Box::new(names) };
         assert_eq!(PeerMessage::decode(&Bytes::from(announce.encode())), Some(announce));
         let point = tenure_store::LogId { index: 9, term: 2 };
         let snapshot = tenure_store::SnapshotId { point, bytes: 7, checksum: 5 };
         let chunk = TransferMessage::chunk(snapshot, 3, Bytes::from_static(b"part"));
-        assert!(PeerMessage::Transfer(chunk.clone()).is_bulk());
-        reads_back(&PeerMessage::Transfer(chunk));
-        reads_back(&PeerMessage::Transfer(TransferMessage::Done { id: snapshot }));
+        assert!(PeerMessage::Transfer(Box::new(chunk.clone())).is_bulk());
+        reads_back(&PeerMessage::Transfer(Box::new(chunk)));
+        reads_back(&PeerMessage::Transfer(Box::new(TransferMessage::Done { id: snapshot })));
         for principal in [None, Some(String::new()), Some("ana".to_owned())] {
             let request = AdminRequest::Transfer(id(4));
             reads_back(&PeerMessage::Admin { number: 5, principal, request });

@@ -158,14 +158,14 @@ impl World {
         let member = &mut self.members[number];
         let permit = member.node.admission().admit(Weight::Asks, request.len() as u64).unwrap();
         let batch = CommandBatch {
-            requests: vec![request],
+            requests: [request].into(),
             linger_us: 0,
             asked_at_us: self.now_us,
             deadline_us: self.now_us + DEADLINE_US,
             reply: ReplyTo::Call(CallId(call)),
             permit,
         };
-        member.inputs.push(Input::Submit(batch));
+        member.inputs.push(Input::Submit(Box::new(batch)));
     }
 
     /// From now on callers need an identity, and olga may do this everywhere.
@@ -215,7 +215,7 @@ impl World {
             for output in outputs {
                 match output {
                     Output::Send { to, message } => sent.push((id(number), to, message)),
-                    Output::Persist(persist) => member.write(persist),
+                    Output::Persist(persist) => member.write(*persist),
                     Output::Answer { to, outcomes } => member.answers.push((to, outcomes)),
                     Output::AdminDone { result, .. } => self.admins_done.push(result),
                     Output::Stop(stop) => panic!("member {number} stops: {stop}"),

@@ -155,10 +155,10 @@ pub enum ReplicaOutput {
         /// The receiver.
         to: MemberId,
         /// The step that announces the snapshot.
-        step: Step,
+        step: Box<Step>,
     },
     /// Write this to the log. Report with [`ReplicaInput::Persisted`] once it is durable.
-    Persist(Persist),
+    Persist(Box<Persist>),
     /// The fate of commands.
     Answer {
         /// The proposal id.

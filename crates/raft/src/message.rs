@@ -17,7 +17,7 @@ const VERSION: u8 = 2;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Message {
     /// A message of the Raft protocol.
-    Step(Step),
+    Step(Box<Step>),
     /// The hash of the sender's state after an entry.
     Hash {
         /// Index of the entry.
@@ -184,7 +184,7 @@ impl Message {
             37 => Message::Members(Membership::read_ids(&mut reader)?),
             kind => {
                 let kind = StepKind::from_number(kind).ok_or(Malformed)?;
-                Message::Step(Step::get(kind, &mut reader, buffer)?)
+                Message::Step(Box::new(Step::get(kind, &mut reader, buffer)?))
             }
         };
         reader.end()?;
@@ -323,9 +323,9 @@ mod tests {
             committed: LogId { index: 12, term: 2 },
         };
         vec![
-            Message::Step(append),
-            Message::Step(step(StepKind::PreVoteAnswer)),
-            Message::Step(Step { snapshot: Some(head), ..step(StepKind::Snapshot) }),
+            Message::Step(Box::new(append)),
+            Message::Step(Box::new(step(StepKind::PreVoteAnswer))),
+            Message::Step(Box::new(Step { snapshot: Some(head), ..step(StepKind::Snapshot) })),
             Message::Hash { index: 1000, hash: u128::MAX / 3 },
             Message::Hello,
             Message::Remember(observed),

@@ -34,8 +34,8 @@ fn a_heartbeat_of_the_last_term_does_not_brick_the_cluster() {
             StepKind::VoteAnswer,
         ] {
             let step = Step { kind, term: forged, commit: 0, ..cluster.heartbeat() };
-            cluster.hand(follower, leader, Message::Step(step.clone()));
-            cluster.hand(leader, follower, Message::Step(step));
+            cluster.hand(follower, leader, Message::Step(Box::new(step.clone())));
+            cluster.hand(leader, follower, Message::Step(Box::new(step)));
         }
         let observed = Observed { term: forged, ..Observed::default() };
         cluster.hand(follower, leader, Message::Remember(observed));
@@ -64,8 +64,8 @@ fn strangers_are_not_heard_until_a_member_or_the_operator_vouches_for_them() {
     };
     let observed = Observed { term: beat.term, vote: Some(stranger()), ..Observed::default() };
     for message in [
-        Message::Step(append),
-        Message::Step(Step { commit: 900, ..beat.clone() }),
+        Message::Step(Box::new(append)),
+        Message::Step(Box::new(Step { commit: 900, ..beat.clone() })),
         Message::Remember(observed),
         Message::Observed(vec![(id(follower), observed)]),
         Message::Hash { index: 1_000, hash: 1 },
@@ -103,7 +103,7 @@ fn a_removed_member_is_never_accepted_again_whichever_member_vouches_for_it() {
     let beat = cluster.heartbeat();
     let before = cluster.status(follower).dropped.retired;
     let step = Step { term: beat.term + 1, commit: 0, commit_term: 0, ..beat };
-    cluster.hand(follower, gone, Message::Step(step));
+    cluster.hand(follower, gone, Message::Step(Box::new(step)));
     cluster.run_ms(100);
     assert_eq!(cluster.status(follower).dropped.retired, before + 1);
     assert_eq!(cluster.term(follower), cluster.term(leader));
@@ -125,8 +125,8 @@ fn a_term_has_one_leader() {
         entries: vec![entry],
         ..cluster.heartbeat()
     };
-    cluster.hand(follower, other, Message::Step(step.clone()));
-    cluster.hand(leader, other, Message::Step(step));
+    cluster.hand(follower, other, Message::Step(Box::new(step.clone())));
+    cluster.hand(leader, other, Message::Step(Box::new(step)));
     cluster.run_ms(100);
     assert_eq!(cluster.status(follower).last, last);
     assert_eq!(cluster.status(follower).dropped.invalid, before + 1);
@@ -140,7 +140,7 @@ fn nothing_is_appended_to_an_empty_log() {
     let entry = LogEntry { index: 1, term: 1, kind: 0, payload: "forged".into() };
     let beat = cluster.heartbeat();
     let step = Step { kind: StepKind::Append, commit: 1, entries: vec![entry], ..beat };
-    cluster.hand(follower, leader, Message::Step(step));
+    cluster.hand(follower, leader, Message::Step(Box::new(step)));
     cluster.run_ms(50);
     assert_eq!(cluster.status(follower).dropped.invalid, before + 1);
 }
@@ -161,7 +161,7 @@ fn entries_whose_terms_no_log_can_have_are_dropped() {
         let kind = StepKind::Append;
         let (index, log_term) = (last.index, last.term);
         let step = Step { kind, index, log_term, entries, ..cluster.heartbeat() };
-        cluster.hand(follower, leader, Message::Step(step));
+        cluster.hand(follower, leader, Message::Step(Box::new(step)));
         cluster.step();
     }
     assert_eq!(cluster.status(follower).dropped.invalid, before + impossible.len() as u64);
@@ -203,7 +203,7 @@ fn no_value_of_any_field_ends_a_member() {
                 }
                 for to in [leader, follower] {
                     let from = if to == leader { follower } else { leader };
-                    cluster.hand(to, from, Message::Step(step.clone()));
+                    cluster.hand(to, from, Message::Step(Box::new(step.clone())));
                 }
                 cluster.step();
             }

@@ -122,7 +122,7 @@ fn a_heartbeat_that_commits_what_a_member_lacks_proves_it() {
         let mut step = cluster.heartbeat();
         step.commit = if other_term { 3 } else { 900 };
         step.commit_term = if other_term { step.term - 1 } else { step.term };
-        cluster.hand(1, leader, Message::Step(step));
+        cluster.hand(1, leader, Message::Step(Box::new(step)));
         cluster.run_ms(50);
         assert!(matches!(forgot(&cluster, 1), Some(DiskLoss::Entry { .. })));
     }
@@ -131,7 +131,7 @@ fn a_heartbeat_that_commits_what_a_member_lacks_proves_it() {
     let mut step = cluster.heartbeat();
     assert_eq!(step.kind, StepKind::Heartbeat);
     (step.term, step.commit, step.commit_term) = (step.term + 1, 2, step.term);
-    cluster.hand(1, leader, Message::Step(step));
+    cluster.hand(1, leader, Message::Step(Box::new(step)));
     cluster.run_ms(50);
     assert!(matches!(forgot(&cluster, 1), Some(DiskLoss::Term { .. })));
 }

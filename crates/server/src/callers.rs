@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use tenure_core::outcome::{Answer, Outcome};
 use tenure_node::{
-    AdminId, CallId, Input, JoinId, Node, NodeFailure, NodeObserver, Numbered, Output, ReadId,
-    ReplyTo,
+    AdminId, Input, JoinId, Node, NodeFailure, NodeObserver, Numbered, Output, ReadId, ReplyTo,
 };
 
 use crate::dispatch::Delivery;
 use crate::inbox::ReadTurn;
-use crate::member::{AdminDone, JoinDone, LoopEvent, MemberHandle, OutcomesCallback, Question};
+use crate::member::{
+    AdminDone, JoinDone, LoopEvent, MemberHandle, OutcomesCallback, Question, ReadCall,
+};
 use crate::metrics::FreedAt;
 use crate::node_metrics::NodeMeters;
 
@@ -18,7 +19,6 @@ use crate::node_metrics::NodeMeters;
 #[derive(Default)]
 pub(crate) struct Callers {
     newest: u64,
-    newest_call: u64,
     calls: Numbered<OutcomesCallback>,
     /// Each with its turn, which is over when it is answered.
     reads: BTreeMap<ReadId, (Question, ReadTurn)>,
@@ -36,12 +36,12 @@ impl Callers {
         self.newest += 1;
         Ok(match event {
             LoopEvent::Input(input) => input,
-            LoopEvent::Call { batch, done } => {
-                self.newest_call += 1;
-                self.calls.insert(self.newest_call, done);
-                Input::Submit(batch.reply_to(ReplyTo::Call(CallId(self.newest_call))))
+            LoopEvent::Call { call, batch, done } => {
+                self.calls.insert(call.0, done);
+                Input::Submit(batch)
             }
-            LoopEvent::Read { question, principal, fresh, deadline_us, turn } => {
+            LoopEvent::Read(read) => {
+                let ReadCall { question, principal, fresh, deadline_us, turn } = *read;
                 let read = ReadId(self.newest);
                 self.reads.insert(read, (question, turn));
                 Input::Read { read, principal, fresh, deadline_us }
@@ -87,7 +87,7 @@ impl Callers {
             }
             Output::JoinAnswer { join, answer } => {
                 if let Some(done) = self.joins.remove(&join) {
-                    done(answer);
+                    done(*answer);
                 }
             }
             other => return Some(other),
@@ -105,9 +105,9 @@ impl Callers {
 /// Answers an event that the event loop did not take before the member ended.
 pub(crate) fn refuse(event: LoopEvent, member: &MemberHandle) {
     match event {
-        LoopEvent::Read { question, .. } => question(Err(NodeFailure::Stopping)),
+        LoopEvent::Read(read) => (read.question)(Err(NodeFailure::Stopping)),
         LoopEvent::Admin { done, .. } => done(Err(NodeFailure::Stopping)),
-        LoopEvent::Call { batch, done } => done(batch.failed(NodeFailure::Stopping)),
+        LoopEvent::Call { batch, done, .. } => done(batch.failed(NodeFailure::Stopping)),
         LoopEvent::Input(Input::Submit(batch)) => {
             if let ReplyTo::Session { session, batch: number } = batch.reply {
                 let (outcomes, batch) = (batch.failed(NodeFailure::Stopping), number);

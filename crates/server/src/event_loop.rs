@@ -235,7 +235,7 @@ impl Driver {
                 }
             }
             LoopEvent::Prepared(prepared) => {
-                self.on.log_writer.adopt(prepared).map_err(write_end)?;
+                self.on.log_writer.adopt(*prepared).map_err(write_end)?;
             }
             LoopEvent::Leave { done } => {
                 self.leaving.push(done);
@@ -244,7 +244,7 @@ impl Driver {
             LoopEvent::Die(end) => return Err(end),
             LoopEvent::Input(_)
             | LoopEvent::Call { .. }
-            | LoopEvent::Read { .. }
+            | LoopEvent::Read(_)
             | LoopEvent::Admin { .. }
             | LoopEvent::Join { .. } => {
                 unreachable!("the node takes these")
@@ -275,7 +275,7 @@ impl Driver {
             match output {
                 Output::Send { to, message } => self.send(to, &message),
                 Output::SendSnapshot { to, step } => {
-                    if !self.on.net.send_snapshot(to, step, self.on.snapshots.clone()) {
+                    if !self.on.net.send_snapshot(to, *step, self.on.snapshots.clone()) {
                         let saved = SnapshotDelivery::Failed;
                         self.on.node.handle(Input::SnapshotSent { to, saved });
                     }
@@ -317,10 +317,10 @@ impl Driver {
                     }
                 }
                 Output::AskStanding { of, address, name, question } => {
-                    self.on.net.ask_standing(of, address, name, question);
+                    self.on.net.ask_standing(of, address, name, *question);
                 }
                 Output::CallBack { join, record } => {
-                    if !self.on.net.call_back(join, record) {
+                    if !self.on.net.call_back(join, *record) {
                         let answer = Err("no thread for the call".to_owned());
                         self.on.node.handle(Input::CalledBack { join, answer });
                     }

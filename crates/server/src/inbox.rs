@@ -239,7 +239,7 @@ impl InboxState {
             | LoopEvent::Join { .. }
             | LoopEvent::Freeze { .. }
             | LoopEvent::Leave { .. } => keeps(Source::default(), COMMAND_COST),
-            LoopEvent::Read { turn, .. } => rest(turn.source, turn.cost()),
+            LoopEvent::Read(read) => rest(read.turn.source, read.turn.cost()),
             LoopEvent::Look { source, .. } => rest(*source, COMMAND_COST),
         }
     }
@@ -260,7 +260,7 @@ fn begin(served: &mut Served<LoopEvent>, window: &Window) {
     match &mut served.value {
         LoopEvent::Input(Input::Submit(batch)) => batch.permit.begin(window.begin(cost)),
         LoopEvent::Call { batch, .. } => batch.permit.begin(window.begin(cost)),
-        LoopEvent::Read { turn, .. } => turn.begin(window.begin(cost)),
+        LoopEvent::Read(read) => read.turn.begin(window.begin(cost)),
         _ => {}
     }
 }
@@ -270,7 +270,7 @@ fn owed(event: &LoopEvent) -> u64 {
     match event {
         LoopEvent::Input(Input::Submit(batch)) => batch.permit.take_owed(),
         LoopEvent::Call { batch, .. } => batch.permit.take_owed(),
-        LoopEvent::Read { turn, .. } => turn.owed,
+        LoopEvent::Read(read) => read.turn.owed,
         _ => 0,
     }
 }
@@ -285,16 +285,17 @@ mod tests {
     use tenure_raft::MemberId;
 
     use super::*;
+    use crate::member::ReadCall;
 
     fn batch(number: u64, reply: ReplyTo, linger_us: u64, permit: Permit) -> LoopEvent {
-        LoopEvent::Input(Input::Submit(CommandBatch {
-            requests: Vec::new(),
+        LoopEvent::Input(Input::Submit(Box::new(CommandBatch {
+            requests: [].into(),
             linger_us,
             asked_at_us: number,
             deadline_us: 0,
             reply,
             permit,
-        }))
+        })))
     }
 
     fn command(number: u64) -> LoopEvent {
@@ -380,7 +381,7 @@ mod tests {
         let LoopEvent::Input(Input::Submit(mut batch)) = batch(number, reply, 0, permit) else {
             unreachable!("a batch is submitted")
         };
-        batch.requests.push(Bytes::from_static(&[0; 100]));
+        batch.requests = [Bytes::from_static(&[0; 100])].into();
         LoopEvent::Input(Input::Submit(batch))
     }
 
@@ -414,7 +415,7 @@ mod tests {
             else {
                 unreachable!("a batch is submitted")
             };
-            batch.requests.push(Bytes::from_static(&[0; 100]));
+            batch.requests = [Bytes::from_static(&[0; 100])].into();
             LoopEvent::Input(Input::Submit(batch))
         };
         let greedy = SourceShare::new(1);
@@ -468,13 +469,13 @@ mod tests {
 
     /// A read that walks over many records.
     fn page(source: Source) -> LoopEvent {
-        LoopEvent::Read {
+        LoopEvent::Read(Box::new(ReadCall {
             question: Box::new(|_| ()),
             principal: Principal::anyone(),
             fresh: ReadConsistency::Stale,
             deadline_us: 0,
             turn: ReadTurn { source, walks: true, ..ReadTurn::default() },
-        }
+        }))
     }
 
     #[test]

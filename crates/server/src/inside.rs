@@ -409,14 +409,14 @@ impl InsideState {
         let command = Command::Renew(others);
         let request = dispatch::encode(&Principal::member(), RequestId::None, command);
         let (asked_at_us, deadline_us) = (self.clock.now_us(), u64::MAX);
-        up.node.handle(Input::Submit(tenure_node::CommandBatch {
-            requests: vec![request],
+        up.node.handle(Input::Submit(Box::new(tenure_node::CommandBatch {
+            requests: [request].into(),
             linger_us: 0,
             asked_at_us,
             deadline_us,
             reply: ReplyTo::Call(NO_CALLER),
             permit: Permit::default(),
-        }));
+        })));
         up.fresh = true;
     }
 }
@@ -451,7 +451,7 @@ impl InsideMember {
                 }
                 Output::Persist(persist) => {
                     let number = persist.number;
-                    write(&mut self.log, &mut self.hard_state, persist);
+                    write(&mut self.log, &mut self.hard_state, *persist);
                     up.node.handle(Input::Persisted { number });
                     up.fresh = true;
                 }
@@ -480,7 +480,7 @@ impl RunningMember {
             Err(
                 LoopEvent::Input(_)
                 | LoopEvent::Call { .. }
-                | LoopEvent::Read { .. }
+                | LoopEvent::Read(_)
                 | LoopEvent::Admin { .. }
                 | LoopEvent::Join { .. },
             ) => unreachable!("the node takes these"),

@@ -154,7 +154,7 @@ fn prepare(job: PrepareJob, inbox: &Inbox) {
     let (prepared, reserve) = job.run();
     match prepared {
         Ok(prepared) => {
-            let _ = inbox.send(LoopEvent::Prepared(prepared));
+            let _ = inbox.send(LoopEvent::Prepared(Box::new(prepared)));
         }
         Err(error) => tracing::warn!(cause = %error, "cannot prepare a segment"),
     }

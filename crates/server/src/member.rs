@@ -1,6 +1,6 @@
 //! Gives other threads and tasks a handle to one running member and its event loop.
 
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tenure_core::{Frozen, Machine};
 use tenure_node::{
-    AdminRequest, Admission, CommandBatch, Control, Input, Join, KnownLeader, Lineage, Node,
-    NodeFailure, Outcomes, PeerName, Permit, Principal, ReadConsistency, ReplyTo, Source,
+    AdminRequest, Admission, CallId, CommandBatch, Control, Input, Join, KnownLeader, Lineage,
+    Node, NodeFailure, Outcomes, PeerName, Permit, Principal, ReadConsistency, ReplyTo, Source,
 };
 use tenure_raft::{MemberId, Membership, Replica, ReplicaStatus, Stop};
 use tenure_store::{LogId, PreparedSegment, SyncReport};
@@ -32,17 +32,13 @@ const ANSWER_GRACE: Duration = Duration::from_millis(150);
 /// An event that other threads send to the event loop.
 pub(crate) enum LoopEvent {
     Input(Input),
+    /// A batch whose answer is for a caller without a session.
     Call {
-        batch: CallBatch,
+        call: CallId,
+        batch: Box<CommandBatch>,
         done: OutcomesCallback,
     },
-    Read {
-        question: Question,
-        principal: Principal,
-        fresh: ReadConsistency,
-        deadline_us: u64,
-        turn: ReadTurn,
-    },
+    Read(Box<ReadCall>),
     Admin {
         request: AdminRequest,
         principal: Principal,
@@ -50,7 +46,7 @@ pub(crate) enum LoopEvent {
         done: AdminDone,
     },
     Join {
-        request: Join,
+        request: Box<Join>,
         peer_name: PeerName,
         done: JoinDone,
     },
@@ -61,7 +57,7 @@ pub(crate) enum LoopEvent {
     Freeze {
         done: Sender<FrozenState>,
     },
-    Prepared(PreparedSegment),
+    Prepared(Box<PreparedSegment>),
     Synced(SyncReport),
     Leave {
         done: Sender<()>,
@@ -69,11 +65,23 @@ pub(crate) enum LoopEvent {
     Die(End),
 }
 
+/// Every command moves one through the inbox, from the caller's processor to that of the event loop.
+const _: () = assert!(size_of::<LoopEvent>() <= 96);
+
 impl LoopEvent {
     /// An inspection of the node that the member makes for itself.
     pub(crate) fn look(ask: impl FnOnce(&Node) + Send + 'static) -> Self {
         Self::Look { ask: Box::new(ask), source: Source::default() }
     }
+}
+
+/// A read that waits until the machine is fresh enough.
+pub(crate) struct ReadCall {
+    pub(crate) question: Question,
+    pub(crate) principal: Principal,
+    pub(crate) fresh: ReadConsistency,
+    pub(crate) deadline_us: u64,
+    pub(crate) turn: ReadTurn,
 }
 
 /// Why the event loop has not taken an event at once.
@@ -106,9 +114,6 @@ pub(crate) type NodeQuestion = Box<dyn FnOnce(&Node) + Send>;
 /// Called with the outcome of each command, in order.
 pub(crate) type OutcomesCallback = Box<dyn FnOnce(Outcomes) + Send>;
 
-/// The batch of a caller without a session, for which the event loop draws the id of the call.
-pub(crate) type CallBatch = CommandBatch<()>;
-
 /// Called with the answer to a request to join.
 pub(crate) type JoinDone = Box<dyn FnOnce(Control) + Send>;
 
@@ -138,6 +143,8 @@ pub struct MemberHandle {
     identity: Arc<Identity>,
     /// The level of the machine as last published.
     level: Arc<AtomicU16>,
+    /// The number of calls so far, which are numbered in this order.
+    calls: Arc<AtomicU64>,
 }
 
 /// Whether a member has ended, and why.
@@ -234,6 +241,7 @@ impl MemberHandle {
             audit: Arc::default(),
             identity: Arc::default(),
             level: Arc::default(),
+            calls: Arc::default(),
         };
         (member, events)
     }
@@ -306,9 +314,11 @@ impl MemberHandle {
         permit: Permit,
         done: OutcomesCallback,
     ) -> LoopEvent {
-        let asked_at_us = self.now_us();
-        let batch = CallBatch { requests, linger_us, asked_at_us, deadline_us, reply: (), permit };
-        LoopEvent::Call { batch, done }
+        let (asked_at_us, requests) = (self.now_us(), requests.into());
+        let call = CallId(self.calls.fetch_add(1, Ordering::Relaxed));
+        let reply = ReplyTo::Call(call);
+        let batch = CommandBatch { requests, linger_us, asked_at_us, deadline_us, reply, permit };
+        LoopEvent::Call { call, batch: Box::new(batch), done }
     }
 
     /// Reads the machine in a state that is not older than the call. Fails if no quorum confirms the leader within
@@ -324,7 +334,8 @@ impl MemberHandle {
         });
         let (principal, deadline_us) = (Principal::member(), self.deadline_us(timeout));
         let (fresh, turn) = (ReadConsistency::Linearizable, ReadTurn::default());
-        self.tell(LoopEvent::Read { question, principal, fresh, deadline_us, turn });
+        let read = ReadCall { question, principal, fresh, deadline_us, turn };
+        self.tell(LoopEvent::Read(Box::new(read)));
         match receiver.recv_timeout(timeout + ANSWER_GRACE) {
             Ok(answer) => answer.map_err(|_| Gone),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Err(Gone),
@@ -454,7 +465,7 @@ impl MemberHandle {
     pub(crate) fn try_submit(&self, event: LoopEvent) {
         let Err(not_taken) = self.try_tell(event) else { return };
         match not_taken.back() {
-            (LoopEvent::Call { batch, done }, failure) => done(batch.failed(failure)),
+            (LoopEvent::Call { batch, done, .. }, failure) => done(batch.failed(failure)),
             (LoopEvent::Input(Input::Submit(batch)), failure) => {
                 if let ReplyTo::Session { session, batch: number } = batch.reply {
                     let (outcomes, batch) = (batch.failed(failure), number);

@@ -146,8 +146,7 @@ impl SnapshotWriteThread {
                     };
                     match self.finish(incoming, id) {
                         Ok((machine, members)) => {
-                            let (step, machine) = (Box::new(step), Box::new(machine));
-                            let members = Box::new(members);
+                            let (machine, members) = (Box::new(machine), Box::new(members));
                             self.tell(Input::SnapshotReceived { from, step, machine, members });
                         }
                         Err(reason) => self.tell(Input::TransferFailed { number, reason }),

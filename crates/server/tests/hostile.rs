@@ -136,7 +136,7 @@ fn step() -> Vec<u8> {
     use tenure_raft::{AnnouncedSnapshot, Membership, Message, Step, StepKind};
     let point = tenure_store::LogId { index: 900, term: 9 };
     let head = AnnouncedSnapshot { point, members: Membership::default() };
-    Message::Step(Step {
+    Message::Step(Box::new(Step {
         kind: StepKind::Snapshot,
         term: 9,
         log_term: 0,
@@ -149,6 +149,6 @@ fn step() -> Vec<u8> {
         durable: tenure_store::LogId::default(),
         entries: Vec::new(),
         snapshot: Some(Box::new(head)),
-    })
+    }))
     .encode()
 }

@@ -161,7 +161,7 @@ fn messages() -> Vec<Vec<u8>> {
         Message::Short,
         Message::Hash { index: 1_000, hash: 7 },
     ];
-    steps.map(Message::Step).chain(others).map(|message| message.encode()).collect()
+    steps.map(Box::new).map(Message::Step).chain(others).map(|message| message.encode()).collect()
 }
 
 /// Adds an entry in the form of the `apply` target: length, term, payload.

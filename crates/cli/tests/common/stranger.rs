@@ -114,7 +114,7 @@ impl Stranger {
         let mut wire = self.dial(port)?;
         wire.write(text.as_bytes())?;
         // A member that refuses at once has closed the connection by now, and its answer is there to read.
-        let _ = wire.write(&Message::Step(step).encode());
+        let _ = wire.write(&Message::Step(Box::new(step)).encode());
         wire.answer()
     }
 

@@ -101,7 +101,7 @@ fn an_entry_that_a_removed_member_appends_is_not_applied(stage: Stage) {
             entries: vec![LogEntry { index: last + 1, term, kind: 0, payload }],
             ..step(StepKind::Append, term)
         };
-        link.say(&Message::Step(append));
+        link.say(&Message::Step(Box::new(append)));
     }
     stage.assert_nothing_forged();
     stage.assert_all_serve();

@@ -95,7 +95,7 @@ fn a_commit_index_that_a_stranger_makes_up_stops_no_member(mut stage: Stage) {
     for mut link in followers.map(|at| link(&stage, at)).into_iter().flatten() {
         let beat =
             Step { commit: last + BEYOND, commit_term: term, ..step(StepKind::Heartbeat, term) };
-        link.say(&Message::Step(beat));
+        link.say(&Message::Step(Box::new(beat)));
     }
     stage.assert_all_serve();
 }
@@ -117,7 +117,7 @@ fn an_entry_that_a_stranger_appends_is_not_applied(mut stage: Stage) {
             ..step(StepKind::Append, term)
         };
         if let Some(mut link) = link(&stage, at) {
-            link.say(&Message::Step(append));
+            link.say(&Message::Step(Box::new(append)));
         }
     }
     stage.assert_nothing_forged();

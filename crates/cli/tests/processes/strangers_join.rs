@@ -197,9 +197,9 @@ fn acknowledge_everything(
     while !stop.load(Ordering::Acquire) {
         let answer = stage.cluster.ask_within(Duration::from_secs(1), leader, "status");
         let last = answer.and_then(|status| field(&status, "last")?.parse().ok()).unwrap_or(0);
-        let beat = Message::Step(step(StepKind::HeartbeatAnswer, term));
+        let beat = Message::Step(Box::new(step(StepKind::HeartbeatAnswer, term)));
         let taken = Step { index: last, ..step(StepKind::AppendAnswer, term) };
-        if link.send(&beat).is_err() || link.send(&Message::Step(taken)).is_err() {
+        if link.send(&beat).is_err() || link.send(&Message::Step(Box::new(taken))).is_err() {
             return;
         }
     }

@@ -74,11 +74,11 @@ fn say_in_every_way(link: &mut Link, term: u64) {
     for kind in
         [StepKind::Heartbeat, StepKind::Append, StepKind::AppendAnswer, StepKind::VoteAnswer]
     {
-        if link.send(&Message::Step(step(kind, term))).is_err() {
+        if link.send(&Message::Step(Box::new(step(kind, term)))).is_err() {
             return;
         }
     }
-    link.say(&Message::Step(step(StepKind::Vote, term)));
+    link.say(&Message::Step(Box::new(step(StepKind::Vote, term))));
 }
 
 fn assert_serves_also_after_restarts(stage: &mut Stage) {

@@ -112,7 +112,7 @@ impl Node {
             let why = format!("{CALLS_MAX} other members are being called back: try again");
             return self.answer_join(join, Control::Refused(why));
         }
-        self.staged.push(Output::CallBack { join, record: request.record.clone() });
+        self.staged.push(Output::CallBack { join, record: Box::new(request.record.clone()) });
         self.joins.calling.insert(join, (request, peer));
     }
 
@@ -412,7 +412,7 @@ impl Node {
     }
 
     fn answer_join(&mut self, join: JoinId, answer: Control) {
-        self.staged.push(Output::JoinAnswer { join, answer });
+        self.staged.push(Output::JoinAnswer { join, answer: Box::new(answer) });
     }
 
     /// Gives up a join on which the cluster has not agreed in time. The member may still be added later, and asks

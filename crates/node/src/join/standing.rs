@@ -136,7 +136,7 @@ impl Node {
         }
         // An older leader does not know the message. The record waits until a newer one leads.
         if self.links.get(&leader).is_some_and(|linked| linked.level >= WITHIN_LEVEL) {
-            let message = PeerMessage::Announce { names };
+            let message = PeerMessage::Announce { names: Box::new(names) };
             self.staged.push(Output::Send { to: leader, message });
         }
     }
@@ -189,7 +189,7 @@ impl Node {
             of: *id,
             address,
             name,
-            question: Control::Join(join),
+            question: Box::new(Control::Join(join)),
         });
     }
 }

@@ -30,13 +30,13 @@ impl Transfers {
 
 impl Node {
     /// Sends a snapshot for the replica. A member of an older version gets it over a separate connection.
-    pub(crate) fn send_snapshot(&mut self, to: MemberId, step: Step) {
+    pub(crate) fn send_snapshot(&mut self, to: MemberId, step: Box<Step>) {
         let mut actions = Vec::new();
         match self.links.get(&to) {
             Some(linked) if linked.level < WITHIN_LEVEL => {
                 self.staged.push(Output::SendSnapshot { to, step });
             }
-            Some(_) => self.transfers.outgoing.start(to, step, self.now_us, &mut actions),
+            Some(_) => self.transfers.outgoing.start(to, *step, self.now_us, &mut actions),
             None => {
                 let point = step.snapshot.as_ref().map_or(LogId::default(), |head| head.point);
                 actions.push(TransferAction::Report { to, point, ending: TransferEnd::NoLink });
@@ -131,7 +131,7 @@ impl Node {
         for action in actions {
             let output = match action {
                 TransferAction::Send { to, message } => {
-                    Output::Send { to, message: PeerMessage::Transfer(message) }
+                    Output::Send { to, message: PeerMessage::Transfer(Box::new(message)) }
                 }
                 TransferAction::Find { to, point } => Output::FindSnapshot { to, point },
                 TransferAction::Read { to, id, offset, len } => {
@@ -142,7 +142,7 @@ impl Node {
                     Output::WriteChunk { number, id, offset, bytes }
                 }
                 TransferAction::Finish { number, from, id, step } => {
-                    Output::FinishTransfer { number, from, id, step: *step }
+                    Output::FinishTransfer { number, from, id, step }
                 }
                 TransferAction::Report { to, point, ending } => {
                     let saved = ending.saved();

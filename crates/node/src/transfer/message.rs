@@ -101,7 +101,7 @@ impl TransferMessage {
             TransferMessage::Offer { attempt, id, step } => {
                 put(&mut out, OFFER, *id);
                 out.put_u64_le(*attempt);
-                out.extend_from_slice(&Message::Step((**step).clone()).encode());
+                out.extend_from_slice(&Message::Step(step.clone()).encode());
             }
             TransferMessage::Have { attempt, id, offset } => {
                 put(&mut out, HAVE, *id);
@@ -132,7 +132,7 @@ impl TransferMessage {
             OFFER => {
                 let attempt = bytes.try_get_u64_le().ok()?;
                 let Ok(Message::Step(step)) = Message::decode(&bytes) else { return None };
-                return Some(TransferMessage::Offer { attempt, id, step: Box::new(step) });
+                return Some(TransferMessage::Offer { attempt, id, step });
             }
             CHUNK => {
                 let offset = bytes.try_get_u64_le().ok()?;

@@ -17,7 +17,7 @@ impl Replica {
             return;
         }
         match message {
-            Message::Step(step) => self.step(from, step),
+            Message::Step(step) => self.step(from, *step),
             Message::Hash { index, hash } => self.on_hash(from, index, hash),
             Message::Hello => {
                 self.answer_hello(from);
@@ -141,13 +141,8 @@ impl Replica {
             let entries = std::mem::replace(&mut rest, later);
             let snapshot = snapshot.take();
             let notes = notes.take();
-            out.push(ReplicaOutput::Persist(Persist {
-                number,
-                snapshot,
-                entries,
-                hard_state,
-                notes,
-            }));
+            let part = Persist { number, snapshot, entries, hard_state, notes };
+            out.push(ReplicaOutput::Persist(Box::new(part)));
             if is_last {
                 return;
             }
@@ -175,12 +170,8 @@ impl Replica {
         let (hard_state, notes) = (self.owed.take(), self.notes());
         if hard_state.is_some() || notes.is_some() {
             let number = self.held.next_number(None);
-            out.push(ReplicaOutput::Persist(Persist {
-                number,
-                hard_state,
-                notes,
-                ..Persist::default()
-            }));
+            let owed = Persist { number, hard_state, notes, ..Persist::default() };
+            out.push(ReplicaOutput::Persist(Box::new(owed)));
         }
         self.promises.written_at_us = self.now_us;
     }

@@ -146,8 +146,8 @@ impl Replica {
     pub(super) fn send(&mut self, to: MemberId, mut step: Step, out: &mut Vec<ReplicaOutput>) {
         self.complete(&mut step);
         out.push(match step.kind {
-            StepKind::Snapshot => ReplicaOutput::SendSnapshot { to, step },
-            _ => ReplicaOutput::Send { to, message: Message::Step(step) },
+            StepKind::Snapshot => ReplicaOutput::SendSnapshot { to, step: Box::new(step) },
+            _ => ReplicaOutput::Send { to, message: Message::Step(Box::new(step)) },
         });
     }
 

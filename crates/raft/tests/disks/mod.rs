@@ -203,11 +203,11 @@ impl Cluster {
                     let bytes = Bytes::from(message.encode());
                     let message = Message::decode(&bytes).unwrap();
                     if let Message::Step(step) = &message {
-                        member.sent.push(step.clone());
+                        member.sent.push(*step.clone());
                     }
                     sent.push((number, at(to), message));
                 }
-                ReplicaOutput::Persist(persist) => member.written.push(persist),
+                ReplicaOutput::Persist(persist) => member.written.push(*persist),
                 ReplicaOutput::Answer { proposal, fate } => member.answers.push((proposal, fate)),
                 ReplicaOutput::Changed { result, .. } => member.changed.push(result),
                 ReplicaOutput::ChangeUnknown { .. } => member.unknown_changes += 1,

@@ -45,7 +45,7 @@ pub(crate) fn without_that_rule_the_new_member_stops_instead_of_being_sent_entri
         cluster.start(3);
         if late_answer {
             let held = late.index;
-            cluster.hand(leader, 3, Message::Step(late));
+            cluster.hand(leader, 3, Message::Step(Box::new(late)));
             cluster.step();
             assert_eq!(cluster.status(leader).matched.get(&id(3)), Some(&held), "it is believed");
         }

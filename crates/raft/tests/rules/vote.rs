@@ -49,7 +49,7 @@ pub(crate) fn a_member_whose_disk_forgot_its_vote_gives_no_other_in_that_term() 
         cluster.step();
     }
     // A late vote request of the third member for that term arrives.
-    cluster.hand(voter, third, Message::Step(ballot));
+    cluster.hand(voter, third, Message::Step(Box::new(ballot)));
     cluster.run_ms(50);
     assert!(!voted_after(&cluster, voter, before), "S12: {:?} votes twice in {term}", id(voter));
 }

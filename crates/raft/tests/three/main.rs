@@ -233,7 +233,7 @@ impl Member {
                     let (point, meta, state) = self.image.clone().unwrap();
                     assert_eq!(step.snapshot.as_ref().unwrap().point, point);
                     let members = Membership::decode(&meta).unwrap();
-                    let (step, machine) = (Box::new(step), Box::new(read(&state)));
+                    let machine = Box::new(read(&state));
                     let members = Box::new(members);
                     send(to, ReplicaInput::SnapshotReceived { from, step, machine, members });
                     self.inputs.push(ReplicaInput::SnapshotSent {

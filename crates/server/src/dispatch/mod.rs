@@ -223,7 +223,7 @@ impl Dispatch {
         let (member, deadline_us) = (self.member(), self.deadline_us(within));
         let event = member.call(vec![request], linger_us, deadline_us, permit, done);
         let _followed = match &event {
-            LoopEvent::Input(Input::Submit(batch)) => self.follow(batch.reply, traces::present()),
+            LoopEvent::Call { batch, .. } => self.follow(batch.reply, traces::present()),
             _ => None,
         };
         member.try_submit(event);

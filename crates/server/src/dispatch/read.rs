@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::{ANSWER_GRACE, Caller, Dispatch, Failure, ReadScope, WATCHES_MAX, WITHIN};
 use crate::inbox::ReadTurn;
-use crate::member::LoopEvent;
+use crate::member::{LoopEvent, ReadCall};
 use crate::watch::{OwnedFilter, Start, WatchOptions, WatchReader};
 
 type NodeFailure = tenure_node::NodeFailure;
@@ -184,7 +184,8 @@ impl Dispatch {
             let _ = done.send(answer);
             drop(permit);
         });
-        let event = LoopEvent::Read { question, principal, fresh, deadline_us, turn };
+        let read = ReadCall { question, principal, fresh, deadline_us, turn };
+        let event = LoopEvent::Read(Box::new(read));
         self.member().try_tell(event).map_err(|not_taken| not_taken.back().1)?;
         let answer = tokio::time::timeout(within + ANSWER_GRACE, answer).await;
         if until_taken.is_some() {

@@ -46,13 +46,13 @@ impl ClientSession {
     /// Submits admitted commands. Their answers arrive in order, in one [`SessionMessage::Answers`] with the number of
     /// the batch.
     pub(crate) fn submit(&self, batch: u64, commands: CommandBatch<()>) {
-        let commands = commands.reply_to(self.reply_to(batch));
+        let commands = Box::new(commands.reply_to(self.reply_to(batch)));
         self.dispatch.member().try_submit(LoopEvent::Input(Input::Submit(commands)));
     }
 
     /// Submits one command, in its log encoding, that does not wait for others.
     pub(crate) fn submit_one(&self, batch: u64, request: Bytes, deadline_us: u64, permit: Permit) {
-        let (requests, asked_at_us) = (vec![request], self.dispatch.now_us());
+        let (requests, asked_at_us) = ([request].into(), self.dispatch.now_us());
         let (linger_us, reply) = (0, ());
         let one = CommandBatch { requests, linger_us, asked_at_us, deadline_us, reply, permit };
         self.submit(batch, one);

@@ -171,7 +171,7 @@ impl Net {
         let done = Box::new(move |control| {
             let _ = done.send(control);
         });
-        self.member.tell(LoopEvent::Join { request: join, peer_name, done });
+        self.member.tell(LoopEvent::Join { request: Box::new(join), peer_name, done });
         let late = || Control::Refused("the cluster did not agree in time".to_owned());
         answer.recv_timeout(AGREE).unwrap_or_else(|_| late())
     }
@@ -183,7 +183,7 @@ impl Net {
         spawn_for(self.member.inbox(), "tenure-call-back", move || {
             let MemberNames { name, members, .. } = &record.names;
             let answer = net.wire.ask(members, Some(name), &Control::Who);
-            let answer = answer.map_err(|error| error.to_string());
+            let answer = answer.map(Box::new).map_err(|error| error.to_string());
             net.member.tell(LoopEvent::Input(Input::CalledBack { join, answer }));
         })
     }
@@ -204,6 +204,7 @@ impl Net {
         let net = self.clone();
         let started = spawn_for(self.member.inbox(), "tenure-standing", move || {
             if let Ok(answer) = net.wire.ask(&address, Some(&name), &question) {
+                let answer = Box::new(answer);
                 net.member.tell(LoopEvent::Input(Input::StandingAnswer { from: of, answer }));
             }
             net.asked_standing().remove(&of);

@@ -78,7 +78,7 @@ impl Net {
         let address = self.address(to).ok_or_else(nowhere)?;
         let mut stream = self.wire.dial(&address, self.name(to).as_deref())?;
         control::write(&mut stream, &Control::Snapshot(self.hello(to), id))?;
-        frame::write(&mut stream, &Message::Step(step).encode())?;
+        frame::write(&mut stream, &Message::Step(Box::new(step)).encode())?;
         let mut offset = match control::read(&mut stream)? {
             Control::Have(bytes) => bytes,
             Control::Refused(why) => return Err(io::Error::other(why)),
@@ -118,7 +118,7 @@ impl Net {
                 &Control::Refused("another snapshot is arriving".into()),
             );
         };
-        match self.receive_now(hello.from, step, id, snapshots, stream) {
+        match self.receive_now(hello.from, *step, id, snapshots, stream) {
             Ok(()) => control::write(stream, &Control::Done),
             Err(Unusable::Store(SnapshotError::Fatal(fatal))) => {
                 self.member.tell(LoopEvent::Die(End::Disk(chain(&fatal))));

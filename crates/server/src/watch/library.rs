@@ -16,7 +16,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::sleep;
 
 use crate::inbox::ReadTurn;
-use crate::member::{LoopEvent, MemberHandle, TrySubmitError};
+use crate::member::{LoopEvent, MemberHandle, ReadCall, TrySubmitError};
 
 /// The most that is read from the history at once: the event loop copies it in some tens of microseconds.
 const PART: Most = Most { revisions: 1_024, bytes: 256 * 1024 };
@@ -109,7 +109,8 @@ async fn ask_now(
     });
     let (principal, deadline_us) = (Principal::member(), member.deadline_us(WITHIN));
     let (fresh, turn) = (ReadConsistency::Linearizable, ReadTurn::default());
-    tell(member, LoopEvent::Read { question, principal, fresh, deadline_us, turn }).await
+    let read = ReadCall { question, principal, fresh, deadline_us, turn };
+    tell(member, LoopEvent::Read(Box::new(read))).await
 }
 
 async fn ask_part(

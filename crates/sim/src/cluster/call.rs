@@ -174,10 +174,10 @@ impl SimCluster {
         let pending = SubmittedBatch { session: Some(call), asks: vec![0], admitted, deadline_us };
         let reply = ReplyTo::Session { session: call, batch };
         process.host.submitted(reply, pending);
-        let requests = vec![request];
+        let requests = [request].into();
         let batch_of_one =
             CommandBatch { requests, linger_us: 0, asked_at_us, deadline_us, reply, permit };
-        self.give(node, boot, Input::Submit(batch_of_one));
+        self.give(node, boot, Input::Submit(Box::new(batch_of_one)));
         batch
     }
 

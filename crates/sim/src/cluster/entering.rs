@@ -78,7 +78,7 @@ impl SimCluster {
         let boot = self.nodes[to].boot;
         self.joins.insert(number, node);
         let (join, peer_name) = (JoinId(number), PeerName::Plain);
-        self.give(to, boot, Input::Join { join, request, peer_name });
+        self.give(to, boot, Input::Join { join, request: Box::new(request), peer_name });
         let answer = Err("timed out".to_owned());
         self.queue.push(self.now_us + ANSWER_WAIT_US, SimEvent::Answered { node, number, answer });
         Ok(())
@@ -152,7 +152,7 @@ impl SimCluster {
             None => Err(format!("{} does not answer", names.members)),
         };
         let boot = self.nodes[node].boot;
-        self.give(node, boot, Input::CalledBack { join, answer });
+        self.give(node, boot, Input::CalledBack { join, answer: answer.map(Box::new) });
     }
 
     fn entered(&mut self, node: usize, ended: Result<Joined, JoinError>) -> CheckResult {

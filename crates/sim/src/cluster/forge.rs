@@ -38,7 +38,7 @@ impl SimCluster {
             ..step(StepKind::Append, next.0)
         };
         self.faults.count(kind);
-        let message = Message::Step(if kind == "forged_term" { beat } else { append });
+        let message = Message::Step(Box::new(if kind == "forged_term" { beat } else { append }));
         let boot = self.nodes[node].boot;
         let (link, message) = (LinkId::default(), PeerMessage::Raft(message));
         self.give(node, boot, Input::Peer { from, link, message });

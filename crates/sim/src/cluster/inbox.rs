@@ -365,10 +365,10 @@ impl SimCluster {
             let pending = SubmittedBatch { session: None, asks: vec![0], admitted: 1, deadline_us };
             let reply = ReplyTo::Call(CallId(number));
             process.host.submitted(reply, pending);
-            let (requests, linger_us) = (vec![bytes.into()], 0);
+            let (requests, linger_us) = ([bytes.into()].into(), 0);
             let batch =
                 CommandBatch { requests, linger_us, asked_at_us, deadline_us, reply, permit };
-            self.give(node, boot, Input::Submit(batch));
+            self.give(node, boot, Input::Submit(Box::new(batch)));
         }
     }
 }

@@ -145,7 +145,11 @@ impl SimCluster {
             false => PeerName::Certified(vec![NAME.into()]),
         };
         let boot = self.nodes[node].boot;
-        self.give(node, boot, Input::Join { join: JoinId(self.numbers), request, peer_name });
+        self.give(
+            node,
+            boot,
+            Input::Join { join: JoinId(self.numbers), request: Box::new(request), peer_name },
+        );
     }
 
     /// N14: a node that joined by itself has used an invitation.

@@ -215,14 +215,14 @@ impl SimCluster {
         let reply = ReplyTo::Call(CallId(number));
         process.host.submitted(reply, pending);
         let batch = CommandBatch {
-            requests: vec![request.into()],
+            requests: [request.into()].into(),
             linger_us: 0,
             asked_at_us,
             deadline_us,
             reply,
             permit,
         };
-        self.give(node, boot, Input::Submit(batch));
+        self.give(node, boot, Input::Submit(Box::new(batch)));
         number
     }
 

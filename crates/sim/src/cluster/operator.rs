@@ -212,14 +212,14 @@ impl SimCluster {
         let reply = ReplyTo::Call(CallId(number));
         process.host.submitted(reply, pending);
         let batch = CommandBatch {
-            requests: vec![request],
+            requests: [request].into(),
             linger_us: 0,
             asked_at_us,
             deadline_us,
             reply,
             permit: Permit::default(),
         };
-        self.give(node, boot, Input::Submit(batch));
+        self.give(node, boot, Input::Submit(Box::new(batch)));
     }
 
     /// Makes an admin request of a member's node, for an operation or by itself.

@@ -79,7 +79,7 @@ impl SimCluster {
         match output {
             Output::Send { to, message } => self.send(node, to, &message),
             Output::SendSnapshot { to, step } => {
-                self.send_snapshot(node, to, step);
+                self.send_snapshot(node, to, *step);
                 Ok(())
             }
             Output::Persist(persist) => {
@@ -159,7 +159,7 @@ impl SimCluster {
             }
             Output::JoinAnswer { join, answer } => {
                 self.trace(|| format!("{node} answers {join:?}: {answer:?}"));
-                self.join_answered(node, join, answer)
+                self.join_answered(node, join, *answer)
             }
             Output::TransferEnded { .. } => {
                 self.faults.count("transfer_ended");

@@ -405,7 +405,7 @@ impl SimCluster {
         let deadline_us = commands.deadline_us;
         let pending = SubmittedBatch { session, asks, admitted, deadline_us };
         process.host.submitted(reply, pending);
-        self.give(stream.node, stream.boot, Input::Submit(commands.reply_to(reply)));
+        self.give(stream.node, stream.boot, Input::Submit(Box::new(commands.reply_to(reply))));
     }
 
     fn ask_of_session(

@@ -62,7 +62,7 @@ impl SimCluster {
         let join = JoinId(self.numbers);
         self.standings.insert(join.0, (node, boot, of));
         let (boot, request, peer_name) = (self.nodes[to].boot, asked, PeerName::Plain);
-        self.give(to, boot, Input::Join { join, request, peer_name });
+        self.give(to, boot, Input::Join { join, request: Box::new(request), peer_name });
     }
 
     /// A member answers such a question. The answer may be lost, or come from something else at that address.
@@ -92,7 +92,7 @@ impl SimCluster {
                 [Control::Who, Control::Refused("not here".into())][self.rng.usize(0..2)].clone();
         }
         self.faults.count_by("standing_retired", u64::from(answer == Control::Retired));
-        self.give(node, boot, Input::StandingAnswer { from: of, answer });
+        self.give(node, boot, Input::StandingAnswer { from: of, answer: Box::new(answer) });
         Ok(())
     }
 

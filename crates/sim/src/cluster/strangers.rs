@@ -106,7 +106,11 @@ impl SimCluster {
             _ => PeerName::Certified(vec![NAME.into()]),
         };
         self.faults.count("forged_join");
-        self.give(node, boot, Input::Join { join: JoinId(self.numbers), request, peer_name });
+        self.give(
+            node,
+            boot,
+            Input::Join { join: JoinId(self.numbers), request: Box::new(request), peer_name },
+        );
     }
 
     /// N6: a stranger never becomes a member by its own word.

@@ -105,7 +105,7 @@ impl SimCluster {
         let invitation = self.any_invitation();
         let (boot, peer_name) = (self.nodes[to].boot, PeerName::Plain);
         let request = Join { record, level, lineage, invitation };
-        self.give(to, boot, Input::Join { join, request, peer_name });
+        self.give(to, boot, Input::Join { join, request: Box::new(request), peer_name });
     }
 
     /// N10: the restored cluster refuses what a survivor asks for, and does not tell it that it was removed.

@@ -71,7 +71,7 @@ impl SimCluster {
                     Ok((machine, members)) => {
                         let (step, machine) = (Box::new(step), Box::new(machine));
                         let members = Box::new(members);
-                        Input::SnapshotReceived { from, step, machine, members }
+                        Input::SnapshotReceived { from, step: *step, machine, members }
                     }
                     Err(error) => {
                         if self.outgrown(node, &error) {

@@ -189,11 +189,11 @@ fn is_read_at(level: u16, message: &PeerMessage, bytes: &Bytes) -> bool {
             outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).all(reads)
         }
         PeerMessage::AdminAnswer { result, .. } => result.as_ref().err().is_none_or(reads),
-        // The older member began the transfer itself.
-        PeerMessage::Transfer(TransferMessage::Offer { .. } | TransferMessage::Chunk { .. }) => {
-            level >= 2
-        }
-        PeerMessage::Transfer(_) => true,
+        PeerMessage::Transfer(message) => match **message {
+            TransferMessage::Offer { .. } | TransferMessage::Chunk { .. } => level >= 2,
+            // The older member began the transfer itself.
+            _ => true,
+        },
         PeerMessage::Announce { .. } => level >= 2,
     }
 }

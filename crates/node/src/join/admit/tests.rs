@@ -234,17 +234,17 @@ impl JoinCluster {
             }
             Output::CallBack { join, record } => {
                 self.called.push(record.id);
-                if let Some(answer) = (self.call_back)(record) {
-                    self.hand(at, Input::CalledBack { join, answer });
+                if let Some(answer) = (self.call_back)(*record) {
+                    self.hand(at, Input::CalledBack { join, answer: answer.map(Box::new) });
                 }
             }
             Output::JoinAnswer { join, answer } => {
-                assert!(self.answers.insert(join.0, answer).is_none(), "one answer");
+                assert!(self.answers.insert(join.0, *answer).is_none(), "one answer");
             }
             Output::Stop(stop) => drop(self.stops.insert(at, stop)),
             Output::AskStanding { of, address, name, question } => {
                 assert!(name.starts_with('m'));
-                self.questions.push((at, of, address, question));
+                self.questions.push((at, of, address, *question));
             }
             Output::SaveSnapshot { point, meta, frozen } => {
                 let mut bytes = Vec::new();
@@ -291,7 +291,7 @@ impl JoinCluster {
                 let mut reader = SnapshotReader::knowing(tenure_core::LEVEL_MAX);
                 reader.push(&bytes).unwrap();
                 let machine = Box::new(reader.finish().unwrap());
-                self.hand(at, Input::SnapshotReceived { from, step, machine, members });
+                self.hand(at, Input::SnapshotReceived { from, step: *step, machine, members });
             }
             Output::TransferEnded { ending, .. } => self.endings.push(ending),
             _ => {}
@@ -302,7 +302,7 @@ impl JoinCluster {
     fn join(&mut self, at: MemberId, request: Join, peer_name: PeerName) -> Control {
         self.asked += 1;
         let join = JoinId(self.asked);
-        self.hand(at, Input::Join { join, request, peer_name });
+        self.hand(at, Input::Join { join, request: Box::new(request), peer_name });
         for _ in 0..1_000 {
             self.run(10);
             if let Some(answer) = self.answers.remove(&join.0) {
@@ -420,10 +420,11 @@ fn an_announcement_counts_only_for_its_sender_and_never_takes_a_name() {
     let (leader, other) = (cluster.leader(), cluster.other());
     let before = cluster.names(other.get());
     let names = record(leader.get()).names;
-    let message = PeerMessage::Announce { names: names.clone() };
+    let message = PeerMessage::Announce { names: Box::new(names.clone()) };
     let link = LinkId::default();
     cluster.hand(leader, Input::Peer { from: other, link, message });
-    let message = PeerMessage::Announce { names: MemberNames { name: "z".into(), ..names } };
+    let message =
+        PeerMessage::Announce { names: Box::new(MemberNames { name: "z".into(), ..names }) };
     cluster.hand(leader, Input::Peer { from: id(99), link, message });
     cluster.run(1_000);
     assert_eq!(cluster.names(other.get()), before);
@@ -472,7 +473,7 @@ fn strangers_cannot_fill_the_cluster_at_once() {
         cluster.asked += 1;
         let join = JoinId(cluster.asked);
         let (request, peer_name) = (request(record(number)), PeerName::Plain);
-        cluster.hand(leader, Input::Join { join, request, peer_name });
+        cluster.hand(leader, Input::Join { join, request: Box::new(request), peer_name });
     }
     cluster.run(1_000);
     let added = cluster.answers.values().filter(|it| matches!(it, Control::Joined { .. })).count();

@@ -50,13 +50,13 @@ fn calls_that_are_not_answered_do_not_keep_others_out_and_are_bounded() {
     for number in 4..4 + CALLS_MAX as u64 - 1 {
         let join = JoinId(1_000 + number);
         let (request, peer_name) = (request(record(number)), PeerName::Plain);
-        cluster.hand(leader, Input::Join { join, request, peer_name });
+        cluster.hand(leader, Input::Join { join, request: Box::new(request), peer_name });
     }
     cluster.run(100);
     assert!(matches!(cluster.join_plain(record(99)), Control::Joined { .. }), "one call is free");
     cluster.run(10_000);
     let (join, peer_name) = (JoinId(2_000), PeerName::Plain);
-    cluster.hand(leader, Input::Join { join, request: request(record(98)), peer_name });
+    cluster.hand(leader, Input::Join { join, request: Box::new(request(record(98))), peer_name });
     cluster.run(100);
     assert!(is_refused(&cluster.join_plain(record(97)), "are being called back"));
     // The member ends: every joiner that waits is told.
@@ -72,7 +72,7 @@ fn a_join_is_checked_again_after_the_call() {
     let leader = cluster.leader();
     cluster.call_back = |_| None;
     let (join, peer_name) = (JoinId(1_000), PeerName::Plain);
-    cluster.hand(leader, Input::Join { join, request: request(record(4)), peer_name });
+    cluster.hand(leader, Input::Join { join, request: Box::new(request(record(4))), peer_name });
     cluster.run(100);
     assert_eq!(cluster.called, [id(4)]);
     // Meanwhile another member takes the name.
@@ -81,7 +81,7 @@ fn a_join_is_checked_again_after_the_call() {
     namesake.names.name = "m4".into();
     assert!(matches!(cluster.join_plain(namesake), Control::Joined { .. }));
     let answer = is_there(record(4)).unwrap();
-    cluster.hand(leader, Input::CalledBack { join, answer });
+    cluster.hand(leader, Input::CalledBack { join, answer: answer.map(Box::new) });
     cluster.run(100);
     assert!(is_refused(&cluster.answers[&1_000], "is called `m4` already"));
 }

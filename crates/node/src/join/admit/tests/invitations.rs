@@ -69,7 +69,7 @@ fn of_two_joins_with_one_invitation_at_once_one_succeeds() {
     for number in [4, 5] {
         let (join, peer_name) = (JoinId(1_000 + number), PeerName::Plain);
         let request = with(record(number), Some(token(9)));
-        cluster.hand(leader, Input::Join { join, request, peer_name });
+        cluster.hand(leader, Input::Join { join, request: Box::new(request), peer_name });
     }
     cluster.run(1_000);
     let joined = |number: u64| matches!(cluster.answers[&number], Control::Joined { .. });
@@ -91,13 +91,16 @@ fn a_use_that_another_leader_has_written_is_not_written_again() {
     // Two leaders read the unused invitation.
     let (first, second) = (read(id(4)).unwrap().put(id(4)), read(id(5)).unwrap().put(id(5)));
     let request = with(record(4), token.clone());
-    cluster.hand(leader, Input::Join { join, request, peer_name });
+    cluster.hand(leader, Input::Join { join, request: Box::new(request), peer_name });
     let (proposal, linger_us, deadline_us) = (NO_CALLER, 0, u64::MAX);
     let requests = [second.into(), first.into()].into();
     let node = cluster.nodes.get_mut(&leader).unwrap();
     node.replica.handle(RaftInput::Submit { proposal, requests, linger_us, deadline_us });
     cluster.run(200);
-    cluster.hand(leader, Input::CalledBack { join, answer: is_there(record(4)).unwrap() });
+    cluster.hand(
+        leader,
+        Input::CalledBack { join, answer: is_there(record(4)).unwrap().map(Box::new) },
+    );
     cluster.run(200);
     assert!(is_uninvited(&cluster.answers[&1_000], "another member has used"));
     cluster.call_back = is_there;

@@ -30,7 +30,7 @@ fn a_removed_id_is_refused_for_ever_by_every_member() {
     let Control::Join(join) = asked[0].3.clone() else { panic!() };
     let answer = cluster.join(leader, join, PeerName::Plain);
     assert_eq!(answer, Control::Retired);
-    cluster.hand(gone, Input::StandingAnswer { from: leader, answer });
+    cluster.hand(gone, Input::StandingAnswer { from: leader, answer: Box::new(answer) });
     cluster.run(20);
     assert_eq!(cluster.stops.get(&gone), Some(&Stop::Removed));
 }
@@ -49,7 +49,7 @@ fn a_member_that_has_applied_its_removal_stops_when_a_majority_of_the_rest_confi
     };
     assert_eq!(asked(&cluster), voters, "it asks those that stay, at once");
     let confirm = |cluster: &mut JoinCluster, from| {
-        cluster.hand(gone, Input::StandingAnswer { from, answer: Control::Retired });
+        cluster.hand(gone, Input::StandingAnswer { from, answer: Box::new(Control::Retired) });
         cluster.run(500);
     };
     let mut voters = voters.into_iter();
@@ -81,7 +81,7 @@ fn a_removed_learner_that_missed_it_asks_the_others_and_stops() {
     };
     assert_eq!(by, learner);
     let answer = cluster.join(leader, join, PeerName::Plain);
-    cluster.hand(learner, Input::StandingAnswer { from: leader, answer });
+    cluster.hand(learner, Input::StandingAnswer { from: leader, answer: Box::new(answer) });
     cluster.run(20);
     assert_eq!(cluster.stops.get(&learner), Some(&Stop::Removed));
 }
@@ -93,7 +93,7 @@ fn a_member_whose_removal_one_member_confirms_for_long_stops_without_a_majority(
     cluster.change(MembershipChange::Remove(gone));
     cluster.run(1_000);
     let first = *cluster.nodes[&gone].replica().members().voters.first().unwrap();
-    let answer = || Input::StandingAnswer { from: first, answer: Control::Retired };
+    let answer = || Input::StandingAnswer { from: first, answer: Box::new(Control::Retired) };
     cluster.hand(gone, answer());
     cluster.run(50_000);
     assert_eq!(cluster.stops.get(&gone), None);
